@@ -145,8 +145,7 @@ impl Card {
             blocks: u32_at(bytes, 52),
             payload_bytes: u32_at(bytes, 56),
         };
-        let end = card.memory.addr.checked_add(card.memory.bytes);
-        if end.is_none() {
+        if card.memory.addr.checked_add(card.memory.bytes).is_none() {
             return Err(CardError::Range {
                 what: "length of the memory",
                 value: card.memory.bytes,
@@ -195,8 +194,7 @@ fn in_24_bits(what: &'static str, value: u32) -> Result<u32, CardError> {
     if value <= MAX_24_BITS {
         return Ok(value);
     }
-    let value = value.into();
-    Err(CardError::Range { what, value })
+    Err(CardError::Range { what, value: value.into() })
 }
 
 fn field<const N: usize>(bytes: &[u8; CARD_BYTES], offset: usize) -> [u8; N] {

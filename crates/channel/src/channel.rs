@@ -121,8 +121,7 @@ fn check_peer(shape: &ChannelShape, geometry: &Geometry, peer: &Card) -> Result<
     }
     let needed = geometry.total_bytes() as u64;
     if peer.memory.bytes < needed {
-        let given = peer.memory.bytes;
-        return Err(CardError::Memory { given, needed });
+        return Err(CardError::Memory { given: peer.memory.bytes, needed });
     }
     Ok(())
 }
@@ -370,8 +369,7 @@ impl Channel {
     /// Returns the memory of a claimed message: exactly the bytes that a commit sends.
     pub fn memory<'a>(&'a self, claim: &'a MessageClaim) -> VolatileSlice<'a> {
         let parts = &self.parts;
-        let room_bytes = padded(claim.bytes);
-        parts.outbound.memory(&parts.operations, claim.slot, room_bytes, claim.bytes)
+        parts.outbound.memory(&parts.operations, claim.slot, padded(claim.bytes), claim.bytes)
     }
 
     /// Sends a claimed message under this number.

@@ -39,8 +39,7 @@ impl Held {
             }
             Err(shared) => {
                 let users = Arc::strong_count(&shared) - 1;
-                let objects = vec![("the queue pair", users)];
-                Err(StillUsed { objects }.into())
+                Err(StillUsed { objects: vec![("the queue pair", users)] }.into())
             }
         }
     }

@@ -78,7 +78,6 @@ pub struct StillUsed {
 }
 
 fn list(objects: &[(&'static str, usize)]) -> String {
-    let each = objects.iter();
-    let each: Vec<_> = each.map(|(what, users)| format!("{what} (by {users})")).collect();
+    let each: Vec<_> = objects.iter().map(|(what, users)| format!("{what} (by {users})")).collect();
     each.join(", ")
 }

@@ -159,8 +159,7 @@ impl Geometry {
     #[inline]
     pub fn header(&self, memory: &VolatileSlice<'_>, place: u32) -> Result<Arrived, HeaderError> {
         let mut trailer = [0; TRAILER_BYTES as usize];
-        let offset = self.trailer_offset(place);
-        memory.read_at(offset, &mut trailer).expect(INSIDE);
+        memory.read_at(self.trailer_offset(place), &mut trailer).expect(INSIDE);
         let (words, _) = decode_trailer(&trailer);
         let header = BlockHeader::from_words(&words, &self.layout)?;
         Ok(Arrived {

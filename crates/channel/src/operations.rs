@@ -109,8 +109,7 @@ impl Operations {
     /// # Errors
     /// [`OperationError`]; nothing was posted then.
     pub fn read(&self, from: u64, to: usize, bytes: u32) -> Result<Ticket, OperationError> {
-        let remote = self.place(from, bytes)?;
-        self.one_sided(SendOp::Read(remote), to, bytes)
+        self.one_sided(SendOp::Read(self.place(from, bytes)?), to, bytes)
     }
 
     /// WRITEs `bytes` of [`Operations::scratch`] from `from` on to the peer's shared memory from `to`
@@ -119,8 +118,7 @@ impl Operations {
     /// # Errors
     /// [`OperationError`]; nothing was posted then.
     pub fn write(&self, from: usize, to: u64, bytes: u32) -> Result<Ticket, OperationError> {
-        let remote = self.place(to, bytes)?;
-        self.one_sided(SendOp::Write(remote), from, bytes)
+        self.one_sided(SendOp::Write(self.place(to, bytes)?), from, bytes)
     }
 
     fn place(&self, offset: u64, bytes: u32) -> Result<RemoteAddr, OperationError> {
@@ -141,8 +139,7 @@ impl Operations {
             return Err(OperationError::Local { offset: local, bytes, available: scratch.bytes() });
         }
         let sge = [Sge { addr: scratch.addr() + local as u64, bytes, lkey: scratch.lkey() }];
-        let ticket = self.post(op, Payload::Sges(&sge), true, ONE_SIDED)?;
-        ticket.ok_or(OperationError::QueueFull)
+        self.post(op, Payload::Sges(&sge), true, ONE_SIDED)?.ok_or(OperationError::QueueFull)
     }
 
     /// Returns whether a READ or WRITE is done.
@@ -190,8 +187,7 @@ impl Operations {
         let due = (posting.unsignaled + 1) * 2 >= self.max_send_wr;
         let mut request = SendWr::new(posting.posted + 1, op, payload);
         request.signaled = signaled || due;
-        let posted = posting.qp.post_send(&[request]);
-        posted.map_err(|error| self.fail(error.into()))?;
+        posting.qp.post_send(&[request]).map_err(|error| self.fail(error.into()))?;
         posting.posted += 1;
         posting.unsignaled = if request.signaled { 0 } else { posting.unsignaled + 1 };
         Ok(Some(Ticket(posting.posted)))
@@ -208,14 +204,12 @@ impl Operations {
         let outgoing = &self.memory[OUTGOING];
         let sge = [Sge { addr: outgoing.addr() + offset as u64, bytes, lkey: outgoing.lkey() }];
         let to = RemoteAddr { addr: self.remote.addr + offset as u64, rkey: self.remote.rkey };
-        let op = SendOp::WriteImm(to, imm);
-        self.post(op, Payload::Sges(&sge), signaled, MESSAGE)
+        self.post(SendOp::WriteImm(to, imm), Payload::Sges(&sge), signaled, MESSAGE)
     }
 
     /// Sends an immediate alone.
     pub(super) fn notice(&self, imm: u32) -> Result<Option<Ticket>, EndError> {
-        let empty = Payload::Inline(&[]);
-        self.post(SendOp::SendImm(imm), empty, false, NOTICE)
+        self.post(SendOp::SendImm(imm), Payload::Inline(&[]), false, NOTICE)
     }
 
     /// Posts so many receives. A channel has posted as many as its shape says when it begins; who takes
@@ -230,8 +224,7 @@ impl Operations {
         while left > 0 {
             let list = [RECEIVE; CHUNK];
             let now = left.min(CHUNK);
-            let posted = posting.qp.post_recv(&list[..now]);
-            posted.map_err(|error| self.fail(error.into()))?;
+            posting.qp.post_recv(&list[..now]).map_err(|error| self.fail(error.into()))?;
             left -= now;
         }
         Ok(())
@@ -247,8 +240,7 @@ impl Operations {
             Ok(success) => success,
             Err(failure) => return Err(self.fail(failure.into())),
         };
-        let message = PeerFault::Message { bytes: success.bytes };
-        let message = || self.fail(message.into());
+        let message = || self.fail(PeerFault::Message { bytes: success.bytes }.into());
         match success.opcode {
             WcOpcode::Write | WcOpcode::Read | WcOpcode::Send => {
                 self.done.fetch_max(completion.wr_id, Ordering::AcqRel);
@@ -256,8 +248,7 @@ impl Operations {
             }
             WcOpcode::RecvWriteImm | WcOpcode::Recv => {
                 let imm = success.imm.ok_or_else(message)?;
-                let bytes = success.bytes;
-                Ok(Event::Came { imm, bytes })
+                Ok(Event::Came { imm, bytes: success.bytes })
             }
             WcOpcode::CompareSwap | WcOpcode::FetchAdd => Err(message()),
         }
@@ -299,7 +290,6 @@ impl Operations {
     }
 
     pub(super) fn into_parts(self) -> (Box<dyn Qp>, Vec<Arc<dyn Mr>>) {
-        let posting = self.posting.into_inner();
-        (posting.qp, self.memory)
+        (self.posting.into_inner().qp, self.memory)
     }
 }

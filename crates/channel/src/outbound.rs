@@ -26,8 +26,7 @@ impl Credit {
         let sent = self.sent.load(Ordering::Acquire);
         let back = known + u64::from(count);
         if back > sent {
-            let count = back;
-            return Err(PeerFault::Credit { count, known, sent });
+            return Err(PeerFault::Credit { count: back, known, sent });
         }
         self.back.store(back, Ordering::Release);
         Ok(())
@@ -103,8 +102,7 @@ impl Outbound {
         room_bytes: u32,
         bytes: u32,
     ) -> VolatileSlice<'a> {
-        let outgoing = operations.outgoing();
-        self.geometry.payload(outgoing, slot, room_bytes, bytes)
+        self.geometry.payload(operations.outgoing(), slot, room_bytes, bytes)
     }
 
     /// Sends the message that was filled in the slot which [`Outbound::free_slot`] named, and with it
@@ -121,8 +119,7 @@ impl Outbound {
     ) -> Result<bool, EndError> {
         let trailer_offset = self.geometry.trailer_offset(slot);
         let trailer = encode_trailer(&header_words(header), 0);
-        let outgoing = operations.outgoing();
-        outgoing.write_at(trailer_offset, &trailer).expect(INSIDE);
+        operations.outgoing().write_at(trailer_offset, &trailer).expect(INSIDE);
         let offset = trailer_offset - header.room_bytes as usize;
         let bytes = header.room_bytes + TRAILER_BYTES;
         let imm = imm(Some(slot), given_back);
@@ -145,8 +142,7 @@ impl Outbound {
     /// # Errors
     /// [`EndError`]; the session is over.
     pub fn announce(&self, operations: &Operations, given_back: u32) -> Result<bool, EndError> {
-        let ticket = operations.notice(imm(None, given_back))?;
-        Ok(ticket.is_some())
+        Ok(operations.notice(imm(None, given_back))?.is_some())
     }
 }
 
@@ -200,8 +196,7 @@ impl Filler {
             return Ok(None);
         }
         let (outgoing, room_bytes) = (operations.outgoing(), padded(bytes));
-        let slot = self.slot();
-        Ok(Some(self.geometry.payload(outgoing, slot, room_bytes, bytes)))
+        Ok(Some(self.geometry.payload(outgoing, self.slot(), room_bytes, bytes)))
     }
 
     fn slot(&self) -> u32 {
@@ -209,8 +204,7 @@ impl Filler {
     }
 
     fn is_free(&self, operations: &Operations) -> bool {
-        let blocks = u64::from(self.geometry.blocks());
-        let Some(before) = self.filled.checked_sub(blocks) else {
+        let Some(before) = self.filled.checked_sub(u64::from(self.geometry.blocks())) else {
             return true;
         };
         self.posted.count.load(Ordering::Acquire) > before
@@ -267,8 +261,7 @@ mod tests {
         let credit = Credit::default();
         credit.sent.store(5, Ordering::Relaxed);
         credit.add(3).unwrap();
-        let fault = PeerFault::Credit { count: 6, known: 3, sent: 5 };
-        assert_eq!(credit.add(3), Err(fault));
+        assert_eq!(credit.add(3), Err(PeerFault::Credit { count: 6, known: 3, sent: 5 }));
         credit.add(2).unwrap();
     }
 }

@@ -128,8 +128,7 @@ fn fill(
     let channel = channel.map_err(refused("a completion channel"))?;
     held.channel = Some(Arc::clone(&channel));
     let entries = shape.max_send_wr + shape.receives();
-    let cq = context.create_cq(entries, Some(channel));
-    let cq = cq.map_err(refused("a completion queue"))?;
+    let cq = context.create_cq(entries, Some(channel)).map_err(refused("a completion queue"))?;
     held.cq = Some(Arc::clone(&cq));
     let reachable = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
     let shared_bytes = shape.shared_bytes as usize;
@@ -139,8 +138,7 @@ fn fill(
         ("send blocks", geometry.total_bytes(), Access::empty()),
         ("memory to READ into", shared_bytes.max(1), Access::LOCAL_WRITE),
     ] {
-        let mr = pd.alloc_mr(bytes, access).map_err(refused(what))?;
-        held.memory.push(mr);
+        held.memory.push(pd.alloc_mr(bytes, access).map_err(refused(what))?);
     }
     let init = QpInit {
         service: Service::Rc,
@@ -153,8 +151,7 @@ fn fill(
         strict: false,
     };
     let qp = held.qp.insert(pd.create_qp(init).map_err(refused("a queue pair"))?);
-    let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
-    qp.modify(QpTransition::ToInit { access })?;
+    qp.modify(QpTransition::ToInit { access: Access::REMOTE_WRITE | Access::REMOTE_READ })?;
     let exposed = &held.memory[EXPOSED];
     Ok(Card {
         endpoint: qp.endpoint(),

@@ -60,15 +60,13 @@ impl Listener {
     /// On any address, for a network that is trusted: nothing here is encrypted, and who connects is
     /// served.
     pub fn tcp_insecure(listener: TcpListener) -> Result<Listener, LinkError> {
-        let nonblocking = listener.set_nonblocking(true);
-        nonblocking.map_err(failed("made not to block"))?;
+        listener.set_nonblocking(true).map_err(failed("made not to block"))?;
         Ok(Listener(Kind::Tcp(listener)))
     }
 
     /// On a unix socket: who may connect is said by the rights of its file.
     pub fn unix(listener: UnixListener) -> Result<Listener, LinkError> {
-        let nonblocking = listener.set_nonblocking(true);
-        nonblocking.map_err(failed("made not to block"))?;
+        listener.set_nonblocking(true).map_err(failed("made not to block"))?;
         Ok(Listener(Kind::Unix(listener)))
     }
 
@@ -173,13 +171,11 @@ impl Control {
 
     pub(super) fn recv_card(&self, deadline: Instant) -> Result<Card, LinkError> {
         let mut bytes = [0; CARD_BYTES];
-        let read = self.read_exact(&mut bytes, deadline);
-        read.map_err(failed("waiting for the peer's card"))?;
+        self.read_exact(&mut bytes, deadline).map_err(failed("waiting for the peer's card"))?;
         if bytes.starts_with(REFUSAL) {
             return Err(LinkError::Refused(self.recv_refusal(&bytes, deadline)));
         }
-        let card = Card::decode(&bytes).map_err(ChannelError::from);
-        Ok(card?)
+        Ok(Card::decode(&bytes).map_err(ChannelError::from)?)
     }
 
     /// The reason that begins in these bytes and goes on to the end of the connection.
@@ -200,8 +196,7 @@ impl Control {
     }
 
     pub(super) fn send_card(&self, card: Card) -> Result<(), LinkError> {
-        let written = self.write_all(&card.encode());
-        written.map_err(failed("sending this end's card"))
+        self.write_all(&card.encode()).map_err(failed("sending this end's card"))
     }
 
     /// Says why there is no card. Who does not listen learns nothing.
@@ -218,8 +213,7 @@ impl Control {
     }
 
     pub(super) fn send_go(&self) -> Result<(), LinkError> {
-        let written = self.write_all(&[GO]);
-        written.map_err(failed("saying that this end is connected"))
+        self.write_all(&[GO]).map_err(failed("saying that this end is connected"))
     }
 
     pub(super) fn recv_go(&self, deadline: Instant) -> Result<(), LinkError> {
@@ -273,8 +267,7 @@ mod tests {
     fn a_refusal_says_why_and_is_cut_between_characters() {
         let (a, b) = pair();
         a.refuse("no\u{1b}room");
-        let long = "é".repeat(300);
-        a.refuse(&long);
+        a.refuse(&"é".repeat(300));
         drop(a);
         let text = |result: Result<Card, LinkError>| match result {
             Err(LinkError::Refused(text)) => text,
@@ -288,8 +281,7 @@ mod tests {
     fn half_a_card_a_wrong_word_and_silence() {
         let (a, b) = pair();
         a.write_all(&[0; 10]).unwrap();
-        let silent = b.recv_card(Instant::now() + Duration::from_millis(20));
-        let text = silent.unwrap_err().to_string();
+        let text = b.recv_card(Instant::now() + Duration::from_millis(20)).unwrap_err().to_string();
         assert!(text.contains("waiting for the peer's card"), "{text}");
         drop(a);
         let cut = b.recv_card(soon()).unwrap_err().to_string();
@@ -314,8 +306,7 @@ mod tests {
 
     #[test]
     fn an_address_that_others_reach_must_be_meant() {
-        let open = TcpListener::bind("0.0.0.0:0").unwrap();
-        let refused = Listener::tcp(open).unwrap_err();
+        let refused = Listener::tcp(TcpListener::bind("0.0.0.0:0").unwrap()).unwrap_err();
         assert!(refused.to_string().contains("tcp_insecure"), "{refused}");
     }
 }

@@ -88,8 +88,7 @@ pub(super) struct Jobs {
 impl Jobs {
     fn new(shape: &ChannelShape) -> Jobs {
         // All messages that can be filled, and something to wake or to end it by.
-        let room = shape.blocks.min(MAX_BLOCKS) as usize + 2;
-        let (sender, receiver) = bounded(room);
+        let (sender, receiver) = bounded(shape.blocks.min(MAX_BLOCKS) as usize + 2);
         Jobs { sender, receiver }
     }
 
@@ -228,15 +227,13 @@ impl Link {
         run: impl FnOnce() + Send + 'static,
     ) -> Result<(), LinkError> {
         let thread = thread::Builder::new().name(name).spawn(run);
-        let thread = thread.map_err(|source| LinkError::Thread { what, source })?;
-        self.ending.threads.push(thread);
+        self.ending.threads.push(thread.map_err(|source| LinkError::Thread { what, source })?);
         Ok(())
     }
 
     /// Sends these bytes, after `patience` at most.
     pub fn send(&mut self, tag: Tag, payload: &[u8], patience: Duration) -> Result<(), ClaimError> {
-        let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        self.send_with(tag, bytes, patience, |memory| {
+        self.send_with(tag, u32::try_from(payload.len()).unwrap_or(u32::MAX), patience, |memory| {
             // It is as long as what is written.
             let _ = memory.write_at(0, payload);
         })
@@ -391,8 +388,7 @@ impl Link {
                 Err(OperationError::End(error)) => return Err(error),
                 Err(_) if left().is_zero() => return Ok(false),
                 Err(_) => {
-                    let deadline = Instant::now() + left();
-                    self.shared.room.wait(seen, Some(deadline));
+                    self.shared.room.wait(seen, Some(Instant::now() + left()));
                 }
             }
         }

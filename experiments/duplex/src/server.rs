@@ -211,8 +211,7 @@ impl Shared {
         }
         self.clients().insert(number, Client::default());
         let shared = Arc::clone(self);
-        let thread = thread::Builder::new().name(format!("duplex-{number}"));
-        let thread = thread.spawn(move || {
+        let thread = thread::Builder::new().name(format!("duplex-{number}")).spawn(move || {
             // Says that it has ended also when the service panics.
             let _ended = Ended { shared: &shared, number };
             shared.serve(number, control);

@@ -46,8 +46,7 @@ impl Shared {
     }
 
     fn wait_for_room(&self, seen: u32) {
-        let deadline = Instant::now() + LOOK_EVERY;
-        self.room.wait(seen, Some(deadline));
+        self.room.wait(seen, Some(Instant::now() + LOOK_EVERY));
     }
 }
 
@@ -183,8 +182,7 @@ impl CompletionWorker {
             if self.drain()? {
                 continue;
             }
-            let waited = self.channel.wait(LOOK_EVERY);
-            waited.map_err(|error| EndError::Socket(error.kind()))?;
+            self.channel.wait(LOOK_EVERY).map_err(|error| EndError::Socket(error.kind()))?;
             // What came before its end is taken first.
             let heard = self.hear();
             if !self.drain()? {

@@ -163,8 +163,7 @@ impl Port {
             max_inline_bytes: queues.max_inline_bytes,
             strict: context.caps().strict_capacity,
         };
-        let memory = needs.memory.iter();
-        let memory = memory.map(|need| pd.alloc_mr(need.bytes, need.access));
+        let memory = needs.memory.iter().map(|need| pd.alloc_mr(need.bytes, need.access));
         Ok(Port {
             qp: pd.create_qp(init)?,
             send_cq,
@@ -219,10 +218,8 @@ impl Port {
 
     /// The same with other retries and timeouts.
     pub fn connect_with(&mut self, peer: &Offer, rts: RtsAttr) -> Result<(), SetupError> {
-        let access = Access::REMOTE;
-        self.qp.modify(QpTransition::ToInit { access })?;
-        let remote = RtrAttr::new(peer.endpoint);
-        self.qp.modify(QpTransition::ToRtr(remote))?;
+        self.qp.modify(QpTransition::ToInit { access: Access::REMOTE })?;
+        self.qp.modify(QpTransition::ToRtr(RtrAttr::new(peer.endpoint)))?;
         Ok(self.qp.modify(QpTransition::ToRts(rts))?)
     }
 }
@@ -239,8 +236,7 @@ fn completion_queues(
         let both = awaited(queues.send_cqe)?;
         return Ok((Arc::clone(&both), both));
     }
-    let send = context.create_cq(queues.send_cqe, None)?;
-    Ok((send, awaited(queues.recv_cqe)?))
+    Ok((context.create_cq(queues.send_cqe, None)?, awaited(queues.recv_cqe)?))
 }
 
 #[cfg(test)]
@@ -266,8 +262,7 @@ mod tests {
     #[test]
     fn memory_that_is_missing_or_short_is_named() {
         let endpoint = Endpoint { gid: Gid([3; 16]), qpn: 5, psn: 6, net: None };
-        let memory = vec![RemoteMemory { addr: 0, rkey: 1, bytes: 10 }];
-        let offer = Offer { endpoint, memory };
+        let offer = Offer { endpoint, memory: vec![RemoteMemory { addr: 0, rkey: 1, bytes: 10 }] };
         assert!(offer.memory(0, "the ring", 10).is_ok());
         let short = offer.memory(0, "the ring", 11).unwrap_err();
         assert!(short.to_string().contains("offers 10 bytes as the ring, 11"));

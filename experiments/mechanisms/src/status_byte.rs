@@ -49,8 +49,7 @@ impl StatusByte {
     }
 
     fn layout(&self) -> Result<RingLayout, LayoutError> {
-        let block_bytes = RingLayout::block_bytes_for(self.shape.payload_bytes)?;
-        RingLayout::new(self.shape.blocks, block_bytes)
+        RingLayout::new(self.shape.blocks, RingLayout::block_bytes_for(self.shape.payload_bytes)?)
     }
 }
 

@@ -18,8 +18,7 @@ const ORDER: [Object; 7] =
     [Object::Qp, Object::Mr, Object::Mr, Object::Mr, Object::Cq, Object::Channel, Object::Pd];
 
 fn destroyed(census: &Census) -> Vec<Object> {
-    let log = census.take_log().into_iter();
-    let gone = log.filter_map(|change| match change {
+    let gone = census.take_log().into_iter().filter_map(|change| match change {
         Change::Destroyed(object) => Some(object),
         Change::Made(_) => None,
     });
@@ -56,8 +55,7 @@ fn s3_14_a_failure_at_any_step_leaks_nothing_and_harms_nobody_else() {
                 assert_eq!(step, ORDER.len() as u64 + 4);
                 break;
             }
-            let made = objects.iter().filter(|c| matches!(c, Change::Made(_)));
-            let made: Vec<_> = made.collect();
+            let made: Vec<_> = objects.iter().filter(|c| matches!(c, Change::Made(_))).collect();
             assert!(made.len() as u64 >= (step - 1).min(ORDER.len() as u64));
             for census in &censuses {
                 assert_eq!(census.total(), 0, "step {step} of end {failing}");
@@ -109,8 +107,7 @@ fn up(contexts: [Arc<dyn Context>; 2]) -> Result<(), ChannelError> {
 fn s3_3_nothing_is_left_after_many_connections() {
     let (contexts, censuses) = counted();
     for _ in 0..scaled(1_000) {
-        let contexts = [0, 1].map(|n: usize| Arc::clone(&contexts[n]));
-        let [a, b] = joined(contexts, shape(2, 64));
+        let [a, b] = joined([0, 1].map(|n: usize| Arc::clone(&contexts[n])), shape(2, 64));
         a.close().unwrap();
         b.close().unwrap();
         for census in &censuses {

@@ -9,8 +9,7 @@ pub fn send(channel: &mut Channel, stream: u32, packet: u64, data: &[u8], wait: 
         let claim = match channel.claim(stream, bytes) {
             Ok(claim) => Some(claim),
             Err(ClaimError::WouldBlock) => {
-                let watch = channel.watch();
-                wait.wait(Some(watch), || channel.claim(stream, bytes).ok())
+                wait.wait(Some(channel.watch()), || channel.claim(stream, bytes).ok())
             }
             Err(error) => panic!("{error}"),
         };
@@ -28,10 +27,7 @@ pub fn take(channel: &mut Channel, wait: &mut Patience) -> Message {
     loop {
         let block = match channel.take().unwrap() {
             Some(block) => Some(block),
-            None => {
-                let watch = channel.watch();
-                wait.wait(Some(watch), || channel.take().unwrap())
-            }
+            None => wait.wait(Some(channel.watch()), || channel.take().unwrap()),
         };
         if let Some(block) = block {
             wait.found();

@@ -102,8 +102,7 @@ fn a_slow_receiver_stops_the_sender() {
         }
         for _ in 0..100 {
             sender.progress().unwrap();
-            let refused = sender.claim(0, 64);
-            assert!(matches!(refused, Err(ClaimError::WouldBlock)));
+            assert!(matches!(sender.claim(0, 64), Err(ClaimError::WouldBlock)));
         }
         for packet in first..first + 3 {
             assert_eq!(driver::take(&mut receiver, &mut wait).tag().packet, packet);
@@ -151,8 +150,7 @@ fn talk(channel: &mut Channel, side: u32, count: u64, policy: WaitPolicy, done: 
             let bytes = content(side, sent, &mut payload);
             match channel.claim(side, bytes as u32) {
                 Ok(claim) => {
-                    let memory = channel.memory(&claim);
-                    memory.write_at(0, &payload[..bytes]).unwrap();
+                    channel.memory(&claim).write_at(0, &payload[..bytes]).unwrap();
                     channel.commit(claim, sent).unwrap();
                     sent += 1;
                     moved = true;
@@ -178,8 +176,7 @@ fn talk(channel: &mut Channel, side: u32, count: u64, policy: WaitPolicy, done: 
         } else {
             channel.progress().unwrap();
             // What came while the watch was being armed is seen by the next round.
-            let watch = channel.watch();
-            wait.wait(Some(watch), || channel.progress().err().map(|e| panic!("{e}")));
+            wait.wait(Some(channel.watch()), || channel.progress().err().map(|e| panic!("{e}")));
         }
     }
 }

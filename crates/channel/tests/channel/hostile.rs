@@ -23,8 +23,7 @@ struct Raw {
 impl Raw {
     fn new(context: &dyn Context) -> (Raw, Card) {
         let pd = context.alloc_pd().unwrap();
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let slots = pd.alloc_mr(4 * 128, access).unwrap();
+        let slots = pd.alloc_mr(4 * 128, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
         let init = QpInit {
             service: Service::Rc,
             send_cq: context.create_cq(64, None).unwrap(),
@@ -46,8 +45,7 @@ impl Raw {
             blocks: 4,
             payload_bytes: 64,
         };
-        let raw = Raw { qp, peer: card, _slots: slots };
-        (raw, card)
+        (Raw { qp, peer: card, _slots: slots }, card)
     }
 
     fn connect(&mut self, peer: Card) {
@@ -60,13 +58,11 @@ impl Raw {
         ] {
             self.qp.modify(transition).unwrap();
         }
-        let receives = [RecvWr { wr_id: 0, sges: &[] }; 16];
-        self.qp.post_recv(&receives).unwrap();
+        self.qp.post_recv(&[RecvWr { wr_id: 0, sges: &[] }; 16]).unwrap();
     }
 
     fn post(&mut self, op: SendOp, bytes: &[u8]) {
-        let request = SendWr::new(0, op, Payload::Inline(bytes));
-        self.qp.post_send(&[request.unsignaled()]).unwrap();
+        self.qp.post_send(&[SendWr::new(0, op, Payload::Inline(bytes)).unsignaled()]).unwrap();
     }
 
     /// A message in slot number `slot`, announced with `imm`.
@@ -82,8 +78,7 @@ fn bad_peer() -> (Channel, Raw) {
     let good = Resources::acquire(good, shape(4, 64)).unwrap();
     let (mut raw, card_bad) = Raw::new(&*bad);
     raw.connect(card(&good));
-    let channel = Channel::connect(good, &card_bad, patient()).unwrap();
-    (channel, raw)
+    (Channel::connect(good, &card_bad, patient()).unwrap(), raw)
 }
 
 /// Takes until the session fails.
@@ -132,8 +127,7 @@ fn what_no_channel_sends_is_the_peers_fault_and_stays_so() {
         raw.message(slot, imm, bytes);
         assert_eq!(failure(&mut channel), EndError::Peer(fault));
         assert_eq!(channel.take().err(), Some(EndError::Peer(fault)));
-        let refused = channel.claim(0, 1).err();
-        assert_eq!(refused, Some(ClaimError::End(EndError::Peer(fault))));
+        assert_eq!(channel.claim(0, 1).err(), Some(ClaimError::End(EndError::Peer(fault))));
     }
 }
 
@@ -143,16 +137,14 @@ fn a_message_over_one_that_was_not_given_back() {
     for n in 0..5 {
         raw.message(n % 4, n as u32 % 4 + 1, &message(|_| {}));
     }
-    let overwritten = PeerFault::Overwritten { position: 0 };
-    assert_eq!(failure(&mut channel), EndError::Peer(overwritten));
+    assert_eq!(failure(&mut channel), EndError::Peer(PeerFault::Overwritten { position: 0 }));
 }
 
 #[test]
 fn a_send_without_an_immediate() {
     let (mut channel, mut raw) = bad_peer();
     raw.post(SendOp::Send, &[]);
-    let fault = PeerFault::Message { bytes: 0 };
-    assert_eq!(failure(&mut channel), EndError::Peer(fault));
+    assert_eq!(failure(&mut channel), EndError::Peer(PeerFault::Message { bytes: 0 }));
 }
 
 #[test]

@@ -34,14 +34,12 @@ fn writes_and_reads_beside_messages() {
         driver::send(&mut a, 0, round, b"look", &mut wait);
         let block = driver::take(&mut b, &mut wait);
         assert_eq!(block.tag().packet, round);
-        let shared = b.operations().shared();
-        let seen = shared.subslice(at as usize, bytes as usize).unwrap();
+        let seen = b.operations().shared().subslice(at as usize, bytes as usize).unwrap();
         assert_eq!(seen.to_vec(), data);
         until_done(&mut a, written).unwrap();
         let read = a.read(at, 5000, bytes).unwrap();
         until_done(&mut a, read).unwrap();
-        let back = a.operations().scratch();
-        assert_eq!(back.subslice(5000, bytes as usize).unwrap().to_vec(), data);
+        assert_eq!(a.operations().scratch().subslice(5000, bytes as usize).unwrap().to_vec(), data);
     }
 }
 
@@ -94,8 +92,7 @@ fn s3_4_a_wrong_key_or_bound_is_a_remote_access_error() {
         lie(&mut card_b);
         let mut a = Channel::connect(a, &card_b, patient()).unwrap();
         let _b = Channel::connect(b, &card_a, patient()).unwrap();
-        let last = card_b.memory.bytes - 2 * 128 - 1;
-        let ticket = a.write(0, last, 1).unwrap();
+        let ticket = a.write(0, card_b.memory.bytes - 2 * 128 - 1, 1).unwrap();
         let wanted = EndError::Completion(WcStatus::RemoteAccess);
         assert_eq!(until_done(&mut a, ticket), Err(wanted));
         assert_eq!(a.progress(), Err(wanted), "it stays so");
@@ -111,8 +108,7 @@ fn s3_5_a_drained_queue_pair_goes_on() {
     drop(driver::take(&mut b, &mut wait));
     let (drained, illegal) = a.operations().with_qp(|qp| {
         qp.modify(QpTransition::ToSqd).unwrap();
-        let access = Access::REMOTE_WRITE;
-        (qp.state(), qp.modify(QpTransition::ToInit { access }).is_err())
+        (qp.state(), qp.modify(QpTransition::ToInit { access: Access::REMOTE_WRITE }).is_err())
     });
     assert_eq!((drained, illegal), (QpState::Sqd, true));
     a.operations().with_qp(|qp| qp.modify(QpTransition::ToRts(patient())).unwrap());

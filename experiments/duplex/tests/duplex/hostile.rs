@@ -10,8 +10,7 @@ fn hurried(name: &str) -> LinkOptions {
 
 /// The server is as it was: it serves the next one.
 fn still_serves(served: &Served, open: &Opener) {
-    let options = options(2, 64, "next");
-    let mut link = connect(served.address, open(), &options).unwrap();
+    let mut link = connect(served.address, open(), &options(2, 64, "next")).unwrap();
     ask(&mut link, 5, 64, 3, 1);
     link.finish(PATIENCE).unwrap();
 }
@@ -87,8 +86,7 @@ fn more_clients_than_the_server_takes() {
         ask(&mut link, client, 64, 1, 1);
         link
     });
-    let refused = connect(address, open(), &options).err().unwrap();
-    let text = refused.to_string();
+    let text = connect(address, open(), &options).err().unwrap().to_string();
     assert!(text.contains("as many clients as it takes"), "{text}");
     ask_on(&mut links[0]);
     let [first, second] = links;
@@ -102,10 +100,8 @@ fn ask_on(link: &mut Link) {
     use catchment_channel::Tag;
     let mut payload = vec![0; 64];
     let bytes = crate::talk::content(0, 1, &mut payload);
-    let tag = Tag { stream: 0, packet: 1 };
-    link.send(tag, &payload[..bytes], PATIENCE).unwrap();
-    let answer = link.receive(PATIENCE).unwrap().unwrap();
-    assert_eq!(answer.tag().packet, 1);
+    link.send(Tag { stream: 0, packet: 1 }, &payload[..bytes], PATIENCE).unwrap();
+    assert_eq!(link.receive(PATIENCE).unwrap().unwrap().tag().packet, 1);
 }
 
 /// The same over a unix socket.
@@ -124,8 +120,7 @@ fn a_unix_socket_serves_as_well() {
     );
     let server = server.unwrap();
     assert_eq!(server.address(), None);
-    let stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
-    let control = Control::unix(stream).unwrap();
+    let control = Control::unix(std::os::unix::net::UnixStream::connect(&path).unwrap()).unwrap();
     let mut link = Link::connect(control, open(), &options).unwrap();
     ask(&mut link, 1, 64, 5, 1);
     link.finish(PATIENCE).unwrap();

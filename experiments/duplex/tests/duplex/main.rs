@@ -73,8 +73,7 @@ struct Served {
 
 fn serve(context: Arc<dyn Context>, options: &LinkOptions, service: impl Service) -> Served {
     let (context, census) = Census::of(context);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let listener = Listener::tcp(listener).unwrap();
+    let listener = Listener::tcp(TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
     let options = ServerOptions::new(options.clone());
     let server = Server::start(listener, context, options, service).unwrap();
     Served { address: server.address().unwrap(), server, census }

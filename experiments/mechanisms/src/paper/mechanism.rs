@@ -81,8 +81,7 @@ impl Mechanism for PaperStatusByte {
     fn sender(&self, port: Port, peer: &Offer) -> Result<PaperSendEnd, SetupError> {
         let layout = self.layout()?;
         let blocks = port.mr(0, "send blocks", 0)?;
-        let control = port.mr(1, "two arrays of status bytes", 0)?;
-        let pool = PaperPool::new(blocks, control, layout)?;
+        let pool = PaperPool::new(blocks, port.mr(1, "two arrays of status bytes", 0)?, layout)?;
         let ring = peer.memory(0, "the ring", layout.total_bytes())?;
         let ring = PaperRing { addr: ring.addr, rkey: ring.rkey };
         Ok(PaperSendEnd {
@@ -184,8 +183,7 @@ impl SendEnd for PaperSendEnd {
             return Err(ClaimError::Length { asked: bytes, limit, exactly: true });
         }
         let Ok(device) = u8::try_from(stream) else {
-            let limit = 1 << u8::BITS;
-            return Err(ClaimError::Stream { stream, limit });
+            return Err(ClaimError::Stream { stream, limit: 1 << u8::BITS });
         };
         self.broken.check()?;
         let block = match self.pool.claim() {
@@ -207,8 +205,7 @@ impl SendEnd for PaperSendEnd {
     }
 
     fn commit(&mut self, mut claim: PaperClaim, packet: u64) -> Result<(), EndError> {
-        let header = PaperHeader { device: claim.device, packet: packet as u16 };
-        self.pool.publish(claim.block, header);
+        self.pool.publish(claim.block, PaperHeader { device: claim.device, packet: packet as u16 });
         claim.published = true;
         self.committed += 1;
         let sent = self.send_filled();

@@ -75,14 +75,11 @@ impl PaperPool {
 
     pub(super) fn payload(&self, block: u32) -> VolatileSlice<'_> {
         let payload_bytes = self.layout.payload_bytes() as usize;
-        let memory = self.block(block);
-        let payload = memory.subslice(PaperLayout::HEADER_BYTES, payload_bytes);
-        payload.expect(INSIDE)
+        self.block(block).subslice(PaperLayout::HEADER_BYTES, payload_bytes).expect(INSIDE)
     }
 
     pub(super) fn publish(&self, block: u32, header: PaperHeader) {
-        let memory = self.block(block);
-        memory.write_at(0, &header.encode()).expect(INSIDE);
+        self.block(block).write_at(0, &header.encode()).expect(INSIDE);
         self.status1(block).store(SlotState::Full as u8, Ordering::Release);
         self.unclaim(block);
     }
@@ -127,13 +124,11 @@ impl PaperPool {
 
     fn block(&self, block: u32) -> VolatileSlice<'_> {
         let bytes = self.layout.wire_bytes() as usize;
-        let region = self.blocks.region();
-        region.slice(self.block_offset(block), bytes).expect(INSIDE)
+        self.blocks.region().slice(self.block_offset(block), bytes).expect(INSIDE)
     }
 
     pub(super) fn status1(&self, block: u32) -> &AtomicU8 {
-        let control = self.control.region().whole();
-        control.atomic_u8(block as usize).expect(INSIDE)
+        self.control.region().whole().atomic_u8(block as usize).expect(INSIDE)
     }
 
     pub(super) fn status2_offset(&self) -> usize {
@@ -142,8 +137,7 @@ impl PaperPool {
 
     pub(super) fn status2(&self, block: u32) -> &AtomicU8 {
         let control = self.control.region().whole();
-        let offset = self.status2_offset() + block as usize;
-        control.atomic_u8(offset).expect(INSIDE)
+        control.atomic_u8(self.status2_offset() + block as usize).expect(INSIDE)
     }
 }
 

@@ -31,8 +31,8 @@ impl PaperReceiver {
         let error = |source| PaperMemoryError { what: "the ring", source };
         let region = mr.region();
         region.slice(0, layout.total_bytes()).map_err(error)?;
-        let status = region.slice(layout.status_offset(), layout.blocks() as usize);
-        let status = status.map_err(error)?;
+        let status =
+            region.slice(layout.status_offset(), layout.blocks() as usize).map_err(error)?;
         if fresh {
             status.fill(SlotState::Free as u8).map_err(error)?;
         }
@@ -78,8 +78,7 @@ impl Shared {
 
     fn bytes(&self, block: u32) -> VolatileSlice<'_> {
         let bytes = self.layout.wire_bytes() as usize;
-        let offset = self.layout.block_offset(block);
-        self.mr.region().slice(offset, bytes).expect(INSIDE)
+        self.mr.region().slice(self.layout.block_offset(block), bytes).expect(INSIDE)
     }
 
     fn is_full(&self, block: u32) -> bool {
@@ -119,15 +118,12 @@ impl PaperBlock {
 
     pub fn payload(&self) -> VolatileSlice<'_> {
         let bytes = self.shared.layout.payload_bytes() as usize;
-        let block = self.shared.bytes(self.block);
-        let payload = block.subslice(PaperLayout::HEADER_BYTES, bytes);
-        payload.expect(INSIDE)
+        self.shared.bytes(self.block).subslice(PaperLayout::HEADER_BYTES, bytes).expect(INSIDE)
     }
 
     /// Says that the block is unavailable: from 1 to 2, never from 0 (S1.18).
     pub fn hold(&mut self) {
-        let status = self.shared.status3(self.block);
-        status.store(SlotState::Unavailable as u8, Ordering::Release);
+        self.shared.status3(self.block).store(SlotState::Unavailable as u8, Ordering::Release);
     }
 }
 

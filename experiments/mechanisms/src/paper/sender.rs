@@ -83,8 +83,7 @@ impl PaperSender {
         ring: PaperRing,
     ) -> PaperSender {
         for block in 0..pool.layout().blocks() {
-            let status2 = pool.status2(block);
-            status2.store(SlotState::Unavailable as u8, Ordering::Relaxed);
+            pool.status2(block).store(SlotState::Unavailable as u8, Ordering::Relaxed);
         }
         PaperSender::new(qp, cq, pool, ring)
     }
@@ -170,8 +169,7 @@ impl PaperSender {
             lkey: mr.lkey(),
         }];
         let from = SendOp::Read(self.at(self.pool.layout().status_offset()));
-        let read = SendWr::new(2, from, Payload::Sges(&sge));
-        self.qp.post_send(&[read])?;
+        self.qp.post_send(&[SendWr::new(2, from, Payload::Sges(&sge))])?;
         self.posted = Some(Posted::Read);
         self.stats.status_reads += 1;
         Ok(())
@@ -188,10 +186,8 @@ impl PaperSender {
         out[0].result.map_err(failed)?;
         Ok(match self.posted.take() {
             Some(Posted::Block(block)) => {
-                let status1 = self.pool.status1(block);
-                status1.store(SlotState::Free as u8, Ordering::Release);
-                let status2 = self.pool.status2(block);
-                status2.store(SlotState::Full as u8, Ordering::Relaxed);
+                self.pool.status1(block).store(SlotState::Free as u8, Ordering::Release);
+                self.pool.status2(block).store(SlotState::Full as u8, Ordering::Relaxed);
                 self.stats.blocks += 1;
                 PaperStep::Sent(block)
             }

@@ -84,8 +84,7 @@ impl RendezvousReceiver {
 
     fn block(&mut self, notice: &CompletionNotice) -> Result<RendezvousBlock, EndError> {
         let slot = self.shared.filled_slot(notice)?;
-        let memory = self.shared.slots.region().whole();
-        let arrived = self.shared.geometry.header(&memory, slot);
+        let arrived = self.shared.geometry.header(&self.shared.slots.region().whole(), slot);
         let arrived = arrived.map_err(|reason| PeerFault::Header { position: slot, reason })?;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(arrived.bytes);

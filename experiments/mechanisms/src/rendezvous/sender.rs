@@ -155,8 +155,7 @@ impl Slots for AnnouncedSlots {
         self.announced.pop_front();
         self.slots[slot as usize].announced = false;
         let trailer = encode_trailer(&header_words(block), 0);
-        let offset = self.geometry.trailer_offset(slot);
-        self.memory().write_at(offset, &trailer).expect(INSIDE);
+        self.memory().write_at(self.geometry.trailer_offset(slot), &trailer).expect(INSIDE);
         self.post(slot, block.room_bytes)
     }
 

@@ -66,8 +66,7 @@ impl Socket {
     }
 
     fn new(fd: OwnedFd) -> Socket {
-        let has_unsent = Arc::default();
-        Socket { fd, has_unsent }
+        Socket { fd, has_unsent: Arc::default() }
     }
 
     /// Another handle to the same connection: one end sends, the other receives. A program that

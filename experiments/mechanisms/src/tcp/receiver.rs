@@ -101,8 +101,7 @@ impl StreamReceiver {
 
     /// Takes a free block to read into.
     fn begin(&self) -> Option<Reading> {
-        let block = self.pool.free.pop()?;
-        Some(Reading { block, filled: 0, header: None })
+        Some(Reading { block: self.pool.free.pop()?, filled: 0, header: None })
     }
 
     /// The header, once all of the block is there.
@@ -110,8 +109,7 @@ impl StreamReceiver {
         if reading.header.is_none() && reading.filled >= HEADER_BYTES {
             reading.header = Some(self.pool.header(reading.block)?);
         }
-        let is_complete = |header: &Header| reading.filled >= header.total();
-        Ok(reading.header.filter(is_complete))
+        Ok(reading.header.filter(|header: &Header| reading.filled >= header.total()))
     }
 
     /// Reads more of the block; false when nothing is there.
@@ -124,8 +122,7 @@ impl StreamReceiver {
             None => self.expected.clamp(HEADER_BYTES, most),
         };
         let offset = blocks.header_offset(reading.block) + reading.filled;
-        let room = self.pool.memory.slice(offset, wanted - reading.filled);
-        let room = room.expect(INSIDE);
+        let room = self.pool.memory.slice(offset, wanted - reading.filled).expect(INSIDE);
         if !self.beyond.is_empty() {
             let n = self.beyond.len().min(room.bytes());
             room.write_at(0, &self.beyond[..n]).expect(INSIDE);
@@ -155,8 +152,7 @@ impl StreamReceiver {
     /// used up before anything is read.
     fn keep_beyond(&mut self, reading: &Reading, total: usize) {
         let offset = self.pool.blocks.header_offset(reading.block) + total;
-        let bytes = self.pool.memory.slice(offset, reading.filled - total);
-        let bytes = bytes.expect(INSIDE);
+        let bytes = self.pool.memory.slice(offset, reading.filled - total).expect(INSIDE);
         self.beyond.resize(bytes.bytes(), 0);
         bytes.read_at(0, &mut self.beyond).expect(INSIDE);
     }
@@ -176,22 +172,18 @@ impl Pool {
     }
 
     fn payload(&self, block: u32, header: &Header) -> VolatileSlice<'_> {
-        let offset = self.blocks.payload_offset(block);
-        let payload = self.memory.slice(offset, header.bytes as usize);
-        payload.expect(INSIDE)
+        self.memory.slice(self.blocks.payload_offset(block), header.bytes as usize).expect(INSIDE)
     }
 
     fn header(&self, block: u32) -> Result<Header, PeerFault> {
         let mut trailer = [0; 64];
         let offset = self.blocks.header_offset(block);
-        let memory = self.memory.whole();
-        memory.read_at(offset, &mut trailer[..HEADER_BYTES]).expect(INSIDE);
+        self.memory.whole().read_at(offset, &mut trailer[..HEADER_BYTES]).expect(INSIDE);
         let (words, _) = decode_trailer(&trailer);
         let wrong = |reason| PeerFault::Header { position: block, reason };
         let header = BlockHeader::from_words(&words, &self.blocks.layout).map_err(wrong)?;
         if header.payload_bytes > self.blocks.payload_bytes {
-            let bytes = u64::from(header.payload_bytes);
-            return Err(PeerFault::Message { bytes });
+            return Err(PeerFault::Message { bytes: u64::from(header.payload_bytes) });
         }
         Ok(Header {
             tag: Tag { stream: header.stream, packet: header.packet_number },
@@ -206,8 +198,7 @@ impl ReceiveEnd for StreamReceiver {
 
     fn take(&mut self) -> Result<Option<StreamBlock>, EndError> {
         self.broken.check()?;
-        let result = self.look();
-        result.map_err(|error| self.broken.set(error))
+        self.look().map_err(|error| self.broken.set(error))
     }
 
     /// `None` while the program has all blocks: nothing can be read before one comes back, and no

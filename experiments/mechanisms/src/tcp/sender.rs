@@ -107,8 +107,7 @@ impl StreamSender {
         let block = (self.first + place) % self.blocks.layout.blocks();
         let written = if place == 0 { self.written } else { 0 };
         let offset = self.blocks.header_offset(block) + written;
-        let rest = self.memory.slice(offset, self.lengths[block as usize] - written);
-        rest.expect(INSIDE)
+        self.memory.slice(offset, self.lengths[block as usize] - written).expect(INSIDE)
     }
 
     /// The kernel took so many bytes of what waits.
@@ -160,8 +159,7 @@ impl SendEnd for StreamSender {
 
     fn memory<'a>(&'a self, claim: &'a StreamClaim) -> VolatileSlice<'a> {
         let offset = self.blocks.payload_offset(self.next());
-        let payload = self.memory.slice(offset, claim.bytes as usize);
-        payload.expect(INSIDE)
+        self.memory.slice(offset, claim.bytes as usize).expect(INSIDE)
     }
 
     fn commit(&mut self, claim: StreamClaim, packet: u64) -> Result<(), EndError> {
@@ -176,8 +174,7 @@ impl SendEnd for StreamSender {
         let header = self.header(&claim, packet);
         let block = self.next();
         let header = &encode_trailer(&header.to_words(), 0)[..HEADER_BYTES];
-        let memory = self.memory.whole();
-        memory.write_at(self.blocks.header_offset(block), header).expect(INSIDE);
+        self.memory.whole().write_at(self.blocks.header_offset(block), header).expect(INSIDE);
         self.lengths[block as usize] = HEADER_BYTES + claim.bytes as usize;
         self.waiting += 1;
         self.counts.blocks += 1;

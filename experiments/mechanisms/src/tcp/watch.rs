@@ -37,8 +37,7 @@ impl SocketWatch {
         awaited: PollFlags,
         has_unsent: Arc<AtomicBool>,
     ) -> io::Result<Arc<SocketWatch>> {
-        let wake = event::event_fd()?;
-        Ok(Arc::new(SocketWatch { socket, awaited, has_unsent, wake }))
+        Ok(Arc::new(SocketWatch { socket, awaited, has_unsent, wake: event::event_fd()? }))
     }
 
     fn poll(&self, left: Duration) -> rustix::io::Result<bool> {

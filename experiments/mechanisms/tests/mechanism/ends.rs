@@ -34,8 +34,7 @@ pub fn claim<S: SendEnd>(sender: &mut S, stream: u32, bytes: u32, wait: &mut Pat
         let claim = match sender.claim(stream, bytes) {
             Ok(claim) => Some(claim),
             Err(ClaimError::WouldBlock) => {
-                let watch = sender.watch();
-                wait.wait(watch, || sender.claim(stream, bytes).ok())
+                wait.wait(sender.watch(), || sender.claim(stream, bytes).ok())
             }
             Err(error) => panic!("{error}"),
         };
@@ -50,10 +49,7 @@ pub fn take<R: ReceiveEnd>(receiver: &mut R, wait: &mut Patience) -> R::Block {
     loop {
         let block = match receiver.take().unwrap() {
             Some(block) => Some(block),
-            None => {
-                let watch = receiver.watch();
-                wait.wait(watch, || receiver.take().unwrap())
-            }
+            None => wait.wait(receiver.watch(), || receiver.take().unwrap()),
         };
         if let Some(block) = block {
             wait.found();
@@ -82,8 +78,7 @@ pub fn lockstep<S: SendEnd, R: ReceiveEnd>(ends: &mut Ends<S, R>, packets: std::
     for packet in packets {
         invite(sender, receiver, bytes);
         let claim = claim(sender, 0, bytes, &mut wait);
-        let data = packet.to_ne_bytes();
-        sender.memory(&claim).write_at(0, &data).unwrap();
+        sender.memory(&claim).write_at(0, &packet.to_ne_bytes()).unwrap();
         sender.commit(claim, packet).unwrap();
         let block = loop {
             if let Some(block) = receiver.take().unwrap() {
@@ -175,8 +170,7 @@ fn help(mut helper: Box<dyn Helper>, policy: WaitPolicy, done: impl Fn() -> bool
     while !done() {
         let found = helper.step().unwrap() || {
             let watch = helper.watch();
-            let again = || helper.step().unwrap().then_some(());
-            wait.wait(watch, again).is_some()
+            wait.wait(watch, || helper.step().unwrap().then_some(())).is_some()
         };
         if found {
             wait.found();
@@ -240,8 +234,7 @@ pub fn any_order<S: SendEnd, R: ReceiveEnd>(ends: Ends<S, R>, count: u64) {
                 let mut kept = VecDeque::new();
                 while left.load(Ordering::Relaxed) > 0 {
                     if kept.len() > random.below(4) as usize {
-                        let any = random.below(kept.len() as u64) as usize;
-                        kept.swap_remove_back(any);
+                        kept.swap_remove_back(random.below(kept.len() as u64) as usize);
                     }
                     let taken = receiver.lock().unwrap().take().unwrap();
                     let Some(block) = taken else {

@@ -17,8 +17,7 @@ struct Raw {
 
 impl Raw {
     fn post(&mut self, op: SendOp, bytes: &[u8]) {
-        let request = SendWr::new(0, op, Payload::Inline(bytes));
-        self.port.qp.post_send(&[request.unsignaled()]).unwrap();
+        self.port.qp.post_send(&[SendWr::new(0, op, Payload::Inline(bytes)).unsignaled()]).unwrap();
     }
 
     fn at(&self, offset: u64) -> RemoteAddr {
@@ -27,13 +26,11 @@ impl Raw {
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) {
-        let to = self.at(offset);
-        self.post(SendOp::Write(to), bytes);
+        self.post(SendOp::Write(self.at(offset)), bytes);
     }
 
     fn write_imm(&mut self, offset: u64, bytes: &[u8], imm: u32) {
-        let to = self.at(offset);
-        self.post(SendOp::WriteImm(to, imm), bytes);
+        self.post(SendOp::WriteImm(self.at(offset), imm), bytes);
     }
 
     fn send(&mut self, bytes: &[u8]) {
@@ -224,8 +221,7 @@ fn immediates_of_sw_paper_that_contradict_what_was_written() {
 fn credits_that_cannot_be() {
     let (mut sender, mut raw) = bad_receiver(&sw_fair_of(Form::WriteImm));
     raw.write(0, &5u64.to_le_bytes());
-    let fault = PeerFault::Credit { count: 5, known: 0, sent: 4 };
-    assert_eq!(sending(&mut sender), fault);
+    assert_eq!(sending(&mut sender), PeerFault::Credit { count: 5, known: 0, sent: 4 });
     let (mut sender, mut raw) = bad_receiver(&sw_fair_of(Form::Selective));
     raw.write(0, &(1u64 << 4).to_le_bytes());
     assert_eq!(sending(&mut sender), PeerFault::Released { slot: 4 });
@@ -236,8 +232,7 @@ fn an_acknowledgement_of_another_block() {
     for position in [1, 4, u32::MAX] {
         let (mut sender, mut raw) = bad_receiver(&sw_paper(4, 64));
         raw.send(&position.to_be_bytes());
-        let fault = PeerFault::Acknowledgement { position };
-        assert_eq!(sending(&mut sender), fault);
+        assert_eq!(sending(&mut sender), PeerFault::Acknowledgement { position });
     }
 }
 
@@ -262,8 +257,7 @@ fn addresses_that_are_no_free_slot() {
             bytes,
         };
         raw.send(&wrong.encode());
-        let seen = fault(|| sender.progress());
-        assert_eq!(seen, PeerFault::Address { addr: wrong.addr });
+        assert_eq!(fault(|| sender.progress()), PeerFault::Address { addr: wrong.addr });
     }
 }
 
@@ -278,8 +272,7 @@ fn completions_of_no_announced_slot() {
         raw.write(0, &block(|_| {}, 0));
         let notice = CompletionNotice { addr: slots.addr.wrapping_add_signed(offset), bytes };
         (0..times).for_each(|_| raw.send(&notice.encode()));
-        let addr = notice.addr;
-        assert_eq!(taking(&mut receiver), PeerFault::Address { addr });
+        assert_eq!(taking(&mut receiver), PeerFault::Address { addr: notice.addr });
     }
 }
 
@@ -295,17 +288,14 @@ fn a_claim_that_was_given_up_is_not_sent() {
     let last = sender.claim(0, 64).unwrap();
     let refused = sender.commit(last, u64::MAX);
     assert!(matches!(refused, Err(EndError::Packet(_))));
-    let refused = sender.claim(0, 65);
-    assert!(matches!(refused, Err(ClaimError::Length { limit: 64, .. })));
+    assert!(matches!(sender.claim(0, 65), Err(ClaimError::Length { limit: 64, .. })));
 }
 
 /// Both ends must have the same sizes.
 #[test]
 fn an_offer_for_other_sizes_is_refused() {
-    let small = sw_fair(2, 64, Form::Tail);
-    let needs = small.receiver_needs().unwrap();
+    let needs = sw_fair(2, 64, Form::Tail).receiver_needs().unwrap();
     let [source, collector] = connected(&sw_fair_of(Form::Tail).sender_needs().unwrap(), &needs);
-    let error = sw_fair_of(Form::Tail).sender(source, &collector.offer());
-    let text = error.err().unwrap().to_string();
+    let text = sw_fair_of(Form::Tail).sender(source, &collector.offer()).err().unwrap().to_string();
     assert!(text.contains("offers 256 bytes as the slots, 512 are needed"), "{text}");
 }

@@ -8,8 +8,7 @@ const DEVICES: u32 = 12;
 
 fn forms_with_windows() -> Vec<SwFair> {
     let shape = Shape { blocks: 3, payload_bytes: 256 };
-    let windows = |form| SwFair::new(shape, form).with_windows(DEVICES);
-    forms().into_iter().map(windows).collect()
+    forms().into_iter().map(|form| SwFair::new(shape, form).with_windows(DEVICES)).collect()
 }
 
 fn payload(device: u32, packet: u64) -> [u8; 16] {
@@ -31,8 +30,7 @@ fn s1_23_twelve_windows_on_one_queue_pair() {
                 let mut wait = Patience::new(WaitPolicy::Yield);
                 for packet in 0..packets {
                     for device in 0..DEVICES {
-                        let bytes = payload(device, packet);
-                        send(&mut sender, device, packet, &bytes, &mut wait);
+                        send(&mut sender, device, packet, &payload(device, packet), &mut wait);
                     }
                 }
                 finish(&mut sender, || taken.load(Ordering::Relaxed) == all);
@@ -65,8 +63,7 @@ fn a_window_that_is_full_stops_no_other() {
             kept.push(take(&mut receiver, &mut wait));
         }
         for packet in 0..100 {
-            let refused = sender.claim(5, 16);
-            assert!(matches!(refused, Err(ClaimError::WouldBlock)));
+            assert!(matches!(sender.claim(5, 16), Err(ClaimError::WouldBlock)));
             for device in (0..DEVICES).filter(|device| *device != 5) {
                 send(&mut sender, device, packet, &payload(device, packet), &mut wait);
                 let block = take(&mut receiver, &mut wait);
@@ -103,8 +100,7 @@ fn s1_23_twelve_windows_on_twelve_queue_pairs() {
             scope.spawn(move || {
                 let mut wait = Patience::new(WaitPolicy::Yield);
                 for packet in 0..packets {
-                    let bytes = payload(device, packet);
-                    send(&mut sender, device, packet, &bytes, &mut wait);
+                    send(&mut sender, device, packet, &payload(device, packet), &mut wait);
                 }
                 finish(&mut sender, || taken.load(Ordering::Relaxed) == all);
             });

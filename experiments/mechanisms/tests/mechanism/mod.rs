@@ -56,8 +56,7 @@ macro_rules! suite {
             fn works_with_any_number_of_blocks() {
                 for blocks in $sizes {
                     let turns = scaled(3_000).max(2 * u64::from(blocks));
-                    let all = $all(shape(blocks, 100)).into_iter();
-                    all.for_each(|one| random_blocks(&one, turns));
+                    $all(shape(blocks, 100)).into_iter().for_each(|one| random_blocks(&one, turns));
                 }
             }
 
@@ -65,14 +64,12 @@ macro_rules! suite {
             fn releases_in_any_order() {
                 let all = $all(shape(16, 64)).into_iter();
                 all.for_each(|one| any_order(&one, scaled(20_000)));
-                let all = $all(shape(4, 64)).into_iter();
-                all.for_each(|one| kept_block(&one));
+                $all(shape(4, 64)).into_iter().for_each(|one| kept_block(&one));
             }
 
             #[test]
             fn waits_for_a_slow_receiver() {
-                let all = $all(shape(3, 64)).into_iter();
-                all.for_each(|one| slow_receiver(&one));
+                $all(shape(3, 64)).into_iter().for_each(|one| slow_receiver(&one));
             }
         }
     };

@@ -67,8 +67,7 @@ fn s1_4_the_immediates_of_sw_paper_name_position_and_length() {
     let (sender, receiver, [out, _]) = traced(&sw);
     lockstep(&sw, (sender, receiver), 0..4);
     let first: Vec<_> = out.first().iter().map(|p| (p.kind, p.imm)).collect();
-    let wanted = [0, 1, 2, 0].map(|position| (Kind::WriteImm, Some(position << 30 | 64)));
-    assert_eq!(first, wanted);
+    assert_eq!(first, [0, 1, 2, 0].map(|position| (Kind::WriteImm, Some(position << 30 | 64))));
 }
 
 /// The status bytes: a WRITE of the block and one of its status, and a READ for every N blocks.
@@ -102,8 +101,7 @@ fn sw_fair_posts_one_request_a_block_and_receives_in_lists() {
         let receives = if has_imm { BLOCKS + 16 } else { 0 };
         assert!(back.receives >= receives && back.receives <= receives + 8);
         if has_imm {
-            let lists = back.receive_calls - 24;
-            assert_eq!(lists, (back.receives - 24) / 8);
+            assert_eq!(back.receive_calls - 24, (back.receives - 24) / 8);
         }
     }
 }
@@ -270,8 +268,7 @@ fn overruns(
         }
         error
     });
-    let capacity = blocks - 1;
-    assert_eq!(error, Some(EndError::Cq(CqError::Overrun { capacity })));
+    assert_eq!(error, Some(EndError::Cq(CqError::Overrun { capacity: blocks - 1 })));
 }
 
 #[test]

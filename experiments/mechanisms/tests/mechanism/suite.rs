@@ -38,8 +38,7 @@ pub fn open(host: &Host, needs: &EndNeeds) -> Port {
 /// Both ends, connected.
 pub fn pair<M: Mechanism>(mechanism: &M) -> (M::Sender, M::Receiver) {
     let source = open(&host(), &mechanism.sender_needs().unwrap());
-    let collector = open(&host(), &mechanism.receiver_needs().unwrap());
-    join(mechanism, source, collector)
+    join(mechanism, source, open(&host(), &mechanism.receiver_needs().unwrap()))
 }
 
 /// On a machine that does many other things an engine may not run for a second.

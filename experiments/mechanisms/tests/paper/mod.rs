@@ -17,8 +17,7 @@ struct Paper {
 fn pool_of(source: &Side, layout: PaperLayout) -> Arc<PaperPool> {
     let local = |bytes| source.pd.alloc_mr(bytes, Access::LOCAL_WRITE).unwrap();
     let blocks = local(PaperPool::blocks_bytes(&layout));
-    let control = local(PaperPool::control_bytes(&layout));
-    PaperPool::new(blocks, control, layout).unwrap()
+    PaperPool::new(blocks, local(PaperPool::control_bytes(&layout)), layout).unwrap()
 }
 
 fn at(mr: &Arc<dyn Mr>) -> PaperRing {
@@ -188,8 +187,7 @@ fn s1_17_s1_18_a_kept_block_is_skipped_and_comes_back() {
     let (mut kept, mut seen, mut sent_while_kept) = (None, Vec::new(), 0);
     let mut packet = 0;
     while seen.len() < 500 {
-        let header = PaperHeader { device: 0, packet };
-        packet += u16::from(paper.pool.fill(header, &[1; 64]).is_ok());
+        packet += u16::from(paper.pool.fill(PaperHeader { device: 0, packet }, &[1; 64]).is_ok());
         paper.sender.step().unwrap();
         let Some(mut block) = paper.receiver.poll() else {
             continue;
@@ -222,8 +220,7 @@ fn s1_19_a_new_sender_takes_over_and_nothing_is_lost() {
     let (mut source, mut end) = (side(2, 0, 1), first.collector.second());
     connect(&mut source, &mut end);
     let pool = pool_of(&source, layout);
-    let ring = at(&first.ring);
-    let mut second = PaperSender::attach(source.qp, source.cq, Arc::clone(&pool), ring);
+    let mut second = PaperSender::attach(source.qp, source.cq, Arc::clone(&pool), at(&first.ring));
     // Only the third block's place is free: the first two still hold what the old sender left.
     for packet in [102, 103, 104] {
         fill(&pool, 1, packet, &[2; 64]);

@@ -136,8 +136,7 @@ fn blocks_that_wait_go_out_together() {
         let mut sent = 0;
         // Until the kernel and the blocks here are full.
         while let Ok(claim) = ends.sender.claim(0, 200_000 - sent as u32) {
-            let memory = ends.sender.memory(&claim);
-            memory.write_at(0, &[sent as u8; 1000]).unwrap();
+            ends.sender.memory(&claim).write_at(0, &[sent as u8; 1000]).unwrap();
             ends.sender.commit(claim, sent).unwrap();
             sent += 1;
         }
@@ -154,8 +153,7 @@ fn blocks_that_wait_go_out_together() {
             wait.found();
             assert_eq!(block.tag().packet, packet);
             assert_eq!(block.payload().bytes(), 200_000 - packet as usize);
-            let begin = block.payload().subslice(0, 1000).unwrap().to_vec();
-            assert_eq!(begin, [packet as u8; 1000]);
+            assert_eq!(block.payload().subslice(0, 1000).unwrap().to_vec(), [packet as u8; 1000]);
         }
     }
 }
@@ -184,8 +182,7 @@ fn golden_bytes_on_the_wire() {
 fn receiver(blocks: u32, payload_bytes: u32) -> (TcpStream, StreamReceiver) {
     let (out, back) = tcp();
     let shape = Shape { blocks, payload_bytes };
-    let socket = Socket::tcp(back).unwrap();
-    (out, StreamReceiver::new(socket, shape).unwrap())
+    (out, StreamReceiver::new(Socket::tcp(back).unwrap(), shape).unwrap())
 }
 
 /// The bytes of these blocks, as a sender writes them.
@@ -258,8 +255,7 @@ fn what_no_sender_writes_is_the_peers_fault() {
     // It fits the memory, but not what was agreed.
     let (mut out, mut receiver) = receiver(3, 70);
     out.write_all(&good).unwrap();
-    let fault = PeerFault::Message { bytes: 100 };
-    assert_eq!(failure(&mut receiver), EndError::Peer(fault));
+    assert_eq!(failure(&mut receiver), EndError::Peer(PeerFault::Message { bytes: 100 }));
 }
 
 #[test]

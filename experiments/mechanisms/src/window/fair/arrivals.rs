@@ -101,8 +101,7 @@ impl Tails {
         for i in 0..windows {
             let window = (self.first + i) % windows;
             let expected = &mut self.expected[window as usize];
-            let slot = (*expected % u64::from(geometry.blocks())) as u32;
-            let place = geometry.place(window, slot);
+            let place = geometry.place(window, (*expected % u64::from(geometry.blocks())) as u32);
             let tail = memory.load_u64(geometry.tail_offset(place), Ordering::Acquire);
             if u64::from_le(tail.expect(INSIDE)) == *expected + 1 {
                 *expected += 1;

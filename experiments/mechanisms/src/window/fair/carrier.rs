@@ -104,8 +104,7 @@ impl InPlace {
         let memory = self.window.memory.memory();
         let trailer = encode_trailer(&block.trailer_words, 0);
         let offset = geometry.trailer_offset(block.place);
-        let header = &trailer[..HEADER_BYTES];
-        memory.write_at(offset, header).expect(INSIDE);
+        memory.write_at(offset, &trailer[..HEADER_BYTES]).expect(INSIDE);
         let tail = memory.atomic_u64(geometry.tail_offset(block.place));
         tail.expect(INSIDE).store(block.tail.to_le(), Ordering::Release);
         self.window.bell.ring();
@@ -143,8 +142,7 @@ impl Requests {
         }];
         let to = RemoteAddr { addr: self.remote.addr + offset, rkey: self.remote.rkey };
         let op = if self.imm { SendOp::WriteImm(to, block.place) } else { SendOp::Write(to) };
-        let request = SendWr::new(self.queue.posted() + 1, op, Payload::Sges(&sge));
-        self.post(request, block)
+        self.post(SendWr::new(self.queue.posted() + 1, op, Payload::Sges(&sge)), block)
     }
 
     /// Signaled when nothing can follow, so that the sender learns that its blocks are done; else

@@ -93,8 +93,7 @@ impl Credit {
 
 #[inline]
 fn load(written: &VolatileSlice<'_>, word: usize) -> u64 {
-    let value = written.load_u64(8 * word, Ordering::Acquire);
-    u64::from_le(value.expect(INSIDE))
+    u64::from_le(written.load_u64(8 * word, Ordering::Acquire).expect(INSIDE))
 }
 
 /// The bits of a word that stand for a slot.
@@ -160,8 +159,7 @@ mod tests {
     }
 
     fn write(region: &Region, word: usize, value: u64) {
-        let bytes = value.to_le_bytes();
-        region.whole().write_at(8 * word, &bytes).unwrap();
+        region.whole().write_at(8 * word, &value.to_le_bytes()).unwrap();
     }
 
     #[test]
@@ -194,8 +192,7 @@ mod tests {
             write(&region, 0, wrong);
             let fault = credit.look(&region.whole()).unwrap_err();
             let (known, sent) = (2, 2);
-            let count = wrong;
-            assert_eq!(fault, PeerFault::Credit { count, known, sent });
+            assert_eq!(fault, PeerFault::Credit { count: wrong, known, sent });
         }
     }
 
@@ -229,8 +226,7 @@ mod tests {
             let mut credit = Credit::new(70, true);
             credit.use_slot(0);
             write(&region, word, 1 << bit);
-            let fault = credit.look(&region.whole()).unwrap_err();
-            assert_eq!(fault, PeerFault::Released { slot });
+            assert_eq!(credit.look(&region.whole()).unwrap_err(), PeerFault::Released { slot });
         }
     }
 }

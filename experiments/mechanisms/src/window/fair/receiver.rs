@@ -60,8 +60,7 @@ impl SwFairReceiver {
                 port.qp.post_recv(&[RECEIVE])?;
             }
             let watch = CqWatch::new(Arc::clone(&port.recv_cq), Arc::clone(&port.channel));
-            let arrivals = Arrivals::Completions(Box::new(completions));
-            (arrivals, Some(Arc::new(watch) as Arc<dyn Watch>))
+            (Arrivals::Completions(Box::new(completions)), Some(Arc::new(watch) as Arc<dyn Watch>))
         } else {
             clear_tails(&geometry, &slots);
             (Arrivals::Tails(Tails::new(geometry.windows())), None)
@@ -87,8 +86,7 @@ impl SwFairReceiver {
         let shared = &*self.shared;
         shared.returns.broken.check()?;
         let memory = shared.slots.region().whole();
-        let next = self.arrivals.next(&shared.geometry, &memory, &shared.returns)?;
-        let Some(place) = next else {
+        let Some(place) = self.arrivals.next(&shared.geometry, &memory, &shared.returns)? else {
             self.found_nothing()?;
             return Ok(None);
         };
@@ -111,8 +109,7 @@ impl SwFairReceiver {
         let shared = &self.shared;
         shared.returns.note_busy();
         shared.returns.note_taken(place)?;
-        let memory = shared.slots.region().whole();
-        let arrived = shared.geometry.header(&memory, place);
+        let arrived = shared.geometry.header(&shared.slots.region().whole(), place);
         let arrived = arrived.map_err(|reason| PeerFault::Header { position: place, reason })?;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(arrived.bytes);
@@ -123,19 +120,17 @@ impl SwFairReceiver {
 fn clear_tails(geometry: &Geometry, slots: &Arc<dyn Mr>) {
     let memory = slots.region().whole();
     for place in 0..geometry.places() {
-        let tail = memory.atomic_u64(geometry.tail_offset(place));
-        tail.expect(INSIDE).store(0, Ordering::Relaxed);
+        memory.atomic_u64(geometry.tail_offset(place)).expect(INSIDE).store(0, Ordering::Relaxed);
     }
 }
 
 fn link(sw: &SwFair, geometry: &Geometry, port: Port, peer: &Offer) -> Result<Link, SetupError> {
     let windows = geometry.windows() as usize;
-    let bytes = credit_bytes(sw.form, geometry.blocks()) * windows;
-    let memory = peer.memory(0, "the credits", bytes)?;
+    let memory =
+        peer.memory(0, "the credits", credit_bytes(sw.form, geometry.blocks()) * windows)?;
     let to = match sw.form {
         Form::TailInPlace => {
-            let window = port.qp.map_remote(memory.addr, memory.bytes, memory.rkey)?;
-            Target::InPlace(window)
+            Target::InPlace(port.qp.map_remote(memory.addr, memory.bytes, memory.rkey)?)
         }
         Form::WriteImm | Form::Selective | Form::Tail => Target::Requests(memory),
     };

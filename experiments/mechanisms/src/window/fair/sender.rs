@@ -32,8 +32,7 @@ impl WindowSlots {
         let geometry = sw.geometry()?;
         let blocks = geometry.blocks();
         let credit_bytes = credit_bytes(sw.form, blocks);
-        let all_credits = credit_bytes * geometry.windows() as usize;
-        let written = port.mr(0, "the credits", all_credits)?;
+        let written = port.mr(0, "the credits", credit_bytes * geometry.windows() as usize)?;
         let remote = peer.memory(0, "the slots", geometry.total_bytes())?;
         let carrier = if sw.form == Form::TailInPlace {
             let window = port.qp.map_remote(remote.addr, remote.bytes, remote.rkey)?;

@@ -72,8 +72,7 @@ impl AckThread {
             bytes: ACK_BYTES,
             lkey: self.acks.lkey(),
         }];
-        let receive = RecvWr { wr_id: buffer, sges: &sges };
-        self.window.qp().post_recv(&[receive])
+        self.window.qp().post_recv(&[RecvWr { wr_id: buffer, sges: &sges }])
     }
 
     /// Takes one acknowledgement, if one is there.
@@ -86,8 +85,7 @@ impl AckThread {
         let success = completion.result.map_err(EndError::from)?;
         let is_ack = success.opcode == WcOpcode::Recv && success.bytes == u64::from(ACK_BYTES);
         if !is_ack {
-            let bytes = success.bytes;
-            return Err(PeerFault::Message { bytes }.into());
+            return Err(PeerFault::Message { bytes: success.bytes }.into());
         }
         self.note(completion.wr_id)?;
         Ok(true)
@@ -96,8 +94,7 @@ impl AckThread {
     fn note(&self, buffer: u64) -> Result<(), EndError> {
         let mut bytes = [0; ACK_BYTES as usize];
         let offset = (buffer * u64::from(ACK_BYTES)) as usize;
-        let memory = self.acks.region().whole();
-        memory.read_at(offset, &mut bytes).expect("a buffer that was posted");
+        self.acks.region().whole().read_at(offset, &mut bytes).expect("a buffer that was posted");
         let position = u32::from_be_bytes(bytes);
         let tail = self.window.tail.load(Ordering::Relaxed);
         if u64::from(position) != tail % u64::from(self.window.blocks) {

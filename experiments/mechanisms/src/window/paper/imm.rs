@@ -22,8 +22,7 @@ pub struct ImmediateFormat {
 impl ImmediateFormat {
     /// For a ring of so many blocks; at least one.
     pub fn new(blocks: u32) -> ImmediateFormat {
-        let last = blocks.saturating_sub(1);
-        ImmediateFormat { blocks, length_bits: last.leading_zeros() }
+        ImmediateFormat { blocks, length_bits: blocks.saturating_sub(1).leading_zeros() }
     }
 
     /// Most payload bytes that can be said.
@@ -39,16 +38,14 @@ impl ImmediateFormat {
     #[inline]
     pub fn encode(&self, immediate: Immediate) -> u32 {
         debug_assert!(immediate.position < self.blocks && immediate.bytes <= self.max_bytes());
-        let position = immediate.position.checked_shl(self.length_bits);
-        position.unwrap_or(0) | immediate.bytes
+        immediate.position.checked_shl(self.length_bits).unwrap_or(0) | immediate.bytes
     }
 
     /// What 32 bits say; `None` for a position that the ring does not have.
     #[inline]
     pub fn decode(&self, value: u32) -> Option<Immediate> {
         let position = value.checked_shr(self.length_bits).unwrap_or(0);
-        let immediate = Immediate { position, bytes: value & self.max_bytes() };
-        (position < self.blocks).then_some(immediate)
+        (position < self.blocks).then_some(Immediate { position, bytes: value & self.max_bytes() })
     }
 }
 

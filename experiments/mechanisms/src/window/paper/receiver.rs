@@ -80,8 +80,7 @@ impl SwPaperReceiver {
     /// The block that an immediate announces.
     fn announced(&self, success: &Success) -> Result<Immediate, PeerFault> {
         let (WcOpcode::RecvWriteImm, Some(value)) = (success.opcode, success.imm) else {
-            let bytes = success.bytes;
-            return Err(PeerFault::Message { bytes });
+            return Err(PeerFault::Message { bytes: success.bytes });
         };
         let error = PeerFault::Immediate { value };
         let immediate = self.format.decode(value).ok_or(error)?;
@@ -105,8 +104,7 @@ impl SwPaperReceiver {
                 self.shared.acknowledge();
                 continue;
             }
-            let immediate = self.announced(&success)?;
-            return Ok(Some(self.block(immediate)?));
+            return Ok(Some(self.block(self.announced(&success)?)?));
         }
         Ok(None)
     }
@@ -114,12 +112,10 @@ impl SwPaperReceiver {
     fn block(&mut self, immediate: Immediate) -> Result<SwPaperBlock, EndError> {
         let acknowledged = self.shared.acknowledged.load(Ordering::Acquire);
         if self.taken - acknowledged >= u64::from(self.shared.layout.blocks()) {
-            let position = immediate.position;
-            return Err(PeerFault::Overwritten { position }.into());
+            return Err(PeerFault::Overwritten { position: immediate.position }.into());
         }
         let mut header = [0; PaperLayout::HEADER_BYTES];
-        let memory = self.shared.block(immediate.position);
-        memory.read_at(0, &mut header).expect(INSIDE);
+        self.shared.block(immediate.position).read_at(0, &mut header).expect(INSIDE);
         self.taken += 1;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(immediate.bytes);
@@ -151,8 +147,7 @@ impl ReceiveEnd for SwPaperReceiver {
 impl Shared {
     fn block(&self, position: u32) -> VolatileSlice<'_> {
         let offset = position as usize * self.layout.stride();
-        let bytes = self.layout.wire_bytes() as usize;
-        self.memory.region().slice(offset, bytes).expect(INSIDE)
+        self.memory.region().slice(offset, self.layout.wire_bytes() as usize).expect(INSIDE)
     }
 
     fn give_back(&self, position: u32) {
@@ -221,8 +216,7 @@ impl Link {
 
     fn acknowledge(&mut self, position: u32) -> Result<(), EndError> {
         let bytes = position.to_be_bytes();
-        let ack = SendWr::new(0, SendOp::Send, Payload::Inline(&bytes));
-        self.qp.post_send(&[ack.unsignaled()])?;
+        self.qp.post_send(&[SendWr::new(0, SendOp::Send, Payload::Inline(&bytes)).unsignaled()])?;
         self.posted += 1;
         Ok(())
     }
@@ -252,9 +246,7 @@ impl TakenBlock for SwPaperBlock {
 
     fn payload(&self) -> VolatileSlice<'_> {
         let block = self.shared.block(self.immediate.position);
-        let bytes = self.immediate.bytes as usize;
-        let payload = block.subslice(PaperLayout::HEADER_BYTES, bytes);
-        payload.expect(INSIDE)
+        block.subslice(PaperLayout::HEADER_BYTES, self.immediate.bytes as usize).expect(INSIDE)
     }
 }
 

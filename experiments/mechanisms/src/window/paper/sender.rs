@@ -47,8 +47,7 @@ impl SwPaperSender {
         let remote = peer.memory(0, "the blocks", blocks_bytes(&layout))?;
         let acks = port.mr(0, "acknowledgements", 0)?;
         let blocks = port.mr(1, "send blocks", blocks_bytes(&layout))?;
-        let bell = Doorbell::new().map_err(|e| VerbsError::os("an event counter", e))?;
-        let bell = Arc::new(bell);
+        let bell = Arc::new(Doorbell::new().map_err(|e| VerbsError::os("an event counter", e))?);
         let window = Arc::new(Window::new(layout.blocks(), port.qp, bell));
         let watch = CqWatch::new(Arc::clone(&port.recv_cq), port.channel);
         let acks = AckThread::new(Arc::clone(&window), port.recv_cq, acks, Arc::new(watch))?;
@@ -136,10 +135,8 @@ impl SwPaperSender {
             lkey: self.blocks.lkey(),
         }];
         let to = RemoteAddr { addr: self.remote.addr + offset, rkey: self.remote.rkey };
-        let position = self.position();
-        let imm = self.format.encode(Immediate { position, bytes });
-        let op = SendOp::WriteImm(to, imm);
-        let request = SendWr::new(self.head + 1, op, Payload::Sges(&sge));
+        let imm = self.format.encode(Immediate { position: self.position(), bytes });
+        let request = SendWr::new(self.head + 1, SendOp::WriteImm(to, imm), Payload::Sges(&sge));
         self.window.qp().post_send(&[request])?;
         self.head += 1;
         Ok(())
@@ -155,8 +152,7 @@ impl SendEnd for SwPaperSender {
             return Err(ClaimError::Length { asked: bytes, limit, exactly: false });
         }
         let Ok(device) = u8::try_from(stream) else {
-            let limit = 1 << u8::BITS;
-            return Err(ClaimError::Stream { stream, limit });
+            return Err(ClaimError::Stream { stream, limit: 1 << u8::BITS });
         };
         match self.has_room() {
             Ok(true) => {}
@@ -169,8 +165,7 @@ impl SendEnd for SwPaperSender {
 
     fn memory<'a>(&'a self, claim: &'a SwPaperClaim) -> VolatileSlice<'a> {
         let offset = self.offset() + PaperLayout::HEADER_BYTES;
-        let region = self.blocks.region();
-        region.slice(offset, claim.bytes as usize).expect(INSIDE)
+        self.blocks.region().slice(offset, claim.bytes as usize).expect(INSIDE)
     }
 
     fn commit(&mut self, claim: SwPaperClaim, packet: u64) -> Result<(), EndError> {
@@ -180,8 +175,7 @@ impl SendEnd for SwPaperSender {
         // No second commit of it.
         self.claims += 1;
         let header = PaperHeader { device: claim.device, packet: packet as u16 };
-        let memory = self.blocks.region().whole();
-        memory.write_at(self.offset(), &header.encode()).expect(INSIDE);
+        self.blocks.region().whole().write_at(self.offset(), &header.encode()).expect(INSIDE);
         self.post(claim.bytes).map_err(|e| self.window.broken.set(e))?;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(claim.bytes);
@@ -189,8 +183,9 @@ impl SendEnd for SwPaperSender {
     }
 
     fn progress(&mut self) -> Result<(), EndError> {
-        let result = self.poll().and_then(|()| self.take_acks());
-        result.map_err(|error| self.window.broken.set(error))?;
+        self.poll()
+            .and_then(|()| self.take_acks())
+            .map_err(|error| self.window.broken.set(error))?;
         self.window.check()
     }
 
@@ -206,8 +201,7 @@ impl SendEnd for SwPaperSender {
 
     /// The thread for acknowledgements ([`AckThread`]).
     fn helper(&mut self) -> Option<Box<dyn Helper>> {
-        let acks = self.acks.take()?;
-        Some(Box::new(acks))
+        Some(Box::new(self.acks.take()?))
     }
 
     fn counts(&self) -> Counts {
