@@ -194,8 +194,7 @@ fn run(folder: &Path, program: &str) -> String {
         compiled.status.success(),
         "the test needs the headers of libibverbs (Debian: apt install libibverbs-dev):\n{said}"
     );
-    let output = Command::new(&binary).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
+    String::from_utf8(Command::new(&binary).output().unwrap().stdout).unwrap()
 }
 
 #[test]

@@ -63,8 +63,7 @@ fn a_short_measured_timeout_does_not_shorten_the_life_of_a_connection() {
         let silent_from = pair.now_ns();
         pair[A].post(50, SendOp::Write(remote(0)), &[sge(0, 10)]);
         pair.run_losing(|_, _| true);
-        let status = pair[A].statuses()[50];
-        assert_eq!(status, (50, Some(WcStatus::TransportRetryExceeded)));
+        assert_eq!(pair[A].statuses()[50], (50, Some(WcStatus::TransportRetryExceeded)));
         let silent_ms = (pair.now_ns() - silent_from) / MS;
         assert!((300..600).contains(&silent_ms), "{silent_ms}");
         // It asked often in the beginning: that is what the measurement is for.
@@ -74,8 +73,7 @@ fn a_short_measured_timeout_does_not_shorten_the_life_of_a_connection() {
 
 #[test]
 fn without_a_timeout_a_request_waits_for_ever() {
-    let setup = with_rts(Recovery::GoBackN, RtsAttr { timeout: None, ..rts() });
-    let (pair, _) = no_answer(setup);
+    let (pair, _) = no_answer(with_rts(Recovery::GoBackN, RtsAttr { timeout: None, ..rts() }));
     assert_eq!(pair[A].statuses(), []);
     assert_eq!(pair[A].qp().next_timeout(), None);
 }
@@ -114,10 +112,8 @@ fn wrong_keys_ranges_and_rights_are_remote_access_errors() {
         pair[A].post(2, SendOp::Write(remote((1 << 20) - 100)), &[sge(0, 300)]);
     });
     fails_with(WcStatus::RemoteAccess, |pair| {
-        let region = pair[B].space().region_mut(KEY).unwrap();
-        region.rights = Rights { atomic: false, ..Rights::ALL };
-        let add = SendOp::FetchAdd { remote: remote(0), add: 1 };
-        pair[A].post(2, add, &[sge(0, 8)]);
+        pair[B].space().region_mut(KEY).unwrap().rights = Rights { atomic: false, ..Rights::ALL };
+        pair[A].post(2, SendOp::FetchAdd { remote: remote(0), add: 1 }, &[sge(0, 8)]);
     });
 }
 
@@ -142,8 +138,7 @@ fn memory_that_goes_while_it_is_read_is_an_access_error() {
         let request = pair[A].transmit(1, &mut TransmitBatch::new(64)).remove(0);
         let packet = catchment_roce::wire::Packet::decode(&request).unwrap();
         pair[B].deliver(2, &packet.headers, packet.payload);
-        let region = pair[B].space().region_mut(KEY).unwrap();
-        region.rights = Rights { read: false, ..Rights::ALL };
+        pair[B].space().region_mut(KEY).unwrap().rights = Rights { read: false, ..Rights::ALL };
         pair.run();
         assert_eq!(pair[A].statuses(), [(1, Some(WcStatus::RemoteAccess))]);
         assert_eq!(pair[B].qp().state(), QpState::Err);
@@ -198,8 +193,7 @@ fn rnr_tries_are_counted_and_timed() {
 
 /// Gives `node` an acknowledgement as if its peer had sent it.
 fn acknowledge(node: &mut End, now_ns: u64, psn: u32, syndrome: Syndrome) {
-    let bth = Bth::new(Opcode::RcAcknowledge, 0x11, Psn::new(psn));
-    let mut headers = Headers::new(bth);
+    let mut headers = Headers::new(Bth::new(Opcode::RcAcknowledge, 0x11, Psn::new(psn)));
     headers.aeth = Some(Aeth { syndrome, msn: 0 });
     node.deliver(now_ns, &headers, &[]);
 }
@@ -270,8 +264,7 @@ fn a_sequence_nak_goes_back_and_completes_what_lies_before() {
     let mut node = sender_of_ten(Recovery::GoBackN);
     acknowledge(&mut node, MS, 104, Syndrome::Nak(NakCode::PsnSequence));
     assert_eq!(sends(&mut node, MS), (104..110).collect::<Vec<_>>());
-    let done = std::iter::from_fn(|| node.qp_mut().poll_completion()).count();
-    assert_eq!(done, 4);
+    assert_eq!(std::iter::from_fn(|| node.qp_mut().poll_completion()).count(), 4);
 }
 
 #[test]
@@ -289,8 +282,7 @@ fn a_read_asks_once_for_a_gap_in_its_answers() {
     });
     assert_eq!(pair[A].succeeded(), [1]);
     assert_eq!(pair[A].bytes()[..10240], pair[B].bytes()[..10240]);
-    let requests = pair.opcodes(B);
-    assert_eq!(requests, [Opcode::RcReadRequest; 2]);
+    assert_eq!(pair.opcodes(B), [Opcode::RcReadRequest; 2]);
     let again = pair.sent(B).next_back().unwrap().headers;
     assert_eq!(again.bth.psn, Psn::new(0xff_fff0).add(9));
     let reth = again.reth.unwrap();

@@ -23,8 +23,7 @@ fn with_everything(setup: &Setup) -> (Pair, u32) {
     a.post(2, SendOp::Send, &[sge(3000, 700), sge(5000, 1)]);
     a.post(3, SendOp::WriteImm(remote(10_000), 0xdead_beef), &[sge(10_000, 1000)]);
     a.post(4, SendOp::Read(remote(50_000)), &[sge(50_000, 999), sge(60_000, 2000)]);
-    let fetch = SendOp::FetchAdd { remote: remote(8000), add: 7 };
-    a.post(5, fetch, &[sge(70_000, 8)]);
+    a.post(5, SendOp::FetchAdd { remote: remote(8000), add: 7 }, &[sge(70_000, 8)]);
     let swap = SendOp::CompareSwap { remote: remote(8000), compare: 12, swap: 99 };
     a.post(6, swap, &[sge(70_008, 8)]);
     a.post(7, SendOp::SendImm(42), &[sge(0, 10)]);
@@ -32,8 +31,7 @@ fn with_everything(setup: &Setup) -> (Pair, u32) {
     a.post(9, SendOp::Write(remote(0)), &[]);
     a.post(10, SendOp::Read(remote(0)), &[]);
     let inline = Payload::Inline(b"hello, this is a short inline payload");
-    let inline = SendWr::new(11, SendOp::Write(remote(20_000)), inline);
-    a.qp_mut().post_send(&inline).unwrap();
+    a.qp_mut().post_send(&SendWr::new(11, SendOp::Write(remote(20_000)), inline)).unwrap();
     let quiet = SendWr::new(12, SendOp::Write(remote(30_000)), Payload::Sges(&[]));
     a.qp_mut().post_send(&quiet.unsignaled()).unwrap();
     let fenced = [sge(50_000, 8)];
@@ -164,8 +162,7 @@ fn a_long_write_is_a_train_of_equal_packets_or_a_classic_message() {
             ),
         }
         assert_eq!(pair[B].bytes()[..1000], pair[A].bytes()[..1000]);
-        let key = pair.log[0].headers.reth.unwrap().rkey;
-        assert_eq!(key, KEY);
+        assert_eq!(pair.log[0].headers.reth.unwrap().rkey, KEY);
     }
 }
 

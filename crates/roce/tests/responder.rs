@@ -40,16 +40,14 @@ fn answers(node: &mut End) -> Vec<(Opcode, u32, Syndrome, u32, Vec<u8>)> {
         let Packet { headers, payload } = Packet::decode(bytes).unwrap();
         let (syndrome, msn) =
             headers.aeth.map_or((Syndrome::ACK, 0), |aeth| (aeth.syndrome, aeth.msn));
-        let psn = headers.bth.psn.value();
-        (headers.bth.opcode, psn, syndrome, msn, payload.to_vec())
+        (headers.bth.opcode, headers.bth.psn.value(), syndrome, msn, payload.to_vec())
     });
     decoded.collect()
 }
 
 /// Answers without payloads.
 fn says(node: &mut End) -> Vec<(u32, Syndrome, u32)> {
-    let all = answers(node).into_iter();
-    all.map(|(_, psn, syndrome, msn, _)| (psn, syndrome, msn)).collect()
+    answers(node).into_iter().map(|(_, psn, syndrome, msn, _)| (psn, syndrome, msn)).collect()
 }
 
 const SEQUENCE: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
@@ -122,8 +120,7 @@ fn a_duplicate_atomic_gets_the_saved_result() {
         for index in [0, 7, 15] {
             give(&mut node, &atomic(Opcode::RcFetchAdd, 500 + index, BASE, 1), &[]);
         }
-        let repeated = answers(&mut node);
-        assert_eq!(repeated.len(), 3);
+        assert_eq!(answers(&mut node).len(), 3);
         assert_eq!(node.bytes()[..8], 16u64.to_ne_bytes());
         give(&mut node, &atomic(Opcode::RcFetchAdd, 499, BASE, 1), &[]);
         assert_eq!(answers(&mut node).len(), 0, "one that was never executed");
@@ -194,8 +191,7 @@ fn answers_come_in_the_order_of_requests() {
 fn early_packets_are_kept_and_reported_under_selective_repeat_only() {
     let mut node = responder(Recovery::SelectiveRepeat);
     for psn in [503, 501, 504] {
-        let at = u64::from(psn - 500) * 4;
-        give(&mut node, &write(Opcode::RcWriteOnly, psn, at, 4), b"kept");
+        give(&mut node, &write(Opcode::RcWriteOnly, psn, u64::from(psn - 500) * 4, 4), b"kept");
     }
     let sack = answers(&mut node);
     assert_eq!(sack.len(), 1);
@@ -304,8 +300,7 @@ fn more_reads_at_once_than_agreed_are_refused() {
     for index in 0..17 {
         give(&mut node, &write(Opcode::RcReadRequest, 500 + index, 0, 4), &[]);
     }
-    let said = says(&mut node);
-    assert_eq!(said.last(), Some(&(516, INVALID, 16)));
+    assert_eq!(says(&mut node).last(), Some(&(516, INVALID, 16)));
 }
 
 #[test]

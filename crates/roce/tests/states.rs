@@ -29,8 +29,7 @@ fn limits_and_states_are_checked_when_posting() {
     assert_eq!(post(&mut node, write, Payload::Sges(&two)), Err(limit));
     let limit = PostFailure::InlineTooLong { asked: 9, limit: 8 };
     assert_eq!(post(&mut node, write, Payload::Inline(&[0; 9])), Err(limit));
-    let read = SendOp::Read(remote(0));
-    let refused = post(&mut node, read, Payload::Inline(&[0; 1]));
+    let refused = post(&mut node, SendOp::Read(remote(0)), Payload::Inline(&[0; 1]));
     assert!(matches!(refused, Err(PostFailure::Payload(_))));
     let add = SendOp::FetchAdd { remote: remote(4), add: 1 };
     let eight = [sge(0, 8)];

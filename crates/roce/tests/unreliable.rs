@@ -48,9 +48,7 @@ fn uc_writes_and_refuses_what_is_not_allowed_without_a_word() {
 }
 
 fn datagram(payload: &[u8], ah: u32, qkey: u32) -> SendWr<'_> {
-    let qpn = 0x22;
-    let to = Destination { ah, qpn, qkey };
-    SendWr::new(1, SendOp::SendTo(to), Payload::Inline(payload))
+    SendWr::new(1, SendOp::SendTo(Destination { ah, qpn: 0x22, qkey }), Payload::Inline(payload))
 }
 
 #[test]
@@ -103,8 +101,7 @@ fn a_datagram_too_long_for_its_receive_fails_that_receive_only() {
         let arrival = Arrival { grh: Some(&grh), ..Arrival::new(&headers, b"hello") };
         node.handle(1, Input::Packet(arrival));
     }
-    let first = node.qp_mut().poll_completion().unwrap();
-    assert!(first.result.is_err());
+    assert!(node.qp_mut().poll_completion().unwrap().result.is_err());
     let second = node.qp_mut().poll_completion().unwrap();
     assert_eq!((second.wr_id, second.result.unwrap().bytes), (2, 45));
     assert_eq!(node.bytes()[100..140], [0xab; 40]);
@@ -120,8 +117,7 @@ fn marked_packets_slow_the_sender_down() {
         pair[B].handle(1, Input::Packet(arrival));
     }
     pair.run();
-    let notified = pair.opcodes(A).iter().filter(|&&o| o == Opcode::Cnp).count();
-    assert_eq!(notified, 1);
+    assert_eq!(pair.opcodes(A).iter().filter(|&&o| o == Opcode::Cnp).count(), 1);
     assert_eq!(pair[A].qp().counters().cnps_received, 1);
     let now_ns = pair.now_ns();
     assert_eq!(pair[A].qp_mut().rate_bps(now_ns), Some(5_000_000_000));

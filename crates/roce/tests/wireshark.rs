@@ -48,8 +48,7 @@ fn nets() -> [NetHeader; 2] {
 fn syndromes(opcode: Opcode) -> Vec<Syndrome> {
     let mut all = vec![Syndrome::ACK];
     if opcode == Opcode::RcAcknowledge {
-        let naks = [NakCode::PsnSequence, NakCode::InvalidRd].map(Syndrome::Nak);
-        all.extend(naks);
+        all.extend([NakCode::PsnSequence, NakCode::InvalidRd].map(Syndrome::Nak));
         all.push(Syndrome::Rnr { timer: 12 });
     }
     all

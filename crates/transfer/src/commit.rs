@@ -51,8 +51,7 @@ pub(crate) fn mix(words: &[u64; 8]) -> u64 {
 pub fn commit_word(epoch: u64, slot: u32, generation: u64, header: &[u64; HEADER_WORDS]) -> u64 {
     let [w0, w1, w2, w3, w4, w5, w6] = *header;
     let words = [w0, w1, w2, w3, w4, w5, w6, generation];
-    let word = mix_seeded(SEED_A ^ epoch, SEED_B ^ u64::from(slot), &words);
-    word.max(1)
+    mix_seeded(SEED_A ^ epoch, SEED_B ^ u64::from(slot), &words).max(1)
 }
 
 #[cfg(test)]

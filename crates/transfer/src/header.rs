@@ -309,8 +309,7 @@ mod tests {
         assert!(matches!(refused(|h| h.flags = 0), CrcWithoutFlag(_)));
         let mut words = sample().to_words();
         words[6] ^= 3 << 16;
-        let version = BlockHeader::from_words(&words, &layout()).unwrap_err();
-        assert_eq!(version, Version(2));
+        assert_eq!(BlockHeader::from_words(&words, &layout()).unwrap_err(), Version(2));
     }
 
     #[test]

@@ -58,8 +58,7 @@ impl RingMemory {
 
     /// Zeroes both status arrays and all commit words.
     pub(crate) fn clear(&self) {
-        let status = self.whole().subslice(0, self.layout.blocks_offset());
-        status.expect(INSIDE).fill(0).expect(INSIDE);
+        self.whole().subslice(0, self.layout.blocks_offset()).expect(INSIDE).fill(0).expect(INSIDE);
         for slot in 0..self.layout.blocks() {
             self.store_commit(slot, 0);
         }
@@ -70,50 +69,43 @@ impl SlotMemory for RingMemory {
     #[inline]
     fn load_full(&self, slot: u32) -> u8 {
         let offset = self.layout.full_offset() + slot as usize;
-        let byte = self.whole().load_u8(offset, Ordering::Acquire);
-        byte.expect(INSIDE)
+        self.whole().load_u8(offset, Ordering::Acquire).expect(INSIDE)
     }
 
     #[inline]
     fn store_full(&self, slot: u32, value: u8) {
         let offset = self.layout.full_offset() + slot as usize;
-        let byte = self.whole().atomic_u8(offset).expect(INSIDE);
-        byte.store(value, Ordering::Release);
+        self.whole().atomic_u8(offset).expect(INSIDE).store(value, Ordering::Release);
     }
 
     #[inline]
     fn load_free(&self, slot: u32) -> u8 {
         let offset = self.layout.free_offset() + slot as usize;
-        let byte = self.whole().load_u8(offset, Ordering::Acquire);
-        byte.expect(INSIDE)
+        self.whole().load_u8(offset, Ordering::Acquire).expect(INSIDE)
     }
 
     #[inline]
     fn store_free(&self, slot: u32, value: u8) {
         let offset = self.layout.free_offset() + slot as usize;
-        let byte = self.whole().atomic_u8(offset).expect(INSIDE);
-        byte.store(value, Ordering::Release);
+        self.whole().atomic_u8(offset).expect(INSIDE).store(value, Ordering::Release);
     }
 
     #[inline]
     fn load_commit(&self, slot: u32) -> u64 {
         let offset = self.layout.commit_offset(slot);
-        let word = self.whole().load_u64(offset, Ordering::Acquire);
-        u64::from_le(word.expect(INSIDE))
+        u64::from_le(self.whole().load_u64(offset, Ordering::Acquire).expect(INSIDE))
     }
 
     #[inline]
     fn store_commit(&self, slot: u32, word: u64) {
         let offset = self.layout.commit_offset(slot);
-        let target = self.whole().atomic_u64(offset).expect(INSIDE);
-        target.store(word.to_le(), Ordering::Release);
+        self.whole().atomic_u64(offset).expect(INSIDE).store(word.to_le(), Ordering::Release);
     }
 
     #[inline]
     fn read_header(&self, slot: u32) -> [u64; HEADER_WORDS] {
         let mut trailer = [0; 64];
-        let offset = self.layout.trailer_offset(slot);
-        self.whole().read_at(offset, &mut trailer).expect(INSIDE);
+        self.whole().read_at(self.layout.trailer_offset(slot), &mut trailer).expect(INSIDE);
         crate::header::decode_trailer(&trailer).0
     }
 
@@ -121,7 +113,6 @@ impl SlotMemory for RingMemory {
     fn write_header(&self, slot: u32, words: &[u64; HEADER_WORDS]) {
         let trailer = crate::header::encode_trailer(words, 0);
         let offset = self.layout.trailer_offset(slot);
-        let header = &trailer[..crate::header::HEADER_BYTES];
-        self.whole().write_at(offset, header).expect(INSIDE);
+        self.whole().write_at(offset, &trailer[..crate::header::HEADER_BYTES]).expect(INSIDE);
     }
 }

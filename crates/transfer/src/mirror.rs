@@ -159,8 +159,7 @@ mod tests {
         let mirror = ByteMirror::new(SLOTS);
         let news = [0, 63, 64, 1000, 1087, 1088, 2000, SLOTS - 1];
         for slot in news {
-            let byte = region.whole().atomic_u8(slot as usize).unwrap();
-            byte.store(4, Ordering::Relaxed);
+            region.whole().atomic_u8(slot as usize).unwrap().store(4, Ordering::Relaxed);
         }
         let look = |first| {
             let mut seen = Vec::new();

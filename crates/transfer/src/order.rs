@@ -44,8 +44,7 @@ impl<B> InOrder<B> {
 
     /// Takes out the blocks that wait for an earlier one that will not come any more.
     pub fn take_early(&mut self) -> impl Iterator<Item = B> {
-        let early = std::mem::take(&mut self.early);
-        early.into_values().map(|(_, block)| block)
+        std::mem::take(&mut self.early).into_values().map(|(_, block)| block)
     }
 
     /// Takes a block, and hands on every block whose turn has come. Blocks that come twice are
@@ -188,23 +187,20 @@ mod tests {
 
     #[test]
     fn a_gap_holds_the_stream_until_it_is_filled() {
-        let blocks = [block(1, 0, 0, 1), block(3, 0, 0, 1), block(2, 0, 0, 1)];
-        let (out, tally, _) = run(1, &blocks);
+        let (out, tally, _) = run(1, &[block(1, 0, 0, 1), block(3, 0, 0, 1), block(2, 0, 0, 1)]);
         assert_eq!(out, [(1, 0), (2, 0), (3, 0)]);
         assert_eq!((tally.reordered, tally.skipped), (1, 0));
     }
 
     #[test]
     fn what_came_before_is_dropped() {
-        let blocks = [block(4, 0, 0, 1), block(3, 0, 0, 1), block(4, 0, 0, 1)];
-        let (out, tally, _) = run(4, &blocks);
+        let (out, tally, _) = run(4, &[block(4, 0, 0, 1), block(3, 0, 0, 1), block(4, 0, 0, 1)]);
         assert_eq!((out.len(), tally.duplicates), (1, 2));
     }
 
     #[test]
     fn a_frame_given_up_halfway_is_skipped() {
-        let blocks = [block(0, 0, 0, 3), block(1, 1, 0, 1)];
-        let (out, tally, next) = run(0, &blocks);
+        let (out, tally, next) = run(0, &[block(0, 0, 0, 3), block(1, 1, 0, 1)]);
         assert_eq!(out, [(0, 0), (1, 0)]);
         assert_eq!((tally.skipped, next), (1, 2));
     }

@@ -191,8 +191,7 @@ impl ReadsInFlight {
         let commits = now.commits.saturating_sub(posted.commits);
         // A stall that this READ ended would not have been, had it been posted a block earlier.
         let late = now.refused > posted.refused && found > 0;
-        let needed = commits.min(u64::from(u16::MAX)) as u32 + 1 + u32::from(late);
-        pace.learn(needed, found);
+        pace.learn(commits.min(u64::from(u16::MAX)) as u32 + 1 + u32::from(late), found);
     }
 }
 
@@ -250,8 +249,7 @@ mod tests {
         assert!(pace.reads_ahead(4, 0, at(10)));
         assert!(!pace.reads_ahead(3, 0, at(11)) && pace.reads_ahead(3, 0, at(12)));
         assert!(!pace.reads_ahead(1, 1, at(20)));
-        let never = Pace::new(Refill::WhenEmpty, 8);
-        assert!(!never.reads_ahead(0, 0, at(20)));
+        assert!(!Pace::new(Refill::WhenEmpty, 8).reads_ahead(0, 0, at(20)));
     }
 
     #[test]

@@ -161,8 +161,7 @@ mod tests {
         let memory = Published(RefCell::default());
         for &slot in given_back {
             slots.take(&memory, EPOCH, slot, |_| true);
-            let next = (slot + 1) % blocks;
-            releases.give_back(&memory, &slots, (slot, 1), next);
+            releases.give_back(&memory, &slots, (slot, 1), (slot + 1) % blocks);
         }
         memory.0.into_inner()
     }

@@ -86,8 +86,7 @@ impl SenderSlots {
 
     /// Returns the number of blocks that ever went out of all slots.
     pub fn total(&self) -> u64 {
-        let states = self.state.iter().map(|slot| slot.load(Ordering::Relaxed));
-        states.map(|state| state >> 1).sum()
+        self.state.iter().map(|slot| slot.load(Ordering::Relaxed) >> 1).sum()
     }
 
     /// Returns the generation of the outstanding block, if there is one.
@@ -172,8 +171,7 @@ impl ReceiverSlots {
 
     /// Returns the number of blocks taken from all slots so far.
     pub fn total(&self) -> u64 {
-        let states = self.state.iter().map(|slot| slot.load(Ordering::Relaxed));
-        states.map(|state| state >> 1).sum()
+        self.state.iter().map(|slot| slot.load(Ordering::Relaxed) >> 1).sum()
     }
 
     /// Takes the next block of the slot, if it is committed and `accept` agrees with its header.

@@ -14,8 +14,7 @@ use std::sync::Arc;
 
 /// A device of its own for every end.
 fn context() -> Arc<dyn Context> {
-    let any_port = RoceOptions { port: 0, ..RoceOptions::default() };
-    RoceProvider::new(any_port).open("127.0.0.1").unwrap()
+    RoceProvider::new(RoceOptions { port: 0, ..RoceOptions::default() }).open("127.0.0.1").unwrap()
 }
 
 /// Devices of two ends that can reach each other.

@@ -48,8 +48,7 @@ impl FromStr for Gid {
         if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(wrong());
         }
-        let value = u128::from_str_radix(text, 16).map_err(|_| wrong())?;
-        Ok(Gid(value.to_be_bytes()))
+        Ok(Gid(u128::from_str_radix(text, 16).map_err(|_| wrong())?.to_be_bytes()))
     }
 }
 

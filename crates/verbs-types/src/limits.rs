@@ -93,8 +93,7 @@ impl Limits {
     #[must_use]
     pub fn with_message_bytes(mut self, most: u64) -> Limits {
         self.max_message_bytes = self.max_message_bytes.min(most);
-        let most = u32::try_from(most).unwrap_or(u32::MAX);
-        self.max_inline_bytes = self.max_inline_bytes.min(most);
+        self.max_inline_bytes = self.max_inline_bytes.min(u32::try_from(most).unwrap_or(u32::MAX));
         self
     }
 

@@ -140,8 +140,7 @@ impl TokenBucket {
     pub fn opens_ns(&self, flow: Flow) -> u64 {
         let missing = u128::try_from(1 - self.credit).unwrap_or(0);
         let wait_ns = missing.div_ceil(flow.rate_bps.max(1).into());
-        let wait_ns = u64::try_from(wait_ns).unwrap_or(u64::MAX);
-        self.at_ns.saturating_add(wait_ns)
+        self.at_ns.saturating_add(u64::try_from(wait_ns).unwrap_or(u64::MAX))
     }
 
     /// Takes the bytes of a packet that leaves.
@@ -170,8 +169,7 @@ impl TokenBucket {
             Since::Empty if elapsed_ns <= PAUSE_NS => flow.backlog_bytes,
             Since::Empty | Since::Set => flow.burst_bytes,
         };
-        let earned = elapsed_ns.saturating_mul(flow.rate_bps);
-        let credit = self.credit.saturating_add(earned.into());
+        let credit = self.credit.saturating_add(elapsed_ns.saturating_mul(flow.rate_bps).into());
         self.credit = credit.min(scaled_bits(most));
         self.at_ns = self.at_ns.max(now_ns);
         self.since = Since::Backlog;
@@ -261,8 +259,7 @@ mod tests {
     fn a_late_thread_costs_a_queue_that_is_never_empty_nothing() {
         for rate_bps in [1_000_000, 1_000_000_000, 100_000_000_000] {
             for late_ns in [60_000, 1_000_000, 40_000_000] {
-                let flow = Flow::of_rate(rate_bps);
-                let sent = sent_by_a_late_thread(flow, late_ns);
+                let sent = sent_by_a_late_thread(Flow::of_rate(rate_bps), late_ns);
                 let (want, last) =
                     (rate_bps / 8, rate_bps / 8 * (late_ns + 12_000_000) / 1_000_000_000);
                 assert!(
@@ -271,8 +268,7 @@ mod tests {
                 );
             }
         }
-        let flow = Flow::of_rate(1_000_000_000);
-        let sent = sent_by_a_late_thread(flow, 100_000_000);
+        let sent = sent_by_a_late_thread(Flow::of_rate(1_000_000_000), 100_000_000);
         assert!(sent < 80_000_000, "50 of each 100 ms: {sent}");
     }
 
@@ -297,8 +293,7 @@ mod tests {
         assert_eq!(at_once(&mut bucket, 2_000_000_007, flow), 50_000_000, "backlog");
         bucket.restart();
         assert_eq!(at_once(&mut bucket, 3_000_000_007, flow), 1_000_000, "new rate");
-        let slow = Flow::of_rate(8_000_000);
-        assert!(bucket.opens_ns(slow) <= 3_000_000_008, "nothing fast is owed");
+        assert!(bucket.opens_ns(Flow::of_rate(8_000_000)) <= 3_000_000_008, "nothing fast is owed");
     }
 
     #[test]
@@ -315,8 +310,7 @@ mod tests {
         assert_eq!(range.check(9000), Ok(()));
         for asked in [0, 999, 9001] {
             let error = range.check(asked).unwrap_err().to_string();
-            let text = format!("rate of {asked} bit/s is out of range: 1000 to 9000 bit/s");
-            assert_eq!(error, text);
+            assert_eq!(error, format!("rate of {asked} bit/s is out of range: 1000 to 9000 bit/s"));
         }
     }
 }

@@ -145,8 +145,7 @@ mod tests {
         grh[20] = 0x45;
         grh[32..36].copy_from_slice(&[10, 0, 0, 7]);
         grh[36..40].copy_from_slice(&[10, 0, 0, 8]);
-        let seen = source_gid(&grh).unwrap();
-        assert_eq!(seen.ip(), "10.0.0.7".parse::<std::net::IpAddr>().unwrap());
+        assert_eq!(source_gid(&grh).unwrap().ip(), "10.0.0.7".parse::<std::net::IpAddr>().unwrap());
         let v6: std::net::Ipv6Addr = "fd00::7".parse().unwrap();
         grh[0] = 0x60;
         grh[8..24].copy_from_slice(&v6.octets());

@@ -14,8 +14,7 @@ const LONGEST: Duration = Duration::from_secs(1 << 30);
 /// # Errors
 /// When the process or the system has no descriptor left.
 pub fn event_fd() -> io::Result<OwnedFd> {
-    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    Ok(rustix::event::eventfd(0, flags)?)
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 /// Makes an event counter readable. A full counter is readable already; a peer's descriptor may be

@@ -138,8 +138,7 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         timeout: Duration,
     ) -> MutexGuard<'a, T> {
-        let waited = self.0.wait_timeout(guard, timeout);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Blocks while `condition` holds.
@@ -148,8 +147,7 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         condition: impl FnMut(&mut T) -> bool,
     ) -> MutexGuard<'a, T> {
-        let waited = self.0.wait_while(guard, condition);
-        waited.unwrap_or_else(PoisonError::into_inner)
+        self.0.wait_while(guard, condition).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Like [`Condvar::wait_while`], for at most `timeout`.

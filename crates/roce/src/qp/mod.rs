@@ -104,8 +104,7 @@ impl Qp {
         let fresh = PacingConfig::default();
         let (burst, backlog) =
             rate_bps.map(Flow::of_rate).map_or((fresh.burst_bytes, fresh.backlog_bytes), |flow| {
-                let burst = u32::try_from(flow.burst_bytes).unwrap_or(u32::MAX);
-                (burst, flow.backlog_bytes)
+                (u32::try_from(flow.burst_bytes).unwrap_or(u32::MAX), flow.backlog_bytes)
             });
         let pacing = &mut self.config.pacing;
         pacing.rate_bps = rate_bps;
@@ -210,8 +209,7 @@ impl Qp {
                     return None;
                 }
                 let paced = requester.waits_for_pacer() || responder.waits_for_pacer();
-                let opens = paced.then(|| self.pacer.opens_ns());
-                earliest(requester.next_timeout(), opens)
+                earliest(requester.next_timeout(), paced.then(|| self.pacer.opens_ns()))
             }
             Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => {
                 sender.waits_for_pacer().then(|| self.pacer.opens_ns())

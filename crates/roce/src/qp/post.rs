@@ -26,8 +26,7 @@ impl Qp {
     /// # Errors
     /// When the state, the service type or a limit does not allow it; nothing was posted.
     pub fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostFailure> {
-        let outstanding = self.send_queue_len() as u64;
-        self.limits.check_send(self.state, outstanding, wr)?;
+        self.limits.check_send(self.state, self.send_queue_len() as u64, wr)?;
         if wr.op.is_misaligned_atomic() {
             return Err(PostFailure::Payload(
                 "the remote address of an atomic is a multiple of eight",
@@ -43,8 +42,7 @@ impl Qp {
     /// # Errors
     /// When the state does not allow it or the queue is full; nothing was posted.
     pub fn post_send_wqe(&mut self, wqe: SendWqe) -> Result<(), PostFailure> {
-        let outstanding = self.send_queue_len() as u64;
-        self.limits.check_send_room(self.state, outstanding)?;
+        self.limits.check_send_room(self.state, self.send_queue_len() as u64)?;
         debug_assert!(wqe.op.exists_on(self.config.service), "{:?}", wqe.op);
         self.take_send(wqe);
         Ok(())
@@ -56,8 +54,7 @@ impl Qp {
     /// # Errors
     /// When the state or a limit does not allow it; nothing was posted.
     pub fn post_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
-        let outstanding = self.recv_queue_len() as u64;
-        self.limits.check_recv(self.state, outstanding, wr)?;
+        self.limits.check_recv(self.state, self.recv_queue_len() as u64, wr)?;
         self.take_recv(RecvWqe::new(wr));
         Ok(())
     }
@@ -67,16 +64,14 @@ impl Qp {
     /// # Errors
     /// When the state does not allow it or the queue is full; nothing was posted.
     pub fn post_recv_wqe(&mut self, wqe: RecvWqe) -> Result<(), PostFailure> {
-        let outstanding = self.recv_queue_len() as u64;
-        self.limits.check_recv_room(self.state, outstanding)?;
+        self.limits.check_recv_room(self.state, self.recv_queue_len() as u64)?;
         self.take_recv(wqe);
         Ok(())
     }
 
     fn take_send(&mut self, wqe: SendWqe) {
         if self.state == QpState::Err {
-            let flushed = Completion::flushed(wqe.wr_id, Queue::Send);
-            self.completions.push_back(flushed);
+            self.completions.push_back(Completion::flushed(wqe.wr_id, Queue::Send));
             return;
         }
         if self.send_queue_len() == 0 {
@@ -90,8 +85,7 @@ impl Qp {
 
     fn take_recv(&mut self, wqe: RecvWqe) {
         if self.state == QpState::Err {
-            let flushed = Completion::flushed(wqe.wr_id, Queue::Recv);
-            self.completions.push_back(flushed);
+            self.completions.push_back(Completion::flushed(wqe.wr_id, Queue::Recv));
             return;
         }
         self.halves.receives_mut().post(wqe);

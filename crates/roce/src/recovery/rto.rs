@@ -73,8 +73,7 @@ impl Rto {
 
     /// Returns the timeout now.
     fn interval_ns(&self) -> Option<u64> {
-        let base = self.base_ns()?;
-        let backed_off = base.saturating_mul(1 << self.backoff.min(20));
+        let backed_off = self.base_ns()?.saturating_mul(1 << self.backoff.min(20));
         Some(backed_off.min(self.timeout_ns?))
     }
 

@@ -10,8 +10,7 @@ impl Requester {
     pub(super) fn release(&mut self) {
         let una = self.engine.una();
         while let Some(wqe) = self.sq.get_mut(self.unacked).filter(|wqe| wqe.sent > 0) {
-            let acked = una.distance_from(wqe.first).max(0).cast_unsigned();
-            let acked = acked.min(wqe.sent);
+            let acked = una.distance_from(wqe.first).max(0).cast_unsigned().min(wqe.sent);
             let newly = acked.saturating_sub(wqe.acked);
             if !wqe.request.op.is_read_or_atomic() {
                 let bytes = wqe.bytes_of(wqe.acked, newly, self.shape.mtu);
@@ -52,11 +51,9 @@ impl Requester {
         status: Option<WcStatus>,
         completions: &mut VecDeque<Completion>,
     ) {
-        let blamed = self.blamed.and_then(|psn| self.find(psn));
-        let at_fault = blamed.map_or(0, |(index, _)| index);
+        let at_fault = self.blamed.and_then(|psn| self.find(psn)).map_or(0, |(index, _)| index);
         for (wqe, index) in self.sq.drain(..).zip(0..) {
-            let own = status.filter(|_| index == at_fault);
-            let status = own.unwrap_or(WcStatus::Flushed);
+            let status = status.filter(|_| index == at_fault).unwrap_or(WcStatus::Flushed);
             completions.push_back(Completion::of_send(wqe.request.wr_id, Err(status)));
         }
         self.stop();
@@ -64,6 +61,5 @@ impl Requester {
 }
 
 pub(crate) fn succeeded(wqe: &Wqe) -> Completion {
-    let success = Success::plain(wqe.request.op.opcode(), wqe.bytes);
-    Completion::of_send(wqe.request.wr_id, Ok(success))
+    Completion::of_send(wqe.request.wr_id, Ok(Success::plain(wqe.request.op.opcode(), wqe.bytes)))
 }

@@ -176,8 +176,7 @@ impl Requester {
 
     /// Returns the number of requests of which a packet was sent.
     fn begun(&self) -> usize {
-        let partly = self.sq.get(self.unsent).is_some_and(|wqe| wqe.sent > 0);
-        self.unsent + usize::from(partly)
+        self.unsent + usize::from(self.sq.get(self.unsent).is_some_and(|wqe| wqe.sent > 0))
     }
 
     /// Returns whether the peer owes something: an acknowledgement or an answer.
@@ -251,7 +250,6 @@ impl Limits {
         };
         let packets = self.ack_bytes / attr.path_mtu.bytes() as u32;
         // A window smaller than the interval would stall until the timeout.
-        let most = packets.min(self.window_packets / 2).max(1);
-        self.ack_interval = self.ack_interval.min(most);
+        self.ack_interval = self.ack_interval.min(packets.min(self.window_packets / 2).max(1));
     }
 }

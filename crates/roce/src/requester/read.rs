@@ -114,8 +114,7 @@ impl Reads {
             return Some((open.first.add(open.prefix), open.packets - open.prefix));
         }
         let start = open.wanted.trailing_zeros();
-        let count = (open.wanted >> start).trailing_ones();
-        Some((open.first.add(start), count))
+        Some((open.first.add(start), (open.wanted >> start).trailing_ones()))
     }
 
     /// What [`Reads::next_ask`] gave was sent.
@@ -356,8 +355,7 @@ impl Requester {
     /// Delivers the request that is answered, and every request before it.
     fn deliver_answered(&mut self, psn: Psn, env: &mut Env<'_>) {
         if let Some((at, _)) = self.reads.position(psn) {
-            let last = self.reads.open[at].end().sub(1);
-            self.deliver(last, env);
+            self.deliver(self.reads.open[at].end().sub(1), env);
             self.reads.learn(&self.rto);
         }
     }

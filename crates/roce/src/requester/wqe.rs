@@ -251,13 +251,11 @@ mod tests {
         Shape { service: Service::Rc, layout: WriteLayout::Train, mtu: 1024, dest_qpn: 7 };
 
     fn opcodes_and_lengths(op: SendOp) -> Vec<(Opcode, u64, u32)> {
-        let payload = [0; 2500];
-        let wr = SendWr::new(1, op, Payload::Inline(&payload));
+        let wr = SendWr::new(1, op, Payload::Inline(&[0; 2500]));
         let wqe = Wqe::new(SendWqe::new(&wr), SHAPE.mtu);
         let cuts = (0..wqe.packets).map(|index| wqe.cut(index, &SHAPE));
         let cuts = cuts.map(|cut| {
-            let dma_bytes = cut.headers.reth.map_or(0, |reth| reth.dma_bytes);
-            (cut.headers.bth.opcode, cut.bytes, dma_bytes)
+            (cut.headers.bth.opcode, cut.bytes, cut.headers.reth.map_or(0, |reth| reth.dma_bytes))
         });
         cuts.collect()
     }
@@ -269,8 +267,7 @@ mod tests {
             (Opcode::RcWriteOnly, 1024, 1024),
             (Opcode::RcWriteOnly, 452, 452),
         ];
-        let write = SendOp::Write(RemoteAddr::default());
-        assert_eq!(opcodes_and_lengths(write), expected);
+        assert_eq!(opcodes_and_lengths(SendOp::Write(RemoteAddr::default())), expected);
     }
 
     /// The receive that it takes must complete with the length of all of it.
@@ -281,7 +278,6 @@ mod tests {
             (Opcode::RcWriteMiddle, 1024, 2500),
             (Opcode::RcWriteLastWithImm, 452, 2500),
         ];
-        let write = SendOp::WriteImm(RemoteAddr::default(), 5);
-        assert_eq!(opcodes_and_lengths(write), expected);
+        assert_eq!(opcodes_and_lengths(SendOp::WriteImm(RemoteAddr::default(), 5)), expected);
     }
 }

@@ -13,8 +13,7 @@ impl Responder {
         if !self.access.remote_atomic || is_full {
             return INVALID;
         }
-        let checked = env.memory.check_remote(RemoteAccess::Atomic, atomic.rkey, atomic.va, 8);
-        if checked.is_err() {
+        if env.memory.check_remote(RemoteAccess::Atomic, atomic.rkey, atomic.va, 8).is_err() {
             return NO_ACCESS;
         }
         if !atomic.va.is_multiple_of(8) {

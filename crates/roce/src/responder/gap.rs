@@ -16,8 +16,7 @@ impl Responder {
         } else if !self.nak_sent {
             self.nak_sent = true;
             self.ack_due = false;
-            let expected = self.expected;
-            self.replies.acknowledge(expected, Syndrome::Nak(NakCode::PsnSequence), self.msn);
+            self.replies.acknowledge(self.expected, Syndrome::Nak(NakCode::PsnSequence), self.msn);
             env.counters.sequence_naks_sent += 1;
         }
     }
@@ -30,8 +29,7 @@ impl Responder {
             let before = self.expected;
             let taken = self.take(&kept.headers, reorder.payload(&kept), env);
             reorder.release(&kept);
-            let psns = self.expected.distance_from(before).max(0).cast_unsigned();
-            reorder.advance(psns);
+            reorder.advance(self.expected.distance_from(before).max(0).cast_unsigned());
             match taken {
                 Ok(true) => {}
                 Ok(false) => break,

@@ -147,8 +147,7 @@ impl Responder {
         }
         self.message = Message::None;
         if opcode.has_imm() {
-            let total = u64::from(write.total);
-            self.complete_receive(WcOpcode::RecvWriteImm, total, headers, env);
+            self.complete_receive(WcOpcode::RecvWriteImm, u64::from(write.total), headers, env);
         }
         self.count_message();
         Outcome::Done(1)
@@ -186,7 +185,6 @@ impl Responder {
             Some(rkey) => plain.invalidating(rkey),
             None => plain,
         };
-        let solicited = headers.bth.solicited;
-        self.receives.complete(success, solicited, env.completions);
+        self.receives.complete(success, headers.bth.solicited, env.completions);
     }
 }

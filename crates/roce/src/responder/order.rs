@@ -58,8 +58,7 @@ impl Responder {
             }
             Outcome::NotReady => {
                 self.flush_ack();
-                let timer = self.rnr_timer;
-                self.reply(Syndrome::Rnr { timer }, psn);
+                self.reply(Syndrome::Rnr { timer: self.rnr_timer }, psn);
                 self.nak_sent = true;
                 env.counters.rnr_naks_sent += 1;
                 Ok(false)

@@ -36,8 +36,7 @@ impl Responder {
         while !batch.is_full() {
             match self.replies.front_mut().copied()? {
                 Reply::Acknowledge { psn, syndrome, msn } => {
-                    let headers = self.answer(Opcode::RcAcknowledge, psn, syndrome, msn);
-                    batch.push(&headers, |_| {});
+                    batch.push(&self.answer(Opcode::RcAcknowledge, psn, syndrome, msn), |_| {});
                     self.replies.pop();
                 }
                 Reply::Atomic { psn, before, msn, .. } => {
@@ -113,8 +112,7 @@ impl Responder {
     /// Refuses the rest of a READ whose region was deregistered meanwhile.
     fn memory_gone(&mut self, job: ReadJob, counters: &mut Counters) -> WcStatus {
         self.replies.keep_acknowledgements();
-        let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
-        self.replies.acknowledge(job.psn, syndrome, self.msn);
+        self.replies.acknowledge(job.psn, Syndrome::Nak(NakCode::RemoteAccess), self.msn);
         counters.fatal_naks_sent += 1;
         WcStatus::RemoteAccess
     }
@@ -124,8 +122,7 @@ impl Responder {
             return;
         }
         self.sack_due = false;
-        let psn = self.expected.sub(1);
-        let mut headers = self.answer(Opcode::Sack, psn, Syndrome::ACK, self.msn);
+        let mut headers = self.answer(Opcode::Sack, self.expected.sub(1), Syndrome::ACK, self.msn);
         let Some(reorder) = &self.reorder else {
             // The gap closed meanwhile: an ACK is on its way.
             return;

@@ -32,8 +32,7 @@ impl DatagramReceiver {
         match self.fill(arrival, env) {
             Ok(()) => {
                 let success = self.success(arrival, &deth);
-                let solicited = arrival.headers.bth.solicited;
-                self.receives.complete(success, solicited, env.completions);
+                self.receives.complete(success, arrival.headers.bth.solicited, env.completions);
             }
             Err(status) => {
                 env.counters.messages_dropped += 1;

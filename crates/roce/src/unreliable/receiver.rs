@@ -104,8 +104,7 @@ impl UnreliableReceiver {
             Ok(()) => Ok(self.receives.filled()),
             Err(ReceiveError::TooLong) => Err(Dropped),
             Err(ReceiveError::Memory) => {
-                let status = WcStatus::LocalProtection;
-                self.receives.fail(status, env.completions);
+                self.receives.fail(WcStatus::LocalProtection, env.completions);
                 Err(Dropped)
             }
         }
@@ -133,8 +132,7 @@ impl UnreliableReceiver {
             checked.map_err(|_| Dropped)?;
         }
         if bytes > 0 {
-            let placed = env.memory.write_remote(write.rkey, write.va, payload);
-            placed.map_err(|_| Dropped)?;
+            env.memory.write_remote(write.rkey, write.va, payload).map_err(|_| Dropped)?;
         }
         write.va = write.va.wrapping_add(u64::from(bytes));
         write.left -= bytes;
@@ -154,8 +152,7 @@ impl UnreliableReceiver {
         let opcode =
             if headers.bth.opcode.is_send() { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
         let success = Success::plain(opcode, bytes).with_imm(headers.imm);
-        let solicited = headers.bth.solicited;
-        self.receives.complete(success, solicited, env.completions);
+        self.receives.complete(success, headers.bth.solicited, env.completions);
         Ok(())
     }
 }

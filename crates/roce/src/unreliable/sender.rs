@@ -82,8 +82,7 @@ impl UnreliableSender {
             if is_datagram {
                 batch.destination = ah;
                 let src_qpn = self.qpn;
-                let qkey = to.map_or(0, |to| to.qkey);
-                cut.headers.deth = Some(Deth { qkey, src_qpn });
+                cut.headers.deth = Some(Deth { qkey: to.map_or(0, |to| to.qkey), src_qpn });
             }
             self.next = self.next.next();
             wqe.sent += 1;

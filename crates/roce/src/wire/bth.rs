@@ -68,8 +68,7 @@ impl Bth {
         let (qpn, psn) =
             (u32::from_be_bytes([q0, q1, q2, q3]), u32::from_be_bytes([p0, p1, p2, p3]));
         if flags & VERSION_MASK != 0 {
-            let version = flags & VERSION_MASK;
-            return Err(DecodeError::TransportVersion { version });
+            return Err(DecodeError::TransportVersion { version: flags & VERSION_MASK });
         }
         Ok(Self {
             opcode: Opcode::from_u8(opcode).ok_or(DecodeError::UnknownOpcode { opcode })?,
@@ -94,8 +93,7 @@ impl Bth {
         let [k0, k1] = self.pkey.to_be_bytes();
         let [q0, q1, q2, q3] = qpn.to_be_bytes();
         let [p0, p1, p2, p3] = psn.to_be_bytes();
-        let opcode = self.opcode as u8;
-        [opcode, flags, k0, k1, q0, q1, q2, q3, p0, p1, p2, p3]
+        [self.opcode as u8, flags, k0, k1, q0, q1, q2, q3, p0, p1, p2, p3]
     }
 }
 

@@ -114,8 +114,7 @@ pub struct Solver {
 impl Solver {
     /// Nothing remembered yet.
     pub fn new() -> Self {
-        let factors = (0..LENGTHS).map(|slot| Factor::new(4 * slot)).collect();
-        Self { factors }
+        Self { factors: (0..LENGTHS).map(|slot| Factor::new(4 * slot)).collect() }
     }
 
     /// As [`solve`]. Takes nanoseconds for a length that was seen before, and about a microsecond
@@ -144,8 +143,7 @@ impl Solver {
         received: u32,
     ) -> Result<Option<Ipv4Id>, IcrcMismatch> {
         let net = net.with_ipv4_id(Ipv4Id::UNFRAGMENTED);
-        let computed = icrc::compute(&net, transport);
-        self.judge(&net, transport.len(), received, computed)
+        self.judge(&net, transport.len(), received, icrc::compute(&net, transport))
     }
 
     /// Does the second half of [`Solver::verify`], for a caller that keeps a begun [`icrc::Icrc`]
@@ -164,8 +162,7 @@ impl Solver {
         let mismatch = IcrcMismatch { received, computed };
         match net.ip {
             Ip::V4 { .. } => {
-                let id = self.solve(received ^ computed, transport_bytes);
-                id.map(Some).ok_or(mismatch)
+                self.solve(received ^ computed, transport_bytes).map(Some).ok_or(mismatch)
             }
             Ip::V6 { .. } if received == computed => Ok(None),
             Ip::V6 { .. } => Err(mismatch),

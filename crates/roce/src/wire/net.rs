@@ -137,8 +137,7 @@ impl NetHeader {
     /// Creates a header to [`ROCE_PORT`] over IPv4, with the identification of an unconnected
     /// socket.
     pub const fn v4(src: Ipv4Addr, dst: Ipv4Addr, src_port: u16) -> Self {
-        let id = Ipv4Id::UNFRAGMENTED;
-        Self { ip: Ip::V4 { src, dst, id }, src_port, dst_port: ROCE_PORT }
+        Self { ip: Ip::V4 { src, dst, id: Ipv4Id::UNFRAGMENTED }, src_port, dst_port: ROCE_PORT }
     }
 
     /// Creates a header to [`ROCE_PORT`] over IPv6.
@@ -206,8 +205,7 @@ impl NetHeader {
                 IPV4_BYTES
             }
             Ip::V6 { src, dst } => {
-                let ip = ipv6(src, dst, udp_bytes, free);
-                out[..IPV6_BYTES].copy_from_slice(&ip);
+                out[..IPV6_BYTES].copy_from_slice(&ipv6(src, dst, udp_bytes, free));
                 IPV6_BYTES
             }
         };

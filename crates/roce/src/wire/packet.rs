@@ -154,14 +154,12 @@ struct Rest<'a> {
 
 impl<'a> Rest<'a> {
     fn new(bytes: &'a [u8]) -> Self {
-        let total = bytes.len();
-        Self { bytes, total }
+        Self { bytes, total: bytes.len() }
     }
 
     /// Takes the next `N` bytes; `needed` is for the error.
     fn take<const N: usize>(&mut self, needed: usize) -> Result<&'a [u8; N], DecodeError> {
-        let bytes = self.total;
-        let short = DecodeError::TooShort { bytes, needed };
+        let short = DecodeError::TooShort { bytes: self.total, needed };
         let (taken, rest) = self.bytes.split_first_chunk().ok_or(short)?;
         self.bytes = rest;
         Ok(taken)
@@ -192,8 +190,7 @@ impl<'a> Packet<'a> {
         let Bth { pad, opcode, .. } = headers.bth;
         let bytes = rest.len();
         if !transport.len().is_multiple_of(4) {
-            let bytes = transport.len();
-            return Err(DecodeError::Misaligned { bytes });
+            return Err(DecodeError::Misaligned { bytes: transport.len() });
         }
         if bytes != 0 && !opcode.has_payload() {
             return Err(DecodeError::UnexpectedPayload { opcode, bytes });
@@ -201,8 +198,7 @@ impl<'a> Packet<'a> {
         let Some(payload_bytes) = bytes.checked_sub(usize::from(pad)) else {
             return Err(DecodeError::PadTooLong { pad, bytes });
         };
-        let payload = &rest[..payload_bytes];
-        Ok(Self { headers, payload })
+        Ok(Self { headers, payload: &rest[..payload_bytes] })
     }
 }
 

@@ -99,8 +99,7 @@ impl ReceivedBlock {
             payload.read_at(0, out).expect("as long as the payload");
             return Ok(());
         };
-        let computed = copy_with_crc(&payload, out).expect("as long as the payload");
-        compare(announced, computed)
+        compare(announced, copy_with_crc(&payload, out).expect("as long as the payload"))
     }
 }
 

@@ -191,8 +191,7 @@ impl Receiver {
     fn scan(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
         let shared = &*self.shared;
         let first = shared.next.load(Ordering::Relaxed);
-        let array = shared.memory.whole();
-        let look = shared.consumed.look(&array, first, |slot| {
+        let look = shared.consumed.look(&shared.memory.whole(), first, |slot| {
             if !shared.hint_is_new(slot) {
                 return ControlFlow::Continue(());
             }
@@ -249,8 +248,7 @@ impl Receiver {
         match shared.check(slot, generation, &header) {
             Ok(header) => {
                 shared.count_bytes(slot, header.payload_bytes);
-                let block = ReceivedBlock::new(Arc::clone(shared), slot, generation, header);
-                Ok(Some(block))
+                Ok(Some(ReceivedBlock::new(Arc::clone(shared), slot, generation, header)))
             }
             Err(error) => {
                 shared.release(slot, generation);
@@ -293,8 +291,7 @@ impl Receiver {
     }
 
     fn payload_bytes(&self) -> u64 {
-        let notes = self.shared.notes.iter();
-        notes.map(|note| note.payload_bytes.load(Ordering::Relaxed)).sum()
+        self.shared.notes.iter().map(|note| note.payload_bytes.load(Ordering::Relaxed)).sum()
     }
 
     /// Ends the session and gives the memory back for another one.
@@ -330,8 +327,7 @@ impl Shared {
 
     #[inline]
     fn note_taken(&self, slot: u32, generation: u64, word: u64) {
-        let before = full_byte(generation - 1);
-        self.consumed.change(slot, before, full_byte(generation));
+        self.consumed.change(slot, full_byte(generation - 1), full_byte(generation));
         self.notes[slot as usize].seen.store(word, Ordering::Relaxed);
         self.releases.note_busy();
         let after = slot + 1;

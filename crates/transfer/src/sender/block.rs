@@ -109,8 +109,7 @@ impl WriteBlock {
         if rest == 0 {
             return Ok(0);
         }
-        let rest = self.memory().subslice(offset, rest);
-        rest.map_err(io::Error::other)?.read_from_fd(fd)
+        self.memory().subslice(offset, rest).map_err(io::Error::other)?.read_from_fd(fd)
     }
 
     /// Shortens the payload to its first `bytes`: for when less came than was reserved.

@@ -46,8 +46,7 @@ pub(super) struct Copying {
 
 impl Data {
     pub(super) fn in_place(qp: &dyn Qp, remote: &RemoteRing) -> Result<Data, SenderError> {
-        let bytes = remote.layout.total_bytes() as u64;
-        let window = qp.map_remote(remote.addr, bytes, remote.rkey)?;
+        let window = qp.map_remote(remote.addr, remote.layout.total_bytes() as u64, remote.rkey)?;
         let ring = RingMemory::new(window.memory, remote.layout);
         let ring = ring.map_err(|source| SenderError::Memory {
             what: "the window to the collector's ring",
@@ -75,8 +74,7 @@ impl Data {
             Data::InPlace(place) => place.ring.payload(slot, room_bytes, bytes),
             Data::Copy(copying) => {
                 let offset = copying.trailer_offset(slot) - room_bytes as usize;
-                let payload = copying.blocks.region().slice(offset, bytes as usize);
-                payload.expect(INSIDE)
+                copying.blocks.region().slice(offset, bytes as usize).expect(INSIDE)
             }
         }
     }
@@ -99,8 +97,7 @@ impl Data {
     pub(super) fn trailer(&self, slot: u32) -> ([u64; HEADER_WORDS], u64) {
         let mut trailer = [0; 64];
         let block = self.retained(slot);
-        let offset = block.bytes() - LINE_BYTES as usize;
-        block.memory().read_at(offset, &mut trailer).expect(INSIDE);
+        block.memory().read_at(block.bytes() - LINE_BYTES as usize, &mut trailer).expect(INSIDE);
         decode_trailer(&trailer)
     }
 }
@@ -110,9 +107,7 @@ impl InPlace {
     #[inline]
     pub(super) fn free(&self) -> VolatileSlice<'_> {
         let layout = self.ring.layout();
-        let free = self.ring.whole();
-        let free = free.subslice(layout.free_offset(), layout.status_bytes());
-        free.expect(INSIDE)
+        self.ring.whole().subslice(layout.free_offset(), layout.status_bytes()).expect(INSIDE)
     }
 
     /// Makes the block valid, says where it is, and wakes the collector if it sleeps.
@@ -162,8 +157,7 @@ impl Copying {
     /// Our copy of the peer's `free[]`.
     #[inline]
     pub(super) fn free(&self) -> VolatileSlice<'_> {
-        let free = self.status.region().slice(0, self.layout.status_bytes());
-        free.expect(INSIDE)
+        self.status.region().slice(0, self.layout.status_bytes()).expect(INSIDE)
     }
 
     /// Asks the next driver of the link to read the status bytes.
@@ -216,11 +210,8 @@ impl Copying {
         generation: u64,
         header: &[u64; HEADER_WORDS],
     ) {
-        let commit = commit_word(epoch, slot, generation, header);
-        let trailer = encode_trailer(header, commit);
-        let memory = self.blocks.region().whole();
-        let offset = self.trailer_offset(slot);
-        memory.write_at(offset, &trailer).expect(INSIDE);
+        let trailer = encode_trailer(header, commit_word(epoch, slot, generation, header));
+        self.blocks.region().whole().write_at(self.trailer_offset(slot), &trailer).expect(INSIDE);
     }
 }
 

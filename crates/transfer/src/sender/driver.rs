@@ -72,8 +72,8 @@ impl Driver<'_> {
         let mut out = [Completion::EMPTY; POLL];
         let n = self.link.cq.poll(&mut out).map_err(Broken::Cq)?;
         for completion in &out[..n] {
-            let success = completion.result;
-            let success = success.map_err(|failure| Broken::Completion(failure.status))?;
+            let success =
+                completion.result.map_err(|failure| Broken::Completion(failure.status))?;
             self.link.done = completion.wr_id & !READ;
             self.link.signaled -= 1;
             if success.opcode == WcOpcode::Read {
@@ -113,8 +113,7 @@ impl Driver<'_> {
         }];
         let from = self.data.remote_addr(self.data.layout.free_offset() + stripe.offset);
         let id = (self.link.posted + 1) | READ;
-        let read = SendWr::new(id, SendOp::Read(from), Payload::Sges(&sge));
-        self.link.post(&[read])?;
+        self.link.post(&[SendWr::new(id, SendOp::Read(from), Payload::Sges(&sge))])?;
         self.link.reads_in_flight.posted(self.shared.moment(self.data));
         self.publish_reads();
         self.shared.counters.status_reads.add(1);
@@ -175,8 +174,7 @@ impl Driver<'_> {
             return self.post_segmented(slot, sge[0]);
         }
         let block = SendOp::Write(self.data.remote_block(slot, sge[0].bytes));
-        let write = SendWr::new(0, block, Payload::Sges(&sge));
-        self.post_last(slot, write)
+        self.post_last(slot, SendWr::new(0, block, Payload::Sges(&sge)))
     }
 
     /// Posts a block that is longer than a message, for all of whose requests the queue has room:

@@ -57,8 +57,7 @@ impl Slots {
 
     /// Returns the number of payload bytes of all blocks that were ever committed.
     pub(super) fn payload_bytes(&self) -> u64 {
-        let slots = self.info.iter();
-        slots.map(|info| info.payload_bytes.load(Ordering::Relaxed)).sum()
+        self.info.iter().map(|info| info.payload_bytes.load(Ordering::Relaxed)).sum()
     }
 
     /// Returns whether the slot that comes back first should be used first.
@@ -116,10 +115,8 @@ impl Slots {
         // From here until it is put back the slot belongs to this thread.
         let stream = self.info[slot as usize].stream.load(Ordering::Relaxed);
         let generation = self.generations.next_generation(slot) - 1;
-        let before = released_byte(generation - 1);
-        self.noted.change(slot, before, released_byte(generation));
-        let after = (slot + 1) % self.info.len() as u32;
-        self.cursor.store(after, Ordering::Relaxed);
+        self.noted.change(slot, released_byte(generation - 1), released_byte(generation));
+        self.cursor.store((slot + 1) % self.info.len() as u32, Ordering::Relaxed);
         found.add(slot, stream);
     }
 }
@@ -197,8 +194,7 @@ impl Known {
     }
 
     fn len(&self) -> u32 {
-        let words = self.words.iter();
-        words.map(|word| word.load(Ordering::Relaxed).count_ones()).sum()
+        self.words.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum()
     }
 
     #[inline]

@@ -250,8 +250,7 @@ impl Sender {
             shared.counters.would_blocks.add(1);
             return Err(ReserveError::WouldBlock);
         };
-        let block = WriteBlock::new(Arc::clone(shared), slot, stream, payload_bytes);
-        Ok(block)
+        Ok(WriteBlock::new(Arc::clone(shared), slot, stream, payload_bytes))
     }
 
     fn reserve_if_permitted(

@@ -51,8 +51,7 @@ impl Streams {
 
     /// Pauses the stream, for a permit that was asked after this many wakes.
     pub(super) fn pause(&self, stream: u32, wakes: u64) -> Result<(), ReserveError> {
-        let cell = self.get(stream)?;
-        cell.paused_at.store(wakes + 1, Ordering::SeqCst);
+        self.get(stream)?.paused_at.store(wakes + 1, Ordering::SeqCst);
         Ok(())
     }
 

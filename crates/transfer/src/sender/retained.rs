@@ -23,8 +23,7 @@ impl RetainedBlock {
     pub fn payload(&self) -> VolatileSlice<'_> {
         let trailer = self.block.bytes() - crate::layout::TRAILER_BYTES as usize;
         let offset = trailer - self.header.room_bytes as usize;
-        let payload = self.block.memory();
-        let payload = payload.subslice(offset, self.header.payload_bytes as usize);
+        let payload = self.block.memory().subslice(offset, self.header.payload_bytes as usize);
         payload.expect("lengths were checked with the header")
     }
 }

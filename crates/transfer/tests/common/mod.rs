@@ -98,8 +98,7 @@ pub struct Collector {
 }
 
 pub fn ring_mr(pd: &Arc<dyn Pd>, bytes: usize) -> Arc<dyn Mr> {
-    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-    pd.alloc_mr(bytes, access).unwrap()
+    pd.alloc_mr(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ).unwrap()
 }
 
 /// What a copying sender needs for a ring of this shape.
@@ -134,8 +133,7 @@ pub fn make_sender(
 pub fn ring(pd: &Arc<dyn Pd>, layout: RingLayout) -> (Receiver, RemoteRing) {
     let mr = ring_mr(pd, layout.total_bytes());
     let remote = RemoteRing { addr: mr.addr(), rkey: mr.rkey(), layout };
-    let receiver = Receiver::new(mr, layout, EPOCH, ReceiverOptions::default()).unwrap();
-    (receiver, remote)
+    (Receiver::new(mr, layout, EPOCH, ReceiverOptions::default()).unwrap(), remote)
 }
 
 pub fn pair_with(mode: Mode, layout: RingLayout, options: SenderOptions) -> Pair {
@@ -156,8 +154,7 @@ pub fn pair_with(mode: Mode, layout: RingLayout, options: SenderOptions) -> Pair
 
 pub fn pair(mode: Mode, blocks: u32, payload_bytes: u32) -> Pair {
     let block_bytes = RingLayout::block_bytes_for(payload_bytes).unwrap();
-    let layout = RingLayout::new(blocks, block_bytes).unwrap();
-    pair_with(mode, layout, SenderOptions::default())
+    pair_with(mode, RingLayout::new(blocks, block_bytes).unwrap(), SenderOptions::default())
 }
 
 /// Claims a block, however long it takes. Yields: the machine may have one processor.

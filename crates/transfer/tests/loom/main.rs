@@ -55,8 +55,7 @@ impl Ring {
 
     /// A WRITE of a whole block: only its last eight bytes have an order.
     fn write_block(&self, slot: u32, generation: u64, number: u64) {
-        let cells = self.slot(slot);
-        cells.payload.store(number, Ordering::Relaxed);
+        self.slot(slot).payload.store(number, Ordering::Relaxed);
         let header = words(number);
         self.write_header(slot, &header);
         self.store_commit(slot, commit_word(EPOCH, slot, generation, &header));

@@ -283,8 +283,7 @@ fn oracle(times: Times, load: &Load, slots: usize) -> Outcome {
     }
     let mut known = slots;
     while known < claims.len() {
-        let shows = claims[known] - times.t_read_ns.div_ceil(2);
-        known = collector.released_by(shows) + slots;
+        known = collector.released_by(claims[known] - times.t_read_ns.div_ceil(2)) + slots;
         out.reads += 1;
     }
     out.end_ns = now;

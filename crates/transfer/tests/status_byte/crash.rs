@@ -61,8 +61,7 @@ fn sender_to_child(mode: Mode) -> (Sender, Child, impl FnMut(&str) -> String) {
         rkey: words[3].parse().unwrap(),
         layout: RingLayout::new(4, 128).unwrap(),
     };
-    let sender = make_sender(source, remote, mode, SenderOptions::default()).unwrap();
-    (sender, child, expect)
+    (make_sender(source, remote, mode, SenderOptions::default()).unwrap(), child, expect)
 }
 
 /// Three blocks are sent. The collector releases the first, keeps the second, has not seen the

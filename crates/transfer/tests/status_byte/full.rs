@@ -36,13 +36,11 @@ fn i12_a_stream_at_its_quota_leaves_room_for_others() {
         for number in 0..2 {
             commit(sender.reserve(1, 64).unwrap(), number);
         }
-        let refused = sender.reserve(1, 64).unwrap_err();
-        assert_eq!(refused, ReserveError::Quota { stream: 1, quota: 2 });
+        assert_eq!(sender.reserve(1, 64).unwrap_err(), ReserveError::Quota { stream: 1, quota: 2 });
         commit(sender.reserve(2, 64).unwrap(), 0);
         assert_eq!(sender.stats().quota_refusals, 1);
         receive(receiver);
-        let block = reserve(sender, 1, 64);
-        drop(block);
+        drop(reserve(sender, 1, 64));
         assert_eq!(sender.outstanding(1).unwrap(), 1);
     }
 }

@@ -28,8 +28,7 @@ impl Hostile {
         let words = header.to_words();
         let commit = protocol::commit_word(epoch, slot, generation, &words);
         let trailer = header::encode_trailer(&words, commit);
-        let offset = self.layout.trailer_offset(slot);
-        self.ring.whole().write_at(offset, &trailer).unwrap();
+        self.ring.whole().write_at(self.layout.trailer_offset(slot), &trailer).unwrap();
     }
 
     pub(super) fn hint(&self, slot: usize, value: u8) {
@@ -82,8 +81,7 @@ fn blocks_of_another_session_slot_or_time_are_none() {
     let offset = hostile.layout.trailer_offset(0);
     let mut trailer = [0; 64];
     hostile.ring.whole().read_at(offset, &mut trailer).unwrap();
-    let elsewhere = hostile.layout.trailer_offset(3);
-    hostile.ring.whole().write_at(elsewhere, &trailer).unwrap();
+    hostile.ring.whole().write_at(hostile.layout.trailer_offset(3), &trailer).unwrap();
     assert_eq!(hostile.receiver.drain().unwrap().unwrap().slot(), 0);
     assert!(hostile.receiver.drain().unwrap().is_none(), "not twice, not in slot 3");
 }
@@ -96,19 +94,16 @@ fn where_the_checksum_decides_a_torn_payload_is_not_taken() {
     hostile.put(0, EPOCH, 1, &header);
     hostile.hint(0, 1);
     assert!(hostile.receiver.poll().unwrap().is_none());
-    let payload = hostile.layout.trailer_offset(0) - 64;
-    hostile.ring.whole().write_at(payload, b"0123456789").unwrap();
+    hostile.ring.whole().write_at(hostile.layout.trailer_offset(0) - 64, b"0123456789").unwrap();
     assert!(hostile.receiver.poll().unwrap().is_some());
     hostile.put(1, EPOCH, 1, &good());
-    let error = hostile.receiver.drain().unwrap_err();
-    assert!(matches!(error, PeerMisbehaved::NoCrc { slot: 1, .. }));
+    assert!(matches!(hostile.receiver.drain().unwrap_err(), PeerMisbehaved::NoCrc { slot: 1, .. }));
 }
 
 #[test]
 fn a_changed_payload_does_not_match_its_checksum() {
     let hostile = hostile(ReceiverOptions::default());
-    let header = BlockHeader { flags: FLAG_CRC, crc32c: 1, ..good() };
-    hostile.put(0, EPOCH, 1, &header);
+    hostile.put(0, EPOCH, 1, &BlockHeader { flags: FLAG_CRC, crc32c: 1, ..good() });
     let block = hostile.receiver.poll().unwrap().unwrap();
     assert!(block.check_crc().is_err());
     assert!(block.copy_out(&mut [0; 10]).is_err());

@@ -71,8 +71,7 @@ fn random_blocks(mode: Mode, count: u64) {
                 let mut block = reserve(sender, 0, room);
                 block.write_at(0, &payload[..bytes as usize]).unwrap();
                 block.truncate(bytes);
-                let crc = random.below(2) == 0;
-                block.commit(&whole(number, bytes), crc).unwrap();
+                block.commit(&whole(number, bytes), random.below(2) == 0).unwrap();
             }
             // What found the queue full goes with a later call.
             while receiver.stats().blocks < count {
@@ -127,8 +126,7 @@ fn s1_2_payloads_of_random_blocks_are_equal() {
 
 #[test]
 fn s1_8_block_sizes_from_64_bytes_to_22_megabytes() {
-    let sizes = (6..=23).map(|power| 1u32 << power);
-    for bytes in sizes.chain([22_000_000]) {
+    for bytes in (6..=23).map(|power| 1u32 << power).chain([22_000_000]) {
         for mode in modes() {
             let Pair { sender, receiver, .. } = &pair(mode, 2, bytes);
             let mut payload = vec![0; bytes as usize];
@@ -214,8 +212,7 @@ fn s1_31_four_workers_release_out_of_order() {
                     let mut kept: Vec<ReceivedBlock> = Vec::new();
                     while left.load(Ordering::Relaxed) > 0 {
                         if kept.len() > random.below(4) as usize {
-                            let any = random.below(kept.len() as u64) as usize;
-                            kept.swap_remove(any);
+                            kept.swap_remove(random.below(kept.len() as u64) as usize);
                         }
                         let Some(mut block) = receiver.poll().unwrap() else {
                             std::thread::yield_now();
@@ -225,8 +222,7 @@ fn s1_31_four_workers_release_out_of_order() {
                             block.hold();
                         }
                         let number = block.header().packet_number;
-                        let inside = block.payload().load_u64(0, Ordering::Relaxed).unwrap();
-                        assert_eq!(inside, number);
+                        assert_eq!(block.payload().load_u64(0, Ordering::Relaxed).unwrap(), number);
                         seen[number as usize].fetch_add(1, Ordering::Relaxed);
                         left.fetch_sub(1, Ordering::Relaxed);
                         kept.push(block);
@@ -246,8 +242,7 @@ fn s1_31_four_workers_release_out_of_order() {
 
 #[test]
 fn s1_20_smallest_queues_and_one_less() {
-    let smallest = Mode::Copy { send: 2, cq: 1 };
-    random_blocks(smallest, scaled(20_000));
+    random_blocks(Mode::Copy { send: 2, cq: 1 }, scaled(20_000));
     let layout = RingLayout::new(3, 128).unwrap();
     let (mut source, mut collector) = (side(1, 0, 1), side(1, 0, 1));
     connect(&mut source, &mut collector);
@@ -269,8 +264,7 @@ fn s1_3_one_read_for_each_refresh() {
         return;
     }
     let options = SenderOptions { refill: Some(Refill::WhenEmpty), ..SenderOptions::default() };
-    let layout = RingLayout::new(4, 128).unwrap();
-    let Pair { sender, receiver, .. } = &pair_with(COPY, layout, options);
+    let Pair { sender, receiver, .. } = &pair_with(COPY, RingLayout::new(4, 128).unwrap(), options);
     for number in 0..4 {
         commit(sender.reserve(0, 64).unwrap(), number);
     }

@@ -35,8 +35,7 @@ impl Permit for Budget {
     }
 
     fn unused(&self, request: PermitRequest) {
-        let bytes = i64::from(request.payload_bytes);
-        self.bytes.fetch_add(bytes, Ordering::SeqCst);
+        self.bytes.fetch_add(i64::from(request.payload_bytes), Ordering::SeqCst);
     }
 }
 
@@ -49,8 +48,7 @@ fn permitted(bytes: i64, blocks: u32) -> (Pair, Arc<Budget>) {
 }
 
 fn send(pair: &Pair, stream: u32, packet: u64) -> Result<(), ReserveError> {
-    let block = pair.sender.reserve(stream, 64)?;
-    block.commit(&whole(packet, 64), false).unwrap();
+    pair.sender.reserve(stream, 64)?.commit(&whole(packet, 64), false).unwrap();
     drop(receive(&pair.receiver));
     Ok(())
 }

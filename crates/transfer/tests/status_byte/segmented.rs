@@ -16,8 +16,7 @@ const LONG_BYTES: u32 = 4 * PIECE_BYTES + 5;
 /// A copying sender whose messages are as short as that, over a send queue of this length and one
 /// completion.
 fn segmenting(max_send_wr: u32) -> (Result<Sender, SenderError>, Receiver, Arc<Trace>, Side) {
-    let block_bytes = RingLayout::block_bytes_for(LONG_BYTES).unwrap();
-    let layout = RingLayout::new(3, block_bytes).unwrap();
+    let layout = RingLayout::new(3, RingLayout::block_bytes_for(LONG_BYTES).unwrap()).unwrap();
     let (mut source, mut collector) = (side(max_send_wr, 0, 1), side(1, 0, 1));
     connect(&mut source, &mut collector);
     let (receiver, remote) = ring(&collector.pd, layout);
@@ -76,8 +75,7 @@ fn a_queue_that_cannot_hold_all_writes_of_a_block_is_refused() {
     let Err(error) = sender else {
         panic!("six requests in a queue of five");
     };
-    let said = "max_send_wr = 5 is too small, the mechanism needs 6";
-    assert_eq!(error.to_string(), said);
+    assert_eq!(error.to_string(), "max_send_wr = 5 is too small, the mechanism needs 6");
 }
 
 /// Verbs do not say that a WRITE is there when a later one is.
@@ -92,12 +90,9 @@ fn a_cut_block_is_there_when_its_checksum_says_so() {
     hostile.put(0, EPOCH, 1, &header);
     hostile.hint(0, 1);
     assert!(hostile.receiver.poll().unwrap().is_none());
-    let payload = hostile.layout.trailer_offset(0) - 64;
-    let ring = hostile.ring.whole();
-    ring.write_at(payload, b"0123456789").unwrap();
+    hostile.ring.whole().write_at(hostile.layout.trailer_offset(0) - 64, b"0123456789").unwrap();
     assert!(hostile.receiver.poll().unwrap().is_some());
-    let header = BlockHeader { flags: FLAG_SEGMENTED, ..good() };
-    hostile.put(1, EPOCH, 1, &header);
+    hostile.put(1, EPOCH, 1, &BlockHeader { flags: FLAG_SEGMENTED, ..good() });
     let error = hostile.receiver.drain().unwrap_err();
     let PeerMisbehaved::Header { reason, .. } = error else {
         panic!("{error}");

@@ -159,8 +159,7 @@ impl Region {
         }
         // A peer's sparse terabyte must not become real memory here: map what exists, no more.
         let populate = stat.st_blocks as u64 * 512 >= announced_bytes as u64;
-        let region = Region::map(&fd, announced_bytes, writable, RegionOptions { populate })?;
-        Ok(Arc::new(region))
+        Ok(Arc::new(Region::map(&fd, announced_bytes, writable, RegionOptions { populate })?))
     }
 
     fn map(

@@ -227,8 +227,7 @@ mod tests {
 
     fn entry(seq: u64) -> CqEntry {
         let completion = Completion { wr_id: seq, ..Completion::EMPTY };
-        let credits = Arc::new(WorkQueueCredits::default());
-        CqEntry { completion, credits, seq }
+        CqEntry { completion, credits: Arc::new(WorkQueueCredits::default()), seq }
     }
 
     #[test]

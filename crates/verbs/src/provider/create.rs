@@ -86,8 +86,7 @@ pub fn check_qp(caps: &Caps, init: &QpInit) -> Result<(), VerbsError> {
 /// [`RateError::Unsupported`] without [`Caps::rate`], [`RateError::OutOfRange`] beyond it.
 pub fn check_rate(caps: &Caps, device: &str, rate_bps: Option<u64>) -> Result<(), RateError> {
     let Some(range) = caps.rate else {
-        let device = device.to_owned();
-        return Err(RateError::Unsupported { device });
+        return Err(RateError::Unsupported { device: device.to_owned() });
     };
     rate_bps.map_or(Ok(()), |asked| range.check(asked))
 }
@@ -117,8 +116,7 @@ mod tests {
         for access in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC, Access::REMOTE] {
             assert!(check_mr(&caps(), &region, access).is_err(), "{access:?}");
         }
-        let fd = region.read_only_fd().unwrap();
-        let mapped = Region::from_peer(fd, 4096, false).unwrap();
+        let mapped = Region::from_peer(region.read_only_fd().unwrap(), 4096, false).unwrap();
         assert!(check_mr(&caps(), &mapped, Access::REMOTE_READ).is_ok());
         assert!(check_mr(&caps(), &mapped, Access::LOCAL_WRITE).is_err());
     }

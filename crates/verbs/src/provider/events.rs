@@ -45,8 +45,7 @@ mod tests {
         let queue = EventQueue::new(2);
         assert!(queue.take().is_none());
         for qpn in 1..=3 {
-            let reason = String::new();
-            queue.add(AsyncEvent::QpFatal { qpn, reason });
+            queue.add(AsyncEvent::QpFatal { qpn, reason: String::new() });
         }
         for expected in [2, 3] {
             let event = queue.take();

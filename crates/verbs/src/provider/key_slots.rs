@@ -104,8 +104,7 @@ mod tests {
     use super::*;
 
     fn insert(table: &mut KeySlots<u32>) -> u32 {
-        let key = table.insert(Ok::<_, VerbsError>);
-        *key.unwrap()
+        *table.insert(Ok::<_, VerbsError>).unwrap()
     }
 
     #[test]
@@ -123,8 +122,7 @@ mod tests {
     #[test]
     fn a_value_that_cannot_be_made_leaves_its_slot_free() {
         let mut table = KeySlots::<u32>::new(0);
-        let refused = table.insert(|_| Err(VerbsError::Invalid("no".into())));
-        assert!(refused.is_err());
+        assert!(table.insert(|_| Err(VerbsError::Invalid("no".into()))).is_err());
         let key = insert(&mut table);
         assert_eq!((key, table.at(0)), (1 << 16, Some(&key)));
         assert_eq!(table.values().count(), 1);

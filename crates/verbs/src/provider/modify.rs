@@ -12,8 +12,7 @@ impl StateCell {
     /// The state. What was written before it was set is visible.
     #[inline]
     pub fn get(&self) -> QpState {
-        let at = usize::from(self.0.load(Ordering::Acquire));
-        QpState::ALL[at.min(QpState::ALL.len() - 1)]
+        QpState::ALL[usize::from(self.0.load(Ordering::Acquire)).min(QpState::ALL.len() - 1)]
     }
 
     /// Changes the state.
@@ -128,8 +127,7 @@ mod tests {
             (Service::Ud, &init, "its service is UD, which has another transition to Init"),
             (Service::Uc, &rts, "its service is UC, which has another transition to Rts"),
         ] {
-            let expected = Err(format!("queue pair 17: {text}"));
-            assert_eq!(check(service, transition), expected);
+            assert_eq!(check(service, transition), Err(format!("queue pair 17: {text}")));
         }
     }
 

@@ -66,8 +66,7 @@ mod tests {
         watch.wake();
         assert!(!watch.exists());
         let first = Arc::clone(watch.get_or_create(AtomicU32::default).unwrap());
-        let again = watch.get_or_create(AtomicU32::default).unwrap();
-        assert!(Arc::ptr_eq(&first, again));
+        assert!(Arc::ptr_eq(&first, watch.get_or_create(AtomicU32::default).unwrap()));
         first.arm();
         watch.ring_fenced();
         assert_eq!(first.wait(Duration::ZERO).unwrap(), Wake::Rung);

@@ -246,8 +246,7 @@ impl Selective {
                     return;
                 }
                 clock.counters.lost += 1;
-                let index = oldest.psn.distance_from(self.una);
-                self.mark_lost(index.cast_unsigned() as usize);
+                self.mark_lost(oldest.psn.distance_from(self.una).cast_unsigned() as usize);
             }
             self.log.pop_front();
             self.log_first = tx.wrapping_add(1);

@@ -73,8 +73,7 @@ fn sge(bytes: u32) -> Sge {
 }
 
 fn check(op: SendOp, payload: Payload<'_>) -> Result<(), PostFailure> {
-    let limits = init().limits(&caps());
-    limits.check_send(QpState::Rts, 0, &SendWr::new(0, op, payload))
+    init().limits(&caps()).check_send(QpState::Rts, 0, &SendWr::new(0, op, payload))
 }
 
 #[test]
@@ -186,11 +185,9 @@ fn each_service_takes_its_own_operations() {
 
 #[test]
 fn an_invalidation_that_is_not_offered_is_refused() {
-    let caps = Caps { send_invalidate: false, ..caps() };
-    let limits = init().limits(&caps);
+    let limits = init().limits(&Caps { send_invalidate: false, ..caps() });
     let wr = SendWr::new(0, SendOp::SendInvalidate(1), Payload::Inline(&[]));
-    let refused = limits.check_send(QpState::Rts, 0, &wr);
-    assert!(matches!(refused, Err(PostFailure::NotOffered(_))));
+    assert!(matches!(limits.check_send(QpState::Rts, 0, &wr), Err(PostFailure::NotOffered(_))));
 }
 
 #[test]
