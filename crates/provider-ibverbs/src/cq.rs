@@ -68,8 +68,7 @@ impl IbCq {
     fn flush(&self, out: &mut [Completion]) -> usize {
         let device = self.device();
         let mut taken = 0;
-        let queue_pairs = self.core.queue_pairs();
-        for slot in queue_pairs.into_iter().filter_map(|at| device.slots.get(at)) {
+        for slot in self.core.queue_pairs().into_iter().filter_map(|at| device.slots.get(at)) {
             let cqs = slot.control().cqs;
             for is_recv in [false, true] {
                 if cqs[usize::from(is_recv)] != self.core.tag {

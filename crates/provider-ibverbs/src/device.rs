@@ -185,8 +185,7 @@ impl Device {
         self.events.add(AsyncEvent::DeviceFatal);
         for slot in self.slots.all() {
             let position = position(slot.sends_done());
-            let reason = format!("its device {name} is lost: {reason}; {position}");
-            self.fail(slot, &reason);
+            self.fail(slot, &format!("its device {name} is lost: {reason}; {position}"));
         }
         ring(&self.gone_bell);
     }
@@ -217,8 +216,7 @@ impl Device {
         if slot.state.get() != QpState::Err {
             // A send that failed has left the queue too.
             let done = slot.sends_done().saturating_sub((!is_recv).into());
-            let reason = explain_failure(failure, Some(self.path_mtu), done);
-            self.fail(slot, &reason);
+            self.fail(slot, &explain_failure(failure, Some(self.path_mtu), done));
         }
     }
 

@@ -73,8 +73,7 @@ fn open(library: &Arc<Library>, report: &mut DeviceReport) -> Option<Device> {
 /// Asks an open device; false if it does not tell its GIDs.
 fn ask(device: &Device, report: &mut DeviceReport, addresses: &[HostAddress]) -> bool {
     if let Ok(attr) = device.query() {
-        let software = software_driver(&attr).map(str::to_owned);
-        report.driver = report.driver.take().or(software);
+        report.driver = report.driver.take().or(software_driver(&attr).map(str::to_owned));
     }
     let mut entries = 0;
     for port in &mut report.ports {
@@ -89,8 +88,7 @@ fn ask(device: &Device, report: &mut DeviceReport, addresses: &[HostAddress]) ->
     };
     for port in &mut report.ports {
         let ours = table.iter().filter(|entry| entry.port_num == u32::from(port.number));
-        let gids = ours.map(|entry| gid(entry, port, addresses)).collect();
-        port.set_gids(gids);
+        port.set_gids(ours.map(|entry| gid(entry, port, addresses)).collect());
     }
     true
 }

@@ -83,8 +83,7 @@ impl IbverbsProvider {
         let handle = inventory.opened(&place.device);
         let handle =
             handle.ok_or_else(|| Unavailable::NoDriver { device: place.device.clone() })?;
-        let options = self.options.clone();
-        IbverbsContext::new(Device::new(handle, place, (options, &self.roots))?)
+        IbverbsContext::new(Device::new(handle, place, (self.options.clone(), &self.roots))?)
     }
 
     /// The name, for [`Provider::open`], of the device, port and GID that have this address of this
@@ -96,8 +95,7 @@ impl IbverbsProvider {
         let library = self.library()?;
         let mut inventory = Inventory::new(&self.roots)?;
         inventory.look_into(&self.roots, Some(&library), |_| true);
-        let place = choose::by_address(local, &inventory.devices, &inventory.addresses)?;
-        Ok(place.to_string())
+        Ok(choose::by_address(local, &inventory.devices, &inventory.addresses)?.to_string())
     }
 
     /// All that decides whether, and over which device, verbs work here. Opens each device for a

@@ -7,8 +7,7 @@ pub(crate) fn limit_bytes() -> Option<u64> {
 
 /// What devices have pinned of this process's memory: it counts against the limit.
 pub(crate) fn locked_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    pinned_bytes(&status)
+    pinned_bytes(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
 }
 
 /// `VmPin:     1234 kB`

@@ -22,8 +22,7 @@ impl IbMr {
 
 impl Drop for IbMr {
     fn drop(&mut self) {
-        let key = self.registration.rkey();
-        self.pd.device().retired_keys.add(key);
+        self.pd.device().retired_keys.add(self.registration.rkey());
     }
 }
 

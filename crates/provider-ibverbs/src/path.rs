@@ -65,8 +65,7 @@ pub(crate) fn address(route: &Route) -> io::Result<ibv_ah_attr> {
 pub(crate) fn init_ud(qp: &QueuePair, port: u8, qkey: u32) -> io::Result<()> {
     let attr =
         ibv_qp_attr { qp_state: IBV_QPS_INIT, port_num: port, qkey, ..QueuePair::no_attributes() };
-    let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
-    qp.modify(attr, mask)
+    qp.modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)
 }
 
 /// RESET or INIT to INIT (RC, UC).
@@ -77,8 +76,7 @@ pub(crate) fn init(qp: &QueuePair, port: u8, access: Access) -> io::Result<()> {
         qp_access_flags: access_bits(access),
         ..QueuePair::no_attributes()
     };
-    let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-    qp.modify(attr, mask)
+    qp.modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
 }
 
 /// INIT to RTR (RC, UC).
@@ -114,8 +112,7 @@ fn sending(attr: &RtsAttr) -> (ibv_qp_attr, c_uint) {
         rnr_retry: attr.rnr_retry,
         ..QueuePair::no_attributes()
     };
-    let mask = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-    (attr, mask)
+    (attr, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC)
 }
 
 /// RTR to RTS (UC, UD).
@@ -134,6 +131,5 @@ pub(crate) fn ready_to_send(qp: &QueuePair, psn: u32, attr: &RtsAttr) -> io::Res
 /// Other attributes of RTS, in SQD.
 pub(crate) fn change_sending(qp: &QueuePair, attr: &RtsAttr) -> io::Result<()> {
     let (attr, mask) = sending(attr);
-    let attr = ibv_qp_attr { qp_state: IBV_QPS_SQD, ..attr };
-    qp.modify(attr, mask | IBV_QP_STATE)
+    qp.modify(ibv_qp_attr { qp_state: IBV_QPS_SQD, ..attr }, mask | IBV_QP_STATE)
 }

@@ -21,8 +21,7 @@ pub(crate) struct Probed {
 /// Makes a queue pair, with as much inline data as it can get, and connects it to itself.
 pub(crate) fn probe(device: &Arc<Device>, place: &Place, path_mtu: u32) -> io::Result<Probed> {
     let domain = Arc::new(Domain::new(Arc::clone(device))?);
-    let cq = CompletionQueue::new(Arc::clone(device), None, (1, 0, usize::MAX))?;
-    let cq = Arc::new(cq);
+    let cq = Arc::new(CompletionQueue::new(Arc::clone(device), None, (1, 0, usize::MAX))?);
     let mut refused = None;
     for max_inline_bytes in INLINE_BYTES {
         let init = QueuePairInit {
@@ -69,8 +68,7 @@ fn services(domain: &Arc<Domain>, cq: &Arc<CompletionQueue>, port: u8) -> Servic
         made.is_ok()
     };
     let others = [Service::Uc, Service::Ud].into_iter();
-    let others = others.filter(|service| works(*service)).map(Services::from);
-    others.fold(Services::RC, Services::union)
+    others.filter(|service| works(*service)).map(Services::from).fold(Services::RC, Services::union)
 }
 
 /// Drivers answer for a queue pair that is ready to send.
@@ -96,6 +94,5 @@ fn connect_to_itself(qp: &QueuePair, place: &Place, path_mtu: u32) -> io::Result
     let connection =
         path::Connection { qpn: qp.qpn, psn: 0, mtu, max_dest_rd_atomic: 1, rnr_timer: 1 };
     path::ready_to_receive((qp, Service::Rc), &route, &connection)?;
-    let attr = RtsAttr { max_rd_atomic: 1, ..RtsAttr::default() };
-    path::ready_to_send(qp, 0, &attr)
+    path::ready_to_send(qp, 0, &RtsAttr { max_rd_atomic: 1, ..RtsAttr::default() })
 }

@@ -74,8 +74,7 @@ pub struct PortReport {
 impl PortReport {
     /// The GID table, and with it the interfaces.
     pub(crate) fn set_gids(&mut self, gids: Vec<GidReport>) {
-        let named = gids.iter().filter_map(|gid| gid.netdev.clone());
-        self.netdevs.extend(named);
+        self.netdevs.extend(gids.iter().filter_map(|gid| gid.netdev.clone()));
         self.netdevs.sort_unstable();
         self.netdevs.dedup();
         self.gids = gids;

@@ -354,8 +354,7 @@ mod tests {
         }
         slot.sends.set_posted(5);
         let id = slot.request_id(false, 2);
-        let found = table.of(id).unwrap();
-        assert_eq!(found.queue(id.is_recv()).complete(id), (102, 20));
+        assert_eq!(table.of(id).unwrap().queue(id.is_recv()).complete(id), (102, 20));
         assert_eq!(slot.sends.outstanding(5), 2);
         assert_eq!(slot.sends.flush_one(), Some(103));
         assert_eq!(slot.sends.flush_one(), Some(104));
@@ -372,8 +371,7 @@ mod tests {
         table.give_back(&slot);
         assert!(table.of(id).is_none());
         assert_eq!(slot.recvs.outstanding(1), 0);
-        let other = table.take(9, 8).unwrap();
-        assert_ne!(other.index, slot.index, "its queues are too small");
+        assert_ne!(table.take(9, 8).unwrap().index, slot.index, "its queues are too small");
         assert_eq!(table.take(7, 5).unwrap().index, slot.index);
         assert_eq!(table.all().count(), 2);
     }

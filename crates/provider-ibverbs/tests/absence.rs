@@ -37,8 +37,7 @@ fn a_library_that_is_something_else_is_an_error_that_names_what_it_lacks() {
 
 #[test]
 fn a_machine_has_devices_or_a_reason_why_not() {
-    let report = IbverbsProvider::new(IbverbsOptions::default()).report();
-    match report.devices {
+    match IbverbsProvider::new(IbverbsOptions::default()).report().devices {
         Ok(devices) => assert!(!devices.is_empty()),
         Err(reason) => assert!(
             matches!(reason, Unavailable::NoModule { .. } | Unavailable::NoDevice),

@@ -33,8 +33,7 @@ fn device() -> Result<String, String> {
 /// What the device is known to do otherwise than the standard says.
 fn deviations(device: &str) -> Vec<Deviation> {
     let name = device.split('/').next();
-    let devices = provider().report().devices.unwrap_or_default();
-    let is_rxe = devices.iter().any(|report| {
+    let is_rxe = provider().report().devices.unwrap_or_default().iter().any(|report| {
         Some(report.name.as_str()) == name && report.driver.as_deref() == Some("rdma_rxe")
     });
     if is_rxe {

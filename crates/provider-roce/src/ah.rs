@@ -25,8 +25,7 @@ impl AddressVector {
                 format!("its path MTU is {}: 256, 512, 1024, 2048 or 4096 is needed", net.path_mtu)
             })?,
         };
-        let port = to.net.map_or(ROCE_PORT, |net| net.udp_port);
-        let mut remote = SocketAddr::new(address, port);
+        let mut remote = SocketAddr::new(address, to.net.map_or(ROCE_PORT, |net| net.udp_port));
         if let (SocketAddr::V6(remote), SocketAddr::V6(from)) = (&mut remote, device.local) {
             remote.set_scope_id(from.scope_id());
         }
@@ -52,8 +51,7 @@ impl RoceAh {
             VerbsError::Invalid(format!("no path to {}: {reason}", to.gid.ip()))
         })?;
         let core = AhCore { pd: pd.id(), vector, to: *to };
-        let core = device.ahs.add(core)?;
-        Ok(RoceAh { core, pd })
+        Ok(RoceAh { core: device.ahs.add(core)?, pd })
     }
 }
 

@@ -103,10 +103,8 @@ impl RoceContext {
         let path_mtu = path_mtu(&*datagrams, options)?;
         let os = |what: &'static str| move |error| VerbsError::os(what, error);
         let waiter = Waiter::new().map_err(os("eventfd for the engine"))?;
-        let ip_bytes = ip_bytes(&datagrams.local().ip());
-        let caps = caps(path_mtu, ip_bytes, options.doorbell);
-        let device = Device::new(datagrams, path_mtu, caps, options.clone(), &waiter)?;
-        let device = Arc::new(device);
+        let caps = caps(path_mtu, ip_bytes(&datagrams.local().ip()), options.doorbell);
+        let device = Arc::new(Device::new(datagrams, path_mtu, caps, options.clone(), &waiter)?);
         let thread = thread::start(Arc::clone(&device), waiter)
             .map_err(os("starting the engine's thread"))?;
         Ok(RoceContext::of(device, thread))
@@ -145,9 +143,7 @@ impl Context for RoceContext {
     }
 
     fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
-        let channel =
-            EventChannel::new().map_err(|e| VerbsError::os("eventfd for a channel", e))?;
-        Ok(Arc::new(channel))
+        Ok(Arc::new(EventChannel::new().map_err(|e| VerbsError::os("eventfd for a channel", e))?))
     }
 
     fn create_cq(

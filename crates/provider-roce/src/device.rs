@@ -155,8 +155,7 @@ impl Device {
     /// Announces that the engine thread is about to sleep; returns false if it must not, because there is
     /// work. From a nap it comes back soon, whatever happens.
     pub(crate) fn begin_sleep(&self, timeout: Duration) -> bool {
-        let has_work = || self.dirty.any() || self.is_stopped();
-        self.sleep.begin(self.now_ns(), timeout, has_work)
+        self.sleep.begin(self.now_ns(), timeout, || self.dirty.any() || self.is_stopped())
     }
 
     /// Notes that the engine thread is awake.

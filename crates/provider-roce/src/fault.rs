@@ -107,8 +107,7 @@ impl Faults {
             "stall-ack" => self.stall_ack = Some(value.map_or(Ok(Duration::MAX), time)?),
             "seed" => {
                 let text = value.ok_or(FaultParseError::NoValue("seed"))?;
-                let seed = text.parse();
-                self.seed = seed.map_err(|_| FaultParseError::Seed(text.into()))?;
+                self.seed = text.parse().map_err(|_| FaultParseError::Seed(text.into()))?;
             }
             other => return Err(FaultParseError::Unknown(other.chars().take(64).collect())),
         }
@@ -288,8 +287,7 @@ impl FaultInjector {
     }
 
     fn hold(&mut self, now_ns: u64, time: Duration, datagram: Datagram) {
-        let due = now_ns.saturating_add(time.as_nanos() as u64);
-        self.held.push((due, datagram));
+        self.held.push((now_ns.saturating_add(time.as_nanos() as u64), datagram));
     }
 
     pub(crate) fn counters(&self) -> FaultCounters {

@@ -113,8 +113,7 @@ impl Provider for RoceProvider {
     }
 
     fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError> {
-        let usable = name::usable()?;
-        Ok(usable.iter().map(|at| self.describe(at)).collect())
+        Ok(name::usable()?.iter().map(|at| self.describe(at)).collect())
     }
 
     fn open(&self, device: &str) -> Result<Arc<dyn Context>, VerbsError> {

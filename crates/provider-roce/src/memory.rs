@@ -48,8 +48,7 @@ pub(crate) fn local<'a>(
     recvs: &'a InFlightQueue,
     lkey: u32,
 ) -> Option<&'a Arc<MrCore>> {
-    let registered = keys.lookup(lkey);
-    registered.or_else(|| sends.find(lkey).or_else(|| recvs.find(lkey)))
+    keys.lookup(lkey).or_else(|| sends.find(lkey).or_else(|| recvs.find(lkey)))
 }
 
 impl Memory for PdMemory<'_> {
@@ -67,16 +66,14 @@ impl Memory for PdMemory<'_> {
         let (mr, offset) = self.remote(RemoteAccess::Write, rkey, va, data.len() as u64)?;
         place(mr, offset, data)?;
         if mr.has_watch() && !self.written.last().is_some_and(|last| Arc::ptr_eq(last, mr)) {
-            let mr = Arc::clone(mr);
-            self.written.push(mr);
+            self.written.push(Arc::clone(mr));
         }
         Ok(())
     }
 
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, AccessError> {
         let (mr, offset) = self.remote(RemoteAccess::Atomic, rkey, va, 8)?;
-        let word = mr.region().whole().atomic_u64(offset);
-        let word = word.map_err(|_| AccessError)?;
+        let word = mr.region().whole().atomic_u64(offset).map_err(|_| AccessError)?;
         let before = match op {
             AtomicOp::CompareSwap { compare, swap } => {
                 let result =
@@ -86,8 +83,7 @@ impl Memory for PdMemory<'_> {
             AtomicOp::FetchAdd(add) => word.fetch_add(add, Ordering::AcqRel),
         };
         if mr.has_watch() {
-            let mr = Arc::clone(mr);
-            self.written.push(mr);
+            self.written.push(Arc::clone(mr));
         }
         Ok(before)
     }
@@ -116,8 +112,7 @@ fn place(mr: &MrCore, offset: usize, data: &[u8]) -> Result<(), AccessError> {
             let mut word = [0; 8];
             word.copy_from_slice(last);
             memory.write_at(offset, rest).and_then(|()| {
-                let place = memory.atomic_u64(end - 8)?;
-                place.store(u64::from_ne_bytes(word), Ordering::Release);
+                memory.atomic_u64(end - 8)?.store(u64::from_ne_bytes(word), Ordering::Release);
                 Ok(())
             })
         }

@@ -45,14 +45,12 @@ fn known(all: &[LocalAddress]) -> Vec<String> {
 
 /// An address without a port, an IPv6 one also in brackets.
 fn bare(name: &str) -> Result<IpAddr, std::net::AddrParseError> {
-    let inside = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
-    inside.unwrap_or(name).parse()
+    name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name).parse()
 }
 
 /// `eth0` or `eth0:4791`.
 fn interface(name: &str, default_port: u16) -> (&str, u16) {
-    let parts = name.rsplit_once(':');
-    let parts = parts.and_then(|(name, port)| Some((name, port.parse().ok()?)));
+    let parts = name.rsplit_once(':').and_then(|(name, port)| Some((name, port.parse().ok()?)));
     parts.unwrap_or((name, default_port))
 }
 
@@ -76,8 +74,7 @@ mod tests {
             ("[::1]", "[::1]:4791"),
             ("[::1]:17", "[::1]:17"),
         ] {
-            let found = resolve(name, 4791).unwrap();
-            assert_eq!(found.to_string(), address, "{name}");
+            assert_eq!(resolve(name, 4791).unwrap().to_string(), address, "{name}");
         }
         assert!(resolve("lo", 4791).unwrap().ip().is_loopback());
         assert_eq!(resolve("lo:5", 4791).unwrap().port(), 5);

@@ -93,8 +93,7 @@ impl MrCore {
 
     /// The region is no longer registered.
     pub(crate) fn deregister(&self) {
-        let gone = KeyState::Deregistered as u8;
-        self.state.store(gone, Ordering::Release);
+        self.state.store(KeyState::Deregistered as u8, Ordering::Release);
     }
 
     /// Returns the watch of the region, made at the first call.

@@ -42,8 +42,7 @@ impl Sleep {
         timeout: Duration,
         has_work: impl FnOnce() -> bool,
     ) -> bool {
-        let until_ns = now_ns.saturating_add(timeout.as_nanos() as u64);
-        self.until_ns.store(until_ns, Ordering::Relaxed);
+        self.until_ns.store(now_ns.saturating_add(timeout.as_nanos() as u64), Ordering::Relaxed);
         self.sleeping.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
         let changed = timeout > NAP && self.changed.swap(false, Ordering::AcqRel);

@@ -26,8 +26,7 @@ fn many(context: &Arc<RoceContext>) -> (Arc<dyn Pd>, Vec<Box<dyn Qp>>) {
         max_inline_bytes: 16,
         strict: true,
     };
-    let qps = (0..MANY).map(|_| pd.create_qp(init.clone()).unwrap());
-    (pd.clone(), qps.collect())
+    (pd.clone(), (0..MANY).map(|_| pd.create_qp(init.clone()).unwrap()).collect())
 }
 
 fn raise(qp: &mut Box<dyn Qp>, peer: Endpoint) {
@@ -79,8 +78,7 @@ fn a_thousand_queue_pairs_on_one_device() {
     let whole = memory.region().whole();
     catchment_conformance::eventually("all writes", || {
         (0..MANY).all(|n| {
-            let value = whole.load_u64(8 * n, std::sync::atomic::Ordering::Acquire);
-            value.unwrap() == n as u64 + 1
+            whole.load_u64(8 * n, std::sync::atomic::Ordering::Acquire).unwrap() == n as u64 + 1
         })
     });
     let after = right.counters();

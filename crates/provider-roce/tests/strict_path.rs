@@ -28,8 +28,7 @@ const STRICT: &str = "table ip strict {
 fn rnic_like(at: &Namespace, address: IpAddr) -> Arc<RoceContext> {
     // Without selective repeat it is treated like an RNIC.
     let options = RoceOptions { selective_repeat: false, ..RoceOptions::default() };
-    let open = || RoceProvider::new(options).open_device(&address.to_string());
-    at.run(open).unwrap().unwrap()
+    at.run(|| RoceProvider::new(options).open_device(&address.to_string())).unwrap().unwrap()
 }
 
 fn drop_numbered_packets(at: &Namespace) {
@@ -92,8 +91,7 @@ impl StrictPath {
     fn new(bytes: usize) -> StrictPath {
         let hosts = VethPair::new(9000).unwrap();
         // The kernel cuts before the cable, so each packet has its own header there.
-        let cut = ["link", "set", "dev", "veth0", "gso_max_segs", "1"];
-        hosts.left.ip(&cut).unwrap();
+        hosts.left.ip(&["link", "set", "dev", "veth0", "gso_max_segs", "1"]).unwrap();
         drop_numbered_packets(&hosts.right);
         let left = rnic_like(&hosts.left, VethPair::LEFT_V4);
         let right = rnic_like(&hosts.right, VethPair::RIGHT_V4);

@@ -24,8 +24,7 @@ struct Side {
 fn side(with_channel: bool) -> Side {
     let context = ShmProvider::new().open("shm0").unwrap();
     let pd = context.alloc_pd().unwrap();
-    let channel = with_channel.then(|| context.create_channel().unwrap());
-    let cq = context.create_cq(4, channel).unwrap();
+    let cq = context.create_cq(4, with_channel.then(|| context.create_channel().unwrap())).unwrap();
     let qp = pd.create_qp(QpInit {
         service: Service::Rc,
         send_cq: cq.clone(),

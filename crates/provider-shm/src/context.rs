@@ -42,8 +42,7 @@ impl Context for ShmContext {
     }
 
     fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
-        let channel = ShmChannel::new().map_err(|e| VerbsError::os("eventfd for a channel", e))?;
-        Ok(Arc::new(channel))
+        Ok(Arc::new(ShmChannel::new().map_err(|e| VerbsError::os("eventfd for a channel", e))?))
     }
 
     fn create_cq(

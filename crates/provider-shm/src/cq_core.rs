@@ -117,8 +117,7 @@ impl CqCore {
 
     /// Returns the attached queue pairs.
     fn queue_pairs(&self) -> Vec<Arc<dyn Attached>> {
-        let attached = self.attached.read();
-        attached.iter().filter_map(Weak::upgrade).collect()
+        self.attached.read().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Moves what waits on the attached queue pairs. A caller that will sleep must not miss what

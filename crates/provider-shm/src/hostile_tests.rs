@@ -54,8 +54,7 @@ fn pair() -> (Side, Side) {
 
 impl Side {
     fn inbox(&self) -> Inbox {
-        let qp = self.context.state().queue_pair(self.qp.qpn()).unwrap();
-        qp.lock().inbox.clone()
+        self.context.state().queue_pair(self.qp.qpn()).unwrap().lock().inbox.clone()
     }
 
     fn receive(&mut self, bytes: u32) {
@@ -161,8 +160,7 @@ fn a_receiver_that_lies_breaks_the_sender_only() {
         b.receive(64);
         lie(&b.inbox());
         let sges = [Sge { addr: a.mr.addr(), bytes: 8, lkey: a.mr.lkey() }];
-        let wr = SendWr::new(1, SendOp::Send, Payload::Sges(&sges));
-        a.qp.post_send(&[wr]).unwrap();
+        a.qp.post_send(&[SendWr::new(1, SendOp::Send, Payload::Sges(&sges))]).unwrap();
         let done = a.poll();
         assert_eq!(done.len(), 1, "lie {n}");
         assert_eq!(done[0].result.err().map(|f| f.status), expected, "lie {n}");

@@ -62,8 +62,7 @@ impl PeerLink {
     pub(crate) fn connect(ours: Gid, peer: Gid, id: u64) -> Result<PeerLink, CallError> {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let fd = socket::connect(peer, deadline)?;
-        let hello = Request::Hello { gid: ours };
-        socket::send(fd.as_fd(), &hello.encode(), &[])?;
+        socket::send(fd.as_fd(), &Request::Hello { gid: ours }.encode(), &[])?;
         let (reply, descriptors) = receive(fd.as_fd(), deadline)?;
         if reply != Reply::Hello {
             return Err(CallError::Protocol);

@@ -81,16 +81,14 @@ pub(crate) fn execute(
             }
         }
         SendOp::CompareSwap { compare, swap, .. } => {
-            let word = memory.atomic_u64(offset);
-            let word = word.map_err(|_| WcStatus::RemoteInvalidRequest)?;
+            let word = memory.atomic_u64(offset).map_err(|_| WcStatus::RemoteInvalidRequest)?;
             let order = Ordering::SeqCst;
             let before = word.compare_exchange(*compare, *swap, order, order);
             answer(source, before.unwrap_or_else(|seen| seen));
             cache.touch(at);
         }
         SendOp::FetchAdd { add, .. } => {
-            let word = memory.atomic_u64(offset);
-            let word = word.map_err(|_| WcStatus::RemoteInvalidRequest)?;
+            let word = memory.atomic_u64(offset).map_err(|_| WcStatus::RemoteInvalidRequest)?;
             answer(source, word.fetch_add(*add, Ordering::SeqCst));
             cache.touch(at);
         }

@@ -46,8 +46,7 @@ impl Pace {
             self.bucket.take(now_ns, bytes, self.flow);
             return Ok(());
         }
-        let opens_ns = self.bucket.opens_ns(self.flow);
-        Err(self.origin + Duration::from_nanos(opens_ns))
+        Err(self.origin + Duration::from_nanos(self.bucket.opens_ns(self.flow)))
     }
 
     fn now_ns(&self) -> u64 {

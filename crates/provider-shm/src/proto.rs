@@ -151,8 +151,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Returns the kind and the rest, if it is a message of ours.
     fn new(bytes: &'a [u8]) -> Option<(u16, Reader<'a>)> {
-        let bytes = bytes.try_into().ok()?;
-        let mut reader = Reader { bytes, at: 0 };
+        let mut reader = Reader { bytes: bytes.try_into().ok()?, at: 0 };
         let ours = reader.u32() == MAGIC && reader.u16() == VERSION;
         let kind = reader.u16();
         ours.then_some((kind, reader))

@@ -72,8 +72,7 @@ impl QpCore {
     /// Only with the lock held.
     pub(crate) fn set_state(&self, state: QpState, inner: &Inner) {
         self.state.set(state);
-        let alive = matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd);
-        inner.inbox.set_alive(alive);
+        inner.inbox.set_alive(matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd));
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {

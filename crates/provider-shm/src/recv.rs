@@ -108,8 +108,7 @@ fn fill(inner: &Inner, recv: &mut PostedRecv, record: &Record) -> Result<(), WcS
     }
     debug_assert!(record.bytes as usize <= MAX_FRAGMENT_BYTES);
     let at = inner.head.wrapping_add(RECORD_HEADER_BYTES as u64);
-    let pieces = inner.inbox.pieces(at, record.bytes as usize);
-    for piece in pieces.into_iter().flatten() {
+    for piece in inner.inbox.pieces(at, record.bytes as usize).into_iter().flatten() {
         scatter(&recv.pieces, recv.filled as usize, piece);
         recv.filled += piece.bytes() as u64;
     }

@@ -45,8 +45,7 @@ pub struct BadIndex {
 #[inline]
 pub fn free_bytes<C: Count>(head: &C, tail: u64, bytes: u64) -> Result<u64, BadIndex> {
     let seen = head.observe();
-    let used = tail.wrapping_sub(seen);
-    bytes.checked_sub(used).ok_or(BadIndex { seen, ours: tail, bytes })
+    bytes.checked_sub(tail.wrapping_sub(seen)).ok_or(BadIndex { seen, ours: tail, bytes })
 }
 
 /// Bytes to read for a consumer that read `head` bytes in all.

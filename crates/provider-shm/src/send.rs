@@ -76,8 +76,7 @@ impl QpCore {
         if !counts {
             return None;
         }
-        let bytes = waiting.kept.source().map_or(0, |source| source.bytes());
-        let closed = pace.take(bytes).err();
+        let closed = pace.take(waiting.kept.source().map_or(0, |source| source.bytes())).err();
         waiting.progress.paid = closed.is_none();
         closed
     }
@@ -183,8 +182,7 @@ fn rnr(inner: &Inner, connection: &Connection, progress: &mut Progress) -> Outco
     if retries >= 7 {
         return Outcome::Wait;
     }
-    let patience = connection.rnr_timer() * u32::from(retries);
-    wait_until(progress, patience, WcStatus::RnrRetryExceeded)
+    wait_until(progress, connection.rnr_timer() * u32::from(retries), WcStatus::RnrRetryExceeded)
 }
 
 enum Begin {

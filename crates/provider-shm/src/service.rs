@@ -32,8 +32,7 @@ const TICK: Duration = Duration::from_millis(5);
 /// Starts the thread.
 pub(crate) fn start(state: Arc<State>, listener: OwnedFd) -> io::Result<JoinHandle<()>> {
     let add = |fd: BorrowedFd<'_>, token| {
-        let data = epoll::EventData::new_u64(token);
-        epoll::add(&state.epoll, fd, data, epoll::EventFlags::IN)
+        epoll::add(&state.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
     };
     add(listener.as_fd(), LISTENER)?;
     add(state.wake.as_fd(), WAKE)?;
@@ -267,8 +266,7 @@ fn dup(fd: BorrowedFd<'_>) -> Result<OwnedFd, Refusal> {
 }
 
 fn hello(state: &State) -> Answer {
-    let valid = state.keys.valid().read_only_fd();
-    let valid = valid.map_err(|_| Refusal::NoDescriptor)?;
+    let valid = state.keys.valid().read_only_fd().map_err(|_| Refusal::NoDescriptor)?;
     let bells = state.keys.bells().fd().map_err(|_| Refusal::NoDescriptor)?;
     Ok((Reply::Hello, vec![valid, dup(bells)?]))
 }

@@ -107,8 +107,7 @@ impl State {
     }
 
     pub(crate) fn queue_pairs(&self) -> Vec<Arc<QpCore>> {
-        let all = self.queue_pairs.lock();
-        all.values().filter_map(Weak::upgrade).collect()
+        self.queue_pairs.lock().values().filter_map(Weak::upgrade).collect()
     }
 
     /// Queue pairs on which requests wait.

@@ -46,8 +46,7 @@ fn assert_serves(bench: &Bench, context: &Arc<dyn catchment_verbs::Context>) {
     let mut a = bench.side(&options);
     let mut b = catchment_conformance::Side::new(context.clone(), &options);
     connect((&mut a, &options), (&mut b, &options));
-    let sge = a.sge(0, 8);
-    a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
+    a.run_ok(SendOp::Write(b.remote(0)), &[a.sge(0, 8)]);
 }
 
 fn message(kind: u16, rest: &[u8]) -> Vec<u8> {
@@ -108,8 +107,7 @@ fn a_thousand_silent_connections_stop_nobody() {
     // They are hung up on, and do not count for ever.
     for fd in held {
         catchment_conformance::eventually("the hang-up", || {
-            let flags = rustix::net::RecvFlags::DONTWAIT;
-            let seen = rustix::net::recv(&fd, &mut [0u8; 8][..], flags);
+            let seen = rustix::net::recv(&fd, &mut [0u8; 8][..], rustix::net::RecvFlags::DONTWAIT);
             matches!(seen, Ok((0, _)))
         });
     }

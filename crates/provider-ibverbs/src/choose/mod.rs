@@ -20,8 +20,7 @@ pub(crate) fn resolve(
         DeviceName::Address(address) => by_address(*address, devices, addresses)
             .map_err(|why| VerbsError::Invalid(why.to_string())),
         DeviceName::Device(device, port, index) => {
-            let device = devices.iter().find(|at| at.name == *device);
-            let device = device.ok_or_else(unknown)?;
+            let device = devices.iter().find(|at| at.name == *device).ok_or_else(unknown)?;
             if let Some(problem) = &device.problem {
                 return Err(problem.clone().into());
             }
@@ -130,16 +129,11 @@ pub(crate) fn by_address(
 ) -> Result<Place, NoDevice> {
     let gid = Gid::from_ip(address);
     let address = gid.ip();
-    let all = || {
-        devices.iter().flat_map(|device| {
-            let ports = device.ports.iter();
-            ports.map(move |port| (device, port))
-        })
-    };
+    let all =
+        || devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)));
     let same = || {
         all().flat_map(|(device, port)| {
-            let gids = port.gids.iter().filter(|at| at.gid == gid);
-            gids.map(move |gid| (device, port, gid))
+            port.gids.iter().filter(|at| at.gid == gid).map(move |gid| (device, port, gid))
         })
     };
     let Some(at) = addresses.iter().find(|at| at.ip == address) else {
@@ -203,8 +197,7 @@ fn why_not_on(
     let netdev = netdev.to_owned();
     let Some((device, port)) = on_it else {
         let known = devices.iter().flat_map(|device| {
-            let ports = device.ports.iter();
-            ports.map(|port| {
+            device.ports.iter().map(|port| {
                 let netdevs = list(&port.netdevs);
                 format!("{} on {netdevs}", port_name(device, port))
             })

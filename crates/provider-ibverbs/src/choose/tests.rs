@@ -80,8 +80,7 @@ fn devices() -> Vec<DeviceReport> {
 }
 
 fn chosen(address: &str) -> Result<String, NoDevice> {
-    let place = by_address(address.parse().unwrap(), &devices(), &addresses())?;
-    Ok(place.to_string())
+    Ok(by_address(address.parse().unwrap(), &devices(), &addresses())?.to_string())
 }
 
 #[test]
@@ -127,8 +126,7 @@ fn a_reason_says_why_an_address_has_no_device() {
 fn an_address_that_the_table_lacks_is_named() {
     let mut devices = devices();
     devices[0].ports[0].gids.truncate(2);
-    let found = by_address("10.0.0.1".parse().unwrap(), &devices, &addresses());
-    let error = found.unwrap_err();
+    let error = by_address("10.0.0.1".parse().unwrap(), &devices, &addresses()).unwrap_err();
     assert!(matches!(&error, NoDevice::NoGid { device, .. } if device == "mlx0"));
     assert!(error.to_string().contains("ip address show eth0"), "{error}");
 }
@@ -150,8 +148,7 @@ fn a_device_that_cannot_be_opened_is_named() {
 
 fn opened(name: &str) -> Result<String, VerbsError> {
     let parsed = name.parse().map_err(VerbsError::Invalid)?;
-    let place = resolve(name, &parsed, &devices(), &addresses())?;
-    Ok(place.to_string())
+    Ok(resolve(name, &parsed, &devices(), &addresses())?.to_string())
 }
 
 #[test]

@@ -23,8 +23,7 @@ impl IbQp {
     }
 
     fn set_state(&self, state: u32, what: &'static str) -> Result<(), ModifyError> {
-        let result = self.qp.set_state(state);
-        result.map_err(|error| {
+        self.qp.set_state(state).map_err(|error| {
             let ours = self.slot.state.get();
             let seen = self.qp.query_state();
             let seen = seen.map_or_else(|error| error.to_string(), |state| state.to_string());
@@ -253,8 +252,7 @@ impl IbQp {
         transition: &QpTransition,
     ) -> Result<(), ModifyError> {
         let to = transition.target();
-        let service = self.limits.service;
-        check_transition((self.qpn(), service), self.slot.state.get(), transition)?;
+        check_transition((self.qpn(), self.limits.service), self.slot.state.get(), transition)?;
         match transition {
             QpTransition::ToReset => self.enter_reset(control)?,
             QpTransition::ToErr => self.enter_error()?,
@@ -275,7 +273,6 @@ impl IbQp {
             QpTransition::ToSqd => self.set_state(IBV_QPS_SQD, "going to SQD")?,
         }
         self.slot.state.set(to);
-        let settled = self.settle_rate();
-        settled.map_err(|error| self.resources("limiting the rate", &error))
+        self.settle_rate().map_err(|error| self.resources("limiting the rate", &error))
     }
 }

@@ -17,8 +17,7 @@ impl IbQp {
             match self.check_datagram(seq, wr) {
                 Ok(way) => self.ways.push_back((seq, way)),
                 Err(reason) => {
-                    let index = right;
-                    wrong = Err(PostError { index, reason });
+                    wrong = Err(PostError { index: right, reason });
                     break;
                 }
             }
@@ -26,8 +25,7 @@ impl IbQp {
         }
         let (requests, start) = (&requests[..right], self.ways.len() - right);
         let given = self.give(requests, |ids| {
-            let way = |n: usize| &self.ways[start + n].1.object.native;
-            self.qp.post_datagrams(requests, ids, way)
+            self.qp.post_datagrams(requests, ids, |n: usize| &self.ways[start + n].1.object.native)
         });
         // What the device refused is not outstanding.
         let posted = self.slot.sends.posted();
@@ -51,9 +49,7 @@ impl IbQp {
     ) -> Result<Arc<Handle<AhCore>>, PostFailure> {
         let outstanding = self.slot.sends.outstanding(seq);
         self.limits.check_send(self.slot.state.get(), outstanding, wr)?;
-        let service = Service::Ud;
-        let to = wr.op.destination();
-        let to = to.ok_or(PostFailure::Service { service })?;
+        let to = wr.op.destination().ok_or(PostFailure::Service { service: Service::Ud })?;
         let way = self.way(to.ah)?;
         let (asked, limit) = (wr.payload.bytes(), u64::from(way.object.path_mtu));
         if asked > limit {

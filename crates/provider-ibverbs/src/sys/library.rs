@@ -146,8 +146,7 @@ fn last_error() -> String {
         return "the dynamic linker does not say why".to_owned();
     }
     // SAFETY: as above.
-    let text = unsafe { CStr::from_ptr(text) };
-    text.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 pub(crate) struct Library {

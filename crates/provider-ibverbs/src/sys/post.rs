@@ -189,8 +189,7 @@ fn refused(errno: c_int, index: usize, last: usize) -> Result<(), Refused> {
     let errno =
         if errno < 0 { io::Error::last_os_error().raw_os_error().unwrap_or(-errno) } else { errno };
     // A driver that gives no pointer to the request has refused the first, as far as one can know.
-    let index = if index <= last { index } else { 0 };
-    Err(Refused { index, errno })
+    Err(Refused { index: if index <= last { index } else { 0 }, errno })
 }
 
 fn next<T>(start: *mut T, n: usize, last: usize) -> *mut T {
@@ -199,8 +198,7 @@ fn next<T>(start: *mut T, n: usize, last: usize) -> *mut T {
 
 /// The elements of a request. The library reads them only, whatever its header says.
 fn elements(sges: &[Sge]) -> (*mut ibv_sge, c_int) {
-    let count = c_int::try_from(sges.len()).unwrap_or(c_int::MAX);
-    (sges.as_ptr().cast_mut().cast(), count)
+    (sges.as_ptr().cast_mut().cast(), c_int::try_from(sges.len()).unwrap_or(c_int::MAX))
 }
 
 /// One request, not linked yet. Inline data is named by `inline`.

@@ -67,8 +67,7 @@ impl QueuePair {
     }
 
     pub(crate) fn set_state(&self, state: c_uint) -> io::Result<()> {
-        let attr = ibv_qp_attr { qp_state: state, ..QueuePair::no_attributes() };
-        self.modify(attr, IBV_QP_STATE)
+        self.modify(ibv_qp_attr { qp_state: state, ..QueuePair::no_attributes() }, IBV_QP_STATE)
     }
 
     /// The state, as the kernel knows it.

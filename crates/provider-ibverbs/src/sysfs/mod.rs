@@ -39,8 +39,7 @@ pub(crate) fn devices(roots: &Roots) -> Result<Vec<DeviceReport>, Unavailable> {
     if names.is_empty() {
         return Err(Unavailable::NoDevice);
     }
-    let devices = names.iter();
-    Ok(devices.map(|name| device(roots, &class.join(name), name)).collect())
+    Ok(names.iter().map(|name| device(roots, &class.join(name), name)).collect())
 }
 
 fn device(roots: &Roots, path: &Path, name: &str) -> DeviceReport {
@@ -63,14 +62,11 @@ fn device(roots: &Roots, path: &Path, name: &str) -> DeviceReport {
 }
 
 pub(crate) fn port_path(roots: &Roots, device: &str, port: u8) -> PathBuf {
-    let class = roots.sys.join("class/infiniband");
-    class.join(device).join("ports").join(port.to_string())
+    roots.sys.join("class/infiniband").join(device).join("ports").join(port.to_string())
 }
 
 pub(crate) fn uverbs_path(roots: &Roots, device: &str) -> PathBuf {
-    let class = roots.sys.join("class/infiniband_verbs");
-    let name = uverbs(roots, device).unwrap_or_default();
-    class.join(name)
+    roots.sys.join("class/infiniband_verbs").join(uverbs(roots, device).unwrap_or_default())
 }
 
 /// The name of the device file, as `uverbs0`.

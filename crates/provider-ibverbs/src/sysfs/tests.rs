@@ -120,14 +120,12 @@ fn what_is_missing_is_named() {
     tree.device("mlx5_0", "uverbs0");
     let problem = || tree.devices().unwrap()[0].problem.clone();
     assert_eq!(problem(), None);
-    let file = tree.0.path().join("dev/infiniband/uverbs0");
-    fs::remove_file(&file).unwrap();
+    fs::remove_file(tree.0.path().join("dev/infiniband/uverbs0")).unwrap();
     let missing = problem().unwrap();
     assert!(matches!(missing, Unavailable::NoDeviceFile { .. }));
     assert!(missing.to_string().contains("--device"), "{missing}");
 
-    let class = tree.0.path().join("sys/class/infiniband_verbs");
-    fs::remove_dir_all(class).unwrap();
+    fs::remove_dir_all(tree.0.path().join("sys/class/infiniband_verbs")).unwrap();
     let unreachable = problem().unwrap();
     assert!(unreachable.to_string().contains("modprobe ib_uverbs"), "{unreachable}");
 }

@@ -40,8 +40,7 @@ impl Engine {
         let Engine { touched, sent, qps, .. } = self;
         touched.retain(|index| {
             let entry = qps.get(*index);
-            let held = entry.filter(|entry| entry.qp.config().service != Service::Rc);
-            let Some(entry) = held else {
+            let Some(entry) = entry.filter(|entry| entry.qp.config().service != Service::Rc) else {
                 return true;
             };
             entry.is_touched = false;
@@ -162,14 +161,12 @@ fn publish_failure(entry: &mut QpEntry, device: &DeviceCore, keys: &KeyTable) {
     let reason = match (entry.cause, entry.qp.error_cause()) {
         (Some(cause), _) => cause.to_owned(),
         (None, Some(status)) => {
-            let failure = Failure::from(status);
-            explain_failure(&failure, device.caps.path_mtu, entry.shared.sq.freed())
+            explain_failure(&Failure::from(status), device.caps.path_mtu, entry.shared.sq.freed())
         }
         (None, None) => "unknown".to_owned(),
     };
     let qpn = entry.qp.qpn();
-    let peer = entry.peer.as_ref().map(|peer| &peer.end);
-    let reason = explain_queue_pair(qpn, peer, &reason);
+    let reason = explain_queue_pair(qpn, entry.peer.as_ref().map(|peer| &peer.end), &reason);
     tracing::debug!(qpn, %reason, "queue pair failed");
     device.events.add(AsyncEvent::QpFatal { qpn, reason });
     fence(Ordering::SeqCst);
@@ -200,8 +197,7 @@ fn complete(entry: &mut QpEntry, done: &roce::Completion, delivery: &mut Deliver
         qpn: entry.qp.qpn(),
         result: done.result.map_err(Failure::from),
     };
-    let credits = Arc::clone(credits);
-    let overrun = cq.push(CqEntry { completion, credits, seq });
+    let overrun = cq.push(CqEntry { completion, credits: Arc::clone(credits), seq });
     if overrun {
         delivery.overrun = Some(Arc::clone(cq));
     }

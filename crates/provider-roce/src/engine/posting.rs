@@ -51,8 +51,7 @@ pub(super) fn accept(entry: &mut QpEntry) {
         give_recv(entry, recv);
     }
     while !entry.holds && entry.wrong.is_none() {
-        let next = entry.backlog.pop_front();
-        let Some(send) = next.or_else(|| entry.shared.sends.pop()) else {
+        let Some(send) = entry.backlog.pop_front().or_else(|| entry.shared.sends.pop()) else {
             return;
         };
         give_send(entry, send);
@@ -73,8 +72,7 @@ fn give_send(entry: &mut QpEntry, send: PostedSend) {
             // All limits were checked while posting: only the engine itself can be wrong.
             debug_assert!(false, "{error}");
             tracing::error!(%error, qpn = entry.qp.qpn(), "a checked request was refused");
-            let status = WcStatus::LocalQpOperation;
-            entry.wrong = Some(WrongSend { wr_id, status });
+            entry.wrong = Some(WrongSend { wr_id, status: WcStatus::LocalQpOperation });
         }
     }
 }

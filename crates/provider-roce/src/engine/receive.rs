@@ -31,8 +31,8 @@ impl Engine {
             let ecn_marked = train.ecn == CONGESTION_EXPERIENCED;
             for bytes in train.packets() {
                 let taken = open(&mut check, bytes).and_then(|packet| {
-                    let index = qps.find(packet.headers.bth.dest_qpn);
-                    let index = index.ok_or(DropReason::UnknownQp)?;
+                    let index =
+                        qps.find(packet.headers.bth.dest_qpn).ok_or(DropReason::UnknownQp)?;
                     let entry = qps.get(index).ok_or(DropReason::UnknownQp)?;
                     let arrival =
                         Arrival { ecn_marked, ..Arrival::new(&packet.headers, packet.payload) };
@@ -45,8 +45,7 @@ impl Engine {
                             let net = io::net_header(train.from, train.to);
                             let grh = net.map(|net| net.grh(bytes.len()));
                             let grh = grh.as_ref();
-                            let arrival = Arrival { grh, ..arrival };
-                            datagram(entry, arrival, (now_ns, keys), written)?;
+                            datagram(entry, Arrival { grh, ..arrival }, (now_ns, keys), written)?;
                         }
                     }
                     if !entry.is_touched {
@@ -75,8 +74,7 @@ fn datagram(
     if entry.qp.config().service != Service::Ud || !receives {
         return Err(DropReason::UnknownQp);
     }
-    let deth = arrival.headers.deth.ok_or(DropReason::WrongTransport)?;
-    if deth.qkey != entry.qkey {
+    if arrival.headers.deth.ok_or(DropReason::WrongTransport)?.qkey != entry.qkey {
         return Err(DropReason::QueueKey);
     }
     entry.handle(now_ns, Input::Packet(arrival), keys, written);

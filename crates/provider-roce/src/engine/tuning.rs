@@ -62,12 +62,10 @@ pub(crate) fn yields_after(turn: &Turn) -> bool {
 pub(crate) fn send_order(packets: &[OutPacket]) -> impl Iterator<Item = &OutPacket> {
     let sorts = packets.len() <= FEW_PACKETS;
     let first = packets.iter().filter(move |p| !sorts || !is_response(p));
-    let then = packets.iter().filter(move |p| sorts && is_response(p));
-    first.chain(then)
+    first.chain(packets.iter().filter(move |p| sorts && is_response(p)))
 }
 
 /// Returns whether a packet answers a request of the peer, by its opcode: the first byte.
 fn is_response(packet: &OutPacket) -> bool {
-    let opcode = packet.header().first().copied().and_then(Opcode::from_u8);
-    opcode.is_some_and(Opcode::is_response)
+    packet.header().first().copied().and_then(Opcode::from_u8).is_some_and(Opcode::is_response)
 }

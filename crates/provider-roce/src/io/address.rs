@@ -136,8 +136,7 @@ mod tests {
             ["127.0.0.1", "fe80::1", "10.0.0.1", "::1", "fd00::1", "2001:db8::1"].map(at).into();
         list.sort_by_key(LocalAddress::rank);
         let order: Vec<String> = list.iter().map(|a| a.address.to_string()).collect();
-        let expected = ["2001:db8::1", "10.0.0.1", "fd00::1", "fe80::1", "::1", "127.0.0.1"];
-        assert_eq!(order, expected);
+        assert_eq!(order, ["2001:db8::1", "10.0.0.1", "fd00::1", "fe80::1", "::1", "127.0.0.1"]);
     }
 
     #[test]

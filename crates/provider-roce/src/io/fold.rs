@@ -124,8 +124,7 @@ unsafe fn fold(register: u32, lead: &[u8; LEAD_BYTES], from: *const u8, steps: u
         }
     }
     let near = factor(OVER_32);
-    let all = sums.into_iter().reduce(|sum, next| moved(sum, near, next));
-    let all = all.expect("there are four");
+    let all = sums.into_iter().reduce(|sum, next| moved(sum, near, next)).expect("there are four");
     let first = _mm256_castsi256_si128(all);
     reduce(append(first, _mm256_extracti128_si256::<1>(all)))
 }

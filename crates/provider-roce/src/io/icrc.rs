@@ -87,8 +87,7 @@ impl TrainCheck<'_> {
             }
         };
         icrc.headers(transport);
-        let computed = icrc.finish();
-        self.solver.judge(net, transport.len(), received, computed)?;
+        self.solver.judge(net, transport.len(), received, icrc.finish())?;
         Ok(transport)
     }
 }

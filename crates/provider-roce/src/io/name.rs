@@ -83,8 +83,7 @@ impl Name {
 }
 
 fn from_v4(a: libc::sockaddr_in) -> SocketAddrV4 {
-    let ip = Ipv4Addr::from(a.sin_addr.s_addr.to_ne_bytes());
-    SocketAddrV4::new(ip, u16::from_be(a.sin_port))
+    SocketAddrV4::new(Ipv4Addr::from(a.sin_addr.s_addr.to_ne_bytes()), u16::from_be(a.sin_port))
 }
 
 fn from_v6(a: libc::sockaddr_in6) -> SocketAddrV6 {

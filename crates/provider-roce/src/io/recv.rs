@@ -169,8 +169,7 @@ impl RecvRing {
     }
 
     fn prepare(&mut self) {
-        let buffers = self.memory.chunks_exact_mut(self.buffer_bytes);
-        for (i, buffer) in buffers.enumerate() {
+        for (i, buffer) in self.memory.chunks_exact_mut(self.buffer_bytes).enumerate() {
             self.vectors[i] =
                 libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             // SAFETY: all of it is heap memory of the ring, which is borrowed until after the call.
@@ -255,8 +254,7 @@ impl RecvRing {
 
 /// Returns the length of the packets in a message: what the kernel says, or all of it.
 fn segment(control: Received, bytes: usize) -> usize {
-    let said = control.segment_bytes.filter(|segment| *segment > 0);
-    said.unwrap_or(bytes).max(1)
+    control.segment_bytes.filter(|segment| *segment > 0).unwrap_or(bytes).max(1)
 }
 
 impl std::fmt::Debug for RecvRing {

@@ -114,8 +114,7 @@ impl Datagrams for UdpSocket {
     }
 
     fn send(&self, trains: &mut Outgoing<'_>) -> io::Result<usize> {
-        let range = trains.range.clone();
-        trains.batch.send_to_socket(range, self.fd.as_fd())
+        trains.batch.send_to_socket(trains.range.clone(), self.fd.as_fd())
     }
 
     fn send_one(&self, remote: SocketAddr, bytes: &[u8]) -> io::Result<()> {
@@ -155,6 +154,5 @@ fn knows_gso(fd: BorrowedFd<'_>) -> bool {
 }
 
 fn local_address(fd: &OwnedFd) -> io::Result<SocketAddr> {
-    let any = rustix::net::getsockname(fd)?;
-    SocketAddr::try_from(any).map_err(io::Error::from)
+    SocketAddr::try_from(rustix::net::getsockname(fd)?).map_err(io::Error::from)
 }

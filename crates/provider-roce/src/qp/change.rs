@@ -75,8 +75,7 @@ impl RoceQp {
     }
 
     fn enter_rtr_ud(&self) -> Result<(), ModifyError> {
-        let path_mtu = self.device().path_mtu;
-        self.connect(None, roce::RtrAttr::new(0, path_mtu, Psn::default()))
+        self.connect(None, roce::RtrAttr::new(0, self.device().path_mtu, Psn::default()))
     }
 
     fn connect(&self, peer: Option<Peer>, wire: roce::RtrAttr) -> Result<(), ModifyError> {
@@ -92,8 +91,7 @@ impl RoceQp {
             reason,
         })?;
         let peer = Peer { address: vector.route.remote.ip(), route: vector.route, end: *remote };
-        let first = Psn::new(remote.psn);
-        Ok((peer, roce::RtrAttr::new(remote.qpn, vector.path_mtu, first)))
+        Ok((peer, roce::RtrAttr::new(remote.qpn, vector.path_mtu, Psn::new(remote.psn))))
     }
 
     fn recovery(&self, remote: &Endpoint) -> Recovery {

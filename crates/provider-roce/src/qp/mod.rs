@@ -80,8 +80,7 @@ impl RoceQp {
                 None => Held::Wrong(WcStatus::LocalProtection),
             },
         };
-        let wqe = SendWqe::new(wr);
-        self.hand_over(PostedSend { wqe, held });
+        self.hand_over(PostedSend { wqe: SendWqe::new(wr), held });
     }
 
     #[inline]
@@ -102,8 +101,7 @@ impl RoceQp {
 
     fn post_datagram(&mut self, wr: &SendWr<'_>) -> Result<(), PostFailure> {
         let Some(&to) = wr.op.destination() else {
-            let service = Service::Ud;
-            return Err(PostFailure::Service { service });
+            return Err(PostFailure::Service { service: Service::Ud });
         };
         let ah = self.address_handle(&to)?;
         let (asked, limit) = (wr.payload.bytes(), ah.object.vector.path_mtu.bytes() as u64);
@@ -128,8 +126,7 @@ impl RoceQp {
         if let Some(ah) = known.filter(|ah| ah.number() == to.ah && ah.is_valid()) {
             return Ok(Arc::clone(ah));
         }
-        let found = self.device().ahs.find(to.ah);
-        let found = found.filter(|ah| ah.object.pd == self.pd.id());
+        let found = self.device().ahs.find(to.ah).filter(|ah| ah.object.pd == self.pd.id());
         let ah = found.ok_or(PostFailure::Destination(
             "its protection domain has no address handle of that number",
         ))?;

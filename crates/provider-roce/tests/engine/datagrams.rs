@@ -46,8 +46,7 @@ impl Switch {
             Arc::new(Inbox { packets: Mutex::default(), event: event::event_fd().unwrap() });
         self.inboxes.lock().insert(local, Arc::clone(&inbox));
         let port = Port { switch: Arc::clone(self), local, inbox };
-        let provider = RoceProvider::new(RoceOptions::default());
-        provider.open_on(Box::new(port)).unwrap()
+        RoceProvider::new(RoceOptions::default()).open_on(Box::new(port)).unwrap()
     }
 
     fn pass(&self, from: SocketAddr, to: SocketAddr, packet: Vec<u8>) {
@@ -172,8 +171,7 @@ fn a_device_needs_no_socket() {
 
 #[test]
 fn what_a_carrier_loses_or_reorders_is_recovered() {
-    let addresses = ["192.0.2.1:4791", "192.0.2.2:4791"];
-    let (mut a, mut b) = pair(Treatment::LoseAndReorder, addresses);
+    let (mut a, mut b) = pair(Treatment::LoseAndReorder, ["192.0.2.1:4791", "192.0.2.2:4791"]);
     for _ in 0..3 {
         exchange(&mut a, &mut b);
     }

@@ -32,8 +32,7 @@ fn two_addresses_of_a_host_share_the_port_of_roce() {
     let net = end.net.unwrap();
     assert_eq!((net.udp_port, net.path_mtu, net.extensions), (4791, 4096, 1));
     a.put(0, &pattern(1, 100_000));
-    let sge = a.sge(0, 100_000);
-    a.run_ok(SendOp::Write(b.remote(8)), &[sge]);
+    a.run_ok(SendOp::Write(b.remote(8)), &[a.sge(0, 100_000)]);
     assert!(b.get(8, 100_000) == pattern(1, 100_000));
     let (sent, received) = (left.counters(), right.counters());
     assert!(sent.protocol.bytes_sent >= 100_000, "{sent:?}");
@@ -80,8 +79,7 @@ fn a_peer_that_says_nothing_of_its_network_is_taken_for_an_rnic() {
     a.connect(eb, &options);
     b.connect(ea, &options);
     a.put(0, b"go-back-N");
-    let sge = a.sge(0, 9);
-    a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
+    a.run_ok(SendOp::Write(b.remote(0)), &[a.sge(0, 9)]);
     assert_eq!(b.get(0, 9), b"go-back-N");
 }
 
@@ -101,8 +99,7 @@ fn a_taken_port_is_an_error_that_names_owner_and_remedy() {
 
 #[test]
 fn a_taken_port_is_stepped_around_where_that_is_asked_for() {
-    let first = RoceProvider::new(common::any_port());
-    let first = first.open_device("127.0.73.2").unwrap();
+    let first = RoceProvider::new(common::any_port()).open_device("127.0.73.2").unwrap();
     let other = RoceProvider::new(RoceOptions {
         port: first.local_address().port(),
         other_port: true,
@@ -116,8 +113,7 @@ fn a_taken_port_is_stepped_around_where_that_is_asked_for() {
 /// Packets from elsewhere, of another kind, or damaged change nothing and are counted.
 #[test]
 fn packets_that_are_none_are_dropped_and_counted() {
-    let provider = RoceProvider::new(common::any_port());
-    let context = provider.open_device("127.0.74.1").unwrap();
+    let context = RoceProvider::new(common::any_port()).open_device("127.0.74.1").unwrap();
     let stranger = UdpSocket::bind("127.0.74.2:0").unwrap();
     for bytes in [&b"abc"[..], &[0; 16], &[0x5a; 100]] {
         stranger.send_to(bytes, context.local_address()).unwrap();
@@ -153,11 +149,9 @@ fn run_through(fault: &str, bytes: usize) -> (Arc<RoceContext>, Arc<RoceContext>
         let sge = a.sge(0, bytes);
         a.run_ok(SendOp::Write(b.remote(16)), &[sge]);
         assert!(b.get(16, bytes) == data, "{fault}, write {round}");
-        let back = a.sge(1 << 20, bytes);
-        a.run_ok(SendOp::Read(b.remote(16)), &[back]);
+        a.run_ok(SendOp::Read(b.remote(16)), &[a.sge(1 << 20, bytes)]);
         assert!(a.get(1 << 20, bytes) == data, "{fault}, read {round}");
-        let place = b.sge(2 << 20, bytes);
-        b.post_recv(round, &[place]);
+        b.post_recv(round, &[b.sge(2 << 20, bytes)]);
         a.run_ok(SendOp::Send, &[sge]);
         assert!(wait_one(&*b.recv_cq).result.is_ok());
         assert!(b.get(2 << 20, bytes) == data, "{fault}, send {round}");
@@ -177,8 +171,7 @@ fn injected_faults_are_survived() {
     ] {
         let (left, right) = run_through(fault, 200_000);
         let sum = |of: fn(&catchment_provider_roce::FaultCounters) -> u64| {
-            let counters = [left.counters().faults, right.counters().faults];
-            counters.iter().flatten().map(of).sum::<u64>()
+            [left.counters().faults, right.counters().faults].iter().flatten().map(of).sum::<u64>()
         };
         let all =
             sum(|f| f.dropped + f.reordered + f.duplicated + f.corrupted + f.naks + f.stalled_acks);
@@ -203,8 +196,7 @@ fn acknowledgements_that_never_come_end_in_retry_exceeded() {
         ..Options::default()
     };
     let (mut a, b) = pair_of((&left, &right), &options);
-    let sge = a.sge(0, 8);
-    let status = a.run_failing(SendOp::Write(b.remote(0)), &[sge]);
+    let status = a.run_failing(SendOp::Write(b.remote(0)), &[a.sge(0, 8)]);
     assert_eq!(status, WcStatus::TransportRetryExceeded);
     assert!(left.counters().protocol.timeouts >= 3);
 }

@@ -43,8 +43,7 @@ fn take(b: &mut Side, arrived: &mut Vec<u64>) {
         let number = u64::from_ne_bytes(data[..8].try_into().unwrap());
         assert!(data[8..] == pattern(number, BYTES - 8), "message {number}");
         arrived.push(number);
-        let place = b.sge(slot * BYTES, BYTES);
-        b.post_recv(out[0].wr_id, &[place]);
+        b.post_recv(out[0].wr_id, &[b.sge(slot * BYTES, BYTES)]);
     }
 }
 
@@ -54,21 +53,18 @@ fn take(b: &mut Side, arrived: &mut Vec<u64>) {
 fn a_lost_packet_drops_its_message_and_nothing_else() {
     let (mut a, mut b, device) = sides("drop=0.1,seed=5", Service::Uc);
     for slot in 0..16 {
-        let place = b.sge(slot * BYTES, BYTES);
-        b.post_recv(slot as u64, &[place]);
+        b.post_recv(slot as u64, &[b.sge(slot * BYTES, BYTES)]);
     }
     let mut arrived = Vec::new();
     for number in 0..MESSAGES {
         a.put(0, &number.to_ne_bytes());
         a.put(8, &pattern(number, BYTES - 8));
-        let sge = a.sge(0, BYTES);
-        a.run_ok(SendOp::Send, &[sge]);
+        a.run_ok(SendOp::Send, &[a.sge(0, BYTES)]);
         take(&mut b, &mut arrived);
     }
     // The mark may get lost too.
     eventually("a WRITE behind the messages", || {
-        let op = SendOp::Write(b.remote(MARK_AT));
-        a.run(SendWr::new(1, op, Payload::Inline(&[1; 8]))).unwrap();
+        a.run(SendWr::new(1, SendOp::Write(b.remote(MARK_AT)), Payload::Inline(&[1; 8]))).unwrap();
         b.get(MARK_AT, 8) == [1; 8]
     });
     take(&mut b, &mut arrived);
@@ -88,8 +84,7 @@ fn datagrams_that_are_not_taken_are_counted() {
     let ah = a.pd.create_ah(&PortAddr::from(&b.qp.endpoint())).unwrap();
     let right = Destination { ah: ah.handle(), qpn: b.qp.qpn(), qkey: Options::default().qkey };
     let mut send = |to| {
-        let wr = SendWr::new(1, SendOp::SendTo(to), Payload::Inline(b"datagram"));
-        a.run(wr).unwrap();
+        a.run(SendWr::new(1, SendOp::SendTo(to), Payload::Inline(b"datagram"))).unwrap();
     };
     for qkey in 1..=3 {
         send(Destination { qkey, ..right });
@@ -97,12 +92,10 @@ fn datagrams_that_are_not_taken_are_counted() {
     send(right);
     eventually("four datagrams that are not taken", || {
         let counters = device.counters();
-        let foreign = counters.dropped(DropReason::QueueKey);
-        (foreign, counters.protocol.messages_dropped) == (3, 1)
+        (counters.dropped(DropReason::QueueKey), counters.protocol.messages_dropped) == (3, 1)
     });
     assert_empty(&*b.recv_cq);
-    let place = b.sge(0, 100);
-    b.post_recv(1, &[place]);
+    b.post_recv(1, &[b.sge(0, 100)]);
     send(right);
     assert!(wait_one(&*b.recv_cq).result.is_ok());
 }
@@ -118,8 +111,7 @@ fn packets_of_another_service_are_dropped() {
     let mut c = Side::new(device.clone(), &connection);
     c.init(&connection);
     for qpn in [fresh.qp.qpn(), c.qp.qpn()] {
-        let op = SendOp::SendTo(to(qpn));
-        a.run(SendWr::new(1, op, Payload::Inline(b"x"))).unwrap();
+        a.run(SendWr::new(1, SendOp::SendTo(to(qpn)), Payload::Inline(b"x"))).unwrap();
     }
     eventually("two datagrams that find nobody", || {
         device.counters().dropped(DropReason::UnknownQp) == 2

@@ -111,15 +111,13 @@ fn damaged_and_short_packets_are_told_from_good_ones() {
     assert_eq!(check.check(&packet), Err(IcrcError::TooShort { bytes: 2 }));
     stranger.send_to(&[7; 64], socket.local()).unwrap();
     wait_for(&mut ring, &socket);
-    let packet = ring.packets().next().unwrap();
-    let refused = check.check(&packet);
+    let refused = check.check(&ring.packets().next().unwrap());
     assert!(matches!(refused, Err(IcrcError::Mismatch(_))), "{refused:?}");
 }
 
 #[test]
 fn what_does_not_fit_a_buffer_is_cut_off_and_counted() {
-    let options = SocketOptions { gro: false, ..SocketOptions::default() };
-    let mut link = Link::at("127.0.0.1", &options);
+    let mut link = Link::at("127.0.0.1", &SocketOptions { gro: false, ..SocketOptions::default() });
     link.ring = RecvRing::with_buffer_bytes(4, 1000);
     link.send(0, &[2000, 100]);
     wait_for(&mut link.ring, &link.rx);
@@ -168,8 +166,7 @@ fn a_full_batch_and_bad_pieces_are_refused() {
     while seen < 2 {
         wait_for(&mut ring, &socket);
         for packet in ring.packets() {
-            let transport = IcrcCheck::new().check(&packet).unwrap();
-            assert_eq!(transport.len(), bytes + 8);
+            assert_eq!(IcrcCheck::new().check(&packet).unwrap().len(), bytes + 8);
             seen += 1;
         }
     }
@@ -190,8 +187,7 @@ fn scattered_payloads_are_gathered_and_have_a_limit() {
     assert!(matches!(refused, Err(Full::Scattered { pieces: 33 })), "{refused:?}");
     // More gather entries than one message may have: two messages.
     for _ in 0..40 {
-        let all = &pieces[..MAX_PIECES];
-        link.batch.push(&link.route, head, all).unwrap();
+        link.batch.push(&link.route, head, &pieces[..MAX_PIECES]).unwrap();
     }
     assert_eq!(link.batch.flush(&link.tx).packets, 40);
     assert_eq!(link.batch.counters().messages, 2);
@@ -219,8 +215,7 @@ fn memory_stays_mapped_until_its_packets_are_sent() {
     drop(region);
     assert_eq!(link.batch.flush(&link.tx).packets, 1);
     wait_for(&mut link.ring, &link.rx);
-    let packet = link.ring.packets().next().unwrap();
-    assert_eq!(&packet.bytes[28..28 + 4096], &[3; 4096]);
+    assert_eq!(&link.ring.packets().next().unwrap().bytes[28..28 + 4096], &[3; 4096]);
 }
 
 #[test]
@@ -241,8 +236,7 @@ fn a_taken_port_names_its_owner_and_remedies() {
 fn an_address_that_is_not_one_of_ours_is_refused_with_the_own_ones() {
     for foreign in ["192.0.2.77:4791", "0.0.0.0:4791", "[::]:4791"] {
         let address = foreign.parse().unwrap();
-        let refused = UdpSocket::bind(address, &SocketOptions::default()).unwrap_err();
-        let text = refused.to_string();
+        let text = UdpSocket::bind(address, &SocketOptions::default()).unwrap_err().to_string();
         assert!(text.contains(foreign) && text.contains("127.0.0.1 (lo)"), "{text}");
     }
 }
@@ -275,16 +269,14 @@ fn trains_are_numbered_as_the_icrc_expects_and_packets_alone_are_not() {
     batch.refuse_gso(address);
     observer.probe(&mut batch, &sender, 8);
     // Over loopback all are there when the flush returns.
-    let short = std::time::Duration::from_millis(50);
-    assert_eq!(observer.rightly_numbered(8, short), 1);
+    assert_eq!(observer.rightly_numbered(8, std::time::Duration::from_millis(50)), 1);
 }
 
 /// The receiver solves for the identification, so it would take a wrong one too: here it is given.
 #[test]
 fn the_icrc_of_a_train_covers_the_number_of_each_packet() {
     for gso in [true, false] {
-        let options = SocketOptions { gso, ..SocketOptions::default() };
-        let mut link = Link::at("127.0.0.1", &options);
+        let mut link = Link::at("127.0.0.1", &SocketOptions { gso, ..SocketOptions::default() });
         let (from, to) = (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
         let mut net = NetHeader::v4(from, to, link.tx.local().port());
         net.dst_port = link.rx.local().port();
@@ -292,8 +284,7 @@ fn the_icrc_of_a_train_covers_the_number_of_each_packet() {
         wait_for(&mut link.ring, &link.rx);
         for (i, packet) in link.ring.packets().enumerate() {
             let (transport, received) = icrc::split(packet.bytes).unwrap();
-            let id = if gso { i as u16 } else { 0 };
-            let net = net.with_ipv4_id(Ipv4Id::new(id));
+            let net = net.with_ipv4_id(Ipv4Id::new(if gso { i as u16 } else { 0 }));
             icrc::verify(&net, transport, received).unwrap();
         }
         assert_eq!(link.ring.packets().count(), 5);

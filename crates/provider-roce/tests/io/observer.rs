@@ -35,8 +35,7 @@ impl Observer {
         };
         let socket = crate::support::bind(address, &options);
         if address.is_ipv4() {
-            let filtered = SockRef::from(&socket).attach_filter(&id_is_psn());
-            filtered.unwrap();
+            SockRef::from(&socket).attach_filter(&id_is_psn()).unwrap();
         }
         Observer { socket, ring: RecvRing::with_buffer_bytes(16, 4096) }
     }

@@ -84,13 +84,11 @@ impl Link {
             ring.receive(rx).unwrap();
             for packet in self.ring.packets() {
                 assert_eq!((packet.from, packet.to), (self.tx.local(), self.route.remote));
-                let transport = self.check.check(&packet).unwrap();
-                let packet = Packet::decode(transport).unwrap();
+                let packet = Packet::decode(self.check.check(&packet).unwrap()).unwrap();
                 let psn = packet.headers.bth.psn.value();
                 let bytes = packet.payload.len();
                 let mut expected = vec![0; bytes];
-                let whole = self.region.whole();
-                whole.read_at(offset(psn, bytes), &mut expected).unwrap();
+                self.region.whole().read_at(offset(psn, bytes), &mut expected).unwrap();
                 assert!(packet.payload == expected, "packet {psn} has wrong bytes");
                 seen.push((psn, bytes));
             }

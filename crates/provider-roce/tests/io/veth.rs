@@ -16,8 +16,7 @@ const ENDS: [(IpAddr, IpAddr); 2] =
 /// A sender on the left, a receiver on the right.
 fn link(pair: &VethPair, ends: (IpAddr, IpAddr), options: &SocketOptions) -> Link {
     let tx = pair.left.run(|| bind(ends.0, options)).unwrap();
-    let rx = pair.right.run(|| bind(ends.1, options)).unwrap();
-    Link::new(tx, rx)
+    Link::new(tx, pair.right.run(|| bind(ends.1, options)).unwrap())
 }
 
 #[test]
@@ -60,8 +59,7 @@ fn the_roce_port_is_free_in_a_new_namespace() {
         for address in [VethPair::LEFT_V4, VethPair::LEFT_V6] {
             let wanted = SocketAddr::new(address, ROCE_PORT);
             let open = || UdpSocket::bind(wanted, &SocketOptions::default());
-            let socket = pair.left.run(open).unwrap().unwrap();
-            assert_eq!(socket.local(), wanted);
+            assert_eq!(pair.left.run(open).unwrap().unwrap().local(), wanted);
         }
         let all = pair.left.run(local_addresses).unwrap().unwrap();
         let veth = all.iter().filter(|a| a.interface == "veth0");
@@ -77,8 +75,7 @@ fn a_path_that_shrinks_is_found_and_reported() {
         for ends in ENDS {
             pair.set_mtu(9000).unwrap();
             let mut link = link(&pair, ends, &SocketOptions::default());
-            let paths = pair.left.run(|| PathProbe::new(link.tx.local())).unwrap();
-            let paths = paths.unwrap();
+            let paths = pair.left.run(|| PathProbe::new(link.tx.local())).unwrap().unwrap();
             let wide = paths.probe(link.route.remote).unwrap();
             assert_eq!((wide.ip_mtu, wide.path_mtu), (9000, PathMtu::Mtu4096));
             pair.set_mtu(1500).unwrap();
@@ -119,8 +116,7 @@ fn an_unreachable_peer_is_reported_and_stops_nobody_else() {
             assert_eq!(link.batch.flush(&link.tx).packets, 1);
             let faults = link.batch.take_faults();
             assert_eq!((faults.len(), faults[0].remote, faults[0].packets), (1, nowhere, 2));
-            let source = faults[0].source.kind();
-            assert_eq!(source, std::io::ErrorKind::NetworkUnreachable);
+            assert_eq!(faults[0].source.kind(), std::io::ErrorKind::NetworkUnreachable);
             assert_eq!(link.receive(1), [(3, 100)]);
             let paths = pair.left.run(|| PathProbe::new(link.tx.local())).unwrap();
             let path = paths.unwrap().probe(nowhere);

@@ -120,8 +120,7 @@ impl ShmQp {
         }
         self.in_hand = self.pieces.len();
         let rights = local_rights(&wr.op);
-        let keys = &self.core.context.keys;
-        self.locals.gather(keys, self.core.pd, sges, rights, &mut self.pieces)
+        self.locals.gather(&self.core.context.keys, self.core.pd, sges, rights, &mut self.pieces)
     }
 
     /// The short path: the request is done when this returns.
@@ -336,8 +335,7 @@ impl Qp for ShmQp {
     }
 
     fn watch_remote(&self, rkey: u32) -> Result<Arc<dyn Watch>, RemoteMapError> {
-        let mr = self.remote(0, 0, rkey)?;
-        let watch = mr.watch().map_err(|status| RemoteMapError::Refused {
+        let watch = self.remote(0, 0, rkey)?.watch().map_err(|status| RemoteMapError::Refused {
             rkey,
             addr: 0,
             len: 0,

@@ -7,8 +7,7 @@ pub(super) fn gone() {
     let (mut a, b) = cable.pair();
     let (theirs, at) = (b.qp.endpoint(), b.remote(0));
     drop(b);
-    let sge = a.sge(0, 8);
-    assert_eq!(a.run_failing(SendOp::Write(at), &[sge]), WcStatus::TransportRetryExceeded);
+    assert_eq!(a.run_failing(SendOp::Write(at), &[a.sge(0, 8)]), WcStatus::TransportRetryExceeded);
     let ours = format!("queue pair {} to queue pair {}", a.qp.qpn(), theirs.qpn);
     assert_says(
         &reason(&*a.context),

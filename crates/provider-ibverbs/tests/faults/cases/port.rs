@@ -30,8 +30,7 @@ pub(super) fn loses_its_address() {
     // The kernel takes the address out of the table a little later.
     let mut refused = None;
     eventually("the address to leave the table", || {
-        let rtr = QpTransition::ToRtr(RtrAttr::new(b.qp.endpoint()));
-        refused = a.qp.modify(rtr).err();
+        refused = a.qp.modify(QpTransition::ToRtr(RtrAttr::new(b.qp.endpoint()))).err();
         if refused.is_none() {
             a.qp.modify(QpTransition::ToReset).unwrap();
             a.init(&Options::default());
@@ -77,8 +76,7 @@ pub(super) fn is_in_another_namespace() {
     let elsewhere = Namespace::new().unwrap();
     let outcome = elsewhere.run(|| {
         let reason = provider().device_for(cable.address).unwrap_err();
-        let refused = provider().open_device(&cable.device);
-        (reason, refused.err().unwrap())
+        (reason, provider().open_device(&cable.device).err().unwrap())
     });
     let (reason, refused) = outcome.unwrap();
     assert!(matches!(reason, NoDevice::OtherNamespace { .. }), "{reason}");
