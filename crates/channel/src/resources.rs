@@ -4,9 +4,7 @@ use super::{Card, ChannelError, cleanup};
 use crate::RemoteMemory;
 use crate::geometry::{EXPOSED, Geometry};
 use catchment_transfer::layout::LINE_BYTES;
-use catchment_verbs::{
-    Access, CompletionChannel, Context, QpInit, QpTransition, Service, VerbsError,
-};
+use catchment_verbs::{Access, CompletionChannel, Context, QpInit, QpTransition, VerbsError};
 use std::sync::{Arc, Weak};
 
 /// Most slots each way: an immediate has 16 bits for their number.
@@ -140,16 +138,8 @@ fn fill(
     ] {
         held.memory.push(pd.alloc_mr(bytes, access).map_err(refused(what))?);
     }
-    let init = QpInit {
-        service: Service::Rc,
-        send_cq: Arc::clone(&cq),
-        recv_cq: cq,
-        max_send_wr: shape.max_send_wr,
-        max_recv_wr: shape.receives(),
-        max_sge: 1,
-        max_inline_bytes: LINE_BYTES,
-        strict: false,
-    };
+    let queues = QpInit::rc(&cq, shape.max_send_wr, shape.receives());
+    let init = QpInit { max_inline_bytes: LINE_BYTES, ..queues };
     let qp = held.qp.insert(pd.create_qp(init).map_err(refused("a queue pair"))?);
     qp.modify(QpTransition::ToInit { access: Access::REMOTE_WRITE | Access::REMOTE_READ })?;
     let exposed = &held.memory[EXPOSED];

@@ -10,8 +10,7 @@ use crate::wait::{patience, wait_for};
 use catchment_verbs::wait::CqWatch;
 use catchment_verbs::{
     Access, Completion, CompletionChannel, Context, Cq, Endpoint as QpEndpoint, Mr, Payload, Pd,
-    Qp, QpInit, QpState, QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr,
-    Service, Sge, Watch,
+    Qp, QpInit, QpState, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge, Watch,
 };
 use std::sync::Arc;
 
@@ -121,14 +120,9 @@ impl Endpoint {
             (Queue::create(&**context, sends)?, Queue::create(&**context, receives)?);
         let inline = context.caps().max_inline_bytes.min(INLINE_BYTES);
         let qp = pd.create_qp(QpInit {
-            service: Service::Rc,
-            send_cq: Arc::clone(&send_queue.cq),
             recv_cq: Arc::clone(&receive_queue.cq),
-            max_send_wr: sends,
-            max_recv_wr: receives,
-            max_sge: 1,
             max_inline_bytes: inline,
-            strict: false,
+            ..QpInit::rc(&send_queue.cq, sends, receives)
         });
         Ok(Endpoint {
             qp: qp.map_err(PerfError::verbs("creating a queue pair"))?,
@@ -151,13 +145,7 @@ impl Endpoint {
     /// Connects to the peer.
     pub(crate) fn connect(&mut self, peer: &Place, device: &LocalDevice) -> Result<(), PerfError> {
         let remote = (device.agree)(peer.endpoint()?);
-        for step in [
-            QpTransition::ToInit { access: Access::REMOTE },
-            QpTransition::ToRtr(RtrAttr::new(remote)),
-            QpTransition::ToRts(device.rts),
-        ] {
-            self.qp.modify(step)?;
-        }
+        self.qp.connect(Access::REMOTE, RtrAttr::new(remote), device.rts)?;
         self.peer = peer.memory();
         Ok(())
     }

@@ -8,7 +8,7 @@ use catchment_perf::{
     Test, Waiting, measure, measure_blocks, serve,
 };
 use catchment_provider_shm::ShmProvider;
-use catchment_verbs::Provider;
+use catchment_verbs::{Provider, QpInit};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -141,18 +141,7 @@ fn an_active_side_that_is_gone_ends_the_passive_one() {
     let place = ShmProvider::new().open("shm0").unwrap();
     let pd = place.alloc_pd().unwrap();
     let cq = place.create_cq(1, None).unwrap();
-    let qp = pd
-        .create_qp(catchment_verbs::QpInit {
-            service: catchment_verbs::Service::Rc,
-            send_cq: cq.clone(),
-            recv_cq: cq,
-            max_send_wr: 1,
-            max_recv_wr: 1,
-            max_sge: 1,
-            max_inline_bytes: 0,
-            strict: false,
-        })
-        .unwrap();
+    let qp = pd.create_qp(QpInit::rc(&cq, 1, 1)).unwrap();
     let mut control = Control::new(ours);
     let endpoint = qp.endpoint().to_string();
     control

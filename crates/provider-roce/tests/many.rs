@@ -5,8 +5,7 @@ mod common;
 
 use catchment_provider_roce::{RoceContext, RoceProvider};
 use catchment_verbs::{
-    Access, Context, Endpoint, Payload, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr, SendOp,
-    SendWr, Service,
+    Access, Context, Endpoint, Payload, Pd, Qp, QpInit, RtrAttr, RtsAttr, SendOp, SendWr,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,28 +15,12 @@ const MANY: usize = 1000;
 fn many(context: &Arc<RoceContext>) -> (Arc<dyn Pd>, Vec<Box<dyn Qp>>) {
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(2 * MANY as u32, None).unwrap();
-    let init = QpInit {
-        service: Service::Rc,
-        send_cq: cq.clone(),
-        recv_cq: cq,
-        max_send_wr: 64,
-        max_recv_wr: 16,
-        max_sge: 1,
-        max_inline_bytes: 16,
-        strict: true,
-    };
+    let init = QpInit { max_inline_bytes: 16, strict: true, ..QpInit::rc(&cq, 64, 16) };
     (pd.clone(), (0..MANY).map(|_| pd.create_qp(init.clone()).unwrap()).collect())
 }
 
 fn raise(qp: &mut Box<dyn Qp>, peer: Endpoint) {
-    let access = Access::REMOTE;
-    for step in [
-        QpTransition::ToInit { access },
-        QpTransition::ToRtr(RtrAttr::new(peer)),
-        QpTransition::ToRts(RtsAttr::default()),
-    ] {
-        qp.modify(step).unwrap();
-    }
+    qp.connect(Access::REMOTE, RtrAttr::new(peer), RtsAttr::default()).unwrap();
 }
 
 fn cpu_time() -> Duration {

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "an example may end with a panic")]
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{
-    Access, Completion, Context, Cq, Mr, Payload, Pd, Provider, Qp, QpInit, QpTransition,
-    RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
+    Access, Completion, Context, Cq, Mr, Payload, Pd, Provider, Qp, QpInit, RemoteAddr, RtrAttr,
+    RtsAttr, SendOp, SendWr, Sge,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,34 +25,15 @@ fn side(with_channel: bool) -> Side {
     let context = ShmProvider::new().open("shm0").unwrap();
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(4, with_channel.then(|| context.create_channel().unwrap())).unwrap();
-    let qp = pd.create_qp(QpInit {
-        service: Service::Rc,
-        send_cq: cq.clone(),
-        recv_cq: cq.clone(),
-        max_send_wr: 2,
-        max_recv_wr: 0,
-        max_sge: 1,
-        max_inline_bytes: 8,
-        strict: true,
-    });
+    let qp = pd.create_qp(QpInit { max_inline_bytes: 8, strict: true, ..QpInit::rc(&cq, 2, 0) });
     Side { mr: pd.alloc_mr(1 << 20, ALL).unwrap(), qp: qp.unwrap(), cq, _pd: pd, _context: context }
-}
-
-fn connect(side: &mut Side, peer: catchment_verbs::Endpoint) {
-    for step in [
-        QpTransition::ToInit { access: ALL },
-        QpTransition::ToRtr(RtrAttr::new(peer)),
-        QpTransition::ToRts(RtsAttr::default()),
-    ] {
-        side.qp.modify(step).unwrap();
-    }
 }
 
 fn main() {
     let (mut a, mut b) = (side(true), side(true));
     let (ea, eb) = (a.qp.endpoint(), b.qp.endpoint());
-    connect(&mut a, eb);
-    connect(&mut b, ea);
+    a.qp.connect(ALL, RtrAttr::new(eb), RtsAttr::default()).unwrap();
+    b.qp.connect(ALL, RtrAttr::new(ea), RtsAttr::default()).unwrap();
     println!("bytes  pair_ns_p50  pair_ns_min");
     for bytes in [8, 64, 256, 1024, 4096, 65_536] {
         let mut runs: Vec<Duration> = (0..21).map(|_| run(&mut a, &b, bytes) / BATCH).collect();

@@ -3,8 +3,8 @@ use crate::handles::ShmContext;
 use crate::inbox::{Inbox, Kind, RECORD_HEADER_BYTES, Record};
 use crate::ring::Count;
 use catchment_verbs::{
-    Access, Completion, Context, Cq, Mr, Payload, Pd, Qp, QpInit, QpState, QpTransition, RecvWr,
-    RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge, WcStatus,
+    Access, Completion, Context, Cq, Mr, Payload, Pd, Qp, QpInit, QpState, RecvWr, RtrAttr,
+    RtsAttr, SendOp, SendWr, Sge, WcStatus,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,16 +23,8 @@ fn side() -> Side {
     let context = ShmContext::open().unwrap();
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(64, None).unwrap();
-    let qp = pd.create_qp(QpInit {
-        service: Service::Rc,
-        send_cq: cq.clone(),
-        recv_cq: cq.clone(),
-        max_send_wr: 16,
-        max_recv_wr: 16,
-        max_sge: 2,
-        max_inline_bytes: 64,
-        strict: true,
-    });
+    let queues = QpInit::rc(&cq, 16, 16);
+    let qp = pd.create_qp(QpInit { max_sge: 2, max_inline_bytes: 64, strict: true, ..queues });
     Side { qp: qp.unwrap(), mr: pd.alloc_mr(1 << 16, ALL).unwrap(), cq, _pd: pd, context }
 }
 
@@ -40,14 +32,7 @@ fn pair() -> (Side, Side) {
     let (mut a, mut b) = (side(), side());
     let (ea, eb) = (a.qp.endpoint(), b.qp.endpoint());
     for (side, peer) in [(&mut a, eb), (&mut b, ea)] {
-        let access = Access::REMOTE;
-        for step in [
-            QpTransition::ToInit { access },
-            QpTransition::ToRtr(RtrAttr::new(peer)),
-            QpTransition::ToRts(RtsAttr::default()),
-        ] {
-            side.qp.modify(step).unwrap();
-        }
+        side.qp.connect(Access::REMOTE, RtrAttr::new(peer), RtsAttr::default()).unwrap();
     }
     (a, b)
 }

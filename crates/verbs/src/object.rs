@@ -3,7 +3,7 @@ use crate::mem::{Region, RegionOptions};
 use crate::{
     Access, Caps, Completion, CqError, DeviceInfo, Endpoint, Gid, Limits, ModifyError, NetEnd,
     PortAddr, PostError, QpCapacity, QpState, QpTransition, RateError, RecvWr, RemoteMapError,
-    RemoteWindow, SendWr, Service, VerbsError, Watch,
+    RemoteWindow, RtrAttr, RtsAttr, SendWr, Service, VerbsError, Watch,
 };
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -200,6 +200,21 @@ pub struct QpInit {
 }
 
 impl QpInit {
+    /// Describes a reliable connection whose requests complete on `cq`, with one element and no inline
+    /// data a request, and capacities that the device may round up.
+    pub fn rc(cq: &Arc<dyn Cq>, max_send_wr: u32, max_recv_wr: u32) -> QpInit {
+        QpInit {
+            service: Service::Rc,
+            send_cq: Arc::clone(cq),
+            recv_cq: Arc::clone(cq),
+            max_send_wr,
+            max_recv_wr,
+            max_sge: 1,
+            max_inline_bytes: 0,
+            strict: false,
+        }
+    }
+
     /// Returns the limits of the requests of a queue pair with exactly these capacities, on a device
     /// with these capabilities.
     pub fn limits(&self, caps: &Caps) -> Limits {
@@ -231,6 +246,16 @@ pub trait Qp: Send {
     /// # Errors
     /// [`ModifyError::Illegal`] for a transition that does not exist; the state is unchanged then.
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError>;
+    /// Connects a fresh queue pair of [`Service::Rc`]: through INIT, where the peer gets the rights
+    /// `access`, and RTR to RTS (IBTA 10.3.1).
+    ///
+    /// # Errors
+    /// As for [`Qp::modify`]; it is in the last state that it reached then.
+    fn connect(&mut self, access: Access, rtr: RtrAttr, rts: RtsAttr) -> Result<(), ModifyError> {
+        self.modify(QpTransition::ToInit { access })?;
+        self.modify(QpTransition::ToRtr(rtr))?;
+        self.modify(QpTransition::ToRts(rts))
+    }
     /// Posts requests in order. Never blocks.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{
     Access, Completion, Context, Cq, Endpoint, Flow, Mr, Payload, Pd, Provider, Qp, QpInit,
-    QpTransition, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
+    RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge,
 };
 use serde::Serialize;
 use std::process::{Command, Stdio};
@@ -141,16 +141,8 @@ impl End {
         let context = open(provider, is_target)?;
         let pd = context.alloc_pd()?;
         let cq = context.create_cq(2 * DEPTH as u32, None)?;
-        let qp = pd.create_qp(QpInit {
-            service: Service::Rc,
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
-            max_send_wr: DEPTH as u32,
-            max_recv_wr: 0,
-            max_sge: 1,
-            max_inline_bytes: 0,
-            strict: context.caps().strict_capacity,
-        })?;
+        let strict = context.caps().strict_capacity;
+        let qp = pd.create_qp(QpInit { strict, ..QpInit::rc(&cq, DEPTH as u32, 0) })?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let mr = pd.alloc_mr(LONG_BYTES as usize, access)?;
         let _pd = pd;
@@ -158,11 +150,7 @@ impl End {
     }
 
     fn connect(&mut self, peer: Endpoint) -> Result<()> {
-        let access = Access::REMOTE_WRITE;
-        self.qp.modify(QpTransition::ToInit { access })?;
-        self.qp.modify(QpTransition::ToRtr(RtrAttr::new(peer)))?;
-        self.qp.modify(QpTransition::ToRts(RtsAttr::default()))?;
-        Ok(())
+        Ok(self.qp.connect(Access::REMOTE_WRITE, RtrAttr::new(peer), RtsAttr::default())?)
     }
 }
 

@@ -2,8 +2,7 @@
 use super::{RemoteMemory, SetupError};
 use catchment_probe::trace::Trace;
 use catchment_verbs::{
-    Access, CompletionChannel, Context, Cq, Endpoint, Mr, Pd, Qp, QpInit, QpTransition, RtrAttr,
-    RtsAttr, Service,
+    Access, CompletionChannel, Context, Cq, Endpoint, Mr, Pd, Qp, QpInit, RtrAttr, RtsAttr,
 };
 use std::fmt;
 use std::str::FromStr;
@@ -154,14 +153,10 @@ impl Port {
         let channel = context.create_channel()?;
         let (send_cq, recv_cq) = completion_queues(context, &queues, &channel)?;
         let init = QpInit {
-            service: Service::Rc,
-            send_cq: Arc::clone(&send_cq),
             recv_cq: Arc::clone(&recv_cq),
-            max_send_wr: queues.max_send_wr,
-            max_recv_wr: queues.max_recv_wr,
-            max_sge: 1,
             max_inline_bytes: queues.max_inline_bytes,
             strict: context.caps().strict_capacity,
+            ..QpInit::rc(&send_cq, queues.max_send_wr, queues.max_recv_wr)
         };
         let memory = needs.memory.iter().map(|need| pd.alloc_mr(need.bytes, need.access));
         Ok(Port {
@@ -218,9 +213,7 @@ impl Port {
 
     /// The same with other retries and timeouts.
     pub fn connect_with(&mut self, peer: &Offer, rts: RtsAttr) -> Result<(), SetupError> {
-        self.qp.modify(QpTransition::ToInit { access: Access::REMOTE })?;
-        self.qp.modify(QpTransition::ToRtr(RtrAttr::new(peer.endpoint)))?;
-        Ok(self.qp.modify(QpTransition::ToRts(rts))?)
+        Ok(self.qp.connect(Access::REMOTE, RtrAttr::new(peer.endpoint), rts)?)
     }
 }
 

@@ -2,7 +2,7 @@
 use crate::{Bench, Options, assert_empty, eventually, wait_one, wait_some};
 use catchment_verbs::{
     AsyncEvent, Completion, CqError, Payload, PostFailure, QpInit, QpState, QpTransition, RecvWr,
-    SendOp, SendWr, Service, WcStatus,
+    SendOp, SendWr, WcStatus,
 };
 
 /// Capacity that a queue may have when this much was asked for.
@@ -219,14 +219,5 @@ pub fn unsignaled_requests_complete_silently(bench: &Bench) {
 
 /// The smallest queue pair on the queues of a side.
 pub fn init_of(side: &crate::Side) -> QpInit {
-    QpInit {
-        service: Service::Rc,
-        send_cq: side.send_cq.clone(),
-        recv_cq: side.recv_cq.clone(),
-        max_send_wr: 1,
-        max_recv_wr: 1,
-        max_sge: 1,
-        max_inline_bytes: 0,
-        strict: false,
-    }
+    QpInit { recv_cq: side.recv_cq.clone(), ..QpInit::rc(&side.send_cq, 1, 1) }
 }

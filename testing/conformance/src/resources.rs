@@ -3,9 +3,7 @@
 //! Descriptors, mappings and threads are counted in a process of its own, where no other test runs.
 use crate::child::{Child, say};
 use crate::{ALL, Bench, Options, Random, Side, eventually, wait_one};
-use catchment_verbs::{
-    Endpoint, Payload, QpInit, QpTransition, RecvWr, RtrAttr, SendOp, SendWr, Service,
-};
+use catchment_verbs::{Endpoint, Payload, QpInit, RecvWr, RtrAttr, SendOp, SendWr};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::any::Any;
 use std::error::Error;
@@ -164,23 +162,12 @@ fn try_everything(bench: &Bench) -> Result<(), Box<dyn Error>> {
         let channel = context.create_channel()?;
         let cq = context.create_cq(16, Some(channel.clone()))?;
         let mr = pd.alloc_mr(4096, ALL)?;
-        let qp = pd.create_qp(QpInit {
-            service: Service::Rc,
-            send_cq: cq.clone(),
-            recv_cq: cq.clone(),
-            max_send_wr: 8,
-            max_recv_wr: 8,
-            max_sge: 1,
-            max_inline_bytes: 0,
-            strict: false,
-        })?;
+        let qp = pd.create_qp(QpInit::rc(&cq, 8, 8))?;
         sides.push((qp, mr, cq, channel, pd, context));
     }
     let ends: Vec<Endpoint> = sides.iter().map(|side| side.0.endpoint()).collect();
     for (side, peer) in sides.iter_mut().zip(ends.iter().rev()) {
-        side.0.modify(QpTransition::ToInit { access: ALL })?;
-        side.0.modify(QpTransition::ToRtr(RtrAttr::new(*peer)))?;
-        side.0.modify(QpTransition::ToRts(Default::default()))?;
+        side.0.connect(ALL, RtrAttr::new(*peer), Default::default())?;
     }
     let (first, second) = sides.split_at_mut(1);
     let ((a, amr, acq, ..), (b, bmr, ..)) = (&mut first[0], &mut second[0]);

@@ -7,8 +7,7 @@ use catchment_channel::{
 use catchment_transfer::header::encode_trailer;
 use catchment_transfer::{BlockHeader, HeaderError, WaitPolicy};
 use catchment_verbs::{
-    Access, Context, Mr, Payload, Qp, QpInit, QpTransition, RecvWr, RemoteAddr, RtrAttr, SendOp,
-    SendWr, Service,
+    Access, Context, Mr, Payload, Qp, QpInit, RecvWr, RemoteAddr, RtrAttr, SendOp, SendWr,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,14 +24,10 @@ impl Raw {
         let pd = context.alloc_pd().unwrap();
         let slots = pd.alloc_mr(4 * 128, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
         let init = QpInit {
-            service: Service::Rc,
-            send_cq: context.create_cq(64, None).unwrap(),
             recv_cq: context.create_cq(16, None).unwrap(),
-            max_send_wr: 64,
-            max_recv_wr: 16,
-            max_sge: 1,
             max_inline_bytes: 256,
             strict: context.caps().strict_capacity,
+            ..QpInit::rc(&context.create_cq(64, None).unwrap(), 64, 16)
         };
         let qp = pd.create_qp(init).unwrap();
         let card = Card {
@@ -50,14 +45,7 @@ impl Raw {
 
     fn connect(&mut self, peer: Card) {
         self.peer = peer;
-        let access = Access::REMOTE;
-        for transition in [
-            QpTransition::ToInit { access },
-            QpTransition::ToRtr(RtrAttr::new(peer.endpoint)),
-            QpTransition::ToRts(patient()),
-        ] {
-            self.qp.modify(transition).unwrap();
-        }
+        self.qp.connect(Access::REMOTE, RtrAttr::new(peer.endpoint), patient()).unwrap();
         self.qp.post_recv(&[RecvWr { wr_id: 0, sges: &[] }; 16]).unwrap();
     }
 

@@ -5,10 +5,7 @@ use catchment_transfer::{
     BlockMeta, CopyMemory, QueueLimits, Receiver, ReceiverOptions, RemoteRing, ReserveError,
     RingLayout, Sender, SenderOptions,
 };
-use catchment_verbs::{
-    Access, Context, Cq, Endpoint, Mr, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr, Service,
-    Watch,
-};
+use catchment_verbs::{Access, Context, Cq, Endpoint, Mr, Pd, Qp, QpInit, RtrAttr, RtsAttr, Watch};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -83,14 +80,9 @@ fn queue_pair(
     let channel = context.create_channel().map_err(PerfError::failed)?;
     let cq = context.create_cq(cqe, Some(channel)).map_err(PerfError::failed)?;
     let init = QpInit {
-        service: Service::Rc,
-        send_cq: Arc::clone(&cq),
-        recv_cq: Arc::clone(&cq),
-        max_send_wr,
-        max_recv_wr: 0,
-        max_sge: 1,
         max_inline_bytes: MAX_INLINE_BYTES,
         strict: context.caps().strict_capacity,
+        ..QpInit::rc(&cq, max_send_wr, 0)
     };
     Ok((pd.create_qp(init).map_err(PerfError::failed)?, cq))
 }
@@ -158,15 +150,8 @@ fn ring_of(text: &str) -> Option<(Endpoint, u64, u32)> {
 }
 
 fn bring_up(qp: &mut dyn Qp, peer: Endpoint) -> Result<(), PerfError> {
-    let access = Access::REMOTE;
-    for transition in [
-        QpTransition::ToInit { access },
-        QpTransition::ToRtr(RtrAttr::new(peer)),
-        QpTransition::ToRts(RtsAttr::default()),
-    ] {
-        qp.modify(transition).map_err(PerfError::failed)?;
-    }
-    Ok(())
+    let up = qp.connect(Access::REMOTE, RtrAttr::new(peer), RtsAttr::default());
+    up.map_err(PerfError::failed)
 }
 
 struct Ends {

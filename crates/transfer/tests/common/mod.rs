@@ -36,29 +36,13 @@ pub fn side_at(context: Arc<dyn Context>, capacities: [u32; 3]) -> Side {
 impl Side {
     fn new(context: Arc<dyn Context>, pd: Arc<dyn Pd>, [send, recv, cq]: [u32; 3]) -> Side {
         let cq = context.create_cq(cq, None).unwrap();
-        let init = QpInit {
-            service: Service::Rc,
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
-            max_send_wr: send,
-            max_recv_wr: recv,
-            max_sge: 1,
-            max_inline_bytes: 16,
-            strict: true,
-        };
+        let init = QpInit { max_inline_bytes: 16, strict: true, ..QpInit::rc(&cq, send, recv) };
         Side { qp: pd.create_qp(init).unwrap(), context, pd, cq }
     }
 
     /// Connects to this peer.
     pub fn go_up(&mut self, peer: Endpoint) {
-        let access = Access::REMOTE;
-        for transition in [
-            QpTransition::ToInit { access },
-            QpTransition::ToRtr(RtrAttr::new(peer)),
-            QpTransition::ToRts(RtsAttr::default()),
-        ] {
-            self.qp.modify(transition).unwrap();
-        }
+        self.qp.connect(Access::REMOTE, RtrAttr::new(peer), RtsAttr::default()).unwrap();
     }
 
     /// Another queue pair over the same context and memory.

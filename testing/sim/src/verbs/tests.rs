@@ -1,8 +1,8 @@
 //! Operations take as long as they are told to.
 use super::{Fabric, Next, OpTime, Pace, Stuck, Thread, Times, run};
 use catchment_verbs::{
-    Access, Completion, Context, Cq, Mr, Payload, Pd, Provider, Qp, QpInit, QpTransition, RecvWr,
-    RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
+    Access, Completion, Context, Cq, Mr, Payload, Pd, Provider, Qp, QpInit, RecvWr, RemoteAddr,
+    RtrAttr, RtsAttr, SendOp, SendWr, Sge,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,16 +35,7 @@ impl End {
         let context = fabric.provider().open("sim0").unwrap();
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(16, None).unwrap();
-        let init = QpInit {
-            service: Service::Rc,
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
-            max_send_wr: 16,
-            max_recv_wr: 16,
-            max_sge: 1,
-            max_inline_bytes: 16,
-            strict: true,
-        };
+        let init = QpInit { max_inline_bytes: 16, strict: true, ..QpInit::rc(&cq, 16, 16) };
         End {
             qp: pd.create_qp(init).unwrap(),
             mr: pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::REMOTE).unwrap(),
@@ -58,14 +49,7 @@ impl End {
         let (mut a, mut b) = (End::new(fabric), End::new(fabric));
         let (ea, eb) = (a.qp.endpoint(), b.qp.endpoint());
         for (end, peer) in [(&mut a, eb), (&mut b, ea)] {
-            let access = Access::REMOTE;
-            for transition in [
-                QpTransition::ToInit { access },
-                QpTransition::ToRtr(RtrAttr::new(peer)),
-                QpTransition::ToRts(RtsAttr::default()),
-            ] {
-                end.qp.modify(transition).unwrap();
-            }
+            end.qp.connect(Access::REMOTE, RtrAttr::new(peer), RtsAttr::default()).unwrap();
         }
         (a, b)
     }
