@@ -6,18 +6,7 @@
     reason = "a test fails by panicking"
 )]
 mod channel;
-#[path = "../../transfer/tests/common/load.rs"]
-mod load;
+#[path = "../../transfer/tests/devices/roce.rs"]
+mod devices;
 
-use catchment_provider_roce::{RoceOptions, RoceProvider};
-use catchment_verbs::{Context, Provider};
-use std::sync::Arc;
-
-fn context() -> Arc<dyn Context> {
-    RoceProvider::new(RoceOptions { port: 0, ..RoceOptions::default() }).open("127.0.0.1").unwrap()
-}
-
-/// Devices of two ends that can reach each other.
-fn two_devices() -> [Arc<dyn Context>; 2] {
-    [context(), context()]
-}
+use devices::two_devices;

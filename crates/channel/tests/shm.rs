@@ -6,18 +6,7 @@
     reason = "a test fails by panicking"
 )]
 mod channel;
-#[path = "../../transfer/tests/common/load.rs"]
-mod load;
+#[path = "../../transfer/tests/devices/shm.rs"]
+mod devices;
 
-use catchment_provider_shm::ShmProvider;
-use catchment_verbs::{Context, Provider};
-use std::sync::Arc;
-
-fn context() -> Arc<dyn Context> {
-    ShmProvider::new().open("shm0").unwrap()
-}
-
-/// Devices of two ends that can reach each other.
-fn two_devices() -> [Arc<dyn Context>; 2] {
-    [context(), context()]
-}
+use devices::two_devices;

@@ -6,18 +6,8 @@
     reason = "a test fails by panicking"
 )]
 mod common;
+#[path = "devices/shm.rs"]
+mod devices;
 mod status_byte;
 
-use catchment_provider_shm::ShmProvider;
-use catchment_verbs::{Context, Provider};
-use std::sync::Arc;
-
-/// A device of its own for every end.
-fn context() -> Arc<dyn Context> {
-    ShmProvider::new().open("shm0").unwrap()
-}
-
-/// Devices of two ends that can reach each other.
-fn two_devices() -> [Arc<dyn Context>; 2] {
-    [context(), context()]
-}
+use devices::{context, two_devices};

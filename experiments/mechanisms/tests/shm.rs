@@ -8,20 +8,10 @@
 )]
 #[path = "../../../crates/transfer/tests/common/mod.rs"]
 mod common;
+#[path = "../../../crates/transfer/tests/devices/shm.rs"]
+mod devices;
 mod mechanism;
 mod paper;
 mod tcp;
 
-use catchment_provider_shm::ShmProvider;
-use catchment_verbs::{Context, Provider};
-use std::sync::Arc;
-
-/// A device of its own for every end.
-fn context() -> Arc<dyn Context> {
-    ShmProvider::new().open("shm0").unwrap()
-}
-
-/// Devices of two ends that can reach each other.
-fn two_devices() -> [Arc<dyn Context>; 2] {
-    [context(), context()]
-}
+use devices::{context, two_devices};

@@ -1,11 +1,17 @@
 //! Waiting in a test for what another end does, as a policy says and not for ever.
 use catchment_verbs::wait::{Step, WaitPolicy, Waiter};
-use catchment_verbs::{Wake, Watch};
+use catchment_verbs::{RtsAttr, Wake, Watch};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// For what must happen sooner or later: no test waits so long unless something is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Returns attributes for a machine that does many other things, where an engine may not run for a
+/// second.
+pub fn patient() -> RtsAttr {
+    RtsAttr { timeout: Duration::from_secs(1), ..RtsAttr::default() }
+}
 
 /// Waits as a policy says.
 pub struct Patience {

@@ -7,8 +7,6 @@
 )]
 #[path = "../../../crates/channel/tests/channel/mod.rs"]
 mod channel;
-#[path = "../../../crates/transfer/tests/common/load.rs"]
-mod load;
 
 use catchment_sim::verbs::{Fabric, OpTime, Pace, Times};
 use catchment_verbs::{Context, Provider};

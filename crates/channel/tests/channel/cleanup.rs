@@ -1,9 +1,9 @@
 //! Nothing stays, whatever fails (S3.3, S3.14).
 use super::driver::{self, Patience};
 use super::{card, joined, patient, shape};
-use crate::load::scaled;
 use catchment_channel::{Channel, ChannelError, Resources};
 use catchment_probe::census::{Census, Change, Object};
+use catchment_probe::load::scaled;
 use catchment_transfer::WaitPolicy;
 use catchment_verbs::Context;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Messages, one way and both ways at once.
 use super::driver::{self, Patience};
 use super::{pair, shape};
-use crate::load::{Random, scaled};
 use catchment_channel::{Channel, ChannelShape, ClaimError};
+use catchment_probe::load::{content, scaled};
 use catchment_transfer::WaitPolicy;
 use catchment_verbs::Wake;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -129,14 +129,6 @@ fn a_sleeping_receiver_tells_what_another_thread_gives_back() {
     });
     assert!(receiver.take().unwrap().is_none());
     driver::send(&mut sender, 0, 1, &[1; 64], &mut wait);
-}
-
-/// Bytes of message number `packet` of one side.
-fn content(side: u32, packet: u64, payload: &mut [u8]) -> usize {
-    let mut random = Random(packet.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(side) << 32 | 1);
-    let bytes = random.below(payload.len() as u64 + 1) as usize;
-    random.fill(&mut payload[..bytes]);
-    bytes
 }
 
 /// Sends `count` messages and takes as many, at once; goes on until both sides have all.

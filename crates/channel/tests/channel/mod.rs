@@ -13,14 +13,9 @@ mod hostile;
 mod one_sided;
 
 use catchment_channel::{Card, Channel, ChannelShape, Resources};
-use catchment_verbs::{Context, RtsAttr};
+use catchment_probe::patience::patient;
+use catchment_verbs::Context;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// On a machine that does many other things an engine may not run for a second.
-pub fn patient() -> RtsAttr {
-    RtsAttr { timeout: Duration::from_secs(1), ..RtsAttr::default() }
-}
 
 fn shape(blocks: u32, payload_bytes: u32) -> ChannelShape {
     ChannelShape::new(blocks, payload_bytes)

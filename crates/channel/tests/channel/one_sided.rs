@@ -1,8 +1,8 @@
 //! READs and WRITEs of what both ends share.
 use super::driver::{self, Patience};
 use super::{card, joined, pair, patient, shape};
-use crate::load::Random;
 use catchment_channel::{Channel, EndError, OperationError, Resources, Ticket};
+use catchment_probe::load::Random;
 use catchment_transfer::WaitPolicy;
 use catchment_verbs::{Access, QpState, QpTransition, WcStatus};
 use std::time::{Duration, Instant};

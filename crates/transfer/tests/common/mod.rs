@@ -6,8 +6,6 @@
     reason = "a test fails by panicking"
 )]
 
-mod load;
-
 use catchment_transfer::*;
 use catchment_verbs::*;
 use std::sync::Arc;
@@ -174,6 +172,3 @@ pub fn commit(block: WriteBlock, number: u64) {
 pub fn whole(packet_number: u64, bytes: u32) -> BlockMeta {
     BlockMeta { packet_number, frame_bytes: u64::from(bytes), ..BlockMeta::default() }
 }
-
-#[allow(unused_imports, reason = "not every test moves bytes of its own")]
-pub use load::{Random, scaled};

@@ -6,6 +6,7 @@ mod permit;
 mod segmented;
 
 use super::common::*;
+use catchment_probe::load::{Random, scaled};
 use catchment_transfer::header::FLAG_CRC;
 use catchment_transfer::layout::MIN_BLOCK_BYTES;
 use catchment_transfer::*;

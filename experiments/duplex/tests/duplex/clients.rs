@@ -1,8 +1,8 @@
 //! Clients that behave.
 use super::talk::{SHORTLY, answer, ask, content, write_and_read_back};
 use super::*;
-use crate::load::scaled;
 use catchment_channel::{ClaimError, EndError, Tag};
+use catchment_probe::load::scaled;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
@@ -60,8 +60,7 @@ fn what_was_sent_before_the_goodbye_arrives() {
             let mut payload = vec![0; 500];
             for packet in 0..10 {
                 let bytes = content(7, packet, &mut payload);
-                let tag = Tag { stream: 7, packet };
-                link.send(tag, &payload[..bytes], PATIENCE).unwrap();
+                link.send(Tag { stream: 7, packet }, &payload[..bytes], PATIENCE).unwrap();
             }
             link.finish(PATIENCE).unwrap();
             until("the client is served", || {
@@ -143,8 +142,7 @@ fn a_full_window_is_said_after_a_while() {
         let served = serve(open(), &options, move |_, link: &mut Link| {
             wait.lock().unwrap().recv().unwrap();
             for packet in 0..3 {
-                let block = link.receive(PATIENCE)?.expect("a message");
-                assert_eq!(block.tag().packet, packet);
+                assert_eq!(link.receive(PATIENCE)?.expect("a message").tag().packet, packet);
             }
             answer(link, 64).map_err(|error| panic!("{error}"))
         });
@@ -153,8 +151,7 @@ fn a_full_window_is_said_after_a_while() {
         for packet in 0..3 {
             link.send(tag(packet), b"x", PATIENCE).unwrap();
         }
-        let refused = link.send(tag(3), b"x", SHORTLY);
-        assert_eq!(refused, Err(ClaimError::WouldBlock), "{name}");
+        assert_eq!(link.send(tag(3), b"x", SHORTLY), Err(ClaimError::WouldBlock), "{name}");
         let long = link.send(tag(3), &[0; 65], SHORTLY);
         assert!(matches!(long, Err(ClaimError::Length { asked: 65, .. })));
         assert!(link.receive(SHORTLY).unwrap().is_none());

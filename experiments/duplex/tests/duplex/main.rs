@@ -5,18 +5,17 @@ mod clients;
 mod death;
 mod failures;
 mod hostile;
-#[path = "../../../../crates/transfer/tests/common/load.rs"]
-mod load;
 mod soak;
 mod talk;
 
 use catchment_channel::ChannelShape;
 use catchment_duplex::*;
 use catchment_probe::census::{Census, Object};
+use catchment_probe::patience::patient;
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::ShmProvider;
 use catchment_sim::verbs::{Fabric, OpTime, Pace, Times};
-use catchment_verbs::{Context, Provider, RtsAttr};
+use catchment_verbs::{Context, Provider};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,8 +55,7 @@ fn every_provider() -> [(&'static str, Opener); 3] {
 
 fn options(blocks: u32, payload_bytes: u32, name: &str) -> LinkOptions {
     LinkOptions {
-        // On a machine that does many other things an engine may not run for a second.
-        rts: RtsAttr { timeout: Duration::from_secs(1), ..RtsAttr::default() },
+        rts: patient(),
         patience: PATIENCE,
         name: name.into(),
         ..LinkOptions::new(ChannelShape::new(blocks, payload_bytes).with_shared(4096))

@@ -5,7 +5,7 @@
 use super::death::Peer;
 use super::talk::{answer, ask_while, write_and_read_back};
 use super::*;
-use crate::load::{Random, scaled};
+use catchment_probe::load::{Random, scaled};
 use std::fs;
 use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, Ordering};

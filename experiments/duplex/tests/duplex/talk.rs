@@ -1,18 +1,10 @@
 //! What clients and their server say to each other: every byte follows from who says it and when.
 use super::{Link, PATIENCE};
-use crate::load::Random;
 use catchment_channel::{ClaimError, EndError, Message, OperationError, Tag};
+pub(crate) use catchment_probe::load::content;
 use std::time::Duration;
 
-/// Bytes of message number `packet` of this client; the server's have the highest bit.
-pub(crate) fn content(client: u32, packet: u64, payload: &mut [u8]) -> usize {
-    let seed = packet.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(client) << 32;
-    let mut random = Random(seed | 1);
-    let bytes = random.below(payload.len() as u64 + 1) as usize;
-    random.fill(&mut payload[..bytes]);
-    bytes
-}
-
+/// The bit of a stream that says that the server speaks.
 pub(crate) const OF_SERVER: u32 = 1 << 31;
 
 fn check(block: &Message, client: u32, packet: u64, wanted: &mut [u8]) {

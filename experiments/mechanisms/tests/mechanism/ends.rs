@@ -4,8 +4,8 @@
     unreachable_pub,
     reason = "a test, which does not use everything for every provider"
 )]
-use crate::common::Random;
 use catchment_mechanisms::*;
+use catchment_probe::load::Random;
 use catchment_probe::patience::PATIENCE;
 pub use catchment_probe::patience::Patience;
 use catchment_transfer::WaitPolicy;

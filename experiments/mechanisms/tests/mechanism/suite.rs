@@ -2,13 +2,13 @@
 #![allow(unreachable_pub, reason = "the crate is a test")]
 use super::ends;
 pub use super::ends::{Ends, Patience, finish, send, take};
-pub use crate::common::scaled;
 use catchment_mechanisms::*;
+pub use catchment_probe::load::scaled;
+use catchment_probe::patience::patient;
 use catchment_transfer::WaitPolicy;
-use catchment_verbs::{Context, Pd, RtsAttr};
+use catchment_verbs::{Context, Pd};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A device of its own for one end.
 pub struct Host {
@@ -39,11 +39,6 @@ pub fn open(host: &Host, needs: &EndNeeds) -> Port {
 pub fn pair<M: Mechanism>(mechanism: &M) -> (M::Sender, M::Receiver) {
     let source = open(&host(), &mechanism.sender_needs().unwrap());
     join(mechanism, source, open(&host(), &mechanism.receiver_needs().unwrap()))
-}
-
-/// On a machine that does many other things an engine may not run for a second.
-fn patient() -> RtsAttr {
-    RtsAttr { timeout: Duration::from_secs(1), ..RtsAttr::default() }
 }
 
 pub fn join<M: Mechanism>(

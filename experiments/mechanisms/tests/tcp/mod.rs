@@ -1,9 +1,9 @@
 //! The baseline over byte streams.
-use crate::common::scaled;
 use crate::mechanism::ends::{Ends, Patience, send, take};
 use catchment_channel::{ClaimError, EndError, PeerFault};
 use catchment_mechanisms::tcp::*;
 use catchment_mechanisms::{ReceiveEnd, SendEnd, Shape, TakenBlock};
+use catchment_probe::load::scaled;
 use catchment_transfer::{HeaderError, WaitPolicy};
 use catchment_verbs::Wake;
 use std::io::{Read, Write};

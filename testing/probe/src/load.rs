@@ -1,15 +1,12 @@
 //! What tests move: how much, and bytes from a seed.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "a test, which does not use everything"
-)]
 
-/// This many, times `CATCHMENT_TEST_SCALE`: 10 for a long run, 0.01 on an emulated machine.
+/// Returns so many, times `CATCHMENT_TEST_SCALE`: 10 for a long run, 0.01 on an emulated machine.
+///
+/// # Panics
+/// When that is not a number.
 pub fn scaled(count: u64) -> u64 {
     let scale = std::env::var("CATCHMENT_TEST_SCALE");
-    let scale = scale.map_or(1.0, |text| text.parse::<f64>().unwrap());
+    let scale = scale.map_or(1.0, |text| text.parse::<f64>().expect("the scale is a number"));
     ((count as f64 * scale) as u64).max(1)
 }
 
@@ -33,4 +30,14 @@ impl Random {
             chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
         }
     }
+}
+
+/// Fills in the bytes of message `packet` of a stream, the same at both ends, and returns how many
+/// there are: at most as many as `payload` holds.
+pub fn content(stream: u32, packet: u64, payload: &mut [u8]) -> usize {
+    let seed = packet.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(stream) << 32;
+    let mut random = Random(seed | 1);
+    let bytes = random.below(payload.len() as u64 + 1) as usize;
+    random.fill(&mut payload[..bytes]);
+    bytes
 }
