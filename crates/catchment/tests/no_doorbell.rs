@@ -59,8 +59,7 @@ fn stream(source: &Source, pace: Duration) -> f64 {
     let (start, before) = (Instant::now(), cpu_s(&thread));
     let bytes = vec![7; FRAME_BYTES];
     for _ in 0..FRAMES {
-        let frame = device.frame(FRAME_BYTES).unwrap();
-        frame.send_bytes(&bytes).unwrap();
+        device.frame(FRAME_BYTES).unwrap().send_bytes(&bytes).unwrap();
         // The pace of the camera.
         std::thread::sleep(pace);
     }

@@ -93,8 +93,7 @@ impl Serialize for DeviceName {
 
 impl<'de> Deserialize<'de> for DeviceName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DeviceName, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

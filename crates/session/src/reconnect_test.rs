@@ -148,8 +148,7 @@ impl World {
         welcome.streams.truncate(1);
         welcome.streams[0].next_packet = self.next_packet();
         let now = self.now;
-        let session = self.sessions.get_mut(&id).unwrap();
-        session.side.welcome(now, welcome).unwrap();
+        self.sessions.get_mut(&id).unwrap().side.welcome(now, welcome).unwrap();
     }
 
     /// Drains the collector's side of session `id`, acting on its events.
@@ -165,8 +164,7 @@ impl World {
                 }
                 Output::Event(CollectorEvent::Stats(_)) => {}
                 Output::Event(CollectorEvent::Goodbye(goodbye)) => {
-                    let session = self.sessions.get_mut(&id).unwrap();
-                    session.end = Some(goodbye.streams[0].end_packet);
+                    self.sessions.get_mut(&id).unwrap().end = Some(goodbye.streams[0].end_packet);
                 }
                 Output::Event(CollectorEvent::Ended(ended)) => {
                     self.sessions.get_mut(&id).unwrap().ended = Some(ended);
@@ -183,8 +181,7 @@ impl World {
         let ids: Vec<u64> = self.sessions.keys().copied().collect();
         for id in ids {
             let now = self.now;
-            let session = self.sessions.get_mut(&id).unwrap();
-            session.side.handle(now, Input::Timeout);
+            self.sessions.get_mut(&id).unwrap().side.handle(now, Input::Timeout);
             let _ = self.collector_outputs(id);
         }
         self.sessions.retain(|_, session| session.ended.is_none());
@@ -331,8 +328,7 @@ impl Link {
             world.deliver(self.id, usize::MAX);
             let next_packet = world.delivered.last().map_or(0, |last| last + 1);
             let done = StreamDelivered { stream: 0, next_packet, frames: 0, lost: 0 };
-            let session = world.sessions.get_mut(&self.id).unwrap();
-            session.side.goodbye_ack(vec![done]).unwrap();
+            world.sessions.get_mut(&self.id).unwrap().side.goodbye_ack(vec![done]).unwrap();
         } else if self.streaming && sent_all {
             let end = StreamEnd { stream: 0, end_packet: source.next_new };
             self.streaming = false;
@@ -343,8 +339,7 @@ impl Link {
     /// The connection breaks; the collector may not notice.
     fn break_off(&mut self, world: &mut World) -> Ended {
         if world.rng.chance(50) {
-            let session = world.sessions.get_mut(&self.id).unwrap();
-            session.side.handle(world.now, Input::Disconnected);
+            world.sessions.get_mut(&self.id).unwrap().side.handle(world.now, Input::Disconnected);
             let _ = world.collector_outputs(self.id);
         }
         if world.rng.chance(30) {

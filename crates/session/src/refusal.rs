@@ -94,14 +94,12 @@ impl RefusalCode {
 
     /// The text as a label that lives for ever; `other` for codes of later versions.
     pub fn label(&self) -> &'static str {
-        let row = TABLE.iter().find(|(code, _, _)| code == self);
-        row.map_or("other", |(_, text, _)| text)
+        TABLE.iter().find(|(code, _, _)| code == self).map_or("other", |(_, text, _)| text)
     }
 
     /// What [`Refusal::new`] puts into `retry_after_ms`.
     pub fn retry_after_ms(&self) -> Option<u32> {
-        let row = TABLE.iter().find(|(code, _, _)| code == self);
-        row.and_then(|(_, _, retry)| *retry)
+        TABLE.iter().find(|(code, _, _)| code == self).and_then(|(_, _, retry)| *retry)
     }
 
     fn from_text(text: String) -> RefusalCode {
@@ -189,8 +187,7 @@ mod tests {
         for code in RefusalCode::known() {
             let wait = code.retry_after_ms().map_or("null".to_owned(), |ms| ms.to_string());
             let row = format!("| `{code}` | {wait}");
-            let ends = [" |", ", or "];
-            let is_there = ends.iter().any(|end| spec.contains(&format!("{row}{end}")));
+            let is_there = [" |", ", or "].iter().any(|end| spec.contains(&format!("{row}{end}")));
             assert!(is_there, "docs/spec/session.md lacks: {row}");
         }
     }

@@ -256,8 +256,7 @@ pub fn parse(json: &[u8]) -> Result<Message, DecodeError> {
 }
 
 fn kind_of(tag: &str) -> Result<MessageKind, DecodeError> {
-    let mut kinds = MessageKind::ALL.iter().copied();
-    let known = kinds.find(|kind| kind.as_str() == tag);
+    let known = MessageKind::ALL.iter().copied().find(|kind| kind.as_str() == tag);
     known.ok_or_else(|| DecodeError::UnknownType { seen: printable(tag, 32) })
 }
 

@@ -122,8 +122,7 @@ fn malformed_messages_say_what_was_wrong() {
 
 /// The golden message of `kind` with one piece of its text replaced.
 fn altered(kind: MessageKind, from: &str, to: &str) -> String {
-    let golden = samples::golden();
-    let (_, json) = golden.iter().find(|(m, _)| m.kind() == kind).unwrap();
+    let (_, json) = samples::golden().into_iter().find(|(m, _)| m.kind() == kind).unwrap();
     assert!(json.contains(from), "{json} lacks {from}");
     json.replacen(from, to, 1)
 }
@@ -318,8 +317,7 @@ fn a_truncated_message_says_how_much_came() {
 fn versions_are_negotiated_before_unknown_members_matter() {
     let newer = altered(MessageKind::Hello, r#"{"min":2,"max":2}"#, r#"{"min":3,"max":4,"x":0}"#)
         .replace("\"wish\"", "\"colour\":\"red\",\"wish\"");
-    let error = parse(newer.as_bytes()).unwrap_err();
-    let refusal = error.refusal();
+    let refusal = parse(newer.as_bytes()).unwrap_err().refusal();
     assert_eq!(refusal.code, RefusalCode::ProtocolVersion);
     assert!(refusal.is_permanent());
     assert_eq!(refusal.remedy, "update the collector");

@@ -80,8 +80,7 @@ fn refused_for(ended: &Ended) -> Option<&'static str> {
 
 /// Whether the source says that packets do not pass.
 fn is_path_failure(ended: &Ended) -> bool {
-    let told = ended.told();
-    told.is_some_and(|refusal| refusal.code == RefusalCode::PathFailed)
+    ended.told().is_some_and(|refusal| refusal.code == RefusalCode::PathFailed)
 }
 
 struct Session {

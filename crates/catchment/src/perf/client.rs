@@ -40,8 +40,7 @@ impl Client {
             address.ok().map(|at| at.ip().to_canonical())
         };
         let ends = Ends { local: ip(stream.local_addr()), peer: ip(stream.peer_addr()) };
-        let providers = setup.providers();
-        let offers = providers.for_source(ends);
+        let offers = setup.providers().for_source(ends);
         let mut control = Control::over_tcp(stream)?;
         control.send(&FromClient::Hello(Hello {
             version: VERSION,

@@ -109,8 +109,7 @@ impl Providers {
     pub fn for_source(&self, ends: Ends) -> Offers {
         let order = self.rules.order(&self.known);
         let mut offers = Offers { opened: Vec::new(), missing: Vec::new() };
-        let here = ends.are_on_one_host();
-        let best = here.then(|| self.on_one_host(&order)).flatten();
+        let best = ends.are_on_one_host().then(|| self.on_one_host(&order)).flatten();
         for name in &order {
             let idle = best.filter(|best| best != name && !self.rules.names(name));
             let opened = match idle {
@@ -198,8 +197,7 @@ impl Providers {
 
     /// Returns what the open devices have counted.
     pub fn counters(&self) -> Vec<RoceSnapshot> {
-        let all = self.all.iter();
-        all.flat_map(|provider| provider.counters()).collect()
+        self.all.iter().flat_map(|provider| provider.counters()).collect()
     }
 }
 
@@ -239,9 +237,7 @@ impl Offers {
 
     /// The device of an offer that a collector chose.
     pub fn context(&self, path: &SessionPath) -> Option<&Arc<dyn Context>> {
-        let mut opened = self.opened.iter();
-        let found = opened.find(|one| is_of(&one.offer, path));
-        found.map(|one| &one.context)
+        self.opened.iter().find(|one| is_of(&one.offer, path)).map(|one| &one.context)
     }
 }
 

@@ -58,8 +58,7 @@ fn stream(source: SourceBuilder, collector: Collector) -> (SessionSnapshot, Coll
     let mut device = source.device("cam").unwrap();
     for number in 0..50 {
         let bytes = picture(number);
-        let frame = device.frame(bytes.len()).unwrap();
-        frame.send_bytes(&bytes).unwrap();
+        device.frame(bytes.len()).unwrap().send_bytes(&bytes).unwrap();
     }
     let session = source.metrics().snapshot().session.unwrap();
     let seen = collector.metrics().snapshot();

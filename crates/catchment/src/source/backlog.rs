@@ -83,8 +83,7 @@ impl Backlog {
     /// before a break are gone for good.
     pub(super) fn settle(&mut self, packet_number: u64) -> u64 {
         let doubtful = std::mem::take(&mut self.doubtful);
-        let gone = doubtful.iter().filter(|number| **number >= packet_number);
-        gone.count() as u64
+        doubtful.iter().filter(|number| **number >= packet_number).count() as u64
     }
 
     /// Gives the oldest frame to the pump.

@@ -24,8 +24,7 @@ fn cameras(at: impl ToString, devices: &[impl AsRef<str>]) -> SourceBuilder {
 }
 
 fn source(collector: &Collector, device: &str) -> Source {
-    let builder = cameras(collector.local_addr(), &[device]);
-    builder.connect().unwrap()
+    cameras(collector.local_addr(), &[device]).connect().unwrap()
 }
 
 /// A collector whose frames stay in the list, and so do their blocks.
@@ -236,8 +235,7 @@ fn a_source_of_many_devices_survives_cut_connections() {
                 let mut device = source.device(name).unwrap();
                 scope.spawn(move || {
                     for n in 0..400u64 {
-                        let frame = device.frame(80).unwrap();
-                        frame.send_bytes(&[n as u8; 80]).unwrap();
+                        device.frame(80).unwrap().send_bytes(&[n as u8; 80]).unwrap();
                         // The rate of the device.
                         std::thread::sleep(Duration::from_micros(500));
                     }
@@ -272,8 +270,7 @@ fn every_thread_that_waits_for_room_wakes_at_once() {
     const ROUNDS: u64 = 20;
     let (collector, held) = keeping();
     let names: Vec<_> = (0..DEVICES).map(|i| format!("cam{i}")).collect();
-    let builder = cameras(collector.local_addr(), &names);
-    let source = builder.blocks(DEVICES as u32).connect().unwrap();
+    let source = cameras(collector.local_addr(), &names).blocks(DEVICES as u32).connect().unwrap();
     let waiting = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for name in &names {
@@ -286,8 +283,7 @@ fn every_thread_that_waits_for_room_wakes_at_once() {
                         device.wait_for_room(PATIENCE * 2);
                     }
                     waiting.fetch_sub(1, Ordering::Relaxed);
-                    let frame = device.frame(8).unwrap();
-                    frame.send_bytes(&n.to_le_bytes()).unwrap();
+                    device.frame(8).unwrap().send_bytes(&n.to_le_bytes()).unwrap();
                 }
                 waiting.fetch_add(1, Ordering::Relaxed);
             });
@@ -327,8 +323,7 @@ fn a_directory_with_a_number_that_no_source_can_continue_is_refused() {
     std::fs::write(out.path().join("cam").join(u64::MAX.to_string()), b"x").unwrap();
     let collector = builder().sink(DirectorySink::new(out.path())).start().unwrap();
     let builder = cameras(collector.local_addr(), &["cam"]);
-    let result = builder.patience(Duration::from_millis(500)).connect();
-    let error = result.err().unwrap().to_string();
+    let error = builder.patience(Duration::from_millis(500)).connect().err().unwrap().to_string();
     assert!(error.contains(&u64::MAX.to_string()), "{error}");
 }
 
@@ -367,10 +362,7 @@ fn certificates_decide_who_may_send() {
     };
     let reason = |result: Result<Source, SourceError>| result.err().unwrap().to_string();
     let old = now - LEAF_VALIDITY - Duration::from_secs(86_400);
-    let refused = || {
-        let refused = collector.metrics().snapshot().sessions_refused;
-        refused.values().sum::<u64>()
-    };
+    let refused = || collector.metrics().snapshot().sessions_refused.values().sum::<u64>();
     for (case, result, wanted) in [
         ("another authority", source(Some(theirs.issue("source", now))), "certificate authority"),
         ("expired", source(Some(ours.issue("old", old))), "expired"),

@@ -31,8 +31,7 @@ fn the_readme_shows_the_examples() {
     let examples =
         [include_str!("../../examples/collect.rs"), include_str!("../../examples/send.rs")]
             .map(squeezed);
-    let readme = include_str!("../../../../README.md");
-    let mut snippets = readme.split("```rust\n").skip(1);
+    let mut snippets = include_str!("../../../../README.md").split("```rust\n").skip(1);
     let mut shown = 0;
     for snippet in snippets.by_ref() {
         let code = snippet.split("```").next().unwrap();

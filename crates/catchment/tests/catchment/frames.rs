@@ -22,8 +22,7 @@ fn logging(log: &Log) -> CollectorBuilder {
 }
 
 fn source(at: &impl ToString, device: DeviceSpec) -> SourceBuilder {
-    let builder = Source::builder(at.to_string()).patience(PATIENCE);
-    builder.device(device)
+    Source::builder(at.to_string()).patience(PATIENCE).device(device)
 }
 
 fn fill(mut frame: OwnedFrameWriter, byte: u8) -> OwnedFrameWriter {
@@ -68,8 +67,7 @@ fn an_owned_frame_that_is_dropped_gives_its_block_back() {
     let log = Log::default();
     let collector = logging(&log).start().unwrap();
     let spec = DeviceSpec::new("cam0").frame_bytes(1000);
-    let source = source(collector.local_addr(), spec);
-    let source = source.blocks(8).connect().unwrap();
+    let source = source(collector.local_addr(), spec).blocks(8).connect().unwrap();
     let mut device = source.device("cam0").unwrap();
     let mut held = Vec::new();
     while let Some(frame) = device.try_frame_owned(1000).unwrap() {
@@ -194,8 +192,7 @@ fn a_frame_that_is_sent_again_keeps_its_capture_time() {
         frame.send_bytes(&vec![n as u8; bytes]).unwrap();
     }
     first.stop_within(Duration::from_millis(200));
-    let second = Collector::builder(&at);
-    let second = second.sink(DirectorySink::new(out.path())).start().unwrap();
+    let second = Collector::builder(&at).sink(DirectorySink::new(out.path())).start().unwrap();
     source.close(PATIENCE).unwrap();
     second.stop();
     for (n, bytes) in [(0, 1000), (1, 10_000)] {

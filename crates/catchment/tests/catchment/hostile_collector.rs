@@ -135,8 +135,7 @@ fn endpoint_of(connect: &str) -> Option<catchment_verbs::Endpoint> {
 
 fn try_source(at: &str, in_place: bool) -> Result<Source, SourceError> {
     let spec = DeviceSpec::new("cam").frame_bytes(1000);
-    let builder = Source::builder(at).device(spec).in_place(in_place);
-    builder.patience(PATIENCE).connect()
+    Source::builder(at).device(spec).in_place(in_place).patience(PATIENCE).connect()
 }
 
 /// A part of a welcome, what stands there instead, and a part of what the source says to that.

@@ -339,8 +339,7 @@ async fn introduce(
         | Message::Goodbye(_)
         | Message::GoodbyeAck(_)) => return Err(RejectReason::NotHello(message.kind())),
     };
-    let devices = u32::try_from(hello.devices.len()).unwrap_or(u32::MAX);
-    let lists = devices.saturating_mul(DEVICE_BYTES);
+    let lists = u32::try_from(hello.devices.len()).unwrap_or(u32::MAX).saturating_mul(DEVICE_BYTES);
     let limit = SHORT_BYTES_MAX.saturating_add(lists).min(LONG_BYTES_MAX);
     connection.reader().set_limit(limit);
     Ok(hello)

@@ -176,8 +176,7 @@ async fn an_address_for_others_needs_protection() {
     let error = Listener::bind(&address, security, config, Arc::new(|_: &Rejected| {})).await;
     assert!(matches!(error, Err(BindError::Protection(_))));
     let address = "192.0.2.1:9".parse().unwrap();
-    let error = Connection::connect(&address, &ClientSecurity::default(), LIMIT).await;
-    let error = error.unwrap_err();
+    let error = Connection::connect(&address, &ClientSecurity::default(), LIMIT).await.unwrap_err();
     assert!(matches!(error, ConnectError::Protection(_)), "{error}");
     assert!(!error.is_transient());
 }
@@ -237,8 +236,7 @@ async fn stranger(bytes: &[u8], close: bool) -> (Vec<u8>, Rejected) {
 }
 
 fn refusal_in(answer: &[u8]) -> crate::refusal::Refusal {
-    let mut decoder = crate::wire::Decoder::new(HELLO_BYTES_MAX);
-    let message = decoder.decode(&mut &answer[..]).unwrap();
+    let message = crate::wire::Decoder::new(HELLO_BYTES_MAX).decode(&mut &answer[..]).unwrap();
     let Some(Message::Refused(refusal)) = message else { panic!("{message:?}") };
     refusal
 }

@@ -27,8 +27,7 @@ fn pki() -> Pki {
     // From the files, as the command does when it adds a certificate later.
     let authority = Authority::open(dir.path()).unwrap();
     let issue = |name: &str, subjects: &[&str]| {
-        let issued = authority.issue(name, subjects, now, LEAF_VALIDITY);
-        issued.unwrap().files
+        authority.issue(name, subjects, now, LEAF_VALIDITY).unwrap().files
     };
     let collector = issue("collector", &["localhost", "127.0.0.1", "::1"]);
     let source = issue("source", &["source.lab"]);
@@ -155,8 +154,7 @@ async fn a_collector_certificate_for_another_name_is_refused() {
 async fn an_expired_certificate_is_refused_and_both_sides_say_why() {
     let pki = pki();
     let past = SystemTime::now() - 2 * YEAR;
-    let old = pki.authority.issue("old", &["localhost"], past, YEAR);
-    let old = old.unwrap().files;
+    let old = pki.authority.issue("old", &["localhost"], past, YEAR).unwrap().files;
     let says = ["expired", "expired"];
     assert_refused(&pki.collector, with(&old), "localhost", says).await;
     assert_refused(&old, with(&pki.source), "localhost", says).await;

@@ -101,8 +101,7 @@ fn examine(
     collector: &mut CollectorFacts<'_>,
     source: &SourceFacts<'_>,
 ) -> Result<(ProviderOffer, Option<u32>), Why> {
-    let known = collector.known;
-    let wire = known.wire(pair.collector);
+    let wire = collector.known.wire(pair.collector);
     let at_collector =
         |because| Why::new(About::at(Side::Collector, pair.collector, wire), because);
     let at_source = |because| Why::new(About::at(Side::Source, pair.source, wire), because);

@@ -48,8 +48,7 @@ impl PathRules {
 
     /// Place among the preferred; the last for what is not.
     pub(super) fn place(&self, name: &str) -> usize {
-        let found = self.prefer.iter().position(|entry| entry == name);
-        found.unwrap_or(usize::MAX)
+        self.prefer.iter().position(|entry| entry == name).unwrap_or(usize::MAX)
     }
 
     /// Whether the rules ask for this provider by its name.

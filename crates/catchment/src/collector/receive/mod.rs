@@ -114,8 +114,7 @@ impl ReceiveThreads {
 
     fn least_loaded(&self) -> &Arc<Mailbox> {
         let load = |mailbox: &&Arc<Mailbox>| mailbox.sessions.load(Ordering::Relaxed);
-        let least = self.threads.iter().min_by_key(load);
-        least.unwrap_or(&self.threads[0])
+        self.threads.iter().min_by_key(load).unwrap_or(&self.threads[0])
     }
 }
 

@@ -274,8 +274,7 @@ impl Control {
             }
             (Retry::Never, _) => Err(SourceError::Closed),
         };
-        let told = ended.told();
-        let no_path = told.is_some_and(|refusal| refusal.code == RefusalCode::NoPath);
+        let no_path = ended.told().is_some_and(|refusal| refusal.code == RefusalCode::NoPath);
         let reason = match (ended, lost_because) {
             (Ended::Disconnected { .. }, Some(because)) => format!("{ended}: {because}"),
             _ => ended.to_string(),
