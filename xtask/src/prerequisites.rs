@@ -26,21 +26,17 @@ pub(crate) fn provide(folder: &Path) -> Result<()> {
     for (subcommand, component) in COMPONENTS {
         ensure_component(folder, subcommand, component)?;
     }
-    let missing = || PROGRAMS.iter().filter(|(name, ..)| !on_path(name));
-    for (name, _, used_for) in missing() {
+    for (name, _, used_for) in PROGRAMS.iter().filter(|(name, ..)| !on_path(name)) {
         println!("{name} is missing: the tests use it for {used_for}");
     }
-    let packages: Vec<_> = missing().map(|(_, package, _)| *package).collect();
-    if !packages.is_empty() {
-        install(&packages)?;
-    }
-    let still: Vec<_> = missing().map(|(name, ..)| *name).collect();
-    ensure!(still.is_empty(), "{still:?} not found, although installed: look at PATH");
-    provide_packages(FILES)
+    let programs = PROGRAMS.iter().map(|(name, package, _)| (*name, *package));
+    provide_packages(&programs.chain(FILES.iter().copied()).collect::<Vec<_>>())
 }
 
+/// Installs the packages of those files, or programs in the path, that are not there.
 pub(crate) fn provide_packages(files: &[(&str, &str)]) -> Result<()> {
-    let absent = || files.iter().filter(|(file, _)| !Path::new(file).exists());
+    let is_there = |file: &str| Path::new(file).exists() || on_path(file);
+    let absent = || files.iter().filter(|(file, _)| !is_there(file));
     let packages: Vec<_> = absent().map(|(_, package)| *package).collect();
     if packages.is_empty() {
         return Ok(());
@@ -50,7 +46,7 @@ pub(crate) fn provide_packages(files: &[(&str, &str)]) -> Result<()> {
     let still: Vec<_> = absent().map(|(file, _)| *file).collect();
     ensure!(
         still.is_empty(),
-        "{still:?} not found, although installed: the recipe knows Debian 12 on x86-64"
+        "{still:?} not found, although installed: look at PATH; the recipe knows Debian 12 on x86-64"
     );
     Ok(())
 }

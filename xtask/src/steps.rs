@@ -6,7 +6,7 @@
 use crate::repo::Repo;
 use crate::run::{self, Finished, Show, Tally};
 use crate::{docs, lab, limited, metadata, prerequisites, programs, soak, tidy};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
@@ -203,98 +203,29 @@ fn demo(context: &Context<'_>) -> Result<Tally> {
     check_demo(&finished.stdout).map(no_cases)
 }
 
+/// The command itself fails when a frame is lost, and its tests look at the whole summary
+/// (`crates/cli/tests/cli/demo.rs`): here only that the program as users build it keeps up.
 fn check_demo(stdout: &str) -> Result<()> {
-    // Braces of nested objects are indented, so that a line begins with the outermost one.
-    let start = stdout.rfind("\n{").map_or(0, |newline| newline + 1);
-    let line = stdout[start..].trim();
+    let line = stdout.lines().last().unwrap_or_default();
     let summary: Value = serde_json::from_str(line)
         .with_context(|| format!("the demo wrote no JSON summary at its end: {line:?}"))?;
-    let number =
-        |key: &str| summary[key].as_f64().with_context(|| format!("{key} is no number in {line}"));
-    let sent = number("frames_sent")?;
     // 12 devices at 25 frames/s; half of that leaves room for a machine at work.
     let least = 12.0 * 25.0 * DEMO_SECONDS.parse::<f64>()? / 2.0;
-    if sent < least {
-        bail!("the demo sent {sent} frames, expected {least} at least");
-    }
-    let exact = [
-        ("devices", 12.0),
-        ("queue_pairs", 1.0),
-        ("frames_lost", 0.0),
-        ("frames_received", sent),
-        ("frames_verified", sent),
-    ];
-    for (key, expected) in exact {
-        let seen = number(key)?;
-        ensure!(seen == expected, "{key} is {seen}, expected {expected}: {line}");
-    }
-    for key in MEASURED {
-        ensure!(number(key)? >= 0.0, "{key} is negative: {line}");
-    }
-    for key in ["provider", "out_dir"] {
-        ensure!(summary[key].is_string(), "{key} is no text in {line}");
-    }
+    let verified = summary["frames_verified"].as_f64().context("frames_verified is no number")?;
+    ensure!(verified >= least, "{verified} frames were verified, expected {least} at least");
     Ok(())
 }
-
-/// What the summary measures; any value is good as long as it is one.
-const MEASURED: &[&str] = &[
-    "throughput_bytes_per_s",
-    "latency_us_p50",
-    "latency_us_p99",
-    "latency_us_p999",
-    "cpu_percent_source",
-    "cpu_percent_collector",
-];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    fn summary() -> Value {
-        json!({
-            "devices": 12, "queue_pairs": 1, "provider": "shm", "out_dir": "out",
-            "frames_sent": 900, "frames_received": 900, "frames_verified": 900, "frames_lost": 0,
-            "throughput_bytes_per_s": 1.5e8, "latency_us_p50": 80.5, "latency_us_p99": 200,
-            "latency_us_p999": 400, "cpu_percent_source": 20.5, "cpu_percent_collector": 10.5,
-        })
-    }
 
     #[test]
-    fn a_sound_summary_is_accepted_after_other_lines() {
-        check_demo(&format!("{{\"progress\":1}}\n{}\n", summary())).unwrap();
-        check_demo(&format!("words\n{:#}\n", summary())).unwrap();
-    }
-
-    #[test]
-    fn every_wrong_value_is_refused_by_name() {
-        let wrong = [
-            ("devices", json!(11)),
-            ("queue_pairs", json!(12)),
-            ("frames_lost", json!(1)),
-            ("frames_received", json!(899)),
-            ("frames_verified", json!(899)),
-            ("latency_us_p99", json!(null)),
-            ("throughput_bytes_per_s", json!("fast")),
-            ("provider", json!(1)),
-            ("out_dir", json!(null)),
-        ];
-        for (key, value) in wrong {
-            let mut summary = summary();
-            summary[key] = value;
-            let error = check_demo(&summary.to_string()).unwrap_err().to_string();
-            assert!(error.contains(key), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_demo_that_hardly_ran_is_refused() {
-        let mut few = summary();
-        for key in ["frames_sent", "frames_received", "frames_verified"] {
-            few[key] = json!(10);
-        }
-        assert!(check_demo(&few.to_string()).unwrap_err().to_string().contains("10 frames"));
+    fn a_demo_that_hardly_ran_or_said_nothing_is_refused() {
+        check_demo("words\n{\"frames_verified\":900}\n").unwrap();
+        let few = check_demo("{\"frames_verified\":10}").unwrap_err().to_string();
+        assert!(few.contains("10 frames"), "{few}");
+        assert!(check_demo("{\"frames_verified\":null}").is_err());
         assert!(check_demo("").is_err());
         assert!(check_demo("done\n").unwrap_err().to_string().contains("no JSON summary"));
     }
