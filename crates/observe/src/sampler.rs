@@ -74,43 +74,39 @@ impl Sampler {
         let rate_base = self.looks.iter().rev().find(in_window).unwrap_or(oldest);
         let seconds = (now - rate_base.at).as_secs_f64();
         for device in &mut snapshot.devices {
-            let before = find(&rate_base.snapshot, device);
-            let first = find(&oldest.snapshot, device);
-            device.recent = Some(recent(
-                Now(&device.counters, &device.histogram),
-                Then(before.map(|d| &d.counters), first.map(|d| (&d.counters, &d.histogram))),
-                seconds,
-            ));
+            let before = find(&rate_base.snapshot, device).map(|d| &d.counters);
+            let first = find(&oldest.snapshot, device).map(|d| (&d.counters, &d.histogram));
+            device.recent =
+                Some(recent((&device.counters, &device.histogram), before, first, seconds));
         }
-        snapshot.recent = Some(recent(
-            Now(&snapshot.totals, &snapshot.histogram),
-            Then(
-                Some(&rate_base.snapshot.totals),
-                Some((&oldest.snapshot.totals, &oldest.snapshot.histogram)),
-            ),
-            seconds,
-        ));
+        let first = (&oldest.snapshot.totals, &oldest.snapshot.histogram);
+        let now = (&snapshot.totals, &snapshot.histogram);
+        snapshot.recent = Some(recent(now, Some(&rate_base.snapshot.totals), Some(first), seconds));
     }
 }
 
-struct Now<'a>(&'a DeviceCounters, &'a HistogramSnapshot);
+/// Counters and latencies at one moment.
+type Counted<'a> = (&'a DeviceCounters, &'a HistogramSnapshot);
 
-/// Counters at the start of the rate window; counters and latencies at the start of the long one.
-struct Then<'a>(Option<&'a DeviceCounters>, Option<(&'a DeviceCounters, &'a HistogramSnapshot)>);
-
-/// Returns what happened in between. A device that was not there before began at zero.
-fn recent(now: Now<'_>, then: Then<'_>, seconds: f64) -> Recent {
+/// Returns what happened since the start of the rate window, `before`, and that of the long one,
+/// `first`. A device that was not there then began at zero.
+fn recent(
+    (now, latencies): Counted<'_>,
+    before: Option<&DeviceCounters>,
+    first: Option<Counted<'_>>,
+    seconds: f64,
+) -> Recent {
     let zero = DeviceCounters::default();
-    let before = then.0.unwrap_or(&zero);
+    let before = before.unwrap_or(&zero);
     let per_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
-    let (first, latency) = match then.1 {
-        Some((counters, histogram)) => (*counters, LatencySummary::of(&now.1.since(histogram))),
-        None => (zero, LatencySummary::of(now.1)),
+    let (first, latency) = match first {
+        Some((first, histogram)) => (first, LatencySummary::of(&latencies.since(histogram))),
+        None => (&zero, LatencySummary::of(latencies)),
     };
     Recent {
-        frames_per_s: per_second(now.0.frames_received, before.frames_received),
-        bytes_per_s: per_second(now.0.bytes_received, before.bytes_received),
-        frames_lost: now.0.frames_lost.saturating_sub(first.frames_lost),
+        frames_per_s: per_second(now.frames_received, before.frames_received),
+        bytes_per_s: per_second(now.bytes_received, before.bytes_received),
+        frames_lost: now.frames_lost.saturating_sub(first.frames_lost),
         latency_us_p50: latency.latency_us_p50,
         latency_us_p99: latency.latency_us_p99,
     }

@@ -13,19 +13,8 @@ const PATHS_MAX: usize = 64;
 
 const SESSIONS_SHOWN: usize = 256;
 
-/// A path: both providers, and the reason why they were chosen.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Path {
-    provider: String,
-    source_provider: String,
-    reason: String,
-}
-
-#[derive(Debug, Default)]
-struct PathUse {
-    open: u64,
-    total: u64,
-}
+/// A path: the collector's provider, the source's, and the reason why they were chosen.
+type Path = (String, String, String);
 
 /// The open sessions, and those opened last, in the order in which they were opened.
 #[derive(Debug, Default)]
@@ -64,7 +53,7 @@ pub struct CollectorMetrics {
     devices: RwLock<BTreeMap<Arc<str>, Arc<DeviceMetrics>>>,
     devices_ever: Counter,
     retired: Mutex<Retired>,
-    paths: Mutex<BTreeMap<Path, PathUse>>,
+    paths: Mutex<BTreeMap<Path, PathSnapshot>>,
     sessions: Mutex<Sessions>,
     network: Mutex<Devices>,
     refused: Mutex<BTreeMap<&'static str, u64>>,
@@ -120,17 +109,17 @@ impl CollectorMetrics {
     /// Counts a session as open until the guard is dropped.
     pub fn session_opened(self: &Arc<Self>, session: SessionSnapshot) -> SessionGuard {
         let mut paths = lock(&self.paths);
-        let mut path = Path {
-            provider: session.provider.clone(),
-            source_provider: session.source_provider.clone(),
-            reason: session.reason.clone(),
-        };
+        let SessionSnapshot { provider, source_provider, reason, .. } = session.clone();
+        let mut path = (provider, source_provider, reason);
         if paths.len() >= PATHS_MAX && !paths.contains_key(&path) {
-            path.reason = "other".to_owned();
+            path.2 = "other".to_owned();
         }
-        let usage = paths.entry(path.clone()).or_default();
-        usage.open += 1;
-        usage.total += 1;
+        let usage = paths.entry(path.clone()).or_insert_with_key(|path| {
+            let (provider, source_provider, reason) = path.clone();
+            PathSnapshot { provider, source_provider, reason, sessions_open: 0, sessions_total: 0 }
+        });
+        usage.sessions_open += 1;
+        usage.sessions_total += 1;
         drop(paths);
         let mut sessions = lock(&self.sessions);
         sessions.opened += 1;
@@ -179,17 +168,6 @@ impl CollectorMetrics {
         (live, counters, latency)
     }
 
-    fn path_snapshots(&self) -> Vec<PathSnapshot> {
-        let snapshot = |(path, usage): (&Path, &PathUse)| PathSnapshot {
-            provider: path.provider.clone(),
-            source_provider: path.source_provider.clone(),
-            reason: path.reason.clone(),
-            sessions_open: usage.open,
-            sessions_total: usage.total,
-        };
-        lock(&self.paths).iter().map(snapshot).collect()
-    }
-
     /// All numbers at this moment. Rates and CPU are `None`: they need two looks, see
     /// [`Sampler`](crate::Sampler).
     pub fn snapshot(&self) -> CollectorSnapshot {
@@ -199,7 +177,7 @@ impl CollectorMetrics {
             totals += &device.counters;
             histogram.merge(&device.histogram);
         }
-        let paths = self.path_snapshots();
+        let paths: Vec<PathSnapshot> = lock(&self.paths).values().cloned().collect();
         let refused = lock(&self.refused).clone();
         let network = lock(&self.network).clone();
         let sessions = lock(&self.sessions);
@@ -236,7 +214,7 @@ pub struct SessionGuard {
 impl Drop for SessionGuard {
     fn drop(&mut self) {
         if let Some(usage) = lock(&self.metrics.paths).get_mut(&self.path) {
-            usage.open = usage.open.saturating_sub(1);
+            usage.sessions_open = usage.sessions_open.saturating_sub(1);
         }
         lock(&self.metrics.sessions).open.remove(&self.id);
     }

@@ -42,23 +42,12 @@ struct Faults {
 }
 
 /// Frames and blocks of one device, counted by every thread that handles them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FrameCounters {
     per_frame: CachePadded<PerFrame>,
     faults: CachePadded<Faults>,
     blocks: CachePadded<InFlight>,
     latency: Histogram,
-}
-
-impl Default for FrameCounters {
-    fn default() -> FrameCounters {
-        FrameCounters {
-            per_frame: CachePadded::default(),
-            faults: CachePadded::default(),
-            blocks: CachePadded::default(),
-            latency: Histogram::new(),
-        }
-    }
 }
 
 impl FrameCounters {
