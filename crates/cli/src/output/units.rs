@@ -2,15 +2,7 @@
 
 /// `1234567` as `1,234,567`.
 pub(crate) fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    indicatif::HumanCount(n).to_string()
 }
 
 /// So many things: `no note`, `1 note`, `2 notes`.
