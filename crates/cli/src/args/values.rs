@@ -1,5 +1,6 @@
 //! Values of options that need more than a number.
 use catchment::format::FrameRate;
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -12,6 +13,16 @@ pub(crate) enum Rate {
     Native,
     /// This many a second.
     Fps(FrameRate),
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rate::Max => f.write_str("max"),
+            Rate::Native => f.write_str("native"),
+            Rate::Fps(rate) => rate.fmt(f),
+        }
+    }
 }
 
 impl FromStr for Rate {

@@ -90,7 +90,7 @@ impl Plan {
             ["send", "--loop", "--wait", WAIT_SECONDS].map(Into::into).into();
         let mut option = |name: &str, value: String| words.extend([name.into(), value.into()]);
         option("--seconds", args.seconds.as_secs_f64().to_string());
-        option("--rate", rate_word(self.rate));
+        option("--rate", self.rate.to_string());
         if let Some(frames) = args.frames {
             option("--frames", frames.to_string());
         }
@@ -98,7 +98,7 @@ impl Plan {
             option("--send-queue", requests.to_string());
         }
         if let Some(format) = args.format {
-            option("--format", format_word(format));
+            option("--format", format.to_string());
         }
         let width = (self.devices - 1).to_string().len();
         for i in 0..self.devices {
@@ -130,19 +130,4 @@ fn store(args: &DemoArgs, rate: Rate) -> Result<Store, Failure> {
         (SinkKind::Dir, Some(path)) => Ok(Store::Given(path.clone())),
         (SinkKind::Dir, None) => Ok(Store::Temporary(Folder::new().or_fail(Code::Local)?)),
     }
-}
-
-fn rate_word(rate: Rate) -> String {
-    match rate {
-        Rate::Max => "max".to_owned(),
-        Rate::Native => "native".to_owned(),
-        Rate::Fps(rate) => rate.to_string(),
-    }
-}
-
-fn format_word(format: catchment::format::FormatWish) -> String {
-    let size = format.size.map(|(width, height)| format!("{width}x{height}"));
-    let pixel = format.pixel.map(|pixel| pixel.to_string());
-    let parts: Vec<String> = [size, pixel].into_iter().flatten().collect();
-    parts.join(":")
 }

@@ -156,6 +156,14 @@ impl FormatWish {
     }
 }
 
+impl fmt::Display for FormatWish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = self.size.map(|(width, height)| format!("{width}x{height}"));
+        let pixel = self.pixel.map(|pixel| pixel.to_string());
+        f.write_str(&[size, pixel].into_iter().flatten().collect::<Vec<_>>().join(":"))
+    }
+}
+
 impl From<FrameFormat> for FormatWish {
     fn from(format: FrameFormat) -> Self {
         Self { size: Some((format.width, format.height)), pixel: Some(format.pixel) }

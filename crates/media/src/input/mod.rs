@@ -33,7 +33,7 @@ mod y4m;
 
 pub use buffer::{FillError, FrameBuffer, read_waiting, wait_readable};
 pub use error::InputError;
-pub use ffmpeg::{FfmpegInput, FfmpegOptions, FrameSync};
+pub use ffmpeg::{FfmpegInput, FrameSync};
 #[cfg(feature = "pictures")]
 pub use images::ImagesInput;
 pub use open::{InputOptions, open};

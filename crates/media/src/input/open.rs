@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use super::ffmpeg::{FfmpegInput, FfmpegOptions, FrameSync};
+use super::ffmpeg::{FfmpegInput, FrameSync};
 #[cfg(feature = "pictures")]
 use super::images::ImagesInput;
 use super::pattern::Pattern;
@@ -32,37 +32,26 @@ pub struct InputOptions {
     pub device_index: u32,
     /// Number of the first synthetic frame.
     pub first_frame: u64,
-    /// How often ffmpeg gives each decoded frame; by default depends on the input.
+    /// How often ffmpeg gives each decoded frame; by default a constant rate for files and every frame
+    /// for live streams.
     pub sync: Option<FrameSync>,
-    /// The ffmpeg program.
+    /// The ffmpeg program, searched in `PATH` if it is a plain name.
     pub ffmpeg: PathBuf,
-    /// The ffprobe program.
+    /// The ffprobe program, searched in `PATH` if it is a plain name.
     pub ffprobe: PathBuf,
 }
 
 impl Default for InputOptions {
     fn default() -> Self {
-        let FfmpegOptions { format, sync, ffmpeg, ffprobe } = FfmpegOptions::default();
         Self {
-            format,
+            format: FormatWish::default(),
             repeat: false,
             device: "cam0".to_owned(),
             device_index: 0,
             first_frame: 0,
-            sync,
-            ffmpeg,
-            ffprobe,
-        }
-    }
-}
-
-impl InputOptions {
-    fn for_ffmpeg(&self) -> FfmpegOptions {
-        FfmpegOptions {
-            format: self.format,
-            sync: self.sync,
-            ffmpeg: self.ffmpeg.clone(),
-            ffprobe: self.ffprobe.clone(),
+            sync: None,
+            ffmpeg: "ffmpeg".into(),
+            ffprobe: "ffprobe".into(),
         }
     }
 }
@@ -206,13 +195,13 @@ fn y4m(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, Input
     Err(InputError::CannotConvert {
         input: path.display().to_string(),
         has: input.format().to_string(),
-        asked: written(options.format),
+        asked: options.format.to_string(),
         remedy: "leave --format out, or convert it before",
     })
 }
 
 fn ffmpeg(source: &OsStr, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
-    Ok(Box::new(FfmpegInput::open(source, &options.for_ffmpeg())?))
+    Ok(Box::new(FfmpegInput::open(source, options)?))
 }
 
 fn is_stdin(path: &Path) -> bool {
@@ -226,10 +215,4 @@ fn whole_format(path: &Path, options: &InputOptions) -> Result<Option<FrameForma
 fn fits(format: &FrameFormat, wish: FormatWish) -> bool {
     wish.size.is_none_or(|size| size == (format.width(), format.height()))
         && wish.pixel.is_none_or(|pixel| pixel == format.pixel())
-}
-
-fn written(wish: FormatWish) -> String {
-    let size = wish.size.map(|(width, height)| format!("{width}x{height}"));
-    let pixel = wish.pixel.map(|pixel| pixel.to_string());
-    [size, pixel].into_iter().flatten().collect::<Vec<_>>().join(":")
 }

@@ -13,14 +13,14 @@ mod probe;
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 use self::child::Child;
 use self::probe::Probed;
 use super::raw::read_raw_frame;
-use super::{FrameBuffer, FrameInput, FrameRead, InputError};
-use crate::format::{FormatWish, FrameFormat, FrameRate};
+use super::{FrameBuffer, FrameInput, FrameRead, InputError, InputOptions};
+use crate::format::{FrameFormat, FrameRate};
 
 /// How often each decoded frame is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,30 +32,6 @@ pub enum FrameSync {
     EveryFrame,
 }
 
-/// How ffmpeg is run.
-#[derive(Debug, Clone)]
-pub struct FfmpegOptions {
-    /// Size and pixel format to convert to; by default neither is changed.
-    pub format: FormatWish,
-    /// By default a constant rate for files and every frame for live streams.
-    pub sync: Option<FrameSync>,
-    /// The ffmpeg program, searched in `PATH` if it is a plain name.
-    pub ffmpeg: PathBuf,
-    /// The ffprobe program, searched in `PATH` if it is a plain name.
-    pub ffprobe: PathBuf,
-}
-
-impl Default for FfmpegOptions {
-    fn default() -> Self {
-        Self {
-            format: FormatWish::default(),
-            sync: None,
-            ffmpeg: PathBuf::from("ffmpeg"),
-            ffprobe: PathBuf::from("ffprobe"),
-        }
-    }
-}
-
 /// What is decoded, and how: all that both runs of ffmpeg (probing and decoding) share.
 #[derive(Debug)]
 struct Job {
@@ -64,7 +40,7 @@ struct Job {
     /// For `-i`.
     source: OsString,
     live: bool,
-    options: FfmpegOptions,
+    options: InputOptions,
 }
 
 impl Job {
@@ -125,14 +101,14 @@ pub struct FfmpegInput {
 }
 
 impl FfmpegInput {
-    /// Opens what `ffmpeg -i` takes. Decodes one frame to learn the format, then starts again;
+    /// Opens what `ffmpeg -i` takes; `options` say how, other than repeating. Decodes one frame to learn the format, then starts again;
     /// so the input cannot be stdin.
     ///
     /// # Errors
     /// [`InputError::FfmpegMissing`], [`InputError::FfmpegStdin`], [`InputError::Ffmpeg`] with
     /// what ffmpeg said,
     /// [`InputError::FfmpegProbe`], [`InputError::FfmpegPixel`], [`InputError::Format`].
-    pub fn open(source: &OsStr, options: &FfmpegOptions) -> Result<Self, InputError> {
+    pub fn open(source: &OsStr, options: &InputOptions) -> Result<Self, InputError> {
         let job = Job {
             input: source.to_string_lossy().into_owned(),
             source: ffmpeg_name(source),
