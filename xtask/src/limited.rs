@@ -44,8 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
     .with_context(|| program.display().to_string())?;
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
-    let code = code.and_then(|code| u8::try_from(code).ok());
-    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+    Ok(code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 #[cfg(test)]

@@ -17,8 +17,7 @@ pub(crate) struct Package {
 impl Package {
     pub(crate) fn roots(&self) -> impl Iterator<Item = &String> {
         let kinds = ["lib", "bin", "proc-macro", "cdylib", "staticlib", "rlib"];
-        let roots = self.targets.iter();
-        let roots = roots.filter(move |target| kinds.contains(&target.kind.as_str()));
+        let roots = self.targets.iter().filter(move |target| kinds.contains(&target.kind.as_str()));
         roots.map(|target| &target.root)
     }
 }

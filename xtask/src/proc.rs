@@ -145,8 +145,7 @@ pub(crate) fn threads_below(pid: u32) -> String {
     let mut text = String::new();
     for pid in std::iter::once(pid).chain(descendants(pid)) {
         text += &format!("  process {pid}: {}\n", command_line(pid));
-        let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-        for task in tasks.into_iter().flatten().flatten() {
+        for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
             let read = |file| fs::read_to_string(task.path().join(file)).unwrap_or_default();
             let (name, stat, waits) = (read("comm"), read("stat"), read("wchan"));
             let state = stat.rsplit_once(") ").map_or("?", |(_, rest)| &rest[..1]);

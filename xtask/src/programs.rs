@@ -17,8 +17,7 @@ pub(crate) const SIM: &str = "catchment-sim";
 pub(crate) fn built(repo: &Repo, program: &str) -> Result<PathBuf> {
     let words = [&["build", "--release", "--quiet"], TARGETS].concat();
     run::succeed(&mut run::cargo(repo.root(), &words))?;
-    let folder = metadata::target_folder(repo)?.join("release");
-    let program = folder.join(program);
+    let program = metadata::target_folder(repo)?.join("release").join(program);
     ensure!(program.is_file(), "the build made no {}", program.display());
     Ok(program)
 }

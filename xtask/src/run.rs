@@ -111,8 +111,7 @@ pub(crate) fn finish(command: &mut Command, limit: Duration, show: Show) -> Resu
     let stdout = child.stdout.take().context("stdout was not piped")?;
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(collect(stdout, show)));
-    let status = wait(&mut child, limit).with_context(|| shown(command));
-    let status = status?;
+    let status = wait(&mut child, limit).with_context(|| shown(command))?;
     let Ok(stdout) = receiver.recv_timeout(OUTPUT_LIMIT) else {
         bail!("`{}` ended, but a process that it started still holds its output", shown(command));
     };

@@ -92,8 +92,7 @@ fn load(context: &Context<'_>) -> Result<BusyLoops> {
 }
 
 fn listing() -> String {
-    let lines = STEPS.iter().map(|step| format!("{:<8} {}\n", step.name, step.about));
-    lines.collect()
+    STEPS.iter().map(|step| format!("{:<8} {}\n", step.name, step.about)).collect()
 }
 
 fn chosen(args: &Args) -> Result<Vec<&'static Step>> {

@@ -76,8 +76,7 @@ fn resolve(host: &str) -> Result<IpAddr, Failure> {
     if let Ok(ip) = host.parse() {
         return Ok(ip);
     }
-    let found = (host, 0).to_socket_addrs();
-    let found = found.map_err(|error| {
+    let found = (host, 0).to_socket_addrs().map_err(|error| {
         let error = anyhow!("cannot find the address of {host}: {error}");
         Failure::new(Code::Unreachable, error).hint("give an address, or fix DNS or /etc/hosts")
     })?;

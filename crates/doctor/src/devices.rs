@@ -85,8 +85,7 @@ fn rdma(options: &IbverbsOptions) -> Vec<Device> {
     };
     let library = report.library.as_ref().err().map(ToString::to_string);
     let rows = devices.iter().flat_map(|device| {
-        let ports = device.ports.iter();
-        ports.map(|port| rdma_port(device, port, library.as_deref()))
+        device.ports.iter().map(|port| rdma_port(device, port, library.as_deref()))
     });
     rows.collect()
 }
@@ -139,8 +138,7 @@ fn software(options: &RoceOptions) -> Vec<Device> {
     if interfaces.is_empty() {
         return vec![missing(ROCE.name, "no interface is up and has an address".to_owned())];
     }
-    let rows = interfaces.into_iter();
-    rows.map(|((_, name), at)| software_on(name, &at, options)).collect()
+    interfaces.into_iter().map(|((_, name), at)| software_on(name, &at, options)).collect()
 }
 
 fn software_on(name: &str, addresses: &[&LocalAddress], options: &RoceOptions) -> Device {

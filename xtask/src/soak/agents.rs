@@ -125,8 +125,7 @@ impl Setting {
 }
 
 fn free_address() -> Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
-    Ok(listener.local_addr()?.to_string())
+    Ok(TcpListener::bind("127.0.0.1:0").context("no free port")?.local_addr()?.to_string())
 }
 
 /// A running source or collector. Dropping it kills it.

@@ -178,8 +178,7 @@ impl Pair<'_> {
 
     fn end(mut self) -> Result<()> {
         for role in [Role::Source, Role::Collector] {
-            let agent = self.agents.remove(&role);
-            agent.map_or(Ok(()), Agent::end)?;
+            self.agents.remove(&role).map_or(Ok(()), Agent::end)?;
             self.demand_running()?;
         }
         Ok(())

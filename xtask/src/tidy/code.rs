@@ -281,8 +281,7 @@ impl<'a> Walk<'a> {
             Some(path) => vec![normal(&format!("{here}/{path}"))],
             None => vec![format!("{below}.rs"), format!("{below}/mod.rs")],
         };
-        let mut found = candidates.into_iter();
-        found.find(|path| self.code.files.contains_key(path))
+        candidates.into_iter().find(|path| self.code.files.contains_key(path))
     }
 }
 
@@ -370,8 +369,7 @@ pub(crate) mod tests {
             ("crates/a/src/lost.rs", ""),
         ]);
         let path = |file: &str| {
-            let mut modules = code.modules.iter();
-            let module = modules.find(|module| module.file == file && !module.inline);
+            let module = code.modules.iter().find(|module| module.file == file && !module.inline);
             module.map(|module| module.path.join("::"))
         };
         assert_eq!(path("crates/a/src/b.rs").as_deref(), Some("b"));
@@ -387,8 +385,7 @@ pub(crate) mod tests {
     fn functions_are_measured_from_signature_to_brace() {
         let source = "trait T {\n fn a();\n}\n/// Doc.\npub fn b(x: u8)\n{\n  fn i() {}\n}\n\
                       #[test]\nfn c() {}\n";
-        let file = File::parse(source, String::new()).unwrap();
-        let functions = file.functions();
+        let functions = File::parse(source, String::new()).unwrap().functions();
         let sizes: Vec<_> =
             functions.iter().map(|f| (f.name.as_str(), f.start, f.lines, f.test)).collect();
         assert_eq!(sizes, [("b", 5, 4, false), ("i", 7, 1, false), ("c", 10, 1, true)]);

@@ -70,8 +70,7 @@ impl<'a> Crates<'a> {
             let Some(from) = self.modules.get(&(*root, path.clone())) else {
                 continue;
             };
-            let targets = imports.iter();
-            let targets = targets.filter_map(|import| self.resolve(root, path, import));
+            let targets = imports.iter().filter_map(|import| self.resolve(root, path, import));
             let targets = targets.filter(|file| *file != from.file && !contains(file, &from.file));
             graph.entry(from.file.clone()).or_default().extend(targets);
         }

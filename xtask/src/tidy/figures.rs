@@ -48,8 +48,7 @@ impl Figures {
     }
 
     fn long_functions(&self) -> impl Iterator<Item = &(String, Function)> {
-        let functions = self.functions.iter();
-        functions.filter(|(_, function)| function.lines > LONG_FUNCTION)
+        self.functions.iter().filter(|(_, function)| function.lines > LONG_FUNCTION)
     }
 
     pub(super) fn json(&self) -> Value {
@@ -112,8 +111,7 @@ impl Figures {
         for (name, lines) in &self.lines_by_crate {
             let files = code.files.values().filter(|file| file.package == *name);
             let all: usize = files.clone().map(|file| file.lines).sum();
-            let mine = self.functions.iter();
-            let mine = mine.filter(|(path, _)| code.files[path].package == *name);
+            let mine = self.functions.iter().filter(|(path, _)| code.files[path].package == *name);
             let mut sizes: Vec<_> = mine.map(|(_, function)| function.lines).collect();
             sizes.sort_unstable();
             let _ = writeln!(
@@ -190,8 +188,7 @@ mod tests {
             "f();\n".repeat(500)
         );
         let value = figures(&root).json();
-        let object = value.as_object().unwrap();
-        let keys: Vec<_> = object.keys().map(String::as_str).collect();
+        let keys: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
         let expected = [
             "dead_pub_items",
             "files_over_500",

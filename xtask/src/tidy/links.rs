@@ -150,8 +150,7 @@ fn without_code(line: &str) -> String {
 }
 
 fn inline_targets(prose: &str) -> impl Iterator<Item = String> {
-    let ends = prose.match_indices("](").map(|(at, _)| &prose[at + 2..]);
-    ends.filter_map(|rest| {
+    prose.match_indices("](").map(|(at, _)| &prose[at + 2..]).filter_map(|rest| {
         let target = rest.split(')').next()?.split_whitespace().next()?;
         Some(target.trim_matches(['<', '>']).to_owned())
     })

@@ -28,8 +28,7 @@ pub(super) fn providers(code: &Code) -> Vec<Finding> {
 }
 
 fn is_foreign(path: &str, text: &str) -> bool {
-    let mut providers = PROVIDERS.iter();
-    providers.any(|(name, home)| *name == text && !path.starts_with(home))
+    PROVIDERS.iter().any(|(name, home)| *name == text && !path.starts_with(home))
 }
 
 fn collect(tokens: TokenStream, found: &mut impl FnMut(&Literal)) {

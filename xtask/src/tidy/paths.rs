@@ -25,8 +25,7 @@ const PHRASES: &[&str] = &[
 
 pub(crate) fn check_machine(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     let faults = file.lines().flat_map(|(at, line)| {
-        let folders = MACHINE_FOLDERS.iter().filter(move |folder| names_folder(line, folder));
-        folders.map(move |folder| {
+        MACHINE_FOLDERS.iter().filter(move |folder| names_folder(line, folder)).map(move |folder| {
             (at, format!("/{folder} exists on one machine only: use a relative path"))
         })
     });

@@ -28,8 +28,7 @@ pub(super) fn items(code: &Code) -> BTreeMap<String, Vec<PublicItem>> {
 }
 
 fn library_files(code: &Code) -> BTreeSet<&str> {
-    let modules = code.modules.iter();
-    let modules = modules.filter(|module| module.root.ends_with("/lib.rs"));
+    let modules = code.modules.iter().filter(|module| module.root.ends_with("/lib.rs"));
     modules.map(|module| module.file.as_str()).collect()
 }
 

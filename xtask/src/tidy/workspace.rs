@@ -50,8 +50,7 @@ pub(crate) fn check_architecture(packages: &[Package], texts: &[(String, String)
     let Some(map) = text_of(texts, MAP) else {
         return vec![Finding::new(MAP, 0, MAP_RULE, "the file is missing")];
     };
-    let missing = packages.iter().filter(|package| !map.contains(&package.folder));
-    let found = missing.map(|package| {
+    let found = packages.iter().filter(|package| !map.contains(&package.folder)).map(|package| {
         let what = format!("{} is not named here: say what it is for", package.folder);
         Finding::new(MAP, 0, MAP_RULE, what)
     });

@@ -187,8 +187,7 @@ impl FromStr for ServerAt {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ServerAt, String> {
-        let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
-        let bare = bare.unwrap_or(text);
+        let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
         let is_address = bare.parse::<std::net::IpAddr>().is_ok();
         let (host, port) = if is_address || !bare.contains(':') {
             (bare, Some(PORT))

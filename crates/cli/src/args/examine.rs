@@ -74,8 +74,7 @@ impl FromStr for There {
     type Err = String;
 
     fn from_str(text: &str) -> Result<There, String> {
-        let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
-        let bare = bare.unwrap_or(text);
+        let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
         let is_address = bare.parse::<IpAddr>().is_ok();
         let is_name = !text.is_empty() && !text.contains(':');
         if is_address || is_name {

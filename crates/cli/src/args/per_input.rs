@@ -91,8 +91,7 @@ fn device_names(inputs: &[OsString], devices: &[String]) -> Result<Vec<DeviceNam
     }
     let given = devices.iter().cloned();
     let names: Vec<String> = if devices.is_empty() {
-        let made = inputs.iter().enumerate();
-        made.map(|(i, input)| default_name(i, input)).collect()
+        inputs.iter().enumerate().map(|(i, input)| default_name(i, input)).collect()
     } else {
         given.collect()
     };
@@ -166,8 +165,7 @@ mod tests {
     #[test]
     fn devices_are_named_by_order_or_by_file() {
         let named = |words| -> Vec<String> {
-            let each = parse(words).unwrap();
-            each.iter().map(|one| one.device.to_string()).collect()
+            parse(words).unwrap().iter().map(|one| one.device.to_string()).collect()
         };
         assert_eq!(named("--device x --input a.mp4 --input b.mp4 --device y"), ["x", "y"]);
         assert_eq!(

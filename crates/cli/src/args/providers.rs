@@ -102,7 +102,6 @@ impl ProviderArgs {
             .flat_map(|library| ["--ibverbs-library".into(), library.into()]);
         let fault = self.fault.map(|faults| ("--fault", faults.to_string()));
         let given = lists.chain(port).chain(mtu).chain(fault);
-        let given = given.flat_map(|(option, value)| [option.into(), value.into()]);
-        given.chain(library)
+        given.flat_map(|(option, value)| [option.into(), value.into()]).chain(library)
     }
 }

@@ -43,8 +43,7 @@ fn columns(figure: Figure, gbits: bool) -> Vec<String> {
     };
     let before = ["#bytes", "#iterations"];
     let after = ["CPU client[%]", "CPU server[%]"];
-    let all = before.into_iter().chain(of_figure).chain(after);
-    all.map(str::to_owned).collect()
+    before.into_iter().chain(of_figure).chain(after).map(str::to_owned).collect()
 }
 
 fn bandwidth(row: &Bandwidth, gbits: bool) -> Vec<String> {
@@ -112,8 +111,7 @@ mod tests {
         let line = line(&row, false);
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(words, ["65536", "1000", "3.00", "2.00", "0.000032", "12.3", "0.0"]);
-        let heading = heading(Figure::Bandwidth, false);
-        assert_eq!(heading.len(), line.len());
+        assert_eq!(heading(Figure::Bandwidth, false).len(), line.len());
         let gbits = super::line(&row, true);
         assert!(gbits.contains(" 0.03 "), "{gbits}");
     }

@@ -42,8 +42,7 @@ impl Table {
 }
 
 pub(crate) fn pairs(pairs: &[(&str, String)]) -> String {
-    let width = pairs.iter().map(|(name, _)| name.chars().count()).max();
-    let width = width.unwrap_or(0);
+    let width = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     pairs.iter().fold(String::new(), |mut text, (name, value)| {
         let _ = writeln!(text, "{name:<width$}  {value}");
         text

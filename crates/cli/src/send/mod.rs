@@ -73,8 +73,7 @@ fn open_all(each: &[InputArgs]) -> Result<Inputs, Failure> {
         let error = anyhow!("{stdin} inputs are `-`, and there is only one stdin");
         return Err(Failure::new(Code::Usage, error).hint("use named pipes for the others"));
     }
-    let opened = each.iter().enumerate().map(|(i, one)| open_one(i, one, 0));
-    opened.collect()
+    each.iter().enumerate().map(|(i, one)| open_one(i, one, 0)).collect()
 }
 
 fn open_one(
@@ -407,8 +406,7 @@ impl Failures {
     }
 
     fn texts(&self) -> Vec<String> {
-        let all = self.of_inputs.iter().chain(&self.of_source);
-        all.map(ToString::to_string).collect()
+        self.of_inputs.iter().chain(&self.of_source).map(ToString::to_string).collect()
     }
 
     fn into_result(mut self) -> Result<(), Failure> {

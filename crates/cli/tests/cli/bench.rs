@@ -16,8 +16,7 @@ fn server(listen: &str, more: &[&str]) -> Service {
 
 #[track_caller]
 fn lines(finished: &Finished) -> Vec<Value> {
-    let all = finished.stdout.lines();
-    all.map(|line| serde_json::from_str(line).unwrap()).collect()
+    finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[track_caller]
@@ -99,8 +98,7 @@ fn two_hosts_are_measured_over_packets() {
         let server = pair.right.run(move || server(&right, &[])).unwrap();
         let at = server.address.clone();
         for test in TESTS {
-            let words = ["bench", test, "--json", "-n", "50", "--connect", &at];
-            let words = words.map(str::to_owned);
+            let words = ["bench", test, "--json", "-n", "50", "--connect", &at].map(str::to_owned);
             let finished = pair.left.run(move || run(words)).unwrap().expect(0);
             let lines = lines(&finished);
             assert_eq!(lines[0]["server_provider"], "roce", "{lines:?}");

@@ -169,8 +169,7 @@ impl Service {
     /// The next event, which must be of this kind.
     #[track_caller]
     pub(super) fn next_event(&self, kind: &str) -> Value {
-        let line = self.lines.recv_timeout(LIMIT);
-        let line = line.unwrap_or_else(|_| panic!("no event {kind}"));
+        let line = self.lines.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("no event {kind}"));
         assert_eq!(line["event"], kind, "{line}");
         line
     }

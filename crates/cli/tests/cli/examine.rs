@@ -15,8 +15,7 @@ fn json(finished: &Finished) -> Value {
 
 #[track_caller]
 fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
-    let checks = report["checks"].as_array().unwrap();
-    let found = checks.iter().find(|check| check["name"] == name);
+    let found = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == name);
     found.unwrap_or_else(|| panic!("no check {name}: {report:#}"))
 }
 

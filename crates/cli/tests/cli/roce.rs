@@ -53,8 +53,7 @@ fn a_clip_arrives_on_another_host_as_ffmpeg_decodes_it() {
             let collector = collector(&hosts, address, &out);
             let words = ["--input", path.to_str().unwrap(), "--device", "cam0", "--rate", "max"];
             let words = [&words[..], &["--verbose"]].concat();
-            let sent = source(&hosts, &words, &collector.address);
-            let said = sent.finish().expect(0).stderr;
+            let said = source(&hosts, &words, &collector.address).finish().expect(0).stderr;
             assert!(said.contains("RoCE path MTU 1024"), "{said}");
             assert_same(&stream(&out, "cam0"), &expected);
             let summary = summary_over_roce(collector);
@@ -81,8 +80,7 @@ fn many_devices_share_one_queue_pair_over_the_network() {
         for device in &devices {
             words.extend(["--input", INPUT, "--device", device]);
         }
-        let sent = source(&hosts, &words, &collector.address);
-        sent.finish().expect(0);
+        source(&hosts, &words, &collector.address).finish().expect(0);
         for (i, device) in devices.iter().enumerate() {
             check_synthetic(dir.path(), device, i, INPUT, 50);
         }
@@ -116,8 +114,7 @@ fn the_demo_runs_over_roce() {
     let tmp = tempfile::tempdir().unwrap();
     let mut command = catchment();
     command.args(["demo", "--json", "--seconds", "2", "--provider", "roce"]);
-    let finished = finish(command.env("TMPDIR", tmp.path())).expect(0);
-    let summary = finished.last_json();
+    let summary = finish(command.env("TMPDIR", tmp.path())).expect(0).last_json();
     assert_eq!(summary["provider"], "roce", "{summary:#}");
     assert_eq!(summary["queue_pairs"], 1, "{summary:#}");
     assert_eq!(summary["frames_verified"], summary["frames_sent"], "{summary:#}");
@@ -131,8 +128,7 @@ fn injected_faults_cost_no_frame() {
     let faults = "drop=0.02,reorder=0.02,dup=0.02,corrupt=0.01,seed=3";
     command.args(["demo", "--json", "--seconds", "2", "--devices", "4"]);
     command.args(["--provider", "roce", "--fault", faults]);
-    let finished = finish(command.env("TMPDIR", tmp.path())).expect(0);
-    let summary = finished.last_json();
+    let summary = finish(command.env("TMPDIR", tmp.path())).expect(0).last_json();
     assert_eq!(summary["frames_verified"], summary["frames_sent"], "{summary:#}");
     assert_eq!(summary["frames_lost"], 0, "{summary:#}");
     let wrong = run(["demo", "--provider", "roce", "--fault", "drop=2"]);

@@ -8,8 +8,7 @@ use std::path::Path;
 
 /// An address that nobody listens on.
 fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 fn source(address: &str, device: &str, words: &[&str]) -> Running {
@@ -83,8 +82,7 @@ fn a_source_that_is_killed_goes_on_where_its_frames_ended() {
     let first = source(&collector.address, "cam", &["--rate", "200"]);
     wait_for_frames(dir.path(), "cam", 30);
     first.kill();
-    let second = source(&collector.address, "cam", &["--rate", "200", "--frames", "50"]);
-    second.finish().expect(0);
+    source(&collector.address, "cam", &["--rate", "200", "--frames", "50"]).finish().expect(0);
     let count = frames(&dir.path().join("cam")).len();
     assert!(count >= 80, "{count} frames");
     check_synthetic(dir.path(), "cam", 0, INPUT, count);

@@ -5,8 +5,7 @@ use std::path::Path;
 fn files(dir: &Path, name: &str) -> Vec<String> {
     let files = [("cert", format!("{name}.pem")), ("key", format!("{name}.key"))];
     let files = files.into_iter().chain([("ca", "ca.pem".to_owned())]);
-    let words = files.map(|(option, file)| format!("--{option}={}", dir.join(file).display()));
-    words.collect()
+    files.map(|(option, file)| format!("--{option}={}", dir.join(file).display())).collect()
 }
 
 fn make(dir: &Path) {

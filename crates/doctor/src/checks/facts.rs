@@ -44,8 +44,7 @@ impl Facts {
 
     /// Names of all processes that this one can see.
     pub(super) fn processes(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();
-        let numbered = entries.filter(|entry| {
+        let numbered = fs::read_dir(&self.proc).into_iter().flatten().flatten().filter(|entry| {
             let name = entry.file_name();
             name.to_str().is_some_and(|n| n.parse::<u32>().is_ok())
         });

@@ -204,14 +204,12 @@ mod tests {
     }
 
     fn level(rdma: &Rdma, name: &str) -> Level {
-        let checks = rdma.checks();
-        checks.iter().find(|check| check.name == name).unwrap().level
+        rdma.checks().iter().find(|check| check.name == name).unwrap().level
     }
 
     #[test]
     fn a_small_limit_of_locked_memory_is_a_problem_where_there_is_a_device() {
-        let rdma = machine(vec![rnic(None, true)]);
-        let check = rdma.memlock();
+        let check = machine(vec![rnic(None, true)]).memlock();
         assert_eq!(check.level, Level::Problem);
         assert!(check.seen.contains("8 MiB"), "{check:?}");
         let remedy = check.remedy.unwrap();

@@ -34,8 +34,7 @@ impl ImagesInput {
         let Some(first) = files.first() else {
             return Err(InputError::NoImages { dir: dir.to_owned(), others });
         };
-        let picture = decode(first)?;
-        let size = picture.size;
+        let size = decode(first)?.size;
         check_wish(&input, size, wish)?;
         let pixel = wish.pixel.unwrap_or(PixelFormat::Rgb24);
         let format = FrameFormat::new(size.0, size.1, pixel)

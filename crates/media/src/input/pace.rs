@@ -78,8 +78,7 @@ impl Pacer {
     }
 
     fn overdue_before_latest(&self, elapsed: Duration) -> u64 {
-        let first_not_due = self.rate.due_by(elapsed.saturating_sub(self.offset));
-        first_not_due.saturating_sub(self.next + 1)
+        self.rate.due_by(elapsed.saturating_sub(self.offset)).saturating_sub(self.next + 1)
     }
 }
 

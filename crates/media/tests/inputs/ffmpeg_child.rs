@@ -21,8 +21,7 @@ fn clip(dir: &Path) -> PathBuf {
 
 /// Pids of the live (not zombie) children of `parent` that are called ffmpeg.
 fn ffmpegs_of(parent: u32) -> Vec<u32> {
-    let ours = children_of(parent).into_iter().filter(|(_, name)| name == "ffmpeg");
-    ours.map(|(id, _)| id).collect()
+    children_of(parent).into_iter().filter(|(_, name)| name == "ffmpeg").map(|(id, _)| id).collect()
 }
 
 fn pid(id: u32) -> Pid {

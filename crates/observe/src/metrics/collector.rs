@@ -181,8 +181,7 @@ impl CollectorMetrics {
         let refused = lock(&self.refused).clone();
         let network = lock(&self.network).clone();
         let sessions = lock(&self.sessions);
-        let shown = sessions.open.values().take(SESSIONS_SHOWN);
-        let sessions = shown.cloned().collect();
+        let sessions = sessions.open.values().take(SESSIONS_SHOWN).cloned().collect();
         CollectorSnapshot {
             version: env!("CARGO_PKG_VERSION").into(),
             unix_ms: unix_ms(),

@@ -71,8 +71,7 @@ impl Samples {
             cell_bytes: pixel.cell_bytes(i),
             places: places(plane),
         };
-        let mut planes = pixel.planes().iter().enumerate().map(of_plane);
-        planes.find(|samples| !samples.places.is_empty())
+        pixel.planes().iter().enumerate().map(of_plane).find(|samples| !samples.places.is_empty())
     }
 
     /// Offset in the plane's row of the sample for pixel `x`.

@@ -85,8 +85,7 @@ fn offences_in(file: &File, words: &[Word], locks: &BTreeSet<String>) -> Vec<(us
             let texts = words[at..].iter().map(|word| word.text.as_str());
             texts.take(call.len()).eq(call.iter().copied())
         });
-        let after = words[at + 1..].iter().map(|word| word.text.as_str());
-        let makes = after.take(2).eq([":", ":"]);
+        let makes = words[at + 1..].iter().map(|word| word.text.as_str()).take(2).eq([":", ":"]);
         let what = match allocates {
             Some(_) if setup.contains(&word.line) => continue,
             Some(call) => format!("{} allocates", call.concat()),

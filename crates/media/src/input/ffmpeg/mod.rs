@@ -203,6 +203,5 @@ fn is_live(source: &OsStr) -> bool {
         "rtsp", "rtsps", "rtp", "srtp", "rtmp", "rtmps", "rtmpt", "udp", "srt", "rist", "tcp",
         "zmq",
     ];
-    let source = source.to_string_lossy();
-    source.split_once("://").is_some_and(|(scheme, _)| LIVE.contains(&scheme))
+    source.to_string_lossy().split_once("://").is_some_and(|(scheme, _)| LIVE.contains(&scheme))
 }
