@@ -67,12 +67,11 @@ fn parse(package: &Value, top: &str) -> Package {
         name: text(&package["name"]),
         folder: manifest.trim_end_matches("Cargo.toml").trim_end_matches('/').to_owned(),
         targets: list(&package["targets"]).iter().map(target).collect(),
-        dependencies: list(&package["dependencies"]).iter().map(dependency).collect(),
+        dependencies: list(&package["dependencies"])
+            .iter()
+            .map(|edge| Dependency { name: text(&edge["name"]), dev: edge["kind"] == "dev" })
+            .collect(),
     }
-}
-
-fn dependency(value: &Value) -> Dependency {
-    Dependency { name: text(&value["name"]), dev: value["kind"] == "dev" }
 }
 
 fn list(value: &Value) -> &[Value] {

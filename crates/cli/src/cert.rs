@@ -16,7 +16,8 @@ pub(crate) fn run(args: &CertArgs) -> Result<(), Failure> {
     let validity = DAY * u32::try_from(args.days).unwrap_or(u32::MAX);
     for names in &args.name {
         let subjects: Vec<&str> = names.split(',').map(str::trim).collect();
-        let file_name = file_name(subjects[0]);
+        // `[::1]` and `*` cannot stand in a device-like name.
+        let file_name = subjects[0].replace([':', '*'], "_");
         let issued = authority.issue(&file_name, &subjects, now, validity).map_err(failure)?;
         tell(args, &subjects, &issued)?;
     }
@@ -30,11 +31,6 @@ fn authority(args: &CertArgs, now: SystemTime) -> Result<Authority, Failure> {
     let authority = Authority::create(&args.out, now).map_err(failure)?;
     say!("made a certificate authority: {}", authority.certificate().display());
     Ok(authority)
-}
-
-/// `[::1]` and `*` cannot stand in a device-like name.
-fn file_name(subject: &str) -> String {
-    subject.replace([':', '*'], "_")
 }
 
 fn failure(error: CertError) -> Failure {

@@ -115,7 +115,7 @@ fn rdma_port(device: &DeviceReport, port: &PortReport, no_library: Option<&str>)
     };
     Device {
         interface: (!port.netdevs.is_empty()).then(|| port.netdevs.join(", ")),
-        mtu_bytes: port.netdevs.first().and_then(|netdev| netdev_mtu(netdev)),
+        mtu_bytes: port.netdevs.first().and_then(|name| netdev(name, "mtu")?.parse().ok()),
         addresses,
         path_mtu: port.active_mtu_bytes,
         speed: (!port.rate.is_empty()).then(|| port.rate.clone()),
@@ -168,10 +168,6 @@ fn software_on(name: &str, addresses: &[&LocalAddress], options: &RoceOptions) -
 fn netdev(name: &str, file: &str) -> Option<String> {
     let path = format!("/sys/class/net/{name}/{file}");
     Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
-}
-
-fn netdev_mtu(name: &str) -> Option<u32> {
-    netdev(name, "mtu")?.parse().ok()
 }
 
 /// The kernel writes Mb/s, and -1 for "unknown".

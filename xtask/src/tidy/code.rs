@@ -53,13 +53,16 @@ pub(crate) struct Function {
 impl Code {
     /// Parses the Rust files among `texts` and finds the modules of `packages`. The second part
     /// names what could not be parsed.
-    pub(crate) fn read(texts: &[(String, String)], packages: &[Package]) -> (Self, Vec<String>) {
+    pub(crate) fn read(
+        texts: &[(String, String)],
+        packages: &[Package],
+    ) -> (Self, Vec<(String, String)>) {
         let mut code = Self { files: BTreeMap::new(), modules: Vec::new() };
         let mut faults = Vec::new();
         for (path, text) in texts.iter().filter(|(path, _)| path.ends_with(".rs")) {
             match File::parse(text, package_of(path, packages)) {
                 Ok(file) => drop(code.files.insert(path.clone(), file)),
-                Err(fault) => faults.push(format!("{path}: {fault}")),
+                Err(fault) => faults.push((path.clone(), fault)),
             }
         }
         let targets = packages.iter().flat_map(|package| &package.targets);
@@ -323,7 +326,7 @@ pub(crate) mod tests {
         let roots = files.iter().filter(|(path, _)| path.ends_with("src/lib.rs"));
         let packages: Vec<_> = roots.map(|(path, _)| package(path)).collect();
         let (code, faults) = Code::read(&texts, &packages);
-        assert_eq!(faults, Vec::<String>::new());
+        assert_eq!(faults, []);
         code
     }
 

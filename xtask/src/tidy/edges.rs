@@ -86,12 +86,11 @@ fn check_package(package: &Package, all: &[Package]) -> Vec<Finding> {
         holds(normal, name) || (*is_dev && holds(dev, name))
     };
     let wrong = ours.filter(|dependency| !permits(dependency));
-    wrong.map(|dependency| finding(package, describe(package, dependency))).collect()
-}
-
-fn describe(package: &Package, dependency: &Dependency) -> String {
-    let kind = if dependency.dev { "dev-dependency" } else { "dependency" };
-    format!("{} may not have the {kind} {}", package.name, dependency.name)
+    let found = wrong.map(|Dependency { name, dev }| {
+        let kind = if *dev { "dev-dependency" } else { "dependency" };
+        finding(package, format!("{} may not have the {kind} {name}", package.name))
+    });
+    found.collect()
 }
 
 fn finding(package: &Package, what: String) -> Finding {

@@ -17,18 +17,16 @@ pub(super) fn providers(code: &Code) -> Vec<Finding> {
     for (path, file) in &code.files {
         if path.starts_with("crates/") {
             collect(file.tokens.clone(), &mut |literal| {
-                if is_foreign(path, &literal.to_string()) && !file.is_test(literal.span()) {
-                    let line = literal.span().start().line;
-                    places.push(Finding::new(path, line, RULE, literal.to_string()));
+                let (text, span) = (literal.to_string(), literal.span());
+                let is_foreign =
+                    |(name, home): &(&str, &str)| *name == text && !path.starts_with(home);
+                if PROVIDERS.iter().any(is_foreign) && !file.is_test(span) {
+                    places.push(Finding::new(path, span.start().line, RULE, text));
                 }
             });
         }
     }
     places
-}
-
-fn is_foreign(path: &str, text: &str) -> bool {
-    PROVIDERS.iter().any(|(name, home)| *name == text && !path.starts_with(home))
 }
 
 fn collect(tokens: TokenStream, found: &mut impl FnMut(&Literal)) {

@@ -160,7 +160,8 @@ struct Tree {
     texts: Vec<(String, String)>,
     packages: Vec<Package>,
     code: Code,
-    faults: Vec<String>,
+    /// Files that cannot be parsed, and why.
+    faults: Vec<(String, String)>,
 }
 
 impl Tree {
@@ -222,7 +223,7 @@ fn read_texts(repo: &Repo) -> Result<Vec<(String, String)>> {
 fn all_findings(repo: &Repo, tree: &Tree) -> Result<Vec<Finding>> {
     let files = repo.files()?;
     let mut findings = file_findings(tree, &files);
-    findings.extend(tree.faults.iter().map(|fault| unparsed(fault)));
+    findings.extend(tree.faults.iter().map(|(path, what)| Finding::new(path, 0, PARSE_RULE, what)));
     findings.extend(edges::check(&tree.packages));
     findings.extend(workspace::check_empty(&tree.packages, &tree.texts));
     findings.extend(workspace::check_architecture(&tree.packages, &tree.texts));
@@ -232,11 +233,6 @@ fn all_findings(repo: &Repo, tree: &Tree) -> Result<Vec<Finding>> {
     findings.extend(links::check(repo, &files)?);
     findings.sort();
     Ok(findings)
-}
-
-fn unparsed(fault: &str) -> Finding {
-    let (path, what) = fault.split_once(": ").unwrap_or(("", fault));
-    Finding::new(path, 0, PARSE_RULE, what)
 }
 
 fn file_findings(tree: &Tree, all: &[String]) -> Vec<Finding> {

@@ -200,16 +200,16 @@ impl Sending<'_> {
         let metrics = source.metrics().clone();
         let mut cpu = CpuMeter::this_process();
         let mut ticker = Ticker::new(self.args, SourceSampler::new(metrics.clone()));
-        ticker.begin(metrics.snapshot().session.as_ref());
+        // What is known before the first tick.
+        ticker.output = ticker.tell_session(metrics.snapshot().session.as_ref());
         let devices = self.start_feeds(&source, inputs)?;
         self.watch_devices(devices, &mut ticker);
         let seconds = self.start.elapsed().as_secs_f64();
         let limit = self.close(source)?;
         self.watch_close(limit, &mut ticker);
-        let told = ticker.end();
         let cpu_percent = cpu.sample().map_or(0.0, |cpu| cpu.cpu_percent);
         let summary = report::summary(&metrics.snapshot(), seconds, cpu_percent, &self.failures);
-        let told = told.and_then(|()| report::tell_end(self.args, &summary));
+        let told = ticker.output.and_then(|()| report::tell_end(self.args, &summary));
         self.failures.into_result()?;
         told
     }
@@ -333,11 +333,6 @@ impl Ticker<'_> {
         Ticker { args, progress, sampler, session: None, output: Ok(()) }
     }
 
-    /// Tells what is known before the first tick.
-    fn begin(&mut self, session: Option<&SessionSnapshot>) {
-        self.output = self.tell_session(session);
-    }
-
     fn tick(&mut self) {
         if self.output.is_err() {
             return;
@@ -361,10 +356,6 @@ impl Ticker<'_> {
         }
         say!("frames go from {session}; {}", session.reason);
         Ok(())
-    }
-
-    fn end(self) -> Result<(), Failure> {
-        self.output
     }
 }
 

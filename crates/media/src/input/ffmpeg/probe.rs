@@ -101,14 +101,13 @@ fn frame_format(job: &Job, stream: &Stream) -> Result<FrameFormat, InputError> {
     let pixel = match job.options.format.pixel {
         // Not from the answer: NUT cannot name every format that can be asked for.
         Some(asked) => asked,
-        None => PixelFormat::from_name(&stream.pix_fmt).ok_or_else(|| unsupported(job, stream))?,
+        None => PixelFormat::from_name(&stream.pix_fmt).ok_or_else(|| InputError::FfmpegPixel {
+            input: job.input.clone(),
+            pixel: stream.pix_fmt.clone(),
+        })?,
     };
     FrameFormat::new(stream.width, stream.height, pixel)
         .map_err(|error| InputError::format(&job.input, error))
-}
-
-fn unsupported(job: &Job, stream: &Stream) -> InputError {
-    InputError::FfmpegPixel { input: job.input.clone(), pixel: stream.pix_fmt.clone() }
 }
 
 fn check_size(
