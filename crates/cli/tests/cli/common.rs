@@ -192,6 +192,20 @@ impl Service {
     }
 }
 
+/// A collector that works, and the folder that it writes to.
+pub(super) fn collecting() -> (tempfile::TempDir, Collector) {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(dir.path());
+    (dir, collector)
+}
+
+/// A demo whose temporary files go to this folder.
+pub(super) fn demo(tmp: &Path, words: &[&str]) -> Command {
+    let mut command = catchment();
+    command.arg("demo").args(words).env("TMPDIR", tmp);
+    command
+}
+
 /// Names of the frames in a device's directory, in order.
 pub(super) fn frames(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else {

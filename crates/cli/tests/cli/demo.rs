@@ -1,16 +1,9 @@
 //! `catchment demo`: what a stranger runs first.
-use crate::common::{Finished, Running, catchment, finish, frames, signal};
+use crate::common::{Finished, Running, demo, finish, frames, signal};
 use catchment_netns::{children_of, running, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
-
-fn demo(tmp: &Path, words: &[&str]) -> Command {
-    let mut command = catchment();
-    command.arg("demo").args(words).env("TMPDIR", tmp);
-    command
-}
 
 #[track_caller]
 fn number(summary: &Value, key: &str) -> f64 {

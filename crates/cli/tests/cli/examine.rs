@@ -1,6 +1,6 @@
 //! `doctor`, `devices` and `explain` on real situations: network namespaces without a route, a port
 //! that is taken, limits, packets that do not pass.
-use crate::common::{Collector, Finished, finish, run};
+use crate::common::{Collector, Finished, collecting, finish, run};
 use catchment_netns::{Namespace, VethPair, with_privilege};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -124,8 +124,7 @@ fn interfaces_are_measured_against_the_packets_that_fit() {
 
 #[test]
 fn a_collector_on_this_host_explains_shared_memory() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(dir.path());
+    let (_dir, collector) = collecting();
     let finished = run(["explain", &collector.address]).expect(0);
     contains(&finished, &["shm at", "same host, network namespace and user"]);
     let explained = json(&run(["explain", "--json", &collector.address]).expect(0));

@@ -1,5 +1,5 @@
 //! Closed outputs, processes with nothing to do, and the live page beside them.
-use crate::common::{Collector, INPUT, Running, Service, catchment, send, wait_for_frames};
+use crate::common::{INPUT, Running, Service, catchment, collecting, send, wait_for_frames};
 use catchment::observe::cpu::usage_of;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -34,8 +34,7 @@ fn a_reader_that_goes_away_is_no_error() {
 
 #[test]
 fn a_source_goes_on_when_nobody_reads_its_progress() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(dir.path());
+    let (_dir, collector) = collecting();
     let words = ["--json", "--rate", "100", "--frames", "150"];
     let (line, code, said) = read_one_line(&mut send(INPUT, "cam", &collector.address, &words));
     assert!(line.contains("\"connected\""), "{line}");
@@ -60,8 +59,7 @@ const WATCHED: Duration = Duration::from_secs(3);
 
 #[test]
 fn idle_processes_sleep() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(dir.path());
+    let (dir, collector) = collecting();
     let words = ["--json", "--rate", "1"];
     let source = Running::start(&mut send(INPUT, "cam", &collector.address, &words));
     wait_for_frames(dir.path(), "cam", 1);

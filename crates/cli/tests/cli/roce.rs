@@ -1,8 +1,8 @@
 //! Frames over RoCEv2 without an RNIC: between two network namespaces, which stand for two hosts,
 //! and on one host when a rule asks for it.
 use crate::common::{
-    Collector, Finished, Running, assert_same, catchment, check_synthetic, clip, decoded, finish,
-    run, send, stream, wait_for_frames,
+    Collector, Finished, Running, assert_same, catchment, check_synthetic, clip, decoded, demo,
+    finish, run, send, stream, wait_for_frames,
 };
 use catchment_netns::{VethPair, with_privilege};
 use serde_json::Value;
@@ -112,9 +112,8 @@ fn a_collector_killed_in_mid_stream_leaves_no_gap_over_the_network() {
 #[test]
 fn the_demo_runs_over_roce() {
     let tmp = tempfile::tempdir().unwrap();
-    let mut command = catchment();
-    command.args(["demo", "--json", "--seconds", "2", "--provider", "roce"]);
-    let summary = finish(command.env("TMPDIR", tmp.path())).expect(0).last_json();
+    let words = ["--json", "--seconds", "2", "--provider", "roce"];
+    let summary = finish(&mut demo(tmp.path(), &words)).expect(0).last_json();
     assert_eq!(summary["provider"], "roce", "{summary:#}");
     assert_eq!(summary["queue_pairs"], 1, "{summary:#}");
     assert_eq!(summary["frames_verified"], summary["frames_sent"], "{summary:#}");
@@ -124,11 +123,10 @@ fn the_demo_runs_over_roce() {
 #[test]
 fn injected_faults_cost_no_frame() {
     let tmp = tempfile::tempdir().unwrap();
-    let mut command = catchment();
     let faults = "drop=0.02,reorder=0.02,dup=0.02,corrupt=0.01,seed=3";
-    command.args(["demo", "--json", "--seconds", "2", "--devices", "4"]);
-    command.args(["--provider", "roce", "--fault", faults]);
-    let summary = finish(command.env("TMPDIR", tmp.path())).expect(0).last_json();
+    let words = ["--json", "--seconds", "2", "--devices", "4", "--provider", "roce"];
+    let mut demo = demo(tmp.path(), &words);
+    let summary = finish(demo.args(["--fault", faults])).expect(0).last_json();
     assert_eq!(summary["frames_verified"], summary["frames_sent"], "{summary:#}");
     assert_eq!(summary["frames_lost"], 0, "{summary:#}");
     let wrong = run(["demo", "--provider", "roce", "--fault", "drop=2"]);

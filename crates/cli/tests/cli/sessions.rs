@@ -1,6 +1,7 @@
 //! Sources and collectors that come, go and come back.
 use crate::common::{
-    Collector, INPUT, Running, check_synthetic, finish, frames, send, signal, wait_for_frames,
+    Collector, INPUT, Running, check_synthetic, collecting, finish, frames, send, signal,
+    wait_for_frames,
 };
 use rustix::process::Signal;
 use std::net::TcpListener;
@@ -17,8 +18,7 @@ fn source(address: &str, device: &str, words: &[&str]) -> Running {
 
 #[test]
 fn two_sources_send_to_one_collector() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(dir.path());
+    let (dir, collector) = collecting();
     let words = ["--rate", "max", "--frames", "200"];
     let one = source(&collector.address, "one", &words);
     let two = source(&collector.address, "two", &words);
@@ -77,8 +77,7 @@ fn a_collector_that_ends_in_mid_stream_leaves_no_gap() {
 
 #[test]
 fn a_source_that_is_killed_goes_on_where_its_frames_ended() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(dir.path());
+    let (dir, collector) = collecting();
     let first = source(&collector.address, "cam", &["--rate", "200"]);
     wait_for_frames(dir.path(), "cam", 30);
     first.kill();
@@ -90,8 +89,7 @@ fn a_source_that_is_killed_goes_on_where_its_frames_ended() {
 
 #[test]
 fn a_source_that_is_asked_to_end_delivers_what_it_has() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(dir.path());
+    let (dir, collector) = collecting();
     let source = source(&collector.address, "cam", &["--rate", "100"]);
     wait_for_frames(dir.path(), "cam", 5);
     signal(source.id(), Signal::TERM);
@@ -111,8 +109,7 @@ fn a_device_that_wants_the_latest_drops_its_oldest_frames_and_counts() {
 }
 
 fn drop_while_the_collector_stands(policy: &str, counter: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(dir.path());
+    let (dir, collector) = collecting();
     let words = ["--rate", "500", "--policy", policy, "--seconds", "3"];
     let source = source(&collector.address, "cam", &words);
     wait_for_frames(dir.path(), "cam", 5);
@@ -139,8 +136,7 @@ fn check_numbers_rise(out: &Path) {
 
 #[test]
 fn the_same_device_from_two_sources_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(dir.path());
+    let (dir, collector) = collecting();
     let _first = source(&collector.address, "cam", &["--rate", "50"]);
     wait_for_frames(dir.path(), "cam", 1);
     let words = ["--wait", "4"];
@@ -150,8 +146,7 @@ fn the_same_device_from_two_sources_is_refused() {
 
 #[test]
 fn a_frame_may_be_larger_than_a_block() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(dir.path());
+    let (dir, collector) = collecting();
     // 50 MB a frame; a block has at most 32 MiB.
     let input = "synthetic:4096x3072:rgba";
     let words = ["--frames", "3", "--rate", "max"];

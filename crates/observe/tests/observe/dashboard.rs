@@ -1,29 +1,19 @@
 //! The live page over real connections: routes, events, pictures, refusals, and what it leaves behind.
+use super::frame;
 use catchment_netns::wait_until;
 use catchment_observe::{
     CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DashboardError,
-    FrameObservation, SessionSnapshot,
+    SessionSnapshot,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const SECOND: u64 = 1_000_000_000;
-
 fn start() -> (Arc<CollectorMetrics>, Dashboard) {
     let metrics = CollectorMetrics::new();
     let page = Dashboard::start(DashboardConfig::default(), metrics.clone()).unwrap();
     (metrics, page)
-}
-
-fn frame(bytes: u64, latency_ns: u64) -> FrameObservation {
-    FrameObservation {
-        bytes,
-        verified: true,
-        captured_unix_ns: SECOND,
-        delivered_unix_ns: SECOND + latency_ns,
-    }
 }
 
 struct Answer {

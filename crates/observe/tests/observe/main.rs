@@ -4,3 +4,16 @@
 mod dashboard;
 mod idle;
 mod metrics;
+
+use catchment_observe::FrameObservation;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn frame(bytes: u64, latency_ns: u64) -> FrameObservation {
+    FrameObservation {
+        bytes,
+        verified: true,
+        captured_unix_ns: SECOND,
+        delivered_unix_ns: SECOND + latency_ns,
+    }
+}

@@ -1,5 +1,6 @@
 //! The recorders: that nothing is lost, that devices may come and go, what recording costs, and
 //! that Prometheus can read it all.
+use super::SECOND;
 use catchment_observe::cpu::{CpuError, CpuMeter};
 use catchment_observe::{
     CollectorMetrics, CollectorSnapshot, DeviceCounters, DropCause, FrameObservation, Sampler,
@@ -8,15 +9,8 @@ use catchment_observe::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-const SECOND: u64 = 1_000_000_000;
-
 fn frame(latency_ns: u64) -> FrameObservation {
-    FrameObservation {
-        bytes: 1_000,
-        verified: true,
-        captured_unix_ns: SECOND,
-        delivered_unix_ns: SECOND + latency_ns,
-    }
+    super::frame(1_000, latency_ns)
 }
 
 #[test]
