@@ -111,6 +111,11 @@ impl QpData {
         Some(Duration::from_nanos(bucket.opens_ns(*flow)))
     }
 
+    /// How long the peer must wait that finds no receive.
+    pub(super) fn min_rnr_timer(&self) -> Duration {
+        self.peer.map_or(Duration::ZERO, |attr| attr.min_rnr_timer)
+    }
+
     pub(super) fn may_serve(&self) -> bool {
         let waiting = self.sends.front();
         let held = |request: &Request| self.state == QpState::Sqd && request.seq >= self.hold_from;

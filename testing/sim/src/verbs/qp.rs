@@ -47,27 +47,23 @@ impl SimQp {
         behind: &mut Option<OpTime>,
     ) -> Result<(), PostFailure> {
         let times = world.times;
-        let qp = world.qps.get(&self.qpn);
-        let qp = qp.ok_or(PostFailure::State(QpState::Reset))?;
+        let qp = world.qp(self.qpn);
         self.limits.check_send(qp.state, qp.posted.outstanding(), wr)?;
-        let data = match wr.payload {
-            Payload::Inline(data) => Data::Inline(data.to_vec()),
-            Payload::Sges(sges) => {
-                let pieces = world.pieces(sges, qp.pd, local_rights(&wr.op));
-                pieces.map_or(Data::Forbidden, Data::Pieces)
-            }
-        };
-        let in_error = qp.state == QpState::Err;
-        let inline = matches!(data, Data::Inline(_));
-        let Some(qp) = world.qps.get_mut(&self.qpn) else {
-            return Err(PostFailure::State(QpState::Reset));
-        };
-        let seq = qp.posted.take();
-        if in_error {
+        let (pd, seq) = (qp.pd, qp.posted.take());
+        if qp.state == QpState::Err {
             let place = (wr.wr_id, seq, true);
             world.complete_send(self.qpn, place, Err(WcStatus::Flushed));
             return Ok(());
         }
+        let data = match wr.payload {
+            Payload::Inline(data) => Data::Inline(data.to_vec()),
+            Payload::Sges(sges) => {
+                let pieces = world.pieces(sges, pd, local_rights(&wr.op));
+                pieces.map_or(Data::Forbidden, Data::Pieces)
+            }
+        };
+        let inline = matches!(data, Data::Inline(_));
+        let qp = world.qp(self.qpn);
         if let Some((_, bucket)) = qp.pace.as_mut().filter(|_| qp.sends.is_empty()) {
             bucket.resume();
         }
@@ -86,21 +82,16 @@ impl SimQp {
     }
 
     fn post_one_recv(&self, world: &mut World, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
-        let qp = world.qps.get(&self.qpn);
-        let qp = qp.ok_or(PostFailure::State(QpState::Reset))?;
+        let qp = world.qp(self.qpn);
         self.limits.check_recv(qp.state, qp.recv_posted.outstanding(), wr)?;
-        let pieces = world.pieces(wr.sges, qp.pd, Access::LOCAL_WRITE);
-        let in_error = qp.state == QpState::Err;
-        let Some(qp) = world.qps.get_mut(&self.qpn) else {
-            return Err(PostFailure::State(QpState::Reset));
-        };
-        let seq = qp.recv_posted.take();
-        if in_error {
+        let (pd, seq) = (qp.pd, qp.recv_posted.take());
+        if qp.state == QpState::Err {
             let place = (wr.wr_id, seq);
             world.complete_recv(self.qpn, place, Err(WcStatus::Flushed), false);
             return Ok(());
         }
-        qp.recvs.push_back(Receive { seq, wr_id: wr.wr_id, pieces });
+        let pieces = world.pieces(wr.sges, pd, Access::LOCAL_WRITE);
+        world.qp(self.qpn).recvs.push_back(Receive { seq, wr_id: wr.wr_id, pieces });
         Ok(())
     }
 }
@@ -112,8 +103,7 @@ impl Qp for SimQp {
 
     fn state(&self) -> QpState {
         self.fabric.idle();
-        let world = self.fabric.world();
-        world.qps.get(&self.qpn).map_or(QpState::Reset, |qp| qp.state)
+        self.fabric.world().qp(self.qpn).state
     }
 
     fn endpoint(&self) -> Endpoint {
@@ -122,9 +112,7 @@ impl Qp for SimQp {
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
         let mut world = self.fabric.world();
-        let Some(qp) = world.qps.get_mut(&self.qpn) else {
-            return Ok(());
-        };
+        let qp = world.qp(self.qpn);
         let (from, to) = (qp.state, transition.target());
         check_transition((self.qpn, self.limits.service), from, &transition)?;
         self.check_attributes(&transition)?;
@@ -173,12 +161,11 @@ impl Qp for SimQp {
 
     fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
         check_rate(&CAPS, "this device", rate_bps)?;
-        if let Some(qp) = self.fabric.world().qps.get_mut(&self.qpn) {
-            let owed = qp.pace.take();
-            let mut bucket = owed.map_or_else(TokenBucket::default, |(_, bucket)| bucket);
-            bucket.restart();
-            qp.pace = rate_bps.map(|rate_bps| (Flow::of_rate(rate_bps), bucket));
-        }
+        let mut world = self.fabric.world();
+        let pace = &mut world.qp(self.qpn).pace;
+        let mut bucket = pace.take().map_or_else(TokenBucket::default, |(_, bucket)| bucket);
+        bucket.restart();
+        *pace = rate_bps.map(|rate_bps| (Flow::of_rate(rate_bps), bucket));
         Ok(())
     }
 

@@ -30,13 +30,16 @@ impl World {
         match message.op {
             SendOp::Write(at) => self.write_at(responder, at, data),
             SendOp::Read(at) => self.fetch_at(responder, at, message.bytes),
-            SendOp::WriteImm(at, _) => match self.receive_is_missing(responder) {
-                Some(waits) => Taken::NotReady(waits),
-                None => match self.write_at(responder, at, data) {
+            SendOp::WriteImm(at, _) => {
+                let qp = self.qp(responder);
+                if qp.recvs.is_empty() {
+                    return Taken::NotReady(qp.min_rnr_timer());
+                }
+                match self.write_at(responder, at, data) {
                     Taken::Done(_) => self.deliver(responder, message, None),
                     refused @ (Taken::NotReady(_) | Taken::Silent | Taken::Refused(_)) => refused,
-                },
-            },
+                }
+            }
             // Datagrams do not come: UD is not offered.
             SendOp::Send
             | SendOp::SendImm(_)
@@ -50,13 +53,6 @@ impl World {
                 self.change_at(responder, remote, |old| old.wrapping_add(add))
             }
         }
-    }
-
-    /// How long a sender must wait, if no receive is posted.
-    fn receive_is_missing(&self, responder: u32) -> Option<Duration> {
-        let qp = self.qps.get(&responder)?;
-        let waits = || qp.peer.map_or(Duration::ZERO, |attr| attr.min_rnr_timer);
-        qp.recvs.is_empty().then(waits)
     }
 
     /// The piece of a responder's memory that a request names, if it may.
@@ -75,9 +71,9 @@ impl World {
         let SendOp::SendInvalidate(rkey) = op else {
             return true;
         };
-        let pd = self.qps.get(&responder).map(|qp| qp.pd);
+        let pd = self.qp(responder).pd;
         let registered = self.regions.get_mut(&rkey).filter(|registered| {
-            Some(registered.pd) == pd && registered.access.contains(Access::REMOTE_INVALIDATE)
+            registered.pd == pd && registered.access.contains(Access::REMOTE_INVALIDATE)
         });
         let Some(registered) = registered else {
             return false;
@@ -134,14 +130,11 @@ impl World {
 
     /// Completes the oldest receive; `data` goes into it where there is any.
     fn deliver(&mut self, responder: u32, message: &Message, data: Option<&[u8]>) -> Taken {
-        if let Some(waits) = self.receive_is_missing(responder) {
-            return Taken::NotReady(waits);
-        }
-        let (bytes, solicited) = (message.bytes, message.solicited);
-        let receive = self.qps.get_mut(&responder).and_then(|qp| qp.recvs.pop_front());
-        let Some(receive) = receive else {
-            return Taken::Silent;
+        let qp = self.qp(responder);
+        let Some(receive) = qp.recvs.pop_front() else {
+            return Taken::NotReady(qp.min_rnr_timer());
         };
+        let (bytes, solicited) = (message.bytes, message.solicited);
         let place = (receive.wr_id, receive.seq);
         let problem = match (receive.room(), data) {
             (_, None) => None,

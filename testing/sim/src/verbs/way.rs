@@ -28,9 +28,7 @@ impl World {
 
     /// Lets the pipe take the next request, if there is one and it is free.
     pub(super) fn pump(&mut self, qpn: u32) {
-        let Some(qp) = self.qps.get_mut(&qpn) else {
-            return;
-        };
+        let qp = self.qp(qpn);
         if qp.may_serve() {
             qp.serving = true;
             let at = qp.pipe_free;
@@ -40,9 +38,7 @@ impl World {
 
     pub(super) fn serve(&mut self, qpn: u32) {
         let (times, now) = (self.times, self.now());
-        let Some(qp) = self.qps.get_mut(&qpn) else {
-            return;
-        };
+        let qp = self.qp(qpn);
         qp.serving = false;
         if !qp.may_serve() {
             return;
@@ -65,9 +61,7 @@ impl World {
     }
 
     pub(super) fn reach(&mut self, qpn: u32, seq: u64) {
-        let Some(qp) = self.qps.get_mut(&qpn) else {
-            return;
-        };
+        let qp = self.qp(qpn);
         qp.arrived.push_back(seq);
         if !qp.retrying {
             self.offer(qpn);
@@ -75,20 +69,16 @@ impl World {
     }
 
     pub(super) fn retry(&mut self, qpn: u32) {
-        if let Some(qp) = self.qps.get_mut(&qpn) {
-            qp.retrying = false;
-            self.offer(qpn);
-        }
+        self.qp(qpn).retrying = false;
+        self.offer(qpn);
     }
 
     /// Offers the peer what has reached it, in order.
     fn offer(&mut self, qpn: u32) {
-        while let Some(seq) = self.qps.get(&qpn).and_then(|qp| qp.arrived.front().copied()) {
+        while let Some(&seq) = self.qp(qpn).arrived.front() {
             let taken = self.take_at_peer(qpn, seq);
             let now = self.now();
-            let Some(qp) = self.qps.get_mut(&qpn) else {
-                return;
-            };
+            let qp = self.qp(qpn);
             let (again, most, gives_up) = match taken {
                 Taken::NotReady(after) => (after, qp.rts.rnr_retry, WcStatus::RnrRetryExceeded),
                 Taken::Silent => {
@@ -117,9 +107,7 @@ impl World {
     /// The peer has decided about the oldest request that reached it.
     fn taken(&mut self, qpn: u32, seq: u64, result: Result<Option<Vec<u8>>, WcStatus>) {
         let now = self.now();
-        let Some(qp) = self.qps.get_mut(&qpn) else {
-            return;
-        };
+        let qp = self.qp(qpn);
         qp.arrived.pop_front();
         qp.retries = 0;
         let Some(flight) = qp.flight(seq) else {
@@ -127,25 +115,20 @@ impl World {
         };
         let returns = flight.returns;
         match result {
-            Ok(fetched) => {
-                flight.fetched = fetched;
-                self.plan(now + returns, qpn, Event::Return(seq));
-            }
+            Ok(fetched) => flight.fetched = fetched,
             Err(status) => {
                 flight.done = Some(Err(status));
                 // What comes behind a request that failed does not reach the peer.
                 qp.arrived.clear();
                 qp.retrying = true;
-                self.plan(now + returns, qpn, Event::Return(seq));
             }
         }
+        self.plan(now + returns, qpn, Event::Return(seq));
     }
 
     /// Executes a request at the peer.
     fn take_at_peer(&mut self, qpn: u32, seq: u64) -> Taken {
-        let Some(qp) = self.qps.get_mut(&qpn) else {
-            return Taken::Silent;
-        };
+        let qp = self.qp(qpn);
         let peer = qp.peer.map(|attr| attr.remote.qpn);
         let (Some(peer), Some(flight)) = (peer, qp.flight(seq)) else {
             return Taken::Silent;
@@ -172,18 +155,15 @@ impl World {
 
     /// The requester learns what became of a request; completions keep their order.
     pub(super) fn come_back(&mut self, qpn: u32, seq: u64) {
-        let Some(qp) = self.qps.get_mut(&qpn) else {
-            return;
-        };
+        let qp = self.qp(qpn);
         if let Some(flight) = qp.flight(seq) {
             let done = flight.done.unwrap_or(Ok(()));
             flight.done = Some(done);
             flight.returns = Duration::MAX;
         }
         let returned = |flight: &Flight| flight.returns == Duration::MAX && flight.done.is_some();
-        while let Some(qp) = self.qps.get_mut(&qpn)
-            && qp.flights.front().is_some_and(returned)
-            && let Some(flight) = qp.flights.pop_front()
+        while self.qp(qpn).flights.front().is_some_and(returned)
+            && let Some(flight) = self.qp(qpn).flights.pop_front()
         {
             self.finish(qpn, &flight);
         }

@@ -70,6 +70,11 @@ impl World {
         self.numbers
     }
 
+    /// The queue pair of this number. It is there as long as somebody holds it: nothing else names it.
+    pub(super) fn qp(&mut self, qpn: u32) -> &mut QpData {
+        self.qps.get_mut(&qpn).expect("a queue pair that somebody holds, or an event of its life")
+    }
+
     pub(super) fn next_event(&self) -> Option<Duration> {
         self.agenda.first_key_value().map(|(&(at, _), _)| at)
     }
@@ -89,10 +94,7 @@ impl World {
     }
 
     pub(super) fn plan(&mut self, at: Duration, qpn: u32, event: Event) {
-        let Some(qp) = self.qps.get(&qpn) else {
-            return;
-        };
-        let planned = Planned { qpn, life: qp.life, event };
+        let planned = Planned { qpn, life: self.qp(qpn).life, event };
         self.decided += 1;
         self.agenda.insert((at.max(self.now), self.decided), planned);
     }
@@ -104,12 +106,10 @@ impl World {
         (wr_id, seq, signaled): (u64, u64, bool),
         result: Result<Success, WcStatus>,
     ) {
-        let Some(qp) = self.qps.get(&qpn) else {
-            return;
-        };
         if result.is_ok() && !signaled {
             return;
         }
+        let qp = self.qp(qpn);
         let cq = qp.send_cq;
         let credits = Arc::clone(&qp.posted.credits);
         self.push(cq, entry(qpn, wr_id, result, (credits, seq)), false);
@@ -122,9 +122,7 @@ impl World {
         result: Result<Success, WcStatus>,
         solicited: bool,
     ) {
-        let Some(qp) = self.qps.get(&qpn) else {
-            return;
-        };
+        let qp = self.qp(qpn);
         let cq = qp.recv_cq;
         let credits = Arc::clone(&qp.recv_posted.credits);
         self.push(cq, entry(qpn, wr_id, result, (credits, seq)), solicited);
@@ -155,9 +153,7 @@ impl World {
 
     /// A queue pair goes to the error state by itself.
     pub(super) fn fail(&mut self, qpn: u32, reason: &str) {
-        let Some(qp) = self.qps.get_mut(&qpn) else {
-            return;
-        };
+        let qp = self.qp(qpn);
         if matches!(qp.state, QpState::Err | QpState::Reset) {
             return;
         }
@@ -169,9 +165,7 @@ impl World {
 
     /// Everything outstanding is flushed.
     pub(super) fn enter_error(&mut self, qpn: u32) {
-        let Some(qp) = self.qps.get_mut(&qpn) else {
-            return;
-        };
+        let qp = self.qp(qpn);
         qp.state = QpState::Err;
         qp.life += 1;
         qp.arrived.clear();
