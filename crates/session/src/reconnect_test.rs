@@ -12,26 +12,10 @@ use crate::registry::Registry;
 use crate::samples;
 use crate::source_side::{SourceEvent, SourceSide, SourceSideConfig, first_packet};
 use crate::wire::{Decoder, LONG_BYTES_MAX, encode};
+use catchment_probe::random::Random;
 
 const FRAMES: u64 = 12;
 const LEASE_MS: u32 = 600;
-
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// One direction of a connection: bytes, and a decoder that gets them in pieces.
 struct Pipe {
@@ -50,7 +34,7 @@ impl Pipe {
         self.messages.push_back(bytes);
     }
 
-    fn pop(&mut self, rng: &mut Rng) -> Option<Message> {
+    fn pop(&mut self, rng: &mut Random) -> Option<Message> {
         let bytes = self.messages.pop_front()?;
         let cut = usize::try_from(rng.below(bytes.len() as u64)).unwrap();
         let (mut head, mut tail) = bytes.split_at(cut);
@@ -78,7 +62,7 @@ struct Session {
 }
 
 struct World {
-    rng: Rng,
+    rng: Random,
     now: Instant,
     registry: Registry,
     sessions: BTreeMap<u64, Session>,
@@ -90,7 +74,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         World {
-            rng: Rng(seed),
+            rng: Random::new(seed),
             now: Instant::now(),
             registry: Registry::new(),
             sessions: BTreeMap::new(),
@@ -245,7 +229,7 @@ impl Link {
         }
         let to_collector = !self.to_collector.messages.is_empty();
         let to_source = !self.to_source.messages.is_empty();
-        if to_collector && (!to_source || world.rng.chance(50)) {
+        if to_collector && (!to_source || world.rng.below(100) < 50) {
             self.left -= 1;
             let message = self.to_collector.pop(&mut world.rng)?;
             let session = world.sessions.get_mut(&self.id).unwrap();
@@ -315,7 +299,7 @@ impl Link {
         }
         // The source sees some of what was delivered as free and need not keep it.
         let delivered = world.delivered.last().map_or(0, |last| last + 1);
-        if world.rng.chance(50) {
+        if world.rng.below(100) < 50 {
             source.oldest = source.oldest.max(delivered).min(source.next_new);
         }
     }
@@ -338,11 +322,11 @@ impl Link {
 
     /// The connection breaks; the collector may not notice.
     fn break_off(&mut self, world: &mut World) -> Ended {
-        if world.rng.chance(50) {
+        if world.rng.below(100) < 50 {
             world.sessions.get_mut(&self.id).unwrap().side.handle(world.now, Input::Disconnected);
             let _ = world.collector_outputs(self.id);
         }
-        if world.rng.chance(30) {
+        if world.rng.below(100) < 30 {
             // The source process dies with all that it retained.
             world.source.instance += 1_000_000;
             world.source.oldest = 0;

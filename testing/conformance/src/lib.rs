@@ -40,9 +40,10 @@ pub mod resources;
 pub mod states;
 pub mod unreliable;
 
+pub use catchment_probe::random::Random;
 pub use side::{Options, Side, connect, watches_afar};
 pub use tools::{
-    ALL, PATIENCE, Random, assert_empty, eventually, pattern, rounds, rounds_while_quick, wait_one,
+    ALL, PATIENCE, assert_empty, eventually, pattern, rounds, rounds_while_quick, wait_one,
     wait_some,
 };
 

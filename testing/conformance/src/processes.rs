@@ -187,7 +187,7 @@ pub fn a_killed_peer_is_noticed_every_time(_bench: &Bench) {
 
 fn survivor(bench: &Bench) {
     let context = bench.open();
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let mut before = None;
     // Over a network each round waits for half a second of silence.
     let rounds =

@@ -104,7 +104,7 @@ pub fn objects_may_be_dropped_in_any_order(_bench: &Bench) {
 
 /// The first child of [`objects_may_be_dropped_in_any_order`].
 pub fn drops(bench: &Bench) {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut round = |_: u64| {
         let options = Options { bytes: 64 << 10, ..Options::default() };
         let (mut a, mut b) = bench.pair_with(&options, &options);

@@ -1,4 +1,5 @@
 //! What cases have in common: waiting, patterns, and how often to repeat.
+use catchment_probe::random::Random;
 use catchment_verbs::{Access, Completion, Cq};
 use std::time::{Duration, Instant};
 
@@ -44,27 +45,8 @@ pub fn assert_empty(cq: &dyn Cq) {
 
 /// `bytes` bytes that depend on `seed`.
 pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut random = Random(seed);
-    (0..bytes).map(|_| random.next() as u8).collect()
-}
-
-/// A small generator of reproducible numbers (splitmix64).
-#[derive(Debug, Clone)]
-pub struct Random(pub u64);
-
-impl Random {
-    #[allow(clippy::should_implement_trait, reason = "an endless generator is no iterator")]
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
+    let mut random = Random::new(seed);
+    (0..bytes).map(|_| random.next_u64() as u8).collect()
 }
 
 /// How often a repeating case repeats.

@@ -6,7 +6,8 @@
 //! - [`trace::Trace::of`] wraps a queue pair and counts the requests posted, by kind and bytes.
 //! - [`census::Census::of`] wraps a device and counts the objects that are alive; it can also make
 //!   the n-th creation fail.
-//! - [`patience::Patience`] waits for what the other end does; [`load`] has the bytes that tests move.
+//! - [`patience::Patience`] waits for what the other end does; [`load`] has the bytes that tests move,
+//!   and [`random::Random`] is where all chance of tests and simulations comes from.
 //!
 //! A probe changes no result and keeps nothing alive. It takes a lock per call, so a program under a
 //! probe is not to be timed.
@@ -17,4 +18,5 @@ pub mod census;
 mod forward;
 pub mod load;
 pub mod patience;
+pub mod random;
 pub mod trace;

@@ -1,4 +1,5 @@
 //! What tests move: how much, and bytes from a seed.
+use crate::random::Random;
 
 /// Returns so many, times `CATCHMENT_TEST_SCALE`: 10 for a long run, 0.01 on an emulated machine.
 ///
@@ -10,33 +11,11 @@ pub fn scaled(count: u64) -> u64 {
     ((count as f64 * scale) as u64).max(1)
 }
 
-/// Small, seeded, good enough to fill payloads (xorshift64*).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    pub fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
-        }
-    }
-}
-
 /// Fills in the bytes of message `packet` of a stream, the same at both ends, and returns how many
 /// there are: at most as many as `payload` holds.
 pub fn content(stream: u32, packet: u64, payload: &mut [u8]) -> usize {
     let seed = packet.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(stream) << 32;
-    let mut random = Random(seed | 1);
+    let mut random = Random::new(seed);
     let bytes = random.below(payload.len() as u64 + 1) as usize;
     random.fill(&mut payload[..bytes]);
     bytes

@@ -22,14 +22,14 @@ mod link;
 pub mod loss;
 mod observe;
 mod parallel;
-mod random;
 pub mod roce;
 mod simulation;
 pub mod soak;
 pub mod verbs;
 
+pub use catchment_probe::random::{Chance, Random};
+
 pub(crate) use frame::{CONGESTION_EXPERIENCED, ECN_CAPABLE, Frame};
 pub(crate) use link::{Arrival, BurstLength, Corruption, Delay, Fate, Link, LinkConfig, Loss};
 pub(crate) use observe::{Event, EventKind, Observer};
-pub use random::{Chance, Random};
 pub(crate) use simulation::{Context, LinkId, Node, NodeId, Simulation, Stop};

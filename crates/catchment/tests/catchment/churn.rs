@@ -8,6 +8,7 @@ use catchment::collector::Collector;
 use catchment::observe::SourceSnapshot;
 use catchment::sink::{DeviceSink, DirectorySink, Rejected, Sink, SinkError};
 use catchment::source::{DeviceSpec, Policy, Sent, Source};
+use catchment_sim::Random;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,34 +19,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: u32 = 2048;
 const FRAMES: u64 = 250;
 
-/// A random number generator that is the same everywhere (SplitMix64).
-#[derive(Clone)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
-
 /// The bytes of a frame follow from who sent it and which one it is.
 fn bytes_of(device: &str, serial: u64) -> Vec<u8> {
     let seed = device.bytes().fold(serial, |sum, b| sum.wrapping_mul(257) + u64::from(b));
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     // One in eight needs several blocks.
     let most = if random.below(8) == 0 { 9000 } else { 1900 };
     let bytes = 16 + random.below(most) as usize;
     let mut frame = serial.to_le_bytes().to_vec();
     while frame.len() < bytes {
-        frame.extend(random.next().to_le_bytes());
+        frame.extend(random.next_u64().to_le_bytes());
     }
     frame.truncate(bytes);
     frame
@@ -66,7 +49,7 @@ impl Sink for Moody {
     fn open(&self, device: &str) -> Result<Box<dyn DeviceSink>, SinkError> {
         Ok(Box::new(MoodyDevice {
             directory: self.directory.open(device)?,
-            random: Random(self.seed ^ device.len() as u64),
+            random: Random::new(self.seed ^ device.len() as u64),
         }))
     }
 }
@@ -159,7 +142,7 @@ fn run_source(at: &str, source: usize, seed: u64) -> (SourceSnapshot, Vec<Produc
             .into_iter()
             .enumerate()
             .map(|(i, device)| {
-                let (handle, random) = (&handle, Random(seed * 31 + i as u64));
+                let (handle, random) = (&handle, Random::new(seed * 31 + i as u64));
                 scope.spawn(move || produce(handle, &device, random))
             })
             .collect();
@@ -218,7 +201,7 @@ fn check(out: &Path, source: usize, report: &SourceSnapshot, produced: &[Produce
 
 fn churn(seed: u64) {
     let out = tempfile::tempdir().unwrap();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let first = start("127.0.0.1:0", out.path(), seed);
     let at = first.local_addr().to_string();
     let running = AtomicUsize::new(2);
@@ -244,7 +227,7 @@ fn churn(seed: u64) {
                 assert_eq!(report.totals.checksum_errors, 0);
                 // A random pause is what is tested.
                 std::thread::sleep(Duration::from_millis(random.below(60)));
-                collector = start(&at, out.path(), random.next());
+                collector = start(&at, out.path(), random.next_u64());
                 restarts.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -272,7 +255,7 @@ fn no_frame_is_lost_or_doubled_whatever_comes_and_goes() {
 #[test]
 fn sources_that_vanish_leave_whole_frames_and_free_devices() {
     let out = tempfile::tempdir().unwrap();
-    let mut random = Random(77);
+    let mut random = Random::new(77);
     let collector = start("127.0.0.1:0", out.path(), 5);
     let at = collector.local_addr().to_string();
     let log: Arc<Mutex<BTreeMap<u64, u64>>> = Arc::default();

@@ -2,7 +2,7 @@
 use super::driver::{self, Patience};
 use super::{card, joined, pair, patient, shape};
 use catchment_channel::{Channel, EndError, OperationError, Resources, Ticket};
-use catchment_probe::load::Random;
+use catchment_probe::random::Random;
 use catchment_transfer::WaitPolicy;
 use catchment_verbs::{Access, QpState, QpTransition, WcStatus};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn until_done(channel: &mut Channel, ticket: Ticket) -> Result<(), EndError> {
 #[test]
 fn writes_and_reads_beside_messages() {
     let [mut a, mut b] = pair(shape(4, 256).with_shared(SHARED));
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut wait = Patience::new(WaitPolicy::Yield);
     for round in 0..50 {
         let bytes = 1 + random.below(4000) as u32;

@@ -142,9 +142,9 @@ fn run_through(fault: &str, bytes: usize) -> (Arc<RoceContext>, Arc<RoceContext>
     let right = provider.open_device("127.0.0.1").unwrap();
     let options = Options { bytes: 4 << 20, ..Options::default() };
     let (mut a, mut b) = pair_of((&left, &right), &options);
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     for round in 0..20 {
-        let data = pattern(random.next(), bytes);
+        let data = pattern(random.next_u64(), bytes);
         a.put(0, &data);
         let sge = a.sge(0, bytes);
         a.run_ok(SendOp::Write(b.remote(16)), &[sge]);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 fn requests_to_a_peer_that_vanished_fail_in_time() {
     let provider = RoceProvider::new(common::any_port());
     let options = Options::default();
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for round in 0..15 {
         let ours = provider.open_device("127.0.0.1").unwrap();
         let theirs = provider.open_device("127.0.0.1").unwrap();

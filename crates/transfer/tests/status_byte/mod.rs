@@ -6,7 +6,8 @@ mod permit;
 mod segmented;
 
 use super::common::*;
-use catchment_probe::load::{Random, scaled};
+use catchment_probe::load::scaled;
+use catchment_probe::random::Random;
 use catchment_transfer::header::FLAG_CRC;
 use catchment_transfer::layout::MIN_BLOCK_BYTES;
 use catchment_transfer::*;
@@ -63,7 +64,7 @@ fn random_blocks(mode: Mode, count: u64) {
     let Pair { sender, receiver, .. } = &pair(mode, 8, MOST);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut random = Random(0x1234_5678);
+            let mut random = Random::new(0x1234_5678);
             let mut payload = vec![0; MOST as usize];
             for number in 0..count {
                 let bytes = random.below(u64::from(MOST) + 1) as u32;
@@ -80,7 +81,7 @@ fn random_blocks(mode: Mode, count: u64) {
                 std::thread::yield_now();
             }
         });
-        let mut random = Random(0x1234_5678);
+        let mut random = Random::new(0x1234_5678);
         let (mut wanted, mut seen) = (vec![0; MOST as usize], vec![0; MOST as usize]);
         for number in 0..count {
             let bytes = random.below(u64::from(MOST) + 1) as u32;
@@ -131,7 +132,7 @@ fn s1_8_block_sizes_from_64_bytes_to_22_megabytes() {
         for mode in modes() {
             let Pair { sender, receiver, .. } = &pair(mode, 2, bytes);
             let mut payload = vec![0; bytes as usize];
-            Random(u64::from(bytes)).fill(&mut payload);
+            Random::new(u64::from(bytes)).fill(&mut payload);
             for number in 0..3 {
                 let mut block = reserve(sender, 0, bytes);
                 block.write_at(0, &payload).unwrap();
@@ -209,7 +210,7 @@ fn s1_31_four_workers_release_out_of_order() {
             for seed in 1..=4u64 {
                 let (seen, left) = (&seen, &left);
                 scope.spawn(move || {
-                    let mut random = Random(seed);
+                    let mut random = Random::new(seed);
                     let mut kept: Vec<ReceivedBlock> = Vec::new();
                     while left.load(Ordering::Relaxed) > 0 {
                         if kept.len() > random.below(4) as usize {
@@ -299,7 +300,7 @@ fn i3_stripes_find_all_slots_of_a_large_ring() {
     let options = SenderOptions { stripe_bytes: 100, ..SenderOptions::default() };
     let layout = RingLayout::new(1000, 128).unwrap();
     let Pair { sender, receiver, .. } = &pair_with(COPY, layout, options);
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut kept = Vec::new();
     // Every slot a few times, however little is wanted.
     for number in 0..scaled(20_000).max(3_000) {

@@ -5,7 +5,8 @@
 use super::death::Peer;
 use super::talk::{answer, ask_while, write_and_read_back};
 use super::*;
-use catchment_probe::load::{Random, scaled};
+use catchment_probe::load::scaled;
+use catchment_probe::random::Random;
 use std::fs;
 use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,8 +57,9 @@ pub(crate) fn serve_and_strike(provider: &str, open: &Opener) {
     let start_client =
         |number| Peer::spawn(&format!("talker {provider} {} {number}", served.address));
     let mut clients: Vec<Peer> = (0..CLIENTS).map(start_client).collect();
-    let mut random = Random(SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 | 1);
-    eprintln!("seed {}", random.0);
+    let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    eprintln!("seed {seed}");
+    let mut random = Random::new(seed);
     let (mut killed, mut ended) = (0, 0);
     let mut memory = Vec::new();
     let (start, length) = (Instant::now(), Duration::from_secs(scaled(3)));

@@ -5,9 +5,9 @@
     reason = "a test, which does not use everything for every provider"
 )]
 use catchment_mechanisms::*;
-use catchment_probe::load::Random;
 use catchment_probe::patience::PATIENCE;
 pub use catchment_probe::patience::Patience;
+use catchment_probe::random::Random;
 use catchment_transfer::WaitPolicy;
 use catchment_transfer::order::SerialCounter;
 use catchment_verbs::mem::VolatileSlice;
@@ -105,7 +105,7 @@ pub fn finish<S: SendEnd>(sender: &mut S, done: impl Fn() -> bool) {
 
 /// Bytes of block number `packet`: the same at both ends.
 fn content(packet: u64, features: Features, payload: &mut [u8]) -> usize {
-    let mut random = Random(packet.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::new(packet.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let bytes = match features.any_length {
         true => random.below(payload.len() as u64 + 1) as usize,
         false => payload.len(),
@@ -230,7 +230,7 @@ pub fn any_order<S: SendEnd, R: ReceiveEnd>(ends: Ends<S, R>, count: u64) {
         for seed in 1..=4 {
             let (seen, left, receiver) = (&seen, &left, &receiver);
             scope.spawn(move || {
-                let mut random = Random(seed);
+                let mut random = Random::new(seed);
                 let mut kept = VecDeque::new();
                 while left.load(Ordering::Relaxed) > 0 {
                     if kept.len() > random.below(4) as usize {

@@ -6,7 +6,7 @@
 use super::host::{self, Host, HostConfig, Program, QpTable};
 use super::packet::open;
 use super::{Rights, Space};
-use crate::{Chance, Context, Delay, Frame, LinkConfig, Node, NodeId, Simulation, Stop};
+use crate::{Chance, Context, Delay, Frame, LinkConfig, Node, NodeId, Random, Simulation, Stop};
 use catchment_roce::wire::{Headers, Opcode};
 use catchment_roce::{
     Arrival, Completion, Input, Payload, Qp, RecvWr, SendOp, SendWr, Sge, TransmitBatch, WcStatus,
@@ -128,15 +128,11 @@ impl End {
         &self.host.space.region(Space::FIRST_KEY).expect("registered").bytes
     }
 
-    /// Fills its region with bytes that depend on `seed` and place.
+    /// Fills its region with bytes that depend on `seed`.
     pub fn fill(&mut self, seed: u32) {
-        let bytes = self.bytes().len() as u32;
-        let mut state = seed | 1;
-        let content = (0..bytes).map(|_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8
-        });
-        self.put(0, &content.collect::<Vec<u8>>());
+        let mut content = vec![0; self.bytes().len()];
+        Random::new(seed.into()).fill(&mut content);
+        self.put(0, &content);
     }
 
     /// Overwrites bytes of its region.
