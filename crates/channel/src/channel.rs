@@ -66,11 +66,10 @@ impl Parts {
         let offset = geometry.total_bytes();
         let operations = Operations::new(qp, memory, peer.memory, offset, shape.max_send_wr);
         let credit = Arc::new(Credit::default());
-        let slots = Arc::clone(operations.slots());
         let parts = Parts {
             shape,
             outbound: Outbound::new(geometry, Arc::clone(&credit)),
-            inbound: Inbound::new(geometry, slots, credit, wake),
+            inbound: Inbound::new(geometry, Arc::clone(operations.slots()), credit, wake),
             operations: Arc::new(operations),
             cq: Arc::clone(cq),
             channel: Arc::clone(channel),

@@ -70,10 +70,9 @@ impl IbAh {
         let route = route(device, to.gid).map_err(no_way)?;
         let refused = |error| VerbsError::os(format!("an address handle for {address}"), error);
         let attr = path::address(&route).map_err(refused)?;
-        let native = AddressHandle::new(Arc::clone(pd.domain()), attr).map_err(refused)?;
         let core = device.ahs.add(AhCore {
             domain: Arc::clone(pd.domain()),
-            native,
+            native: AddressHandle::new(Arc::clone(pd.domain()), attr).map_err(refused)?,
             path_mtu: mtu_bytes(mtu).unwrap_or(device.path_mtu),
             to: *to,
         })?;

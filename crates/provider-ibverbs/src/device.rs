@@ -295,7 +295,6 @@ fn positive(limit: c_int) -> u32 {
 }
 
 fn caps(attr: &ibv_device_attr, port: &ibv_port_attr, path_mtu: u32, probed: &Probed) -> Caps {
-    let rd_atomic = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom);
     Caps {
         services: probed.services,
         send_invalidate: attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS != 0,
@@ -307,7 +306,7 @@ fn caps(attr: &ibv_device_attr, port: &ibv_port_attr, path_mtu: u32, probed: &Pr
         max_inline_bytes: probed.max_inline_bytes,
         max_cqe: positive(attr.max_cqe).min(MAX_CQE),
         max_message_bytes: port.max_msg_sz.into(),
-        max_rd_atomic: positive(rd_atomic).min(255),
+        max_rd_atomic: positive(attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom)).min(255),
         path_mtu: Some(path_mtu),
         atomics: attr.atomic_cap != IBV_ATOMIC_NONE,
         data_in_order: probed.data_in_order,

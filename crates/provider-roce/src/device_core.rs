@@ -46,7 +46,6 @@ impl DeviceCore {
         caps: Caps,
         options: RoceOptions,
     ) -> Result<DeviceCore, VerbsError> {
-        let secret = [random()?, random()?, random()?, random()?];
         Ok(DeviceCore {
             gid: Gid::from_ip(datagrams.local().ip()),
             local: datagrams.local(),
@@ -56,7 +55,7 @@ impl DeviceCore {
             datagrams,
             dirty: DirtySet::new(),
             contenders: AtomicU32::new(0),
-            keys: RwLock::new(KeyTable::new(secret)),
+            keys: RwLock::new(KeyTable::new([random()?, random()?, random()?, random()?])),
             ahs: address_vector::table(),
             events: EventQueue::new(MAX_EVENTS),
             ids: AtomicU64::new(1),
@@ -66,11 +65,10 @@ impl DeviceCore {
 
     /// Returns what peers must know of the network side.
     pub(crate) fn net(&self) -> NetEnd {
-        let selective = self.options.selective_repeat;
         NetEnd {
             udp_port: self.local.port(),
             path_mtu: self.path_mtu.bytes() as u32,
-            extensions: u32::from(selective) * NetEnd::SELECTIVE_REPEAT,
+            extensions: u32::from(self.options.selective_repeat) * NetEnd::SELECTIVE_REPEAT,
         }
     }
 

@@ -141,7 +141,6 @@ fn expected(case: &Case) -> Vec<Option<u64>> {
     let Headers { bth, aeth, .. } = case.headers;
     let if_has = |set, value: u64| bth.opcode.headers().has(set).then_some(value);
     let syndrome = aeth.map_or(0, |aeth| aeth.syndrome.to_u8());
-    let icrc = case.datagram.last_chunk().copied().map(u32::from_be_bytes);
     vec![
         Some(case.net.src_port.into()),
         Some(ROCE_PORT.into()),
@@ -154,7 +153,7 @@ fn expected(case: &Case) -> Vec<Option<u64>> {
         if_has(HeaderSet::DETH, SRC_QPN.into()),
         if_has(HeaderSet::ATOMIC, COMPARE),
         if_has(HeaderSet::IMM, IMM.into()),
-        icrc.map(u64::from),
+        case.datagram.last_chunk().copied().map(u32::from_be_bytes).map(u64::from),
     ]
 }
 

@@ -188,11 +188,10 @@ impl Link {
                 device: Some((parts.held, Arc::clone(&operations))),
             },
         };
-        let slots = Arc::clone(parts.inbound.slots());
         let send = SendWorker::new(
             parts.outbound,
             Arc::clone(&operations),
-            slots,
+            Arc::clone(parts.inbound.slots()),
             jobs.receiver,
             Arc::clone(&shared),
         );

@@ -171,10 +171,12 @@ impl Port {
     }
 
     pub fn offer(&self) -> Offer {
-        let reachable = self.memory.iter().filter(|mr| mr.access().is_remote());
         Offer {
             endpoint: self.qp.endpoint(),
-            memory: reachable
+            memory: self
+                .memory
+                .iter()
+                .filter(|mr| mr.access().is_remote())
                 .map(|mr| RemoteMemory {
                     addr: mr.addr(),
                     rkey: mr.rkey(),

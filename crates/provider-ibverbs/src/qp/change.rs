@@ -108,11 +108,10 @@ impl IbQp {
 
     fn connection(&self, remote: &Endpoint) -> Result<path::Connection, ModifyError> {
         let mtu = ah::check_port(self.device(), &remote.into());
-        let mtu = mtu.map_err(|reason| self.peer_error(remote, reason))?;
         Ok(path::Connection {
             qpn: remote.qpn,
             psn: remote.psn,
-            mtu,
+            mtu: mtu.map_err(|reason| self.peer_error(remote, reason))?,
             max_dest_rd_atomic: 0,
             rnr_timer: 0,
         })

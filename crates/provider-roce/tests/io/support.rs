@@ -32,13 +32,12 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(tx: UdpSocket, rx: UdpSocket) -> Link {
-        let route = Route { local: tx.local().ip(), remote: rx.local(), ecn: 0 };
         Link {
             batch: SendBatch::new(&tx, 512),
             ring: RecvRing::new(8),
             check: IcrcCheck::new(),
             region: patterned(),
-            route,
+            route: Route { local: tx.local().ip(), remote: rx.local(), ecn: 0 },
             tx,
             rx,
         }

@@ -63,12 +63,11 @@ pub(crate) struct Pacer {
 
 impl Pacer {
     pub(crate) fn new(config: PacingConfig) -> Pacer {
-        let ceiling = config.rate_bps.unwrap_or(config.line_rate_bps);
         Pacer {
             config,
             bucket: TokenBucket::default(),
             opens_ns: 0,
-            rate: RateControl::new(ceiling),
+            rate: RateControl::new(config.rate_bps.unwrap_or(config.line_rate_bps)),
         }
     }
 

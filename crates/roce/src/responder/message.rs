@@ -162,9 +162,8 @@ impl Responder {
         env: &mut Env<'_>,
     ) -> Result<(), Outcome> {
         if opcode.is_first() {
-            let bytes = u64::from(write.total);
             env.memory
-                .check_remote(RemoteAccess::Write, write.rkey, write.va, bytes)
+                .check_remote(RemoteAccess::Write, write.rkey, write.va, u64::from(write.total))
                 .map_err(|_| NO_ACCESS)?;
         }
         if payload.is_empty() {

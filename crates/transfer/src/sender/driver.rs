@@ -222,9 +222,8 @@ impl Driver<'_> {
         let mut count = 0;
         let mut run_start = 0;
         for (i, &slot) in slots.iter().enumerate() {
-            let block = SendOp::Write(self.data.remote_block(slot, sges[i].bytes));
             requests[count] = SendWr {
-                op: block,
+                op: SendOp::Write(self.data.remote_block(slot, sges[i].bytes)),
                 payload: Payload::Sges(std::slice::from_ref(&sges[i])),
                 ..empty
             };

@@ -179,12 +179,11 @@ impl Sender {
             Err(error) => return Err(error.into()),
         };
         let layout = remote.layout;
-        let refill = options.refill.unwrap_or(Refill::Adaptive);
         let shared = Shared {
             layout,
             epoch,
             options,
-            pace: Pace::new(refill, layout.blocks()),
+            pace: Pace::new(options.refill.unwrap_or(Refill::Adaptive), layout.blocks()),
             data,
             slots: Slots::new(&layout),
             streams: Streams::new(options.max_streams, options.quota),

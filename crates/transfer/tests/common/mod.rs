@@ -126,9 +126,8 @@ pub fn pair_with(mode: Mode, layout: RingLayout, options: SenderOptions) -> Pair
     let (mut source, mut collector) = (side(send, 0, cq), side(1, 0, 1));
     connect(&mut source, &mut collector);
     let (receiver, remote) = ring(&collector.pd, layout);
-    let sender = make_sender(source, remote, mode, options).unwrap();
     Pair {
-        sender,
+        sender: make_sender(source, remote, mode, options).unwrap(),
         receiver,
         collector: Collector { context: collector.context, qp: collector.qp, cq: collector.cq },
     }

@@ -223,11 +223,10 @@ impl SendEnd for PaperSendEnd {
 
     /// An interaction a block, and one for every READ.
     fn counts(&self) -> Counts {
-        let stats = self.sender.stats();
         Counts {
             blocks: self.committed,
             payload_bytes: self.committed * u64::from(self.pool.layout().payload_bytes()),
-            interactions: self.committed + stats.status_reads,
+            interactions: self.committed + self.sender.stats().status_reads,
             would_blocks: self.would_blocks,
         }
     }

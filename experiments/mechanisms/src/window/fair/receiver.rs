@@ -67,10 +67,9 @@ impl SwFairReceiver {
         };
         let link = link(sw, &geometry, port, peer)?;
         let selective = sw.form == Form::Selective;
-        let every = credit_every(geometry.blocks());
         Ok(SwFairReceiver {
             shared: Arc::new(Shared {
-                returns: Returns::new(geometry, selective, every, link),
+                returns: Returns::new(geometry, selective, credit_every(geometry.blocks()), link),
                 geometry,
                 slots,
             }),

@@ -67,12 +67,11 @@ impl Returns {
     pub(super) fn new(geometry: Geometry, selective: bool, every: u32, link: Link) -> Returns {
         let words = link.told_bits.len();
         debug_assert_eq!(words > 0, selective);
-        let zero = |_| CachePadded::new(AtomicU32::new(0));
         Returns {
             geometry,
             state: (0..geometry.places()).map(|_| AtomicU8::new(0)).collect(),
             bits: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            pending: (0..geometry.windows()).map(zero).collect(),
+            pending: (0..geometry.windows()).map(|_| CachePadded::new(AtomicU32::new(0))).collect(),
             every,
             consumed: AtomicU64::new(0),
             reposted: AtomicU64::new(0),
