@@ -1,6 +1,4 @@
 //! What can go wrong when an end is made.
-use crate::EndError;
-use crate::paper::{PaperError, PaperMemoryError};
 use catchment_transfer::{LayoutError, ReceiverError, SenderError};
 use catchment_verbs::mem::MemError;
 use catchment_verbs::{ModifyError, PostError, RemoteMapError, VerbsError};
@@ -36,20 +34,4 @@ pub enum SetupError {
          same mechanism and sizes"
     )]
     Offer { what: &'static str, given: u64, needed: u64 },
-}
-
-impl From<PaperError> for EndError {
-    fn from(error: PaperError) -> EndError {
-        match error {
-            PaperError::Completion(status) => EndError::Completion(status),
-            PaperError::Post(error) => EndError::Post(error),
-            PaperError::Cq(error) => EndError::Cq(error),
-        }
-    }
-}
-
-impl From<PaperMemoryError> for SetupError {
-    fn from(error: PaperMemoryError) -> SetupError {
-        SetupError::Memory { what: error.what, source: error.source }
-    }
 }

@@ -1,16 +1,15 @@
 //! The paper's mechanism behind the common interface.
 use super::{
-    PaperBlock, PaperError, PaperHeader, PaperPool, PaperReceiver, PaperRing, PaperSender,
-    PaperStats, PaperStep,
+    PaperBlock, PaperHeader, PaperPool, PaperReceiver, PaperSender, PaperStats, PaperStep,
 };
 use crate::paper::PaperLayout;
 use crate::{
     ClaimError, Counts, EndError, EndNeeds, Features, FirstError, Mechanism, MemoryNeed, Offer,
-    Port, QueueNeeds, ReceiveEnd, SendEnd, SetupError, Shape, Tag, TakenBlock,
+    Port, QueueNeeds, ReceiveEnd, SendEnd, SetupError, Shape, TakenBlock,
 };
 use catchment_transfer::LayoutError;
 use catchment_verbs::mem::VolatileSlice;
-use catchment_verbs::{Access, Mr, Qp, Watch};
+use catchment_verbs::{Access, Mr, Qp, RemoteAddr, Watch};
 use std::sync::{Arc, Mutex};
 
 /// The status-byte mechanism as published, with one thread that fills and sends. Queues are as small
@@ -83,7 +82,7 @@ impl Mechanism for PaperStatusByte {
         let blocks = port.mr(0, "send blocks", 0)?;
         let pool = PaperPool::new(blocks, port.mr(1, "two arrays of status bytes", 0)?, layout)?;
         let ring = peer.memory(0, "the ring", layout.total_bytes())?;
-        let ring = PaperRing { addr: ring.addr, rkey: ring.rkey };
+        let ring = RemoteAddr { addr: ring.addr, rkey: ring.rkey };
         Ok(PaperSendEnd {
             sender: PaperSender::new(port.qp, port.send_cq, Arc::clone(&pool), ring),
             pool,
@@ -143,11 +142,11 @@ impl PaperSendEnd {
     }
 
     /// A failure is one for good.
-    fn keep<T>(&self, result: Result<T, PaperError>) -> Result<T, EndError> {
-        result.map_err(|error| self.broken.set(error.into()))
+    fn keep<T>(&self, result: Result<T, EndError>) -> Result<T, EndError> {
+        result.map_err(|error| self.broken.set(error))
     }
 
-    fn advance(&mut self) -> Result<(), PaperError> {
+    fn advance(&mut self) -> Result<(), EndError> {
         let mut was_under_way = self.sender.is_busy();
         loop {
             match self.sender.step()? {
@@ -161,7 +160,7 @@ impl PaperSendEnd {
 
     /// Sends what was filled as far as free places are known. Nobody needs to know of more as long as
     /// there is nothing to send; a READ that is done at once is used at once.
-    fn send_filled(&mut self) -> Result<(), PaperError> {
+    fn send_filled(&mut self) -> Result<(), EndError> {
         let mut has_looked = false;
         while self.sender.has_work() {
             match self.sender.step()? {
@@ -258,19 +257,5 @@ impl ReceiveEnd for PaperReceiveEnd {
 
     fn counts(&self) -> Counts {
         self.counts
-    }
-}
-
-impl TakenBlock for PaperBlock {
-    fn tag(&self) -> Tag {
-        Tag { stream: self.header().device.into(), packet: self.header().packet.into() }
-    }
-
-    fn payload(&self) -> VolatileSlice<'_> {
-        PaperBlock::payload(self)
-    }
-
-    fn hold(&mut self) {
-        PaperBlock::hold(self);
     }
 }

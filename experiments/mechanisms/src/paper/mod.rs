@@ -15,12 +15,11 @@ mod pool;
 mod receiver;
 mod sender;
 
-use catchment_verbs::mem::MemError;
 pub use layout::PaperLayout;
 pub use mechanism::{PaperClaim, PaperReceiveEnd, PaperSendEnd, PaperStatusByte};
 pub use pool::{FillError, PaperPool};
 pub use receiver::{PaperBlock, PaperReceiver};
-pub use sender::{PaperError, PaperRing, PaperSender, PaperStats, PaperStep};
+pub use sender::{PaperSender, PaperStats, PaperStep};
 
 /// Device number and packet number: the header of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,14 +48,6 @@ pub struct StatusMemory {
     pub addr: u64,
     pub bytes: u32,
     pub access: catchment_verbs::Access,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("{what} does not fit the ring: {source}")]
-pub struct PaperMemoryError {
-    pub what: &'static str,
-    #[source]
-    pub source: MemError,
 }
 
 const INSIDE: &str = "a block inside of the checked memory";

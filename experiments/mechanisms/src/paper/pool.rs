@@ -1,5 +1,6 @@
 //! The send blocks of the paper's mechanism, filled by many threads (S1.9, S1.10).
-use super::{INSIDE, PaperHeader, PaperMemoryError};
+use super::{INSIDE, PaperHeader};
+use crate::SetupError;
 use crate::paper::PaperLayout;
 use catchment_transfer::protocol::SlotState;
 use catchment_verbs::Mr;
@@ -43,10 +44,10 @@ impl PaperPool {
         blocks: Arc<dyn Mr>,
         control: Arc<dyn Mr>,
         layout: PaperLayout,
-    ) -> Result<Arc<PaperPool>, PaperMemoryError> {
+    ) -> Result<Arc<PaperPool>, SetupError> {
         let fits = |mr: &Arc<dyn Mr>, bytes, what| match mr.region().slice(0, bytes) {
-            Ok(memory) => memory.fill(0).map_err(|source| PaperMemoryError { what, source }),
-            Err(source) => Err(PaperMemoryError { what, source }),
+            Ok(memory) => memory.fill(0).map_err(|source| SetupError::Memory { what, source }),
+            Err(source) => Err(SetupError::Memory { what, source }),
         };
         fits(&blocks, Self::blocks_bytes(&layout), "the send blocks")?;
         fits(&control, Self::control_bytes(&layout), "the status memory")?;

@@ -1,6 +1,7 @@
 //! The receiving side of the paper's mechanism.
-use super::{INSIDE, PaperHeader, PaperMemoryError, StatusMemory};
+use super::{INSIDE, PaperHeader, StatusMemory};
 use crate::paper::PaperLayout;
+use crate::{SetupError, Tag, TakenBlock};
 use catchment_transfer::protocol::SlotState;
 use catchment_verbs::Mr;
 use catchment_verbs::mem::VolatileSlice;
@@ -27,8 +28,8 @@ impl PaperReceiver {
         mr: Arc<dyn Mr>,
         layout: PaperLayout,
         fresh: bool,
-    ) -> Result<PaperReceiver, PaperMemoryError> {
-        let error = |source| PaperMemoryError { what: "the ring", source };
+    ) -> Result<PaperReceiver, SetupError> {
+        let error = |source| SetupError::Memory { what: "the ring", source };
         let region = mr.region();
         region.slice(0, layout.total_bytes()).map_err(error)?;
         let status =
@@ -115,14 +116,20 @@ impl PaperBlock {
     pub fn block(&self) -> u32 {
         self.block
     }
+}
 
-    pub fn payload(&self) -> VolatileSlice<'_> {
+impl TakenBlock for PaperBlock {
+    fn tag(&self) -> Tag {
+        Tag { stream: self.header.device.into(), packet: self.header.packet.into() }
+    }
+
+    fn payload(&self) -> VolatileSlice<'_> {
         let bytes = self.shared.layout.payload_bytes() as usize;
         self.shared.bytes(self.block).subslice(PaperLayout::HEADER_BYTES, bytes).expect(INSIDE)
     }
 
     /// Says that the block is unavailable: from 1 to 2, never from 0 (S1.18).
-    pub fn hold(&mut self) {
+    fn hold(&mut self) {
         self.shared.status3(self.block).store(SlotState::Unavailable as u8, Ordering::Release);
     }
 }

@@ -1,19 +1,11 @@
 //! The sending thread of the paper's mechanism.
 use super::{PaperPool, StatusMemory};
+use crate::EndError;
 use crate::paper::PaperLayout;
 use catchment_transfer::protocol::SlotState;
-use catchment_verbs::{
-    Completion, Cq, CqError, Payload, PostError, Qp, RemoteAddr, SendOp, SendWr, Sge, WcStatus,
-};
+use catchment_verbs::{Completion, Cq, Payload, Qp, RemoteAddr, SendOp, SendWr, Sge};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// The receiver's ring: address and key of its memory. The layout is that of the pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PaperRing {
-    pub addr: u64,
-    pub rkey: u32,
-}
 
 /// What one step of the sending thread did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,18 +18,6 @@ pub enum PaperStep {
     Busy,
     /// A remote block is free, and nothing is filled that could go there.
     NoData,
-}
-
-/// The session is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PaperError {
-    #[error("a request failed: {0}")]
-    Completion(WcStatus),
-    #[error("{0}")]
-    Post(#[from] PostError),
-    #[error("{0}")]
-    Cq(#[from] CqError),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,7 +38,8 @@ pub struct PaperSender {
     qp: Box<dyn Qp>,
     cq: Arc<dyn Cq>,
     pool: Arc<PaperPool>,
-    ring: PaperRing,
+    /// The receiver's ring. The layout is that of the pool.
+    ring: RemoteAddr,
     next: u32,
     posted: Option<Posted>,
     stats: PaperStats,
@@ -69,7 +50,7 @@ impl PaperSender {
         qp: Box<dyn Qp>,
         cq: Arc<dyn Cq>,
         pool: Arc<PaperPool>,
-        ring: PaperRing,
+        ring: RemoteAddr,
     ) -> PaperSender {
         PaperSender { qp, cq, pool, ring, next: 0, posted: None, stats: PaperStats::default() }
     }
@@ -80,7 +61,7 @@ impl PaperSender {
         qp: Box<dyn Qp>,
         cq: Arc<dyn Cq>,
         pool: Arc<PaperPool>,
-        ring: PaperRing,
+        ring: RemoteAddr,
     ) -> PaperSender {
         for block in 0..pool.layout().blocks() {
             pool.status2(block).store(SlotState::Unavailable as u8, Ordering::Relaxed);
@@ -90,7 +71,7 @@ impl PaperSender {
 
     /// Does the next thing: takes a completion, posts a block, or reads the status bytes when none
     /// is known to be free. Never blocks; the caller waits between steps as its policy says.
-    pub fn step(&mut self) -> Result<PaperStep, PaperError> {
+    pub fn step(&mut self) -> Result<PaperStep, EndError> {
         if self.posted.is_none() {
             match self.choose() {
                 Choice::Block(block) => self.post_block(block)?,
@@ -103,7 +84,7 @@ impl PaperSender {
 
     /// RmFree: reads all status bytes, whether or not a free block is known. With a request under
     /// way it only looks for that one's completion, as [`PaperSender::step`] does.
-    pub fn refresh(&mut self) -> Result<PaperStep, PaperError> {
+    pub fn refresh(&mut self) -> Result<PaperStep, EndError> {
         if self.posted.is_none() {
             self.post_read()?;
         }
@@ -141,7 +122,7 @@ impl PaperSender {
         Choice::NoneFree
     }
 
-    fn post_block(&mut self, block: u32) -> Result<(), PaperError> {
+    fn post_block(&mut self, block: u32) -> Result<(), EndError> {
         let layout: &PaperLayout = self.pool.layout();
         let mr = self.pool.blocks_mr();
         let sge = [Sge {
@@ -161,7 +142,7 @@ impl PaperSender {
     }
 
     /// One READ of all status bytes into the second status memory.
-    fn post_read(&mut self) -> Result<(), PaperError> {
+    fn post_read(&mut self) -> Result<(), EndError> {
         let mr = self.pool.control_mr();
         let sge = [Sge {
             addr: mr.addr() + self.pool.status2_offset() as u64,
@@ -176,14 +157,13 @@ impl PaperSender {
     }
 
     /// Only the completion gives the send block back: before it, the device may still read there.
-    fn complete(&mut self) -> Result<PaperStep, PaperError> {
+    fn complete(&mut self) -> Result<PaperStep, EndError> {
         let mut out = [Completion::EMPTY];
         if self.cq.poll(&mut out)? == 0 {
             return Ok(PaperStep::Busy);
         }
         self.stats.completions += 1;
-        let failed = |failure: catchment_verbs::Failure| PaperError::Completion(failure.status);
-        out[0].result.map_err(failed)?;
+        out[0].result.map_err(EndError::from)?;
         Ok(match self.posted.take() {
             Some(Posted::Block(block)) => {
                 self.pool.status1(block).store(SlotState::Free as u8, Ordering::Release);
@@ -197,7 +177,7 @@ impl PaperSender {
     }
 
     fn at(&self, offset: usize) -> RemoteAddr {
-        RemoteAddr { addr: self.ring.addr + offset as u64, rkey: self.ring.rkey }
+        RemoteAddr { addr: self.ring.addr + offset as u64, ..self.ring }
     }
 
     pub fn stats(&self) -> PaperStats {

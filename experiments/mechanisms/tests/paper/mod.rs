@@ -1,6 +1,7 @@
 //! The paper's mechanism over shared memory.
 use crate::common::*;
 use catchment_mechanisms::paper::*;
+use catchment_mechanisms::{EndError, TakenBlock};
 use catchment_transfer::order::{InOrder, SerialCounter};
 use catchment_verbs::*;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ fn pool_of(source: &Side, layout: PaperLayout) -> Arc<PaperPool> {
     PaperPool::new(blocks, local(PaperPool::control_bytes(&layout)), layout).unwrap()
 }
 
-fn at(mr: &Arc<dyn Mr>) -> PaperRing {
-    PaperRing { addr: mr.addr(), rkey: mr.rkey() }
+fn at(mr: &Arc<dyn Mr>) -> RemoteAddr {
+    RemoteAddr { addr: mr.addr(), rkey: mr.rkey() }
 }
 
 fn paper(blocks: u32, payload_bytes: u32) -> Paper {
@@ -112,7 +113,7 @@ fn s1_20_one_request_less_is_too_few() {
     let mut sender = PaperSender::new(source.qp, source.cq, Arc::clone(&pool), at(&ring));
     fill(&pool, 0, 0, &[0; 64]);
     let error = sender.step().unwrap_err();
-    let PaperError::Post(error) = error else { panic!("{error}") };
+    let EndError::Post(error) = error else { panic!("{error}") };
     assert_eq!(error.index, 1);
     assert_eq!(error.reason, PostFailure::QueueFull { capacity: 1 });
 }
