@@ -83,13 +83,13 @@ impl Protocol {
 mod tests {
     use super::*;
 
-    struct Features;
+    struct ShapeOf;
 
-    impl Visit for Features {
-        type Out = (&'static str, Shape);
+    impl Visit for ShapeOf {
+        type Out = Shape;
 
-        fn visit<M: Mechanism>(self, mechanism: M) -> Self::Out {
-            (mechanism.name(), mechanism.shape())
+        fn visit<M: Mechanism>(self, mechanism: M) -> Shape {
+            mechanism.shape()
         }
     }
 
@@ -99,7 +99,7 @@ mod tests {
         for protocol in Protocol::ALL {
             let same = Protocol::ALL.into_iter().filter(|one| one.name() == protocol.name());
             assert_eq!(same.count(), 1, "{protocol:?}");
-            assert_eq!(protocol.with(shape, Features).1, shape);
+            assert_eq!(protocol.with(shape, ShapeOf), shape);
         }
     }
 }

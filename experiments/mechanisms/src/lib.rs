@@ -83,7 +83,6 @@ pub trait Mechanism {
     type Sender: SendEnd;
     type Receiver: ReceiveEnd;
 
-    fn name(&self) -> &'static str;
     fn shape(&self) -> Shape;
     fn features(&self) -> Features;
     /// Queues and memory of the sending end.

@@ -60,13 +60,6 @@ impl Mechanism for StatusByte {
     type Sender = StatusByteSender;
     type Receiver = StatusByteReceiver;
 
-    fn name(&self) -> &'static str {
-        match self.way {
-            Way::InPlace => "status-byte-in-place",
-            Way::Copy => "status-byte",
-        }
-    }
-
     fn shape(&self) -> Shape {
         self.shape
     }

@@ -33,10 +33,6 @@ impl Mechanism for PaperStatusByte {
     type Sender = PaperSendEnd;
     type Receiver = PaperReceiveEnd;
 
-    fn name(&self) -> &'static str {
-        "status-byte-paper"
-    }
-
     fn shape(&self) -> Shape {
         self.shape
     }

@@ -64,10 +64,6 @@ impl Mechanism for Rendezvous {
     type Sender = RendezvousSender;
     type Receiver = RendezvousReceiver;
 
-    fn name(&self) -> &'static str {
-        "rendezvous"
-    }
-
     fn shape(&self) -> Shape {
         self.shape
     }

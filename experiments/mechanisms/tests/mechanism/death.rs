@@ -6,25 +6,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SHAPE: Shape = Shape { blocks: 4, payload_bytes: 64 };
-/// What the child is: `sender` or `receiver`, and the name of a mechanism.
+/// What the child is: `sender` or `receiver`, and the name of a protocol.
 const ROLE: &str = "CATCHMENT_TEST_MECHANISM_CHILD";
-
-/// Something to do with every mechanism that the provider can.
-trait Visit {
-    fn visit<M: Mechanism>(&mut self, mechanism: &M);
-}
-
-fn every_mechanism(visit: &mut impl Visit) {
-    for way in ways() {
-        visit.visit(&StatusByte::new(SHAPE, way));
-    }
-    visit.visit(&PaperStatusByte::new(SHAPE));
-    for form in forms() {
-        visit.visit(&SwFair::new(SHAPE, form));
-    }
-    visit.visit(&SwPaper::new(SHAPE));
-    visit.visit(&Rendezvous::new(SHAPE));
-}
 
 /// The other end of the connection, in a process of its own.
 struct Peer {
@@ -34,10 +17,10 @@ struct Peer {
 }
 
 impl Peer {
-    fn spawn(role: &str, mechanism: &str) -> Peer {
+    fn spawn(role: &str, protocol: Protocol) -> Peer {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--nocapture", "mechanism::death::peer_process"])
-            .env(ROLE, format!("{role} {mechanism}"))
+            .env(ROLE, format!("{role} {}", protocol.name()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -99,20 +82,19 @@ fn peer_process() {
         return;
     };
     let (end, name) = role.split_once(' ').unwrap();
-    every_mechanism(&mut Being { end, name });
+    let protocol = Protocol::ALL.into_iter().find(|one| one.name() == name).unwrap();
+    protocol.with(SHAPE, Being { is_sender: end == "sender" });
 }
 
-struct Being<'a> {
-    end: &'a str,
-    name: &'a str,
+struct Being {
+    is_sender: bool,
 }
 
-impl Visit for Being<'_> {
-    fn visit<M: Mechanism>(&mut self, mechanism: &M) {
-        if mechanism.name() != self.name {
-            return;
-        }
-        let is_sender = self.end == "sender";
+impl Visit for Being {
+    type Out = ();
+
+    fn visit<M: Mechanism>(self, mechanism: M) {
+        let is_sender = self.is_sender;
         let needs = match is_sender {
             true => mechanism.sender_needs().unwrap(),
             false => mechanism.receiver_needs().unwrap(),
@@ -161,11 +143,13 @@ fn failure(what: &str, mut step: impl FnMut() -> Result<(), EndError>) {
 
 #[test]
 fn a_sender_notices_that_its_receiver_was_killed() {
-    struct Killing;
+    struct Killing(Protocol);
     impl Visit for Killing {
-        fn visit<M: Mechanism>(&mut self, mechanism: &M) {
-            let name = mechanism.name();
-            let mut peer = Peer::spawn("receiver", name);
+        type Out = ();
+
+        fn visit<M: Mechanism>(self, mechanism: M) {
+            let name = self.0.name();
+            let mut peer = Peer::spawn("receiver", self.0);
             let [ours, _] = two_hosts();
             let mut port = open(&ours, &mechanism.sender_needs().unwrap());
             let offer = peer.connect(&mut port);
@@ -198,18 +182,20 @@ fn a_sender_notices_that_its_receiver_was_killed() {
             assert!(sender.claim(0, 64).is_err(), "{name}");
         }
     }
-    every_mechanism(&mut Killing);
+    protocols().for_each(|protocol| protocol.with(SHAPE, Killing(protocol)));
 }
 
 /// A receiver of status bytes knows nothing of its sender, by design: that is for the layer above.
 /// Over a network nobody learns of a death without asking: giving a block back asks.
 #[test]
 fn a_receiver_notices_that_its_sender_was_killed() {
-    struct Killing;
+    struct Killing(Protocol);
     impl Visit for Killing {
-        fn visit<M: Mechanism>(&mut self, mechanism: &M) {
-            let name = mechanism.name();
-            let mut peer = Peer::spawn("sender", name);
+        type Out = ();
+
+        fn visit<M: Mechanism>(self, mechanism: M) {
+            let name = self.0.name();
+            let mut peer = Peer::spawn("sender", self.0);
             let [ours, _] = two_hosts();
             let mut port = open(&ours, &mechanism.receiver_needs().unwrap());
             let offer = peer.connect(&mut port);
@@ -220,7 +206,7 @@ fn a_receiver_notices_that_its_sender_was_killed() {
             drop(take(&mut receiver, &mut wait));
             peer.kill();
             assert_eq!(first.payload().to_vec(), [0; 64], "what came is there");
-            if name.starts_with("status-byte") {
+            if name.starts_with("sb") {
                 return;
             }
             let kept = crate::context().caps().direct.then_some(first);
@@ -231,5 +217,5 @@ fn a_receiver_notices_that_its_sender_was_killed() {
             assert!(receiver.take().is_err(), "{name}: and it stays an error");
         }
     }
-    every_mechanism(&mut Killing);
+    protocols().for_each(|protocol| protocol.with(SHAPE, Killing(protocol)));
 }

@@ -278,7 +278,7 @@ fn completions_of_no_announced_slot() {
 
 #[test]
 fn a_claim_that_was_given_up_is_not_sent() {
-    let (mut sender, mut receiver) = pair(&sw_fair_of(Form::WriteImm));
+    let Ends { mut sender, mut receiver, .. } = pair(&sw_fair_of(Form::WriteImm));
     let old = sender.claim(0, 64).unwrap();
     let new = sender.claim(0, 32).unwrap();
     assert_eq!(sender.commit(old, 1), Err(EndError::StaleClaim));

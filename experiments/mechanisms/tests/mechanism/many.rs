@@ -22,7 +22,7 @@ fn payload(device: u32, packet: u64) -> [u8; 16] {
 fn s1_23_twelve_windows_on_one_queue_pair() {
     let packets = scaled(2_000);
     for sw in forms_with_windows() {
-        let (mut sender, mut receiver) = pair(&sw);
+        let Ends { mut sender, mut receiver, .. } = pair(&sw);
         let taken = AtomicU64::new(0);
         let all = packets * u64::from(DEVICES);
         std::thread::scope(|scope| {
@@ -55,7 +55,7 @@ fn s1_23_twelve_windows_on_one_queue_pair() {
 #[test]
 fn a_window_that_is_full_stops_no_other() {
     for sw in forms_with_windows() {
-        let (mut sender, mut receiver) = pair(&sw);
+        let Ends { mut sender, mut receiver, .. } = pair(&sw);
         let mut wait = Patience::new(WaitPolicy::Yield);
         let mut kept = Vec::new();
         for packet in 0..3 {
@@ -95,7 +95,7 @@ fn s1_23_twelve_windows_on_twelve_queue_pairs() {
     let all = packets * u64::from(DEVICES);
     std::thread::scope(|scope| {
         for (device, (out, back)) in (0..).zip(out.into_iter().zip(back)) {
-            let (mut sender, mut receiver) = join(&sw, out, back);
+            let Ends { mut sender, mut receiver, .. } = join(&sw, out, back);
             let taken = &taken;
             scope.spawn(move || {
                 let mut wait = Patience::new(WaitPolicy::Yield);

@@ -14,6 +14,13 @@ use catchment_mechanisms::*;
 use catchment_transfer::WaitPolicy;
 use suite::*;
 
+/// The mechanisms that the provider has.
+fn protocols() -> impl Iterator<Item = Protocol> {
+    let direct = crate::context().caps().direct;
+    let in_place = [Protocol::SbInPlace, Protocol::SwFairTailInPlace];
+    Protocol::ALL.into_iter().filter(move |one| direct || !in_place.contains(one))
+}
+
 /// The ways that the provider has.
 fn ways() -> Vec<Way> {
     if crate::context().caps().direct { vec![Way::InPlace, Way::Copy] } else { vec![Way::Copy] }
@@ -49,27 +56,31 @@ macro_rules! suite {
             fn moves_random_blocks() {
                 let (bytes, count) = $random;
                 let all = $all(shape(32, bytes)).into_iter();
-                all.for_each(|one| random_blocks(&one, scaled(count)));
+                all.for_each(|one| {
+                    random_blocks(pair(&one), scaled(count), WaitPolicy::Yield, false)
+                });
             }
 
             #[test]
             fn works_with_any_number_of_blocks() {
                 for blocks in $sizes {
                     let turns = scaled(3_000).max(2 * u64::from(blocks));
-                    $all(shape(blocks, 100)).into_iter().for_each(|one| random_blocks(&one, turns));
+                    $all(shape(blocks, 100))
+                        .into_iter()
+                        .for_each(|one| random_blocks(pair(&one), turns, WaitPolicy::Yield, false));
                 }
             }
 
             #[test]
             fn releases_in_any_order() {
                 let all = $all(shape(16, 64)).into_iter();
-                all.for_each(|one| any_order(&one, scaled(20_000)));
-                $all(shape(4, 64)).into_iter().for_each(|one| kept_block(&one));
+                all.for_each(|one| any_order(pair(&one), scaled(20_000)));
+                $all(shape(4, 64)).into_iter().for_each(|one| kept_block(pair(&one)));
             }
 
             #[test]
             fn waits_for_a_slow_receiver() {
-                $all(shape(3, 64)).into_iter().for_each(|one| slow_receiver(&one));
+                $all(shape(3, 64)).into_iter().for_each(|one| slow_receiver(pair(&one)));
             }
         }
     };
@@ -108,5 +119,5 @@ suite!(
 
 #[test]
 fn s1_4_sw_paper_moves_random_blocks_with_a_thread_for_acknowledgements() {
-    with_helper(&sw_paper(3, 3000), scaled(5_000), WaitPolicy::Yield);
+    random_blocks(pair(&sw_paper(3, 3000)), scaled(5_000), WaitPolicy::Yield, true);
 }

@@ -9,20 +9,19 @@ use std::time::Duration;
 const SHAPE: Shape = Shape { blocks: 3, payload_bytes: 64 };
 
 /// Both ends of a mechanism, and what each posts.
-fn traced<M: Mechanism>(mechanism: &M) -> (M::Sender, M::Receiver, [Arc<Trace>; 2]) {
+fn traced<M: Mechanism>(mechanism: &M) -> (Ends<M::Sender, M::Receiver>, [Arc<Trace>; 2]) {
     let source = open(&host(), &mechanism.sender_needs().unwrap());
     let collector = open(&host(), &mechanism.receiver_needs().unwrap());
     let (source, out) = source.traced(16);
     let (collector, back) = collector.traced(16);
-    let (sender, receiver) = join(mechanism, source, collector);
-    (sender, receiver, [out, back])
+    (join(mechanism, source, collector), [out, back])
 }
 
 /// Moves so many blocks in lockstep and says what both ends posted for them.
 fn posted<M: Mechanism>(mechanism: &M, count: u64) -> ([Requests; 2], [Counts; 2]) {
-    let (sender, receiver, traces) = traced(mechanism);
-    let (sender, receiver) = lockstep(mechanism, (sender, receiver), 0..count);
-    let counts = [sender.counts(), receiver.counts()];
+    let (mut ends, traces) = traced(mechanism);
+    lockstep(&mut ends, 0..count);
+    let counts = [ends.sender.counts(), ends.receiver.counts()];
     (traces.map(|trace| trace.requests()), counts)
 }
 
@@ -63,9 +62,8 @@ fn s1_4_sw_paper_has_two_interactions() {
 
 #[test]
 fn s1_4_the_immediates_of_sw_paper_name_position_and_length() {
-    let sw = SwPaper::new(SHAPE);
-    let (sender, receiver, [out, _]) = traced(&sw);
-    lockstep(&sw, (sender, receiver), 0..4);
+    let (mut ends, [out, _]) = traced(&SwPaper::new(SHAPE));
+    lockstep(&mut ends, 0..4);
     let first: Vec<_> = out.first().iter().map(|p| (p.kind, p.imm)).collect();
     assert_eq!(first, [0, 1, 2, 0].map(|position| (Kind::WriteImm, Some(position << 30 | 64))));
 }
@@ -111,7 +109,7 @@ fn sw_fair_posts_one_request_a_block_and_receives_in_lists() {
 fn sw_fair_gives_credit_for_a_quarter_of_the_window() {
     for form in [Form::WriteImm, Form::Selective, Form::Tail] {
         let shape = Shape { blocks: 16, payload_bytes: 64 };
-        let (mut sender, mut receiver, [_, back]) = traced(&SwFair::new(shape, form));
+        let (Ends { mut sender, mut receiver, .. }, [_, back]) = traced(&SwFair::new(shape, form));
         for packet in 0..16 {
             let claim = sender.claim(0, 64).unwrap();
             sender.commit(claim, packet).unwrap();
@@ -142,9 +140,9 @@ fn s1_20_sw_paper_works_with_the_queues_of_the_paper() {
         // What the provider gave, not what was asked for.
         assert_eq!((port.send_cq.capacity(), port.recv_cq.capacity()), (3, 3));
     }
-    with_helper(&sw, scaled(5_000), WaitPolicy::Yield);
+    random_blocks(pair(&sw), scaled(5_000), WaitPolicy::Yield, true);
     let [source, collector] = ends;
-    lockstep(&sw, join(&sw, source, collector), 0..scaled(5_000));
+    lockstep(&mut join(&sw, source, collector), 0..scaled(5_000));
 }
 
 /// The ends of an `sw-paper` whose needs were changed.
@@ -189,7 +187,7 @@ fn fill(sender: &mut SwPaperSender, blocks: u64) -> Result<(), EndError> {
 fn s1_20_one_send_less_is_refused_with_the_capacity() {
     let sw = SwPaper::new(SHAPE);
     let [source, collector] = changed(&sw, |source, _| source.queues.max_send_wr = 2);
-    let (mut sender, _receiver) = join(&sw, source, collector);
+    let Ends { mut sender, receiver: _receiver, .. } = join(&sw, source, collector);
     let EndError::Post(error) = fill(&mut sender, 3).unwrap_err() else { panic!("another error") };
     assert_eq!(error.reason, PostFailure::QueueFull { capacity: 2 });
 }
@@ -255,7 +253,7 @@ fn overruns(
         let [source, collector] = changed(&sw, |source, collector| {
             *entries(source, collector) -= 1;
         });
-        let (mut sender, mut receiver) = join(&sw, source, collector);
+        let Ends { mut sender, mut receiver, .. } = join(&sw, source, collector);
         fill(&mut sender, blocks.into()).unwrap();
         // Until the provider has moved what is posted, which it tells nobody who does not poll.
         let pause = || std::thread::sleep(Duration::from_millis(1 << power));
@@ -273,23 +271,21 @@ fn overruns(
 
 #[test]
 fn s1_16_every_mechanism_waits_by_every_policy() {
-    let count = 60;
-    let policies = [
+    struct Moving(WaitPolicy);
+    impl Visit for Moving {
+        type Out = ();
+
+        fn visit<M: Mechanism>(self, mechanism: M) {
+            random_blocks(pair(&mechanism), 60, self.0, false);
+        }
+    }
+    for policy in [
         WaitPolicy::Spin,
         WaitPolicy::Yield,
         WaitPolicy::Sleep(Duration::from_micros(20)),
         WaitPolicy::Doorbell { spin_polls: 4 },
-    ];
-    for policy in policies {
-        for way in ways() {
-            random_blocks_by(&StatusByte::new(SHAPE, way), count, policy, false);
-        }
-        random_blocks_by(&PaperStatusByte::new(SHAPE), count, policy, false);
-        for form in forms() {
-            random_blocks_by(&SwFair::new(SHAPE, form), count, policy, false);
-        }
-        random_blocks_by(&SwPaper::new(SHAPE), count, policy, false);
-        random_blocks_by(&SwPaper::new(SHAPE), count, policy, true);
-        random_blocks_by(&Rendezvous::new(SHAPE), count, policy, false);
+    ] {
+        protocols().for_each(|protocol| protocol.with(SHAPE, Moving(policy)));
+        random_blocks(pair(&SwPaper::new(SHAPE)), 60, policy, true);
     }
 }

@@ -103,15 +103,6 @@ impl Mechanism for SwFair {
     type Sender = SwFairSender;
     type Receiver = SwFairReceiver;
 
-    fn name(&self) -> &'static str {
-        match self.form {
-            Form::WriteImm => "sw-fair",
-            Form::Selective => "sw-sack",
-            Form::Tail => "sw-fair-tail",
-            Form::TailInPlace => "sw-fair-tail-in-place",
-        }
-    }
-
     fn shape(&self) -> Shape {
         self.shape
     }

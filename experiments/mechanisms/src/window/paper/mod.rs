@@ -68,10 +68,6 @@ impl Mechanism for SwPaper {
     type Sender = SwPaperSender;
     type Receiver = SwPaperReceiver;
 
-    fn name(&self) -> &'static str {
-        "sw-paper"
-    }
-
     fn shape(&self) -> Shape {
         self.shape
     }
