@@ -1,7 +1,7 @@
 //! The sending end of mechanisms whose blocks go into slots of the receiver: one block is claimed at a
 //! time, and what a mechanism adds is how it learns of free slots and gets a block there.
-use super::{ClaimError, Counts, EndError, FirstError, SendEnd};
-use catchment_channel::geometry::{Arrived, Geometry};
+use super::{ClaimError, Counts, EndError, FirstError, Helper, SendEnd};
+use catchment_channel::geometry::Arrived;
 use catchment_transfer::HeaderError;
 use catchment_transfer::layout::padded;
 use catchment_verbs::Watch;
@@ -15,12 +15,10 @@ pub trait Slots: Send {
     /// Messages of the sender for each block.
     const INTERACTIONS: u64;
 
-    /// Returns the number of a slot among all of the receiver's.
-    fn place(&self, slot: Self::Slot) -> u32;
     /// Returns the slot for the next block of a stream, if one can be used.
-    fn find(&mut self, stream: u32) -> Result<Option<Self::Slot>, EndError>;
-    /// Returns the memory that blocks are filled in.
-    fn memory(&self) -> VolatileSlice<'_>;
+    fn find(&mut self, stream: u32) -> Result<Option<Self::Slot>, ClaimError>;
+    /// Returns where the so many bytes of the block for this slot are filled in.
+    fn memory(&self, slot: Self::Slot, bytes: u32) -> VolatileSlice<'_>;
     /// Sends the block that was filled for this slot.
     fn send(&mut self, slot: Self::Slot, block: &Arrived) -> Result<(), EndError>;
     /// Does what is due for blocks sent before.
@@ -29,13 +27,17 @@ pub trait Slots: Send {
     fn check(&self) -> Result<(), EndError>;
     /// Returns what to sleep on until a slot can be used.
     fn watch(&self) -> Option<Arc<dyn Watch>>;
+    /// Hands out, once, work for a thread of its own.
+    fn helper(&mut self) -> Option<Box<dyn Helper>> {
+        None
+    }
 }
 
 /// The sending end. One thread at a time uses it.
 pub struct SlotSender<S> {
-    slots: S,
-    geometry: Geometry,
-    payload_bytes: u32,
+    pub(crate) slots: S,
+    /// Most payload bytes of a block.
+    limit: u32,
     /// An older claim than the last cannot be committed.
     claims: u64,
     counts: Counts,
@@ -53,11 +55,10 @@ pub struct SlotClaim<T> {
 }
 
 impl<S: Slots> SlotSender<S> {
-    pub(crate) fn new(slots: S, geometry: Geometry, payload_bytes: u32) -> SlotSender<S> {
+    pub(crate) fn over(slots: S, limit: u32) -> SlotSender<S> {
         SlotSender {
             slots,
-            geometry,
-            payload_bytes,
+            limit,
             claims: 0,
             counts: Counts::default(),
             broken: FirstError::default(),
@@ -79,12 +80,16 @@ impl<S: Slots> SendEnd for SlotSender<S> {
 
     #[inline]
     fn claim(&mut self, stream: u32, bytes: u32) -> Result<SlotClaim<S::Slot>, ClaimError> {
-        self.geometry.check_length(bytes, self.payload_bytes)?;
+        let limit = self.limit;
+        if bytes > limit {
+            return Err(ClaimError::Length { asked: bytes, limit, exactly: false });
+        }
         self.broken.check()?;
         let slot = match self.slots.find(stream) {
             Ok(Some(slot)) => slot,
             Ok(None) => return Err(self.refuse()),
-            Err(error) => return Err(self.broken.set(error).into()),
+            Err(ClaimError::End(error)) => return Err(self.broken.set(error).into()),
+            Err(other) => return Err(other),
         };
         self.claims += 1;
         Ok(SlotClaim { number: self.claims, slot, stream, bytes })
@@ -92,8 +97,7 @@ impl<S: Slots> SendEnd for SlotSender<S> {
 
     #[inline]
     fn memory<'a>(&'a self, claim: &'a SlotClaim<S::Slot>) -> VolatileSlice<'a> {
-        let (place, memory) = (self.slots.place(claim.slot), self.slots.memory());
-        self.geometry.payload(memory, place, padded(claim.bytes), claim.bytes)
+        self.slots.memory(claim.slot, claim.bytes)
     }
 
     #[inline]
@@ -122,6 +126,10 @@ impl<S: Slots> SendEnd for SlotSender<S> {
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {
         self.slots.watch()
+    }
+
+    fn helper(&mut self) -> Option<Box<dyn Helper>> {
+        self.slots.helper()
     }
 
     fn counts(&self) -> Counts {

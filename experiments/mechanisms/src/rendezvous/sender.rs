@@ -2,11 +2,12 @@
 use super::receives::Receives;
 use super::{AddressNotice, CompletionNotice, Rendezvous, receive_list, receives};
 use crate::{
-    EndError, Offer, PeerFault, Port, RemoteMemory, SendQueue, SetupError, SlotSender, Slots,
+    ClaimError, EndError, Offer, PeerFault, Port, RemoteMemory, SendQueue, SetupError, SlotSender,
+    Slots,
 };
 use catchment_channel::geometry::{Arrived, Geometry, INSIDE, header_words};
 use catchment_transfer::header::encode_trailer;
-use catchment_transfer::layout::TRAILER_BYTES;
+use catchment_transfer::layout::{TRAILER_BYTES, padded};
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::CqWatch;
 use catchment_verbs::{Mr, Payload, QpState, RemoteAddr, SendOp, SendWr, Sge, Watch};
@@ -62,7 +63,7 @@ impl AnnouncedSlots {
             slots: vec![Slot::default(); blocks as usize].into(),
             wants_completion: false,
         };
-        Ok(SlotSender::new(slots, geometry, mechanism.shape.payload_bytes))
+        Ok(SlotSender::over(slots, mechanism.shape.payload_bytes))
     }
 
     fn take_notices(&mut self) -> Result<(), EndError> {
@@ -128,11 +129,7 @@ impl Slots for AnnouncedSlots {
     /// The data, and the notice that they are there.
     const INTERACTIONS: u64 = 2;
 
-    fn place(&self, slot: u32) -> u32 {
-        slot
-    }
-
-    fn find(&mut self, _: u32) -> Result<Option<u32>, EndError> {
+    fn find(&mut self, _: u32) -> Result<Option<u32>, ClaimError> {
         self.wants_completion = false;
         if self.announced.is_empty() {
             self.take_notices()?;
@@ -147,15 +144,19 @@ impl Slots for AnnouncedSlots {
         Ok((!self.wants_completion).then_some(slot))
     }
 
-    fn memory(&self) -> VolatileSlice<'_> {
-        self.blocks.region().whole()
+    fn memory(&self, slot: u32, bytes: u32) -> VolatileSlice<'_> {
+        self.geometry.payload(self.blocks.region().whole(), slot, padded(bytes), bytes)
     }
 
     fn send(&mut self, slot: u32, block: &Arrived) -> Result<(), EndError> {
         self.announced.pop_front();
         self.slots[slot as usize].announced = false;
         let trailer = encode_trailer(&header_words(block), 0);
-        self.memory().write_at(self.geometry.trailer_offset(slot), &trailer).expect(INSIDE);
+        self.blocks
+            .region()
+            .whole()
+            .write_at(self.geometry.trailer_offset(slot), &trailer)
+            .expect(INSIDE);
         self.post(slot, block.room_bytes)
     }
 

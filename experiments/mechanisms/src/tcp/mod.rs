@@ -18,7 +18,7 @@ mod sender;
 mod watch;
 
 pub use receiver::{StreamBlock, StreamReceiver};
-pub use sender::{StreamClaim, StreamSender};
+pub use sender::{StreamSender, StreamSlots};
 
 use crate::{EndError, Features, Shape};
 use catchment_transfer::header::HEADER_BYTES;

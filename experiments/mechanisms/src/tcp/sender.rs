@@ -1,18 +1,21 @@
 //! The sending end.
 use super::watch::SocketWatch;
 use super::{Blocks, INSIDE, Socket, StreamError, ended};
-use crate::{ClaimError, Counts, EndError, FirstError, SendEnd, Shape};
+use crate::{ClaimError, EndError, Shape, SlotSender, Slots};
+use catchment_channel::geometry::Arrived;
 use catchment_transfer::header::{FLAG_CRC, HEADER_BYTES, encode_trailer};
-use catchment_transfer::layout::padded;
-use catchment_transfer::{BlockHeader, HeaderError, crc32c_of};
+use catchment_transfer::{BlockHeader, crc32c_of};
 use catchment_verbs::Watch;
 use catchment_verbs::mem::{Region, RegionOptions, VolatileSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Sends blocks through a socket. One thread at a time uses it.
-pub struct StreamSender {
+/// Sends blocks through a socket.
+pub type StreamSender = SlotSender<StreamSlots>;
+
+/// Blocks that wait until the kernel takes them.
+pub struct StreamSlots {
     socket: Arc<OwnedFd>,
     /// Told to the receiving end of the same socket.
     has_unsent: Arc<AtomicBool>,
@@ -26,22 +29,11 @@ pub struct StreamSender {
     written: usize,
     /// Blocks that wait.
     waiting: u32,
-    claims: u64,
-    counts: Counts,
     checksums: bool,
-    broken: FirstError,
 }
 
 /// Blocks given to the kernel with one call.
 const BATCH: usize = 16;
-
-#[derive(Debug)]
-#[must_use = "a block that is claimed and not committed is not sent"]
-pub struct StreamClaim {
-    number: u64,
-    stream: u32,
-    bytes: u32,
-}
 
 impl StreamSender {
     /// Over a connected socket.
@@ -49,7 +41,7 @@ impl StreamSender {
         let blocks = Blocks::new(shape)?;
         let Socket { fd, has_unsent } = socket;
         let socket = Arc::new(fd);
-        Ok(StreamSender {
+        let slots = StreamSlots {
             watch: SocketWatch::writable(Arc::clone(&socket))?,
             socket,
             has_unsent,
@@ -59,17 +51,22 @@ impl StreamSender {
             first: 0,
             written: 0,
             waiting: 0,
-            claims: 0,
-            counts: Counts::default(),
             checksums: false,
-            broken: FirstError::default(),
-        })
+        };
+        Ok(SlotSender::over(slots, shape.payload_bytes))
     }
 
     /// With a CRC32C in every block, which the receiver checks.
     #[must_use]
-    pub fn with_checksums(self) -> StreamSender {
-        StreamSender { checksums: true, ..self }
+    pub fn with_checksums(mut self) -> StreamSender {
+        self.slots.checksums = true;
+        self
+    }
+}
+
+impl StreamSlots {
+    fn is_full(&self) -> bool {
+        self.waiting == self.blocks.layout.blocks()
     }
 
     /// The block that is filled next.
@@ -79,10 +76,9 @@ impl StreamSender {
 
     /// Gives the kernel what waits, as far as it takes it.
     fn flush(&mut self) -> Result<(), EndError> {
-        self.broken.check()?;
         let result = self.write_waiting();
         self.has_unsent.store(self.waiting > 0, Ordering::Relaxed);
-        result.map_err(|error| self.broken.set(error))
+        result
     }
 
     fn write_waiting(&mut self) -> Result<(), EndError> {
@@ -120,65 +116,46 @@ impl StreamSender {
         }
     }
 
-    fn header(&self, claim: &StreamClaim, packet: u64) -> BlockHeader {
+    fn header(&self, block: &Arrived) -> BlockHeader {
         let mut header = BlockHeader {
-            stream: claim.stream,
-            payload_bytes: claim.bytes,
-            packet_number: packet,
-            frame_bytes: claim.bytes.into(),
-            room_bytes: padded(claim.bytes),
+            stream: block.stream,
+            payload_bytes: block.bytes,
+            packet_number: block.packet,
+            frame_bytes: block.bytes.into(),
+            room_bytes: block.room_bytes,
             ..BlockHeader::default()
         };
         if self.checksums {
-            header.crc32c = crc32c_of(&self.memory(claim));
+            header.crc32c = crc32c_of(&self.memory((), block.bytes));
             header.flags |= FLAG_CRC;
         }
         header
     }
 }
 
-impl SendEnd for StreamSender {
-    type Claim = StreamClaim;
+impl Slots for StreamSlots {
+    /// Always the next.
+    type Slot = ();
+    const INTERACTIONS: u64 = 1;
 
-    fn claim(&mut self, stream: u32, bytes: u32) -> Result<StreamClaim, ClaimError> {
-        let limit = self.blocks.payload_bytes;
-        if bytes > limit {
-            return Err(ClaimError::Length { asked: bytes, limit, exactly: false });
-        }
-        if self.waiting == self.blocks.layout.blocks() {
+    fn find(&mut self, _: u32) -> Result<Option<()>, ClaimError> {
+        if self.is_full() {
             self.flush()?;
         }
-        self.broken.check()?;
-        if self.waiting == self.blocks.layout.blocks() {
-            self.counts.would_blocks += 1;
-            return Err(ClaimError::WouldBlock);
-        }
-        self.claims += 1;
-        Ok(StreamClaim { number: self.claims, stream, bytes })
+        Ok((!self.is_full()).then_some(()))
     }
 
-    fn memory<'a>(&'a self, claim: &'a StreamClaim) -> VolatileSlice<'a> {
+    fn memory(&self, (): (), bytes: u32) -> VolatileSlice<'_> {
         let offset = self.blocks.payload_offset(self.next());
-        self.memory.slice(offset, claim.bytes as usize).expect(INSIDE)
+        self.memory.slice(offset, bytes as usize).expect(INSIDE)
     }
 
-    fn commit(&mut self, claim: StreamClaim, packet: u64) -> Result<(), EndError> {
-        if claim.number != self.claims {
-            return Err(EndError::StaleClaim);
-        }
-        if packet == u64::MAX {
-            return Err(EndError::Packet(HeaderError::PacketNumber(packet)));
-        }
-        // No second commit of it.
-        self.claims += 1;
-        let header = self.header(&claim, packet);
-        let block = self.next();
-        let header = &encode_trailer(&header.to_words(), 0)[..HEADER_BYTES];
-        self.memory.whole().write_at(self.blocks.header_offset(block), header).expect(INSIDE);
-        self.lengths[block as usize] = HEADER_BYTES + claim.bytes as usize;
+    fn send(&mut self, (): (), block: &Arrived) -> Result<(), EndError> {
+        let header = &encode_trailer(&self.header(block).to_words(), 0)[..HEADER_BYTES];
+        let next = self.next();
+        self.memory.whole().write_at(self.blocks.header_offset(next), header).expect(INSIDE);
+        self.lengths[next as usize] = HEADER_BYTES + block.bytes as usize;
         self.waiting += 1;
-        self.counts.blocks += 1;
-        self.counts.payload_bytes += u64::from(claim.bytes);
         self.flush()
     }
 
@@ -186,12 +163,11 @@ impl SendEnd for StreamSender {
         self.flush()
     }
 
-    fn watch(&self) -> Option<Arc<dyn Watch>> {
-        Some(Arc::clone(&self.watch) as Arc<dyn Watch>)
+    fn check(&self) -> Result<(), EndError> {
+        Ok(())
     }
 
-    /// One interaction a block.
-    fn counts(&self) -> Counts {
-        Counts { interactions: self.counts.blocks, ..self.counts }
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        Some(Arc::clone(&self.watch) as Arc<dyn Watch>)
     }
 }

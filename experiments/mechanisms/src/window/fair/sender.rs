@@ -2,8 +2,9 @@
 use super::carrier::{Carrier, InPlace, Outgoing, Requests};
 use super::credit::Credit;
 use super::{Form, SwFair, credit_bytes};
-use crate::{EndError, Offer, Port, SendQueue, SetupError, SlotSender, Slots};
+use crate::{ClaimError, EndError, Offer, Port, SendQueue, SetupError, SlotSender, Slots};
 use catchment_channel::geometry::{Arrived, Geometry, INSIDE, header_words};
+use catchment_transfer::layout::padded;
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::{Mr, Watch};
 use std::sync::Arc;
@@ -55,7 +56,7 @@ impl WindowSlots {
             windows: (0..geometry.windows()).map(|_| Credit::new(blocks, selective)).collect(),
             wants_completion: false,
         };
-        Ok(SlotSender::new(slots, geometry, sw.shape.payload_bytes))
+        Ok(SlotSender::over(slots, sw.shape.payload_bytes))
     }
 
     /// A free slot of a window; looks at what the receiver wrote only if none is known.
@@ -84,12 +85,7 @@ impl Slots for WindowSlots {
     const INTERACTIONS: u64 = 1;
 
     #[inline]
-    fn place(&self, slot: WindowSlot) -> u32 {
-        self.geometry.place(slot.window, slot.slot)
-    }
-
-    #[inline]
-    fn find(&mut self, stream: u32) -> Result<Option<WindowSlot>, EndError> {
+    fn find(&mut self, stream: u32) -> Result<Option<WindowSlot>, ClaimError> {
         let window = stream % self.geometry.windows();
         self.wants_completion = false;
         let Some(slot) = self.free_slot(window)? else {
@@ -101,8 +97,9 @@ impl Slots for WindowSlots {
     }
 
     #[inline]
-    fn memory(&self) -> VolatileSlice<'_> {
-        self.carrier.memory()
+    fn memory(&self, slot: WindowSlot, bytes: u32) -> VolatileSlice<'_> {
+        let place = self.geometry.place(slot.window, slot.slot);
+        self.geometry.payload(self.carrier.memory(), place, padded(bytes), bytes)
     }
 
     #[inline]

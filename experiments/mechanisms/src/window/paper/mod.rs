@@ -22,7 +22,7 @@ mod sender;
 pub use ack::AckThread;
 pub use imm::{Immediate, ImmediateFormat};
 pub use receiver::{SwPaperBlock, SwPaperReceiver};
-pub use sender::{SwPaperClaim, SwPaperSender};
+pub use sender::{RingSlots, SwPaperSender};
 
 use crate::paper::PaperLayout;
 use crate::{
@@ -124,7 +124,7 @@ impl Mechanism for SwPaper {
     }
 
     fn sender(&self, port: Port, peer: &Offer) -> Result<SwPaperSender, SetupError> {
-        SwPaperSender::new(self.layout()?, port, peer)
+        RingSlots::sender(self.layout()?, port, peer)
     }
 
     fn receiver(&self, port: Port, _: &Offer) -> Result<SwPaperReceiver, SetupError> {

@@ -2,7 +2,10 @@
 use super::ack::{AckThread, Window};
 use super::{Immediate, ImmediateFormat, blocks_bytes};
 use crate::paper::{PaperHeader, PaperLayout};
-use crate::{ClaimError, Counts, EndError, Helper, Offer, Port, RemoteMemory, SendEnd, SetupError};
+use crate::{
+    ClaimError, EndError, Helper, Offer, Port, RemoteMemory, SetupError, SlotSender, Slots,
+};
+use catchment_channel::geometry::Arrived;
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::{CqWatch, Doorbell};
 use catchment_verbs::{
@@ -13,8 +16,11 @@ use std::sync::atomic::Ordering;
 
 const INSIDE: &str = "a block inside of the checked memory";
 
-/// The sending end of [`super::SwPaper`]. One thread at a time uses it.
-pub struct SwPaperSender {
+/// The sending end of [`super::SwPaper`].
+pub type SwPaperSender = SlotSender<RingSlots>;
+
+/// The places of the ring, which are used in turn.
+pub struct RingSlots {
     layout: PaperLayout,
     format: ImmediateFormat,
     window: Arc<Window>,
@@ -25,21 +31,11 @@ pub struct SwPaperSender {
     done: u64,
     /// Until a thread of its own has it.
     acks: Option<AckThread>,
-    claims: u64,
-    counts: Counts,
     wants_completion: bool,
 }
 
-#[derive(Debug)]
-#[must_use = "a block that is claimed and not committed is not sent"]
-pub struct SwPaperClaim {
-    number: u64,
-    device: u8,
-    bytes: u32,
-}
-
-impl SwPaperSender {
-    pub(super) fn new(
+impl RingSlots {
+    pub(super) fn sender(
         layout: PaperLayout,
         port: Port,
         peer: &Offer,
@@ -51,7 +47,7 @@ impl SwPaperSender {
         let window = Arc::new(Window::new(layout.blocks(), port.qp, bell));
         let watch = CqWatch::new(Arc::clone(&port.recv_cq), port.channel);
         let acks = AckThread::new(Arc::clone(&window), port.recv_cq, acks, Arc::new(watch))?;
-        Ok(SwPaperSender {
+        let slots = RingSlots {
             format: ImmediateFormat::new(layout.blocks()),
             layout,
             window,
@@ -61,10 +57,9 @@ impl SwPaperSender {
             head: 0,
             done: 0,
             acks: Some(acks),
-            claims: 0,
-            counts: Counts::default(),
             wants_completion: false,
-        })
+        };
+        Ok(SlotSender::over(slots, layout.payload_bytes()))
     }
 
     fn is_full(&self) -> bool {
@@ -110,15 +105,6 @@ impl SwPaperSender {
         Ok(!self.wants_completion)
     }
 
-    #[cold]
-    fn refuse(&mut self) -> ClaimError {
-        self.counts.would_blocks += 1;
-        match self.window.check() {
-            Ok(()) => ClaimError::WouldBlock,
-            Err(error) => error.into(),
-        }
-    }
-
     fn position(&self) -> u32 {
         (self.head % u64::from(self.layout.blocks())) as u32
     }
@@ -143,49 +129,34 @@ impl SwPaperSender {
     }
 }
 
-impl SendEnd for SwPaperSender {
-    type Claim = SwPaperClaim;
+impl Slots for RingSlots {
+    /// The device; the place is always the next.
+    type Slot = u8;
+    const INTERACTIONS: u64 = 1;
 
-    fn claim(&mut self, stream: u32, bytes: u32) -> Result<SwPaperClaim, ClaimError> {
-        let limit = self.layout.payload_bytes();
-        if bytes > limit {
-            return Err(ClaimError::Length { asked: bytes, limit, exactly: false });
-        }
+    fn find(&mut self, stream: u32) -> Result<Option<u8>, ClaimError> {
         let Ok(device) = u8::try_from(stream) else {
             return Err(ClaimError::Stream { stream, limit: 1 << u8::BITS });
         };
-        match self.has_room() {
-            Ok(true) => {}
-            Ok(false) => return Err(self.refuse()),
-            Err(error) => return Err(self.window.broken.set(error).into()),
-        }
-        self.claims += 1;
-        Ok(SwPaperClaim { number: self.claims, device, bytes })
+        Ok(self.has_room()?.then_some(device))
     }
 
-    fn memory<'a>(&'a self, claim: &'a SwPaperClaim) -> VolatileSlice<'a> {
+    fn memory(&self, _: u8, bytes: u32) -> VolatileSlice<'_> {
         let offset = self.offset() + PaperLayout::HEADER_BYTES;
-        self.blocks.region().slice(offset, claim.bytes as usize).expect(INSIDE)
+        self.blocks.region().slice(offset, bytes as usize).expect(INSIDE)
     }
 
-    fn commit(&mut self, claim: SwPaperClaim, packet: u64) -> Result<(), EndError> {
-        if claim.number != self.claims {
-            return Err(EndError::StaleClaim);
-        }
-        // No second commit of it.
-        self.claims += 1;
-        let header = PaperHeader { device: claim.device, packet: packet as u16 };
+    fn send(&mut self, device: u8, block: &Arrived) -> Result<(), EndError> {
+        let header = PaperHeader { device, packet: block.packet as u16 };
         self.blocks.region().whole().write_at(self.offset(), &header.encode()).expect(INSIDE);
-        self.post(claim.bytes).map_err(|e| self.window.broken.set(e))?;
-        self.counts.blocks += 1;
-        self.counts.payload_bytes += u64::from(claim.bytes);
-        Ok(())
+        self.post(block.bytes).map_err(|error| self.window.broken.set(error))
     }
 
     fn progress(&mut self) -> Result<(), EndError> {
-        self.poll()
-            .and_then(|()| self.take_acks())
-            .map_err(|error| self.window.broken.set(error))?;
+        self.poll().and_then(|()| self.take_acks()).map_err(|error| self.window.broken.set(error))
+    }
+
+    fn check(&self) -> Result<(), EndError> {
         self.window.check()
     }
 
@@ -202,9 +173,5 @@ impl SendEnd for SwPaperSender {
     /// The thread for acknowledgements ([`AckThread`]).
     fn helper(&mut self) -> Option<Box<dyn Helper>> {
         Some(Box::new(self.acks.take()?))
-    }
-
-    fn counts(&self) -> Counts {
-        Counts { interactions: self.counts.blocks, ..self.counts }
     }
 }
