@@ -12,6 +12,7 @@
 use super::LinkError;
 use catchment_channel::card::CARD_BYTES;
 use catchment_channel::{Card, ChannelError};
+use socket2::Socket;
 use std::io;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -28,16 +29,10 @@ const REFUSAL: &[u8; 4] = b"CDPN";
 const REFUSAL_BYTES: usize = 512;
 
 #[derive(Debug)]
-pub struct Listener(Kind<TcpListener, UnixListener>);
+pub struct Listener(Socket);
 
 #[derive(Debug)]
-pub struct Control(Kind<TcpStream, UnixStream>);
-
-#[derive(Debug)]
-enum Kind<T, U> {
-    Tcp(T),
-    Unix(U),
-}
+pub struct Control(Socket);
 
 /// What the other end has said meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,32 +55,28 @@ impl Listener {
     /// On any address, for a network that is trusted: nothing here is encrypted, and who connects is
     /// served.
     pub fn tcp_insecure(listener: TcpListener) -> Result<Listener, LinkError> {
-        listener.set_nonblocking(true).map_err(failed("made not to block"))?;
-        Ok(Listener(Kind::Tcp(listener)))
+        Listener::over(listener.into())
     }
 
     /// On a unix socket: who may connect is said by the rights of its file.
     pub fn unix(listener: UnixListener) -> Result<Listener, LinkError> {
+        Listener::over(listener.into())
+    }
+
+    fn over(listener: Socket) -> Result<Listener, LinkError> {
         listener.set_nonblocking(true).map_err(failed("made not to block"))?;
-        Ok(Listener(Kind::Unix(listener)))
+        Ok(Listener(listener))
     }
 
     pub fn address(&self) -> Option<SocketAddr> {
-        match &self.0 {
-            Kind::Tcp(listener) => listener.local_addr().ok(),
-            Kind::Unix(_) => None,
-        }
+        self.0.local_addr().ok()?.as_socket()
     }
 
     /// The next client; `None` if none waits.
     pub(super) fn accept(&self) -> io::Result<Option<Control>> {
-        let accepted = match &self.0 {
-            Kind::Tcp(listener) => listener.accept().map(|(stream, _)| Kind::Tcp(stream)),
-            Kind::Unix(listener) => listener.accept().map(|(stream, _)| Kind::Unix(stream)),
-        };
-        match accepted {
-            Ok(Kind::Tcp(stream)) => Control::tcp(stream).map(Some),
-            Ok(Kind::Unix(stream)) => Control::unix(stream).map(Some),
+        match self.0.accept() {
+            Ok((socket, _)) if self.address().is_some() => Control::tcp(socket.into()).map(Some),
+            Ok((socket, _)) => Control::unix(socket.into()).map(Some),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
@@ -94,10 +85,7 @@ impl Listener {
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.0 {
-            Kind::Tcp(listener) => listener.as_fd(),
-            Kind::Unix(listener) => listener.as_fd(),
-        }
+        self.0.as_fd()
     }
 }
 
@@ -105,47 +93,30 @@ impl Control {
     pub fn tcp(stream: TcpStream) -> io::Result<Control> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        Ok(Control(Kind::Tcp(stream)))
+        Ok(Control(stream.into()))
     }
 
     pub fn unix(stream: UnixStream) -> io::Result<Control> {
         stream.set_nonblocking(false)?;
-        Ok(Control(Kind::Unix(stream)))
+        Ok(Control(stream.into()))
     }
 
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match &self.0 {
-            Kind::Tcp(stream) => { stream }.read(buffer),
-            Kind::Unix(stream) => { stream }.read(buffer),
-        }
+        (&self.0).read(buffer)
     }
 
     fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-        match &self.0 {
-            Kind::Tcp(stream) => { stream }.write_all(bytes),
-            Kind::Unix(stream) => { stream }.write_all(bytes),
-        }
+        (&self.0).write_all(bytes)
     }
 
     fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         let timeout = Some(timeout.max(Duration::from_millis(1)));
-        match &self.0 {
-            Kind::Tcp(stream) => {
-                stream.set_read_timeout(timeout).and(stream.set_write_timeout(timeout))
-            }
-            Kind::Unix(stream) => {
-                stream.set_read_timeout(timeout).and(stream.set_write_timeout(timeout))
-            }
-        }
+        self.0.set_read_timeout(timeout).and(self.0.set_write_timeout(timeout))
     }
 
     /// From now on [`Control::look`] may be called, and nothing blocks.
     pub(super) fn settle(&self) -> Result<(), LinkError> {
-        let result = match &self.0 {
-            Kind::Tcp(stream) => stream.set_nonblocking(true),
-            Kind::Unix(stream) => stream.set_nonblocking(true),
-        };
-        result.map_err(failed("made not to block"))
+        self.0.set_nonblocking(true).map_err(failed("made not to block"))
     }
 
     fn read_exact(&self, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
