@@ -58,11 +58,11 @@ pub(crate) fn route(device: &Device, remote: Gid) -> Result<path::Route, String>
 /// An address handle, as the application holds it.
 pub(crate) struct IbAh {
     core: Arc<Handle<AhCore>>,
-    pd: Arc<IbPd>,
+    pd: IbPd,
 }
 
 impl IbAh {
-    pub(crate) fn new(pd: Arc<IbPd>, to: &PortAddr) -> Result<IbAh, VerbsError> {
+    pub(crate) fn new(pd: IbPd, to: &PortAddr) -> Result<IbAh, VerbsError> {
         let device = pd.device();
         let address = to.gid.ip();
         let no_way = |reason| VerbsError::Invalid(format!("no path to {address}: {reason}"));
@@ -71,8 +71,8 @@ impl IbAh {
         let refused = |error| VerbsError::os(format!("an address handle for {address}"), error);
         let attr = path::address(&route).map_err(refused)?;
         let core = device.ahs.add(AhCore {
-            domain: Arc::clone(pd.domain()),
-            native: AddressHandle::new(Arc::clone(pd.domain()), attr).map_err(refused)?,
+            domain: Arc::clone(&pd.domain),
+            native: AddressHandle::new(Arc::clone(&pd.domain), attr).map_err(refused)?,
             path_mtu: mtu_bytes(mtu).unwrap_or(device.path_mtu),
             to: *to,
         })?;

@@ -35,11 +35,11 @@ impl Context for IbverbsContext {
     fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {
         let domain = Domain::new(Arc::clone(&self.device().handle))
             .map_err(|error| VerbsError::os("a protection domain", error))?;
-        Ok(IbPd::new(Arc::new(domain), self.strong()))
+        Ok(Arc::new(IbPd { domain: Arc::new(domain), context: self.clone() }))
     }
 
     fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
-        let channel = IbChannel::new(self.strong());
+        let channel = IbChannel::new(self.clone());
         let channel = channel.map_err(|error| VerbsError::os("a completion channel", error))?;
         Ok(Arc::new(channel))
     }
@@ -57,7 +57,7 @@ impl Context for IbverbsContext {
                 _ => return Err(foreign("completion channel")),
             },
         };
-        let made = IbCq::new(self.strong(), capacity, channel);
+        let made = IbCq::new(self.clone(), capacity, channel);
         let needed = u64::from(capacity) * ENTRY_BYTES;
         let made = made.map_err(|error| memory_error("a completion queue", needed, error))?;
         Ok(Arc::new(made))
@@ -90,7 +90,7 @@ impl IbPd {
         let optional =
             if access.contains(Access::RELAXED_ORDERING) { IBV_ACCESS_RELAXED_ORDERING } else { 0 };
         let (rights, bytes) = (access_bits(access), region.bytes() as u64);
-        let domain = Arc::clone(self.domain());
+        let domain = Arc::clone(&self.domain);
         let made = Registration::new(domain, Arc::clone(region), rights, optional);
         made.map_err(|error| match error.raw_os_error() {
             Some(libc::EFAULT) if !region.is_writable() => VerbsError::Unsupported {
@@ -123,7 +123,7 @@ impl Pd for IbPd {
             });
         }
         let made = self.register(&region, access)?;
-        Ok(Arc::new(IbMr::new(made, access, self.strong())))
+        Ok(Arc::new(IbMr::new(made, access, self.clone())))
     }
 
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {
@@ -140,7 +140,7 @@ impl Pd for IbPd {
             max_inline_data: init.max_inline_bytes,
         };
         let made = QueuePair::new(
-            Arc::clone(self.domain()),
+            Arc::clone(&self.domain),
             QueuePairInit {
                 send_cq: Arc::clone(&cqs.0.queue),
                 recv_cq: Arc::clone(&cqs.1.queue),
@@ -158,11 +158,11 @@ impl Pd for IbPd {
             }
         };
         let limits = init.limits(&device.caps);
-        Ok(Box::new(IbQp::new(made, slot, (self.strong(), cqs), limits)?))
+        Ok(Box::new(IbQp::new(made, slot, (self.clone(), cqs), limits)?))
     }
 
     fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
         check_service(&self.device().caps, Service::Ud)?;
-        Ok(Arc::new(IbAh::new(self.strong(), to)?))
+        Ok(Arc::new(IbAh::new(self.clone(), to)?))
     }
 }

@@ -25,12 +25,12 @@ const BATCH: usize = 32;
 pub(crate) struct IbCq {
     pub(crate) core: Arc<CqCore>,
     /// A queue keeps the device open.
-    pub(crate) context: Arc<IbverbsContext>,
+    pub(crate) context: IbverbsContext,
 }
 
 impl IbCq {
     pub(crate) fn new(
-        context: Arc<IbverbsContext>,
+        context: IbverbsContext,
         capacity: u32,
         channel: Option<Arc<sys::Channel>>,
     ) -> io::Result<IbCq> {
@@ -199,11 +199,11 @@ pub(crate) struct IbChannel {
     pub(crate) channel: Arc<sys::Channel>,
     all: OwnedFd,
     woken: OwnedFd,
-    context: Arc<IbverbsContext>,
+    context: IbverbsContext,
 }
 
 impl IbChannel {
-    pub(crate) fn new(context: Arc<IbverbsContext>) -> io::Result<IbChannel> {
+    pub(crate) fn new(context: IbverbsContext) -> io::Result<IbChannel> {
         let device = context.device();
         let channel = Arc::new(sys::Channel::new(Arc::clone(&device.handle))?);
         let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;

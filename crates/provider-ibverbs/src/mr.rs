@@ -11,11 +11,11 @@ pub(crate) struct IbMr {
     registration: Registration,
     access: Access,
     /// Keeps the device open, with the thread for its events.
-    pd: Arc<IbPd>,
+    pd: IbPd,
 }
 
 impl IbMr {
-    pub(crate) fn new(registration: Registration, access: Access, pd: Arc<IbPd>) -> IbMr {
+    pub(crate) fn new(registration: Registration, access: Access, pd: IbPd) -> IbMr {
         IbMr { registration, access, pd }
     }
 }

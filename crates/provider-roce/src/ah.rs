@@ -41,16 +41,16 @@ impl AddressVector {
 /// An address handle, as the application holds it.
 pub(crate) struct RoceAh {
     core: Arc<Handle<AhCore>>,
-    pd: Arc<RocePd>,
+    pd: RocePd,
 }
 
 impl RoceAh {
-    pub(crate) fn new(pd: Arc<RocePd>, to: &PortAddr) -> Result<RoceAh, VerbsError> {
+    pub(crate) fn new(pd: RocePd, to: &PortAddr) -> Result<RoceAh, VerbsError> {
         let device = pd.device();
         let vector = AddressVector::to(device, to).map_err(|reason| {
             VerbsError::Invalid(format!("no path to {}: {reason}", to.gid.ip()))
         })?;
-        let core = AhCore { pd: pd.id(), vector, to: *to };
+        let core = AhCore { pd: pd.id, vector, to: *to };
         Ok(RoceAh { core: device.ahs.add(core)?, pd })
     }
 }

@@ -139,7 +139,7 @@ impl Context for RoceContext {
     }
 
     fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {
-        Ok(RocePd::new(self.device().next_id(), self.strong()))
+        Ok(Arc::new(RocePd { id: self.device().next_id(), context: self.clone() }))
     }
 
     fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
@@ -161,7 +161,7 @@ impl Context for RoceContext {
         };
         Ok(Arc::new(RoceCq {
             core: Arc::new(CompletionQueue::new(capacity, channel)),
-            context: self.strong(),
+            context: self.clone(),
         }))
     }
 
@@ -209,9 +209,9 @@ impl Pd for RocePd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
         check_mr(&self.device().caps, &region, access)?;
         let mut keys = self.device().keys_mut();
-        let core = keys.insert(|key| MrCore::new(key, self.id(), access, region))?;
+        let core = keys.insert(|key| MrCore::new(key, self.id, access, region))?;
         drop(keys);
-        Ok(Arc::new(RoceMr::new(core, self.strong())))
+        Ok(Arc::new(RoceMr { core, pd: self.clone() }))
     }
 
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {
@@ -221,16 +221,16 @@ impl Pd for RocePd {
         let parts = Parts {
             shared: Arc::clone(&shared),
             config: self.config(&init),
-            pd: self.id(),
+            pd: self.id,
             send_cq: self.cq(&init.send_cq)?,
             recv_cq: self.cq(&init.recv_cq)?,
         };
         let psn = random()?;
         let place = self.device().engine().add(parts)?;
-        Ok(Box::new(RoceQp::new(shared, self.strong(), place, psn)))
+        Ok(Box::new(RoceQp::new(shared, self.clone(), place, psn)))
     }
 
     fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
-        Ok(Arc::new(RoceAh::new(self.strong(), to)?))
+        Ok(Arc::new(RoceAh::new(self.clone(), to)?))
     }
 }

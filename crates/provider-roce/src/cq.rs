@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(crate) struct RoceCq {
     pub(crate) core: Arc<CompletionQueue>,
     /// A queue keeps the device open.
-    pub(crate) context: Arc<RoceContext>,
+    pub(crate) context: RoceContext,
 }
 
 impl RoceCq {

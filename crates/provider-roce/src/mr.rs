@@ -8,14 +8,8 @@ use std::sync::atomic::{Ordering, fence};
 
 /// A registered region, as the application holds it.
 pub(crate) struct RoceMr {
-    core: Arc<MrCore>,
-    pd: Arc<RocePd>,
-}
-
-impl RoceMr {
-    pub(crate) fn new(core: Arc<MrCore>, pd: Arc<RocePd>) -> RoceMr {
-        RoceMr { core, pd }
-    }
+    pub(crate) core: Arc<MrCore>,
+    pub(crate) pd: RocePd,
 }
 
 impl Drop for RoceMr {

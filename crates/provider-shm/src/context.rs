@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 impl ShmContext {
     /// Opens the device: a name, a socket, a thread.
-    pub(crate) fn open() -> Result<Arc<ShmContext>, VerbsError> {
+    pub(crate) fn open() -> Result<ShmContext, VerbsError> {
         let state = Arc::new(State::new()?);
         let listener = socket::listen(state.gid)
             .map_err(|e| VerbsError::os("listening on an abstract unix socket", e))?;
@@ -38,7 +38,7 @@ impl Context for ShmContext {
     }
 
     fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {
-        Ok(ShmPd::new(self.state().next_id(), self.strong()))
+        Ok(Arc::new(ShmPd { id: self.state().next_id(), context: self.clone() }))
     }
 
     fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
@@ -59,7 +59,7 @@ impl Context for ShmContext {
             },
         };
         let core = CqCore::new(capacity, channel, Arc::clone(self.state().core()));
-        Ok(Arc::new(ShmCq { core, _context: self.strong() }))
+        Ok(Arc::new(ShmCq { core, _context: self.clone() }))
     }
 
     fn async_event(&self) -> Option<AsyncEvent> {
@@ -80,8 +80,8 @@ impl Pd for ShmPd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
         check_mr(&self.state().caps, &region, access)?;
         let keys = &self.state().keys;
-        let core = keys.insert(|key| MrCore::new(key, self.id(), access, region, keys.bells()))?;
-        Ok(Arc::new(ShmMr::new(core, self.strong())))
+        let core = keys.insert(|key| MrCore::new(key, self.id, access, region, keys.bells()))?;
+        Ok(Arc::new(ShmMr { core, pd: self.clone() }))
     }
 
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {
@@ -91,9 +91,9 @@ impl Pd for ShmPd {
         let psn = random()? & MAX_24_BITS;
         let core = state.add_queue_pair(|qpn| {
             let context = Arc::clone(state.core());
-            QpCore::new(context, self.id(), (qpn, psn), &init, send_cq, recv_cq).map(Arc::new)
+            QpCore::new(context, self.id, (qpn, psn), &init, send_cq, recv_cq).map(Arc::new)
         })?;
-        Ok(Box::new(ShmQp::new(core, self.strong())))
+        Ok(Box::new(ShmQp::new(core, self.clone())))
     }
 
     /// Always refused: there are no datagrams here.

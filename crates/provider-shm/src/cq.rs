@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) struct ShmCq {
     pub(crate) core: Arc<CqCore>,
     /// A queue keeps the device open.
-    pub(crate) _context: Arc<ShmContext>,
+    pub(crate) _context: ShmContext,
 }
 
 impl Cq for ShmCq {

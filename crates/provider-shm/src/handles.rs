@@ -1,38 +1,32 @@
-//! An open device and a protection domain, as the application and their objects hold them: they keep
-//! each other alive. `context` opens devices, and has what they make.
+//! An open device and a protection domain, as the application and their objects hold them: all keep
+//! the device open. `context` opens devices, and has what they make.
 use crate::state::State;
 use catchment_verbs::event;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 /// An open device, as the application holds it. The last handle ends the service thread.
-pub(crate) struct ShmContext {
+#[derive(Clone)]
+pub(crate) struct ShmContext(Arc<Opened>);
+
+struct Opened {
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
-    myself: Weak<ShmContext>,
 }
 
 impl ShmContext {
-    pub(crate) fn of(state: Arc<State>, thread: JoinHandle<()>) -> Arc<ShmContext> {
-        Arc::new_cyclic(|myself| ShmContext {
-            state,
-            thread: Some(thread),
-            myself: Weak::clone(myself),
-        })
+    pub(crate) fn of(state: Arc<State>, thread: JoinHandle<()>) -> ShmContext {
+        ShmContext(Arc::new(Opened { state, thread: Some(thread) }))
     }
 
     /// What its objects share.
     pub(crate) fn state(&self) -> &Arc<State> {
-        &self.state
-    }
-
-    pub(crate) fn strong(&self) -> Arc<ShmContext> {
-        self.myself.upgrade().expect("a context that is used is alive")
+        &self.0.state
     }
 }
 
-impl Drop for ShmContext {
+impl Drop for Opened {
     fn drop(&mut self) {
         self.state.stop.store(true, Ordering::Release);
         event::ring(&self.state.wake);
@@ -45,26 +39,14 @@ impl Drop for ShmContext {
 }
 
 /// A protection domain.
+#[derive(Clone)]
 pub(crate) struct ShmPd {
-    id: u64,
-    context: Arc<ShmContext>,
-    myself: Weak<ShmPd>,
+    pub(crate) id: u64,
+    pub(crate) context: ShmContext,
 }
 
 impl ShmPd {
-    pub(crate) fn new(id: u64, context: Arc<ShmContext>) -> Arc<ShmPd> {
-        Arc::new_cyclic(|myself| ShmPd { id, context, myself: Weak::clone(myself) })
-    }
-
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
     pub(crate) fn state(&self) -> &Arc<State> {
-        &self.context.state
-    }
-
-    pub(crate) fn strong(&self) -> Arc<ShmPd> {
-        self.myself.upgrade().expect("a protection domain that is used is alive")
+        self.context.state()
     }
 }

@@ -16,7 +16,7 @@ struct Side {
     mr: Arc<dyn Mr>,
     cq: Arc<dyn Cq>,
     _pd: Arc<dyn Pd>,
-    context: Arc<ShmContext>,
+    context: ShmContext,
 }
 
 fn side() -> Side {

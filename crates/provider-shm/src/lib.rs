@@ -82,6 +82,6 @@ impl Provider for ShmProvider {
         if device != DEVICE {
             return Err(VerbsError::NoDevice { name: device.into(), known: vec![DEVICE.into()] });
         }
-        Ok(handles::ShmContext::open()?)
+        Ok(Arc::new(handles::ShmContext::open()?))
     }
 }

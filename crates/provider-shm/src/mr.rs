@@ -7,14 +7,8 @@ use std::sync::Arc;
 
 /// A registered region, as the application holds it.
 pub(crate) struct ShmMr {
-    core: Arc<MrCore>,
-    pd: Arc<ShmPd>,
-}
-
-impl ShmMr {
-    pub(crate) fn new(core: Arc<MrCore>, pd: Arc<ShmPd>) -> ShmMr {
-        ShmMr { core, pd }
-    }
+    pub(crate) core: Arc<MrCore>,
+    pub(crate) pd: ShmPd,
 }
 
 impl Drop for ShmMr {

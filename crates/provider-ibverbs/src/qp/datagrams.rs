@@ -64,7 +64,7 @@ impl IbQp {
             return Ok(Arc::clone(way));
         }
         let found = self.device().ahs.find(number);
-        let ours = |way: &Arc<Handle<AhCore>>| Arc::ptr_eq(&way.object.domain, self.pd.domain());
+        let ours = |way: &Arc<Handle<AhCore>>| Arc::ptr_eq(&way.object.domain, &self.pd.domain);
         found.filter(ours).ok_or(PostFailure::Destination(
             "its protection domain has no address handle of that number",
         ))

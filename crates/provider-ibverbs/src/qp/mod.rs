@@ -25,7 +25,7 @@ const ASK_NS: u64 = 10_000_000;
 pub(crate) struct IbQp {
     qp: Arc<QueuePair>,
     slot: Arc<Slot>,
-    pd: Arc<IbPd>,
+    pd: IbPd,
     cqs: (Arc<CqCore>, Arc<CqCore>),
     limits: Limits,
     psn: u32,
@@ -40,7 +40,7 @@ impl IbQp {
     pub(crate) fn new(
         qp: Arc<QueuePair>,
         slot: Arc<Slot>,
-        (pd, cqs): (Arc<IbPd>, (Arc<CqCore>, Arc<CqCore>)),
+        (pd, cqs): (IbPd, (Arc<CqCore>, Arc<CqCore>)),
         limits: Limits,
     ) -> Result<IbQp, VerbsError> {
         slot.occupy(&qp, limits.service, [cqs.0.tag, cqs.1.tag]);

@@ -23,7 +23,7 @@ const RECENT: usize = 4;
 /// See the module documentation.
 pub(crate) struct RoceQp {
     shared: Arc<QpShared>,
-    pd: Arc<RocePd>,
+    pd: RocePd,
     index: usize,
     qpn: u32,
     psn: u32,
@@ -40,7 +40,7 @@ pub(crate) struct RoceQp {
 impl RoceQp {
     pub(crate) fn new(
         shared: Arc<QpShared>,
-        pd: Arc<RocePd>,
+        pd: RocePd,
         (index, qpn): (usize, u32),
         psn: u32,
     ) -> RoceQp {
@@ -126,7 +126,7 @@ impl RoceQp {
         if let Some(ah) = known.filter(|ah| ah.number() == to.ah && ah.is_valid()) {
             return Ok(Arc::clone(ah));
         }
-        let found = self.device().ahs.find(to.ah).filter(|ah| ah.object.pd == self.pd.id());
+        let found = self.device().ahs.find(to.ah).filter(|ah| ah.object.pd == self.pd.id);
         let ah = found.ok_or(PostFailure::Destination(
             "its protection domain has no address handle of that number",
         ))?;
@@ -168,7 +168,7 @@ impl RoceQp {
             Some(mr) => Arc::clone(mr),
             None => self.remember(sge.lkey)?,
         };
-        mr.range(self.pd.id(), rights, sge.addr, sge.bytes.into())?;
+        mr.range(self.pd.id, rights, sge.addr, sge.bytes.into())?;
         Some(mr)
     }
 

@@ -28,7 +28,7 @@ const PIECES: usize = 32;
 /// See the module documentation.
 pub(crate) struct ShmQp {
     core: Arc<QpCore>,
-    pd: Arc<ShmPd>,
+    pd: ShmPd,
     /// Requests ever posted.
     posted: u64,
     recv_posted: u64,
@@ -48,7 +48,7 @@ pub(crate) struct ShmQp {
 }
 
 impl ShmQp {
-    pub(crate) fn new(core: Arc<QpCore>, pd: Arc<ShmPd>) -> ShmQp {
+    pub(crate) fn new(core: Arc<QpCore>, pd: ShmPd) -> ShmQp {
         let attached: Arc<dyn Attached> = Arc::clone(&core) as _;
         core.send_cq.attach(Arc::downgrade(&attached));
         if !Arc::ptr_eq(&core.send_cq, &core.recv_cq) {
