@@ -74,7 +74,7 @@ impl IbPd {
         let retired = &self.device().retired_keys;
         let mut made = self.register_once(region, access)?;
         let mut known = Vec::new();
-        while retired.contains(made.rkey()) && known.len() < MOST_KNOWN_KEYS {
+        while retired.contains(made.rkey) && known.len() < MOST_KNOWN_KEYS {
             // Kept for now, so that the device cannot give the same key at once.
             known.push(made);
             made = self.register_once(region, access)?;

@@ -107,7 +107,7 @@ impl IbverbsProvider {
             inventory.devices
         });
         Report {
-            library: library.map(|library| library.path().to_owned()),
+            library: library.map(|library| library.path.to_owned()),
             devices,
             memlock_bytes: memlock::limit_bytes(),
         }

@@ -22,21 +22,21 @@ impl IbMr {
 
 impl Drop for IbMr {
     fn drop(&mut self) {
-        self.pd.device().retired_keys.add(self.registration.rkey());
+        self.pd.device().retired_keys.add(self.registration.rkey);
     }
 }
 
 impl Mr for IbMr {
     fn region(&self) -> &Arc<Region> {
-        self.registration.region()
+        &self.registration.region
     }
 
     fn lkey(&self) -> u32 {
-        self.registration.lkey()
+        self.registration.lkey
     }
 
     fn rkey(&self) -> u32 {
-        self.registration.rkey()
+        self.registration.rkey
     }
 
     fn access(&self) -> Access {

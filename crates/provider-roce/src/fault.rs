@@ -204,7 +204,7 @@ pub(crate) struct FaultInjector {
     random: Random,
     /// Packets that are held back, with the time when they go.
     held: Vec<(u64, Datagram)>,
-    counters: FaultCounters,
+    pub(crate) counters: FaultCounters,
 }
 
 impl FaultInjector {
@@ -289,10 +289,6 @@ impl FaultInjector {
     fn hold(&mut self, now_ns: u64, time: Duration, datagram: Datagram) {
         self.held.push((now_ns.saturating_add(time.as_nanos() as u64), datagram));
     }
-
-    pub(crate) fn counters(&self) -> FaultCounters {
-        self.counters
-    }
 }
 
 /// A small generator of reproducible numbers (splitmix64).
@@ -358,7 +354,7 @@ mod tests {
                 let datagram = Datagram { to: ([127, 0, 0, 1], 4791).into(), bytes: vec![0; 16] };
                 injector.pass(0, Kind::Other, datagram, |_| sent += 1);
             }
-            (injector.counters(), sent)
+            (injector.counters, sent)
         };
         let (counters, sent) = run();
         assert!((900..1100).contains(&counters.dropped), "{counters:?}");

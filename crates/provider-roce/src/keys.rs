@@ -89,7 +89,7 @@ impl KeyTable {
     #[inline]
     fn at(&self, slot: usize, key: u32) -> Option<&Arc<MrCore>> {
         let mr = self.slots.at(slot)?;
-        (mr.key() == key).then_some(mr)
+        (mr.key == key).then_some(mr)
     }
 
     /// Returns all regions.

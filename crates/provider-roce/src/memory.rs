@@ -73,7 +73,7 @@ impl Memory for PdMemory<'_> {
 
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, AccessError> {
         let (mr, offset) = self.remote(RemoteAccess::Atomic, rkey, va, 8)?;
-        let word = mr.region().whole().atomic_u64(offset).map_err(|_| AccessError)?;
+        let word = mr.region.whole().atomic_u64(offset).map_err(|_| AccessError)?;
         let before = match op {
             AtomicOp::CompareSwap { compare, swap } => {
                 let result =
@@ -103,7 +103,7 @@ impl Memory for PdMemory<'_> {
 /// Copies received bytes into a region. What was placed before is visible before, and the last
 /// aligned eight bytes (or fewer, of a short write) are visible last.
 fn place(mr: &MrCore, offset: usize, data: &[u8]) -> Result<(), AccessError> {
-    let memory = mr.region().whole();
+    let memory = mr.region.whole();
     let end = offset + data.len();
     let done = match data.len() {
         1 => memory.atomic_u8(offset).map(|byte| byte.store(data[0], Ordering::Release)),

@@ -16,7 +16,7 @@ impl Drop for RoceMr {
     /// Waits for the engine's present turn: afterwards no peer reaches the memory.
     fn drop(&mut self) {
         self.core.deregister();
-        self.pd.device().keys_mut().remove(self.core.key());
+        self.pd.device().keys_mut().remove(self.core.key);
         fence(Ordering::SeqCst);
         self.core.ring_fenced();
     }
@@ -24,19 +24,19 @@ impl Drop for RoceMr {
 
 impl Mr for RoceMr {
     fn region(&self) -> &Arc<Region> {
-        self.core.region()
+        &self.core.region
     }
 
     fn lkey(&self) -> u32 {
-        self.core.key()
+        self.core.key
     }
 
     fn rkey(&self) -> u32 {
-        self.core.key()
+        self.core.key
     }
 
     fn access(&self) -> Access {
-        self.core.access()
+        self.core.access
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {

@@ -22,10 +22,10 @@ enum KeyState {
 
 /// What the engine and the queue pairs need of a region.
 pub(crate) struct MrCore {
-    key: u32,
-    pd: u64,
-    access: Access,
-    region: Arc<Region>,
+    pub(crate) key: u32,
+    pub(crate) pd: u64,
+    pub(crate) access: Access,
+    pub(crate) region: Arc<Region>,
     /// A [`KeyState`].
     state: AtomicU8,
     watch: RegionWatch,
@@ -41,18 +41,6 @@ impl MrCore {
             state: AtomicU8::new(KeyState::Valid as u8),
             watch: RegionWatch::default(),
         }
-    }
-
-    pub(crate) fn key(&self) -> u32 {
-        self.key
-    }
-
-    pub(crate) fn pd(&self) -> u64 {
-        self.pd
-    }
-
-    pub(crate) fn region(&self) -> &Arc<Region> {
-        &self.region
     }
 
     /// False once it was deregistered, although a request may still hold it.
@@ -85,10 +73,6 @@ impl MrCore {
         let offset = addr.checked_sub(self.region.addr())?;
         let end = offset.checked_add(bytes)?;
         (end <= self.region.bytes() as u64).then_some(offset as usize)
-    }
-
-    pub(crate) fn access(&self) -> Access {
-        self.access
     }
 
     /// The region is no longer registered.

@@ -55,10 +55,10 @@ impl Held {
     pub(crate) fn find(&self, key: u32) -> Option<&Arc<MrCore>> {
         match self {
             Held::None | Held::Wrong(_) => None,
-            Held::One(mr) => (mr.key() == key).then_some(mr),
-            Held::Many(all) => all.iter().find(|mr| mr.key() == key),
-            Held::Datagram(_, mr) => mr.as_ref().filter(|mr| mr.key() == key),
-            Held::DatagramMany(both) => both.1.iter().find(|mr| mr.key() == key),
+            Held::One(mr) => (mr.key == key).then_some(mr),
+            Held::Many(all) => all.iter().find(|mr| mr.key == key),
+            Held::Datagram(_, mr) => mr.as_ref().filter(|mr| mr.key == key),
+            Held::DatagramMany(both) => both.1.iter().find(|mr| mr.key == key),
         }
     }
 }

@@ -14,8 +14,10 @@ pub(crate) struct Connection {
     /// None while this side asks nothing of the peer.
     link: OnceLock<Arc<PeerLink>>,
     facts: QpFacts,
-    access: Access,
-    inbox: Inbox,
+    /// What the peer's queue pair lets us do.
+    pub(crate) access: Access,
+    /// Where our messages go.
+    pub(crate) inbox: Inbox,
     alive: SharedWord,
     recv_bell: Option<OwnedFd>,
     send_bell: Option<OwnedFd>,
@@ -59,17 +61,6 @@ impl Connection {
 
     pub(crate) fn inbox_id(&self) -> u64 {
         self.facts.inbox_id
-    }
-
-    /// What the peer's queue pair lets us do.
-    #[inline]
-    pub(crate) fn access(&self) -> Access {
-        self.access
-    }
-
-    /// Returns where our messages go.
-    pub(crate) fn inbox(&self) -> &Inbox {
-        &self.inbox
     }
 
     /// Returns whether the peer's queue pair takes requests.

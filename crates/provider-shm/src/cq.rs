@@ -44,15 +44,15 @@ impl ShmChannel {
 
 impl CompletionChannel for ShmChannel {
     fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        self.0.events().wait_with(timeout, || self.0.progress())
+        self.0.events.wait_with(timeout, || self.0.progress())
     }
 
     fn wake(&self) {
-        self.0.events().notify();
+        self.0.events.notify();
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.events().as_fd()
+        self.0.events.as_fd()
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -166,18 +166,14 @@ impl CqCore {
 
 /// A channel with the completion queues that notify through it.
 pub(crate) struct ChannelCore {
-    events: EventChannel,
+    /// What wakes a thread that sleeps on it.
+    pub(crate) events: EventChannel,
     cqs: Mutex<Vec<Weak<CqCore>>>,
 }
 
 impl ChannelCore {
     pub(crate) fn new() -> io::Result<ChannelCore> {
         Ok(ChannelCore { events: EventChannel::new()?, cqs: Mutex::default() })
-    }
-
-    /// Returns what wakes a thread that sleeps on it.
-    pub(crate) fn events(&self) -> &EventChannel {
-        &self.events
     }
 
     fn add(&self, cq: &Arc<CqCore>) {

@@ -68,14 +68,14 @@ impl DeviceCore {
         }
         let mut links = self.links.lock();
         links.retain(|_, known| known.strong_count() > 0);
-        links.insert(link.id(), Arc::downgrade(&link));
+        links.insert(link.id, Arc::downgrade(&link));
         link.watch_hang_up(&self.epoll)?;
         Ok(link)
     }
 
     fn known_link(&self, peer: Gid) -> Option<Arc<PeerLink>> {
         let links = self.links.lock();
-        links.values().filter_map(Weak::upgrade).find(|link| link.gid() == peer && !link.is_dead())
+        links.values().filter_map(Weak::upgrade).find(|link| link.gid == peer && !link.is_dead())
     }
 
     pub(crate) fn link_of_id(&self, id: u64) -> Option<Arc<PeerLink>> {

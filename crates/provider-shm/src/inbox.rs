@@ -123,8 +123,8 @@ impl Record {
 #[derive(Debug, Clone)]
 pub(crate) struct Inbox {
     region: Arc<Region>,
-    ring_bytes: u32,
-    recv_slots: u32,
+    pub(crate) ring_bytes: u32,
+    pub(crate) recv_slots: u32,
     ring_at: usize,
 }
 
@@ -158,14 +158,6 @@ impl Inbox {
             recv_slots,
             ring_at,
         }))
-    }
-
-    pub(crate) fn ring_bytes(&self) -> u32 {
-        self.ring_bytes
-    }
-
-    pub(crate) fn recv_slots(&self) -> u32 {
-        self.recv_slots
     }
 
     #[inline]

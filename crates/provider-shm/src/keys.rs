@@ -18,8 +18,10 @@ use std::sync::{Arc, Weak};
 
 /// The keys of one context.
 pub(crate) struct KeyTable {
-    valid: Arc<Region>,
-    bells: Arc<Region>,
+    /// The table of valid keys.
+    pub(crate) valid: Arc<Region>,
+    /// The table of flags.
+    pub(crate) bells: Arc<Region>,
     slots: RwLock<KeySlots<Weak<MrCore>>>,
 }
 
@@ -33,16 +35,6 @@ impl KeyTable {
             bells: Region::alloc(BELLS_BYTES, lazily)?,
             slots: RwLock::new(KeySlots::new(first_generation)),
         })
-    }
-
-    /// Returns the table of valid keys.
-    pub(crate) fn valid(&self) -> &Arc<Region> {
-        &self.valid
-    }
-
-    /// Returns the table of flags.
-    pub(crate) fn bells(&self) -> &Arc<Region> {
-        &self.bells
     }
 
     /// Adds the region that `make` builds under a new key.
@@ -74,7 +66,7 @@ impl KeyTable {
     pub(crate) fn lookup(&self, key: u32) -> Option<Arc<MrCore>> {
         let slots = self.slots.read();
         let mr = slots.at(slot_of(key))?.upgrade()?;
-        (mr.key() == key && mr.is_valid()).then_some(mr)
+        (mr.key == key && mr.is_valid()).then_some(mr)
     }
 
     /// Returns all registered regions.

@@ -47,13 +47,15 @@ pub(crate) enum CallError {
 
 /// A connection to another context, shared by all queue pairs that lead there.
 pub(crate) struct PeerLink {
-    gid: Gid,
-    id: u64,
+    pub(crate) gid: Gid,
+    pub(crate) id: u64,
     fd: OwnedFd,
     dead: AtomicBool,
     calls: Mutex<()>,
-    valid: Arc<Region>,
-    bells: Arc<Region>,
+    /// The peer's table of valid keys.
+    pub(crate) valid: Arc<Region>,
+    /// The peer's flags.
+    pub(crate) bells: Arc<Region>,
     watches: Mutex<Vec<Weak<dyn Watch>>>,
 }
 
@@ -81,27 +83,8 @@ impl PeerLink {
         })
     }
 
-    pub(crate) fn gid(&self) -> Gid {
-        self.gid
-    }
-
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-
-    /// Returns the peer's table of valid keys.
-    #[inline]
-    pub(crate) fn valid(&self) -> &Region {
-        &self.valid
-    }
-
-    /// Returns the peer's flags.
-    pub(crate) fn bells(&self) -> &Arc<Region> {
-        &self.bells
     }
 
     /// Returns whether the peer is known to be gone.

@@ -14,26 +14,26 @@ pub(crate) struct ShmMr {
 impl Drop for ShmMr {
     fn drop(&mut self) {
         self.core.revoke();
-        self.pd.state().keys.remove(self.core.key());
+        self.pd.state().keys.remove(self.core.key);
         self.core.wake_all();
     }
 }
 
 impl Mr for ShmMr {
     fn region(&self) -> &Arc<Region> {
-        self.core.region()
+        &self.core.region
     }
 
     fn lkey(&self) -> u32 {
-        self.core.key()
+        self.core.key
     }
 
     fn rkey(&self) -> u32 {
-        self.core.key()
+        self.core.key
     }
 
     fn access(&self) -> Access {
-        self.core.access()
+        self.core.access
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {

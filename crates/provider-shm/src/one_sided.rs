@@ -54,7 +54,7 @@ pub(crate) fn execute(
     let Some((remote, rights)) = target(op) else {
         return Ok(0);
     };
-    if !connection.access().contains(rights) {
+    if !connection.access.contains(rights) {
         return Err(WcStatus::RemoteInvalidRequest.into());
     }
     let bytes = source.bytes();

@@ -103,8 +103,8 @@ impl QpCore {
             qpn: self.qpn,
             access: inner.access.bits(),
             inbox_id: inner.inbox_id,
-            ring_bytes: inner.inbox.ring_bytes(),
-            recv_slots: inner.inbox.recv_slots(),
+            ring_bytes: inner.inbox.ring_bytes,
+            recv_slots: inner.inbox.recv_slots,
             rnr_timer_us: u32::try_from(inner.rnr_timer.as_micros()).unwrap_or(u32::MAX),
             channels,
         }
@@ -247,7 +247,7 @@ impl QpCore {
         drop(inner);
         written.iter().for_each(|mr| mr.ring_fenced());
         if let Some(connection) = connection {
-            if put && arm::take_armed_fenced(connection.inbox().owner_flag()) != 0 {
+            if put && arm::take_armed_fenced(connection.inbox.owner_flag()) != 0 {
                 connection.ring_receiver();
             }
             if ring_sender {
@@ -343,7 +343,7 @@ impl QpCore {
     /// To the error state if its peer was reached through this link.
     pub(crate) fn fail_if_linked(&self, link: u64) {
         let mut inner = self.lock();
-        let linked = |peer: &Peer| peer.link.as_ref().is_some_and(|l| l.id() == link);
+        let linked = |peer: &Peer| peer.link.as_ref().is_some_and(|l| l.id == link);
         if inner.peer.as_ref().is_some_and(linked) {
             self.receive_all(&mut inner);
             self.fail_locked(&mut inner, Some("the peer's process is gone"));
@@ -390,7 +390,7 @@ impl Attached for QpCore {
         if let Some(connection) = &inner.connection
             && !inner.sends.is_empty()
         {
-            arm::arm(connection.inbox().sender_flag(), 1);
+            arm::arm(connection.inbox.sender_flag(), 1);
         }
     }
 

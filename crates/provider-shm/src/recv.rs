@@ -22,7 +22,7 @@ enum Taken {
 impl QpCore {
     /// Takes what the peer has put.
     pub(crate) fn receive(&self, inner: &mut Inner) {
-        if inner.inbox.ring_bytes() == 0 {
+        if inner.inbox.ring_bytes == 0 {
             return;
         }
         for _ in 0..BATCH {
@@ -51,7 +51,7 @@ impl QpCore {
     }
 
     fn take_record(&self, inner: &mut Inner) -> Taken {
-        let ring_bytes = inner.inbox.ring_bytes().into();
+        let ring_bytes = inner.inbox.ring_bytes.into();
         let ready = match ring::ready_bytes(inner.inbox.tail(), inner.head, ring_bytes) {
             Ok(0) => return Taken::Nothing,
             Ok(ready) => ready,

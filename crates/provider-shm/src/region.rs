@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the service thread and the queue pairs need of a region.
 pub(crate) struct MrCore {
-    key: u32,
-    pd: u64,
-    access: Access,
-    region: Arc<Region>,
+    pub(crate) key: u32,
+    pub(crate) pd: u64,
+    pub(crate) access: Access,
+    pub(crate) region: Arc<Region>,
     valid: AtomicBool,
     owner_flag: SharedWord,
     peer_flags: SharedWord,
@@ -42,22 +42,6 @@ impl MrCore {
             peer_flags: SharedWord::new(bells, peers_bell_offset(key))?,
             watch: RegionWatch::default(),
         })
-    }
-
-    pub(crate) fn key(&self) -> u32 {
-        self.key
-    }
-
-    pub(crate) fn pd(&self) -> u64 {
-        self.pd
-    }
-
-    pub(crate) fn access(&self) -> Access {
-        self.access
-    }
-
-    pub(crate) fn region(&self) -> &Arc<Region> {
-        &self.region
     }
 
     /// False once it was deregistered, although a request may still hold it.

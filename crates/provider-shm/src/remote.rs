@@ -51,7 +51,7 @@ impl RemoteMr {
             access,
             region: Region::from_peer(fd, bytes, writable)?,
             link: Arc::clone(link),
-            owner_flag: SharedWord::new(link.bells(), owner_bell_offset(rkey))?,
+            owner_flag: SharedWord::new(&link.bells, owner_bell_offset(rkey))?,
             bell,
             watch: OnceLock::new(),
         }))
@@ -69,7 +69,7 @@ impl RemoteMr {
     /// False once the owner deregistered it.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
-        let word = self.link.valid().whole().load_u64(valid_offset(self.key), Ordering::Acquire);
+        let word = self.link.valid.whole().load_u64(valid_offset(self.key), Ordering::Acquire);
         matches!(word, Ok(key) if key == u64::from(self.key))
     }
 
@@ -105,7 +105,7 @@ impl RemoteMr {
         if let Some(watch) = self.watch.get() {
             return Ok(Arc::clone(watch));
         }
-        let flags = SharedWord::new(self.link.bells(), peers_bell_offset(self.key));
+        let flags = SharedWord::new(&self.link.bells, peers_bell_offset(self.key));
         let watch = Arc::new(RemoteWatch {
             flags: flags.map_err(|_| WcStatus::General)?,
             is_armed: AtomicBool::new(false),
@@ -164,7 +164,7 @@ pub(crate) struct RemoteWatch {
 
 impl RemoteWatch {
     fn is_gone(&self) -> bool {
-        let word = self.link.valid().whole().load_u64(valid_offset(self.key), Ordering::Acquire);
+        let word = self.link.valid.whole().load_u64(valid_offset(self.key), Ordering::Acquire);
         self.link.is_dead() || !matches!(word, Ok(key) if key == u64::from(self.key))
     }
 }

@@ -195,9 +195,9 @@ enum Begin {
 
 /// Finds the receive that the message takes, and does what comes before its first byte.
 fn begin(inner: &mut Inner, connection: &Arc<Connection>, front: &Front<'_>) -> Begin {
-    let inbox = connection.inbox();
+    let inbox = &connection.inbox;
     let posted = inbox.posted().observe();
-    if inbox.recv_slots() == 0 || (posted.wrapping_sub(inner.begun) as i64) <= 0 {
+    if inbox.recv_slots == 0 || (posted.wrapping_sub(inner.begun) as i64) <= 0 {
         return Begin::NoReceive;
     }
     match has_room(inner, connection, 0) {
@@ -255,9 +255,9 @@ fn record(kind: Kind, front: &Front<'_>) -> Record {
 
 /// Returns whether a record with this payload fits now.
 fn has_room(inner: &Inner, connection: &Connection, payload: usize) -> Result<bool, WcStatus> {
-    let inbox = connection.inbox();
+    let inbox = &connection.inbox;
     let needed = (RECORD_HEADER_BYTES + payload).next_multiple_of(RECORD_HEADER_BYTES) as u64;
-    match ring::free_bytes(inbox.head(), inner.tail, inbox.ring_bytes().into()) {
+    match ring::free_bytes(inbox.head(), inner.tail, inbox.ring_bytes.into()) {
         Ok(free) => Ok(free >= needed),
         Err(error) => {
             tracing::warn!(%error, "the peer's queue pair is broken");
@@ -273,7 +273,7 @@ fn put_record(
     record: &Record,
     payload: impl FnOnce(u64),
 ) {
-    let inbox = connection.inbox();
+    let inbox = &connection.inbox;
     inbox.put(inner.tail, &record.encode());
     payload(inner.tail + RECORD_HEADER_BYTES as u64);
     inner.tail = inner.tail.wrapping_add(record.ring_bytes());
@@ -309,8 +309,8 @@ fn put_fragments(
             front.source.parts(skip, bytes, |done, part| {
                 let at = at.wrapping_add(done as u64);
                 match part {
-                    Part::Plain(data) => connection.inbox().put(at, data),
-                    Part::Memory(memory) => connection.inbox().put_memory(at, memory),
+                    Part::Plain(data) => connection.inbox.put(at, data),
+                    Part::Memory(memory) => connection.inbox.put_memory(at, memory),
                 }
             });
         });

@@ -266,8 +266,8 @@ fn dup(fd: BorrowedFd<'_>) -> Result<OwnedFd, Refusal> {
 }
 
 fn hello(state: &State) -> Answer {
-    let valid = state.keys.valid().read_only_fd().map_err(|_| Refusal::NoDescriptor)?;
-    let bells = state.keys.bells().fd().map_err(|_| Refusal::NoDescriptor)?;
+    let valid = state.keys.valid.read_only_fd().map_err(|_| Refusal::NoDescriptor)?;
+    let bells = state.keys.bells.fd().map_err(|_| Refusal::NoDescriptor)?;
     Ok((Reply::Hello, vec![valid, dup(bells)?]))
 }
 
@@ -327,16 +327,16 @@ fn open_qp(
 fn resolve(state: &State, gid: Gid, target: u32, rkey: u32) -> Answer {
     let qp = target_of(state, gid, target)?;
     let mr = state.keys.lookup(rkey).ok_or(Refusal::NoRegion)?;
-    if mr.pd() != qp.pd || !mr.access().is_remote() {
+    if mr.pd != qp.pd || !mr.access.is_remote() {
         return Err(Refusal::NoRegion);
     }
     let region = mr.export().map_err(|_| Refusal::NoDescriptor)?;
     let watch = mr.watch().map_err(|_| Refusal::NoDescriptor)?;
     let bell = dup(watch.as_fd().ok_or(Refusal::NoDescriptor)?)?;
     let reply = Reply::Region {
-        addr: mr.region().addr(),
-        bytes: mr.region().bytes() as u64,
-        access: mr.access().bits(),
+        addr: mr.region.addr(),
+        bytes: mr.region.bytes() as u64,
+        access: mr.access.bits(),
     };
     Ok((reply, vec![region, bell]))
 }

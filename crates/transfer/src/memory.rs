@@ -13,7 +13,7 @@ const INSIDE: &str = "a slot inside of the ring";
 #[derive(Debug, Clone)]
 pub(crate) struct RingMemory {
     bytes: RegionSlice,
-    layout: RingLayout,
+    pub(crate) layout: RingLayout,
 }
 
 impl RingMemory {
@@ -30,11 +30,6 @@ impl RingMemory {
         }
         memory.atomic_u8(0)?;
         Ok(RingMemory { bytes, layout })
-    }
-
-    #[inline]
-    pub(crate) fn layout(&self) -> &RingLayout {
-        &self.layout
     }
 
     #[inline]

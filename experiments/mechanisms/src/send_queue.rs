@@ -10,7 +10,7 @@ pub(crate) struct SendQueue {
     cq: Arc<dyn Cq>,
     max_send_wr: u64,
     /// Requests posted, and requests known to be done.
-    posted: u64,
+    pub(crate) posted: u64,
     done: u64,
     /// Requests posted since the last signaled one.
     unsignaled: u64,
@@ -29,11 +29,6 @@ impl SendQueue {
             unsignaled: 0,
             signaled: 0,
         }
-    }
-
-    #[inline]
-    pub(crate) fn posted(&self) -> u64 {
-        self.posted
     }
 
     #[inline]

@@ -151,7 +151,7 @@ fn last_error() -> String {
 
 pub(crate) struct Library {
     pub(super) functions: Functions,
-    path: String,
+    pub(crate) path: String,
 }
 
 impl Library {
@@ -176,10 +176,6 @@ impl Library {
         let path =
             handle.path(functions.ibv_fork_init).unwrap_or_else(|| path.display().to_string());
         Ok(Arc::new(Library { functions, path }))
-    }
-
-    pub(crate) fn path(&self) -> &str {
-        &self.path
     }
 }
 

@@ -37,10 +37,10 @@ impl Drop for Domain {
 /// Registered memory. Dropping it takes the keys back; afterwards the device does not reach it.
 pub(crate) struct Registration {
     domain: Arc<Domain>,
-    region: Arc<Region>,
+    pub(crate) region: Arc<Region>,
     mr: NonNull<ibv_mr>,
-    lkey: u32,
-    rkey: u32,
+    pub(crate) lkey: u32,
+    pub(crate) rkey: u32,
 }
 
 // SAFETY: as for `Device`.
@@ -74,18 +74,6 @@ impl Registration {
         // SAFETY: the library has filled in the keys.
         let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
         Ok(Registration { domain, region, mr, lkey, rkey })
-    }
-
-    pub(crate) fn region(&self) -> &Arc<Region> {
-        &self.region
-    }
-
-    pub(crate) fn lkey(&self) -> u32 {
-        self.lkey
-    }
-
-    pub(crate) fn rkey(&self) -> u32 {
-        self.rkey
     }
 }
 

@@ -170,7 +170,7 @@ fn publish_failure(entry: &mut QpEntry, device: &DeviceCore, keys: &KeyTable) {
     tracing::debug!(qpn, %reason, "queue pair failed");
     device.events.add(AsyncEvent::QpFatal { qpn, reason });
     fence(Ordering::SeqCst);
-    for mr in keys.all().filter(|mr| mr.pd() == entry.pd) {
+    for mr in keys.all().filter(|mr| mr.pd == entry.pd) {
         mr.ring_fenced();
     }
     accept(entry);

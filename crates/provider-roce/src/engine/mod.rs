@@ -232,7 +232,7 @@ impl Engine {
             received: self.ring.counters(),
             receive_errors: self.receive_errors,
             dropped: self.drops,
-            faults: self.faults.as_ref().map(FaultInjector::counters),
+            faults: self.faults.as_ref().map(|faults| faults.counters),
             gso: capabilities.segmentation,
             gro: capabilities.coalescing,
             gso_refused_peers: self.batch.gso_refused().len() as u64,

@@ -224,7 +224,7 @@ pub(super) fn resolve<'a>(
         Piece::Remote { rkey, va, bytes } => (keys.lookup(rkey)?, va, bytes),
         Piece::Batch { .. } => return None,
     };
-    let region = mr.region();
+    let region = &mr.region;
     Some(io::Piece {
         region,
         offset: usize::try_from(addr.checked_sub(region.addr())?).ok()?,

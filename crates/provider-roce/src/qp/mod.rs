@@ -163,7 +163,7 @@ impl RoceQp {
     #[inline]
     fn region(&mut self, sge: &Sge, rights: Access) -> Option<Arc<MrCore>> {
         let known = self.recent.iter().flatten();
-        let known = known.into_iter().find(|mr| mr.key() == sge.lkey && mr.is_valid());
+        let known = known.into_iter().find(|mr| mr.key == sge.lkey && mr.is_valid());
         let mr = match known {
             Some(mr) => Arc::clone(mr),
             None => self.remember(sge.lkey)?,

@@ -257,7 +257,7 @@ impl ShmQp {
         let mr = Arc::clone(remotes.get(at));
         let right =
             if mr.region().is_writable() { Access::REMOTE_WRITE } else { Access::REMOTE_READ };
-        if !connection.access().contains(right) {
+        if !connection.access.contains(right) {
             return Err(refused(WcStatus::RemoteInvalidRequest));
         }
         Ok(mr)

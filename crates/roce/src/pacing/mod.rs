@@ -57,7 +57,7 @@ pub(crate) struct Pacer {
     config: PacingConfig,
     bucket: TokenBucket,
     /// When a packet may leave, as [`Pacer::may_send`] found it when none may.
-    opens_ns: u64,
+    pub(crate) opens_ns: u64,
     rate: RateControl,
 }
 
@@ -115,11 +115,6 @@ impl Pacer {
         }
     }
 
-    /// Returns when the next data packet may leave; only asked after `may_send` said no.
-    pub(crate) fn opens_ns(&self) -> u64 {
-        self.opens_ns
-    }
-
     fn flow(&mut self, now_ns: u64) -> Option<Flow> {
         let rate_bps = self.rate_bps(now_ns)?;
         let burst_bytes = self.config.burst_bytes.into();
@@ -147,7 +142,7 @@ mod tests {
                 pacer.on_sent(now, 1024);
                 bytes += 1024 + 46;
             } else {
-                now = pacer.opens_ns();
+                now = pacer.opens_ns;
             }
         }
         bytes

@@ -209,10 +209,10 @@ impl Qp {
                     return None;
                 }
                 let paced = requester.waits_for_pacer() || responder.waits_for_pacer();
-                earliest(requester.next_timeout(), paced.then(|| self.pacer.opens_ns()))
+                earliest(requester.next_timeout(), paced.then(|| self.pacer.opens_ns))
             }
             Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => {
-                sender.waits_for_pacer().then(|| self.pacer.opens_ns())
+                sender.waits_for_pacer().then(|| self.pacer.opens_ns)
             }
         }
     }
@@ -314,7 +314,7 @@ impl Qp {
     }
 
     fn on_timeout(&mut self, now_ns: u64) {
-        if self.pacer.opens_ns() <= now_ns {
+        if self.pacer.opens_ns <= now_ns {
             // It does not wait any more: the driver knows, and asks for packets when it has room.
             self.halves.stop_waiting_for_pacer();
         }

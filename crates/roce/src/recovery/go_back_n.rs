@@ -5,9 +5,9 @@ use crate::Psn;
 /// Three numbers: `una <= resend <= next`. Below `next`, `resend` is what goes out next.
 #[derive(Debug)]
 pub(crate) struct GoBackN {
-    una: Psn,
+    pub(crate) una: Psn,
     resend: Psn,
-    next: Psn,
+    pub(crate) next: Psn,
     /// The packet whose round trip is measured: none that was sent twice (Karn).
     timed: Option<(Psn, u64)>,
     /// The last NAK that was obeyed.
@@ -17,14 +17,6 @@ pub(crate) struct GoBackN {
 impl GoBackN {
     pub(crate) fn new(first: Psn) -> GoBackN {
         GoBackN { una: first, resend: first, next: first, timed: None, obeyed: None }
-    }
-
-    pub(crate) fn una(&self) -> Psn {
-        self.una
-    }
-
-    pub(crate) fn next(&self) -> Psn {
-        self.next
     }
 
     pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, now_ns: u64) {
@@ -119,7 +111,7 @@ mod tests {
         let mut bench = Bench::new();
         assert_eq!(bench.resend(1), []);
         bench.with(1, |engine, clock| engine.on_ack(Psn::new(104), clock));
-        assert_eq!(bench.engine.una(), Psn::new(105));
+        assert_eq!(bench.engine.una, Psn::new(105));
         assert_eq!(bench.resend(2), []);
     }
 

@@ -46,15 +46,15 @@ impl Engine {
     /// Oldest PSN not acknowledged in order.
     pub(crate) fn una(&self) -> Psn {
         match self {
-            Engine::GoBackN(engine) => engine.una(),
-            Engine::Selective(engine) => engine.una(),
+            Engine::GoBackN(engine) => engine.una,
+            Engine::Selective(engine) => engine.una,
         }
     }
 
     /// First PSN never sent.
     pub(crate) fn next(&self) -> Psn {
         match self {
-            Engine::GoBackN(engine) => engine.next(),
+            Engine::GoBackN(engine) => engine.next,
             Engine::Selective(engine) => engine.next(),
         }
     }
@@ -74,7 +74,7 @@ impl Engine {
     pub(crate) fn settled_bytes(&self) -> u64 {
         match self {
             Engine::GoBackN(_) => 0,
-            Engine::Selective(engine) => engine.settled_bytes(),
+            Engine::Selective(engine) => engine.settled_bytes,
         }
     }
 
@@ -141,7 +141,7 @@ impl Engine {
     pub(crate) fn loss_time_ns(&self) -> Option<u64> {
         match self {
             Engine::GoBackN(_) => None,
-            Engine::Selective(engine) => engine.loss_time_ns(),
+            Engine::Selective(engine) => engine.loss_time_ns,
         }
     }
 
@@ -157,7 +157,7 @@ impl Engine {
     /// The timeout has come: everything not known to have arrived is lost.
     pub(crate) fn on_timeout(&mut self) {
         match self {
-            Engine::GoBackN(engine) => engine.go_back(engine.una()),
+            Engine::GoBackN(engine) => engine.go_back(engine.una),
             Engine::Selective(engine) => engine.on_timeout(),
         }
     }

@@ -18,7 +18,8 @@ pub(crate) struct Rto {
     srtt_ns: u64,
     rttvar_ns: u64,
     latest_ns: u64,
-    min_ns: u64,
+    /// The shortest round trip seen.
+    pub(crate) min_ns: u64,
     backoff: u32,
     /// Since when the peer is silent; none while nothing is expected of it.
     silent_ns: Option<u64>,
@@ -47,11 +48,6 @@ impl Rto {
 
     pub(crate) fn srtt_ns(&self) -> Option<u64> {
         (self.srtt_ns > 0).then_some(self.srtt_ns)
-    }
-
-    /// Returns the shortest round trip seen.
-    pub(crate) fn min_ns(&self) -> u64 {
-        self.min_ns
     }
 
     /// Returns the larger of the smoothed and the latest round trip; none before the first.

@@ -13,7 +13,8 @@ pub(crate) const PREFIX_BYTES: usize = 4;
 /// A decoded SACK.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sack<'a> {
-    cumulative: Psn,
+    /// Last PSN taken in order.
+    pub(crate) cumulative: Psn,
     first: u32,
     bitmap: &'a [u8],
 }
@@ -24,11 +25,6 @@ impl<'a> Sack<'a> {
         let (first, bitmap) = payload.split_first_chunk::<PREFIX_BYTES>()?;
         let first = u32::from_be_bytes(*first);
         (first < 1 << 20).then_some(Sack { cumulative, first, bitmap })
-    }
-
-    /// Last PSN taken in order.
-    pub(crate) fn cumulative(&self) -> Psn {
-        self.cumulative
     }
 
     /// Returns the PSNs with a 1, as distances from the cumulative one, ascending.
@@ -58,7 +54,7 @@ mod tests {
     #[test]
     fn bits_are_distances_after_the_missing_one() {
         let sack = Sack::decode(Psn::new(10), &[0, 0, 0, 16, 0b1000_0001, 0, 0b10]).unwrap();
-        assert_eq!(sack.cumulative(), Psn::new(10));
+        assert_eq!(sack.cumulative, Psn::new(10));
         assert_eq!(sack.kept().collect::<Vec<_>>(), [18, 25, 35]);
     }
 

@@ -196,7 +196,7 @@ impl Requester {
             return Some(rnr.until_ns);
         }
         let waiting = earliest(self.rto.deadline_ns(), self.engine.loss_time_ns());
-        earliest(waiting, self.reads.loss_time_ns())
+        earliest(waiting, self.reads.loss_time_ns)
     }
 
     pub(crate) fn waits_for_pacer(&self) -> bool {

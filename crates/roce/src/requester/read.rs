@@ -39,7 +39,7 @@ pub(crate) struct Reads {
     open: VecDeque<Open>,
     selective: bool,
     gap: Option<Gap>,
-    loss_time_ns: Option<u64>,
+    pub(crate) loss_time_ns: Option<u64>,
     /// How long an answer may take; none before the first round trip.
     patience_ns: Option<u64>,
 }
@@ -259,10 +259,6 @@ impl Reads {
         let waiting = |open: &&Open| open.repeated && open.wanted == 0 && !open.is_answered();
         let asked = self.open.iter().filter(waiting).map(|open| open.asked_ns);
         self.loss_time_ns = asked.min().map(|at| at.saturating_add(patience_ns));
-    }
-
-    pub(crate) fn loss_time_ns(&self) -> Option<u64> {
-        self.loss_time_ns
     }
 
     /// Asks again for everything missing: the peer is silent.

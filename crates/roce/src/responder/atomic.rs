@@ -9,7 +9,7 @@ impl Responder {
         let Some(atomic) = headers.atomic else {
             return INVALID;
         };
-        let is_full = self.replies.answers() >= self.max_rd_atomic;
+        let is_full = self.replies.answers >= self.max_rd_atomic;
         if !self.access.remote_atomic || is_full {
             return INVALID;
         }

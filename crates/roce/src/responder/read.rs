@@ -15,7 +15,7 @@ impl Responder {
             return INVALID;
         };
         let packets = self.packets_of(reth.dma_bytes);
-        let is_full = self.replies.answers() >= self.max_rd_atomic;
+        let is_full = self.replies.answers >= self.max_rd_atomic;
         if !self.access.remote_read || is_full || packets > MOST_PACKETS {
             return INVALID;
         }

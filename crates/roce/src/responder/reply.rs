@@ -35,16 +35,11 @@ pub(crate) struct ReadJob {
 pub(crate) struct Replies {
     queue: VecDeque<Reply>,
     /// READs and atomics in the queue, without repeated ones.
-    answers: usize,
+    pub(crate) answers: usize,
     repeated: usize,
 }
 
 impl Replies {
-    /// READs and atomics that are not answered whole.
-    pub(crate) fn answers(&self) -> usize {
-        self.answers
-    }
-
     pub(crate) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
         if let Some(Reply::Acknowledge { .. }) = self.queue.back() {
             self.queue.pop_back();
@@ -163,7 +158,7 @@ mod tests {
             replies.atomic_again(Psn::new(psn), 0, 0);
         }
         assert_eq!(replies.queue.len(), MOST_REPEATED);
-        assert_eq!(replies.answers(), 0);
+        assert_eq!(replies.answers, 0);
         (0..MOST_REPEATED).for_each(|_| replies.pop());
         assert_eq!(replies.repeated, 0);
     }

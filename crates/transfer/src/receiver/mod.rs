@@ -218,7 +218,7 @@ impl Receiver {
     /// # Errors
     /// As for [`Receiver::poll`]; call it again for the rest.
     pub fn drain(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
-        let blocks = self.shared.memory.layout().blocks();
+        let blocks = self.shared.memory.layout.blocks();
         let first = self.shared.next.load(Ordering::Relaxed);
         for slot in (0..blocks).map(|i| (first + i) % blocks) {
             if let Some(block) = self.take(slot)? {
@@ -266,7 +266,7 @@ impl Receiver {
 
     /// Shape of the ring.
     pub fn layout(&self) -> &RingLayout {
-        self.shared.memory.layout()
+        &self.shared.memory.layout
     }
 
     /// Returns the registered memory of the ring.
@@ -321,7 +321,7 @@ impl Shared {
     /// while waiting makes its way between the caches overlap with that of the trailer.
     #[inline]
     fn prefetch_payload(&self, slot: u32) {
-        let offset = self.memory.layout().trailer_offset(slot) - LINE_BYTES as usize;
+        let offset = self.memory.layout.trailer_offset(slot) - LINE_BYTES as usize;
         self.memory.whole().prefetch(offset);
     }
 
@@ -331,7 +331,7 @@ impl Shared {
         self.notes[slot as usize].seen.store(word, Ordering::Relaxed);
         self.releases.note_busy();
         let after = slot + 1;
-        let next = if after == self.memory.layout().blocks() { 0 } else { after };
+        let next = if after == self.memory.layout.blocks() { 0 } else { after };
         self.next.store(next, Ordering::Relaxed);
     }
 
@@ -354,7 +354,7 @@ impl Shared {
             return true;
         }
         // A header that is wrong is taken, so that it can be reported.
-        let Ok(header) = BlockHeader::from_words(words, self.memory.layout()) else {
+        let Ok(header) = BlockHeader::from_words(words, &self.memory.layout) else {
             return true;
         };
         let payload = self.memory.payload(slot, header.room_bytes, header.payload_bytes);
@@ -368,7 +368,7 @@ impl Shared {
         generation: u64,
         words: &[u64; HEADER_WORDS],
     ) -> Result<BlockHeader, PeerMisbehaved> {
-        let header = BlockHeader::from_words(words, self.memory.layout())
+        let header = BlockHeader::from_words(words, &self.memory.layout)
             .map_err(|reason| PeerMisbehaved::Header { slot, generation, reason })?;
         if self.options.crc_decides && header.crc().is_none() {
             return Err(PeerMisbehaved::NoCrc { slot, generation });

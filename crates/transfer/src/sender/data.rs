@@ -83,7 +83,7 @@ impl Data {
     pub(super) fn retained(&self, slot: u32) -> RegionSlice {
         let (region, offset, bytes) = match self {
             Data::InPlace(place) => {
-                let layout = place.ring.layout();
+                let layout = &place.ring.layout;
                 return place.ring.piece(layout.slot_offset(slot), layout.block_bytes() as usize);
             }
             Data::Copy(copying) => {
@@ -106,7 +106,7 @@ impl InPlace {
     /// Returns the peer's `free[]`.
     #[inline]
     pub(super) fn free(&self) -> VolatileSlice<'_> {
-        let layout = self.ring.layout();
+        let layout = &self.ring.layout;
         self.ring.whole().subslice(layout.free_offset(), layout.status_bytes()).expect(INSIDE)
     }
 

@@ -173,7 +173,7 @@ impl SendEnd for PaperSendEnd {
     type Claim = PaperClaim;
 
     fn claim(&mut self, stream: u32, bytes: u32) -> Result<PaperClaim, ClaimError> {
-        let limit = self.pool.layout().payload_bytes();
+        let limit = self.pool.layout.payload_bytes();
         if bytes != limit {
             return Err(ClaimError::Length { asked: bytes, limit, exactly: true });
         }
@@ -220,7 +220,7 @@ impl SendEnd for PaperSendEnd {
     fn counts(&self) -> Counts {
         Counts {
             blocks: self.committed,
-            payload_bytes: self.committed * u64::from(self.pool.layout().payload_bytes()),
+            payload_bytes: self.committed * u64::from(self.pool.layout.payload_bytes()),
             interactions: self.committed + self.sender.stats().status_reads,
             would_blocks: self.would_blocks,
         }

@@ -23,7 +23,7 @@ pub enum FillError {
 pub struct PaperPool {
     blocks: Arc<dyn Mr>,
     control: Arc<dyn Mr>,
-    layout: PaperLayout,
+    pub(super) layout: PaperLayout,
     next: AtomicU32,
     /// Blocks that a thread is filling.
     filling: Box<[AtomicBool]>,
@@ -105,10 +105,6 @@ impl PaperPool {
             filling.store(false, Ordering::Release);
             false
         })
-    }
-
-    pub(super) fn layout(&self) -> &PaperLayout {
-        &self.layout
     }
 
     pub(super) fn blocks_mr(&self) -> &Arc<dyn Mr> {

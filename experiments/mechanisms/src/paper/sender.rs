@@ -63,7 +63,7 @@ impl PaperSender {
         pool: Arc<PaperPool>,
         ring: RemoteAddr,
     ) -> PaperSender {
-        for block in 0..pool.layout().blocks() {
+        for block in 0..pool.layout.blocks() {
             pool.status2(block).store(SlotState::Unavailable as u8, Ordering::Relaxed);
         }
         PaperSender::new(qp, cq, pool, ring)
@@ -99,13 +99,13 @@ impl PaperSender {
     pub(super) fn has_work(&self) -> bool {
         let full = SlotState::Full as u8;
         let status1 = |block| self.pool.status1(block).load(Ordering::Acquire);
-        self.is_busy() || (0..self.pool.layout().blocks()).any(|block| status1(block) == full)
+        self.is_busy() || (0..self.pool.layout.blocks()).any(|block| status1(block) == full)
     }
 
     /// The second status first, then the first (S1.11). A filled block whose place is not known to
     /// be free needs a look at the status bytes, when nothing else can be sent.
     fn choose(&self) -> Choice {
-        let blocks = self.pool.layout().blocks();
+        let blocks = self.pool.layout.blocks();
         let (mut any_free, mut any_filled) = (false, false);
         for block in (0..blocks).map(|i| (self.next + i) % blocks) {
             let free = self.pool.status2(block).load(Ordering::Acquire) == SlotState::Free as u8;
@@ -123,7 +123,7 @@ impl PaperSender {
     }
 
     fn post_block(&mut self, block: u32) -> Result<(), EndError> {
-        let layout: &PaperLayout = self.pool.layout();
+        let layout: &PaperLayout = &self.pool.layout;
         let mr = self.pool.blocks_mr();
         let sge = [Sge {
             addr: mr.addr() + self.pool.block_offset(block) as u64,
@@ -146,10 +146,10 @@ impl PaperSender {
         let mr = self.pool.control_mr();
         let sge = [Sge {
             addr: mr.addr() + self.pool.status2_offset() as u64,
-            bytes: self.pool.layout().blocks(),
+            bytes: self.pool.layout.blocks(),
             lkey: mr.lkey(),
         }];
-        let from = SendOp::Read(self.at(self.pool.layout().status_offset()));
+        let from = SendOp::Read(self.at(self.pool.layout.status_offset()));
         self.qp.post_send(&[SendWr::new(2, from, Payload::Sges(&sge))])?;
         self.posted = Some(Posted::Read);
         self.stats.status_reads += 1;
@@ -189,7 +189,7 @@ impl PaperSender {
         [(1, 0), (2, self.pool.status2_offset())].map(|(number, offset)| StatusMemory {
             number,
             addr: control.addr() + offset as u64,
-            bytes: self.pool.layout().blocks(),
+            bytes: self.pool.layout.blocks(),
             access: control.access(),
         })
     }

@@ -156,7 +156,7 @@ fn has_room(link: &mut SendQueue) -> Result<bool, EndError> {
 
 fn send(link: &mut SendQueue, notice: &AddressNotice) -> Result<(), EndError> {
     let bytes = notice.encode();
-    let mut request = SendWr::new(link.posted() + 1, SendOp::Send, Payload::Inline(&bytes));
+    let mut request = SendWr::new(link.posted + 1, SendOp::Send, Payload::Inline(&bytes));
     request.signaled = link.is_due(1);
     link.post(&[request])
 }

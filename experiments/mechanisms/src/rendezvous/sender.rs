@@ -116,10 +116,10 @@ impl AnnouncedSlots {
         };
         let notice = notice.encode();
         let data = SendWr::new(0, SendOp::Write(to), Payload::Sges(&sge)).unsignaled();
-        let mut done = SendWr::new(self.queue.posted() + 2, SendOp::Send, Payload::Inline(&notice));
+        let mut done = SendWr::new(self.queue.posted + 2, SendOp::Send, Payload::Inline(&notice));
         done.signaled = self.next_waits() || self.queue.is_due(2);
         self.queue.post(&[data, done])?;
-        self.slots[slot as usize].request = self.queue.posted();
+        self.slots[slot as usize].request = self.queue.posted;
         Ok(())
     }
 }

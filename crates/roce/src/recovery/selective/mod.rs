@@ -65,7 +65,7 @@ struct Transmission {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Selective {
-    una: Psn,
+    pub(crate) una: Psn,
     slots: VecDeque<Slot>,
     log: VecDeque<Transmission>,
     /// Number of the first transmission in `log`.
@@ -74,8 +74,8 @@ pub(crate) struct Selective {
     arrived: Option<u32>,
     lost: VecDeque<Psn>,
     /// Payload of the packets in `slots` that are not on their way: kept by the peer, or lost.
-    settled_bytes: u64,
-    loss_time_ns: Option<u64>,
+    pub(crate) settled_bytes: u64,
+    pub(crate) loss_time_ns: Option<u64>,
     packet_threshold: i32,
     time_eighths: u64,
 }
@@ -104,21 +104,8 @@ impl Selective {
         }
     }
 
-    pub(crate) fn una(&self) -> Psn {
-        self.una
-    }
-
     pub(crate) fn next(&self) -> Psn {
         self.una.add(self.slots.len() as u32)
-    }
-
-    pub(crate) fn loss_time_ns(&self) -> Option<u64> {
-        self.loss_time_ns
-    }
-
-    /// Returns the number of payload bytes from `una` to `next` that are not on their way.
-    pub(crate) fn settled_bytes(&self) -> u64 {
-        self.settled_bytes
     }
 
     /// `bytes` counts for a packet that is new.
@@ -165,7 +152,7 @@ impl Selective {
     }
 
     pub(crate) fn on_sack(&mut self, sack: &Sack<'_>, clock: &mut Clock<'_>) -> bool {
-        let base = sack.cumulative().distance_from(self.una);
+        let base = sack.cumulative.distance_from(self.una);
         let mut news = News::default();
         for distance in sack.kept() {
             let index = i64::from(base) + i64::from(distance);
@@ -195,7 +182,7 @@ impl Selective {
         self.set(index, State::Kept);
         let sent_ns = self.sent_ns(slot.tx);
         let age_ns = sent_ns.map_or(u64::MAX, |sent| clock.now_ns.saturating_sub(sent));
-        let too_soon = slot.resent && age_ns < clock.rto.min_ns() / 4 * 3;
+        let too_soon = slot.resent && age_ns < clock.rto.min_ns / 4 * 3;
         if slot.state == State::Lost || too_soon {
             self.was_spurious(clock);
             return;

@@ -40,7 +40,7 @@ impl Bench {
         let cumulative = Psn::new(cumulative);
         let sack = Sack::decode(cumulative, &payload).unwrap();
         self.with(now_ns, |engine, clock| {
-            if cumulative.distance_from(engine.una()) >= 0 {
+            if cumulative.distance_from(engine.una) >= 0 {
                 engine.on_ack(cumulative, clock);
             }
             engine.on_sack(&sack, clock);
@@ -61,14 +61,14 @@ impl Bench {
 #[test]
 fn what_arrived_or_is_lost_is_no_longer_on_its_way() {
     let mut bench = Bench::new();
-    assert_eq!(bench.engine.settled_bytes(), 0);
+    assert_eq!(bench.engine.settled_bytes, 0);
     bench.sack(RTT, 101, &[103, 104, 105, 108]);
     // 102 is lost, 103, 104, 105 and 108 are kept.
-    assert_eq!(bench.engine.settled_bytes(), 5 * u64::from(BYTES));
+    assert_eq!(bench.engine.settled_bytes, 5 * u64::from(BYTES));
     assert_eq!(bench.resend(RTT), [102]);
-    assert_eq!(bench.engine.settled_bytes(), 4 * u64::from(BYTES));
+    assert_eq!(bench.engine.settled_bytes, 4 * u64::from(BYTES));
     bench.sack(2 * RTT, 119, &[]);
-    assert_eq!(bench.engine.settled_bytes(), 0);
+    assert_eq!(bench.engine.settled_bytes, 0);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_packet_is_lost_when_three_later_ones_arrived() {
     assert_eq!(bench.resend(RTT), [102]);
     bench.sack(RTT, 101, &[103, 104, 105, 108, 109]);
     assert_eq!(bench.resend(RTT), [106]);
-    assert_eq!(bench.engine.una(), Psn::new(102));
+    assert_eq!(bench.engine.una, Psn::new(102));
 }
 
 #[test]
@@ -90,11 +90,11 @@ fn a_packet_is_lost_when_one_later_arrived_and_time_went_by() {
     let mut bench = Bench::new();
     bench.sack(RTT, 117, &[119]);
     assert_eq!(bench.resend(RTT), []);
-    let loss_ns = bench.engine.loss_time_ns().unwrap();
+    let loss_ns = bench.engine.loss_time_ns.unwrap();
     assert!((RTT..RTT * 5 / 4).contains(&loss_ns), "{loss_ns}");
     bench.with(loss_ns, |engine, clock| engine.detect(clock));
     assert_eq!(bench.resend(loss_ns), [118]);
-    assert_eq!(bench.engine.loss_time_ns(), None);
+    assert_eq!(bench.engine.loss_time_ns, None);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn answers_of_reads_are_no_packets() {
     bench.engine.on_timeout();
     assert_eq!(bench.resend(RTT).last(), Some(&120));
     bench.with(RTT, |engine, clock| engine.on_ack(Psn::new(169), clock));
-    assert_eq!(bench.engine.una(), bench.engine.next());
+    assert_eq!(bench.engine.una, bench.engine.next());
 }
 
 #[test]

@@ -142,7 +142,7 @@ impl Requests {
         }];
         let to = RemoteAddr { addr: self.remote.addr + offset, rkey: self.remote.rkey };
         let op = if self.imm { SendOp::WriteImm(to, block.place) } else { SendOp::Write(to) };
-        self.post(SendWr::new(self.queue.posted() + 1, op, Payload::Sges(&sge)), block)
+        self.post(SendWr::new(self.queue.posted + 1, op, Payload::Sges(&sge)), block)
     }
 
     /// Signaled when nothing can follow, so that the sender learns that its blocks are done; else
@@ -151,7 +151,7 @@ impl Requests {
     fn post(&mut self, mut request: SendWr<'_>, block: &Outgoing) -> Result<(), EndError> {
         request.signaled = block.last || self.queue.is_due(1);
         self.queue.post(&[request])?;
-        self.request_of[block.place as usize] = self.queue.posted();
+        self.request_of[block.place as usize] = self.queue.posted;
         Ok(())
     }
 }

@@ -304,7 +304,7 @@ impl Link {
             }
         };
         let mut request =
-            SendWr::new(self.queue.posted() + 1, SendOp::Write(to), Payload::Inline(bytes));
+            SendWr::new(self.queue.posted + 1, SendOp::Write(to), Payload::Inline(bytes));
         request.signaled = self.queue.is_due(1) && self.queue.can_signal();
         self.queue.post(&[request])
     }
