@@ -10,7 +10,7 @@ use catchment_verbs::{
     Completion, Mr, Payload, Qp, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Sge, WcOpcode,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 /// A READ or WRITE on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,10 +79,6 @@ impl Operations {
         }
     }
 
-    fn posting(&self) -> MutexGuard<'_, Posting> {
-        self.posting.lock()
-    }
-
     /// Returns the memory of this end that the peer may READ and WRITE.
     pub fn shared(&self) -> VolatileSlice<'_> {
         let whole = self.memory[EXPOSED].region().whole();
@@ -149,7 +145,7 @@ impl Operations {
 
     /// Returns whether all requests are done that make a completion.
     pub fn is_idle(&self) -> bool {
-        let posting = self.posting();
+        let posting = self.posting.lock();
         posting.posted - posting.unsignaled <= self.done.load(Ordering::Acquire)
     }
 
@@ -164,7 +160,7 @@ impl Operations {
     }
 
     fn has_room(&self, places: u64) -> bool {
-        self.places(&self.posting()) >= places
+        self.places(&self.posting.lock()) >= places
     }
 
     fn places(&self, posting: &Posting) -> u64 {
@@ -180,7 +176,7 @@ impl Operations {
         places: u64,
     ) -> Result<Option<Ticket>, EndError> {
         self.alive()?;
-        let mut posting = self.posting();
+        let mut posting = self.posting.lock();
         if self.places(&posting) < places {
             return Ok(None);
         }
@@ -220,7 +216,7 @@ impl Operations {
     pub fn receives(&self, count: u32) -> Result<(), EndError> {
         const CHUNK: usize = 32;
         let mut left = count as usize;
-        let mut posting = self.posting();
+        let mut posting = self.posting.lock();
         while left > 0 {
             let list = [RECEIVE; CHUNK];
             let now = left.min(CHUNK);
@@ -260,7 +256,7 @@ impl Operations {
     /// The first error, or that the peer is gone.
     pub fn check(&self) -> Result<(), EndError> {
         self.alive()?;
-        if self.posting().qp.state() == QpState::Err {
+        if self.posting.lock().qp.state() == QpState::Err {
             return Err(self.fail(EndError::PeerGone));
         }
         Ok(())
@@ -286,7 +282,7 @@ impl Operations {
 
     /// Changes the state of the queue pair.
     pub fn with_qp<T>(&self, change: impl FnOnce(&mut dyn Qp) -> T) -> T {
-        change(&mut *self.posting().qp)
+        change(&mut *self.posting.lock().qp)
     }
 
     pub(super) fn into_parts(self) -> (Box<dyn Qp>, Vec<Arc<dyn Mr>>) {

@@ -3,8 +3,8 @@
 use crate::sys::{AddressHandle, CompletionQueue, Domain};
 use catchment_verbs::PortAddr;
 use catchment_verbs::sync::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
 
 /// A completion queue, as queue pairs and events know it.
 pub(crate) struct CqCore {
@@ -37,20 +37,16 @@ impl CqCore {
 
     /// The slots of its queue pairs.
     pub(crate) fn queue_pairs(&self) -> Vec<u32> {
-        self.users().clone()
+        self.queue_pairs.lock().clone()
     }
 
     /// A queue pair uses it for one direction.
     pub(crate) fn add_user(&self, slot: u32) {
-        self.users().push(slot);
+        self.queue_pairs.lock().push(slot);
     }
 
     pub(crate) fn remove_user(&self, slot: u32) {
-        self.users().retain(|user| *user != slot);
-    }
-
-    fn users(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.queue_pairs.lock()
+        self.queue_pairs.lock().retain(|user| *user != slot);
     }
 }
 

@@ -69,7 +69,7 @@ impl IbCq {
         let device = self.device();
         let mut taken = 0;
         for slot in self.core.queue_pairs().into_iter().filter_map(|at| device.slots.get(at)) {
-            let cqs = slot.control().cqs;
+            let cqs = slot.control.lock().cqs;
             for is_recv in [false, true] {
                 if cqs[usize::from(is_recv)] != self.core.tag {
                     continue;

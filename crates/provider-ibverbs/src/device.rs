@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// Events that nobody has taken yet; the oldest go first.
@@ -159,15 +159,11 @@ impl Device {
 
     /// Events find this completion queue by its number.
     pub(crate) fn register_cq(&self, cq: &Arc<CqCore>) {
-        self.cqs().insert(cq.tag, Arc::downgrade(cq));
+        self.cqs.lock().insert(cq.tag, Arc::downgrade(cq));
     }
 
     pub(crate) fn forget_cq(&self, tag: usize) {
-        self.cqs().remove(&tag);
-    }
-
-    fn cqs(&self) -> MutexGuard<'_, HashMap<usize, Weak<CqCore>>> {
-        self.cqs.lock()
+        self.cqs.lock().remove(&tag);
     }
 
     #[inline]
@@ -192,7 +188,7 @@ impl Device {
 
     /// A queue pair has gone to the error state by itself, or has to.
     pub(crate) fn fail(&self, slot: &Slot, reason: &str) {
-        let control = slot.control();
+        let control = slot.control.lock();
         let Some(qp) = &control.qp else {
             return;
         };
@@ -221,7 +217,7 @@ impl Device {
     }
 
     pub(crate) fn overrun(&self, tag: usize) {
-        let cq = self.cqs().get(&tag).and_then(Weak::upgrade);
+        let cq = self.cqs.lock().get(&tag).and_then(Weak::upgrade);
         let Some(cq) = cq.filter(|cq| cq.set_overrun()) else {
             return;
         };

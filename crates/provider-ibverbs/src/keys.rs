@@ -4,7 +4,6 @@
 //! a key; it must not open the memory of the next.
 use catchment_verbs::sync::Mutex;
 use std::collections::{HashSet, VecDeque};
-use std::sync::MutexGuard;
 
 /// Keys that are remembered; the oldest are forgotten.
 const REMEMBERED: usize = 1 << 17;
@@ -21,12 +20,12 @@ struct Keys {
 impl RetiredKeys {
     /// Whether the key was in use once.
     pub(crate) fn contains(&self, key: u32) -> bool {
-        self.keys().all.contains(&key)
+        self.0.lock().all.contains(&key)
     }
 
     /// The key is about to be taken back.
     pub(crate) fn add(&self, key: u32) {
-        let mut keys = self.keys();
+        let mut keys = self.0.lock();
         if !keys.all.insert(key) {
             return;
         }
@@ -36,10 +35,6 @@ impl RetiredKeys {
         {
             keys.all.remove(&oldest);
         }
-    }
-
-    fn keys(&self) -> MutexGuard<'_, Keys> {
-        self.0.lock()
     }
 }
 

@@ -10,7 +10,7 @@ use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Endpoint, Service, VerbsError};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 const SLOT_BITS: u32 = 22;
 const EPOCH_BITS: u32 = 10;
@@ -156,7 +156,7 @@ pub(crate) struct Slot {
     pub(crate) state: StateCell,
     pub(crate) sends: WorkQueue,
     pub(crate) recvs: WorkQueue,
-    control: Mutex<Control>,
+    pub(crate) control: Mutex<Control>,
 }
 
 impl Slot {
@@ -200,11 +200,6 @@ impl Slot {
     pub(crate) fn sends_done(&self) -> u64 {
         let first = self.first_send.load(Ordering::Relaxed);
         self.sends.credits.freed().saturating_sub(first)
-    }
-
-    /// Changes take turns.
-    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
-        self.control.lock()
     }
 
     /// Forgets what is outstanding: late completions of it are known by their epoch.
@@ -296,7 +291,7 @@ impl Slot {
         let is_datagram = service == Service::Ud;
         self.is_datagram.store(is_datagram, Ordering::Relaxed);
         self.qpn.store(qp.qpn, Ordering::Relaxed);
-        *self.control() = Control { qp: Some(Arc::clone(qp)), peer: None, cqs };
+        *self.control.lock() = Control { qp: Some(Arc::clone(qp)), peer: None, cqs };
         self.state.set(catchment_verbs::QpState::Reset);
     }
 }

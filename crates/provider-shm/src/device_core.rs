@@ -8,7 +8,7 @@ use rustix::event::epoll;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 /// Events kept for an application that does not ask for them; the oldest go first.
 const MAX_EVENTS: usize = 1024;
@@ -25,7 +25,7 @@ pub(crate) struct DeviceCore {
     /// For the application.
     pub(crate) events: EventQueue,
     /// Queue pairs with requests that wait; the service thread looks after them.
-    waiting: Mutex<Vec<u32>>,
+    pub(crate) waiting: Mutex<Vec<u32>>,
     overrun: AtomicBool,
 }
 
@@ -92,11 +92,6 @@ impl DeviceCore {
         if waiting.len() == 1 {
             event::ring(&self.wake);
         }
-    }
-
-    /// Returns the numbers of the queue pairs on which requests wait.
-    pub(crate) fn waiting_numbers(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.waiting.lock()
     }
 
     /// A completion queue lost completions: the service thread breaks what completes there. Not

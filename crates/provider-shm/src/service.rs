@@ -295,9 +295,7 @@ fn open_qp(
 ) -> Answer {
     let qp = target_of(state, gid, target)?;
     let mut inner = qp.lock();
-    let Some(peer) = inner.peer.as_ref() else {
-        return Err(Refusal::NotReady);
-    };
+    let peer = inner.peer.as_ref().ok_or(Refusal::NotReady)?;
     if peer.endpoint.qpn != caller.qpn {
         return Err(Refusal::NotYourPeer);
     }

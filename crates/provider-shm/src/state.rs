@@ -112,7 +112,7 @@ impl State {
 
     /// Queue pairs on which requests wait.
     pub(crate) fn waiting(&self) -> Vec<Arc<QpCore>> {
-        let mut numbers = self.waiting_numbers();
+        let mut numbers = self.waiting.lock();
         let mut waiting = Vec::new();
         numbers.retain(|qpn| match self.queue_pair(*qpn) {
             Some(qp) if qp.is_waiting() => {

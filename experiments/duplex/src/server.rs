@@ -2,13 +2,14 @@
 use super::control::failed;
 use super::{Control, Link, LinkError, LinkOptions, Listener, Stopper};
 use catchment_channel::EndError;
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Context, event};
 use rustix::event::{PollFd, PollFlags};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -117,7 +118,7 @@ impl Server {
     }
 
     pub fn counts(&self) -> ServerCounts {
-        let present = self.shared.clients().values().filter(|c| !c.ended).count();
+        let present = self.shared.clients.lock().values().filter(|c| !c.ended).count();
         ServerCounts {
             present: present as u64,
             served: self.shared.served.load(Ordering::SeqCst),
@@ -149,10 +150,6 @@ impl Drop for Server {
 }
 
 impl Shared {
-    fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, Client>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take_clients(self: Arc<Shared>, listener: &Listener) {
         let mut number = 0;
         while !self.stop.load(Ordering::SeqCst) {
@@ -170,7 +167,7 @@ impl Shared {
                 number += 1;
             }
         }
-        for client in self.clients().values() {
+        for client in self.clients.lock().values() {
             client.stopper.iter().for_each(Stopper::stop);
         }
         self.reap(|_| true);
@@ -190,7 +187,7 @@ impl Shared {
     /// Joins the threads of these clients.
     fn reap(&self, which: impl Fn(&Client) -> bool) {
         let gone: Vec<_> = {
-            let mut clients = self.clients();
+            let mut clients = self.clients.lock();
             let numbers: Vec<u64> = clients
                 .iter()
                 .filter(|(_, client)| which(client))
@@ -205,11 +202,11 @@ impl Shared {
     }
 
     fn take_client(self: &Arc<Shared>, number: u64, control: Control) {
-        if self.clients().len() >= self.options.max_clients {
+        if self.clients.lock().len() >= self.options.max_clients {
             self.refuse(&control, "it has as many clients as it takes");
             return;
         }
-        self.clients().insert(number, Client::default());
+        self.clients.lock().insert(number, Client::default());
         let shared = Arc::clone(self);
         let thread = thread::Builder::new().name(format!("duplex-{number}")).spawn(move || {
             // Says that it has ended also when the service panics.
@@ -218,13 +215,13 @@ impl Shared {
         });
         match thread {
             Ok(thread) => {
-                if let Some(client) = self.clients().get_mut(&number) {
+                if let Some(client) = self.clients.lock().get_mut(&number) {
                     client.thread = Some(thread);
                 }
             }
             Err(error) => {
                 tracing::warn!("no thread for a client: {error}");
-                self.clients().remove(&number);
+                self.clients.lock().remove(&number);
                 self.refused.fetch_add(1, Ordering::SeqCst);
             }
         }
@@ -248,7 +245,7 @@ impl Shared {
                 return;
             }
         };
-        if let Some(client) = self.clients().get_mut(&number) {
+        if let Some(client) = self.clients.lock().get_mut(&number) {
             client.stopper = Some(link.stopper());
         }
         if self.stop.load(Ordering::SeqCst) {
@@ -277,7 +274,7 @@ struct Ended<'a> {
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        if let Some(client) = self.shared.clients().get_mut(&self.number) {
+        if let Some(client) = self.shared.clients.lock().get_mut(&self.number) {
             client.ended = true;
         }
         event::ring(&self.shared.wake);

@@ -199,9 +199,7 @@ impl Port {
         what: &'static str,
         bytes: usize,
     ) -> Result<Arc<dyn Mr>, SetupError> {
-        let Some(mr) = self.memory.get(index) else {
-            return Err(SetupError::NoMemory { what });
-        };
+        let mr = self.memory.get(index).ok_or(SetupError::NoMemory { what })?;
         match mr.region().slice(0, bytes) {
             Ok(_) => Ok(Arc::clone(mr)),
             Err(source) => Err(SetupError::Memory { what, source }),

@@ -244,7 +244,7 @@ impl Qp for IbQp {
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
         let slot = Arc::clone(&self.slot);
-        let mut control: MutexGuard<'_, Control> = slot.control();
+        let mut control: MutexGuard<'_, Control> = slot.control.lock();
         self.change(&mut control, &transition)
     }
 
@@ -295,7 +295,7 @@ impl Qp for IbQp {
 impl Drop for IbQp {
     fn drop(&mut self) {
         // Events and pollers reach the queue pair through its slot: first it leaves that.
-        self.slot.control().qp = None;
+        self.slot.control.lock().qp = None;
         self.cqs.0.remove_user(self.slot.index);
         self.cqs.1.remove_user(self.slot.index);
         self.device().slots.give_back(&self.slot);

@@ -241,9 +241,7 @@ impl ShmQp {
         let state = self.core.state();
         let connected = matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd);
         let connection = self.core.lock().connection.clone();
-        let Some(connection) = connection.filter(|_| connected) else {
-            return Err(RemoteMapError::State(state));
-        };
+        let connection = connection.filter(|_| connected).ok_or(RemoteMapError::State(state))?;
         let refused = |status| RemoteMapError::Refused { rkey, addr, len, status };
         if !connection.is_alive() {
             return Err(refused(WcStatus::TransportRetryExceeded));

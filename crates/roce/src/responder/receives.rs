@@ -55,9 +55,7 @@ impl Receives {
         data: &[u8],
         memory: &mut dyn Memory,
     ) -> Result<(), ReceiveError> {
-        let Some(first) = self.queue.front_mut() else {
-            return Err(ReceiveError::TooLong);
-        };
+        let first = self.queue.front_mut().ok_or(ReceiveError::TooLong)?;
         if data.len() as u64 > first.room - first.filled {
             return Err(ReceiveError::TooLong);
         }

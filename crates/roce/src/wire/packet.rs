@@ -195,9 +195,8 @@ impl<'a> Packet<'a> {
         if bytes != 0 && !opcode.has_payload() {
             return Err(DecodeError::UnexpectedPayload { opcode, bytes });
         }
-        let Some(payload_bytes) = bytes.checked_sub(usize::from(pad)) else {
-            return Err(DecodeError::PadTooLong { pad, bytes });
-        };
+        let payload_bytes =
+            bytes.checked_sub(usize::from(pad)).ok_or(DecodeError::PadTooLong { pad, bytes })?;
         Ok(Self { headers, payload: &rest[..payload_bytes] })
     }
 }

@@ -2,7 +2,6 @@
 use crate::AsyncEvent;
 use crate::sync::Mutex;
 use std::collections::VecDeque;
-use std::sync::MutexGuard;
 
 /// Events kept for an application that does not ask for them: so many, the oldest go first.
 #[derive(Debug)]
@@ -19,7 +18,7 @@ impl EventQueue {
 
     /// Adds an event; a full queue loses its oldest one.
     pub fn add(&self, event: AsyncEvent) {
-        let mut events = self.lock();
+        let mut events = self.events.lock();
         if events.len() == self.most {
             events.pop_front();
         }
@@ -28,11 +27,7 @@ impl EventQueue {
 
     /// Takes the oldest event.
     pub fn take(&self) -> Option<AsyncEvent> {
-        self.lock().pop_front()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<AsyncEvent>> {
-        self.events.lock()
+        self.events.lock().pop_front()
     }
 }
 

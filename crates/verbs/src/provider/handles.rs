@@ -2,8 +2,8 @@
 use crate::VerbsError;
 use crate::sync::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
 
 /// An object under its number.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl<T> HandleTable<T> {
     /// # Errors
     /// [`VerbsError::Limit`] when the table is full.
     pub fn add(&self, object: T) -> Result<Arc<Handle<T>>, VerbsError> {
-        let mut handles = self.lock();
+        let mut handles = self.handles.lock();
         if handles.all.len() >= self.most {
             return Err(VerbsError::Limit {
                 what: self.what,
@@ -73,17 +73,13 @@ impl<T> HandleTable<T> {
 
     /// The object of this number.
     pub fn find(&self, number: u32) -> Option<Arc<Handle<T>>> {
-        self.lock().all.get(&number).map(Arc::clone)
+        self.handles.lock().all.get(&number).map(Arc::clone)
     }
 
     /// Takes a number back.
     pub fn remove(&self, handle: &Handle<T>) {
         handle.valid.store(false, Ordering::Release);
-        self.lock().all.remove(&handle.number);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Handles<T>> {
-        self.handles.lock()
+        self.handles.lock().all.remove(&handle.number);
     }
 }
 

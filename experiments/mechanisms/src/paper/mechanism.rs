@@ -177,9 +177,8 @@ impl SendEnd for PaperSendEnd {
         if bytes != limit {
             return Err(ClaimError::Length { asked: bytes, limit, exactly: true });
         }
-        let Ok(device) = u8::try_from(stream) else {
-            return Err(ClaimError::Stream { stream, limit: 1 << u8::BITS });
-        };
+        let device = u8::try_from(stream)
+            .map_err(|_| ClaimError::Stream { stream, limit: 1 << u8::BITS })?;
         self.broken.check()?;
         let block = match self.pool.claim() {
             Some(block) => Some(block),

@@ -4,8 +4,8 @@ use crate::{EndError, FirstError, Helper, PeerFault};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::{CqWatch, Doorbell};
 use catchment_verbs::{Completion, Cq, Mr, PostError, Qp, QpState, RecvWr, Sge, Watch, WcOpcode};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
 
 /// What the sending thread and the thread for acknowledgements share.
 pub(super) struct Window {
@@ -13,7 +13,7 @@ pub(super) struct Window {
     /// Blocks acknowledged: the tail.
     pub(super) tail: AtomicU64,
     /// Queue pairs of verbs have locks inside, ours have not: two threads post here.
-    qp: Mutex<Box<dyn Qp>>,
+    pub(super) qp: Mutex<Box<dyn Qp>>,
     pub(super) broken: FirstError,
     /// Wakes the sending thread when the tail moved.
     pub(super) bell: Arc<Doorbell>,
@@ -30,13 +30,9 @@ impl Window {
         }
     }
 
-    pub(super) fn qp(&self) -> MutexGuard<'_, Box<dyn Qp>> {
-        self.qp.lock()
-    }
-
     /// Notices the end of the session where no request would.
     pub(super) fn check(&self) -> Result<(), EndError> {
-        if self.qp().state() == QpState::Err {
+        if self.qp.lock().state() == QpState::Err {
             self.broken.set(EndError::PeerGone);
         }
         self.broken.check()
@@ -72,7 +68,7 @@ impl AckThread {
             bytes: ACK_BYTES,
             lkey: self.acks.lkey(),
         }];
-        self.window.qp().post_recv(&[RecvWr { wr_id: buffer, sges: &sges }])
+        self.window.qp.lock().post_recv(&[RecvWr { wr_id: buffer, sges: &sges }])
     }
 
     /// Takes one acknowledgement, if one is there.

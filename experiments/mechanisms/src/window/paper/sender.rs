@@ -123,7 +123,7 @@ impl RingSlots {
         let to = RemoteAddr { addr: self.remote.addr + offset, rkey: self.remote.rkey };
         let imm = self.format.encode(Immediate { position: self.position(), bytes });
         let request = SendWr::new(self.head + 1, SendOp::WriteImm(to, imm), Payload::Sges(&sge));
-        self.window.qp().post_send(&[request])?;
+        self.window.qp.lock().post_send(&[request])?;
         self.head += 1;
         Ok(())
     }
@@ -135,9 +135,8 @@ impl Slots for RingSlots {
     const INTERACTIONS: u64 = 1;
 
     fn find(&mut self, stream: u32) -> Result<Option<u8>, ClaimError> {
-        let Ok(device) = u8::try_from(stream) else {
-            return Err(ClaimError::Stream { stream, limit: 1 << u8::BITS });
-        };
+        let device = u8::try_from(stream)
+            .map_err(|_| ClaimError::Stream { stream, limit: 1 << u8::BITS })?;
         Ok(self.has_room()?.then_some(device))
     }
 
