@@ -35,8 +35,7 @@ impl Control {
     /// [`PerfError::Control`] if the socket cannot be set up.
     pub fn over_tcp(stream: TcpStream) -> Result<Control, PerfError> {
         stream.set_nodelay(true).map_err(PerfError::Control)?;
-        let patience = Some(PATIENCE);
-        stream.set_write_timeout(patience).map_err(PerfError::Control)?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(PerfError::Control)?;
         Ok(Control::new(stream))
     }
 }
@@ -164,16 +163,14 @@ impl<S: Read + Write + AsFd> Control<S> {
                 }
             } else if start.elapsed() >= within {
                 let silent = format!("nothing came in {} s", within.as_secs());
-                let error = io::Error::new(ErrorKind::TimedOut, silent);
-                return Err(PerfError::Control(error));
+                return Err(PerfError::Control(io::Error::new(ErrorKind::TimedOut, silent)));
             }
         }
     }
 }
 
 fn gone() -> PerfError {
-    let gone = io::Error::new(ErrorKind::UnexpectedEof, "the other side is gone");
-    PerfError::Control(gone)
+    PerfError::Control(io::Error::new(ErrorKind::UnexpectedEof, "the other side is gone"))
 }
 
 fn unexpected(line: &[u8], expected: &str) -> PerfError {

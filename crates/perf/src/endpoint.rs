@@ -138,8 +138,7 @@ impl Endpoint {
 
     /// Returns what the peer must know.
     pub(crate) fn place(&self) -> Place {
-        let memory = RemoteAddr { addr: self.mr.addr(), rkey: self.mr.rkey() };
-        Place::new(self.qp.endpoint(), memory)
+        Place::new(self.qp.endpoint(), RemoteAddr { addr: self.mr.addr(), rkey: self.mr.rkey() })
     }
 
     /// Connects to the peer.
@@ -235,19 +234,16 @@ impl Connection<'_> {
             Payload::Inline(&short[..bytes as usize])
         } else {
             let last = (self.outbox() + bytes - 1) as usize;
-            let written = self.memory.region().whole().write_at(last, &[mark]);
-            written.map_err(PerfError::failed)?;
+            self.memory.region().whole().write_at(last, &[mark]).map_err(PerfError::failed)?;
             Payload::Sges(&sges)
         };
-        let request = SendWr { signaled, ..SendWr::new(n, op, payload) };
-        Ok(self.qp.post_send(&[request])?)
+        Ok(self.qp.post_send(&[SendWr { signaled, ..SendWr::new(n, op, payload) }])?)
     }
 
     /// Posts a receive into the memory at `offset`.
     pub(crate) fn post_receive(&mut self, wr_id: u64, offset: u64) -> Result<(), PerfError> {
         let sges = [self.sge(offset)];
-        let request = RecvWr { wr_id, sges: &sges };
-        Ok(self.qp.post_recv(&[request])?)
+        Ok(self.qp.post_recv(&[RecvWr { wr_id, sges: &sges }])?)
     }
 
     /// Fails if the queue pair did, and says why.

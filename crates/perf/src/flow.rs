@@ -139,10 +139,9 @@ impl<'a> Flow<'a> {
                 Operation::Read => SendOp::Read(remote),
                 Operation::Send => SendOp::Send,
             };
-            let number = posted + n as u64 + 1;
             SendWr {
                 signaled: is_signaled && n + 1 == count,
-                ..SendWr::new(number, op, Payload::Sges(&sges[n]))
+                ..SendWr::new(posted + n as u64 + 1, op, Payload::Sges(&sges[n]))
             }
         });
         end.qp.post_send(&requests[..count])?;

@@ -23,8 +23,7 @@ impl Meter {
 
     /// Returns the time since the start, and the processor time of this process in it.
     pub fn stop(&self) -> (Duration, Duration) {
-        let time = self.start.elapsed();
-        (time, process_cpu_time().saturating_sub(self.cpu))
+        (self.start.elapsed(), process_cpu_time().saturating_sub(self.cpu))
     }
 }
 

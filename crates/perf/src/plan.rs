@@ -36,8 +36,7 @@ impl Amount {
         match self {
             Amount::Iterations(count) => (Duration::MAX, count),
             Amount::Seconds(seconds) => {
-                let limit = Duration::try_from_secs_f64(seconds);
-                (limit.unwrap_or(Duration::MAX), u64::MAX)
+                (Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX), u64::MAX)
             }
         }
     }

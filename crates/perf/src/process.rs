@@ -105,8 +105,7 @@ mod tests {
     #[test]
     fn output_is_read_up_to_a_line_and_to_the_end() {
         let mut child = shell("echo one; echo ready 7; echo three");
-        let line = child.wait_for(|line| line.contains("ready"));
-        assert_eq!(line.unwrap(), "ready 7\n");
+        assert_eq!(child.wait_for(|line| line.contains("ready")).unwrap(), "ready 7\n");
         assert_eq!(child.finish().unwrap(), "three\n");
     }
 

@@ -217,8 +217,7 @@ fn answer(
             before
         }
     };
-    let usage = Usage::now(&*device.counters).since(&before);
-    control.send(&Reply::Used { usage })
+    control.send(&Reply::Used { usage: Usage::now(&*device.counters).since(&before) })
 }
 
 fn begin(

@@ -55,8 +55,7 @@ impl Span {
 
     /// Ends at this side.
     pub(crate) fn stop(&mut self, device: &LocalDevice) {
-        let time = self.start.elapsed();
-        self.spent = (time, Usage::now(&*device.counters).since(&self.before));
+        self.spent = (self.start.elapsed(), Usage::now(&*device.counters).since(&self.before));
     }
 
     /// Returns what was found in it.
@@ -73,8 +72,7 @@ impl Span {
         row: Row,
     ) -> Result<Measured, PerfError> {
         control.send(&Request::Over { requests })?;
-        let passive = used(control)?;
-        Ok(self.measured(row, passive))
+        Ok(self.measured(row, used(control)?))
     }
 }
 

@@ -74,8 +74,7 @@ fn every_test_and_every_way_to_wait_over_one_control_connection() {
                         assert_eq!(test.operation, Operation::Write);
                         continue;
                     }
-                    let measured = measure(control, &device, &plan).unwrap();
-                    is_sound(&measured, test.figure, bytes, 100);
+                    is_sound(&measure(control, &device, &plan).unwrap(), test.figure, bytes, 100);
                 }
             }
         }
@@ -140,8 +139,7 @@ fn an_active_side_that_is_gone_ends_the_passive_one() {
     let plan = Plan::new(test, 64, Amount::Iterations(1), 1, Waiting::Sleep);
     let place = ShmProvider::new().open("shm0").unwrap();
     let pd = place.alloc_pd().unwrap();
-    let cq = place.create_cq(1, None).unwrap();
-    let qp = pd.create_qp(QpInit::rc(&cq, 1, 1)).unwrap();
+    let qp = pd.create_qp(QpInit::rc(&place.create_cq(1, None).unwrap(), 1, 1)).unwrap();
     let mut control = Control::new(ours);
     let endpoint = qp.endpoint().to_string();
     control

@@ -45,8 +45,7 @@ fn inline_of_the_largest_size_works(bench: &Bench) {
     crate::connect((&mut a, &options), (&mut b, &options));
     let data = crate::pattern(3, largest as usize);
     let op = SendOp::Write(b.remote(16));
-    let done = a.run(SendWr::new(1, op, Payload::Inline(&data)));
-    assert!(done.is_ok());
+    assert!(a.run(SendWr::new(1, op, Payload::Inline(&data))).is_ok());
     assert_eq!(b.get(16, data.len()), data);
     a.qp.modify(QpTransition::ToReset).unwrap();
 }
@@ -132,8 +131,7 @@ pub fn what_is_not_offered_is_refused(bench: &Bench) {
         if bench.offers_service(service) {
             continue;
         }
-        let init = QpInit { service, ..init_of(&a) };
-        let refused = a.pd.create_qp(init).err().unwrap();
+        let refused = a.pd.create_qp(QpInit { service, ..init_of(&a) }).err().unwrap();
         assert!(
             matches!(refused, VerbsError::Service { asked, offered }
                 if asked == service && offered == caps.services),
@@ -147,8 +145,7 @@ pub fn what_is_not_offered_is_refused(bench: &Bench) {
     let rights = crate::ALL | Access::REMOTE_INVALIDATE;
     assert_eq!(b.pd.alloc_mr(64, rights).is_ok(), caps.remote_invalidate);
     if !caps.send_invalidate {
-        let op = SendOp::SendInvalidate(b.mr.rkey());
-        let wr = SendWr::new(1, op, Payload::Inline(&[]));
+        let wr = SendWr::new(1, SendOp::SendInvalidate(b.mr.rkey()), Payload::Inline(&[]));
         let refused = a.qp.post_send(&[wr]).unwrap_err().reason;
         assert!(matches!(refused, PostFailure::NotOffered(_)), "{refused}");
     }

@@ -13,8 +13,7 @@ fn options(qkey: u32) -> Options {
 
 /// A side that is ready.
 fn ready(mut side: Side, qkey: u32) -> Side {
-    let end = side.qp.endpoint();
-    side.connect(end, &options(qkey));
+    side.connect(side.qp.endpoint(), &options(qkey));
     side
 }
 
@@ -34,8 +33,7 @@ fn way(from: &Side, to: &Side, qkey: u32) -> (Arc<dyn Ah>, Destination) {
 /// Sends a datagram of these bytes, and waits until the sender is done with it.
 fn send(a: &mut Side, op: SendOp, data: &[u8]) {
     a.put(0, data);
-    let sge = a.sge(0, data.len());
-    let done = a.run_ok(op, &[sge]);
+    let done = a.run_ok(op, &[a.sge(0, data.len())]);
     assert_eq!(done, Success::plain(WcOpcode::Send, data.len() as u64));
 }
 
@@ -47,8 +45,7 @@ fn expect(b: &mut Side, sender: &dyn Qp, data: &[u8], imm: Option<u32>) {
     assert_eq!(done.result, Ok(expected));
     assert_eq!(expected.source_qpn(), Some(sender.qpn()));
     assert!(b.get(GRH_BYTES, data.len()) == data);
-    let grh = b.get(0, GRH_BYTES).try_into().unwrap();
-    assert_eq!(source_gid(&grh), Some(sender.endpoint().gid));
+    assert_eq!(source_gid(&b.get(0, GRH_BYTES).try_into().unwrap()), Some(sender.endpoint().gid));
 }
 
 fn receive(b: &mut Side) {
@@ -79,8 +76,7 @@ pub fn datagrams_arrive_with_their_sender(bench: &Bench) {
     }
     let inline = *b"inline";
     receive(&mut b);
-    let op = SendOp::SendTo(b_at);
-    a.run(SendWr::new(1, op, Payload::Inline(&inline))).unwrap();
+    a.run(SendWr::new(1, SendOp::SendTo(b_at), Payload::Inline(&inline))).unwrap();
     expect(&mut b, &*a.qp, &inline, None);
     let (_back, a_at) = way(&b, &a, 1);
     receive(&mut a);

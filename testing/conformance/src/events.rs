@@ -60,8 +60,7 @@ fn ping(side: &mut Side, rounds: u64, first: bool) {
 pub fn no_wake_up_is_lost_in_ping_pong(bench: &Bench) {
     let (mut a, mut b) = bench.pair();
     for side in [&mut a, &mut b] {
-        let place = side.sge(64, 8);
-        side.post_recv(0, &[place]);
+        side.post_recv(0, &[side.sge(64, 8)]);
     }
     let rounds = crate::rounds(5_000);
     thread::scope(|scope| {
@@ -161,8 +160,7 @@ pub fn a_long_message_moves_while_both_sides_sleep(bench: &Bench) {
             a.post(SendWr::new(1, SendOp::Send, Payload::Sges(&[sge])));
             assert!(sleep_for(&*a.channel, &*a.send_cq).result.is_ok());
         });
-        let done = sleep_for(&*b.channel, &*b.recv_cq);
-        assert_eq!(done.result.unwrap().bytes, data.len() as u64);
+        assert_eq!(sleep_for(&*b.channel, &*b.recv_cq).result.unwrap().bytes, data.len() as u64);
     });
     assert!(b.get(0, data.len()) == data);
 }
@@ -328,8 +326,7 @@ pub fn a_mapped_region_has_the_rights_of_its_key(bench: &Bench) {
         );
     }
     let read_only = b.pd.alloc_mr(4096, Access::REMOTE_READ).unwrap();
-    let window = a.qp.map_remote(read_only.addr(), 4096, read_only.rkey());
-    let window = window.unwrap();
+    let window = a.qp.map_remote(read_only.addr(), 4096, read_only.rkey()).unwrap();
     assert!(window.memory.memory().write_at(0, b"x").is_err());
     let local = b.pd.alloc_mr(4096, Access::LOCAL_WRITE).unwrap();
     assert!(a.qp.map_remote(local.addr(), 8, local.rkey()).is_err());

@@ -24,8 +24,7 @@ fn invalidate(a: &mut Side, b: &mut Side, rkey: u32) -> (Result<(), WcStatus>, O
     let wr = SendWr::new(2, SendOp::SendInvalidate(rkey), Payload::Sges(&sges));
     let (sent, received) = transfer(a, b, wr);
     assert_eq!(received.wr_id, 3);
-    let sent = sent.result.map(|_| ()).map_err(|failure| failure.status);
-    (sent, received.result.ok())
+    (sent.result.map(|_| ()).map_err(|failure| failure.status), received.result.ok())
 }
 
 /// The receiver learns which key; afterwards no peer reaches the region, and the owner still does.
@@ -46,15 +45,13 @@ pub fn an_invalidated_key_is_dead_for_peers(bench: &Bench) {
     assert_eq!(expected.invalidated_rkey(), Some(rkey));
     assert_eq!(b.get(64, 5), b"alive");
     // The owner uses it on, and other regions are as they were.
-    let place = b.sge(128, 64);
-    b.post_recv(4, &[place]);
+    b.post_recv(4, &[b.sge(128, 64)]);
     let wr = SendWr::new(5, SendOp::Send, Payload::Inline(b"local"));
     assert!(transfer(&mut a, &mut b, wr).1.result.is_ok());
     assert_eq!(b.get(128, 5), b"local");
     let (addr, rkey) = (kept.addr(), kept.rkey());
     a.run_ok(SendOp::Write(RemoteAddr { addr, rkey }), &[sge]);
-    let status = a.run_failing(SendOp::Write(b.remote(0)), &[sge]);
-    assert_eq!(status, WcStatus::RemoteAccess);
+    assert_eq!(a.run_failing(SendOp::Write(b.remote(0)), &[sge]), WcStatus::RemoteAccess);
     assert_eq!(a.qp.state(), QpState::Err);
 }
 

@@ -239,16 +239,14 @@ impl Bench {
         if !is_offered {
             let (name, device) = (self.provider.name(), &self.device);
             let line = format!("conformance: {name} ({device}) does not offer {what}: not tried\n");
-            let written = std::io::stderr().write_all(line.as_bytes());
-            written.unwrap();
+            std::io::stderr().write_all(line.as_bytes()).unwrap();
         }
         is_offered
     }
 
     /// As [`Bench::offers`], of a service.
     pub fn offers_service(&self, service: Service) -> bool {
-        let is_offered = self.caps().services.has(service);
-        self.offers(&service.to_string(), is_offered)
+        self.offers(&service.to_string(), self.caps().services.has(service))
     }
 
     pub fn pair(&self) -> (Side, Side) {

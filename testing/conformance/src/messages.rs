@@ -28,8 +28,7 @@ pub fn messages_of_all_lengths_arrive(bench: &Bench) {
     for bytes in [0, 1, 31, 32, 33, 1000, 16_384, 16_385, 65_536, 200_001, 700_000] {
         let data = pattern(bytes as u64, bytes);
         a.put(1, &data);
-        let places = [b.sge(3, 10), b.sge(100, 20_000), b.sge(30_000, 700_000)];
-        b.post_recv(bytes as u64, &places);
+        b.post_recv(bytes as u64, &[b.sge(3, 10), b.sge(100, 20_000), b.sge(30_000, 700_000)]);
         let sges = [a.sge(1, bytes / 3), a.sge(1 + bytes / 3, bytes - bytes / 3)];
         let wr = SendWr::new(9, SendOp::Send, Payload::Sges(&sges));
         let (sent, received) = transfer(&mut a, &mut b, wr);
@@ -118,8 +117,7 @@ pub fn a_sender_gives_up_without_a_receive(bench: &Bench) {
     let theirs = Options { min_rnr_timer: timer, ..Options::default() };
     let (mut a, _b) = bench.pair_with(&ours, &theirs);
     let start = Instant::now();
-    let sge = a.sge(0, 8);
-    assert_eq!(a.run_failing(SendOp::Send, &[sge]), WcStatus::RnrRetryExceeded);
+    assert_eq!(a.run_failing(SendOp::Send, &[a.sge(0, 8)]), WcStatus::RnrRetryExceeded);
     assert!(start.elapsed() >= timer * 2, "{:?}", start.elapsed());
     assert_eq!(a.qp.state(), QpState::Err);
 }

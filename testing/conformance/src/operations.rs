@@ -16,8 +16,7 @@ pub fn writes_move_exactly_their_bytes(bench: &Bench) {
             let guard = vec![0xee; bytes + 2 * GUARD];
             b.put(0, &guard);
             let to = GUARD + (n + shift) % 8;
-            let sge = a.sge(shift, bytes);
-            let done = a.run_ok(SendOp::Write(b.remote(to)), &[sge]);
+            let done = a.run_ok(SendOp::Write(b.remote(to)), &[a.sge(shift, bytes)]);
             assert_eq!((done.opcode, done.bytes), (WcOpcode::Write, bytes as u64));
             assert_around(&b, to, &data);
         }
@@ -31,8 +30,7 @@ pub fn reads_move_exactly_their_bytes(bench: &Bench) {
         let data = pattern(n as u64, bytes);
         b.put(n, &data);
         a.put(0, &vec![0xee; bytes + 2 * GUARD]);
-        let sge = a.sge(GUARD + 3, bytes);
-        let done = a.run_ok(SendOp::Read(b.remote(n)), &[sge]);
+        let done = a.run_ok(SendOp::Read(b.remote(n)), &[a.sge(GUARD + 3, bytes)]);
         assert_eq!((done.opcode, done.bytes), (WcOpcode::Read, bytes as u64));
         assert_around(&a, GUARD + 3, &data);
     }
@@ -53,8 +51,7 @@ pub fn elements_are_gathered_and_scattered_in_order(bench: &Bench) {
     let mut expected = a.get(4000, 13);
     expected.extend(a.get(7, 100));
     expected.extend(a.get(2000, 903));
-    let done = a.run_ok(SendOp::Write(b.remote(8)), &sges);
-    assert_eq!(done.bytes, 1016);
+    assert_eq!(a.run_ok(SendOp::Write(b.remote(8)), &sges).bytes, 1016);
     assert_eq!(b.get(8, 1016), expected);
     let sges = [a.sge(10_000, 1), a.sge(20_000, 1000), a.sge(30_000, 15)];
     a.run_ok(SendOp::Read(b.remote(8)), &sges);
@@ -70,8 +67,7 @@ pub fn inline_data_may_be_reused_at_once(bench: &Bench) {
     for bytes in [1, 2, 8, 24, 255, 256] {
         let data = pattern(bytes as u64, bytes);
         let mut buffer = data.clone();
-        let op = SendOp::Write(b.remote(40));
-        a.post(SendWr::new(1, op, Payload::Inline(&buffer)));
+        a.post(SendWr::new(1, SendOp::Write(b.remote(40)), Payload::Inline(&buffer)));
         buffer.fill(0);
         assert!(crate::wait_one(&*a.send_cq).result.is_ok());
         assert_eq!(b.get(40, bytes), data);
@@ -95,8 +91,7 @@ pub fn atomics_return_what_was_there(bench: &Bench) {
     a.run_ok(cas(5, 11), &[answer]);
     assert_eq!((before(&a), value()), (9, 9));
     let add = SendOp::FetchAdd { remote: b.remote(64), add: u64::MAX - 3 };
-    let done = a.run_ok(add, &[answer]);
-    assert_eq!(done.opcode, WcOpcode::FetchAdd);
+    assert_eq!(a.run_ok(add, &[answer]).opcode, WcOpcode::FetchAdd);
     assert_eq!((before(&a), value()), (9, 5));
 }
 
@@ -133,8 +128,7 @@ pub fn a_context_can_talk_to_itself(bench: &Bench) {
     let sge = a.sge(0, 9);
     a.run_ok(SendOp::Write(b.remote(100)), &[sge]);
     assert_eq!(b.get(100, 9), b"to myself");
-    let place = b.sge(0, 64);
-    b.post_recv(5, &[place]);
+    b.post_recv(5, &[b.sge(0, 64)]);
     a.run_ok(SendOp::Send, &[sge]);
     assert_eq!(crate::wait_one(&*b.recv_cq).wr_id, 5);
     assert_eq!(b.get(0, 9), b"to myself");
@@ -160,8 +154,7 @@ pub fn one_collector_serves_many_sources(bench: &Bench) {
     for (n, (source, sink)) in pairs.iter_mut().enumerate().filter(|(n, _)| *n != 7) {
         let data = pattern(n as u64, 1000);
         source.put(0, &data);
-        let sge = source.sge(0, 1000);
-        source.run_ok(SendOp::Write(sink.remote(8)), &[sge]);
+        source.run_ok(SendOp::Write(sink.remote(8)), &[source.sge(0, 1000)]);
         assert_eq!(sink.get(8, 1000), data);
     }
     assert_eq!(ALL, options.access);

@@ -86,15 +86,13 @@ fn servant(bench: &Bench) {
                 (side.get(number(1), number(2)) == expected).to_string()
             }
             "receive" => {
-                let place = side.sge(number(1), number(2));
-                side.post_recv(9, &[place]);
+                side.post_recv(9, &[side.sge(number(1), number(2))]);
                 "posted".into()
             }
             "received" => format!("{:?}", wait_one(&*side.recv_cq).result.unwrap().bytes),
             "write" => {
                 side.put(0, &pattern(number(2) as u64, number(1)));
-                let sge = side.sge(0, number(1));
-                side.run_ok(SendOp::Write(card.at(0)), &[sge]);
+                side.run_ok(SendOp::Write(card.at(0)), &[side.sge(0, number(1))]);
                 "written".into()
             }
             "watch" => {
@@ -120,8 +118,7 @@ pub fn two_processes_do_everything(bench: &Bench) {
     let sge = a.sge(0, data.len());
     a.run_ok(SendOp::Write(theirs.at(40)), &[sge]);
     assert_eq!(child.ask("see 40 100000 1"), "true");
-    let back = a.sge(200_000, data.len());
-    a.run_ok(SendOp::Read(theirs.at(40)), &[back]);
+    a.run_ok(SendOp::Read(theirs.at(40)), &[a.sge(200_000, data.len())]);
     assert!(a.get(200_000, data.len()) == data);
     assert_eq!(child.ask("write 5000 77"), "written");
     assert!(a.get(0, 5000) == pattern(77, 5000));
@@ -135,15 +132,13 @@ pub fn two_processes_do_everything(bench: &Bench) {
     let caps = a.context.caps().clone();
     if caps.doorbell {
         assert_eq!(child.ask("watch"), "armed");
-        let sge = a.sge(0, 8);
-        a.run_ok(SendOp::Write(theirs.at(0)), &[sge]);
+        a.run_ok(SendOp::Write(theirs.at(0)), &[a.sge(0, 8)]);
         assert_eq!(child.hear(), "Rung");
     }
     if caps.direct {
         let at = theirs.at(500_000);
         let window = a.qp.map_remote(at.addr, 1000, at.rkey).unwrap();
-        let memory = window.memory.memory();
-        memory.write_at(0, &pattern(5, 1000)).unwrap();
+        window.memory.memory().write_at(0, &pattern(5, 1000)).unwrap();
         window.bell.ring();
         assert_eq!(child.ask("see 500000 1000 5"), "true");
     }
@@ -245,8 +240,7 @@ fn survive_one(
 
 /// Posts a request that the dead peer will not answer.
 fn probe(side: &mut Side, theirs: &Card, outstanding: &mut Outstanding) {
-    let op = SendOp::Write(theirs.at(0));
-    let wr = SendWr::new(u64::MAX, op, Payload::Inline(&[]));
+    let wr = SendWr::new(u64::MAX, SendOp::Write(theirs.at(0)), Payload::Inline(&[]));
     eventually("room for a request", || {
         let mut out = [Completion::EMPTY; 16];
         let posted = side.qp.post_send(&[wr]).is_ok();
@@ -314,8 +308,7 @@ fn assert_all_flushed(side: &mut Side, outstanding: &Outstanding) {
         crate::assert_empty(&**cq);
     }
     let sges = [side.sge(0, 8)];
-    let options = Options::default();
-    for n in 0..u64::from(options.max_recv_wr) {
+    for n in 0..u64::from(Options::default().max_recv_wr) {
         side.post_recv(n, &sges);
         side.post(SendWr::new(n, SendOp::Send, Payload::Sges(&sges)));
     }

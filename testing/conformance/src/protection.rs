@@ -59,8 +59,7 @@ pub fn wrong_remote_keys_are_refused(bench: &Bench) {
                 _ => RemoteAddr { rkey: 0, ..good },
             };
             let op = if read { SendOp::Read(at) } else { SendOp::Write(at) };
-            let sge = a.sge(0, 8);
-            let status = a.run_failing(op, &[sge]);
+            let status = a.run_failing(op, &[a.sge(0, 8)]);
             assert_eq!(status, WcStatus::RemoteAccess, "case {case} read {read}");
             assert_eq!(a.qp.state(), QpState::Err);
             assert_eq!(b.get(0, 64), [7; 64]);
@@ -81,11 +80,10 @@ pub fn rights_of_the_region_are_enforced(bench: &Bench) {
             let access = if allowed { right | Access::LOCAL_WRITE } else { ALL - right };
             let theirs = Options { access, ..Options::default() };
             let (mut a, b) = bench.pair_with(&Options::default(), &theirs);
-            let sge = a.sge(0, 8);
             let result = a.run(catchment_verbs::SendWr::new(
                 1,
                 operation(n, b.remote(0)),
-                catchment_verbs::Payload::Sges(&[sge]),
+                catchment_verbs::Payload::Sges(&[a.sge(0, 8)]),
             ));
             let expected = if allowed { None } else { Some(WcStatus::RemoteAccess) };
             assert_eq!(result.err().map(|f| f.status), expected, "{right:?}");
@@ -106,8 +104,7 @@ pub fn rights_of_the_queue_pair_are_enforced(bench: &Bench) {
     for n in 0..2 {
         let theirs = Options { qp_access: Access::empty(), ..Options::default() };
         let (mut a, b) = bench.pair_with(&Options::default(), &theirs);
-        let sge = a.sge(0, 8);
-        let status = a.run_failing(operation(n, b.remote(0)), &[sge]);
+        let status = a.run_failing(operation(n, b.remote(0)), &[a.sge(0, 8)]);
         // IBTA lets the responder choose between the two NAK codes.
         assert!(
             matches!(status, WcStatus::RemoteInvalidRequest | WcStatus::RemoteAccess),
@@ -139,8 +136,7 @@ pub fn the_responder_of_a_forbidden_request_fails_too(bench: &Bench) {
     let (mut a, b) = bench.pair();
     let mut wrong = b.remote(0);
     wrong.rkey ^= 1 << 18;
-    let sge = a.sge(0, 8);
-    a.run_failing(SendOp::Write(wrong), &[sge]);
+    a.run_failing(SendOp::Write(wrong), &[a.sge(0, 8)]);
     eventually("the responder to fail", || b.qp.state() == QpState::Err);
     let mut event = None;
     eventually("its event", || {
@@ -155,8 +151,7 @@ pub fn the_responder_of_a_forbidden_request_fails_too(bench: &Bench) {
 
 /// No key comes twice in the life of a context.
 pub fn keys_are_unique(bench: &Bench) {
-    let context = bench.open();
-    let pd = context.alloc_pd().unwrap();
+    let pd = bench.open().alloc_pd().unwrap();
     let region = Region::alloc(64, Default::default()).unwrap();
     let (mut rkeys, mut held) = (HashSet::new(), Vec::new());
     for n in 0..crate::rounds(100_000) {
@@ -176,8 +171,7 @@ pub fn keys_are_unique(bench: &Bench) {
 
 /// IBTA 10.6.3.1: remote writing needs local writing.
 pub fn contradictory_rights_are_refused(bench: &Bench) {
-    let context = bench.open();
-    let pd = context.alloc_pd().unwrap();
+    let pd = bench.open().alloc_pd().unwrap();
     for access in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC, Access::REMOTE] {
         assert!(pd.alloc_mr(64, access).is_err(), "{access:?}");
     }

@@ -21,8 +21,7 @@ pub fn a_full_queue_takes_more_after_polling(bench: &Bench) {
         .collect();
     let full = a.qp.post_send(&requests).unwrap_err();
     assert!(fits(full.index, 8, strict), "{full}");
-    let capacity = full.index as u32;
-    assert_eq!(full.reason, PostFailure::QueueFull { capacity });
+    assert_eq!(full.reason, PostFailure::QueueFull { capacity: full.index as u32 });
     // Unsignaled requests free nothing by themselves.
     assert_empty(&*a.send_cq);
     assert!(a.qp.post_send(&requests[..1]).is_err());
@@ -110,14 +109,12 @@ pub fn the_failed_index_is_exact(bench: &Bench) {
                 _ => matches!(error.reason, PostFailure::Payload(_)),
             };
             assert!(expected, "case {case}: {error}");
-            let done = wait_some(&*a.send_cq, index);
-            assert!(done.iter().all(|c| c.wr_id == 1 && c.result.is_ok()));
+            assert!(wait_some(&*a.send_cq, index).iter().all(|c| c.wr_id == 1 && c.result.is_ok()));
         }
     }
     let good = RecvWr { wr_id: 1, sges: &sges };
     let wrong = RecvWr { wr_id: 2, sges: &many };
-    let error = a.qp.post_recv(&[good, good, wrong, good]).unwrap_err();
-    assert_eq!(error.index, 2);
+    assert_eq!(a.qp.post_recv(&[good, good, wrong, good]).unwrap_err().index, 2);
     assert_eq!(a.qp.state(), QpState::Rts);
 }
 
@@ -153,8 +150,7 @@ pub fn everything_outstanding_is_flushed_once_and_in_order(bench: &Bench) {
     }
     a.qp.modify(QpTransition::ToErr).unwrap();
     for (cq, first) in [(&a.send_cq, 0), (&a.recv_cq, 100)] {
-        let done = wait_some(&**cq, 10);
-        for (n, completion) in done.iter().enumerate() {
+        for (n, completion) in wait_some(&**cq, 10).iter().enumerate() {
             assert_eq!(completion.wr_id, first + n as u64);
             assert_eq!(completion.result.unwrap_err().status, WcStatus::Flushed);
         }
@@ -180,8 +176,7 @@ pub fn an_overrun_breaks_the_queue_pair(bench: &Bench) {
     // Polling before would make room.
     eventually("the error state", || a.qp.state() == QpState::Err);
     let mut out = [Completion::EMPTY; 4];
-    let result = a.send_cq.poll(&mut out);
-    assert_eq!(result, Err(CqError::Overrun { capacity: entries }));
+    assert_eq!(a.send_cq.poll(&mut out), Err(CqError::Overrun { capacity: entries }));
     let mut events = Vec::new();
     eventually("the events", || {
         events.extend(a.context.async_event());

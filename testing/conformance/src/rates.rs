@@ -86,11 +86,9 @@ pub fn a_limited_queue_pair_sends_messages(bench: &Bench) {
     }
     for piece in 0..PIECES {
         let sges = [a.sge(piece * PIECE, PIECE)];
-        let op = SendOp::SendImm(piece as u32);
-        a.post(SendWr::new(piece as u64, op, Payload::Sges(&sges)));
+        a.post(SendWr::new(piece as u64, SendOp::SendImm(piece as u32), Payload::Sges(&sges)));
     }
-    let received = wait_some(&*b.recv_cq, PIECES);
-    for (n, done) in received.iter().enumerate() {
+    for (n, done) in wait_some(&*b.recv_cq, PIECES).iter().enumerate() {
         let success = done.result.unwrap();
         assert_eq!((success.imm, success.bytes), (Some(n as u32), PIECE as u64));
     }

@@ -121,8 +121,7 @@ pub fn drops(bench: &Bench) {
             parts.push(Box::new(side.context));
         }
         while !parts.is_empty() {
-            let at = random.below(parts.len() as u64) as usize;
-            drop(parts.swap_remove(at));
+            drop(parts.swap_remove(random.below(parts.len() as u64) as usize));
         }
     };
     (0..5).for_each(&mut round);
@@ -162,8 +161,7 @@ fn try_everything(bench: &Bench) -> Result<(), Box<dyn Error>> {
         let channel = context.create_channel()?;
         let cq = context.create_cq(16, Some(channel.clone()))?;
         let mr = pd.alloc_mr(4096, ALL)?;
-        let qp = pd.create_qp(QpInit::rc(&cq, 8, 8))?;
-        sides.push((qp, mr, cq, channel, pd, context));
+        sides.push((pd.create_qp(QpInit::rc(&cq, 8, 8))?, mr, cq, channel, pd, context));
     }
     let ends: Vec<Endpoint> = sides.iter().map(|side| side.0.endpoint()).collect();
     for (side, peer) in sides.iter_mut().zip(ends.iter().rev()) {
@@ -188,11 +186,9 @@ pub fn a_request_keeps_its_memory(bench: &Bench) {
     let mr = a.pd.alloc_mr(3000, ALL).unwrap();
     mr.region().whole().write_at(0, &data).unwrap();
     let sge = catchment_verbs::Sge { addr: mr.addr(), bytes: 3000, lkey: mr.lkey() };
-    let wr = SendWr::new(1, SendOp::Send, Payload::Sges(std::slice::from_ref(&sge)));
-    a.post(wr);
+    a.post(SendWr::new(1, SendOp::Send, Payload::Sges(std::slice::from_ref(&sge))));
     drop(mr);
-    let place = b.sge(0, 3000);
-    b.post_recv(2, &[place]);
+    b.post_recv(2, &[b.sge(0, 3000)]);
     // Verbs leave open whether it is still sent, not whether it may crash or send other bytes.
     if wait_one(&*a.send_cq).result.is_ok() {
         assert!(wait_one(&*b.recv_cq).result.is_ok());

@@ -231,8 +231,7 @@ pub fn an_unknown_peer_is_an_error_and_not_a_hang(bench: &Bench) {
         Ok(()) => {
             a.qp.modify(transition(Rts, nobody)).unwrap();
             let remote = catchment_verbs::RemoteAddr { addr: 0, rkey: 1 };
-            let sge = a.sge(0, 8);
-            a.run_failing(SendOp::Write(remote), &[sge]);
+            a.run_failing(SendOp::Write(remote), &[a.sge(0, 8)]);
         }
     }
     assert!(start.elapsed() < crate::PATIENCE);

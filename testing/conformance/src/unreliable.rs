@@ -17,8 +17,7 @@ fn pair(bench: &Bench) -> Option<(Side, Side)> {
 
 /// Sends `bytes` with this operation, and waits until the sender is done with it.
 fn send(a: &mut Side, op: SendOp, bytes: usize) {
-    let sge = a.sge(0, bytes);
-    let done = a.run_ok(op, &[sge]);
+    let done = a.run_ok(op, &[a.sge(0, bytes)]);
     let expected = if matches!(op, SendOp::Write(_) | SendOp::WriteImm(..)) {
         WcOpcode::Write
     } else {
@@ -30,8 +29,7 @@ fn send(a: &mut Side, op: SendOp, bytes: usize) {
 /// All that has come in order on the connection was taken, once this WRITE is there.
 fn pass(a: &mut Side, b: &Side, mark: u8) {
     let data = [mark; 8];
-    let op = SendOp::Write(b.remote(900_000));
-    a.run(SendWr::new(99, op, Payload::Inline(&data))).unwrap();
+    a.run(SendWr::new(99, SendOp::Write(b.remote(900_000)), Payload::Inline(&data))).unwrap();
     eventually("a WRITE behind a dropped message", || b.get(900_000, 8) == data);
 }
 
@@ -71,8 +69,7 @@ pub fn a_message_without_a_receive_is_dropped(bench: &Bench) {
     a.put(0, &pattern(1, BYTES));
     send(&mut a, SendOp::Send, BYTES);
     pass(&mut a, &b, 1);
-    let place = b.sge(0, BYTES);
-    b.post_recv(3, &[place]);
+    b.post_recv(3, &[b.sge(0, BYTES)]);
     a.put(0, &pattern(2, BYTES));
     send(&mut a, SendOp::Send, BYTES);
     let done = wait_one(&*b.recv_cq);
@@ -101,8 +98,7 @@ pub fn a_connection_is_drained_and_made_anew(bench: &Bench) {
         return;
     };
     a.qp.modify(QpTransition::ToSqd).unwrap();
-    let op = SendOp::Write(b.remote(0));
-    a.post(SendWr::new(1, op, Payload::Inline(&[1; 8])));
+    a.post(SendWr::new(1, SendOp::Write(b.remote(0)), Payload::Inline(&[1; 8])));
     let until = Instant::now() + Duration::from_millis(20);
     while Instant::now() < until {
         assert_empty(&*a.send_cq);

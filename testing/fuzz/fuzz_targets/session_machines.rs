@@ -100,8 +100,7 @@ impl Source {
                         first_packet: grant.next_packet.unwrap_or(0),
                     };
                     let streams = welcome.streams.iter().map(start).collect();
-                    let connected = self.side.connect(now, welcome.endpoint, streams);
-                    connected.expect("a Welcome waits");
+                    self.side.connect(now, welcome.endpoint, streams).expect("a Welcome waits");
                 }
                 Output::Event(SourceEvent::Ready | SourceEvent::Delivered(_)) => {}
                 Output::Event(SourceEvent::Ended(_)) => self.over = true,

@@ -53,13 +53,10 @@ impl Ends {
     /// Fills a block whose first byte is `first`, and sends it.
     fn send(&mut self, first: u8) -> Result<(), PerfError> {
         self.content[0] = first;
-        let look = |side: &mut Ends| {
-            let sent = side.ends.try_send(&side.content, side.packet)?;
-            Ok(sent.then_some(()))
-        };
+        let look =
+            |side: &mut Ends| Ok(side.ends.try_send(&side.content, side.packet)?.then_some(()));
         let (waiting, mut late) = (self.waiting, patience());
-        let watch = |side: &Ends| side.ends.send_watch();
-        wait_for(self, waiting, watch, &mut |_| late(), look)?;
+        wait_for(self, waiting, |side: &Ends| side.ends.send_watch(), &mut |_| late(), look)?;
         self.packet = (self.packet + 1) % PACKETS;
         Ok(())
     }
@@ -90,8 +87,7 @@ impl Ends {
             Ok(taken)
         };
         let waiting = self.waiting;
-        let watch = |side: &Ends| side.ends.take_watch();
-        wait_for(self, waiting, watch, &mut |_| idle(), look)
+        wait_for(self, waiting, |side: &Ends| side.ends.take_watch(), &mut |_| idle(), look)
     }
 }
 
@@ -199,8 +195,7 @@ fn to_and_fro(plan: &BlockPlan, ends: &mut Ends) -> Result<(u64, Sent), PerfErro
         if seen == Some(mark(n)) {
             return Ok(());
         }
-        let text = format!("block {n} came back as {seen:?}, not {}", mark(n));
-        Err(PerfError::Failed(text))
+        Err(PerfError::Failed(format!("block {n} came back as {seen:?}, not {}", mark(n))))
     })?;
     ends.send(OVER)?;
     Ok((times.len() as u64, Sent::Times(times)))
@@ -217,8 +212,7 @@ pub(crate) fn serve(
     let before = Usage::now(&*device.counters);
     let mut port = mechanism.open(&*device.context, plan.shape())?;
     port.connect(theirs, &*device.agree)?;
-    let ports = port.ports();
-    control.send(&Reply::Ports { ports })?;
+    control.send(&Reply::Ports { ports: port.ports() })?;
     meet_active(control)?;
     let mut ends = Ends::new(plan, port)?;
     meet_active(control)?;
@@ -226,8 +220,7 @@ pub(crate) fn serve(
         Figure::Bandwidth => drain(&mut ends, control)?,
         Figure::Latency => answer(&mut ends, control)?,
     }
-    let usage = Usage::now(&*device.counters).since(&before);
-    control.send(&Reply::Used { usage })?;
+    control.send(&Reply::Used { usage: Usage::now(&*device.counters).since(&before) })?;
     expect_here(control)
 }
 
@@ -260,8 +253,7 @@ fn drain(ends: &mut Ends, control: &mut Control) -> Result<(), PerfError> {
                 None => Ok(false),
             }
         };
-        let found = ends.take(&mut idle)?;
-        taken += u64::from(found.is_some());
+        taken += u64::from(ends.take(&mut idle)?.is_some());
         total = total.or(said);
     }
     Ok(())

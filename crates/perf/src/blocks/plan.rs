@@ -63,8 +63,7 @@ impl BlockPlan {
         mechanisms: &[&'static dyn BlockMechanism],
     ) -> Result<&'static dyn BlockMechanism, PerfError> {
         self.check()?;
-        let found = mechanisms.iter().find(|one| one.name() == self.mechanism);
-        found.copied().ok_or_else(|| {
+        mechanisms.iter().find(|one| one.name() == self.mechanism).copied().ok_or_else(|| {
             let names: Vec<&str> = mechanisms.iter().map(|one| one.name()).collect();
             let seen: String = self.mechanism.chars().take(32).collect();
             let names = names.join(", ");

@@ -120,8 +120,7 @@ impl BlockPort for Port {
         let sender = peer.sends.parse().map_err(PerfError::failed)?;
         bring_up(&mut *self.sends.0, agreed(endpoint))?;
         bring_up(&mut *self.takes.0, agreed(sender))?;
-        let layout = self.layout;
-        self.remote = Some(RemoteRing { addr, rkey, layout });
+        self.remote = Some(RemoteRing { addr, rkey, layout: self.layout });
         Ok(())
     }
 
@@ -132,8 +131,7 @@ impl BlockPort for Port {
             None => Sender::in_place(qp, cq, remote, EPOCH, options),
             Some(memory) => Sender::copying(qp, cq, self.limits, memory, remote, EPOCH, options),
         };
-        let options = ReceiverOptions::default();
-        let receiver = Receiver::new(self.ring, self.layout, EPOCH, options);
+        let receiver = Receiver::new(self.ring, self.layout, EPOCH, ReceiverOptions::default());
         Ok(Box::new(Ends {
             sender: sender.map_err(PerfError::failed)?,
             receiver: receiver.map_err(PerfError::failed)?,
@@ -145,13 +143,11 @@ impl BlockPort for Port {
 fn ring_of(text: &str) -> Option<(Endpoint, u64, u32)> {
     let (endpoint, memory) = text.rsplit_once(' ')?;
     let (addr, rkey) = memory.split_once(':')?;
-    let endpoint = Endpoint::from_str(endpoint).ok()?;
-    Some((endpoint, addr.parse().ok()?, rkey.parse().ok()?))
+    Some((Endpoint::from_str(endpoint).ok()?, addr.parse().ok()?, rkey.parse().ok()?))
 }
 
 fn bring_up(qp: &mut dyn Qp, peer: Endpoint) -> Result<(), PerfError> {
-    let up = qp.connect(Access::REMOTE, RtrAttr::new(peer), RtsAttr::default());
-    up.map_err(PerfError::failed)
+    qp.connect(Access::REMOTE, RtrAttr::new(peer), RtsAttr::default()).map_err(PerfError::failed)
 }
 
 struct Ends {

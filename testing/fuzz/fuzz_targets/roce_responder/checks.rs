@@ -153,8 +153,7 @@ impl Victim {
         });
         let rtr = qp
             .rtr(RtrAttr { recovery, ..RtrAttr::new(0x11, PathMtu::Mtu256, Psn::new(0xff_fff8)) });
-        let rts = qp.rts(RtsAttr::new(Psn::new(0xff_fffc)));
-        assert!(init.is_ok() && rtr.is_ok() && rts.is_ok());
+        assert!(init.is_ok() && rtr.is_ok() && qp.rts(RtsAttr::new(Psn::new(0xff_fffc))).is_ok());
         Victim {
             qp,
             memory: Guarded { bytes: vec![0xee; 24_576], may_change: true },
@@ -185,8 +184,7 @@ impl Victim {
 
     fn post_recv(&mut self, script: &mut Script<'_>) {
         let sges = [own(script), own(script)];
-        let sges = &sges[..usize::from(script.byte() % 3)];
-        let wr = RecvWr { wr_id: self.posted, sges };
+        let wr = RecvWr { wr_id: self.posted, sges: &sges[..usize::from(script.byte() % 3)] };
         self.posted += u64::from(self.qp.post_recv(&wr).is_ok());
     }
 
@@ -213,8 +211,7 @@ impl Victim {
         let mut bytes = [0; MAX_HEADER_BYTES];
         bytes.fill_with(|| script.byte());
         if let Ok((headers, _)) = Headers::decode(&bytes) {
-            let arrival = Arrival::new(&headers, &[]);
-            self.handle(Input::Packet(arrival));
+            self.handle(Input::Packet(Arrival::new(&headers, &[])));
         }
     }
 
