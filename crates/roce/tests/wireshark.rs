@@ -140,7 +140,6 @@ fn number(field: &str, shown: &str) -> Option<u64> {
 fn expected(case: &Case) -> Vec<Option<u64>> {
     let Headers { bth, aeth, .. } = case.headers;
     let if_has = |set, value: u64| bth.opcode.headers().has(set).then_some(value);
-    let syndrome = aeth.map_or(0, |aeth| aeth.syndrome.to_u8());
     vec![
         Some(case.net.src_port.into()),
         Some(ROCE_PORT.into()),
@@ -149,7 +148,7 @@ fn expected(case: &Case) -> Vec<Option<u64>> {
         Some(bth.psn.value().into()),
         Some(pad_bytes(case.payload.len()).into()),
         if_has(HeaderSet::RETH, DMA_BYTES.into()),
-        if_has(HeaderSet::AETH, syndrome.into()),
+        if_has(HeaderSet::AETH, aeth.map_or(0, |aeth| aeth.syndrome.to_u8()).into()),
         if_has(HeaderSet::DETH, SRC_QPN.into()),
         if_has(HeaderSet::ATOMIC, COMPARE),
         if_has(HeaderSet::IMM, IMM.into()),

@@ -54,8 +54,7 @@ impl Census {
     /// Counts what is made through the device that this returns.
     pub fn of(context: Arc<dyn Context>) -> (Arc<dyn Context>, Arc<Census>) {
         let census = Arc::new(Census::default());
-        let counted = CountedContext { context, census: Arc::clone(&census) };
-        (Arc::new(counted), census)
+        (Arc::new(CountedContext { context, census: Arc::clone(&census) }), census)
     }
 
     /// Objects of this kind that live.

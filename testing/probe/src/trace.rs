@@ -75,8 +75,7 @@ impl Trace {
     pub fn of(qp: Box<dyn Qp>, keep: usize) -> (Box<dyn Qp>, Arc<Trace>) {
         let seen = Mutex::new((Requests::default(), Vec::with_capacity(keep)));
         let trace = Arc::new(Trace { seen, keep });
-        let traced = TracedQp { qp, trace: Arc::clone(&trace) };
-        (Box::new(traced), trace)
+        (Box::new(TracedQp { qp, trace: Arc::clone(&trace) }), trace)
     }
 
     /// All requests that were posted so far.

@@ -209,10 +209,10 @@ impl Qp {
                     return None;
                 }
                 let paced = requester.waits_for_pacer() || responder.waits_for_pacer();
-                earliest(requester.next_timeout(), paced.then(|| self.pacer.opens_ns))
+                earliest(requester.next_timeout(), paced.then_some(self.pacer.opens_ns))
             }
             Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => {
-                sender.waits_for_pacer().then(|| self.pacer.opens_ns)
+                sender.waits_for_pacer().then_some(self.pacer.opens_ns)
             }
         }
     }

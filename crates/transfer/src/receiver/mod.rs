@@ -321,8 +321,7 @@ impl Shared {
     /// while waiting makes its way between the caches overlap with that of the trailer.
     #[inline]
     fn prefetch_payload(&self, slot: u32) {
-        let offset = self.memory.layout.trailer_offset(slot) - LINE_BYTES as usize;
-        self.memory.whole().prefetch(offset);
+        self.memory.whole().prefetch(self.memory.layout.trailer_offset(slot) - LINE_BYTES as usize);
     }
 
     #[inline]

@@ -151,11 +151,10 @@ impl Slots for AnnouncedSlots {
     fn send(&mut self, slot: u32, block: &Arrived) -> Result<(), EndError> {
         self.announced.pop_front();
         self.slots[slot as usize].announced = false;
-        let trailer = encode_trailer(&header_words(block), 0);
         self.blocks
             .region()
             .whole()
-            .write_at(self.geometry.trailer_offset(slot), &trailer)
+            .write_at(self.geometry.trailer_offset(slot), &encode_trailer(&header_words(block), 0))
             .expect(INSIDE);
         self.post(slot, block.room_bytes)
     }

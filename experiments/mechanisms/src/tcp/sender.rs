@@ -146,8 +146,7 @@ impl Slots for StreamSlots {
     }
 
     fn memory(&self, (): (), bytes: u32) -> VolatileSlice<'_> {
-        let offset = self.blocks.payload_offset(self.next());
-        self.memory.slice(offset, bytes as usize).expect(INSIDE)
+        self.memory.slice(self.blocks.payload_offset(self.next()), bytes as usize).expect(INSIDE)
     }
 
     fn send(&mut self, (): (), block: &Arrived) -> Result<(), EndError> {

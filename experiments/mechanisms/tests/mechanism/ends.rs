@@ -169,8 +169,7 @@ fn help(mut helper: Box<dyn Helper>, policy: WaitPolicy, done: impl Fn() -> bool
     let mut wait = Patience::new(policy);
     while !done() {
         let found = helper.step().unwrap() || {
-            let watch = helper.watch();
-            wait.wait(watch, || helper.step().unwrap().then_some(())).is_some()
+            wait.wait(helper.watch(), || helper.step().unwrap().then_some(())).is_some()
         };
         if found {
             wait.found();

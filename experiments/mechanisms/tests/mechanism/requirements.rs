@@ -8,8 +8,10 @@ use std::time::Duration;
 
 const SHAPE: Shape = Shape { blocks: 3, payload_bytes: 64 };
 
+type EndsOf<M> = Ends<<M as Mechanism>::Sender, <M as Mechanism>::Receiver>;
+
 /// Both ends of a mechanism, and what each posts.
-fn traced<M: Mechanism>(mechanism: &M) -> (Ends<M::Sender, M::Receiver>, [Arc<Trace>; 2]) {
+fn traced<M: Mechanism>(mechanism: &M) -> (EndsOf<M>, [Arc<Trace>; 2]) {
     let source = open(&host(), &mechanism.sender_needs().unwrap());
     let collector = open(&host(), &mechanism.receiver_needs().unwrap());
     let (source, out) = source.traced(16);

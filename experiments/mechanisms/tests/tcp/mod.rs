@@ -181,8 +181,7 @@ fn golden_bytes_on_the_wire() {
 
 fn receiver(blocks: u32, payload_bytes: u32) -> (TcpStream, StreamReceiver) {
     let (out, back) = tcp();
-    let shape = Shape { blocks, payload_bytes };
-    (out, StreamReceiver::new(Socket::tcp(back).unwrap(), shape).unwrap())
+    (out, StreamReceiver::new(Socket::tcp(back).unwrap(), Shape { blocks, payload_bytes }).unwrap())
 }
 
 /// The bytes of these blocks, as a sender writes them.
