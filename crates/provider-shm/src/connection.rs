@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) struct Connection {
     /// None while this side asks nothing of the peer.
     link: OnceLock<Arc<PeerLink>>,
-    facts: QpFacts,
+    pub(crate) facts: QpFacts,
     /// What the peer's queue pair lets us do.
     pub(crate) access: Access,
     /// Where our messages go.
@@ -53,14 +53,6 @@ impl Connection {
 
     pub(crate) fn set_link(&self, link: Arc<PeerLink>) {
         let _ = self.link.set(link);
-    }
-
-    pub(crate) fn remote_qpn(&self) -> u32 {
-        self.facts.qpn
-    }
-
-    pub(crate) fn inbox_id(&self) -> u64 {
-        self.facts.inbox_id
     }
 
     /// Returns whether the peer's queue pair takes requests.

@@ -29,14 +29,14 @@ impl RemoteMr {
     /// Asks the peer for the region of `rkey` and maps it.
     pub(crate) fn resolve(connection: &Connection, rkey: u32) -> Result<Arc<RemoteMr>, WcStatus> {
         RemoteMr::ask(connection, rkey).map_err(|error| {
-            tracing::debug!(qpn = connection.remote_qpn(), rkey, %error, "rkey not resolved");
+            tracing::debug!(qpn = connection.facts.qpn, rkey, %error, "rkey not resolved");
             status_of(&error)
         })
     }
 
     fn ask(connection: &Connection, rkey: u32) -> Result<Arc<RemoteMr>, CallError> {
         let link = connection.link()?;
-        let target = connection.remote_qpn();
+        let target = connection.facts.qpn;
         let (reply, descriptors) = link.call(&Request::Resolve { target, rkey }, &[])?;
         let Reply::Region { addr, bytes, access } = reply else {
             return Err(CallError::Protocol);

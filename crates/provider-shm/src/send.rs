@@ -92,7 +92,7 @@ impl QpCore {
             return;
         };
         if let Some((connection, link)) = connection.and_then(|c| Some((c, c.link().ok()?))) {
-            link.tell(&Request::Fault { target: connection.remote_qpn(), status: code });
+            link.tell(&Request::Fault { target: connection.facts.qpn, status: code });
         }
     }
 

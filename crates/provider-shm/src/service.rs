@@ -300,7 +300,7 @@ fn open_qp(
         return Err(Refusal::NotYourPeer);
     }
     if let Some(known) = &inner.connection {
-        let same = known.inbox_id() == caller.inbox_id;
+        let same = known.facts.inbox_id == caller.inbox_id;
         return if same { Ok((Reply::Known, Vec::new())) } else { Err(Refusal::NotReady) };
     }
     let inbox_fd = inner.inbox_fd.clone().ok_or(Refusal::NotReady)?;

@@ -5,7 +5,7 @@
 pub(crate) struct Notifier {
     interval_ns: Option<u64>,
     not_before_ns: u64,
-    due: bool,
+    pub(crate) due: bool,
 }
 
 impl Notifier {
@@ -27,10 +27,6 @@ impl Notifier {
     /// Returns whether a CNP is due; it is not any more after the call.
     pub(crate) fn take(&mut self) -> bool {
         std::mem::take(&mut self.due)
-    }
-
-    pub(crate) fn is_due(&self) -> bool {
-        self.due
     }
 }
 

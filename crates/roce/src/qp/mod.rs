@@ -208,11 +208,11 @@ impl Qp {
                 if !self.state.receives() {
                     return None;
                 }
-                let paced = requester.waits_for_pacer() || responder.waits_for_pacer();
+                let paced = requester.paced || responder.paced;
                 earliest(requester.next_timeout(), paced.then_some(self.pacer.opens_ns))
             }
             Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => {
-                sender.waits_for_pacer().then_some(self.pacer.opens_ns)
+                sender.paced.then_some(self.pacer.opens_ns)
             }
         }
     }
@@ -239,7 +239,7 @@ impl Qp {
     }
 
     fn transmit_cnp(&mut self, batch: &mut TransmitBatch) {
-        if self.notifier.is_due() && !batch.is_full() && self.notifier.take() {
+        if self.notifier.due && !batch.is_full() && self.notifier.take() {
             batch.push(&Headers::cnp(self.dest_qpn), |_| {});
             self.counters.cnps_sent += 1;
         }
@@ -308,7 +308,7 @@ impl Qp {
 
     fn repeats_selectively(&self) -> bool {
         match &self.halves {
-            Halves::Rc { responder, .. } => responder.repeats_selectively(),
+            Halves::Rc { responder, .. } => responder.selective,
             Halves::Uc { .. } | Halves::Ud { .. } => false,
         }
     }

@@ -55,7 +55,7 @@ pub(crate) struct Requester {
     rnr_tries: u8,
     /// A packet of the request that failed.
     blamed: Option<Psn>,
-    paced: bool,
+    pub(crate) paced: bool,
 }
 
 /// The peer asked to wait before `psn` is sent again.
@@ -197,10 +197,6 @@ impl Requester {
         }
         let waiting = earliest(self.rto.deadline_ns(), self.engine.loss_time_ns());
         earliest(waiting, self.reads.loss_time_ns)
-    }
-
-    pub(crate) fn waits_for_pacer(&self) -> bool {
-        self.paced
     }
 
     pub(crate) fn stop_waiting_for_pacer(&mut self) {

@@ -43,7 +43,7 @@ pub(crate) struct Responder {
     rnr_timer: u8,
     max_rd_atomic: usize,
     window_packets: u32,
-    selective: bool,
+    pub(crate) selective: bool,
     /// The PSN expected next.
     expected: Psn,
     /// Messages completed.
@@ -60,7 +60,7 @@ pub(crate) struct Responder {
     /// Packets kept since the last SACK.
     kept_since_sack: u32,
     sack_due: bool,
-    paced: bool,
+    pub(crate) paced: bool,
 }
 
 /// A READ or atomic that was executed, for duplicates of it.
@@ -126,14 +126,6 @@ impl Responder {
         self.max_rd_atomic = usize::from(attr.max_dest_rd_atomic);
         self.selective = attr.recovery == Recovery::SelectiveRepeat;
         self.expected = attr.rq_psn;
-    }
-
-    pub(crate) fn repeats_selectively(&self) -> bool {
-        self.selective
-    }
-
-    pub(crate) fn waits_for_pacer(&self) -> bool {
-        self.paced
     }
 
     pub(crate) fn stop_waiting_for_pacer(&mut self) {

@@ -19,7 +19,7 @@ pub(crate) struct UnreliableSender {
     qpn: u32,
     sq: VecDeque<Wqe>,
     next: Psn,
-    paced: bool,
+    pub(crate) paced: bool,
 }
 
 impl UnreliableSender {
@@ -95,10 +95,6 @@ impl UnreliableSender {
                 complete(self.sq.pop_front(), completions);
             }
         }
-    }
-
-    pub(crate) fn waits_for_pacer(&self) -> bool {
-        self.paced
     }
 
     pub(crate) fn stop_waiting_for_pacer(&mut self) {

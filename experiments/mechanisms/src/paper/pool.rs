@@ -21,8 +21,8 @@ pub enum FillError {
 
 /// N send blocks and the first two status memories, in registered memory.
 pub struct PaperPool {
-    blocks: Arc<dyn Mr>,
-    control: Arc<dyn Mr>,
+    pub(super) blocks: Arc<dyn Mr>,
+    pub(super) control: Arc<dyn Mr>,
     pub(super) layout: PaperLayout,
     next: AtomicU32,
     /// Blocks that a thread is filling.
@@ -105,14 +105,6 @@ impl PaperPool {
             filling.store(false, Ordering::Release);
             false
         })
-    }
-
-    pub(super) fn blocks_mr(&self) -> &Arc<dyn Mr> {
-        &self.blocks
-    }
-
-    pub(super) fn control_mr(&self) -> &Arc<dyn Mr> {
-        &self.control
     }
 
     pub(super) fn block_offset(&self, block: u32) -> usize {

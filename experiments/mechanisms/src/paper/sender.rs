@@ -124,7 +124,7 @@ impl PaperSender {
 
     fn post_block(&mut self, block: u32) -> Result<(), EndError> {
         let layout: &PaperLayout = &self.pool.layout;
-        let mr = self.pool.blocks_mr();
+        let mr = &self.pool.blocks;
         let sge = [Sge {
             addr: mr.addr() + self.pool.block_offset(block) as u64,
             bytes: layout.wire_bytes(),
@@ -143,7 +143,7 @@ impl PaperSender {
 
     /// One READ of all status bytes into the second status memory.
     fn post_read(&mut self) -> Result<(), EndError> {
-        let mr = self.pool.control_mr();
+        let mr = &self.pool.control;
         let sge = [Sge {
             addr: mr.addr() + self.pool.status2_offset() as u64,
             bytes: self.pool.layout.blocks(),
@@ -185,7 +185,7 @@ impl PaperSender {
     }
 
     pub fn memory_map(&self) -> [StatusMemory; 2] {
-        let control = self.pool.control_mr();
+        let control = &self.pool.control;
         [(1, 0), (2, self.pool.status2_offset())].map(|(number, offset)| StatusMemory {
             number,
             addr: control.addr() + offset as u64,

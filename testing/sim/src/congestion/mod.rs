@@ -176,7 +176,7 @@ impl Incast {
         let after = self.totals(span.end);
         for sender in &self.senders {
             let (host, receiver) = (self.host(*sender), self.host(self.receiver));
-            assert_eq!(host.program.broken(), None);
+            assert_eq!(host.program.broken, None);
             let wrong = host.program.wrong_byte(&host.space, &receiver.space);
             assert_eq!(wrong, None, "a wrong byte was written");
         }
@@ -207,7 +207,7 @@ impl Incast {
         Totals {
             received: counters().map(|counters| counters.bytes_received).collect(),
             cnps_sent: counters().map(|counters| counters.cnps_sent).sum(),
-            bottleneck: self.simulation.link(self.bottleneck).counters(),
+            bottleneck: self.simulation.link(self.bottleneck).counters,
             sent,
         }
     }

@@ -24,7 +24,7 @@ pub(crate) struct Link {
     queue_bytes: usize,
     /// When the transmitter is done with everything.
     busy_until: Duration,
-    counters: LinkCounters,
+    pub(crate) counters: LinkCounters,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,10 +85,6 @@ impl Link {
     pub(crate) fn reconfigure(&mut self, config: LinkConfig) {
         self.losses = Losses::new(config.loss.clone());
         self.config = config;
-    }
-
-    pub(crate) fn counters(&self) -> LinkCounters {
-        self.counters
     }
 
     /// Takes a frame at `now`, which never goes back, and adds to `arrivals` what comes of it.

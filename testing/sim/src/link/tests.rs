@@ -90,7 +90,7 @@ fn a_queue_takes_what_fits_and_drops_the_tail() {
     assert_eq!(offer(100, 100), CARRIED, "the first one has left");
     assert_eq!(offer(100, 8), Fate::QueueFull);
     assert_eq!(arrivals.len(), 11);
-    assert_eq!(link.counters().queue_full, 3);
+    assert_eq!(link.counters.queue_full, 3);
     // The longest wait is that of a full queue.
     assert_eq!(arrivals[10].at, Duration::from_micros(100 + 1000));
 }
@@ -109,7 +109,7 @@ fn an_overloaded_queue_passes_the_rate_of_the_link() {
     }
     // 1 s at 100 Mbit/s is 12,500 frames; the queue holds 20 more.
     assert!(arrivals.len().abs_diff(12_500) <= 21, "{}", arrivals.len());
-    assert_eq!(link.counters().sent + link.counters().queue_full, 20_000);
+    assert_eq!(link.counters.sent + link.counters.queue_full, 20_000);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_frame_longer_than_the_mtu_is_dropped() {
     let mut arrivals = Vec::new();
     assert_eq!(link.offer(Duration::ZERO, frame(0, 1501), &mut arrivals), Fate::TooLong);
     assert_eq!(link.offer(Duration::ZERO, frame(0, 1500), &mut arrivals), CARRIED);
-    assert_eq!((arrivals.len(), link.counters().too_long), (1, 1));
+    assert_eq!((arrivals.len(), link.counters.too_long), (1, 1));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn random_loss_is_within_binomial_bounds() {
             link(LinkConfig { loss: Loss::Random(Chance::of(loss)), ..LinkConfig::default() });
         let count = 200_000;
         offer_all(&mut link, count, 8);
-        let (expected, lost) = (count as f64 * loss, link.counters().lost as f64);
+        let (expected, lost) = (count as f64 * loss, link.counters.lost as f64);
         let deviation = (expected * (1.0 - loss)).sqrt();
         assert!((lost - expected).abs() < 5.0 * deviation, "{lost} of {expected}");
     }
@@ -158,7 +158,7 @@ fn bursts_lose_the_fraction_in_the_lengths_they_say() {
             link(LinkConfig { loss: Loss::Bursts { fraction, length }, ..LinkConfig::default() });
         let count = 400_000;
         let (fates, _) = offer_all(&mut link, count, 8);
-        let lost = link.counters().lost as f64 / count as f64;
+        let lost = link.counters.lost as f64 / count as f64;
         assert!((lost / fraction - 1.0).abs() < 0.1, "{lost} for {fraction} {length:?}");
         let bursts = bursts(&fates);
         if let BurstLength::Fixed(frames) = length {
@@ -190,7 +190,7 @@ fn a_frame_that_is_held_back_is_overtaken_by_as_many_as_the_delay_lets() {
     assert!(overtaking > 500, "{overtaking}");
     let furthest = order.iter().enumerate().map(|(at, n)| at as i64 - *n as i64).max();
     assert_eq!(furthest, Some(3), "350 us are three frames of 100 us");
-    assert!((800..1200).contains(&link.counters().held_back));
+    assert!((800..1200).contains(&link.counters.held_back));
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_doubled_frame_arrives_twice_and_whole() {
         ..LinkConfig::default()
     });
     let (_, arrivals) = offer_all(&mut link, 4000, 64);
-    let doubled = link.counters().doubled;
+    let doubled = link.counters.doubled;
     assert!((850..1150).contains(&doubled), "{doubled}");
     assert_eq!(arrivals.len() as u64, 4000 + doubled);
     assert!(arrivals.iter().all(|a| a.frame == frame(number(&a.frame), 64)));
@@ -275,7 +275,7 @@ fn frames_that_find_too_much_before_them_are_marked() {
     assert!(marked(offer(300, crate::ECN_CAPABLE)));
     let seen: Vec<u8> = arrivals.iter().map(|arrival| arrival.frame.ecn()).collect();
     assert_eq!(seen, [2, 2, 2, 3, 0, 2, 3]);
-    assert_eq!(link.counters().marked, 2);
+    assert_eq!(link.counters.marked, 2);
 }
 
 #[test]

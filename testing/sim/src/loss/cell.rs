@@ -143,7 +143,7 @@ impl Transfer {
             retransmitted_fraction: round(counters.retransmitted as f64 / sent),
             spurious_fraction: round(counters.spurious as f64 / sent),
             timeouts: counters.timeouts,
-            broken: sender.program.broken().map(|status| status.to_string()),
+            broken: sender.program.broken.map(|status| status.to_string()),
             ..Row::new(cell)
         }
     }

@@ -75,7 +75,7 @@ pub(crate) struct Host<P> {
     /// The queue pair whose turn to send it is.
     turn: usize,
     drops: [u64; DropReason::COUNT],
-    foreign: u64,
+    pub(crate) foreign: u64,
     dead: bool,
 }
 
@@ -112,10 +112,6 @@ impl<P: Program> Host<P> {
         self.drops[reason as usize]
     }
 
-    pub(crate) fn foreign(&self) -> u64 {
-        self.foreign
-    }
-
     /// The host is gone: it neither hears nor says anything any more.
     pub(crate) fn kill(&mut self) {
         self.dead = true;
@@ -131,7 +127,7 @@ impl<P: Program> Host<P> {
         if self.dead {
             return;
         }
-        let now = context.now();
+        let now = context.now;
         loop {
             let mut moved = self.complete(now);
             self.program.act(now, &mut self.qps, &mut self.space);
@@ -177,7 +173,7 @@ impl<P: Program> Host<P> {
     fn transmit_batch(&mut self, index: usize, context: &mut Context<'_>) -> bool {
         let entry = &mut self.qps.entries[index];
         self.batch.clear();
-        let count = entry.qp.poll_transmit(nanos(context.now()), &self.space, &mut self.batch);
+        let count = entry.qp.poll_transmit(nanos(context.now), &self.space, &mut self.batch);
         for packet in self.batch.packets() {
             let mut frame = frame(&entry.net, &self.batch, packet, &self.space);
             if self.config.ecn {
@@ -240,15 +236,15 @@ impl<P: Program> Node for Host<P> {
         }
         self.inbox.push(frame);
         if self.config.poll_interval.is_zero() {
-            self.take(context.now());
+            self.take(context.now);
             self.pump(context);
         } else if self.inbox_at.is_none() {
-            self.inbox_at = Some(context.now() + self.config.poll_interval);
+            self.inbox_at = Some(context.now + self.config.poll_interval);
         }
     }
 
     fn wake(&mut self, context: &mut Context<'_>) {
-        let now = context.now();
+        let now = context.now;
         if self.inbox_at.is_some_and(|at| at <= now) {
             self.take(now);
         }

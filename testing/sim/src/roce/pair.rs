@@ -270,7 +270,7 @@ impl Pair {
 
     /// Virtual time, in nanoseconds.
     pub fn now_ns(&self) -> u64 {
-        host::nanos(self.simulation.now())
+        host::nanos(self.simulation.now)
     }
 
     /// Runs without any loss until nothing happens any more.
@@ -289,7 +289,7 @@ impl Pair {
     /// # Panics
     /// When an end turns in a circle.
     pub fn run_for(&mut self, limit: Duration, mut lose: impl FnMut(Side, &Headers) -> bool) {
-        let until = self.simulation.now() + limit;
+        let until = self.simulation.now + limit;
         for end in self.ends {
             self.simulation.call(end, |station, context| match station {
                 Station::End(end) => end.host.pump(context),

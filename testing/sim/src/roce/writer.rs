@@ -22,7 +22,7 @@ pub(crate) struct Writer {
     /// WRITEs that it posts ahead.
     ahead: usize,
     posted: usize,
-    broken: Option<WcStatus>,
+    pub(crate) broken: Option<WcStatus>,
     now: Duration,
 }
 
@@ -61,10 +61,6 @@ impl Writer {
     pub(crate) fn during(self, during: Range<Duration>) -> Self {
         let ends = during.end < Duration::MAX;
         Self { ahead: if ends { 2 } else { self.ahead }, during, ..self }
-    }
-
-    pub(crate) fn broken(&self) -> Option<WcStatus> {
-        self.broken
     }
 
     /// Where something else was written than was sent.

@@ -43,7 +43,7 @@ pub(crate) struct Simulation<N> {
     /// What will happen, by time and then by the order in which it was decided.
     agenda: BTreeMap<(Duration, u64), Action>,
     decided: u64,
-    now: Duration,
+    pub(crate) now: Duration,
     random: Random,
     observers: Vec<Box<dyn Observer>>,
     arrivals: Vec<Arrival>,
@@ -68,7 +68,7 @@ enum Action {
 }
 
 pub(crate) struct Context<'a> {
-    now: Duration,
+    pub(crate) now: Duration,
     egress: &'a [LinkId],
     wires: &'a mut [Wire],
     agenda: &'a mut BTreeMap<(Duration, u64), Action>,
@@ -78,10 +78,6 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    pub(crate) fn now(&self) -> Duration {
-        self.now
-    }
-
     /// Offers a frame to the link that leaves at `port` (links count from 0 as they were made);
     /// where there is none, the frame is gone.
     pub(crate) fn send(&mut self, port: usize, frame: Frame) {
@@ -155,10 +151,6 @@ impl<N: Node> Simulation<N> {
     /// From now on `observer` is told what happens.
     pub(crate) fn observe(&mut self, observer: Box<dyn Observer>) {
         self.observers.push(observer);
-    }
-
-    pub(crate) fn now(&self) -> Duration {
-        self.now
     }
 
     pub(crate) fn node(&self, id: NodeId) -> &N {

@@ -26,7 +26,7 @@ fn ball(number: u64) -> Frame {
 impl Node for Player {
     fn receive(&mut self, frame: Frame, context: &mut Context<'_>) {
         let number = u64::from_le_bytes(frame.bytes()[..8].try_into().unwrap());
-        self.heard.push((context.now(), number));
+        self.heard.push((context.now, number));
         if self.serve_at.is_none() && self.serves == 0 {
             context.send(0, frame);
         }
@@ -35,7 +35,7 @@ impl Node for Player {
     fn wake(&mut self, context: &mut Context<'_>) {
         context.send(0, ball(self.serves));
         self.serves -= 1;
-        self.serve_at = Some(context.now() + Duration::from_millis(1));
+        self.serve_at = Some(context.now + Duration::from_millis(1));
         if self.serves == 0 {
             self.serve_at = Some(Duration::MAX);
         }
@@ -75,7 +75,7 @@ fn time_moves_from_event_to_event() {
     assert_eq!(simulation.node(two).heard.len(), 20);
     let times: Vec<_> = simulation.node(two).heard.iter().map(|(at, _)| *at).collect();
     assert!(times.is_sorted(), "{times:?}");
-    assert!(simulation.now() < Duration::from_millis(30));
+    assert!(simulation.now < Duration::from_millis(30));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_run_ends_at_its_time_or_when_the_caller_is_content() {
     let (mut simulation, one, _) = table(1, Loss::None);
     let until = Duration::from_micros(500);
     assert_eq!(simulation.run(until, |_| false), Stop::TimeUp);
-    assert_eq!(simulation.now(), until);
+    assert_eq!(simulation.now, until);
     let done = simulation.run(LONG, |s| s.node(one).heard.len() == 3);
     assert_eq!(done, Stop::Done);
     assert_eq!(simulation.node(one).heard.len(), 3);

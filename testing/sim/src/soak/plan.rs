@@ -19,7 +19,8 @@ pub(crate) struct Plan {
     pub(crate) target: Vec<u8>,
     /// Regions of the peer that messages take away.
     pub(crate) spare_regions: usize,
-    longest: usize,
+    /// The longest request that the plan may have.
+    pub(crate) longest: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -163,11 +164,6 @@ impl Plan {
         let messages = self.ops.iter().filter(|op| op.wrong != Some(Wrong::TooLong));
         let lengths = messages.filter(|op| op.what.takes_receive()).map(|op| op.local.len());
         lengths.max().unwrap_or(0)
-    }
-
-    /// The longest request that the plan may have.
-    pub(crate) fn longest(&self) -> usize {
-        self.longest
     }
 
     /// The bytes that a request sends.

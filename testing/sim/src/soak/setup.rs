@@ -34,7 +34,7 @@ pub(super) fn register(pair: &PairScenario, spaces: &mut [Space; 2]) -> Memory {
         let spare = spare.collect();
         let far = FarKeys {
             target,
-            forbidden: space.register(vec![UNTOUCHED; peer.longest()], Rights::LOCAL),
+            forbidden: space.register(vec![UNTOUCHED; peer.longest], Rights::LOCAL),
             spare,
             receive: space.register(vec![UNTOUCHED; slots * slot_bytes], Rights::LOCAL),
             slot_bytes,

@@ -82,7 +82,7 @@ impl Run {
         let mut random = Random::new(!self.scenario.seed);
         for _ in 0..self.scenario.forgeries {
             let pause = random.time_up_to(Duration::from_millis(2));
-            self.run_until(self.simulation.now() + pause)?;
+            self.run_until(self.simulation.now + pause)?;
             for number in 0..2 {
                 let victim = self.victim(random.index(self.memory.len()), number);
                 let frame = forge(&victim, &mut random);
@@ -150,7 +150,7 @@ impl Run {
     }
 
     fn demand_time_moves(&self, stop: Stop) -> Result<(), Fault> {
-        let now = self.simulation.now();
+        let now = self.simulation.now;
         demand!(stop != Stop::Livelock, "time stands still at {now:?}");
         Ok(())
     }
@@ -162,7 +162,7 @@ impl Run {
             .simulation
             .run(TIME_MOST, |simulation| hosts.iter().all(|id| is_done(simulation.node(*id))));
         self.demand_time_moves(stop)?;
-        demand!(stop == Stop::Done, "{stop:?} at {:?}: {}", self.simulation.now(), self.open());
+        demand!(stop == Stop::Done, "{stop:?} at {:?}: {}", self.simulation.now, self.open());
         Ok(())
     }
 
@@ -276,7 +276,7 @@ impl Run {
     fn count(&self) -> Summary {
         let mut summary = Summary { runs: 1, ..Summary::default() };
         for link in self.links {
-            let counters = self.simulation.link(link).counters();
+            let counters = self.simulation.link(link).counters;
             summary.frames += counters.sent;
             summary.lost += counters.lost;
             summary.corrupted += counters.corrupted;
@@ -284,7 +284,7 @@ impl Run {
         for number in 0..2 {
             let host = self.host(number);
             let drops = DropReason::ALL.map(|reason| host.dropped(reason));
-            summary.dropped += drops.iter().sum::<u64>() + host.foreign();
+            summary.dropped += drops.iter().sum::<u64>() + host.foreign;
             for (worker, qp) in host.program.workers.iter().zip(host.qps.iter()) {
                 summary.requests += worker.scenario.plan.ops.len() as u64;
                 summary.broken += u64::from(qp.error_cause().is_some());

@@ -67,7 +67,7 @@ impl Fabric {
 
     /// Virtual time since the start.
     pub fn now(&self) -> Duration {
-        self.world().now()
+        self.world().now
     }
 
     /// When something happens next by itself; `None` if all is quiet.

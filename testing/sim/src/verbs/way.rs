@@ -37,7 +37,7 @@ impl World {
     }
 
     pub(super) fn serve(&mut self, qpn: u32) {
-        let (times, now) = (self.times, self.now());
+        let (times, now) = (self.times, self.now);
         let qp = self.qp(qpn);
         qp.serving = false;
         if !qp.may_serve() {
@@ -77,7 +77,7 @@ impl World {
     fn offer(&mut self, qpn: u32) {
         while let Some(&seq) = self.qp(qpn).arrived.front() {
             let taken = self.take_at_peer(qpn, seq);
-            let now = self.now();
+            let now = self.now;
             let qp = self.qp(qpn);
             let (again, most, gives_up) = match taken {
                 Taken::NotReady(after) => (after, qp.rts.rnr_retry, WcStatus::RnrRetryExceeded),
@@ -106,7 +106,7 @@ impl World {
 
     /// The peer has decided about the oldest request that reached it.
     fn taken(&mut self, qpn: u32, seq: u64, result: Result<Option<Vec<u8>>, WcStatus>) {
-        let now = self.now();
+        let now = self.now;
         let qp = self.qp(qpn);
         qp.arrived.pop_front();
         qp.retries = 0;

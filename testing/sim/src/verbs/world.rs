@@ -32,7 +32,7 @@ struct Planned {
 
 pub(super) struct World {
     pub(super) times: Times,
-    now: Duration,
+    pub(super) now: Duration,
     /// By time, and then by the order in which it was decided.
     agenda: BTreeMap<(Duration, u64), Planned>,
     decided: u64,
@@ -58,10 +58,6 @@ impl World {
             cqs: BTreeMap::new(),
             events: BTreeMap::new(),
         }
-    }
-
-    pub(super) fn now(&self) -> Duration {
-        self.now
     }
 
     /// A number that nothing else has; 24 bits, as a queue pair's must be.
