@@ -84,15 +84,23 @@ pub(crate) fn alive(pid: u32) -> bool {
 }
 
 pub(crate) fn gone_within(pid: u32, limit: Duration) -> bool {
+    look_for(limit, || Ok((!alive(pid)).then_some(()))).is_ok_and(|gone| gone.is_some())
+}
+
+/// Looks again and again until there is something, or the time is over.
+pub(crate) fn look_for<T>(
+    limit: Duration,
+    mut look: impl FnMut() -> Result<Option<T>>,
+) -> Result<Option<T>> {
     let start = Instant::now();
-    while alive(pid) {
-        if start.elapsed() > limit {
-            return false;
+    loop {
+        let found = look()?;
+        if found.is_some() || start.elapsed() > limit {
+            return Ok(found);
         }
-        // Only a parent can wait for a process; others can only look again.
-        thread::sleep(Duration::from_millis(5));
+        // Neither other processes nor the files that they write give an event.
+        thread::sleep(Duration::from_millis(10));
     }
-    true
 }
 
 /// State letter and parent of `pid`.

@@ -6,15 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time after which a command of a recipe is taken for hanging and killed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Time after the end of a command for the last of its output to arrive.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(2);
-
-const POLL: Duration = Duration::from_millis(50);
 
 /// Test cases by outcome, from the `test result:` lines of test programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -143,19 +141,12 @@ pub(crate) fn wait_or(
     limit: Duration,
     hangs: impl FnOnce(u32),
 ) -> Result<ExitStatus> {
-    let start = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        if start.elapsed() > limit {
-            hangs(child.id());
-            kill_tree(child);
-            bail!("still running after {} s, killed", limit.as_secs());
-        }
-        // A child's end has no portable wake-up with a time limit in std.
-        thread::sleep(POLL);
+    if let Some(status) = proc::look_for(limit, || Ok(child.try_wait()?))? {
+        return Ok(status);
     }
+    hangs(child.id());
+    kill_tree(child);
+    bail!("still running after {} s, killed", limit.as_secs())
 }
 
 /// A process that is killed when this is dropped.

@@ -1,11 +1,11 @@
 //! What dead processes leave behind: shared memory, temporary files, children.
 use super::agents::Setting;
 use super::frames;
+use crate::proc::look_for;
 use anyhow::{Result, ensure};
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SHARED_MEMORY: &str = "/dev/shm";
 const LIMIT: Duration = Duration::from_secs(5);
@@ -40,15 +40,12 @@ fn shared_memory() -> BTreeSet<String> {
 
 /// What `list` returns: at once when empty, otherwise what is left after [`LIMIT`].
 fn until_empty<T>(list: impl Fn() -> Vec<T>) -> Vec<T> {
-    let start = Instant::now();
-    loop {
-        let left = list();
-        if left.is_empty() || start.elapsed() > LIMIT {
-            return left;
-        }
-        // The end of a process that is not our child gives no event.
-        thread::sleep(Duration::from_millis(20));
-    }
+    let mut left = Vec::new();
+    let _ = look_for(LIMIT, || {
+        left = list();
+        Ok(left.is_empty().then_some(()))
+    });
+    left
 }
 
 #[cfg(test)]

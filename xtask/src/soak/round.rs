@@ -3,8 +3,8 @@ use super::agents::{Agent, FRAME_BYTES, Setting};
 use super::frames;
 use super::plan::{Plan, Role, Strike};
 use super::residue::Residue;
-use crate::proc::Footprint;
-use anyhow::{Context as _, Result, bail};
+use crate::proc::{Footprint, look_for};
+use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
@@ -117,21 +117,16 @@ impl Pair<'_> {
     fn wait_for_frames(&mut self) -> Result<Duration> {
         let first = self.newest();
         let goal: Vec<_> = first.iter().map(|newest| newest + PROGRESS_FRAMES).collect();
-        let start = Instant::now();
-        loop {
+        let (start, mut now) = (Instant::now(), Vec::new());
+        let arrived = look_for(PROGRESS_LIMIT, || {
             self.demand_running()?;
-            let now = self.newest();
-            if now.iter().zip(&goal).all(|(now, goal)| now >= goal) {
-                return Ok(start.elapsed());
-            }
-            if start.elapsed() > PROGRESS_LIMIT {
-                bail!(
-                    "no new frames of each device: from {first:?} to {now:?} in {PROGRESS_LIMIT:?}"
-                );
-            }
-            // The processes give no event to others for a frame that was written.
-            thread::sleep(POLL);
-        }
+            now = self.newest();
+            let all = now.iter().zip(&goal).all(|(now, goal)| now >= goal);
+            Ok(all.then(|| start.elapsed()))
+        })?;
+        arrived.with_context(|| {
+            format!("no new frames of each device: from {first:?} to {now:?} in {PROGRESS_LIMIT:?}")
+        })
     }
 
     /// For each device, how many frames its folder's newest number stands for.
@@ -161,19 +156,14 @@ impl Pair<'_> {
     }
 
     fn wait_for_release(&mut self, role: Role, baseline: &Footprint) -> Result<()> {
-        let start = Instant::now();
-        loop {
+        let mut more = Vec::new();
+        let released = look_for(RELEASE_LIMIT, || {
             self.demand_running()?;
-            let more = self.footprint(role).beyond(baseline);
-            if more.is_empty() {
-                return Ok(());
-            }
-            if start.elapsed() > RELEASE_LIMIT {
-                bail!("the {role}, which survived, still holds {}", more.join(", "));
-            }
-            // Another process's descriptors give no event.
-            thread::sleep(POLL);
-        }
+            more = self.footprint(role).beyond(baseline);
+            Ok(more.is_empty().then_some(()))
+        })?;
+        released
+            .with_context(|| format!("the {role}, which survived, still holds {}", more.join(", ")))
     }
 
     fn end(mut self) -> Result<()> {
