@@ -9,10 +9,6 @@ use std::process::Command;
 /// The MTU that has room for packets of 4096 bytes.
 const JUMBO: u32 = 9000;
 
-fn json(finished: &Finished) -> Value {
-    finished.last_json()
-}
-
 #[track_caller]
 fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
     let found = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == name);
@@ -36,7 +32,7 @@ fn inside(namespace: &Namespace, words: &[&str]) -> Finished {
 fn a_doctor_tells_what_works_and_exits_by_what_does_not() {
     let words = ["doctor", "--json", "--ibverbs-library", "/nowhere/lib.so"];
     let finished = run(words);
-    let report = json(&finished);
+    let report = finished.last_json();
     let problems = report["problems"].as_u64().unwrap();
     assert_eq!(finished.code, Some(i32::from(problems > 0)), "{report:#}");
     let works = |name: &str| {
@@ -84,7 +80,7 @@ fn a_host_without_a_network_is_told_so() {
         let explain = inside(&namespace, &["explain", "10.0.0.1"]).expect(3);
         contains(&explain, &["route", "none: no route to 10.0.0.1"]);
         let words = ["explain", "--json", "10.0.0.1"];
-        let explained = json(&inside(&namespace, &words).expect(3));
+        let explained = inside(&namespace, &words).expect(3).last_json();
         assert_eq!(explained["local"], Value::Null);
         let why = explained["no_route"].as_str().unwrap();
         assert!(why.contains("unreachable"), "{why}");
@@ -96,7 +92,7 @@ fn the_limit_of_locked_memory_is_read_where_the_program_runs() {
     let program = env!("CARGO_BIN_EXE_catchment");
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("ulimit -l 64 && exec {program} doctor --json")]);
-    let report = json(&finish(&mut shell));
+    let report = finish(&mut shell).last_json();
     let seen = check(&report, "memlock")["seen"].as_str().unwrap();
     assert!(seen.contains("may lock 64 KiB"), "{seen}");
 }
@@ -106,7 +102,7 @@ fn interfaces_are_measured_against_the_packets_that_fit() {
     with_privilege("examine::interfaces_are_measured_against_the_packets_that_fit", || {
         for (mtu, level, path_mtu) in [(1500, "note", 1024), (JUMBO, "ok", 4096)] {
             let hosts = VethPair::new(mtu).unwrap();
-            let report = json(&inside(&hosts.left, &["doctor", "--json"]));
+            let report = inside(&hosts.left, &["doctor", "--json"]).last_json();
             let interface = check(&report, "interface");
             assert_eq!(interface["level"], level, "{interface:#}");
             let seen = interface["seen"].as_str().unwrap();
@@ -127,7 +123,7 @@ fn a_collector_on_this_host_explains_shared_memory() {
     let (_dir, collector) = collecting();
     let finished = run(["explain", &collector.address]).expect(0);
     contains(&finished, &["shm at", "same host, network namespace and user"]);
-    let explained = json(&run(["explain", "--json", &collector.address]).expect(0));
+    let explained = run(["explain", "--json", &collector.address]).expect(0).last_json();
     let session = &explained["session"];
     assert_eq!(session["provider"], "shm", "{explained:#}");
     assert_eq!(session["path_mtu"], Value::Null);
@@ -156,7 +152,7 @@ fn a_collector_on_another_host_explains_and_packets_prove_it() {
             contains(&finished, &["not shm: the source is in another network namespace"]);
             let words = ["explain", "--insecure", "--json", "--roce-mtu", "512"];
             let words = [&words[..], &[&collector.address]].concat();
-            let explained = json(&inside(&hosts.right, &words).expect(0));
+            let explained = inside(&hosts.right, &words).expect(0).last_json();
             let session = &explained["session"];
             assert_eq!(session["path_mtu"], 512, "{explained:#}");
             assert_eq!(session["recovery"], "selective repeat");

@@ -110,17 +110,6 @@ fn a_collector_killed_in_mid_stream_leaves_no_gap_over_the_network() {
 }
 
 #[test]
-fn the_demo_runs_over_roce() {
-    let tmp = tempfile::tempdir().unwrap();
-    let words = ["--json", "--seconds", "2", "--provider", "roce"];
-    let summary = finish(&mut demo(tmp.path(), &words)).expect(0).last_json();
-    assert_eq!(summary["provider"], "roce", "{summary:#}");
-    assert_eq!(summary["queue_pairs"], 1, "{summary:#}");
-    assert_eq!(summary["frames_verified"], summary["frames_sent"], "{summary:#}");
-    assert_eq!(summary["frames_lost"], 0, "{summary:#}");
-}
-
-#[test]
 fn injected_faults_cost_no_frame() {
     let tmp = tempfile::tempdir().unwrap();
     let faults = "drop=0.02,reorder=0.02,dup=0.02,corrupt=0.01,seed=3";
