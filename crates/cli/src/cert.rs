@@ -1,12 +1,21 @@
 //! `catchment cert`: a certificate authority and certificates.
-use crate::args::CertArgs;
+use crate::args::{CertArgs, Security};
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::{self, say};
 use catchment::session::cert::{Authority, CertError, Issued};
+use catchment::session::io::ClientSecurity;
+use catchment::session::tls::client_config;
 use std::time::{Duration, SystemTime};
 
 pub(crate) const CERT_HINT: &str =
     "`catchment cert --out DIR --name NAME` makes a certificate, its key and the authority";
+
+/// Reads the certificates of a side that connects, if it has any.
+pub(crate) fn client_security(security: &Security) -> Result<ClientSecurity, Failure> {
+    let tls = security.files().map(|files| client_config(&files)).transpose();
+    let tls = tls.map_err(|error| Failure::new(Code::Local, error).hint(CERT_HINT))?;
+    Ok(ClientSecurity { tls, insecure: security.insecure })
+}
 
 const DAY: Duration = Duration::from_secs(86_400);
 

@@ -1,12 +1,11 @@
 //! `catchment explain`: which way frames take to a host, and why.
 use crate::args::{ExplainArgs, There};
-use crate::cert::CERT_HINT;
+use crate::cert::client_security;
 use crate::failure::{Code, Failure};
 use crate::output::{self, table};
 use anyhow::anyhow;
 use catchment::observe::SessionSnapshot;
-use catchment::session::io::{Address, ClientSecurity};
-use catchment::session::tls::client_config;
+use catchment::session::io::Address;
 use catchment_doctor::explain::{Answer, Asking, ExplainError, Here, ProviderOffer, WhyNot};
 use serde::Serialize;
 use std::net::{IpAddr, ToSocketAddrs as _};
@@ -40,13 +39,13 @@ struct OfferJson {
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let asking = asking(args)?;
     let (name, collector) = match &args.host {
-        There::Host(host) => (Some(host.clone()), None),
-        There::Collector(Address::Tcp { host, .. }) => (Some(host.clone()), collector(args)),
-        There::Collector(Address::Unix(_)) => (None, collector(args)),
+        There::Host(host) => (Some(host), None),
+        There::Collector(address @ Address::Tcp { host, .. }) => (Some(host), Some(address)),
+        There::Collector(address @ Address::Unix(_)) => (None, Some(address)),
     };
-    let remote = name.as_deref().map(resolve).transpose()?;
+    let remote = name.map(|name| resolve(name)).transpose()?;
     let here = remote.map(|remote| asking.here(remote));
-    let answer = collector.map(|address| asking.ask(&address));
+    let answer = collector.map(|address| asking.ask(address));
     if args.json {
         output::print_json(&json(args, here.as_ref(), answer.as_ref()))?;
     } else {
@@ -55,19 +54,10 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     verdict(here.as_ref(), answer)
 }
 
-fn collector(args: &ExplainArgs) -> Option<Address> {
-    let There::Collector(address) = &args.host else {
-        return None;
-    };
-    Some(address.clone())
-}
-
 fn asking(args: &ExplainArgs) -> Result<Asking, Failure> {
-    let tls = args.security.files().map(|files| client_config(&files));
-    let tls = tls.transpose().map_err(|error| Failure::new(Code::Local, error).hint(CERT_HINT))?;
     Ok(Asking {
         providers: args.providers.set()?,
-        security: ClientSecurity { tls, insecure: args.security.insecure },
+        security: client_security(&args.security)?,
         limit: Some(args.wait),
     })
 }
@@ -88,18 +78,13 @@ fn verdict(
     here: Option<&Here>,
     answer: Option<Result<Answer, ExplainError>>,
 ) -> Result<(), Failure> {
-    match answer {
-        Some(Ok(_)) => Ok(()),
-        Some(Err(error)) => Err(Failure::new(Code::Unreachable, error)),
-        None => match here.map(|here| (&here.route, here.offers.is_empty())) {
-            Some((Err(why), _)) => Err(Failure::new(Code::Unreachable, anyhow!("{why}"))),
-            Some((Ok(_), true)) => {
-                let error = anyhow!("this side can use no provider");
-                Err(Failure::new(Code::Unreachable, error))
-            }
-            Some((Ok(_), false)) | None => Ok(()),
-        },
-    }
+    let error = match (answer, here) {
+        (Some(Err(error)), _) => error.into(),
+        (None, Some(Here { route: Err(why), .. })) => anyhow!("{why}"),
+        (None, Some(here)) if here.offers.is_empty() => anyhow!("this side can use no provider"),
+        (Some(Ok(_)), _) | (None, _) => return Ok(()),
+    };
+    Err(Failure::new(Code::Unreachable, error))
 }
 
 fn is_packets(offer: &ProviderOffer) -> bool {

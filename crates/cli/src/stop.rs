@@ -27,7 +27,6 @@ impl Stop {
         Ok(Stop { asked: AtomicBool::new(false), bell: eventfd(0, EventfdFlags::CLOEXEC)? })
     }
 
-    /// Asks to end.
     fn set(&self) {
         self.asked.store(true, Ordering::Release);
         // Fails only where it has been rung 2^64 times.

@@ -167,7 +167,6 @@ fn names() -> Vec<&'static str> {
     STATUS_BYTE.iter().map(|one| one.name()).collect()
 }
 
-/// How to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Wait {
     /// Poll, and yield the core in between
@@ -176,7 +175,6 @@ pub(crate) enum Wait {
     Sleep,
 }
 
-/// A server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerAt {
     pub(crate) host: String,
@@ -219,7 +217,6 @@ impl Measuring {
     }
 }
 
-/// The sizes given, or the usual one.
 fn sizes(given: &[u64], figure: Figure) -> Vec<u64> {
     match (given, figure) {
         ([], Figure::Bandwidth) => vec![64 << 10],
@@ -244,7 +241,6 @@ impl TestArgs {
 }
 
 impl TransferArgs {
-    /// What is asked.
     pub(crate) fn figure(&self) -> Figure {
         if self.latency { Figure::Latency } else { Figure::Bandwidth }
     }
@@ -281,7 +277,6 @@ impl TransferArgs {
 }
 
 impl Bench {
-    /// The test, if it is one.
     pub(crate) fn test(&self) -> Option<(Test, &TestArgs)> {
         let (name, args) = match self {
             Bench::Server(_) | Bench::Transfer(_) => return None,

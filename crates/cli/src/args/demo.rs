@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Most devices of a demo.
 const DEVICES_MAX: u64 = 4096;
 
 /// Run a demonstration: a source process with cameras and a collector process, on this machine

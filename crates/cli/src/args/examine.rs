@@ -61,12 +61,9 @@ pub(crate) struct ExplainArgs {
     pub(crate) json: bool,
 }
 
-/// The other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum There {
-    /// A host.
     Host(String),
-    /// A collector.
     Collector(Address),
 }
 

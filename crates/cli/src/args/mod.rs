@@ -115,7 +115,6 @@ pub(crate) struct Security {
 }
 
 impl Security {
-    /// The files, if there are any.
     pub(crate) fn files(&self) -> Option<TlsFiles> {
         Some(TlsFiles { cert: self.cert.clone()?, key: self.key.clone()?, ca: self.ca.clone()? })
     }

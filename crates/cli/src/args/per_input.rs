@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// One input with its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InputArgs {
     pub(crate) input: OsString,

@@ -43,13 +43,11 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// Returns the settings of RoCEv2 devices.
     pub(crate) fn roce(&self) -> RoceOptions {
         let usual = RoceOptions::default();
         RoceOptions { port: self.roce_port.unwrap_or(usual.port), path_mtu: self.roce_mtu, ..usual }
     }
 
-    /// Returns the settings of RDMA devices.
     pub(crate) fn ibverbs(&self) -> IbverbsOptions {
         let usual = IbverbsOptions::default();
         IbverbsOptions {
@@ -82,7 +80,6 @@ impl ProviderArgs {
         Ok(set.rules(rules))
     }
 
-    /// Returns the settings of the RoCEv2 devices.
     pub(crate) fn roce(&self) -> RoceOptions {
         RoceOptions { fault: self.fault, ..self.devices.roce() }
     }

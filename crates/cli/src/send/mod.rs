@@ -4,7 +4,7 @@ mod feed;
 mod report;
 
 use crate::args::{InputArgs, SendArgs};
-use crate::cert::CERT_HINT;
+use crate::cert::client_security;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{Connected, SendEvent};
 use crate::output::progress::Progress;
@@ -17,7 +17,6 @@ use catchment::input::pace::spread_phase;
 use catchment::input::{FrameInput, InputOptions, open};
 use catchment::observe::cpu::CpuMeter;
 use catchment::observe::{SessionSnapshot, SourceSampler};
-use catchment::session::tls::client_config;
 use catchment::source::{DeviceSpec, Source, SourceBuilder, SourceError};
 use feed::{Feed, FeedError, Schedule};
 use std::ffi::OsStr;
@@ -42,7 +41,8 @@ enum Event {
 }
 
 pub(crate) fn run(args: &SendArgs) -> Result<(), Failure> {
-    check_files(args)?;
+    // Certificates that cannot be used are told before anything is waited for.
+    client_security(&args.security)?;
     let (tell, events) = mpsc::channel();
     let asked = tell.clone();
     let stop = stop::watch(args.until_stdin_closes, move || {
@@ -53,16 +53,6 @@ pub(crate) fn run(args: &SendArgs) -> Result<(), Failure> {
     let sending =
         Sending { args, stop, tell, events, start: Instant::now(), failures: Failures::default() };
     sending.run(source, inputs)
-}
-
-/// Certificates that cannot be used are told before anything is waited for.
-fn check_files(args: &SendArgs) -> Result<(), Failure> {
-    match args.security.files() {
-        Some(files) => client_config(&files)
-            .map(drop)
-            .map_err(|error| Failure::new(Code::Local, error).hint(CERT_HINT)),
-        None => Ok(()),
-    }
 }
 
 type Inputs = Vec<Box<dyn FrameInput>>;

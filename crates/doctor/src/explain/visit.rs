@@ -30,7 +30,6 @@ pub(super) enum Attempt {
     Refused(Refusal),
 }
 
-/// One session without devices.
 pub(super) struct Visit {
     offers: Offers,
     peer: String,

@@ -4,7 +4,6 @@ use crate::format::{Channel, FrameFormat};
 /// Rectangles whose corners are multiples of this never share a chroma sample.
 pub(super) const ALIGN: usize = 4;
 
-/// A colour, 8 bits a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Colour {
     pub(super) r: u8,
@@ -97,7 +96,6 @@ impl PlaneAt {
     }
 }
 
-/// One raw frame.
 #[derive(Debug)]
 pub(super) struct Canvas {
     format: FrameFormat,

@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use super::picture::Picture;
 use super::{FrameBuffer, FrameInput, FrameRead, InputError};
-use crate::format::{FormatWish, FrameFormat, FrameRate, PixelFormat};
+use crate::format::{FormatWish, FrameFormat, PixelFormat};
 
 const EXTENSIONS: &[&str] = &["png", "jpg", "jpeg"];
 
@@ -56,10 +56,6 @@ impl ImagesInput {
 impl FrameInput for ImagesInput {
     fn format(&self) -> &FrameFormat {
         &self.format
-    }
-
-    fn frame_rate(&self) -> Option<FrameRate> {
-        None
     }
 
     fn read_frame(&mut self, out: &mut dyn FrameBuffer) -> Result<FrameRead, InputError> {

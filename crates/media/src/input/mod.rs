@@ -61,7 +61,9 @@ pub trait FrameInput: Send {
 
     /// The rate at which the frames are to be shown. `None` when the input does not say, or
     /// when it sets the pace itself (a live stream, whose reads wait for the next frame).
-    fn frame_rate(&self) -> Option<FrameRate>;
+    fn frame_rate(&self) -> Option<FrameRate> {
+        None
+    }
 
     /// Writes the next frame into `out`: exactly [`FrameFormat::frame_bytes`] bytes on
     /// [`FrameRead::Frame`], none on [`FrameRead::End`]. Waits until the frame is there.

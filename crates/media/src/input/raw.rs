@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use super::{FrameBuffer, FrameInput, FrameRead, InputError};
-use crate::format::{FrameFormat, FrameRate};
+use crate::format::FrameFormat;
 
 /// Bytes from stdin or a file, read without any buffer of our own, so that a frame's bytes
 /// can go from the descriptor into its block.
@@ -94,10 +94,6 @@ impl RawInput {
 impl FrameInput for RawInput {
     fn format(&self) -> &FrameFormat {
         &self.format
-    }
-
-    fn frame_rate(&self) -> Option<FrameRate> {
-        None
     }
 
     fn read_frame(&mut self, out: &mut dyn FrameBuffer) -> Result<FrameRead, InputError> {

@@ -1,6 +1,6 @@
 //! Synthetic frames: a [`Pattern`] as an input.
 use super::{FrameBuffer, FrameInput, FrameRead, InputError, Pattern};
-use crate::format::{FrameFormat, FrameRate};
+use crate::format::FrameFormat;
 
 /// A test pattern without end. See [`Pattern`] for what it shows.
 #[derive(Debug)]
@@ -20,10 +20,6 @@ impl SyntheticInput {
 impl FrameInput for SyntheticInput {
     fn format(&self) -> &FrameFormat {
         self.pattern.format()
-    }
-
-    fn frame_rate(&self) -> Option<FrameRate> {
-        None
     }
 
     fn read_frame(&mut self, out: &mut dyn FrameBuffer) -> Result<FrameRead, InputError> {

@@ -50,7 +50,6 @@ impl Child {
         Ok(child)
     }
 
-    /// The output, unless it was taken.
     pub(super) fn stdout(&self) -> Option<&ChildStdout> {
         self.stdout.as_ref()
     }
