@@ -2,13 +2,15 @@
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::say;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::future::poll_fn;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::parent_id;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Exit code after a second Ctrl-C: 128 and the number of SIGINT, as shells count.
 const INTERRUPTED_TWICE: i32 = 130;
@@ -96,37 +98,27 @@ fn end_when_orphaned(parent: u32) {
 
 fn watch_signals(asked: Arc<impl Fn() + Send + Sync + 'static>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     let mut signals = {
         let _inside = runtime.enter();
-        Signals {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-        }
+        kinds.into_iter().map(signal).collect::<Result<Vec<_>, _>>()?
     };
     spawn("signals", move || {
-        runtime.block_on(signals.next());
+        let mut wait_for_one = || {
+            runtime.block_on(poll_fn(|context| {
+                // Each is asked, so that each wakes this thread.
+                let came = signals
+                    .iter_mut()
+                    .fold(false, |came, one| one.poll_recv(context).is_ready() || came);
+                if came { Poll::Ready(()) } else { Poll::Pending }
+            }));
+        };
+        wait_for_one();
         asked();
-        runtime.block_on(signals.next());
+        wait_for_one();
         say!("ended without waiting");
         std::process::exit(INTERRUPTED_TWICE);
     })
-}
-
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
-        }
-    }
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {

@@ -96,65 +96,59 @@ fn tell(args: &ServerArgs, event: &ServerEvent) -> Result<(), Failure> {
 fn test(test: Test, args: &TestArgs) -> Result<(), Failure> {
     let heading = rows::heading(test.figure, args.measuring.report_gbits);
     let head = (test.name(), test.figure, heading);
-    measure(head, &args.measuring, args.plans(test), false)
+    let plans = args.plans(test).into_iter().map(Work::Requests).collect();
+    measure(head, &args.measuring, plans, false)
 }
 
 fn transfer(args: &TransferArgs) -> Result<(), Failure> {
     let figure = args.figure();
-    let heading = rows::block_heading(figure, args.measuring.report_gbits);
-    let head = ("transfer", figure, heading);
-    measure(head, &args.measuring, args.plans(), args.is_about_all())
+    let head = ("transfer", figure, rows::block_heading(figure, args.measuring.report_gbits));
+    let plans = args.plans().into_iter().map(Work::Blocks).collect();
+    measure(head, &args.measuring, plans, args.is_about_all())
 }
 
-trait Work {
-    fn check(&self) -> Result<(), PerfError>;
-    fn measure(&self, client: &mut Client) -> Result<Row, PerfError>;
-    fn blocks(&self) -> Option<(&str, u32)>;
-    fn line(&self, row: &Row, gbits: bool) -> String;
+/// What is measured: requests, or blocks.
+enum Work {
+    Requests(Plan),
+    Blocks(BlockPlan),
 }
 
-impl Work for Plan {
+impl Work {
     fn check(&self) -> Result<(), PerfError> {
-        Plan::check(self)
+        match self {
+            Work::Requests(plan) => plan.check(),
+            Work::Blocks(plan) => plan.check(),
+        }
     }
 
     fn measure(&self, client: &mut Client) -> Result<Row, PerfError> {
-        client.measure(self)
+        match self {
+            Work::Requests(plan) => client.measure(plan),
+            Work::Blocks(plan) => client.measure_blocks(plan),
+        }
     }
 
-    fn blocks(&self) -> Option<(&str, u32)> {
-        None
-    }
-
-    fn line(&self, row: &Row, gbits: bool) -> String {
-        rows::line(row, gbits)
-    }
-}
-
-impl Work for BlockPlan {
-    fn check(&self) -> Result<(), PerfError> {
-        BlockPlan::check(self)
-    }
-
-    fn measure(&self, client: &mut Client) -> Result<Row, PerfError> {
-        client.measure_blocks(self)
-    }
-
-    fn blocks(&self) -> Option<(&str, u32)> {
-        Some((&self.mechanism, self.blocks))
-    }
-
-    fn line(&self, row: &Row, gbits: bool) -> String {
-        rows::block_line(self, row, gbits)
+    fn tell(&self, test: &str, row: Row, common: &Measuring) -> Result<(), Failure> {
+        let (mechanism, blocks) = match self {
+            Work::Requests(_) => (None, None),
+            Work::Blocks(plan) => (Some(plan.mechanism.as_str()), Some(plan.blocks)),
+        };
+        if common.json {
+            return output::print_json(&RowJson { test, mechanism, blocks, row });
+        }
+        output::print(&match self {
+            Work::Requests(_) => rows::line(&row, common.report_gbits),
+            Work::Blocks(plan) => rows::block_line(plan, &row, common.report_gbits),
+        })
     }
 }
 
 /// Carries out plans one after the other. With `leaves_out` those that are not possible on this way are
 /// named, and the others go on.
-fn measure<W: Work>(
+fn measure(
     (test, figure, heading): (&str, Figure, String),
     common: &Measuring,
-    plans: Vec<W>,
+    plans: Vec<Work>,
     leaves_out: bool,
 ) -> Result<(), Failure> {
     plans.iter().try_for_each(|plan| plan.check().map_err(failure))?;
@@ -171,12 +165,7 @@ fn measure<W: Work>(
             }
             row => row.map_err(failure)?,
         };
-        if common.json {
-            let (mechanism, blocks) = plan.blocks().unzip();
-            output::print_json(&RowJson { test, mechanism, blocks, row })?;
-        } else {
-            output::print(&plan.line(&row, common.report_gbits))?;
-        }
+        plan.tell(test, row, common)?;
     }
     Ok(())
 }

@@ -55,6 +55,5 @@ fn not_written(error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Failure::OutputClosed;
     }
-    let error = anyhow::Error::new(error).context("cannot write to stdout");
-    Failure::new(Code::Failed, error)
+    Failure::new(Code::Failed, anyhow::Error::new(error).context("cannot write to stdout"))
 }

@@ -20,7 +20,7 @@ impl Progress {
     pub(crate) fn text() -> Progress {
         Progress::begin(|| {
             let style = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}");
-            ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| plain()))
+            ProgressBar::new_spinner().with_style(style.expect("a template"))
         })
     }
 
@@ -28,7 +28,7 @@ impl Progress {
         Progress::begin(|| {
             let style = ProgressStyle::with_template("{bar:24} {msg}");
             let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            ProgressBar::new(millis).with_style(style.unwrap_or_else(|_| plain()))
+            ProgressBar::new(millis).with_style(style.expect("a template"))
         })
     }
 
@@ -79,8 +79,4 @@ pub(crate) fn above<T>(write: impl FnOnce() -> T) -> T {
 
 fn shown() -> std::sync::MutexGuard<'static, Option<ProgressBar>> {
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn plain() -> ProgressStyle {
-    ProgressStyle::default_spinner()
 }

@@ -42,11 +42,8 @@ impl Table {
 }
 
 pub(crate) fn pairs(pairs: &[(&str, String)]) -> String {
-    let width = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    pairs.iter().fold(String::new(), |mut text, (name, value)| {
-        let _ = writeln!(text, "{name:<width$}  {value}");
-        text
-    })
+    let row = |(name, value): &(&str, String)| vec![(*name).to_owned(), value.clone()];
+    Table { rows: pairs.iter().map(row).collect(), text_columns: 2 }.text()
 }
 
 #[cfg(test)]

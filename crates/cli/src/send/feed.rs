@@ -69,11 +69,10 @@ impl Feed {
             return Ok(Step::Ended);
         }
         if !self.is_due {
-            match self.next_due(now) {
-                Next::Now => self.is_due = true,
-                Next::At(time) => return Ok(Step::NotBefore(time)),
-                Next::Never => return Ok(Step::Ended),
+            if let Some(step) = self.not_yet(now) {
+                return Ok(step);
             }
+            self.is_due = true;
         }
         let Some(mut frame) = self.device.try_frame(self.frame_bytes)? else {
             return Ok(Step::NoRoom);
@@ -97,25 +96,17 @@ impl Feed {
         limit.is_some_and(|limit| now >= limit)
     }
 
-    fn next_due(&mut self, now: Instant) -> Next {
-        let Some(pacer) = &mut self.pacer else {
-            return Next::Now;
-        };
-        let (due_at, next) = match pacer.poll(now) {
-            Pace::Wait(wait) => (now + wait, Next::At(now + wait)),
-            Pace::Due { late, .. } => (now - late, Next::Now),
+    /// What there is to do instead of a frame; `None` when one is due.
+    fn not_yet(&mut self, now: Instant) -> Option<Step> {
+        let (due_at, step) = match self.pacer.as_mut()?.poll(now) {
+            Pace::Wait(wait) => (now + wait, Some(Step::NotBefore(now + wait))),
+            Pace::Due { late, .. } => (now - late, None),
         };
         match self.end {
-            Some((end, _)) if due_at >= end => Next::Never,
-            _ => next,
+            Some((end, _)) if due_at >= end => Some(Step::Ended),
+            _ => step,
         }
     }
-}
-
-enum Next {
-    Now,
-    At(Instant),
-    Never,
 }
 
 /// The rate of frames, `None` for as fast as possible.

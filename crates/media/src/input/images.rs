@@ -36,8 +36,7 @@ impl ImagesInput {
         };
         let size = decode(first)?.size;
         check_wish(&input, size, wish)?;
-        let pixel = wish.pixel.unwrap_or(PixelFormat::Rgb24);
-        let format = FrameFormat::new(size.0, size.1, pixel)
+        let format = FrameFormat::new(size.0, size.1, wish.pixel.unwrap_or(PixelFormat::Rgb24))
             .map_err(|error| InputError::format(&input, error))?;
         Ok(Self { files, format, next: 0 })
     }
@@ -64,8 +63,7 @@ impl FrameInput for ImagesInput {
         };
         let picture = decode(path)?;
         self.check_size(path, &picture)?;
-        let pixels = picture.into_pixels(self.format.pixel());
-        out.write_all(&pixels)
+        out.write_all(&picture.into_pixels(self.format.pixel()))
             .map_err(|error| InputError::buffer(&path.display().to_string(), error))?;
         self.next += 1;
         Ok(FrameRead::Frame)
@@ -123,8 +121,7 @@ fn natural(a: &str, b: &str) -> Ordering {
 /// The digits that `text` starts with, or else its text up to the next digit; and the rest.
 fn split_run(text: &str) -> (&str, &str) {
     let digits = text.starts_with(|c: char| c.is_ascii_digit());
-    let end = text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len());
-    text.split_at(end)
+    text.split_at(text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len()))
 }
 
 fn compare_runs(a: &str, b: &str) -> Ordering {
@@ -147,8 +144,7 @@ fn check_wish(input: &str, size: (u32, u32), wish: FormatWish) -> Result<(), Inp
     let cannot = |has: String, asked: String, remedy| {
         Err(InputError::CannotConvert { input: input.to_owned(), has, asked, remedy })
     };
-    let size_fits = wish.size.is_none_or(|asked| asked == size);
-    if let (false, Some((width, height))) = (size_fits, wish.size) {
+    if let Some((width, height)) = wish.size.filter(|asked| *asked != size) {
         let has = format!("{}x{}", size.0, size.1);
         return cannot(
             has,
