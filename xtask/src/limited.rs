@@ -24,8 +24,7 @@ pub(crate) fn for_cargo(limit: Duration) -> Result<[String; 2]> {
     let this = std::env::current_exe().context("cannot find the running program")?;
     let this = this.to_str().context("the path of xtask is not UTF-8")?;
     let words = [this, "limited", &limit.as_secs().to_string()].map(|word| format!("{word:?}"));
-    let runner = format!("target.'cfg(all())'.runner=[{}]", words.join(","));
-    Ok(["--config".to_owned(), runner])
+    Ok(["--config".to_owned(), format!("target.'cfg(all())'.runner=[{}]", words.join(","))])
 }
 
 /// Runs the program with our own input and output.
@@ -37,8 +36,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .args(arguments)
         .spawn()
         .with_context(|| format!("cannot start {}", program.display()))?;
-    let limit = Duration::from_secs(args.seconds);
-    let status = crate::run::wait_or(&mut child, limit, |pid| {
+    let status = crate::run::wait_or(&mut child, Duration::from_secs(args.seconds), |pid| {
         eprintln!("{} hangs. Its threads:", program.display());
         eprint!("{}", proc::threads_below(pid));
     })

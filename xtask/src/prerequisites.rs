@@ -53,8 +53,7 @@ pub(crate) fn provide_packages(files: &[(&str, &str)]) -> Result<()> {
 
 fn ensure_component(folder: &Path, subcommand: &str, component: &str) -> Result<()> {
     let mut probe = run::cargo(folder, &[subcommand, "--version"]);
-    let found = probe.stdout(Stdio::null()).stderr(Stdio::null()).status()?.success();
-    if found {
+    if probe.stdout(Stdio::null()).stderr(Stdio::null()).status()?.success() {
         return Ok(());
     }
     println!("{component} is missing");

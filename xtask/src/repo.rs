@@ -44,8 +44,7 @@ impl Repo {
             .context("cannot run git: install it, the list of files comes from it")?;
         let message = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "git ls-files failed: {}", message.trim());
-        let listed = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
-        Ok(self.existing(&listed))
+        Ok(self.existing(&String::from_utf8(output.stdout).context("a file name is not UTF-8")?))
     }
 
     fn existing(&self, listed: &str) -> Vec<String> {

@@ -34,8 +34,7 @@ pub(crate) struct Finished {
 /// Build scripts that watch variables such as `CARGO_PKG_NAME` would otherwise run again in every
 /// second build.
 pub(crate) fn cargo(folder: &Path, args: &[&str]) -> Command {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(folder);
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(set_by_cargo_run) {

@@ -179,8 +179,7 @@ fn release(context: &Context<'_>) -> Result<Tally> {
 }
 
 fn short_soak(context: &Context<'_>) -> Result<Tally> {
-    let rounds = context.amount().soak_rounds;
-    soak::short(context.repo, rounds, SOAK_SECONDS_PER_ROUND).map(no_cases)
+    soak::short(context.repo, context.amount().soak_rounds, SOAK_SECONDS_PER_ROUND).map(no_cases)
 }
 
 fn simulate(context: &Context<'_>) -> Result<Tally> {

@@ -57,8 +57,7 @@ pub(crate) fn check_names(folder: &Path, frame_bytes: u64) -> Result<u64> {
 
 pub(crate) fn check_bytes(folder: &Path, checksums: &[u32]) -> Result<()> {
     for (frame, expected) in frames(folder)?.iter().zip(checksums) {
-        let bytes = fs::read(&frame.path)?;
-        let seen = crc32c::crc32c(&bytes);
+        let seen = crc32c::crc32c(&fs::read(&frame.path)?);
         let name = frame.path.display();
         ensure!(seen == *expected, "{name} has checksum {seen:08x}, expected {expected:08x}");
     }

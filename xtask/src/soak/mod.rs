@@ -83,8 +83,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
 }
 
 fn listing() -> String {
-    let command = Hunt::augment_subcommands(clap::Command::new("soak"));
-    crate::listing("cargo xtask soak", &command)
+    crate::listing("cargo xtask soak", &Hunt::augment_subcommands(clap::Command::new("soak")))
 }
 
 /// The short form that `cargo xtask test` runs, with new seeds, over each provider.

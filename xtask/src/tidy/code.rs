@@ -23,8 +23,7 @@ pub(crate) struct File {
 
 impl File {
     pub(crate) fn is_test(&self, span: Span) -> bool {
-        let line = span.start().line;
-        self.test.get(line.saturating_sub(1)).copied() == Some(true)
+        self.test.get(span.start().line.saturating_sub(1)).copied() == Some(true)
     }
 
     pub(crate) fn product_lines(&self) -> usize {
@@ -65,8 +64,7 @@ impl Code {
                 Err(fault) => faults.push((path.clone(), fault)),
             }
         }
-        let targets = packages.iter().flat_map(|package| &package.targets);
-        for target in targets {
+        for target in packages.iter().flat_map(|package| &package.targets) {
             if code.files.contains_key(&target.root) {
                 Walk::new(&mut code, target).file(target.root.clone());
             }
@@ -279,8 +277,7 @@ impl<'a> Walk<'a> {
 
     fn declared(&self, module: &ItemMod, file: &str, below: &str) -> Option<String> {
         let here = file.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let given = module.attrs.iter().find_map(given_path);
-        let candidates = match given {
+        let candidates = match module.attrs.iter().find_map(given_path) {
             Some(path) => vec![normal(&format!("{here}/{path}"))],
             None => vec![format!("{below}.rs"), format!("{below}/mod.rs")],
         };

@@ -166,8 +166,7 @@ fn depends_on_proof(packages: &[Package]) -> Vec<String> {
 }
 
 fn percentile(sorted: &[usize], percent: usize) -> usize {
-    let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    sorted.get(at).copied().unwrap_or(0)
+    sorted.get((sorted.len() * percent).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -80,8 +80,7 @@ fn resolve(from: &str, path: &str) -> Option<String> {
             name => parts.push(name),
         }
     }
-    let absolute = path.starts_with('/');
-    (!absolute).then(|| parts.join("/").replace("%20", " "))
+    (!path.starts_with('/')).then(|| parts.join("/").replace("%20", " "))
 }
 
 fn exists(name: &str, files: &[String]) -> bool {

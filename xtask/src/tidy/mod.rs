@@ -203,8 +203,9 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
 }
 
 fn listing() -> String {
-    let of_files = FILE_RULES.iter().map(|rule| (rule.name, rule.about));
-    of_files
+    FILE_RULES
+        .iter()
+        .map(|rule| (rule.name, rule.about))
         .chain(WHOLE_RULES.iter().copied())
         .map(|(name, about)| format!("{name:<17} {about}\n"))
         .collect()

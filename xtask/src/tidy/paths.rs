@@ -62,8 +62,7 @@ fn prose<'a>(file: &SourceFile<'a>) -> impl Iterator<Item = (usize, &'a str)> {
     let is_rust = file.is_rust();
     let is_page = [".md", ".toml", ".sh", ".yml"].iter().any(|end| file.path.ends_with(end));
     let text = if is_rust || is_page { file.text } else { "" };
-    let lines = text.lines().map(move |line| if is_rust { split_comment(line).1 } else { line });
-    (1..).zip(lines)
+    (1..).zip(text.lines().map(move |line| if is_rust { split_comment(line).1 } else { line }))
 }
 
 /// The line without the targets of its links, which have a rule of their own.

@@ -191,8 +191,7 @@ fn paths_of_one_machine_are_refused() {
 
 #[test]
 fn lines_are_counted_from_one() {
-    let file = SourceFile::new(ANY, "\n\n// TODO\n", None);
-    let findings = leftovers::check(&file, &[]);
+    let findings = leftovers::check(&SourceFile::new(ANY, "\n\n// TODO\n", None), &[]);
     assert_eq!(findings[0].line, 3);
     assert!(findings[0].to_string().starts_with("crates/verbs/src/mem.rs:3: [leftover] "));
 }

@@ -212,8 +212,7 @@ impl Measuring {
     }
 
     fn amount(&self) -> Amount {
-        let seconds = Amount::Seconds(self.duration.as_secs_f64());
-        self.iterations.map_or(seconds, Amount::Iterations)
+        self.iterations.map_or(Amount::Seconds(self.duration.as_secs_f64()), Amount::Iterations)
     }
 }
 

@@ -76,8 +76,7 @@ pub(crate) enum Command {
 impl Arguments {
     /// Those of this process. Wrong ones end it with exit code 2.
     pub(crate) fn of_process() -> Arguments {
-        let matches = Arguments::command().get_matches();
-        Arguments::of(&matches).unwrap_or_else(|error| error.exit())
+        Arguments::of(&Arguments::command().get_matches()).unwrap_or_else(|error| error.exit())
     }
 
     fn of(matches: &clap::ArgMatches) -> Result<Arguments, clap::Error> {
@@ -92,8 +91,7 @@ impl Arguments {
 
     #[cfg(test)]
     pub(crate) fn parse_words(words: &[&str]) -> Result<Arguments, clap::Error> {
-        let matches = Arguments::command().try_get_matches_from(words)?;
-        Arguments::of(&matches)
+        Arguments::of(&Arguments::command().try_get_matches_from(words)?)
     }
 }
 

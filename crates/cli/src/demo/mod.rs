@@ -38,8 +38,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
     let mut collector = Process::start(Role::Collector, plan.collector(args), tell.clone())?;
     let listening = wait_listening(&told, &mut collector)?;
     report::tell_start(args, &plan, &listening);
-    let words = plan.source(args, &listening.address);
-    let source = Process::start(Role::Source, words, tell)?;
+    let source = Process::start(Role::Source, plan.source(args, &listening.address), tell)?;
     let mut demo = Demo {
         args,
         told,

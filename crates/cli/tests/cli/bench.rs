@@ -34,8 +34,7 @@ fn is_sound(test: &str, row: &Value, bytes: u64, iterations: u64) {
         let peak = row["peak_bytes_per_s"].as_f64();
         assert_eq!(peak.is_none(), test == "transfer", "{row}");
         assert!(average > 0.0 && peak.is_none_or(|peak| peak >= average), "{row}");
-        let product = number("messages_per_s") * bytes as f64;
-        assert!((product / average - 1.0).abs() < 1e-6, "{row}");
+        assert!((number("messages_per_s") * bytes as f64 / average - 1.0).abs() < 1e-6, "{row}");
     }
 }
 
@@ -61,8 +60,7 @@ fn the_status_bytes_move_blocks_over_shm_and_roce() {
         for latency in [&[][..], &["--latency"]] {
             let what = ["bench", "transfer", "--json", "-m", "all", "-n", "100"];
             let sizes = ["-b", "4", "-s", "3000", "--provider", provider];
-            let words = what.iter().chain(&sizes).chain(latency);
-            let finished = run(words).expect(0);
+            let finished = run(what.iter().chain(&sizes).chain(latency)).expect(0);
             let lines = lines(&finished);
             assert_eq!(lines[0]["server_provider"], provider, "{lines:?}");
             assert_eq!(lines.len(), 1 + most, "{finished:#?}");
@@ -132,8 +130,7 @@ fn who_talks_nonsense_or_is_killed_is_told_of_and_the_next_one_is_served() {
     wait_until_it_measures(&client);
     client.kill();
     server.next_event("failed");
-    let words = ["bench", "write_bw", "-n", "10", "-c", &at];
-    run(words).expect(0);
+    run(["bench", "write_bw", "-n", "10", "-c", &at]).expect(0);
     assert_eq!(server.next_event("served")["plans"], 1);
 }
 

@@ -84,8 +84,7 @@ fn y4m_and_raw_frames_come_through_stdin() {
     send_stdin(&collector, &y4m, &["--device", "y4m"]).expect(0);
     assert_same(&stream(&out, "y4m"), &decoded(&clip));
     let raw = ffmpeg(&["-i", text(&clip), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]);
-    let words = ["--format", "192x144:rgb24", "--device", "raw"];
-    send_stdin(&collector, &raw, &words).expect(0);
+    send_stdin(&collector, &raw, &["--format", "192x144:rgb24", "--device", "raw"]).expect(0);
     assert_same(&stream(&out, "raw"), &raw);
 }
 
@@ -124,8 +123,7 @@ fn a_clip_can_be_cut_looped_and_kept_short() {
     let collector = Collector::start_with("127.0.0.1:0", &keep);
     let looped = ["send", "--input", text(&clip), "--loop", "--frames", "12", &collector.address];
     run(looped).expect(0);
-    let last = ["000000000009", "000000000010", "000000000011"];
-    assert_eq!(frames(&out.join("clip")), last);
+    assert_eq!(frames(&out.join("clip")), ["000000000009", "000000000010", "000000000011"]);
     let decoded = decoded(&clip);
     let frame_bytes = decoded.len() / 5;
     // Frames 9, 10 and 11 of a clip of five frames are its frames 4, 0 and 1.

@@ -79,8 +79,7 @@ fn the_smallest_queues_are_told_and_suffice() {
         assert_eq!(seen, queues.map(Some), "{end} in {summary:#}");
     }
     assert_eq!(number(&summary, "frames_verified"), 120.0, "{summary:#}");
-    let words = ["--send-queue", "1"];
-    let refused = finish(&mut demo(tmp.path(), &words)).expect(2);
+    let refused = finish(&mut demo(tmp.path(), &["--send-queue", "1"])).expect(2);
     assert!(refused.stderr.contains("--send-queue"), "{refused:#?}");
 }
 

@@ -171,8 +171,7 @@ fn packets_that_do_not_pass_are_told_soon_and_with_what_to_do() {
         let lost = ["--insecure", "--fault", "drop=1", &collector.address];
         let why = format!("no answer from {} UDP port 4791", VethPair::LEFT_V4);
         let firewall = "open UDP port 4791 in both directions";
-        let explain = [&["explain"][..], &lost].concat();
-        let finished = inside(&hosts.right, &explain).expect(3);
+        let finished = inside(&hosts.right, &[&["explain"][..], &lost].concat()).expect(3);
         contains(&finished, &["tried", "roce to roce", &why, firewall]);
         let source = ["send", "--wait", "4", "--input", "synthetic", "--device", "cam"];
         let finished = inside(&hosts.right, &[&source[..], &lost].concat()).expect(3);

@@ -133,8 +133,7 @@ fn the_same_device_from_two_sources_is_refused() {
     let (dir, collector) = collecting();
     let _first = source(&collector.address, "cam", &["--rate", "50"]);
     wait_for_frames(dir.path(), "cam", 1);
-    let words = ["--wait", "4"];
-    let second = finish(&mut send(INPUT, "cam", &collector.address, &words)).expect(3);
+    let second = finish(&mut send(INPUT, "cam", &collector.address, &["--wait", "4"])).expect(3);
     assert!(second.stderr.contains("cam"), "{second:#?}");
 }
 
@@ -155,8 +154,7 @@ fn a_unix_socket_connects_them_too() {
     let socket = dir.path().join("c.sock");
     let address = format!("unix:{}", socket.display());
     let collector = Collector::start_with(&address, &["--out", out.to_str().unwrap()]);
-    let words = ["--rate", "max", "--frames", "10"];
-    source(&address, "cam", &words).finish().expect(0);
+    source(&address, "cam", &["--rate", "max", "--frames", "10"]).finish().expect(0);
     check_synthetic(&out, "cam", 0, INPUT, 10);
     collector.end();
     assert!(!socket.exists(), "the socket is removed at the end");

@@ -110,8 +110,7 @@ mod tests {
                 Some("a pod of Kubernetes"),
             ),
         ] {
-            let machine = Machine::with(&files);
-            assert_eq!(kind(&machine.facts), expected);
+            assert_eq!(kind(&Machine::with(&files).facts), expected);
         }
         let mapped = "         0       1000          1\n";
         let machine = Machine::with(&[("proc/self/uid_map", mapped)]);
@@ -133,8 +132,7 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "33554432\n"),
         ];
         for files in [&two[..], &one[..]] {
-            let machine = Machine::with(files);
-            let checks = limits(&machine.facts);
+            let checks = limits(&Machine::with(files).facts);
             let seen: Vec<&str> = checks.iter().map(|check| check.seen.as_str()).collect();
             assert_eq!(checks.len(), 2, "{seen:?}");
             assert!(checks.iter().all(|check| check.level == Level::Note));
@@ -150,7 +148,6 @@ mod tests {
             ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];
-        let machine = Machine::with(&free);
-        assert!(limits(&machine.facts).is_empty());
+        assert!(limits(&Machine::with(&free).facts).is_empty());
     }
 }

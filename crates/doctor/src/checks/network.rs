@@ -21,8 +21,7 @@ pub(super) struct Udp {
 impl Udp {
     /// Opens one on loopback, at a port of the kernel's choice.
     pub(super) fn try_out(options: &RoceOptions) -> Udp {
-        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let socket = UdpSocket::bind(any_port, &options.socket);
+        let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &options.socket);
         Udp { socket: socket.map_err(|error| error.to_string()) }
     }
 

@@ -245,8 +245,7 @@ mod tests {
         let hidden = machine(vec![rnic(Some("no permission for /dev/infiniband/uverbs0"), false)]);
         assert_eq!(level(&hidden, "device"), Level::Problem);
         assert!(!hidden.is_usable());
-        let idle = machine(vec![rnic(None, false)]);
-        assert_eq!(level(&idle, "device"), Level::Note);
+        assert_eq!(level(&machine(vec![rnic(None, false)]), "device"), Level::Note);
         let works = machine(vec![rnic(None, true)]).works();
         assert_eq!((works.works, works.how.as_str()), (true, "through mlx5_0"));
     }

@@ -63,8 +63,7 @@ pub(super) fn cores(facts: &Facts) -> Check {
 
 pub(super) fn governor(facts: &Facts) -> Option<Check> {
     let name = "governor";
-    let path = "devices/system/cpu/cpu0/cpufreq/scaling_governor";
-    let governor = facts.sys(path)?;
+    let governor = facts.sys("devices/system/cpu/cpu0/cpufreq/scaling_governor")?;
     if governor != "powersave" {
         return Some(Check::ok(name, governor));
     }
@@ -125,8 +124,7 @@ pub(super) fn clock(facts: &Facts) -> Check {
 pub(super) fn shm() -> Check {
     let tried = || -> Result<(), VerbsError> {
         let context = ShmProvider::new().open(catchment_provider_shm::DEVICE)?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        context.alloc_pd()?.alloc_mr(4096, access).map(drop)
+        context.alloc_pd()?.alloc_mr(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE).map(drop)
     };
     match tried() {
         Ok(()) => Check::ok(

@@ -72,8 +72,7 @@ impl Handler for Visit {
                 }
             }
             Err(error) => {
-                let refusal = self.fail(&error);
-                side.refuse(refusal);
+                side.refuse(self.fail(&error));
             }
         }
     }

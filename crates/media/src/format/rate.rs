@@ -41,8 +41,7 @@ impl FrameRate {
         const NS_PER_S: u128 = 1_000_000_000;
         let ticks = u128::from(number) * u128::from(self.den) * NS_PER_S;
         let ns = ticks.div_ceil(u128::from(self.num));
-        let s = u64::try_from(ns / NS_PER_S).unwrap_or(u64::MAX);
-        Duration::new(s, (ns % NS_PER_S) as u32)
+        Duration::new(u64::try_from(ns / NS_PER_S).unwrap_or(u64::MAX), (ns % NS_PER_S) as u32)
     }
 
     /// How many frames are due before `elapsed` or at it: the number of the first one that is

@@ -188,8 +188,7 @@ fn y4m(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, Input
     if fits(input.format(), options.format) {
         return Ok(Box::new(input));
     }
-    let seekable = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
-    if seekable {
+    if fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
         return ffmpeg(path.as_os_str(), options);
     }
     Err(InputError::CannotConvert {

@@ -24,8 +24,7 @@ fn check(clip: &Path) -> String {
     let mut input = open_path(clip, &InputOptions::default()).unwrap();
     let ours = read_all(&mut *input).unwrap();
     assert!(!ours.is_empty(), "{}", clip.display());
-    let theirs = reference(clip, "");
-    assert_same_bytes(&ours, &theirs, &clip.display().to_string());
+    assert_same_bytes(&ours, &reference(clip, ""), &clip.display().to_string());
     input.format().to_string()
 }
 
@@ -53,8 +52,7 @@ fn codecs_and_odd_sizes() {
         assert_eq!(check(&clip), format!("{size}:{pixel}"), "{name}");
     }
     let fractal = "-f lavfi -i mandelbrot=s=320x200:r=25 -t 0.5 -c:v libx264 -pix_fmt yuv422p";
-    let clip = make(dir.path(), "fractal.mp4", fractal);
-    assert_eq!(check(&clip), "320x200:yuv422p");
+    assert_eq!(check(&make(dir.path(), "fractal.mp4", fractal)), "320x200:yuv422p");
 }
 
 #[test]
@@ -70,8 +68,7 @@ fn asked_formats_are_ffmpegs_conversions() {
         ("161x121:rgb24", "-s 161x121 -pix_fmt rgb24"),
         ("160x120", "-s 160x120"),
     ] {
-        let bytes = ours(&clip, &wish(asked));
-        assert_same_bytes(&bytes, &reference(&clip, extra), asked);
+        assert_same_bytes(&ours(&clip, &wish(asked)), &reference(&clip, extra), asked);
     }
 }
 
@@ -82,16 +79,14 @@ fn rotated(dir: &Path, name: &str, pixel: &str) -> PathBuf {
         &format!("flat-{name}"),
         &format!("{} -c:v mjpeg -pix_fmt {pixel}", scene("64x48")),
     );
-    let args = format!("-i {} -metadata:s:v rotate=90 -c copy", flat.display());
-    make(dir, name, &args)
+    make(dir, name, &format!("-i {} -metadata:s:v rotate=90 -c copy", flat.display()))
 }
 
 #[test]
 fn rotation_swaps_the_sides_and_may_change_the_pixel_format() {
     let Some(dir) = dir_for_ffmpeg() else { return };
     for (name, pixel) in [("r420.mov", "yuvj420p"), ("r422.mov", "yuvj422p")] {
-        let clip = rotated(dir.path(), name, pixel);
-        let format = check(&clip);
+        let format = check(&rotated(dir.path(), name, pixel));
         assert!(format.starts_with("48x64:"), "{name}: {format}");
     }
 }

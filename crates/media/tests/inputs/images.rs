@@ -51,8 +51,7 @@ fn rgb24_and_gray_as_asked_from_gray_and_16_bit_pictures() {
     let deep = (0..12).map(|at: u16| at % 4 * 20_000 + at / 4);
     let stored: Vec<u8> = deep.clone().flat_map(u16::to_be_bytes).collect();
     save_png(&dir.path().join("1.png"), (4, 3), ColorType::Grayscale, &stored);
-    let options = wish("gray16le");
-    let sixteen = all(dir.path(), &options).unwrap();
+    let sixteen = all(dir.path(), &wish("gray16le")).unwrap();
     let deep: Vec<u8> = deep.flat_map(u16::to_le_bytes).collect();
     assert_same_bytes(&sixteen[24..], &deep, "16 bits");
     let rgb = all(dir.path(), &InputOptions::default()).unwrap();
@@ -86,8 +85,7 @@ fn every_kind_of_png_becomes_every_format() {
             ("gray16le", deep(&[sum.round() as u16])),
         ];
         for (format, wanted) in wanted {
-            let options = wish(format);
-            assert_eq!(all(dir.path(), &options).unwrap(), wanted, "{colour:?} as {format}");
+            assert_eq!(all(dir.path(), &wish(format)).unwrap(), wanted, "{colour:?} as {format}");
         }
     }
 }
@@ -104,8 +102,7 @@ fn a_palette_becomes_its_colours() {
     for (format, wanted) in
         [("rgb24", &[1, 2, 3, 4, 5, 6][..]), ("rgba", &[1, 2, 3, 7, 4, 5, 6, 255])]
     {
-        let options = wish(format);
-        assert_eq!(all(dir.path(), &options).unwrap(), wanted, "{format}");
+        assert_eq!(all(dir.path(), &wish(format)).unwrap(), wanted, "{format}");
     }
 }
 
@@ -166,8 +163,7 @@ fn errors_name_the_file_and_the_sizes() {
     assert!(matches!(&error, InputError::Image { path, .. } if path.ends_with("1.png")), "{error}");
 
     for (asked, part) in [("640x480", "leave the size out"), ("nv12", "ask for rgb24")] {
-        let options = wish(asked);
-        let error = all(dir.path(), &options).unwrap_err();
+        let error = all(dir.path(), &wish(asked)).unwrap_err();
         assert!(error.to_string().contains(part) && error.to_string().contains(asked), "{error}");
     }
 }

@@ -65,8 +65,7 @@ fn a_cut_frame_is_named_and_the_frames_before_it_are_given() {
     let path = dir.path().join("cut.raw");
     let bytes = noise(300 * 2 + 299);
     std::fs::write(&path, &bytes).unwrap();
-    let options = wish("10x10:rgb24");
-    let mut input = open_path(&path, &options).unwrap();
+    let mut input = open_path(&path, &wish("10x10:rgb24")).unwrap();
     let mut got = Vec::new();
     for _ in 0..2 {
         assert_eq!(input.read_frame(&mut got).unwrap(), FrameRead::Frame);
@@ -172,8 +171,7 @@ fn y4m_of_every_colour_space_is_what_ffmpeg_reads() {
     }
     // Asked for something else, the file is converted by ffmpeg.
     let clip = dir.path().join("yuv444p.y4m");
-    let options = wish("rgb24");
-    let mut input = open_path(&clip, &options).unwrap();
+    let mut input = open_path(&clip, &wish("rgb24")).unwrap();
     assert_same_bytes(
         &read_all(&mut *input).unwrap(),
         &reference(&clip, "-pix_fmt rgb24"),

@@ -51,8 +51,7 @@ impl Guard {
     fn refused(&self, request: &Request) -> Option<String> {
         let header = request.headers().get(header::HOST);
         let header = header.and_then(|host| host.to_str().ok()).unwrap_or("");
-        let line = request.uri().authority().map(Authority::as_str);
-        [Some(header), line]
+        [Some(header), request.uri().authority().map(Authority::as_str)]
             .into_iter()
             .flatten()
             .find(|host| !self.allows(host))

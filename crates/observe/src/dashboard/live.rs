@@ -69,8 +69,7 @@ impl Live {
 
     /// A place among the viewers, unless there are too many.
     pub(super) fn join(self: &Arc<Self>) -> Option<Viewer> {
-        let viewer = Viewer(self.clone());
-        (self.viewers.fetch_add(1, Relaxed) < VIEWERS_MAX).then_some(viewer)
+        (self.viewers.fetch_add(1, Relaxed) < VIEWERS_MAX).then_some(Viewer(self.clone()))
     }
 }
 

@@ -68,8 +68,7 @@ impl SourceDeviceMetrics {
     /// Counts a wait of this length for a free block.
     pub fn waited_for_block(&self, wait: Duration) {
         self.sent.waits.add(1);
-        let ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-        self.sent.wait_ns.add(ns);
+        self.sent.wait_ns.add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Blocks written to the collector and not yet seen free again.

@@ -18,8 +18,7 @@ pub struct Demand {
 impl Demand {
     /// Requests pictures for the next 3 s.
     pub fn look(&self) {
-        let until = now_ns().saturating_add(nanos(LOOKED_FOR));
-        self.wanted_until_ns.fetch_max(until, Relaxed);
+        self.wanted_until_ns.fetch_max(now_ns().saturating_add(nanos(LOOKED_FOR)), Relaxed);
     }
 
     /// Returns whether a picture of the next frame would be made. One load while nobody is

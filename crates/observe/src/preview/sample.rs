@@ -166,8 +166,7 @@ impl RowReader {
     /// Appends the line, the mean of `rows` rows, to the picture and begins the next one.
     fn take_line(&mut self, rows: usize, rgb: &mut Vec<u8>) {
         let count = (rows * self.column_taps) as u16;
-        let width = self.channels.first().map_or(0, |channel| channel.sums.len());
-        for x in 0..width {
+        for x in 0..self.channels.first().map_or(0, |channel| channel.sums.len()) {
             let mut values = [0; 3];
             for (value, channel) in values.iter_mut().zip(&mut self.channels) {
                 *value = ((std::mem::take(&mut channel.sums[x]) + count / 2) / count) as u8;

@@ -225,8 +225,7 @@ fn parse(text: &str) -> Vec<Line> {
 }
 
 fn parse_line(line: &str) -> Line {
-    let end = line.find(['{', ' ']).expect("a name");
-    let (name, mut rest) = line.split_at(end);
+    let (name, mut rest) = line.split_at(line.find(['{', ' ']).expect("a name"));
     assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "name {name}");
     let mut labels = BTreeMap::new();
     if let Some(inner) = rest.strip_prefix('{') {

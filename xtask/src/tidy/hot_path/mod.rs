@@ -46,8 +46,7 @@ fn check_in(
             mine.any(|(_, part, _)| lines.get(line - 1).is_some_and(|text| text.contains(part)))
         };
         let found = words(file.tokens.clone());
-        let locks = locks.seen_from(path, &file.package);
-        let found = offences_in(file, &found, &locks);
+        let found = offences_in(file, &found, &locks.seen_from(path, &file.package));
         let found = found.into_iter().filter(|(line, _)| !allowed(*line));
         offences.extend(found.map(|(line, what)| Finding::new(path, line, RULE, what)));
     }

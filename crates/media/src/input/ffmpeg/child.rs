@@ -72,8 +72,7 @@ impl Child {
     pub(super) fn wait(&mut self) -> io::Result<(ExitStatus, String)> {
         self.stdout = None;
         let status = self.process.wait()?;
-        let stderr = self.stderr.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
-        Ok((status, stderr))
+        Ok((status, self.stderr.take().and_then(|thread| thread.join().ok()).unwrap_or_default()))
     }
 }
 
