@@ -99,12 +99,11 @@ fn chosen(args: &Args) -> Result<Vec<&'static Step>> {
     if args.only.is_empty() {
         return Ok(STEPS.iter().filter(|step| step.quick || !args.quick).collect());
     }
-    args.only.iter().map(|name| by_name(name)).collect()
-}
-
-fn by_name(name: &str) -> Result<&'static Step> {
-    let step = STEPS.iter().find(|step| step.name == name);
-    step.with_context(|| format!("no step is called {name:?}; there is\n{}", listing()))
+    let by_name = |name: &String| {
+        let step = STEPS.iter().find(|step| step.name == name);
+        step.with_context(|| format!("no step is called {name:?}; there is\n{}", listing()))
+    };
+    args.only.iter().map(by_name).collect()
 }
 
 fn perform(context: &Context<'_>, step: &'static Step) -> Row {

@@ -121,8 +121,7 @@ impl Pair<'_> {
         let arrived = look_for(PROGRESS_LIMIT, || {
             self.demand_running()?;
             now = self.newest();
-            let all = now.iter().zip(&goal).all(|(now, goal)| now >= goal);
-            Ok(all.then(|| start.elapsed()))
+            Ok(now.iter().zip(&goal).all(|(now, goal)| now >= goal).then(|| start.elapsed()))
         })?;
         arrived.with_context(|| {
             format!("no new frames of each device: from {first:?} to {now:?} in {PROGRESS_LIMIT:?}")

@@ -85,8 +85,7 @@ fn check_package(package: &Package, all: &[Package]) -> Vec<Finding> {
     let permits = |Dependency { name, dev: is_dev }: &Dependency| {
         holds(normal, name) || (*is_dev && holds(dev, name))
     };
-    let wrong = ours.filter(|dependency| !permits(dependency));
-    let found = wrong.map(|Dependency { name, dev }| {
+    let found = ours.filter(|dependency| !permits(dependency)).map(|Dependency { name, dev }| {
         let kind = if *dev { "dev-dependency" } else { "dependency" };
         finding(package, format!("{} may not have the {kind} {name}", package.name))
     });

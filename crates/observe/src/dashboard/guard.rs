@@ -24,15 +24,9 @@ const STRICTEST: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// The host names that are served.
 #[derive(Debug, Clone)]
-pub(super) struct Guard {
-    names: Arc<[String]>,
-}
+pub(super) struct Guard(pub(super) Arc<[String]>);
 
 impl Guard {
-    pub(super) fn new(names: Vec<String>) -> Self {
-        Self { names: names.into() }
-    }
-
     /// Returns whether a browser that reached us under `host` (a name or address, maybe with a
     /// port) is where the user sent it.
     fn allows(&self, host: &str) -> bool {
@@ -43,7 +37,7 @@ impl Guard {
         let address = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
         address.parse::<IpAddr>().is_ok()
             || name.eq_ignore_ascii_case("localhost")
-            || self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+            || self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
     /// Returns the first host of a request that is not served: in its `Host` header or in its
@@ -87,7 +81,7 @@ mod tests {
 
     #[test]
     fn addresses_and_localhost_are_served_and_other_names_only_if_configured() {
-        let guard = Guard::new(vec!["lab-7".into()]);
+        let guard = Guard([String::from("lab-7")].into());
         for host in
             ["127.0.0.1:80", "10.1.2.3", "[::1]:8080", "localhost:1", "LOCALHOST", "Lab-7:9"]
         {

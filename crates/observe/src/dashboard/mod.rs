@@ -98,7 +98,7 @@ impl Dashboard {
         let socket = TcpListener::bind(listen).map_err(refused)?;
         let address = socket.local_addr().map_err(refused)?;
         let live = Arc::new(Live::new(metrics));
-        let app = routes::router(live.clone(), guard::Guard::new(config.host_names));
+        let app = routes::router(live.clone(), guard::Guard(config.host_names.into()));
         let (stop, stopped) = oneshot::channel();
         let thread = spawn(socket, app, stopped).map_err(DashboardError::Thread)?;
         Ok(Self { address, live, stop: Some(stop), thread: Some(thread) })
