@@ -21,7 +21,7 @@ pub(crate) struct Report {
     json: bool,
     environment: Environment,
     cache_line: Option<Row>,
-    rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
     missing: Vec<Missing>,
     goals: Vec<Goal>,
     took: Duration,
@@ -51,10 +51,6 @@ impl Report {
             took: Duration::ZERO,
             steal: None,
         }
-    }
-
-    pub(crate) fn rows(&self) -> &[Row] {
-        &self.rows
     }
 
     pub(crate) fn cache_line(&mut self, row: Row) -> Result<()> {

@@ -25,7 +25,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for cell in &cells {
         session.measure(cell)?;
     }
-    let goals = goals::judge(session.report.rows());
+    let goals = goals::judge(&session.report.rows);
     session.report.finish(goals, began.elapsed(), steal.part())?;
     if let Some(path) = &options.markdown {
         session.report.write_markdown(path)?;

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One device: its sink, its counters, and how far its stream is.
 pub(super) struct Device {
-    name: Arc<str>,
-    metrics: Arc<DeviceMetrics>,
+    pub(super) name: Arc<str>,
+    pub(super) metrics: Arc<DeviceMetrics>,
     /// While no session has it.
     sink: Mutex<Option<Box<dyn DeviceSink>>>,
     /// First packet number that is not with the sink; [`UNKNOWN`] before the first frame.
@@ -36,14 +36,6 @@ impl Device {
             next_packet: AtomicU64::new(sink.next_packet().unwrap_or(UNKNOWN)),
             sink: Mutex::new(Some(sink)),
         }
-    }
-
-    pub(super) fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    pub(super) fn metrics(&self) -> &Arc<DeviceMetrics> {
-        &self.metrics
     }
 
     pub(super) fn next_packet(&self) -> Option<u64> {

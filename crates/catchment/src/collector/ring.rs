@@ -4,8 +4,7 @@ use crate::observe::QueueSizes;
 use catchment_transfer::RingLayout;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
-    Access, Context, Endpoint, ModifyError, Mr, Qp, QpInit, QpState, QpTransition, RtrAttr,
-    RtsAttr, Service,
+    Access, Context, Endpoint, ModifyError, Mr, Qp, QpInit, QpState, QpTransition, RtrAttr, RtsAttr,
 };
 use std::sync::{Arc, MutexGuard, Weak};
 
@@ -18,7 +17,8 @@ pub(super) struct Ring {
     /// The device does not promise the order of the bytes of a WRITE.
     pub(super) needs_checksum: bool,
     qp: Box<dyn Qp>,
-    queues: QueueSizes,
+    /// What the queues of the queue pair hold.
+    pub(super) queues: QueueSizes,
 }
 
 /// Requests and receives of a queue pair on which nothing is posted: verbs make no smaller ones.
@@ -37,24 +37,11 @@ impl Ring {
         let mr = pd.alloc_mr(layout.total_bytes(), access)?;
         let cq = context.create_cq(COMPLETIONS, None)?;
         let queues = QueueSizes { send: SEND_WRS, receive: RECEIVES, completions: cq.capacity() };
-        let mut qp = pd.create_qp(QpInit {
-            service: Service::Rc,
-            send_cq: cq.clone(),
-            recv_cq: cq,
-            max_send_wr: SEND_WRS,
-            max_recv_wr: RECEIVES,
-            max_sge: 1,
-            max_inline_bytes: 0,
-            strict: context.caps().strict_capacity,
-        })?;
+        let strict = context.caps().strict_capacity;
+        let mut qp = pd.create_qp(QpInit { strict, ..QpInit::rc(&cq, SEND_WRS, RECEIVES) })?;
         let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
         qp.modify(QpTransition::ToInit { access })?;
         Ok(Ring { mr, layout, needs_checksum: !context.caps().data_in_order, qp, queues })
-    }
-
-    /// What the queues of the queue pair hold.
-    pub(super) fn queues(&self) -> QueueSizes {
-        self.queues
     }
 
     /// What the source needs to write into the memory.

@@ -234,7 +234,7 @@ impl Session {
         }
         let mut ring = setup.ring;
         let ends = (connect.endpoint, ring.endpoint());
-        let queues = Some(ring.queues());
+        let queues = Some(ring.queues);
         let endpoint = setup.path.agreed(connect.endpoint);
         let (ring, connected) = tokio::task::spawn_blocking(move || {
             let connected = ring.connect(endpoint);
@@ -248,7 +248,7 @@ impl Session {
         let vitals = Vitals::new(ring, &progress);
         self.state.watch(&self.registration, &setup.path.collector, &vitals);
         let intake = self.state.receive.add(setup.receiver, intakes);
-        setup.devices.iter().for_each(|device| device.metrics().set_connected(true));
+        setup.devices.iter().for_each(|device| device.metrics.set_connected(true));
         let peer = &self.peer;
         let session = SessionSnapshot {
             peer: peer.clone(),
@@ -285,7 +285,7 @@ impl Session {
         let open = |(device, first): (&Arc<Device>, u64)| {
             let sink = device.lend_sink().ok_or_else(|| sink_in_use(device))?;
             let lost = device.next_packet().map_or(0, |next| first.saturating_sub(next));
-            device.metrics().frames_lost(lost);
+            device.metrics.frames_lost(lost);
             let inlet = Stream::open(sink, self.state.staging.clone(), blocks);
             let order = SharedProgress::new(first, self.state.unsettled.clone());
             let progress = StreamProgress::new(inlet.stream().clone(), order.clone(), lost);
@@ -308,7 +308,7 @@ impl Session {
                 dropped_oldest: report.dropped_oldest,
                 dropped_newest: report.dropped_newest,
             };
-            progress.stream.device().metrics().source_reported(hello.instance, totals);
+            progress.stream.device().metrics.source_reported(hello.instance, totals);
         }
     }
 
@@ -360,7 +360,7 @@ impl Session {
                 while !progress.stream.retire() {
                     tokio::time::sleep(LOOK_CLOSING).await;
                 }
-                progress.stream.device().metrics().set_connected(false);
+                progress.stream.device().metrics.set_connected(false);
             }
         }
         self.registration.release();
@@ -372,7 +372,7 @@ impl Running {
         let now = Instant::now();
         self.progress.iter_mut().find_map(|progress| {
             let number = progress.gap(now, limit)?;
-            let device = progress.stream.device().name();
+            let device = &progress.stream.device().name;
             let reason = format!("packet {number} of device {device} did not come, later ones did");
             let remedy = "use a source that follows docs/spec/block.md";
             Some(Refusal::new(RefusalCode::BadMessage, reason, remedy))
@@ -418,7 +418,7 @@ fn not_reached(path: &SessionPath, error: &ModifyError) -> Refusal {
 
 /// The session that had the device before has not given its sink back.
 fn sink_in_use(device: &Device) -> Refusal {
-    let reason = format!("the sink of device {} is still in use", device.name());
+    let reason = format!("the sink of device {} is still in use", &device.name);
     let remedy = "wait; the source retries automatically";
     Refusal::new(RefusalCode::Busy, reason, remedy).retry_after_ms(CONNECT_AGAIN_MS)
 }

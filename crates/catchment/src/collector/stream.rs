@@ -191,7 +191,7 @@ impl Stream {
         let header = *block.header();
         let checked = header.crc().is_some();
         let frame = |verified, bytes| Frame {
-            device: self.device.name().clone(),
+            device: self.device.name.clone(),
             packet_number: header.packet_number,
             capture_time_ns: header.capture_time_ns,
             verified,
@@ -260,7 +260,7 @@ impl Stream {
     }
 
     fn report(&self, error: &SinkError) {
-        tracing::warn!(device = %self.device.name(), %error, "the sink refused a frame; the device waits");
+        tracing::warn!(device = %&self.device.name, %error, "the sink refused a frame; the device waits");
     }
 }
 

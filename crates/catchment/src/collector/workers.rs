@@ -133,7 +133,7 @@ fn give_up(job: Job) {
     let Job { stream, mut delivery } = job;
     let blocks = delivery.give_up();
     if blocks > 0 {
-        let device = stream.device().name();
+        let device = &stream.device().name;
         tracing::error!(%device, blocks, "the collector ended before the sink took these; a source that lives sends them again");
     }
 }

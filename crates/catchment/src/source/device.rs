@@ -154,7 +154,7 @@ impl Device {
         let Some(link) = self.link() else {
             return Ok(None);
         };
-        if bytes > link.payload_bytes_max() {
+        if bytes > link.payload_bytes_max {
             return Ok(Some(Target::staged(bytes)));
         }
         Ok(match link.reserve(self.state.stream(), bytes) {

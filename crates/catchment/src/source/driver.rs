@@ -31,7 +31,7 @@ fn drive(link: &Weak<Link>, completions: &Completions) {
     while let Some(link) = link.upgrade() {
         // Arm first, then check: what completes in between rings.
         completions.cq.req_notify(false);
-        if link.is_over() || link.sender().progress().is_err() {
+        if link.is_over() || link.sender.progress().is_err() {
             return;
         }
         drop(link);

@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(super) struct Link {
-    sender: Sender,
+    pub(super) sender: Sender,
     pub(super) gate: Gate,
     /// Where the thread of [`driver`](super::driver) sleeps, if there is one.
     completions: Option<Arc<dyn CompletionChannel>>,
     /// Nothing goes through it any more, not even what was committed.
     over: AtomicBool,
-    payload_bytes_max: usize,
-    quota: usize,
+    /// Most bytes of a frame that fit one block.
+    pub(super) payload_bytes_max: usize,
+    /// Blocks that one stream may have outstanding.
+    pub(super) quota: usize,
     checksum: bool,
     waiting: WaitingRoom,
 }
@@ -55,22 +57,8 @@ impl Link {
         self.checksum
     }
 
-    pub(super) fn sender(&self) -> &Sender {
-        &self.sender
-    }
-
     pub(super) fn is_closed(&self) -> bool {
         self.gate.is_closed()
-    }
-
-    /// Most bytes of a frame that fit one block.
-    pub(super) fn payload_bytes_max(&self) -> usize {
-        self.payload_bytes_max
-    }
-
-    /// Blocks that one stream may have outstanding.
-    pub(super) fn quota(&self) -> usize {
-        self.quota
     }
 
     /// Blocks of a stream that are claimed or not yet released.

@@ -92,7 +92,7 @@ impl Source {
     /// ([`SourceBuilder::permit`]). From any thread; does nothing while not connected.
     pub fn wake(&self) {
         if let Some(link) = self.shared.life.link() {
-            link.sender().wake();
+            link.sender.wake();
         }
     }
 

@@ -9,7 +9,7 @@ use catchment_transfer::{
 };
 use catchment_verbs::{
     Access, CompletionChannel, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition,
-    RtrAttr, RtsAttr, Service, VerbsError,
+    RtrAttr, RtsAttr, VerbsError,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,14 +105,9 @@ impl Prepared {
         let completions = (max_send_wr / WRS_PER_COMPLETION).max(1);
         let cq = context.create_cq(completions, channel.clone())?;
         let mut qp = pd.create_qp(QpInit {
-            service: Service::Rc,
-            send_cq: cq.clone(),
-            recv_cq: cq.clone(),
-            max_send_wr,
-            max_recv_wr: RECEIVES,
-            max_sge: 1,
             max_inline_bytes,
             strict: caps.strict_capacity,
+            ..QpInit::rc(&cq, max_send_wr, RECEIVES)
         })?;
         qp.modify(QpTransition::ToInit { access: Access::empty() })?;
         Ok(Prepared {

@@ -84,7 +84,7 @@ fn round(shared: &Shared, link: &Link) -> Round {
 /// the others follow, however long it takes.
 fn send(device: &DeviceState, link: &Link, number: u64, frame: &Waiting) -> Try {
     let total = frame.bytes.len();
-    let piece = link.payload_bytes_max();
+    let piece = link.payload_bytes_max;
     let mut offset = 0;
     while offset < total {
         let bytes = piece.min(total - offset);
@@ -119,7 +119,7 @@ fn send(device: &DeviceState, link: &Link, number: u64, frame: &Waiting) -> Try 
         if offset == total {
             // Still in the gate: the thread that collects what this link holds finds the frame
             // either waiting, or in the link's last block and among the kept ones.
-            device.sent((total > piece).then(|| link.quota()));
+            device.sent((total > piece).then(|| link.quota));
             if !frame.counted {
                 device.metrics.frame_sent(total as u64);
             }

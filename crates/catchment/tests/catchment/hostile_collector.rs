@@ -5,7 +5,7 @@ use catchment::source::{DeviceSpec, Source, SourceError};
 use catchment_provider_shm::ShmProvider;
 use catchment_transfer::RingLayout;
 use catchment_verbs::{
-    Access, Context, Gid, Mr, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr, Service,
+    Access, Context, Gid, Mr, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
 };
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -33,18 +33,7 @@ impl Fake {
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let mr = pd.alloc_mr(bytes(&layout), rights).unwrap();
         let cq = context.create_cq(1, None).unwrap();
-        let mut qp = pd
-            .create_qp(QpInit {
-                service: Service::Rc,
-                send_cq: cq.clone(),
-                recv_cq: cq,
-                max_send_wr: 1,
-                max_recv_wr: 0,
-                max_sge: 1,
-                max_inline_bytes: 0,
-                strict: false,
-            })
-            .unwrap();
+        let mut qp = pd.create_qp(QpInit::rc(&cq, 1, 0)).unwrap();
         qp.modify(QpTransition::ToInit { access: rights }).unwrap();
         Fake { qp, mr, context, layout, source_gid: Gid::default() }
     }

@@ -14,7 +14,7 @@ use catchment_transfer::layout::padded;
 use catchment_transfer::protocol::{commit_word, full_byte, released_byte};
 use catchment_transfer::{BlockHeader, RingLayout};
 use catchment_verbs::{
-    Access, Context, Provider, Qp, QpInit, QpTransition, RemoteWindow, RtrAttr, RtsAttr, Service,
+    Access, Context, Provider, Qp, QpInit, QpTransition, RemoteWindow, RtrAttr, RtsAttr,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,18 +70,7 @@ impl Bad {
         let context = ShmProvider::new().open("shm0").unwrap();
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(8, None).unwrap();
-        let mut qp = pd
-            .create_qp(QpInit {
-                service: Service::Rc,
-                send_cq: cq.clone(),
-                recv_cq: cq,
-                max_send_wr: 8,
-                max_recv_wr: 0,
-                max_sge: 1,
-                max_inline_bytes: 0,
-                strict: false,
-            })
-            .unwrap();
+        let mut qp = pd.create_qp(QpInit::rc(&cq, 8, 0)).unwrap();
         let access = Access::empty();
         qp.modify(QpTransition::ToInit { access }).unwrap();
         Bad {

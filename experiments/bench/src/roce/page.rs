@@ -81,7 +81,7 @@ pub(crate) fn write(
         environment.rustc,
         environment.commit,
         command.join(" "),
-        rows.first().map_or(0, Row::rounds),
+        rows.first().map_or(0, |row| row.rounds),
         table::markdown(&row::lines(rows)),
     );
     fs::write(path, page).with_context(|| format!("writing {}", path.display()))

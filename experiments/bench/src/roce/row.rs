@@ -45,7 +45,7 @@ pub(crate) struct Row {
     packets_per_send: Option<f64>,
     packets_per_receive: Option<f64>,
     lost_packets: u64,
-    rounds: usize,
+    pub(crate) rounds: usize,
     /// Round by round, for comparisons.
     #[serde(skip)]
     pub(crate) samples: Vec<Sample>,
@@ -70,10 +70,6 @@ impl Row {
             rounds: samples.len(),
             samples,
         }
-    }
-
-    pub(crate) fn rounds(&self) -> usize {
-        self.rounds
     }
 
     /// What a person reads, in the order of [`HEAD`].

@@ -86,7 +86,7 @@ fn damaged_payload(rig: &mut Rig<'_>) -> Result<()> {
 }
 
 fn congestion_notification(rig: &mut Rig<'_>) -> Result<()> {
-    let mut bth = Bth::new(Opcode::Cnp, rig.guest.card().qpn, rig.psn);
+    let mut bth = Bth::new(Opcode::Cnp, rig.guest.card.qpn, rig.psn);
     bth.becn = true;
     no_effect(rig, |rig| rig.wire.send(&Headers::new(bth), &[]))
 }

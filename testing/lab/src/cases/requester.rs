@@ -132,7 +132,7 @@ fn read_request(rig: &mut Rig<'_>, psn: Psn, va: u64, bytes: usize) -> Result<()
 }
 
 fn respond(rig: &Rig<'_>, opcode: Opcode, psn: Psn, payload: &[u8]) -> Result<()> {
-    let mut headers = Headers::new(Bth::new(opcode, rig.guest.card().qpn, psn));
+    let mut headers = Headers::new(Bth::new(opcode, rig.guest.card.qpn, psn));
     headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
     rig.wire.send(&headers, payload)
 }
@@ -188,7 +188,7 @@ fn atomics(rig: &mut Rig<'_>) -> Result<()> {
 }
 
 fn atomic_ack(rig: &Rig<'_>, psn: Psn, before: u64) -> Result<()> {
-    let bth = Bth::new(Opcode::RcAtomicAcknowledge, rig.guest.card().qpn, psn);
+    let bth = Bth::new(Opcode::RcAtomicAcknowledge, rig.guest.card.qpn, psn);
     let mut headers = Headers::new(bth);
     headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
     headers.atomic_ack = Some(before);

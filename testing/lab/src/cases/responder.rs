@@ -128,8 +128,8 @@ fn atomic(rig: &Rig<'_>, opcode: Opcode, offset: u64, swap_or_add: u64, compare:
     let mut headers = rig.headers(opcode);
     headers.bth.ack_req = true;
     headers.atomic = Some(AtomicEth {
-        va: rig.guest.card().addr + offset,
-        rkey: rig.guest.card().rkey,
+        va: rig.guest.card.addr + offset,
+        rkey: rig.guest.card.rkey,
         swap_or_add,
         compare,
     });

@@ -20,7 +20,7 @@ const OUTSTANDING: u64 = 64;
 
 pub(crate) struct End {
     process: Process,
-    card: Card,
+    pub(crate) card: Card,
 }
 
 macro_rules! expect {
@@ -42,10 +42,6 @@ impl End {
     pub(crate) fn make(&mut self, kind: Kind) -> Result<()> {
         self.card = expect!(self.ask(&Order::Make(kind)), Card)?;
         Ok(())
-    }
-
-    pub(crate) fn card(&self) -> &Card {
-        &self.card
     }
 
     pub(crate) fn place(&self, offset: usize) -> Place {

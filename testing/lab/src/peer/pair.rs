@@ -69,7 +69,7 @@ impl<'a> Pair<'a> {
     ) -> Result<Self> {
         wire.discard_pending()?;
         ours.both.make(guest)?;
-        let qp = our_qp(guest.card().qpn, ours)?;
+        let qp = our_qp(guest.card.qpn, ours)?;
         ours.both.connect(guest, version)?;
         let mut space = Space::default();
         let key = space.register(vec![0; ours.both.memory_bytes], ours.rights);
@@ -93,7 +93,7 @@ impl<'a> Pair<'a> {
     }
 
     pub(crate) fn guest_place(&self, offset: usize) -> RemoteAddr {
-        RemoteAddr { addr: self.guest.card().addr + offset as u64, rkey: self.guest.card().rkey }
+        RemoteAddr { addr: self.guest.card.addr + offset as u64, rkey: self.guest.card.rkey }
     }
 
     pub(crate) fn post_ours(&mut self, op: SendOp, offset: usize, bytes: usize) -> Result<u64> {

@@ -116,7 +116,7 @@ impl<'a> Rig<'a> {
 
     /// Headers of a packet to the guest's queue pair, with the next PSN, which it does not take.
     pub(crate) fn headers(&self, opcode: Opcode) -> Headers {
-        Headers::new(Bth::new(opcode, self.guest.card().qpn, self.psn))
+        Headers::new(Bth::new(opcode, self.guest.card.qpn, self.psn))
     }
 
     /// Headers of a request for `bytes` at `offset` of the guest's memory, to be acknowledged.
@@ -124,8 +124,8 @@ impl<'a> Rig<'a> {
         let mut headers = self.headers(opcode);
         headers.bth.ack_req = true;
         headers.reth = Some(Reth {
-            va: self.guest.card().addr.wrapping_add(offset),
-            rkey: self.guest.card().rkey,
+            va: self.guest.card.addr.wrapping_add(offset),
+            rkey: self.guest.card.rkey,
             dma_bytes: bytes,
         });
         headers
@@ -194,7 +194,7 @@ impl<'a> Rig<'a> {
     }
 
     pub(crate) fn answer(&self, psn: Psn, syndrome: Syndrome, msn: u32) -> Result<()> {
-        let bth = Bth::new(Opcode::RcAcknowledge, self.guest.card().qpn, psn);
+        let bth = Bth::new(Opcode::RcAcknowledge, self.guest.card.qpn, psn);
         let mut headers = Headers::new(bth);
         headers.aeth = Some(Aeth { syndrome, msn });
         self.wire.send(&headers, &[])

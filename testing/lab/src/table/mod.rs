@@ -134,8 +134,8 @@ fn measure([mut left, mut right]: [End; 2]) -> Result<Sample> {
 }
 
 fn connect(left: &mut End, right: &mut End) -> Result<Place> {
-    right.connect(left.card())?;
-    left.connect(right.card())?;
+    right.connect(&left.card)?;
+    left.connect(&right.card)?;
     let place = right.place(0);
     // A first, short one: memory is there and caches are warm.
     left.stream(place, STREAM_BYTES, STREAM_TIME / 10)?;

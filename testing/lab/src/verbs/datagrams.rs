@@ -39,8 +39,8 @@ fn datagram(peer: &Card, qkey: u32, bytes: usize, imm: Option<u32>) -> Datagram 
 fn arrive(lab: &mut Lab, from: Site, to: Site, version: IpVersion) -> Result<()> {
     let mut sender = lab.end_of_kind(from, version, Kind::Datagrams(OURS))?;
     let mut receiver = lab.end_of_kind(to, version, Kind::Datagrams(THEIRS))?;
-    let peer = receiver.card().clone();
-    let endpoint: catchment_verbs::Endpoint = sender.card().endpoint.parse()?;
+    let peer = receiver.card.clone();
+    let endpoint: catchment_verbs::Endpoint = sender.card.endpoint.parse()?;
     for (seed, bytes) in (1..).zip(LENGTHS) {
         for imm in [None, Some(0x0102_a3f4)] {
             receiver.receive(seed, THERE, GRH_BYTES + bytes)?;
@@ -64,7 +64,7 @@ fn wrong_qkey(lab: &mut Lab, from: Site, to: Site, version: IpVersion) -> Result
     const BYTES: usize = 100;
     let mut sender = lab.end_of_kind(from, version, Kind::Datagrams(OURS))?;
     let mut receiver = lab.end_of_kind(to, version, Kind::Datagrams(THEIRS))?;
-    let peer = receiver.card().clone();
+    let peer = receiver.card.clone();
     let places = [THERE, THERE + 4096];
     for (wr_id, place) in (1..).zip(places) {
         receiver.receive(wr_id, place, GRH_BYTES + BYTES)?;
@@ -96,11 +96,11 @@ fn invalidate(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
         return Ok(());
     }
     let (mut asked, mut asking) = (asked?, lab.end(from, version)?);
-    asked.connect(asking.card())?;
-    asking.connect(asked.card())?;
+    asked.connect(&asking.card)?;
+    asking.connect(&asked.card)?;
     asking.fill(0, 100, 1)?;
     asking.run(Work::Write(asked.place(0)), 0, 100)?;
-    let rkey = asked.card().rkey;
+    let rkey = asked.card.rkey;
     asked.receive(7, THERE, 100)?;
     asking.run(Work::SendInvalidate(rkey), 0, 100)?;
     let done = asked.expect(true, "Success")?;

@@ -133,8 +133,8 @@ const WAY: (Site, Site) = (Site::Left, Site::Host);
 
 fn peer_gone(lab: &mut Lab) -> Result<()> {
     let Pair { mut asking, mut asked } = Pair::new(lab, WAY, IpVersion::V4)?;
-    asked.connect(asking.card())?;
-    asking.connect_with(asked.card(), 2, 7)?;
+    asked.connect(&asking.card)?;
+    asking.connect_with(&asked.card, 2, 7)?;
     let place = asked.place(0);
     asking.run(Work::Write(place), 0, 64)?;
     drop(asked);
@@ -148,8 +148,8 @@ fn peer_gone(lab: &mut Lab) -> Result<()> {
 
 fn revoked(lab: &mut Lab) -> Result<()> {
     let Pair { mut asking, mut asked } = Pair::new(lab, WAY, IpVersion::V4)?;
-    asked.connect(asking.card())?;
-    asking.connect(asked.card())?;
+    asked.connect(&asking.card)?;
+    asking.connect(&asked.card)?;
     let place = asked.place(0);
     asked.revoke()?;
     asking.post(&[(Work::Write(place), 0, 64)])?;
@@ -159,8 +159,8 @@ fn revoked(lab: &mut Lab) -> Result<()> {
 
 fn no_receive(lab: &mut Lab) -> Result<()> {
     let Pair { mut asking, mut asked } = Pair::new(lab, WAY, IpVersion::V4)?;
-    asked.connect(asking.card())?;
-    asking.connect_with(asked.card(), 7, 1)?;
+    asked.connect(&asking.card)?;
+    asking.connect_with(&asked.card, 7, 1)?;
     asking.post(&[(Work::Send, 0, 64)])?;
     asking.expect(false, "RnrRetryExceeded")?;
     demand_words(&asking.event()?, &["10.77.0.1", "posts receives"])

@@ -29,8 +29,8 @@ impl Pair {
     }
 
     fn connected(mut self) -> Result<Self> {
-        self.asked.connect(self.asking.card())?;
-        self.asking.connect(self.asked.card())?;
+        self.asked.connect(&self.asking.card)?;
+        self.asking.connect(&self.asked.card)?;
         Ok(self)
     }
 }
@@ -224,8 +224,8 @@ fn waits(pair: Pair) -> Result<()> {
 }
 
 fn no_receive(mut pair: Pair) -> Result<()> {
-    pair.asked.connect(pair.asking.card())?;
-    pair.asking.connect_with(pair.asked.card(), 7, 1)?;
+    pair.asked.connect(&pair.asking.card)?;
+    pair.asking.connect_with(&pair.asked.card, 7, 1)?;
     pair.asking.post(&[(Work::Send, 0, 100)])?;
     let done = pair.asking.expect(false, "RnrRetryExceeded")?;
     ensure!(done.reason.contains("no receive"), "{done:?}");
@@ -248,8 +248,8 @@ fn too_long(pair: Pair) -> Result<()> {
 }
 
 fn gone(mut pair: Pair) -> Result<()> {
-    pair.asked.connect(pair.asking.card())?;
-    pair.asking.connect_with(pair.asked.card(), 2, 7)?;
+    pair.asked.connect(&pair.asking.card)?;
+    pair.asking.connect_with(&pair.asked.card, 2, 7)?;
     let place = pair.asked.place(THERE);
     pair.asking.run(Work::Write(place), 0, 100)?;
     pair.asked.leave()?;

@@ -247,7 +247,7 @@ impl SessionIntake {
             return Err(IntakeError::Stream { stream: header.stream, streams });
         };
         let StreamIntake { order, inlet, progress } = stream;
-        let block = HeldBlock::new(block, inlet.stream().device().metrics());
+        let block = HeldBlock::new(block, &inlet.stream().device().metrics);
         let tally = order.push(header, block, |block| {
             if let Some(job) = inlet.push(block) {
                 self.queue.schedule(job);

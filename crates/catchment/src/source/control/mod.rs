@@ -229,7 +229,7 @@ impl Control {
         let mut side = SourceSide::new(Instant::now(), config, hello);
         let mut session = Session::new(self, offers);
         let ended = drive(&mut side, &mut connection, &mut session).await;
-        let was_ready = session.was_ready();
+        let was_ready = session.was_ready;
         session.close_link();
         let (setback, lost_because) = session.end(&ended);
         match setback {

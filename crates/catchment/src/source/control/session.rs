@@ -70,7 +70,8 @@ pub(super) struct Session<'a> {
     link: Option<Arc<Link>>,
     /// That of the Welcome.
     path: Option<SessionPath>,
-    was_ready: bool,
+    /// Whether frames could be sent.
+    pub(super) was_ready: bool,
     said_goodbye: bool,
     looked_at: Instant,
     report_at: Instant,
@@ -107,11 +108,6 @@ impl<'a> Session<'a> {
             lost_because: None,
             status_reads: 0,
         }
-    }
-
-    /// Whether frames could be sent.
-    pub(super) fn was_ready(&self) -> bool {
-        self.was_ready
     }
 
     /// What to learn from it: why it did not come to be, and with what the connection broke.
@@ -193,7 +189,7 @@ impl Handler for Session<'_> {
         };
         // After Goodbye the collector may close its queue pair before its GoodbyeAck is read here;
         // if it dies instead, the control connection breaks.
-        let broken = !self.said_goodbye && link.sender().check().is_err();
+        let broken = !self.said_goodbye && link.sender.check().is_err();
         if shared.life.is_stopped() || broken {
             side.handle(Instant::now(), Input::Disconnected);
         } else if shared.life.is_closing() && !self.said_goodbye {
@@ -268,7 +264,7 @@ impl Session<'_> {
         };
         let session = connecting.session.clone();
         tracing::info!(collector = %self.control.address, path = %session,
-            reason = %session.reason, in_place = link.sender().is_in_place(), "connected");
+            reason = %session.reason, in_place = link.sender.is_in_place(), "connected");
         self.control.shared.metrics.session_is(Some(session));
         self.was_ready = true;
         self.link = Some(link.clone());
@@ -329,7 +325,7 @@ impl Session<'_> {
         for device in &shared.devices {
             device.count_in_flight(link.outstanding(device.stream()));
         }
-        let reads = link.sender().stats().status_reads;
+        let reads = link.sender.stats().status_reads;
         let before = std::mem::replace(&mut self.status_reads, reads);
         shared.metrics.status_reads(reads - before);
     }
@@ -345,7 +341,7 @@ impl Session<'_> {
         }
         // Nothing can be committed or staged from here on.
         link.gate.close();
-        if let Err(error) = link.sender().progress() {
+        if let Err(error) = link.sender.progress() {
             tracing::debug!(%error, "the link broke before goodbye");
             return;
         }
@@ -373,7 +369,7 @@ impl Session<'_> {
         shared.metrics.session_is(None);
         link.end();
         let unreleased =
-            if shared.life.is_finished() { Vec::new() } else { link.sender().unreleased() };
+            if shared.life.is_finished() { Vec::new() } else { link.sender.unreleased() };
         let mut oldest = HashMap::new();
         for header in unreleased.iter().map(RetainedBlock::header) {
             let number = oldest.entry(header.stream).or_insert(u64::MAX);
