@@ -141,8 +141,7 @@ impl Authority {
         let key = KeyPair::from_pem(&read(dir, "ca.key")?).map_err(wrong)?;
         let pem = read(dir, "ca.pem")?;
         let issuer = read_issuer(&pem, key).map_err(wrong)?;
-        let dir = dir.to_owned();
-        Ok(Authority { dir, issuer })
+        Ok(Authority { dir: dir.to_owned(), issuer })
     }
 
     /// Path of the authority's certificate, which every peer needs.
@@ -168,8 +167,7 @@ impl Authority {
             return Err(CertError::Reserved);
         }
         if validity > VALIDITY_MAX {
-            let days = validity.as_secs() / DAY.as_secs();
-            return Err(CertError::Validity { days });
+            return Err(CertError::Validity { days: validity.as_secs() / DAY.as_secs() });
         }
         let not_after = now + validity;
         let params = leaf_params(name.as_str(), subjects, now, not_after)?;
@@ -178,8 +176,7 @@ impl Authority {
         let file = |ending: &str| self.dir.join(format!("{name}.{ending}"));
         let files = TlsFiles { cert: file("pem"), key: file("key"), ca: self.certificate() };
         if files.cert.exists() {
-            let path = files.cert;
-            return Err(CertError::Exists { path });
+            return Err(CertError::Exists { path: files.cert });
         }
         write_new(&files.key, &key.serialize_pem(), 0o600)?;
         write_new(&files.cert, &certificate.pem(), 0o644)?;
@@ -264,8 +261,7 @@ fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), CertError> {
 }
 
 fn file_error(verb: &'static str, path: &Path, source: io::Error) -> CertError {
-    let path = path.to_owned();
-    CertError::File { verb, path, source }
+    CertError::File { verb, path: path.to_owned(), source }
 }
 
 #[cfg(test)]

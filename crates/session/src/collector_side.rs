@@ -172,8 +172,7 @@ impl CollectorSide {
     pub fn ready(&mut self, now: Instant) -> Result<(), Misuse> {
         if self.core.may("ready", &[State::Connecting])? {
             self.core.heard(now);
-            let epoch = self.core.epoch;
-            self.core.transmit(Message::Ready(Ready { epoch }));
+            self.core.transmit(Message::Ready(Ready { epoch: self.core.epoch }));
             self.core.state = State::Streaming;
         }
         Ok(())

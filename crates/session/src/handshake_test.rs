@@ -117,8 +117,7 @@ fn a_streaming_side_ends_on_every_message_that_does_not_belong_there() {
 fn a_pong_without_ping_ends_the_session() {
     let now = Instant::now();
     let pong = Message::Pong(Pong { epoch: 7, seq: 0 });
-    let refusal = refusal_of(streaming_source(now), now, pong);
-    assert_eq!(refusal.code, RefusalCode::UnexpectedMessage);
+    assert_eq!(refusal_of(streaming_source(now), now, pong).code, RefusalCode::UnexpectedMessage);
 }
 
 #[test]
@@ -132,8 +131,7 @@ fn another_epoch_is_refused_with_both_numbers() {
     let refusal = refusal_of(streaming_collector(now), now, ping);
     assert_eq!(refusal.code, RefusalCode::WrongEpoch);
     let ready = Message::Ready(Ready { epoch: 8 });
-    let refusal = refusal_of(streaming_source(now), now, ready);
-    assert_eq!(refusal.code, RefusalCode::WrongEpoch);
+    assert_eq!(refusal_of(streaming_source(now), now, ready).code, RefusalCode::WrongEpoch);
 }
 
 #[test]
@@ -196,8 +194,7 @@ fn a_hello_that_names_something_twice_is_refused() {
     assert!(refusal.reason.contains("device cam0 twice"), "{refusal}");
     let mut hello = samples::hello();
     hello.providers.push(hello.providers[0].clone());
-    let refusal = refusal_of(fresh(), now, Message::Hello(hello));
-    assert_eq!(refusal.code, RefusalCode::BadMessage);
+    assert_eq!(refusal_of(fresh(), now, Message::Hello(hello)).code, RefusalCode::BadMessage);
 }
 
 #[test]

@@ -132,8 +132,7 @@ pub(crate) mod gid_json {
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Gid, D::Error> {
-        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-        text.parse().map_err(D::Error::custom)
+        std::borrow::Cow::<str>::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 

@@ -182,8 +182,7 @@ impl<S: State, E: From<Ended>> Core<S, E> {
 
     /// Returns the next thing to do; without one, when to come back: at `wake` or before.
     pub(crate) fn poll(&mut self, wake: Option<Instant>) -> Output<E> {
-        let next = self.outputs.pop_front();
-        next.unwrap_or_else(|| {
+        self.outputs.pop_front().unwrap_or_else(|| {
             let deadline = match self.state.facts().1 {
                 Stage::Awaits(_) => Some(self.handshake_until),
                 Stage::Runs => Some(self.lease_until()).into_iter().chain(wake).min(),
@@ -246,8 +245,7 @@ impl<S: State, E: From<Ended>> Core<S, E> {
 
     /// The control connection is gone.
     pub(crate) fn disconnect(&mut self) {
-        let state = self.state.facts().0;
-        self.end(Ended::Disconnected { state });
+        self.end(Ended::Disconnected { state: self.state.facts().0 });
     }
 
     pub(crate) fn end(&mut self, ended: Ended) {

@@ -307,8 +307,7 @@ impl Link {
     fn finish(&mut self, world: &mut World) {
         let source = &world.source;
         let sent_all = source.next_send >= FRAMES && source.next_send == source.next_new;
-        let session = world.sessions.get_mut(&self.id).unwrap();
-        if session.end.is_some() {
+        if world.sessions.get_mut(&self.id).unwrap().end.is_some() {
             world.deliver(self.id, usize::MAX);
             let next_packet = world.delivered.last().map_or(0, |last| last + 1);
             let done = StreamDelivered { stream: 0, next_packet, frames: 0, lost: 0 };

@@ -195,8 +195,7 @@ impl SourceSide {
     /// No frames are sent in this state. After the end of the session it does nothing.
     pub fn goodbye(&mut self, streams: Vec<StreamEnd>) -> Result<(), Misuse> {
         if self.core.may("goodbye", &[State::Streaming])? {
-            let epoch = self.core.epoch;
-            self.core.transmit(Message::Goodbye(Goodbye { epoch, streams }));
+            self.core.transmit(Message::Goodbye(Goodbye { epoch: self.core.epoch, streams }));
             self.core.state = State::Leaving;
         }
         Ok(())

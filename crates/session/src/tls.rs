@@ -153,8 +153,7 @@ fn open(path: &Path) -> Result<BufReader<File>, TlsError> {
 }
 
 fn read_error(path: &Path, source: io::Error) -> TlsError {
-    let path = path.to_owned();
-    TlsError::Read { path, source }
+    TlsError::Read { path: path.to_owned(), source }
 }
 
 fn pem_error(path: &Path, what: &'static str, error: pem::Error) -> TlsError {
@@ -165,8 +164,7 @@ fn pem_error(path: &Path, what: &'static str, error: pem::Error) -> TlsError {
     if matches!(error, pem::Error::NoItemsFound) {
         return TlsError::Missing { path, what };
     }
-    let detail = error.to_string();
-    TlsError::Pem { path, detail }
+    TlsError::Pem { path, detail: error.to_string() }
 }
 
 /// How a session is protected.

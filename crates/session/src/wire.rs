@@ -86,10 +86,7 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     let result = serde_json::to_writer(&mut *out, message)
-        .map_err(|error| {
-            let detail = error.to_string();
-            EncodeError::Json { kind, detail }
-        })
+        .map_err(|error| EncodeError::Json { kind, detail: error.to_string() })
         .and_then(|()| fill_length(out, start, kind));
     if result.is_err() {
         out.truncate(start);
@@ -350,8 +347,7 @@ impl Decoder {
             HEADER_BYTES => u32::from_be_bytes(self.header) as usize,
             _ => 0,
         };
-        let expected = HEADER_BYTES + body;
-        Err(DecodeError::Truncated { have, expected })
+        Err(DecodeError::Truncated { have, expected: HEADER_BYTES + body })
     }
 
     /// Bytes of memory held for the message that is coming in.

@@ -270,8 +270,7 @@ fn an_announced_length_reserves_nothing() {
 
 #[test]
 fn a_raised_limit_takes_what_was_too_long() {
-    let json = format!(r#"{{"type":"ready","epoch":1{}}}"#, " ".repeat(100));
-    let bytes = framed(json.as_bytes());
+    let bytes = framed(format!(r#"{{"type":"ready","epoch":1{}}}"#, " ".repeat(100)).as_bytes());
     let mut decoder = Decoder::new(50);
     let mut input = &bytes[..];
     assert!(matches!(decoder.decode(&mut input), Err(DecodeError::Length { .. })));

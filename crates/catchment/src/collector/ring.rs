@@ -39,8 +39,7 @@ impl Ring {
         let queues = QueueSizes { send: SEND_WRS, receive: RECEIVES, completions: cq.capacity() };
         let strict = context.caps().strict_capacity;
         let mut qp = pd.create_qp(QpInit { strict, ..QpInit::rc(&cq, SEND_WRS, RECEIVES) })?;
-        let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
-        qp.modify(QpTransition::ToInit { access })?;
+        qp.modify(QpTransition::ToInit { access: Access::REMOTE_WRITE | Access::REMOTE_READ })?;
         Ok(Ring { mr, layout, needs_checksum: !context.caps().data_in_order, qp, queues })
     }
 

@@ -54,8 +54,7 @@ impl Client {
                 return Err(PerfError::Refused { reason, remedy });
             }
         };
-        let context = offers.context(&path).cloned();
-        let context = context.ok_or_else(|| PerfError::Protocol {
+        let context = offers.context(&path).cloned().ok_or_else(|| PerfError::Protocol {
             seen: format!("a path from {}", path.source),
             expected: "one from a provider that was offered".to_owned(),
         })?;
@@ -84,8 +83,7 @@ impl Client {
     /// [`PerfError`]; after anything but [`PerfError::Plan`] and [`PerfError::Refused`] the
     /// connection is of no use any more.
     pub fn measure(&mut self, plan: &Plan) -> Result<Row, PerfError> {
-        let measured = catchment_perf::measure(&mut self.control, &self.device, plan)?;
-        Ok(measured.row)
+        Ok(catchment_perf::measure(&mut self.control, &self.device, plan)?.row)
     }
 
     /// Carries out one plan for blocks. Blocks.
@@ -94,8 +92,7 @@ impl Client {
     /// As [`Client::measure`].
     pub fn measure_blocks(&mut self, plan: &BlockPlan) -> Result<Row, PerfError> {
         let (control, device) = (&mut self.control, &self.device);
-        let measured = catchment_perf::measure_blocks(control, device, self.mechanisms, plan)?;
-        Ok(measured.row)
+        Ok(catchment_perf::measure_blocks(control, device, self.mechanisms, plan)?.row)
     }
 }
 

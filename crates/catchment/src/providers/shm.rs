@@ -33,8 +33,7 @@ impl PathProvider for Shm {
     }
 
     fn open_for(&self, _: Ends) -> Result<Found, String> {
-        let context = self.context.clone()?;
-        Ok(Found { device: None, context })
+        Ok(Found { device: None, context: self.context.clone()? })
     }
 
     fn take_events(&self) -> bool {

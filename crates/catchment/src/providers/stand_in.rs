@@ -73,8 +73,7 @@ impl Rnics for StandIn {
         });
         let inner = provider.open(&self.address.to_string())?;
         let caps = inner.caps().clone();
-        let broken = self.broken;
-        Ok(Arc::new(StandInContext { inner, caps, broken }))
+        Ok(Arc::new(StandInContext { inner, caps, broken: self.broken }))
     }
 }
 

@@ -103,8 +103,7 @@ fn frame_number(name: &str) -> Option<u64> {
 }
 
 fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SinkError {
-    let path = path.to_owned();
-    move |source| SinkError::Io { action, path, source }
+    move |source| SinkError::Io { action, path: path.to_owned(), source }
 }
 
 struct DeviceDirectory {

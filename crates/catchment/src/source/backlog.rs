@@ -103,10 +103,7 @@ impl Backlog {
     pub(super) fn sent(&mut self, keep_most: Option<usize>) {
         let sent = self.in_hand.take();
         if let Some(most) = keep_most {
-            let counted = |(number, frame)| {
-                let counted = true;
-                (number, Waiting { counted, ..frame })
-            };
+            let counted = |(number, frame)| (number, Waiting { counted: true, ..frame });
             self.kept.extend(sent.map(counted));
             self.kept.drain(..self.kept.len().saturating_sub(most));
         }
@@ -246,8 +243,7 @@ mod tests {
     fn frames_that_were_sent_before_a_break_are_lost_only_if_the_collector_lacks_them() {
         let mut backlog = Backlog::default();
         for n in 0..3 {
-            let counted = true;
-            backlog.insert(n, Waiting { counted, ..frame(0) });
+            backlog.insert(n, Waiting { counted: true, ..frame(0) });
         }
         backlog.insert(3, frame(1));
         assert_eq!(backlog.drop_oldest(1), 1);

@@ -188,7 +188,6 @@ impl PathProof<'_> {
         if status == WcStatus::TransportRetryExceeded {
             return Err(Stuck::Silent("sent again in vain"));
         }
-        let peer = self.ends.1;
-        Err(Stuck::Error(ProofError::Refused { peer, status }))
+        Err(Stuck::Error(ProofError::Refused { peer: self.ends.1, status }))
     }
 }

@@ -119,7 +119,7 @@ fn send(device: &DeviceState, link: &Link, number: u64, frame: &Waiting) -> Try 
         if offset == total {
             // Still in the gate: the thread that collects what this link holds finds the frame
             // either waiting, or in the link's last block and among the kept ones.
-            device.sent((total > piece).then(|| link.quota));
+            device.sent((total > piece).then_some(link.quota));
             if !frame.counted {
                 device.metrics.frame_sent(total as u64);
             }

@@ -71,8 +71,7 @@ impl Bad {
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(8, None).unwrap();
         let mut qp = pd.create_qp(QpInit::rc(&cq, 8, 0)).unwrap();
-        let access = Access::empty();
-        qp.modify(QpTransition::ToInit { access }).unwrap();
+        qp.modify(QpTransition::ToInit { access: Access::empty() }).unwrap();
         Bad {
             runtime,
             connection,
@@ -283,8 +282,7 @@ impl Ringed {
     pub(crate) fn assert_alive(&mut self) {
         static SEQ: AtomicU64 = AtomicU64::new(0);
         let seq = SEQ.fetch_add(1, Ordering::Relaxed) as u32;
-        let epoch = self.welcome.epoch;
-        self.bad.send(&Message::Ping(Ping { epoch, seq }));
+        self.bad.send(&Message::Ping(Ping { epoch: self.welcome.epoch, seq }));
         match self.bad.recv() {
             Some(Message::Pong(pong)) => assert_eq!(pong.seq, seq),
             other => panic!("{other:?}"),

@@ -27,8 +27,7 @@ fn blocks_written_over_unreleased_ones_end_the_session() {
     let mut ringed = Bad::new(&world).ringed("bad", 8, 0);
     let in_flight = |name: &str| {
         let devices = world.collector().metrics().snapshot().devices;
-        let device = devices.iter().find(|d| d.name == name).unwrap();
-        device.blocks_in_flight
+        devices.iter().find(|d| d.name == name).unwrap().blocks_in_flight
     };
     let mut number = 0;
     for generation in 1..=200 {

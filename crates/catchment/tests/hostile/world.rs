@@ -174,7 +174,6 @@ fn stream(at: &str, stop: &AtomicBool, sent: &AtomicU64) -> u64 {
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(device);
-    let report = source.close(PATIENCE).unwrap();
-    assert_eq!(report.reconnects, 0, "the good source was disturbed");
+    assert_eq!(source.close(PATIENCE).unwrap().reconnects, 0, "the good source was disturbed");
     number
 }

@@ -51,8 +51,7 @@ impl FromStr for Address {
         if host.is_empty() {
             return Err(wrong("has no host"));
         }
-        let host = host.to_owned();
-        Ok(Address::Tcp { host, port })
+        Ok(Address::Tcp { host: host.to_owned(), port })
     }
 }
 

@@ -65,10 +65,8 @@ async fn flood(bytes: &[u8], rejections: usize) {
     }
     let good = tokio::time::timeout(6 * LIMIT, persist(&address, 1)).await;
     assert!(good.is_ok(), "the good one was kept out");
-    let labels = |label| {
-        let events = events.lock().unwrap();
-        events.iter().filter(|event| event.reason.label() == label).count()
-    };
+    let labels =
+        |label| events.lock().unwrap().iter().filter(|event| event.reason.label() == label).count();
     // All end with a reason, and the places are free again.
     eventually("every idler is turned away", || events.lock().unwrap().len() >= rejections).await;
     let (busy, evicted) = (labels("busy"), labels("evicted"));

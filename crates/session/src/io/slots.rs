@@ -48,8 +48,7 @@ impl Slots {
         let place = Place { peer_since: Some(now), evicted: evicted.clone() };
         places.held.insert(id, place);
         drop(places);
-        let slots = self.clone();
-        Some(Slot { id, slots, evicted })
+        Some(Slot { id, slots: self.clone(), evicted })
     }
 }
 

@@ -193,8 +193,7 @@ fn chosen(
         _ => "same host, network namespace and user".to_owned(),
     };
     let rule = facts.rules.in_favour(&collector.name);
-    let whys = merged(whys.to_vec());
-    let not: String = whys.iter().map(|why| format!("; not {why}")).collect();
+    let not: String = merged(whys.to_vec()).iter().map(|why| format!("; not {why}")).collect();
     PathChoice {
         path: SessionPath {
             source: source.name.clone(),

@@ -121,15 +121,13 @@ impl Transfer {
     fn bytes_at(&mut self, at: Duration) -> u64 {
         let stop = self.simulation.run(at, |_| false);
         assert_ne!(stop, Stop::Livelock, "time stands still");
-        let receiver = self.simulation.node(self.to);
-        receiver.qps.get(0).counters().bytes_received
+        self.simulation.node(self.to).qps.get(0).counters().bytes_received
     }
 
     /// What was written is what was sent.
     fn verify(&self) {
         let sender = self.simulation.node(self.from);
-        let receiver = self.simulation.node(self.to);
-        let wrong = sender.program.wrong_byte(&sender.space, &receiver.space);
+        let wrong = sender.program.wrong_byte(&sender.space, &self.simulation.node(self.to).space);
         assert_eq!(wrong, None, "a wrong byte was written");
     }
 

@@ -80,6 +80,5 @@ pub fn run(options: &LossOptions) -> Result<(), String> {
 }
 
 fn wanted(cell: &Cell, options: &LossOptions) -> bool {
-    let only = options.only.as_deref();
-    only.is_none_or(|text| report::json(&Row::new(cell)).contains(text))
+    options.only.as_deref().is_none_or(|text| report::json(&Row::new(cell)).contains(text))
 }

@@ -103,8 +103,7 @@ impl<P: Program> Host<P> {
     /// Adds a connected queue pair whose peer has this address, and returns its index.
     pub(crate) fn attach(&mut self, qp: Qp, peer: Ipv6Addr) -> usize {
         let port = source_port(qp.qpn(), qp.dest_qpn());
-        let net = NetHeader::v6(self.config.address, peer, port);
-        self.qps.entries.push(Entry { qp, net });
+        self.qps.entries.push(Entry { qp, net: NetHeader::v6(self.config.address, peer, port) });
         self.qps.entries.len() - 1
     }
 
@@ -258,8 +257,7 @@ impl<P: Program> Node for Host<P> {
         }
         let timeouts = self.qps.iter().filter_map(Qp::next_timeout);
         let others = [self.inbox_at, self.room_at, self.program.wake_at()];
-        let times = timeouts.map(Duration::from_nanos).chain(others.into_iter().flatten());
-        times.min()
+        timeouts.map(Duration::from_nanos).chain(others.into_iter().flatten()).min()
     }
 }
 
@@ -293,8 +291,7 @@ pub(super) fn transport(batch: &TransmitBatch, packet: &OutPacket, space: &Space
 
 /// Puts a packet of a queue pair on a frame.
 fn frame(net: &NetHeader, batch: &TransmitBatch, packet: &OutPacket, space: &Space) -> Frame {
-    let pieces = batch.pieces(packet).iter();
-    let payload = pieces.map(|piece| gather(*piece, batch, space));
+    let payload = batch.pieces(packet).iter().map(|piece| gather(*piece, batch, space));
     seal(net, packet.header(), payload, packet.payload_bytes(), packet.pad_bytes())
 }
 

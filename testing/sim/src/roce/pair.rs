@@ -158,8 +158,7 @@ impl End {
     /// # Panics
     /// When the queue pair refuses it.
     pub fn receive(&mut self, wr_id: u64, sges: &[Sge]) {
-        let posted = self.qp_mut().post_recv(&RecvWr { wr_id, sges });
-        posted.expect("the queue pair takes the receive");
+        self.qp_mut().post_recv(&RecvWr { wr_id, sges }).expect("the queue pair takes the receive");
     }
 
     /// Returns what completed while the pair ran.
@@ -172,8 +171,9 @@ impl End {
     /// # Panics
     /// When one failed.
     pub fn succeeded(&self) -> Vec<u64> {
-        let all = self.completions().iter();
-        all.inspect(|done| assert!(done.result.is_ok(), "{done:?}"))
+        self.completions()
+            .iter()
+            .inspect(|done| assert!(done.result.is_ok(), "{done:?}"))
             .map(|done| done.wr_id)
             .collect()
     }

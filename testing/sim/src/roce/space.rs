@@ -167,8 +167,7 @@ impl Memory for Space {
         let region = self.remote(RemoteAccess::Write, rkey)?;
         let offset = region.write(va, data)?;
         if let Some(log) = &mut region.log {
-            let data = data.to_vec();
-            log.push(Access::Write { offset, data });
+            log.push(Access::Write { offset, data: data.to_vec() });
         }
         Ok(())
     }
@@ -187,14 +186,12 @@ impl Memory for Space {
     }
 
     fn invalidate(&mut self, rkey: u32) -> Result<(), AccessError> {
-        let region = self.region_mut(rkey).ok_or(AccessError)?;
-        region.rights = Rights::LOCAL;
+        self.region_mut(rkey).ok_or(AccessError)?.rights = Rights::LOCAL;
         Ok(())
     }
 
     fn write_local(&mut self, lkey: u32, addr: u64, data: &[u8]) -> Result<(), AccessError> {
-        let region = self.region_mut(lkey).ok_or(AccessError)?;
-        region.write(addr, data).map(|_| ())
+        self.region_mut(lkey).ok_or(AccessError)?.write(addr, data).map(|_| ())
     }
 }
 
@@ -216,7 +213,6 @@ mod tests {
         assert!(space.write_remote(key, start - 1, &[1; 8]).is_err());
         assert!(space.write_remote(key, u64::MAX, &[1; 8]).is_err());
         assert!(space.atomic(key, start, AtomicOp::FetchAdd(1)).is_err());
-        let read = space.check_remote(RemoteAccess::Read, key, start, 1);
-        assert!(read.is_err());
+        assert!(space.check_remote(RemoteAccess::Read, key, start, 1).is_err());
     }
 }

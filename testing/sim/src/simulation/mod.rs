@@ -142,8 +142,7 @@ impl<N: Node> Simulation<N> {
     /// Adds a link from one node to another. The first that leaves a node is its port 0.
     pub(crate) fn connect(&mut self, from: NodeId, to: NodeId, config: LinkConfig) -> LinkId {
         let id = LinkId(self.wires.len());
-        let link = Link::new(config, self.random.fork());
-        self.wires.push(Wire { link, to });
+        self.wires.push(Wire { link: Link::new(config, self.random.fork()), to });
         self.nodes[from.0].egress.push(id);
         id
     }

@@ -162,8 +162,7 @@ impl Plan {
     /// The longest payload of a right request that takes a receive.
     pub(crate) fn longest_message(&self) -> usize {
         let messages = self.ops.iter().filter(|op| op.wrong != Some(Wrong::TooLong));
-        let lengths = messages.filter(|op| op.what.takes_receive()).map(|op| op.local.len());
-        lengths.max().unwrap_or(0)
+        messages.filter(|op| op.what.takes_receive()).map(|op| op.local.len()).max().unwrap_or(0)
     }
 
     /// The bytes that a request sends.
@@ -314,8 +313,7 @@ impl<'a> Planner<'a> {
         if bytes > 0 {
             self.frozen.push(offset..offset + bytes);
         }
-        let expected = self.model[offset..offset + bytes].to_vec();
-        What::Read { offset, expected }
+        What::Read { offset, expected: self.model[offset..offset + bytes].to_vec() }
     }
 
     fn atomic(&mut self) -> What {

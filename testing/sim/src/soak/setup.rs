@@ -45,8 +45,7 @@ pub(super) fn register(pair: &PairScenario, spaces: &mut [Space; 2]) -> Memory {
 
 /// Receives that an end posts for the plan of its peer.
 fn receives(peer: &Plan, own: &EndScenario) -> usize {
-    let messages = peer.ops.iter().filter(|op| op.what.takes_receive());
-    messages.count() + own.receives_spare
+    peer.ops.iter().filter(|op| op.what.takes_receive()).count() + own.receives_spare
 }
 
 pub(super) fn worker(

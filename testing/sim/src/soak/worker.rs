@@ -186,12 +186,10 @@ impl Worker {
             Some(Wrong::Bounds) => (bounds_offset(self.plan(), op), rkey),
             Some(Wrong::Rights) => {
                 let addr = self.remote.forbidden_addr;
-                let rkey = self.remote.keys.forbidden;
-                return RemoteAddr { addr, rkey };
+                return RemoteAddr { addr, rkey: self.remote.keys.forbidden };
             }
         };
-        let addr = self.remote.target_addr + offset as u64;
-        RemoteAddr { addr, rkey }
+        RemoteAddr { addr: self.remote.target_addr + offset as u64, rkey }
     }
 
     fn completed(&mut self, completion: Completion, space: &mut Space) {

@@ -58,8 +58,7 @@ impl SimQp {
         let data = match wr.payload {
             Payload::Inline(data) => Data::Inline(data.to_vec()),
             Payload::Sges(sges) => {
-                let pieces = world.pieces(sges, pd, local_rights(&wr.op));
-                pieces.map_or(Data::Forbidden, Data::Pieces)
+                world.pieces(sges, pd, local_rights(&wr.op)).map_or(Data::Forbidden, Data::Pieces)
             }
         };
         let inline = matches!(data, Data::Inline(_));
@@ -153,8 +152,7 @@ impl Qp for SimQp {
     fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         let mut world = self.fabric.world();
         for (index, wr) in requests.iter().enumerate() {
-            let posted = self.post_one_recv(&mut world, wr);
-            posted.map_err(|reason| PostError { index, reason })?;
+            self.post_one_recv(&mut world, wr).map_err(|reason| PostError { index, reason })?;
         }
         Ok(())
     }

@@ -155,8 +155,7 @@ impl World {
 
     /// The requester learns what became of a request; completions keep their order.
     pub(super) fn come_back(&mut self, qpn: u32, seq: u64) {
-        let qp = self.qp(qpn);
-        if let Some(flight) = qp.flight(seq) {
+        if let Some(flight) = self.qp(qpn).flight(seq) {
             let done = flight.done.unwrap_or(Ok(()));
             flight.done = Some(done);
             flight.returns = Duration::MAX;

@@ -41,8 +41,7 @@ pub(super) struct Receive {
 
 impl Receive {
     pub(super) fn room(&self) -> Option<u64> {
-        let pieces = self.pieces.as_ref()?;
-        Some(pieces.iter().map(|piece| piece.bytes() as u64).sum())
+        Some(self.pieces.as_ref()?.iter().map(|piece| piece.bytes() as u64).sum())
     }
 }
 

@@ -154,8 +154,7 @@ impl World {
             return;
         }
         let device = qp.device;
-        let reason = reason.to_owned();
-        self.tell(device, AsyncEvent::QpFatal { qpn, reason });
+        self.tell(device, AsyncEvent::QpFatal { qpn, reason: reason.to_owned() });
         self.enter_error(qpn);
     }
 

@@ -60,8 +60,7 @@ impl Sessions {
 
     /// Returns the session of this number.
     pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut SessionIntake> {
-        let place = self.places.get_mut(number)?.as_mut()?;
-        Some(&mut place.intake)
+        Some(&mut self.places.get_mut(number)?.as_mut()?.intake)
     }
 
     /// Returns the number of the session with this id.

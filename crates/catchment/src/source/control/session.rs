@@ -123,8 +123,7 @@ impl<'a> Session<'a> {
     }
 
     fn failed(&self, path_mtu: Option<u32>, reason: &str) -> Option<Setback> {
-        let path = self.path.as_ref()?;
-        Some(Setback::Path(path.failed(path_mtu, reason)))
+        Some(Setback::Path(self.path.as_ref()?.failed(path_mtu, reason)))
     }
 }
 
