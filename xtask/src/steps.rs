@@ -51,19 +51,7 @@ const fn step(
     Step { name, about, quick, run }
 }
 
-struct Amount {
-    soak_rounds: u64,
-    roce_seeds: u64,
-}
-
-const SHORT: Amount = Amount { soak_rounds: 5, roce_seeds: 300 };
-const FULL: Amount = Amount { soak_rounds: 50, roce_seeds: 10_000 };
-
 impl Context<'_> {
-    fn amount(&self) -> &'static Amount {
-        if self.full { &FULL } else { &SHORT }
-    }
-
     /// Time after which one test program is taken for hanging. The longest takes a minute.
     fn program_limit(&self) -> Duration {
         self.stretched(Duration::from_secs(5 * 60))
@@ -179,11 +167,13 @@ fn release(context: &Context<'_>) -> Result<Tally> {
 }
 
 fn short_soak(context: &Context<'_>) -> Result<Tally> {
-    soak::short(context.repo, context.amount().soak_rounds, SOAK_SECONDS_PER_ROUND).map(no_cases)
+    let rounds = if context.full { 50 } else { 5 };
+    soak::short(context.repo, rounds, SOAK_SECONDS_PER_ROUND).map(no_cases)
 }
 
 fn simulate(context: &Context<'_>) -> Result<Tally> {
-    soak::roce_seeds(context.repo, context.amount().roce_seeds).map(no_cases)
+    let seeds = if context.full { 10_000 } else { 300 };
+    soak::roce_seeds(context.repo, seeds).map(no_cases)
 }
 
 fn counted(command: &Command, finished: Finished) -> Result<Tally> {

@@ -35,7 +35,10 @@ impl Setting {
             binary: binary.to_path_buf(),
             folder: std::env::temp_dir().join(name),
             provider: provider.to_owned(),
-            address: free_address()?,
+            address: TcpListener::bind("127.0.0.1:0")
+                .context("no free port")?
+                .local_addr()?
+                .to_string(),
             devices: plan.devices,
             rate_fps: plan.rate_fps,
         };
@@ -122,10 +125,6 @@ impl Setting {
         ensure!(printed as u64 == count, "`{}` printed {printed} lines", run::shown(&command));
         Ok(numbers)
     }
-}
-
-fn free_address() -> Result<String> {
-    Ok(TcpListener::bind("127.0.0.1:0").context("no free port")?.local_addr()?.to_string())
 }
 
 /// A running source or collector. Dropping it kills it.

@@ -1,6 +1,6 @@
 //! Picks the reader for what a user calls an input.
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, FileType};
+use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -137,16 +137,12 @@ fn by_path(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, I
         images(path, options)
     } else if has_extension(path, &["y4m"]) {
         y4m(path, options)
-    } else if is_raw(path, file_type) {
+    // A pipe can be read only once, so ffmpeg could not look at it first.
+    } else if file_type.is_fifo() || has_extension(path, RAW_EXTENSIONS) {
         raw(path, options)
     } else {
         ffmpeg(path.as_os_str(), options)
     }
-}
-
-/// A pipe can be read only once, so ffmpeg could not look at it first.
-fn is_raw(path: &Path, file_type: FileType) -> bool {
-    file_type.is_fifo() || has_extension(path, RAW_EXTENSIONS)
 }
 
 fn has_extension(path: &Path, extensions: &[&str]) -> bool {

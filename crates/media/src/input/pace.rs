@@ -65,7 +65,10 @@ impl Pacer {
                 self.offset += (elapsed - due).saturating_sub(burst);
                 0
             }
-            LatePolicy::Skip => self.overdue_before_latest(elapsed),
+            LatePolicy::Skip => {
+                let first_not_due = self.rate.due_by(elapsed.saturating_sub(self.offset));
+                first_not_due.saturating_sub(self.next + 1)
+            }
         };
         let number = self.next + skipped;
         self.next = number.saturating_add(1);
@@ -75,10 +78,6 @@ impl Pacer {
     /// How long after the start frame `number` is due.
     fn due(&self, number: u64) -> Duration {
         self.offset.saturating_add(self.rate.time_of(number))
-    }
-
-    fn overdue_before_latest(&self, elapsed: Duration) -> u64 {
-        self.rate.due_by(elapsed.saturating_sub(self.offset)).saturating_sub(self.next + 1)
     }
 }
 

@@ -12,6 +12,11 @@ fn rate(text: &str) -> FrameRate {
     text.parse().unwrap()
 }
 
+fn pacer(fps: &str, policy: LatePolicy) -> (Instant, Pacer) {
+    let start = Instant::now();
+    (start, Pacer::new(rate(fps), start, Duration::ZERO, policy))
+}
+
 /// Sleeps exactly as told and collects when which frame was given.
 fn run(pacer: &mut Pacer, mut now: Instant, frames: usize) -> Vec<(u64, Instant)> {
     let mut given = Vec::new();
@@ -32,8 +37,7 @@ fn run(pacer: &mut Pacer, mut now: Instant, frames: usize) -> Vec<(u64, Instant)
 
 #[test]
 fn a_million_frames_at_29_97_do_not_drift() {
-    let start = Instant::now();
-    let mut pacer = Pacer::new(rate("30000/1001"), start, Duration::ZERO, CATCH_UP);
+    let (start, mut pacer) = pacer("30000/1001", CATCH_UP);
     let given = run(&mut pacer, start, 1_000_001);
     let (number, at) = given[1_000_000];
     assert_eq!(number, 1_000_000);
@@ -58,8 +62,7 @@ fn phases_spread_devices_over_one_period() {
 
 #[test]
 fn catching_up_gives_every_overdue_frame_then_goes_on_in_time() {
-    let start = Instant::now();
-    let mut pacer = Pacer::new(rate("100"), start, Duration::ZERO, CATCH_UP);
+    let (start, mut pacer) = pacer("100", CATCH_UP);
     let late = start + 55 * MS;
     for number in 0..6 {
         assert_eq!(
@@ -72,9 +75,7 @@ fn catching_up_gives_every_overdue_frame_then_goes_on_in_time() {
 
 #[test]
 fn a_long_stop_is_caught_up_only_as_far_as_the_burst() {
-    let start = Instant::now();
-    let burst = LatePolicy::CatchUp { burst: 30 * MS };
-    let mut pacer = Pacer::new(rate("100"), start, Duration::ZERO, burst);
+    let (start, mut pacer) = pacer("100", LatePolicy::CatchUp { burst: 30 * MS });
     let late = start + Duration::from_secs(3600);
     let mut given = Vec::new();
     while let Pace::Due { number, skipped: 0, .. } = pacer.poll(late) {
@@ -86,8 +87,7 @@ fn a_long_stop_is_caught_up_only_as_far_as_the_burst() {
 
 #[test]
 fn skipping_gives_the_latest_and_counts_the_others() {
-    let start = Instant::now();
-    let mut pacer = Pacer::new(rate("100"), start, Duration::ZERO, LatePolicy::Skip);
+    let (start, mut pacer) = pacer("100", LatePolicy::Skip);
     assert_eq!(pacer.poll(start), Pace::Due { number: 0, skipped: 0, late: Duration::ZERO });
     assert_eq!(pacer.poll(start + 55 * MS), Pace::Due { number: 5, skipped: 4, late: 5 * MS });
     assert_eq!(pacer.poll(start + 55 * MS), Pace::Wait(5 * MS));

@@ -57,11 +57,6 @@ impl Job {
         args
     }
 
-    fn sync(&self) -> FrameSync {
-        let default = if self.live { FrameSync::EveryFrame } else { FrameSync::ConstantRate };
-        self.options.sync.unwrap_or(default)
-    }
-
     fn run(&self, program: &Path, args: &[OsString], stdin: Stdio) -> Result<Child, InputError> {
         Child::spawn(program, args, stdin).map_err(|error| {
             if error.kind() == std::io::ErrorKind::NotFound {
@@ -126,7 +121,8 @@ impl FfmpegInput {
 
     fn start(&mut self) -> Result<(), InputError> {
         let mut args = self.job.decode_args();
-        if self.job.sync() == FrameSync::EveryFrame {
+        let usual = if self.job.live { FrameSync::EveryFrame } else { FrameSync::ConstantRate };
+        if self.job.options.sync.unwrap_or(usual) == FrameSync::EveryFrame {
             args.extend(self.probed.passthrough.map(OsString::from));
         }
         args.extend(["-f", "rawvideo", "pipe:1"].map(OsString::from));
