@@ -62,8 +62,7 @@ mod tests {
         let used = Usage::now(&|| vec![5, 9]).since(&before);
         assert_eq!(used.counters, [2, 0]);
         assert!(used.cpu_s >= 0.0);
-        let meter = Meter::start();
-        let (time, cpu) = meter.stop();
+        let (time, cpu) = Meter::start().stop();
         assert!(cpu <= process_cpu_time() && time >= Duration::ZERO);
     }
 }

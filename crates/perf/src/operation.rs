@@ -52,8 +52,7 @@ impl Test {
 
     /// Returns its name: `write_bw` and so on.
     pub fn name(self) -> &'static str {
-        let mut all = Test::ALL.into_iter();
-        all.find(|(_, test)| *test == self).map_or("", |(name, _)| name)
+        Test::ALL.into_iter().find(|(_, test)| *test == self).map_or("", |(name, _)| name)
     }
 }
 
@@ -78,8 +77,7 @@ impl FromStr for Test {
     type Err = TestParseError;
 
     fn from_str(text: &str) -> Result<Test, TestParseError> {
-        let mut all = Test::ALL.into_iter();
-        let found = all.find(|(name, _)| *name == text);
+        let found = Test::ALL.into_iter().find(|(name, _)| *name == text);
         found
             .map(|(_, test)| test)
             .ok_or_else(|| TestParseError { seen: text.chars().take(32).collect() })

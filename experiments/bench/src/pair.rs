@@ -53,10 +53,7 @@ pub(crate) fn run_together(jobs: &[Job]) -> Result<Vec<Outcome>> {
         std::thread::sleep(Duration::from_nanos(BEGIN_EVERY_NS - into_ns));
     }
     let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
-        let turn = |pair: &mut Pair| {
-            let outcome = pair.take_turn()?;
-            outcome.context("cameras take one turn")
-        };
+        let turn = |pair: &mut Pair| pair.take_turn()?.context("cameras take one turn");
         let running: Vec<_> =
             pairs.iter_mut().map(|pair| scope.spawn(move || turn(pair))).collect();
         let ended = running.into_iter().map(|thread| thread.join());

@@ -284,7 +284,6 @@ impl Pair {
     }
 
     fn overhead_bytes(&self) -> u32 {
-        let rate = self.end.context.caps().rate;
-        rate.map_or(0, |range| range.packet_overhead_bytes)
+        self.end.context.caps().rate.map_or(0, |range| range.packet_overhead_bytes)
     }
 }

@@ -31,8 +31,7 @@ pub(crate) struct Resources {
 impl Resources {
     pub(crate) fn new(what: What, outcomes: &[Outcome]) -> Resources {
         let [source, collector] = [|o: &Outcome| o.source, |o: &Outcome| o.collector].map(|of| {
-            let all = outcomes.iter().map(of);
-            all.max_by_key(|needs| needs.rss_bytes_peak).unwrap_or_default()
+            outcomes.iter().map(of).max_by_key(|needs| needs.rss_bytes_peak).unwrap_or_default()
         });
         let depth = |needs: &Needs, of: fn(&Queues) -> u32| needs.queues.as_ref().map(of);
         let looks: Vec<_> = outcomes.iter().filter_map(|o| o.status_read).collect();

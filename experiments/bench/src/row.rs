@@ -89,8 +89,7 @@ impl Row {
             let ns: u64 = streams.iter().map(|s| of(s)).sum();
             decimals(ns as f64 / moved.max(1.0), 6)
         };
-        let shares = streams.iter().map(|s| s.core_share);
-        let shares = shares.chain(pings.iter().map(|p| p.core_share));
+        let shares = streams.iter().map(|s| s.core_share).chain(pings.iter().map(|p| p.core_share));
         Row {
             what: job.what,
             provider: job.what.provider(),

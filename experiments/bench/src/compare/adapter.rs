@@ -131,8 +131,7 @@ impl<M: Mechanism> BlockEnds for Ends<M> {
             }
             Err(error) => return Err(PerfError::failed(error)),
         };
-        let memory = self.sender.memory(&claim);
-        memory.write_at(0, content).map_err(PerfError::failed)?;
+        self.sender.memory(&claim).write_at(0, content).map_err(PerfError::failed)?;
         self.sender.commit(claim, packet).map_err(PerfError::failed)?;
         Ok(true)
     }

@@ -68,8 +68,7 @@ impl Link for Memcpy {
     }
 
     fn finish(&mut self) -> Result<()> {
-        let finished = self.finished.whole().atomic_u64(0)?;
-        finished.fetch_add(1, Ordering::Release);
+        self.finished.whole().atomic_u64(0)?.fetch_add(1, Ordering::Release);
         Ok(())
     }
 

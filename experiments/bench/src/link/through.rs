@@ -237,8 +237,7 @@ impl<S: SendEnd, R: ReceiveEnd> NonBlocking for Through<S, R> {
     }
 
     fn note_acknowledgements(&mut self) -> Vec<u64> {
-        let helper = self.helper.as_ref();
-        helper.map_or(Vec::new(), HelperThread::note)
+        self.helper.as_ref().map_or(Vec::new(), HelperThread::note)
     }
 
     fn set_aside(&mut self) {

@@ -75,8 +75,7 @@ impl Bench {
         program: Program,
     ) -> Job {
         let effort = part.effort(self.quick());
-        let what = mechanism.peer();
-        let what = what.unwrap_or(What::Mechanism(mechanism, provider));
+        let what = mechanism.peer().unwrap_or(What::Mechanism(mechanism, provider));
         self.jobs += 1;
         Job {
             what,

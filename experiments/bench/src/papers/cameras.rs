@@ -156,8 +156,7 @@ fn used(all: &[&Frames], outcomes: &[Outcome], wall_ns: f64) -> [(Metric, f64); 
     };
     let rss = outcomes.iter().map(|one| one.source.rss_bytes_peak + one.collector.rss_bytes_peak);
     let rss = rss.sum::<u64>() as f64;
-    let registered = all.iter().flat_map(|one| one.registered_bytes);
-    let registered = registered.sum::<u64>() as f64;
+    let registered = all.iter().flat_map(|one| one.registered_bytes).sum::<u64>() as f64;
     let queue_pairs = outcomes.iter().filter_map(|one| one.source.queues);
     let queue_pairs: u32 = queue_pairs.map(|queues| queues.queue_pairs).sum();
     [
@@ -235,8 +234,7 @@ impl Measured<'_> {
     fn frames_per_s_least(&self) -> f64 {
         let in_time =
             |late: &[f64]| late.iter().filter(|ns| **ns < PERIOD_NS as f64).count() as f64;
-        let counts = self.by_camera(in_time);
-        let least = counts.into_iter().fold(f64::INFINITY, f64::min);
+        let least = self.by_camera(in_time).into_iter().fold(f64::INFINITY, f64::min);
         least * 1e9 / (self.frames * PERIOD_NS) as f64
     }
 

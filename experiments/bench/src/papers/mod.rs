@@ -146,8 +146,7 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
 
 /// E1.2 comes before E1.10.
 fn order(id: &str) -> Vec<u64> {
-    let numbers = id.split(|c: char| !c.is_ascii_digit());
-    numbers.filter_map(|number| number.parse().ok()).collect()
+    id.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
 }
 
 fn experiment(

@@ -110,8 +110,7 @@ impl Plot {
         let scene = render_multiple(drawings, layout);
         let svg = SvgBackend.render_scene(&scene);
         write(&folder.join(format!("{stem}.svg")), svg.as_bytes())?;
-        let png = PngBackend::new().with_scale(PNG_SCALE);
-        let png = png.render_scene(&scene);
+        let png = PngBackend::new().with_scale(PNG_SCALE).render_scene(&scene);
         let png = png.map_err(|error| anyhow!("drawing {stem}.png: {error}"))?;
         write(&folder.join(format!("{stem}.png")), &png)?;
         Ok(Some(stem))
@@ -157,8 +156,7 @@ impl Plot {
             let data: Vec<(f64, f64)> = data.collect();
             let line =
                 LinePlot::new().with_data(data.clone()).with_color(*colour).with_stroke_width(1.5);
-            let intervals = one.points.iter();
-            let intervals = intervals.map(|&(_, y, low, high)| (y - low, high - y));
+            let intervals = one.points.iter().map(|&(_, y, low, high)| (y - low, high - y));
             let marks = ScatterPlot::new()
                 .with_data(data)
                 .with_y_err_asymmetric(intervals)

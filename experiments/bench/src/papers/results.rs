@@ -42,10 +42,8 @@ pub(super) struct Run<'a> {
 /// Writes rows and page of what was run so far; rows of the repository in one form only.
 pub(super) fn write(run: &Run<'_>, done: &[Done], page: String) -> Result<()> {
     let folder = run.out.join(run.which.name());
-    let rows = || {
-        let rows = done.iter().flat_map(|one| &one.rows);
-        rows.map(|row| Written::new(row, run.environment))
-    };
+    let rows =
+        || done.iter().flat_map(|one| &one.rows).map(|row| Written::new(row, run.environment));
     if !run.options.write {
         let lines: Result<Vec<String>, _> = rows().map(|row| serde_json::to_string(&row)).collect();
         let json = lines?.join("\n") + "\n";

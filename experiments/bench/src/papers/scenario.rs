@@ -166,8 +166,7 @@ impl Measure {
     }
 
     pub(crate) fn blocks(&self, quick: bool) -> &[usize] {
-        let effort = self.effort(quick);
-        effort.blocks.as_deref().unwrap_or(&self.blocks)
+        self.effort(quick).blocks.as_deref().unwrap_or(&self.blocks)
     }
 }
 

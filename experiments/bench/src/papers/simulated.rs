@@ -43,8 +43,7 @@ impl Visit for Simulated {
         M::Receiver: 'static,
     {
         let fabric = Fabric::new(self.constants.times(), Pace::ByCaller);
-        let ends = Ends::on_fabric(&fabric, &mechanism)?;
-        let (sender, receiver, helper) = ends.split(self.helper);
+        let (sender, receiver, helper) = Ends::on_fabric(&fabric, &mechanism)?.split(self.helper);
         let mut helper = helper.map(Helping);
         let mut source = Source { end: sender, bytes: self.bytes, left: self.count, packet: 0 };
         let queue = Rc::new(RefCell::new(VecDeque::new()));

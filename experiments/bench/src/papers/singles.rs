@@ -166,8 +166,7 @@ impl RowsOf<'_> {
             rows.push(self.row(&cell, ("bin_bytes_per_s", "B/s"), values.collect()));
         }
         let rates = |run: &[u64], span| -> Vec<f64> {
-            let inside = within(run, span).into_iter();
-            inside.map(|blocks| rate(blocks as u64)).collect()
+            within(run, span).into_iter().map(|blocks| rate(blocks as u64)).collect()
         };
         let part = |run: &&Vec<u64>| {
             let before = percentile(&rates(run, &BEFORE_MS), 0.5);

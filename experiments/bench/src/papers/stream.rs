@@ -47,8 +47,7 @@ fn rows_of(id: &str, cell: &Cell, conditions: &Conditions, outcomes: &[Outcome])
     let what = cell.mechanism.peer();
     // Nobody looked at programs of others, and who sleeps needs no core.
     let watched = what.is_none_or(|what| what.polls() && !what.is_program());
-    let shares = streams.iter().map(|s| s.core_share);
-    let shares = shares.chain(pings.iter().map(|p| p.core_share));
+    let shares = streams.iter().map(|s| s.core_share).chain(pings.iter().map(|p| p.core_share));
     let conditions = Conditions {
         core_share_min: watched.then(|| shares.fold(1.0, f64::min)),
         achieved_bytes_per_s: (!speeds.is_empty())
@@ -91,8 +90,7 @@ fn of_streams(streams: &[&Stream], bytes: f64) -> Metrics {
 fn of_resources(outcomes: &[Outcome]) -> Metrics {
     // Programs of others say nothing of these.
     let each = |value: fn(&Outcome) -> u64| -> Vec<f64> {
-        let values = outcomes.iter().map(|o| value(o) as f64);
-        values.filter(|value| *value > 0.0).collect()
+        outcomes.iter().map(|o| value(o) as f64).filter(|value| *value > 0.0).collect()
     };
     let queue_pairs = |o: &Outcome| o.source.queues.map_or(0, |q| q.queue_pairs.into());
     let looks = outcomes.iter().filter_map(|o| o.status_read);

@@ -46,8 +46,7 @@ pub(super) fn table(scenario: &Scenario, done: &[Done]) -> (Option<String>, Vec<
 }
 
 fn places(at: &[String]) -> String {
-    let words = at.join(", ").to_lowercase();
-    let words = words.replace("one(", "").replace(')', "").replace(".0", "");
+    let words = at.join(", ").to_lowercase().replace("one(", "").replace(')', "").replace(".0", "");
     if words.is_empty() { words } else { format!(", {words}") }
 }
 

@@ -127,6 +127,5 @@ impl<L: NonBlocking> Source<'_, L> {
 
 /// Nanoseconds from each time of the first list to that of the second.
 fn differences(from: &[u64], to: &[u64]) -> Vec<f64> {
-    let pairs = from.iter().zip(to);
-    pairs.map(|(from, to)| to.saturating_sub(*from) as f64).collect()
+    from.iter().zip(to).map(|(from, to)| to.saturating_sub(*from) as f64).collect()
 }

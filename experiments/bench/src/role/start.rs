@@ -155,8 +155,7 @@ impl<'a> SetUp<'a> {
         self.control.meet()?;
         // What is taken out of the sender, the sender does no more.
         let helper = self.has_helper.then(|| sender.helper()).flatten();
-        let helper = helper.map(|helper| HelperThread::start(helper, self.job.wait));
-        let helper = helper.transpose()?;
+        let helper = helper.map(|helper| HelperThread::start(helper, self.job.wait)).transpose()?;
         let link = Through::new(self.job, self.job.wait, (sender, receiver), copied);
         let link = link.over(device, queues, helper, status);
         measure_programs(self.job, self.role, self.control, link)

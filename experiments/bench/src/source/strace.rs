@@ -128,10 +128,7 @@ mod tests {
                      8 futex(0x7f, FUTEX_WAKE_PRIVATE, 1) = 1\n\
                      7 <... futex resumed>) = 0\n\
                      8 --- SIGINT {si_signo=SIGINT} ---\n";
-        let once = |names: &[&str]| {
-            let names = names.iter();
-            names.map(|name| ((*name).to_owned(), 1)).collect()
-        };
+        let once = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 1)).collect();
         let expected = Calls {
             frames: once(&["write"]),
             idle: once(&["sched_yield", "FUTEX_WAIT"]),

@@ -80,8 +80,7 @@ fn receive(receiving: &mut Receiving, over: &AtomicBool) -> Result<()> {
 }
 
 fn write(sending: &mut Sending, n: u64) -> Result<()> {
-    let memory = sending.region.whole();
-    memory.write_at(OUTBOX + NUMBER_AT, &n.to_ne_bytes())?;
+    sending.region.whole().write_at(OUTBOX + NUMBER_AT, &n.to_ne_bytes())?;
     sending.push_write_from(OUTBOX, Psn::new(n as u32), INBOX, SMALL_BYTES)?;
     sending.flush()
 }
@@ -92,8 +91,7 @@ fn wait(sending: &Sending, is_awaited: impl Fn(u64) -> bool) -> Result<u64> {
     let (mut late, nothing) = (patience(), |_: &()| None);
     let idle = &mut |_: &()| late();
     let found = wait_for(&mut (), Waiting::Yield, nothing, idle, |()| {
-        let seen = inbox.load_u64(NUMBER_AT, Ordering::Acquire);
-        let seen = seen.map_err(PerfError::failed)?;
+        let seen = inbox.load_u64(NUMBER_AT, Ordering::Acquire).map_err(PerfError::failed)?;
         Ok(is_awaited(seen).then_some(seen))
     })?;
     found.context("gave up waiting")
