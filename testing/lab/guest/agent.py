@@ -25,6 +25,8 @@ DEVICE = 'rxe0'
 GIDS = 16
 ENTRIES = 1024
 QUEUED = 256
+# READs and atomics in flight, either way.
+READS = 16
 
 SERVICES = {'rc': e.IBV_QPT_RC, 'uc': e.IBV_QPT_UC}
 OPCODES = {
@@ -69,30 +71,31 @@ class End:
 
     def make(self, kind):
         self.leave()
-        _, wanted = parts(kind)
+        _, self.options = parts(kind)
+        wanted = self.options
         self.pd = self.keep(PD(self.context))
         self.cqs = [self.keep(CQ(self.context, ENTRIES)) for _ in ('sends', 'receives')]
-        self.mr = self.keep(MR(self.pd, wanted['bytes'], wanted['access']))
+        self.mr = self.keep(MR(self.pd, wanted['memory_bytes'], wanted['memory_access']))
         cap = QPCap(max_send_wr=QUEUED, max_recv_wr=QUEUED, max_send_sge=2, max_recv_sge=2)
         init = QPInitAttr(qp_type=SERVICES[wanted['service']], scq=self.cqs[0], rcq=self.cqs[1], cap=cap,
                           sq_sig_all=0)
         self.qp = self.keep(QP(self.pd, init))
         return {'card': {'endpoint': '', 'qpn': self.qp.qp_num, 'addr': self.mr.buf, 'rkey': self.mr.rkey}}
 
-    def to_rts(self, local, remote, qpn, rq_psn, sq_psn, path_mtu, access, timeout, retry_cnt, rnr_retry,
-               min_rnr_timer, rd_atomic):
+    def to_rts(self, local, remote, qpn):
+        wanted = self.options
         attr = QPAttr(port_num=1)
-        attr.qp_access_flags = access
-        attr.path_mtu = path_mtu.bit_length() - 8
+        attr.qp_access_flags = wanted['access']
+        attr.path_mtu = wanted['path_mtu'].bit_length() - 8
         attr.dest_qp_num = qpn
-        attr.rq_psn = rq_psn
-        attr.sq_psn = sq_psn
-        attr.max_dest_rd_atomic = rd_atomic
-        attr.max_rd_atomic = rd_atomic
-        attr.min_rnr_timer = min_rnr_timer
-        attr.timeout = timeout
-        attr.retry_cnt = retry_cnt
-        attr.rnr_retry = rnr_retry
+        attr.rq_psn = wanted['psn']
+        attr.sq_psn = wanted['guest_psn']
+        attr.max_dest_rd_atomic = READS
+        attr.max_rd_atomic = READS
+        attr.min_rnr_timer = wanted['min_rnr_timer']
+        attr.timeout = wanted['timeout']
+        attr.retry_cnt = wanted['retry_cnt']
+        attr.rnr_retry = wanted['rnr_retry']
         route = GlobalRoute(dgid=GID(long_form(remote)), sgid_index=self.gid_index(local), hop_limit=64)
         attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
         self.qp.to_rts(attr)

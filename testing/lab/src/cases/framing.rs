@@ -1,7 +1,8 @@
 //! What the kernel takes for a packet, and what it drops without a word.
 use super::Collector;
 use crate::bytes::pattern;
-use crate::peer::rig::{Options, Rig};
+use crate::end::Options;
+use crate::peer::rig::Rig;
 use crate::peer::wire::encode;
 use anyhow::{Result, ensure};
 use catchment_roce::wire::{Bth, Headers, Opcode, ROCE_PORT};

@@ -10,9 +10,10 @@ mod refusals;
 mod requester;
 mod responder;
 
+use crate::end::Options;
 use crate::lab::Case;
 use crate::peer::pair::{Ours, Pair};
-use crate::peer::rig::{Options, Rig};
+use crate::peer::rig::Rig;
 use crate::vm::network::IpVersion;
 use anyhow::Result;
 

@@ -1,9 +1,9 @@
 //! All operations between our queue pair and the kernel's, both ways, for every path MTU.
 use super::Collector;
 use crate::bytes::pattern;
-use crate::end::{Place, Service, Work};
+use crate::end::{Options, Place, Service, Work};
 use crate::peer::pair::{Ours, Pair};
-use crate::peer::rig::{OUR_ADDR, OUR_PLACE, OUR_RKEY, Options};
+use crate::peer::rig::{OUR_ADDR, OUR_PLACE, OUR_RKEY};
 use anyhow::{Result, ensure};
 use catchment_roce::{AtomicOp, Queue, SendOp, WcOpcode, WriteLayout};
 

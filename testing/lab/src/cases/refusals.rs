@@ -3,10 +3,10 @@
 use super::Collector;
 use crate::bytes::pattern;
 use crate::end::access::{self, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
-use crate::end::{Place, Work};
+use crate::end::{Options, Place, Work};
 use crate::loss::{Chosen, Direction, Impairment};
 use crate::peer::pair::{LONG, Ours, Pair};
-use crate::peer::rig::{OUR_ADDR, OUR_PLACE, OUR_RKEY, Options};
+use crate::peer::rig::{OUR_ADDR, OUR_PLACE, OUR_RKEY};
 use anyhow::{Result, ensure};
 use catchment_roce::{InitAttr, QpState, Queue, RemoteAddr, SendOp, WcOpcode, WcStatus};
 use catchment_sim::roce::Rights;

@@ -1,8 +1,8 @@
 //! The kernel as requester: what it sends, and what it makes of answers that a case sends by hand.
 use super::Collector;
 use crate::bytes::{pattern, same_bytes};
-use crate::end::{Request, Work};
-use crate::peer::rig::{LIMIT, OUR_ADDR, OUR_PLACE, OUR_RKEY, Options, Rig};
+use crate::end::{Options, Request, Work};
+use crate::peer::rig::{LIMIT, OUR_ADDR, OUR_PLACE, OUR_RKEY, Rig};
 use anyhow::{Context as _, Result, bail, ensure};
 use catchment_roce::Psn;
 use catchment_roce::wire::aeth::rnr_timer;

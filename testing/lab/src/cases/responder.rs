@@ -1,8 +1,9 @@
 //! The kernel as responder: what it answers to requests that a case sends by hand.
 use super::Collector;
 use crate::bytes::{pattern, same_bytes};
+use crate::end::Options;
 use crate::end::access::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
-use crate::peer::rig::{Options, Rig};
+use crate::peer::rig::Rig;
 use anyhow::{Context as _, Result, ensure};
 use catchment_roce::Psn;
 use catchment_roce::wire::{AtomicEth, Headers, NakCode, Opcode, Syndrome};

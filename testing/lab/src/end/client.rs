@@ -1,7 +1,7 @@
 //! The case's side of an end.
 use super::{
-    Answer, Attributes, Card, Completed, Datagram, Kind, Measured, Order, PingPong, Place, Request,
-    Stream, Task, Trips, Work,
+    Answer, Card, Completed, Datagram, Kind, Measured, Order, PingPong, Place, Request, Stream,
+    Task, Trips, Work,
 };
 use crate::bytes::{from_hex, same_bytes, to_hex};
 use crate::remote::process::Process;
@@ -56,8 +56,8 @@ impl End {
         self.tell(Task::Connect { endpoint: peer.endpoint.clone(), retry_cnt, rnr_retry })
     }
 
-    pub(crate) fn ready_to_send(&mut self, attributes: Attributes) -> Result<()> {
-        self.tell(Task::ToRts(attributes))
+    pub(crate) fn ready_to_send(&mut self, local: String, remote: String, qpn: u32) -> Result<()> {
+        self.tell(Task::ToRts { local, remote, qpn })
     }
 
     /// Binds a memory window to the first bytes, and returns its key.

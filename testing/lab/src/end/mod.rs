@@ -32,12 +32,7 @@ pub(crate) enum Kind {
     /// Datagrams with this Q_Key; ready at once.
     Datagrams(u32),
     /// A queue pair that [`Task::ToRts`] connects. Only `agent.py` makes it.
-    Kernel {
-        service: Service,
-        bytes: usize,
-        /// Rights of the memory, of [`access`].
-        access: u32,
-    },
+    Kernel(Options),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,8 +62,13 @@ pub(crate) enum Task {
         retry_cnt: u8,
         rnr_retry: u8,
     },
-    /// Take the queue pair to RTS with exactly these attributes. Only `agent.py` does it.
-    ToRts(Attributes),
+    /// Take the queue pair to RTS as the options say that it was made with. Only `agent.py` does it.
+    ToRts {
+        /// GIDs, written as IPv6 addresses.
+        local: String,
+        remote: String,
+        qpn: u32,
+    },
     /// Bind a memory window to the first bytes. Answered by its key. Only `agent.py` does it.
     BindWindow {
         bytes: usize,
@@ -121,24 +121,42 @@ pub(crate) enum Task {
     Leave,
 }
 
-/// Attributes of a queue pair, coded as the standard does.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Attributes {
-    /// GIDs, written as IPv6 addresses.
-    pub(crate) local: String,
-    pub(crate) remote: String,
-    pub(crate) qpn: u32,
-    pub(crate) rq_psn: u32,
-    pub(crate) sq_psn: u32,
-    pub(crate) path_mtu: u32,
+/// The guest's queue pair and memory, coded as the standard does.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Options {
     /// Rights of the peer, of [`access`].
     pub(crate) access: u32,
+    /// Rights of the memory, of [`access`].
+    pub(crate) memory_access: u32,
+    pub(crate) service: Service,
+    pub(crate) path_mtu: u32,
+    /// The first PSN of the case.
+    pub(crate) psn: u32,
+    pub(crate) guest_psn: u32,
+    /// The guest's timeout, coded.
     pub(crate) timeout: u8,
     pub(crate) retry_cnt: u8,
     pub(crate) rnr_retry: u8,
+    /// The pause that the guest's RNR NAKs ask for, coded.
     pub(crate) min_rnr_timer: u8,
-    /// READs and atomics in flight, either way.
-    pub(crate) rd_atomic: u8,
+    pub(crate) memory_bytes: usize,
+}
+
+impl Options {
+    /// Everything is allowed; timeouts are too long to matter.
+    pub(crate) const DEFAULT: Self = Self {
+        access: access::ALL,
+        memory_access: access::ALL,
+        service: Service::Rc,
+        path_mtu: 1024,
+        psn: 0x00a0_0000,
+        guest_psn: 0x0050_0000,
+        timeout: 20,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        min_rnr_timer: 12,
+        memory_bytes: 64 << 10,
+    };
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

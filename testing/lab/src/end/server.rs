@@ -85,7 +85,7 @@ impl End {
             Kind::Connection => {}
             Kind::Invalidable => options.access |= Access::REMOTE_INVALIDATE,
             Kind::Datagrams(_) => side.connect(side.qp.endpoint(), &options),
-            Kind::Kernel { .. } => bail!("only agent.py makes this: {kind:?}"),
+            Kind::Kernel(_) => bail!("only agent.py makes this: {kind:?}"),
         }
         let memory = side.pd.alloc_mr(MEMORY_BYTES, options.access)?;
         let card = Card {
@@ -117,7 +117,7 @@ impl Made {
             Task::Connect { endpoint, retry_cnt, rnr_retry } => {
                 self.connect(&endpoint, retry_cnt, rnr_retry)?
             }
-            Task::ToRts(_) | Task::BindWindow { .. } => bail!("only agent.py does this"),
+            Task::ToRts { .. } | Task::BindWindow { .. } => bail!("only agent.py does this"),
             Task::Fill { offset, bytes, seed } => self.write(offset, &pattern(seed, bytes))?,
             Task::Put { offset, hex } => {
                 let data = from_hex(&hex).context("no hexadecimal digits")?;

@@ -1,10 +1,10 @@
 //! Our queue pair, and one of the guest, connected to each other.
 use super::endpoint::Endpoint;
-use super::rig::{LIMIT, OUR_ADDR, OUR_QPN, OUR_RKEY, Options};
+use super::rig::{LIMIT, OUR_ADDR, OUR_QPN, OUR_RKEY, connect};
 use super::wire::Wire;
 use crate::bytes::same_bytes;
 use crate::end::client::End;
-use crate::end::{Completed, Service};
+use crate::end::{Completed, Kind, Options, Service};
 use crate::vm::guest::Guest;
 use crate::vm::network::IpVersion;
 use anyhow::{Context as _, Result, ensure};
@@ -68,9 +68,9 @@ impl<'a> Pair<'a> {
         ours: &Ours,
     ) -> Result<Self> {
         wire.discard_pending()?;
-        ours.both.make(guest)?;
+        guest.make(Kind::Kernel(ours.both))?;
         let qp = our_qp(guest.card.qpn, ours)?;
-        ours.both.connect(guest, version)?;
+        connect(guest, version)?;
         let mut space = Space::default();
         let key = space.register(vec![0; ours.both.memory_bytes], ours.rights);
         ensure!(key == OUR_RKEY, "our memory has the key {key:#x}");

@@ -1,7 +1,7 @@
 //! A queue pair of the guest, connected to a case that speaks packet by packet.
 use super::wire::{Received, Wire};
 use crate::end::client::End;
-use crate::end::{Attributes, Completed, Kind, Place, Service, access};
+use crate::end::{Completed, Kind, Options, Place};
 use crate::vm::network::{GUEST, HOST, IpVersion};
 use anyhow::{Context as _, Result, bail, ensure};
 use catchment_roce::Psn;
@@ -20,69 +20,6 @@ pub(crate) const OUR_RKEY: u32 = Space::FIRST_KEY;
 
 pub(crate) const OUR_ADDR: u64 = Space::FIRST_ADDR;
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
-    pub(crate) access: u32,
-    pub(crate) memory_access: u32,
-    pub(crate) service: Service,
-    pub(crate) path_mtu: u32,
-    /// The first PSN of the case.
-    pub(crate) psn: u32,
-    pub(crate) guest_psn: u32,
-    /// The guest's timeout, coded.
-    pub(crate) timeout: u8,
-    pub(crate) retry_cnt: u8,
-    pub(crate) rnr_retry: u8,
-    /// The pause that the guest's RNR NAKs ask for, coded.
-    pub(crate) min_rnr_timer: u8,
-    pub(crate) memory_bytes: usize,
-}
-
-impl Options {
-    /// Everything is allowed; timeouts are too long to matter.
-    pub(crate) const DEFAULT: Self = Self {
-        access: access::ALL,
-        memory_access: access::ALL,
-        service: Service::Rc,
-        path_mtu: 1024,
-        psn: 0x00a0_0000,
-        guest_psn: 0x0050_0000,
-        timeout: 20,
-        retry_cnt: 7,
-        rnr_retry: 7,
-        min_rnr_timer: 12,
-        memory_bytes: 64 << 10,
-    };
-}
-
-impl Options {
-    /// Makes the guest's queue pair, not yet connected.
-    pub(crate) fn make(&self, guest: &mut End) -> Result<()> {
-        guest.make(Kind::Kernel {
-            service: self.service,
-            bytes: self.memory_bytes,
-            access: self.memory_access,
-        })
-    }
-
-    pub(crate) fn connect(&self, guest: &mut End, version: IpVersion) -> Result<()> {
-        guest.ready_to_send(Attributes {
-            local: gid(GUEST.of(version)),
-            remote: gid(HOST.of(version)),
-            qpn: OUR_QPN,
-            rq_psn: self.psn,
-            sq_psn: self.guest_psn,
-            path_mtu: self.path_mtu,
-            access: self.access,
-            timeout: self.timeout,
-            retry_cnt: self.retry_cnt,
-            rnr_retry: self.rnr_retry,
-            min_rnr_timer: self.min_rnr_timer,
-            rd_atomic: 16,
-        })
-    }
-}
-
 pub(crate) const OUR_PLACE: Place = Place { addr: OUR_ADDR, rkey: OUR_RKEY };
 
 fn gid(address: IpAddr) -> String {
@@ -90,6 +27,11 @@ fn gid(address: IpAddr) -> String {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_string(),
         IpAddr::V6(address) => address.to_string(),
     }
+}
+
+/// Connects the guest's queue pair to ours.
+pub(crate) fn connect(guest: &mut End, version: IpVersion) -> Result<()> {
+    guest.ready_to_send(gid(GUEST.of(version)), gid(HOST.of(version)), OUR_QPN)
 }
 
 pub(crate) struct Rig<'a> {
@@ -109,8 +51,8 @@ impl<'a> Rig<'a> {
         options: &Options,
     ) -> Result<Self> {
         wire.discard_pending()?;
-        options.make(guest)?;
-        options.connect(guest, version)?;
+        guest.make(Kind::Kernel(*options))?;
+        connect(guest, version)?;
         Ok(Self { guest, wire, psn: Psn::new(options.psn), guest_psn: Psn::new(options.guest_psn) })
     }
 
