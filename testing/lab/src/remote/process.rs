@@ -8,7 +8,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
@@ -38,7 +38,7 @@ pub(crate) struct Finished {
     pub(crate) stderr: String,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 struct State {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -103,7 +103,7 @@ impl Process {
     }
 
     pub(crate) fn finished_within(&self, limit: Duration) -> Result<Option<Finished>> {
-        let state = self.until(Instant::now() + limit, |state| state.end.is_some());
+        let state = self.until(limit, |state| state.end.is_some());
         match state.end.clone() {
             Some(Ok(ended)) => Ok(Some(Finished {
                 ended,
@@ -121,16 +121,30 @@ impl Process {
         limit: Duration,
         found: impl Fn(&str, &str) -> Option<T>,
     ) -> Result<T> {
-        let over = Instant::now() + limit;
+        self.find(what, limit, |state| found(&text(&state.stdout), &text(&state.stderr)))
+    }
+
+    pub(crate) fn line(&self, what: &str, limit: Duration) -> Result<String> {
+        self.find(what, limit, |state| {
+            let end = state.stdout.iter().position(|byte| *byte == b'\n')?;
+            let line: Vec<_> = state.stdout.drain(..=end).collect();
+            Some(text(&line[..end]))
+        })
+    }
+
+    /// Waits until something is found in what it wrote; fails when it has ended before.
+    fn find<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut found: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<T> {
         let mut result = None;
-        let state = self.until(over, |state| {
-            result = found(&text(&state.stdout), &text(&state.stderr));
+        let state = self.until(limit, |state| {
+            result = found(state);
             result.is_some() || state.end.is_some()
         });
-        if let Some(result) = result {
-            return Ok(result);
-        }
-        Err(self.missed(what, limit, &state))
+        result.ok_or_else(|| self.missed(what, limit, &state))
     }
 
     fn missed(&self, what: &str, limit: Duration, state: &State) -> Error {
@@ -142,31 +156,15 @@ impl Process {
         }
     }
 
-    pub(crate) fn line(&self, what: &str, limit: Duration) -> Result<String> {
-        let over = Instant::now() + limit;
-        let mut state = self.shared.lock();
-        loop {
-            if let Some(end) = state.stdout.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<_> = state.stdout.drain(..=end).collect();
-                return Ok(text(&line[..end]));
-            }
-            let left = over.saturating_duration_since(Instant::now());
-            if state.end.is_some() || left.is_zero() {
-                return Err(self.missed(what, limit, &state));
-            }
-            state = self.shared.changed(state, left);
-        }
-    }
-
-    fn until(&self, over: Instant, mut enough: impl FnMut(&State) -> bool) -> State {
-        let mut state = self.shared.lock();
-        loop {
-            let left = over.saturating_duration_since(Instant::now());
-            if enough(&state) || left.is_zero() {
-                return state.clone();
-            }
-            state = self.shared.changed(state, left);
-        }
+    fn until(
+        &self,
+        limit: Duration,
+        mut enough: impl FnMut(&mut State) -> bool,
+    ) -> MutexGuard<'_, State> {
+        let Shared { condition, .. } = &*self.shared;
+        let waited =
+            condition.wait_timeout_while(self.shared.lock(), limit, |state| !enough(state));
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -174,7 +172,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         // The server kills what is not listened to, and says so: its ports are free then.
         let _ = self.stream.shutdown(Shutdown::Write);
-        self.until(Instant::now() + KILL_LIMIT, |state| state.end.is_some());
+        drop(self.until(KILL_LIMIT, |state| state.end.is_some()));
         // The reader has the connection too, so closing is not enough.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
@@ -197,11 +195,6 @@ impl State {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn changed<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
-        let waited = self.condition.wait_timeout(state, limit);
-        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
