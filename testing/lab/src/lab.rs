@@ -107,13 +107,13 @@ pub(crate) struct Lab {
 /// end of the wire for either version of IP.
 struct Peer {
     agent: End,
-    wire_v4: Wire,
-    wire_v6: Wire,
+    /// By version.
+    wires: [Wire; 2],
 }
 
 impl Peer {
     fn checked(&self) -> u64 {
-        self.wire_v4.received + self.wire_v6.received
+        self.wires.iter().map(|wire| wire.received).sum()
     }
 }
 
@@ -143,18 +143,13 @@ impl Lab {
         if self.peer.is_none() {
             self.peer = Some(Peer {
                 agent: End::new(self.guest(0)?.start(&Start::agent(), Output::Kept)?),
-                wire_v4: Wire::open(IpVersion::V4)?,
-                wire_v6: Wire::open(IpVersion::V6)?,
+                wires: [Wire::open(IpVersion::V4)?, Wire::open(IpVersion::V6)?],
             });
         }
         let (Some(guest), Some(peer)) = (&self.guests[0], &mut self.peer) else {
             bail!("no guest");
         };
-        let wire = match version {
-            IpVersion::V4 => &mut peer.wire_v4,
-            IpVersion::V6 => &mut peer.wire_v6,
-        };
-        Ok((guest, &mut peer.agent, wire))
+        Ok((guest, &mut peer.agent, &mut peer.wires[version as usize]))
     }
 
     fn forget_peer(&mut self) {

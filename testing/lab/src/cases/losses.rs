@@ -69,33 +69,21 @@ enum Asks {
     Guest,
 }
 
-impl Asks {
-    fn group(self) -> &'static str {
-        match self {
-            Self::Ours => "ours asks",
-            Self::Guest => "ours answers",
-        }
-    }
+/// Who asks, the group of its cases, and what runs an operation of them.
+type Group = (Asks, &'static str, fn(&mut Pair<'_>, Operation, usize) -> Result<()>);
 
-    fn run(self) -> fn(&mut Pair<'_>, Operation, usize) -> Result<()> {
-        match self {
-            Self::Ours => ask,
-            Self::Guest => answer,
-        }
-    }
-}
+const GROUPS: [Group; 2] = [(Asks::Ours, "ours asks", ask), (Asks::Guest, "ours answers", answer)];
 
 pub(crate) fn add(cases: &mut Collector<'_>) {
     let name = "ours answers/WRITE and READ, both answers lost";
     cases.pair(name, Ours::LOSSY, answers_lost);
-    for asks in [Asks::Ours, Asks::Guest] {
-        let group = asks.group();
+    for (asks, group, run) in GROUPS {
         for (operation, places) in [(WriteImm, OF_WRITE), (SendMessage, OF_WRITE), (Read, OF_READ)]
         {
             for place in places {
                 let name = format!("{group}/{operation:?}, {}", place.name);
                 cases.pair(&name, Ours::LOSSY, move |pair| {
-                    chosen(pair, asks, place, |pair| asks.run()(pair, operation, MESSAGE_BYTES))
+                    chosen(pair, asks, place, |pair| run(pair, operation, MESSAGE_BYTES))
                 });
             }
         }
@@ -109,7 +97,7 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
             for &operation in *operations {
                 let name = format!("{group}/{operation:?}, {name}");
                 cases.pair(&name, Ours::LOSSY, move |pair| {
-                    random(pair, words, |pair| asks.run()(pair, operation, RANDOM_BYTES))
+                    random(pair, words, |pair| run(pair, operation, RANDOM_BYTES))
                 });
             }
         }

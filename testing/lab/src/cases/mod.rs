@@ -11,7 +11,7 @@ mod requester;
 mod responder;
 
 use crate::end::Options;
-use crate::lab::Case;
+use crate::lab::{Case, Lab};
 use crate::peer::pair::{Ours, Pair};
 use crate::peer::rig::Rig;
 use crate::vm::network::IpVersion;
@@ -44,16 +44,13 @@ impl Collector<'_> {
         run: impl Fn(&mut Rig<'_>) -> Result<()> + 'static,
     ) {
         let version = self.version;
-        let name = format!("{name}/{version}");
-        let case = Case::new(name, move |lab| {
+        self.add(name, move |lab| {
             let (_, guest, wire) = lab.peer(version)?;
             let mut rig = Rig::connect(guest, wire, version, &options)?;
             let outcome = run(&mut rig);
             // What the case says comes first, also when the guest cannot clean up after it.
-            let cleaned = rig.guest.leave();
-            outcome.and(cleaned)
+            outcome.and(rig.guest.leave())
         });
-        self.cases.push(case);
     }
 
     pub(crate) fn pair(
@@ -63,14 +60,15 @@ impl Collector<'_> {
         run: impl Fn(&mut Pair<'_>) -> Result<()> + 'static,
     ) {
         let version = self.version;
-        let name = format!("{name}/{version}");
-        let case = Case::new(name, move |lab| {
+        self.add(name, move |lab| {
             let (machine, guest, wire) = lab.peer(version)?;
             let mut pair = Pair::connect(machine, guest, wire, version, &ours)?;
             let outcome = run(&mut pair);
-            let cleaned = pair.guest.leave();
-            outcome.and(cleaned)
+            outcome.and(pair.guest.leave())
         });
-        self.cases.push(case);
+    }
+
+    fn add(&mut self, name: &str, run: impl Fn(&mut Lab) -> Result<()> + 'static) {
+        self.cases.push(Case::new(format!("{name}/{}", self.version), run));
     }
 }

@@ -6,7 +6,7 @@ use crate::peer::rig::{LIMIT, OUR_ADDR, OUR_PLACE, OUR_RKEY, Rig};
 use anyhow::{Context as _, Result, bail, ensure};
 use catchment_roce::Psn;
 use catchment_roce::wire::aeth::rnr_timer;
-use catchment_roce::wire::{Aeth, Bth, Headers, NakCode, Opcode, Syndrome};
+use catchment_roce::wire::{Bth, Headers, NakCode, Opcode, Syndrome};
 use std::time::{Duration, Instant};
 
 const MTU: usize = Options::DEFAULT.path_mtu as usize;
@@ -23,8 +23,12 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
         cases.by_hand(&format!("requester/{name}"), options, run);
     };
     add("WRITE of every length", ANY, write_lengths);
-    add("WRITE with immediate data", ANY, write_immediate);
-    add("SEND with immediate data", ANY, send_immediate);
+    add("WRITE with immediate data", ANY, |rig| {
+        immediate(rig, Work::WriteImm(OUR_PLACE, IMMEDIATE), Opcode::RcWriteLastWithImm)
+    });
+    add("SEND with immediate data", ANY, |rig| {
+        immediate(rig, Work::SendImm(IMMEDIATE), Opcode::RcSendLastWithImm)
+    });
     add("SEND with invalidate", ANY, send_invalidate);
     add("READ", ANY, read);
     let quick = Options { timeout: 14, ..ANY };
@@ -93,14 +97,6 @@ fn write_lengths(rig: &mut Rig<'_>) -> Result<()> {
     Ok(())
 }
 
-fn write_immediate(rig: &mut Rig<'_>) -> Result<()> {
-    immediate(rig, Work::WriteImm(OUR_PLACE, IMMEDIATE), Opcode::RcWriteLastWithImm)
-}
-
-fn send_immediate(rig: &mut Rig<'_>) -> Result<()> {
-    immediate(rig, Work::SendImm(IMMEDIATE), Opcode::RcSendLastWithImm)
-}
-
 fn immediate(rig: &mut Rig<'_>, work: Work, opcode: Opcode) -> Result<()> {
     let bytes = MTU + 10;
     let data = pattern(2, bytes);
@@ -132,9 +128,7 @@ fn read_request(rig: &mut Rig<'_>, psn: Psn, va: u64, bytes: usize) -> Result<()
 }
 
 fn respond(rig: &Rig<'_>, opcode: Opcode, psn: Psn, payload: &[u8]) -> Result<()> {
-    let mut headers = Headers::new(Bth::new(opcode, rig.guest.card.qpn, psn));
-    headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
-    rig.wire.send(&headers, payload)
+    rig.wire.send(&rig.response(opcode, psn, Syndrome::ACK, 1), payload)
 }
 
 fn read(rig: &mut Rig<'_>) -> Result<()> {
@@ -188,9 +182,7 @@ fn atomics(rig: &mut Rig<'_>) -> Result<()> {
 }
 
 fn atomic_ack(rig: &Rig<'_>, psn: Psn, before: u64) -> Result<()> {
-    let bth = Bth::new(Opcode::RcAtomicAcknowledge, rig.guest.card.qpn, psn);
-    let mut headers = Headers::new(bth);
-    headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
+    let mut headers = rig.response(Opcode::RcAtomicAcknowledge, psn, Syndrome::ACK, 1);
     headers.atomic_ack = Some(before);
     rig.wire.send(&headers, &[])
 }

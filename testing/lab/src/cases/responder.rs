@@ -328,10 +328,6 @@ fn atomics(rig: &mut Rig<'_>) -> Result<()> {
 
 fn do_atomic(rig: &mut Rig<'_>, headers: &Headers, before: u64) -> Result<()> {
     let psn = rig.send(headers, &[])?;
-    expect_atomic(rig, psn, before)
-}
-
-fn expect_atomic(rig: &mut Rig<'_>, psn: Psn, before: u64) -> Result<()> {
     let came = rig.expect(Opcode::RcAtomicAcknowledge, psn)?;
     let seen = came.headers.atomic_ack;
     ensure!(seen == Some(before), "the value before is {seen:?}, expected {before}");

@@ -136,10 +136,19 @@ impl<'a> Rig<'a> {
     }
 
     pub(crate) fn answer(&self, psn: Psn, syndrome: Syndrome, msn: u32) -> Result<()> {
-        let bth = Bth::new(Opcode::RcAcknowledge, self.guest.card.qpn, psn);
-        let mut headers = Headers::new(bth);
+        self.wire.send(&self.response(Opcode::RcAcknowledge, psn, syndrome, msn), &[])
+    }
+
+    pub(crate) fn response(
+        &self,
+        opcode: Opcode,
+        psn: Psn,
+        syndrome: Syndrome,
+        msn: u32,
+    ) -> Headers {
+        let mut headers = Headers::new(Bth::new(opcode, self.guest.card.qpn, psn));
         headers.aeth = Some(Aeth { syndrome, msn });
-        self.wire.send(&headers, &[])
+        headers
     }
 
     pub(crate) fn expect_completion(&mut self, receives: bool, status: &str) -> Result<Completed> {

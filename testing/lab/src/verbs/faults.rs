@@ -98,13 +98,12 @@ impl Stream {
     }
 }
 
-/// How a source sends that is not to be interrupted.
-fn fast(from: Site) -> [&'static str; 4] {
-    ["--rate", "max", "--provider", from.provider()]
-}
-
-/// Ends a collector, which must have the first frames of one source and all of the next one.
-fn check_two(lab: &mut Lab, collector: Collector) -> Result<()> {
+/// Lets another source send without interruption, and ends the collector, which must have the first
+/// frames of one source and all of the next one.
+fn send_again(lab: &mut Lab, from: Site, collector: Collector) -> Result<()> {
+    let words = ["--rate", "max", "--provider", from.provider()];
+    let mut second = lab.send(from, &words, &collector)?;
+    summary(second.wait(LIMIT).context("the second source")?)?;
     let whole = CLIP_FRAMES;
     let all = lab.count_frames(&collector)?;
     let first = all.checked_sub(whole);
@@ -120,9 +119,7 @@ fn source_killed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     stream.source.signal(SIGKILL)?;
     let ended = stream.source.wait(LIMIT)?.ended;
     ensure!(ended == Ended::Signal(SIGKILL), "the source ended first");
-    let mut second = lab.send(from, &fast(from), &stream.collector)?;
-    summary(second.wait(LIMIT).context("the second source")?)?;
-    check_two(lab, stream.collector)
+    send_again(lab, from, stream.collector)
 }
 
 /// The next collector at the same address gets the rest.
@@ -134,6 +131,10 @@ fn collector_killed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     let rules = ["--provider", to.provider()];
     stream.collector = lab.collect_into(to, IpVersion::V4, out, &rules)?;
     let (sent, _) = stream.end(lab)?;
+    check_reconnects(&sent)
+}
+
+fn check_reconnects(sent: &Value) -> Result<()> {
     let reconnects = sent["reconnects"].as_u64();
     ensure!(reconnects >= Some(1), "{reconnects:?} reconnects");
     Ok(())
@@ -168,9 +169,7 @@ fn removed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     // While it goes, the device has a name and no way to it; then the interface has no device.
     let halfway = said.contains(DEVICE) && said.contains("the device is being removed");
     ensure!(halfway || said.contains(INTERFACE), "no word of the removal: {said}");
-    let mut second = lab.send(from, &fast(from), &stream.collector)?;
-    summary(second.wait(LIMIT).context("the second source")?)?;
-    check_two(lab, stream.collector)
+    send_again(lab, from, stream.collector)
 }
 
 /// The first guest loses its device while every provider is allowed: the stream goes on in user space.
@@ -181,8 +180,7 @@ fn replaced(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     let add = ["rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE];
     lab.run(Site::Left, &add, LIMIT)?;
     let (sent, collected) = ended?;
-    let reconnects = sent["reconnects"].as_u64();
-    ensure!(reconnects >= Some(1), "{reconnects:?} reconnects");
+    check_reconnects(&sent)?;
     let provider = if to == Site::Left { "provider" } else { "source_provider" };
     ensure!(collected[provider] == "roce", "{collected}");
     Ok(())
