@@ -21,6 +21,11 @@ fn side(bench: &Bench, qkey: u32) -> Side {
     ready(bench.side(&options(qkey)), qkey)
 }
 
+/// Two sides with the Q_Keys 1 and 2.
+fn pair(bench: &Bench) -> Option<(Side, Side)> {
+    bench.offers_service(Service::Ud).then(|| (side(bench, 1), side(bench, 2)))
+}
+
 /// The way from one side to another, and the other as a destination.
 fn way(from: &Side, to: &Side, qkey: u32) -> (Arc<dyn Ah>, Destination) {
     let port = PortAddr::from(&to.qp.endpoint());
@@ -56,10 +61,8 @@ fn receive(b: &mut Side) {
 
 /// To several queue pairs from one, with and without immediate data, of all lengths; and back.
 pub fn datagrams_arrive_with_their_sender(bench: &Bench) {
-    if !bench.offers_service(Service::Ud) {
-        return;
-    }
-    let (mut a, mut b, mut c) = (side(bench, 1), side(bench, 2), side(bench, 3));
+    let Some((mut a, mut b)) = pair(bench) else { return };
+    let mut c = side(bench, 3);
     let mtu = a.context.caps().path_mtu.unwrap() as usize;
     let (_to_b, b_at) = way(&a, &b, 2);
     let (_to_c, c_at) = way(&a, &c, 3);
@@ -86,10 +89,7 @@ pub fn datagrams_arrive_with_their_sender(bench: &Bench) {
 
 /// A datagram with another Q_Key than the receiver's does not arrive; one with the right one does.
 pub fn a_wrong_qkey_is_dropped(bench: &Bench) {
-    if !bench.offers_service(Service::Ud) {
-        return;
-    }
-    let (mut a, mut b) = (side(bench, 1), side(bench, 2));
+    let Some((mut a, mut b)) = pair(bench) else { return };
     let (_way, right) = way(&a, &b, 2);
     receive(&mut b);
     let wrong = Destination { qkey: 3, ..right };
@@ -102,10 +102,7 @@ pub fn a_wrong_qkey_is_dropped(bench: &Bench) {
 
 /// One byte more than a packet holds is refused when it is posted.
 pub fn a_datagram_fits_one_packet(bench: &Bench) {
-    if !bench.offers_service(Service::Ud) {
-        return;
-    }
-    let (mut a, b) = (side(bench, 1), side(bench, 2));
+    let Some((mut a, b)) = pair(bench) else { return };
     let (_way, to) = way(&a, &b, 2);
     let mtu = a.context.caps().path_mtu.unwrap();
     let sges = [a.sge(0, mtu as usize), a.sge(0, 1)];
@@ -119,10 +116,7 @@ pub fn a_datagram_fits_one_packet(bench: &Bench) {
 
 /// A datagram without a receive is dropped silently; the next one is taken.
 pub fn a_datagram_without_a_receive_is_dropped(bench: &Bench) {
-    if !bench.offers_service(Service::Ud) {
-        return;
-    }
-    let (mut a, mut b) = (side(bench, 1), side(bench, 2));
+    let Some((mut a, mut b)) = pair(bench) else { return };
     let mut other = ready(Side::new(b.context.clone(), &options(2)), 2);
     let (_to_b, b_at) = way(&a, &b, 2);
     let (_to_other, other_at) = way(&a, &other, 2);
@@ -140,10 +134,7 @@ pub fn a_datagram_without_a_receive_is_dropped(bench: &Bench) {
 
 /// What cannot be a destination is refused when it is posted, and nothing is broken.
 pub fn destinations_are_checked(bench: &Bench) {
-    if !bench.offers_service(Service::Ud) {
-        return;
-    }
-    let (mut a, mut b) = (side(bench, 1), side(bench, 2));
+    let Some((mut a, mut b)) = pair(bench) else { return };
     let (ah, right) = way(&a, &b, 2);
     let other_pd = a.context.alloc_pd().unwrap();
     let foreign = other_pd.create_ah(ah.to()).unwrap();
@@ -166,10 +157,7 @@ pub fn destinations_are_checked(bench: &Bench) {
 
 /// What was posted before its address handle was dropped goes all the same.
 pub fn a_datagram_outlives_its_address_handle(bench: &Bench) {
-    if !bench.offers_service(Service::Ud) {
-        return;
-    }
-    let (mut a, mut b) = (side(bench, 1), side(bench, 2));
+    let Some((mut a, mut b)) = pair(bench) else { return };
     for _ in 0..20 {
         receive(&mut b);
         let (ah, to) = way(&a, &b, 2);

@@ -1,8 +1,9 @@
 //! Sleeping: completion channels, watches, mapped memory.
-use crate::{ALL, Bench, Options, PATIENCE, Side, eventually, pattern, wait_one};
+use crate::{
+    ALL, Bench, Options, PATIENCE, Side, connected, eventually, pattern, sleep_for, wait_one,
+};
 use catchment_verbs::{
-    Access, Completion, CompletionChannel, Cq, Payload, RemoteMapError, SendOp, SendWr, Wake,
-    Watch, WcStatus,
+    Access, Completion, Cq, Payload, RemoteMapError, SendOp, SendWr, Wake, Watch, WcStatus,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,21 +11,6 @@ use std::thread;
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(30);
-
-/// The next completion, sleeping until it comes: ask, look once more, sleep.
-fn sleep_for(channel: &dyn CompletionChannel, cq: &dyn Cq) -> Completion {
-    let mut out = [Completion::EMPTY];
-    loop {
-        if cq.poll(&mut out).unwrap() == 1 {
-            return out[0];
-        }
-        cq.req_notify(false);
-        if cq.poll(&mut out).unwrap() == 1 {
-            return out[0];
-        }
-        assert!(channel.wait(PATIENCE).unwrap(), "a wake-up was lost");
-    }
-}
 
 /// Takes completions of sends, so that the queue does not fill.
 fn drain(cq: &dyn Cq) {
@@ -39,7 +25,7 @@ fn ping(side: &mut Side, rounds: u64, first: bool) {
     for n in 0..rounds {
         // The receive of the next round is there before this round ends.
         let receive = |side: &mut Side| {
-            let done = sleep_for(&*side.channel, &*side.recv_cq);
+            let done = sleep_for(&*side.channel, &*side.recv_cq, 1)[0];
             assert!(done.wr_id == n && done.result.is_ok(), "{done:?}");
             assert_eq!(side.get(64, 8), n.to_ne_bytes());
             side.post_recv(n + 1, &[place]);
@@ -136,7 +122,7 @@ pub fn a_sleeping_sender_wakes_when_a_receive_is_posted(bench: &Bench) {
         a.post(SendWr::new(1, SendOp::Send, Payload::Sges(&[sge])));
         let (channel, send_cq) = (a.channel.clone(), a.send_cq.clone());
         thread::scope(|scope| {
-            let sender = scope.spawn(|| sleep_for(&*channel, &*send_cq));
+            let sender = scope.spawn(|| sleep_for(&*channel, &*send_cq, 1)[0]);
             // Until the other thread sleeps, most likely: a sleeper cannot say that it does.
             thread::sleep(Duration::from_millis(20));
             b.post_recv(2, &[place]);
@@ -158,9 +144,10 @@ pub fn a_long_message_moves_while_both_sides_sleep(bench: &Bench) {
     thread::scope(|scope| {
         scope.spawn(|| {
             a.post(SendWr::new(1, SendOp::Send, Payload::Sges(&[sge])));
-            assert!(sleep_for(&*a.channel, &*a.send_cq).result.is_ok());
+            assert!(sleep_for(&*a.channel, &*a.send_cq, 1)[0].result.is_ok());
         });
-        assert_eq!(sleep_for(&*b.channel, &*b.recv_cq).result.unwrap().bytes, data.len() as u64);
+        let done = sleep_for(&*b.channel, &*b.recv_cq, 1)[0];
+        assert_eq!(done.result.unwrap().bytes, data.len() as u64);
     });
     assert!(b.get(0, data.len()) == data);
 }
@@ -245,13 +232,8 @@ pub fn the_owner_wakes_who_watches_from_afar(bench: &Bench) {
         assert!(matches!(a.qp.watch_remote(key), Err(RemoteMapError::Unsupported)));
         return;
     }
-    let (c, d) = {
-        let options = Options::default();
-        let mut c = Side::new(b.context.clone(), &options);
-        let mut d = bench.side(&options);
-        crate::connect((&mut c, &options), (&mut d, &options));
-        (c, d)
-    };
+    let options = Options::default();
+    let (c, d) = connected((b.context.clone(), &options), (bench.open(), &options));
     // `d` watches a region of the same context and another domain: refused.
     assert!(matches!(
         d.qp.watch_remote(key),

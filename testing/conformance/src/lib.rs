@@ -41,10 +41,10 @@ pub mod states;
 pub mod unreliable;
 
 pub use catchment_probe::random::Random;
-pub use side::{Options, Side, connect, watches_afar};
+pub use side::{Options, Side, connect, connected, watches_afar};
 pub use tools::{
-    ALL, PATIENCE, assert_empty, eventually, pattern, rounds, rounds_while_quick, wait_one,
-    wait_some,
+    ALL, PATIENCE, assert_empty, eventually, pattern, rounds, rounds_while_quick, sleep_for,
+    wait_one, wait_some,
 };
 
 use catchment_verbs::{Caps, Context, Provider, Service, WcStatus};
@@ -255,8 +255,6 @@ impl Bench {
 
     /// Two connected sides that differ.
     pub fn pair_with(&self, ours: &Options, theirs: &Options) -> (Side, Side) {
-        let (mut a, mut b) = (self.side(ours), self.side(theirs));
-        connect((&mut a, ours), (&mut b, theirs));
-        (a, b)
+        connected((self.open(), ours), (self.open(), theirs))
     }
 }

@@ -1,5 +1,5 @@
 //! Every one-sided operation moves the right bytes and no others.
-use crate::{ALL, Bench, Options, Side, connect, pattern};
+use crate::{ALL, Bench, Options, Side, connected, pattern};
 use catchment_verbs::{Payload, PostFailure, SendOp, SendWr, WcOpcode, WcStatus};
 
 const LENGTHS: [usize; 16] =
@@ -120,9 +120,7 @@ pub fn misaligned_atomics_are_refused(bench: &Bench) {
 pub fn a_context_can_talk_to_itself(bench: &Bench) {
     let context = bench.open();
     let options = Options::default();
-    let mut a = Side::new(context.clone(), &options);
-    let mut b = Side::new(context, &options);
-    connect((&mut a, &options), (&mut b, &options));
+    let (mut a, mut b) = connected((context.clone(), &options), (context, &options));
     assert_ne!(a.qp.qpn(), b.qp.qpn());
     a.put(0, b"to myself");
     let sge = a.sge(0, 9);
@@ -138,14 +136,8 @@ pub fn a_context_can_talk_to_itself(bench: &Bench) {
 pub fn one_collector_serves_many_sources(bench: &Bench) {
     let server = bench.open();
     let options = Options { bytes: 4096, ..Options::default() };
-    let mut pairs: Vec<_> = (0..16)
-        .map(|_| {
-            let mut source = bench.side(&options);
-            let mut sink = Side::new(server.clone(), &options);
-            connect((&mut source, &options), (&mut sink, &options));
-            (source, sink)
-        })
-        .collect();
+    let mut pairs: Vec<_> =
+        (0..16).map(|_| connected((bench.open(), &options), (server.clone(), &options))).collect();
     let (source, sink) = &mut pairs[7];
     let mut wrong = sink.remote(0);
     wrong.rkey ^= 1 << 17;

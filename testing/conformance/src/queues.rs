@@ -1,5 +1,5 @@
 //! Capacities, indices of refused requests, flushing, overrun.
-use crate::{Bench, Options, assert_empty, eventually, wait_one, wait_some};
+use crate::{Bench, Options, assert_empty, connected, eventually, wait_one, wait_some};
 use catchment_verbs::{
     AsyncEvent, Completion, CqError, Payload, PostFailure, QpInit, QpState, QpTransition, RecvWr,
     SendOp, SendWr, WcStatus,
@@ -184,9 +184,7 @@ pub fn an_overrun_breaks_the_queue_pair(bench: &Bench) {
     });
     // A new queue pair on the same device works.
     let again = Options::default();
-    let mut c = crate::Side::new(a.context.clone(), &again);
-    let mut d = bench.side(&again);
-    crate::connect((&mut c, &again), (&mut d, &again));
+    let (mut c, d) = connected((a.context.clone(), &again), (bench.open(), &again));
     c.run_ok(SendOp::Write(d.remote(0)), &[c.sge(0, 8)]);
 }
 

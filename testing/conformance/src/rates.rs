@@ -2,11 +2,10 @@
 //!
 //! No case measures a time. A limit of a thousand bits a second shows by what does not complete:
 //! that would take hours.
-use crate::{Bench, Options, Side, connect, pattern, wait_some};
+use crate::{Bench, Options, Side, connect, pattern, sleep_for, wait_some};
 use catchment_verbs::{
     Completion, Payload, QpTransition, RateError, RateRange, SendOp, SendWr, WcOpcode,
 };
-use std::time::Duration;
 
 const PIECE: usize = 32 << 10;
 const PIECES: usize = 16;
@@ -51,26 +50,14 @@ pub fn a_limited_queue_pair_moves_every_byte_in_order(bench: &Bench) {
         let data = pattern(round, ALL);
         a.put(0, &data);
         post_all(&mut a, &b);
-        let done = if round == 0 { wait_some(&*a.send_cq, PIECES) } else { sleep_for(&a, PIECES) };
+        let done = match round {
+            0 => wait_some(&*a.send_cq, PIECES),
+            // Nobody polls meanwhile.
+            _ => sleep_for(&*a.channel, &*a.send_cq, PIECES),
+        };
         assert_in_order(&done);
         assert!(b.get(0, ALL) == data, "round {round}");
     }
-}
-
-/// Sleeps until there are `n` completions: nobody polls meanwhile.
-fn sleep_for(side: &Side, n: usize) -> Vec<Completion> {
-    let mut all = Vec::new();
-    let mut out = [Completion::EMPTY; PIECES];
-    while all.len() < n {
-        side.send_cq.req_notify(false);
-        let taken = side.send_cq.poll(&mut out).unwrap();
-        all.extend_from_slice(&out[..taken]);
-        if taken == 0 {
-            let woken = side.channel.wait(Duration::from_secs(20)).unwrap();
-            assert!(woken, "{} of {n} completions came", all.len());
-        }
-    }
-    all
 }
 
 /// Messages, with their receives, and immediates.

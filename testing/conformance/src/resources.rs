@@ -2,7 +2,7 @@
 //!
 //! Descriptors, mappings and threads are counted in a process of its own, where no other test runs.
 use crate::child::{Child, say};
-use crate::{ALL, Bench, Options, Random, Side, eventually, wait_one};
+use crate::{ALL, Bench, Options, Random, Side, connected, eventually, wait_one};
 use catchment_verbs::{Endpoint, Payload, QpInit, RecvWr, RtrAttr, SendOp, SendWr};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::any::Any;
@@ -62,8 +62,7 @@ pub fn connections(bench: &Bench) {
             0 => (bench.open(), bench.open()),
             _ => (left.clone(), right.clone()),
         };
-        let (mut a, mut b) = (Side::new(left, &options), Side::new(right, &options));
-        crate::connect((&mut a, &options), (&mut b, &options));
+        let (mut a, mut b) = connected((left, &options), (right, &options));
         use_everything(&mut a, &mut b);
     };
     (0..20).for_each(round);

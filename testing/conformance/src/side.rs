@@ -61,6 +61,16 @@ pub fn connect((a, ours): (&mut Side, &Options), (b, theirs): (&mut Side, &Optio
     b.connect(ea, theirs);
 }
 
+/// Two connected sides, on these devices.
+pub fn connected(
+    (left, ours): (Arc<dyn Context>, &Options),
+    (right, theirs): (Arc<dyn Context>, &Options),
+) -> (Side, Side) {
+    let (mut a, mut b) = (Side::new(left, ours), Side::new(right, theirs));
+    connect((&mut a, ours), (&mut b, theirs));
+    (a, b)
+}
+
 impl Side {
     pub fn new(context: Arc<dyn Context>, options: &Options) -> Side {
         let pd = context.alloc_pd().unwrap();

@@ -1,6 +1,6 @@
 //! What cases have in common: waiting, patterns, and how often to repeat.
 use catchment_probe::random::Random;
-use catchment_verbs::{Access, Completion, Cq};
+use catchment_verbs::{Access, Completion, CompletionChannel, Cq};
 use std::time::{Duration, Instant};
 
 /// How long something may take that must happen.
@@ -20,6 +20,20 @@ pub fn wait_some(cq: &dyn Cq, n: usize) -> Vec<Completion> {
         seen += cq.poll(&mut out[seen..]).unwrap();
         seen == n
     });
+    out
+}
+
+/// The next `n` completions, sleeping until they come: ask, look once more, sleep.
+pub fn sleep_for(channel: &dyn CompletionChannel, cq: &dyn Cq, n: usize) -> Vec<Completion> {
+    let mut out = vec![Completion::EMPTY; n];
+    let mut seen = 0;
+    while seen < n {
+        cq.req_notify(false);
+        let taken = cq.poll(&mut out[seen..]).unwrap();
+        seen += taken;
+        let woken = taken > 0 || channel.wait(PATIENCE).unwrap();
+        assert!(woken, "a wake-up was lost: {seen} of {n} completions came");
+    }
     out
 }
 
