@@ -109,7 +109,7 @@ fn watch_signals(asked: Arc<impl Fn() + Send + Sync + 'static>) -> std::io::Resu
                 // Each is asked, so that each wakes this thread.
                 let came = signals
                     .iter_mut()
-                    .fold(false, |came, one| one.poll_recv(context).is_ready() || came);
+                    .fold(false, |came, one| came | one.poll_recv(context).is_ready());
                 if came { Poll::Ready(()) } else { Poll::Pending }
             }));
         };
