@@ -5,13 +5,12 @@ use catchment::collector::Collector;
 use catchment::roce::RoceOptions;
 use catchment::session::path::PathRules;
 use catchment::source::{DeviceSpec, Source};
+use catchment_probe::child::{Child, role, say};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::fs;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
-use std::{env, fs};
 
 const SOURCES: usize = 1000;
 const PROCESSES: usize = 4;
@@ -25,16 +24,15 @@ const IDLE: Duration = Duration::from_secs(10);
 /// How often the threads of an idle source may wake in a second, all together: looks at devices and
 /// link, and reports.
 const WAKES_MAX: f64 = 20.0;
-/// Threads that a collector may have more than before its sources: the devices' own.
-const THREADS_MORE: usize = 8;
+/// Threads that a collector may have more than before its sources: the devices' own, and those of
+/// this test that listen to the processes.
+const THREADS_MORE: usize = 8 + PROCESSES;
 /// Descriptors of everything that sessions share.
 const DESCRIPTORS_MORE: usize = 64;
 /// Descriptors that a session may take.
 const SESSION_DESCRIPTORS: usize = 4;
 /// Memory of the collector's own that a session may take, beside its ring.
 const SESSION_KIB: u64 = 64;
-/// For a process of sources: `PROVIDER NUMBER COLLECTOR`.
-const ROLE: &str = "CATCHMENT_TEST_SOURCES";
 
 fn open_files_to_the_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -79,11 +77,11 @@ fn source(provider: &str, number: usize, collector: &str) -> Source {
         .unwrap()
 }
 
-/// A process of sources: connects, says so, tells its processor time for each line `cpu`, and at the
+/// A process of sources, in a role `PROVIDER NUMBER COLLECTOR`: connects, says so, tells its processor time for each line `cpu`, and at the
 /// next line sends a frame of each device.
 #[test]
 fn sources_of_a_process() {
-    let Ok(role) = env::var(ROLE) else {
+    let Some(role) = role() else {
         return;
     };
     open_files_to_the_limit();
@@ -104,9 +102,9 @@ fn sources_of_a_process() {
     });
     drop(sender);
     let sources: Vec<_> = sources.into_iter().collect();
-    println!("\nconnected");
+    say("connected");
     for _ in std::io::stdin().lines().take_while(|line| line.as_ref().unwrap() == "cpu") {
-        println!("{}", cpu_time().as_micros());
+        say(&cpu_time().as_micros().to_string());
     }
     for (number, source) in &sources {
         let mut device = source.device(&format!("cam{number:03}")).unwrap();
@@ -115,18 +113,6 @@ fn sources_of_a_process() {
     for (_, source) in sources {
         assert_eq!(source.close(PATIENCE).unwrap().totals.frames_sent, 1);
     }
-}
-
-fn start(provider: &str, number: usize, collector: &str) -> (Child, BufReader<ChildStdout>) {
-    let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "sources_of_a_process", "--nocapture"])
-        .env(ROLE, format!("{provider} {number} {collector}"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let output = BufReader::new(child.stdout.take().unwrap());
-    (child, output)
 }
 
 /// How often each thread of a process has slept so far. A thread may end meanwhile.
@@ -146,15 +132,12 @@ struct Usage {
 }
 
 impl Usage {
-    fn of_sources(processes: &mut [(Child, BufReader<ChildStdout>)]) -> Usage {
+    fn of_sources(processes: &mut [Child]) -> Usage {
         let mut cpu = Duration::ZERO;
-        for (child, output) in processes.iter_mut() {
-            child.stdin.as_mut().unwrap().write_all(b"cpu\n").unwrap();
-            let mut line = String::new();
-            output.read_line(&mut line).unwrap();
-            cpu += Duration::from_micros(line.trim().parse().unwrap());
+        for child in processes.iter_mut() {
+            cpu += Duration::from_micros(child.ask("cpu").parse().unwrap());
         }
-        let sleeps = processes.iter().flat_map(|(child, _)| sleeps(child.id())).collect();
+        let sleeps = processes.iter().flat_map(|child| sleeps(child.id())).collect();
         Usage { cpu, sleeps }
     }
 
@@ -188,11 +171,9 @@ fn a_thousand_sources_over(provider: &str) {
     let threads = count("task");
     let memory = own_kib();
     let begin = Instant::now();
-    let mut processes: Vec<_> = (0..PROCESSES).map(|number| start(provider, number, &at)).collect();
-    for (_, output) in &mut processes {
-        let mut lines = output.by_ref().lines().map_while(Result::ok);
-        assert!(lines.any(|line| line == "connected"), "sources failed");
-    }
+    let start = |first| Child::start("sources_of_a_process", &format!("{provider} {first} {at}"));
+    let mut processes: Vec<_> = (0..PROCESSES).map(start).collect();
+    processes.iter_mut().for_each(|child| drop(child.says("connected")));
     println!("{SOURCES} sources over {provider} connected in {:?}", begin.elapsed());
     // Threads for what blocks while sources connect end by themselves.
     let in_time = Instant::now() + PATIENCE;
@@ -217,12 +198,8 @@ fn a_thousand_sources_over(provider: &str) {
     let wakes = sources.print_since(&before.0, &format!("{SOURCES} idle sources over {provider}"));
     let wakes = wakes / SOURCES as f64;
     assert!(wakes <= WAKES_MAX, "{wakes} times a second");
-    for (child, _) in &mut processes {
-        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    }
-    for (mut child, _) in processes {
-        assert!(child.wait().unwrap().success());
-    }
+    processes.iter_mut().for_each(|child| child.tell("go"));
+    processes.iter_mut().for_each(Child::end);
     assert_eq!(seen.lock().unwrap().len(), SOURCES);
 }
 

@@ -9,15 +9,11 @@
     reason = "a test fails by panicking"
 )]
 use catchment_channel::{Channel, ChannelShape, Resources};
+use catchment_probe::child::{Child, MARK, role};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Provider, RtsAttr};
 use rustix::thread::{SecureComputingMode, set_secure_computing_mode};
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
 
-const ROLE: &str = "CATCHMENT_TEST_SYSCALLS_CHILD";
 const MESSAGES: u64 = 10_000;
 const SAID: &str = "all messages went over";
 
@@ -53,7 +49,7 @@ fn exchange([a, b]: &mut [Channel; 2], packet: u64) -> bool {
 /// Not a test by itself: the process that gets killed.
 #[test]
 fn strict_process() {
-    let Ok(role) = std::env::var(ROLE) else {
+    let Some(role) = role() else {
         return;
     };
     let thread = std::thread::spawn(move || {
@@ -75,32 +71,15 @@ fn strict_process() {
 /// Without allocating: the allocator may make calls.
 fn format_line(text: &str) -> [u8; 32] {
     let mut line = [b'\n'; 32];
-    let bytes = text.as_bytes();
-    line[1..=bytes.len()].copy_from_slice(bytes);
+    let (start, rest) = line[1..].split_at_mut(MARK.len());
+    start.copy_from_slice(MARK.as_bytes());
+    rest[..text.len()].copy_from_slice(text.as_bytes());
     line
 }
 
 /// Whether the child says that all went over before it ends.
 fn goes_over(role: &str) -> bool {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "strict_process"])
-        .env(ROLE, role)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let (say, heard) = mpsc::channel();
-    let reader = std::thread::spawn(move || {
-        let mut lines = lines.map_while(Result::ok);
-        let _ = say.send(lines.any(|line| line.contains(SAID)));
-    });
-    let said = heard.recv_timeout(Duration::from_secs(60)).expect("the child speaks or ends");
-    child.kill().unwrap();
-    child.wait().unwrap();
-    reader.join().unwrap();
-    said
+    Child::start("strict_process", role).listen().is_some_and(|said| said == SAID)
 }
 
 #[test]

@@ -25,7 +25,6 @@ mod side;
 mod tools;
 
 pub mod caps;
-pub mod child;
 pub mod datagrams;
 pub mod events;
 pub mod invalidation;

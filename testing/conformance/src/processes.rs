@@ -1,7 +1,7 @@
 //! Cases with a second process: the test binary starts itself again.
-use crate::child::{Child, ROLE, say};
 use crate::resources::Holdings;
 use crate::{Bench, Options, PATIENCE, Random, Side, eventually, pattern, resources, wait_one};
+use catchment_probe::child::{Child, role, say};
 use catchment_verbs::{
     AsyncEvent, Completion, Endpoint, Payload, QpState, RemoteAddr, SendOp, SendWr, Sge, Wake,
     WcStatus,
@@ -9,9 +9,14 @@ use catchment_verbs::{
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Starts the second process in a role.
+pub fn start(role: &str) -> Child {
+    Child::start("conformance_child", role)
+}
+
 /// Where the second process does its work.
 pub fn child(bench: &Bench) {
-    let Ok(role) = std::env::var(ROLE) else {
+    let Some(role) = role() else {
         return;
     };
     match role.as_str() {
@@ -110,7 +115,7 @@ fn servant(bench: &Bench) {
 /// Every operation between two processes.
 pub fn two_processes_do_everything(bench: &Bench) {
     let options = Options::default();
-    let mut child = Child::start("servant");
+    let mut child = start("servant");
     let mut a = bench.side(&options);
     let theirs = join(&mut a, &mut child, &options);
     let data = pattern(1, 100_000);
@@ -177,7 +182,7 @@ fn victim(bench: &Bench) {
 /// `kill -9` at any moment: what is outstanding is flushed, sleepers wake, nothing leaks, and the
 /// next process can connect.
 pub fn a_killed_peer_is_noticed_every_time(_bench: &Bench) {
-    Child::start("survivor").wait_for("done");
+    start("survivor").says("done");
 }
 
 fn survivor(bench: &Bench) {
@@ -206,7 +211,7 @@ fn survive_one(
     random: &mut Random,
 ) {
     let options = Options::default();
-    let mut child = Child::start("victim");
+    let mut child = start("victim");
     let mut side = Side::new(context.clone(), &options);
     let theirs = join(&mut side, &mut child, &options);
     // A side that has never posted must notice too, where silence says something.

@@ -1,8 +1,9 @@
 //! Nothing leaks, whatever the order of destruction and wherever creation fails.
 //!
 //! Descriptors, mappings and threads are counted in a process of its own, where no other test runs.
-use crate::child::{Child, say};
+use crate::processes::start;
 use crate::{ALL, Bench, Options, Random, Side, connected, eventually, wait_one};
+use catchment_probe::child::say;
 use catchment_verbs::{Endpoint, Payload, QpInit, RecvWr, RtrAttr, SendOp, SendWr};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::any::Any;
@@ -49,7 +50,7 @@ impl Holdings {
 
 /// S3.3: counts are as before after a thousand connections.
 pub fn nothing_is_left_of_a_thousand_connections(_bench: &Bench) {
-    Child::start("connections").wait_for("done");
+    start("connections").says("done");
 }
 
 /// The child of [`nothing_is_left_of_a_thousand_connections`].
@@ -97,8 +98,8 @@ fn use_everything(a: &mut Side, b: &mut Side) {
 
 /// S3.14: every order, with requests outstanding on both sides.
 pub fn objects_may_be_dropped_in_any_order(_bench: &Bench) {
-    Child::start("drops").wait_for("done");
-    Child::start("starving").wait_for("done");
+    start("drops").says("done");
+    start("starving").says("done");
 }
 
 /// The first child of [`objects_may_be_dropped_in_any_order`].

@@ -8,6 +8,7 @@
 //!   the n-th creation fail.
 //! - [`patience::Patience`] waits for what the other end does; [`load`] has the bytes that tests move,
 //!   and [`random::Random`] is where all chance of tests and simulations comes from.
+//! - [`child::Child`] is the test binary started again, as a second process to talk with or to kill.
 //!
 //! A probe changes no result and keeps nothing alive. It takes a lock per call, so a program under a
 //! probe is not to be timed.
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod census;
+pub mod child;
 mod forward;
 pub mod load;
 pub mod patience;

@@ -31,7 +31,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     (
         "catchment",
         "media observe perf provider-ibverbs provider-roce provider-shm session transfer verbs",
-        "netns sim",
+        "netns probe sim",
     ),
     ("doctor", "catchment provider-ibverbs provider-roce provider-shm verbs", ""),
     ("conformance", "probe verbs", ""),

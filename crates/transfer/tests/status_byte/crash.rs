@@ -1,16 +1,15 @@
 //! Connections that end: a collector that is killed, a key that it does not have.
 use super::super::common::*;
 use super::{is_direct, modes, remote};
+use catchment_probe::child::{Child, hear, role, say};
 use catchment_transfer::*;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Not a test by itself: the collector of the test below, in a process that gets killed. It takes
 /// two blocks and releases one.
 #[test]
 fn collector_process() {
-    if std::env::var_os("CATCHMENT_TEST_CHILD").is_none() {
+    if role().is_none() {
         return;
     }
     let layout = RingLayout::new(4, 128).unwrap();
@@ -18,50 +17,34 @@ fn collector_process() {
     let mut collector = side_at(ours, [1, 0, 1]);
     let mr = ring_mr(&collector.pd, layout.total_bytes());
     let end = collector.qp.endpoint();
-    println!("ring {end} {} {}", mr.addr(), mr.rkey());
+    say(&format!("ring {end} {} {}", mr.addr(), mr.rkey()));
     let receiver = Receiver::new(mr, layout, EPOCH, ReceiverOptions::default()).unwrap();
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    collector.go_up(line.trim().parse().unwrap());
-    println!("connected");
+    collector.go_up(hear().parse().unwrap());
+    say("connected");
     drop(receive(&receiver));
     let _kept = receive(&receiver);
-    println!("holding");
+    say("holding");
     loop {
         std::thread::park();
     }
 }
 
 /// A collector in another process, and a sender to its ring.
-fn sender_to_child(mode: Mode) -> (Sender, Child, impl FnMut(&str) -> String) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "status_byte::crash::collector_process"])
-        .env("CATCHMENT_TEST_CHILD", "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut expect = move |start: &str| {
-        let line = lines.by_ref().map(|line| line.unwrap());
-        // The test harness prints lines of its own, also in front of ours.
-        let mut ours = line.filter_map(|line| Some(line[line.find(start)?..].to_owned()));
-        ours.next().expect("the child says it")
-    };
-    let line = expect("ring ");
-    let words: Vec<&str> = line.split_whitespace().collect();
+fn sender_to_child(mode: Mode) -> (Sender, Child) {
+    let mut child = Child::start("status_byte::crash::collector_process", "");
+    let line = child.says("ring ");
+    let words: Vec<&str> = line.split(' ').collect();
     let [ours, _] = crate::two_devices();
     let mut source = side_at(ours, [64, 0, 16]);
-    let mut stdin = child.stdin.take().unwrap();
-    writeln!(stdin, "{}", source.qp.endpoint()).unwrap();
-    expect("connected");
-    source.go_up(words[1].parse().unwrap());
+    child.tell(&source.qp.endpoint().to_string());
+    child.says("connected");
+    source.go_up(words[0].parse().unwrap());
     let remote = RemoteRing {
-        addr: words[2].parse().unwrap(),
-        rkey: words[3].parse().unwrap(),
+        addr: words[1].parse().unwrap(),
+        rkey: words[2].parse().unwrap(),
         layout: RingLayout::new(4, 128).unwrap(),
     };
-    (make_sender(source, remote, mode, SenderOptions::default()).unwrap(), child, expect)
+    (make_sender(source, remote, mode, SenderOptions::default()).unwrap(), child)
 }
 
 /// Three blocks are sent. The collector releases the first, keeps the second, has not seen the
@@ -69,13 +52,13 @@ fn sender_to_child(mode: Mode) -> (Sender, Child, impl FnMut(&str) -> String) {
 #[test]
 fn what_was_not_released_is_sent_again_after_the_collector_was_killed() {
     for mode in modes() {
-        let (sender, mut child, mut expect) = sender_to_child(mode);
+        let (sender, mut child) = sender_to_child(mode);
         for number in 0..2u64 {
             let mut block = sender.reserve(0, 64).unwrap();
             block.write_at(0, &[number as u8; 64]).unwrap();
             block.commit(&whole(number, 64), true).unwrap();
         }
-        expect("holding");
+        child.says("holding");
         while sender.outstanding(0).unwrap() > 1 {
             sender.refresh().unwrap();
             std::thread::yield_now();
@@ -86,8 +69,7 @@ fn what_was_not_released_is_sent_again_after_the_collector_was_killed() {
         sender.refresh().unwrap();
         let mut unfinished = sender.reserve(0, 64).unwrap();
         unfinished.write_at(0, b"half a frame").unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        child.kill();
 
         let deadline = Instant::now() + Duration::from_secs(10);
         while sender.check().is_ok() {

@@ -2,9 +2,10 @@
 //! server is as it was before the first of them (S3.16).
 //!
 //! Three seconds over each provider; an hour with `CATCHMENT_TEST_SCALE=1200`.
-use super::death::Peer;
+use super::death::start;
 use super::talk::{answer, ask_while, write_and_read_back};
 use super::*;
+use catchment_probe::child::{Child, say};
 use catchment_probe::load::scaled;
 use catchment_probe::random::Random;
 use std::fs;
@@ -26,7 +27,7 @@ const LOOKS: usize = 40;
 fn s3_16_a_server_is_as_before_when_clients_came_went_and_were_killed() {
     for provider in ["shm", "roce"] {
         // A process of its own: its memory, descriptors and threads are the server's.
-        let said = Peer::spawn(&format!("soak {provider}")).says("as before: ");
+        let said = start(&format!("soak {provider}")).says("as before: ");
         println!("{provider}: {said}");
     }
 }
@@ -54,9 +55,8 @@ pub(crate) fn serve_and_strike(provider: &str, open: &Opener) {
     let options = options(BLOCKS, PAYLOAD_BYTES, "soak");
     let served = serve(open(), &options, |_, link: &mut Link| answer(link, PAYLOAD_BYTES as usize));
     let before = held(&served);
-    let start_client =
-        |number| Peer::spawn(&format!("talker {provider} {} {number}", served.address));
-    let mut clients: Vec<Peer> = (0..CLIENTS).map(start_client).collect();
+    let start_client = |number| start(&format!("talker {provider} {} {number}", served.address));
+    let mut clients: Vec<Child> = (0..CLIENTS).map(start_client).collect();
     let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
     eprintln!("seed {seed}");
     let mut random = Random::new(seed);
@@ -66,7 +66,7 @@ pub(crate) fn serve_and_strike(provider: &str, open: &Opener) {
     while start.elapsed() < length {
         // The clients talk meanwhile.
         std::thread::sleep(Duration::from_millis(random.below(600)));
-        clients.iter_mut().for_each(Peer::demand_running);
+        clients.iter_mut().for_each(Child::demand_running);
         let mut client = clients.swap_remove(random.below(CLIENTS) as usize);
         if random.below(10) < 6 {
             client.kill();
@@ -85,7 +85,7 @@ pub(crate) fn serve_and_strike(provider: &str, open: &Opener) {
     assert_eq!(counts.served, ended + CLIENTS, "{counts:?}");
     assert!(counts.failed <= killed, "{killed} were killed: {counts:?}");
     let grown = demand_flat(&memory, length);
-    println!("as before: {killed} killed, {counts:?}, memory grew by {grown:.2} MiB");
+    say(&format!("as before: {killed} killed, {counts:?}, memory grew by {grown:.2} MiB"));
 }
 
 /// Clients, objects of the device, descriptors, threads and mappings of memory files.

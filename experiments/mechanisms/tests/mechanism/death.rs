@@ -1,84 +1,31 @@
 //! A peer that is killed: whoever waits for it gets an error.
 use super::suite::*;
 use super::*;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use catchment_probe::child::{Child, hear, role, say};
 use std::time::{Duration, Instant};
 
 const SHAPE: Shape = Shape { blocks: 4, payload_bytes: 64 };
-/// What the child is: `sender` or `receiver`, and the name of a protocol.
-const ROLE: &str = "CATCHMENT_TEST_MECHANISM_CHILD";
 
-/// The other end of the connection, in a process of its own.
-struct Peer {
-    child: Child,
-    stdin: ChildStdin,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+/// Starts the other end of the connection in a process of its own: `sender` or `receiver`.
+fn peer(end: &str, protocol: Protocol) -> Child {
+    Child::start("mechanism::death::peer_process", &format!("{end} {}", protocol.name()))
 }
 
-impl Peer {
-    fn spawn(role: &str, protocol: Protocol) -> Peer {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "--nocapture", "mechanism::death::peer_process"])
-            .env(ROLE, format!("{role} {}", protocol.name()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Peer {
-            stdin: child.stdin.take().unwrap(),
-            lines: BufReader::new(child.stdout.take().unwrap()).lines(),
-            child,
-        }
-    }
-
-    /// The rest of the line that begins so.
-    fn says(&mut self, start: &str) -> String {
-        let lines = self.lines.by_ref().map(|line| line.unwrap());
-        // The test harness prints lines of its own, also in front of ours.
-        let mut ours = lines.filter_map(|l| Some(l[l.find(start)? + start.len()..].to_owned()));
-        ours.next().expect("the child says it")
-    }
-
-    /// Connects our port with the child's.
-    fn connect(&mut self, port: &mut Port) -> Offer {
-        let offer: Offer = self.says("offer ").trim().parse().unwrap();
-        writeln!(self.stdin, "{}", port.offer()).unwrap();
-        self.says("connected");
-        port.connect(&offer).unwrap();
-        writeln!(self.stdin, "make your end").unwrap();
-        self.says("ready");
-        offer
-    }
-
-    /// Our end is made too.
-    fn go(&mut self) {
-        writeln!(self.stdin, "use it").unwrap();
-    }
-
-    fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Peer {
-    /// Also when a test fails.
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn hear() -> String {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    line
+/// Connects our port with the peer's.
+fn connect(port: &mut Port, peer: &mut Child) -> Offer {
+    let offer: Offer = peer.says("offer ").parse().unwrap();
+    peer.tell(&port.offer().to_string());
+    peer.says("connected");
+    port.connect(&offer).unwrap();
+    peer.tell("make your end");
+    peer.says("ready");
+    offer
 }
 
 /// Not a test by itself: one end of a mechanism, in a process that gets killed.
 #[test]
 fn peer_process() {
-    let Ok(role) = std::env::var(ROLE) else {
+    let Some(role) = role() else {
         return;
     };
     let (end, name) = role.split_once(' ').unwrap();
@@ -101,16 +48,15 @@ impl Visit for Being {
         };
         let [_, ours] = two_hosts();
         let mut port = open(&ours, &needs);
-        // The test harness prints in front of us; the parent looks for the word.
-        println!("offer {}", port.offer());
-        let peer: Offer = hear().trim().parse().unwrap();
+        say(&format!("offer {}", port.offer()));
+        let peer: Offer = hear().parse().unwrap();
         port.connect(&peer).unwrap();
-        println!("connected");
+        say("connected");
         hear();
         let mut wait = Patience::new(WaitPolicy::Yield);
         if is_sender {
             let mut sender = mechanism.sender(port, &peer).unwrap();
-            println!("ready");
+            say("ready");
             hear();
             for packet in 0..2 {
                 send(&mut sender, 0, packet, &[packet as u8; 64], &mut wait);
@@ -121,11 +67,11 @@ impl Visit for Being {
             }
         }
         let mut receiver = mechanism.receiver(port, &peer).unwrap();
-        println!("ready");
+        say("ready");
         hear();
         drop(take(&mut receiver, &mut wait));
         let _kept = take(&mut receiver, &mut wait);
-        println!("holding");
+        say("holding");
         loop {
             std::thread::park();
         }
@@ -149,12 +95,12 @@ fn a_sender_notices_that_its_receiver_was_killed() {
 
         fn visit<M: Mechanism>(self, mechanism: M) {
             let name = self.0.name();
-            let mut peer = Peer::spawn("receiver", self.0);
+            let mut peer = peer("receiver", self.0);
             let [ours, _] = two_hosts();
             let mut port = open(&ours, &mechanism.sender_needs().unwrap());
-            let offer = peer.connect(&mut port);
+            let offer = connect(&mut port, &mut peer);
             let mut sender = mechanism.sender(port, &offer).unwrap();
-            peer.go();
+            peer.tell("use it");
             let mut wait = Patience::new(WaitPolicy::Yield);
             for packet in 0..2 {
                 send(&mut sender, 0, packet, &[7; 64], &mut wait);
@@ -195,12 +141,12 @@ fn a_receiver_notices_that_its_sender_was_killed() {
 
         fn visit<M: Mechanism>(self, mechanism: M) {
             let name = self.0.name();
-            let mut peer = Peer::spawn("sender", self.0);
+            let mut peer = peer("sender", self.0);
             let [ours, _] = two_hosts();
             let mut port = open(&ours, &mechanism.receiver_needs().unwrap());
-            let offer = peer.connect(&mut port);
+            let offer = connect(&mut port, &mut peer);
             let mut receiver = mechanism.receiver(port, &offer).unwrap();
-            peer.go();
+            peer.tell("use it");
             let mut wait = Patience::new(WaitPolicy::Yield);
             let first = take(&mut receiver, &mut wait);
             drop(take(&mut receiver, &mut wait));

@@ -1,0 +1,130 @@
+//! A second process of a test: the test binary, started again, and what the two say to each other.
+use crate::load::scaled;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// What a second process is there for.
+const ROLE: &str = "CATCHMENT_TEST_ROLE";
+/// In front of what it says: the test harness prints lines of its own, also in front of ours.
+pub const MARK: &str = "@@ ";
+
+/// Returns what this process was started for, if [`Child::start`] started it.
+pub fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// Says a line to the first process.
+pub fn say(line: &str) {
+    println!("\n{MARK}{line}");
+    std::io::stdout().flush().expect("stdout is open");
+}
+
+/// Waits for a line of the first process.
+pub fn hear() -> String {
+    let line = std::io::stdin().lines().next().expect("the first process tells something");
+    line.expect("stdin is readable")
+}
+
+/// A second process. Killed when dropped.
+pub struct Child {
+    process: std::process::Child,
+    input: Option<ChildStdin>,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Child {
+    /// Starts the test of this binary that alone has `test` in its name; it finds its role by [`role`].
+    pub fn start(test: &str, role: &str) -> Child {
+        let mut process = Command::new(std::env::current_exe().expect("a process has a program"))
+            .args([test, "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the test binary starts again");
+        let output = process.stdout.take().expect("it is piped");
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if let Some(at) = line.find(MARK) {
+                    // Who no longer listens has dropped the child.
+                    let _ = sender.send(line[at + MARK.len()..].to_owned());
+                }
+            }
+        });
+        Child { input: process.stdin.take(), process, lines }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Waits for what it says next; `None` if it ended.
+    ///
+    /// # Panics
+    /// When it says nothing for far too long.
+    pub fn listen(&mut self) -> Option<String> {
+        match self.lines.recv_timeout(Duration::from_secs(scaled(300).max(300))) {
+            Ok(line) => Some(line),
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("the second process says nothing"),
+        }
+    }
+
+    /// # Panics
+    /// When it ends instead.
+    pub fn hear(&mut self) -> String {
+        self.listen().expect("the second process failed (see above)")
+    }
+
+    /// Waits until it says a line that starts so, and returns the rest of it.
+    ///
+    /// # Panics
+    /// When it says something else.
+    pub fn says(&mut self, start: &str) -> String {
+        let line = self.hear();
+        let rest = line.strip_prefix(start);
+        rest.unwrap_or_else(|| panic!("expected {start:?}, it says {line:?}")).to_owned()
+    }
+
+    pub fn tell(&mut self, line: &str) {
+        let input = self.input.as_mut().expect("it was not asked to end");
+        writeln!(input, "{line}").expect("the second process listens");
+    }
+
+    pub fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.hear()
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    /// # Panics
+    /// When it ended by itself.
+    pub fn demand_running(&mut self) {
+        let ended = self.process.try_wait().expect("it is our child");
+        assert!(ended.is_none(), "the second process ended by itself: {ended:?}");
+    }
+
+    /// Lets it end, which it does when its standard input does.
+    ///
+    /// # Panics
+    /// When it failed.
+    pub fn end(&mut self) {
+        self.input = None;
+        let status = self.process.wait().expect("it is our child");
+        assert!(status.success(), "the second process failed: {status}");
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
