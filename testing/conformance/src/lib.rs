@@ -42,7 +42,7 @@ pub mod unreliable;
 pub use catchment_probe::random::Random;
 pub use side::{Options, Side, connect, connected, watches_afar};
 pub use tools::{
-    ALL, PATIENCE, assert_empty, eventually, pattern, rounds, rounds_while_quick, sleep_for,
+    ALL, PATIENCE, assert_empty, eventually, pattern, rounds, rounds_while_quick, sleep_for, start,
     wait_one, wait_some,
 };
 

@@ -1,6 +1,8 @@
 //! Cases with a second process: the test binary starts itself again.
 use crate::resources::Holdings;
-use crate::{Bench, Options, PATIENCE, Random, Side, eventually, pattern, resources, wait_one};
+use crate::{
+    Bench, Options, PATIENCE, Random, Side, eventually, pattern, resources, start, wait_one,
+};
 use catchment_probe::child::{Child, role, say};
 use catchment_verbs::{
     AsyncEvent, Completion, Endpoint, Payload, QpState, RemoteAddr, SendOp, SendWr, Sge, Wake,
@@ -8,11 +10,6 @@ use catchment_verbs::{
 };
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Starts the second process in a role.
-pub fn start(role: &str) -> Child {
-    Child::start("conformance_child", role)
-}
 
 /// Where the second process does its work.
 pub fn child(bench: &Bench) {

@@ -1,8 +1,7 @@
 //! Nothing leaks, whatever the order of destruction and wherever creation fails.
 //!
 //! Descriptors, mappings and threads are counted in a process of its own, where no other test runs.
-use crate::processes::start;
-use crate::{ALL, Bench, Options, Random, Side, connected, eventually, wait_one};
+use crate::{ALL, Bench, Options, Random, Side, connected, eventually, start, wait_one};
 use catchment_probe::child::say;
 use catchment_verbs::{Endpoint, Payload, QpInit, RecvWr, RtrAttr, SendOp, SendWr};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

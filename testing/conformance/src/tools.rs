@@ -1,4 +1,5 @@
 //! What cases have in common: waiting, patterns, and how often to repeat.
+use catchment_probe::child::Child;
 use catchment_probe::random::Random;
 use catchment_verbs::{Access, Completion, CompletionChannel, Cq};
 use std::time::{Duration, Instant};
@@ -7,6 +8,11 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
+
+/// Starts the second process in a role.
+pub fn start(role: &str) -> Child {
+    Child::start("conformance_child", role)
+}
 
 pub fn wait_one(cq: &dyn Cq) -> Completion {
     wait_some(cq, 1)[0]

@@ -1,5 +1,5 @@
 //! The conformance suite on the provider in virtual time, whose clock moves when somebody polls.
-use catchment_conformance::{Bench, CASES, processes};
+use catchment_conformance::{Bench, CASES, processes, start};
 use catchment_sim::verbs::{Fabric, OpTime, Pace, Times};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn the_provider_in_virtual_time_does_what_verbs_say() {
 /// What the case of that name does first.
 #[test]
 fn objects_may_be_dropped_in_any_order() {
-    processes::start("drops").says("done");
+    start("drops").says("done");
 }
 
 /// Where the second process of a case does its work; nothing in the first.
