@@ -81,9 +81,7 @@ fn source(provider: &str, number: usize, collector: &str) -> Source {
 /// next line sends a frame of each device.
 #[test]
 fn sources_of_a_process() {
-    let Some(role) = role() else {
-        return;
-    };
+    let Some(role) = role() else { return };
     open_files_to_the_limit();
     let words: Vec<&str> = role.split(' ').collect();
     let (provider, collector) = (words[0], words[2]);

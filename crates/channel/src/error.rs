@@ -20,7 +20,6 @@ pub enum ChannelError {
         /// Which object.
         what: &'static str,
         /// What the device said.
-        #[source]
         source: VerbsError,
     },
     /// The queue pair could not change its state.

@@ -31,9 +31,7 @@ fn pair() -> [Channel; 2] {
 fn exchange([a, b]: &mut [Channel; 2], packet: u64) -> bool {
     for turn in 0..2 {
         let (from, to) = if turn == 0 { (&mut *a, &mut *b) } else { (&mut *b, &mut *a) };
-        let Ok(claim) = from.claim(0, 4096) else {
-            return false;
-        };
+        let Ok(claim) = from.claim(0, 4096) else { return false };
         if from.memory(&claim).write_at(0, &[packet as u8]).is_err()
             || from.commit(claim, packet).is_err()
         {
@@ -49,9 +47,7 @@ fn exchange([a, b]: &mut [Channel; 2], packet: u64) -> bool {
 /// Not a test by itself: the process that gets killed.
 #[test]
 fn strict_process() {
-    let Some(role) = role() else {
-        return;
-    };
+    let Some(role) = role() else { return };
     let thread = std::thread::spawn(move || {
         let mut channels = pair();
         assert!(exchange(&mut channels, 0), "before it counts");

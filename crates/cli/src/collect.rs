@@ -91,9 +91,7 @@ fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }
-    let Some(out) = out(args)? else {
-        return Ok(builder);
-    };
+    let Some(out) = out(args)? else { return Ok(builder) };
     std::fs::create_dir_all(out)
         .with_context(|| format!("cannot make the directory {}", out.display()))
         .map_err(|e| {

@@ -90,9 +90,7 @@ pub fn usage_of(pid: u32) -> Result<ProcessUsage, CpuError> {
 impl CpuError {
     /// Returns whether the file was not there, or the process ended while it was read.
     fn is_no_process(&self) -> bool {
-        let Self::Read { source, .. } = self else {
-            return false;
-        };
+        let Self::Read { source, .. } = self else { return false };
         source.kind() == std::io::ErrorKind::NotFound
             || source.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
     }

@@ -67,9 +67,7 @@ impl Sampler {
     }
 
     fn fill_recent(&self, snapshot: &mut CollectorSnapshot, now: Instant) {
-        let Some(oldest) = self.looks.front() else {
-            return;
-        };
+        let Some(oldest) = self.looks.front() else { return };
         let in_window = |look: &&Look| now - look.at >= RATE_WINDOW;
         let rate_base = self.looks.iter().rev().find(in_window).unwrap_or(oldest);
         let seconds = (now - rate_base.at).as_secs_f64();

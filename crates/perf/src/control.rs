@@ -111,9 +111,7 @@ impl<S: Read + Write + AsFd> Control<S> {
         expected: &str,
         within: Duration,
     ) -> Result<Option<T>, PerfError> {
-        let Some(line) = self.line(expected, within)? else {
-            return Ok(None);
-        };
+        let Some(line) = self.line(expected, within)? else { return Ok(None) };
         serde_json::from_slice(&line)
             .map(Some)
             .map_err(|error| unexpected(&line, &format!("{expected} ({error})")))

@@ -32,9 +32,7 @@ pub fn measure(
     let mut end = Endpoint::open(&device.context, plan)?;
     control.send(&Request::Run { plan: *plan, place: end.place() })?;
     let reply: Reply = control.recv("ready", PATIENCE)?;
-    let Reply::Ready { place } = reply else {
-        return Err(reply.unexpected("ready"));
-    };
+    let Reply::Ready { place } = reply else { return Err(reply.unexpected("ready")) };
     end.connect(&place, device)?;
     match run(control, device, plan, &mut end) {
         Ok(measured) => Ok(measured),

@@ -79,17 +79,13 @@ impl Span {
 /// Receives what the passive side used.
 pub(crate) fn used(control: &mut Control) -> Result<Usage, PerfError> {
     let reply: Reply = control.recv("used", PATIENCE)?;
-    let Reply::Used { usage } = reply else {
-        return Err(reply.unexpected("used"));
-    };
+    let Reply::Used { usage } = reply else { return Err(reply.unexpected("used")) };
     Ok(usage)
 }
 
 /// Receives the active side's word that all was sent, and how many requests that were.
 pub(crate) fn over(control: &mut Control, within: Duration) -> Result<u64, PerfError> {
     let request = control.recv::<Request>("over", within)?;
-    let Request::Over { requests } = request else {
-        return Err(request.unexpected("over"));
-    };
+    let Request::Over { requests } = request else { return Err(request.unexpected("over")) };
     Ok(requests)
 }

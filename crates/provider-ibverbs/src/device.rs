@@ -189,9 +189,7 @@ impl Device {
     /// A queue pair has gone to the error state by itself, or has to.
     pub(crate) fn fail(&self, slot: &Slot, reason: &str) {
         let control = slot.control.lock();
-        let Some(qp) = &control.qp else {
-            return;
-        };
+        let Some(qp) = &control.qp else { return };
         if matches!(slot.state.get(), QpState::Err | QpState::Reset) {
             return;
         }
@@ -218,9 +216,7 @@ impl Device {
 
     pub(crate) fn overrun(&self, tag: usize) {
         let cq = self.cqs.lock().get(&tag).and_then(Weak::upgrade);
-        let Some(cq) = cq.filter(|cq| cq.set_overrun()) else {
-            return;
-        };
+        let Some(cq) = cq.filter(|cq| cq.set_overrun()) else { return };
         self.events.add(AsyncEvent::CqOverrun);
         for index in cq.queue_pairs() {
             if let Some(slot) = self.slots.get(index) {

@@ -83,9 +83,7 @@ fn ask(device: &Device, report: &mut DeviceReport, addresses: &[HostAddress]) ->
             entries += usize::try_from(attr.gid_tbl_len).unwrap_or(0);
         }
     }
-    let Some(table) = device.gid_table(entries) else {
-        return false;
-    };
+    let Some(table) = device.gid_table(entries) else { return false };
     for port in &mut report.ports {
         let ours = table.iter().filter(|entry| entry.port_num == u32::from(port.number));
         port.set_gids(ours.map(|entry| gid(entry, port, addresses)).collect());

@@ -134,9 +134,7 @@ impl Device {
 
     /// Does a turn of the engine at `now_ns`, if no other thread does; returns whether it did.
     fn take_turn(&self, now_ns: u64, kind: TurnKind) -> bool {
-        let Some(mut engine) = self.try_engine() else {
-            return false;
-        };
+        let Some(mut engine) = self.try_engine() else { return false };
         let turn = engine.turn(&self.core, now_ns, kind);
         drop(engine);
         // The thread may have to do what this one began.

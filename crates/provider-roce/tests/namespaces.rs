@@ -68,9 +68,7 @@ fn bench(paths: [&str; 2], ipv6: bool, first: usize) -> Bench {
 /// The second process of a case; it begins at the other end.
 #[test]
 fn conformance_child() {
-    let Ok(ends) = env::var(ENDS) else {
-        return;
-    };
+    let Ok(ends) = env::var(ENDS) else { return };
     let words: Vec<&str> = ends.split(' ').collect();
     processes::child(&bench([words[0], words[1]], words[2] == "6", 1));
 }
@@ -78,9 +76,7 @@ fn conformance_child() {
 /// One case, in a process of its own, which knows the namespaces from its environment.
 #[test]
 fn one_case() {
-    let (Ok(ends), Ok(name)) = (env::var(ENDS), env::var("CATCHMENT_TEST_CASE")) else {
-        return;
-    };
+    let (Ok(ends), Ok(name)) = (env::var(ENDS), env::var("CATCHMENT_TEST_CASE")) else { return };
     let words: Vec<&str> = ends.split(' ').collect();
     let (_, case) = CASES.iter().find(|(case, _)| *case == name).unwrap();
     case(&bench([words[0], words[1]], words[2] == "6", 0));

@@ -51,9 +51,7 @@ pub(crate) fn execute(
     op: &SendOp,
     source: Source<'_>,
 ) -> Result<u64, Obstacle> {
-    let Some((remote, rights)) = target(op) else {
-        return Ok(0);
-    };
+    let Some((remote, rights)) = target(op) else { return Ok(0) };
     if !connection.access.contains(rights) {
         return Err(WcStatus::RemoteInvalidRequest.into());
     }

@@ -303,9 +303,7 @@ impl QpCore {
     pub(crate) fn keep_link(&self) {
         let mut inner = self.lock();
         inner.asks = true;
-        let Some((connection, gid)) = inner.unlinked() else {
-            return;
-        };
+        let Some((connection, gid)) = inner.unlinked() else { return };
         drop(inner);
         let Ok(link) = self.context.link(gid) else {
             // The peer is gone, and requests say so.

@@ -71,9 +71,7 @@ impl QpCore {
 
     /// Gives a record to the oldest receive.
     fn deliver(&self, inner: &mut Inner, record: &Record) -> Taken {
-        let Some(mut recv) = inner.recvs.pop_front() else {
-            return Taken::Nothing;
-        };
+        let Some(mut recv) = inner.recvs.pop_front() else { return Taken::Nothing };
         let result = match record.kind {
             Kind::Send => fill(inner, &mut recv, record),
             Kind::WriteImm => Ok(()),

@@ -38,9 +38,7 @@ impl RemoteMr {
         let link = connection.link()?;
         let target = connection.facts.qpn;
         let (reply, descriptors) = link.call(&Request::Resolve { target, rkey }, &[])?;
-        let Reply::Region { addr, bytes, access } = reply else {
-            return Err(CallError::Protocol);
-        };
+        let Reply::Region { addr, bytes, access } = reply else { return Err(CallError::Protocol) };
         let [fd, bell]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| CallError::Protocol)?;
         let access = Access::from_bits_truncate(access);
         let bytes = usize::try_from(bytes).map_err(|_| CallError::Protocol)?;

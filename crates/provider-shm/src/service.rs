@@ -165,9 +165,7 @@ impl Service {
 
     fn close_oldest_silent(&mut self) -> bool {
         let silent = self.askers.iter().find(|(_, a)| a.gid.is_none());
-        let Some(token) = silent.map(|(token, _)| *token) else {
-            return false;
-        };
+        let Some(token) = silent.map(|(token, _)| *token) else { return false };
         self.close(token, "too many others wait");
         true
     }
@@ -192,9 +190,7 @@ impl Service {
     }
 
     fn serve(&mut self, token: u64) {
-        let Some(asker) = self.askers.get(&token) else {
-            return;
-        };
+        let Some(asker) = self.askers.get(&token) else { return };
         let mut bytes = [0; MESSAGE_BYTES];
         let (len, descriptors) = match socket::recv(asker.fd.as_fd(), &mut bytes) {
             Ok(Some(message)) => message,
@@ -221,9 +217,7 @@ impl Service {
         request: Request,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), String> {
-        let Some(asker) = self.askers.get_mut(&token) else {
-            return Ok(());
-        };
+        let Some(asker) = self.askers.get_mut(&token) else { return Ok(()) };
         let answer = match (request, asker.gid) {
             (Request::Hello { gid }, None) => {
                 asker.gid = Some(gid);
@@ -249,9 +243,7 @@ impl Service {
 
     /// A peer is gone, with everything that it had.
     fn lose_link(&mut self, id: u64) {
-        let Some(link) = self.state.link_of_id(id) else {
-            return;
-        };
+        let Some(link) = self.state.link_of_id(id) else { return };
         let _ = epoll::delete(&self.state.epoll, link.fd());
         link.die();
         for qp in self.state.queue_pairs() {

@@ -171,9 +171,7 @@ fn variant_bits(ipv4: bool) -> Vec<(usize, u8)> {
 }
 
 fn arrives(packet: &[u8]) -> bool {
-    let Ok((net, datagram)) = NetHeader::decode(packet) else {
-        return false;
-    };
+    let Ok((net, datagram)) = NetHeader::decode(packet) else { return false };
     let (transport, received) = icrc::split(datagram).unwrap();
     icrc::verify(&net, transport, received).is_ok()
 }

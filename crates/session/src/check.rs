@@ -110,9 +110,7 @@ fn endpoint(value: &Endpoint) -> Checked {
 }
 
 fn net(value: Option<NetEnd>, field: impl Fn() -> String) -> Checked {
-    let Some(net) = value else {
-        return Ok(());
-    };
+    let Some(net) = value else { return Ok(()) };
     let port = net.udp_port;
     let name = || format!("{}.udp_port", field());
     ensure(port > 0, name, port, "1 to 65535")?;
@@ -120,9 +118,7 @@ fn net(value: Option<NetEnd>, field: impl Fn() -> String) -> Checked {
 }
 
 fn path_mtu(value: Option<u32>, field: impl FnOnce() -> String) -> Checked {
-    let Some(mtu) = value else {
-        return Ok(());
-    };
+    let Some(mtu) = value else { return Ok(()) };
     let ok = [256, 512, 1024, 2048, 4096].contains(&mtu);
     ensure(ok, field, mtu, "256, 512, 1024, 2048 or 4096")
 }

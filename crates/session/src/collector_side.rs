@@ -250,9 +250,7 @@ impl CollectorSide {
 
     /// The queue pair must be at the address that the path was chosen for.
     fn check_gid(&self, seen: Gid) -> Result<(), Refusal> {
-        let Some(offer) = self.offers.iter().find(|offer| offer.gid != seen) else {
-            return Ok(());
-        };
+        let Some(offer) = self.offers.iter().find(|offer| offer.gid != seen) else { return Ok(()) };
         let reason =
             format!("Connect names GID {seen}, Hello offered {} at GID {}", offer.name, offer.gid);
         let remedy = "connect from the device that Hello offered";

@@ -74,9 +74,7 @@ pub enum Retry {
 impl Ended {
     /// What the peer said when it refused or ended the session; `None` if it did not.
     pub fn told(&self) -> Option<&Refusal> {
-        let (Ended::Refused(refusal) | Ended::Revoked(refusal)) = self else {
-            return None;
-        };
+        let (Ended::Refused(refusal) | Ended::Revoked(refusal)) = self else { return None };
         Some(refusal)
     }
 
@@ -255,9 +253,7 @@ impl<S: State, E: From<Ended>> Core<S, E> {
 
     /// A refusal when the message names another epoch than this session's.
     pub(crate) fn check_epoch(&self, message: &Message) -> Result<(), Refusal> {
-        let (kind, Some(epoch)) = (message.kind(), message.epoch()) else {
-            return Ok(());
-        };
+        let (kind, Some(epoch)) = (message.kind(), message.epoch()) else { return Ok(()) };
         if epoch == self.epoch {
             return Ok(());
         }

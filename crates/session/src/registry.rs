@@ -50,9 +50,7 @@ impl Registry {
     pub fn in_the_way(&self, session: u64, hello: &Hello) -> Result<Vec<u64>, Refusal> {
         let mut superseded = Vec::new();
         for device in &hello.devices {
-            let Some(owner) = self.owners.get(&device.name) else {
-                continue;
-            };
+            let Some(owner) = self.owners.get(&device.name) else { continue };
             if owner.instance != hello.instance {
                 return Err(in_use(&device.name));
             }

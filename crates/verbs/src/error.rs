@@ -11,7 +11,6 @@ pub enum VerbsError {
         /// The call and what it was for.
         what: String,
         /// What the system said.
-        #[source]
         source: std::io::Error,
     },
     /// There is no device of that name.

@@ -100,9 +100,7 @@ impl Pair {
     /// Lets the source do what it asked for; the outcome comes with the last turn.
     fn take_turn(&mut self) -> Result<Option<Outcome>> {
         self.control.send(&())?;
-        let Said::Found(outcome) = self.hear()? else {
-            return Ok(None);
-        };
+        let Said::Found(outcome) = self.hear()? else { return Ok(None) };
         self.source.finish("source")?;
         self.collector.finish("collector")?;
         Ok(Some(*outcome))
@@ -144,9 +142,7 @@ impl RoleProcess {
 
     /// Returns whether its output, a pipe, is still open.
     fn is_running(&self) -> Result<bool> {
-        let Some(out) = &self.0.stdout else {
-            return Ok(true);
-        };
+        let Some(out) = &self.0.stdout else { return Ok(true) };
         let mut fds = [PollFd::new(out, PollFlags::empty())];
         poll(&mut fds, Some(&Timespec::default()))?;
         Ok(!fds[0].revents().contains(PollFlags::HUP))

@@ -7,11 +7,7 @@ use std::io;
 #[non_exhaustive]
 pub enum LinkError {
     #[error("the control connection, {what}: {source}")]
-    Control {
-        what: &'static str,
-        #[source]
-        source: io::Error,
-    },
+    Control { what: &'static str, source: io::Error },
     /// An address that others reach, without a word that this is meant.
     #[error(
         "{0} can be reached from other hosts, and the control connection is not encrypted: listen \
@@ -26,9 +22,5 @@ pub enum LinkError {
     Duplex(#[from] ChannelError),
     /// The system has no thread left.
     #[error("a thread for {what}: {source}")]
-    Thread {
-        what: &'static str,
-        #[source]
-        source: io::Error,
-    },
+    Thread { what: &'static str, source: io::Error },
 }

@@ -396,9 +396,7 @@ impl Link {
 
 impl Ending {
     fn end(&mut self) -> Result<(), LinkError> {
-        let Some((held, operations)) = self.device.take() else {
-            return Ok(());
-        };
+        let Some((held, operations)) = self.device.take() else { return Ok(()) };
         self.shared.stop();
         // Where the thread of the completion queue never began, nobody else says it.
         let _ = self.jobs.try_send(Job::Stop);

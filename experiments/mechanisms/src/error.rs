@@ -17,11 +17,7 @@ pub enum SetupError {
     #[error("the peer's memory: {0}")]
     Map(#[from] RemoteMapError),
     #[error("{what} does not fit: {source}")]
-    Memory {
-        what: &'static str,
-        #[source]
-        source: MemError,
-    },
+    Memory { what: &'static str, source: MemError },
     #[error("the port has no memory for {what}: open it with the needs of this end")]
     NoMemory { what: &'static str },
     #[error("{0}")]

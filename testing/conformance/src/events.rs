@@ -161,9 +161,7 @@ fn watch_of(side: &Side) -> Option<Arc<dyn Watch>> {
 /// Armed: the next WRITE rings. Not armed: nothing rings.
 pub fn a_watch_wakes_after_a_write(bench: &Bench) {
     let (mut a, b) = bench.pair();
-    let Some(watch) = watch_of(&b) else {
-        return;
-    };
+    let Some(watch) = watch_of(&b) else { return };
     let sge = a.sge(0, 8);
     a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
     assert_eq!(watch.wait(SHORT).unwrap(), Wake::TimedOut, "not armed");

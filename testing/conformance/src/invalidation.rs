@@ -29,9 +29,7 @@ fn invalidate(a: &mut Side, b: &mut Side, rkey: u32) -> (Result<(), WcStatus>, O
 
 /// The receiver learns which key; afterwards no peer reaches the region, and the owner still does.
 pub fn an_invalidated_key_is_dead_for_peers(bench: &Bench) {
-    let Some((mut a, mut b)) = pair(bench, RIGHTS) else {
-        return;
-    };
+    let Some((mut a, mut b)) = pair(bench, RIGHTS) else { return };
     let kept = b.pd.alloc_mr(4096, RIGHTS).unwrap();
     a.put(0, b"alive");
     let sge = a.sge(0, 5);
@@ -57,9 +55,7 @@ pub fn an_invalidated_key_is_dead_for_peers(bench: &Bench) {
 
 /// A region that was registered without the right: the SEND fails, and breaks both sides.
 pub fn a_key_without_the_right_stays(bench: &Bench) {
-    let Some((mut a, mut b)) = pair(bench, ALL) else {
-        return;
-    };
+    let Some((mut a, mut b)) = pair(bench, ALL) else { return };
     let rkey = b.mr.rkey();
     let (sent, received) = invalidate(&mut a, &mut b, rkey);
     let acknowledged = bench.deviations.contains(&Deviation::InvalidationIsAcknowledgedFirst);
@@ -70,9 +66,7 @@ pub fn a_key_without_the_right_stays(bench: &Bench) {
 
 /// A key can be taken away once.
 pub fn a_dead_key_cannot_be_invalidated(bench: &Bench) {
-    let Some((mut a, mut b)) = pair(bench, RIGHTS) else {
-        return;
-    };
+    let Some((mut a, mut b)) = pair(bench, RIGHTS) else { return };
     let rkey = b.mr.rkey();
     assert_eq!(invalidate(&mut a, &mut b, rkey).0, Ok(()));
     let (sent, received) = invalidate(&mut a, &mut b, rkey);

@@ -13,9 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Where the second process does its work.
 pub fn child(bench: &Bench) {
-    let Some(role) = role() else {
-        return;
-    };
+    let Some(role) = role() else { return };
     match role.as_str() {
         "servant" => servant(bench),
         "survivor" => survivor(bench),

@@ -35,9 +35,7 @@ fn pass(a: &mut Side, b: &Side, mark: u8) {
 
 /// WRITE and SEND, with and without immediate data, empty ones and those of many packets.
 pub fn a_connection_writes_and_sends(bench: &Bench) {
-    let Some((mut a, mut b)) = pair(bench) else {
-        return;
-    };
+    let Some((mut a, mut b)) = pair(bench) else { return };
     for bytes in [0, 1, 4096, BYTES] {
         let data = pattern(bytes as u64 + 1, bytes);
         a.put(0, &data);
@@ -63,9 +61,7 @@ pub fn a_connection_writes_and_sends(bench: &Bench) {
 
 /// A message without a receive is dropped silently; the next one is taken.
 pub fn a_message_without_a_receive_is_dropped(bench: &Bench) {
-    let Some((mut a, mut b)) = pair(bench) else {
-        return;
-    };
+    let Some((mut a, mut b)) = pair(bench) else { return };
     a.put(0, &pattern(1, BYTES));
     send(&mut a, SendOp::Send, BYTES);
     pass(&mut a, &b, 1);
@@ -80,9 +76,7 @@ pub fn a_message_without_a_receive_is_dropped(bench: &Bench) {
 
 /// A WRITE with a wrong key changes nothing and breaks nothing.
 pub fn a_write_with_a_wrong_key_is_dropped(bench: &Bench) {
-    let Some((mut a, b)) = pair(bench) else {
-        return;
-    };
+    let Some((mut a, b)) = pair(bench) else { return };
     a.put(0, &[0xee; 64]);
     let mut wrong = b.remote(0);
     wrong.rkey ^= 1 << 20;
@@ -94,9 +88,7 @@ pub fn a_write_with_a_wrong_key_is_dropped(bench: &Bench) {
 
 /// In SQD requests wait, and go afterwards; after a reset a connection can be made anew.
 pub fn a_connection_is_drained_and_made_anew(bench: &Bench) {
-    let Some((mut a, mut b)) = pair(bench) else {
-        return;
-    };
+    let Some((mut a, mut b)) = pair(bench) else { return };
     a.qp.modify(QpTransition::ToSqd).unwrap();
     a.post(SendWr::new(1, SendOp::Write(b.remote(0)), Payload::Inline(&[1; 8])));
     let until = Instant::now() + Duration::from_millis(20);

@@ -33,9 +33,7 @@ fn cover(cases: &[Vec<(&str, &str)>]) -> BTreeSet<usize> {
             (new.count(), usize::MAX - old.sum::<usize>())
         };
         let rest = (0..cases.len()).rev().filter(|at| !chosen.contains(at));
-        let Some(best) = rest.max_by_key(worth) else {
-            break;
-        };
+        let Some(best) = rest.max_by_key(worth) else { break };
         for value in &cases[best] {
             missing.remove(value);
             *used.entry(value).or_default() += 1;

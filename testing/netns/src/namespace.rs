@@ -25,7 +25,6 @@ pub enum NetnsError {
         /// The system call.
         call: &'static str,
         /// What it said.
-        #[source]
         source: io::Error,
     },
     /// `ip` is missing or refused.

@@ -150,9 +150,7 @@ impl Agent {
     }
 
     pub(crate) fn demand_running(&mut self) -> Result<()> {
-        let Some(status) = self.child.0.try_wait()? else {
-            return Ok(());
-        };
+        let Some(status) = self.child.0.try_wait()? else { return Ok(()) };
         bail!("the {} ended by itself ({status}); {}", self.role, self.last_words())
     }
 

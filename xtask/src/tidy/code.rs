@@ -161,9 +161,7 @@ pub(crate) fn is_for_tests(attribute: &Attribute) -> bool {
     if attribute.path().is_ident("test") {
         return true;
     }
-    let syn::Meta::List(list) = &attribute.meta else {
-        return false;
-    };
+    let syn::Meta::List(list) = &attribute.meta else { return false };
     let condition: String = list.tokens.to_string().split_whitespace().collect();
     let all = condition.strip_prefix("all(").map(|rest| &rest[..rest.len() - 1]);
     let mut needed = all.unwrap_or(&condition).split(',');
@@ -287,15 +285,9 @@ impl<'a> Walk<'a> {
 
 /// The value of `#[path = "..."]`.
 fn given_path(attribute: &Attribute) -> Option<String> {
-    let syn::Meta::NameValue(pair) = &attribute.meta else {
-        return None;
-    };
-    let syn::Expr::Lit(value) = &pair.value else {
-        return None;
-    };
-    let syn::Lit::Str(text) = &value.lit else {
-        return None;
-    };
+    let syn::Meta::NameValue(pair) = &attribute.meta else { return None };
+    let syn::Expr::Lit(value) = &pair.value else { return None };
+    let syn::Lit::Str(text) = &value.lit else { return None };
     pair.path.is_ident("path").then(|| text.value())
 }
 

@@ -67,9 +67,7 @@ impl<'a> Crates<'a> {
     fn edges(&self) -> Graph {
         let mut graph = Graph::new();
         for ((root, path), imports) in &self.imports {
-            let Some(from) = self.modules.get(&(*root, path.clone())) else {
-                continue;
-            };
+            let Some(from) = self.modules.get(&(*root, path.clone())) else { continue };
             let targets = imports.iter().filter_map(|import| self.resolve(root, path, import));
             let targets = targets.filter(|file| *file != from.file && !contains(file, &from.file));
             graph.entry(from.file.clone()).or_default().extend(targets);

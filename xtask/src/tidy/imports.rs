@@ -9,9 +9,7 @@ use syn::{ItemUse, UseTree};
 pub(crate) const RULE: &str = "imports";
 
 pub(crate) fn check(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
-    let Some(code) = file.code else {
-        return Vec::new();
-    };
+    let Some(code) = file.code else { return Vec::new() };
     let mut uses = Uses::default();
     uses.visit_file(&code.syntax);
     file.findings(RULE, uses.faults.into_iter())

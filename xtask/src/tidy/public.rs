@@ -139,12 +139,8 @@ pub(super) fn is_semicolon(token: &TokenTree) -> bool {
 /// The line of a documentation comment, which is `[doc = "..."]` to the parser.
 fn documentation(tokens: &TokenStream) -> Option<String> {
     let mut tokens = tokens.clone().into_iter();
-    let TokenTree::Ident(first) = tokens.next()? else {
-        return None;
-    };
-    let TokenTree::Literal(text) = tokens.nth(1).filter(|_| first == "doc")? else {
-        return None;
-    };
+    let TokenTree::Ident(first) = tokens.next()? else { return None };
+    let TokenTree::Literal(text) = tokens.nth(1).filter(|_| first == "doc")? else { return None };
     Some(text.to_string().trim_start_matches('"').to_owned())
 }
 

@@ -36,9 +36,7 @@ pub(crate) fn check_empty(packages: &[Package], texts: &[(String, String)]) -> V
 }
 
 fn is_empty(source: &str) -> bool {
-    let Ok(file) = syn::parse_file(source) else {
-        return false;
-    };
+    let Ok(file) = syn::parse_file(source) else { return false };
     let only_main = |item: &syn::Item| {
         matches!(item, syn::Item::Fn(main)
             if main.sig.ident == "main" && main.block.stmts.is_empty())

@@ -171,9 +171,7 @@ impl Handler for Session {
 
     fn check(&mut self, side: &mut CollectorSide) {
         self.looked_at = Instant::now();
-        let Some(running) = &mut self.running else {
-            return;
-        };
+        let Some(running) = &mut self.running else { return };
         if running.vitals.is_broken() {
             side.handle(Instant::now(), Input::Disconnected);
         } else if let Some(refusal) = running.gap(self.state.lease) {
@@ -296,13 +294,9 @@ impl Session {
     }
 
     fn on_stats(&self, stats: &SourceStats) {
-        let (Some(running), Some(hello)) = (&self.running, &self.hello) else {
-            return;
-        };
+        let (Some(running), Some(hello)) = (&self.running, &self.hello) else { return };
         for report in &stats.streams {
-            let Some(progress) = running.progress.get(report.stream as usize) else {
-                continue;
-            };
+            let Some(progress) = running.progress.get(report.stream as usize) else { continue };
             let totals = SourceTotals {
                 frames_sent: report.sent_frames,
                 dropped_oldest: report.dropped_oldest,
@@ -314,9 +308,7 @@ impl Session {
 
     /// Says where packets get lost, as far as this side can see.
     fn tell_where(&self) {
-        let Some(running) = &self.running else {
-            return;
-        };
+        let Some(running) = &self.running else { return };
         let peer = &self.peer;
         if running.vitals.was_reached() {
             tracing::warn!(%peer, "packets from the source arrive, but the return path is blocked or has a smaller MTU");

@@ -162,9 +162,7 @@ impl Stream {
         }
         let held = delivery.held.take();
         let was_held = held.is_some();
-        let Some(block) = held.or_else(|| delivery.blocks.pop()) else {
-            return Step::Empty;
-        };
+        let Some(block) = held.or_else(|| delivery.blocks.pop()) else { return Step::Empty };
         if !was_held && !self.device.verify(&block) {
             delivery.partial = None;
             self.done();
@@ -214,9 +212,7 @@ impl Stream {
                 staged,
             });
         }
-        let Some(partial) = delivery.partial.as_mut() else {
-            return Assembled::Nothing;
-        };
+        let Some(partial) = delivery.partial.as_mut() else { return Assembled::Nothing };
         let fits = partial.packet_number == header.packet_number
             && partial.bytes.len() as u64 == header.frame_offset;
         if !fits {
@@ -228,9 +224,7 @@ impl Stream {
         if (partial.bytes.len() as u64) < header.frame_bytes {
             return Assembled::Nothing;
         }
-        let Some(whole) = delivery.partial.take() else {
-            return Assembled::Nothing;
-        };
+        let Some(whole) = delivery.partial.take() else { return Assembled::Nothing };
         let bytes = FrameBytes::Assembled {
             bytes: whole.bytes,
             last: Some(block),

@@ -211,9 +211,7 @@ pub fn route(local: IpAddr, peer: IpAddr) -> Result<Path, String> {
 
 /// The largest path MTU that the route between the ends allows, as the kernel knows it now.
 fn route_mtu(ends: Ends) -> u32 {
-    let (Some(local), Some(peer)) = (ends.local, ends.peer) else {
-        return u32::MAX;
-    };
+    let (Some(local), Some(peer)) = (ends.local, ends.peer) else { return u32::MAX };
     match route(local, peer) {
         Ok(path) => path.path_mtu.bytes() as u32,
         // A link-local address without its interface; the devices' own limits remain.

@@ -204,9 +204,7 @@ impl DeviceDirectory {
             return Ok(());
         };
         while self.stored.len() as u64 > frames.max(1) {
-            let Some(oldest) = self.stored.pop_front() else {
-                break;
-            };
+            let Some(oldest) = self.stored.pop_front() else { break };
             let path = self.frame_path(oldest);
             match std::fs::remove_file(&path) {
                 Ok(()) => {}

@@ -61,7 +61,6 @@ pub enum SinkError {
         /// On which file or directory.
         path: PathBuf,
         /// What the system said.
-        #[source]
         source: std::io::Error,
     },
     /// The file system is nearly full.

@@ -46,9 +46,7 @@ impl Backlog {
     pub(super) fn drop_oldest(&mut self, most: usize) -> u64 {
         let mut dropped = 0;
         while self.frames.len() >= most.max(1) {
-            let Some((number, oldest)) = self.frames.pop_first() else {
-                break;
-            };
+            let Some((number, oldest)) = self.frames.pop_first() else { break };
             let skipped = oldest.skipped.saturating_add(1);
             match self.frames.first_entry() {
                 Some(mut next) => {

@@ -151,9 +151,7 @@ impl Device {
         if self.state.has_backlog() {
             return Ok(None);
         }
-        let Some(link) = self.link() else {
-            return Ok(None);
-        };
+        let Some(link) = self.link() else { return Ok(None) };
         if bytes > link.payload_bytes_max {
             return Ok(Some(Target::staged(bytes)));
         }

@@ -68,9 +68,7 @@ impl Link {
 
     /// Claims a block of at most [`Link::payload_bytes_max`].
     pub(super) fn reserve(&self, stream: u32, bytes: usize) -> Reserve {
-        let Ok(bytes) = u32::try_from(bytes) else {
-            return Reserve::Dead;
-        };
+        let Ok(bytes) = u32::try_from(bytes) else { return Reserve::Dead };
         match self.sender.reserve(stream, bytes) {
             Ok(block) => Reserve::Block(block),
             Err(

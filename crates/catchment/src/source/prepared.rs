@@ -87,9 +87,7 @@ impl LinkError {
 
     /// The path MTU that did not pass, although smaller packets did.
     pub fn too_large(&self) -> Option<u32> {
-        let LinkError::Proof(ProofError::TooLarge { path_mtu, .. }) = self else {
-            return None;
-        };
+        let LinkError::Proof(ProofError::TooLarge { path_mtu, .. }) = self else { return None };
         Some(*path_mtu)
     }
 }
@@ -138,9 +136,7 @@ impl Prepared {
         let peer = target.endpoint;
         self.qp.modify(QpTransition::ToRtr(RtrAttr::new(peer)))?;
         self.qp.modify(QpTransition::ToRts(RtsAttr::default()))?;
-        let Some(path_mtu) = target.path_mtu else {
-            return Ok(());
-        };
+        let Some(path_mtu) = target.path_mtu else { return Ok(()) };
         let cancelled = || target.cancelled.load(Ordering::Relaxed);
         let local = self.qp.endpoint();
         let mut proof = proof::PathProof {

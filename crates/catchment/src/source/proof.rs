@@ -181,9 +181,7 @@ impl PathProof<'_> {
     }
 
     fn judge(&self, completion: &Completion) -> Result<(), Stuck> {
-        let Err(failure) = completion.result else {
-            return Ok(());
-        };
+        let Err(failure) = completion.result else { return Ok(()) };
         let status = failure.status;
         if status == WcStatus::TransportRetryExceeded {
             return Err(Stuck::Silent("sent again in vain"));

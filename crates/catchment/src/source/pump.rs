@@ -61,9 +61,7 @@ enum Round {
 fn round(shared: &Shared, link: &Link) -> Round {
     let mut outcome = Round::Idle;
     for device in &shared.devices {
-        let Some((number, frame)) = device.take_first() else {
-            continue;
-        };
+        let Some((number, frame)) = device.take_first() else { continue };
         let tried = send(device, link, number, &frame);
         if !matches!(tried, Try::Sent) {
             device.put_back();
@@ -100,9 +98,7 @@ fn send(device: &DeviceState, link: &Link, number: u64, frame: &Waiting) -> Try 
         if block.memory().write_at(0, &frame.bytes[offset..offset + bytes]).is_err() {
             return Try::Dead;
         }
-        let Some(_inside) = link.gate.enter() else {
-            return Try::Dead;
-        };
+        let Some(_inside) = link.gate.enter() else { return Try::Dead };
         let meta = BlockMeta {
             packet_number: number,
             frame_bytes: total as u64,

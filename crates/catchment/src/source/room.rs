@@ -64,9 +64,7 @@ impl WaitingRoom {
 
     /// Sleeps on the doorbell, or for a while where there is none.
     fn lead(&self, timeout: Duration, look: &impl Fn() -> Look) {
-        let Some(watch) = &self.watch else {
-            return self.nap(timeout, look);
-        };
+        let Some(watch) = &self.watch else { return self.nap(timeout, look) };
         watch.arm();
         // The watch is armed: a release that this look misses will ring.
         rest(look(), || {

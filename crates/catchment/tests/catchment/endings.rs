@@ -190,9 +190,7 @@ impl Proxy {
         let all = open.clone();
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
-                let Ok(far) = std::net::TcpStream::connect(&to) else {
-                    return;
-                };
+                let Ok(far) = std::net::TcpStream::connect(&to) else { return };
                 let pairs = [(&near, &far), (&far, &near)];
                 for (from, to) in pairs {
                     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());

@@ -93,9 +93,7 @@ fn serve(
 }
 
 fn session(mut stream: TcpStream, mut fake: Fake, lie: impl Fn(&Fake) -> String) {
-    let Some(hello) = hear(&mut stream) else {
-        return;
-    };
+    let Some(hello) = hear(&mut stream) else { return };
     if let Ok(Message::Hello(hello)) = catchment::session::wire::parse(hello.as_bytes()) {
         fake.source_gid = hello.providers[0].gid;
     }
@@ -116,9 +114,7 @@ fn session(mut stream: TcpStream, mut fake: Fake, lie: impl Fn(&Fake) -> String)
 
 fn endpoint_of(connect: &str) -> Option<catchment_verbs::Endpoint> {
     let message = catchment::session::wire::parse(connect.as_bytes()).ok()?;
-    let Message::Connect(connect) = message else {
-        return None;
-    };
+    let Message::Connect(connect) = message else { return None };
     Some(connect.endpoint)
 }
 

@@ -38,9 +38,7 @@ impl Folder {
 
 /// Removes what earlier demos of this user left, as far as they do not run any more.
 fn remove_old(parent: &Path) {
-    let Ok(entries) = fs::read_dir(parent) else {
-        return;
-    };
+    let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
         if is_ours && may_go(&entry.path()).unwrap_or(false) {

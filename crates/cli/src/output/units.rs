@@ -28,9 +28,7 @@ pub(crate) fn bytes(n: f64) -> String {
 
 /// Microseconds as `410 µs`, `1.25 ms` or `2.40 s`; a dash where there are none.
 pub(crate) fn latency(us: Option<f64>) -> String {
-    let Some(us) = us else {
-        return "-".to_owned();
-    };
+    let Some(us) = us else { return "-".to_owned() };
     let (value, unit) = if us < 999.5 {
         (us, "µs")
     } else if us < 999_500.0 {

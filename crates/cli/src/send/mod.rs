@@ -372,9 +372,7 @@ impl Failures {
     }
 
     fn of_source(&mut self, closed: Result<(), SourceError>) {
-        let Err(error) = closed else {
-            return;
-        };
+        let Err(error) = closed else { return };
         if let SourceError::Undelivered { frames, .. } = error {
             self.undelivered = frames as u64;
         }

@@ -208,9 +208,7 @@ pub(super) fn demo(tmp: &Path, words: &[&str]) -> Command {
 
 /// Names of the frames in a device's directory, in order.
 pub(super) fn frames(dir: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(dir) else {
-        return Vec::new();
-    };
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
     let mut names: Vec<String> = entries.map(|entry| name(entry).into_string().unwrap()).collect();
     names.sort();

@@ -60,9 +60,7 @@ impl Handler for Visit {
     }
 
     fn on_wake(&mut self, side: &mut SourceSide, proven: Result<Duration, LinkError>) {
-        let Some(proving) = self.proving.take() else {
-            return;
-        };
+        let Some(proving) = self.proving.take() else { return };
         match proven {
             Ok(took) => {
                 let session = proving.session.clone();

@@ -58,9 +58,7 @@ impl FrameInput for ImagesInput {
     }
 
     fn read_frame(&mut self, out: &mut dyn FrameBuffer) -> Result<FrameRead, InputError> {
-        let Some(path) = self.files.get(self.next) else {
-            return Ok(FrameRead::End);
-        };
+        let Some(path) = self.files.get(self.next) else { return Ok(FrameRead::End) };
         let picture = decode(path)?;
         self.check_size(path, &picture)?;
         out.write_all(&picture.into_pixels(self.format.pixel()))

@@ -100,9 +100,7 @@ fn the_child_ends_when_its_reader_is_killed() {
 /// Not a test by itself: the process that the test above kills.
 #[test]
 fn source_about_to_die() {
-    let Some(clip) = std::env::var_os(CLIP_VAR) else {
-        return;
-    };
+    let Some(clip) = std::env::var_os(CLIP_VAR) else { return };
     let clip = PathBuf::from(clip);
     let mut input = open_path(&clip, &InputOptions::default()).unwrap();
     input.read_frame(&mut Vec::new()).unwrap();

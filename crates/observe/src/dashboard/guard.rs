@@ -30,9 +30,7 @@ impl Guard {
     /// Returns whether a browser that reached us under `host` (a name or address, maybe with a
     /// port) is where the user sent it.
     fn allows(&self, host: &str) -> bool {
-        let Ok(authority) = host.parse::<Authority>() else {
-            return false;
-        };
+        let Ok(authority) = host.parse::<Authority>() else { return false };
         let name = authority.host();
         let address = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
         address.parse::<IpAddr>().is_ok()

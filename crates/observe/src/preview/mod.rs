@@ -151,9 +151,7 @@ impl Preview {
         }
         self.demand.made();
         let picture = Arc::new(picture_of(&format, pixels));
-        let Ok(mut latest) = self.latest.try_lock() else {
-            return false;
-        };
+        let Ok(mut latest) = self.latest.try_lock() else { return false };
         latest.number += 1;
         latest.picture = Some(picture);
         true

@@ -112,9 +112,7 @@ pub(crate) fn measure(
     let ports = port.ports();
     control.send(&Request::Blocks { plan: plan.clone(), ports })?;
     let reply: Reply = control.recv("ports", PATIENCE)?;
-    let Reply::Ports { ports } = reply else {
-        return Err(reply.unexpected("ports"));
-    };
+    let Reply::Ports { ports } = reply else { return Err(reply.unexpected("ports")) };
     port.connect(&ports, &*device.agree)?;
     meet_passive(control)?;
     let mut ends = Ends::new(plan, port)?;

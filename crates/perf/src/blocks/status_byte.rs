@@ -179,9 +179,7 @@ impl BlockEnds for Ends {
     }
 
     fn try_take(&mut self) -> Result<Option<u8>, PerfError> {
-        let Some(block) = self.receiver.poll().map_err(PerfError::failed)? else {
-            return Ok(None);
-        };
+        let Some(block) = self.receiver.poll().map_err(PerfError::failed)? else { return Ok(None) };
         read_block(block.payload()).map(Some)
     }
 

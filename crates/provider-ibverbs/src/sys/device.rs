@@ -65,9 +65,7 @@ impl Device {
         });
         // SAFETY: the list is that of above and is not used any more.
         unsafe { (functions.ibv_free_device_list)(list.as_ptr()) };
-        let Some(context) = opened.transpose()? else {
-            return Ok(None);
-        };
+        let Some(context) = opened.transpose()? else { return Ok(None) };
         Device::new(library, context).map(Some)
     }
 

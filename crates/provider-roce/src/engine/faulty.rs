@@ -31,20 +31,12 @@ impl Engine {
     }
 
     fn send_faulty(&mut self, index: usize, device: &DeviceCore, keys: &KeyTable) {
-        let Engine { qps, faults: Some(faults), packets, .. } = self else {
-            return;
-        };
-        let Some(entry) = qps.get(index) else {
-            return;
-        };
-        let Some(route) = entry.route(packets) else {
-            return;
-        };
+        let Engine { qps, faults: Some(faults), packets, .. } = self else { return };
+        let Some(entry) = qps.get(index) else { return };
+        let Some(route) = entry.route(packets) else { return };
         for packet in packets.packets() {
             let gathered = gather(packets, packet, |piece, out| {
-                let Some(found) = resolve(entry, keys, piece) else {
-                    return;
-                };
+                let Some(found) = resolve(entry, keys, piece) else { return };
                 if let Ok(memory) = found.region.slice(found.offset, found.bytes) {
                     out.extend_from_slice(&memory.to_vec());
                 }

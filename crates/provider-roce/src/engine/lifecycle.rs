@@ -23,9 +23,7 @@ impl Engine {
 
     /// To RESET: outstanding requests vanish without completions.
     pub(crate) fn reset(&mut self, index: usize) {
-        let Some(entry) = self.qps.get(index) else {
-            return;
-        };
+        let Some(entry) = self.qps.get(index) else { return };
         while entry.shared.sends.pop().is_some() {}
         while entry.shared.recvs.pop().is_some() {}
         entry.backlog.clear();

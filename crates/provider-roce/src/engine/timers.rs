@@ -31,12 +31,8 @@ impl Engine {
     /// Puts a queue pair into the heap if its timer is earlier than what is there.
     #[inline]
     pub(super) fn set_timer(&mut self, index: usize) {
-        let Some(entry) = self.qps.get(index) else {
-            return;
-        };
-        let Some(next_ns) = entry.qp.next_timeout() else {
-            return;
-        };
+        let Some(entry) = self.qps.get(index) else { return };
+        let Some(next_ns) = entry.qp.next_timeout() else { return };
         if entry.timer_ns.is_none_or(|set| next_ns < set) {
             entry.timer_ns = Some(next_ns);
             self.timers.heap.push(Reverse((next_ns, index)));
@@ -47,9 +43,7 @@ impl Engine {
     pub(super) fn fire_timers(&mut self, now_ns: u64, keys: &KeyTable) -> bool {
         let mut fired = false;
         while let Some((time_ns, index)) = self.timers.take_due(now_ns) {
-            let Some(entry) = self.qps.get(index) else {
-                continue;
-            };
+            let Some(entry) = self.qps.get(index) else { continue };
             // Another entry of the heap counts, or a queue pair that is gone had this place.
             if entry.timer_ns != Some(time_ns) {
                 continue;

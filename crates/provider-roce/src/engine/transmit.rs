@@ -60,12 +60,8 @@ impl Engine {
         keys: &KeyTable,
         each: impl FnOnce(&mut Engine, usize),
     ) -> usize {
-        let Some(index) = self.ready.pop_front() else {
-            return 0;
-        };
-        let Some(entry) = self.qps.get(index) else {
-            return 0;
-        };
+        let Some(index) = self.ready.pop_front() else { return 0 };
+        let Some(entry) = self.qps.get(index) else { return 0 };
         entry.is_ready = false;
         self.packets.clear();
         let count = poll(entry, now_ns, keys, &mut self.packets);
@@ -86,9 +82,7 @@ impl Engine {
     /// Puts the packets of a queue pair into the send batch.
     fn gather(&mut self, index: usize, device: &DeviceCore, keys: &KeyTable) {
         let route = self.qps.get(index).and_then(|qp| qp.route(&self.packets));
-        let Some(route) = route else {
-            return;
-        };
+        let Some(route) = route else { return };
         let to = (index, &route);
         let packets = std::mem::take(&mut self.packets);
         for packet in tuning::send_order(packets.packets()) {
@@ -123,9 +117,7 @@ impl Engine {
         packet: &OutPacket,
         keys: &KeyTable,
     ) -> Result<(), Full> {
-        let Some(entry) = self.qps.get(index) else {
-            return Ok(());
-        };
+        let Some(entry) = self.qps.get(index) else { return Ok(()) };
         match packets.pieces(packet) {
             [] => self.batch.push(route, packet.header(), &[]),
             [Piece::Batch { start, bytes }] => {
@@ -146,9 +138,7 @@ impl Engine {
     /// says; then hardly one gets through at once. Such a peer gets them one by one.
     #[inline]
     pub(super) fn suspect_gso(&mut self, index: usize) {
-        let Some(entry) = self.qps.get(index).filter(|entry| entry.trusts_gso) else {
-            return;
-        };
+        let Some(entry) = self.qps.get(index).filter(|entry| entry.trusts_gso) else { return };
         if !lose_most(entry.qp.counters()) {
             return;
         }

@@ -79,9 +79,7 @@ pub fn local_addresses() -> io::Result<Vec<LocalAddress>> {
     let mut found = Vec::new();
     for (interface, address) in interface_addresses()? {
         // An interface that went away meanwhile has no address any more.
-        let Ok(mtu) = sys::interface_mtu(probe.as_fd(), &interface) else {
-            continue;
-        };
+        let Ok(mtu) = sys::interface_mtu(probe.as_fd(), &interface) else { continue };
         found.push(local_address(interface, address, mtu));
     }
     found.sort_by_key(LocalAddress::rank);

@@ -31,7 +31,6 @@ pub enum BindError {
         /// The system call.
         call: &'static str,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
 }

@@ -18,7 +18,6 @@ pub enum PathError {
         /// The address of ours to start from.
         local: IpAddr,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// Not even the smallest path MTU fits.

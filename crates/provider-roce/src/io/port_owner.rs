@@ -78,9 +78,7 @@ fn process_of(inode: u64) -> Option<(u32, String)> {
 }
 
 fn has_open(pid: u32, link: &str) -> bool {
-    let Ok(folder) = fs::read_dir(format!("/proc/{pid}/fd")) else {
-        return false;
-    };
+    let Ok(folder) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     folder
         .flatten()
         .filter_map(|entry| fs::read_link(entry.path()).ok())

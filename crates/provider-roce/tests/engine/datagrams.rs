@@ -51,9 +51,7 @@ impl Switch {
 
     fn pass(&self, from: SocketAddr, to: SocketAddr, packet: Vec<u8>) {
         let inbox = self.inboxes.lock().get(&to).cloned();
-        let Some(inbox) = inbox else {
-            return;
-        };
+        let Some(inbox) = inbox else { return };
         let number = self.passed.fetch_add(1, Ordering::Relaxed);
         let treated = self.treatment == Treatment::LoseAndReorder;
         if treated && number % 9 == 8 {

@@ -112,9 +112,7 @@ impl ShmQp {
     /// Looks up the elements of the request, behind those of the batch so far.
     #[inline]
     fn gather(&mut self, wr: &SendWr<'_>) -> Result<(), WcStatus> {
-        let Payload::Sges(sges) = wr.payload else {
-            return Ok(());
-        };
+        let Payload::Sges(sges) = wr.payload else { return Ok(()) };
         if self.pieces.len() + sges.len() > self.pieces.capacity() {
             self.pieces.clear();
         }
@@ -126,9 +124,7 @@ impl ShmQp {
     /// The short path: the request is done when this returns.
     #[inline]
     fn post_now(&mut self, wr: &SendWr<'_>, seq: u64, usable: Result<(), WcStatus>) {
-        let Some(connection) = &self.connection else {
-            return;
-        };
+        let Some(connection) = &self.connection else { return };
         let source = match wr.payload {
             Payload::Inline(data) => Source::Inline(data),
             Payload::Sges(_) => Source::Pieces(&self.pieces[self.in_hand..]),

@@ -97,9 +97,7 @@ impl Pacer {
 
     /// Returns whether a data packet may leave now.
     pub(crate) fn may_send(&mut self, now_ns: u64) -> bool {
-        let Some(flow) = self.flow(now_ns) else {
-            return true;
-        };
+        let Some(flow) = self.flow(now_ns) else { return true };
         let may = self.bucket.may_send(now_ns, flow);
         if !may {
             self.opens_ns = self.bucket.opens_ns(flow);

@@ -15,9 +15,7 @@ impl Notifier {
 
     /// Notes a marked packet.
     pub(crate) fn on_marked(&mut self, now_ns: u64) {
-        let Some(interval_ns) = self.interval_ns else {
-            return;
-        };
+        let Some(interval_ns) = self.interval_ns else { return };
         if now_ns >= self.not_before_ns {
             self.due = true;
             self.not_before_ns = now_ns.saturating_add(interval_ns);

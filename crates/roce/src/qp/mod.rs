@@ -321,9 +321,7 @@ impl Qp {
         if !matches!(self.state, QpState::Rts | QpState::Sqd) {
             return;
         }
-        let Halves::Rc { requester, .. } = &mut self.halves else {
-            return;
-        };
+        let Halves::Rc { requester, .. } = &mut self.halves else { return };
         if let Some(status) = requester.on_timeout(now_ns, &mut self.counters) {
             self.fail(Some(status), Some(status));
         }

@@ -27,9 +27,7 @@ impl Requester {
     /// Takes what is done from the head of the queue.
     pub(super) fn complete(&mut self, completions: &mut VecDeque<Completion>) {
         while self.sq.front().is_some_and(Wqe::is_done) {
-            let Some(wqe) = self.sq.pop_front() else {
-                return;
-            };
+            let Some(wqe) = self.sq.pop_front() else { return };
             self.unsent = self.unsent.saturating_sub(1);
             self.unacked = self.unacked.saturating_sub(1);
             if wqe.request.signaled {

@@ -119,9 +119,7 @@ impl Reads {
 
     /// What [`Reads::next_ask`] gave was sent.
     pub(crate) fn on_asked(&mut self, psn: Psn, count: u32, now_ns: u64) {
-        let Some((at, index)) = self.position(psn) else {
-            return;
-        };
+        let Some((at, index)) = self.position(psn) else { return };
         let open = &mut self.open[at];
         open.asked_ns = now_ns;
         open.repeated = true;
@@ -136,9 +134,7 @@ impl Reads {
     /// Notes that the request packet that begins at `psn` is sent again; returns its PSNs from
     /// there on.
     pub(crate) fn asked_again(&mut self, psn: Psn, now_ns: u64) -> u32 {
-        let Some((at, index)) = self.position(psn) else {
-            return 1;
-        };
+        let Some((at, index)) = self.position(psn) else { return 1 };
         self.open[at].asked_ns = now_ns;
         self.open[at].wanted = 0;
         self.open[at].packets - index
@@ -180,9 +176,7 @@ impl Reads {
     /// Takes the answer `psn` of the request at `at`.
     fn take(&mut self, at: usize, psn: Psn, now_ns: u64) {
         let open = &mut self.open[at];
-        let Some(index) = open.index_of(psn) else {
-            return;
-        };
+        let Some(index) = open.index_of(psn) else { return };
         if !self.selective {
             open.prefix += 1;
             open.wanted = 0;
@@ -234,9 +228,7 @@ impl Reads {
     /// Asks again for what was asked for a second time and did not come (selective repeat).
     pub(crate) fn on_time(&mut self, now_ns: u64, rto: &Rto) {
         self.learn(rto);
-        let (true, Some(patience_ns)) = (self.selective, self.patience_ns) else {
-            return;
-        };
+        let (true, Some(patience_ns)) = (self.selective, self.patience_ns) else { return };
         for open in self.open.iter_mut() {
             let overdue = now_ns >= open.asked_ns.saturating_add(patience_ns);
             if open.repeated && overdue && open.wanted == 0 {
@@ -253,9 +245,7 @@ impl Reads {
     }
 
     fn find_loss_time(&mut self) {
-        let Some(patience_ns) = self.patience_ns else {
-            return;
-        };
+        let Some(patience_ns) = self.patience_ns else { return };
         let waiting = |open: &&Open| open.repeated && open.wanted == 0 && !open.is_answered();
         let asked = self.open.iter().filter(waiting).map(|open| open.asked_ns);
         self.loss_time_ns = asked.min().map(|at| at.saturating_add(patience_ns));
@@ -302,12 +292,8 @@ impl Requester {
     ) -> Option<WcStatus> {
         let psn = arrival.headers.bth.psn;
         self.deliver_answered(psn, env);
-        let Some(at) = self.reads.expect(psn) else {
-            return self.ignore_answer(env);
-        };
-        let Some((index, packet)) = self.find(psn) else {
-            return self.ignore_answer(env);
-        };
+        let Some(at) = self.reads.expect(psn) else { return self.ignore_answer(env) };
+        let Some((index, packet)) = self.find(psn) else { return self.ignore_answer(env) };
         let wqe = &self.sq[index];
         let bytes = wqe.bytes_of(packet, 1, self.shape.mtu);
         if !matches!(wqe.request.op, SendOp::Read(_)) || arrival.payload.len() as u64 != bytes {
@@ -330,9 +316,7 @@ impl Requester {
     ) -> Option<WcStatus> {
         let psn = headers.bth.psn;
         self.deliver_answered(psn, env);
-        let Some(at) = self.reads.expect(psn) else {
-            return self.ignore_answer(env);
-        };
+        let Some(at) = self.reads.expect(psn) else { return self.ignore_answer(env) };
         let (Some((index, _)), Some(before)) = (self.find(psn), headers.atomic_ack) else {
             return self.ignore_answer(env);
         };

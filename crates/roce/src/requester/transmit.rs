@@ -38,9 +38,7 @@ impl Requester {
             return;
         }
         while !batch.is_full() {
-            let Some(next) = self.pick(draining) else {
-                return;
-            };
+            let Some(next) = self.pick(draining) else { return };
             if !pacer.may_send(now_ns) {
                 self.paced = true;
                 return;
@@ -79,9 +77,7 @@ impl Requester {
     }
 
     fn may_send_new(&self, draining: bool) -> bool {
-        let Some(wqe) = self.sq.get(self.unsent) else {
-            return false;
-        };
+        let Some(wqe) = self.sq.get(self.unsent) else { return false };
         let fresh = wqe.sent == 0;
         if fresh && (draining || (wqe.request.fence && !self.reads.is_empty())) {
             return false;
@@ -113,9 +109,7 @@ impl Requester {
     }
 
     fn is_near(&self, span: u32) -> bool {
-        let Some(oldest) = self.sq.front().filter(|wqe| wqe.sent > 0) else {
-            return true;
-        };
+        let Some(oldest) = self.sq.front().filter(|wqe| wqe.sent > 0) else { return true };
         let end = self.engine.next().add(span);
         (0..HORIZON).contains(&end.distance_from(oldest.first))
     }

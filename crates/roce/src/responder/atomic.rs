@@ -6,9 +6,7 @@ use crate::wire::{Headers, Operation};
 
 impl Responder {
     pub(super) fn execute_atomic(&mut self, headers: &Headers, env: &mut Env<'_>) -> Outcome {
-        let Some(atomic) = headers.atomic else {
-            return INVALID;
-        };
+        let Some(atomic) = headers.atomic else { return INVALID };
         let is_full = self.replies.answers >= self.max_rd_atomic;
         if !self.access.remote_atomic || is_full {
             return INVALID;
@@ -25,9 +23,7 @@ impl Responder {
         } else {
             AtomicOp::CompareSwap { compare: atomic.compare, swap: atomic.swap_or_add }
         };
-        let Ok(before) = env.memory.atomic(atomic.rkey, atomic.va, op) else {
-            return NO_ACCESS;
-        };
+        let Ok(before) = env.memory.atomic(atomic.rkey, atomic.va, op) else { return NO_ACCESS };
         self.flush_ack();
         self.count_message();
         let psn = headers.bth.psn;

@@ -11,9 +11,7 @@ const MOST_PACKETS: u32 = 1 << 22;
 
 impl Responder {
     pub(super) fn execute_read(&mut self, headers: &Headers, env: &mut Env<'_>) -> Outcome {
-        let Some(reth) = headers.reth else {
-            return INVALID;
-        };
+        let Some(reth) = headers.reth else { return INVALID };
         let packets = self.packets_of(reth.dma_bytes);
         let is_full = self.replies.answers >= self.max_rd_atomic;
         if !self.access.remote_read || is_full || packets > MOST_PACKETS {

@@ -62,9 +62,7 @@ impl UnreliableSender {
     ) {
         self.paced = false;
         while !batch.is_full() {
-            let Some(wqe) = self.sq.front_mut() else {
-                return;
-            };
+            let Some(wqe) = self.sq.front_mut() else { return };
             let to = wqe.request.op.destination().copied();
             let ah = to.map(|to| to.ah);
             let is_datagram = self.shape.service == Service::Ud;

@@ -240,9 +240,7 @@ impl MessageReader {
         &mut self,
         deadline: Option<Instant>,
     ) -> Result<Option<Message>, RecvError> {
-        let Some(deadline) = deadline else {
-            return self.recv().await.map(Some);
-        };
+        let Some(deadline) = deadline else { return self.recv().await.map(Some) };
         match tokio::time::timeout_at(deadline.into(), self.recv()).await {
             Ok(result) => result.map(Some),
             Err(_) => Ok(None),

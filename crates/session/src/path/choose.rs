@@ -108,9 +108,7 @@ fn examine(
     if let Some(because) = collector.rules.against(Side::Collector, pair.collector) {
         return Err(at_collector(because));
     }
-    let Some(theirs) = pair.offer else {
-        return Err(at_source(source.lack(pair.source)));
-    };
+    let Some(theirs) = pair.offer else { return Err(at_source(source.lack(pair.source))) };
     let ours = (collector.offer)(pair.collector).map_err(|reason| {
         at_collector(Because {
             remedy: "use a provider that both sides have".to_owned(),

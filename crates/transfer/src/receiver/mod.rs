@@ -353,9 +353,7 @@ impl Shared {
             return true;
         }
         // A header that is wrong is taken, so that it can be reported.
-        let Ok(header) = BlockHeader::from_words(words, &self.memory.layout) else {
-            return true;
-        };
+        let Ok(header) = BlockHeader::from_words(words, &self.memory.layout) else { return true };
         let payload = self.memory.payload(slot, header.room_bytes, header.payload_bytes);
         header.crc().is_none_or(|crc| crc == crc32c_of(&payload))
     }

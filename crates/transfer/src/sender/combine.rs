@@ -128,9 +128,7 @@ impl Shared {
 
     /// Says how many releases were found; 0 where `free[]` is not mapped.
     pub(super) fn look_at_free(&self) -> u32 {
-        let Data::InPlace(place) = &self.data else {
-            return 0;
-        };
+        let Data::InPlace(place) = &self.data else { return 0 };
         self.counters.status_reads.add(1);
         self.slots.scan(&place.free(), &self.streams)
     }
@@ -190,9 +188,7 @@ impl Shared {
     /// acquire and release. Who comes in vain therefore comes before the exchange that puts it
     /// back, and that one has seen all that was left before: no fence is needed between them.
     pub(super) fn combine(&self) {
-        let Data::Copy(copying) = &self.data else {
-            return;
-        };
+        let Data::Copy(copying) = &self.data else { return };
         while let Some(mut link) = self.link.take() {
             let waits = self.drive(&mut link, copying);
             self.put_back(link);

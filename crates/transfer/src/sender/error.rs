@@ -13,7 +13,6 @@ pub enum SenderError {
         /// Which memory.
         what: &'static str,
         /// What does not fit.
-        #[source]
         source: MemError,
     },
     /// The peer's ring cannot be mapped or watched.

@@ -257,9 +257,7 @@ impl Sender {
         stream: u32,
         payload_bytes: u32,
     ) -> Result<WriteBlock, ReserveError> {
-        let Some(permit) = &self.shared.permit else {
-            return self.claim(stream, payload_bytes);
-        };
+        let Some(permit) = &self.shared.permit else { return self.claim(stream, payload_bytes) };
         // Before the question: a wake that follows the answer must be seen.
         let before = self.shared.streams.wakes();
         let request = PermitRequest { stream, payload_bytes };

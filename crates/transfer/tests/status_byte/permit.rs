@@ -105,9 +105,7 @@ fn a_grant_that_found_no_block_is_given_back() {
 #[test]
 fn a_wake_ends_the_sleep_of_a_paused_sender() {
     let (pair, budget) = permitted(0, 4);
-    let Some(watch) = pair.sender.free_watch() else {
-        return;
-    };
+    let Some(watch) = pair.sender.free_watch() else { return };
     for packet in 0..200 {
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -19,7 +19,6 @@ pub enum MemError {
         /// Bytes asked for.
         bytes: usize,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// A region of zero bytes.

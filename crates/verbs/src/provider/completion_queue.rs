@@ -124,9 +124,7 @@ impl CompletionQueue {
             return 0;
         }
         for (n, place) in out.iter_mut().enumerate() {
-            let Some(entry) = self.entries.pop() else {
-                return n;
-            };
+            let Some(entry) = self.entries.pop() else { return n };
             *place = entry.polled();
         }
         out.len()

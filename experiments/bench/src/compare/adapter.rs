@@ -137,9 +137,7 @@ impl<M: Mechanism> BlockEnds for Ends<M> {
     }
 
     fn try_take(&mut self) -> Result<Option<u8>, PerfError> {
-        let Some(block) = self.receiver.take().map_err(PerfError::failed)? else {
-            return Ok(None);
-        };
+        let Some(block) = self.receiver.take().map_err(PerfError::failed)? else { return Ok(None) };
         read_block(block.payload()).map(Some)
     }
 

@@ -131,9 +131,7 @@ impl Bench {
     pub(super) fn present(&mut self, mechanisms: &[Mechanism]) -> Vec<Mechanism> {
         let mut present = mechanisms.to_vec();
         present.retain(|one| {
-            let Some(remedy) = one.peer().and_then(external::missing) else {
-                return true;
-            };
+            let Some(remedy) = one.peer().and_then(external::missing) else { return true };
             let text = format!("{} is not on this machine: {remedy}", one.label());
             if !self.failures.contains(&text) {
                 self.failures.push(text);

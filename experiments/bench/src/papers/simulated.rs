@@ -148,9 +148,7 @@ struct Collector<R: ReceiveEnd> {
 
 impl<R: ReceiveEnd> Thread<Failed> for Collector<R> {
     fn step(&mut self, now: Duration) -> Result<Next, Failed> {
-        let Some(block) = self.end.take()? else {
-            return Ok(Next::Idle);
-        };
+        let Some(block) = self.end.take()? else { return Ok(Next::Idle) };
         match &self.queue {
             Some(queue) => queue.borrow_mut().push_back(block),
             None => drop(block),
@@ -178,9 +176,7 @@ impl<M: Mechanism> Thread<Failed> for Worker<M> {
     fn step(&mut self, _: Duration) -> Result<Next, Failed> {
         // Giving it back is the end of the work.
         self.working = None;
-        let Some(block) = self.queue.borrow_mut().pop_front() else {
-            return Ok(Next::Idle);
-        };
+        let Some(block) = self.queue.borrow_mut().pop_front() else { return Ok(Next::Idle) };
         self.working = Some(block);
         let time = self.law.draw(&mut self.random);
         Ok(Next::Busy(Duration::from_nanos(time.round() as u64)))

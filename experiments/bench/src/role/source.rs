@@ -59,9 +59,7 @@ impl<L: Link> Source<'_, L> {
         let measure = self.programs.measure.context(ONLY_WAITS)?;
         for batch in 0..=self.job.batches {
             self.await_turn()?;
-            let Some((samples, bins)) = measure(self, batch as u64)? else {
-                break;
-            };
+            let Some((samples, bins)) = measure(self, batch as u64)? else { break };
             // The first one warms up.
             if batch > 0 {
                 outcome.samples.extend((!samples.is_empty()).then_some(samples));

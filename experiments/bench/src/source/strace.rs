@@ -89,9 +89,7 @@ fn parse(trace: &str) -> Calls {
     let mut calls = Calls::default();
     for line in trace.lines() {
         let call = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
-        let Some((name, arguments)) = call.split_once('(') else {
-            continue;
-        };
+        let Some((name, arguments)) = call.split_once('(') else { continue };
         // Signals, ends, and the second half of a call that another thread interrupted.
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
             continue;

@@ -20,9 +20,7 @@ pub(crate) fn start(role: &str) -> Child {
 /// Not a test by itself: the end that gets killed, or has the other as its child.
 #[test]
 fn peer_process() {
-    let Some(role) = role() else {
-        return;
-    };
+    let Some(role) = role() else { return };
     let words: Vec<&str> = role.split(' ').collect();
     let (open, options) = (opener(words[1]), options(4, 64, "child"));
     match words[..] {

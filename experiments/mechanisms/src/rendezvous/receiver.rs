@@ -74,9 +74,7 @@ impl RendezvousReceiver {
             self.shared.announce();
         }
         self.shared.broken.check()?;
-        let Some(notice) = self.shared.receives.take()? else {
-            return Ok(None);
-        };
+        let Some(notice) = self.shared.receives.take()? else { return Ok(None) };
         let notice = CompletionNotice::decode(&notice)
             .ok_or(PeerFault::Message { bytes: notice.len() as u64 })?;
         Ok(Some(self.block(&notice)?))

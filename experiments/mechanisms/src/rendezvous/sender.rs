@@ -134,9 +134,7 @@ impl Slots for AnnouncedSlots {
         if self.announced.is_empty() {
             self.take_notices()?;
         }
-        let Some(&slot) = self.announced.front() else {
-            return Ok(None);
-        };
+        let Some(&slot) = self.announced.front() else { return Ok(None) };
         if !self.may_fill(slot) {
             self.queue.poll()?;
         }

@@ -130,9 +130,7 @@ impl StreamReceiver {
             reading.filled += n;
             return Ok(true);
         }
-        let Some(n) = ended(room.read_from_fd(self.socket.as_fd()))? else {
-            return Ok(false);
-        };
+        let Some(n) = ended(room.read_from_fd(self.socket.as_fd()))? else { return Ok(false) };
         reading.filled += n;
         Ok(true)
     }
@@ -161,9 +159,7 @@ impl StreamReceiver {
 impl Pool {
     /// Checks a complete block against its checksum, if it has one.
     fn verify(&self, block: u32, header: &Header) -> Result<(), PeerFault> {
-        let Some(announced) = header.crc else {
-            return Ok(());
-        };
+        let Some(announced) = header.crc else { return Ok(()) };
         let computed = crc32c_of(&self.payload(block, header));
         if computed == announced {
             return Ok(());

@@ -90,9 +90,7 @@ impl StreamSlots {
                 *piece = self.rest_of(place);
             }
             let written = VolatileSlice::write_all_to_fd(&pieces[..count], self.socket.as_fd());
-            let Some(n) = ended(written)? else {
-                return Ok(());
-            };
+            let Some(n) = ended(written)? else { return Ok(()) };
             self.take_off(n);
         }
         Ok(())

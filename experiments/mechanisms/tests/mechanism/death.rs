@@ -25,9 +25,7 @@ fn connect(port: &mut Port, peer: &mut Child) -> Offer {
 /// Not a test by itself: one end of a mechanism, in a process that gets killed.
 #[test]
 fn peer_process() {
-    let Some(role) = role() else {
-        return;
-    };
+    let Some(role) = role() else { return };
     let (end, name) = role.split_once(' ').unwrap();
     let protocol = Protocol::ALL.into_iter().find(|one| one.name() == name).unwrap();
     protocol.with(SHAPE, Being { is_sender: end == "sender" });

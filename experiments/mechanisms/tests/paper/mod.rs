@@ -190,9 +190,7 @@ fn s1_17_s1_18_a_kept_block_is_skipped_and_comes_back() {
     while seen.len() < 500 {
         packet += u16::from(paper.pool.fill(PaperHeader { device: 0, packet }, &[1; 64]).is_ok());
         paper.sender.step().unwrap();
-        let Some(mut block) = paper.receiver.poll() else {
-            continue;
-        };
+        let Some(mut block) = paper.receiver.poll() else { continue };
         seen.push(block.header().packet);
         if block.header().packet == 2 {
             block.hold();

@@ -83,9 +83,7 @@ struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
     fn byte(&mut self) -> u8 {
-        let Some((&first, rest)) = self.0.split_first() else {
-            return 0;
-        };
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         first
     }

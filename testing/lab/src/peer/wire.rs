@@ -113,9 +113,7 @@ impl Wire {
     pub(crate) fn receive(&mut self, limit: Duration) -> Result<Option<Received>> {
         let end = Instant::now() + limit;
         loop {
-            let Some((bytes, from)) = self.datagram(end)? else {
-                return Ok(None);
-            };
+            let Some((bytes, from)) = self.datagram(end)? else { return Ok(None) };
             if from.ip() == self.remote {
                 return self.check(bytes, from.port()).map(Some);
             }

@@ -29,9 +29,7 @@ pub(crate) fn serve(listener: &TcpListener) -> io::Result<()> {
 fn run(connection: TcpStream) -> io::Result<()> {
     connection.set_nodelay(true)?;
     let mut orders = connection.try_clone()?;
-    let Some(Frame::Start(start)) = Frame::read(&mut orders)? else {
-        return Ok(());
-    };
+    let Some(Frame::Start(start)) = Frame::read(&mut orders)? else { return Ok(()) };
     let reports = Arc::new(Mutex::new(connection));
     let ended = match spawn(&start) {
         Ok(child) => watch(child, orders, &reports)?,

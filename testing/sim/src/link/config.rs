@@ -77,9 +77,7 @@ pub(crate) struct Corruption {
 impl LinkConfig {
     /// How long the link takes to send `bytes`, rounded up to whole nanoseconds.
     pub(crate) fn transmit_time(&self, bytes: usize) -> Duration {
-        let Some(rate_bps) = self.rate_bps else {
-            return Duration::ZERO;
-        };
+        let Some(rate_bps) = self.rate_bps else { return Duration::ZERO };
         let bit_ns = bytes as u128 * 8 * 1_000_000_000;
         let ns = bit_ns.div_ceil(u128::from(rate_bps.max(1)));
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))

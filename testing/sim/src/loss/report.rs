@@ -57,9 +57,7 @@ fn losses(rows: &[Row]) -> Vec<f64> {
 }
 
 fn page_line(rows: &[Row]) -> String {
-    let Some(first) = rows.first() else {
-        return String::new();
-    };
+    let Some(first) = rows.first() else { return String::new() };
     let mut line = format!("| {} | {}", first.recovery, first.rate_bps / 1_000_000_000);
     let _ = write!(line, " | {} | {} | {} |", first.rtt_ms, first.path_mtu, first.burst);
     for row in rows {

@@ -35,9 +35,7 @@ pub(crate) fn open(
     own: Ipv6Addr,
 ) -> Result<(NetHeader, Packet<'_>), Option<DropReason>> {
     let (net, datagram) = NetHeader::decode(frame.bytes()).map_err(|_| None)?;
-    let Ip::V6 { dst, .. } = net.ip else {
-        return Err(None);
-    };
+    let Ip::V6 { dst, .. } = net.ip else { return Err(None) };
     if dst != own || net.dst_port != ROCE_PORT {
         return Err(None);
     }

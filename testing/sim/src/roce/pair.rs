@@ -311,9 +311,7 @@ impl Pair {
     fn forward(&mut self, lose: &mut impl FnMut(Side, &Headers) -> bool) {
         let (at_ns, log) = (self.now_ns(), &mut self.log);
         self.simulation.call(self.middle, |station, context| {
-            let Station::Middle(frames) = station else {
-                return;
-            };
+            let Station::Middle(frames) = station else { return };
             for frame in frames.drain(..) {
                 let (to, headers) = read(&frame);
                 log.push(Logged { to, at_ns, headers });

@@ -94,9 +94,7 @@ impl Space {
     /// Overwrites a local range, as a program does with memory that is its own again. A range that
     /// is not there is left alone.
     pub fn fill(&mut self, lkey: u32, addr: u64, bytes: usize, value: u8) {
-        let Some(region) = self.region_mut(lkey) else {
-            return;
-        };
+        let Some(region) = self.region_mut(lkey) else { return };
         if let Ok(start) = region.offset(addr, bytes as u64) {
             region.bytes[start..start + bytes].fill(value);
         }

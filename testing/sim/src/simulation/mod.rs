@@ -81,9 +81,7 @@ impl Context<'_> {
     /// Offers a frame to the link that leaves at `port` (links count from 0 as they were made);
     /// where there is none, the frame is gone.
     pub(crate) fn send(&mut self, port: usize, frame: Frame) {
-        let Some(&id) = self.egress.get(port) else {
-            return;
-        };
+        let Some(&id) = self.egress.get(port) else { return };
         let before = (!self.observers.is_empty()).then(|| frame.clone());
         let fate = self.wires[id.0].link.offer(self.now, frame, self.arrivals);
         if let Some(frame) = before {
@@ -199,9 +197,7 @@ impl<N: Node> Simulation<N> {
             if done(self) {
                 return Stop::Done;
             }
-            let Some((&(at, _), _)) = self.agenda.first_key_value() else {
-                return Stop::Idle;
-            };
+            let Some((&(at, _), _)) = self.agenda.first_key_value() else { return Stop::Idle };
             if at > until {
                 self.now = self.now.max(until);
                 return Stop::TimeUp;
@@ -215,9 +211,7 @@ impl<N: Node> Simulation<N> {
     }
 
     fn step(&mut self) {
-        let Some(((at, _), action)) = self.agenda.pop_first() else {
-            return;
-        };
+        let Some(((at, _), action)) = self.agenda.pop_first() else { return };
         self.now = self.now.max(at);
         match action {
             Action::Arrive { link, frame } => {

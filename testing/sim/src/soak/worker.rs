@@ -207,9 +207,7 @@ impl Worker {
     /// Uses memory again that requests up to this one sent from.
     fn release(&mut self, last: usize, space: &mut Space) {
         let scenario = Rc::clone(&self.scenario);
-        let Some(region) = space.region(self.near.source) else {
-            return;
-        };
+        let Some(region) = space.region(self.near.source) else { return };
         let base = region.addr;
         let ops = &scenario.plan.ops;
         for op in &ops[self.released..(last + 1).min(ops.len())] {

@@ -68,16 +68,12 @@ impl World {
     /// Takes the key away from the peers that the operation names, if the region allows it; false
     /// if it does not.
     fn invalidates(&mut self, responder: u32, op: SendOp) -> bool {
-        let SendOp::SendInvalidate(rkey) = op else {
-            return true;
-        };
+        let SendOp::SendInvalidate(rkey) = op else { return true };
         let pd = self.qp(responder).pd;
         let registered = self.regions.get_mut(&rkey).filter(|registered| {
             registered.pd == pd && registered.access.contains(Access::REMOTE_INVALIDATE)
         });
-        let Some(registered) = registered else {
-            return false;
-        };
+        let Some(registered) = registered else { return false };
         registered.access -= Access::REMOTE | Access::REMOTE_INVALIDATE;
         true
     }

@@ -48,9 +48,7 @@ impl World {
             self.plan(opens, qpn, Event::Serve);
             return;
         }
-        let Some(request) = qp.sends.pop_front() else {
-            return;
-        };
+        let Some(request) = qp.sends.pop_front() else { return };
         let (time, pipe) = request.times(&times);
         qp.pipe_free = now + pipe;
         qp.last_reach = qp.last_reach.max(qp.pipe_free + time.reaches);
@@ -110,9 +108,7 @@ impl World {
         let qp = self.qp(qpn);
         qp.arrived.pop_front();
         qp.retries = 0;
-        let Some(flight) = qp.flight(seq) else {
-            return;
-        };
+        let Some(flight) = qp.flight(seq) else { return };
         let returns = flight.returns;
         match result {
             Ok(fetched) => flight.fetched = fetched,
@@ -130,9 +126,7 @@ impl World {
     fn take_at_peer(&mut self, qpn: u32, seq: u64) -> Taken {
         let qp = self.qp(qpn);
         let peer = qp.peer.map(|attr| attr.remote.qpn);
-        let (Some(peer), Some(flight)) = (peer, qp.flight(seq)) else {
-            return Taken::Silent;
-        };
+        let (Some(peer), Some(flight)) = (peer, qp.flight(seq)) else { return Taken::Silent };
         let request = &flight.request;
         let data = match &request.data {
             Data::Forbidden => return Taken::Refused(WcStatus::LocalProtection),

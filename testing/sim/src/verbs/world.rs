@@ -125,9 +125,7 @@ impl World {
     }
 
     fn push(&mut self, cq: u32, entry: CqEntry, solicited: bool) {
-        let Some(data) = self.cqs.get(&cq) else {
-            return;
-        };
+        let Some(data) = self.cqs.get(&cq) else { return };
         let (device, queue) = (data.device, Arc::clone(&data.queue));
         let failed = entry.completion.result.is_err();
         if queue.push(entry) {

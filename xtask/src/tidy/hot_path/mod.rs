@@ -37,9 +37,7 @@ fn check_in(
     let locks = lock_types(code);
     let mut offences = Vec::new();
     for (path, text) in texts.iter().filter(|(path, _)| is_hot(path, modules)) {
-        let Some(file) = code.files.get(path) else {
-            continue;
-        };
+        let Some(file) = code.files.get(path) else { continue };
         let lines: Vec<&str> = text.lines().collect();
         let allowed = |line: usize| {
             let mut mine = exceptions.iter().filter(|(file, _, _)| file == path);

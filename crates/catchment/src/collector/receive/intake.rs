@@ -191,13 +191,9 @@ impl SessionIntake {
     }
 
     fn arm(&mut self) -> Result<Turn, IntakeError> {
-        let Some(watch) = self.watch.clone() else {
-            return Ok(Turn::Yield);
-        };
+        let Some(watch) = self.watch.clone() else { return Ok(Turn::Yield) };
         watch.arm();
-        let Some(block) = self.receiver.poll()? else {
-            return Ok(Turn::Armed);
-        };
+        let Some(block) = self.receiver.poll()? else { return Ok(Turn::Armed) };
         watch.disarm();
         self.take(block)?;
         Ok(Turn::Found)
@@ -218,9 +214,7 @@ impl SessionIntake {
             let Some(left) = self.draining.filter(|left| *left > 0) else {
                 return Ok(Turn::Drained);
             };
-            let Some(block) = self.receiver.drain()? else {
-                return Ok(Turn::Drained);
-            };
+            let Some(block) = self.receiver.drain()? else { return Ok(Turn::Drained) };
             self.draining = Some(left - 1);
             self.take(block)?;
         }

@@ -112,9 +112,7 @@ impl Sessions {
 
     /// The session has a turn in the next round, however long it wanted to sleep.
     pub(super) fn wake(&mut self, number: usize) {
-        let Some(Some(place)) = self.places.get_mut(number) else {
-            return;
-        };
+        let Some(Some(place)) = self.places.get_mut(number) else { return };
         match place.when {
             When::Active => return,
             When::Rung => self.armed -= 1,

@@ -115,12 +115,8 @@ impl ReceiveLoop {
     /// From now on epoll reports when the session is rung. Each ring is an event of its own, so
     /// that no thread needs to read the counter: reading one that a peer shares could block.
     fn watch(&mut self, number: usize) {
-        let Some(intake) = self.sessions.get_mut(number) else {
-            return;
-        };
-        let Some(watch) = intake.watch().cloned() else {
-            return;
-        };
+        let Some(intake) = self.sessions.get_mut(number) else { return };
+        let Some(watch) = intake.watch().cloned() else { return };
         let data = epoll::EventData::new_u64(number as u64);
         let fd = watch.as_fd().ok_or(Errno::NOTSUP);
         if let Err(error) = fd.and_then(|fd| epoll::add(&self.epoll, fd, data, ring_flags())) {
@@ -161,17 +157,13 @@ impl ReceiveLoop {
     }
 
     fn turn(&mut self, number: usize) -> Result<Turn, IntakeError> {
-        let Some(intake) = self.sessions.get_mut(number) else {
-            return Ok(Turn::Drained);
-        };
+        let Some(intake) = self.sessions.get_mut(number) else { return Ok(Turn::Drained) };
         // The session ends with it, and the others go on.
         catch_unwind(AssertUnwindSafe(|| intake.turn())).unwrap_or(Err(IntakeError::Panicked))
     }
 
     fn end(&mut self, number: usize, result: Result<(), IntakeError>) {
-        let Some(intake) = self.sessions.remove(number) else {
-            return;
-        };
+        let Some(intake) = self.sessions.remove(number) else { return };
         if let Some(fd) = intake.watch().and_then(|watch| watch.as_fd()) {
             // A peer may hold the counter too: closing ours would leave it in the epoll.
             let _ = epoll::delete(&self.epoll, fd);
@@ -196,9 +188,7 @@ impl ReceiveLoop {
 
     /// Sleeps until a session is rung, the first time comes, or there is a command.
     fn sleep(&mut self) {
-        let Some(due) = self.sessions.first_due() else {
-            return self.wake_rung(None);
-        };
+        let Some(due) = self.sessions.first_due() else { return self.wake_rung(None) };
         // poll(2) and not epoll(2): some systems have no finer time there than milliseconds.
         if let Err(error) = event::wait_readable(self.epoll.as_fd(), due) {
             tracing::warn!(%error, "cannot wait for doorbells");

@@ -251,9 +251,7 @@ impl Session<'_> {
     }
 
     fn on_connected(&mut self, side: &mut SourceSide, connected: Result<Arc<Link>, LinkError>) {
-        let Some(connecting) = self.connecting.take() else {
-            return;
-        };
+        let Some(connecting) = self.connecting.take() else { return };
         let link = match connected {
             Ok(link) => link,
             Err(error) => {
@@ -332,9 +330,7 @@ impl Session<'_> {
     /// Says goodbye once nothing waits any more.
     fn try_goodbye(&mut self, side: &mut SourceSide) {
         let shared = &self.control.shared;
-        let Some(link) = &self.link else {
-            return;
-        };
+        let Some(link) = &self.link else { return };
         if shared.backlog_frames() > 0 {
             return;
         }
@@ -360,9 +356,7 @@ impl Session<'_> {
     pub(super) fn close_link(&mut self) {
         self.count();
         let shared = &self.control.shared;
-        let Some(link) = self.link.take() else {
-            return;
-        };
+        let Some(link) = self.link.take() else { return };
         link.gate.close();
         shared.life.set_link(None);
         shared.metrics.session_is(None);

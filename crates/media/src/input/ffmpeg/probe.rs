@@ -116,9 +116,7 @@ fn check_size(
     pix_fmt: &str,
     packet: Option<&Packet>,
 ) -> Result<(), InputError> {
-    let Some(packet) = packet else {
-        return Err(problem(job, "it has no frame".to_owned()));
-    };
+    let Some(packet) = packet else { return Err(problem(job, "it has no frame".to_owned())) };
     if packet.size == format.frame_bytes().to_string() {
         return Ok(());
     }

@@ -156,9 +156,7 @@ impl Selective {
         let mut news = News::default();
         for distance in sack.kept() {
             let index = i64::from(base) + i64::from(distance);
-            let Ok(index) = usize::try_from(index) else {
-                continue;
-            };
+            let Ok(index) = usize::try_from(index) else { continue };
             if index >= self.slots.len() {
                 break;
             }
@@ -215,9 +213,7 @@ impl Selective {
     /// Judges transmissions from the oldest on, as far as is possible now.
     pub(crate) fn detect(&mut self, clock: &mut Clock<'_>) {
         self.loss_time_ns = None;
-        let Some(arrived) = self.arrived else {
-            return;
-        };
+        let Some(arrived) = self.arrived else { return };
         let rtt_ns = clock.rto.recent_ns().unwrap_or(0).max(LEAST_RTT_NS);
         let patience_ns = rtt_ns / 8 * self.time_eighths;
         while let Some(&oldest) = self.log.front() {

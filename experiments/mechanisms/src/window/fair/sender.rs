@@ -88,9 +88,7 @@ impl Slots for WindowSlots {
     fn find(&mut self, stream: u32) -> Result<Option<WindowSlot>, ClaimError> {
         let window = stream % self.geometry.windows();
         self.wants_completion = false;
-        let Some(slot) = self.free_slot(window)? else {
-            return Ok(None);
-        };
+        let Some(slot) = self.free_slot(window)? else { return Ok(None) };
         let may_fill = self.carrier.may_fill(self.geometry.place(window, slot))?;
         self.wants_completion = !may_fill;
         Ok(may_fill.then_some(WindowSlot { window, slot }))

@@ -80,9 +80,7 @@ impl RingSlots {
 
     /// Takes acknowledgements, where no other thread does.
     fn take_acks(&mut self) -> Result<(), EndError> {
-        let Some(acks) = &self.acks else {
-            return Ok(());
-        };
+        let Some(acks) = &self.acks else { return Ok(()) };
         while acks.take()? {}
         Ok(())
     }

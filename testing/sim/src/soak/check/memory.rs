@@ -146,9 +146,7 @@ pub(super) fn landing(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
     };
     let mut owned_until = 0;
     for (id, op) in seen.plan.ops[..seen.posted].iter().enumerate() {
-        let Some(expected) = result(op) else {
-            continue;
-        };
+        let Some(expected) = result(op) else { continue };
         untouched("landing memory", &region.bytes, owned_until..op.local.start)?;
         owned_until = op.local.end;
         let landed = &region.bytes[op.local.clone()];
