@@ -65,8 +65,8 @@ fn streaming_source_with(now: Instant, config: SourceSideConfig) -> SourceSide {
 }
 
 /// Returns what `side` sends its peer when it ends because of `message`.
-fn refusal_of<S: Side>(mut side: S, now: Instant, message: Message) -> Refusal {
-    side.handle(now, Input::Message(message));
+fn refusal_of<S: Side>(mut side: S, message: Message) -> Refusal {
+    side.handle(Instant::now(), Input::Message(message));
     let (messages, events, timeout) = drain(&mut side);
     let told = match messages.as_slice() {
         [Message::Refused(refusal)] => refusal.clone(),
@@ -88,7 +88,7 @@ fn a_collector_refuses_every_first_message_but_hello() {
         }
         let kind = message.kind();
         let side = CollectorSide::new(now, CollectorSideConfig::default());
-        let refusal = refusal_of(side, now, message);
+        let refusal = refusal_of(side, message);
         assert_eq!(refusal.code, RefusalCode::UnexpectedMessage);
         assert!(refusal.reason.contains(kind.as_str()), "{refusal}");
         assert!(refusal.reason.contains("waits for Hello"), "{refusal}");
@@ -103,11 +103,11 @@ fn a_streaming_side_ends_on_every_message_that_does_not_belong_there() {
         let kind = message.kind();
         // Refused may cross our Ready.
         if !matches!(kind, Refused | Ping | SourceStats | Revoke | Goodbye) {
-            let refusal = refusal_of(streaming_collector(now), now, message.clone());
+            let refusal = refusal_of(streaming_collector(now), message.clone());
             assert_eq!(refusal.code, RefusalCode::UnexpectedMessage, "{kind}");
         }
         if !matches!(kind, Pong | Revoke) {
-            let refusal = refusal_of(streaming_source(now), now, message);
+            let refusal = refusal_of(streaming_source(now), message);
             assert_eq!(refusal.code, RefusalCode::UnexpectedMessage, "{kind}");
         }
     }
@@ -117,21 +117,21 @@ fn a_streaming_side_ends_on_every_message_that_does_not_belong_there() {
 fn a_pong_without_ping_ends_the_session() {
     let now = Instant::now();
     let pong = Message::Pong(Pong { epoch: 7, seq: 0 });
-    assert_eq!(refusal_of(streaming_source(now), now, pong).code, RefusalCode::UnexpectedMessage);
+    assert_eq!(refusal_of(streaming_source(now), pong).code, RefusalCode::UnexpectedMessage);
 }
 
 #[test]
 fn another_epoch_is_refused_with_both_numbers() {
     let now = Instant::now();
     let connect = Connect { epoch: 6, ..samples::connect() };
-    let refusal = refusal_of(welcomed(now), now, Message::Connect(connect));
+    let refusal = refusal_of(welcomed(now), Message::Connect(connect));
     assert_eq!(refusal.code, RefusalCode::WrongEpoch);
     assert!(refusal.reason.contains("epoch 6, this session is 7"), "{refusal}");
     let ping = Message::Ping(Ping { epoch: 8, seq: 0 });
-    let refusal = refusal_of(streaming_collector(now), now, ping);
+    let refusal = refusal_of(streaming_collector(now), ping);
     assert_eq!(refusal.code, RefusalCode::WrongEpoch);
     let ready = Message::Ready(Ready { epoch: 8 });
-    assert_eq!(refusal_of(streaming_source(now), now, ready).code, RefusalCode::WrongEpoch);
+    assert_eq!(refusal_of(streaming_source(now), ready).code, RefusalCode::WrongEpoch);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_queue_pair_must_be_at_the_gid_that_was_offered() {
     let now = Instant::now();
     let mut connect = samples::connect();
     connect.endpoint = samples::welcome().endpoint;
-    let refusal = refusal_of(welcomed(now), now, Message::Connect(connect));
+    let refusal = refusal_of(welcomed(now), Message::Connect(connect));
     assert_eq!(refusal.code, RefusalCode::BadMessage);
     let (seen, offered) = (samples::welcome().endpoint.gid, samples::connect().endpoint.gid);
     let words = format!("Connect names GID {seen}, Hello offered shm at GID {offered}");
@@ -165,21 +165,21 @@ fn streams_must_be_those_of_the_welcome() {
         ),
     ] {
         let connect = Connect { streams, ..samples::connect() };
-        let refusal = refusal_of(welcomed(now), now, Message::Connect(connect));
+        let refusal = refusal_of(welcomed(now), Message::Connect(connect));
         assert_eq!(refusal.code, code);
         assert!(refusal.reason.contains(words), "{refusal}");
     }
     let mut stats = samples::stats();
     stats.streams[0].stream = 9;
-    let refusal = refusal_of(streaming_collector(now), now, Message::SourceStats(stats));
+    let refusal = refusal_of(streaming_collector(now), Message::SourceStats(stats));
     assert_eq!(refusal.code, RefusalCode::UnknownStream);
     let mut stats = samples::stats();
     stats.streams.push(stats.streams[0]);
-    let refusal = refusal_of(streaming_collector(now), now, Message::SourceStats(stats));
+    let refusal = refusal_of(streaming_collector(now), Message::SourceStats(stats));
     assert!(refusal.reason.contains("stream 1 is twice"), "{refusal}");
     let mut goodbye = samples::goodbye();
     goodbye.streams[1].end_packet = 244;
-    let refusal = refusal_of(streaming_collector(now), now, Message::Goodbye(goodbye));
+    let refusal = refusal_of(streaming_collector(now), Message::Goodbye(goodbye));
     assert_eq!(refusal.code, RefusalCode::BadResume);
 }
 
@@ -189,12 +189,12 @@ fn a_hello_that_names_something_twice_is_refused() {
     let fresh = || CollectorSide::new(now, CollectorSideConfig::default());
     let mut hello = samples::hello();
     hello.devices[1].name = hello.devices[0].name.clone();
-    let refusal = refusal_of(fresh(), now, Message::Hello(hello));
+    let refusal = refusal_of(fresh(), Message::Hello(hello));
     assert_eq!(refusal.code, RefusalCode::DuplicateDevice);
     assert!(refusal.reason.contains("device cam0 twice"), "{refusal}");
     let mut hello = samples::hello();
     hello.providers.push(hello.providers[0].clone());
-    assert_eq!(refusal_of(fresh(), now, Message::Hello(hello)).code, RefusalCode::BadMessage);
+    assert_eq!(refusal_of(fresh(), Message::Hello(hello)).code, RefusalCode::BadMessage);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_source_checks_what_it_is_granted() {
     for (words, change) in changes {
         let mut welcome = samples::welcome();
         change(&mut welcome);
-        let refusal = refusal_of(fresh(), now, Message::Welcome(welcome));
+        let refusal = refusal_of(fresh(), Message::Welcome(welcome));
         assert!(refusal.reason.contains(words), "{refusal}");
     }
 }

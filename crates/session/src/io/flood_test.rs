@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::socket_test::{Events, LIMIT, attend, eventually, listen, serve};
+use super::socket_test::{Events, LIMIT, attend, connect, eventually, listen, serve};
 use super::*;
 use crate::backoff::Backoff;
 use crate::machine::{Ended, Retry};
@@ -36,11 +36,7 @@ async fn collector(config: ListenerConfig) -> (Address, Events, tokio::task::Joi
 async fn persist(address: &Address, seed: u64) -> u32 {
     let backoff = Backoff::new(seed);
     for attempt in 0..100 {
-        let connected = Connection::connect(address, &ClientSecurity::default(), LIMIT).await;
-        let ended = match connected {
-            Ok(connection) => attend(connection).await,
-            Err(error) => panic!("{error}"),
-        };
+        let ended = attend(connect(address).await.unwrap()).await;
         match ended.retry() {
             Retry::Never => {
                 assert_eq!(ended, Ended::Finished);

@@ -19,12 +19,29 @@ pub(super) const LIMIT: Duration = Duration::from_secs(10);
 pub(super) type Events = Arc<Mutex<Vec<Rejected>>>;
 
 pub(super) async fn listen(address: &str, config: ListenerConfig) -> (Listener, Events) {
+    listen_with(address, ServerSecurity::default(), config).await
+}
+
+pub(super) async fn listen_with(
+    address: &str,
+    security: ServerSecurity,
+    config: ListenerConfig,
+) -> (Listener, Events) {
     let events = Events::default();
     let sink = events.clone();
     let on_rejected: OnRejected = Arc::new(move |event| sink.lock().unwrap().push(event.clone()));
     let address = address.parse().unwrap();
-    let listener = Listener::bind(&address, ServerSecurity::default(), config, on_rejected).await;
-    (listener.unwrap(), events)
+    (Listener::bind(&address, security, config, on_rejected).await.unwrap(), events)
+}
+
+/// An unprotected listener that nobody watches.
+async fn bind(address: &Address) -> Result<Listener, BindError> {
+    let (security, config) = (ServerSecurity::default(), ListenerConfig::default());
+    Listener::bind(address, security, config, Arc::new(|_: &Rejected| {})).await
+}
+
+pub(super) async fn connect(address: &Address) -> Result<Connection, ConnectError> {
+    Connection::connect(address, &ClientSecurity::default(), LIMIT).await
 }
 
 pub(super) async fn eventually(what: &str, condition: impl Fn() -> bool) {
@@ -35,8 +52,13 @@ pub(super) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-fn socket_address(listener: &Listener) -> String {
-    listener.local().to_string()
+/// The next message of `connection`, or that it is `at` or over.
+async fn input(connection: &mut Connection, at: Option<Instant>) -> Input {
+    match connection.recv_until(at).await {
+        Ok(Some(message)) => Input::Message(message),
+        Ok(None) => Input::Timeout,
+        Err(_) => Input::Disconnected,
+    }
 }
 
 /// Takes one session from Hello to its end as an engine would.
@@ -75,11 +97,7 @@ pub(super) async fn serve(accepted: Accepted) -> Ended {
                     }
                 };
                 let input = tokio::select! {
-                    received = connection.recv_until(at) => match received {
-                        Ok(Some(message)) => Input::Message(message),
-                        Ok(None) => Input::Timeout,
-                        Err(_) => Input::Disconnected,
-                    },
+                    input = input(&mut connection, at) => input,
                     refusal = evicted => {
                         side.refuse(refusal);
                         continue;
@@ -111,11 +129,7 @@ pub(super) async fn attend(mut connection: Connection) -> Ended {
             Output::Event(SourceEvent::Delivered(_)) => {}
             Output::Event(SourceEvent::Ended(ended)) => return ended,
             Output::Timeout(at) => {
-                let input = match connection.recv_until(at).await {
-                    Ok(Some(message)) => Input::Message(message),
-                    Ok(None) => Input::Timeout,
-                    Err(_) => Input::Disconnected,
-                };
+                let input = input(&mut connection, at).await;
                 side.handle(Instant::now(), input);
             }
         }
@@ -126,9 +140,8 @@ async fn whole_session(address: &str) {
     let (mut listener, events) = listen(address, ListenerConfig::default()).await;
     let collector_address = listener.local().clone();
     let collector = tokio::spawn(async move { serve(listener.accept().await.unwrap()).await });
-    let security = ClientSecurity::default();
-    let connection = Connection::connect(&collector_address, &security, LIMIT).await;
-    assert_eq!(attend(connection.unwrap()).await, Ended::Finished);
+    let connection = connect(&collector_address).await.unwrap();
+    assert_eq!(attend(connection).await, Ended::Finished);
     assert_eq!(collector.await.unwrap(), Ended::Finished);
     assert!(events.lock().unwrap().is_empty());
 }
@@ -152,31 +165,21 @@ async fn a_session_runs_over_a_unix_socket_of_its_owner_only() {
     let (listener, _) = listen(&address, ListenerConfig::default()).await;
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let again = |path: &std::path::Path| {
-        let address = Address::Unix(path.to_owned());
-        let security = ServerSecurity::default();
-        async move {
-            let config = ListenerConfig::default();
-            Listener::bind(&address, security, config, Arc::new(|_: &Rejected| {})).await
-        }
-    };
-    assert!(matches!(again(&path).await, Err(BindError::InUse { .. })));
+    let again = bind(&Address::Unix(path)).await;
+    assert!(matches!(again, Err(BindError::InUse { .. })));
     let file = dir.path().join("precious");
     std::fs::write(&file, "data").unwrap();
-    assert!(matches!(again(&file).await, Err(BindError::Bind { .. })));
+    let over = bind(&Address::Unix(file.clone())).await;
+    assert!(matches!(over, Err(BindError::Bind { .. })));
     assert_eq!(std::fs::read(&file).unwrap(), b"data");
     drop(listener);
 }
 
 #[tokio::test]
 async fn an_address_for_others_needs_protection() {
-    let security = ServerSecurity::default();
-    let config = ListenerConfig::default();
-    let address = "0.0.0.0:0".parse().unwrap();
-    let error = Listener::bind(&address, security, config, Arc::new(|_: &Rejected| {})).await;
+    let error = bind(&"0.0.0.0:0".parse().unwrap()).await;
     assert!(matches!(error, Err(BindError::Protection(_))));
-    let address = "192.0.2.1:9".parse().unwrap();
-    let error = Connection::connect(&address, &ClientSecurity::default(), LIMIT).await.unwrap_err();
+    let error = connect(&"192.0.2.1:9".parse().unwrap()).await.unwrap_err();
     assert!(matches!(error, ConnectError::Protection(_)), "{error}");
     assert!(!error.is_transient());
 }
@@ -184,11 +187,8 @@ async fn an_address_for_others_needs_protection() {
 #[tokio::test]
 async fn halves_work_from_two_tasks_and_a_cancelled_receive_loses_nothing() {
     let (mut listener, _) = listen("127.0.0.1:0", ListenerConfig::default()).await;
-    let address = listener.local().clone();
-    let mut connection =
-        Connection::connect(&address, &ClientSecurity::default(), LIMIT).await.unwrap();
-    let hello = Message::Hello(samples::hello());
-    connection.send(&hello).await.unwrap();
+    let mut connection = connect(listener.local()).await.unwrap();
+    connection.send(&Message::Hello(samples::hello())).await.unwrap();
     let accepted = listener.accept().await.unwrap();
     let (mut reader, mut writer) = accepted.connection.split();
     let echo = tokio::spawn(async move {
@@ -223,7 +223,7 @@ async fn stranger(bytes: &[u8], close: bool) -> (Vec<u8>, Rejected) {
     let config =
         ListenerConfig { handshake: Duration::from_millis(300), ..ListenerConfig::default() };
     let (listener, events) = listen("127.0.0.1:0", config).await;
-    let mut stream = TcpStream::connect(socket_address(&listener)).await.unwrap();
+    let mut stream = TcpStream::connect(listener.local().to_string()).await.unwrap();
     let _ = stream.write_all(bytes).await;
     if close {
         stream.shutdown().await.unwrap();
@@ -248,26 +248,16 @@ async fn strangers_are_told_why_and_reported() {
     let newer = samples::golden()[0].1.replace("\"min\":2,\"max\":2", "\"min\":5,\"max\":6");
     let mut newer_bytes = u32::try_from(newer.len()).unwrap().to_be_bytes().to_vec();
     newer_bytes.extend_from_slice(newer.as_bytes());
+    use RefusalCode::{BadMessage, ProtocolVersion, Timeout, UnexpectedMessage};
+    let http = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     let cases: [(&[u8], bool, &str, &str, RefusalCode); 7] = [
-        (b"\xff\xff\xff\xff", false, "bad_message", "4294967295 bytes", RefusalCode::BadMessage),
-        (b"\0\0\0\x05hello", false, "bad_message", "not a JSON object", RefusalCode::BadMessage),
-        (
-            b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-            false,
-            "bad_message",
-            "HTTP",
-            RefusalCode::BadMessage,
-        ),
-        (
-            b"\0\0\x01\0{\"type\"",
-            true,
-            "bad_message",
-            "ended after 11 of 260",
-            RefusalCode::BadMessage,
-        ),
-        (&ping, false, "not_hello", "ping, not hello", RefusalCode::UnexpectedMessage),
-        (&newer_bytes, false, "bad_message", "versions 5 to 6", RefusalCode::ProtocolVersion),
-        (b"\0\0", false, "timeout", "no Hello within 300ms", RefusalCode::Timeout),
+        (b"\xff\xff\xff\xff", false, "bad_message", "4294967295 bytes", BadMessage),
+        (b"\0\0\0\x05hello", false, "bad_message", "not a JSON object", BadMessage),
+        (http, false, "bad_message", "HTTP", BadMessage),
+        (b"\0\0\x01\0{\"type\"", true, "bad_message", "ended after 11 of 260", BadMessage),
+        (&ping, false, "not_hello", "ping, not hello", UnexpectedMessage),
+        (&newer_bytes, false, "bad_message", "versions 5 to 6", ProtocolVersion),
+        (b"\0\0", false, "timeout", "no Hello within 300ms", Timeout),
     ];
     for (bytes, close, label, words, code) in cases {
         let (answer, event) = stranger(bytes, close).await;
@@ -294,14 +284,10 @@ async fn a_long_hello_is_taken_while_there_is_room_for_it() {
     hello.devices = (0..60_000).map(device).collect();
     let message = Message::Hello(hello);
     // The only place for long ones is held by a peer that does not go on.
-    let mut hog = TcpStream::connect(socket_address(&listener)).await.unwrap();
+    let mut hog = TcpStream::connect(listener.local().to_string()).await.unwrap();
     hog.write_all(&1_000_000_u32.to_be_bytes()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let address = listener.local().clone();
-    let connect = || async {
-        Connection::connect(&address, &ClientSecurity::default(), LIMIT).await.unwrap()
-    };
-    let mut second = connect().await;
+    let mut second = connect(listener.local()).await.unwrap();
     // The refusal comes while the Hello is still being sent.
     second.send(&message).await.unwrap();
     let Ok(Message::Refused(refused)) = second.recv().await else { panic!("not refused") };
@@ -309,7 +295,7 @@ async fn a_long_hello_is_taken_while_there_is_room_for_it() {
     assert_eq!(events.lock().unwrap()[0].reason.label(), "busy");
     drop(hog);
     eventually("the hog is gone", || events.lock().unwrap().len() == 2).await;
-    let mut third = connect().await;
+    let mut third = connect(listener.local()).await.unwrap();
     third.send(&message).await.unwrap();
     let accepted = listener.accept().await.unwrap();
     assert_eq!(accepted.hello.devices.len(), 60_000);
@@ -319,22 +305,17 @@ async fn a_long_hello_is_taken_while_there_is_room_for_it() {
 #[tokio::test]
 async fn the_last_words_of_a_peer_are_read_also_when_a_send_fails_first() {
     let (mut listener, _) = listen("127.0.0.1:0", ListenerConfig::default()).await;
-    let address = listener.local().clone();
-    let connected = Connection::connect(&address, &ClientSecurity::default(), LIMIT).await;
-    let mut connection = connected.unwrap();
-    let hello = Message::Hello(samples::hello());
-    connection.send(&hello).await.unwrap();
+    let mut connection = connect(listener.local()).await.unwrap();
+    connection.send(&Message::Hello(samples::hello())).await.unwrap();
     let mut accepted = listener.accept().await.unwrap();
     let ack = Message::GoodbyeAck(samples::goodbye_ack());
     accepted.connection.send(&ack).await.unwrap();
     drop(accepted);
     let ping = Message::Ping(Ping { epoch: 7, seq: 0 });
-    let mut sends = 0;
     // The first sends go into the void, later ones find the connection reset.
-    while sends < 50 {
+    for _ in 0..50 {
         connection.send(&ping).await.unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;
-        sends += 1;
     }
     assert_eq!(connection.recv().await.unwrap(), ack);
     assert!(connection.recv().await.is_err());

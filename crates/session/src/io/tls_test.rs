@@ -1,7 +1,8 @@
 //! TLS between two connections, with good and wrong certificates.
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::socket_test::{LIMIT, eventually, listen, listen_with};
 use super::*;
 use crate::cert::{Authority, LEAF_VALIDITY};
 use crate::message::{Message, MessageKind};
@@ -9,7 +10,6 @@ use crate::refusal::{Refusal, RefusalCode};
 use crate::samples;
 use crate::tls::{Protection, TlsError, TlsFiles, client_config, server_config};
 
-const LIMIT: Duration = Duration::from_secs(10);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A directory with an authority, a certificate for the collector and one for a source.
@@ -44,18 +44,9 @@ struct Outcome {
 }
 
 async fn try_session(collector: &TlsFiles, security: ClientSecurity, host: &str) -> Outcome {
-    let rejected = Arc::new(Mutex::new(Vec::new()));
-    let sink = rejected.clone();
     let server = ServerSecurity { tls: Some(server_config(collector).unwrap()), insecure: false };
-    let on_rejected: OnRejected = Arc::new(move |event| sink.lock().unwrap().push(event.clone()));
-    let mut listener = Listener::bind(
-        &"127.0.0.1:0".parse().unwrap(),
-        server,
-        ListenerConfig::default(),
-        on_rejected,
-    )
-    .await
-    .unwrap();
+    let config = ListenerConfig::default();
+    let (mut listener, rejected) = listen_with("127.0.0.1:0", server, config).await;
     let Address::Tcp { port, .. } = *listener.local() else { panic!("not TCP") };
     let address = Address::Tcp { host: host.to_owned(), port };
     let answer = tokio::spawn(async move {
@@ -68,27 +59,21 @@ async fn try_session(collector: &TlsFiles, security: ClientSecurity, host: &str)
         }
     });
     let source = dial(&address, &security).await.err();
-    let events = || rejected.lock().unwrap().clone();
     if source.is_some() {
-        for _ in 0..500 {
-            if !events().is_empty() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        eventually("a rejection", || !rejected.lock().unwrap().is_empty()).await;
     } else {
         answer.await.unwrap();
     }
-    Outcome { source, collector: events() }
+    let collector = rejected.lock().unwrap().clone();
+    Outcome { source, collector }
 }
 
 async fn dial(address: &Address, security: &ClientSecurity) -> Result<(), String> {
-    let text = |error: &dyn std::error::Error| error.to_string();
     let mut connection =
-        Connection::connect(address, security, LIMIT).await.map_err(|error| text(&error))?;
+        Connection::connect(address, security, LIMIT).await.map_err(|error| error.to_string())?;
     let hello = Message::Hello(samples::hello());
-    connection.send(&hello).await.map_err(|error| text(&error))?;
-    let message = connection.recv().await.map_err(|error| text(&error))?;
+    connection.send(&hello).await.map_err(|error| error.to_string())?;
+    let message = connection.recv().await.map_err(|error| error.to_string())?;
     assert_eq!(message.kind(), MessageKind::Welcome);
     Ok(())
 }
@@ -123,21 +108,15 @@ async fn certificates_of_one_authority_connect_by_name_and_by_address() {
     }
 }
 
-const OTHER_AUTHORITY: &str = "another certificate authority than our";
-const NOT_TAKEN: &str = "does not take our certificate";
-
 #[tokio::test]
-async fn a_source_of_another_authority_is_refused_and_both_sides_say_why() {
+async fn a_side_of_another_authority_is_refused_and_both_sides_say_why() {
     let (ours, theirs) = (pki(), pki());
-    let files = TlsFiles { ca: ours.source.ca.clone(), ..theirs.source.clone() };
-    let says = [OTHER_AUTHORITY, NOT_TAKEN];
-    assert_refused(&ours.collector, with(&files), "localhost", says).await;
-}
-
-#[tokio::test]
-async fn a_collector_of_another_authority_is_refused_and_both_sides_say_why() {
-    let (ours, theirs) = (pki(), pki());
-    let says = [NOT_TAKEN, OTHER_AUTHORITY];
+    let other_authority = "another certificate authority than our";
+    let not_taken = "does not take our certificate";
+    let stranger = TlsFiles { ca: ours.source.ca.clone(), ..theirs.source.clone() };
+    let says = [other_authority, not_taken];
+    assert_refused(&ours.collector, with(&stranger), "localhost", says).await;
+    let says = [not_taken, other_authority];
     assert_refused(&theirs.collector, with(&ours.source), "localhost", says).await;
 }
 
@@ -188,16 +167,7 @@ async fn a_source_without_tls_is_refused_and_both_sides_say_why() {
 #[tokio::test]
 async fn a_source_with_tls_at_a_plain_collector_is_refused_and_both_sides_say_why() {
     let pki = pki();
-    let rejected = Arc::new(Mutex::new(Vec::new()));
-    let sink = rejected.clone();
-    let listener = Listener::bind(
-        &"127.0.0.1:0".parse().unwrap(),
-        ServerSecurity::default(),
-        ListenerConfig::default(),
-        Arc::new(move |event: &Rejected| sink.lock().unwrap().push(event.clone())),
-    )
-    .await
-    .unwrap();
+    let (listener, rejected) = listen("127.0.0.1:0", ListenerConfig::default()).await;
     let error = dial(listener.local(), &with(&pki.source)).await.unwrap_err();
     assert!(error.contains("does not speak TLS"), "{error}");
     let reason = rejected.lock().unwrap()[0].reason.to_string();
