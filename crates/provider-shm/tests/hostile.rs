@@ -1,6 +1,6 @@
 //! Peers that say anything to the service thread. It answers others all the while.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
-use catchment_conformance::{Bench, Options, connect};
+use catchment_conformance::{Bench, Options, connected};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Gid, SendOp};
@@ -43,9 +43,7 @@ fn send(fd: &OwnedFd, bytes: &[u8], descriptors: usize) {
 /// A good pair that uses the context connects and works.
 fn assert_serves(bench: &Bench, context: &Arc<dyn catchment_verbs::Context>) {
     let options = Options::default();
-    let mut a = bench.side(&options);
-    let mut b = catchment_conformance::Side::new(context.clone(), &options);
-    connect((&mut a, &options), (&mut b, &options));
+    let (mut a, b) = connected((bench.open(), &options), (context.clone(), &options));
     a.run_ok(SendOp::Write(b.remote(0)), &[a.sge(0, 8)]);
 }
 

@@ -1,5 +1,5 @@
 //! The engine over datagrams that no socket carries: a switch in memory, which can lose and reorder.
-use catchment_conformance::{Options, Side, connect, wait_one};
+use catchment_conformance::{Options, Side, connected, wait_one};
 use catchment_provider_roce::io::{Capabilities, Datagrams, Incoming, Outgoing, Path, PathError};
 use catchment_provider_roce::{PathMtu, RoceContext, RoceOptions, RoceProvider};
 use catchment_verbs::sync::Mutex;
@@ -131,9 +131,8 @@ impl Datagrams for Port {
 fn pair(treatment: Treatment, addresses: [&str; 2]) -> (Side, Side) {
     let switch = Switch::new(treatment);
     let options = Options::default();
-    let [mut a, mut b] = addresses.map(|at| Side::new(switch.open(at), &options));
-    connect((&mut a, &options), (&mut b, &options));
-    (a, b)
+    let [left, right] = addresses.map(|at| switch.open(at));
+    connected((left, &options), (right, &options))
 }
 
 fn pattern(bytes: usize) -> Vec<u8> {

@@ -1,22 +1,19 @@
 //! What a device is beyond verbs: ports, counters, faults.
 use crate::common;
 
-use catchment_conformance::{Options, Random, Side, connect, pattern, wait_one};
+use catchment_conformance::{Options, Random, Side, connected, eventually, pattern, wait_one};
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
 use catchment_roce::wire::{DropReason, PathMtu, ROCE_PORT};
 use catchment_verbs::{Endpoint, Provider, RtsAttr, SendOp, WcStatus};
 use std::net::UdpSocket;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn pair_of(
     (left, right): (&Arc<RoceContext>, &Arc<RoceContext>),
     options: &Options,
 ) -> (Side, Side) {
-    let mut a = Side::new(left.clone(), options);
-    let mut b = Side::new(right.clone(), options);
-    connect((&mut a, options), (&mut b, options));
-    (a, b)
+    connected((left.clone(), options), (right.clone(), options))
 }
 
 /// Two devices of one process at the port that RNICs know.
@@ -118,12 +115,7 @@ fn packets_that_are_none_are_dropped_and_counted() {
     for bytes in [&b"abc"[..], &[0; 16], &[0x5a; 100]] {
         stranger.send_to(bytes, context.local_address()).unwrap();
     }
-    let deadline = Instant::now() + catchment_conformance::PATIENCE;
-    while context.counters().received.packets < 3 {
-        assert!(Instant::now() < deadline, "{:?}", context.counters());
-        // Until the engine has looked: it tells nobody of packets that are none.
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    eventually("looking at three packets", || context.counters().received.packets >= 3);
     let counters = context.counters();
     assert_eq!(counters.dropped(DropReason::TooShort), 1, "{counters:?}");
     assert_eq!(counters.dropped(DropReason::Icrc), 2, "{counters:?}");

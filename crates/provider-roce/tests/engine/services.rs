@@ -1,7 +1,9 @@
 //! What UC and UD do beyond the conformance suite: losses, and what is counted.
 use crate::common;
 
-use catchment_conformance::{Options, Side, assert_empty, connect, eventually, pattern, wait_one};
+use catchment_conformance::{
+    Options, Side, assert_empty, connected, eventually, pattern, wait_one,
+};
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
 use catchment_roce::wire::{DropReason, PathMtu};
 use catchment_verbs::{
@@ -27,9 +29,7 @@ fn sides(faults: &str, service: Service) -> (Side, Side, Arc<RoceContext>) {
     let open = |options| RoceProvider::new(options).open_device("127.0.0.1").unwrap();
     let (left, right) = (open(ours), open(theirs));
     let options = options(service);
-    let mut a = Side::new(left, &options);
-    let mut b = Side::new(right.clone(), &options);
-    connect((&mut a, &options), (&mut b, &options));
+    let (a, b) = connected((left, &options), (right.clone(), &options));
     (a, b, right)
 }
 

@@ -1,7 +1,7 @@
 //! A peer that is gone.
 use crate::common;
 
-use catchment_conformance::{Options, PATIENCE, Random, Side, connect};
+use catchment_conformance::{Options, PATIENCE, Random, connected};
 use catchment_provider_roce::RoceProvider;
 use catchment_verbs::{Completion, Payload, QpState, RecvWr, SendOp, SendWr, Sge};
 use std::time::{Duration, Instant};
@@ -15,9 +15,7 @@ fn requests_to_a_peer_that_vanished_fail_in_time() {
     for round in 0..15 {
         let ours = provider.open_device("127.0.0.1").unwrap();
         let theirs = provider.open_device("127.0.0.1").unwrap();
-        let mut a = Side::new(ours.clone(), &options);
-        let mut b = Side::new(theirs, &options);
-        connect((&mut a, &options), (&mut b, &options));
+        let (mut a, mut b) = connected((ours.clone(), &options), (theirs, &options));
         let until = Instant::now() + Duration::from_micros(random.below(20_000));
         let mut out = [Completion::EMPTY; 16];
         let mut n = 0;
