@@ -1,39 +1,28 @@
 //! Address handles.
 use super::Domain;
-use super::answer::{destroyed, object};
+use super::answer::{Object, made};
 use super::types::{ibv_ah, ibv_ah_attr};
 use std::io;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 pub(crate) struct AddressHandle {
-    domain: Arc<Domain>,
-    ah: NonNull<ibv_ah>,
+    ah: Object<ibv_ah>,
+    /// Must outlive the handle.
+    _domain: Arc<Domain>,
 }
-
-// SAFETY: as for `Device`.
-unsafe impl Send for AddressHandle {}
-// SAFETY: as for `Device`.
-unsafe impl Sync for AddressHandle {}
 
 impl AddressHandle {
     pub(crate) fn new(domain: Arc<Domain>, mut attr: ibv_ah_attr) -> io::Result<AddressHandle> {
-        let create = domain.device.library.functions.ibv_create_ah;
+        let functions = &domain.device.library.functions;
         // SAFETY: the domain is alive, and is kept so by this object; the call reads the attributes.
-        let ah = object(unsafe { create(domain.pd.as_ptr(), &raw mut attr) })?;
-        Ok(AddressHandle { domain, ah })
+        let ah = made(unsafe { (functions.ibv_create_ah)(domain.pd.as_ptr(), &raw mut attr) })?;
+        // SAFETY: who posts a request with the handle holds it until the request is done.
+        let ah =
+            unsafe { Object::new(ah, functions.ibv_destroy_ah, "giving back an address handle") };
+        Ok(AddressHandle { ah, _domain: domain })
     }
 
     pub(super) fn raw(&self) -> *mut ibv_ah {
         self.ah.as_ptr()
-    }
-}
-
-impl Drop for AddressHandle {
-    fn drop(&mut self) {
-        let destroy = self.domain.device.library.functions.ibv_destroy_ah;
-        // SAFETY: who posts a request with the handle holds it until the request is done, so the
-        // device uses it no more; it is given back once.
-        destroyed("giving back an address handle", unsafe { destroy(self.raw()) });
     }
 }

@@ -1,30 +1,27 @@
 //! Completion queues and channels.
 use super::Device;
-use super::answer::{check, destroyed, non_blocking, object};
+use super::answer::{Object, check, made, non_blocking};
 use super::types::{ibv_comp_channel, ibv_cq, ibv_wc};
 use std::ffi::{c_int, c_void};
 use std::os::fd::BorrowedFd;
-use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::{io, mem};
+use std::{io, mem, ptr};
 
 pub(crate) struct Channel {
+    channel: Object<ibv_comp_channel>,
     device: Arc<Device>,
-    channel: NonNull<ibv_comp_channel>,
 }
-
-// SAFETY: as for `Device`.
-unsafe impl Send for Channel {}
-// SAFETY: as for `Device`.
-unsafe impl Sync for Channel {}
 
 impl Channel {
     /// A new one, whose descriptor never blocks.
     pub(crate) fn new(device: Arc<Device>) -> io::Result<Channel> {
         let functions = &device.library.functions;
         // SAFETY: the context is open.
-        let channel = object(unsafe { (functions.ibv_create_comp_channel)(device.raw()) })?;
-        let channel = Channel { device, channel };
+        let channel = made(unsafe { (functions.ibv_create_comp_channel)(device.raw()) })?;
+        let (give_back, what) =
+            (functions.ibv_destroy_comp_channel, "giving back a completion channel");
+        // SAFETY: the queues of the channel keep it alive.
+        let channel = Channel { channel: unsafe { Object::new(channel, give_back, what) }, device };
         non_blocking(channel.fd())?;
         Ok(channel)
     }
@@ -53,25 +50,11 @@ impl Channel {
     }
 }
 
-impl Drop for Channel {
-    fn drop(&mut self) {
-        let functions = &self.device.library.functions;
-        // SAFETY: the queues of the channel kept it alive, so none is left.
-        let code = unsafe { (functions.ibv_destroy_comp_channel)(self.channel.as_ptr()) };
-        destroyed("giving back a completion channel", code);
-    }
-}
-
 pub(crate) struct CompletionQueue {
+    pub(super) cq: Object<ibv_cq>,
     device: Arc<Device>,
     _channel: Option<Arc<Channel>>,
-    pub(super) cq: NonNull<ibv_cq>,
 }
-
-// SAFETY: as for `Device`.
-unsafe impl Send for CompletionQueue {}
-// SAFETY: as for `Device`.
-unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
     /// At least `capacity` entries. The tag comes back in events.
@@ -82,9 +65,10 @@ impl CompletionQueue {
     ) -> io::Result<CompletionQueue> {
         let raw_channel =
             channel.as_ref().map_or(ptr::null_mut(), |channel| channel.channel.as_ptr());
+        let functions = &device.library.functions;
         // SAFETY: context and channel are alive, and are kept so by this object.
-        let cq = object(unsafe {
-            (device.library.functions.ibv_create_cq)(
+        let cq = made(unsafe {
+            (functions.ibv_create_cq)(
                 device.raw(),
                 c_int::try_from(capacity).unwrap_or(c_int::MAX),
                 tag as *mut c_void,
@@ -92,7 +76,10 @@ impl CompletionQueue {
                 c_int::try_from(vector).unwrap_or(0),
             )
         })?;
-        Ok(CompletionQueue { device, _channel: channel, cq })
+        // SAFETY: the queue pairs keep the queue alive.
+        let cq =
+            unsafe { Object::new(cq, functions.ibv_destroy_cq, "giving back a completion queue") };
+        Ok(CompletionQueue { cq, device, _channel: channel })
     }
 
     pub(crate) fn capacity(&self) -> u32 {
@@ -125,14 +112,5 @@ impl CompletionQueue {
         if code != 0 {
             tracing::debug!(code, "asking for a completion event");
         }
-    }
-}
-
-impl Drop for CompletionQueue {
-    fn drop(&mut self) {
-        let functions = &self.device.library.functions;
-        // SAFETY: the queue pairs kept the queue alive, so none is left.
-        let code = unsafe { (functions.ibv_destroy_cq)(self.cq.as_ptr()) };
-        destroyed("giving back a completion queue", code);
     }
 }

@@ -1,5 +1,5 @@
 //! Open devices, and what they tell outside of any request.
-use super::answer::{check, destroyed, non_blocking, object};
+use super::answer::{Object, check, made, non_blocking};
 use super::library::Library;
 use super::types::*;
 use std::ffi::{CStr, c_int};
@@ -20,16 +20,10 @@ pub(super) struct Operations {
 }
 
 pub(crate) struct Device {
+    context: Object<ibv_context>,
     pub(super) library: Arc<Library>,
-    context: NonNull<ibv_context>,
     pub(super) operations: Operations,
 }
-
-// SAFETY: libibverbs and its drivers lock what threads share (ibv_open_device(3) and the verbs
-// specification, 10.2.8: all verbs are thread-safe).
-unsafe impl Send for Device {}
-// SAFETY: as above.
-unsafe impl Sync for Device {}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
@@ -49,7 +43,7 @@ impl Device {
         let functions = &library.functions;
         let mut count = 0;
         // SAFETY: the call fills the count and gives a list, or null.
-        let list = object(unsafe { (functions.ibv_get_device_list)(&raw mut count) })?;
+        let list = made(unsafe { (functions.ibv_get_device_list)(&raw mut count) })?;
         let count = usize::try_from(count).unwrap_or(0);
         // SAFETY: the list has that many entries and lives until it is given back below.
         let devices: &[*mut ibv_device] =
@@ -61,7 +55,7 @@ impl Device {
         });
         let opened = found.map(|device| {
             // SAFETY: as above. An open device stays alive without the list.
-            object(unsafe { (functions.ibv_open_device)(*device) })
+            made(unsafe { (functions.ibv_open_device)(*device) })
         });
         // SAFETY: the list is that of above and is not used any more.
         unsafe { (functions.ibv_free_device_list)(list.as_ptr()) };
@@ -70,19 +64,19 @@ impl Device {
     }
 
     fn new(library: Arc<Library>, context: NonNull<ibv_context>) -> io::Result<Device> {
+        // SAFETY: what is made of the device keeps it alive.
+        let context = unsafe {
+            Object::new(context, library.functions.ibv_close_device, "closing an RDMA device")
+        };
         // SAFETY: an open context has its operations filled in, and they stay.
         let ops = unsafe { &(*context.as_ptr()).ops };
         let operations = match (ops.poll_cq, ops.req_notify_cq, ops.post_send, ops.post_recv) {
             (Some(poll_cq), Some(req_notify_cq), Some(post_send), Some(post_recv)) => {
                 Operations { poll_cq, req_notify_cq, post_send, post_recv }
             }
-            _ => {
-                // SAFETY: the context was just opened and nothing uses it.
-                unsafe { (library.functions.ibv_close_device)(context.as_ptr()) };
-                return Err(io::ErrorKind::Unsupported.into());
-            }
+            _ => return Err(io::ErrorKind::Unsupported.into()),
         };
-        let device = Device { library, context, operations };
+        let device = Device { context, library, operations };
         non_blocking(device.async_fd())?;
         Ok(device)
     }
@@ -159,13 +153,5 @@ impl Device {
         // SAFETY: every event is acknowledged once; its object is not used afterwards.
         unsafe { (functions.ibv_ack_async_event)(&raw mut event) };
         Ok(seen)
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        // SAFETY: what was made of the device kept it alive, so nothing is left.
-        let code = unsafe { (self.library.functions.ibv_close_device)(self.raw()) };
-        destroyed("closing an RDMA device", code);
     }
 }

@@ -1,6 +1,6 @@
 //! Protection domains and registered memory.
 use super::Device;
-use super::answer::{check, destroyed, object};
+use super::answer::{Object, check, made};
 use super::types::{ibv_mr, ibv_pd};
 use catchment_verbs::mem::Region;
 use std::ffi::{c_int, c_uint, c_void};
@@ -9,28 +9,19 @@ use std::sync::Arc;
 use std::{io, mem};
 
 pub(crate) struct Domain {
+    pub(super) pd: Object<ibv_pd>,
     pub(super) device: Arc<Device>,
-    pub(super) pd: NonNull<ibv_pd>,
 }
-
-// SAFETY: as for `Device`.
-unsafe impl Send for Domain {}
-// SAFETY: as for `Device`.
-unsafe impl Sync for Domain {}
 
 impl Domain {
     pub(crate) fn new(device: Arc<Device>) -> io::Result<Domain> {
+        let functions = &device.library.functions;
         // SAFETY: the context is open.
-        let pd = object(unsafe { (device.library.functions.ibv_alloc_pd)(device.raw()) })?;
-        Ok(Domain { device, pd })
-    }
-}
-
-impl Drop for Domain {
-    fn drop(&mut self) {
-        // SAFETY: what was made of the domain kept it alive, so nothing is left.
-        let code = unsafe { (self.device.library.functions.ibv_dealloc_pd)(self.pd.as_ptr()) };
-        destroyed("giving back a protection domain", code);
+        let pd = made(unsafe { (functions.ibv_alloc_pd)(device.raw()) })?;
+        // SAFETY: what is made of the domain keeps it alive.
+        let pd =
+            unsafe { Object::new(pd, functions.ibv_dealloc_pd, "giving back a protection domain") };
+        Ok(Domain { pd, device })
     }
 }
 
@@ -43,9 +34,9 @@ pub(crate) struct Registration {
     pub(crate) rkey: u32,
 }
 
-// SAFETY: as for `Device`.
+// SAFETY: as for `Object`.
 unsafe impl Send for Registration {}
-// SAFETY: as for `Device`.
+// SAFETY: as for `Object`.
 unsafe impl Sync for Registration {}
 
 impl Registration {
@@ -60,7 +51,7 @@ impl Registration {
         let functions = &domain.device.library.functions;
         let (pd, at, bytes) = (domain.pd.as_ptr(), region.addr(), region.bytes());
         let start = at as *mut c_void;
-        let made = match functions.ibv_reg_mr_iova2 {
+        let registered = match functions.ibv_reg_mr_iova2 {
             Some(register) if optional != 0 => {
                 // SAFETY: the region stays mapped as long as this object, which holds it.
                 unsafe { register(pd, start, bytes, at, access | optional) }
@@ -70,7 +61,7 @@ impl Registration {
                 unsafe { (functions.ibv_reg_mr)(pd, start, bytes, access as c_int) }
             }
         };
-        let mr = object(made)?;
+        let mr = made(registered)?;
         // SAFETY: the library has filled in the keys.
         let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
         Ok(Registration { domain, region, mr, lkey, rkey })

@@ -1,13 +1,12 @@
 //! Queue pairs.
-use super::answer::{check, destroyed, object};
+use super::answer::{Object, check, made};
 use super::types::*;
 use super::{CompletionQueue, Device, Domain};
 use catchment_verbs::Service;
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{BorrowedFd, RawFd};
-use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::{io, mem};
+use std::{io, mem, ptr};
 
 pub(crate) struct QueuePairInit {
     pub(crate) send_cq: Arc<CompletionQueue>,
@@ -19,17 +18,12 @@ pub(crate) struct QueuePairInit {
 }
 
 pub(crate) struct QueuePair {
+    qp: Object<ibv_qp>,
     domain: Arc<Domain>,
     _send_cq: Arc<CompletionQueue>,
     _recv_cq: Arc<CompletionQueue>,
-    qp: NonNull<ibv_qp>,
     pub(crate) qpn: u32,
 }
-
-// SAFETY: as for `Device`.
-unsafe impl Send for QueuePair {}
-// SAFETY: as for `Device`.
-unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
     /// A new one in RESET, with at least these capacities.
@@ -47,12 +41,14 @@ impl QueuePair {
             },
             sq_sig_all: 0,
         };
-        let create = domain.device.library.functions.ibv_create_qp;
+        let functions = &domain.device.library.functions;
         // SAFETY: domain and queues are alive, and are kept so by this object.
-        let qp = object(unsafe { create(domain.pd.as_ptr(), &raw mut attr) })?;
+        let qp = made(unsafe { (functions.ibv_create_qp)(domain.pd.as_ptr(), &raw mut attr) })?;
+        // SAFETY: nothing is made from a queue pair.
+        let qp = unsafe { Object::new(qp, functions.ibv_destroy_qp, "giving back a queue pair") };
         // SAFETY: the library has filled in the number.
         let qpn = unsafe { (*qp.as_ptr()).qp_num };
-        Ok(QueuePair { domain, _send_cq: init.send_cq, _recv_cq: init.recv_cq, qp, qpn })
+        Ok(QueuePair { qp, domain, _send_cq: init.send_cq, _recv_cq: init.recv_cq, qpn })
     }
 
     pub(crate) fn no_attributes() -> ibv_qp_attr {
@@ -118,13 +114,5 @@ impl QueuePair {
         let fd: RawFd = unsafe { (*self.device().raw()).cmd_fd };
         // SAFETY: as above.
         unsafe { BorrowedFd::borrow_raw(fd) }
-    }
-}
-
-impl Drop for QueuePair {
-    fn drop(&mut self) {
-        let destroy = self.device().library.functions.ibv_destroy_qp;
-        // SAFETY: the queue pair is given back once.
-        destroyed("giving back a queue pair", unsafe { destroy(self.raw()) });
     }
 }
