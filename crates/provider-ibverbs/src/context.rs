@@ -11,7 +11,7 @@ use crate::qp::IbQp;
 use crate::sys::types::{IBV_ACCESS_RELAXED_ORDERING, ibv_qp_cap};
 use crate::sys::{Domain, QueuePair, QueuePairInit, Registration};
 use catchment_verbs::mem::Region;
-use catchment_verbs::provider::{check_cq, check_mr, check_qp, check_service, foreign};
+use catchment_verbs::provider::{check_cq, check_mr, check_qp, check_service, own_channel, own_cq};
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, PortAddr, Qp,
     QpInit, Service, VerbsError,
@@ -50,13 +50,8 @@ impl Context for IbverbsContext {
         channel: Option<Arc<dyn CompletionChannel>>,
     ) -> Result<Arc<dyn Cq>, VerbsError> {
         check_cq(&self.device().caps, capacity)?;
-        let channel = match &channel {
-            None => None,
-            Some(channel) => match channel.as_any().downcast_ref::<IbChannel>() {
-                Some(ours) if ours.is_of(self.device()) => Some(Arc::clone(&ours.channel)),
-                _ => return Err(foreign("completion channel")),
-            },
-        };
+        let channel = own_channel(channel.as_ref(), |ours: &IbChannel| ours.is_of(self.device()))?;
+        let channel = channel.map(|ours| Arc::clone(&ours.channel));
         let made = IbCq::new(self.clone(), capacity, channel);
         let needed = u64::from(capacity) * ENTRY_BYTES;
         let made = made.map_err(|error| memory_error("a completion queue", needed, error))?;
@@ -102,12 +97,8 @@ impl IbPd {
     }
 
     fn cq(&self, cq: &Arc<dyn Cq>) -> Result<Arc<CqCore>, VerbsError> {
-        match cq.as_any().downcast_ref::<IbCq>() {
-            Some(ours) if Arc::ptr_eq(ours.context.device(), self.device()) => {
-                Ok(Arc::clone(&ours.core))
-            }
-            _ => Err(foreign("completion queue")),
-        }
+        let ours = own_cq(cq, |cq: &IbCq| Arc::ptr_eq(cq.context.device(), self.device()))?;
+        Ok(Arc::clone(&ours.core))
     }
 }
 

@@ -5,7 +5,7 @@
 //! lock. So slots are not freed before the device is closed; the next queue pair of like size takes
 //! a slot over, under another epoch, by which late completions of the former are known.
 use crate::sys::QueuePair;
-use catchment_verbs::provider::{StateCell, WorkQueueCredits};
+use catchment_verbs::provider::{StateCell, WorkQueueCredits, full};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Endpoint, Service, VerbsError};
 use std::collections::HashMap;
@@ -245,11 +245,7 @@ impl SlotTable {
         let index = free.made;
         let (chunk, at) = place(index);
         let Some(chunk) = self.chunks.get(chunk) else {
-            return Err(VerbsError::Limit {
-                what: "queue pairs of a context",
-                asked: u64::from(index) + 1,
-                limit: u64::from(index),
-            });
+            return Err(full("queue pairs of a context", index as usize));
         };
         let entries = chunk.get_or_init(|| {
             let bytes = FIRST_CHUNK << place(index).0;

@@ -13,7 +13,7 @@ use catchment_roce::wire::PathMtu;
 use catchment_roce::{self as roce};
 use catchment_verbs::mem::Region;
 use catchment_verbs::provider::{
-    CompletionQueue, EventChannel, check_cq, check_mr, check_qp, foreign, random,
+    CompletionQueue, EventChannel, check_cq, check_mr, check_qp, own_channel, own_cq, random,
 };
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, NetEnd, Pd, PortAddr,
@@ -152,17 +152,9 @@ impl Context for RoceContext {
         channel: Option<Arc<dyn CompletionChannel>>,
     ) -> Result<Arc<dyn Cq>, VerbsError> {
         check_cq(&self.device().caps, capacity)?;
-        let channel = match channel {
-            None => None,
-            Some(channel) => match channel.as_any().downcast_ref::<EventChannel>() {
-                Some(ours) => Some(ours.clone()),
-                None => return Err(foreign("completion channel")),
-            },
-        };
-        Ok(Arc::new(RoceCq {
-            core: Arc::new(CompletionQueue::new(capacity, channel)),
-            context: self.clone(),
-        }))
+        let channel = own_channel::<EventChannel>(channel.as_ref(), |_| true)?.cloned();
+        let core = Arc::new(CompletionQueue::new(capacity, channel));
+        Ok(Arc::new(RoceCq { core, context: self.clone() }))
     }
 
     fn async_event(&self) -> Option<AsyncEvent> {
@@ -172,10 +164,8 @@ impl Context for RoceContext {
 
 impl RocePd {
     fn cq(&self, cq: &Arc<dyn Cq>) -> Result<Arc<CompletionQueue>, VerbsError> {
-        match cq.as_any().downcast_ref::<RoceCq>() {
-            Some(ours) if ours.is_of(self.device()) => Ok(Arc::clone(&ours.core)),
-            _ => Err(foreign("completion queue")),
-        }
+        let ours = own_cq(cq, |cq: &RoceCq| Arc::ptr_eq(cq.context.device(), self.device()))?;
+        Ok(Arc::clone(&ours.core))
     }
 
     /// Returns the protocol's limits for a queue pair; its number comes later.

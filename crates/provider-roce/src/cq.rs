@@ -1,5 +1,4 @@
 //! Completion queues that do the engine's work while they are polled.
-use crate::device::Device;
 use crate::engine::TurnKind;
 use crate::handles::RoceContext;
 use catchment_verbs::provider::CompletionQueue;
@@ -12,13 +11,6 @@ pub(crate) struct RoceCq {
     pub(crate) core: Arc<CompletionQueue>,
     /// A queue keeps the device open.
     pub(crate) context: RoceContext,
-}
-
-impl RoceCq {
-    /// Returns whether it belongs to this device.
-    pub(crate) fn is_of(&self, device: &Arc<Device>) -> bool {
-        Arc::ptr_eq(self.context.device(), device)
-    }
 }
 
 impl Cq for RoceCq {

@@ -9,7 +9,9 @@ use crate::region::MrCore;
 use crate::state::State;
 use crate::{service, socket};
 use catchment_verbs::mem::Region;
-use catchment_verbs::provider::{MAX_24_BITS, check_cq, check_mr, check_qp, foreign, random};
+use catchment_verbs::provider::{
+    MAX_24_BITS, check_cq, check_mr, check_qp, own_channel, own_cq, random,
+};
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, PortAddr, Qp,
     QpInit, Service, VerbsError,
@@ -51,13 +53,8 @@ impl Context for ShmContext {
         channel: Option<Arc<dyn CompletionChannel>>,
     ) -> Result<Arc<dyn Cq>, VerbsError> {
         check_cq(&self.state().caps, capacity)?;
-        let channel = match channel {
-            None => None,
-            Some(channel) => match channel.as_any().downcast_ref::<ShmChannel>() {
-                Some(ours) => Some(Arc::clone(&ours.0)),
-                None => return Err(foreign("completion channel")),
-            },
-        };
+        let channel = own_channel(channel.as_ref(), |_: &ShmChannel| true)?;
+        let channel = channel.map(|channel| Arc::clone(&channel.0));
         let core = CqCore::new(capacity, channel, Arc::clone(self.state().core()));
         Ok(Arc::new(ShmCq { core, _context: self.clone() }))
     }
@@ -69,10 +66,8 @@ impl Context for ShmContext {
 
 impl ShmPd {
     fn cq(&self, cq: &Arc<dyn Cq>) -> Result<Arc<CqCore>, VerbsError> {
-        match cq.as_any().downcast_ref::<ShmCq>() {
-            Some(ours) if ours.core.is_of(self.state().core()) => Ok(Arc::clone(&ours.core)),
-            _ => Err(foreign("completion queue")),
-        }
+        let ours = own_cq(cq, |cq: &ShmCq| cq.core.is_of(self.state().core()))?;
+        Ok(Arc::clone(&ours.core))
     }
 }
 

@@ -43,6 +43,12 @@ pub(crate) fn target(op: &SendOp) -> Option<(RemoteAddr, Access)> {
     }
 }
 
+/// Returns whether the peer's program has no part in it: no receive of its is taken.
+#[inline]
+pub(crate) fn is_alone(op: &SendOp) -> bool {
+    matches!(op, SendOp::Write(_)) || op.is_read_or_atomic()
+}
+
 /// Executes the one-sided part of `op` and says how many bytes it moved.
 #[inline]
 pub(crate) fn execute(

@@ -63,17 +63,7 @@ impl QpCore {
     /// Until when the rate limit keeps this request back. Once let through, it stays so.
     fn closed_until(&self, inner: &mut Inner, waiting: &mut Waiting) -> Option<Instant> {
         let pace = inner.pace.as_mut()?;
-        let counts = match waiting.op {
-            SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => false,
-            SendOp::Write(_)
-            | SendOp::WriteImm(..)
-            | SendOp::Send
-            | SendOp::SendImm(_)
-            | SendOp::SendInvalidate(_)
-            | SendOp::SendTo(_)
-            | SendOp::SendImmTo(..) => !waiting.progress.paid,
-        };
-        if !counts {
+        if waiting.op.is_read_or_atomic() || waiting.progress.paid {
             return None;
         }
         let closed = pace.take(waiting.kept.source().map_or(0, |source| source.bytes())).err();
@@ -115,23 +105,14 @@ impl QpCore {
         {
             return Outcome::Done(Err(status));
         }
-        let done = match front.op {
-            SendOp::Write(_)
-            | SendOp::Read(_)
-            | SendOp::CompareSwap { .. }
-            | SendOp::FetchAdd { .. } => {
-                one_sided::execute(&connection, &mut inner.cache, front.op, front.source)
-            }
-            SendOp::WriteImm(..)
-            | SendOp::Send
-            | SendOp::SendImm(_)
-            | SendOp::SendInvalidate(_)
-            | SendOp::SendTo(_)
-            | SendOp::SendImmTo(..) => {
-                return self.attempt_message(inner, &connection, front, progress);
-            }
-        };
-        outcome(done, connection)
+        if !one_sided::is_alone(front.op) {
+            return self.attempt_message(inner, &connection, front, progress);
+        }
+        match one_sided::execute(&connection, &mut inner.cache, front.op, front.source) {
+            Ok(bytes) => Outcome::Done(Ok(bytes)),
+            Err(Obstacle::Failed(status)) => Outcome::Done(Err(status)),
+            Err(Obstacle::Unknown(rkey)) => Outcome::Ask(connection, rkey),
+        }
     }
 
     fn attempt_message(
@@ -154,14 +135,6 @@ impl QpCore {
             }
         }
         put_fragments(inner, connection, front, progress)
-    }
-}
-
-fn outcome(done: Result<u64, Obstacle>, connection: Arc<Connection>) -> Outcome {
-    match done {
-        Ok(bytes) => Outcome::Done(Ok(bytes)),
-        Err(Obstacle::Failed(status)) => Outcome::Done(Err(status)),
-        Err(Obstacle::Unknown(rkey)) => Outcome::Ask(connection, rkey),
     }
 }
 

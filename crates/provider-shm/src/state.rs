@@ -2,7 +2,7 @@
 use crate::device_core::DeviceCore;
 use crate::inbox::MAX_RECV_SLOTS;
 use crate::qp_core::QpCore;
-use catchment_verbs::provider::{MAX_24_BITS, random};
+use catchment_verbs::provider::{MAX_24_BITS, full, random};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Caps, RateRange, Services, VerbsError};
 use std::collections::HashMap;
@@ -11,6 +11,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 const QPN_MASK: u64 = MAX_24_BITS as u64;
+/// Numbers are drawn until one is free, so half of them stay so.
+const MOST_QUEUE_PAIRS: usize = (MAX_24_BITS / 2) as usize;
 
 /// Returns the limits of the device.
 pub(crate) fn caps() -> Caps {
@@ -79,12 +81,8 @@ impl State {
         make: impl FnOnce(u32) -> Result<Arc<QpCore>, VerbsError>,
     ) -> Result<Arc<QpCore>, VerbsError> {
         let mut queue_pairs = self.queue_pairs.lock();
-        if queue_pairs.len() as u64 >= QPN_MASK / 2 {
-            return Err(VerbsError::Limit {
-                what: "queue pairs of a context",
-                asked: queue_pairs.len() as u64 + 1,
-                limit: QPN_MASK / 2,
-            });
+        if queue_pairs.len() >= MOST_QUEUE_PAIRS {
+            return Err(full("queue pairs of a context", MOST_QUEUE_PAIRS));
         }
         let qpn = loop {
             let qpn = (self.first_qpn.wrapping_add(self.next_id()) & QPN_MASK) as u32;

@@ -196,13 +196,12 @@ impl IbQp {
 /// a bare error number, others let the peer break the connection.
 #[inline]
 fn check_alignment(op: &SendOp) -> Result<(), PostFailure> {
-    let (SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. }) = op else {
-        return Ok(());
-    };
-    if remote.addr.is_multiple_of(8) {
-        return Ok(());
+    if op.is_misaligned_atomic() {
+        return Err(PostFailure::Payload(
+            "the remote address of an atomic is not a multiple of eight",
+        ));
     }
-    Err(PostFailure::Payload("the remote address of an atomic is not a multiple of eight"))
+    Ok(())
 }
 
 /// How many of these requests are right, and what is wrong with the next.

@@ -5,6 +5,7 @@
 use super::entry::QpEntry;
 use crate::dirty::MEMBERS;
 use catchment_verbs::VerbsError;
+use catchment_verbs::provider::full;
 use std::collections::VecDeque;
 
 struct Place {
@@ -50,11 +51,7 @@ impl QpTable {
             return Ok(index);
         }
         if self.places.len() == MEMBERS {
-            return Err(VerbsError::Limit {
-                what: "queue pairs of a context",
-                asked: MEMBERS as u64 + 1,
-                limit: MEMBERS as u64,
-            });
+            return Err(full("queue pairs of a context", MEMBERS));
         }
         self.places.push(Place { qpn: 0, generation: (self.start >> 16) as u8, entry: None });
         Ok(self.places.len() - 1)

@@ -11,12 +11,12 @@ use crate::payload::{Piece, Source};
 use crate::qp_core::QpCore;
 use crate::remote::{RemoteCache, RemoteMr, ShmBell};
 use crate::request::{Front, Kept, Outcome, Progress, Waiting};
-use crate::send;
+use crate::{one_sided, send};
 use catchment_verbs::mem::RegionSlice;
 use catchment_verbs::provider::{check_rate, check_transition, local_rights};
 use catchment_verbs::{
     Access, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
-    RateError, RecvWr, RemoteMapError, RemoteWindow, SendOp, SendWr, Watch, WcStatus,
+    RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, Watch, WcStatus,
 };
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -92,13 +92,8 @@ impl ShmQp {
         }
         self.posted += 1;
         let usable = self.gather(wr);
-        let immediate = matches!(
-            wr.op,
-            SendOp::Write(_)
-                | SendOp::Read(_)
-                | SendOp::CompareSwap { .. }
-                | SendOp::FetchAdd { .. }
-        ) && !self.paced
+        let immediate = one_sided::is_alone(&wr.op)
+            && !self.paced
             && !self.core.is_waiting()
             && self.core.state() == QpState::Rts
             && self.connection().is_some();

@@ -1,6 +1,7 @@
 //! Checks of what objects are made with.
 use crate::mem::Region;
-use crate::{Access, Caps, QpInit, RateError, Service, VerbsError};
+use crate::{Access, Caps, CompletionChannel, Cq, QpInit, RateError, Service, VerbsError};
+use std::sync::Arc;
 
 /// Whether a value is within a limit of the device; `what` names the field.
 ///
@@ -13,9 +14,38 @@ pub fn check_limit(what: &'static str, asked: u32, limit: u32) -> Result<(), Ver
     Err(VerbsError::Limit { what, asked: asked.into(), limit: limit.into() })
 }
 
-/// The error for an object of another context, as "completion queue".
-pub fn foreign(what: &str) -> VerbsError {
+fn foreign(what: &str) -> VerbsError {
     VerbsError::Invalid(format!("the {what} belongs to another device"))
+}
+
+/// Returns the completion queue as the provider made it, if it did so for this device: `is_ours`.
+///
+/// # Errors
+/// [`VerbsError::Invalid`] if not.
+pub fn own_cq<T: 'static>(
+    cq: &Arc<dyn Cq>,
+    is_ours: impl FnOnce(&T) -> bool,
+) -> Result<&T, VerbsError> {
+    let own = cq.as_any().downcast_ref().filter(|cq| is_ours(cq));
+    own.ok_or_else(|| foreign("completion queue"))
+}
+
+/// As [`own_cq`], for the channel of a completion queue that may have none.
+///
+/// # Errors
+/// [`VerbsError::Invalid`] for a channel of another device.
+pub fn own_channel<T: 'static>(
+    channel: Option<&Arc<dyn CompletionChannel>>,
+    is_ours: impl FnOnce(&T) -> bool,
+) -> Result<Option<&T>, VerbsError> {
+    let Some(channel) = channel else { return Ok(None) };
+    let own = channel.as_any().downcast_ref().filter(|channel| is_ours(channel));
+    own.map(Some).ok_or_else(|| foreign("completion channel"))
+}
+
+/// The error for one object more than a table has room for.
+pub fn full(what: &'static str, limit: usize) -> VerbsError {
+    VerbsError::Limit { what, asked: limit as u64 + 1, limit: limit as u64 }
 }
 
 /// Whether the device can make a completion queue of `capacity` entries.

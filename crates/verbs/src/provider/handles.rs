@@ -1,4 +1,5 @@
 //! Objects that requests name by a number.
+use super::full;
 use crate::VerbsError;
 use crate::sync::Mutex;
 use std::collections::HashMap;
@@ -54,11 +55,7 @@ impl<T> HandleTable<T> {
     pub fn add(&self, object: T) -> Result<Arc<Handle<T>>, VerbsError> {
         let mut handles = self.handles.lock();
         if handles.all.len() >= self.most {
-            return Err(VerbsError::Limit {
-                what: self.what,
-                asked: self.most as u64 + 1,
-                limit: self.most as u64,
-            });
+            return Err(full(self.what, self.most));
         }
         let number = loop {
             handles.last = handles.last.wrapping_add(1);

@@ -1,4 +1,5 @@
 //! Numbers for the regions of a device.
+use super::full;
 use crate::VerbsError;
 
 /// Most regions registered at once: what the slot of a key has room for.
@@ -88,11 +89,7 @@ impl<T> KeySlots<T> {
             return Ok(at);
         }
         if self.slots.len() == MAX_SLOTS {
-            return Err(VerbsError::Limit {
-                what: "registered regions of a context",
-                asked: MAX_SLOTS as u64 + 1,
-                limit: MAX_SLOTS as u64,
-            });
+            return Err(full("registered regions of a context", MAX_SLOTS));
         }
         self.slots.push(Slot { generation: self.first_generation, used: 0, value: None });
         Ok(self.slots.len() - 1)

@@ -4,7 +4,7 @@
 //! of their errors, in one place:
 //!
 //! - while objects are made: [`check_cq`], [`check_mr`], [`check_qp`], [`check_service`], [`check_limit`], [`check_rate`],
-//!   [`foreign`];
+//!   [`own_cq`], [`own_channel`], [`full`];
 //! - while a queue pair changes its state: [`check_transition`], [`check_rtr`], [`check_remote`],
 //!   [`check_rts`], [`check_qkey`], [`StateCell`];
 //! - when something failed: [`explain_queue_pair`], [`explain_failure`], [`EventQueue`];
@@ -28,7 +28,9 @@ mod region_watch;
 
 pub use catchment_verbs_types::{Limits, MAX_24_BITS};
 pub use completion_queue::{CompletionQueue, EventChannel};
-pub use create::{check_cq, check_limit, check_mr, check_qp, check_rate, check_service, foreign};
+pub use create::{
+    check_cq, check_limit, check_mr, check_qp, check_rate, check_service, full, own_channel, own_cq,
+};
 pub use events::EventQueue;
 pub use explain::{explain_failure, explain_queue_pair, position};
 pub use handles::{Handle, HandleTable};

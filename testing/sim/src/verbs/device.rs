@@ -6,7 +6,9 @@ use super::memory::{Registered, SimMr};
 use super::qp::SimQp;
 use super::queue::{CqData, SimChannel, SimCq};
 use catchment_verbs::mem::Region;
-use catchment_verbs::provider::{CompletionQueue, check_cq, check_mr, check_qp, foreign};
+use catchment_verbs::provider::{
+    CompletionQueue, check_cq, check_mr, check_qp, own_channel, own_cq,
+};
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, DeviceInfo, Gid, Mr, Pd,
     PortAddr, Provider, Qp, QpInit, Service, VerbsError,
@@ -86,13 +88,8 @@ impl Context for SimContext {
         channel: Option<Arc<dyn CompletionChannel>>,
     ) -> Result<Arc<dyn Cq>, VerbsError> {
         check_cq(&CAPS, capacity)?;
-        let channel = match channel {
-            None => None,
-            Some(channel) => match channel.as_any().downcast_ref::<SimChannel>() {
-                Some(ours) if ours.device == self.id => Some(ours.events.clone()),
-                _ => return Err(foreign("completion channel")),
-            },
-        };
+        let channel = own_channel(channel.as_ref(), |ours: &SimChannel| ours.device == self.id)?;
+        let channel = channel.map(|ours| ours.events.clone());
         let mut world = self.fabric.world();
         let id = world.number();
         let queue = Arc::new(CompletionQueue::new(capacity, channel));
@@ -117,10 +114,7 @@ struct SimPd {
 
 impl SimPd {
     fn cq(&self, cq: &Arc<dyn Cq>) -> Result<u32, VerbsError> {
-        match cq.as_any().downcast_ref::<SimCq>() {
-            Some(ours) if ours.device == self.context.id => Ok(ours.id),
-            _ => Err(foreign("completion queue")),
-        }
+        Ok(own_cq(cq, |cq: &SimCq| cq.device == self.context.id)?.id)
     }
 }
 

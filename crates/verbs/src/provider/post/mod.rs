@@ -6,18 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The rights that the local regions of an operation need.
 #[inline]
 pub fn local_rights(op: &SendOp) -> Access {
-    match op {
-        SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
-            Access::LOCAL_WRITE
-        }
-        SendOp::Write(_)
-        | SendOp::WriteImm(..)
-        | SendOp::Send
-        | SendOp::SendImm(_)
-        | SendOp::SendInvalidate(_)
-        | SendOp::SendTo(_)
-        | SendOp::SendImmTo(..) => Access::empty(),
-    }
+    if op.is_read_or_atomic() { Access::LOCAL_WRITE } else { Access::empty() }
 }
 
 /// How many requests of one work queue have left it. They are numbered from 0 in the order of
