@@ -1,10 +1,10 @@
 //! How sources and collectors end, and what happens around ends: sinks that are stuck, refuse or
 //! panic, takeovers, certificates.
-use crate::{PATIENCE, wait_until};
+use crate::{Full, PATIENCE, wait_until};
 use catchment::Frame;
 use catchment::collector::{Collector, CollectorBuilder};
 use catchment::session::cert::{Authority, LEAF_VALIDITY};
-use catchment::sink::{DeviceSink, DirectorySink, Rejected, Sink, SinkError};
+use catchment::sink::{DirectorySink, SinkError};
 use catchment::source::{DeviceSpec, Source, SourceBuilder, SourceError};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -89,43 +89,21 @@ fn a_collector_ends_although_its_sink_is_stuck_and_the_next_one_gets_the_frames(
     drop(closed);
 }
 
-/// A directory that is full until it is told otherwise.
-struct Full(DirectorySink);
-struct FullDevice;
-
-impl Sink for Full {
-    fn open(&self, device: &str) -> Result<Box<dyn DeviceSink>, SinkError> {
-        self.0.open(device)?;
-        Ok(Box::new(FullDevice))
-    }
-}
-
-impl DeviceSink for FullDevice {
-    fn next_packet(&self) -> Option<u64> {
-        None
-    }
-
-    fn accept(&mut self, frame: Frame) -> Result<(), Rejected> {
-        let error = SinkError::DiskFull {
-            path: PathBuf::from("/full"),
-            available_bytes: 0,
-            reserve_bytes: 1,
-        };
-        Err(Rejected { frame, error })
-    }
-}
-
 #[test]
 fn frames_that_a_sink_refused_to_the_end_go_to_the_next_collector() {
     let out = tempfile::tempdir().unwrap();
-    let directory = DirectorySink::new(out.path());
-    let first = builder().sink(Full(directory.clone())).start().unwrap();
+    let full = Full(|| SinkError::DiskFull {
+        path: PathBuf::from("/full"),
+        available_bytes: 0,
+        reserve_bytes: 1,
+    });
+    let first = builder().sink(full).start().unwrap();
     let at = first.local_addr().to_string();
     let source = source(&first, "cam");
     send(&source, "cam", 6);
     wait_until("a refusal", || first.metrics().snapshot().totals.sink_errors > 0);
     first.stop_within(Duration::from_millis(300));
-    let second = Collector::builder(at).sink(directory).start().unwrap();
+    let second = Collector::builder(at).sink(DirectorySink::new(out.path())).start().unwrap();
     source.close(PATIENCE).unwrap();
     let report = second.stop();
     assert_eq!((report.totals.frames_received, report.totals.frames_lost), (6, 0));

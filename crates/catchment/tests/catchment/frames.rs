@@ -1,10 +1,10 @@
 //! Frames one by one: who fills them, when they were captured.
-use crate::PATIENCE;
+use crate::{Full, PATIENCE};
 use catchment::Frame;
 use catchment::collector::{Collector, CollectorBuilder};
-use catchment::sink::{DeviceSink, DirectorySink, Rejected, Sink, SinkError};
+use catchment::sink::{DirectorySink, SinkError};
 use catchment::source::{
-    DeviceSpec, OwnedFrameWriter, Policy, Sent, Source, SourceBuilder, SourceError,
+    Device, DeviceSpec, OwnedFrameWriter, Sent, Source, SourceBuilder, SourceError,
 };
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
@@ -21,8 +21,25 @@ fn logging(log: &Log) -> CollectorBuilder {
     })
 }
 
-fn source(at: &impl ToString, device: DeviceSpec) -> SourceBuilder {
+/// A source of the device cam0, of frames of 1000 bytes.
+fn source(at: &impl ToString) -> SourceBuilder {
+    let device = DeviceSpec::new("cam0").frame_bytes(1000);
     Source::builder(at.to_string()).patience(PATIENCE).device(device)
+}
+
+/// A collector that logs, and that source, which `change` may set up.
+fn pair(change: impl FnOnce(SourceBuilder) -> SourceBuilder) -> (Log, Collector, Source, Device) {
+    let log = Log::default();
+    let collector = logging(&log).start().unwrap();
+    let source = change(source(collector.local_addr())).connect().unwrap();
+    let device = source.device("cam0").unwrap();
+    (log, collector, source, device)
+}
+
+/// Ends a pair when all that was sent has arrived.
+fn close(source: Source, collector: Collector) {
+    source.close(PATIENCE).unwrap();
+    collector.stop();
 }
 
 fn fill(mut frame: OwnedFrameWriter, byte: u8) -> OwnedFrameWriter {
@@ -36,13 +53,18 @@ fn captured(n: u64) -> SystemTime {
     UNIX_EPOCH + Duration::new(1_234_567_890 + n, 123_456_789 + n as u32)
 }
 
+/// Two frames with their capture times; the second goes over several blocks of 4096 bytes.
+fn send_captured(device: &mut Device) {
+    for (n, bytes) in [(0, 1000), (1, 10_000)] {
+        let mut frame = device.frame(bytes).unwrap();
+        frame.set_capture_time(captured(n));
+        frame.send_bytes(&vec![n as u8; bytes]).unwrap();
+    }
+}
+
 #[test]
 fn frames_filled_by_other_threads_arrive_in_the_order_of_sending() {
-    let log = Log::default();
-    let collector = logging(&log).start().unwrap();
-    let spec = DeviceSpec::new("cam0").frame_bytes(1000);
-    let source = source(collector.local_addr(), spec).connect().unwrap();
-    let mut device = source.device("cam0").unwrap();
+    let (log, collector, source, mut device) = pair(|source| source);
     for round in 0..10 {
         let frames: Vec<_> = (0..3).map(|_| device.frame_owned(1000).unwrap()).collect();
         let filling: Vec<_> = (0..).zip(frames).collect();
@@ -55,8 +77,7 @@ fn frames_filled_by_other_threads_arrive_in_the_order_of_sending() {
             device.send(frame.join().unwrap()).unwrap();
         }
     }
-    source.close(PATIENCE).unwrap();
-    collector.stop();
+    close(source, collector);
     let seen: Vec<_> = log.lock().unwrap().iter().map(|f| (f.0, f.1[0])).collect();
     let sent = (0..10).flat_map(|round| [2, 1, 0].map(|i| round * 3 + i));
     assert_eq!(seen, (0..).zip(sent).collect::<Vec<_>>());
@@ -64,11 +85,7 @@ fn frames_filled_by_other_threads_arrive_in_the_order_of_sending() {
 
 #[test]
 fn an_owned_frame_that_is_dropped_gives_its_block_back() {
-    let log = Log::default();
-    let collector = logging(&log).start().unwrap();
-    let spec = DeviceSpec::new("cam0").frame_bytes(1000);
-    let source = source(collector.local_addr(), spec).blocks(8).connect().unwrap();
-    let mut device = source.device("cam0").unwrap();
+    let (log, collector, source, mut device) = pair(|source| source.blocks(8));
     let mut held = Vec::new();
     while let Some(frame) = device.try_frame_owned(1000).unwrap() {
         held.push(frame);
@@ -82,18 +99,13 @@ fn an_owned_frame_that_is_dropped_gives_its_block_back() {
     // Nothing was used up: what is sent now is the first frame.
     let sent = device.send(fill(kept, 7)).unwrap();
     assert_eq!(sent, Sent::Accepted { packet_number: 0 });
-    source.close(PATIENCE).unwrap();
-    collector.stop();
+    close(source, collector);
     assert_eq!(log.lock().unwrap().len(), 1);
 }
 
 #[test]
 fn an_owned_frame_of_a_source_that_was_closed_meanwhile_is_refused() {
-    let log = Log::default();
-    let collector = logging(&log).start().unwrap();
-    let spec = DeviceSpec::new("cam0").frame_bytes(1000);
-    let source = source(collector.local_addr(), spec).connect().unwrap();
-    let mut device = source.device("cam0").unwrap();
+    let (log, collector, source, mut device) = pair(|source| source);
     let frame = device.frame_owned(1000).unwrap();
     device.frame(4).unwrap().send_bytes(b"last").unwrap();
     source.close(PATIENCE).unwrap();
@@ -107,13 +119,8 @@ fn an_owned_frame_of_a_source_that_was_closed_meanwhile_is_refused() {
 
 #[test]
 fn an_owned_frame_is_sent_by_its_own_device_and_when_it_is_full() {
-    let log = Log::default();
-    let collector = logging(&log).start().unwrap();
-    let source = source(collector.local_addr(), DeviceSpec::new("cam0").frame_bytes(10))
-        .device(DeviceSpec::new("cam1").frame_bytes(10))
-        .connect()
-        .unwrap();
-    let mut cam0 = source.device("cam0").unwrap();
+    let second = DeviceSpec::new("cam1").frame_bytes(10);
+    let (log, collector, source, mut cam0) = pair(|source| source.device(second));
     let mut cam1 = source.device("cam1").unwrap();
     let frame = fill(cam0.frame_owned(10).unwrap(), 1);
     let error = cam1.send(frame).unwrap_err();
@@ -124,73 +131,38 @@ fn an_owned_frame_is_sent_by_its_own_device_and_when_it_is_full() {
     let (filled, bytes) = (5, 10);
     let expected = SourceError::Incomplete { filled, bytes };
     assert_eq!(error.to_string(), expected.to_string());
-    source.close(PATIENCE).unwrap();
-    collector.stop();
+    close(source, collector);
     assert!(log.lock().unwrap().is_empty());
 }
 
 #[test]
 fn a_capture_time_arrives_exact_to_the_nanosecond() {
-    let log = Log::default();
-    let collector = logging(&log).start().unwrap();
-    let spec = DeviceSpec::new("cam0").frame_bytes(1000);
-    let source = source(collector.local_addr(), spec);
-    let source = source.block_bytes(4096).blocks(8).connect().unwrap();
-    let mut device = source.device("cam0").unwrap();
-    // The second goes over several blocks.
-    for (n, bytes) in [(0, 1000), (1, 10_000)] {
-        let mut frame = device.frame(bytes).unwrap();
-        frame.set_capture_time(captured(n));
-        frame.send_bytes(&vec![n as u8; bytes]).unwrap();
-    }
+    let (log, collector, source, mut device) = pair(|s| s.block_bytes(4096).blocks(8));
+    send_captured(&mut device);
     let before = SystemTime::now();
     device.frame(5).unwrap().send_bytes(b"now!!").unwrap();
     let mut owned = device.frame_owned(5).unwrap();
     owned.set_capture_time(captured(3));
     device.send(fill(owned, 3)).unwrap();
     let after = SystemTime::now();
-    source.close(PATIENCE).unwrap();
-    collector.stop();
+    close(source, collector);
     let times: Vec<_> = log.lock().unwrap().iter().map(|f| f.2).collect();
     assert_eq!(times.len(), 4);
     assert_eq!([times[0], times[1], times[3]], [0, 1, 3].map(captured));
     assert!(before <= times[2] && times[2] <= after, "{:?}", times[2]);
 }
 
-/// Takes nothing.
-struct Full;
-
-impl Sink for Full {
-    fn open(&self, _: &str) -> Result<Box<dyn DeviceSink>, SinkError> {
-        Ok(Box::new(Full))
-    }
-}
-
-impl DeviceSink for Full {
-    fn next_packet(&self) -> Option<u64> {
-        None
-    }
-
-    fn accept(&mut self, frame: Frame) -> Result<(), Rejected> {
-        let error = SinkError::Application("full".to_owned());
-        Err(Rejected { frame, error })
-    }
-}
-
 #[test]
 fn a_frame_that_is_sent_again_keeps_its_capture_time() {
     let out = tempfile::tempdir().unwrap();
-    let first = Collector::builder("127.0.0.1:0").sink(Full).start().unwrap();
+    let first = Collector::builder("127.0.0.1:0")
+        .sink(Full(|| SinkError::Application("full".to_owned())))
+        .start()
+        .unwrap();
     let at = first.local_addr().to_string();
-    let spec = DeviceSpec::new("cam0").frame_bytes(1000);
-    let source = source(&at, spec.policy(Policy::Block));
-    let source = source.block_bytes(4096).blocks(8).connect().unwrap();
+    let source = source(&at).block_bytes(4096).blocks(8).connect().unwrap();
     let mut device = source.device("cam0").unwrap();
-    for (n, bytes) in [(0, 1000), (1, 10_000)] {
-        let mut frame = device.frame(bytes).unwrap();
-        frame.set_capture_time(captured(n));
-        frame.send_bytes(&vec![n as u8; bytes]).unwrap();
-    }
+    send_captured(&mut device);
     first.stop_within(Duration::from_millis(200));
     let second = Collector::builder(&at).sink(DirectorySink::new(out.path())).start().unwrap();
     source.close(PATIENCE).unwrap();

@@ -49,8 +49,7 @@ fn blocks_that_no_source_writes_end_the_session_with_a_reason() {
         let refusal = ringed.refusal_while_alive();
         assert_eq!(refusal.code.as_str(), "bad_message", "{case}: {refusal}");
         assert!(refusal.reason.contains(wanted), "{case}: {refusal}");
-        drop(ringed);
-        world.settle(case);
+        world.outlives(ringed, case);
         assert!(world.frames("bad").is_empty(), "{case}");
     };
     for (case, change, wanted) in cases {
@@ -107,10 +106,9 @@ fn blocks_that_are_not_valid_are_never_delivered() {
         ringed.commit(6, 1, &BlockHeader { skipped: 1, ..header(1, 10) });
         eventually(case, || !world.frames(&device).is_empty());
         assert_eq!(world.frames(&device), [(1, vec![0x5a; 10])], "{case}");
-        drop(ringed);
-        world.settle(case);
+        world.outlives(ringed, case);
     }
-    assert_eq!(world.collector().metrics().snapshot().totals.checksum_errors, 1);
+    assert_eq!(world.collector.metrics().snapshot().totals.checksum_errors, 1);
     world.finish();
 }
 
@@ -138,9 +136,7 @@ fn noise_over_the_whole_ring_does_no_harm() {
     ringed.payload(9, &header(0, 10), 7);
     ringed.commit(9, 1, &header(0, 10));
     eventually("a correct block after the noise", || world.frames("bad") == [(0, vec![7; 10])]);
-    drop(ringed);
-    world.settle("noise");
-    world.finish();
+    world.finish_after(ringed, "noise");
 }
 
 #[test]
@@ -153,10 +149,9 @@ fn numbers_that_go_back_are_discarded_and_numbers_end_before_they_overflow() {
     eventually("two frames", || world.frames("back").len() == 2);
     let numbers: Vec<u64> = world.frames("back").iter().map(|(n, _)| *n).collect();
     assert_eq!(numbers, [5, 6]);
-    let duplicates = || world.collector().metrics().snapshot().totals.frames_duplicate;
+    let duplicates = || world.collector.metrics().snapshot().totals.frames_duplicate;
     eventually("three discarded", || duplicates() == 3);
-    drop(ringed);
-    world.settle("backwards");
+    world.outlives(ringed, "backwards");
 
     let last = NUMBER_MAX - 1;
     let mut ringed = Bad::new(&world).ringed("end", 8, last);
@@ -165,14 +160,11 @@ fn numbers_that_go_back_are_discarded_and_numbers_end_before_they_overflow() {
     ringed.commit(1, 1, &header(last + 1, 10));
     let refusal = ringed.bad.refusal();
     assert!(refusal.reason.contains("numbers end"), "{refusal}");
-    drop(ringed);
-    world.settle("the end of numbers");
+    world.outlives(ringed, "the end of numbers");
     // The collector can still say where that device is.
     let mut bad = Bad::new(&world);
     assert_eq!(bad.welcome(&["end"], 8).unwrap().streams[0].next_packet, Some(NUMBER_MAX));
-    drop(bad);
-    world.settle("asking again");
-    world.finish();
+    world.finish_after(bad, "asking again");
 }
 
 /// Sums of what peers say must not overflow, at the metrics page least of all.
@@ -196,10 +188,9 @@ fn gaps_of_any_size_do_not_upset_the_counters() {
             ringed.commit(slot, generation, &frame);
             eventually("the release", || ringed.is_released(slot, generation));
         }
-        drop(ringed);
-        world.settle("a gap");
+        world.outlives(ringed, "a gap");
     }
-    let snapshot = world.collector().metrics().snapshot();
+    let snapshot = world.collector.metrics().snapshot();
     assert_eq!(snapshot.totals.frames_lost, u64::MAX, "2,100 times 2^53 is more");
     world.finish();
 }

@@ -26,7 +26,7 @@ fn blocks_written_over_unreleased_ones_end_the_session() {
     });
     let mut ringed = Bad::new(&world).ringed("bad", 8, 0);
     let in_flight = |name: &str| {
-        let devices = world.collector().metrics().snapshot().devices;
+        let devices = world.collector.metrics().snapshot().devices;
         devices.iter().find(|d| d.name == name).unwrap().blocks_in_flight
     };
     let mut number = 0;
@@ -51,8 +51,7 @@ fn blocks_written_over_unreleased_ones_end_the_session() {
     assert_eq!(refusal.code.as_str(), "device_in_use", "{refusal}");
     drop(other);
     drop(held);
-    drop(ringed);
-    world.settle("a stuck sink");
+    world.outlives(ringed, "a stuck sink");
     eventually("no blocks in flight", || in_flight("bad") == 0);
     assert!(*good.lock().unwrap() > 0);
     world.finish_uncounted();
@@ -68,9 +67,7 @@ fn a_silent_source_loses_its_device_after_the_lease() {
     // What the silent one had committed was delivered before.
     assert_eq!(world.frames("cam").len(), 1);
     assert_eq!(welcome.streams[0].next_packet, Some(1));
-    drop((silent, other));
-    world.settle("a silent source");
-    world.finish();
+    world.finish_after((silent, other), "a silent source");
 }
 
 #[test]
@@ -106,9 +103,7 @@ fn what_was_not_delivered_when_a_session_ends_is_not_released() {
     next.welcome(&["cam"], 8).expect("the device is free");
     assert!(ringed.is_released(0, 1) && !ringed.is_released(1, 1));
     assert_eq!(world.frames("cam").len(), 1);
-    drop((ringed, next));
-    world.settle("an early block");
-    world.finish();
+    world.finish_after((ringed, next), "an early block");
 }
 
 /// A source that goes on committing after its session has ended does not keep it alive.
@@ -142,9 +137,7 @@ fn a_source_that_never_stops_committing_does_not_hold_its_session() {
         assert!(frames.iter().map(|(n, _)| *n).eq(0..next), "in order, none twice");
         committing.join().unwrap()
     });
-    drop(ringed);
-    world.settle("endless blocks");
-    world.finish();
+    world.finish_after(ringed, "endless blocks");
 }
 
 #[test]
@@ -156,7 +149,5 @@ fn a_goodbye_for_frames_that_never_came_is_not_acknowledged() {
     ringed.bad.send(&Message::Goodbye(Goodbye { epoch, streams }));
     let refusal = ringed.bad.refusal();
     assert_eq!(refusal.code.as_str(), "timeout", "{refusal}");
-    drop(ringed);
-    world.settle("a goodbye");
-    world.finish();
+    world.finish_after(ringed, "a goodbye");
 }

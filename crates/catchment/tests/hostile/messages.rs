@@ -32,8 +32,7 @@ fn bytes_that_are_no_session_are_refused_with_a_reason() {
     // Cut in the middle, then closed: there is nobody to tell.
     let mut stream = TcpStream::connect(world.at()).unwrap();
     stream.write_all(&short).unwrap();
-    drop(stream);
-    world.settle("truncated message");
+    world.outlives(stream, "truncated message");
     assert!(world.refused("bad_message") >= 5);
     world.finish();
 }
@@ -118,8 +117,7 @@ fn connects_that_contradict_the_welcome_are_refused_with_a_reason() {
             assert_eq!(refusal.code.as_str(), wanted, "{case}: {refusal}");
             assert!(!refusal.reason.is_empty() && !refusal.remedy.is_empty());
         }
-        drop(bad);
-        world.settle(case);
+        world.outlives(bad, case);
     }
     let mut bad = Bad::new(&world);
     let mut hello = bad.hello(&["bad"], 8);
@@ -129,20 +127,17 @@ fn connects_that_contradict_the_welcome_are_refused_with_a_reason() {
     let mut connect = bad.connect(&welcome, 0);
     connect.endpoint.gid = nobody;
     bad.send(&Message::Connect(connect));
-    match bad.recv() {
-        Some(Message::Refused(refusal)) => assert_eq!(refusal.code.as_str(), "no_path"),
-        other => panic!("nobody's address: {other:?}"),
-    }
-    drop(bad);
-    world.settle("nobody's address");
+    let answer = bad.recv();
+    let Some(Message::Refused(refusal)) = answer else { panic!("nobody's address: {answer:?}") };
+    assert_eq!(refusal.code.as_str(), "no_path");
+    world.outlives(bad, "nobody's address");
     // Where the collector has frames up to 2, nothing below may begin again.
     let ringed = Bad::new(&world).ringed("again", 8, 0);
     for (slot, number) in [(0, 0), (1, 1), (2, 2)] {
         ringed.commit(slot, 1, &header(number, 10));
     }
     eventually("three frames", || world.frames("again").len() == 3);
-    drop(ringed);
-    world.settle("the first session");
+    world.outlives(ringed, "the first session");
     let mut bad = Bad::new(&world);
     let welcome = bad.welcome(&["again"], 8).unwrap();
     assert_eq!(welcome.streams[0].next_packet, Some(3));
@@ -151,8 +146,7 @@ fn connects_that_contradict_the_welcome_are_refused_with_a_reason() {
     bad.send(&Message::Connect(connect));
     let refusal = bad.refusal();
     assert_eq!(refusal.code.as_str(), "bad_resume", "{refusal}");
-    drop(bad);
-    world.settle("first_packet below next_packet");
+    world.outlives(bad, "first_packet below next_packet");
     assert!(world.refused("unknown_stream") >= 3 && world.refused("bad_resume") == 1);
     world.finish();
 }
@@ -216,7 +210,5 @@ fn memory_for_rings_is_bounded_over_all_sources() {
     let refusal = second.refusal();
     assert_eq!(refusal.code.as_str(), "no_resource", "{refusal}");
     assert!(refusal.retry_after_ms.is_some() && refusal.reason.contains("25165824"), "{refusal}");
-    drop((first, second));
-    world.settle("large rings");
-    world.finish();
+    world.finish_after((first, second), "large rings");
 }

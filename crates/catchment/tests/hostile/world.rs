@@ -19,9 +19,9 @@ type Log = Arc<Mutex<HashMap<String, Vec<(u64, Vec<u8>)>>>>;
 
 /// The collector under attack and its good source.
 pub(crate) struct World {
-    collector: Option<Collector>,
+    pub(crate) collector: Collector,
     log: Log,
-    good: Option<JoinHandle<u64>>,
+    good: JoinHandle<u64>,
     stop: Arc<AtomicBool>,
     good_sent: Arc<AtomicU64>,
     baseline: (usize, usize),
@@ -69,23 +69,11 @@ impl World {
             std::thread::spawn(move || stream(&at, &stop, &sent))
         };
         eventually("the good source", || good_sent.load(Ordering::Relaxed) > 10);
-        World {
-            collector: Some(collector),
-            log,
-            good: Some(good),
-            stop,
-            good_sent,
-            baseline: held(),
-            _turn: turn,
-        }
-    }
-
-    pub(crate) fn collector(&self) -> &Collector {
-        self.collector.as_ref().unwrap()
+        World { collector, log, good, stop, good_sent, baseline: held(), _turn: turn }
     }
 
     pub(crate) fn at(&self) -> String {
-        self.collector().local_addr().to_string()
+        self.collector.local_addr().to_string()
     }
 
     /// Sends bytes over a new connection and gives all that comes back until it is closed.
@@ -109,13 +97,24 @@ impl World {
 
     /// Frames of a device that reached the sink.
     pub(crate) fn frames(&self, device: &str) -> Vec<(u64, Vec<u8>)> {
-        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.get(device).cloned().unwrap_or_default()
+        frames_of(&self.log, device)
     }
 
     pub(crate) fn refused(&self, label: &str) -> u64 {
-        let refused = self.collector().metrics().snapshot().sessions_refused;
+        let refused = self.collector.metrics().snapshot().sessions_refused;
         refused.iter().filter(|(code, _)| code.as_str() == label).map(|(_, n)| *n).sum()
+    }
+
+    /// The bad `peer` goes, and it is as if it had never been there.
+    pub(crate) fn outlives<T>(&self, peer: T, case: &str) {
+        drop(peer);
+        self.settle(case);
+    }
+
+    /// The last bad `peer` goes, and then the good ones do.
+    pub(crate) fn finish_after<T>(self, peer: T, case: &str) {
+        self.outlives(peer, case);
+        self.finish();
     }
 
     /// The bad peers are gone: nothing of them stays, and the good source goes on.
@@ -137,26 +136,30 @@ impl World {
         }
     }
 
-    /// Ends both, where the test has a sink of its own.
-    pub(crate) fn finish_uncounted(mut self) {
+    /// Ends both, where the test has a sink of its own; how many frames the good source sent.
+    pub(crate) fn finish_uncounted(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
-        let sent = self.good.take().unwrap().join().unwrap();
-        let report = self.collector.take().unwrap().stop();
+        let sent = self.good.join().unwrap();
+        let report = self.collector.stop();
         let good = report.devices.iter().find(|d| d.name == GOOD).unwrap().counters;
         assert_eq!((good.frames_received, good.frames_lost), (sent, 0));
+        assert_eq!((good.frames_duplicate, good.checksum_errors), (0, 0));
+        sent
     }
 
     /// Ends both: the good stream arrived whole and in order, over one session.
-    pub(crate) fn finish(mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let sent = self.good.take().unwrap().join().unwrap();
-        let report = self.collector.take().unwrap().stop();
-        let seen = self.frames(GOOD);
+    pub(crate) fn finish(self) {
+        let log = self.log.clone();
+        let sent = self.finish_uncounted();
+        let seen = frames_of(&log, GOOD);
         let wanted: Vec<_> = (0..sent).map(|n| (n, good_bytes(n))).collect();
         assert!(seen == wanted, "{} good frames of {sent}", seen.len());
-        let good = report.devices.iter().find(|d| d.name == GOOD).unwrap().counters;
-        assert_eq!((good.frames_lost, good.frames_duplicate, good.checksum_errors), (0, 0, 0));
     }
+}
+
+fn frames_of(log: &Log, device: &str) -> Vec<(u64, Vec<u8>)> {
+    let log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    log.get(device).cloned().unwrap_or_default()
 }
 
 /// The good source.
