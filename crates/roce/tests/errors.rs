@@ -1,5 +1,5 @@
 //! What ends a connection, what only delays it, and how requests complete then.
-use crate::pair::{A, B, BOTH, End, KEY, MS, Pair, Setup, US, remote, sge};
+use crate::pair::{A, B, BASE, BOTH, End, KEY, MS, Pair, Setup, US, losing_to, remote, sge};
 use catchment_roce::wire::aeth::rnr_timer;
 use catchment_roce::wire::{Aeth, Bth, Headers, NakCode, Opcode, Operation, Syndrome};
 use catchment_roce::{
@@ -21,22 +21,21 @@ fn timeout(ms: u64) -> Option<Duration> {
     Some(Duration::from_millis(ms))
 }
 
-fn no_answer(setup: Setup) -> (Pair, u64) {
+fn no_answer(setup: Setup) -> Pair {
     let mut pair = setup.pair();
     pair[A].post(1, SendOp::Write(remote(0)), &[sge(0, 1000)]);
     let quiet = SendWr::new(2, SendOp::Write(remote(0)), Payload::Sges(&[])).unsignaled();
     pair[A].qp_mut().post_send(&quiet).unwrap();
     pair[A].receive(3, &[]);
     pair.run_losing(|_, _| true);
-    let now_ns = pair.now_ns();
-    (pair, now_ns)
+    pair
 }
 
 #[test]
 fn a_silent_peer_is_given_up_after_the_tries_and_everything_is_flushed() {
     for recovery in BOTH {
         let setup = with_rts(recovery, RtsAttr { timeout: timeout(10), retry_cnt: 7, ..rts() });
-        let (pair, took_ns) = no_answer(setup);
+        let pair = no_answer(setup);
         let want = [
             (1, Some(WcStatus::TransportRetryExceeded)),
             (2, Some(WcStatus::Flushed)),
@@ -46,7 +45,7 @@ fn a_silent_peer_is_given_up_after_the_tries_and_everything_is_flushed() {
         assert_eq!(pair[A].qp().state(), QpState::Err);
         assert_eq!(pair[A].qp().error_cause(), Some(WcStatus::TransportRetryExceeded));
         // The first sending and seven tries, 10 ms each.
-        assert_eq!(took_ns / MS, 80);
+        assert_eq!(pair.now_ns() / MS, 80);
         assert_eq!(pair[A].qp().next_timeout(), None);
     }
 }
@@ -73,7 +72,7 @@ fn a_short_measured_timeout_does_not_shorten_the_life_of_a_connection() {
 
 #[test]
 fn without_a_timeout_a_request_waits_for_ever() {
-    let (pair, _) = no_answer(with_rts(Recovery::GoBackN, RtsAttr { timeout: None, ..rts() }));
+    let pair = no_answer(with_rts(Recovery::GoBackN, RtsAttr { timeout: None, ..rts() }));
     assert_eq!(pair[A].statuses(), []);
     assert_eq!(pair[A].qp().next_timeout(), None);
 }
@@ -91,30 +90,26 @@ fn with_bad(recovery: Recovery, bad: impl FnOnce(&mut Pair)) -> Pair {
     pair
 }
 
-fn fails_with(status: WcStatus, bad: impl Fn(&mut Pair)) {
-    for recovery in BOTH {
-        let pair = with_bad(recovery, &bad);
-        let want = [(1, None), (2, Some(status)), (3, Some(WcStatus::Flushed))];
-        assert_eq!(pair[A].statuses(), want, "{recovery:?}");
-    }
-}
-
 #[test]
 fn wrong_keys_ranges_and_rights_are_remote_access_errors() {
     let wrong_key = catchment_roce::RemoteAddr { rkey: 1, ..remote(0) };
-    fails_with(WcStatus::RemoteAccess, |pair| {
-        pair[A].post(2, SendOp::Write(wrong_key), &[sge(0, 10)]);
-    });
-    fails_with(WcStatus::RemoteAccess, |pair| {
-        pair[A].post(2, SendOp::Read(wrong_key), &[sge(0, 10)]);
-    });
-    fails_with(WcStatus::RemoteAccess, |pair| {
-        pair[A].post(2, SendOp::Write(remote((1 << 20) - 100)), &[sge(0, 300)]);
-    });
-    fails_with(WcStatus::RemoteAccess, |pair| {
-        pair[B].space().region_mut(KEY).unwrap().rights = Rights { atomic: false, ..Rights::ALL };
-        pair[A].post(2, SendOp::FetchAdd { remote: remote(0), add: 1 }, &[sge(0, 8)]);
-    });
+    let all_but_atomic = Rights { atomic: false, ..Rights::ALL };
+    for (rights, op, bytes) in [
+        (Rights::ALL, SendOp::Write(wrong_key), 10),
+        (Rights::ALL, SendOp::Read(wrong_key), 10),
+        (Rights::ALL, SendOp::Write(remote((1 << 20) - 100)), 300),
+        (all_but_atomic, SendOp::FetchAdd { remote: remote(0), add: 1 }, 8),
+    ] {
+        for recovery in BOTH {
+            let pair = with_bad(recovery, |pair| {
+                pair[B].space().region_mut(KEY).unwrap().rights = rights;
+                pair[A].post(2, op, &[sge(0, bytes)]);
+            });
+            let refused = Some(WcStatus::RemoteAccess);
+            let want = [(1, None), (2, refused), (3, Some(WcStatus::Flushed))];
+            assert_eq!(pair[A].statuses(), want, "{recovery:?} {op:?}");
+        }
+    }
 }
 
 #[test]
@@ -213,15 +208,15 @@ fn sender_of_ten(recovery: Recovery) -> End {
     node
 }
 
+/// The requests that completed since the last call.
+fn done(node: &mut End) -> Vec<u64> {
+    std::iter::from_fn(|| Some(node.qp_mut().poll_completion()?.wr_id)).collect()
+}
+
 #[test]
 fn a_requester_walks_stale_expected_duplicate_and_future_acknowledgements() {
     for recovery in BOTH {
         let mut node = sender_of_ten(recovery);
-        let done = |node: &mut End| {
-            std::iter::from_fn(|| node.qp_mut().poll_completion())
-                .map(|completion| completion.wr_id)
-                .collect::<Vec<_>>()
-        };
         acknowledge(&mut node, 2, 99, Syndrome::ACK);
         acknowledge(&mut node, 2, 50, Syndrome::ACK);
         acknowledge(&mut node, 2, 110, Syndrome::ACK);
@@ -264,7 +259,7 @@ fn a_sequence_nak_goes_back_and_completes_what_lies_before() {
     let mut node = sender_of_ten(Recovery::GoBackN);
     acknowledge(&mut node, MS, 104, Syndrome::Nak(NakCode::PsnSequence));
     assert_eq!(sends(&mut node, MS), (104..110).collect::<Vec<_>>());
-    assert_eq!(std::iter::from_fn(|| node.qp_mut().poll_completion()).count(), 4);
+    assert_eq!(done(&mut node), [0, 1, 2, 3]);
 }
 
 #[test]
@@ -275,18 +270,14 @@ fn a_read_asks_once_for_a_gap_in_its_answers() {
     let mut pair = Setup { cable, ..setup }.pair();
     pair[B].fill(1);
     pair[A].post(1, SendOp::Read(remote(0)), &[sge(0, 256 * 40)]);
-    let mut count = 0;
-    pair.run_losing(|to, _| {
-        count += u64::from(to == A);
-        to == A && count == 10
-    });
+    pair.run_losing(losing_to(A, |packet| packet == 10));
     assert_eq!(pair[A].succeeded(), [1]);
     assert_eq!(pair[A].bytes()[..10240], pair[B].bytes()[..10240]);
     assert_eq!(pair.opcodes(B), [Opcode::RcReadRequest; 2]);
     let again = pair.sent(B).next_back().unwrap().headers;
     assert_eq!(again.bth.psn, Psn::new(0xff_fff0).add(9));
     let reth = again.reth.unwrap();
-    assert_eq!((reth.va, reth.dma_bytes), (crate::pair::BASE + 9 * 256, 31 * 256));
+    assert_eq!((reth.va, reth.dma_bytes), (BASE + 9 * 256, 31 * 256));
 }
 
 #[test]

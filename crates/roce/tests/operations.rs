@@ -1,5 +1,5 @@
 //! Every operation between two queue pairs, without loss and with every single packet lost.
-use crate::pair::{A, B, BOTH, KEY, Pair, Setup, remote, sge};
+use crate::pair::{A, B, BOTH, KEY, Pair, Setup, losing, losing_to, remote, sge};
 use catchment_roce::wire::{Opcode, Operation};
 use catchment_roce::{Config, Payload, Recovery, SendOp, SendWr, Service, WcOpcode, WriteLayout};
 use catchment_sim::roce::{Cable, Rights};
@@ -44,9 +44,7 @@ fn with_everything(setup: &Setup) -> (Pair, u32) {
 /// What must be there afterwards, whatever was lost.
 fn check_everything((pair, second): &(Pair, u32), why: &str) {
     let (a, b) = (&pair[A], &pair[B]);
-    let mut want: Vec<u64> = (1..=11).collect();
-    want.push(13);
-    assert_eq!(a.succeeded(), want, "{why}");
+    assert_eq!(a.succeeded(), (1..=11).chain([13]).collect::<Vec<_>>(), "{why}");
     assert_eq!(b.succeeded(), [100, 101, 102, 103], "{why}");
     let (am, bm) = (a.bytes(), b.bytes());
     assert_eq!(bm[..3000], am[..3000], "{why}");
@@ -104,11 +102,7 @@ fn everything_works_whichever_packet_is_lost() {
         whole.run();
         for (lost, packet) in whole.log.iter().enumerate() {
             let mut pair = with_everything(&setup);
-            let mut count = 0;
-            pair.0.run_losing(|_, _| {
-                count += 1;
-                count == lost + 1
-            });
+            pair.0.run_losing(losing(|packet| packet == lost as u64 + 1));
             let why = format!("{:?}: packet {lost} lost: {packet:?}", setup.recovery);
             check_everything(&pair, &why);
         }
@@ -120,11 +114,7 @@ fn everything_works_whichever_two_packets_are_lost() {
     for setup in setups() {
         for (first, gap) in (0..60).flat_map(|first| [1, 2, 5, 17].map(|gap| (first, gap))) {
             let mut pair = with_everything(&setup);
-            let mut count = 0;
-            pair.0.run_losing(|_, _| {
-                count += 1;
-                count == first || count == first + gap
-            });
+            pair.0.run_losing(losing(|packet| packet == first || packet == first + gap));
             let why = format!("{:?}: packets {first} and {gap} later lost", setup.recovery);
             check_everything(&pair, &why);
         }
@@ -151,15 +141,10 @@ fn a_long_write_is_a_train_of_equal_packets_or_a_classic_message() {
         let opcodes = pair.opcodes(B);
         match setup.config.write_layout {
             WriteLayout::Train => assert_eq!(opcodes, [Opcode::RcWriteOnly; 4]),
-            WriteLayout::Classic => assert_eq!(
-                opcodes,
-                [
-                    Opcode::RcWriteFirst,
-                    Opcode::RcWriteMiddle,
-                    Opcode::RcWriteMiddle,
-                    Opcode::RcWriteLast
-                ]
-            ),
+            WriteLayout::Classic => {
+                use Opcode::{RcWriteFirst, RcWriteLast, RcWriteMiddle};
+                assert_eq!(opcodes, [RcWriteFirst, RcWriteMiddle, RcWriteMiddle, RcWriteLast]);
+            }
         }
         assert_eq!(pair[B].bytes()[..1000], pair[A].bytes()[..1000]);
         assert_eq!(pair.log[0].headers.reth.unwrap().rkey, KEY);
@@ -202,11 +187,7 @@ fn the_peer_sees_no_selective_acknowledgement_unless_it_agreed() {
     for recovery in BOTH {
         let mut pair = Setup::recovering(recovery).pair();
         pair[A].post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 100)]);
-        let mut count = 0;
-        pair.run_losing(|to, _| {
-            count += u64::from(to == B);
-            to == B && count % 20 == 7
-        });
+        pair.run_losing(losing_to(B, |packet| packet % 20 == 7));
         assert_eq!(pair[A].succeeded(), [1]);
         let sacks = pair.opcodes(A).iter().filter(|o| o.operation() == Operation::Sack).count();
         assert_eq!(sacks > 0, recovery == Recovery::SelectiveRepeat);
@@ -218,10 +199,10 @@ fn selective_repeat_sends_again_only_what_was_lost() {
     let mut pair = Setup::recovering(Recovery::SelectiveRepeat).pair();
     pair[A].fill(9);
     pair[A].post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 1000)]);
-    let (mut count, mut lost) = (0, 0);
-    pair.run_losing(|to, _| {
-        count += u64::from(to == B);
-        let loses = to == B && count % 50 == 7;
+    let mut lost = 0;
+    let mut loses = losing_to(B, |packet| packet % 50 == 7);
+    pair.run_losing(|to, headers| {
+        let loses = loses(to, headers);
         lost += u64::from(loses);
         loses
     });

@@ -1,5 +1,5 @@
 //! How the two ends of a connection are set up, on the simulator's cable.
-use catchment_roce::wire::PathMtu;
+use catchment_roce::wire::{Headers, PathMtu};
 use catchment_roce::{
     Config, InitAttr, Psn, Qp, Recovery, RemoteAddr, RtrAttr, RtsAttr, Service, Sge,
 };
@@ -68,6 +68,24 @@ impl Setup {
     pub(crate) fn pair(&self) -> Pair {
         Pair::new([self.end(A), self.end(B)], &self.cable)
     }
+}
+
+/// What a cable does that loses these of all its packets, the first of which is number 1.
+pub(crate) fn losing(lost: impl Fn(u64) -> bool) -> impl FnMut(Side, &Headers) -> bool {
+    let mut count = 0;
+    move |_, _| {
+        count += 1;
+        lost(count)
+    }
+}
+
+/// As [`losing`], of the packets to this end.
+pub(crate) fn losing_to(
+    end: Side,
+    lost: impl Fn(u64) -> bool,
+) -> impl FnMut(Side, &Headers) -> bool {
+    let mut losing = losing(lost);
+    move |to, headers| to == end && losing(to, headers)
 }
 
 /// A piece of an end's region.

@@ -329,19 +329,16 @@ fn a_long_read_is_answered_batch_by_batch() {
     give(&mut node, &write(Opcode::RcReadRequest, 500, 0, bytes), &[]);
     let mut batch = TransmitBatch::new(8);
     let mut data = Vec::new();
-    let mut batches = 0;
-    loop {
+    let packets_each = std::iter::from_fn(|| {
         let packets = node.transmit(1, &mut batch);
-        if packets.is_empty() {
-            break;
+        for packet in &packets {
+            data.extend_from_slice(Packet::decode(packet).unwrap().payload);
         }
-        assert!(packets.len() <= 8);
-        batches += 1;
-        for packet in packets {
-            data.extend_from_slice(Packet::decode(&packet).unwrap().payload);
-        }
-    }
-    assert!(batches > 12);
+        (!packets.is_empty()).then_some(packets.len())
+    });
+    let packets_each: Vec<usize> = packets_each.collect();
+    assert!(packets_each.iter().all(|&packets| packets <= 8), "{packets_each:?}");
+    assert!(packets_each.len() > 12, "{packets_each:?}");
     assert_eq!(data, node.bytes()[..bytes as usize]);
     assert_eq!(PathMtu::Mtu256.bytes(), 256);
 }

@@ -1,6 +1,6 @@
 //! What may be posted in which state, and what changes of state do to requests.
 use crate::errors::sends;
-use crate::pair::{A, B, End, Setup, remote, sge};
+use crate::pair::{A, B, End, Setup, losing, remote, sge};
 use catchment_roce::{
     Config, ModifyError, Payload, PostFailure, Qp, QpState, Recovery, RecvWr, SendOp, SendWr,
     Service, WcStatus,
@@ -88,11 +88,7 @@ fn an_idle_queue_pair_is_small() {
     let fresh = size_of::<Qp>() + pair[A].qp().heap_bytes();
     assert!(fresh < 4096, "{fresh}");
     pair[A].post(1, SendOp::Write(remote(0)), &[sge(0, 8 << 20)]);
-    let mut count = 0;
-    pair.run_losing(|_, _| {
-        count += 1;
-        count % 50 == 7
-    });
+    pair.run_losing(losing(|packet| packet % 50 == 7));
     assert_eq!(pair[A].succeeded(), [1]);
     for node in [&pair[A], &pair[B]] {
         let bytes = size_of::<Qp>() + node.qp().heap_bytes();
