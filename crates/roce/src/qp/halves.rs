@@ -38,12 +38,10 @@ impl Halves {
     pub(super) fn stop_waiting_for_pacer(&mut self) {
         match self {
             Halves::Rc { requester, responder } => {
-                requester.stop_waiting_for_pacer();
-                responder.stop_waiting_for_pacer();
+                requester.paced = false;
+                responder.paced = false;
             }
-            Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => {
-                sender.stop_waiting_for_pacer();
-            }
+            Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => sender.paced = false,
         }
     }
 

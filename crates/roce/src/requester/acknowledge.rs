@@ -28,22 +28,19 @@ impl Requester {
                 None
             }
             Syndrome::Rnr { timer } => self.on_rnr_nak(psn, timer, env),
-            Syndrome::Nak(NakCode::PsnSequence) => {
-                self.on_sequence_nak(psn, env);
-                None
-            }
-            Syndrome::Nak(NakCode::InvalidRequest) => {
-                self.on_fatal_nak(psn, WcStatus::RemoteInvalidRequest, env)
-            }
-            Syndrome::Nak(NakCode::RemoteAccess) => {
-                self.on_fatal_nak(psn, WcStatus::RemoteAccess, env)
-            }
-            Syndrome::Nak(NakCode::RemoteOperation) => {
-                self.on_fatal_nak(psn, WcStatus::RemoteOperation, env)
-            }
-            // Invalid RD is for reliable datagrams; it ends a connection all the same.
-            Syndrome::Nak(NakCode::InvalidRd) => {
-                self.on_fatal_nak(psn, WcStatus::RemoteInvalidRequest, env)
+            Syndrome::Nak(code) => {
+                let status = match code {
+                    NakCode::PsnSequence => {
+                        self.on_sequence_nak(psn, env);
+                        return None;
+                    }
+                    NakCode::RemoteAccess => WcStatus::RemoteAccess,
+                    NakCode::RemoteOperation => WcStatus::RemoteOperation,
+                    // Invalid RD is for reliable datagrams; it ends a connection all the same.
+                    NakCode::InvalidRequest | NakCode::InvalidRd => WcStatus::RemoteInvalidRequest,
+                };
+                self.deliver_before(psn, env);
+                self.blame(psn, status)
             }
             Syndrome::Other(_) => {
                 env.counters.dropped += 1;
@@ -105,11 +102,6 @@ impl Requester {
         self.rto.suspend(until_ns);
         self.engine.on_rnr_nak(psn);
         None
-    }
-
-    fn on_fatal_nak(&mut self, psn: Psn, status: WcStatus, env: &mut Env<'_>) -> Option<WcStatus> {
-        self.deliver_before(psn, env);
-        self.blame(psn, status)
     }
 
     pub(super) fn on_sack(&mut self, arrival: &Arrival<'_>, env: &mut Env<'_>) -> Option<WcStatus> {

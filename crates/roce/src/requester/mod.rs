@@ -22,9 +22,9 @@ use crate::input::{Arrival, Env};
 use crate::recovery::Engine;
 use crate::recovery::rto::Rto;
 use crate::timers::{earliest, nanos};
-use crate::wire::{Operation, PathMtu};
+use crate::wire::Operation;
 use crate::wqe::SendWqe;
-use catchment_verbs_types::{Service, WcStatus};
+use catchment_verbs_types::WcStatus;
 use read::Reads;
 use std::collections::VecDeque;
 use wqe::{Shape, Wqe};
@@ -84,12 +84,7 @@ struct Limits {
 impl Requester {
     pub(crate) fn new(config: &Config) -> Requester {
         Requester {
-            shape: Shape {
-                service: Service::Rc,
-                layout: config.write_layout,
-                mtu: PathMtu::Mtu1024.bytes() as u64,
-                dest_qpn: 0,
-            },
+            shape: Shape::new(config),
             limits: Limits::new(config),
             sq: VecDeque::new(),
             unsent: 0,
@@ -110,8 +105,7 @@ impl Requester {
 
     /// Sets what RTR says of the peer.
     pub(crate) fn connect(&mut self, attr: &RtrAttr) {
-        self.shape.dest_qpn = attr.dest_qpn;
-        self.shape.mtu = attr.path_mtu.bytes() as u64;
+        self.shape.connect(attr);
         self.limits.connect(attr);
     }
 
@@ -197,10 +191,6 @@ impl Requester {
         }
         let waiting = earliest(self.rto.deadline_ns(), self.engine.loss_time_ns());
         earliest(waiting, self.reads.loss_time_ns)
-    }
-
-    pub(crate) fn stop_waiting_for_pacer(&mut self) {
-        self.paced = false;
     }
 
     pub(crate) fn is_drained(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Send queue entries, and how a message is cut into packets.
 use crate::Psn;
-use crate::config::WriteLayout;
-use crate::wire::{AtomicEth, Bth, Headers, Opcode, Reth, pad_bytes};
+use crate::config::{Config, RtrAttr, WriteLayout};
+use crate::wire::{AtomicEth, Bth, Headers, Opcode, PathMtu, Reth, pad_bytes};
 use crate::wqe::SendWqe;
 use catchment_verbs_types::{SendOp, Service};
 
@@ -37,6 +37,23 @@ pub(crate) struct Shape {
     pub(crate) layout: WriteLayout,
     pub(crate) mtu: u64,
     pub(crate) dest_qpn: u32,
+}
+
+impl Shape {
+    pub(crate) fn new(config: &Config) -> Shape {
+        Shape {
+            service: config.service,
+            layout: config.write_layout,
+            mtu: PathMtu::Mtu1024.bytes() as u64,
+            dest_qpn: 0,
+        }
+    }
+
+    /// Sets what RTR says of the peer.
+    pub(crate) fn connect(&mut self, attr: &RtrAttr) {
+        self.dest_qpn = attr.dest_qpn;
+        self.mtu = attr.path_mtu.bytes() as u64;
+    }
 }
 
 /// Returns the number of packets that a message of this length takes: at least one.

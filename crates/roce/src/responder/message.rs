@@ -2,7 +2,7 @@
 use super::receives::ReceiveError;
 use super::{INVALID, NO_ACCESS, Outcome, Responder};
 use crate::input::Env;
-use crate::memory::RemoteAccess;
+use crate::memory::{AccessError, Memory, RemoteAccess};
 use crate::wire::{Headers, NakCode, Opcode, Operation, Reth};
 use catchment_verbs_types::{Success, WcOpcode, WcStatus};
 
@@ -36,8 +36,37 @@ impl Message {
 }
 
 impl Write {
-    pub(crate) fn begin(reth: Reth) -> Write {
-        Write { va: reth.va, rkey: reth.rkey, left: reth.dma_bytes, total: reth.dma_bytes }
+    /// Returns the WRITE that a packet belongs to: the one under way, or that which it begins. None
+    /// if its length contradicts what is left.
+    pub(crate) fn of(message: &Message, headers: &Headers, payload: usize) -> Option<Write> {
+        let write = if let Message::Write(write) = message {
+            *write
+        } else {
+            let Reth { va, rkey, dma_bytes } = headers.reth?;
+            Write { va, rkey, left: dma_bytes, total: dma_bytes }
+        };
+        let (bytes, left) = (payload as u32, write.left);
+        let fits = if headers.bth.opcode.ends_message() { bytes == left } else { bytes <= left };
+        fits.then_some(write)
+    }
+
+    /// Puts the bytes of one packet in place. The whole range is checked with the first one.
+    pub(crate) fn place(
+        &mut self,
+        opcode: Opcode,
+        payload: &[u8],
+        memory: &mut dyn Memory,
+    ) -> Result<(), AccessError> {
+        if opcode.is_first() {
+            let total = u64::from(self.total);
+            memory.check_remote(RemoteAccess::Write, self.rkey, self.va, total)?;
+        }
+        if !payload.is_empty() {
+            memory.write_remote(self.rkey, self.va, payload)?;
+        }
+        self.va = self.va.wrapping_add(payload.len() as u64);
+        self.left -= payload.len() as u32;
+        Ok(())
     }
 }
 
@@ -125,22 +154,16 @@ impl Responder {
         if opcode.has_imm() && self.receives.is_empty() {
             return Outcome::NotReady;
         }
-        let mut write = match (self.message, headers.reth) {
-            (Message::Write(write), _) => write,
-            (Message::None | Message::Send, Some(reth)) => Write::begin(reth),
-            (Message::None | Message::Send, None) => return INVALID,
+        let Some(mut write) = Write::of(&self.message, headers, payload.len()) else {
+            return INVALID;
         };
-        let bytes = payload.len() as u32;
-        let is_short = opcode.ends_message() && bytes != write.left;
-        if !length_fits(opcode, payload.len(), self.mtu) || bytes > write.left || is_short {
+        if !length_fits(opcode, payload.len(), self.mtu) {
             return INVALID;
         }
-        if let Err(refused) = self.place(&write, opcode, payload, env) {
-            return refused;
+        if write.place(opcode, payload, env.memory).is_err() {
+            return NO_ACCESS;
         }
-        env.counters.bytes_received += u64::from(bytes);
-        write.va = write.va.wrapping_add(u64::from(bytes));
-        write.left -= bytes;
+        env.counters.bytes_received += payload.len() as u64;
         self.message = Message::Write(write);
         if !opcode.ends_message() {
             return Outcome::Done(1);
@@ -151,25 +174,6 @@ impl Responder {
         }
         self.count_message();
         Outcome::Done(1)
-    }
-
-    /// Puts the bytes of one packet in place. The whole range was checked with the first one.
-    fn place(
-        &mut self,
-        write: &Write,
-        opcode: Opcode,
-        payload: &[u8],
-        env: &mut Env<'_>,
-    ) -> Result<(), Outcome> {
-        if opcode.is_first() {
-            env.memory
-                .check_remote(RemoteAccess::Write, write.rkey, write.va, u64::from(write.total))
-                .map_err(|_| NO_ACCESS)?;
-        }
-        if payload.is_empty() {
-            return Ok(());
-        }
-        env.memory.write_remote(write.rkey, write.va, payload).map_err(|_| NO_ACCESS)
     }
 
     fn complete_receive(

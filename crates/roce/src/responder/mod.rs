@@ -128,10 +128,6 @@ impl Responder {
         self.expected = attr.rq_psn;
     }
 
-    pub(crate) fn stop_waiting_for_pacer(&mut self) {
-        self.paced = false;
-    }
-
     /// All packets that came together were handled: time to acknowledge.
     pub(crate) fn end_of_batch(&mut self) {
         if std::mem::take(&mut self.ack_due) {

@@ -2,7 +2,6 @@
 use crate::Psn;
 use crate::config::{InitAttr, RtrAttr};
 use crate::input::{Arrival, Env};
-use crate::memory::RemoteAccess;
 use crate::responder::message::{Message, Write, length_fits};
 use crate::responder::receives::{ReceiveError, Receives};
 use crate::wire::{Headers, PathMtu};
@@ -116,26 +115,9 @@ impl UnreliableReceiver {
         payload: &[u8],
         env: &mut Env<'_>,
     ) -> Result<u64, Dropped> {
-        let mut write = match (self.message, headers.reth) {
-            (Message::Write(write), _) => write,
-            (Message::None | Message::Send, Some(reth)) => Write::begin(reth),
-            (Message::None | Message::Send, None) => return Err(Dropped),
-        };
-        let bytes = payload.len() as u32;
-        let is_short = headers.bth.opcode.ends_message() && bytes != write.left;
-        if !self.access.remote_write || bytes > write.left || is_short {
-            return Err(Dropped);
-        }
-        if headers.bth.opcode.is_first() {
-            let total = u64::from(write.total);
-            let checked = env.memory.check_remote(RemoteAccess::Write, write.rkey, write.va, total);
-            checked.map_err(|_| Dropped)?;
-        }
-        if bytes > 0 {
-            env.memory.write_remote(write.rkey, write.va, payload).map_err(|_| Dropped)?;
-        }
-        write.va = write.va.wrapping_add(u64::from(bytes));
-        write.left -= bytes;
+        let write = Write::of(&self.message, headers, payload.len());
+        let mut write = write.filter(|_| self.access.remote_write).ok_or(Dropped)?;
+        write.place(headers.bth.opcode, payload, env.memory).map_err(|_| Dropped)?;
         self.message = Message::Write(write);
         Ok(u64::from(write.total))
     }

@@ -7,7 +7,7 @@ use crate::pacing::Pacer;
 use crate::requester::succeeded;
 use crate::requester::wqe::{Shape, Wqe};
 use crate::transmit::TransmitBatch;
-use crate::wire::{Deth, PathMtu};
+use crate::wire::Deth;
 use crate::wqe::SendWqe;
 use catchment_verbs_types::Service;
 use std::collections::VecDeque;
@@ -25,12 +25,7 @@ pub(crate) struct UnreliableSender {
 impl UnreliableSender {
     pub(crate) fn new(config: &Config) -> UnreliableSender {
         UnreliableSender {
-            shape: Shape {
-                service: config.service,
-                layout: config.write_layout,
-                mtu: PathMtu::Mtu1024.bytes() as u64,
-                dest_qpn: 0,
-            },
+            shape: Shape::new(config),
             qpn: config.qpn,
             sq: VecDeque::new(),
             next: Psn::default(),
@@ -39,8 +34,7 @@ impl UnreliableSender {
     }
 
     pub(crate) fn connect(&mut self, attr: &RtrAttr) {
-        self.shape.dest_qpn = attr.dest_qpn;
-        self.shape.mtu = attr.path_mtu.bytes() as u64;
+        self.shape.connect(attr);
     }
 
     pub(crate) fn start(&mut self, first: Psn) {
@@ -93,10 +87,6 @@ impl UnreliableSender {
                 complete(self.sq.pop_front(), completions);
             }
         }
-    }
-
-    pub(crate) fn stop_waiting_for_pacer(&mut self) {
-        self.paced = false;
     }
 
     pub(crate) fn is_drained(&self) -> bool {
