@@ -24,7 +24,7 @@ impl IbQp {
             right += 1;
         }
         let (requests, start) = (&requests[..right], self.ways.len() - right);
-        let given = self.give(requests, |ids| {
+        let given = self.give_sends(requests, |ids| {
             self.qp.post_datagrams(requests, ids, |n: usize| &self.ways[start + n].1.object.native)
         });
         // What the device refused is not outstanding.

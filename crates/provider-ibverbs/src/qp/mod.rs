@@ -111,48 +111,46 @@ impl IbQp {
         !self.device().is_gone()
     }
 
-    fn give_sends(&self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
-        self.give(requests, |ids| self.qp.post_send(requests, ids))
-    }
-
-    /// Keeps what completions need of requests, and has them posted.
+    /// Keeps what completions need of sends, and has `post` post them.
     #[inline]
-    fn give(
+    fn give_sends(
         &self,
         requests: &[SendWr<'_>],
         post: impl FnOnce((u64, u64)) -> Result<(), Refused>,
     ) -> Result<(), PostError> {
-        let first = self.slot.sends.posted();
-        for (seq, wr) in (first..).zip(requests) {
-            self.slot.sends.keep(seq, wr.wr_id, wr.payload.bytes());
-        }
-        let mut posted = requests.len();
-        let mut result = Ok(());
-        if self.reaches_device() {
-            let RequestId(id) = self.slot.request_id(false, first);
-            if let Err(refused) = post((id, RequestId::STEP)) {
-                (posted, result) = self.after_refusal(refused, posted, self.limits.max_send_wr);
-            }
-        }
-        self.slot.sends.set_posted(first + posted as u64);
-        result
+        let kept = requests.iter().map(|wr| (wr.wr_id, wr.payload.bytes()));
+        self.give(false, self.limits.max_send_wr, kept, post)
     }
 
     fn give_recvs(&self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
-        let first = self.slot.recvs.posted();
-        for (seq, wr) in (first..).zip(requests) {
-            self.slot.recvs.keep(seq, wr.wr_id, 0);
+        let kept = requests.iter().map(|wr| (wr.wr_id, 0));
+        let post = |ids| self.qp.post_recv(requests, ids);
+        let result = self.give(true, self.limits.max_recv_wr, kept, post);
+        self.flush_late_receives();
+        result
+    }
+
+    /// Keeps number and length of requests for one of the queues, and has `post` post them.
+    #[inline]
+    fn give(
+        &self,
+        is_recv: bool,
+        capacity: u32,
+        kept: impl ExactSizeIterator<Item = (u64, u64)>,
+        post: impl FnOnce((u64, u64)) -> Result<(), Refused>,
+    ) -> Result<(), PostError> {
+        let queue = self.slot.queue(is_recv);
+        let (first, mut posted, mut result) = (queue.posted(), kept.len(), Ok(()));
+        for (seq, (wr_id, bytes)) in (first..).zip(kept) {
+            queue.keep(seq, wr_id, bytes);
         }
-        let mut posted = requests.len();
-        let mut result = Ok(());
         if self.reaches_device() {
-            let RequestId(id) = self.slot.request_id(true, first);
-            if let Err(refused) = self.qp.post_recv(requests, (id, RequestId::STEP)) {
-                (posted, result) = self.after_refusal(refused, posted, self.limits.max_recv_wr);
+            let RequestId(id) = self.slot.request_id(is_recv, first);
+            if let Err(refused) = post((id, RequestId::STEP)) {
+                (posted, result) = self.after_refusal(refused, posted, capacity);
             }
         }
-        self.slot.recvs.set_posted(first + posted as u64);
-        self.flush_late_receives();
+        queue.set_posted(first + posted as u64);
         result
     }
 
@@ -257,7 +255,8 @@ impl Qp for IbQp {
             check_alignment(&wr.op)?;
             self.limits.check_send(state, outstanding + n, wr)
         });
-        self.give_sends(&requests[..right]).and(wrong)
+        let requests = &requests[..right];
+        self.give_sends(requests, |ids| self.qp.post_send(requests, ids)).and(wrong)
     }
 
     fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {

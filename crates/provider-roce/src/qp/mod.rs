@@ -90,15 +90,6 @@ impl RoceQp {
         }
     }
 
-    /// As [`Qp::post_send`], for UD.
-    fn post_datagrams(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
-        let result =
-            post_each(requests, |wr| self.check_send(wr).and_then(|()| self.post_datagram(wr)));
-        let short = matches!(requests, [one] if one.payload.bytes() <= SHORT_BYTES);
-        self.device().posted(self.index, short);
-        result
-    }
-
     fn post_datagram(&mut self, wr: &SendWr<'_>) -> Result<(), PostFailure> {
         let to = *wr.op.destination().ok_or(PostFailure::Service { service: Service::Ud })?;
         let ah = self.address_handle(&to)?;
@@ -211,10 +202,11 @@ impl Qp for RoceQp {
     }
 
     fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
-        if self.shared.limits.service == Service::Ud {
-            return self.post_datagrams(requests);
-        }
-        let result = post_each(requests, |wr| self.check_send(wr).map(|()| self.post_one_send(wr)));
+        let result = if self.shared.limits.service == Service::Ud {
+            post_each(requests, |wr| self.check_send(wr).and_then(|()| self.post_datagram(wr)))
+        } else {
+            post_each(requests, |wr| self.check_send(wr).map(|()| self.post_one_send(wr)))
+        };
         let short = matches!(requests, [one] if one.payload.bytes() <= SHORT_BYTES);
         self.device().posted(self.index, short);
         result
