@@ -34,7 +34,6 @@ mod slots;
 #[allow(unsafe_code, reason = "the functions of a C library; the only module with any")]
 mod sys;
 mod sysfs;
-mod timer;
 
 pub use error::{NoDevice, Unavailable};
 pub use handles::IbverbsContext;

@@ -1,8 +1,7 @@
 //! The way from RESET to RTS: which attributes each step needs (`ibv_modify_qp(3)`).
 use crate::sys::QueuePair;
 use crate::sys::types::*;
-use crate::timer;
-use catchment_verbs::{Access, Gid, RtsAttr, Service};
+use catchment_verbs::{Access, Gid, RtsAttr, Service, timer};
 use std::ffi::c_uint;
 use std::io;
 
@@ -107,7 +106,7 @@ pub(crate) fn ready_to_receive(
 fn sending(attr: &RtsAttr) -> (ibv_qp_attr, c_uint) {
     let attr = ibv_qp_attr {
         max_rd_atomic: attr.max_rd_atomic as u8,
-        timeout: timer::timeout_code(attr.timeout),
+        timeout: timer::ack_timeout_code(attr.timeout),
         retry_cnt: attr.retry_cnt,
         rnr_retry: attr.rnr_retry,
         ..QueuePair::no_attributes()

@@ -68,6 +68,7 @@ mod unreliable;
 pub mod wire;
 mod wqe;
 
+pub use catchment_verbs_types::timer::ack_timeout;
 pub use catchment_verbs_types::{
     Destination, GRH_BYTES, Limits, ModifyError, Payload, PostFailure, QpState, RecvWr, RemoteAddr,
     SendOp, SendWr, Service, Sge, Success, WcOpcode, WcStatus,
@@ -80,6 +81,5 @@ pub use memory::{AccessError, AtomicOp, Memory, RemoteAccess};
 pub use pacing::PacingConfig;
 pub use psn::Psn;
 pub use qp::Qp;
-pub use timers::ack_timeout;
 pub use transmit::{OutPacket, Piece, TransmitBatch};
 pub use wqe::{RecvWqe, SendWqe};

@@ -1,16 +1,5 @@
-//! Timer codes of the standard, and times as numbers.
-//!
-//! RNR timer codes are in [`crate::wire::aeth`].
+//! Times as numbers.
 use std::time::Duration;
-
-/// Returns the timeout of a local ACK timeout code: 4.096 us times 2^code; 0 means none (IBTA
-/// volume 1, 9.7.6.1.3). Only the lowest five bits of `code` count.
-pub const fn ack_timeout(code: u8) -> Option<Duration> {
-    match code & 31 {
-        0 => None,
-        code => Some(Duration::from_nanos(4096 << code)),
-    }
-}
 
 /// A `Duration` as nanoseconds; what does not fit is the largest number.
 pub(crate) fn nanos(duration: Duration) -> u64 {
@@ -28,15 +17,6 @@ pub(crate) fn earliest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn codes_are_those_of_the_standard() {
-        assert_eq!(ack_timeout(0), None);
-        assert_eq!(ack_timeout(1), Some(Duration::from_nanos(8192)));
-        assert_eq!(ack_timeout(14), Some(Duration::from_nanos(67_108_864)));
-        assert_eq!(ack_timeout(31), Some(Duration::from_nanos(4096 << 31)));
-        assert_eq!(ack_timeout(32), None);
-    }
 
     #[test]
     fn none_is_never() {

@@ -24,6 +24,7 @@ mod limits;
 mod rate;
 mod service;
 mod state;
+pub mod timer;
 mod work;
 
 pub use access::Access;

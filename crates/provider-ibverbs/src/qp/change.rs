@@ -2,12 +2,12 @@
 use super::IbQp;
 use crate::slots::Control;
 use crate::sys::types::{IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD};
-use crate::{ah, path, timer};
+use crate::{ah, path};
 use catchment_verbs::provider::{
     MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts, check_transition, random,
 };
 use catchment_verbs::{
-    Access, Endpoint, ModifyError, Qp as _, QpState, QpTransition, RtrAttr, RtsAttr, Service,
+    Access, Endpoint, ModifyError, Qp as _, QpState, QpTransition, RtrAttr, RtsAttr, Service, timer,
 };
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ impl IbQp {
         self.check_rd_atomic("max_dest_rd_atomic", attr.max_dest_rd_atomic, most)?;
         let connection = path::Connection {
             max_dest_rd_atomic: attr.max_dest_rd_atomic as u8,
-            rnr_timer: timer::rnr_code(attr.min_rnr_timer),
+            rnr_timer: timer::rnr_timer_code(attr.min_rnr_timer),
             ..self.connection(&attr.remote)?
         };
         self.connect(control, &attr.remote, &connection)

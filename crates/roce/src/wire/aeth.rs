@@ -1,8 +1,9 @@
 //! Acknowledgement extended transport header: how it went (IBTA volume 1, 9.3 and
 //! 9.7.5).
 //!
-//! The numbers that its codes stand for, credits and waiting times, are here too.
-use std::time::Duration;
+//! The numbers that its codes of credits stand for are here too.
+use catchment_verbs_types::timer::steps;
+pub use catchment_verbs_types::timer::{rnr_timer, rnr_timer_code};
 
 /// Length of the header.
 pub(super) const BYTES: usize = 4;
@@ -115,17 +116,6 @@ impl Aeth {
     }
 }
 
-/// Returns what a code stands for: 1, 2, 3, 4, 6, 8, 12, then each the double of the one two
-/// before.
-const fn steps(code: u8) -> u32 {
-    match code {
-        0 => 0,
-        1 => 1,
-        _ if code.is_multiple_of(2) => 1 << (code / 2),
-        _ => 3 << (code / 2 - 1),
-    }
-}
-
 /// Returns how many receives a credit code promises; none when it promises nothing (IBTA volume 1,
 /// 9.7.7).
 pub const fn credits(code: u8) -> Option<u32> {
@@ -142,29 +132,6 @@ pub const fn credit_code(receives: u32) -> u8 {
         code -= 1;
     }
     code
-}
-
-/// Returns how long to wait after an RNR NAK with this timer code: 10 µs to 655.36 ms (IBTA volume
-/// 1, 9.7.5: encoding for RNR NAK timer field).
-pub const fn rnr_timer(code: u8) -> Duration {
-    let steps = match code & VALUE_MASK {
-        0 => 1 << 16,
-        code => steps(code),
-    };
-    Duration::from_micros(10 * steps as u64)
-}
-
-/// Returns the code of the shortest wait that is at least `wait`; the longest one when there is
-/// none.
-pub const fn rnr_timer_code(wait: Duration) -> u8 {
-    let mut code = 1;
-    while code < 32 {
-        if rnr_timer(code).as_nanos() >= wait.as_nanos() {
-            return code;
-        }
-        code += 1;
-    }
-    0
 }
 
 #[cfg(test)]
@@ -204,32 +171,12 @@ mod tests {
         assert_eq!(Syndrome::Rnr { timer: 0x60 }.to_u8(), 0x20);
     }
 
-    /// IBTA volume 1, 9.7.5, encoding for RNR NAK timer field, in units of 10 microseconds; code 0
-    /// stands last.
-    const RNR_TIMERS: [u64; 32] = [
-        1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
-        2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152, 65536,
-    ];
-
-    #[test]
-    fn waiting_times_are_those_of_the_standard() {
-        for (at, steps) in RNR_TIMERS.into_iter().enumerate() {
-            let code = (at as u8 + 1) % 32;
-            assert_eq!(rnr_timer(code), Duration::from_micros(10 * steps), "code {code}");
-            assert_eq!(rnr_timer_code(rnr_timer(code)), code);
-            let less = rnr_timer(code) - Duration::from_nanos(1);
-            assert_eq!(rnr_timer_code(less), code, "never shorter than asked");
-        }
-        assert_eq!(rnr_timer_code(Duration::ZERO), 1);
-        assert_eq!(rnr_timer_code(Duration::MAX), 0);
-    }
-
     /// IBTA volume 1, 9.7.7: from code 1 the same steps as those of the waiting times.
     #[test]
     fn credits_are_those_of_the_standard() {
         assert_eq!(credits(0), Some(0));
         for code in 1..31 {
-            let expected = RNR_TIMERS[usize::from(code) - 1] as u32;
+            let expected = rnr_timer(code).as_micros() as u32 / 10;
             assert_eq!(credits(code), Some(expected), "code {code}");
             assert_eq!(credit_code(expected), code);
             assert_eq!(credit_code(expected - 1), code - 1, "never more than there are");
