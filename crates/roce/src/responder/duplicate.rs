@@ -1,5 +1,4 @@
 //! Requests that came before (IBTA volume 1, 9.7.4.5.1): nothing is executed twice but READ.
-use super::reply::ReadJob;
 use super::{Answer, Executed, Responder};
 use crate::Psn;
 use crate::input::Env;
@@ -65,14 +64,7 @@ impl Responder {
             return;
         }
         self.flush_ack();
-        self.replies.read_again(ReadJob {
-            psn,
-            va: reth.va,
-            rkey,
-            left: reth.dma_bytes,
-            begun: false,
-            msn: self.msn,
-        });
+        self.replies.read_again(self.read_job(psn, reth));
     }
 
     /// The saved result of an atomic. One that is too old is not answered.

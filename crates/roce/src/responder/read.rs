@@ -2,9 +2,10 @@
 //! when there is room for them.
 use super::reply::ReadJob;
 use super::{Answer, Executed, INVALID, NO_ACCESS, Outcome, Responder};
+use crate::Psn;
 use crate::input::Env;
 use crate::memory::RemoteAccess;
-use crate::wire::Headers;
+use crate::wire::{Headers, Reth};
 
 /// PSNs of one READ, at most: half of the distance that two PSNs may have.
 const MOST_PACKETS: u32 = 1 << 22;
@@ -31,15 +32,13 @@ impl Responder {
             packets,
             what: Answer::Read { va: reth.va, rkey: reth.rkey, bytes: reth.dma_bytes },
         });
-        self.replies.read(ReadJob {
-            psn,
-            va: reth.va,
-            rkey: reth.rkey,
-            left: reth.dma_bytes,
-            begun: false,
-            msn: self.msn,
-        });
+        self.replies.read(self.read_job(psn, reth));
         Outcome::Done(packets)
+    }
+
+    /// Returns the answers to a READ with this PSN, none of which is made.
+    pub(super) fn read_job(&self, psn: Psn, Reth { va, rkey, dma_bytes: left }: Reth) -> ReadJob {
+        ReadJob { psn, va, rkey, left, begun: false, msn: self.msn }
     }
 
     /// Responses that a READ of this length takes.
