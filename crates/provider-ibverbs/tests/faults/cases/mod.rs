@@ -4,7 +4,7 @@ mod limits;
 mod peer;
 mod port;
 
-use catchment_conformance::{Bench, Side};
+use catchment_conformance::{Bench, Options, Side};
 use catchment_provider_ibverbs::{IbverbsContext, IbverbsOptions, IbverbsProvider};
 use catchment_verbs::{AsyncEvent, Context};
 use std::net::{IpAddr, Ipv4Addr};
@@ -65,9 +65,19 @@ impl Cable {
         provider().open_device(&self.device).unwrap()
     }
 
+    fn bench(&self) -> Bench {
+        Bench::new(Arc::new(provider()), &self.device)
+    }
+
     /// Two connected sides, each with a context of its own.
     fn pair(&self) -> (Side, Side) {
-        Bench::new(Arc::new(provider()), &self.device).pair()
+        self.bench().pair()
+    }
+
+    /// Two sides, not connected.
+    fn sides(&self) -> (Side, Side) {
+        let bench = self.bench();
+        (bench.side(&Options::default()), bench.side(&Options::default()))
     }
 }
 

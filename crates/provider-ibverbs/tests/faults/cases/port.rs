@@ -23,8 +23,7 @@ pub(super) fn goes_down_and_up() {
 /// A device that is open keeps the GID that it was opened by, and notices that it is gone.
 pub(super) fn loses_its_address() {
     let cable = Cable::new();
-    let bench = catchment_conformance::Bench::new(std::sync::Arc::new(provider()), &cable.device);
-    let (mut a, b) = (bench.side(&Options::default()), bench.side(&Options::default()));
+    let (mut a, b) = cable.sides();
     run(&format!("ip address del {}/24 dev {}", cable.address, cable.near));
     a.init(&Options::default());
     // The kernel takes the address out of the table a little later.
@@ -47,11 +46,7 @@ pub(super) fn loses_its_address() {
 /// RNICs speak with one family at a time, and with one UDP port.
 pub(super) fn cannot_reach_every_peer() {
     let cable = Cable::new();
-    let (mut a, b) = {
-        let bench =
-            catchment_conformance::Bench::new(std::sync::Arc::new(provider()), &cable.device);
-        (bench.side(&Options::default()), bench.side(&Options::default()))
-    };
+    let (mut a, b) = cable.sides();
     a.init(&Options::default());
     let good = b.qp.endpoint();
     let net = good.net.unwrap();
