@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 mod common;
 
-use catchment_provider_roce::{RoceContext, RoceProvider};
+use catchment_provider_roce::RoceContext;
 use catchment_verbs::{
     Access, Context, Endpoint, Payload, Pd, Qp, QpInit, RtrAttr, RtsAttr, SendOp, SendWr,
 };
@@ -31,9 +31,7 @@ fn cpu_time() -> Duration {
 /// 1,000 queue pairs on one device: small, each works, and idle ones cost nothing.
 #[test]
 fn a_thousand_queue_pairs_on_one_device() {
-    let provider = RoceProvider::new(common::any_port());
-    let left = provider.open_device("127.0.75.1").unwrap();
-    let right = provider.open_device("127.0.75.2").unwrap();
+    let [left, right] = common::open_two(["127.0.75.1", "127.0.75.2"], common::any_port());
     let start = Instant::now();
     let (_left_pd, mut sources) = many(&left);
     let (right_pd, mut sinks) = many(&right);

@@ -1,5 +1,5 @@
 //! What a device is beyond verbs: ports, counters, faults.
-use crate::common;
+use crate::common::{any_port, open_two};
 
 use catchment_conformance::{Options, Random, Side, connected, eventually, pattern, wait_one};
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
@@ -9,21 +9,17 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn pair_of(
-    (left, right): (&Arc<RoceContext>, &Arc<RoceContext>),
-    options: &Options,
-) -> (Side, Side) {
-    connected((left.clone(), options), (right.clone(), options))
+fn pair_of(devices: [&Arc<RoceContext>; 2], options: &Options) -> (Side, Side) {
+    let [left, right] = devices.map(Arc::clone);
+    connected((left, options), (right, options))
 }
 
 /// Two devices of one process at the port that RNICs know.
 #[test]
 fn two_addresses_of_a_host_share_the_port_of_roce() {
-    let provider = RoceProvider::new(RoceOptions::default());
-    let left = provider.open_device("127.0.71.1").unwrap();
-    let right = provider.open_device("127.0.71.2").unwrap();
+    let [left, right] = open_two(["127.0.71.1", "127.0.71.2"], RoceOptions::default());
     assert_eq!(left.local_address().port(), ROCE_PORT);
-    let (mut a, b) = pair_of((&left, &right), &Options::default());
+    let (mut a, b) = pair_of([&left, &right], &Options::default());
     let end = a.qp.endpoint();
     assert_eq!(end.gid.to_string(), "00000000000000000000ffff7f004701");
     let net = end.net.unwrap();
@@ -41,13 +37,9 @@ fn two_addresses_of_a_host_share_the_port_of_roce() {
 /// Answers to one request are more than fit into one batch: the rest follows by itself.
 #[test]
 fn a_long_read_is_answered_without_being_asked_for_again() {
-    let provider = RoceProvider::new(RoceOptions {
-        path_mtu: Some(PathMtu::Mtu256),
-        ..RoceOptions::default()
-    });
-    let left = provider.open_device("127.0.74.1").unwrap();
-    let right = provider.open_device("127.0.74.2").unwrap();
-    let (mut a, b) = pair_of((&left, &right), &Options::default());
+    let small = RoceOptions { path_mtu: Some(PathMtu::Mtu256), ..RoceOptions::default() };
+    let [left, right] = open_two(["127.0.74.1", "127.0.74.2"], small);
+    let (mut a, b) = pair_of([&left, &right], &Options::default());
     b.put(0, &pattern(2, 100_000));
     let sge = a.sge(0, 100_000);
     // On a busy machine an answer may be late once, but not each time.
@@ -65,12 +57,9 @@ fn a_long_read_is_answered_without_being_asked_for_again() {
 /// An endpoint without a network part is an RNIC's: port 4791, no extensions.
 #[test]
 fn a_peer_that_says_nothing_of_its_network_is_taken_for_an_rnic() {
-    let provider = RoceProvider::new(RoceOptions::default());
-    let left = provider.open_device("127.0.72.1").unwrap();
-    let right = provider.open_device("127.0.72.2").unwrap();
     let options = Options::default();
-    let mut a = Side::new(left.clone(), &options);
-    let mut b = Side::new(right, &options);
+    let devices = open_two(["127.0.72.1", "127.0.72.2"], RoceOptions::default());
+    let [mut a, mut b] = devices.map(|device| Side::new(device, &options));
     let plain = |end: Endpoint| Endpoint { net: None, ..end };
     let (ea, eb) = (plain(a.qp.endpoint()), plain(b.qp.endpoint()));
     a.connect(eb, &options);
@@ -96,7 +85,7 @@ fn a_taken_port_is_an_error_that_names_owner_and_remedy() {
 
 #[test]
 fn a_taken_port_is_stepped_around_where_that_is_asked_for() {
-    let first = RoceProvider::new(common::any_port()).open_device("127.0.73.2").unwrap();
+    let first = RoceProvider::new(any_port()).open_device("127.0.73.2").unwrap();
     let other = RoceProvider::new(RoceOptions {
         port: first.local_address().port(),
         other_port: true,
@@ -110,7 +99,7 @@ fn a_taken_port_is_stepped_around_where_that_is_asked_for() {
 /// Packets from elsewhere, of another kind, or damaged change nothing and are counted.
 #[test]
 fn packets_that_are_none_are_dropped_and_counted() {
-    let context = RoceProvider::new(common::any_port()).open_device("127.0.74.1").unwrap();
+    let context = RoceProvider::new(any_port()).open_device("127.0.74.1").unwrap();
     let stranger = UdpSocket::bind("127.0.74.2:0").unwrap();
     for bytes in [&b"abc"[..], &[0; 16], &[0x5a; 100]] {
         stranger.send_to(bytes, context.local_address()).unwrap();
@@ -121,19 +110,17 @@ fn packets_that_are_none_are_dropped_and_counted() {
     assert_eq!(counters.dropped(DropReason::Icrc), 2, "{counters:?}");
 }
 
+fn faulty(fault: &str) -> RoceOptions {
+    RoceOptions { fault: Some(fault.parse().unwrap()), ..any_port() }
+}
+
 fn run_through(fault: &str, bytes: usize) -> (Arc<RoceContext>, Arc<RoceContext>) {
-    let provider = RoceProvider::new(RoceOptions {
-        fault: Some(fault.parse().unwrap()),
-        ..common::any_port()
-    });
-    assert!(
-        provider.devices().unwrap()[0].description.contains("FAULTS"),
-        "a device with faults says so"
-    );
-    let left = provider.open_device("127.0.0.1").unwrap();
-    let right = provider.open_device("127.0.0.1").unwrap();
+    let faulty = faulty(fault);
+    let devices = RoceProvider::new(faulty.clone()).devices().unwrap();
+    assert!(devices[0].description.contains("FAULTS"), "a device with faults says so");
+    let [left, right] = open_two(["127.0.0.1"; 2], faulty);
     let options = Options { bytes: 4 << 20, ..Options::default() };
-    let (mut a, mut b) = pair_of((&left, &right), &options);
+    let (mut a, mut b) = pair_of([&left, &right], &options);
     let mut random = Random::new(9);
     for round in 0..20 {
         let data = pattern(random.next_u64(), bytes);
@@ -176,18 +163,13 @@ fn injected_faults_are_survived() {
 /// A responder that never acknowledges is given up after the retries.
 #[test]
 fn acknowledgements_that_never_come_end_in_retry_exceeded() {
-    let ours = RoceProvider::new(common::any_port());
-    let theirs = RoceProvider::new(RoceOptions {
-        fault: Some("stall-ack".parse().unwrap()),
-        ..common::any_port()
-    });
-    let left = ours.open_device("127.0.0.1").unwrap();
-    let right = theirs.open_device("127.0.0.1").unwrap();
+    let [left, right] = [any_port(), faulty("stall-ack")]
+        .map(|options| RoceProvider::new(options).open_device("127.0.0.1").unwrap());
     let options = Options {
         rts: RtsAttr { timeout: Duration::from_millis(5), retry_cnt: 3, ..RtsAttr::default() },
         ..Options::default()
     };
-    let (mut a, b) = pair_of((&left, &right), &options);
+    let (mut a, b) = pair_of([&left, &right], &options);
     let status = a.run_failing(SendOp::Write(b.remote(0)), &[a.sge(0, 8)]);
     assert_eq!(status, WcStatus::TransportRetryExceeded);
     assert!(left.counters().protocol.timeouts >= 3);

@@ -1,20 +1,17 @@
 //! A peer that is gone.
-use crate::common;
+use crate::common::{any_port, open_two};
 
 use catchment_conformance::{Options, PATIENCE, Random, connected};
-use catchment_provider_roce::RoceProvider;
 use catchment_verbs::{Completion, Payload, QpState, RecvWr, SendOp, SendWr, Sge};
 use std::time::{Duration, Instant};
 
 /// Whatever was on its way when the peer vanished, requests fail after their retries.
 #[test]
 fn requests_to_a_peer_that_vanished_fail_in_time() {
-    let provider = RoceProvider::new(common::any_port());
     let options = Options::default();
     let mut random = Random::new(3);
     for round in 0..15 {
-        let ours = provider.open_device("127.0.0.1").unwrap();
-        let theirs = provider.open_device("127.0.0.1").unwrap();
+        let [ours, theirs] = open_two(["127.0.0.1"; 2], any_port());
         let (mut a, mut b) = connected((ours.clone(), &options), (theirs, &options));
         let until = Instant::now() + Duration::from_micros(random.below(20_000));
         let mut out = [Completion::EMPTY; 16];
@@ -43,11 +40,8 @@ fn requests_to_a_peer_that_vanished_fail_in_time() {
         }
         let start = Instant::now();
         while a.qp.state() != QpState::Err {
-            assert!(
-                start.elapsed() < PATIENCE,
-                "round {round}: not noticed; {:#?}",
-                ours.counters()
-            );
+            let counters = ours.counters();
+            assert!(start.elapsed() < PATIENCE, "round {round}: not noticed; {counters:#?}");
             // Until the retries are over, which polling would not hasten.
             std::thread::sleep(Duration::from_millis(1));
         }

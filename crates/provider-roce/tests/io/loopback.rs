@@ -31,54 +31,35 @@ fn a_train_arrives_as_its_packets_in_one_message() {
 }
 
 #[test]
-fn trains_of_many_sizes_arrive_whole() {
+fn packets_of_all_sizes_arrive_whole() {
     let mixed = [0, 1, 2, 3, 4, 5, 4096, 4096, 4095, 256, 256, 100, 1024, 4096, 17];
+    let around_the_fold = [0, 3, 16, 47, 48, 71, 72, 100, 130, 191, 192, 1000, 4096, 4096];
     for address in BOTH {
         let mut link = Link::at(address, &SocketOptions::default());
         link.exchange(0, &mixed);
         // Longer than a train may have, in bytes and in packets.
         link.exchange(100, &[1024; 200]);
         link.exchange(400, &[8; 150]);
+        link.exchange(600, &around_the_fold);
+        let longest = [65_400, 65_400];
+        link.exchange(700, &longest);
         assert_eq!(link.batch.counters().gso_fallbacks, 0);
         assert_eq!(link.batch.take_faults().len(), 0);
     }
 }
 
 #[test]
-fn packets_arrive_whatever_part_of_them_the_fold_takes() {
-    let lengths = [0, 3, 16, 47, 48, 71, 72, 100, 130, 191, 192, 1000, 4096, 4096];
+fn without_offloads_or_checksum_each_packet_is_a_message() {
+    let plain = SocketOptions { gso: false, gro: false, ..SocketOptions::default() };
+    let unsummed = SocketOptions { checksum: false, ..SocketOptions::default() };
     for address in BOTH {
-        let mut link = Link::at(address, &SocketOptions::default());
-        link.exchange(0, &lengths);
-    }
-}
-
-#[test]
-fn the_longest_packet_arrives() {
-    for address in BOTH {
-        let mut link = Link::at(address, &SocketOptions::default());
-        link.exchange(1, &[65_400, 65_400]);
-    }
-}
-
-#[test]
-fn without_offloads_each_packet_is_a_message() {
-    let options = SocketOptions { gso: false, gro: false, ..SocketOptions::default() };
-    for address in BOTH {
-        let mut link = Link::at(address, &options);
+        let mut link = Link::at(address, &plain);
         link.exchange(0, &[1024; 70]);
         assert_eq!(link.batch.counters().messages, 70);
         // 64 packets a call.
         assert_eq!(link.batch.counters().calls, 2);
         assert_eq!(link.ring.counters().messages, 70);
-    }
-}
-
-#[test]
-fn packets_without_checksum_are_sent_and_taken() {
-    let options = SocketOptions { checksum: false, ..SocketOptions::default() };
-    for address in BOTH {
-        let mut link = Link::at(address, &options);
+        let mut link = Link::at(address, &unsummed);
         assert!(!link.tx.has_gso());
         link.exchange(9, &[512; 20]);
         assert_eq!(link.batch.counters().messages, 20);
