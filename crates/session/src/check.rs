@@ -8,6 +8,7 @@ use crate::message::{
 use crate::names::{is_printable, printable};
 use crate::refusal::Refusal;
 use catchment_verbs::{Endpoint, NetEnd};
+use std::fmt::Display;
 
 /// Most characters of a reason or remedy.
 pub(crate) const REASON_CHARS_MAX: usize = 1_024;
@@ -41,47 +42,33 @@ pub struct Invalid {
 type Checked = Result<(), Invalid>;
 
 /// Fails with `field`, `seen` and `allowed` unless `ok`.
-fn ensure(
-    ok: bool,
-    field: impl FnOnce() -> String,
-    seen: impl std::fmt::Display,
-    allowed: &'static str,
-) -> Checked {
+fn ensure(ok: bool, field: impl Display, seen: impl Display, allowed: &'static str) -> Checked {
     if ok {
         return Ok(());
     }
-    Err(Invalid { field: field(), seen: printable(&seen.to_string(), 64), allowed })
+    Err(Invalid { field: field.to_string(), seen: printable(&seen.to_string(), 64), allowed })
 }
 
-fn named(field: &'static str) -> impl FnOnce() -> String {
-    move || field.to_owned()
-}
-
-fn number(value: u64, field: impl FnOnce() -> String) -> Checked {
+fn number(value: u64, field: impl Display) -> Checked {
     ensure(value <= NUMBER_MAX, field, value, "0 to 9007199254740991")
 }
 
-fn text(
-    value: &str,
-    chars_max: usize,
-    field: impl FnOnce() -> String,
-    allowed: &'static str,
-) -> Checked {
+fn text(value: &str, chars_max: usize, field: impl Display, allowed: &'static str) -> Checked {
     let chars = value.chars().count();
     let ok = (1..=chars_max).contains(&chars) && value.chars().all(is_printable);
     ensure(ok, field, format_args!("{value:?}"), allowed)
 }
 
-fn count(len: usize, max: usize, field: &'static str, allowed: &'static str) -> Checked {
-    ensure((1..=max).contains(&len), named(field), len, allowed)
+fn long_text(value: &str, field: &'static str) -> Checked {
+    text(value, REASON_CHARS_MAX, field, "1 to 1024 printable characters")
 }
 
 fn epoch(value: u32) -> Checked {
-    ensure(value != 0, named("epoch"), value, "1 to 4294967295")
+    ensure(value != 0, "epoch", value, "1 to 4294967295")
 }
 
 fn protocol(value: u16, field: &'static str) -> Checked {
-    ensure(value != 0, named(field), value, "1 to 65535")
+    ensure(value != 0, field, value, "1 to 65535")
 }
 
 fn is_provider(name: &str) -> bool {
@@ -89,35 +76,34 @@ fn is_provider(name: &str) -> bool {
     (1..=32).contains(&name.len()) && name.bytes().all(allowed)
 }
 
-fn provider(name: &str, field: impl FnOnce() -> String) -> Checked {
+fn provider(name: &str, field: impl Display) -> Checked {
     let allowed = "1 to 32 characters of [a-z0-9-]";
     ensure(is_provider(name), field, format_args!("{name:?}"), allowed)
 }
 
 fn ring_size(blocks: u32, block_bytes: u32, prefix: &'static str) -> Checked {
-    let field = |name| move || format!("{prefix}.{name}");
-    ensure((1..=BLOCKS_MAX).contains(&blocks), field("blocks"), blocks, "1 to 65536")?;
-    let size_ok = (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes)
+    let ok = (1..=BLOCKS_MAX).contains(&blocks);
+    ensure(ok, format_args!("{prefix}.blocks"), blocks, "1 to 65536")?;
+    let ok = (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes)
         && block_bytes.is_multiple_of(64);
-    ensure(size_ok, field("block_bytes"), block_bytes, "a multiple of 64 from 128 to 67108864")
+    let allowed = "a multiple of 64 from 128 to 67108864";
+    ensure(ok, format_args!("{prefix}.block_bytes"), block_bytes, allowed)
 }
 
 fn endpoint(value: &Endpoint) -> Checked {
     let (qpn, psn) = (value.qpn, value.psn);
-    ensure(qpn < 1 << 24, named("endpoint.qpn"), qpn, "0 to 16777215")?;
-    ensure(psn < 1 << 24, named("endpoint.psn"), psn, "0 to 16777215")?;
-    net(value.net, || "endpoint.net".to_owned())
+    ensure(qpn < 1 << 24, "endpoint.qpn", qpn, "0 to 16777215")?;
+    ensure(psn < 1 << 24, "endpoint.psn", psn, "0 to 16777215")?;
+    net(value.net, "endpoint.net")
 }
 
-fn net(value: Option<NetEnd>, field: impl Fn() -> String) -> Checked {
+fn net(value: Option<NetEnd>, field: impl Display + Copy) -> Checked {
     let Some(net) = value else { return Ok(()) };
-    let port = net.udp_port;
-    let name = || format!("{}.udp_port", field());
-    ensure(port > 0, name, port, "1 to 65535")?;
-    path_mtu(Some(net.path_mtu), || format!("{}.path_mtu", field()))
+    ensure(net.udp_port > 0, format_args!("{field}.udp_port"), net.udp_port, "1 to 65535")?;
+    path_mtu(Some(net.path_mtu), format_args!("{field}.path_mtu"))
 }
 
-fn path_mtu(value: Option<u32>, field: impl FnOnce() -> String) -> Checked {
+fn path_mtu(value: Option<u32>, field: impl Display) -> Checked {
     let Some(mtu) = value else { return Ok(()) };
     let ok = [256, 512, 1024, 2048, 4096].contains(&mtu);
     ensure(ok, field, mtu, "256, 512, 1024, 2048 or 4096")
@@ -149,27 +135,24 @@ impl Hello {
     fn check(&self) -> Checked {
         let ProtocolRange { min, max } = self.protocol;
         protocol(min, "protocol.min")?;
-        let ordered = min <= max;
-        ensure(ordered, named("protocol.max"), max, "protocol.min or more")?;
-        let allowed = "1 to 128 printable characters";
-        text(&self.software, 128, named("software"), allowed)?;
+        ensure(min <= max, "protocol.max", max, "protocol.min or more")?;
+        text(&self.software, 128, "software", "1 to 128 printable characters")?;
         self.host.check()?;
         let len = self.devices.len();
-        let ok = len <= DEVICES_MAX;
-        ensure(ok, named("devices"), len, "0 to 65536 devices")?;
+        ensure(len <= DEVICES_MAX, "devices", len, "0 to 65536 devices")?;
         for (i, device) in self.devices.iter().enumerate() {
             device.check(i)?;
         }
-        let allowed = "1 to 16 providers";
-        count(self.providers.len(), PROVIDERS_MAX, "providers", allowed)?;
+        let len = self.providers.len();
+        ensure((1..=PROVIDERS_MAX).contains(&len), "providers", len, "1 to 16 providers")?;
         for (i, offer) in self.providers.iter().enumerate() {
-            offer.check(|| format!("providers[{i}]"))?;
+            offer.check(format_args!("providers[{i}]"))?;
         }
         for (i, why) in self.missing.iter().enumerate() {
-            why.check(|| format!("missing[{i}]"))?;
+            why.check(format_args!("missing[{i}]"))?;
         }
         for (i, failed) in self.failed.iter().enumerate() {
-            failed.check(|| format!("failed[{i}]"))?;
+            failed.check(format_args!("failed[{i}]"))?;
         }
         let RingWish { blocks, block_bytes } = self.wish;
         ring_size(blocks, block_bytes, "wish")
@@ -177,39 +160,38 @@ impl Hello {
 }
 
 impl ProviderOffer {
-    fn check(&self, at: impl Fn() -> String) -> Checked {
-        provider(&self.name, || format!("{}.name", at()))?;
+    fn check(&self, at: impl Display + Copy) -> Checked {
+        provider(&self.name, format_args!("{at}.name"))?;
         if let Some(device) = &self.device {
-            let field = || format!("{}.device", at());
-            text(device, 64, field, "1 to 64 printable characters")?;
+            text(device, 64, format_args!("{at}.device"), "1 to 64 printable characters")?;
         }
-        net(self.net, || format!("{}.net", at()))
+        net(self.net, format_args!("{at}.net"))
     }
 }
 
 impl WhyNot {
-    fn check(&self, at: impl Fn() -> String) -> Checked {
-        provider(&self.provider, || format!("{}.provider", at()))?;
-        why(&self.reason, || format!("{}.reason", at()))
+    fn check(&self, at: impl Display + Copy) -> Checked {
+        provider(&self.provider, format_args!("{at}.provider"))?;
+        why(&self.reason, format_args!("{at}.reason"))
     }
 }
 
 impl SessionPath {
-    fn check(&self, at: impl Fn() -> String) -> Checked {
-        provider(&self.source, || format!("{}.source", at()))?;
-        provider(&self.collector, || format!("{}.collector", at()))?;
-        path_mtu(self.path_mtu, || format!("{}.path_mtu", at()))
+    fn check(&self, at: impl Display + Copy) -> Checked {
+        provider(&self.source, format_args!("{at}.source"))?;
+        provider(&self.collector, format_args!("{at}.collector"))?;
+        path_mtu(self.path_mtu, format_args!("{at}.path_mtu"))
     }
 }
 
 impl FailedPath {
-    fn check(&self, at: impl Fn() -> String) -> Checked {
-        self.path.check(|| format!("{}.path", at()))?;
-        why(&self.reason, || format!("{}.reason", at()))
+    fn check(&self, at: impl Display + Copy) -> Checked {
+        self.path.check(format_args!("{at}.path"))?;
+        why(&self.reason, format_args!("{at}.reason"))
     }
 }
 
-fn why(reason: &str, field: impl FnOnce() -> String) -> Checked {
+fn why(reason: &str, field: impl Display) -> Checked {
     text(reason, WHY_CHARS_MAX, field, "1 to 512 printable characters")
 }
 
@@ -217,20 +199,19 @@ impl Host {
     fn check(&self) -> Checked {
         let ok = (1..=64).contains(&self.boot_id.len())
             && self.boot_id.bytes().all(|b| b.is_ascii_graphic());
-        let seen = format_args!("{:?}", self.boot_id);
         let allowed = "1 to 64 ASCII characters without spaces";
-        ensure(ok, named("host.boot_id"), seen, allowed)?;
-        number(self.netns, named("host.netns"))
+        ensure(ok, "host.boot_id", format_args!("{:?}", self.boot_id), allowed)?;
+        number(self.netns, "host.netns")
     }
 }
 
 impl Device {
     fn check(&self, index: usize) -> Checked {
         if let Some(format) = &self.format {
-            let field = || format!("devices[{index}].format");
+            let field = format_args!("devices[{index}].format");
             text(format, 128, field, "1 to 128 printable characters")?;
         }
-        number(self.next_packet, || format!("devices[{index}].next_packet"))
+        number(self.next_packet, format_args!("devices[{index}].next_packet"))
     }
 }
 
@@ -238,24 +219,22 @@ impl Welcome {
     fn check(&self) -> Checked {
         protocol(self.protocol, "protocol")?;
         epoch(self.epoch)?;
-        self.path.check(|| "path".to_owned())?;
-        let allowed = "1 to 1024 printable characters";
-        text(&self.reason, REASON_CHARS_MAX, named("reason"), allowed)?;
+        self.path.check("path")?;
+        long_text(&self.reason, "reason")?;
         let Ring { addr: _, rkey: _, blocks, block_bytes, layout_hash: _, checksum: _ } = self.ring;
         ring_size(blocks, block_bytes, "ring")?;
         endpoint(&self.endpoint)?;
         ensure(
             (LEASE_MS_MIN..=LEASE_MS_MAX).contains(&self.lease_ms),
-            named("lease_ms"),
+            "lease_ms",
             self.lease_ms,
             "100 to 600000",
         )?;
         let len = self.streams.len();
-        let ok = len <= DEVICES_MAX;
-        ensure(ok, named("streams"), len, "0 to 65536 streams")?;
+        ensure(len <= DEVICES_MAX, "streams", len, "0 to 65536 streams")?;
         for (i, grant) in self.streams.iter().enumerate() {
             let next = grant.next_packet.unwrap_or(0);
-            number(next, || format!("streams[{i}].next_packet"))?;
+            number(next, format_args!("streams[{i}].next_packet"))?;
         }
         Ok(())
     }
@@ -263,12 +242,9 @@ impl Welcome {
 
 impl Refusal {
     fn check(&self) -> Checked {
-        let code = self.code.as_str();
-        let allowed = "1 to 64 printable characters";
-        text(code, 64, named("code"), allowed)?;
-        let allowed = "1 to 1024 printable characters";
-        text(&self.reason, REASON_CHARS_MAX, named("reason"), allowed)?;
-        text(&self.remedy, REASON_CHARS_MAX, named("remedy"), allowed)
+        text(self.code.as_str(), 64, "code", "1 to 64 printable characters")?;
+        long_text(&self.reason, "reason")?;
+        long_text(&self.remedy, "remedy")
     }
 }
 
@@ -284,7 +260,7 @@ impl Connect {
         epoch(self.epoch)?;
         endpoint(&self.endpoint)?;
         for (i, start) in self.streams.iter().enumerate() {
-            number(start.first_packet, || format!("streams[{i}].first_packet"))?;
+            number(start.first_packet, format_args!("streams[{i}].first_packet"))?;
         }
         Ok(())
     }
@@ -293,10 +269,9 @@ impl Connect {
 impl SourceStats {
     fn check(&self) -> Checked {
         epoch(self.epoch)?;
-        number(self.cpu_us, named("cpu_us"))?;
+        number(self.cpu_us, "cpu_us")?;
         let len = self.streams.len();
-        let ok = len <= STATS_STREAMS_MAX;
-        ensure(ok, named("streams"), len, "0 to 256 streams")?;
+        ensure(len <= STATS_STREAMS_MAX, "streams", len, "0 to 256 streams")?;
         for (i, stats) in self.streams.iter().enumerate() {
             let counters = [
                 ("sent_frames", stats.sent_frames),
@@ -307,7 +282,7 @@ impl SourceStats {
                 ("blocked_us", stats.blocked_us),
             ];
             for (name, value) in counters {
-                number(value, || format!("streams[{i}].{name}"))?;
+                number(value, format_args!("streams[{i}].{name}"))?;
             }
         }
         Ok(())
@@ -318,7 +293,7 @@ impl Goodbye {
     fn check(&self) -> Checked {
         epoch(self.epoch)?;
         for (i, end) in self.streams.iter().enumerate() {
-            number(end.end_packet, || format!("streams[{i}].end_packet"))?;
+            number(end.end_packet, format_args!("streams[{i}].end_packet"))?;
         }
         Ok(())
     }
@@ -328,9 +303,9 @@ impl GoodbyeAck {
     fn check(&self) -> Checked {
         epoch(self.epoch)?;
         for (i, done) in self.delivered.iter().enumerate() {
-            number(done.next_packet, || format!("delivered[{i}].next_packet"))?;
-            number(done.frames, || format!("delivered[{i}].frames"))?;
-            number(done.lost, || format!("delivered[{i}].lost"))?;
+            number(done.next_packet, format_args!("delivered[{i}].next_packet"))?;
+            number(done.frames, format_args!("delivered[{i}].frames"))?;
+            number(done.lost, format_args!("delivered[{i}].lost"))?;
         }
         Ok(())
     }

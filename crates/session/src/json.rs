@@ -7,11 +7,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
+use catchment_verbs::{Endpoint, Gid, NetEnd};
 use serde::de::value::{CowStrDeserializer, MapAccessDeserializer};
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The tag of a message, whatever else it holds.
 pub(crate) fn tag_of(text: &str) -> Result<Cow<'_, str>, serde_json::Error> {
@@ -136,71 +137,44 @@ pub(crate) mod gid_json {
     }
 }
 
-/// A [`catchment_verbs::NetEnd`] as `{udp_port, path_mtu, extensions}`, or nothing.
+/// A [`NetEnd`] as `{udp_port, path_mtu, extensions}`, or nothing.
 pub(crate) mod net_json {
     use catchment_verbs::NetEnd;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[derive(Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
+    #[serde(remote = "NetEnd", deny_unknown_fields)]
     struct NetJson {
         udp_port: u16,
         path_mtu: u32,
         extensions: u32,
     }
 
+    #[derive(Serialize, Deserialize)]
+    struct Net(#[serde(with = "NetJson")] NetEnd);
+
     pub(crate) fn serialize<S: Serializer>(
         net: &Option<NetEnd>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        let net = net.map(|net| NetJson {
-            udp_port: net.udp_port,
-            path_mtu: net.path_mtu,
-            extensions: net.extensions,
-        });
-        net.serialize(serializer)
+        net.map(Net).serialize(serializer)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<NetEnd>, D::Error> {
-        let net = Option::<NetJson>::deserialize(deserializer)?;
-        Ok(net.map(|net| NetEnd {
-            udp_port: net.udp_port,
-            path_mtu: net.path_mtu,
-            extensions: net.extensions,
-        }))
+        Ok(Option::<Net>::deserialize(deserializer)?.map(|Net(net)| net))
     }
 }
 
-/// A [`catchment_verbs::Endpoint`] as `{gid, qpn, psn, net}`.
-pub(crate) mod endpoint_json {
-    use catchment_verbs::{Endpoint, Gid, NetEnd};
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct EndpointJson {
-        #[serde(with = "super::gid_json")]
-        gid: Gid,
-        qpn: u32,
-        psn: u32,
-        #[serde(with = "super::net_json", default, skip_serializing_if = "Option::is_none")]
-        net: Option<NetEnd>,
-    }
-
-    pub(crate) fn serialize<S: Serializer>(
-        endpoint: &Endpoint,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let Endpoint { gid, qpn, psn, net } = *endpoint;
-        EndpointJson { gid, qpn, psn, net }.serialize(serializer)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Endpoint, D::Error> {
-        let EndpointJson { gid, qpn, psn, net } = EndpointJson::deserialize(deserializer)?;
-        Ok(Endpoint { gid, qpn, psn, net })
-    }
+/// An [`Endpoint`] as `{gid, qpn, psn, net}`.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Endpoint", deny_unknown_fields)]
+pub(crate) struct EndpointJson {
+    #[serde(with = "gid_json")]
+    gid: Gid,
+    qpn: u32,
+    psn: u32,
+    #[serde(with = "net_json", default, skip_serializing_if = "Option::is_none")]
+    net: Option<NetEnd>,
 }

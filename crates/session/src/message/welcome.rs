@@ -1,6 +1,6 @@
 //! Welcome, Connect and Ready: the ring, the queue pairs, and where each stream begins.
 use super::{DEVICES_MAX, SessionPath};
-use crate::json::{endpoint_json, hex64, list};
+use crate::json::{EndpointJson, hex64, list};
 use crate::names::DeviceName;
 use catchment_verbs::Endpoint;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct Welcome {
     /// The memory to write into.
     pub ring: Ring,
     /// The collector's queue pair.
-    #[serde(with = "endpoint_json")]
+    #[serde(with = "EndpointJson")]
     pub endpoint: Endpoint,
     /// A side that hears nothing for so long takes the other for dead. 100 to 600,000 ms.
     pub lease_ms: u32,
@@ -70,7 +70,7 @@ pub struct Connect {
     /// The session.
     pub epoch: u32,
     /// The source's queue pair.
-    #[serde(with = "endpoint_json")]
+    #[serde(with = "EndpointJson")]
     pub endpoint: Endpoint,
     /// Where each stream begins. Every stream of the session once.
     #[serde(deserialize_with = "list::<_, _, DEVICES_MAX>")]
