@@ -23,7 +23,8 @@ fn drain<S: Side>(side: &mut S) -> (Vec<Message>, Vec<S::Event>, Option<Instant>
 }
 
 /// A source that has said Hello.
-fn source(now: Instant, config: SourceSideConfig) -> SourceSide {
+fn source(now: Instant) -> SourceSide {
+    let config = SourceSideConfig::new(samples::known());
     let mut side = SourceSide::new(now, config, samples::hello());
     drain(&mut side);
     side
@@ -48,12 +49,10 @@ fn streaming_collector(now: Instant) -> CollectorSide {
     side
 }
 
-fn streaming_source(now: Instant) -> SourceSide {
-    streaming_source_with(now, SourceSideConfig::new(samples::known()))
-}
-
-fn streaming_source_with(now: Instant, config: SourceSideConfig) -> SourceSide {
-    let mut side = source(now, config);
+fn streaming_source(now: Instant, ping_origin: Option<Instant>) -> SourceSide {
+    let config = SourceSideConfig { ping_origin, ..SourceSideConfig::new(samples::known()) };
+    let mut side = SourceSide::new(now, config, samples::hello());
+    drain(&mut side);
     side.handle(now, Input::Message(Message::Welcome(samples::welcome())));
     drain(&mut side);
     let connect = samples::connect();
@@ -107,7 +106,7 @@ fn a_streaming_side_ends_on_every_message_that_does_not_belong_there() {
             assert_eq!(refusal.code, RefusalCode::UnexpectedMessage, "{kind}");
         }
         if !matches!(kind, Pong | Revoke) {
-            let refusal = refusal_of(streaming_source(now), message);
+            let refusal = refusal_of(streaming_source(now, None), message);
             assert_eq!(refusal.code, RefusalCode::UnexpectedMessage, "{kind}");
         }
     }
@@ -117,7 +116,7 @@ fn a_streaming_side_ends_on_every_message_that_does_not_belong_there() {
 fn a_pong_without_ping_ends_the_session() {
     let now = Instant::now();
     let pong = Message::Pong(Pong { epoch: 7, seq: 0 });
-    assert_eq!(refusal_of(streaming_source(now), pong).code, RefusalCode::UnexpectedMessage);
+    assert_eq!(refusal_of(streaming_source(now, None), pong).code, RefusalCode::UnexpectedMessage);
 }
 
 #[test]
@@ -131,7 +130,7 @@ fn another_epoch_is_refused_with_both_numbers() {
     let refusal = refusal_of(streaming_collector(now), ping);
     assert_eq!(refusal.code, RefusalCode::WrongEpoch);
     let ready = Message::Ready(Ready { epoch: 8 });
-    assert_eq!(refusal_of(streaming_source(now), ready).code, RefusalCode::WrongEpoch);
+    assert_eq!(refusal_of(streaming_source(now, None), ready).code, RefusalCode::WrongEpoch);
 }
 
 #[test]
@@ -200,7 +199,7 @@ fn a_hello_that_names_something_twice_is_refused() {
 #[test]
 fn a_source_checks_what_it_is_granted() {
     let now = Instant::now();
-    let fresh = || source(now, SourceSideConfig::new(samples::known()));
+    let fresh = || source(now);
     type Change = fn(&mut Welcome);
     let changes: [(&str, Change); 10] = [
         ("version 3", |w| w.protocol = 3),
@@ -231,7 +230,7 @@ fn a_source_checks_what_it_is_granted() {
 fn refusals_end_the_source_and_say_whether_to_try_again() {
     let now = Instant::now();
     for code in RefusalCode::known() {
-        let mut side = source(now, SourceSideConfig::new(samples::known()));
+        let mut side = source(now);
         let refusal = Refusal::new(code.clone(), "because", "do this");
         side.handle(now, Input::Message(Message::Refused(refusal.clone())));
         let (messages, events, _) = drain(&mut side);
@@ -278,11 +277,7 @@ fn sources_that_share_an_origin_ping_together_and_not_late() {
     let step = period / 8;
     for late in [Duration::ZERO, step / 3, step, 5 * step + Duration::from_micros(1)] {
         let ready = origin + 20 * period + late;
-        let config = SourceSideConfig {
-            ping_origin: Some(origin),
-            ..SourceSideConfig::new(samples::known())
-        };
-        let mut side = streaming_source_with(ready, config);
+        let mut side = streaming_source(ready, Some(origin));
         let mut now = ready;
         for _ in 0..2 {
             let at = drain(&mut side).2.unwrap();
@@ -300,7 +295,7 @@ fn sources_that_share_an_origin_ping_together_and_not_late() {
 #[test]
 fn pings_keep_the_lease_and_silence_ends_it_on_both_sides() {
     let start = Instant::now();
-    let mut source = streaming_source(start);
+    let mut source = streaming_source(start, None);
     let mut collector = streaming_collector(start);
     let mut now = start;
     for _ in 0..10 {
@@ -341,7 +336,7 @@ fn pings_keep_the_lease_and_silence_ends_it_on_both_sides() {
 #[test]
 fn a_command_in_the_wrong_state_is_an_error_of_ours_and_after_the_end_nothing() {
     let now = Instant::now();
-    let mut source = source(now, SourceSideConfig::new(samples::known()));
+    let mut source = source(now);
     let misuse = source.goodbye(vec![]).unwrap_err();
     assert_eq!(misuse.to_string(), "goodbye called while the source waits for Welcome");
     source.handle(now, Input::Disconnected);
@@ -356,7 +351,7 @@ fn a_command_in_the_wrong_state_is_an_error_of_ours_and_after_the_end_nothing() 
 #[test]
 fn many_streams_are_counted_in_several_messages() {
     let now = Instant::now();
-    let mut source = streaming_source(now);
+    let mut source = streaming_source(now, None);
     let stats = vec![StreamStats::default(); 600];
     source.stats(1, &stats).unwrap();
     let (messages, _, _) = drain(&mut source);

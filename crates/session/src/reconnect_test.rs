@@ -92,15 +92,17 @@ impl World {
         hello
     }
 
+    fn session(&mut self, id: u64) -> &mut Session {
+        self.sessions.get_mut(&id).unwrap()
+    }
+
     fn next_packet(&self) -> Option<u64> {
         self.delivered.last().map(|last| last + 1)
     }
 
     fn deliver(&mut self, id: u64, count: usize) {
-        let session = self.sessions.get_mut(&id).unwrap();
-        for packet in session.ring.drain(..count.min(session.ring.len())) {
-            self.delivered.push(packet);
-        }
+        let ring = &mut self.sessions.get_mut(&id).unwrap().ring;
+        self.delivered.extend(ring.drain(..count.min(ring.len())));
     }
 
     /// The session is over at the collector: some of what is committed is still delivered.
@@ -108,7 +110,7 @@ impl World {
         let left = self.sessions[&id].ring.len() as u64;
         let count = usize::try_from(self.rng.below(left + 1)).unwrap();
         self.deliver(id, count);
-        self.sessions.get_mut(&id).unwrap().ring.clear();
+        self.session(id).ring.clear();
         self.registry.release(id);
     }
 
@@ -116,14 +118,11 @@ impl World {
     fn admit(&mut self, id: u64, hello: &Hello) {
         let superseded = match self.registry.claim(id, hello) {
             Ok(superseded) => superseded,
-            Err(refusal) => {
-                let refusal = refusal.retry_after_ms(100);
-                return self.sessions.get_mut(&id).unwrap().side.refuse(refusal);
-            }
+            Err(refusal) => return self.session(id).side.refuse(refusal.retry_after_ms(100)),
         };
         for old in superseded {
             let refusal = Refusal::new(RefusalCode::Superseded, "a newer session", "none");
-            self.sessions.get_mut(&old).unwrap().side.refuse(refusal);
+            self.session(old).side.refuse(refusal);
             let _ = self.collector_outputs(old);
         }
         let mut welcome = samples::welcome();
@@ -132,7 +131,7 @@ impl World {
         welcome.streams.truncate(1);
         welcome.streams[0].next_packet = self.next_packet();
         let now = self.now;
-        self.sessions.get_mut(&id).unwrap().side.welcome(now, welcome).unwrap();
+        self.session(id).side.welcome(now, welcome).unwrap();
     }
 
     /// Drains the collector's side of session `id`, acting on its events.
@@ -140,18 +139,18 @@ impl World {
         let mut sent = Vec::new();
         loop {
             let now = self.now;
-            match self.sessions.get_mut(&id).unwrap().side.poll() {
+            match self.session(id).side.poll() {
                 Output::Transmit(message) => sent.push(message),
                 Output::Event(CollectorEvent::Hello(hello)) => self.admit(id, &hello),
                 Output::Event(CollectorEvent::Connect(_)) => {
-                    self.sessions.get_mut(&id).unwrap().side.ready(now).unwrap();
+                    self.session(id).side.ready(now).unwrap();
                 }
                 Output::Event(CollectorEvent::Stats(_)) => {}
                 Output::Event(CollectorEvent::Goodbye(goodbye)) => {
-                    self.sessions.get_mut(&id).unwrap().end = Some(goodbye.streams[0].end_packet);
+                    self.session(id).end = Some(goodbye.streams[0].end_packet);
                 }
                 Output::Event(CollectorEvent::Ended(ended)) => {
-                    self.sessions.get_mut(&id).unwrap().ended = Some(ended);
+                    self.session(id).ended = Some(ended);
                     self.close(id);
                 }
                 Output::Timeout(_) => return sent,
@@ -165,7 +164,7 @@ impl World {
         let ids: Vec<u64> = self.sessions.keys().copied().collect();
         for id in ids {
             let now = self.now;
-            self.sessions.get_mut(&id).unwrap().side.handle(now, Input::Timeout);
+            self.session(id).side.handle(now, Input::Timeout);
             let _ = self.collector_outputs(id);
         }
         self.sessions.retain(|_, session| session.ended.is_none());
@@ -232,8 +231,8 @@ impl Link {
         if to_collector && (!to_source || world.rng.below(100) < 50) {
             self.left -= 1;
             let message = self.to_collector.pop(&mut world.rng)?;
-            let session = world.sessions.get_mut(&self.id).unwrap();
-            session.side.handle(world.now, Input::Message(message));
+            let now = world.now;
+            world.session(self.id).side.handle(now, Input::Message(message));
         } else if to_source {
             self.left -= 1;
             let message = self.to_source.pop(&mut world.rng)?;
@@ -292,28 +291,29 @@ impl Link {
         if source.next_send == source.next_new && source.next_new < FRAMES {
             source.next_new += 1;
         }
-        let session = world.sessions.get_mut(&self.id).unwrap();
         if source.next_send < source.next_new {
-            session.ring.push_back(source.next_send);
+            let ring = &mut world.sessions.get_mut(&self.id).unwrap().ring;
+            ring.push_back(source.next_send);
             source.next_send += 1;
         }
         // The source sees some of what was delivered as free and need not keep it.
-        let delivered = world.delivered.last().map_or(0, |last| last + 1);
+        let delivered = world.next_packet().unwrap_or(0);
+        let source = &mut world.source;
         if world.rng.below(100) < 50 {
             source.oldest = source.oldest.max(delivered).min(source.next_new);
         }
     }
 
     fn finish(&mut self, world: &mut World) {
-        let source = &world.source;
-        let sent_all = source.next_send >= FRAMES && source.next_send == source.next_new;
-        if world.sessions.get_mut(&self.id).unwrap().end.is_some() {
+        let Source { next_send, next_new, .. } = world.source;
+        let sent_all = next_send >= FRAMES && next_send == next_new;
+        if world.session(self.id).end.is_some() {
             world.deliver(self.id, usize::MAX);
-            let next_packet = world.delivered.last().map_or(0, |last| last + 1);
+            let next_packet = world.next_packet().unwrap_or(0);
             let done = StreamDelivered { stream: 0, next_packet, frames: 0, lost: 0 };
-            world.sessions.get_mut(&self.id).unwrap().side.goodbye_ack(vec![done]).unwrap();
+            world.session(self.id).side.goodbye_ack(vec![done]).unwrap();
         } else if self.streaming && sent_all {
-            let end = StreamEnd { stream: 0, end_packet: source.next_new };
+            let end = StreamEnd { stream: 0, end_packet: next_new };
             self.streaming = false;
             self.side.goodbye(vec![end]).unwrap();
         }
@@ -322,7 +322,8 @@ impl Link {
     /// The connection breaks; the collector may not notice.
     fn break_off(&mut self, world: &mut World) -> Ended {
         if world.rng.below(100) < 50 {
-            world.sessions.get_mut(&self.id).unwrap().side.handle(world.now, Input::Disconnected);
+            let now = world.now;
+            world.session(self.id).side.handle(now, Input::Disconnected);
             let _ = world.collector_outputs(self.id);
         }
         if world.rng.below(100) < 30 {

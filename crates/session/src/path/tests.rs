@@ -121,6 +121,13 @@ impl Case {
     }
 }
 
+impl PathChoice {
+    #[track_caller]
+    fn says(&self, words: &str) {
+        assert!(self.reason.contains(words), "{}", self.reason);
+    }
+}
+
 fn failed(choice: &PathChoice, path_mtu: Option<u32>, reason: &str) -> FailedPath {
     FailedPath { path: SessionPath { path_mtu, ..choice.path.clone() }, reason: reason.to_owned() }
 }
@@ -158,9 +165,8 @@ fn the_reason_says_what_each_side_uses_and_why_nothing_better() {
     );
     assert_eq!(choice.recovery, Some(Recovery::GoBackN));
     let soft = case(&["shm", "roce"], &["shm", "roce"]).takes("roce", "roce");
-    let both = "; not ibverbs: libibverbs.so.1 is not installed";
-    assert!(soft.reason.contains(both), "{}", soft.reason);
-    assert!(soft.reason.contains("selective repeat"), "{}", soft.reason);
+    soft.says("; not ibverbs: libibverbs.so.1 is not installed");
+    soft.says("selective repeat");
 }
 
 #[test]
@@ -184,32 +190,26 @@ fn a_side_obeys_its_own_rules_and_quotes_them() {
     let all: &[&str] = &["shm", "ibverbs", "roce"];
     let with = |rules: PathRules| Case { rules, ..case(all, all) };
     let require = with(PathRules { require: names(&["roce"]), ..PathRules::default() });
-    let choice = require.takes("ibverbs", "roce");
-    let words = ", required by the collector's rules; not shm: the collector requires roce; \
-                 not ibverbs at the collector: the collector requires roce";
-    assert!(choice.reason.contains(words), "{}", choice.reason);
+    require.takes("ibverbs", "roce").says(
+        ", required by the collector's rules; not shm: the collector requires roce; \
+         not ibverbs at the collector: the collector requires roce",
+    );
     let prefer = with(PathRules { prefer: names(&["roce"]), ..PathRules::default() });
-    let choice = prefer.takes("ibverbs", "roce");
-    assert!(choice.reason.contains("preferred"), "{}", choice.reason);
+    prefer.takes("ibverbs", "roce").says("preferred");
     let forbid = with(PathRules { forbid: names(&["ibverbs", "roce"]), ..PathRules::default() });
     forbid.fails("roce at the collector: forbidden by the collector's rules");
     // What the source does not want it does not offer, and says so.
     let mut offered = case(&["roce"], all);
     offered.missing = vec![why_not("ibverbs", "forbidden by the source's rules")];
     let choice = offered.takes("roce", "ibverbs");
-    let words = "not ibverbs at the source: forbidden by the source's rules";
-    assert!(choice.reason.contains(words), "{}", choice.reason);
+    choice.says("not ibverbs at the source: forbidden by the source's rules");
     // What it prefers stands first among its offers.
     case(&["roce", "ibverbs", "shm"], all).takes("roce", "ibverbs");
 }
 
 #[test]
 fn an_rnic_is_reached_at_its_port_only() {
-    let elsewhere = |side: &mut ProviderOffer| {
-        if let Some(net) = &mut side.net {
-            net.udp_port = 40_000;
-        }
-    };
+    let elsewhere = |side: &mut ProviderOffer| side.net.as_mut().unwrap().udp_port = 40_000;
     let mut source = case(&["roce"], &["ibverbs"]);
     elsewhere(&mut source.offers[0]);
     source.fails(
@@ -231,9 +231,7 @@ fn an_rnic_is_reached_at_its_port_only() {
 #[test]
 fn the_path_mtu_is_the_smaller_one() {
     let mut case = case(&["roce"], &["ibverbs"]);
-    if let Some(net) = &mut case.offers[0].net {
-        net.path_mtu = 1024;
-    }
+    case.offers[0].net.as_mut().unwrap().path_mtu = 1024;
     assert_eq!(case.takes("roce", "ibverbs").path.path_mtu, Some(1024));
 }
 
@@ -244,8 +242,7 @@ fn what_was_tried_without_success_is_not_tried_again() {
     let first = case.takes("ibverbs", "ibverbs");
     case.failed = vec![failed(&first, None, "no answer")];
     let second = case.takes("ibverbs", "roce");
-    let words = "not ibverbs: no answer";
-    assert!(second.reason.contains(words), "{}", second.reason);
+    second.says("not ibverbs: no answer");
     // Packets of this size did not pass: smaller ones may.
     case.failed.push(failed(&second, Some(4096), "4096 did not pass"));
     let third = case.takes("ibverbs", "roce");
@@ -253,9 +250,8 @@ fn what_was_tried_without_success_is_not_tried_again() {
     for path_mtu in [1024, 512, 256] {
         case.failed.push(failed(&third, Some(path_mtu), "neither"));
     }
-    let words = "not ibverbs to roce: neither";
     let fourth = case.takes("roce", "ibverbs");
-    assert!(fourth.reason.contains(words), "{}", fourth.reason);
+    fourth.says("not ibverbs to roce: neither");
     case.failed.push(failed(&fourth, None, "no answer"));
     let fifth = case.takes("roce", "roce");
     case.failed.push(failed(&fifth, None, "firewall"));
@@ -281,7 +277,7 @@ fn several_addresses_of_one_provider_are_tried_in_their_order() {
     case.offers.insert(0, offer("roce", "fd00::2"));
     let choice = case.takes("roce", "roce");
     assert_eq!(choice.path.source_gid, case.offers[1].gid);
-    assert!(choice.reason.contains("two families"), "{}", choice.reason);
+    choice.says("two families");
 }
 
 #[test]
