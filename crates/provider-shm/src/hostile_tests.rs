@@ -2,68 +2,41 @@
 use crate::handles::ShmContext;
 use crate::inbox::{Inbox, Kind, RECORD_HEADER_BYTES, Record};
 use crate::ring::Count;
-use catchment_verbs::{
-    Access, Completion, Context, Cq, Mr, Payload, Pd, Qp, QpInit, QpState, RecvWr, RtrAttr,
-    RtsAttr, SendOp, SendWr, Sge, WcStatus,
-};
+use catchment_conformance::{Options, Side, connected};
+use catchment_verbs::{Completion, Cq, Payload, QpState, SendOp, SendWr, WcStatus};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
-
-struct Side {
-    qp: Box<dyn Qp>,
-    mr: Arc<dyn Mr>,
-    cq: Arc<dyn Cq>,
-    _pd: Arc<dyn Pd>,
-    context: ShmContext,
+/// A sender, a receiver, and what the receiver shares with it.
+fn pair() -> (Side, Side, Inbox) {
+    let options =
+        Options { max_send_wr: 16, max_recv_wr: 16, bytes: 1 << 16, ..Options::default() };
+    let [left, right] = [(); 2].map(|()| ShmContext::open().unwrap());
+    let (a, b) = connected((Arc::new(left), &options), (Arc::new(right.clone()), &options));
+    let inbox = right.state().queue_pair(b.qp.qpn()).unwrap().lock().inbox.clone();
+    (a, b, inbox)
 }
 
-fn side() -> Side {
-    let context = ShmContext::open().unwrap();
-    let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(64, None).unwrap();
-    let queues = QpInit::rc(&cq, 16, 16);
-    let qp = pd.create_qp(QpInit { max_sge: 2, max_inline_bytes: 64, strict: true, ..queues });
-    Side { qp: qp.unwrap(), mr: pd.alloc_mr(1 << 16, ALL).unwrap(), cq, _pd: pd, context }
+fn receive(side: &mut Side, bytes: usize) {
+    side.post_recv(1, &[side.sge(0, bytes)]);
 }
 
-fn pair() -> (Side, Side) {
-    let (mut a, mut b) = (side(), side());
-    let (ea, eb) = (a.qp.endpoint(), b.qp.endpoint());
-    for (side, peer) in [(&mut a, eb), (&mut b, ea)] {
-        side.qp.connect(Access::REMOTE, RtrAttr::new(peer), RtsAttr::default()).unwrap();
+/// Polls until nothing comes.
+fn poll(cq: &Arc<dyn Cq>) -> Vec<Completion> {
+    let (mut all, mut out) = (Vec::new(), [Completion::EMPTY; 8]);
+    while let n @ 1.. = cq.poll(&mut out).unwrap() {
+        all.extend_from_slice(&out[..n]);
     }
-    (a, b)
-}
-
-impl Side {
-    fn inbox(&self) -> Inbox {
-        self.context.state().queue_pair(self.qp.qpn()).unwrap().lock().inbox.clone()
-    }
-
-    fn receive(&mut self, bytes: u32) {
-        let sges = [Sge { addr: self.mr.addr(), bytes, lkey: self.mr.lkey() }];
-        self.qp.post_recv(&[RecvWr { wr_id: 1, sges: &sges }]).unwrap();
-    }
-
-    /// Polls until nothing comes.
-    fn poll(&self) -> Vec<Completion> {
-        let (mut all, mut out) = (Vec::new(), [Completion::EMPTY; 8]);
-        while let n @ 1.. = self.cq.poll(&mut out).unwrap() {
-            all.extend_from_slice(&out[..n]);
-        }
-        all
-    }
+    all
 }
 
 #[test]
 fn a_tail_that_cannot_be_breaks_the_queue_pair_only() {
     for lie in [65_537, u64::MAX, 1 << 63, 16] {
-        let (_a, mut b) = pair();
-        b.receive(64);
-        b.inbox().tail().publish(lie);
-        let done = b.poll();
+        let (_a, mut b, inbox) = pair();
+        receive(&mut b, 64);
+        inbox.tail().publish(lie);
+        let done = poll(&b.recv_cq);
         assert_eq!(b.qp.state(), QpState::Err, "tail {lie}");
         let status = done[0].result.unwrap_err().status;
         assert_eq!((done.len(), status), (1, WcStatus::Flushed));
@@ -79,12 +52,11 @@ fn random_records_never_leave_the_receive_buffer() {
         seed >> 33
     };
     for _ in 0..300 {
-        let (_a, mut b) = pair();
+        let (_a, mut b, inbox) = pair();
         b.mr.region().whole().fill(0xee).unwrap();
         for _ in 0..4 {
-            b.receive(100);
+            receive(&mut b, 100);
         }
-        let inbox = b.inbox();
         let mut tail = 0;
         for _ in 0..20 {
             let mut header = [0; RECORD_HEADER_BYTES];
@@ -99,7 +71,7 @@ fn random_records_never_leave_the_receive_buffer() {
             tail += random() % 8 * 32;
         }
         inbox.tail().publish(tail);
-        b.poll();
+        poll(&b.recv_cq);
         let memory = b.mr.region().whole().to_vec();
         assert!(memory[100..].iter().all(|byte| *byte == 0xee));
     }
@@ -107,7 +79,7 @@ fn random_records_never_leave_the_receive_buffer() {
 
 #[test]
 fn a_message_without_a_receive_waits_and_harms_nobody() {
-    let (_a, mut b) = pair();
+    let (_a, mut b, inbox) = pair();
     let record = Record {
         kind: Kind::Send,
         last: true,
@@ -116,13 +88,12 @@ fn a_message_without_a_receive_waits_and_harms_nobody() {
         bytes: 3,
         message_bytes: 3,
     };
-    let inbox = b.inbox();
     inbox.put(0, &record.encode());
     inbox.put(RECORD_HEADER_BYTES as u64, b"abc");
     inbox.tail().publish(record.ring_bytes());
-    assert_eq!(b.poll(), []);
-    b.receive(64);
-    assert_eq!(b.poll()[0].result.unwrap().bytes, 3);
+    assert_eq!(poll(&b.recv_cq), []);
+    receive(&mut b, 64);
+    assert_eq!(poll(&b.recv_cq)[0].result.unwrap().bytes, 3);
     assert_eq!(&b.mr.region().whole().to_vec()[..3], b"abc");
 }
 
@@ -141,12 +112,12 @@ fn a_receiver_that_lies_breaks_the_sender_only() {
         ),
     ];
     for (n, (lie, expected)) in lies.into_iter().enumerate() {
-        let (mut a, mut b) = pair();
-        b.receive(64);
-        lie(&b.inbox());
-        let sges = [Sge { addr: a.mr.addr(), bytes: 8, lkey: a.mr.lkey() }];
+        let (mut a, mut b, inbox) = pair();
+        receive(&mut b, 64);
+        lie(&inbox);
+        let sges = [a.sge(0, 8)];
         a.qp.post_send(&[SendWr::new(1, SendOp::Send, Payload::Sges(&sges))]).unwrap();
-        let done = a.poll();
+        let done = poll(&a.send_cq);
         assert_eq!(done.len(), 1, "lie {n}");
         assert_eq!(done[0].result.err().map(|f| f.status), expected, "lie {n}");
     }
