@@ -3,7 +3,7 @@ use crate::Psn;
 use crate::config::{Config, RtrAttr, WriteLayout};
 use crate::wire::{AtomicEth, Bth, Headers, Opcode, PathMtu, Reth, pad_bytes};
 use crate::wqe::SendWqe;
-use catchment_verbs_types::{SendOp, Service};
+use catchment_verbs_types::{RemoteAddr, SendOp, Service};
 
 /// A posted send request.
 #[derive(Clone, Debug)]
@@ -147,23 +147,13 @@ impl Wqe {
         let mut headers = Headers::new(self.bth(Opcode::RcReadRequest, index, shape));
         headers.bth.ack_req = true;
         match self.request.op {
-            SendOp::CompareSwap { remote, compare, swap } => {
+            SendOp::CompareSwap { remote: RemoteAddr { addr: va, rkey }, compare, swap } => {
                 headers.bth.opcode = Opcode::RcCompareSwap;
-                headers.atomic = Some(AtomicEth {
-                    va: remote.addr,
-                    rkey: remote.rkey,
-                    swap_or_add: swap,
-                    compare,
-                });
+                headers.atomic = Some(AtomicEth { va, rkey, swap_or_add: swap, compare });
             }
-            SendOp::FetchAdd { remote, add } => {
+            SendOp::FetchAdd { remote: RemoteAddr { addr: va, rkey }, add } => {
                 headers.bth.opcode = Opcode::RcFetchAdd;
-                headers.atomic = Some(AtomicEth {
-                    va: remote.addr,
-                    rkey: remote.rkey,
-                    swap_or_add: add,
-                    compare: 0,
-                });
+                headers.atomic = Some(AtomicEth { va, rkey, swap_or_add: add, compare: 0 });
             }
             SendOp::Read(remote) => {
                 headers.reth = Some(Reth {
@@ -262,7 +252,7 @@ fn send_opcode(position: Position, op: &SendOp) -> RcOpcode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use catchment_verbs_types::{Payload, RemoteAddr, SendWr};
+    use catchment_verbs_types::{Payload, SendWr};
 
     const SHAPE: Shape =
         Shape { service: Service::Rc, layout: WriteLayout::Train, mtu: 1024, dest_qpn: 7 };
