@@ -58,9 +58,7 @@ impl Ends {
     pub fn of(connection: &Connection) -> Ends {
         Ends { local: connection.local_ip(), peer: connection.peer().ip() }
     }
-}
 
-impl Ends {
     fn are_on_one_host(self) -> bool {
         self.local.is_none_or(|ip| ip.is_loopback())
     }

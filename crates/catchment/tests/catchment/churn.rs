@@ -11,8 +11,7 @@ use catchment::source::{DeviceSpec, Policy, Sent, Source};
 use catchment_sim::Random;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -152,11 +151,11 @@ fn run_source(at: &str, source: usize, seed: u64) -> (SourceSnapshot, Vec<Produc
 }
 
 fn start(at: &str, out: &Path, seed: u64) -> Collector {
-    let sink = Moody { directory: DirectorySink::new(out), seed };
+    let directory = DirectorySink::new(out);
     let deadline = std::time::Instant::now() + PATIENCE;
     loop {
         let builder = Collector::builder(at).workers(2).lease(Duration::from_secs(2));
-        let moody = Moody { directory: sink.directory.clone(), seed };
+        let moody = Moody { directory: directory.clone(), seed };
         match builder.sink(moody).start() {
             Ok(collector) => return collector,
             Err(error) => assert!(std::time::Instant::now() < deadline, "{error}"),
@@ -205,7 +204,7 @@ fn churn(seed: u64) {
     let first = start("127.0.0.1:0", out.path(), seed);
     let at = first.local_addr().to_string();
     let running = AtomicUsize::new(2);
-    let restarts = AtomicU64::new(0);
+    let mut restarts = 0;
     let reports = std::thread::scope(|scope| {
         let sources: Vec<_> = (0..2)
             .map(|source| {
@@ -221,14 +220,14 @@ fn churn(seed: u64) {
         while running.load(Ordering::Acquire) > 0 && sources.iter().any(|s| !s.is_finished()) {
             // A random pause is what is tested.
             std::thread::sleep(Duration::from_millis(20 + random.below(150)));
-            if restarts.load(Ordering::Relaxed) < 6 {
+            if restarts < 6 {
                 let report = collector.stop();
                 assert_eq!(report.totals.frames_lost, 0);
                 assert_eq!(report.totals.checksum_errors, 0);
                 // A random pause is what is tested.
                 std::thread::sleep(Duration::from_millis(random.below(60)));
                 collector = start(&at, out.path(), random.next_u64());
-                restarts.fetch_add(1, Ordering::Relaxed);
+                restarts += 1;
             }
         }
         let reports: Vec<_> = sources.into_iter().map(|s| s.join().unwrap()).collect();
@@ -258,7 +257,7 @@ fn sources_that_vanish_leave_whole_frames_and_free_devices() {
     let mut random = Random::new(77);
     let collector = start("127.0.0.1:0", out.path(), 5);
     let at = collector.local_addr().to_string();
-    let log: Arc<Mutex<BTreeMap<u64, u64>>> = Arc::default();
+    let mut log = BTreeMap::new();
     let mut serial = 0;
     for round in 0..12 {
         let spec = DeviceSpec::new("cam");
@@ -268,10 +267,8 @@ fn sources_that_vanish_leave_whole_frames_and_free_devices() {
         for _ in 0..random.below(40) {
             let bytes = bytes_of("cam", serial);
             let sent = device.frame(bytes.len()).unwrap().send_bytes(&bytes).unwrap();
-            let Sent::Accepted { packet_number } = sent else {
-                panic!("dropped");
-            };
-            log.lock().unwrap().insert(packet_number, serial);
+            let Sent::Accepted { packet_number } = sent else { panic!("dropped") };
+            log.insert(packet_number, serial);
             serial += 1;
         }
         if round == 11 {
@@ -281,7 +278,6 @@ fn sources_that_vanish_leave_whole_frames_and_free_devices() {
     }
     let report = collector.stop();
     assert_eq!((report.totals.frames_lost, report.totals.checksum_errors), (0, 0));
-    let log = log.lock().unwrap();
     let stored = stored(out.path(), "cam");
     assert!(!stored.is_empty());
     assert!(stored.keys().copied().eq(0..stored.len() as u64), "no gap");

@@ -52,11 +52,16 @@ impl Door {
     }
 }
 
-#[test]
-fn close_says_so_when_frames_did_not_arrive_in_time() {
+/// A collector all of whose frames go through the door.
+fn behind_a_door() -> (Door, Collector) {
     let door = Door::default();
     let sink = door.clone();
-    let collector = builder().on_frame(move |_| sink.pass()).start().unwrap();
+    (door, builder().on_frame(move |_| sink.pass()).start().unwrap())
+}
+
+#[test]
+fn close_says_so_when_frames_did_not_arrive_in_time() {
+    let (door, collector) = behind_a_door();
     let source = source(&collector, "cam");
     let closed = door.0.lock().unwrap();
     send(&source, "cam", 5);
@@ -72,9 +77,7 @@ fn close_says_so_when_frames_did_not_arrive_in_time() {
 #[test]
 fn a_collector_ends_although_its_sink_is_stuck_and_the_next_one_gets_the_frames() {
     let out = tempfile::tempdir().unwrap();
-    let door = Door::default();
-    let sink = door.clone();
-    let first = builder().on_frame(move |_| sink.pass()).start().unwrap();
+    let (door, first) = behind_a_door();
     let at = first.local_addr().to_string();
     let source = source(&first, "cam");
     let closed = door.0.lock().unwrap();
@@ -303,52 +306,29 @@ fn a_directory_with_a_number_that_no_source_can_continue_is_refused() {
     assert!(error.contains(&u64::MAX.to_string()), "{error}");
 }
 
-struct Pki {
-    dir: tempfile::TempDir,
-    authority: Authority,
-}
-
-impl Pki {
-    fn new() -> Pki {
-        let dir = tempfile::tempdir().unwrap();
-        let authority = Authority::create(dir.path(), SystemTime::now()).unwrap();
-        Pki { dir, authority }
-    }
-
-    fn issue(&self, name: &str, from: SystemTime) -> catchment::session::tls::TlsFiles {
-        let subjects = ["localhost", "127.0.0.1"];
-        let issued = self.authority.issue(name, &subjects, from, LEAF_VALIDITY);
-        assert!(self.dir.path().exists());
-        issued.unwrap().files
-    }
-}
-
 #[test]
 fn certificates_decide_who_may_send() {
-    let (ours, theirs) = (Pki::new(), Pki::new());
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let now = SystemTime::now();
-    let collector = builder().tls(ours.issue("collector", now)).start().unwrap();
-    let at = collector.local_addr().to_string();
-    let source = |tls: Option<catchment::session::tls::TlsFiles>| {
-        let source = cameras(&at, &["cam"]).patience(Duration::from_secs(3));
-        match tls {
-            Some(files) => source.tls(files).connect(),
-            None => source.connect(),
-        }
+    let [ours, theirs] = dirs.each_ref().map(|dir| Authority::create(dir.path(), now).unwrap());
+    let issue = |authority: &Authority, name: &str, from| {
+        authority.issue(name, &["localhost", "127.0.0.1"], from, LEAF_VALIDITY).unwrap().files
     };
-    let reason = |result: Result<Source, SourceError>| result.err().unwrap().to_string();
+    let collector = builder().tls(issue(&ours, "collector", now)).start().unwrap();
+    let at = collector.local_addr().to_string();
+    let source = || cameras(&at, &["cam"]).patience(Duration::from_secs(3));
     let old = now - LEAF_VALIDITY - Duration::from_secs(86_400);
     let refused = || collector.metrics().snapshot().sessions_refused.values().sum::<u64>();
-    for (case, result, wanted) in [
-        ("another authority", source(Some(theirs.issue("source", now))), "certificate authority"),
-        ("expired", source(Some(ours.issue("old", old))), "expired"),
-        ("none", source(None), "TLS"),
+    for (case, source, wanted) in [
+        ("another authority", source().tls(issue(&theirs, "source", now)), "certificate authority"),
+        ("expired", source().tls(issue(&ours, "old", old)), "expired"),
+        ("none", source(), "TLS"),
     ] {
-        let text = reason(result);
+        let text = source.connect().err().unwrap().to_string();
         assert!(text.contains(wanted), "{case}: {text}");
         wait_until(case, || refused() > 0);
     }
-    let good = source(Some(ours.issue("source", now))).unwrap();
+    let good = source().tls(issue(&ours, "source", now)).connect().unwrap();
     send(&good, "cam", 4);
     good.close(PATIENCE).unwrap();
     assert_eq!(collector.stop().totals.frames_received, 4);

@@ -22,8 +22,15 @@ fn logging(log: &Log) -> impl Fn(Frame) + Send + Sync + 'static {
     }
 }
 
-fn collector(at: &str) -> CollectorBuilder {
-    Collector::builder(at)
+fn collector() -> CollectorBuilder {
+    Collector::builder("127.0.0.1:0")
+}
+
+/// A collector that logs what arrives.
+fn logged() -> (Log, Collector) {
+    let log = Log::default();
+    let collector = collector().on_frame(logging(&log)).start().unwrap();
+    (log, collector)
 }
 
 fn source(collector: &Collector) -> SourceBuilder {
@@ -67,8 +74,7 @@ impl Permit for Barrier {
 #[test]
 fn a_permit_holds_frames_back_until_the_source_is_woken() {
     for in_place in [true, false] {
-        let log = Log::default();
-        let collector = collector("127.0.0.1:0").on_frame(logging(&log)).start().unwrap();
+        let (log, collector) = logged();
         let barrier = Arc::new(Barrier::default());
         let source = source(&collector)
             .device(DeviceSpec::new("cam0").frame_bytes(5000))
@@ -97,8 +103,7 @@ fn a_permit_holds_frames_back_until_the_source_is_woken() {
 #[test]
 fn many_devices_over_one_queue_pair_arrive_whole_and_in_order() {
     for in_place in [true, false] {
-        let log = Log::default();
-        let collector = collector("127.0.0.1:0").on_frame(logging(&log)).start().unwrap();
+        let (log, collector) = logged();
         let builder = (0..12).fold(source(&collector), |builder, i| {
             builder.device(DeviceSpec::new(format!("cam{i}")).frame_bytes(5000))
         });
@@ -132,8 +137,7 @@ fn many_devices_over_one_queue_pair_arrive_whole_and_in_order() {
 
 #[test]
 fn a_frame_larger_than_a_block_goes_over_several() {
-    let log = Log::default();
-    let collector = collector("127.0.0.1:0").on_frame(logging(&log)).start().unwrap();
+    let (log, collector) = logged();
     let source = source(&collector)
         .device(DeviceSpec::new("big"))
         .block_bytes(4096)
@@ -157,16 +161,14 @@ fn a_frame_larger_than_a_block_goes_over_several() {
 fn large_frames_take_turns_when_there_is_memory_for_one() {
     const FRAME_BYTES: usize = 400_000;
     let log = Log::default();
-    let collector = collector("127.0.0.1:0")
+    let collector = collector()
         .ring_bytes_total(FRAME_BYTES as u64 + 100_000)
         .on_frame(logging(&log))
         .start()
         .unwrap();
     let names: Vec<String> = (0..4).map(|i| format!("big{i}")).collect();
-    let mut builder = source(&collector).block_bytes(4096).blocks(16);
-    for name in &names {
-        builder = builder.device(DeviceSpec::new(name));
-    }
+    let builder = source(&collector).block_bytes(4096).blocks(16);
+    let builder = names.iter().fold(builder, |b, name| b.device(DeviceSpec::new(name)));
     let source = builder.connect().unwrap();
     std::thread::scope(|scope| {
         for (i, name) in names.iter().enumerate() {
@@ -194,7 +196,8 @@ fn large_frames_take_turns_when_there_is_memory_for_one() {
 #[test]
 fn a_collector_that_comes_back_gets_every_frame_once() {
     let out = tempfile::tempdir().unwrap();
-    let start = |at: &str| collector(at).sink(DirectorySink::new(out.path())).start().unwrap();
+    let start =
+        |at: &str| Collector::builder(at).sink(DirectorySink::new(out.path())).start().unwrap();
     let first = start("127.0.0.1:0");
     let at = first.local_addr().to_string();
     let source =
@@ -237,12 +240,10 @@ fn a_source_that_starts_first_waits_for_its_collector() {
     drop(probe);
     let builder = Source::builder(&at).device(DeviceSpec::new("cam0").frame_bytes(100));
     let early = builder.clone().patience(Duration::from_millis(200)).connect();
-    let Err(error) = early else {
-        panic!("connected to nobody");
-    };
+    let Err(error) = early else { panic!("connected to nobody") };
     assert!(error.to_string().contains(&at), "{error}");
     let waiting = std::thread::spawn(move || builder.patience(PATIENCE).connect());
-    let collector = collector(&at).start().unwrap();
+    let collector = Collector::builder(&at).start().unwrap();
     let source = waiting.join().unwrap().unwrap();
     send(source.device("cam0").unwrap().frame(3).unwrap(), b"now");
     source.close(PATIENCE).unwrap();
@@ -251,13 +252,11 @@ fn a_source_that_starts_first_waits_for_its_collector() {
 
 #[test]
 fn a_second_source_cannot_take_a_device_and_the_first_goes_on() {
-    let collector = collector("127.0.0.1:0").start().unwrap();
+    let collector = collector().start().unwrap();
     let spec = || DeviceSpec::new("cam0").frame_bytes(100);
     let first = source(&collector).device(spec()).connect().unwrap();
     let second = source(&collector).device(spec()).patience(Duration::from_secs(4)).connect();
-    let Err(error) = second else {
-        panic!("two sources for one device");
-    };
+    let Err(error) = second else { panic!("two sources for one device") };
     assert!(error.to_string().contains("cam0"), "{error}");
     send(first.device("cam0").unwrap().frame(1).unwrap(), b"x");
     first.close(PATIENCE).unwrap();
@@ -269,7 +268,7 @@ fn a_second_source_cannot_take_a_device_and_the_first_goes_on() {
 fn a_consumer_that_keeps_frames_of_one_device_does_not_stop_the_others() {
     let kept: Arc<Mutex<Vec<Frame>>> = Arc::default();
     let keep = kept.clone();
-    let collector = collector("127.0.0.1:0")
+    let collector = collector()
         .on_frame(move |frame: Frame| {
             if frame.device() == "slow" {
                 keep.lock().unwrap().push(frame);
@@ -308,7 +307,7 @@ fn drop_oldest_delivers_the_newest_and_counts_the_rest() {
     let log = Log::default();
     let gate: Arc<Mutex<()>> = Arc::default();
     let (record, wait) = (logging(&log), gate.clone());
-    let collector = collector("127.0.0.1:0")
+    let collector = collector()
         .on_frame(move |frame| {
             drop(wait.lock().unwrap());
             record(frame);
