@@ -30,11 +30,7 @@ pub enum Protocol {
 
 pub trait Visit {
     type Out;
-    fn visit<M>(self, mechanism: M) -> Self::Out
-    where
-        M: Mechanism + Copy + Send + 'static,
-        M::Sender: 'static,
-        M::Receiver: 'static;
+    fn visit<M: Mechanism>(self, mechanism: M) -> Self::Out;
 }
 
 impl Protocol {

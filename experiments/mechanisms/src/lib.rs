@@ -79,7 +79,7 @@ pub struct Features {
     pub packet_bits: u32,
 }
 
-pub trait Mechanism {
+pub trait Mechanism: Copy + Send + 'static {
     type Sender: SendEnd;
     type Receiver: ReceiveEnd;
 
@@ -96,7 +96,7 @@ pub trait Mechanism {
 }
 
 /// The sending end of a mechanism.
-pub trait SendEnd: Send {
+pub trait SendEnd: Send + 'static {
     /// A claimed block. Dropping it gives it up.
     type Claim: Send;
 
@@ -146,7 +146,7 @@ pub trait Helper: Send {
     }
 }
 
-pub trait ReceiveEnd: Send {
+pub trait ReceiveEnd: Send + 'static {
     /// A received block. Dropping it gives it back.
     type Block: TakenBlock;
 

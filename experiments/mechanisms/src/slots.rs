@@ -9,7 +9,7 @@ use catchment_verbs::mem::VolatileSlice;
 use std::sync::Arc;
 
 /// What a mechanism adds to a [`SlotSender`].
-pub trait Slots: Send {
+pub trait Slots: Send + 'static {
     /// A slot that may be filled and sent now.
     type Slot: Copy + Send;
     /// Messages of the sender for each block.

@@ -54,12 +54,7 @@ struct Open<'a> {
 impl Visit for Open<'_> {
     type Out = Result<Box<dyn BlockPort>, PerfError>;
 
-    fn visit<M>(self, mechanism: M) -> Self::Out
-    where
-        M: Mechanism + Copy + Send + 'static,
-        M::Sender: 'static,
-        M::Receiver: 'static,
-    {
+    fn visit<M: Mechanism>(self, mechanism: M) -> Self::Out {
         let port = |needs| Port::open(self.context, self.pd, &needs).map_err(PerfError::failed);
         Ok(Box::new(TwoPorts {
             sends: port(mechanism.sender_needs().map_err(PerfError::failed)?)?,

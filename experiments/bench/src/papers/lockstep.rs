@@ -8,7 +8,7 @@ use super::virtual_stream::shape;
 use crate::job::Network;
 use crate::mechanism::{Provider, Visit};
 use crate::times::Constants;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use catchment_mechanisms::{EndNeeds, Mechanism, ReceiveEnd, SendEnd};
 
 /// Blocks that go through a queue that is too small.
@@ -70,12 +70,7 @@ struct Counting {
 impl Visit for Counting {
     type Out = Result<Counted>;
 
-    fn visit<M>(self, mechanism: M) -> Self::Out
-    where
-        M: Mechanism + Copy + Send + 'static,
-        M::Sender: 'static,
-        M::Receiver: 'static,
-    {
+    fn visit<M: Mechanism>(self, mechanism: M) -> Self::Out {
         let mut ends = Ends::new(self.provider, self.constants, &mechanism, [&|_| {}; 2])?;
         let blocks = mechanism.shape().blocks;
         let round = |ends: &mut Ends<M>| -> Result<()> {
@@ -257,12 +252,7 @@ struct Moving {
 impl Visit for Moving {
     type Out = Result<Counted>;
 
-    fn visit<M>(self, mechanism: M) -> Self::Out
-    where
-        M: Mechanism + Copy + Send + 'static,
-        M::Sender: 'static,
-        M::Receiver: 'static,
-    {
+    fn visit<M: Mechanism>(self, mechanism: M) -> Self::Out {
         if let Some(less) = self.less {
             let mut needs = if less.is_at_source() {
                 mechanism.sender_needs()?
@@ -323,9 +313,7 @@ impl Moving {
             }
             if before == (sent, taken) {
                 looks += 1;
-                if looks > LOOKS_MOST {
-                    bail!("no progress after {LOOKS_MOST} looks");
-                }
+                ensure!(looks <= LOOKS_MOST, "no progress after {LOOKS_MOST} looks");
                 ends.idle()?;
             }
         }

@@ -3,7 +3,7 @@
 use super::ends::Ends;
 use crate::mechanism::Visit;
 use crate::times::{Constants, Law};
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use catchment_mechanisms::{ClaimError, EndError, Helper, Mechanism, ReceiveEnd, SendEnd};
 use catchment_sim::Random;
 use catchment_sim::verbs::{Fabric, Next, Pace, Stuck, Thread, run};
@@ -36,12 +36,7 @@ pub(crate) struct Came {
 impl Visit for Simulated {
     type Out = Result<Came>;
 
-    fn visit<M>(self, mechanism: M) -> Result<Came>
-    where
-        M: Mechanism + Copy + Send + 'static,
-        M::Sender: 'static,
-        M::Receiver: 'static,
-    {
+    fn visit<M: Mechanism>(self, mechanism: M) -> Result<Came> {
         let fabric = Fabric::new(self.constants.times(), Pace::ByCaller);
         let (sender, receiver, helper) = Ends::on_fabric(&fabric, &mechanism)?.split(self.helper);
         let mut helper = helper.map(Helping);
@@ -72,9 +67,7 @@ impl Visit for Simulated {
         run(&fabric, &mut threads).map_err(|Failed(error)| error)?;
         let counted = (collector.wanted - collector.begin) as f64;
         let time = (collector.ended - collector.began).as_secs_f64();
-        if time <= 0.0 {
-            bail!("no time passed");
-        }
+        ensure!(time > 0.0, "no time passed");
         let said = source.end.counts().interactions + collector.end.counts().interactions;
         Ok(Came {
             blocks_per_s: counted / time,

@@ -9,7 +9,7 @@ use crate::link::helper::HelperThread;
 use crate::link::{Pace, device};
 use crate::mechanism::{Mechanism, Provider, Visit};
 use crate::sys;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use catchment_mechanisms::window::fair::{Form, SwFair};
 use catchment_mechanisms::{ClaimError, Port, ReceiveEnd, SendEnd, Shape, TakenBlock};
 use serde::{Deserialize, Serialize};
@@ -35,9 +35,7 @@ pub(super) fn run(
     if !cameras.windows {
         return name.with(shape, run);
     }
-    if name != Mechanism::SwFair {
-        bail!("{name} has no windows on one queue pair");
-    }
+    ensure!(name == Mechanism::SwFair, "{name} has no windows on one queue pair");
     let fair = SwFair::new(shape, Form::WriteImm);
     run.visit(fair.with_windows(u32::try_from(cameras.cameras)?))
 }
@@ -63,12 +61,7 @@ struct Seen {
 impl Visit for Run<'_> {
     type Out = Result<()>;
 
-    fn visit<M>(mut self, mechanism: M) -> Result<()>
-    where
-        M: catchment_mechanisms::Mechanism + Copy + Send + 'static,
-        M::Sender: 'static,
-        M::Receiver: 'static,
-    {
+    fn visit<M: catchment_mechanisms::Mechanism>(mut self, mechanism: M) -> Result<()> {
         let device = Device::open(self.provider, self.job, self.role)?;
         let pd = device.context.alloc_pd()?;
         let needs = match self.role {
@@ -192,9 +185,8 @@ impl Run<'_> {
         let end_ns = begin_ns + frames * period_ns + PATIENCE_NS;
         while arrivals.len() < all {
             let Some(block) = end.take()? else {
-                if sys::monotonic_ns() > end_ns {
-                    bail!("{} of {all} frames came", arrivals.len());
-                }
+                let in_time = sys::monotonic_ns() <= end_ns;
+                ensure!(in_time, "{} of {all} frames came", arrivals.len());
                 self.job.wait.pause();
                 continue;
             };
@@ -208,9 +200,8 @@ impl Run<'_> {
                 .filter(|camera| *camera < cameras && frame < frames)
                 .map(|camera| camera * frames as usize + frame as usize);
             let place = place.with_context(|| format!("camera {camera} has no frame {frame}"))?;
-            if std::mem::replace(&mut seen[place], true) {
-                bail!("frame {frame} of camera {camera} came twice");
-            }
+            let is_second = std::mem::replace(&mut seen[place], true);
+            ensure!(!is_second, "frame {frame} of camera {camera} came twice");
             arrivals.push([camera, frame, at_ns]);
         }
         Ok(arrivals)

@@ -165,12 +165,7 @@ impl<'a> SetUp<'a> {
 impl Visit for SetUp<'_> {
     type Out = Result<()>;
 
-    fn visit<M>(self, mechanism: M) -> Result<()>
-    where
-        M: catchment_mechanisms::Mechanism + Copy + Send + 'static,
-        M::Sender: 'static,
-        M::Receiver: 'static,
-    {
+    fn visit<M: catchment_mechanisms::Mechanism>(self, mechanism: M) -> Result<()> {
         let copied = Some(self.job.blocks);
         self.measure([mechanism; 2], None, copied)
     }
