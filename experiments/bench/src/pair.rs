@@ -5,7 +5,7 @@
 use crate::control::Control;
 use crate::job::{BEGIN_EVERY_NS, Job, Outcome, Role, SET_UP_NS, Said};
 use crate::sys;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -61,11 +61,10 @@ pub(crate) fn run_together(jobs: &[Job]) -> Result<Vec<Outcome>> {
     });
     let outcomes: Vec<Outcome> = outcomes.into_iter().collect::<Result<_>>()?;
     let begin_ns = |outcome: &Outcome| outcome.frames.as_ref().map(|frames| frames.begin_ns);
-    if outcomes.iter().any(|one| begin_ns(one) != begin_ns(&outcomes[0])) {
-        bail!(
-            "the pairs did not start together: the machine is too busy, try again when it is idle"
-        );
-    }
+    ensure!(
+        outcomes.iter().all(|one| begin_ns(one) == begin_ns(&outcomes[0])),
+        "the pairs did not start together: the machine is too busy, try again when it is idle"
+    );
     Ok(outcomes)
 }
 
@@ -117,9 +116,7 @@ impl Pair {
                 sleeps_left = sleeps_left.min(GRACE_SECONDS);
             }
             sleeps_left -= 1;
-            if sleeps_left == 0 {
-                bail!("a role stopped responding");
-            }
+            ensure!(sleeps_left > 0, "a role stopped responding");
         }
         self.control.recv().context("a role process failed; its message is above")
     }

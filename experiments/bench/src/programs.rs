@@ -4,7 +4,7 @@ use crate::job::{Hold, Job, Workers};
 use crate::link::cache_line::CacheLine;
 use crate::link::{Link as _, NonBlocking};
 use crate::sys;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use catchment_sim::Random;
 
 /// Pause of the side that acts, so that the other one waits when it does.
@@ -31,9 +31,8 @@ pub(crate) fn until<L: NonBlocking>(
             if began_ns == 0 {
                 began_ns = now_ns;
             }
-            if now_ns - began_ns > PATIENCE_NS {
-                bail!("the other role made no progress for 20 s");
-            }
+            let waited_ns = now_ns - began_ns;
+            ensure!(waited_ns <= PATIENCE_NS, "the other role made no progress for 20 s");
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The operating system and the processor: clocks, CPU time, cores, priorities, one plain copy.
 //!
 //! The only module of the crate with `unsafe`.
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use catchment_verbs::mem::VolatileSlice;
 use std::io;
 use std::process::Child;
@@ -69,9 +69,7 @@ pub(crate) fn wait_with_usage(child: &Child) -> Result<Used> {
     if pid < 0 {
         return Err(io::Error::last_os_error()).context("wait4");
     }
-    if status != 0 {
-        bail!("process {pid} ended with wait status {status:#x}");
-    }
+    ensure!(status == 0, "process {pid} ended with wait status {status:#x}");
     Ok(Used { cpu_ns: rusage_ns(&usage), rss_bytes_peak: usage.ru_maxrss as u64 * 1024 })
 }
 

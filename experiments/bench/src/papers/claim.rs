@@ -2,7 +2,7 @@
 use super::record::{Axis, Row};
 use crate::mechanism::{Mechanism, Provider};
 use crate::stats;
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -118,12 +118,10 @@ impl Claim {
             (false, false) => bail!("needs at_least, at_most or near, or report = true"),
             _ => {}
         }
-        if self.minus.is_some() && self.over.is_some() {
-            bail!("`minus` and `over` are two things to do with one number");
-        }
-        if (self.take == Take::Crossing) != self.level.is_some() {
-            bail!("`level` belongs to take = \"crossing\"");
-        }
+        let has_both = self.minus.is_some() && self.over.is_some();
+        ensure!(!has_both, "`minus` and `over` are two things to do with one number");
+        let crosses = self.take == Take::Crossing;
+        ensure!(crosses == self.level.is_some(), "`level` belongs to take = \"crossing\"");
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use super::record::Axis;
 use crate::job::Wait;
 use crate::mechanism::{Mechanism, Provider};
 use crate::times::Constants;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -199,15 +199,16 @@ fn parse(name: &str, text: &str) -> Result<Scenario> {
         claim.check().with_context(|| format!("scenario {name}, claim {:?}", claim.claim))?;
     }
     let counts_lines = scenario.workload == Workload::Table;
-    if counts_lines == scenario.lines.is_empty() {
-        bail!("scenario {name}: [[line]] and workload = \"table\" belong together");
-    }
-    if counts_lines != scenario.measure.is_empty() {
-        bail!("scenario {name}: a table measures nothing by [[measure]], all others do");
-    }
-    if scenario.claims.is_empty() {
-        bail!("scenario {name} claims nothing: say with [[claim]] what must hold");
-    }
+    ensure!(
+        counts_lines != scenario.lines.is_empty(),
+        "scenario {name}: [[line]] and workload = \"table\" belong together"
+    );
+    ensure!(
+        counts_lines == scenario.measure.is_empty(),
+        "scenario {name}: a table measures nothing by [[measure]], all others do"
+    );
+    let claims = !scenario.claims.is_empty();
+    ensure!(claims, "scenario {name} claims nothing: say with [[claim]] what must hold");
     Ok(scenario)
 }
 

@@ -3,7 +3,7 @@ use super::wire::{Received, Wire};
 use crate::end::client::End;
 use crate::end::{Completed, Kind, Options, Place};
 use crate::vm::network::{GUEST, HOST, IpVersion};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use catchment_roce::Psn;
 use catchment_roce::wire::{Aeth, Bth, Headers, NakCode, Opcode, Reth, Syndrome};
 use catchment_sim::roce::Space;
@@ -97,14 +97,13 @@ impl<'a> Rig<'a> {
     pub(crate) fn expect(&mut self, opcode: Opcode, psn: Psn) -> Result<Received> {
         let came = self.receive()?;
         let bth = came.headers.bth;
-        if bth.opcode != opcode || bth.psn != psn {
-            bail!(
-                "expected {opcode:?} with PSN {psn}, got {:?} with PSN {} {:?}",
-                bth.opcode,
-                bth.psn,
-                came.headers.aeth
-            );
-        }
+        ensure!(
+            (bth.opcode, bth.psn) == (opcode, psn),
+            "expected {opcode:?} with PSN {psn}, got {:?} with PSN {} {:?}",
+            bth.opcode,
+            bth.psn,
+            came.headers.aeth
+        );
         Ok(came)
     }
 

@@ -4,7 +4,7 @@ use super::network::{CONTROL_MTU, MTU, Seat};
 use super::{initramfs, shell};
 use crate::remote::process::{Finished, Output, Process};
 use crate::remote::{self, Start};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::{self, File};
@@ -121,9 +121,7 @@ impl Guest {
             if let Some(status) = self.qemu.try_wait()? {
                 bail!("the guest ended ({status}):\n{}", self.console());
             }
-            if Instant::now() > over {
-                bail!("the guest did not come up:\n{}", self.console());
-            }
+            ensure!(Instant::now() <= over, "the guest did not come up:\n{}", self.console());
             // Nothing tells the host that a port of the guest has begun to listen.
             thread::sleep(POLL);
         }
