@@ -3,21 +3,19 @@
 //! The directory holds `ca.pem` and `ca.key`, and for each certificate `NAME.pem` and
 //! `NAME.key`. Keys are ECDSA P-256 in files that only their owner can read. No file is ever
 //! overwritten.
+use crate::issuer::read_issuer;
+use crate::names::DeviceName;
+use crate::tls::TlsFiles;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
-};
-
-use crate::issuer::read_issuer;
-use crate::names::DeviceName;
-use crate::tls::TlsFiles;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long an authority is valid: ten years.

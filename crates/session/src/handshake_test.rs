@@ -1,6 +1,4 @@
 //! The two state machines against peers that do one thing wrong.
-use std::time::{Duration, Instant};
-
 use crate::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
 use crate::io::Side;
 use crate::machine::{Ended, Input, Output, Retry};
@@ -9,6 +7,7 @@ use crate::refusal::{Refusal, RefusalCode};
 use crate::samples;
 use crate::source_side::{SourceEvent, SourceSide, SourceSideConfig, first_packet};
 use crate::wire::encode;
+use std::time::{Duration, Instant};
 
 /// The messages and events of a side, and when it wants to be called.
 fn drain<S: Side>(side: &mut S) -> (Vec<Message>, Vec<S::Event>, Option<Instant>) {

@@ -1,9 +1,8 @@
 //! Identity of the host and process: peers that share it can share memory.
+use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
-
-use serde::{Deserialize, Serialize};
 
 /// Where a process runs.
 ///

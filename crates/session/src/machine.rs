@@ -1,9 +1,8 @@
 //! What both state machines share: outputs, ends, the lease clock.
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
-
 use crate::message::{Message, MessageKind, Revoke};
 use crate::refusal::{Refusal, RefusalCode};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 /// What happened outside.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! Device names: text from a peer that becomes the name of a directory.
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Longest device name, in characters.
 pub const DEVICE_NAME_CHARS_MAX: usize = 64;

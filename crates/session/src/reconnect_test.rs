@@ -1,8 +1,5 @@
 //! The two state machines against each other while connections break at every message boundary,
 //! processes die and sessions stay half open.
-use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
-
 use crate::backoff::Backoff;
 use crate::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
 use crate::machine::{Ended, Input, Output, Retry};
@@ -13,6 +10,8 @@ use crate::samples;
 use crate::source_side::{SourceEvent, SourceSide, SourceSideConfig, first_packet};
 use crate::wire::{Decoder, LONG_BYTES_MAX, encode};
 use catchment_probe::random::Random;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 const FRAMES: u64 = 12;
 const LEASE_MS: u32 = 600;

@@ -1,9 +1,8 @@
 //! Which session owns which device. Pure, no clock.
-use std::collections::BTreeMap;
-
 use crate::message::Hello;
 use crate::names::DeviceName;
 use crate::refusal::{Refusal, RefusalCode};
+use std::collections::BTreeMap;
 
 /// The devices of all sessions of one collector.
 #[derive(Debug, Default)]

@@ -1,10 +1,9 @@
 //! One message of each kind with its text, for tests: the golden bytes of the protocol.
-use catchment_verbs::{Endpoint, Gid, NetEnd, ProviderInfo, Wire};
-
 use crate::host::Host;
 use crate::message::*;
 use crate::path::KnownProviders;
 use crate::refusal::{Refusal, RefusalCode};
+use catchment_verbs::{Endpoint, Gid, NetEnd, ProviderInfo, Wire};
 
 fn endpoint(last: u8) -> Endpoint {
     let mut gid = [0xab; 16];

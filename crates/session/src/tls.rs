@@ -1,15 +1,14 @@
 //! TLS 1.3 with certificates on both sides, and the rule where a session may go without it.
-use std::fs::File;
-use std::io::{self, BufReader};
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The PEM files of one side.
 #[derive(Debug, Clone, PartialEq, Eq)]

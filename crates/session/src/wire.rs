@@ -2,13 +2,12 @@
 //!
 //! Sans-IO. [`Decoder`] is fed bytes as they come and never holds more than one message, and of
 //! that only what has come: an announced length reserves nothing.
-use std::fmt;
-
 use crate::check::Invalid;
 use crate::json;
 use crate::message::{Message, MessageKind, ProtocolRange};
 use crate::names::printable;
 use crate::refusal::{Refusal, RefusalCode};
+use std::fmt;
 
 /// Bytes of the length before each message.
 pub const HEADER_BYTES: usize = 4;

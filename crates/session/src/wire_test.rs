@@ -1,9 +1,7 @@
-use std::path::Path;
-
-use proptest::prelude::*;
-
 use super::*;
 use crate::samples;
+use proptest::prelude::*;
+use std::path::Path;
 
 fn framed(json: &[u8]) -> Vec<u8> {
     let mut bytes = u32::try_from(json.len()).unwrap().to_be_bytes().to_vec();

@@ -1,12 +1,11 @@
 //! The states of a queue pair.
 use crate::{ALL, Bench, Options, Side, assert_empty, connect, wait_some};
+use QpState::{Err as Error, Init, Reset, Rtr, Rts, Sqd};
 use catchment_verbs::{
     Endpoint, Gid, ModifyError, Payload, PostFailure, QpState, QpTransition, RecvWr, RtrAttr,
     RtsAttr, SendOp, SendWr,
 };
 use std::time::Instant;
-
-use QpState::{Err as Error, Init, Reset, Rtr, Rts, Sqd};
 
 const STATES: [QpState; 6] = [Reset, Init, Rtr, Rts, Sqd, Error];
 

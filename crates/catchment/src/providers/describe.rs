@@ -1,12 +1,10 @@
 //! What people see of sessions and devices: the words of other crates as snapshots of the metrics.
-use std::collections::BTreeMap;
-
-use catchment_provider_roce::{DeviceCounters, DropReason};
-use catchment_verbs::Endpoint;
-
 use crate::observe::{RoceSnapshot, SessionSnapshot};
 use crate::session::message::SessionPath;
 use crate::session::path::Recovery;
+use catchment_provider_roce::{DeviceCounters, DropReason};
+use catchment_verbs::Endpoint;
+use std::collections::BTreeMap;
 
 /// Returns what there is to see of a session over `path` between the endpoints of source and
 /// collector.

@@ -1,15 +1,13 @@
 //! Sessions whose sides use different providers, and ways that do not work. Software RoCE stands in
 //! for RNICs; each test has a network namespace of its own, where UDP port 4791 is free.
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use catchment_netns::{Namespace, with_privilege};
-
 use super::stand_in::{Broken, StandIn};
 use crate::collector::{Collector, CollectorBuilder};
 use crate::observe::{CollectorSnapshot, SessionSnapshot, prometheus};
 use crate::session::path::PathRules;
 use crate::source::{DeviceSpec, Source, SourceBuilder, SourceError};
+use catchment_netns::{Namespace, with_privilege};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const FRAME_BYTES: usize = 10_000;

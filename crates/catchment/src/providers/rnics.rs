@@ -3,15 +3,13 @@
 //! A device is found by the address of the control connection each time a peer is known: the index
 //! of a GID moves when addresses come and go, ports go down, devices are removed. What was opened is
 //! kept for all sessions over the same address.
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::sync::Arc;
-
+use super::{Ends, Found, PathProvider, ProviderOptions};
 use catchment_provider_ibverbs::{INFO, IbverbsOptions, IbverbsProvider, NoDevice, PortState};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{AsyncEvent, Context, Provider, ProviderInfo, VerbsError};
-
-use super::{Ends, Found, PathProvider, ProviderOptions};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Where RDMA devices come from: libibverbs, or something else in tests.
 pub(super) trait Rnics: Send + Sync + std::fmt::Debug {

@@ -1,17 +1,15 @@
 //! Software RoCE as sources and collectors use it: a device for each address of this host by which
 //! peers are reached, opened when the first of them is known, and kept for all sessions over it.
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
-
-use catchment_provider_roce::{INFO, RoceContext, RoceOptions, RoceProvider};
-use catchment_verbs::sync::Mutex;
-use catchment_verbs::{ProviderInfo, VerbsError};
-
 use super::describe::roce_snapshot;
 use super::set::drain_events;
 use super::{Ends, Found, PathProvider, ProviderOptions};
 use crate::observe::RoceSnapshot;
+use catchment_provider_roce::{INFO, RoceContext, RoceOptions, RoceProvider};
+use catchment_verbs::sync::Mutex;
+use catchment_verbs::{ProviderInfo, VerbsError};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 impl ProviderOptions for RoceOptions {
     fn info(&self) -> ProviderInfo {

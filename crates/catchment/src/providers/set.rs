@@ -1,14 +1,12 @@
 //! The registry: which providers a program has.
-use std::fmt;
-use std::sync::Arc;
-
-use catchment_provider_ibverbs::IbverbsOptions;
-use catchment_provider_roce::RoceOptions;
-use catchment_verbs::{Context, ProviderInfo};
-
 use super::{Ends, ShmOptions};
 use crate::observe::RoceSnapshot;
 use crate::session::path::{KnownProviders, PathRules};
+use catchment_provider_ibverbs::IbverbsOptions;
+use catchment_provider_roce::RoceOptions;
+use catchment_verbs::{Context, ProviderInfo};
+use std::fmt;
+use std::sync::Arc;
 
 /// A provider as sources and collectors use it: it finds the device that reaches a peer.
 pub trait PathProvider: Send + Sync {

@@ -1,11 +1,9 @@
 //! Shared memory as sources and collectors use it: one device, opened at once.
-use std::sync::Arc;
-
-use catchment_provider_shm::{INFO, ShmProvider};
-use catchment_verbs::{Context, Provider as _, ProviderInfo};
-
 use super::set::drain_events;
 use super::{Ends, Found, PathProvider, ProviderOptions};
+use catchment_provider_shm::{INFO, ShmProvider};
+use catchment_verbs::{Context, Provider as _, ProviderInfo};
+use std::sync::Arc;
 
 /// Shared memory has no settings.
 #[derive(Debug, Clone, Copy, Default)]

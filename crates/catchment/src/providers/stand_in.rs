@@ -1,8 +1,7 @@
 //! In the place of an RNIC: software RoCE that has what an RNIC has (port 4791, go-back-N, no
 //! doorbell), and can fail as one does.
-use std::net::IpAddr;
-use std::sync::Arc;
-
+use super::rnics::{OpenRnics, Rnics};
+use super::{PathProvider, ProviderOptions};
 use catchment_provider_roce::{Faults, RoceOptions, RoceProvider};
 use catchment_verbs::mem::Region;
 use catchment_verbs::{
@@ -10,9 +9,8 @@ use catchment_verbs::{
     NetEnd, Pd, PortAddr, PostError, Provider, ProviderInfo, Qp, QpInit, QpState, QpTransition,
     RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch,
 };
-
-use super::rnics::{OpenRnics, Rnics};
-use super::{PathProvider, ProviderOptions};
+use std::net::IpAddr;
+use std::sync::Arc;
 
 /// What does not work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,14 +1,12 @@
 //! The network as software RoCE finds it.
-use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
-
-use catchment_provider_roce::io::{LocalAddress, Scope, UdpSocket, local_addresses, port_owner};
-use catchment_provider_roce::{PathMtu, RoceOptions};
-use catchment_verbs::NetEnd;
-
 use super::facts::{Facts, binary};
 use super::rdma::Rdma;
 use super::{Check, Works};
+use catchment_provider_roce::io::{LocalAddress, Scope, UdpSocket, local_addresses, port_owner};
+use catchment_provider_roce::{PathMtu, RoceOptions};
+use catchment_verbs::NetEnd;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// The MTU of an interface that has room for packets of 4096 bytes with all headers.
 const MTU_WANTED: u32 = 4200;

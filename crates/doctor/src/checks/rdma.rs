@@ -1,10 +1,9 @@
 //! RDMA through libibverbs: library, modules, devices, memory that may be locked.
+use super::facts::{Facts, binary};
+use super::{Check, Works};
 use catchment_provider_ibverbs::{
     DeviceReport, GidKind, PortReport, PortState, Report, Unavailable,
 };
-
-use super::facts::{Facts, binary};
-use super::{Check, Works};
 
 /// Number of `CAP_IPC_LOCK`, with which no limit of locked memory holds.
 const CAP_IPC_LOCK: u32 = 14;

@@ -1,14 +1,12 @@
 //! The machine itself: kernel, processors, clock, shared memory, programs.
+use super::Check;
+use super::facts::Facts;
+use catchment_provider_shm::ShmProvider;
+use catchment_verbs::{Access, Provider as _, VerbsError};
+use rustix::process::{Resource, getrlimit};
 use std::process::{Command, Stdio};
 use std::thread::available_parallelism;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-use catchment_provider_shm::ShmProvider;
-use catchment_verbs::{Access, Provider as _, VerbsError};
-
-use super::Check;
-use super::facts::Facts;
-use rustix::process::{Resource, getrlimit};
 
 /// The first kernel that merges UDP packets on receive; sending trains came in 4.18.
 const GRO_KERNEL: (u32, u32) = (5, 0);

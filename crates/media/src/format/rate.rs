@@ -1,9 +1,8 @@
 //! Frames per second as a fraction, because 29.97 is 30000/1001 and drifts otherwise.
+use super::quoted;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
-
-use super::quoted;
 
 /// Frames per second: `num / den`, both greater than 0.
 ///

@@ -3,11 +3,10 @@
 //! A block of registered memory may be read by a NIC or another process at any time, so no
 //! `&mut [u8]` of it exists. A [`FrameBuffer`] is an [`io::Write`] over it, with one hook to
 //! read from a descriptor straight into it.
-use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
-
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 
 /// Bytes that the default [`FrameBuffer::fill_from`] moves at a time: a pipe's usual capacity,
 /// small enough to stay in the second-level cache between its read and its write.

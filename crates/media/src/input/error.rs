@@ -1,10 +1,9 @@
 //! Why an input gives no (more) frames.
-use std::io;
-use std::path::PathBuf;
-
 use super::buffer::FillError;
 use super::y4m::Y4mError;
 use crate::format::{FormatError, FrameFormat};
+use std::io;
+use std::path::PathBuf;
 
 /// Why an input cannot be opened or read. Each message names the input and what to do.
 #[derive(Debug, thiserror::Error)]

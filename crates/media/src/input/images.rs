@@ -1,11 +1,10 @@
 //! A directory of pictures, in the order a person would list them.
-use std::cmp::Ordering;
-use std::path::{Path, PathBuf};
-use std::{fs, io};
-
 use super::picture::Picture;
 use super::{FrameBuffer, FrameInput, FrameRead, InputError};
 use crate::format::{FormatWish, FrameFormat, PixelFormat};
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 const EXTENSIONS: &[&str] = &["png", "jpg", "jpeg"];
 

@@ -1,10 +1,4 @@
 //! Picks the reader for what a user calls an input.
-use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
-
 use super::ffmpeg::{FfmpegInput, FrameSync};
 #[cfg(feature = "pictures")]
 use super::images::ImagesInput;
@@ -15,6 +9,11 @@ use super::synthetic::SyntheticInput;
 use super::y4m::Y4mInput;
 use super::{FrameInput, InputError};
 use crate::format::{FormatWish, FrameFormat, PixelFormat};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 /// Files that are taken for raw frames when a format is given.
 const RAW_EXTENSIONS: &[&str] = &["raw", "rgb", "yuv", "gray", "bin"];

@@ -2,9 +2,8 @@
 //!
 //! No clock and no sleeping in here: the caller passes the time and sleeps. Due times are
 //! computed from the frame's number, so rounding never adds up to drift.
-use std::time::{Duration, Instant};
-
 use crate::format::FrameRate;
+use std::time::{Duration, Instant};
 
 /// What to do about frames that are overdue because the caller was held up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,14 +1,12 @@
 //! Decodes a PNG or JPEG file and converts its samples to a pixel format.
+use crate::format::PixelFormat;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
-
-use crate::format::PixelFormat;
 
 /// A small file can claim to be a huge picture: larger ones are refused before memory is allocated.
 const PICTURE_BYTES_MAX: usize = 512 << 20;

@@ -1,11 +1,10 @@
 //! Raw frames, one after the other without any description: stdin, a pipe, a file.
+use super::{FrameBuffer, FrameInput, FrameRead, InputError};
+use crate::format::FrameFormat;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-
-use super::{FrameBuffer, FrameInput, FrameRead, InputError};
-use crate::format::FrameFormat;
 
 /// Bytes from stdin or a file, read without any buffer of our own, so that a frame's bytes
 /// can go from the descriptor into its block.

@@ -3,13 +3,12 @@
 //! The header parser is our own: the format is one line of text, and the `y4m` crate copies
 //! every frame into its own buffer first. Lines are read byte by byte, so nothing is read
 //! ahead and a frame's bytes still go straight into its block.
-use std::path::Path;
-use std::{fmt, io};
-
 use super::buffer::read_waiting;
 use super::raw::{ByteSource, read_raw_frame};
 use super::{FrameBuffer, FrameInput, FrameRead, InputError};
 use crate::format::{FormatError, FrameFormat, FrameRate, PixelFormat, quoted};
+use std::path::Path;
+use std::{fmt, io};
 
 const MAGIC: &str = "YUV4MPEG2";
 const FRAME: &str = "FRAME";

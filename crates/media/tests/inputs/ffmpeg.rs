@@ -1,11 +1,10 @@
 //! Real compressed clips: our frames are byte for byte those of `ffmpeg -f rawvideo`.
-use std::path::{Path, PathBuf};
-
 use crate::common::{
     assert_same_bytes, dir_for_ffmpeg, ffmpeg_is_here, make, open_path, read_all, reference, wish,
 };
 use catchment_media::format::FrameRate;
 use catchment_media::input::{FrameRead, FrameSync, InputError, InputOptions, open};
+use std::path::{Path, PathBuf};
 
 /// A moving picture with detail and noise, so that no two frames are alike.
 /// Scaled, because testsrc2 itself only has even sizes.

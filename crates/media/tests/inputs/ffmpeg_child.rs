@@ -1,14 +1,13 @@
 //! The life of the ffmpeg child: it ends with its reader, and its death is reported.
+use crate::common::{dir_for_ffmpeg, make, open_path, reference};
+use catchment_media::input::{FrameRead, InputError, InputOptions};
+use catchment_netns::{children_of, in_own_process, running, wait_until};
+use rustix::process::{Pid, Signal, getpgid, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
-
-use crate::common::{dir_for_ffmpeg, make, open_path, reference};
-use catchment_media::input::{FrameRead, InputError, InputOptions};
-use catchment_netns::{children_of, in_own_process, running, wait_until};
-use rustix::process::{Pid, Signal, getpgid, kill_process};
 
 /// Path of a clip, for the run of this program that stands for a source about to die.
 const CLIP_VAR: &str = "CATCHMENT_TEST_CLIP";

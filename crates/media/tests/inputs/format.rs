@@ -1,10 +1,9 @@
 //! Frame formats: sizes are ffmpeg's, texts come back, bad ones say why.
-use std::path::Path;
-use std::process::Command;
-
 use crate::common::ffmpeg_is_here;
 use catchment_media::format::{FormatWish, FrameFormat, FrameRate, PixelFormat};
 use proptest::prelude::*;
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn frame_bytes_are_those_of_ffmpeg_in_every_format_and_parity() {

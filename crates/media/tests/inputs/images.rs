@@ -1,12 +1,11 @@
 //! Directories of pictures: order, pixels, and which file is wrong.
-use std::fs;
-use std::path::Path;
-
 use crate::common::{
     assert_same_bytes, dir_for_ffmpeg, make, open_path, read_all, reference, wish,
 };
 use catchment_media::input::{InputError, InputOptions};
 use png::{BitDepth, ColorType};
+use std::fs;
+use std::path::Path;
 
 /// Writes a PNG of 16 bits a sample if `samples` hold twice the bytes.
 fn save_png(path: &Path, (width, height): (u32, u32), colour: ColorType, samples: &[u8]) {

@@ -1,9 +1,8 @@
 //! Pacing in virtual time: never early, no drift, and what happens after a stop.
-use std::time::{Duration, Instant};
-
 use catchment_media::format::FrameRate;
 use catchment_media::input::pace::{LatePolicy, Pace, Pacer, spread_phase};
 use proptest::prelude::*;
+use std::time::{Duration, Instant};
 
 const CATCH_UP: LatePolicy = LatePolicy::CatchUp { burst: Duration::from_secs(1) };
 const MS: Duration = Duration::from_millis(1);

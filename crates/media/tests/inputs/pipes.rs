@@ -1,11 +1,4 @@
 //! Y4M and raw frames from files and pipes, cut short, slow, non-blocking and wrong.
-use std::io::{PipeReader, PipeWriter, Write, pipe};
-use std::os::fd::{AsFd, AsRawFd};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Duration;
-
 use crate::common::{
     assert_same_bytes, dir_for_ffmpeg, make, open_path, read_all, reference, wish,
 };
@@ -15,6 +8,12 @@ use catchment_media::input::{
     Y4mHeader, Y4mInput, open,
 };
 use proptest::prelude::*;
+use std::io::{PipeReader, PipeWriter, Write, pipe};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 /// Bytes that repeat nowhere near a frame or chunk.
 fn noise(bytes: usize) -> Vec<u8> {

@@ -1,10 +1,9 @@
 //! The synthetic pattern: the same bytes for the same numbers, different ones otherwise.
+use catchment_media::format::{FrameFormat, PixelFormat};
+use catchment_media::input::{FrameRead, InputOptions, Pattern, open};
 use std::collections::HashSet;
 use std::hint::black_box;
 use std::time::Duration;
-
-use catchment_media::format::{FrameFormat, PixelFormat};
-use catchment_media::input::{FrameRead, InputOptions, Pattern, open};
 
 #[test]
 fn a_frame_depends_on_its_number_and_not_on_what_was_drawn_before() {

@@ -1,10 +1,9 @@
 //! Where a collector listens, and who is at the other end.
+use crate::names::printable;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
-
-use crate::names::printable;
 
 /// Address of a control connection: `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

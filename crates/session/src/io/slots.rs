@@ -1,13 +1,11 @@
 //! Places for handshakes that are not finished. There are few, and a peer that keeps the others
 //! waiting loses its place.
+use crate::refusal::{Refusal, RefusalCode};
+use catchment_verbs::sync::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use catchment_verbs::sync::Mutex;
 use tokio::sync::Notify;
-
-use crate::refusal::{Refusal, RefusalCode};
 
 #[derive(Debug)]
 pub(super) struct Slots {

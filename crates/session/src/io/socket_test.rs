@@ -1,10 +1,4 @@
 //! Sessions over real sockets, good and bad peers.
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
 use super::*;
 use crate::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
 use crate::machine::{Ended, Input, Output};
@@ -13,6 +7,10 @@ use crate::refusal::RefusalCode;
 use crate::samples;
 use crate::source_side::{SourceEvent, SourceSide, SourceSideConfig};
 use crate::wire::{HELLO_BYTES_MAX, encode};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 

@@ -1,11 +1,9 @@
 //! What stands against a pair of providers, from the facts of both sides.
-use std::net::IpAddr;
-
-use catchment_verbs::NetEnd;
-
 use super::{Because, CollectorFacts, KnownProviders, SourceFacts};
 use crate::host::Host;
 use crate::message::{FailedPath, ProviderOffer};
+use catchment_verbs::NetEnd;
+use std::net::IpAddr;
 
 /// shm needs one kernel (one memory), one network namespace (its sockets have abstract names) and
 /// one user (peers are checked by their credentials).

@@ -1,9 +1,8 @@
 //! What a chosen path means for the two queue pairs.
-use catchment_verbs::{Endpoint, NetEnd};
-
 use crate::check::WHY_CHARS_MAX;
 use crate::message::{FailedPath, SessionPath};
 use crate::names::fit;
+use catchment_verbs::{Endpoint, NetEnd};
 
 impl SessionPath {
     /// Whether it leaves the memory of one host, so that what lies between can stop it.

@@ -1,7 +1,6 @@
 //! The providers that a program has, as the choice knows them.
-use std::sync::Arc;
-
 use catchment_verbs::{ProviderInfo, Wire};
+use std::sync::Arc;
 
 /// The providers of a program, the best first. The choice works on their wires and their order, and
 /// on no name.

@@ -11,16 +11,15 @@
 mod child;
 mod probe;
 
-use std::ffi::{OsStr, OsString};
-use std::os::fd::AsFd;
-use std::path::Path;
-use std::process::Stdio;
-
 use self::child::Child;
 use self::probe::Probed;
 use super::raw::read_raw_frame;
 use super::{FrameBuffer, FrameInput, FrameRead, InputError, InputOptions};
 use crate::format::{FrameFormat, FrameRate};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::Stdio;
 
 /// How often each decoded frame is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

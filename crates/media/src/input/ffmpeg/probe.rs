@@ -6,14 +6,12 @@
 //! later, but into a NUT stream, whose header says what the raw frames are, and ffprobe reads
 //! that header. The size of the frame is compared with what the format says it is: should a
 //! format not survive the way, that is an error and never a sheared picture.
-use std::ffi::OsString;
-use std::process::Stdio;
-
-use serde::Deserialize;
-
 use super::Job;
 use crate::format::{FrameFormat, FrameRate, PixelFormat};
 use crate::input::InputError;
+use serde::Deserialize;
+use std::ffi::OsString;
+use std::process::Stdio;
 
 /// ffprobe's answer is about 500 bytes.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;

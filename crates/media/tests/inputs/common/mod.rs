@@ -1,8 +1,7 @@
 //! What the input tests share: real clips made by ffmpeg, and whole inputs read at once.
+use catchment_media::input::{FrameInput, FrameRead, InputError, InputOptions, open};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-use catchment_media::input::{FrameInput, FrameRead, InputError, InputOptions, open};
 
 /// Whether ffmpeg is here. In CI its absence fails the test, elsewhere a line says that the
 /// test was left out.
