@@ -23,8 +23,7 @@ pub struct RemoteMemory {
     pub bytes: u64,
 }
 
-/// What an end has done so far. Requests and bytes on the wire
-/// are not counted here.
+/// What an end has done so far. Requests and bytes on the wire are not counted here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Blocks committed, or taken.

@@ -1,5 +1,4 @@
-//! `catchment checksums`: what the frames of an input must be, for tests that look at what
-//! arrived.
+//! `catchment checksums`: what the frames of an input must be, for tests that look at what arrived.
 use crate::args::ChecksumsArgs;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output;

@@ -1,8 +1,7 @@
 //! Every interleaving of the ring in shared memory, under the C11 memory model. How its sleepers
 //! are woken is checked in `verbs/tests/loom`.
 //!
-//! Run it with
-//! `RUSTFLAGS="--cfg loom" cargo test -p catchment-provider-shm --release --test loom`.
+//! Run it with `RUSTFLAGS="--cfg loom" cargo test -p catchment-provider-shm --release --test loom`.
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 use catchment_provider_shm::ring::{self, Count};

@@ -1,9 +1,8 @@
 //! How long a source waits before it tries again: exponential, jittered, reproducible.
 use std::time::Duration;
 
-/// Waits between tries. The wait before try `n` is drawn from the upper half of
-/// `min(base * 2^n, cap)`, so that sources that lost one collector together do not come back
-/// together.
+/// Waits between tries. The wait before try `n` is drawn from the upper half of `min(base * 2^n,
+/// cap)`, so that sources that lost one collector together do not come back together.
 ///
 /// Pure: the same seed and try give the same wait. Seed it with the source's instance number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

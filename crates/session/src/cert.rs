@@ -1,8 +1,7 @@
 //! `catchment cert`: a certificate authority in a directory, and certificates from it.
 //!
-//! The directory holds `ca.pem` and `ca.key`, and for each certificate `NAME.pem` and
-//! `NAME.key`. Keys are ECDSA P-256 in files that only their owner can read. No file is ever
-//! overwritten.
+//! The directory holds `ca.pem` and `ca.key`, and for each certificate `NAME.pem` and `NAME.key`.
+//! Keys are ECDSA P-256 in files that only their owner can read. No file is ever overwritten.
 use crate::issuer::read_issuer;
 use crate::names::DeviceName;
 use crate::tls::TlsFiles;

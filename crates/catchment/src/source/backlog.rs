@@ -126,8 +126,7 @@ impl Backlog {
         }
     }
 
-    /// First packet number that a new session must expect, if `next` is that of the next new
-    /// frame.
+    /// First packet number that a new session must expect, if `next` is that of the next new frame.
     pub(super) fn first_packet(&self, next: u64) -> u64 {
         let in_hand = self.in_hand.as_ref().map(|(number, frame)| (number, frame));
         match in_hand.or_else(|| self.frames.first_key_value()) {

@@ -22,8 +22,7 @@ fn frame_bytes_are_those_of_ffmpeg_in_every_format_and_parity() {
     }
 }
 
-/// What ffmpeg takes for one raw frame of /dev/zero in each format: the size column of
-/// framecrc.
+/// What ffmpeg takes for one raw frame of /dev/zero in each format: the size column of framecrc.
 fn bytes_by_ffmpeg(formats: &[FrameFormat]) -> Vec<usize> {
     let mut ffmpeg = Command::new("ffmpeg");
     ffmpeg.args(["-nostdin", "-v", "error"]);

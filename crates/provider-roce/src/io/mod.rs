@@ -1,12 +1,11 @@
 //! Sockets of a RoCE device: trains of packets out of registered memory, packets in place on the
 //! way in.
 //!
-//! A device has one [`UdpSocket`], for one address. [`SendBatch`] gathers
-//! packets, puts equal ones to the same peer into one GSO send, computes their ICRC and hands
-//! several sends to the kernel in one call; the payload goes from the registered region to the
-//! kernel without a copy of ours. [`RecvRing`] takes what has come, up to 64 KiB a buffer where the
-//! kernel has merged packets (GRO), and shows each packet in place. On a [`Waiter`] the
-//! engine sleeps.
+//! A device has one [`UdpSocket`], for one address. [`SendBatch`] gathers packets, puts equal ones
+//! to the same peer into one GSO send, computes their ICRC and hands several sends to the kernel in
+//! one call; the payload goes from the registered region to the kernel without a copy of ours.
+//! [`RecvRing`] takes what has come, up to 64 KiB a buffer where the kernel has merged packets
+//! (GRO), and shows each packet in place. On a [`Waiter`] the engine sleeps.
 //!
 //! Nothing here keeps state of a peer, except the addresses where GSO was refused.
 mod address;

@@ -1,9 +1,8 @@
 //! Round trip times and the timer that fires when a peer is silent.
 //!
-//! The timeout of the standard is one fixed time. Where it may adapt, it is
-//! `srtt + 4 * rttvar` (RFC 6298), doubled after every firing, never above the fixed one. Only
-//! firings of the full, fixed timeout count as tries: a short one costs a packet, not the
-//! connection.
+//! The timeout of the standard is one fixed time. Where it may adapt, it is `srtt + 4 * rttvar`
+//! (RFC 6298), doubled after every firing, never above the fixed one. Only firings of the full,
+//! fixed timeout count as tries: a short one costs a packet, not the connection.
 
 /// Granularity below which the variance makes no difference.
 const GRANULARITY_NS: u64 = 100_000;

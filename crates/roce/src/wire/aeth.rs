@@ -1,5 +1,4 @@
-//! Acknowledgement extended transport header: how it went (IBTA volume 1, 9.3 and
-//! 9.7.5).
+//! Acknowledgement extended transport header: how it went (IBTA volume 1, 9.3 and 9.7.5).
 //!
 //! The numbers that its codes of credits stand for are here too.
 use catchment_verbs_types::timer::steps;

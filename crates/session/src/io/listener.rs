@@ -30,8 +30,7 @@ pub struct ListenerConfig {
     pub unfinished_max: usize,
     /// A source's time from connecting to its whole Hello.
     pub handshake: Duration,
-    /// How long a source may be awaited before it gives way to new ones when all places are
-    /// held.
+    /// How long a source may be awaited before it gives way to new ones when all places are held.
     pub grace: Duration,
     /// Most Hellos above 64 KiB that are received at once; each can hold 8 MiB.
     pub long_hellos_max: usize,

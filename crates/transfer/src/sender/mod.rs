@@ -119,9 +119,8 @@ struct Shared {
 }
 
 impl Sender {
-    /// A sender that fills the collector's slots in place
-    /// ([`catchment_verbs::Caps::direct`]). The queue pair is connected; the sender keeps it,
-    /// since the connection lives as long as it.
+    /// A sender that fills the collector's slots in place ([`catchment_verbs::Caps::direct`]). The
+    /// queue pair is connected; the sender keeps it, since the connection lives as long as it.
     ///
     /// # Errors
     /// [`SenderError::Remote`] when the ring cannot be mapped. Nothing was written then.

@@ -1,8 +1,7 @@
 //! The slot protocol in a model checker, against a network adapter that orders as little as verbs
 //! promise.
 //!
-//! Run it with
-//! `RUSTFLAGS="--cfg loom" cargo test -p catchment-transfer --release --test loom`.
+//! Run it with `RUSTFLAGS="--cfg loom" cargo test -p catchment-transfer --release --test loom`.
 //!
 //! The adapter is two threads: the sender's own writes the bytes of a block, another one writes
 //! status bytes. A status byte may so come before, between or after the bytes of its block. Models
