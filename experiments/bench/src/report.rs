@@ -206,52 +206,7 @@ fn notes(row: &Row) -> String {
     }
 }
 
-const MARKDOWN_HEAD: &str = "\
-# Transfer between two processes of one machine
-
-Written by `cargo xtask bench transfer --markdown docs/results/transfer.md`. Do not edit.
-
-How it is measured:
-
-- Every mechanism runs in a fresh pair of processes, a source and a collector, each bound to a
-  core of its own. The mechanisms of a cell take turns, several times.
-- Throughput: blocks as fast as they go, from the source's first send to the collector's last
-  receive. One copy of the payload is charged to every mechanism, out of a buffer of as many
-  blocks as are on their way. `ours-copy` sends a block of the source's own memory with
-  `post_send`; `ours-in-place` and iceoryx2 copy into the block that the collector will read;
-  `memcpy` is that copy alone, by one process, and nobody is told. The kernel's streams copy more
-  inside. The collector looks at the first and the last byte and gives the block back.
-- Latency: half of the round trip of one block there and one block back, one at a time, by the
-  same method for the cache line and for every mechanism. The answer goes out before the block is
-  given back. For `memcpy` it is the duration of the copy.
-- Floor: how long a cache line takes from one core to the other. It wanders during a
-  run (about 30 or about 240 ns on our machine, probably where the hypervisor puts the cores), so it
-  is measured between the same two processes directly before each latency batch, and the goal is
-  held against the ratio of each batch to its floor.
-- `--csv FILE` has the same numbers and more, the same columns for every mechanism: peak memory of
-  both processes, queues of the device, looks at the status bytes for each block and how long one
-  takes after the collector has changed a byte.
-- CPU: getrusage of each process, over the throughput batches. A polling role has 100 % of its
-  core, whatever it moves: the seconds for a gigabyte are the other side of the throughput.
-- Goals compare run by run, since the two then ran directly one after the other, and take the
-  median of the ratios.
-- `iceoryx2` waits for room by its own means, which yield; `iceoryx2-credit` polls a shared
-  counter for room first. Goals are held against the better one.
-- `paper` is the mechanism as published: one request at a time, and a READ of all status bytes
-  that the sender waits for when it knows of no free block. `status-read-prefetched` and
-  `status-read-when-empty` are `ours-copy`, told to read when half of the blocks are left, or none.
-  The provider for processes of one host does a READ while it is posted.
-- `ucx` is ucx_perftest's `ucp_put_bw` and `ucp_put_lat` over shared memory: puts into one buffer
-  that nobody takes away, many outstanding. It does less than the others: no blocks, no hand-over.
-  Its processes are not run at real-time priority.
-- Numbers are medians over all batches; in brackets the range from the 5th to the 95th percentile.
-  The last column shows fresh pairs of processes x batches of each. A batch in which a polling
-  role had less than 97 % of its core was repeated; a row in which this did not help is marked
-  `disturbed`.
-
-This run:
-
-";
+const MARKDOWN_HEAD: &str = include_str!("../pages/transfer.md");
 
 const GOALS_HEAD: &str = "
 ## Goals

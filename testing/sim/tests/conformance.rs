@@ -1,8 +1,7 @@
 //! The conformance suite on the provider in virtual time, whose clock moves when somebody polls.
 use catchment_conformance::{Bench, CASES, processes, start};
-use catchment_sim::verbs::{Fabric, OpTime, Pace, Times};
+use catchment_sim::verbs::{Fabric, Pace, Times};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What cannot be: a second process has another fabric, time does not move while a program only
 /// looks at memory, waiting takes no time of the clock on the wall, and a device takes hardly any
@@ -19,14 +18,7 @@ const NOT_HERE: [&str; 8] = [
 ];
 
 fn bench() -> Bench {
-    let times = Times {
-        write: OpTime::occupying(Duration::from_micros(3)).with_ps_per_byte(140),
-        write_inline: OpTime::one_way(Duration::from_micros(2)),
-        read: OpTime::round_trip(Duration::from_micros(5)),
-        send: OpTime::one_way(Duration::from_micros(4)),
-        linked: Duration::from_nanos(100),
-    };
-    let fabric = Fabric::new(times, Pace::WhenPolled);
+    let fabric = Fabric::new(Times::usual(), Pace::WhenPolled);
     Bench::new(Arc::new(fabric.provider()), "sim0")
 }
 

@@ -9,7 +9,7 @@ use crate::job::Network;
 use crate::mechanism::{Provider, Visit};
 use crate::times::Constants;
 use anyhow::{Context as _, Result, bail, ensure};
-use catchment_mechanisms::{EndNeeds, Mechanism, ReceiveEnd, SendEnd};
+use catchment_mechanisms::{EndNeeds, Mechanism, QueueNeeds, ReceiveEnd, SendEnd};
 
 /// Blocks that go through a queue that is too small.
 const COUNT_WITH_LESS: u64 = 600;
@@ -159,7 +159,7 @@ pub(super) fn queues(
         for (metric, value) in sizes {
             rows.push(Row::one(&scenario.id, &cell, (metric, "1"), value, &conditions));
         }
-        for less in Less::ALL {
+        for less in LESS {
             let moving = Moving { less: Some(less), count: count.min(COUNT_WITH_LESS), ..moving };
             let result = mechanism.with(shape(bytes, blocks)?, moving);
             if matches!(&result, Err(error) if error.is::<NothingLess>()) {
@@ -168,7 +168,7 @@ pub(super) fn queues(
             let fails = f64::from(u8::from(result.is_err()));
             let said = result.err().map_or("no error".to_owned(), |e| format!("{e:#}"));
             let mut cell = cell.clone();
-            cell.variant = Some(format!("{}: {said}", less.name()));
+            cell.variant = Some(format!("{}: {said}", less.name));
             let metric = ("one_less_fails", "1");
             rows.push(Row::one(&scenario.id, &cell, metric, fails, &conditions));
         }
@@ -176,15 +176,12 @@ pub(super) fn queues(
     Ok(rows)
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Less {
-    SourceSend,
-    SourceReceive,
-    SourceSendCompletions,
-    SourceReceiveCompletions,
-    CollectorReceive,
-    CollectorSendCompletions,
-    CollectorReceiveCompletions,
+/// A queue that gets one place less.
+#[derive(Clone, Copy)]
+struct Less {
+    name: &'static str,
+    at_source: bool,
+    place: fn(&mut QueueNeeds) -> &mut u32,
 }
 
 /// There is no place that could be taken away.
@@ -192,52 +189,18 @@ enum Less {
 #[error("this queue has no places")]
 struct NothingLess;
 
-impl Less {
-    const ALL: [Less; 7] = [
-        Less::SourceSend,
-        Less::SourceReceive,
-        Less::SourceSendCompletions,
-        Less::SourceReceiveCompletions,
-        Less::CollectorReceive,
-        Less::CollectorSendCompletions,
-        Less::CollectorReceiveCompletions,
-    ];
+const LESS: [Less; 7] = [
+    less("source, send queue", true, |queues| &mut queues.max_send_wr),
+    less("source, receive queue", true, |queues| &mut queues.max_recv_wr),
+    less("source, completion queue", true, |queues| &mut queues.send_cqe),
+    less("source, completion queue of receives", true, |queues| &mut queues.recv_cqe),
+    less("collector, receive queue", false, |queues| &mut queues.max_recv_wr),
+    less("collector, completion queue", false, |queues| &mut queues.send_cqe),
+    less("collector, completion queue of receives", false, |queues| &mut queues.recv_cqe),
+];
 
-    fn name(self) -> &'static str {
-        match self {
-            Less::SourceSend => "source, send queue",
-            Less::SourceReceive => "source, receive queue",
-            Less::SourceSendCompletions => "source, completion queue",
-            Less::SourceReceiveCompletions => "source, completion queue of receives",
-            Less::CollectorReceive => "collector, receive queue",
-            Less::CollectorSendCompletions => "collector, completion queue",
-            Less::CollectorReceiveCompletions => "collector, completion queue of receives",
-        }
-    }
-
-    fn is_at_source(self) -> bool {
-        match self {
-            Less::SourceSend
-            | Less::SourceReceive
-            | Less::SourceSendCompletions
-            | Less::SourceReceiveCompletions => true,
-            Less::CollectorReceive
-            | Less::CollectorSendCompletions
-            | Less::CollectorReceiveCompletions => false,
-        }
-    }
-
-    fn place(self, needs: &mut EndNeeds) -> &mut u32 {
-        let queues = &mut needs.queues;
-        match self {
-            Less::SourceSend => &mut queues.max_send_wr,
-            Less::SourceReceive | Less::CollectorReceive => &mut queues.max_recv_wr,
-            Less::SourceSendCompletions | Less::CollectorSendCompletions => &mut queues.send_cqe,
-            Less::SourceReceiveCompletions | Less::CollectorReceiveCompletions => {
-                &mut queues.recv_cqe
-            }
-        }
-    }
+const fn less(name: &'static str, at_source: bool, place: fn(&mut QueueNeeds) -> &mut u32) -> Less {
+    Less { name, at_source, place }
 }
 
 #[derive(Clone, Copy)]
@@ -254,20 +217,20 @@ impl Visit for Moving {
 
     fn visit<M: Mechanism>(self, mechanism: M) -> Self::Out {
         if let Some(less) = self.less {
-            let mut needs = if less.is_at_source() {
+            let mut needs = if less.at_source {
                 mechanism.sender_needs()?
             } else {
                 mechanism.receiver_needs()?
             };
             // A queue of completions that was never there is no queue with one place less.
-            if *less.place(&mut needs) == 0 {
+            if *(less.place)(&mut needs.queues) == 0 {
                 return Err(NothingLess.into());
             }
         }
         let change = |at_source: bool| {
             move |needs: &mut EndNeeds| {
-                if let Some(less) = self.less.filter(|less| less.is_at_source() == at_source) {
-                    *less.place(needs) -= 1;
+                if let Some(less) = self.less.filter(|less| less.at_source == at_source) {
+                    *(less.place)(&mut needs.queues) -= 1;
                 }
             }
         };

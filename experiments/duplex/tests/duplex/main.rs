@@ -14,7 +14,7 @@ use catchment_probe::census::{Census, Object};
 use catchment_probe::patience::patient;
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::ShmProvider;
-use catchment_sim::verbs::{Fabric, OpTime, Pace, Times};
+use catchment_sim::verbs::{Fabric, Pace, Times};
 use catchment_verbs::{Context, Provider};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -38,14 +38,7 @@ fn roce() -> Opener {
 }
 
 fn sim() -> Opener {
-    let times = Times {
-        write: OpTime::occupying(Duration::from_micros(3)).with_ps_per_byte(140),
-        write_inline: OpTime::one_way(Duration::from_micros(2)),
-        read: OpTime::round_trip(Duration::from_micros(5)),
-        send: OpTime::one_way(Duration::from_micros(4)),
-        linked: Duration::from_nanos(100),
-    };
-    let provider = Fabric::new(times, Pace::WhenPolled).provider();
+    let provider = Fabric::new(Times::usual(), Pace::WhenPolled).provider();
     Box::new(move || provider.open("sim0").unwrap())
 }
 

@@ -72,20 +72,4 @@ fn page_line(rows: &[Row]) -> String {
     line
 }
 
-const INTRODUCTION: &str = "\
-# RoCE on links that lose packets
-
-Written by `cargo xtask bench loss --markdown docs/results/loss.md`. Time is virtual and chance comes
-from a seed: the figures are the same on every machine, and change only when the code does.
-
-One queue pair with default settings posts WRITEs of 256 KiB without a pause, cut into WRITE ONLY
-packets of one path MTU, over IPv6. The link loses packets in both directions, each with the same
-probability, in bursts of the given length; it never reorders. The queue of the sender never
-overflows. After 20 round trips of warm-up, the payload that the responder puts in place in the span
-is divided by what the link carries of it when nothing is lost:
-
-    payload bits / (span * rate * path MTU / (path MTU + 80))
-
-80 bytes are IPv6, UDP, BTH, RETH and ICRC. Nobody can reach more than 1 - p at a loss of p. Goals, for
-selective repeat: 0.95 at up to 1 % loss, 0.98 (1 - p) at 5 %.
-";
+const INTRODUCTION: &str = include_str!("../../pages/loss.md");

@@ -61,3 +61,16 @@ pub struct Times {
     /// In the pipe, for each request behind the first of a call.
     pub linked: Duration,
 }
+
+impl Times {
+    /// Those of a device as there are many: 3 to 5 microseconds for each, 7 GB/s.
+    pub fn usual() -> Times {
+        Times {
+            write: OpTime::occupying(Duration::from_micros(3)).with_ps_per_byte(140),
+            write_inline: OpTime::one_way(Duration::from_micros(2)),
+            read: OpTime::round_trip(Duration::from_micros(5)),
+            send: OpTime::one_way(Duration::from_micros(4)),
+            linked: Duration::from_nanos(100),
+        }
+    }
+}
