@@ -101,7 +101,7 @@ impl Report {
     }
 
     fn markdown(&self) -> Result<String> {
-        let mut page = String::from(MARKDOWN_HEAD);
+        let mut page = format!("{MARKDOWN_HEAD}\n");
         let machine = &self.environment;
         writeln!(page, "- Machine: {}.", machine.line())?;
         writeln!(page, "- Day: {}, {}.", machine.date, machine.rustc)?;

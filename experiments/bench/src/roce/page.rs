@@ -43,7 +43,7 @@ pub(crate) fn write(
         .map(|goal| format!("| {} | {:.2} | {} |\n", goal.goal, goal.ratio, goal.verdict()))
         .collect();
     let page = format!(
-        "{HEAD}This run:\n\n- Machine: {}.\n- Day: {}, {}, commit {}.\n\
+        "{HEAD}\nThis run:\n\n- Machine: {}.\n- Day: {}, {}, commit {}.\n\
          - Command: `catchment-bench {}`.\n- Rounds: {}.\n\n\
          ## Goals\n\n| goal | ratio | |\n|---|---|---|\n{goals}\n## Figures\n\n{}",
         environment.line(),
