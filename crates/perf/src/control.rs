@@ -213,6 +213,17 @@ mod tests {
     }
 
     #[test]
+    fn a_message_is_as_long_as_the_limit_allows() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (mut a, mut b) = (Control::new(a), Control::with_limit(b, usize::MAX));
+        let long: Vec<u64> = (0..100_000).collect();
+        let sent = long.clone();
+        let sender = std::thread::spawn(move || a.send(&sent).unwrap());
+        assert_eq!(b.recv::<Vec<u64>>("numbers", PATIENCE).unwrap(), long);
+        sender.join().unwrap();
+    }
+
+    #[test]
     fn silence_ends() {
         let (_ours, mut control) = pair();
         let error = control.next::<u32>("a number", Duration::from_millis(10)).unwrap_err();

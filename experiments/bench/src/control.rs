@@ -64,36 +64,3 @@ struct Shared {
     fd: i32,
     bytes: usize,
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_messages_come_in_order_and_an_end_and_nonsense_are_errors() {
-        let (a, b) = UnixStream::pair().unwrap();
-        let (mut a, mut b) = (Control::new(a), Control::new(b));
-        let long: Vec<u64> = (0..100_000).collect();
-        let sent = long.clone();
-        let sender = std::thread::spawn(move || {
-            a.send(&1).unwrap();
-            a.send(&sent).unwrap();
-            a.send(&"no number").unwrap();
-        });
-        assert_eq!(b.recv::<u32>().unwrap(), 1);
-        assert_eq!(b.recv::<Vec<u64>>().unwrap(), long);
-        let error = b.recv::<u32>().unwrap_err().to_string();
-        assert!(error.contains("no number"), "{error}");
-        sender.join().unwrap();
-        let error = b.recv::<u32>().unwrap_err().to_string();
-        assert!(error.contains("gone"), "{error}");
-    }
-
-    #[test]
-    fn both_meet() {
-        let (a, b) = UnixStream::pair().unwrap();
-        let other = std::thread::spawn(move || Control::new(b).meet());
-        Control::new(a).meet().unwrap();
-        other.join().unwrap().unwrap();
-    }
-}

@@ -12,23 +12,14 @@ pub(crate) const STREAM_SECONDS: u32 = 2;
 
 /// What to do to have it, if this program was built without it or this machine lacks it.
 pub(crate) fn missing(what: What) -> Option<&'static str> {
-    let (is_here, remedy) = match what {
-        What::Iceoryx2 | What::Iceoryx2Credit => {
-            (cfg!(feature = "iceoryx2"), "cargo build --features iceoryx2")
-        }
-        What::Ucx => (runs(ucx::PROGRAM, "-h"), "apt-get install ucx-utils"),
-        What::Iperf3 => (runs("iperf3", "-v"), "apt-get install iperf3"),
-        What::CacheLine
-        | What::Memcpy
-        | What::OursCopy
-        | What::OursInPlace
-        | What::Tcp
-        | What::TcpBlocking
-        | What::Unix
-        | What::StatusReadPrefetched
-        | What::StatusReadWhenEmpty
-        | What::Paper
-        | What::Mechanism(..) => return None,
+    let (is_here, remedy) = if matches!(what, What::Iceoryx2 | What::Iceoryx2Credit) {
+        (cfg!(feature = "iceoryx2"), "cargo build --features iceoryx2")
+    } else if what == What::Ucx {
+        (runs(ucx::PROGRAM, "-h"), "apt-get install ucx-utils")
+    } else if what == What::Iperf3 {
+        (runs("iperf3", "-v"), "apt-get install iperf3")
+    } else {
+        return None;
     };
     (!is_here).then_some(remedy)
 }

@@ -149,7 +149,7 @@ mod tests {
             }],
             ..Outcome::default()
         };
-        Row::new(&options.job(what, bytes, 3, String::new()), &[outcome])
+        Row::new(&options.job(what, bytes, 3), &[outcome])
     }
 
     #[test]

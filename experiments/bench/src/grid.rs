@@ -117,20 +117,12 @@ impl Options {
         self.runs.unwrap_or(usual).max(1)
     }
 
-    pub(crate) fn job(&self, what: What, bytes: usize, blocks: usize, unique: String) -> Job {
+    pub(crate) fn job(&self, what: What, bytes: usize, blocks: usize) -> Job {
         Job {
-            what,
-            bytes,
-            blocks,
-            source_core: host::SOURCE_CORE,
-            collector_core: host::collector_core(),
-            wait: self.wait(),
             realtime: self.realtime,
             batch_ms: if self.quick { 4 } else { 10 },
             batches: if self.quick { 4 } else { 6 },
-            unique,
-            program: crate::job::Program::Stream,
-            network: None,
+            ..Job::new(what, (bytes, blocks), self.wait())
         }
     }
 

@@ -1,9 +1,11 @@
 //! What the coordinating process asks of the two role processes, and what they answer.
+use crate::host;
 use crate::mechanism::What;
 use crate::times::Law;
 use catchment_transfer::WaitPolicy;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How a role waits.
@@ -152,6 +154,26 @@ pub(crate) struct NetworkEnd {
 }
 
 impl Job {
+    /// Throughput and round trips of blocks of so many bytes, with the cores of this machine.
+    pub(crate) fn new(what: What, (bytes, blocks): (usize, usize), wait: Wait) -> Job {
+        static JOBS: AtomicU64 = AtomicU64::new(0);
+        let number = JOBS.fetch_add(1, Ordering::Relaxed);
+        Job {
+            what,
+            bytes,
+            blocks,
+            source_core: host::SOURCE_CORE,
+            collector_core: host::collector_core(),
+            wait,
+            realtime: false,
+            batch_ms: 0,
+            batches: 0,
+            unique: format!("{}-{number}", std::process::id()),
+            program: Program::Stream,
+            network: None,
+        }
+    }
+
     /// Blocks of the way back, which only answers use: as many, as long as they fit in 64 MiB.
     pub(crate) fn back_blocks(&self) -> usize {
         if self.blocks * self.bytes <= 64 << 20 { self.blocks } else { self.blocks.min(3) }

@@ -15,13 +15,15 @@
 //! | `mechanism`, `stats`, `host`, `output`, `csv` | names, medians, the machine, standard output |
 //! | `transfer` (`grid`, `row`, `resources`, `goals`, `report`) | all mechanisms in cells of bytes and blocks |
 //! | `papers` (and `peers`) | scenarios with claims, pictures, pages |
-//! | `compare`, `roce`, `source`, `rate`, `scan`, `reads` | one question each; the first two by the engine of `catchment-perf` |
+//! | `compared` | every mechanism, as `catchment bench` measures the product's |
+//! | `roce`, `source`, `rate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
 #![deny(unsafe_code)]
 use anyhow::Result;
+use catchment_cli::{BenchArgs, Program};
 use clap::Parser;
 use std::process::ExitCode;
 
-mod compare;
+mod compared;
 mod control;
 mod csv;
 mod external;
@@ -61,7 +63,8 @@ mod ucx;
 #[command(version)]
 enum Command {
     Transfer(grid::Options),
-    Mechanisms(compare::Options),
+    /// As `catchment bench`, with every mechanism: status bytes, windows, rendezvous
+    Mechanisms(Box<BenchArgs>),
     Scan(scan::Options),
     Reads(reads::Options),
     Rate(rate::Options),
@@ -93,7 +96,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("catchment-bench: {error:#}");
             ExitCode::FAILURE
@@ -101,10 +104,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<()> {
+fn run() -> Result<ExitCode> {
     match Command::parse() {
         Command::Transfer(options) => transfer::run(&options),
-        Command::Mechanisms(options) => compare::run(&options),
+        Command::Mechanisms(args) => {
+            let hint = "-m all measures each of them";
+            let program = Program { command: "mechanisms", mechanisms: compared::all(), hint };
+            return Ok(catchment_cli::measure(&args, &program));
+        }
         Command::Scan(options) => scan::run(&options),
         Command::Reads(options) => reads::run(&options),
         Command::Rate(options) => rate::run(&options),
@@ -118,5 +125,6 @@ fn run() -> Result<()> {
         Command::Role { role, job } => {
             role::main(serde_json::from_str(&role)?, &serde_json::from_str(&job)?)
         }
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -121,19 +121,9 @@ impl Row {
 }
 
 fn wait_name(job: &Job) -> String {
-    match job.what {
-        What::Ucx | What::Iperf3 => "own".to_owned(),
-        What::TcpBlocking | What::Unix => "block".to_owned(),
-        What::CacheLine
-        | What::Memcpy
-        | What::OursCopy
-        | What::OursInPlace
-        | What::Iceoryx2
-        | What::Iceoryx2Credit
-        | What::Tcp
-        | What::StatusReadPrefetched
-        | What::StatusReadWhenEmpty
-        | What::Paper
-        | What::Mechanism(..) => format!("{:?}", job.wait).to_lowercase(),
+    match (job.what.is_program(), job.what.polls()) {
+        (true, _) => "own".to_owned(),
+        (false, true) => format!("{:?}", job.wait).to_lowercase(),
+        (false, false) => "block".to_owned(),
     }
 }

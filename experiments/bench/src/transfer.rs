@@ -5,7 +5,7 @@ use crate::job::Outcome;
 use crate::mechanism::What;
 use crate::report::{Missing, Report};
 use crate::row::Row;
-use crate::{external, goals};
+use crate::{external, goals, pair};
 use anyhow::{Result, bail};
 use std::io::IsTerminal;
 use std::time::Instant;
@@ -16,7 +16,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         options,
         report: Report::new(options.json, Environment::detect()),
         interactive: std::io::stderr().is_terminal(),
-        pairs: 0,
         failures: 0,
     };
     let (steal, began) = (Steal::start(), Instant::now());
@@ -43,17 +42,14 @@ struct Session<'a> {
     options: &'a Options,
     report: Report,
     interactive: bool,
-    pairs: usize,
     failures: usize,
 }
 
 impl Session<'_> {
     fn cache_line(&mut self) -> Result<()> {
-        let mut outcomes = Vec::new();
-        for _ in 0..self.options.runs(64, 1) {
-            outcomes.push(self.outcome(What::CacheLine, 64, 1)?);
-        }
-        let job = self.options.job(What::CacheLine, 64, 1, String::new());
+        let job = self.options.job(What::CacheLine, 64, 1);
+        let runs = 0..self.options.runs(64, 1);
+        let outcomes: Vec<Outcome> = runs.map(|_| pair::run(&job)).collect::<Result<_>>()?;
         self.report.cache_line(Row::new(&job, &outcomes))
     }
 
@@ -75,37 +71,20 @@ impl Session<'_> {
             for turn in 0..mechanisms.len() {
                 let at = (run + turn) % mechanisms.len();
                 self.progress(&progress(cell, mechanisms[at], run));
-                match self.outcome(mechanisms[at], cell.bytes, cell.blocks) {
+                let job = self.options.job(mechanisms[at], cell.bytes, cell.blocks);
+                match external::measure(&job) {
                     Ok(outcome) => outcomes[at].push(outcome),
                     Err(error) => self.failed(cell, mechanisms[at], &error),
                 }
             }
         }
         self.progress("");
-        self.print_rows(cell, &mechanisms, &outcomes)
-    }
-
-    fn print_rows(
-        &mut self,
-        cell: &Cell,
-        mechanisms: &[What],
-        outcomes: &[Vec<Outcome>],
-    ) -> Result<()> {
-        for (what, outcomes) in mechanisms.iter().zip(outcomes) {
-            if outcomes.is_empty() {
-                continue;
-            }
-            let job = self.options.job(*what, cell.bytes, cell.blocks, String::new());
+        for (what, outcomes) in mechanisms.iter().zip(&outcomes).filter(|(_, all)| !all.is_empty())
+        {
+            let job = self.options.job(*what, cell.bytes, cell.blocks);
             self.report.row(Row::new(&job, outcomes))?;
         }
         Ok(())
-    }
-
-    fn outcome(&mut self, what: What, bytes: usize, blocks: usize) -> Result<Outcome> {
-        self.pairs += 1;
-        let unique = format!("{}-{}", std::process::id(), self.pairs);
-        let job = self.options.job(what, bytes, blocks, unique);
-        external::measure(&job)
     }
 
     fn progress(&self, text: &str) {

@@ -42,7 +42,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("fuzz", "roce session verbs", ""),
     (
         "bench",
-        "catchment mechanisms netns perf probe provider-roce provider-shm roce sim transfer verbs",
+        "catchment cli mechanisms netns perf probe provider-roce provider-shm roce sim transfer verbs",
         "",
     ),
     ("xtask", "", ""),

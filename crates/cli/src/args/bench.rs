@@ -1,6 +1,6 @@
 //! Arguments of `catchment bench`.
 use super::{ProviderArgs, values};
-use catchment::perf::{Amount, BlockPlan, Figure, PORT, Plan, STATUS_BYTE, Test, Waiting};
+use catchment::perf::{Amount, BlockPlan, Figure, PORT, Plan, Test, Waiting};
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,7 +21,7 @@ Exit codes: 0 measured, 1 it broke, 2 wrong arguments, 3 no server, or it refuse
 /// Measure the path between two machines, or within one, as perftest does
 #[derive(Debug, Clone, Args)]
 #[command(after_help = BENCH_HELP)]
-pub(crate) struct BenchArgs {
+pub struct BenchArgs {
     #[command(subcommand)]
     pub(crate) what: Bench,
 }
@@ -121,7 +121,8 @@ The client's program fills each block from a buffer of its own; the server's tak
 Latency is half of the time of a block to the server and one back.
 
 Sliding windows, rendezvous, the published form of the status bytes and TCP are not part of this
-program. In the source tree, `cargo xtask bench mechanisms` measures them side by side in the same way.";
+program. In the source tree, `cargo xtask bench mechanisms transfer -m all` measures them
+side by side in the same way.";
 
 /// Blocks through this program's mechanism.
 #[derive(Debug, Clone, Args)]
@@ -130,14 +131,7 @@ pub(crate) struct TransferArgs {
     #[command(flatten)]
     pub(crate) measuring: Measuring,
     /// How the status bytes move blocks, or `all`: sb (copied), sb-in-place (filled in the server's memory, on one host)
-    #[arg(
-        short,
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        value_parser = mechanism,
-        default_value = "sb"
-    )]
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',', default_value = "sb")]
     mechanism: Vec<String>,
     /// Blocks that can be in flight
     #[arg(short, long, value_name = "N", value_delimiter = ',', default_value = "16")]
@@ -148,23 +142,6 @@ pub(crate) struct TransferArgs {
     /// Latency instead of bandwidth
     #[arg(long)]
     latency: bool,
-}
-
-/// A mechanism of this program, or `all`.
-fn mechanism(text: &str) -> Result<String, String> {
-    let names = names();
-    if text == "all" || names.contains(&text) {
-        return Ok(text.to_owned());
-    }
-    Err(format!(
-        "there are: {}; windows, rendezvous and other mechanisms to compare with are measured by \
-         `cargo xtask bench mechanisms`",
-        names.join(", ")
-    ))
-}
-
-fn names() -> Vec<&'static str> {
-    STATUS_BYTE.iter().map(|one| one.name()).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -249,11 +226,11 @@ impl TransferArgs {
         self.mechanism.iter().any(|name| name == "all")
     }
 
-    /// What is measured, mechanisms of one size side by side.
-    pub(crate) fn plans(&self) -> Vec<BlockPlan> {
+    /// What is measured, mechanisms of one size side by side. `all` are the names of those there are.
+    pub(crate) fn plans(&self, all: &[&str]) -> Vec<BlockPlan> {
         let figure = self.figure();
         let named = self.mechanism.iter().flat_map(|name| match name.as_str() {
-            "all" => names(),
+            "all" => all.to_vec(),
             name => vec![name],
         });
         let mechanisms: Vec<&str> = named.collect();
@@ -290,11 +267,10 @@ impl Bench {
     }
 }
 
-/// The words that start a server of its own for one client.
+/// The words behind those for `bench` that start a server of its own for one client.
 pub(crate) fn own_server(providers: &ProviderArgs) -> Vec<OsString> {
-    let fixed = ["bench", "server", "--listen", "127.0.0.1:0", "--once", "--json"];
-    let fixed = fixed.into_iter().chain(["--until-stdin-closes"]);
-    fixed.map(OsString::from).chain(providers.words()).collect()
+    let fixed = ["server", "--listen", "127.0.0.1:0", "--once", "--json", "--until-stdin-closes"];
+    fixed.map(OsString::from).into_iter().chain(providers.words()).collect()
 }
 
 #[cfg(test)]
@@ -337,7 +313,7 @@ mod tests {
             let Bench::Transfer(args) = what else {
                 panic!("{what:?}");
             };
-            args.plans()
+            args.plans(&["sb", "sb-in-place"])
         };
         let plan = plans(&["transfer"]).remove(0);
         assert_eq!((plan.mechanism.as_str(), plan.blocks, plan.bytes), ("sb", 16, 65536));

@@ -9,8 +9,9 @@ mod providers;
 mod send;
 mod values;
 
+pub use bench::BenchArgs;
 pub(crate) use bench::{
-    Bench, BenchArgs, Measuring, ServerArgs, ServerAt, TestArgs, TransferArgs, own_server,
+    Bench, Measuring, ServerArgs, ServerAt, TestArgs, TransferArgs, own_server,
 };
 pub(crate) use cert::{CertArgs, ChecksumsArgs};
 pub(crate) use collect::{CollectArgs, SinkKind};

@@ -1,5 +1,5 @@
 //! The server that a measurement on one machine starts for itself.
-use super::ServerEvent;
+use super::{Program, ServerEvent};
 use crate::args::{ProviderArgs, own_server};
 use crate::failure::{Code, Failure, OrFail as _};
 use anyhow::{Context as _, bail};
@@ -15,15 +15,15 @@ pub(super) struct OwnServer {
 }
 
 impl OwnServer {
-    pub(super) fn start(providers: &ProviderArgs) -> Result<OwnServer, Failure> {
-        OwnServer::try_start(providers)
+    pub(super) fn start(providers: &ProviderArgs, of: &Program) -> Result<OwnServer, Failure> {
+        OwnServer::try_start(providers, of)
             .context("cannot start a server on this machine")
             .or_fail(Code::Failed)
     }
 
-    fn try_start(providers: &ProviderArgs) -> anyhow::Result<OwnServer> {
+    fn try_start(providers: &ProviderArgs, of: &Program) -> anyhow::Result<OwnServer> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(own_server(providers)).stdin(Stdio::piped());
+        command.arg(of.command).args(own_server(providers)).stdin(Stdio::piped());
         let mut process = ChildProcess::start("the server", &mut command)?;
         let line = process.wait_for(|_| true)?;
         match serde_json::from_str(&line) {

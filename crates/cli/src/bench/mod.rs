@@ -9,7 +9,8 @@ use crate::failure::{Code, Failure};
 use crate::output::{self, say};
 use crate::stop;
 use catchment::perf::{
-    BlockPlan, Client, Figure, PerfError, Plan, Row, Server, Setup, Test, Waiting,
+    BlockMechanism, BlockPlan, Client, Figure, PerfError, Plan, Row, STATUS_BYTE, Server, Setup,
+    Test, Waiting,
 };
 use catchment::roce::RoceOptions;
 use child::OwnServer;
@@ -45,27 +46,48 @@ struct RowJson<'a> {
     row: Row,
 }
 
-pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
+/// A program that measures.
+#[derive(Debug)]
+pub struct Program {
+    /// The word of the program's command line that [`BenchArgs`] stand behind.
+    pub command: &'static str,
+    /// What can move blocks.
+    pub mechanisms: &'static [&'static dyn BlockMechanism],
+    /// What to do for a mechanism that is not among them.
+    pub hint: &'static str,
+}
+
+impl Program {
+    /// The `catchment` command.
+    pub(crate) const CATCHMENT: Program = Program {
+        command: "bench",
+        mechanisms: STATUS_BYTE,
+        hint: "windows, rendezvous and other mechanisms to compare with are measured by \
+               `cargo xtask bench mechanisms`",
+    };
+
+    fn setup(&self, providers: &ProviderArgs, waiting: Waiting) -> Result<Setup, Failure> {
+        let roce = RoceOptions {
+            // Who polls all the time does the work itself, as the perftest programs do.
+            inline_polling: waiting == Waiting::Yield,
+            ..providers.roce()
+        };
+        Ok(Setup { providers: providers.set()?.with(roce), mechanisms: self.mechanisms })
+    }
+}
+
+pub(crate) fn run(args: &BenchArgs, program: &Program) -> Result<(), Failure> {
     match (&args.what, args.what.test()) {
-        (_, Some((which, args))) => test(which, args),
-        (Bench::Server(args), _) => serve(args),
-        (Bench::Transfer(args), _) => transfer(args),
+        (_, Some((which, args))) => test(which, args, program),
+        (Bench::Server(args), _) => serve(args, program),
+        (Bench::Transfer(args), _) => transfer(args, program),
         (_, None) => Ok(()),
     }
 }
 
-fn setup(providers: &ProviderArgs, waiting: Waiting) -> Result<Setup, Failure> {
-    let roce = RoceOptions {
-        // Who polls all the time does the work itself, as the perftest programs do.
-        inline_polling: waiting == Waiting::Yield,
-        ..providers.roce()
-    };
-    Ok(Setup { providers: providers.set()?.with(roce), ..Setup::default() })
-}
-
-fn serve(args: &ServerArgs) -> Result<(), Failure> {
+fn serve(args: &ServerArgs, program: &Program) -> Result<(), Failure> {
     // The engine's thread works where nobody polls.
-    let setup = setup(&args.providers, Waiting::Yield)?;
+    let setup = program.setup(&args.providers, Waiting::Yield)?;
     let server = Server::bind(args.listen, setup).map_err(failure)?;
     let address = server.local_address().map_err(failure)?;
     stop::watch(args.until_stdin_closes, || std::process::exit(0))?;
@@ -93,18 +115,19 @@ fn tell(args: &ServerArgs, event: &ServerEvent) -> Result<(), Failure> {
     })
 }
 
-fn test(test: Test, args: &TestArgs) -> Result<(), Failure> {
+fn test(test: Test, args: &TestArgs, program: &Program) -> Result<(), Failure> {
     let heading = rows::heading(test.figure, args.measuring.report_gbits);
     let head = (test.name(), test.figure, heading);
     let plans = args.plans(test).into_iter().map(Work::Requests).collect();
-    measure(head, &args.measuring, plans, false)
+    measure(program, head, &args.measuring, plans, false)
 }
 
-fn transfer(args: &TransferArgs) -> Result<(), Failure> {
+fn transfer(args: &TransferArgs, program: &Program) -> Result<(), Failure> {
     let figure = args.figure();
     let head = ("transfer", figure, rows::block_heading(figure, args.measuring.report_gbits));
-    let plans = args.plans().into_iter().map(Work::Blocks).collect();
-    measure(head, &args.measuring, plans, args.is_about_all())
+    let names: Vec<&str> = program.mechanisms.iter().map(|one| one.name()).collect();
+    let plans = args.plans(&names).into_iter().map(Work::Blocks).collect();
+    measure(program, head, &args.measuring, plans, args.is_about_all())
 }
 
 /// What is measured: requests, or blocks.
@@ -114,10 +137,15 @@ enum Work {
 }
 
 impl Work {
-    fn check(&self) -> Result<(), PerfError> {
-        match self {
-            Work::Requests(plan) => plan.check(),
-            Work::Blocks(plan) => plan.check(),
+    fn check(&self, program: &Program) -> Result<(), Failure> {
+        let plan = match self {
+            Work::Requests(plan) => return plan.check().map_err(failure),
+            Work::Blocks(plan) => plan,
+        };
+        let known = program.mechanisms.iter().any(|one| one.name() == plan.mechanism);
+        match plan.mechanism(program.mechanisms).map_err(failure) {
+            Err(failure) if !known => Err(failure.hint(program.hint)),
+            checked => checked.map(drop),
         }
     }
 
@@ -146,13 +174,14 @@ impl Work {
 /// Carries out plans one after the other. With `leaves_out` those that are not possible on this way are
 /// named, and the others go on.
 fn measure(
+    program: &Program,
     (test, figure, heading): (&str, Figure, String),
     common: &Measuring,
     plans: Vec<Work>,
     leaves_out: bool,
 ) -> Result<(), Failure> {
-    plans.iter().try_for_each(|plan| plan.check().map_err(failure))?;
-    let mut connected = Connected::to(common, common.waiting(figure))?;
+    plans.iter().try_for_each(|plan| plan.check(program))?;
+    let mut connected = Connected::to(common, common.waiting(figure), program)?;
     connected.begin(test, common)?;
     if !common.json {
         output::print(&heading)?;
@@ -177,12 +206,12 @@ struct Connected {
 }
 
 impl Connected {
-    fn to(args: &Measuring, waiting: Waiting) -> Result<Connected, Failure> {
-        let setup = setup(&args.providers, waiting)?;
+    fn to(args: &Measuring, waiting: Waiting, program: &Program) -> Result<Connected, Failure> {
+        let setup = program.setup(&args.providers, waiting)?;
         let (own, at) = match &args.connect {
             Some(at) => (None, at.clone()),
             None => {
-                let own = OwnServer::start(&args.providers)?;
+                let own = OwnServer::start(&args.providers, program)?;
                 let at = ServerAt { host: own.address.ip().to_string(), port: own.address.port() };
                 (Some(own), at)
             }

@@ -57,8 +57,8 @@ impl BlockPlan {
     /// Returns the mechanism of that name among those there are, if the plan can be carried out.
     ///
     /// # Errors
-    /// [`PerfError::Plan`].
-    pub(crate) fn mechanism(
+    /// [`PerfError::Plan`] with what cannot be, or with the names of those there are.
+    pub fn mechanism(
         &self,
         mechanisms: &[&'static dyn BlockMechanism],
     ) -> Result<&'static dyn BlockMechanism, PerfError> {

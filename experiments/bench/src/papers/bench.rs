@@ -1,9 +1,10 @@
 //! What all experiments of a run have in common: options, priorities, the network, and turns.
-use super::scenario::{Measure, Scenario};
+use super::record::{Cell, Conditions, Row};
+use super::scenario::{Effort, Measure, Scenario, Workload};
 use super::{Options, Realtime};
 use crate::job::{Job, NetworkEnd, Outcome, Program, Wait};
 use crate::mechanism::{Mechanism, Provider, What};
-use crate::{external, host, pair, sys};
+use crate::{external, pair, sys};
 use anyhow::{Context, Result};
 use catchment_netns::{Namespace, VethPair};
 use std::io::IsTerminal;
@@ -12,7 +13,6 @@ pub(crate) struct Bench {
     pub(super) options: Options,
     pub(super) realtime: bool,
     interactive: bool,
-    jobs: usize,
     /// What could not be measured in this experiment, and why.
     pub(super) failures: Vec<String>,
     veth: Option<VethPair>,
@@ -36,7 +36,6 @@ impl Bench {
             options: options.clone(),
             realtime,
             interactive: std::io::stderr().is_terminal(),
-            jobs: 0,
             failures: Vec::new(),
             veth: None,
         })
@@ -64,67 +63,6 @@ impl Bench {
         let pair = self.veth.as_ref().filter(|_| provider == Provider::Roce)?;
         let end = |namespace: &Namespace, address| NetworkEnd { netns: namespace.path(), address };
         Some([end(&pair.left, VethPair::LEFT_V4), end(&pair.right, VethPair::RIGHT_V4)])
-    }
-
-    /// Returns the measurement of one mechanism in a cell, as the part's effort says.
-    pub(super) fn job(
-        &mut self,
-        part: &Measure,
-        (mechanism, provider): (Mechanism, Provider),
-        (bytes, blocks): (usize, usize),
-        program: Program,
-    ) -> Job {
-        let effort = part.effort(self.quick());
-        let what = mechanism.peer().unwrap_or(What::Mechanism(mechanism, provider));
-        self.jobs += 1;
-        Job {
-            what,
-            bytes,
-            blocks,
-            source_core: host::SOURCE_CORE,
-            collector_core: host::collector_core(),
-            wait: part.wait,
-            realtime: self.realtime(provider, part.wait),
-            batch_ms: effort.milliseconds,
-            batches: effort.repetitions,
-            unique: format!("{}-{}", std::process::id(), self.jobs),
-            program,
-            network: self.network(provider),
-        }
-    }
-
-    /// Measures the mechanisms of a cell in turn, so often. One that fails is noted and measured once
-    /// more, later than the others; if it fails again it is left out, and the others go on.
-    pub(super) fn in_turn(
-        &mut self,
-        restarts: usize,
-        name: &str,
-        mechanisms: &[Mechanism],
-        mut job: impl FnMut(&mut Bench, Mechanism) -> Job,
-    ) -> Vec<(Mechanism, Vec<Outcome>)> {
-        let found = mechanisms.iter().map(|&one| (one, Vec::new()));
-        let mut found: Vec<(Mechanism, Vec<Outcome>)> = found.collect();
-        for _ in 0..restarts {
-            let jobs: Vec<Job> = found.iter().map(|(one, _)| job(self, *one)).collect();
-            let outcomes = run_in_turn(&jobs);
-            let mut gone = Vec::new();
-            for ((mechanism, mine), outcome) in found.iter_mut().zip(outcomes) {
-                let again = outcome.or_else(|error| {
-                    let once = format!("{name}, {mechanism}, measured again: {error:#}");
-                    self.failures.push(once);
-                    external::measure(&job(self, *mechanism))
-                });
-                match again {
-                    Ok(outcome) => mine.push(outcome),
-                    Err(error) => {
-                        gone.push(*mechanism);
-                        self.failures.push(format!("{name}, {mechanism}: {error:#}"));
-                    }
-                }
-            }
-            found.retain(|(one, _)| !gone.contains(one));
-        }
-        found
     }
 
     /// Those that are on this machine; the others are named, with how to get them.
@@ -157,6 +95,103 @@ impl Bench {
     pub(super) fn wants_provider(&self, provider: Provider) -> bool {
         let only = &self.options.provider;
         only.is_empty() || only.contains(&provider)
+    }
+}
+
+/// A part of a scenario on one provider: what is to be measured, and the rows that were found.
+pub(super) struct Experiment<'a> {
+    pub(super) bench: &'a mut Bench,
+    pub(super) id: &'a str,
+    pub(super) workload: Workload,
+    pub(super) part: &'a Measure,
+    pub(super) effort: &'a Effort,
+    pub(super) provider: Provider,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Experiment<'_> {
+    pub(super) fn sizes(&self) -> Vec<(usize, usize)> {
+        self.part.sizes(self.bench.quick())
+    }
+
+    pub(super) fn cells(&self) -> Vec<(Mechanism, usize, usize)> {
+        self.part.cells(self.bench.quick())
+    }
+
+    pub(super) fn cell(&self, mechanism: Mechanism, (bytes, blocks): (usize, usize)) -> Cell {
+        Cell::new(self.provider, mechanism, bytes, blocks)
+    }
+
+    pub(super) fn progress(&self, text: &str) {
+        self.bench.progress(&format!("{} {}: {text}", self.id, self.provider));
+    }
+
+    fn realtime(&self) -> bool {
+        self.bench.realtime(self.provider, self.part.wait)
+    }
+
+    pub(super) fn conditions(&self, outcomes: &[Outcome]) -> Conditions {
+        Conditions::of(self.part.wait, self.realtime(), outcomes)
+    }
+
+    /// Adds rows of one cell that have one value each.
+    pub(super) fn found(
+        &mut self,
+        cell: &Cell,
+        conditions: &Conditions,
+        values: impl IntoIterator<Item = ((&'static str, &'static str), f64)>,
+    ) {
+        let row = |(metric, value)| Row::one(self.id, cell, metric, value, conditions);
+        self.rows.extend(values.into_iter().map(row));
+    }
+
+    /// Returns the measurement of one mechanism in a cell, as the part's effort says.
+    pub(super) fn job(&self, mechanism: Mechanism, size: (usize, usize), program: Program) -> Job {
+        let what = mechanism.peer().unwrap_or(What::Mechanism(mechanism, self.provider));
+        Job {
+            realtime: self.realtime(),
+            batch_ms: self.effort.milliseconds,
+            batches: self.effort.repetitions,
+            program,
+            network: self.bench.network(self.provider),
+            ..Job::new(what, size, self.part.wait)
+        }
+    }
+
+    /// Measures the mechanisms of a cell in turn, so often. One that fails is noted and measured once
+    /// more, later than the others; if it fails again it is left out, and the others go on.
+    pub(super) fn in_turn(
+        &mut self,
+        restarts: usize,
+        mechanisms: &[Mechanism],
+        size: (usize, usize),
+        program: Program,
+    ) -> Vec<(Mechanism, Vec<Outcome>)> {
+        let name = format!("{}, {} B, {} blocks", self.provider, size.0, size.1);
+        let found = mechanisms.iter().map(|&one| (one, Vec::new()));
+        let mut found: Vec<(Mechanism, Vec<Outcome>)> = found.collect();
+        for _ in 0..restarts {
+            let jobs: Vec<Job> =
+                found.iter().map(|(one, _)| self.job(*one, size, program)).collect();
+            let outcomes = run_in_turn(&jobs);
+            let mut gone = Vec::new();
+            for ((mechanism, mine), outcome) in found.iter_mut().zip(outcomes) {
+                let again = outcome.or_else(|error| {
+                    let once = format!("{name}, {mechanism}, measured again: {error:#}");
+                    self.bench.failures.push(once);
+                    external::measure(&self.job(*mechanism, size, program))
+                });
+                match again {
+                    Ok(outcome) => mine.push(outcome),
+                    Err(error) => {
+                        gone.push(*mechanism);
+                        self.bench.failures.push(format!("{name}, {mechanism}: {error:#}"));
+                    }
+                }
+            }
+            found.retain(|(one, _)| !gone.contains(one));
+        }
+        found
     }
 }
 

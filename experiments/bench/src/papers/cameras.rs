@@ -1,9 +1,8 @@
 //! `cameras`: frames of many cameras at their rate, over one queue pair for all or one each.
-use super::bench::Bench;
+use super::bench::Experiment;
 use super::record::{Cell, Conditions, Row};
-use super::scenario::{Measure, Scenario};
 use crate::job::{Cameras, Frames, Job, Outcome, Program};
-use crate::mechanism::{Mechanism, Provider};
+use crate::mechanism::Mechanism;
 use crate::pair;
 use crate::stats::percentile;
 use anyhow::{Context as _, Result};
@@ -12,45 +11,30 @@ const PERIOD_NS: u64 = 40_000_000;
 const BIN_NS: u64 = 1_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-pub(super) fn measure(
-    bench: &mut Bench,
-    scenario: &Scenario,
-    part: &Measure,
-    provider: Provider,
-) -> Result<Vec<Row>> {
-    let effort = part.effort(bench.quick()).clone();
-    let frames = (effort.milliseconds * 1_000_000 / PERIOD_NS).max(1);
-    let mut rows = Vec::new();
-    for &bytes in &effort.bytes {
-        for (&blocks, &streams) in cross(part.blocks(bench.quick()), &part.streams) {
-            for &mechanism in &part.mechanisms {
-                let set_up =
-                    SetUp { mechanism, provider, bytes, blocks, streams, programs: part.programs };
-                bench.progress(&format!("{} {provider}: {}", scenario.id, set_up.variant()));
-                let outcomes = set_up.run(bench, part, frames);
-                let outcomes = outcomes.or_else(|error| {
-                    bench.failures.push(format!("{mechanism}, once: {error:#}"));
-                    set_up.run(bench, part, frames)
+pub(super) fn measure(of: &mut Experiment<'_>) -> Result<()> {
+    let frames = (of.effort.milliseconds * 1_000_000 / PERIOD_NS).max(1);
+    for (bytes, blocks) in of.sizes() {
+        for &streams in &of.part.streams {
+            for &mechanism in &of.part.mechanisms {
+                let programs = of.part.programs;
+                let set_up = SetUp { mechanism, bytes, blocks, streams, programs };
+                of.progress(&set_up.variant());
+                let outcomes = set_up.run(of, frames).or_else(|error| {
+                    of.bench.failures.push(format!("{mechanism}, once: {error:#}"));
+                    set_up.run(of, frames)
                 });
                 match outcomes {
-                    Ok(outcomes) => {
-                        rows.extend(set_up.rows(&scenario.id, part, frames, &outcomes)?)
-                    }
-                    Err(error) => bench.failures.push(format!("{mechanism}: {error:#}")),
+                    Ok(outcomes) => set_up.find(of, frames, &outcomes)?,
+                    Err(error) => of.bench.failures.push(format!("{mechanism}: {error:#}")),
                 }
             }
         }
     }
-    Ok(rows)
-}
-
-fn cross<'a>(a: &'a [usize], b: &'a [usize]) -> impl Iterator<Item = (&'a usize, &'a usize)> {
-    a.iter().flat_map(move |a| b.iter().map(move |b| (a, b)))
+    Ok(())
 }
 
 struct SetUp {
     mechanism: Mechanism,
-    provider: Provider,
     bytes: usize,
     blocks: usize,
     streams: usize,
@@ -70,8 +54,7 @@ impl SetUp {
         }
     }
 
-    fn run(&self, bench: &mut Bench, part: &Measure, frames: u64) -> Result<Vec<Outcome>> {
-        bench.make_network(self.provider)?;
+    fn run(&self, of: &mut Experiment<'_>, frames: u64) -> Result<Vec<Outcome>> {
         let pairs = if self.programs { self.streams } else { 1 };
         let cameras = self.streams / pairs;
         // Windows have their own; a ring is for all.
@@ -84,20 +67,14 @@ impl SetUp {
                 frames,
                 period_ns: PERIOD_NS,
             });
-            let of = (self.mechanism, self.provider);
-            Job { realtime: false, ..bench.job(part, of, (self.bytes, blocks), program) }
+            Job { realtime: false, ..of.job(self.mechanism, (self.bytes, blocks), program) }
         };
         let jobs: Vec<Job> = (0..pairs).map(job).collect();
         pair::run_together(&jobs)
     }
 
-    fn rows(
-        &self,
-        id: &str,
-        part: &Measure,
-        frames: u64,
-        outcomes: &[Outcome],
-    ) -> Result<Vec<Row>> {
+    /// Adds the rows of what came.
+    fn find(&self, to: &mut Experiment<'_>, frames: u64, outcomes: &[Outcome]) -> Result<()> {
         let all: Option<Vec<&Frames>> = outcomes.iter().map(|one| one.frames.as_ref()).collect();
         let all = all.context("a pair of processes reported no frames")?;
         let mut arrivals: Vec<Arrival> = all
@@ -109,7 +86,7 @@ impl SetUp {
         let cell = Cell {
             streams: Some(self.streams),
             variant: Some(self.variant()),
-            ..Cell::new(self.provider, self.mechanism, self.bytes, self.blocks)
+            ..to.cell(self.mechanism, (self.bytes, self.blocks))
         };
         let bytes = self.bytes as f64;
         let achieved = arrivals.len() as f64 * bytes * 1e9 / wall_ns;
@@ -118,7 +95,8 @@ impl SetUp {
             achieved_bytes_per_s: Some(achieved),
             verified_blocks: arrivals.len() as u64,
             restarts: 1,
-            ..Conditions::of(part.wait, false, outcomes)
+            realtime: false,
+            ..to.conditions(outcomes)
         };
         let of = Measured { arrivals: &arrivals, streams: self.streams, frames, bytes };
         let bursts = of.burst_rates();
@@ -133,16 +111,14 @@ impl SetUp {
         ];
         let used = used(&all, outcomes, wall_ns).map(|(metric, value)| (metric, vec![value]));
         let metrics = metrics.into_iter().chain(used);
-        let mut rows: Vec<Row> = metrics
-            .map(|(metric, values)| Row::new(id, &cell, metric, values, &conditions))
-            .collect();
+        let row = |(metric, values)| Row::new(to.id, &cell, metric, values, &conditions);
+        to.rows.extend(metrics.map(row));
         let of_bursts = (0..).zip(&bursts).map(|(burst, rate)| {
             let cell = cell.at(f64::from(burst) * PERIOD_NS as f64 / 1e9, "s");
-            let metric = ("bytes_per_s_of_a_burst", "B/s");
-            Row::new(id, &cell, metric, vec![*rate], &conditions)
+            Row::one(to.id, &cell, ("bytes_per_s_of_a_burst", "B/s"), *rate, &conditions)
         });
-        rows.extend(of_bursts);
-        Ok(rows)
+        to.rows.extend(of_bursts);
+        Ok(())
     }
 }
 

@@ -1,9 +1,8 @@
 //! What is counted: requests and completions for each block, and the smallest queues that suffice.
 //! Both ends take turns in one thread, so that the numbers are the same in every run.
-use super::bench::Bench;
+use super::bench::Experiment;
 use super::ends::{Change, Ends};
-use super::record::{Cell, Conditions, Row};
-use super::scenario::{Measure, Scenario};
+use super::record::Conditions;
 use super::virtual_stream::shape;
 use crate::job::Network;
 use crate::mechanism::{Provider, Visit};
@@ -19,32 +18,22 @@ const LOOKS_MOST: u32 = 20_000_000;
 
 /// Counts interactions and messages for each block: the source fills the whole ring, the collector
 /// takes and gives back all of it, again and again.
-pub(super) fn interactions(
-    bench: &mut Bench,
-    scenario: &Scenario,
-    part: &Measure,
-    provider: Provider,
-) -> Result<Vec<Row>> {
-    let effort = part.effort(bench.quick());
-    let mut rows = Vec::new();
-    for (mechanism, bytes, blocks) in part.cells(bench.quick()) {
-        bench.progress(&format!("{} {provider}: {mechanism}, {blocks} blocks", scenario.id));
+pub(super) fn interactions(of: &mut Experiment<'_>) -> Result<()> {
+    for (mechanism, bytes, blocks) in of.cells() {
+        let name = format!("{mechanism}, {blocks} blocks");
+        of.progress(&name);
         let count = Counting {
-            provider,
-            constants: part.constants,
+            provider: of.provider,
+            constants: of.part.constants,
             bytes: u32::try_from(bytes)?,
-            rounds: effort.count / blocks as u64,
+            rounds: of.effort.count / blocks as u64,
         };
         let counted = mechanism.with(shape(bytes, blocks)?, count);
-        let (counted, network) =
-            counted.with_context(|| format!("{mechanism}, {blocks} blocks"))?;
-        let cell = Cell::new(provider, mechanism, bytes, blocks);
-        let conditions = in_turn(network);
-        for (metric, value) in counted {
-            rows.push(Row::one(&scenario.id, &cell, (metric, "1"), value, &conditions));
-        }
+        let (counted, network) = counted.with_context(|| name)?;
+        let cell = of.cell(mechanism, (bytes, blocks));
+        of.found(&cell, &in_turn(network), counted);
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn in_turn(network: Option<Network>) -> Conditions {
@@ -58,7 +47,13 @@ fn in_turn(network: Option<Network>) -> Conditions {
 }
 
 /// Numbers by name, and what became of packets.
-type Counted = (Vec<(&'static str, f64)>, Option<Network>);
+type Counted = (Vec<((&'static str, &'static str), f64)>, Option<Network>);
+
+fn counted(
+    numbers: impl IntoIterator<Item = (&'static str, f64)>,
+) -> Vec<((&'static str, &'static str), f64)> {
+    numbers.into_iter().map(|(name, number)| ((name, "1"), number)).collect()
+}
 
 struct Counting {
     provider: Provider,
@@ -99,13 +94,13 @@ impl Visit for Counting {
         let after = Totals::of(&ends);
         let all = (self.rounds * u64::from(blocks)) as f64;
         let per_block = |of: fn(&Totals) -> u64| (of(&after) - of(&before)) as f64 / all;
-        let counted = vec![
+        let counted = counted([
             ("interactions_per_block", per_block(|t| t.interactions)),
             ("messages_per_block", per_block(|t| t.messages)),
             ("reads_per_block", per_block(|t| t.reads)),
             ("source_messages_per_block", per_block(|t| t.source_messages)),
             ("collector_requests_per_block", per_block(|t| t.collector)),
-        ];
+        ]);
         Ok((counted, ends.network()))
     }
 }
@@ -134,20 +129,14 @@ impl Totals {
 
 /// Moves many blocks with exactly the queues that a mechanism asks for, and then with one place less
 /// in each of them.
-pub(super) fn queues(
-    bench: &mut Bench,
-    scenario: &Scenario,
-    part: &Measure,
-    provider: Provider,
-) -> Result<Vec<Row>> {
-    let count = part.effort(bench.quick()).count;
-    let mut rows = Vec::new();
-    for (mechanism, bytes, blocks) in part.cells(bench.quick()) {
-        bench.progress(&format!("{} {provider}: {mechanism}", scenario.id));
-        let cell = Cell::new(provider, mechanism, bytes, blocks);
+pub(super) fn queues(of: &mut Experiment<'_>) -> Result<()> {
+    let count = of.effort.count;
+    for (mechanism, bytes, blocks) in of.cells() {
+        of.progress(mechanism.name());
+        let mut cell = of.cell(mechanism, (bytes, blocks));
         let moving = Moving {
-            provider,
-            constants: part.constants,
+            provider: of.provider,
+            constants: of.part.constants,
             bytes: u32::try_from(bytes)?,
             count,
             less: None,
@@ -156,9 +145,7 @@ pub(super) fn queues(
         let (sizes, network) =
             sizes.with_context(|| format!("{mechanism} with the queues it asks for"))?;
         let conditions = in_turn(network);
-        for (metric, value) in sizes {
-            rows.push(Row::one(&scenario.id, &cell, (metric, "1"), value, &conditions));
-        }
+        of.found(&cell, &conditions, sizes);
         for less in LESS {
             let moving = Moving { less: Some(less), count: count.min(COUNT_WITH_LESS), ..moving };
             let result = mechanism.with(shape(bytes, blocks)?, moving);
@@ -167,13 +154,11 @@ pub(super) fn queues(
             }
             let fails = f64::from(u8::from(result.is_err()));
             let said = result.err().map_or("no error".to_owned(), |e| format!("{e:#}"));
-            let mut cell = cell.clone();
             cell.variant = Some(format!("{}: {said}", less.name));
-            let metric = ("one_less_fails", "1");
-            rows.push(Row::one(&scenario.id, &cell, metric, fails, &conditions));
+            of.found(&cell, &conditions, [(("one_less_fails", "1"), fails)]);
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// A queue that gets one place less.
@@ -240,7 +225,7 @@ impl Visit for Moving {
         self.move_all(&mut ends)?;
         let [source, collector] = ends.queues;
         let [_, posted] = ends.traces.each_ref().map(|trace| trace.requests());
-        let counted = vec![
+        let counted = counted([
             ("blocks_moved", self.count as f64),
             ("source_send_queue", source.max_send_wr.into()),
             ("source_receive_queue", source.max_recv_wr.into()),
@@ -251,7 +236,7 @@ impl Visit for Moving {
             ("collector_completion_queue", collector.send_cqe.max(collector.recv_cqe).into()),
             ("collector_posted_requests", posted.messages() as f64),
             ("collector_posted_receives", posted.receives as f64),
-        ];
+        ]);
         Ok((counted, ends.network()))
     }
 }

@@ -22,7 +22,7 @@ use crate::host;
 use crate::host::Environment;
 use crate::mechanism::Provider;
 use anyhow::{Context, Result, bail};
-use bench::Bench;
+use bench::{Bench, Experiment};
 use record::Row;
 use results::{Done, Judged};
 use scenario::{Measure, Scenario, Workload};
@@ -206,19 +206,25 @@ fn measure(
     part: &Measure,
     provider: Provider,
 ) -> Result<Vec<Row>> {
+    bench.make_network(provider)?;
     let workload = part.workload.unwrap_or(scenario.workload);
+    let effort = part.effort(bench.quick());
+    let id = &scenario.id;
+    let mut one = Experiment { bench, id, workload, part, effort, provider, rows: Vec::new() };
     match (workload, provider) {
-        (Workload::Stream, Provider::Sim) => virtual_stream::measure(bench, scenario, part),
+        (Workload::Stream, Provider::Sim) => virtual_stream::measure(&mut one),
         (Workload::Stream, Provider::Shm | Provider::Roce) => {
-            stream::measure(bench, scenario, part, provider)
+            stream::measure(&mut one);
+            Ok(())
         }
         (
             Workload::Sync | Workload::Look | Workload::OneWay | Workload::Hold,
             Provider::Shm | Provider::Roce,
-        ) => singles::measure(bench, scenario, part, provider),
-        (Workload::Cameras, Provider::Shm | Provider::Roce) => {
-            cameras::measure(bench, scenario, part, provider)
+        ) => {
+            singles::measure(&mut one);
+            Ok(())
         }
+        (Workload::Cameras, Provider::Shm | Provider::Roce) => cameras::measure(&mut one),
         (
             Workload::Sync | Workload::Look | Workload::OneWay | Workload::Hold | Workload::Cameras,
             Provider::Sim,
@@ -226,8 +232,9 @@ fn measure(
         (Workload::Table, _) => {
             bail!("a table shows what other experiments measured and measures nothing")
         }
-        (Workload::Interactions, _) => lockstep::interactions(bench, scenario, part, provider),
-        (Workload::Queues, _) => lockstep::queues(bench, scenario, part, provider),
-        (Workload::ReleaseOrder, _) => release_order::measure(bench, scenario, part, provider),
-    }
+        (Workload::Interactions, _) => lockstep::interactions(&mut one),
+        (Workload::Queues, _) => lockstep::queues(&mut one),
+        (Workload::ReleaseOrder, _) => release_order::measure(&mut one),
+    }?;
+    Ok(one.rows)
 }

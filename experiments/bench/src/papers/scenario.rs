@@ -155,14 +155,16 @@ impl Measure {
         if quick { &self.quick } else { &self.full }
     }
 
+    /// Every number of bytes with every number of blocks.
+    pub(crate) fn sizes(&self, quick: bool) -> Vec<(usize, usize)> {
+        let blocks = |&bytes| self.blocks(quick).iter().map(move |&blocks| (bytes, blocks));
+        self.effort(quick).bytes.iter().flat_map(blocks).collect()
+    }
+
     pub(crate) fn cells(&self, quick: bool) -> Vec<(Mechanism, usize, usize)> {
-        let mut cells = Vec::new();
-        for &bytes in &self.effort(quick).bytes {
-            for &blocks in self.blocks(quick) {
-                cells.extend(self.mechanisms.iter().map(|&one| (one, bytes, blocks)));
-            }
-        }
-        cells
+        let of_size =
+            |(bytes, blocks)| self.mechanisms.iter().map(move |&one| (one, bytes, blocks));
+        self.sizes(quick).into_iter().flat_map(of_size).collect()
     }
 
     pub(crate) fn blocks(&self, quick: bool) -> &[usize] {

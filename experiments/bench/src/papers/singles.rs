@@ -1,11 +1,10 @@
 //! `sync`, `one-way` and `hold`: single times, and what happens while one block is kept.
-use super::bench::Bench;
+use super::bench::Experiment;
 use super::record::{Cell, Conditions, Row};
-use super::scenario::{Measure, Scenario, Workload};
-use crate::job::{Hold, Job, Outcome, Program};
-use crate::mechanism::{Mechanism, Provider};
+use super::scenario::Workload;
+use crate::job::{Hold, Outcome, Program};
+use crate::mechanism::Mechanism;
 use crate::stats::percentile;
-use anyhow::Result;
 
 /// Figure 18 of the status-byte paper, in milliseconds.
 pub(super) const HOLD: Hold = Hold { from: 100, to: 200, end: 300, bin: 5 };
@@ -19,43 +18,23 @@ const BEFORE_MS: std::ops::Range<f64> = 20.0..100.0;
 const PERCENTILES: [f64; 15] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 98.0, 99.0, 99.9];
 
-pub(super) fn measure(
-    bench: &mut Bench,
-    scenario: &Scenario,
-    part: &Measure,
-    provider: Provider,
-) -> Result<Vec<Row>> {
-    let effort = part.effort(bench.quick()).clone();
-    bench.make_network(provider)?;
-    let program = program(part.workload.unwrap_or(scenario.workload), effort.count);
-    let realtime = bench.realtime(provider, part.wait);
-    let mut rows = Vec::new();
-    for &bytes in &effort.bytes {
-        for &blocks in part.blocks(bench.quick()) {
-            let name = format!("{provider}, {bytes} B, {blocks} blocks");
-            bench.progress(&format!("{}, {name}", scenario.id));
-            let job = |bench: &mut Bench, mechanism: Mechanism| {
-                bench.job(part, (mechanism, provider), (bytes, blocks), program)
-            };
-            let found = bench.in_turn(effort.restarts, &name, &part.mechanisms, job);
-            let reads = if matches!(program, Program::Hold(_)) {
-                bench.in_turn(1, &name, &[Mechanism::SbPaper], |bench, one| Job {
-                    program: Program::Look { count: LOOKS },
-                    ..job(bench, one)
-                })
-            } else {
-                Vec::new()
-            };
-            for (mechanism, outcomes) in &found {
-                let cell = Cell::new(provider, *mechanism, bytes, blocks);
-                let conditions = Conditions::of(part.wait, realtime, outcomes);
-                let of = RowsOf { id: &scenario.id, cell: &cell, conditions: &conditions };
-                let reads = reads.iter().filter(|(one, _)| one == mechanism);
-                rows.extend(of.program(program, outcomes, reads.map(|(_, reads)| reads)));
-            }
+pub(super) fn measure(of: &mut Experiment<'_>) {
+    let program = program(of.workload, of.effort.count);
+    for size in of.sizes() {
+        of.progress(&format!("{} B, {} blocks", size.0, size.1));
+        let found = of.in_turn(of.effort.restarts, &of.part.mechanisms, size, program);
+        let reads = if matches!(program, Program::Hold(_)) {
+            of.in_turn(1, &[Mechanism::SbPaper], size, Program::Look { count: LOOKS })
+        } else {
+            Vec::new()
+        };
+        for (mechanism, outcomes) in &found {
+            let (cell, conditions) = (of.cell(*mechanism, size), of.conditions(outcomes));
+            let rows = RowsOf { id: of.id, cell: &cell, conditions: &conditions };
+            let reads = reads.iter().filter(|(one, _)| one == mechanism);
+            of.rows.extend(rows.program(program, outcomes, reads.map(|(_, reads)| reads)));
         }
     }
-    Ok(rows)
 }
 
 fn program(workload: Workload, count: u64) -> Program {

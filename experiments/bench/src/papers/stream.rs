@@ -1,40 +1,21 @@
 //! `stream`: blocks as fast as they go from process to process, then to and fro, the mechanisms of a
 //! cell in turn.
-use super::bench::Bench;
+use super::bench::Experiment;
 use super::record::{Cell, Conditions, Row};
-use super::scenario::{Measure, Scenario};
 use crate::job::{Outcome, PingPong, Program, Stream};
-use crate::mechanism::{Mechanism, Provider, What};
-use anyhow::Result;
+use crate::mechanism::What;
 
-pub(super) fn measure(
-    bench: &mut Bench,
-    scenario: &Scenario,
-    part: &Measure,
-    provider: Provider,
-) -> Result<Vec<Row>> {
-    let effort = part.effort(bench.quick()).clone();
-    bench.make_network(provider)?;
-    let mut rows = Vec::new();
-    for &bytes in &effort.bytes {
-        for &blocks in part.blocks(bench.quick()) {
-            bench.progress(&format!("{} {provider}: {bytes} B, {blocks} blocks", scenario.id));
-            let name = format!("{provider}, {bytes} B, {blocks} blocks");
-            let realtime = bench.realtime(provider, part.wait);
-            let job = |bench: &mut Bench, mechanism: Mechanism| {
-                let program = Program::Stream;
-                bench.job(part, (mechanism, provider), (bytes, blocks), program)
-            };
-            let mechanisms = bench.present(&part.mechanisms);
-            let found = bench.in_turn(effort.restarts, &name, &mechanisms, job);
-            for (mechanism, outcomes) in &found {
-                let cell = Cell::new(provider, *mechanism, bytes, blocks);
-                let conditions = Conditions::of(part.wait, realtime, outcomes);
-                rows.extend(rows_of(&scenario.id, &cell, &conditions, outcomes));
-            }
+pub(super) fn measure(of: &mut Experiment<'_>) {
+    for size in of.sizes() {
+        of.progress(&format!("{} B, {} blocks", size.0, size.1));
+        let mechanisms = of.bench.present(&of.part.mechanisms);
+        for (mechanism, outcomes) in
+            of.in_turn(of.effort.restarts, &mechanisms, size, Program::Stream)
+        {
+            let (cell, conditions) = (of.cell(mechanism, size), of.conditions(&outcomes));
+            of.rows.extend(rows_of(of.id, &cell, &conditions, &outcomes));
         }
     }
-    Ok(rows)
 }
 
 type Metrics = Vec<((&'static str, &'static str), Vec<f64>)>;

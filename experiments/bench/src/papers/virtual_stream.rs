@@ -1,9 +1,7 @@
 //! `stream` in virtual time.
-use super::bench::Bench;
-use super::record::{Cell, Conditions, Row};
-use super::scenario::{Measure, Scenario};
+use super::bench::Experiment;
+use super::record::Conditions;
 use super::simulated::Simulated;
-use crate::mechanism::Provider;
 use crate::times::Law;
 use anyhow::{Context as _, Result};
 use catchment_mechanisms::Shape;
@@ -18,43 +16,31 @@ pub(super) fn count(bytes: usize) -> u64 {
 
 const SEED: u64 = 1;
 
-pub(super) fn measure(bench: &mut Bench, scenario: &Scenario, part: &Measure) -> Result<Vec<Row>> {
-    let constants = part.constants.context("virtual time needs [measure.constants]")?;
-    let effort = part.effort(bench.quick());
-    let mut rows = Vec::new();
-    for &bytes in &effort.bytes {
-        for &blocks in part.blocks(bench.quick()) {
-            for &mechanism in &part.mechanisms {
-                bench.progress(&format!("{} sim: {bytes} B, {blocks} blocks", scenario.id));
-                let came = mechanism.with(
-                    shape(bytes, blocks)?,
-                    Simulated {
-                        constants,
-                        bytes: u32::try_from(bytes)?,
-                        count: count(bytes),
-                        workers: 0,
-                        law: Law::Nothing,
-                        seed: SEED,
-                        helper: mechanism.has_helper(),
-                    },
-                );
-                let came =
-                    came.with_context(|| format!("{mechanism}, {bytes} B, {blocks} blocks"))?;
-                let cell = Cell::new(Provider::Sim, mechanism, bytes, blocks);
-                let conditions = conditions(None, came.blocks_per_s * bytes as f64);
-                let speed = came.blocks_per_s;
-                for (metric, value) in [
-                    (("blocks_per_s", "1/s"), speed),
-                    (("bytes_per_s", "B/s"), speed * bytes as f64),
-                    (("block_ns", "ns"), 1e9 / speed),
-                    (("interactions_per_block", "1"), came.interactions_per_block),
-                ] {
-                    rows.push(Row::one(&scenario.id, &cell, metric, value, &conditions));
-                }
-            }
-        }
+pub(super) fn measure(of: &mut Experiment<'_>) -> Result<()> {
+    let constants = of.part.constants.context("virtual time needs [measure.constants]")?;
+    for (mechanism, bytes, blocks) in of.cells() {
+        of.progress(&format!("{bytes} B, {blocks} blocks"));
+        let simulated = Simulated {
+            constants,
+            bytes: u32::try_from(bytes)?,
+            count: count(bytes),
+            workers: 0,
+            law: Law::Nothing,
+            seed: SEED,
+            helper: mechanism.has_helper(),
+        };
+        let came = mechanism.with(shape(bytes, blocks)?, simulated);
+        let came = came.with_context(|| format!("{mechanism}, {bytes} B, {blocks} blocks"))?;
+        let (cell, speed) = (of.cell(mechanism, (bytes, blocks)), came.blocks_per_s);
+        let metrics = [
+            (("blocks_per_s", "1/s"), speed),
+            (("bytes_per_s", "B/s"), speed * bytes as f64),
+            (("block_ns", "ns"), 1e9 / speed),
+            (("interactions_per_block", "1"), came.interactions_per_block),
+        ];
+        of.found(&cell, &conditions(None, speed * bytes as f64), metrics);
     }
-    Ok(rows)
+    Ok(())
 }
 
 pub(super) fn shape(bytes: usize, blocks: usize) -> Result<Shape> {

@@ -1,5 +1,6 @@
 //! What software RoCE set out to reach beside TCP and bare UDP, written down before the first run.
 use super::row::{Cell, Row, Sample};
+use crate::goal::Limit::{AtLeast, AtMost};
 use crate::goal::{self, Limit};
 use crate::stats;
 use serde::Serialize;
@@ -17,104 +18,64 @@ impl fmt::Display for Everywhere {
 
 pub(crate) type Goal = goal::Goal<Everywhere>;
 
+type Value = fn(&Sample) -> Option<f64>;
+
+/// A row of the table: its name, kind, path MTU and way of polling.
+type Which = (&'static str, &'static str, Option<usize>, Option<&'static str>);
+
+/// What is claimed of the ratio of one row to another, by which column.
 struct Rule {
     name: &'static str,
-    ours: fn(&Cell) -> bool,
-    other: fn(&Cell) -> bool,
-    value: fn(&Sample) -> Option<f64>,
+    ours: Which,
+    other: Which,
+    value: Value,
     limit: Limit,
 }
 
-const fn at_least(
-    name: &'static str,
-    ours: fn(&Cell) -> bool,
-    other: fn(&Cell) -> bool,
-    limit: f64,
-) -> Rule {
-    Rule { name, ours, other, value: |sample| sample.bytes_per_s, limit: Limit::AtLeast(limit) }
-}
+const RATE: Value = |sample| sample.bytes_per_s;
+const RECEIVER_CPU: Value = |sample| sample.cpu_s_per_gb_receiver;
+const LATENCY: Value = |sample| sample.latency_ns;
 
-fn is_stream(cell: &Cell, what: &str, path_mtu: usize) -> bool {
-    (cell.what, cell.op, cell.path_mtu) == (what, "write", Some(path_mtu)) && cell.bytes > 64
-}
+const OURS_4096: Which = ("ours", "write", Some(4096), None);
+const OURS_1024: Which = ("ours", "write", Some(1024), None);
+const OURS_AGAIN: Which = ("ours", "write-again", Some(4096), None);
+const BARE_4096: Which = ("bare-udp", "write", Some(4096), None);
+const IPERF3: Which = ("iperf3", "stream", None, None);
+const TCP: Which = ("tcp", "stream", None, None);
+const OURS_THREAD: Which = ("ours", "write-latency", Some(4096), Some("engine thread"));
+const OURS_INLINE: Which = ("ours", "write-latency", Some(4096), Some("inline polling"));
+const BARE_THREAD: Which = ("bare-udp", "write-latency", Some(4096), Some("receiving thread"));
+const BARE_INLINE: Which = ("bare-udp", "write-latency", Some(4096), Some("inline polling"));
 
-fn is_ping_pong(cell: &Cell, what: &str, polling: Option<&str>) -> bool {
-    (cell.what, cell.op, cell.polling) == (what, "write-latency", polling)
-}
-
-const RULES: &[Rule] = &[
-    at_least(
-        "goodput of WRITE, path MTU 4096, ours / iperf3",
-        |cell| is_stream(cell, "ours", 4096),
-        |cell| cell.what == "iperf3",
-        1.0,
-    ),
-    at_least(
-        "goodput of WRITE, path MTU 4096, ours / TCP from and to as much memory",
-        |cell| is_stream(cell, "ours", 4096),
-        |cell| cell.what == "tcp",
-        1.0,
-    ),
-    at_least(
-        "goodput of WRITE, path MTU 4096, the same 128 KiB again and again, ours / iperf3",
-        |cell| cell.op == "write-again",
-        |cell| cell.what == "iperf3",
-        1.0,
-    ),
-    at_least(
-        "goodput of WRITE, path MTU 4096, ours / bare UDP",
-        |cell| is_stream(cell, "ours", 4096),
-        |cell| is_stream(cell, "bare-udp", 4096),
-        0.85,
-    ),
-    at_least(
-        "goodput of WRITE, path MTU 1024, ours / iperf3",
-        |cell| is_stream(cell, "ours", 1024),
-        |cell| cell.what == "iperf3",
-        0.9,
-    ),
-    at_least(
-        "goodput of WRITE, path MTU 1024, ours / TCP from and to as much memory",
-        |cell| is_stream(cell, "ours", 1024),
-        |cell| cell.what == "tcp",
-        0.9,
-    ),
-    Rule {
-        name: "CPU seconds per GB of the receiver, WRITE, path MTU 4096, ours / TCP to as much memory",
-        ours: |cell| is_stream(cell, "ours", 4096),
-        other: |cell| cell.what == "tcp",
-        value: |sample| sample.cpu_s_per_gb_receiver,
-        limit: Limit::AtMost(1.0),
-    },
-    Rule {
-        name: "CPU seconds per GB of the receiver, WRITE, path MTU 4096, ours / iperf3",
-        ours: |cell| is_stream(cell, "ours", 4096),
-        other: |cell| cell.what == "iperf3",
-        value: |sample| sample.cpu_s_per_gb_receiver,
-        limit: Limit::AtMost(1.0),
-    },
-    Rule {
-        name: "latency of a 64-byte WRITE, engine thread, ours / bare UDP with a receiving thread",
-        ours: |cell| is_ping_pong(cell, "ours", Some("engine thread")),
-        other: |cell| is_ping_pong(cell, "bare-udp", Some("receiving thread")),
-        value: |sample| sample.latency_ns,
-        limit: Limit::AtMost(1.5),
-    },
-    Rule {
-        name: "latency of a 64-byte WRITE, inline polling, ours / bare UDP",
-        ours: |cell| is_ping_pong(cell, "ours", Some("inline polling")),
-        other: |cell| is_ping_pong(cell, "bare-udp", Some("inline polling")),
-        value: |sample| sample.latency_ns,
-        limit: Limit::AtMost(1.5),
-    },
-    Rule {
-        name: "latency of a 64-byte WRITE, ours with the engine thread / bare UDP without a thread",
-        ours: |cell| is_ping_pong(cell, "ours", Some("engine thread")),
-        other: |cell| is_ping_pong(cell, "bare-udp", Some("inline polling")),
-        value: |sample| sample.latency_ns,
-        limit: Limit::AtMost(1.5),
-    },
+#[rustfmt::skip]
+const RULES: [Rule; 11] = [
+    rule("goodput of WRITE, path MTU 4096, ours / iperf3",
+        OURS_4096, IPERF3, RATE, AtLeast(1.0)),
+    rule("goodput of WRITE, path MTU 4096, ours / TCP from and to as much memory",
+        OURS_4096, TCP, RATE, AtLeast(1.0)),
+    rule("goodput of WRITE, path MTU 4096, the same 128 KiB again and again, ours / iperf3",
+        OURS_AGAIN, IPERF3, RATE, AtLeast(1.0)),
+    rule("goodput of WRITE, path MTU 4096, ours / bare UDP",
+        OURS_4096, BARE_4096, RATE, AtLeast(0.85)),
+    rule("goodput of WRITE, path MTU 1024, ours / iperf3",
+        OURS_1024, IPERF3, RATE, AtLeast(0.9)),
+    rule("goodput of WRITE, path MTU 1024, ours / TCP from and to as much memory",
+        OURS_1024, TCP, RATE, AtLeast(0.9)),
+    rule("CPU seconds per GB of the receiver, WRITE, path MTU 4096, ours / TCP to as much memory",
+        OURS_4096, TCP, RECEIVER_CPU, AtMost(1.0)),
+    rule("CPU seconds per GB of the receiver, WRITE, path MTU 4096, ours / iperf3",
+        OURS_4096, IPERF3, RECEIVER_CPU, AtMost(1.0)),
+    rule("latency of a 64-byte WRITE, engine thread, ours / bare UDP with a receiving thread",
+        OURS_THREAD, BARE_THREAD, LATENCY, AtMost(1.5)),
+    rule("latency of a 64-byte WRITE, inline polling, ours / bare UDP",
+        OURS_INLINE, BARE_INLINE, LATENCY, AtMost(1.5)),
+    rule("latency of a 64-byte WRITE, ours with the engine thread / bare UDP without a thread",
+        OURS_THREAD, BARE_INLINE, LATENCY, AtMost(1.5)),
 ];
+
+const fn rule(name: &'static str, ours: Which, other: Which, value: Value, limit: Limit) -> Rule {
+    Rule { name, ours, other, value, limit }
+}
 
 pub(crate) fn judge(rows: &[Row]) -> Vec<Goal> {
     RULES.iter().filter_map(|rule| rule.judge(rows)).collect()
@@ -123,8 +84,11 @@ pub(crate) fn judge(rows: &[Row]) -> Vec<Goal> {
 impl Rule {
     /// Round by round, since the two ran one after the other then.
     fn judge(&self, rows: &[Row]) -> Option<Goal> {
-        let ours = rows.iter().find(|row| (self.ours)(&row.cell))?;
-        let other = rows.iter().find(|row| (self.other)(&row.cell))?;
+        let row = |which: Which| {
+            let of = |cell: &Cell| (cell.what, cell.op, cell.path_mtu, cell.polling);
+            rows.iter().find(|row| of(&row.cell) == which)
+        };
+        let (ours, other) = (row(self.ours)?, row(self.other)?);
         let pairs = ours.samples.iter().zip(&other.samples);
         let ratios: Option<Vec<f64>> =
             pairs.map(|(a, b)| Some((self.value)(a)? / (self.value)(b)?)).collect();

@@ -24,10 +24,11 @@ fn is_sound(row: &Value) {
 fn every_mechanism_moves_blocks_over_shm_and_roce() {
     for (provider, most) in [("shm", 9), ("roce", 7)] {
         for latency in [&[][..], &["--latency"]] {
-            let words = ["--json", "-m", "all", "-n", "100", "-b", "4", "-s", "3000"];
+            let words = ["transfer", "--json", "-m", "all", "-n", "100", "-b", "4", "-s", "3000"];
             let words: Vec<&str> = words.into_iter().chain(["--provider", provider]).collect();
             let output = run(&[&["mechanisms"], &words[..], latency].concat());
-            let (rows, errors) = (lines(&output), errors(&output));
+            let (mut rows, errors) = (lines(&output), errors(&output));
+            assert_eq!(rows.remove(0)["client_provider"], provider);
             assert_eq!(rows.len(), most, "{rows:?}{errors}");
             for row in &rows {
                 assert_eq!(row["blocks"], 4, "{row}");
@@ -45,10 +46,11 @@ fn every_mechanism_moves_blocks_over_shm_and_roce() {
 
 #[test]
 fn an_unknown_mechanism_and_one_that_the_path_lacks_are_named() {
-    let output = run(&["mechanisms", "-m", "tape"]);
+    let output = run(&["mechanisms", "transfer", "-m", "tape"]);
     let seen = errors(&output);
     assert!(!output.status.success() && seen.contains("rendezvous"), "{seen}");
-    let output = run(&["mechanisms", "-m", "sw-fair-tail-in-place", "--provider", "roce"]);
+    let output =
+        run(&["mechanisms", "transfer", "-m", "sw-fair-tail-in-place", "--provider", "roce"]);
     let seen = errors(&output);
     assert!(!output.status.success() && seen.contains("use sw-fair-tail"), "{seen}");
 }

@@ -9,7 +9,7 @@ use catchment_verbs::{Context, Endpoint, Pd, Watch};
 use std::sync::{Arc, OnceLock};
 
 /// All there are: the product's own, as its command measures them, then what they are compared with.
-pub(super) fn all() -> &'static [&'static dyn BlockMechanism] {
+pub(crate) fn all() -> &'static [&'static dyn BlockMechanism] {
     static ALL: OnceLock<Vec<&'static dyn BlockMechanism>> = OnceLock::new();
     ALL.get_or_init(|| {
         let own = STATUS_BYTE.iter().copied();
