@@ -2,7 +2,6 @@
 //!
 //! The directory holds `ca.pem` and `ca.key`, and for each certificate `NAME.pem` and `NAME.key`.
 //! Keys are ECDSA P-256 in files that only their owner can read. No file is ever overwritten.
-use crate::issuer::read_issuer;
 use crate::names::DeviceName;
 use crate::tls::TlsFiles;
 use rcgen::{
@@ -137,7 +136,7 @@ impl Authority {
         };
         let key = KeyPair::from_pem(&read(dir, "ca.key")?).map_err(wrong)?;
         let pem = read(dir, "ca.pem")?;
-        let issuer = read_issuer(&pem, key).map_err(wrong)?;
+        let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(wrong)?;
         Ok(Authority { dir: dir.to_owned(), issuer })
     }
 
@@ -264,6 +263,9 @@ fn file_error(verb: &'static str, path: &Path, source: io::Error) -> CertError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rcgen::{DistinguishedName, DnValue, KeyIdMethod};
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -306,5 +308,33 @@ mod tests {
         fs::write(dir.path().join("ca.key"), "nonsense").unwrap();
         let error = Authority::open(dir.path()).unwrap_err();
         assert!(matches!(error, CertError::Authority { .. }), "{error}");
+    }
+    #[test]
+    fn a_leaf_repeats_the_name_and_the_key_identifier_of_an_authority_from_elsewhere() {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        let mut name = DistinguishedName::new();
+        name.push(DnType::CountryName, DnValue::PrintableString("DE".try_into().unwrap()));
+        name.push(DnType::OrganizationName, "Größe 9");
+        name.push(DnType::LocalityName, DnValue::BmpString("Ort".try_into().unwrap()));
+        name.push(DnType::CustomDnType(vec![0, 9, 2342, 19_200_300, 100, 1, 25]), "lab");
+        params.distinguished_name = name;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_identifier_method = KeyIdMethod::PreSpecified(b"the key's own id".to_vec());
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(dir.path().join("ca.key"), key.serialize_pem()).unwrap();
+        let ca = Authority::open(dir.path()).unwrap();
+        let leaf = ca.issue("cam", &["cam.lab"], SystemTime::now(), LEAF_VALIDITY).unwrap();
+        let leaf = CertificateDer::from_pem_file(leaf.files.cert).unwrap();
+        let has = |bytes: &[u8]| leaf.windows(bytes.len()).any(|part| part == bytes);
+        assert!(has("Größe 9".as_bytes()) && has(b"DE") && has(b"\0O\0r\0t") && has(b"lab"));
+        assert!(has(b"the key's own id"));
+        for pem in ["", "nonsense", "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----"]
+        {
+            fs::write(dir.path().join("ca.pem"), pem).unwrap();
+            let error = Authority::open(dir.path()).unwrap_err();
+            assert!(matches!(error, CertError::Authority { .. }), "{pem}: {error}");
+        }
     }
 }

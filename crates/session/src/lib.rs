@@ -36,8 +36,6 @@ pub mod check;
 pub mod collector_side;
 pub mod host;
 pub mod io;
-#[cfg(feature = "certificates")]
-mod issuer;
 mod json;
 pub mod machine;
 pub mod message;
