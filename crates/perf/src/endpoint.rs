@@ -9,8 +9,8 @@ use crate::plan::{Plan, Waiting};
 use crate::wait::{patience, wait_for};
 use catchment_verbs::wait::CqWatch;
 use catchment_verbs::{
-    Access, Completion, CompletionChannel, Context, Cq, Endpoint as QpEndpoint, Mr, Payload, Pd,
-    Qp, QpInit, QpState, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge, Watch,
+    Access, Completion, Context, Cq, Endpoint as QpEndpoint, Mr, Payload, Pd, Qp, QpInit, QpState,
+    RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge, Watch,
 };
 use std::sync::Arc;
 
@@ -44,25 +44,20 @@ impl LocalDevice {
 }
 
 /// A completion queue and what to sleep on for it.
-pub struct Queue {
+pub(crate) struct Queue {
     cq: Arc<dyn Cq>,
     watch: Arc<CqWatch>,
 }
 
 impl Queue {
-    /// Takes a queue and its channel.
-    pub fn new(cq: Arc<dyn Cq>, channel: Arc<dyn CompletionChannel>) -> Queue {
-        let watch = Arc::new(CqWatch::new(Arc::clone(&cq), channel));
-        Queue { cq, watch }
-    }
-
     fn create(context: &dyn Context, capacity: u32) -> Result<Queue, PerfError> {
         let channel =
             context.create_channel().map_err(PerfError::verbs("creating a completion channel"))?;
         let cq = context
             .create_cq(capacity, Some(Arc::clone(&channel)))
             .map_err(PerfError::verbs("creating a completion queue"))?;
-        Ok(Queue::new(cq, channel))
+        let watch = Arc::new(CqWatch::new(Arc::clone(&cq), channel));
+        Ok(Queue { cq, watch })
     }
 
     /// Takes up to `MOST` completions that are there and shows the number of each; returns how many.
@@ -90,7 +85,7 @@ impl Queue {
 }
 
 /// A queue pair and memory that a side makes for one plan.
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     qp: Box<dyn Qp>,
     sends: Queue,
     receives: Queue,
@@ -106,7 +101,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`PerfError::Verbs`] with what the device refused.
-    pub fn open(context: &Arc<dyn Context>, plan: &Plan) -> Result<Endpoint, PerfError> {
+    pub(crate) fn open(context: &Arc<dyn Context>, plan: &Plan) -> Result<Endpoint, PerfError> {
         let (sends, receives, places) = match plan.test.figure {
             Figure::Bandwidth => (plan.depth, plan.receives, plan.places),
             Figure::Latency => (LATENCY_DEPTH, LATENCY_DEPTH, 2),
@@ -150,7 +145,7 @@ impl Endpoint {
     }
 
     /// Lends its parts for a measurement.
-    pub fn connection(&mut self, plan: &Plan) -> Connection<'_> {
+    pub(crate) fn connection(&mut self, plan: &Plan) -> Connection<'_> {
         Connection {
             qp: &mut *self.qp,
             sends: &self.sends,
@@ -167,32 +162,32 @@ impl Endpoint {
 }
 
 /// A connected queue pair with memory at both ends, borrowed from its owner.
-pub struct Connection<'a> {
+pub(crate) struct Connection<'a> {
     /// The queue pair.
-    pub qp: &'a mut dyn Qp,
+    pub(crate) qp: &'a mut dyn Qp,
     /// Where requests complete.
-    pub sends: &'a Queue,
+    pub(crate) sends: &'a Queue,
     /// Where receives complete.
-    pub receives: &'a Queue,
+    pub(crate) receives: &'a Queue,
     /// The own memory.
-    pub memory: &'a dyn Mr,
+    pub(crate) memory: &'a dyn Mr,
     /// The peer's memory, as long as the own.
-    pub peer: RemoteAddr,
+    pub(crate) peer: RemoteAddr,
     /// The device, which knows why a queue pair failed.
-    pub context: &'a dyn Context,
+    pub(crate) context: &'a dyn Context,
     /// How to wait.
-    pub waiting: Waiting,
+    pub(crate) waiting: Waiting,
     /// Bytes of a request.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Longest inline payload.
-    pub inline_bytes: u64,
+    pub(crate) inline_bytes: u64,
     /// As [`Plan::polls`].
-    pub polls: bool,
+    pub(crate) polls: bool,
 }
 
 impl Connection<'_> {
     /// Returns the places of a ring that the memory has room for.
-    pub fn places(&self) -> u64 {
+    pub(crate) fn places(&self) -> u64 {
         self.memory.bytes() as u64 / Plan::place_bytes(self.bytes)
     }
 

@@ -12,75 +12,32 @@ const INTERVAL: Duration = Duration::from_millis(10);
 const ASK_EVERY: Duration = Duration::from_millis(20);
 const EMPTY_LOOKS: u32 = 256;
 
-/// What a [`Flow`] posts.
-#[derive(Debug, Clone, Copy)]
-pub struct Requests {
-    /// What each does.
-    pub operation: Operation,
-    /// Requests outstanding at most.
-    pub outstanding: u32,
-    /// Requests posted by one call, at most [`Plan::BATCH_MAX`] and `outstanding`.
-    pub batch: u32,
-    /// The last request of every so many batches is signaled. At the end of a run those behind the last
-    /// signaled one are neither waited for nor counted.
-    pub batches_per_signal: u32,
-    /// Places of the memory that requests go round.
-    pub places: u64,
-}
-
-impl Requests {
-    /// Returns what a plan asks for: each batch is signaled.
-    pub(crate) fn of(plan: &Plan) -> Requests {
-        Requests {
-            operation: plan.test.operation,
-            outstanding: plan.depth,
-            batch: plan.batch,
-            batches_per_signal: 1,
-            places: plan.places,
-        }
-    }
-}
-
 /// What a run moved.
 #[derive(Debug, Clone, Copy)]
-pub struct Sent {
-    /// Requests that count.
-    pub requests: u64,
+pub(crate) struct Sent {
+    pub(crate) requests: u64,
     /// From the first post to the last completion.
-    pub time: Duration,
+    pub(crate) time: Duration,
     /// Requests a second in the best 10 ms.
-    pub peak_per_s: f64,
+    pub(crate) peak_per_s: f64,
 }
 
-/// Posts requests, one after the other round the ring. Requests are numbered from 1.
-pub struct Flow<'a> {
+/// Posts requests, one after the other round the ring, in batches whose last one is signaled. Requests
+/// are numbered from 1.
+pub(crate) struct Flow<'a> {
     end: Connection<'a>,
-    what: Requests,
+    plan: &'a Plan,
     posted: u64,
     done: u64,
-    /// Number of the last signaled request.
-    signaled: u64,
-    batches: u32,
 }
 
 impl<'a> Flow<'a> {
-    /// Prepares a flow over a connection.
-    ///
-    /// # Errors
-    /// [`PerfError::Plan`] if the queue would be full before a request is signaled, or the ring does not
-    /// fit in the memory.
-    pub fn new(end: Connection<'a>, what: Requests) -> Result<Flow<'a>, PerfError> {
-        let until_signal = u64::from(what.batch) * u64::from(what.batches_per_signal);
-        let fits = (1..=end.places()).contains(&what.places);
-        let batch = (1..=Plan::BATCH_MAX).contains(&what.batch) && what.batches_per_signal > 0;
-        if !fits || !batch || until_signal > u64::from(what.outstanding) {
-            return Err(PerfError::Plan(format!("{what:?} cannot be posted")));
-        }
-        Ok(Flow { end, what, posted: 0, done: 0, signaled: 0, batches: 0 })
+    pub(crate) fn new(end: Connection<'a>, plan: &'a Plan) -> Flow<'a> {
+        Flow { end, plan, posted: 0, done: 0 }
     }
 
     /// Returns how many requests were posted so far.
-    pub fn posted(&self) -> u64 {
+    pub(crate) fn posted(&self) -> u64 {
         self.posted
     }
 
@@ -88,7 +45,7 @@ impl<'a> Flow<'a> {
     ///
     /// # Errors
     /// What a request, the queue pair or waiting failed with.
-    pub fn run(&mut self, limit: Duration, most: u64) -> Result<Sent, PerfError> {
+    pub(crate) fn run(&mut self, limit: Duration, most: u64) -> Result<Sent, PerfError> {
         let first = self.done;
         let last = self.posted.saturating_add(most);
         let start = Instant::now();
@@ -97,7 +54,7 @@ impl<'a> Flow<'a> {
             while self.posted < last && self.has_room() && start.elapsed() < limit {
                 self.post(last)?;
             }
-            if self.done == self.signaled {
+            if self.done == self.posted {
                 break;
             }
             let before = self.done;
@@ -110,7 +67,7 @@ impl<'a> Flow<'a> {
     }
 
     fn has_room(&self) -> bool {
-        self.posted - self.done + u64::from(self.what.batch) <= u64::from(self.what.outstanding)
+        self.posted - self.done + u64::from(self.plan.batch) <= u64::from(self.plan.depth)
     }
 
     /// Waits for completions; the newest one's request.
@@ -126,29 +83,24 @@ impl<'a> Flow<'a> {
     /// Posts one batch, not beyond request `last`.
     fn post(&mut self, last: u64) -> Result<(), PerfError> {
         const MOST: usize = Plan::BATCH_MAX as usize;
-        let count = u64::from(self.what.batch).min(last - self.posted) as usize;
-        self.batches += 1;
-        let is_signaled = self.batches == self.what.batches_per_signal;
-        let (end, what, posted) = (&mut self.end, self.what, self.posted);
-        let offset = |n: usize| end.offset(posted + n as u64, what.places);
+        let count = u64::from(self.plan.batch).min(last - self.posted) as usize;
+        let (end, plan, posted) = (&mut self.end, self.plan, self.posted);
+        let offset = |n: usize| end.offset(posted + n as u64, plan.places);
         let sges: [_; MOST] = std::array::from_fn(|n| [end.sge(offset(n))]);
         let requests: [_; MOST] = std::array::from_fn(|n| {
             let remote = end.remote(offset(n));
-            let op = match what.operation {
+            let op = match plan.test.operation {
                 Operation::Write => SendOp::Write(remote),
                 Operation::Read => SendOp::Read(remote),
                 Operation::Send => SendOp::Send,
             };
             SendWr {
-                signaled: is_signaled && n + 1 == count,
+                signaled: n + 1 == count,
                 ..SendWr::new(posted + n as u64 + 1, op, Payload::Sges(&sges[n]))
             }
         });
         end.qp.post_send(&requests[..count])?;
         self.posted += count as u64;
-        if is_signaled {
-            (self.batches, self.signaled) = (0, self.posted);
-        }
         Ok(())
     }
 }

@@ -5,7 +5,7 @@
 //! side calls [`serve()`], which carries out what it is asked to until the connection ends. Each plan has
 //! a queue pair (RC) and a region of its own on both sides.
 //!
-//! - Bandwidth ([`flow`]): the active side keeps [`Plan::depth`] requests outstanding. The passive side
+//! - Bandwidth (`flow`): the active side keeps [`Plan::depth`] requests outstanding. The passive side
 //!   does nothing for WRITE and READ; for SEND it posts receives again.
 //! - Latency ([`ping_pong`]): one request at a time. A WRITE or SEND is answered by the same, and half of
 //!   the round trip counts; a READ is its own round trip, and all of it counts.
@@ -27,7 +27,7 @@ pub mod blocks;
 mod control;
 mod endpoint;
 mod error;
-pub mod flow;
+mod flow;
 mod message;
 mod meter;
 mod operation;
@@ -41,7 +41,7 @@ pub mod stats;
 mod wait;
 
 pub use control::{Control, PATIENCE};
-pub use endpoint::{Connection, Endpoint, LocalDevice, Queue};
+pub use endpoint::LocalDevice;
 pub use error::PerfError;
 pub use meter::{Meter, Usage, process_cpu_time};
 pub use operation::{Figure, Operation, Test, TestParseError};

@@ -56,7 +56,7 @@ pub fn time_trips<E>(
 }
 
 /// What one side sends to and fro.
-pub struct PingPong<'a> {
+pub(crate) struct PingPong<'a> {
     end: Connection<'a>,
     operation: Operation,
     /// The last byte of what came last.
@@ -65,7 +65,7 @@ pub struct PingPong<'a> {
 
 impl<'a> PingPong<'a> {
     /// Prepares one side. The last byte of its memory's first place must be 0.
-    pub fn new(end: Connection<'a>, operation: Operation) -> PingPong<'a> {
+    pub(crate) fn new(end: Connection<'a>, operation: Operation) -> PingPong<'a> {
         PingPong { end, operation, last: OVER }
     }
 
@@ -78,7 +78,7 @@ impl<'a> PingPong<'a> {
     ///
     /// # Errors
     /// What a request, the queue pair or waiting failed with, or a wrong answer.
-    pub fn ask(&mut self, warm_up: Amount, amount: Amount) -> Result<Vec<f64>, PerfError> {
+    pub(crate) fn ask(&mut self, warm_up: Amount, amount: Amount) -> Result<Vec<f64>, PerfError> {
         let share = match self.operation {
             Operation::Read => 1.0,
             Operation::Write | Operation::Send => 0.5,
@@ -143,7 +143,7 @@ impl<'a> PingPong<'a> {
     ///
     /// # Errors
     /// What a request or the queue pair failed with, and the errors of `alive`.
-    pub fn answer(
+    pub(crate) fn answer(
         &mut self,
         alive: &mut dyn FnMut() -> Result<(), PerfError>,
     ) -> Result<(), PerfError> {

@@ -3,7 +3,7 @@ use crate::PerfError;
 use crate::blocks::{self, BlockMechanism, BlockPlan};
 use crate::control::{Control, PATIENCE};
 use crate::endpoint::{Endpoint, LocalDevice};
-use crate::flow::{self, Flow, Requests};
+use crate::flow::{self, Flow};
 use crate::message::{Reply, Request};
 use crate::meter::Usage;
 use crate::operation::{Figure, Operation};
@@ -85,7 +85,7 @@ fn run(
             span.end(control, requests, row)
         }
         Figure::Bandwidth => {
-            let mut flow = Flow::new(connection, Requests::of(plan))?;
+            let mut flow = Flow::new(connection, plan);
             let (limit, most) = plan.warm_up.limits();
             flow.run(limit, most)?;
             let mut span = Span::begin(control, device)?;

@@ -44,6 +44,9 @@ enum Part {
     /// One end of a connection over our verbs, for a case
     #[command(hide = true)]
     End(command::end::Args),
+    /// One side of a measurement for the table
+    #[command(hide = true)]
+    Measure(command::measure::Args),
     /// Runs commands for the host, in the guest
     #[command(hide = true)]
     Serve,
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Part::All(args) => command::cases::all(&args),
         Part::Table(args) => command::table::run(&args).map(|()| true),
         Part::End(args) => command::end::run(&args).map(|()| true),
+        Part::Measure(args) => command::measure::run(&args).map(|()| true),
         Part::Guest(args) => return command::guest::run(&args),
         Part::Serve => command::serve().map(|()| true),
     };

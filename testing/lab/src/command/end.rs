@@ -14,11 +14,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let provider: Box<dyn Provider> = match args.provider.as_str() {
+    let (stdin, stdout) = (std::io::stdin().lock(), std::io::stdout().lock());
+    server::serve(&*provider(&args.provider)?, &args.device, stdin, stdout)
+}
+
+pub(super) fn provider(name: &str) -> Result<Box<dyn Provider>> {
+    Ok(match name {
         "roce" => Box::new(RoceProvider::new(RoceOptions::default())),
         "ibverbs" => Box::new(IbverbsProvider::new(IbverbsOptions::default())),
         other => bail!("no provider is called {other:?} here: roce, ibverbs"),
-    };
-    let (stdin, stdout) = (std::io::stdin().lock(), std::io::stdout().lock());
-    server::serve(&*provider, &args.device, stdin, stdout)
+    })
 }

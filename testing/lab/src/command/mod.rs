@@ -2,6 +2,7 @@
 pub(crate) mod cases;
 pub(crate) mod end;
 pub(crate) mod guest;
+pub(crate) mod measure;
 pub(crate) mod table;
 
 use crate::remote::{self, server};

@@ -1,8 +1,5 @@
 //! The case's side of an end.
-use super::{
-    Answer, Card, Completed, Datagram, Kind, Measured, Order, PingPong, Place, Request, Stream,
-    Task, Trips, Work,
-};
+use super::{Answer, Card, Completed, Datagram, Kind, Order, Place, Request, Task, Work};
 use crate::bytes::{from_hex, same_bytes, to_hex};
 use crate::remote::process::Process;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -14,9 +11,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 
 /// Longer than a device tries to reach a peer that is gone.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
-
-/// Requests of a stream on their way: as many as the queue has room for.
-const OUTSTANDING: u64 = 64;
 
 pub(crate) struct End {
     process: Process,
@@ -163,36 +157,6 @@ impl End {
     pub(crate) fn expect(&mut self, receives: bool, status: &str) -> Result<Completed> {
         let done = self.wait(receives, 1)?.pop().context("no completion")?;
         done.with_status(status)
-    }
-
-    pub(crate) fn stream(
-        &mut self,
-        place: Place,
-        bytes: usize,
-        time: Duration,
-    ) -> Result<Measured> {
-        let stream = Stream {
-            place,
-            bytes,
-            outstanding: OUTSTANDING,
-            millis: u64::try_from(time.as_millis())?,
-        };
-        expect!(self.ask(&Order::Do(Task::Stream(stream))), Measured)
-    }
-
-    /// Small WRITEs to and fro with a peer: the time of one, and the switches of both ends.
-    pub(crate) fn ping_pong(&mut self, peer: &mut Self, rounds: u64) -> Result<Trips> {
-        let task = |place, asks| Order::Do(Task::PingPong(PingPong { place, rounds, asks }));
-        let (ours, theirs) = (self.place(0), peer.place(0));
-        peer.say(&task(ours, false))?;
-        self.say(&task(theirs, true))?;
-        let took = expect!(self.hear(), Trips)?;
-        let theirs = expect!(peer.hear(), Trips)?;
-        Ok(Trips { switches: took.switches + theirs.switches, ..took })
-    }
-
-    pub(crate) fn wake_up(&mut self) -> Result<Duration> {
-        expect!(self.ask(&Order::WakeUp), Number).map(Duration::from_nanos)
     }
 
     pub(crate) fn state(&mut self) -> Result<String> {

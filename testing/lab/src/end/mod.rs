@@ -4,7 +4,6 @@
 //! [`server`] opens a device of any of our providers, and `guest/agent.py` the kernel's by pyverbs,
 //! which sets what our verbs leave to a provider. [`client`] is the case's side of both.
 pub(crate) mod client;
-mod measure;
 pub(crate) mod server;
 
 use serde::{Deserialize, Serialize};
@@ -18,8 +17,6 @@ pub(crate) enum Order {
     Make(Kind),
     /// Wait for an asynchronous event. Answered by a text.
     Event,
-    /// Measure how long a thread takes to wake another one. Answered by nanoseconds.
-    WakeUp,
     Do(Task),
 }
 
@@ -113,8 +110,6 @@ pub(crate) enum Task {
         count: usize,
         limit_ms: u64,
     },
-    Stream(Stream),
-    PingPong(PingPong),
     /// Answered by the name of the queue pair's state.
     State,
     Revoke,
@@ -167,8 +162,6 @@ pub(crate) enum Answer {
     Completions(Vec<Completed>),
     Text(String),
     Number(u64),
-    Measured(Measured),
-    Trips(Trips),
     Refused(String),
 }
 
@@ -179,39 +172,6 @@ pub(crate) struct Card {
     pub(crate) qpn: u32,
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
-}
-
-/// WRITEs of so many bytes to this place and behind it.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Stream {
-    pub(crate) place: Place,
-    pub(crate) bytes: usize,
-    pub(crate) outstanding: u64,
-    pub(crate) millis: u64,
-}
-
-/// WRITEs of 64 bytes to this place, each when the peer has written here; before, if this end `asks`.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct PingPong {
-    pub(crate) place: Place,
-    pub(crate) rounds: u64,
-    pub(crate) asks: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Measured {
-    pub(crate) bytes: u64,
-    pub(crate) wall_ns: u64,
-    /// What all processors of the machine worked in this time, whatever for.
-    pub(crate) busy_ns: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Trips {
-    /// One of them, the median; 0 at the end that answers.
-    pub(crate) write_ns: u64,
-    /// How often the threads of this end gave a processor away, for all of them.
-    pub(crate) switches: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

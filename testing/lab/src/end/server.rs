@@ -1,8 +1,6 @@
 //! The program: one end of a connection.
-use super::measure::wake_up;
 use super::{
-    Answer, Card, Completed, Datagram, Kind, MEMORY_BYTES, Order, PingPong, Place, Request, Stream,
-    Task, Work,
+    Answer, Card, Completed, Datagram, Kind, MEMORY_BYTES, Order, Place, Request, Task, Work,
 };
 use crate::bytes::{from_hex, to_hex};
 use anyhow::{Context as _, Result, bail};
@@ -22,7 +20,7 @@ const EVENT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Time without an acknowledgement until a request is sent again, eight times in all: an emulated
 /// guest on a busy machine may stand still for longer than the usual 67 ms.
-const ACK_TIMEOUT: Duration = Duration::from_millis(537);
+pub(crate) const ACK_TIMEOUT: Duration = Duration::from_millis(537);
 
 const POLL: Duration = Duration::from_micros(200);
 
@@ -64,7 +62,6 @@ impl End {
         match order {
             Order::Make(kind) => self.make(kind),
             Order::Event => self.event(),
-            Order::WakeUp => nanoseconds(wake_up()?),
             Order::Do(task) => {
                 let made = self.made.as_mut().context("nothing was made yet")?;
                 made.obey(task)
@@ -137,8 +134,6 @@ impl Made {
             Task::Wait { receives, count, limit_ms } => {
                 return self.wait(receives, count, Duration::from_millis(limit_ms));
             }
-            Task::Stream(stream) => return self.stream(stream),
-            Task::PingPong(ping_pong) => return self.ping_pong(ping_pong),
             Task::State => return Ok(Answer::Text(format!("{:?}", self.side()?.qp.state()))),
             Task::Revoke => self.revocable = None,
             Task::Leave => self.side = None,
@@ -150,16 +145,6 @@ impl Made {
         let side = self.side()?;
         let cq = if receives { &side.recv_cq } else { &side.send_cq };
         wait(&**cq, count, limit).map(Answer::Completions)
-    }
-
-    fn stream(&mut self, stream: Stream) -> Result<Answer> {
-        let memory = Arc::clone(self.memory()?);
-        stream.run(self.side()?, &*memory).map(Answer::Measured)
-    }
-
-    fn ping_pong(&mut self, ping_pong: PingPong) -> Result<Answer> {
-        let memory = Arc::clone(self.memory()?);
-        ping_pong.run(self.side()?, &*memory).map(Answer::Trips)
     }
 
     fn side(&mut self) -> Result<&mut Side> {
@@ -259,10 +244,6 @@ fn operation(work: Work) -> SendOp {
         }
         Work::FetchAdd(at, add) => SendOp::FetchAdd { remote: place(at), add },
     }
-}
-
-fn nanoseconds(time: Duration) -> Result<Answer> {
-    Ok(Answer::Number(u64::try_from(time.as_nanos())?))
 }
 
 /// The next completions, in their order, those that come in time.

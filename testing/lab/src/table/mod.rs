@@ -8,12 +8,12 @@ mod page;
 mod perftest;
 mod profile;
 
-use crate::end::client::End;
-use crate::end::{Kind, Place};
 use crate::remote::Start;
+use crate::remote::process::{Output, Process};
 use crate::vm::guest::Guest;
 use crate::vm::shell;
 use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Way {
     pub(crate) const ALL: [Self; 3] = [Self::Ours, Self::Kernel, Self::Perftest];
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) bytes_per_s: f64,
     /// Work of the whole guest, both ends and the kernel, for 10^9 bytes of it.
@@ -85,59 +85,37 @@ impl Table {
     }
 
     fn measure(&self, way: Way) -> Result<Sample> {
-        match way {
-            Way::Perftest => perftest::measure(&self.guest),
-            Way::Ours | Way::Kernel => measure(self.ends(way)?),
+        if way == Way::Perftest {
+            return perftest::measure(&self.guest);
         }
+        let (_passive, mut active) = self.sides(way, STREAM_TIME)?;
+        let said = active.wait(LIMIT)?.success().context("the active side")?.stdout;
+        serde_json::from_str(&said).with_context(|| format!("the active side said {said:?}"))
     }
 
-    fn ends(&self, way: Way) -> Result<[End; 2]> {
+    /// Starts the two sides of a measurement by our program: the passive one, then the active one.
+    fn sides(&self, way: Way, time: Duration) -> Result<(Process, Process)> {
         // `ip netns exec` would change the file systems too, and perf would find no program.
-        let inside = |name: &str| ["nsenter".to_owned(), format!("--net=/run/netns/{name}")];
-        Ok(match way {
-            Way::Ours => [
-                self.end(&inside("left"), "roce", "10.97.0.1")?,
-                self.end(&inside("right"), "roce", "10.97.0.2")?,
-            ],
-            Way::Kernel | Way::Perftest => {
-                [self.end(&[], "ibverbs", "rxv0")?, self.end(&[], "ibverbs", "rxv1")?]
+        let inside = |name: &str| vec!["nsenter".to_owned(), format!("--net=/run/netns/{name}")];
+        let (provider, at, passive, active) = match way {
+            Way::Ours => {
+                let sides = [(inside("right"), "10.97.0.2"), (inside("left"), "10.97.0.1")];
+                ("roce", "10.97.0.2:18515", sides[0].clone(), sides[1].clone())
             }
-        })
-    }
-
-    fn end(&self, by: &[String], provider: &str, device: &str) -> Result<End> {
+            Way::Kernel | Way::Perftest => {
+                ("ibverbs", "127.0.0.1:18515", (Vec::new(), "rxv1"), (Vec::new(), "rxv0"))
+            }
+        };
         let lab = self.lab.display().to_string();
-        let program = [&lab, "end", provider, device].map(str::to_owned);
-        let words = by.iter().cloned().chain(program);
-        let start = Start::like_here(words).listening();
-        let process = self.guest.start(&start, crate::remote::process::Output::Kept)?;
-        let mut end = End::new(process);
-        let made = end.make(Kind::Connection);
-        made.with_context(|| format!("the end at {device}"))?;
-        Ok(end)
+        let side = |(by, device): (Vec<String>, &str), more: &[&str]| {
+            let words =
+                [&lab, "measure", provider, device, at].into_iter().chain(more.iter().copied());
+            let words = by.into_iter().chain(words.map(str::to_owned));
+            self.guest.start(&Start::like_here(words), Output::Kept)
+        };
+        let passive = side(passive, &[])?;
+        passive.line("that it listens", LIMIT)?;
+        let seconds = time.as_secs_f64().to_string();
+        Ok((passive, side(active, &["--seconds", &seconds])?))
     }
-}
-
-fn measure([mut left, mut right]: [End; 2]) -> Result<Sample> {
-    let place = connect(&mut left, &mut right)?;
-    let moved = left.stream(place, STREAM_BYTES, STREAM_TIME)?;
-    // The memory of both still has the zeros that it was made with, and the stream has moved.
-    let trips = left.ping_pong(&mut right, LATENCY_ROUNDS)?;
-    let wake_up = left.wake_up()?;
-    Ok(Sample {
-        bytes_per_s: moved.bytes as f64 * 1e9 / moved.wall_ns as f64,
-        cpu_s_per_gb: moved.busy_ns as f64 / moved.bytes as f64,
-        latency_ns: trips.write_ns as f64,
-        switches: trips.switches as f64 / (2 * LATENCY_ROUNDS) as f64,
-        wake_up_ns: wake_up.as_nanos() as f64,
-    })
-}
-
-fn connect(left: &mut End, right: &mut End) -> Result<Place> {
-    right.connect(&left.card)?;
-    left.connect(&right.card)?;
-    let place = right.place(0);
-    // A first, short one: memory is there and caches are warm.
-    left.stream(place, STREAM_BYTES, STREAM_TIME / 10)?;
-    Ok(place)
 }

@@ -107,9 +107,9 @@ How it is measured:
 - Ours: two processes with the provider `roce`, each in a network namespace, at a virtual cable.
   The kernel's: the devices `rxv0` and `rxv1` (`rdma_rxe`) at another one. Both have MTU 9000, path MTU
   4096, IPv4.
-- By our program: `catchment-lab end` over our verbs, the same for both. {bytes} KiB WRITEs for
-  {seconds} s, 64 outstanding, every 16th signaled, asleep on a completion channel; then {latency}
-  WRITEs of 64 bytes to and fro, each side looking at its memory and yielding between two looks.
+- By our program: the engine of `catchment bench`, the same for both. {bytes} KiB WRITEs for {seconds} s,
+  64 outstanding, posted 16 at a time, asleep on a completion channel; then {latency} WRITEs of 64 bytes to
+  and fro, each side looking at its memory and yielding between two looks.
 - perftest: `ib_write_bw -s {size} -n {writes}` and `ib_write_lat -s 64 -n {latency}`. Its
   WRITEs know no completion channel: it polls all the time, which is in its processor time.
 - Processor time: of the whole guest by `/proc/stat`, both ends, kernel and interrupts: what the

@@ -1,5 +1,5 @@
 //! What the processors of the guest do while bytes move: samples by perf(1), sorted into a few kinds.
-use super::{Table, Way, connect};
+use super::{Table, Way};
 use crate::remote::Start;
 use crate::remote::process::Output;
 use anyhow::{Context as _, Result, ensure};
@@ -30,15 +30,14 @@ pub(crate) type Shares = [f64; KINDS.len()];
 
 impl Table {
     pub(crate) fn profile(&self, way: Way) -> Result<Shares> {
-        let [mut left, mut right] = self.ends(way)?;
-        let place = connect(&mut left, &mut right)?;
+        let (_passive, mut active) = self.sides(way, STREAM)?;
         let seconds = SAMPLED.as_secs();
         let record =
             format!("perf record -q -N -B -a -e cpu-clock -F 499 -o {DATA} sleep {seconds}");
         let record = record.split(' ');
         let mut perf = self.guest.start(&Start::like_here(record), Output::Kept)?;
-        left.stream(place, super::STREAM_BYTES, STREAM)?;
         perf.wait(LIMIT)?.success().context("perf record")?;
+        active.wait(LIMIT)?.success().context("the active side")?;
         let script = ["perf", "script", "-i", DATA, "-F", "comm,ip,sym,dso"];
         let said = self.guest.run(&script, LIMIT)?.stdout;
         shares(&said)
