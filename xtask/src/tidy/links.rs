@@ -3,7 +3,9 @@
 use super::Finding;
 use crate::repo::Repo;
 use anyhow::Result;
+use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 pub(crate) const RULE: &str = "link";
 
@@ -90,48 +92,48 @@ fn exists(name: &str, files: &[String]) -> bool {
 
 fn parse(text: &str) -> Page {
     let mut page = Page::default();
-    let mut fence: Option<&str> = None;
-    for (at, line) in text.lines().enumerate() {
-        let start = line.trim_start();
-        let mark = ["```", "~~~"].into_iter().find(|mark| start.starts_with(mark));
-        match (fence, mark) {
-            (None, None) => page.read_line(at + 1, line),
-            (None, Some(mark)) => fence = Some(mark),
-            (Some(open), Some(mark)) if open == mark => fence = None,
-            (Some(_), _) => {}
+    let mut heading = None::<String>;
+    let line = |at: usize| text[..at].matches('\n').count() + 1;
+    let mut link = |at: usize, target: &str| {
+        page.links.push(Link { line: line(at), target: target.to_owned() })
+    };
+    let parser = Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES);
+    for (_, definition) in parser.reference_definitions().iter() {
+        link(definition.span.start, &definition.dest);
+    }
+    for (event, Range { start, .. }) in parser.into_offset_iter() {
+        if let Event::Start(Tag::Heading { .. }) = event {
+            heading = Some(String::new());
+        } else if let (Event::Text(words) | Event::Code(words), Some(heading)) =
+            (&event, &mut heading)
+        {
+            heading.push_str(words);
+        } else if let Event::End(TagEnd::Heading(_)) = event {
+            add_anchor(&mut page.anchors, &slug(&heading.take().unwrap_or_default()));
+        } else if let Event::Start(
+            Tag::Link { link_type, dest_url, .. } | Tag::Image { link_type, dest_url, .. },
+        ) = &event
+            && *link_type == LinkType::Inline
+        {
+            link(start, dest_url);
+        } else if let Event::Html(html) | Event::InlineHtml(html) = event {
+            for name in ["id", "name"] {
+                page.anchors.extend(attributes(&html, name).map(str::to_owned));
+            }
+            for name in ["href", "src"] {
+                attributes(&html, name).for_each(|target| link(start, target));
+            }
         }
     }
     page
 }
 
-impl Page {
-    fn read_line(&mut self, number: usize, line: &str) {
-        if let Some(heading) = heading(line) {
-            self.add_anchor(&slug(heading));
-        }
-        let prose = without_code(line);
-        for name in ["id", "name"] {
-            self.anchors.extend(attributes(&prose, name));
-        }
-        let targets = inline_targets(&prose)
-            .chain(definition_target(&prose))
-            .chain(attributes(&prose, "href"))
-            .chain(attributes(&prose, "src"));
-        self.links.extend(targets.map(|target| Link { line: number, target }));
-    }
-
-    /// A second heading of the same text gets `-1`, a third `-2`.
-    fn add_anchor(&mut self, slug: &str) {
-        let numbered = (1..).map(|number| format!("{slug}-{number}"));
-        let mut names = std::iter::once(slug.to_owned()).chain(numbered);
-        self.anchors.extend(names.find(|name| !self.anchors.contains(name)));
-    }
-}
-
-fn heading(line: &str) -> Option<&str> {
-    let text = line.trim_start_matches('#');
-    let level = line.len() - text.len();
-    (1..=6).contains(&level).then_some(text)?.strip_prefix(' ').map(str::trim)
+/// A second heading of the same text gets `-1`, a third `-2`.
+fn add_anchor(anchors: &mut Vec<String>, slug: &str) {
+    let numbered = (1..).map(|number| format!("{slug}-{number}"));
+    let mut names = std::iter::once(slug.to_owned()).chain(numbered);
+    let free = names.find(|name| !anchors.contains(name));
+    anchors.extend(free);
 }
 
 /// The anchor of a heading, as GitHub and mdBook make it.
@@ -140,31 +142,10 @@ fn slug(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-fn without_code(line: &str) -> String {
-    let parts: Vec<_> = line.split('`').collect();
-    // An odd number of backticks leaves the last part outside of code.
-    let last = parts.len() - 1;
-    let outside = parts.iter().enumerate().filter(|(at, _)| at % 2 == 0 || *at == last);
-    outside.map(|(_, part)| *part).collect::<Vec<_>>().join("`")
-}
-
-fn inline_targets(prose: &str) -> impl Iterator<Item = String> {
-    prose.match_indices("](").map(|(at, _)| &prose[at + 2..]).filter_map(|rest| {
-        let target = rest.split(')').next()?.split_whitespace().next()?;
-        Some(target.trim_matches(['<', '>']).to_owned())
-    })
-}
-
-fn definition_target(prose: &str) -> Option<String> {
-    let (name, target) = prose.trim_start().strip_prefix('[')?.split_once("]: ")?;
-    let footnote = name.starts_with('^');
-    target.split_whitespace().next().filter(|_| !footnote).map(str::to_owned)
-}
-
-fn attributes(prose: &str, name: &str) -> Vec<String> {
+fn attributes<'h>(html: &'h str, name: &str) -> impl Iterator<Item = &'h str> {
     let start = format!(" {name}=\"");
-    let values = prose.split(start.as_str()).skip(1).filter_map(|rest| rest.split('"').next());
-    if prose.contains('<') { values.map(str::to_owned).collect() } else { Vec::new() }
+    let at = html.find(&start).map(|at| &html[at + start.len()..]);
+    at.into_iter().filter_map(|rest| rest.split('"').next())
 }
 
 #[cfg(test)]
