@@ -125,24 +125,15 @@ pub enum PeerFault {
         /// What this end computed.
         computed: u32,
     },
-    /// A block in a slot that the sender did not get back.
-    #[error("block {position} was written over one that was not given back")]
-    Overwritten {
-        /// Where the block lies.
-        position: u32,
-    },
+    /// A block in a slot that the sender did not get back: where the block lies.
+    #[error("block {0} was written over one that was not given back")]
+    Overwritten(u32),
     /// An immediate that does not name the next block.
-    #[error("immediate {value:#x} does not name a block that can come now")]
-    Immediate {
-        /// The immediate.
-        value: u32,
-    },
+    #[error("immediate {0:#x} does not name a block that can come now")]
+    Immediate(u32),
     /// A message of another kind or length than this mechanism has.
-    #[error("a message of {bytes} bytes that this mechanism does not have")]
-    Message {
-        /// Its length.
-        bytes: u64,
-    },
+    #[error("a message of {0} bytes that this mechanism does not have")]
+    Message(u64),
     /// A count of blocks given back that cannot be.
     #[error("{count} blocks came back, of {sent} sent; {known} had come back before")]
     Credit {
@@ -153,24 +144,15 @@ pub enum PeerFault {
         /// Blocks sent.
         sent: u64,
     },
-    /// An acknowledgement of another block than the oldest.
-    #[error("block {position} was acknowledged, which is not the oldest one on its way")]
-    Acknowledgement {
-        /// The position that it names.
-        position: u32,
-    },
+    /// An acknowledgement of another block than the oldest: the position that it names.
+    #[error("block {0} was acknowledged, which is not the oldest one on its way")]
+    Acknowledgement(u32),
     /// A notice about an address that is no slot, or none that it can be about now.
-    #[error("a notice about address {addr:#x}, which is no slot that it can be about now")]
-    Address {
-        /// The address.
-        addr: u64,
-    },
+    #[error("a notice about address {0:#x}, which is no slot that it can be about now")]
+    Address(u64),
     /// A slot came back that was not away.
-    #[error("slot {slot} came back, and no block was in it")]
-    Released {
-        /// The slot.
-        slot: u32,
-    },
+    #[error("slot {0} came back, and no block was in it")]
+    Released(u32),
 }
 
 impl From<Failure> for EndError {

@@ -87,16 +87,16 @@ impl Inbound {
         let geometry = &self.slots.geometry;
         let next = (self.came % u64::from(geometry.blocks())) as u32;
         if slot != next {
-            return Err(PeerFault::Immediate { value: imm }.into());
+            return Err(PeerFault::Immediate(imm).into());
         }
         let state = &self.slots.state[slot as usize];
         if state.load(Ordering::Acquire) != WITH_PEER {
-            return Err(PeerFault::Overwritten { position: slot }.into());
+            return Err(PeerFault::Overwritten(slot).into());
         }
         let arrived = geometry.header(&self.slots.memory.region().whole(), slot);
         let arrived = arrived.map_err(|reason| PeerFault::Header { position: slot, reason })?;
         if bytes != u64::from(arrived.room_bytes) + u64::from(TRAILER_BYTES) {
-            return Err(PeerFault::Message { bytes }.into());
+            return Err(PeerFault::Message(bytes).into());
         }
         state.store(TAKEN, Ordering::Relaxed);
         self.came += 1;

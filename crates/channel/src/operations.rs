@@ -236,7 +236,7 @@ impl Operations {
             Ok(success) => success,
             Err(failure) => return Err(self.fail(failure.into())),
         };
-        let message = || self.fail(PeerFault::Message { bytes: success.bytes }.into());
+        let message = || self.fail(PeerFault::Message(success.bytes).into());
         match success.opcode {
             WcOpcode::Write | WcOpcode::Read | WcOpcode::Send => {
                 self.done.fetch_max(completion.wr_id, Ordering::AcqRel);

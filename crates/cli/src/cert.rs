@@ -49,7 +49,7 @@ fn failure(error: CertError) -> Failure {
             | CertError::Reserved
             | CertError::Subject { .. }
             | CertError::NoSubject
-            | CertError::Validity { .. }
+            | CertError::Validity(_)
     );
     Failure::new(if wrong_words { Code::Usage } else { Code::Local }, error)
 }

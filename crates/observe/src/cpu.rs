@@ -12,12 +12,9 @@ const INTERVAL_MIN: Duration = Duration::from_millis(50);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CpuError {
-    /// The process ended, or its number now belongs to another process.
-    #[error("process {pid} is gone; its CPU time can no longer be read")]
-    Gone {
-        /// Its process id.
-        pid: u32,
-    },
+    /// The process ended, or its number now belongs to another process: its process id.
+    #[error("process {0} is gone; its CPU time can no longer be read")]
+    Gone(u32),
     /// The kernel's file could not be read.
     #[error("cannot read {}: {source}; is /proc mounted?", path.display())]
     Read {
@@ -84,7 +81,7 @@ fn cpu_time() -> Duration {
 /// [`CpuError::Gone`] when there is no such process, else as [`usage_of_self`].
 pub fn usage_of(pid: u32) -> Result<ProcessUsage, CpuError> {
     let usage = read_stat(PathBuf::from(format!("/proc/{pid}/stat")));
-    usage.map_err(|error| if error.is_no_process() { CpuError::Gone { pid } } else { error })
+    usage.map_err(|error| if error.is_no_process() { CpuError::Gone(pid) } else { error })
 }
 
 impl CpuError {
@@ -155,7 +152,7 @@ impl CpuMeter {
         if let (Some(pid), Some((_, last))) = (self.pid, &self.last)
             && last.start_ticks != usage.start_ticks
         {
-            return Err(CpuError::Gone { pid });
+            return Err(CpuError::Gone(pid));
         }
         self.advance(now, usage);
         Ok(CpuSnapshot {

@@ -72,11 +72,8 @@ pub enum PerfError {
     #[error("waiting for an event: {0}")]
     Sleep(#[source] io::Error),
     /// Nothing came for so long that nothing will.
-    #[error("nothing came from the other side in {seconds} s: is a packet filter in the way?")]
-    Silent {
-        /// How long.
-        seconds: u64,
-    },
+    #[error("nothing came from the other side in {0} s: is a packet filter in the way?")]
+    Silent(u64),
     /// A child process could not be started, or failed.
     #[error("{name}: {what}")]
     Process {

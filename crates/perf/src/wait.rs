@@ -58,6 +58,6 @@ pub fn patience() -> impl FnMut() -> Result<bool, PerfError> {
         if start.elapsed() < PATIENCE {
             return Ok(false);
         }
-        Err(PerfError::Silent { seconds: PATIENCE.as_secs() })
+        Err(PerfError::Silent(PATIENCE.as_secs()))
     }
 }

@@ -99,7 +99,7 @@ impl Drop for IbCq {
 impl Cq for IbCq {
     fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
         if self.core.is_overrun() {
-            return Err(CqError::Overrun { capacity: self.capacity() });
+            return Err(CqError::Overrun(self.capacity()));
         }
         if self.device().is_gone() {
             return Ok(self.flush(out));

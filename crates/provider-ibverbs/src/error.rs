@@ -7,15 +7,12 @@ use std::net::IpAddr;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
-    /// The library is not there.
+    /// The library is not there: what the dynamic linker said.
     #[error(
-        "libibverbs cannot be loaded ({reason}): install it, on Debian and Ubuntu with `apt install \
+        "libibverbs cannot be loaded ({0}): install it, on Debian and Ubuntu with `apt install \
          ibverbs-providers`, on Fedora and RHEL with `dnf install libibverbs`"
     )]
-    NoLibrary {
-        /// What the dynamic linker said.
-        reason: String,
-    },
+    NoLibrary(String),
     /// The library lacks a function of 2006 or later that is needed.
     #[error("{library} has no {symbol}: this is not rdma-core's libibverbs, or one before 2018")]
     OldLibrary {
@@ -24,15 +21,12 @@ pub enum Unavailable {
         /// The function with its version.
         symbol: String,
     },
-    /// The kernel's RDMA core is not loaded.
+    /// The kernel's RDMA core is not loaded: the folder that is missing.
     #[error(
-        "the kernel knows no RDMA (no {path}): load the driver of the RNIC; without an RNIC, \
+        "the kernel knows no RDMA (no {0}): load the driver of the RNIC; without an RNIC, \
          `modprobe rdma_rxe` and `rdma link add rxe0 type rxe netdev eth0`"
     )]
-    NoModule {
-        /// The folder that is missing.
-        path: String,
-    },
+    NoModule(String),
     /// The RDMA core is there, a device is not.
     #[error(
         "the kernel has no RDMA device here: no RNIC, its driver is not loaded, or it belongs to \
@@ -42,13 +36,10 @@ pub enum Unavailable {
     NoDevice,
     /// There are devices, and no way from user space to them.
     #[error(
-        "{device} cannot be reached from user space: `modprobe ib_uverbs`; if that is loaded, the \
+        "{0} cannot be reached from user space: `modprobe ib_uverbs`; if that is loaded, the \
          device is being removed"
     )]
-    NoUverbs {
-        /// The device.
-        device: String,
-    },
+    NoUverbs(String),
     /// The device file is missing: most often in a container.
     #[error(
         "{device} has no device file {path}: give it to the container (`--device {path}`, in \
@@ -76,13 +67,10 @@ pub enum Unavailable {
     },
     /// libibverbs does not know a device that the kernel has.
     #[error(
-        "libibverbs has no driver for {device}: install ibverbs-providers (Debian, Ubuntu) or \
+        "libibverbs has no driver for {0}: install ibverbs-providers (Debian, Ubuntu) or \
          libibverbs (Fedora, RHEL) of the same release as the library, or the vendor's"
     )]
-    NoDriver {
-        /// The device.
-        device: String,
-    },
+    NoDriver(String),
     /// Something else that the system said.
     #[error("{what}: {reason}")]
     Os {
@@ -107,11 +95,8 @@ pub enum NoDevice {
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// No interface of this network namespace has the address.
-    #[error("no network interface here has the address {address}")]
-    NotLocal {
-        /// The address.
-        address: IpAddr,
-    },
+    #[error("no network interface here has the address {0}")]
+    NotLocal(IpAddr),
     /// The address is in a GID table, for an interface of another network namespace.
     #[error(
         "{address} is GID {index} of {device} port {port}, but its interface{} is in another network \

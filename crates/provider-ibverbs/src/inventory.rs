@@ -60,7 +60,7 @@ fn open(library: &Arc<Library>, report: &mut DeviceReport) -> Option<Device> {
     let device = report.name.clone();
     let problem = match Device::open(Arc::clone(library), &report.name) {
         Ok(Some(device)) => return Some(device),
-        Ok(None) => Unavailable::NoDriver { device },
+        Ok(None) => Unavailable::NoDriver(device),
         Err(error) => Unavailable::Os {
             what: format!("opening the RDMA device {device}"),
             reason: error.to_string(),

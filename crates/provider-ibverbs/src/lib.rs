@@ -80,8 +80,7 @@ impl IbverbsProvider {
         inventory.look_into(&self.roots, Some(&library), |at| name.may_be(at));
         let place = choose::resolve(device, &name, &inventory.devices, &inventory.addresses)?;
         let handle = inventory.opened(&place.device);
-        let handle =
-            handle.ok_or_else(|| Unavailable::NoDriver { device: place.device.clone() })?;
+        let handle = handle.ok_or_else(|| Unavailable::NoDriver(place.device.clone()))?;
         IbverbsContext::new(Device::new(handle, place, (self.options.clone(), &self.roots))?)
     }
 

@@ -70,7 +70,7 @@ fn caps(path_mtu: PathMtu, ip_bytes: u32, doorbell: bool) -> Caps {
 /// Binds the socket of a device, at another port where the options allow that.
 fn bind(address: SocketAddr, options: &RoceOptions) -> Result<UdpSocket, BindError> {
     match UdpSocket::bind(address, &options.socket) {
-        Err(BindError::InUse { .. }) if options.other_port => {
+        Err(BindError::InUse(_)) if options.other_port => {
             let mut free = address;
             free.set_port(0);
             let socket = UdpSocket::bind(free, &options.socket)?;

@@ -233,7 +233,7 @@ fn only_the_default_partition_is_taken() {
         assert_eq!(datagram.len(), Opcode::RcSendOnly.header_bytes() + ICRC_BYTES);
         let opened = datagram::open(&net, &datagram, &mut ip_id::Solver::new()).map(|_| ());
         let full_or_limited = [PKEY_DEFAULT, 0x7fff].contains(&pkey);
-        let expected = if full_or_limited { Ok(()) } else { Err(OpenError::PartitionKey { pkey }) };
+        let expected = if full_or_limited { Ok(()) } else { Err(OpenError::PartitionKey(pkey)) };
         assert_eq!(opened, expected);
     }
 }

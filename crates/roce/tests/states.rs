@@ -37,12 +37,9 @@ fn limits_and_states_are_checked_when_posting() {
     assert!(matches!(refused, Err(PostFailure::Payload(_))));
     node.post(1, write, &[]);
     node.post(2, write, &[]);
-    assert_eq!(
-        post(&mut node, write, Payload::Sges(&[])),
-        Err(PostFailure::QueueFull { capacity: 2 })
-    );
+    assert_eq!(post(&mut node, write, Payload::Sges(&[])), Err(PostFailure::QueueFull(2)));
     node.receive(1, &[]);
-    assert_eq!(node.qp_mut().post_recv(&receive), Err(PostFailure::QueueFull { capacity: 1 }));
+    assert_eq!(node.qp_mut().post_recv(&receive), Err(PostFailure::QueueFull(1)));
     let wrong = node.qp_mut().init(Default::default());
     let want = ModifyError::Illegal { qpn: 0x11, from: QpState::Rts, to: QpState::Init };
     assert_eq!(wrong, Err(want));

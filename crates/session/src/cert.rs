@@ -32,12 +32,9 @@ pub enum CertError {
     /// The file exists; nothing is overwritten.
     #[error(
         "{} exists and is not overwritten; use another name or directory, or remove it",
-        path.display()
+        .0.display()
     )]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
+    Exists(PathBuf),
     /// The directory holds no authority.
     #[error("{} holds no certificate authority (no {missing}); make one first", dir.display())]
     NoAuthority {
@@ -81,12 +78,9 @@ pub enum CertError {
     /// No name and no address is given.
     #[error("give at least one host name or IP address that the certificate is for")]
     NoSubject,
-    /// The validity is too long.
-    #[error("a validity of {days} days is too long; ask for at most 36500")]
-    Validity {
-        /// The validity in days.
-        days: u64,
-    },
+    /// The validity is too long: the validity in days.
+    #[error("a validity of {0} days is too long; ask for at most 36500")]
+    Validity(u64),
     /// The cryptography failed.
     #[error("cannot make a certificate: {0}")]
     Make(#[from] rcgen::Error),
@@ -163,7 +157,7 @@ impl Authority {
             return Err(CertError::Reserved);
         }
         if validity > VALIDITY_MAX {
-            return Err(CertError::Validity { days: validity.as_secs() / DAY.as_secs() });
+            return Err(CertError::Validity(validity.as_secs() / DAY.as_secs()));
         }
         let not_after = now + validity;
         let params = leaf_params(name.as_str(), subjects, now, not_after)?;
@@ -172,7 +166,7 @@ impl Authority {
         let file = |ending: &str| self.dir.join(format!("{name}.{ending}"));
         let files = TlsFiles { cert: file("pem"), key: file("key"), ca: self.certificate() };
         if files.cert.exists() {
-            return Err(CertError::Exists { path: files.cert });
+            return Err(CertError::Exists(files.cert));
         }
         write_new(&files.key, &key.serialize_pem(), 0o600)?;
         write_new(&files.cert, &certificate.pem(), 0o644)?;
@@ -246,7 +240,7 @@ fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), CertError> {
     let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
     let mut file = opened.map_err(|source| {
         if source.kind() == io::ErrorKind::AlreadyExists {
-            CertError::Exists { path: path.to_owned() }
+            CertError::Exists(path.to_owned())
         } else {
             file_error("create", path, source)
         }
@@ -280,10 +274,10 @@ mod tests {
         }
         let before = fs::read(dir.path().join("ca.key")).unwrap();
         let error = Authority::create(dir.path(), now).unwrap_err();
-        assert!(matches!(error, CertError::Exists { .. }), "{error}");
+        assert!(matches!(error, CertError::Exists(_)), "{error}");
         assert_eq!(before, fs::read(dir.path().join("ca.key")).unwrap());
         let error = ca.issue("cam", &["cam.lab"], now, LEAF_VALIDITY);
-        assert!(matches!(error, Err(CertError::Exists { .. })));
+        assert!(matches!(error, Err(CertError::Exists(_))));
     }
 
     #[test]

@@ -54,11 +54,8 @@ pub enum Ended {
         /// The lease.
         lease: Duration,
     },
-    /// The control connection broke.
-    Disconnected {
-        /// What the session was doing.
-        state: &'static str,
-    },
+    /// The control connection broke: what the session was doing.
+    Disconnected(&'static str),
 }
 
 /// Whether and when a source should open a new session.
@@ -87,7 +84,7 @@ impl Ended {
             Ended::Finished | Ended::Misbehaved(_) | Ended::Withdrawn(_) => Retry::Never,
             Ended::HandshakeTimeout { .. }
             | Ended::LeaseExpired { .. }
-            | Ended::Disconnected { .. } => Retry::After(Duration::ZERO),
+            | Ended::Disconnected(_) => Retry::After(Duration::ZERO),
         }
     }
 }
@@ -106,7 +103,7 @@ impl std::fmt::Display for Ended {
             Ended::LeaseExpired { silent, lease } => {
                 write!(f, "nothing heard for {silent:?}, the lease is {lease:?}")
             }
-            Ended::Disconnected { state } => write!(f, "the connection broke while {state}"),
+            Ended::Disconnected(state) => write!(f, "the connection broke while {state}"),
         }
     }
 }
@@ -242,7 +239,7 @@ impl<S: State, E: From<Ended>> Core<S, E> {
 
     /// The control connection is gone.
     pub(crate) fn disconnect(&mut self) {
-        self.end(Ended::Disconnected { state: self.state.facts().0 });
+        self.end(Ended::Disconnected(self.state.facts().0));
     }
 
     pub(crate) fn end(&mut self, ended: Ended) {

@@ -40,12 +40,9 @@ pub enum DeviceNameError {
         /// The first wrong character.
         character: char,
     },
-    /// The name would be a hidden directory, `.` or `..`.
-    #[error("device name \"{seen}\" starts with a dot; put a letter or digit first")]
-    Dot {
-        /// The text, escaped and cut.
-        seen: String,
-    },
+    /// The name would be a hidden directory, `.` or `..`: the text, escaped and cut.
+    #[error("device name \"{0}\" starts with a dot; put a letter or digit first")]
+    Dot(String),
 }
 
 fn is_allowed(character: char) -> bool {
@@ -66,7 +63,7 @@ impl FromStr for DeviceName {
             return Err(DeviceNameError::Character { seen: seen(), character });
         }
         if text.starts_with('.') {
-            return Err(DeviceNameError::Dot { seen: seen() });
+            return Err(DeviceNameError::Dot(seen()));
         }
         Ok(DeviceName(text.into()))
     }

@@ -330,7 +330,7 @@ impl Link {
             world.source.instance += 1_000_000;
             world.source.oldest = 0;
             world.source.next_new = 0;
-            return Ended::Disconnected { state: "killed" };
+            return Ended::Disconnected("killed");
         }
         self.side.handle(world.now, Input::Disconnected);
         self.source_outputs(world).unwrap()

@@ -192,15 +192,12 @@ pub enum Reach {
 pub enum ProtectionError {
     /// Neither certificates nor an explicit wish to go without.
     #[error(
-        "{addr} can be reached from other hosts, and no TLS certificate is given; \
+        "{0} can be reached from other hosts, and no TLS certificate is given; \
          make certificates with `catchment cert` and pass --cert, --key and --ca, \
          or use a loopback address such as 127.0.0.1 or unix:/path, \
          or say --insecure to let anybody in"
     )]
-    Unprotected {
-        /// The address.
-        addr: SocketAddr,
-    },
+    Unprotected(SocketAddr),
     /// Certificates and the wish to go without.
     #[error("TLS certificates and --insecure exclude each other; leave one of them out")]
     Contradiction,
@@ -221,7 +218,7 @@ pub fn protection(reach: Reach, tls: bool, insecure: bool) -> Result<Protection,
         Reach::Ip(_) if tls => Ok(Protection::Tls),
         Reach::Ip(addr) if is_loopback(addr.ip()) => Ok(Protection::PlainLocal),
         Reach::Ip(_) if insecure => Ok(Protection::PlainInsecure),
-        Reach::Ip(addr) => Err(ProtectionError::Unprotected { addr }),
+        Reach::Ip(addr) => Err(ProtectionError::Unprotected(addr)),
     }
 }
 

@@ -128,24 +128,15 @@ pub enum DecodeError {
         /// Bytes that were to come, the length included; 4 when the length is not complete.
         expected: usize,
     },
-    /// The text is no UTF-8.
-    #[error("the message is not UTF-8 from byte {offset} on")]
-    Utf8 {
-        /// The first wrong byte.
-        offset: usize,
-    },
-    /// The text is no JSON object with a `type`.
-    #[error("the message is not a JSON object with a \"type\": {detail}")]
-    Json {
-        /// What the JSON reader said, escaped and cut.
-        detail: String,
-    },
-    /// The value of `type` is unknown.
-    #[error("message type \"{seen}\" is unknown")]
-    UnknownType {
-        /// The value, escaped and cut.
-        seen: String,
-    },
+    /// The text is no UTF-8: the first wrong byte.
+    #[error("the message is not UTF-8 from byte {0} on")]
+    Utf8(usize),
+    /// The text is no JSON object with a `type`: what the JSON reader said, escaped and cut.
+    #[error("the message is not a JSON object with a \"type\": {0}")]
+    Json(String),
+    /// The value of `type` is unknown: the value, escaped and cut.
+    #[error("message type \"{0}\" is unknown")]
+    UnknownType(String),
     /// The message does not have the members of its kind.
     #[error("{kind} is malformed: {detail}")]
     Malformed {
@@ -175,12 +166,9 @@ pub enum DecodeError {
     /// The peer speaks no version that we speak.
     #[error(
         "the source speaks protocol versions {} to {}, this side {} to {}",
-        theirs.min, theirs.max, ProtocolRange::OURS.min, ProtocolRange::OURS.max
+        .0.min, .0.max, ProtocolRange::OURS.min, ProtocolRange::OURS.max
     )]
-    Protocol {
-        /// The versions of the peer.
-        theirs: ProtocolRange,
-    },
+    Protocol(ProtocolRange),
 }
 
 /// What wrong bytes look like.
@@ -223,7 +211,7 @@ impl fmt::Display for Hint {
 impl DecodeError {
     /// Returns the refusal for a peer that sent such bytes.
     pub fn refusal(&self) -> Refusal {
-        if let DecodeError::Protocol { theirs } = self {
+        if let DecodeError::Protocol(theirs) = self {
             let older = theirs.max < ProtocolRange::OURS.min;
             let remedy = if older { "update the source" } else { "update the collector" };
             return Refusal::new(RefusalCode::ProtocolVersion, self.to_string(), remedy);
@@ -238,9 +226,8 @@ impl DecodeError {
 /// # Errors
 /// The bytes are no message, or a field is outside of its range.
 pub fn parse(json: &[u8]) -> Result<Message, DecodeError> {
-    let text = std::str::from_utf8(json)
-        .map_err(|error| DecodeError::Utf8 { offset: error.valid_up_to() })?;
-    let tag = json::tag_of(text).map_err(|error| DecodeError::Json { detail: detail(&error) })?;
+    let text = std::str::from_utf8(json).map_err(|error| DecodeError::Utf8(error.valid_up_to()))?;
+    let tag = json::tag_of(text).map_err(|error| DecodeError::Json(detail(&error)))?;
     let kind = kind_of(&tag)?;
     let (bytes, limit) = (text.len(), kind.bytes_max());
     if bytes > limit as usize {
@@ -253,7 +240,7 @@ pub fn parse(json: &[u8]) -> Result<Message, DecodeError> {
 
 fn kind_of(tag: &str) -> Result<MessageKind, DecodeError> {
     let known = MessageKind::ALL.iter().copied().find(|kind| kind.as_str() == tag);
-    known.ok_or_else(|| DecodeError::UnknownType { seen: printable(tag, 32) })
+    known.ok_or_else(|| DecodeError::UnknownType(printable(tag, 32)))
 }
 
 fn parse_kind(kind: MessageKind, text: &str) -> Result<Message, DecodeError> {
@@ -263,7 +250,7 @@ fn parse_kind(kind: MessageKind, text: &str) -> Result<Message, DecodeError> {
         MessageKind::Hello => {
             let theirs = crate::message::protocol_of(text).map_err(malformed)?;
             if ProtocolRange::OURS.common(theirs).is_none() {
-                return Err(DecodeError::Protocol { theirs });
+                return Err(DecodeError::Protocol(theirs));
             }
             json::body(text).map(Message::Hello)
         }

@@ -115,7 +115,7 @@ fn malformed_messages_say_what_was_wrong() {
         assert!(error.contains(expected), "{json}: {error}");
     }
     let error = parse(b"{\"type\":\"\xff\"}").unwrap_err();
-    assert_eq!(error, DecodeError::Utf8 { offset: 9 });
+    assert_eq!(error, DecodeError::Utf8(9));
 }
 
 /// The golden message of `kind` with one piece of its text replaced.

@@ -75,12 +75,10 @@ pub struct PostError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostFailure {
-    /// The queue is full: poll completions, then post again. A normal event, not a fault.
-    #[error("the queue is full ({capacity} requests outstanding)")]
-    QueueFull {
-        /// Capacity of the queue.
-        capacity: u32,
-    },
+    /// The queue is full: poll completions, then post again. A normal event, not a fault:
+    /// capacity of the queue.
+    #[error("the queue is full ({0} requests outstanding)")]
+    QueueFull(u32),
     /// The queue pair takes no requests in this state.
     #[error("the queue pair is in state {0:?}")]
     State(QpState),
@@ -113,21 +111,15 @@ pub enum PostFailure {
     #[error("the payload does not fit the operation: {0}")]
     Payload(&'static str),
     /// Queue pairs of this service do not have the operation.
-    #[error("a queue pair of the service {service} does not have this operation")]
-    Service {
-        /// The service of the queue pair.
-        service: Service,
-    },
+    #[error("a queue pair of the service {0} does not have this operation")]
+    Service(Service),
     /// The device does not have the operation; `Caps` says so beforehand.
     #[error("this device does not offer {0}")]
     NotOffered(&'static str),
     /// The destination of a datagram cannot be one.
     #[error("the destination of the datagram: {0}")]
     Destination(&'static str),
-    /// The device refused the request for a reason of its own.
-    #[error("the device refused the request: {}", std::io::Error::from_raw_os_error(*.errno))]
-    Device {
-        /// Number of the system's error.
-        errno: i32,
-    },
+    /// The device refused the request for a reason of its own: number of the system's error.
+    #[error("the device refused the request: {}", std::io::Error::from_raw_os_error(*.0))]
+    Device(i32),
 }

@@ -180,7 +180,7 @@ impl Limits {
     fn refusal(&self, op: &SendOp) -> PostFailure {
         let service = self.service;
         if !op.exists_on(service) {
-            return PostFailure::Service { service };
+            return PostFailure::Service(service);
         }
         if self.with_sges & bit(op) == 0 {
             return PostFailure::NotOffered("SEND with invalidate (Caps::send_invalidate)");
@@ -218,7 +218,7 @@ fn check_room(outstanding: u64, capacity: u32) -> Result<(), PostFailure> {
     if outstanding < u64::from(capacity) {
         return Ok(());
     }
-    Err(PostFailure::QueueFull { capacity })
+    Err(PostFailure::QueueFull(capacity))
 }
 
 /// Checks the rules that only atomics and datagrams have.

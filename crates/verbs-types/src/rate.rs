@@ -50,12 +50,10 @@ impl RateRange {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RateError {
-    /// The device cannot limit the rate of a queue pair; `Caps::rate` says so beforehand.
-    #[error("{device} cannot limit the rate of a queue pair")]
-    Unsupported {
-        /// The device or its provider.
-        device: String,
-    },
+    /// The device cannot limit the rate of a queue pair; `Caps::rate` says so beforehand:
+    /// the device or its provider.
+    #[error("{0} cannot limit the rate of a queue pair")]
+    Unsupported(String),
     /// The device cannot keep this rate.
     #[error("rate of {asked_bps} bit/s is out of range: {min_bps} to {max_bps} bit/s")]
     OutOfRange {

@@ -95,12 +95,10 @@ impl From<crate::mem::MemError> for VerbsError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CqError {
-    /// A completion found the queue full; completions are lost and the queue pairs are in error.
-    #[error("completion queue overrun: more than {capacity} completions were not polled")]
-    Overrun {
-        /// Capacity of the queue.
-        capacity: u32,
-    },
+    /// A completion found the queue full; completions are lost and the queue pairs are in error:
+    /// capacity of the queue.
+    #[error("completion queue overrun: more than {0} completions were not polled")]
+    Overrun(u32),
     /// The device could not read the queue; its queue pairs are in error.
     #[error("the device's driver cannot read its completion queue")]
     Broken,

@@ -272,7 +272,7 @@ fn not_claimed(error: ReserveError) -> ClaimError {
         }
         ReserveError::Stream { stream, limit } => ClaimError::Stream { stream, limit },
         ReserveError::Broken(reason) => ClaimError::End(broken(reason)),
-        ReserveError::Refused { .. } | _ => ClaimError::End(EndError::Closed),
+        ReserveError::Refused(_) | _ => ClaimError::End(EndError::Closed),
     }
 }
 

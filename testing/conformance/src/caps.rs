@@ -89,7 +89,7 @@ pub fn services_have_their_own_operations(bench: &Bench) {
             let sges = [a.sge(0, 8)];
             let wr = SendWr::new(1, op, Payload::Sges(&sges));
             let refused = a.qp.post_send(&[wr]).unwrap_err().reason;
-            assert_eq!(refused, PostFailure::Service { service }, "{op:?}");
+            assert_eq!(refused, PostFailure::Service(service), "{op:?}");
         }
         assert_eq!(a.qp.state(), QpState::Rts);
     }

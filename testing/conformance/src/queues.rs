@@ -21,7 +21,7 @@ pub fn a_full_queue_takes_more_after_polling(bench: &Bench) {
         .collect();
     let full = a.qp.post_send(&requests).unwrap_err();
     assert!(fits(full.index, 8, strict), "{full}");
-    assert_eq!(full.reason, PostFailure::QueueFull { capacity: full.index as u32 });
+    assert_eq!(full.reason, PostFailure::QueueFull(full.index as u32));
     // Unsignaled requests free nothing by themselves.
     assert_empty(&*a.send_cq);
     assert!(a.qp.post_send(&requests[..1]).is_err());
@@ -74,7 +74,7 @@ pub fn the_smallest_queues_of_the_paper_suffice(bench: &Bench) {
         let (mut a, _b) = bench.pair_with(&sender(1), &receiver);
         let refused = a.qp.post_send(&pair(0)).unwrap_err();
         assert_eq!(refused.index, 1);
-        assert_eq!(refused.reason, PostFailure::QueueFull { capacity: 1 });
+        assert_eq!(refused.reason, PostFailure::QueueFull(1));
     }
 }
 
@@ -176,7 +176,7 @@ pub fn an_overrun_breaks_the_queue_pair(bench: &Bench) {
     // Polling before would make room.
     eventually("the error state", || a.qp.state() == QpState::Err);
     let mut out = [Completion::EMPTY; 4];
-    assert_eq!(a.send_cq.poll(&mut out), Err(CqError::Overrun { capacity: entries }));
+    assert_eq!(a.send_cq.poll(&mut out), Err(CqError::Overrun(entries)));
     let mut events = Vec::new();
     eventually("the events", || {
         events.extend(a.context.async_event());

@@ -74,7 +74,7 @@ fn refused_for(ended: &Ended) -> Option<&'static str> {
         | Ended::Refused(_)
         | Ended::Revoked(_)
         | Ended::LeaseExpired { .. }
-        | Ended::Disconnected { .. } => None,
+        | Ended::Disconnected(_) => None,
     }
 }
 

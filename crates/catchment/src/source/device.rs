@@ -28,11 +28,8 @@ pub struct Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// It is in the collector's memory, or waits to be sent; it will arrive as long as this process
-    /// and a collector live.
-    Accepted {
-        /// Its packet number.
-        packet_number: u64,
-    },
+    /// and a collector live: its packet number.
+    Accepted(u64),
     /// No block was free and the policy is to drop new frames. Counted; the collector will know.
     Dropped,
 }
@@ -248,7 +245,7 @@ impl Device {
             }
         };
         self.shared.pump_if_needed(&self.state);
-        Ok(Sent::Accepted { packet_number })
+        Ok(Sent::Accepted(packet_number))
     }
 }
 

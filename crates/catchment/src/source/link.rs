@@ -75,7 +75,7 @@ impl Link {
                 ReserveError::WouldBlock
                 | ReserveError::Quota { .. }
                 | ReserveError::Paused
-                | ReserveError::Refused { .. },
+                | ReserveError::Refused(_),
             ) => Reserve::Full,
             Err(error) => {
                 tracing::debug!(%error, "no block");

@@ -120,7 +120,7 @@ fn produce(source: &Source, device: &Device, mut random: Random) -> Produced {
             std::io::Write::write_all(&mut frame, &bytes).unwrap();
         }
         match frame.send().unwrap() {
-            Sent::Accepted { packet_number } => {
+            Sent::Accepted(packet_number) => {
                 assert_eq!(produced.accepted.insert(packet_number, serial), None);
             }
             Sent::Dropped => produced.dropped += 1,
@@ -267,7 +267,7 @@ fn sources_that_vanish_leave_whole_frames_and_free_devices() {
         for _ in 0..random.below(40) {
             let bytes = bytes_of("cam", serial);
             let sent = device.frame(bytes.len()).unwrap().send_bytes(&bytes).unwrap();
-            let Sent::Accepted { packet_number } = sent else { panic!("dropped") };
+            let Sent::Accepted(packet_number) = sent else { panic!("dropped") };
             log.insert(packet_number, serial);
             serial += 1;
         }

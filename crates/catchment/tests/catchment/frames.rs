@@ -98,7 +98,7 @@ fn an_owned_frame_that_is_dropped_gives_its_block_back() {
     drop(again);
     // Nothing was used up: what is sent now is the first frame.
     let sent = device.send(fill(kept, 7)).unwrap();
-    assert_eq!(sent, Sent::Accepted { packet_number: 0 });
+    assert_eq!(sent, Sent::Accepted(0));
     close(source, collector);
     assert_eq!(log.lock().unwrap().len(), 1);
 }

@@ -104,8 +104,8 @@ fn what_no_channel_sends_is_the_peers_fault_and_stays_so() {
     let wrong = message(|header| header.room_bytes = 128);
     let reason = HeaderError::Room { payload_bytes: 64, room_bytes: 128, limit: 64 };
     for (slot, imm, bytes, fault) in [
-        (1, 2, &good[..], PeerFault::Immediate { value: 2 }),
-        (0, 99, &good, PeerFault::Immediate { value: 99 }),
+        (1, 2, &good[..], PeerFault::Immediate(2)),
+        (0, 99, &good, PeerFault::Immediate(99)),
         (0, 1, &good[..64], PeerFault::Header { position: 0, reason: HeaderError::Version(0) }),
         (0, 1, &wrong, PeerFault::Header { position: 0, reason }),
         (0, 0x0001_0001, &good, PeerFault::Credit { count: 1, known: 0, sent: 0 }),
@@ -125,14 +125,14 @@ fn a_message_over_one_that_was_not_given_back() {
     for n in 0..5 {
         raw.message(n % 4, n as u32 % 4 + 1, &message(|_| {}));
     }
-    assert_eq!(failure(&mut channel), EndError::Peer(PeerFault::Overwritten { position: 0 }));
+    assert_eq!(failure(&mut channel), EndError::Peer(PeerFault::Overwritten(0)));
 }
 
 #[test]
 fn a_send_without_an_immediate() {
     let (mut channel, mut raw) = bad_peer();
     raw.post(SendOp::Send, &[]);
-    assert_eq!(failure(&mut channel), EndError::Peer(PeerFault::Message { bytes: 0 }));
+    assert_eq!(failure(&mut channel), EndError::Peer(PeerFault::Message(0)));
 }
 
 #[test]

@@ -9,15 +9,12 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// There is no such file.
+    /// There is no such file; the input as given.
     #[error(
-        "input {input}: no such file or directory; give a file, a directory of pictures, a URL, \
+        "input {0}: no such file or directory; give a file, a directory of pictures, a URL, \
          `-` for stdin or `synthetic:640x480:rgb24`"
     )]
-    NotFound {
-        /// The input as given.
-        input: String,
-    },
+    NotFound(String),
     /// Opening or reading failed.
     #[error("input {input}: {source}")]
     Io {
@@ -34,14 +31,11 @@ pub enum InputError {
         /// What the buffer said.
         source: io::Error,
     },
-    /// Raw bytes without a format.
+    /// Raw bytes without a format; the input as given.
     #[error(
-        "input {input} is raw bytes without a description; say what a frame is, for example --format 640x480:rgb24"
+        "input {0} is raw bytes without a description; say what a frame is, for example --format 640x480:rgb24"
     )]
-    NeedsFormat {
-        /// The input as given.
-        input: String,
-    },
+    NeedsFormat(String),
     /// The format that was asked for is wrong.
     #[error("input {input}: {source}")]
     Format {
@@ -97,15 +91,12 @@ pub enum InputError {
         /// The program that is missing.
         program: PathBuf,
     },
-    /// ffmpeg was to read stdin.
+    /// ffmpeg was to read stdin; the input as given.
     #[error(
-        "input {input}: ffmpeg looks at its input twice, which stdin does not allow; \
+        "input {0}: ffmpeg looks at its input twice, which stdin does not allow; \
          convert it before: ffmpeg -i - -f yuv4mpegpipe - | catchment send --input -"
     )]
-    FfmpegStdin {
-        /// The input as given.
-        input: String,
-    },
+    FfmpegStdin(String),
     /// ffmpeg gave up.
     #[error("input {input}: {program} ended with {status}{}", said(.stderr))]
     Ffmpeg {
@@ -143,13 +134,10 @@ pub enum InputError {
     /// A directory of pictures, which this build does not read.
     #[cfg(not(feature = "pictures"))]
     #[error(
-        "input {dir}: this program was built without the feature `pictures`, so it cannot read a \
+        "input {0}: this program was built without the feature `pictures`, so it cannot read a \
          directory of pictures", dir = .dir.display()
     )]
-    NoPictures {
-        /// The directory.
-        dir: PathBuf,
-    },
+    NoPictures(PathBuf),
     /// A directory without pictures.
     #[error("input {dir}: the directory has no .png, .jpg or .jpeg file ({others} other files); convert the pictures or give another directory", dir = .dir.display())]
     NoImages {
@@ -186,7 +174,7 @@ pub enum InputError {
 impl InputError {
     pub(super) fn io(input: &str, source: io::Error) -> Self {
         if source.kind() == io::ErrorKind::NotFound {
-            return Self::NotFound { input: input.to_owned() };
+            return Self::NotFound(input.to_owned());
         }
         Self::Io { input: input.to_owned(), source }
     }

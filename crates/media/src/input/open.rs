@@ -126,7 +126,7 @@ fn images(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, In
 
 #[cfg(not(feature = "pictures"))]
 fn images(path: &Path, _: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
-    Err(InputError::NoPictures { dir: path.to_owned() })
+    Err(InputError::NoPictures(path.to_owned()))
 }
 
 fn by_path(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
@@ -169,7 +169,7 @@ fn stdin(options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
 
 fn raw(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
     let Some(format) = whole_format(path, options)? else {
-        return Err(InputError::NeedsFormat { input: path.display().to_string() });
+        return Err(InputError::NeedsFormat(path.display().to_string()));
     };
     Ok(Box::new(if is_stdin(path) {
         RawInput::stdin(format)

@@ -33,7 +33,7 @@ impl Y4mHeader {
         let text = String::from_utf8_lossy(line);
         let mut fields = text.split(' ');
         if fields.next() != Some(MAGIC) {
-            return Err(Y4mError::Magic { seen: quoted(&text) });
+            return Err(Y4mError::Magic(quoted(&text)));
         }
         let (mut width, mut height, mut rate, mut pixel) = (None, None, None, PixelFormat::Yuv420p);
         for field in fields.filter(|field| !field.is_empty()) {
@@ -47,8 +47,8 @@ impl Y4mHeader {
                 _ => {}
             }
         }
-        let width = width.ok_or(Y4mError::Missing { field: "W (width)" })?;
-        let height = height.ok_or(Y4mError::Missing { field: "H (height)" })?;
+        let width = width.ok_or(Y4mError::Missing("W (width)"))?;
+        let height = height.ok_or(Y4mError::Missing("H (height)"))?;
         Ok(Self { format: FrameFormat::new(width, height, pixel)?, rate })
     }
 }
@@ -117,27 +117,21 @@ fn colour(value: &str) -> Result<PixelFormat, Y4mError> {
         .iter()
         .find(|(name, _)| *name == value)
         .map(|(_, pixel)| *pixel)
-        .ok_or_else(|| Y4mError::Colour { value: quoted(value) })
+        .ok_or_else(|| Y4mError::Colour(quoted(value)))
 }
 
 /// What is wrong with a Y4M stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Y4mError {
-    /// The stream does not start as Y4M does.
+    /// The stream does not start as Y4M does: the first bytes, quoted.
     #[error(
-        "it starts with {seen}, not with {MAGIC}; for raw frames say --format, for example --format 640x480:rgb24"
+        "it starts with {0}, not with {MAGIC}; for raw frames say --format, for example --format 640x480:rgb24"
     )]
-    Magic {
-        /// The first bytes, quoted.
-        seen: String,
-    },
+    Magic(String),
     /// A field that is needed is missing.
-    #[error("its header has no {field}")]
-    Missing {
-        /// The field.
-        field: &'static str,
-    },
+    #[error("its header has no {0}")]
+    Missing(&'static str),
     /// A field is no number.
     #[error("its header has {field} {value}, which is no number")]
     Number {
@@ -146,15 +140,13 @@ pub enum Y4mError {
         /// Its value, quoted.
         value: String,
     },
-    /// The colour space is unknown.
+    /// The colour space is unknown: its value, quoted.
     #[error(
-        "its header has colour space {value}; known are {}; convert it with ffmpeg -i IN -f yuv4mpegpipe -pix_fmt yuv420p OUT",
-        known_colours()
+        "its header has colour space {seen}; known are {known}; convert it with ffmpeg -i IN -f yuv4mpegpipe -pix_fmt yuv420p OUT",
+        seen = .0,
+        known = known_colours()
     )]
-    Colour {
-        /// Its value, quoted.
-        value: String,
-    },
+    Colour(String),
     /// Size out of range.
     #[error("{0}")]
     Format(#[from] FormatError),
@@ -296,9 +288,7 @@ fn read_header(source: &ByteSource, input: &str) -> Result<Vec<u8>, InputError> 
     let mut magic = [0; MAGIC.len()];
     let seen = read_full(source, &mut magic).map_err(|error| InputError::io(input, error))?;
     if magic != MAGIC.as_bytes() {
-        return Err(error(Y4mError::Magic {
-            seen: quoted(&String::from_utf8_lossy(&magic[..seen])),
-        }));
+        return Err(error(Y4mError::Magic(quoted(&String::from_utf8_lossy(&magic[..seen])))));
     }
     match read_line(source).map_err(|error| InputError::io(input, error))? {
         Ok(rest) => Ok([magic.as_slice(), &rest].concat()),

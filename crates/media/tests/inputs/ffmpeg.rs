@@ -254,5 +254,5 @@ fn errors_carry_ffmpegs_words_and_the_remedy() {
     assert!(error.to_string().contains("yuv4mpegpipe"), "{error}");
 
     let error = open_path(&dir.path().join("absent.mp4"), &InputOptions::default()).err().unwrap();
-    assert!(matches!(error, InputError::NotFound { .. }), "{error}");
+    assert!(matches!(error, InputError::NotFound(_)), "{error}");
 }

@@ -52,13 +52,10 @@ impl Default for DashboardConfig {
 pub enum DashboardError {
     /// An address that other machines reach was given without saying that this is meant.
     #[error(
-        "the live page at {listen} would show its pictures to every machine that reaches that \
+        "the live page at {0} would show its pictures to every machine that reaches that \
          address; listen on 127.0.0.1 and forward the port (ssh -L), or allow it as insecure"
     )]
-    NotLoopback {
-        /// The address given.
-        listen: SocketAddr,
-    },
+    NotLoopback(SocketAddr),
     /// The address could not be taken.
     #[error("the live page cannot listen on {listen}: {source}; choose another address or port 0")]
     Listen {
@@ -92,7 +89,7 @@ impl Dashboard {
     ) -> Result<Self, DashboardError> {
         let listen = config.listen;
         if !listen.ip().is_loopback() && !config.insecure_remote {
-            return Err(DashboardError::NotLoopback { listen });
+            return Err(DashboardError::NotLoopback(listen));
         }
         let refused = |source| DashboardError::Listen { listen, source };
         let socket = TcpListener::bind(listen).map_err(refused)?;

@@ -243,7 +243,7 @@ fn other_machines_need_permission() {
     let listen: SocketAddr = "0.0.0.0:0".parse().unwrap();
     let config = DashboardConfig { listen, ..Default::default() };
     let error = Dashboard::start(config.clone(), CollectorMetrics::new()).unwrap_err();
-    assert!(matches!(error, DashboardError::NotLoopback { .. }), "{error}");
+    assert!(matches!(error, DashboardError::NotLoopback(_)), "{error}");
     let config = DashboardConfig { insecure_remote: true, ..config };
     assert!(Dashboard::start(config, CollectorMetrics::new()).is_ok());
 }

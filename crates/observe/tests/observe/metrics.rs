@@ -172,7 +172,7 @@ fn cpu_of_this_process_and_of_a_child_is_seen() {
     assert!(own.cpu_s > 0.0 && own.cpu_percent > 1.0, "{own:?}");
     assert!(other_sample.cpu_s > 0.0 && other_sample.cpu_percent > 1.0, "{other_sample:?}");
     assert!(own.rss_bytes > 100_000 && other_sample.rss_bytes > 100_000);
-    assert!(matches!(other.sample(), Err(CpuError::Gone { pid }) if pid == child.id()));
+    assert!(matches!(other.sample(), Err(CpuError::Gone(pid)) if pid == child.id()));
 }
 
 /// A collector with every metric in use and names that want to break out of their quotes.

@@ -145,7 +145,7 @@ pub(crate) fn by_address(
                 index: gid.index,
                 netdev: gid.netdev.clone(),
             },
-            None => NoDevice::NotLocal { address },
+            None => NoDevice::NotLocal(address),
         });
     };
     let mut usable = same().filter(|(_, _, gid)| gid.here && gid.kind == GidKind::RoceV2);

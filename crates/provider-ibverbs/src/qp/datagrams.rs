@@ -49,7 +49,7 @@ impl IbQp {
     ) -> Result<Arc<Handle<AhCore>>, PostFailure> {
         let outstanding = self.slot.sends.outstanding(seq);
         self.limits.check_send(self.slot.state.get(), outstanding, wr)?;
-        let to = wr.op.destination().ok_or(PostFailure::Service { service: Service::Ud })?;
+        let to = wr.op.destination().ok_or(PostFailure::Service(Service::Ud))?;
         let way = self.way(to.ah)?;
         let (asked, limit) = (wr.payload.bytes(), u64::from(way.object.path_mtu));
         if asked > limit {

@@ -101,8 +101,8 @@ impl IbQp {
 
     fn refused(&self, refused: &Refused, capacity: u32) -> PostFailure {
         match refused.errno {
-            libc::ENOMEM => PostFailure::QueueFull { capacity },
-            errno => PostFailure::Device { errno },
+            libc::ENOMEM => PostFailure::QueueFull(capacity),
+            errno => PostFailure::Device(errno),
         }
     }
 
@@ -272,7 +272,7 @@ impl Qp for IbQp {
         check_rate(&device.caps, "this device", rate_bps)?;
         if !device.pacing.is_some_and(|pacing| paces(&pacing, self.limits.service)) {
             let device = format!("{} ({:?})", device.place.device, self.limits.service);
-            return Err(RateError::Unsupported { device });
+            return Err(RateError::Unsupported(device));
         }
         let before = self.rate.ask(rate_bps);
         self.settle_rate().map_err(|error| {

@@ -160,7 +160,7 @@ impl Library {
     /// # Errors
     /// When it is not there, or lacks a function.
     pub(crate) fn load(path: &Path) -> Result<Arc<Library>, Unavailable> {
-        let handle = Handle::open(path).map_err(|reason| Unavailable::NoLibrary { reason })?;
+        let handle = Handle::open(path).map_err(Unavailable::NoLibrary)?;
         let functions = Functions::find(&handle);
         let functions = functions.map_err(|Symbol(name, version)| Unavailable::OldLibrary {
             library: path.display().to_string(),

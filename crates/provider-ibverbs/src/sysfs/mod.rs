@@ -27,7 +27,7 @@ pub(crate) fn devices(roots: &Roots) -> Result<Vec<DeviceReport>, Unavailable> {
     let names = match entries(&class) {
         Ok(names) => names,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Unavailable::NoModule { path: class.display().to_string() });
+            return Err(Unavailable::NoModule(class.display().to_string()));
         }
         Err(error) => {
             return Err(Unavailable::Os {
@@ -79,7 +79,7 @@ fn uverbs(roots: &Roots, device: &str) -> Option<String> {
 fn problem(device: &str, file: Option<&Path>) -> Option<Unavailable> {
     let device = device.to_owned();
     let Some(file) = file else {
-        return Some(Unavailable::NoUverbs { device });
+        return Some(Unavailable::NoUverbs(device));
     };
     let path = file.display().to_string();
     let error = fs::File::options().read(true).write(true).open(file).err()?;

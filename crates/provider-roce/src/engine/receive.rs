@@ -88,7 +88,7 @@ fn open<'a>(
     bytes: &'a [u8],
 ) -> Result<wire::Packet<'a>, DropReason> {
     let transport = check.check(bytes).map_err(|error| match error {
-        io::IcrcError::TooShort { .. } => DropReason::TooShort,
+        io::IcrcError::TooShort(_) => DropReason::TooShort,
         io::IcrcError::Mismatch(_) => DropReason::Icrc,
     })?;
     wire::Packet::decode(transport).map_err(|error| error.reason())

@@ -100,7 +100,7 @@ impl Engine {
         keys: &KeyTable,
     ) {
         let mut pushed = self.push(to, packets, packet, keys);
-        if matches!(pushed, Err(Full::NoRoom { .. })) {
+        if matches!(pushed, Err(Full::NoRoom(_))) {
             self.flush(device);
             pushed = self.push(to, packets, packet, keys);
         }

@@ -58,12 +58,9 @@ pub struct Piece<'a> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Full {
-    /// No room: flush and try again.
-    #[error("the batch is full with {packets} packets: flush it")]
-    NoRoom {
-        /// Packets in it.
-        packets: usize,
-    },
+    /// No room: flush and try again. Packets in it.
+    #[error("the batch is full with {0} packets: flush it")]
+    NoRoom(usize),
     /// The packet is longer than a datagram may be, or its headers longer than any.
     #[error("packet too long: {bytes} bytes, of them {head_bytes} of headers and inline payload")]
     TooLong {
@@ -73,11 +70,8 @@ pub enum Full {
         head_bytes: usize,
     },
     /// The payload is scattered over too many places.
-    #[error("payload of a packet in {pieces} pieces, at most {MAX_PIECES} are supported")]
-    Scattered {
-        /// Pieces given.
-        pieces: usize,
-    },
+    #[error("payload of a packet in {0} pieces, at most {MAX_PIECES} are supported")]
+    Scattered(usize),
     /// A piece is not inside of its memory.
     #[error(transparent)]
     Memory(#[from] MemError),
@@ -220,7 +214,7 @@ impl SendBatch {
         pieces: &[Piece<'_>],
     ) -> Result<PacketSlot, Full> {
         if short.len() + pieces.len() > MAX_PIECES {
-            return Err(Full::Scattered { pieces: short.len() + pieces.len() });
+            return Err(Full::Scattered(short.len() + pieces.len()));
         }
         let own = head.len() + bytes_of(short);
         let unpadded = own + bytes_of(pieces);
@@ -234,7 +228,7 @@ impl SendBatch {
         let fits = self.packets.len() < self.packets_max
             && slot.trailer().end <= self.arena.len()
             && self.vectors.len() + pieces.len() + 2 <= self.vectors.capacity();
-        if fits { Ok(slot) } else { Err(Full::NoRoom { packets: self.packets.len() }) }
+        if fits { Ok(slot) } else { Err(Full::NoRoom(self.packets.len())) }
     }
 
     /// Copies head and short pieces into the arena.

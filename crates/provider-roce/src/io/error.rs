@@ -10,11 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 pub enum BindError {
     /// Somebody else has the port. Who, as far as it can be known, is looked up when the text is
     /// asked for: that reads the open files of all processes.
-    #[error("UDP port {address} is taken: {}", port_owner::advice(*address))]
-    InUse {
-        /// The address and port asked for.
-        address: SocketAddr,
-    },
+    #[error("UDP port {at} is taken: {advice}", at = .0, advice = port_owner::advice(*.0))]
+    InUse(SocketAddr),
     /// The address is none of this host's (of this network namespace's).
     #[error("{address} is not an address of this host, which has: {}", .known.join(", "))]
     NotLocal {
@@ -39,7 +36,7 @@ impl BindError {
     /// What bind(2) refused.
     pub(super) fn refused(address: SocketAddr, errno: Errno) -> BindError {
         match errno {
-            Errno::ADDRINUSE => BindError::InUse { address },
+            Errno::ADDRINUSE => BindError::InUse(address),
             Errno::ADDRNOTAVAIL => BindError::NotLocal { address, known: known_addresses() },
             other => BindError::Os { address, call: "bind", source: other.into() },
         }

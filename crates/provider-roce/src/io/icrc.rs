@@ -12,11 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 #[non_exhaustive]
 pub enum IcrcError {
     /// No room for an ICRC.
-    #[error("a datagram of {bytes} bytes is too short for an ICRC")]
-    TooShort {
-        /// Its length.
-        bytes: usize,
-    },
+    #[error("a datagram of {0} bytes is too short for an ICRC")]
+    TooShort(usize),
     /// Damaged, or sent by something else.
     #[error(transparent)]
     Mismatch(#[from] IcrcMismatch),
@@ -75,7 +72,7 @@ impl TrainCheck<'_> {
     /// [`IcrcError`]: drop the packet and count it.
     #[inline]
     pub fn check<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], IcrcError> {
-        let short = IcrcError::TooShort { bytes: bytes.len() };
+        let short = IcrcError::TooShort(bytes.len());
         let (transport, received) = icrc::split(bytes).ok_or(short)?;
         let net = self.net.as_ref().ok_or(short)?;
         let mut icrc = match &self.begun {

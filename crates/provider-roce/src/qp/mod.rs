@@ -91,7 +91,7 @@ impl RoceQp {
     }
 
     fn post_datagram(&mut self, wr: &SendWr<'_>) -> Result<(), PostFailure> {
-        let to = *wr.op.destination().ok_or(PostFailure::Service { service: Service::Ud })?;
+        let to = *wr.op.destination().ok_or(PostFailure::Service(Service::Ud))?;
         let ah = self.address_handle(&to)?;
         let (asked, limit) = (wr.payload.bytes(), ah.object.vector.path_mtu.bytes() as u64);
         if asked > limit {

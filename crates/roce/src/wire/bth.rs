@@ -68,10 +68,10 @@ impl Bth {
         let (qpn, psn) =
             (u32::from_be_bytes([q0, q1, q2, q3]), u32::from_be_bytes([p0, p1, p2, p3]));
         if flags & VERSION_MASK != 0 {
-            return Err(DecodeError::TransportVersion { version: flags & VERSION_MASK });
+            return Err(DecodeError::TransportVersion(flags & VERSION_MASK));
         }
         Ok(Self {
-            opcode: Opcode::from_u8(opcode).ok_or(DecodeError::UnknownOpcode { opcode })?,
+            opcode: Opcode::from_u8(opcode).ok_or(DecodeError::UnknownOpcode(opcode))?,
             solicited: flags & SOLICITED != 0,
             mig_req: flags & MIG_REQ != 0,
             pad: (flags >> PAD_SHIFT) & 3,

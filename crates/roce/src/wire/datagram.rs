@@ -20,12 +20,9 @@ pub enum OpenError {
     /// Damaged, or changed on the way.
     #[error(transparent)]
     Icrc(#[from] IcrcMismatch),
-    /// For another partition.
-    #[error("P_Key {pkey:#06x} is not that of the default partition: let the peer use 0xffff")]
-    PartitionKey {
-        /// The key seen.
-        pkey: u16,
-    },
+    /// For another partition: the key seen.
+    #[error("P_Key {0:#06x} is not that of the default partition: let the peer use 0xffff")]
+    PartitionKey(u16),
 }
 
 impl OpenError {
@@ -34,7 +31,7 @@ impl OpenError {
         match self {
             Self::Decode(error) => error.reason(),
             Self::Icrc(_) => DropReason::Icrc,
-            Self::PartitionKey { .. } => DropReason::PartitionKey,
+            Self::PartitionKey(_) => DropReason::PartitionKey,
         }
     }
 }
@@ -57,7 +54,7 @@ pub fn open<'a>(
     solver.verify(net, transport, received)?;
     let pkey = packet.headers.bth.pkey;
     if !pkey_matches(pkey) {
-        return Err(OpenError::PartitionKey { pkey });
+        return Err(OpenError::PartitionKey(pkey));
     }
     Ok(packet)
 }

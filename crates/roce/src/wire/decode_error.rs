@@ -14,24 +14,15 @@ pub enum DecodeError {
         /// Bytes that the headers need.
         needed: usize,
     },
-    /// Another version of the transport.
-    #[error("the packet has transport version {version}; only 0 is defined: it is no RoCEv2")]
-    TransportVersion {
-        /// The version seen.
-        version: u8,
-    },
-    /// No opcode that is spoken here.
-    #[error("opcode {opcode:#04x} is not spoken here: only RC, UC, UD, CNP and our extension are")]
-    UnknownOpcode {
-        /// The opcode seen.
-        opcode: u8,
-    },
-    /// A length that padding does not give.
-    #[error("{bytes} transport bytes are no multiple of 4: the peer pads wrongly")]
-    Misaligned {
-        /// Bytes from the BTH to the pad.
-        bytes: usize,
-    },
+    /// Another version of the transport: the version seen.
+    #[error("the packet has transport version {0}; only 0 is defined: it is no RoCEv2")]
+    TransportVersion(u8),
+    /// No opcode that is spoken here: the opcode seen.
+    #[error("opcode {0:#04x} is not spoken here: only RC, UC, UD, CNP and our extension are")]
+    UnknownOpcode(u8),
+    /// A length that padding does not give: bytes from the BTH to the pad.
+    #[error("{0} transport bytes are no multiple of 4: the peer pads wrongly")]
+    Misaligned(usize),
     /// More pad than there is after the headers.
     #[error("{pad} pad bytes, but only {bytes} bytes after the headers: the peer pads wrongly")]
     PadTooLong {
@@ -55,9 +46,9 @@ impl DecodeError {
     pub const fn reason(self) -> DropReason {
         match self {
             Self::TooShort { .. } => DropReason::TooShort,
-            Self::TransportVersion { .. } => DropReason::TransportVersion,
-            Self::UnknownOpcode { .. } => DropReason::UnknownOpcode,
-            Self::Misaligned { .. } | Self::PadTooLong { .. } => DropReason::Misaligned,
+            Self::TransportVersion(_) => DropReason::TransportVersion,
+            Self::UnknownOpcode(_) => DropReason::UnknownOpcode,
+            Self::Misaligned(_) | Self::PadTooLong { .. } => DropReason::Misaligned,
             Self::UnexpectedPayload { .. } => DropReason::UnexpectedPayload,
         }
     }

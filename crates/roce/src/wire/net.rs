@@ -105,24 +105,15 @@ pub enum NetError {
         /// Bytes that there should be.
         needed: usize,
     },
-    /// Neither IPv4 without options nor IPv6.
-    #[error("the IP packet begins with {byte:#04x}; only 0x45 and 0x6. carry RoCEv2")]
-    Version {
-        /// The first byte.
-        byte: u8,
-    },
-    /// Not UDP directly after the IP header.
-    #[error("IP protocol {protocol} instead of 17: no UDP")]
-    Protocol {
-        /// The protocol seen.
-        protocol: u8,
-    },
-    /// A fragment.
-    #[error("flags and fragment offset are {bytes:02x?}: fragments are not taken")]
-    Fragment {
-        /// Identification, flags and fragment offset.
-        bytes: [u8; 4],
-    },
+    /// Neither IPv4 without options nor IPv6: the first byte.
+    #[error("the IP packet begins with {0:#04x}; only 0x45 and 0x6. carry RoCEv2")]
+    Version(u8),
+    /// Not UDP directly after the IP header: the protocol seen.
+    #[error("IP protocol {0} instead of 17: no UDP")]
+    Protocol(u8),
+    /// A fragment: identification, flags and fragment offset.
+    #[error("flags and fragment offset are {0:02x?}: fragments are not taken")]
+    Fragment([u8; 4]),
     /// The length fields of IP and UDP contradict each other.
     #[error("{udp} bytes of UDP in {ip} bytes of IP payload: the lengths contradict each other")]
     Length {
@@ -228,7 +219,7 @@ impl NetHeader {
         match packet.first().copied() {
             Some(0x45) => decode_ipv4(packet),
             Some(byte) if byte >> 4 == 6 => decode_ipv6(packet),
-            Some(byte) => Err(NetError::Version { byte }),
+            Some(byte) => Err(NetError::Version(byte)),
             None => Err(NetError::TooShort { bytes: 0, needed: IPV4_BYTES }),
         }
     }
@@ -300,7 +291,7 @@ fn decode_ipv4(packet: &[u8]) -> Result<(NetHeader, &[u8]), NetError> {
     let ip = Ip::V4 {
         src: Ipv4Addr::new(s0, s1, s2, s3),
         dst: Ipv4Addr::new(d0, d1, d2, d3),
-        id: Ipv4Id::from_bytes(id).ok_or(NetError::Fragment { bytes: id })?,
+        id: Ipv4Id::from_bytes(id).ok_or(NetError::Fragment(id))?,
     };
     decode_udp(ip, protocol, total.saturating_sub(IPV4_BYTES), rest)
 }
@@ -324,7 +315,7 @@ fn decode_udp(
     bytes: &[u8],
 ) -> Result<(NetHeader, &[u8]), NetError> {
     if protocol != PROTOCOL_UDP {
-        return Err(NetError::Protocol { protocol });
+        return Err(NetError::Protocol(protocol));
     }
     let datagram = bytes
         .get(..ip_payload)
@@ -375,12 +366,12 @@ mod tests {
     fn what_carries_no_rocev2_is_refused_with_what_was_seen() {
         assert_eq!(NetHeader::decode(&packet()).map(|(_, data)| data), Ok(&b"data"[..]));
         // Options, and no IP (CA17-24 of IBTA annex A17: dropped silently).
-        assert_eq!(changed(0, 0x46), NetError::Version { byte: 0x46 });
-        assert_eq!(changed(0, 0x00), NetError::Version { byte: 0 });
-        assert_eq!(changed(9, 6), NetError::Protocol { protocol: 6 });
+        assert_eq!(changed(0, 0x46), NetError::Version(0x46));
+        assert_eq!(changed(0, 0x00), NetError::Version(0));
+        assert_eq!(changed(9, 6), NetError::Protocol(6));
         // More fragments; a fragment that is not the first (CA17-7, CA17-8).
-        assert_eq!(changed(6, 0x20), NetError::Fragment { bytes: [0, 0, 0x20, 0] });
-        assert_eq!(changed(7, 1), NetError::Fragment { bytes: [0, 0, 0x40, 1] });
+        assert_eq!(changed(6, 0x20), NetError::Fragment([0, 0, 0x20, 0]));
+        assert_eq!(changed(7, 1), NetError::Fragment([0, 0, 0x40, 1]));
         assert_eq!(changed(3, 33), NetError::TooShort { bytes: 12, needed: 13 });
         assert_eq!(changed(25, 11), NetError::Length { udp: 11, ip: 12 });
         assert_eq!(NetHeader::decode(&[]), Err(NetError::TooShort { bytes: 0, needed: 20 }));

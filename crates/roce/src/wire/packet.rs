@@ -190,7 +190,7 @@ impl<'a> Packet<'a> {
         let Bth { pad, opcode, .. } = headers.bth;
         let bytes = rest.len();
         if !transport.len().is_multiple_of(4) {
-            return Err(DecodeError::Misaligned { bytes: transport.len() });
+            return Err(DecodeError::Misaligned(transport.len()));
         }
         if bytes != 0 && !opcode.has_payload() {
             return Err(DecodeError::UnexpectedPayload { opcode, bytes });

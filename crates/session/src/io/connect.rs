@@ -45,12 +45,9 @@ pub enum ConnectError {
         /// What the system said about the last address tried.
         source: io::Error,
     },
-    /// The host cannot stand in a certificate.
-    #[error("TLS needs a host name or IP address, \"{host}\" is neither")]
-    ServerName {
-        /// The host as dialled.
-        host: String,
-    },
+    /// The host cannot stand in a certificate: the host as dialled.
+    #[error("TLS needs a host name or IP address, \"{0}\" is neither")]
+    ServerName(String),
     /// The TLS handshake failed.
     #[error("TLS with {address} failed: {reason}")]
     Tls {
@@ -78,7 +75,7 @@ impl ConnectError {
             | ConnectError::Timeout { .. } => true,
             // A collector that is busy closes in the middle of the TLS handshake.
             ConnectError::Tls { reason, .. } => reason == CLOSED_IN_TLS,
-            ConnectError::Protection(_) | ConnectError::ServerName { .. } => false,
+            ConnectError::Protection(_) | ConnectError::ServerName(_) => false,
         }
     }
 }
@@ -162,7 +159,7 @@ async fn secure(
         return Ok(Connection::new(stream, peer, local, protection));
     };
     let name = ServerName::try_from(host.to_owned())
-        .map_err(|_| ConnectError::ServerName { host: crate::names::printable(host, 128) })?;
+        .map_err(|_| ConnectError::ServerName(crate::names::printable(host, 128)))?;
     let connector = TlsConnector::from(config.clone());
     let stream = connector.connect(name, stream).await.map_err(|error| ConnectError::Tls {
         address: address.clone(),

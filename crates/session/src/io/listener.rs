@@ -63,24 +63,15 @@ pub enum RejectReason {
     /// All places are held by younger connections.
     #[error("too many unfinished handshakes")]
     Busy,
-    /// All places for long Hellos are held.
-    #[error("a Hello of {bytes} bytes while too many long ones are being received")]
-    LongHelloBusy {
-        /// Its announced length.
-        bytes: u32,
-    },
+    /// All places for long Hellos are held: its announced length.
+    #[error("a Hello of {0} bytes while too many long ones are being received")]
+    LongHelloBusy(u32),
     /// It kept others waiting.
-    #[error("no Hello within {grace:?} while others wait")]
-    Evicted {
-        /// How long it may be awaited then.
-        grace: Duration,
-    },
+    #[error("no Hello within {0:?} while others wait")]
+    Evicted(Duration),
     /// Its Hello did not come in time.
-    #[error("no Hello within {limit:?}")]
-    Timeout {
-        /// The time it had.
-        limit: Duration,
-    },
+    #[error("no Hello within {0:?}")]
+    Timeout(Duration),
     /// It closed before its Hello.
     #[error("closed before Hello")]
     Closed,
@@ -102,9 +93,9 @@ impl RejectReason {
     /// A word for each kind, as the label of a counter.
     pub fn label(&self) -> &'static str {
         match self {
-            RejectReason::Busy | RejectReason::LongHelloBusy { .. } => "busy",
-            RejectReason::Evicted { .. } => "evicted",
-            RejectReason::Timeout { .. } => "timeout",
+            RejectReason::Busy | RejectReason::LongHelloBusy(_) => "busy",
+            RejectReason::Evicted(_) => "evicted",
+            RejectReason::Timeout(_) => "timeout",
             RejectReason::Closed => "closed",
             RejectReason::Io(_) => "io",
             RejectReason::Tls(_) => "tls",
@@ -120,11 +111,11 @@ impl RejectReason {
             RejectReason::NotHello(_) => {
                 (RefusalCode::UnexpectedMessage, "begin the session with Hello")
             }
-            RejectReason::Busy | RejectReason::LongHelloBusy { .. } => {
+            RejectReason::Busy | RejectReason::LongHelloBusy(_) => {
                 (RefusalCode::Busy, "try again later")
             }
-            RejectReason::Evicted { .. }
-            | RejectReason::Timeout { .. }
+            RejectReason::Evicted(_)
+            | RejectReason::Timeout(_)
             | RejectReason::Closed
             | RejectReason::Io(_)
             | RejectReason::Tls(_) => (RefusalCode::Timeout, "send Hello at once"),
@@ -225,9 +216,9 @@ impl Context {
     fn reject(&self, peer: Peer, reason: RejectReason) {
         match &reason {
             RejectReason::Busy => tracing::debug!(%peer, %reason, "connection refused"),
-            RejectReason::LongHelloBusy { .. }
-            | RejectReason::Evicted { .. }
-            | RejectReason::Timeout { .. }
+            RejectReason::LongHelloBusy(_)
+            | RejectReason::Evicted(_)
+            | RejectReason::Timeout(_)
             | RejectReason::Closed
             | RejectReason::Io(_)
             | RejectReason::Tls(_)
@@ -293,9 +284,9 @@ async fn greet(
         tokio::select! {
             biased;
             result = timeout(handshake, work) => {
-                result.unwrap_or(Err(RejectReason::Timeout { limit: handshake }))
+                result.unwrap_or(Err(RejectReason::Timeout(handshake)))
             }
-            _ = slot.evicted() => Err(RejectReason::Evicted { grace }),
+            _ = slot.evicted() => Err(RejectReason::Evicted(grace)),
         }
     };
     match (hello, connection) {
@@ -375,7 +366,7 @@ async fn receive_first(
         result => return result.map_err(reject_reason),
     };
     let _place =
-        context.long_hellos.try_acquire().map_err(|_| RejectReason::LongHelloBusy { bytes })?;
+        context.long_hellos.try_acquire().map_err(|_| RejectReason::LongHelloBusy(bytes))?;
     connection.reader().set_limit(HELLO_BYTES_MAX);
     connection.recv().await.map_err(reject_reason)
 }

@@ -35,11 +35,8 @@ pub enum BindError {
         source: io::Error,
     },
     /// Another process listens there.
-    #[error("another process listens on {address}; stop it or use another path")]
-    InUse {
-        /// The address.
-        address: Address,
-    },
+    #[error("another process listens on {0}; stop it or use another path")]
+    InUse(Address),
 }
 
 #[derive(Debug)]
@@ -107,7 +104,7 @@ impl Socket {
 fn bind_unix(address: &Address, path: &Path) -> Result<Socket, BindError> {
     let address = address.clone();
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
-        return Err(BindError::InUse { address });
+        return Err(BindError::InUse(address));
     }
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));

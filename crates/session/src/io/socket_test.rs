@@ -164,7 +164,7 @@ async fn a_session_runs_over_a_unix_socket_of_its_owner_only() {
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let again = bind(&Address::Unix(path)).await;
-    assert!(matches!(again, Err(BindError::InUse { .. })));
+    assert!(matches!(again, Err(BindError::InUse(_))));
     let file = dir.path().join("precious");
     std::fs::write(&file, "data").unwrap();
     let over = bind(&Address::Unix(file.clone())).await;

@@ -69,12 +69,9 @@ pub enum ReserveError {
     /// [`crate::Sender::free_watch`]: [`crate::Sender::wake`] rings it.
     #[error("sending is paused")]
     Paused,
-    /// The permit refuses the stream for good.
-    #[error("sending is refused: {reason}")]
-    Refused {
-        /// Why, as the permit says.
-        reason: &'static str,
-    },
+    /// The permit refuses the stream for good: why, as the permit says.
+    #[error("sending is refused: {0}")]
+    Refused(&'static str),
     /// More bytes than a block has: split the frame.
     #[error("{asked} bytes do not fit a block, which has room for {limit}")]
     TooLong {

@@ -274,7 +274,7 @@ impl Sender {
             }
             Decision::Refuse(reason) => {
                 self.shared.streams.pause(stream, before)?;
-                Err(ReserveError::Refused { reason })
+                Err(ReserveError::Refused(reason))
             }
         }
     }

@@ -85,7 +85,7 @@ fn a_refused_stream_is_told_why() {
     let (pair, _) = permitted(i64::MAX, 16);
     let error = send(&pair, REFUSED, 0).unwrap_err();
     let reason = "the controller has no place for it";
-    assert_eq!(error, ReserveError::Refused { reason });
+    assert_eq!(error, ReserveError::Refused(reason));
     assert!(error.to_string().contains(reason), "{error}");
     assert!(pair.sender.is_paused(REFUSED));
 }

@@ -45,12 +45,10 @@ pub enum MemError {
     /// The memory is mapped for reading only.
     #[error("the memory is mapped for reading only")]
     ReadOnly,
-    /// A descriptor from a peer that is not a memfd, or one that the peer could still shrink.
-    #[error("the peer's descriptor is not a memfd sealed against shrinking (seals {seals:#x})")]
-    NotSealed {
-        /// The seals it has.
-        seals: u32,
-    },
+    /// A descriptor from a peer that is not a memfd, or one that the peer could still shrink:
+    /// the seals it has.
+    #[error("the peer's descriptor is not a memfd sealed against shrinking (seals {0:#x})")]
+    NotSealed(u32),
     /// The descriptor of this memory is closed.
     #[error("the memory has no descriptor to share: share memory that this process allocated")]
     NoDescriptor,
@@ -146,10 +144,9 @@ impl Region {
         if announced_bytes == 0 {
             return Err(MemError::Empty);
         }
-        let seals =
-            rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemError::NotSealed { seals: 0 })?;
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemError::NotSealed(0))?;
         if !seals.contains(SealFlags::SHRINK) {
-            return Err(MemError::NotSealed { seals: seals.bits() });
+            return Err(MemError::NotSealed(seals.bits()));
         }
         let stat = rustix::fs::fstat(&fd).map_err(|e| os_error("fstat", announced_bytes, e))?;
         let seen = stat.st_size as u64;
@@ -337,16 +334,13 @@ mod tests {
     fn unsealed_short_or_foreign_descriptors_are_refused() {
         let unsealed = rustix::fs::memfd_create("t", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&unsealed, 4096).unwrap();
-        assert!(matches!(
-            Region::from_peer(unsealed, 4096, true),
-            Err(MemError::NotSealed { seals: 0 })
-        ));
+        assert!(matches!(Region::from_peer(unsealed, 4096, true), Err(MemError::NotSealed(0))));
         let short = region(4096).fd().unwrap().try_clone_to_owned().unwrap();
         assert!(matches!(
             Region::from_peer(short, 4097, true),
             Err(MemError::Truncated { announced: 4097, seen: 4096 })
         ));
         let (pipe, _write) = rustix::pipe::pipe().unwrap();
-        assert!(matches!(Region::from_peer(pipe, 4096, false), Err(MemError::NotSealed { .. })));
+        assert!(matches!(Region::from_peer(pipe, 4096, false), Err(MemError::NotSealed(_))));
     }
 }

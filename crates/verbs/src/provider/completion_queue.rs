@@ -111,7 +111,7 @@ impl CompletionQueue {
     #[inline]
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
         if self.is_overrun() {
-            return Err(CqError::Overrun { capacity: self.capacity() });
+            return Err(CqError::Overrun(self.capacity()));
         }
         Ok(self.drain(out))
     }
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!((out[0].wr_id, out[1].wr_id), (1, 2));
         let lost = [3, 4, 5, 6].map(|seq| queue.push(entry(seq)));
         assert_eq!(lost, [false, false, true, false], "only the first loss counts");
-        let overrun = Err(CqError::Overrun { capacity: 2 });
+        let overrun = Err(CqError::Overrun(2));
         assert_eq!(queue.poll(&mut out), overrun);
         assert_eq!(queue.drain(&mut out), 2);
         assert_eq!(queue.poll(&mut out), overrun);

@@ -115,7 +115,7 @@ pub fn check_qp(caps: &Caps, init: &QpInit) -> Result<(), VerbsError> {
 /// # Errors
 /// [`RateError::Unsupported`] without [`Caps::rate`], [`RateError::OutOfRange`] beyond it.
 pub fn check_rate(caps: &Caps, device: &str, rate_bps: Option<u64>) -> Result<(), RateError> {
-    let range = caps.rate.ok_or_else(|| RateError::Unsupported { device: device.to_owned() })?;
+    let range = caps.rate.ok_or_else(|| RateError::Unsupported(device.to_owned()))?;
     rate_bps.map_or(Ok(()), |asked| range.check(asked))
 }
 

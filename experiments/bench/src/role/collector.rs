@@ -14,7 +14,7 @@ impl<L: Link> Collector<'_, L> {
             if matches!(order, Order::Done) {
                 return self.peer.send(&needs(&self.link)?);
             }
-            let timed = !matches!(order, Order::Verify { .. } | Order::Acquaint { .. });
+            let timed = !matches!(order, Order::Verify(_) | Order::Acquaint(_));
             let urgent = Urgent::begin(self.job.realtime && timed)?;
             self.link.set_pace(pace_of(&urgent))?;
             // The source starts when it reads this, and finds this role waiting.
@@ -33,25 +33,22 @@ impl<L: Link> Collector<'_, L> {
 
     fn carry_out(&mut self, order: Order, noted: &mut Vec<u64>) -> Result<u64> {
         match order {
-            Order::Floor { count } => answer(&mut self.floor, count)?,
+            Order::Floor(count) => answer(&mut self.floor, count)?,
             Order::Done => {}
-            Order::Sync { .. } | Order::OneWay { .. } | Order::Process(..) | Order::Hold(_) => {
+            Order::Sync { .. } | Order::OneWay(_) | Order::Process(..) | Order::Hold(_) => {
                 let carry_out = self.programs.collect.context(ONLY_WAITS)?;
                 carry_out(self, order, noted)?;
             }
-            Order::Verify { .. }
-            | Order::Acquaint { .. }
-            | Order::Stream { .. }
-            | Order::PingPong { .. }
+            Order::Verify(_) | Order::Acquaint(_) | Order::Stream(_) | Order::PingPong(_)
                 if self.link.attend()? => {}
-            Order::Verify { count } => return verify(self.job, &mut self.link, count),
-            Order::Stream { count } => {
+            Order::Verify(count) => return verify(self.job, &mut self.link, count),
+            Order::Stream(count) => {
                 for _ in 0..count {
                     self.link.recv(None)?;
                     self.link.give_back()?;
                 }
             }
-            Order::Acquaint { count } | Order::PingPong { count } => {
+            Order::Acquaint(count) | Order::PingPong(count) => {
                 answer(&mut self.link, count)?;
                 // What was sent last may need us until the source has it, and says so.
                 while !self.peer.has_more(LOOK_AGAIN)? {

@@ -30,33 +30,21 @@ const LOOK_AGAIN: Duration = Duration::from_micros(20);
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum Order {
     /// Receive and compare blocks `0..count`, filled with [`pattern`].
-    Verify {
-        count: u64,
-    },
+    Verify(u64),
     /// Send back one block for each that comes, not timed: what a mechanism sets up when it is first
     /// used in this direction may need a thread that a real-time role would keep from running.
-    Acquaint {
-        count: u64,
-    },
-    Stream {
-        count: u64,
-    },
+    Acquaint(u64),
+    Stream(u64),
     /// Send back one block for each that comes.
-    PingPong {
-        count: u64,
-    },
+    PingPong(u64),
     /// The same with a cache line, to know the floor at this moment.
-    Floor {
-        count: u64,
-    },
+    Floor(u64),
     /// Keep all blocks that come, and give them back one by one, a while apart.
     Sync {
         count: u64,
         blocks: usize,
     },
-    OneWay {
-        count: u64,
-    },
+    OneWay(u64),
     /// Receive as fast as possible, and keep one block for a time.
     Hold(Hold),
     /// Keep each block as long as its worker needs for it, by chance from this seed.

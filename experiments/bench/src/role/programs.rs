@@ -21,16 +21,16 @@ fn collect<L: NonBlocking>(
         Order::Sync { count, blocks } => {
             *noted = programs::give_back_one_by_one(link, count, blocks, job)?;
         }
-        Order::OneWay { count } => {
+        Order::OneWay(count) => {
             *noted = programs::note_arrivals(link, &mut role.floor, count, job)?;
         }
         Order::Process(work, seed) => programs::process(link, work, seed, job)?,
         Order::Hold(hold) => *noted = programs::hold_one(link, hold, job)?,
-        Order::Verify { .. }
-        | Order::Acquaint { .. }
-        | Order::Stream { .. }
-        | Order::PingPong { .. }
-        | Order::Floor { .. }
+        Order::Verify(_)
+        | Order::Acquaint(_)
+        | Order::Stream(_)
+        | Order::PingPong(_)
+        | Order::Floor(_)
         | Order::Done => {}
     }
     Ok(())
@@ -94,7 +94,7 @@ impl<L: NonBlocking> Source<'_, L> {
 
     /// From posting a block to the look that finds it.
     fn one_way(&mut self, count: u64) -> Result<Vec<f64>> {
-        self.begin(Order::OneWay { count })?;
+        self.begin(Order::OneWay(count))?;
         let urgent = self.hurry()?;
         let (link, seen) = (&mut self.link, &mut self.floor);
         let posted = programs::post_one_by_one(link, seen, count, self.job)?;

@@ -82,7 +82,7 @@ impl<L: Link> Source<'_, L> {
             return Ok(None);
         }
         let count = STATUS_READS;
-        self.begin(Order::PingPong { count })?;
+        self.begin(Order::PingPong(count))?;
         let urgent = self.hurry()?;
         let mut samples = Vec::with_capacity(count as usize);
         for _ in 0..count {
@@ -109,7 +109,7 @@ impl<L: Link> Source<'_, L> {
         let most = (VERIFY_BYTES / self.job.bytes).max(3);
         let count = (2 * self.job.blocks + 3).min(most) as u64;
         let mut content = vec![0; self.job.bytes];
-        self.begin(Order::Verify { count })?;
+        self.begin(Order::Verify(count))?;
         for sequence in 0..count {
             pattern(sequence, &mut content);
             self.link.send(Some(&content))?;
@@ -124,7 +124,7 @@ impl<L: Link> Source<'_, L> {
     /// Uses every block of the way back once.
     fn acquaint(&mut self) -> Result<()> {
         let count = self.job.back_blocks() as u64;
-        self.begin(Order::Acquaint { count })?;
+        self.begin(Order::Acquaint(count))?;
         let answered = self.job.what.has_collector();
         round_trips(&mut self.link, count, answered, self.ticks)?;
         self.link.finish()?;
@@ -193,7 +193,7 @@ impl<L: Link> Source<'_, L> {
     }
 
     pub(super) fn stream(&mut self, count: u64) -> Result<Stream> {
-        self.begin(Order::Stream { count })?;
+        self.begin(Order::Stream(count))?;
         let urgent = self.hurry()?;
         let status_reads_before = self.link.status_reads();
         let meter = Meter::start();
@@ -227,7 +227,7 @@ impl<L: Link> Source<'_, L> {
 
     /// One-way hand-over of a cache line between these two processes, now.
     fn floor_ns(&mut self) -> Result<f64> {
-        self.begin(Order::Floor { count: FLOOR_ROUND_TRIPS })?;
+        self.begin(Order::Floor(FLOOR_ROUND_TRIPS))?;
         let urgent = Urgent::begin(self.job.realtime)?;
         let mut samples = round_trips(&mut self.floor, FLOOR_ROUND_TRIPS, true, self.ticks)?;
         drop(urgent);
@@ -238,7 +238,7 @@ impl<L: Link> Source<'_, L> {
 
     fn ping_pong(&mut self, count: u64) -> Result<PingPong> {
         let floor_ns = self.floor_ns()?;
-        self.begin(Order::PingPong { count })?;
+        self.begin(Order::PingPong(count))?;
         let answered = self.job.what.has_collector();
         let urgent = self.hurry()?;
         let meter = Meter::start();

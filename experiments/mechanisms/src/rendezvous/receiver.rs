@@ -75,8 +75,8 @@ impl RendezvousReceiver {
         }
         self.shared.broken.check()?;
         let Some(notice) = self.shared.receives.take()? else { return Ok(None) };
-        let notice = CompletionNotice::decode(&notice)
-            .ok_or(PeerFault::Message { bytes: notice.len() as u64 })?;
+        let notice =
+            CompletionNotice::decode(&notice).ok_or(PeerFault::Message(notice.len() as u64))?;
         Ok(Some(self.block(&notice)?))
     }
 
@@ -93,7 +93,7 @@ impl RendezvousReceiver {
 impl Shared {
     /// The slot that a notice means. It must have been announced.
     fn filled_slot(&self, notice: &CompletionNotice) -> Result<u32, PeerFault> {
-        let error = PeerFault::Address { addr: notice.addr };
+        let error = PeerFault::Address(notice.addr);
         let slot_bytes = u64::from(self.geometry.block_bytes());
         let offset = notice.addr.checked_sub(self.slots.addr()).ok_or(error)?;
         let slot = offset / slot_bytes;

@@ -75,7 +75,7 @@ impl Receives {
         let success = completion.result.map_err(EndError::from)?;
         let is_notice = success.opcode == WcOpcode::Recv && success.bytes == NOTICE_BYTES.into();
         if !is_notice {
-            return Err(PeerFault::Message { bytes: success.bytes }.into());
+            return Err(PeerFault::Message(success.bytes).into());
         }
         let buffer = completion.wr_id as u32;
         let mut notice = [0; NOTICE_BYTES as usize];

@@ -80,7 +80,7 @@ impl AnnouncedSlots {
 
     /// The slot that a notice means. It must be one of the receiver's, and not announced already.
     fn announced_slot(&self, notice: &AddressNotice) -> Result<u32, PeerFault> {
-        let error = PeerFault::Address { addr: notice.addr };
+        let error = PeerFault::Address(notice.addr);
         let slot_bytes = self.geometry.block_bytes();
         let offset = notice.addr.checked_sub(self.remote.addr).ok_or(error)?;
         let slot = offset / u64::from(slot_bytes);

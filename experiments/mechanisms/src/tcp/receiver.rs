@@ -179,7 +179,7 @@ impl Pool {
         let wrong = |reason| PeerFault::Header { position: block, reason };
         let header = BlockHeader::from_words(&words, &self.blocks.layout).map_err(wrong)?;
         if header.payload_bytes > self.blocks.payload_bytes {
-            return Err(PeerFault::Message { bytes: u64::from(header.payload_bytes) });
+            return Err(PeerFault::Message(u64::from(header.payload_bytes)));
         }
         Ok(Header {
             tag: Tag { stream: header.stream, packet: header.packet_number },

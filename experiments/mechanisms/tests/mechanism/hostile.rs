@@ -129,12 +129,12 @@ fn immediates_of_sw_fair_that_name_no_block() {
     for form in [Form::WriteImm, Form::Selective] {
         let (mut raw, mut receiver) = bad_sender(&sw_fair_of(form));
         raw.write_imm(0, &[], 4);
-        assert_eq!(taking(&mut receiver), PeerFault::Immediate { value: 4 });
+        assert_eq!(taking(&mut receiver), PeerFault::Immediate(4));
     }
     // In the form with counts also one that is not the next.
     let (mut raw, mut receiver) = bad_sender(&sw_fair_of(Form::WriteImm));
     raw.write_imm(0, &block(|_| {}, 0), 1);
-    assert_eq!(taking(&mut receiver), PeerFault::Immediate { value: 1 });
+    assert_eq!(taking(&mut receiver), PeerFault::Immediate(1));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_block_over_one_that_was_not_given_back() {
     let (mut raw, mut receiver) = bad_sender(&sw_fair_of(Form::Selective));
     raw.write_imm(0, &block(|_| {}, 0), 0);
     raw.write_imm(0, &block(|_| {}, 0), 0);
-    let overwritten = PeerFault::Overwritten { position: 0 };
+    let overwritten = PeerFault::Overwritten(0);
     assert_eq!(taking(&mut receiver), overwritten);
     let (mut raw, mut receiver) = bad_sender(&sw_fair_of(Form::WriteImm));
     for n in 0..5 {
@@ -185,19 +185,19 @@ fn a_block_with_a_wrong_header() {
 fn messages_that_the_mechanism_does_not_have() {
     let (mut raw, mut receiver) = bad_sender(&sw_fair_of(Form::WriteImm));
     raw.send(&[]);
-    assert_eq!(taking(&mut receiver), PeerFault::Message { bytes: 0 });
+    assert_eq!(taking(&mut receiver), PeerFault::Message(0));
     let (mut raw, mut receiver) = bad_sender(&sw_paper(4, 64));
     raw.send(&[]);
-    assert_eq!(taking(&mut receiver), PeerFault::Message { bytes: 0 });
+    assert_eq!(taking(&mut receiver), PeerFault::Message(0));
     let (mut sender, mut raw) = bad_receiver(&sw_paper(4, 64));
     raw.send(&[0; 3]);
-    assert_eq!(sending(&mut sender), PeerFault::Message { bytes: 3 });
+    assert_eq!(sending(&mut sender), PeerFault::Message(3));
     let (mut sender, mut raw) = bad_receiver(&RENDEZVOUS);
     raw.send(&[0; 15]);
-    assert_eq!(sending(&mut sender), PeerFault::Message { bytes: 15 });
+    assert_eq!(sending(&mut sender), PeerFault::Message(15));
     let (mut raw, mut receiver) = bad_sender(&RENDEZVOUS);
     raw.send(&[1; 16]);
-    assert_eq!(taking(&mut receiver), PeerFault::Message { bytes: 16 });
+    assert_eq!(taking(&mut receiver), PeerFault::Message(16));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn immediates_of_sw_paper_that_contradict_what_was_written() {
     ] {
         let (mut raw, mut receiver) = bad_sender(&sw_paper(4, 64));
         raw.write_imm(0, data, value);
-        assert_eq!(taking(&mut receiver), PeerFault::Immediate { value });
+        assert_eq!(taking(&mut receiver), PeerFault::Immediate(value));
     }
 }
 
@@ -224,7 +224,7 @@ fn credits_that_cannot_be() {
     assert_eq!(sending(&mut sender), PeerFault::Credit { count: 5, known: 0, sent: 4 });
     let (mut sender, mut raw) = bad_receiver(&sw_fair_of(Form::Selective));
     raw.write(0, &(1u64 << 4).to_le_bytes());
-    assert_eq!(sending(&mut sender), PeerFault::Released { slot: 4 });
+    assert_eq!(sending(&mut sender), PeerFault::Released(4));
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn an_acknowledgement_of_another_block() {
     for position in [1, 4, u32::MAX] {
         let (mut sender, mut raw) = bad_receiver(&sw_paper(4, 64));
         raw.send(&position.to_be_bytes());
-        assert_eq!(sending(&mut sender), PeerFault::Acknowledgement { position });
+        assert_eq!(sending(&mut sender), PeerFault::Acknowledgement(position));
     }
 }
 
@@ -257,7 +257,7 @@ fn addresses_that_are_no_free_slot() {
             bytes,
         };
         raw.send(&wrong.encode());
-        assert_eq!(fault(|| sender.progress()), PeerFault::Address { addr: wrong.addr });
+        assert_eq!(fault(|| sender.progress()), PeerFault::Address(wrong.addr));
     }
 }
 
@@ -272,7 +272,7 @@ fn completions_of_no_announced_slot() {
         raw.write(0, &block(|_| {}, 0));
         let notice = CompletionNotice { addr: slots.addr.wrapping_add_signed(offset), bytes };
         (0..times).for_each(|_| raw.send(&notice.encode()));
-        assert_eq!(taking(&mut receiver), PeerFault::Address { addr: notice.addr });
+        assert_eq!(taking(&mut receiver), PeerFault::Address(notice.addr));
     }
 }
 

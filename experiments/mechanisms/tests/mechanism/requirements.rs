@@ -170,7 +170,7 @@ fn s1_20_one_receive_less_is_refused_with_the_capacity() {
             false => sw.receiver(collector, &out).err().unwrap(),
         };
         let SetupError::Receives(error) = error else { panic!("{error}") };
-        assert_eq!(error.reason, PostFailure::QueueFull { capacity: 2 });
+        assert_eq!(error.reason, PostFailure::QueueFull(2));
     }
 }
 
@@ -191,7 +191,7 @@ fn s1_20_one_send_less_is_refused_with_the_capacity() {
     let [source, collector] = changed(&sw, |source, _| source.queues.max_send_wr = 2);
     let Ends { mut sender, receiver: _receiver, .. } = join(&sw, source, collector);
     let EndError::Post(error) = fill(&mut sender, 3).unwrap_err() else { panic!("another error") };
-    assert_eq!(error.reason, PostFailure::QueueFull { capacity: 2 });
+    assert_eq!(error.reason, PostFailure::QueueFull(2));
 }
 
 /// Blocks that complete at the receiver and are not polled.
@@ -268,7 +268,7 @@ fn overruns(
         }
         error
     });
-    assert_eq!(error, Some(EndError::Cq(CqError::Overrun { capacity: blocks - 1 })));
+    assert_eq!(error, Some(EndError::Cq(CqError::Overrun(blocks - 1))));
 }
 
 #[test]

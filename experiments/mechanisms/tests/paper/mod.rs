@@ -115,7 +115,7 @@ fn s1_20_one_request_less_is_too_few() {
     let error = sender.step().unwrap_err();
     let EndError::Post(error) = error else { panic!("{error}") };
     assert_eq!(error.index, 1);
-    assert_eq!(error.reason, PostFailure::QueueFull { capacity: 1 });
+    assert_eq!(error.reason, PostFailure::QueueFull(1));
 }
 
 #[test]

@@ -254,7 +254,7 @@ fn what_no_sender_writes_is_the_peers_fault() {
     // It fits the memory, but not what was agreed.
     let (mut out, mut receiver) = receiver(3, 70);
     out.write_all(&good).unwrap();
-    assert_eq!(failure(&mut receiver), EndError::Peer(PeerFault::Message { bytes: 100 }));
+    assert_eq!(failure(&mut receiver), EndError::Peer(PeerFault::Message(100)));
 }
 
 #[test]

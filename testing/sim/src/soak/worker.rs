@@ -152,7 +152,7 @@ impl Worker {
     fn accepted(&mut self, result: Result<(), PostFailure>) -> bool {
         match result {
             Ok(()) => true,
-            Err(PostFailure::QueueFull { .. }) => false,
+            Err(PostFailure::QueueFull(_)) => false,
             Err(refused) => {
                 self.refused = Some(refused);
                 false

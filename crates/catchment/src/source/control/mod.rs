@@ -276,7 +276,7 @@ impl Control {
         };
         let no_path = ended.told().is_some_and(|refusal| refusal.code == RefusalCode::NoPath);
         let reason = match (ended, lost_because) {
-            (Ended::Disconnected { .. }, Some(because)) => format!("{ended}: {because}"),
+            (Ended::Disconnected(_), Some(because)) => format!("{ended}: {because}"),
             _ => ended.to_string(),
         };
         Attempt {

@@ -110,7 +110,7 @@ impl FfmpegInput {
             options: options.clone(),
         };
         if is_stdin(source) {
-            return Err(InputError::FfmpegStdin { input: job.input });
+            return Err(InputError::FfmpegStdin(job.input));
         }
         let probed = probe::probe(&job)?;
         let mut input = Self { job, probed, child: None, frames: 0 };

@@ -97,10 +97,10 @@ fn a_full_queue_takes_nothing() {
     let recv = RecvWr { wr_id: 0, sges: &[] };
     assert_eq!(limits.check_send(QpState::Rts, 3, &send), Ok(()));
     let full = limits.check_send(QpState::Rts, 4, &send);
-    assert_eq!(full, Err(PostFailure::QueueFull { capacity: 4 }));
+    assert_eq!(full, Err(PostFailure::QueueFull(4)));
     assert_eq!(limits.check_recv(QpState::Rts, 1, &recv), Ok(()));
     let full = limits.check_recv(QpState::Rts, 2, &recv);
-    assert_eq!(full, Err(PostFailure::QueueFull { capacity: 2 }));
+    assert_eq!(full, Err(PostFailure::QueueFull(2)));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn each_service_takes_its_own_operations() {
             let sges = [sge(8)];
             let wr = SendWr::new(0, op, Payload::Sges(&sges));
             let expected =
-                if op.exists_on(service) { Ok(()) } else { Err(PostFailure::Service { service }) };
+                if op.exists_on(service) { Ok(()) } else { Err(PostFailure::Service(service)) };
             assert_eq!(limits.check_send(QpState::Rts, 0, &wr), expected, "{op:?}");
         }
     }

@@ -60,7 +60,7 @@ impl Completions {
         returns.note_consumed();
         let place = place_of(&completion)?;
         if place >= geometry.places() {
-            return Err(PeerFault::Immediate { value: place }.into());
+            return Err(PeerFault::Immediate(place).into());
         }
         self.expect(geometry, place)?;
         Ok(Some(place))
@@ -74,7 +74,7 @@ impl Completions {
         };
         let slot = (*expected % u64::from(blocks)) as u32;
         if place % blocks != slot {
-            return Err(PeerFault::Immediate { value: place });
+            return Err(PeerFault::Immediate(place));
         }
         *expected += 1;
         Ok(())
@@ -86,7 +86,7 @@ fn place_of(completion: &Completion) -> Result<u32, EndError> {
     let success = completion.result.map_err(EndError::from)?;
     match (success.opcode, success.imm) {
         (WcOpcode::RecvWriteImm, Some(imm)) => Ok(imm),
-        _ => Err(PeerFault::Message { bytes: success.bytes }.into()),
+        _ => Err(PeerFault::Message(success.bytes).into()),
     }
 }
 

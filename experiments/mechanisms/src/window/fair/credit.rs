@@ -139,7 +139,7 @@ impl Bits {
             let wrong = news & (self.free[word] | !valid_bits(self.blocks, word as u32));
             if wrong != 0 {
                 let slot = word as u32 * u64::BITS + wrong.trailing_zeros();
-                return Err(PeerFault::Released { slot });
+                return Err(PeerFault::Released(slot));
             }
             self.free[word] |= news;
             self.seen[word] = now;
@@ -226,7 +226,7 @@ mod tests {
             let mut credit = Credit::new(70, true);
             credit.use_slot(0);
             write(&region, word, 1 << bit);
-            assert_eq!(credit.look(&region.whole()).unwrap_err(), PeerFault::Released { slot });
+            assert_eq!(credit.look(&region.whole()).unwrap_err(), PeerFault::Released(slot));
         }
     }
 }

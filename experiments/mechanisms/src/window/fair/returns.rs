@@ -99,7 +99,7 @@ impl Returns {
     pub(super) fn note_taken(&self, place: u32) -> Result<(), PeerFault> {
         let state = &self.state[place as usize];
         if state.load(Ordering::Acquire) != WITH_SENDER {
-            return Err(PeerFault::Overwritten { position: place });
+            return Err(PeerFault::Overwritten(place));
         }
         state.store(TAKEN, Ordering::Relaxed);
         Ok(())

@@ -81,7 +81,7 @@ impl AckThread {
         let success = completion.result.map_err(EndError::from)?;
         let is_ack = success.opcode == WcOpcode::Recv && success.bytes == u64::from(ACK_BYTES);
         if !is_ack {
-            return Err(PeerFault::Message { bytes: success.bytes }.into());
+            return Err(PeerFault::Message(success.bytes).into());
         }
         self.note(completion.wr_id)?;
         Ok(true)
@@ -94,7 +94,7 @@ impl AckThread {
         let position = u32::from_be_bytes(bytes);
         let tail = self.window.tail.load(Ordering::Relaxed);
         if u64::from(position) != tail % u64::from(self.window.blocks) {
-            return Err(PeerFault::Acknowledgement { position }.into());
+            return Err(PeerFault::Acknowledgement(position).into());
         }
         // The block that goes into the freed place will be acknowledged into this receive.
         self.post(buffer)?;

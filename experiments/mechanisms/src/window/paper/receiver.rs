@@ -80,9 +80,9 @@ impl SwPaperReceiver {
     /// The block that an immediate announces.
     fn announced(&self, success: &Success) -> Result<Immediate, PeerFault> {
         let (WcOpcode::RecvWriteImm, Some(value)) = (success.opcode, success.imm) else {
-            return Err(PeerFault::Message { bytes: success.bytes });
+            return Err(PeerFault::Message(success.bytes));
         };
-        let error = PeerFault::Immediate { value };
+        let error = PeerFault::Immediate(value);
         let immediate = self.format.decode(value).ok_or(error)?;
         let layout = &self.shared.layout;
         let next = (self.taken % u64::from(layout.blocks())) as u32;
@@ -112,7 +112,7 @@ impl SwPaperReceiver {
     fn block(&mut self, immediate: Immediate) -> Result<SwPaperBlock, EndError> {
         let acknowledged = self.shared.acknowledged.load(Ordering::Acquire);
         if self.taken - acknowledged >= u64::from(self.shared.layout.blocks()) {
-            return Err(PeerFault::Overwritten { position: immediate.position }.into());
+            return Err(PeerFault::Overwritten(immediate.position).into());
         }
         let mut header = [0; PaperLayout::HEADER_BYTES];
         self.shared.block(immediate.position).read_at(0, &mut header).expect(INSIDE);
