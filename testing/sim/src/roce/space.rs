@@ -79,6 +79,11 @@ impl Space {
         }
     }
 
+    /// The address of the region with this key; 0 if there is none.
+    pub fn addr(&self, key: u32) -> u64 {
+        self.region(key).map_or(0, |region| region.addr)
+    }
+
     /// The region with this key.
     pub fn region(&self, key: u32) -> Option<&Region> {
         self.regions.iter().find(|region| region.key == key)

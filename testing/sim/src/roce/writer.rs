@@ -33,10 +33,9 @@ impl Writer {
         random.fill(&mut content);
         let lkey = near.register(content, Rights::LOCAL);
         let rkey = far.register(vec![0; REGION_BYTES], Rights::ALL);
-        let addr = |space: &Space, key| space.region(key).map_or(0, |region| region.addr);
         Self {
-            source: Sge { addr: addr(near, lkey), bytes: REGION_BYTES as u32, lkey },
-            target: RemoteAddr { addr: addr(far, rkey), rkey },
+            source: Sge { addr: near.addr(lkey), bytes: REGION_BYTES as u32, lkey },
+            target: RemoteAddr { addr: far.addr(rkey), rkey },
             during: Duration::ZERO..Duration::MAX,
             ..Self::idle()
         }

@@ -174,15 +174,12 @@ impl Plan {
 struct Planner<'a> {
     config: &'a PlanConfig,
     random: Random,
-    ops: Vec<Op>,
-    source: Vec<u8>,
-    landing_bytes: usize,
-    target: Vec<u8>,
+    /// As far as it is made.
+    plan: Plan,
     /// The target after all requests so far.
     model: Vec<u8>,
     /// Ranges that a READ has asked for.
     frozen: Vec<Range<usize>>,
-    spare_regions: usize,
 }
 
 impl<'a> Planner<'a> {
@@ -190,32 +187,19 @@ impl<'a> Planner<'a> {
         let longest = config.path_mtu * config.mtus_most as usize;
         let mut target = vec![0; (4 * longest).next_multiple_of(8) + CELLS * 8];
         random.fill(&mut target);
-        Self {
-            config,
-            random,
-            ops: Vec::new(),
-            source: vec![0xa5; GUARD],
-            landing_bytes: GUARD,
-            model: target.clone(),
-            target,
-            frozen: Vec::new(),
-            spare_regions: 0,
-        }
+        let model = target.clone();
+        let (source, landing_bytes) = (vec![0xa5; GUARD], GUARD);
+        let plan =
+            Plan { ops: Vec::new(), source, landing_bytes, target, spare_regions: 0, longest };
+        Self { config, random, plan, model, frozen: Vec::new() }
     }
 
     fn finish(mut self) -> Plan {
         // So that the end of the last request shows.
-        if let Some(last) = self.ops.last_mut() {
+        if let Some(last) = self.plan.ops.last_mut() {
             last.signaled = true;
         }
-        Plan {
-            longest: self.longest(),
-            ops: self.ops,
-            source: self.source,
-            landing_bytes: self.landing_bytes,
-            target: self.target,
-            spare_regions: self.spare_regions,
-        }
+        self.plan
     }
 
     fn add(&mut self, make_wrong: bool) {
@@ -223,7 +207,8 @@ impl<'a> Planner<'a> {
         let what = self.what(bytes);
         let bytes = if what.is_atomic() { 8 } else { bytes.max(usize::from(make_wrong)) };
         let wrong = make_wrong.then(|| self.wrong(&what));
-        let bytes = if wrong == Some(Wrong::TooLong) { self.longest() + TOO_LONG } else { bytes };
+        let bytes =
+            if wrong == Some(Wrong::TooLong) { self.plan.longest + TOO_LONG } else { bytes };
         let local = self.allocate(&what, bytes);
         if wrong.is_none() {
             self.apply(&what, &local);
@@ -238,11 +223,7 @@ impl<'a> Planner<'a> {
             solicited: self.random.below(8) == 0,
             wrong,
         };
-        self.ops.push(op);
-    }
-
-    fn longest(&self) -> usize {
-        self.config.path_mtu * self.config.mtus_most as usize
+        self.plan.ops.push(op);
     }
 
     /// A length: nothing, a few bytes, around whole packets, anything.
@@ -276,7 +257,7 @@ impl<'a> Planner<'a> {
 
     /// Where `bytes` of the target begin that no READ has asked for.
     fn place(&mut self, bytes: usize) -> Option<usize> {
-        let room = self.target.len() - CELLS * 8 - bytes;
+        let room = self.plan.target.len() - CELLS * 8 - bytes;
         let frozen = &self.frozen;
         let free = |at: &usize| {
             let meets = |range: &Range<usize>| *at < range.end && range.start < at + bytes;
@@ -297,8 +278,8 @@ impl<'a> Planner<'a> {
     fn message(&mut self) -> What {
         match self.random.below(8) {
             0 => {
-                self.spare_regions += 1;
-                What::SendInvalidate(self.spare_regions - 1)
+                self.plan.spare_regions += 1;
+                What::SendInvalidate(self.plan.spare_regions - 1)
             }
             1 | 2 => What::SendImm(u32::try_from(self.random.below(1 << 32)).unwrap_or(0)),
             _ => What::Send,
@@ -306,7 +287,7 @@ impl<'a> Planner<'a> {
     }
 
     fn read(&mut self, bytes: usize) -> What {
-        let room = self.target.len() - CELLS * 8 - bytes;
+        let room = self.plan.target.len() - CELLS * 8 - bytes;
         let offset = self.random.index(room + 1);
         // Half of the target stays free for WRITEs.
         let offset = if self.config.mix.write > 0 { offset.min(room / 2) } else { offset };
@@ -317,7 +298,7 @@ impl<'a> Planner<'a> {
     }
 
     fn atomic(&mut self) -> What {
-        let offset = self.target.len() - 8 * (1 + self.random.index(CELLS));
+        let offset = self.plan.target.len() - 8 * (1 + self.random.index(CELLS));
         let mut cell = [0; 8];
         cell.copy_from_slice(&self.model[offset..offset + 8]);
         let before = u64::from_ne_bytes(cell);
@@ -340,14 +321,14 @@ impl<'a> Planner<'a> {
     /// Local memory of its own for a request.
     fn allocate(&mut self, what: &What, bytes: usize) -> Range<usize> {
         if what.lands() {
-            let start = self.landing_bytes;
-            self.landing_bytes += bytes + GUARD;
+            let start = self.plan.landing_bytes;
+            self.plan.landing_bytes += bytes + GUARD;
             return start..start + bytes;
         }
-        let start = self.source.len();
-        self.source.resize(start + bytes, 0);
-        self.random.fill(&mut self.source[start..]);
-        self.source.resize(start + bytes + GUARD, 0xa5);
+        let start = self.plan.source.len();
+        self.plan.source.resize(start + bytes, 0);
+        self.random.fill(&mut self.plan.source[start..]);
+        self.plan.source.resize(start + bytes + GUARD, 0xa5);
         start..start + bytes
     }
 
@@ -355,7 +336,7 @@ impl<'a> Planner<'a> {
     fn apply(&mut self, what: &What, local: &Range<usize>) {
         match what {
             What::Write { offset } | What::WriteImm { offset, .. } => {
-                let sent = &self.source[local.clone()];
+                let sent = &self.plan.source[local.clone()];
                 self.model[*offset..offset + sent.len()].copy_from_slice(sent);
             }
             What::FetchAdd { offset, add, before } => {

@@ -21,26 +21,34 @@ pub(super) fn qpn(pair: usize, number: usize) -> u32 {
 pub(super) fn register(pair: &PairScenario, spaces: &mut [Space; 2]) -> Memory {
     [0, 1].map(|number| {
         let (own, peer) = (&pair.ends[number].plan, &pair.ends[1 - number].plan);
-        let space = &mut spaces[number];
-        let near = NearKeys {
-            source: space.register(own.source.clone(), Rights::LOCAL),
-            landing: space.register(vec![UNTOUCHED; own.landing_bytes], Rights::LOCAL),
-        };
-        let target = space.register(peer.target.clone(), Rights::ALL);
-        space.keep_log(target);
-        let slot_bytes = peer.longest_message();
+        let near = near_keys(own, &mut spaces[number]);
         let slots = receives(peer, &pair.ends[number]);
-        let spare = (0..peer.spare_regions).map(|_| space.register(vec![0; 8], Rights::ALL));
-        let spare = spare.collect();
-        let far = FarKeys {
-            target,
-            forbidden: space.register(vec![UNTOUCHED; peer.longest], Rights::LOCAL),
-            spare,
-            receive: space.register(vec![UNTOUCHED; slots * slot_bytes], Rights::LOCAL),
-            slot_bytes,
-        };
-        (near, far)
+        (near, far_keys(peer, slots, &mut spaces[number]))
     })
+}
+
+/// Registers the memory that an end needs for its own plan.
+pub(super) fn near_keys(own: &Plan, space: &mut Space) -> NearKeys {
+    NearKeys {
+        source: space.register(own.source.clone(), Rights::LOCAL),
+        landing: space.register(vec![UNTOUCHED; own.landing_bytes], Rights::LOCAL),
+    }
+}
+
+/// Registers the memory that an end needs for its peer's plan, with so many receives.
+pub(super) fn far_keys(peer: &Plan, slots: usize, space: &mut Space) -> FarKeys {
+    let target = space.register(peer.target.clone(), Rights::ALL);
+    space.keep_log(target);
+    let slot_bytes = peer.longest_message();
+    let spare = (0..peer.spare_regions).map(|_| space.register(vec![0; 8], Rights::ALL));
+    let spare = spare.collect();
+    FarKeys {
+        target,
+        forbidden: space.register(vec![UNTOUCHED; peer.longest], Rights::LOCAL),
+        spare,
+        receive: space.register(vec![UNTOUCHED; slots * slot_bytes], Rights::LOCAL),
+        slot_bytes,
+    }
 }
 
 /// Receives that an end posts for the plan of its peer.
@@ -58,14 +66,11 @@ pub(super) fn worker(
     let ends = &scenario.pairs[pair].ends;
     let (near, own) = &memory[pair][number];
     let (_, peer) = &memory[pair][1 - number];
-    let addr = |key| spaces[1 - number].region(key).map_or(0, |region| region.addr);
-    let remote = Remote {
-        target_addr: addr(peer.target),
-        forbidden_addr: addr(peer.forbidden),
-        keys: peer.clone(),
-    };
+    let addr = |key| spaces[1 - number].addr(key);
+    let (target_addr, forbidden_addr) = (addr(peer.target), addr(peer.forbidden));
+    let remote = Remote { target_addr, forbidden_addr, keys: peer.clone() };
     let most = receives(&ends[1 - number].plan, &ends[number]);
-    Worker::new(Rc::clone(&ends[number]), *near, own, most, remote)
+    Worker::new(Rc::clone(&ends[number]), *near, own.clone(), most, remote)
 }
 
 /// A queue pair, connected.

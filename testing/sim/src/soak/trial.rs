@@ -96,7 +96,6 @@ impl Run {
     fn victim(&self, pair: usize, number: usize) -> Victim {
         let ends = &self.scenario.pairs[pair].ends;
         let rkey = self.memory[pair][number].1.target;
-        let region = self.host(number).space.region(rkey);
         Victim {
             address: address(number),
             qpn: qpn(pair, number),
@@ -104,7 +103,7 @@ impl Run {
             peer_qpn: qpn(pair, 1 - number),
             first_psns: [ends[1 - number].first_psn, ends[number].first_psn],
             rkey,
-            addr: region.map_or(0, |region| region.addr),
+            addr: self.host(number).space.addr(rkey),
             path_mtu: self.scenario.path_mtu.bytes(),
         }
     }
@@ -112,11 +111,10 @@ impl Run {
     /// Lets things happen up to the strike and past it.
     fn strike(&mut self) -> Result<(), Fault> {
         match self.scenario.strike {
-            None => Ok(()),
+            None => {}
             Some(Strike::Kill { host, at }) => {
                 self.run_until(at)?;
                 self.simulation.call(self.hosts[host], |host, _| host.kill());
-                Ok(())
             }
             Some(Strike::Fail { host, pair, at }) => {
                 self.run_until(at)?;
@@ -124,16 +122,15 @@ impl Run {
                     host.qps.get_mut(pair).set_error();
                     host.pump(context);
                 });
-                Ok(())
             }
             Some(Strike::Blackout { at, lasts }) => {
                 self.run_until(at)?;
                 self.reconfigure(|link| link.loss = Loss::Random(Chance::ALWAYS));
                 self.run_until(at + lasts)?;
                 self.reconfigure(|_| {});
-                Ok(())
             }
         }
+        Ok(())
     }
 
     fn reconfigure(&mut self, change: impl Fn(&mut LinkConfig)) {

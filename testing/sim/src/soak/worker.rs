@@ -15,9 +15,8 @@ use std::time::Duration;
 pub(crate) struct Worker {
     pub(crate) scenario: Rc<EndScenario>,
     pub(crate) near: NearKeys,
-    /// Where receives are, in own memory.
-    pub(crate) receive: u32,
-    pub(crate) slot_bytes: usize,
+    /// What the peer uses of own memory, receives too.
+    pub(crate) own: FarKeys,
     /// Receives to post altogether.
     pub(crate) receives_most: usize,
     pub(crate) remote: Remote,
@@ -48,15 +47,14 @@ impl Worker {
     pub(crate) fn new(
         scenario: Rc<EndScenario>,
         near: NearKeys,
-        own: &FarKeys,
+        own: FarKeys,
         receives_most: usize,
         remote: Remote,
     ) -> Self {
         Self {
             scenario,
             near,
-            receive: own.receive,
-            slot_bytes: own.slot_bytes,
+            own,
             receives_most,
             remote,
             posted: 0,
@@ -121,9 +119,10 @@ impl Worker {
     }
 
     fn post_receive(&mut self, qp: &mut Qp, space: &Space) -> bool {
-        let start = self.receives_posted * self.slot_bytes;
+        let FarKeys { receive, slot_bytes, .. } = self.own;
+        let start = self.receives_posted * slot_bytes;
         let count = 1 + self.receives_posted % 3;
-        let sges = sges(space, self.receive, start..start + self.slot_bytes, count);
+        let sges = sges(space, receive, start..start + slot_bytes, count);
         let wr = RecvWr { wr_id: self.receives_posted as u64, sges: &sges };
         let posted = self.accepted(qp.post_recv(&wr));
         self.receives_posted += usize::from(posted);
@@ -222,7 +221,7 @@ impl Worker {
 
 /// A range of a region in so many elements.
 fn sges(space: &Space, key: u32, range: Range<usize>, count: usize) -> Vec<Sge> {
-    let base = space.region(key).map_or(0, |region| region.addr);
+    let base = space.addr(key);
     let cut = |at: usize| range.start + range.len() * at / count;
     let element = |at| Sge {
         addr: base + cut(at) as u64,

@@ -1,8 +1,8 @@
 //! The oracle accepts what a perfect stack does, and refuses every way to get it wrong.
 use super::super::plan::{Mix, PlanConfig};
+use super::super::setup::{far_keys, near_keys};
 use super::*;
 use crate::Random;
-use crate::roce::Rights;
 use catchment_roce::{AtomicOp, Memory, Queue};
 
 struct Left {
@@ -42,14 +42,10 @@ impl Left {
         assert!(fault.contains(because), "{fault:?} instead of {because:?}");
     }
 
-    fn addr(space: &Space, key: u32) -> u64 {
-        space.region(key).unwrap().addr
-    }
-
     /// Does request `id` as a responder would.
     fn execute(&mut self, id: usize) {
         let op = self.plan.ops[id].clone();
-        let target = Self::addr(&self.far, self.far_keys.target);
+        let target = self.far.addr(self.far_keys.target);
         let rkey = self.far_keys.target;
         match op.what {
             What::Write { offset } | What::WriteImm { offset, .. } => {
@@ -88,7 +84,7 @@ impl Left {
 
     fn land(&mut self, op: &Op, bytes: &[u8]) {
         let key = self.near_keys.landing;
-        let addr = Self::addr(&self.near, key) + op.local.start as u64;
+        let addr = self.near.addr(key) + op.local.start as u64;
         self.near.write_local(key, addr, bytes).unwrap();
     }
 
@@ -104,7 +100,7 @@ impl Left {
         }
         if opcode == WcOpcode::Recv {
             let key = self.far_keys.receive;
-            let addr = Self::addr(&self.far, key) + (id * self.far_keys.slot_bytes) as u64;
+            let addr = self.far.addr(key) + (id * self.far_keys.slot_bytes) as u64;
             let sent = self.plan.sent(op).to_vec();
             self.far.write_local(key, addr, &sent).unwrap();
         }
@@ -147,21 +143,8 @@ fn fresh(seed: u64, wrong: bool) -> Left {
     };
     let plan = Plan::new(&config, &mut Random::new(seed));
     let (mut near, mut far) = (Space::default(), Space::default());
-    let near_keys = NearKeys {
-        source: near.register(plan.source.clone(), Rights::LOCAL),
-        landing: near.register(vec![UNTOUCHED; plan.landing_bytes], Rights::LOCAL),
-    };
-    let target = far.register(plan.target.clone(), Rights::ALL);
-    far.keep_log(target);
-    let slot_bytes = plan.longest_message();
-    let spare = (0..plan.spare_regions).map(|_| far.register(vec![0; 8], Rights::ALL));
-    let far_keys = FarKeys {
-        target,
-        spare: spare.collect(),
-        forbidden: far.register(vec![UNTOUCHED; 64], Rights::LOCAL),
-        receive: far.register(vec![UNTOUCHED; slot_bytes * 60], Rights::LOCAL),
-        slot_bytes,
-    };
+    let near_keys = near_keys(&plan, &mut near);
+    let far_keys = far_keys(&plan, 60, &mut far);
     Left {
         posted: plan.ops.len(),
         plan,
@@ -269,7 +252,7 @@ fn completions_out_of_order_or_missing_are_refused() {
 fn a_wrong_byte_anywhere_is_refused() {
     let write = |left: &mut Left, far: bool, key: u32, at: usize| {
         let space = if far { &mut left.far } else { &mut left.near };
-        let addr = Left::addr(space, key) + at as u64;
+        let addr = space.addr(key) + at as u64;
         let byte = space.local(key, addr, 1).unwrap()[0];
         space.write_local(key, addr, &[byte ^ 0x11]).unwrap();
     };
