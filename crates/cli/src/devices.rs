@@ -11,15 +11,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
         return all.iter().try_for_each(output::print_json);
     }
     let heading = [
-        "provider",
-        "device",
-        "state",
-        "interface",
-        "MTU",
-        "path MTU",
-        "speed",
-        "addresses",
-        "note",
+        "provider", "device", "state", "interface", "MTU", "path MTU", "speed", "addresses", "note",
     ];
     let mut table = Table::new(&heading, heading.len());
     for device in &all {

@@ -13,14 +13,8 @@ const MACHINE_FOLDERS: &[&str] =
 
 /// Words that tell of the people and rooms behind a text instead of the thing.
 const PHRASES: &[&str] = &[
-    "the lead",
-    "the brief",
-    "the task says",
-    "as instructed",
-    "the plan says",
-    "helper session",
-    "other helpers",
-    "my worktree",
+    "the lead", "the brief", "the task says", "as instructed", "the plan says", "helper session",
+    "other helpers", "my worktree",
 ];
 
 pub(crate) fn check_machine(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {

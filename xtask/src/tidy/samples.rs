@@ -85,11 +85,7 @@ const SAMPLES: &[Sample] = &[
         path: ANY,
         good: &["fn f() {\n    g();\n}\n", ""],
         bad: &[
-            "fn f() {}",
-            "fn f() {} \n",
-            "fn f() {\n\tg();\n}\n",
-            "fn f() {}\r\n",
-            "fn f() {}\n\n",
+            "fn f() {}", "fn f() {} \n", "fn f() {\n\tg();\n}\n", "fn f() {}\r\n", "fn f() {}\n\n",
         ],
     },
     Sample {
@@ -97,12 +93,8 @@ const SAMPLES: &[Sample] = &[
         path: ANY,
         good: &["// 3 \u{b5}s, 2 \u{d7} 2, a \u{2192} b, caf\u{e9}\u{2026}"],
         bad: &[
-            "// it\u{2019}s",
-            "// a \u{2014} b",
-            "let \u{430} = 1;",
-            "// 3 \u{3bc}s",
-            "// a\u{a0}b",
-            "// a\u{200b}b",
+            "// it\u{2019}s", "// a \u{2014} b", "let \u{430} = 1;", "// 3 \u{3bc}s",
+            "// a\u{a0}b", "// a\u{200b}b",
         ],
     },
     Sample {

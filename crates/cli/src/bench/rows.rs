@@ -32,13 +32,8 @@ fn columns(figure: Figure, gbits: bool) -> Vec<String> {
     let of_figure = match figure {
         Figure::Bandwidth => vec![peak.as_str(), &average, "MsgRate[Mpps]"],
         Figure::Latency => vec![
-            "t_min[usec]",
-            "t_max[usec]",
-            "t_typical[usec]",
-            "t_avg[usec]",
-            "t_stdev[usec]",
-            "99%[usec]",
-            "99.9%[usec]",
+            "t_min[usec]", "t_max[usec]", "t_typical[usec]", "t_avg[usec]", "t_stdev[usec]",
+            "99%[usec]", "99.9%[usec]",
         ],
     };
     let before = ["#bytes", "#iterations"];

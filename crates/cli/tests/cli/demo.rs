@@ -31,15 +31,8 @@ fn twelve_cameras_arrive_through_one_queue_pair() {
         assert_eq!(number(&summary, key), expected, "{key} in {summary:#}");
     }
     for key in [
-        "throughput_bytes_per_s",
-        "latency_us_p50",
-        "latency_us_p99",
-        "latency_us_p999",
-        "cpu_percent_source",
-        "cpu_percent_collector",
-        "seconds",
-        "rate_asked",
-        "rate_achieved",
+        "throughput_bytes_per_s", "latency_us_p50", "latency_us_p99", "latency_us_p999",
+        "cpu_percent_source", "cpu_percent_collector", "seconds", "rate_asked", "rate_achieved",
     ] {
         assert!(number(&summary, key) >= 0.0, "{key} in {summary:#}");
     }

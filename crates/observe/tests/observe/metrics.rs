@@ -178,11 +178,9 @@ fn cpu_of_this_process_and_of_a_child_is_seen() {
 /// A collector with every metric in use and names that want to break out of their quotes.
 fn full_collector() -> CollectorSnapshot {
     let metrics = CollectorMetrics::new();
-    std::mem::forget(metrics.session_opened(SessionSnapshot::new(
-        "shm",
-        "shm",
-        "a \"quoted\" reason",
-    )));
+    std::mem::forget(
+        metrics.session_opened(SessionSnapshot::new("shm", "shm", "a \"quoted\" reason")),
+    );
     metrics.session_refused("name_taken");
     for name in ["plain", "quo\"te", "back\\slash", "new\nline", "bra}ce,x=\"1\""] {
         let device = metrics.add_device(name, "2x2:gray8");

@@ -182,13 +182,8 @@ impl Qp {
             Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => {
                 if sends {
                     let counters = &mut self.counters;
-                    sender.transmit(
-                        now_ns,
-                        &mut self.pacer,
-                        batch,
-                        &mut self.completions,
-                        counters,
-                    );
+                    sender
+                        .transmit(now_ns, &mut self.pacer, batch, &mut self.completions, counters);
                 }
                 None
             }

@@ -32,16 +32,7 @@ pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
         &pair.left,
         "the iperf3 client",
         &[
-            "-c",
-            &to,
-            "-p",
-            PORT,
-            "-t",
-            &seconds,
-            "-A",
-            &cores,
-            "-J",
-            "--connect-timeout",
+            "-c", &to, "-p", PORT, "-t", &seconds, "-A", &cores, "-J", "--connect-timeout",
             CONNECT_TIMEOUT_MS,
         ],
     )?;

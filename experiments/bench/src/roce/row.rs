@@ -108,18 +108,8 @@ impl Row {
 }
 
 const HEAD: [&str; 12] = [
-    "what",
-    "op",
-    "path MTU",
-    "bytes",
-    "Gbit/s",
-    "1000 ops/s",
-    "us p50",
-    "CPU s/GB tx",
-    "CPU s/GB rx",
-    "pkts/send",
-    "pkts/recv",
-    "lost",
+    "what", "op", "path MTU", "bytes", "Gbit/s", "1000 ops/s", "us p50", "CPU s/GB tx",
+    "CPU s/GB rx", "pkts/send", "pkts/recv", "lost",
 ];
 
 fn spread(samples: &[Sample], field: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {

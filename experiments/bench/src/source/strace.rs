@@ -19,16 +19,8 @@ pub(super) struct Calls {
 
 /// What a thread without work calls: it lets others run, or sleeps until there is some.
 const IDLE: &[&str] = &[
-    "sched_yield",
-    "epoll_wait",
-    "epoll_pwait",
-    "epoll_pwait2",
-    "poll",
-    "ppoll",
-    "clock_nanosleep",
-    "restart_syscall",
-    "FUTEX_WAIT",
-    "read of an eventfd",
+    "sched_yield", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "clock_nanosleep",
+    "restart_syscall", "FUTEX_WAIT", "read of an eventfd",
 ];
 /// What wakes one.
 const WAKES: &[&str] = &["FUTEX_WAKE", "write of an eventfd"];

@@ -35,16 +35,8 @@ fn e1_1_interactions_are_those_of_the_paper_and_the_page_says_so() {
     let rows = fs::read_to_string(folder.0.join("papers/rows.csv")).unwrap();
     let columns: Vec<&str> = rows.lines().next().unwrap().split(',').collect();
     for column in [
-        "experiment",
-        "mechanism",
-        "metric",
-        "median",
-        "ci_low",
-        "wait",
-        "source_core",
-        "build",
-        "kernel",
-        "commit",
+        "experiment", "mechanism", "metric", "median", "ci_low", "wait", "source_core", "build",
+        "kernel", "commit",
     ] {
         assert!(columns.contains(&column), "{columns:?}");
     }
