@@ -18,109 +18,48 @@ const LINES: [Line; 4] = [
 
 /// Ratios of ours to the kernel's, round by round, and their medians; where the work of both goes,
 /// ours first. `kernel` is the guest's.
-pub(crate) fn page(rounds: &[Round], profiles: &[Shares; 2], kernel: &str) -> String {
-    let mut text = head(rounds.len(), kernel);
-    text.push_str(
-        "| ours / the kernel's | by our program | the kernel's by perftest |\n|---|---|---|\n",
-    );
-    for (name, number) in LINES {
-        let [own, perftest] = [1, 2].map(|other| ratios(rounds, number, other));
-        text.push_str(&format!("| {name} | {} | {} |\n", shown(&own), shown(&perftest)));
-    }
-    text.push_str("\n## Goal\n\n");
-    for (by, other) in [("our program", 1), ("perftest", 2)] {
+pub(crate) fn page(rounds: &[Round], [ours, kernels]: &[Shares; 2], kernel: &str) -> String {
+    let row = |(name, number): Line| {
+        let [own, perftest] = [1, 2].map(|other| shown(&ratios(rounds, number, other)));
+        format!("| {name} | {own} | {perftest} |\n")
+    };
+    let goal = |(by, other)| {
         let (_, bytes_for_work) = LINES[2];
         let ratio = median(&ratios(rounds, bytes_for_work, other));
         let held = if ratio >= GOAL { "held" } else { "**missed**" };
-        text.push_str(&format!(
+        format!(
             "- At least {GOAL} times the bytes for a second of processor time, the kernel's measured \
              by {by}: {ratio:.2}, {held}.\n"
-        ));
-    }
-    text.push_str(&parts(rounds, profiles));
-    text.push_str(&small(rounds));
-    text
-}
-
-fn small(rounds: &[Round]) -> String {
+        )
+    };
+    let (_, work_for_byte) = LINES[1];
+    let work_of_ours = median(&ratios(rounds, work_for_byte, 1));
+    let part = |((kind, ours), kernels): ((&&str, &f64), &f64)| {
+        format!("| {kind} | {:.2} | {kernels:.2} |\n", ours * work_of_ours)
+    };
     let of = |number: fn(&Round) -> f64| {
         let mut all: Vec<f64> = rounds.iter().map(number).collect();
         all.sort_by(f64::total_cmp);
         median(&all)
     };
-    let wake_up = of(|[_, kernels, _]| kernels.wake_up_ns / kernels.latency_ns);
-    let ours = of(|[ours, ..]| ours.latency_ns / ours.wake_up_ns);
     format!(
-        "\n\
-## What a WRITE of 64 bytes waits for
-
-- Switches of threads for a WRITE, at both ends: ours {:.1}, the kernel's {:.1}. The kernel's goes from the
-  call that posts it to the memory of the peer in that call. Ours wakes the engine of the peer, which
-  shares two processors with two programs that look at their memory, and yield.
-- To wake a thread that sleeps takes {wake_up:.2} of the time of a whole WRITE of the kernel's, in the same
-  guest. A WRITE of ours takes as long as {ours:.1} such wake-ups.
-",
-        of(|[ours, ..]| ours.switches),
-        of(|[_, kernels, _]| kernels.switches),
-    )
-}
-
-/// Where the work goes, in parts of what the kernel's takes for a byte.
-fn parts(rounds: &[Round], [ours, kernels]: &[Shares; 2]) -> String {
-    let (_, work_for_byte) = LINES[1];
-    let ratio = median(&ratios(rounds, work_for_byte, 1));
-    let mut text = "\n\
-## Where the work of a stream goes
-
-By perf, of the whole guest but for idle time, while our program measures. All numbers are processor
-time for a byte; what the kernel's takes in all is 1.
-
-| | ours | the kernel's |
-|---|---|---|
-"
-    .to_owned();
-    for ((kind, ours), kernels) in KINDS.iter().zip(ours).zip(kernels) {
-        text.push_str(&format!("| {kind} | {:.2} | {kernels:.2} |\n", ours * ratio));
-    }
-    text.push_str(&format!("| all | {ratio:.2} | 1.00 |\n\n"));
-    let [icrc, copies] = [ours[0], ours[1]].map(|share| share * ratio);
-    text.push_str(&format!(
-        "Half of the kernel's work would be 0.50. The ICRC of both ends and the copies, which no stack in \
-         software leaves out, take {:.2} of ours.\n",
-        icrc + copies
-    ));
-    text
-}
-
-fn head(rounds: usize, kernel: &str) -> String {
-    format!(
-        "\
-# RoCE in user space and in the kernel
-
-Written by `cargo xtask lab table --markdown docs/results/rxe.md`. Do not edit.
-
-How it is measured:
-
-- In one guest of the lab (emulated, two processors, Linux {kernel}), in turn, {rounds} rounds: medians,
-  in brackets the least and the most. An emulated processor says nothing about times, so there are
-  only ratios.
-- Ours: two processes with the provider `roce`, each in a network namespace, at a virtual cable.
-  The kernel's: the devices `rxv0` and `rxv1` (`rdma_rxe`) at another one. Both have MTU 9000, path MTU
-  4096, IPv4.
-- By our program: the engine of `catchment bench`, the same for both. {bytes} KiB WRITEs for {seconds} s,
-  64 outstanding, posted 16 at a time, asleep on a completion channel; then {latency} WRITEs of 64 bytes to
-  and fro, each side looking at its memory and yielding between two looks.
-- perftest: `ib_write_bw -s {size} -n {writes}` and `ib_write_lat -s 64 -n {latency}`. Its
-  WRITEs know no completion channel: it polls all the time, which is in its processor time.
-- Processor time: of the whole guest by `/proc/stat`, both ends, kernel and interrupts: what the
-  kernel does for a packet belongs to no process.
-
-",
+        include_str!("../../pages/rxe.md"),
+        kernel = kernel,
+        rounds = rounds.len(),
         bytes = STREAM_BYTES >> 10,
         size = STREAM_BYTES,
         writes = STREAM_WRITES,
         seconds = STREAM_TIME.as_secs(),
         latency = LATENCY_ROUNDS,
+        table = LINES.into_iter().map(row).collect::<String>(),
+        goals = [("our program", 1), ("perftest", 2)].map(goal).concat(),
+        work = KINDS.iter().zip(ours).zip(kernels).map(part).collect::<String>(),
+        work_of_ours = work_of_ours,
+        needed = (ours[0] + ours[1]) * work_of_ours,
+        switches = of(|[ours, ..]| ours.switches),
+        kernels_switches = of(|[_, kernels, _]| kernels.switches),
+        wake_up = of(|[_, kernels, _]| kernels.wake_up_ns / kernels.latency_ns),
+        wake_ups = of(|[ours, ..]| ours.latency_ns / ours.wake_up_ns),
     )
 }
 
