@@ -3,7 +3,7 @@ use super::record::{Axis, Row};
 use crate::mechanism::{Mechanism, Provider};
 use crate::stats;
 use anyhow::{Result, bail, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A claim, registered before the run.
@@ -93,20 +93,19 @@ pub(crate) enum Take {
     SmallestStep,
 }
 
-#[derive(Debug, Clone)]
-pub(crate) enum Verdict {
-    /// It was looked at.
-    Judged {
-        measured: f64,
-        /// Bootstrap 95 % interval, where one number was taken.
-        interval: Option<(f64, f64)>,
-        /// `None` where nothing is claimed.
-        held: Option<bool>,
-        /// A row that it rests on was disturbed by other programs.
-        disturbed: bool,
-    },
-    /// It was not, because of this.
-    Missing(String),
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Verdict {
+    pub(crate) measured: Option<f64>,
+    /// Bootstrap 95 % interval, where one number was taken.
+    pub(crate) ci_low: Option<f64>,
+    pub(crate) ci_high: Option<f64>,
+    /// `None` where nothing is claimed, or measured.
+    pub(crate) held: Option<bool>,
+    /// A row that it rests on was disturbed by other programs.
+    pub(crate) disturbed: bool,
+    /// Why it was not measured.
+    #[serde(skip)]
+    pub(crate) missing: Option<String>,
 }
 
 impl Claim {
@@ -172,13 +171,15 @@ impl Claim {
         }
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         match self.take.of(&points, self.level) {
-            Ok((measured, interval)) => Verdict::Judged {
-                measured,
-                interval,
+            Ok((measured, interval)) => Verdict {
+                measured: Some(measured),
+                ci_low: interval.map(|(low, _)| low),
+                ci_high: interval.map(|(_, high)| high),
                 held: (!self.report).then(|| self.holds(measured)),
                 disturbed: points.iter().any(|point| point.disturbed),
+                missing: None,
             },
-            Err(reason) => Verdict::Missing(reason),
+            Err(reason) => Verdict { missing: Some(reason), ..Verdict::default() },
         }
     }
 

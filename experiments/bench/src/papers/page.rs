@@ -4,11 +4,10 @@ use super::results::{Done, Judged, Run};
 use super::scenario::Scenario;
 use super::{Page, Realtime};
 use crate::mechanism::Provider;
-use crate::table;
-use anyhow::{Context as _, Result};
+use crate::{output, table};
+use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 pub(super) fn table(done: &[Done]) -> String {
     let mut lines = vec![
@@ -25,7 +24,7 @@ pub(super) fn table(done: &[Done]) -> String {
                 judged.provider.to_string(),
                 measured(&judged.verdict),
                 judged.claim.bounds(),
-                held(judged),
+                held(&judged.verdict),
                 format!("{}{paper}", judged.claim.claim),
             ]);
         }
@@ -34,34 +33,24 @@ pub(super) fn table(done: &[Done]) -> String {
 }
 
 fn measured(verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Judged { measured, .. } => number(*measured),
-        Verdict::Missing(_) => "-".to_owned(),
-    }
+    verdict.measured.map_or("-".to_owned(), number)
 }
 
 fn interval(verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Judged { interval: Some((low, high)), .. } if low != high => {
-            format!(" ({} to {})", number(*low), number(*high))
-        }
-        Verdict::Judged { .. } | Verdict::Missing(_) => String::new(),
+    match verdict.ci_low.zip(verdict.ci_high) {
+        Some((low, high)) if low != high => format!(" ({} to {})", number(low), number(high)),
+        _ => String::new(),
     }
 }
 
-fn held(judged: &Judged) -> String {
-    match &judged.verdict {
-        Verdict::Missing(reason) => reason.clone(),
-        Verdict::Judged { held, disturbed, .. } => {
-            let word = match held {
-                None => "reported",
-                Some(true) => "held",
-                Some(false) => "NOT HELD",
-            };
-            let disturbed = if *disturbed { ", disturbed" } else { "" };
-            format!("{word}{disturbed}")
-        }
-    }
+fn held(verdict: &Verdict) -> String {
+    let word = match (&verdict.missing, verdict.held) {
+        (Some(reason), _) => reason,
+        (None, None) => "reported",
+        (None, Some(true)) => "held",
+        (None, Some(false)) => "NOT HELD",
+    };
+    format!("{word}{}", if verdict.disturbed { ", disturbed" } else { "" })
 }
 
 const PAPERS: &str = "# The papers' experiments\n";
@@ -149,12 +138,11 @@ fn command_of(run: &Run<'_>, one: &Scenario) -> String {
 
 fn summary(page: &mut String, done: &[Done]) -> Result<()> {
     let all = || done.iter().flat_map(|one| &one.verdicts);
+    let is_missing = |one: &&Judged| one.verdict.missing.is_some();
+    let missing = all().filter(is_missing).count();
     let count = |wanted: Option<bool>| {
-        let judged =
-            all().filter(|j| matches!(j.verdict, Verdict::Judged { held, .. } if held == wanted));
-        judged.count()
+        all().filter(|one| !is_missing(one) && one.verdict.held == wanted).count()
     };
-    let missing = all().filter(|j| matches!(j.verdict, Verdict::Missing(_))).count();
     writeln!(
         page,
         "\n{} claims held, {} did not, {} numbers are reported without a claim, {missing} were not measured.\n",
@@ -162,24 +150,18 @@ fn summary(page: &mut String, done: &[Done]) -> Result<()> {
         count(Some(false)),
         count(None)
     )?;
-    for one in done {
-        for judged in one
-            .verdicts
-            .iter()
-            .filter(|j| matches!(j.verdict, Verdict::Judged { held: Some(false), .. }))
-        {
-            let why = judged.claim.note.as_deref().unwrap_or("no cause found yet");
-            writeln!(
-                page,
-                "- Not held: {} on {}, \"{}\": {}{}, must be {}. {why}",
-                judged.experiment,
-                judged.provider,
-                judged.claim.claim,
-                measured(&judged.verdict),
-                interval(&judged.verdict),
-                judged.claim.bounds(),
-            )?;
-        }
+    for judged in all().filter(|one| one.verdict.held == Some(false)) {
+        let why = judged.claim.note.as_deref().unwrap_or("no cause found yet");
+        writeln!(
+            page,
+            "- Not held: {} on {}, \"{}\": {}{}, must be {}. {why}",
+            judged.experiment,
+            judged.provider,
+            judged.claim.claim,
+            measured(&judged.verdict),
+            interval(&judged.verdict),
+            judged.claim.bounds(),
+        )?;
     }
     Ok(())
 }
@@ -210,7 +192,7 @@ fn experiment(page: &mut String, run: &Run<'_>, one: &Done) -> Result<()> {
             measured(&judged.verdict),
             interval(&judged.verdict),
             claim.bounds(),
-            held(judged),
+            held(&judged.verdict),
         )?;
     }
     notes(page, one)?;
@@ -247,49 +229,29 @@ struct Line<'a> {
     claim: &'a str,
     paper: Option<&'a str>,
     must: String,
-    measured: Option<f64>,
-    ci_low: Option<f64>,
-    ci_high: Option<f64>,
-    held: Option<bool>,
-    disturbed: bool,
+    #[serde(flatten)]
+    verdict: &'a Verdict,
     why_not: Option<&'a str>,
 }
 
 /// Returns what held, for a person or as JSON lines.
 pub(super) fn print(done: &[Done], json: bool) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    for one in done {
-        for judged in &one.verdicts {
-            if json {
-                let line = serde_json::to_string(&line(&judged.experiment, judged))?;
-                writeln!(out, "{line}").context("standard output")?;
-            }
-        }
-    }
     if !json {
-        out.write_all(table(done).as_bytes()).context("standard output")?;
+        return output::line(table(done).trim_end());
     }
-    Ok(())
+    done.iter().flat_map(|one| &one.verdicts).try_for_each(|judged| output::json(&line(judged)))
 }
 
-fn line<'a>(experiment: &'a str, judged: &'a Judged) -> Line<'a> {
-    let (measured, interval, held, disturbed, why_not) = match &judged.verdict {
-        Verdict::Judged { measured, interval, held, disturbed } => {
-            (Some(*measured), *interval, *held, *disturbed, None)
-        }
-        Verdict::Missing(reason) => (None, None, None, false, Some(reason.as_str())),
-    };
+fn line(judged: &Judged) -> Line<'_> {
+    let Judged { claim, verdict, .. } = judged;
+    let note = claim.note.as_deref().filter(|_| verdict.held == Some(false));
     Line {
-        experiment,
+        experiment: &judged.experiment,
         provider: judged.provider,
-        claim: &judged.claim.claim,
-        paper: judged.claim.paper.as_deref(),
-        must: judged.claim.bounds(),
-        measured,
-        ci_low: interval.map(|(low, _)| low),
-        ci_high: interval.map(|(_, high)| high),
-        held,
-        disturbed,
-        why_not: why_not.or(if held == Some(false) { judged.claim.note.as_deref() } else { None }),
+        claim: &claim.claim,
+        paper: claim.paper.as_deref(),
+        must: claim.bounds(),
+        verdict,
+        why_not: verdict.missing.as_deref().or(note),
     }
 }
