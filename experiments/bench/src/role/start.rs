@@ -6,7 +6,7 @@ use crate::link::device::{self, Device};
 use crate::link::helper::HelperThread;
 use crate::link::through::{StatusBytes, Through};
 use crate::link::{cache_line, memcpy};
-use crate::mechanism::{Mechanism, Provider, Visit, What};
+use crate::mechanism::{Provider, Visit, What};
 use anyhow::Result;
 use catchment_mechanisms::paper::{PaperSendEnd, PaperStatusByte};
 use catchment_mechanisms::tcp::{Socket, StreamReceiver, StreamSender};
@@ -39,17 +39,14 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
                 (|end| end.stats().status_reads, |end| Ok(end.look()? == Some(true)));
             set_up.measure(ways, Some(status), None)
         }
-        What::Mechanism(mechanism, provider) => match job.program {
-            Program::Cameras(cameras) => {
-                cameras::run(job, cameras, (mechanism, provider), role, control)
+        What::Mechanism(mechanism, provider) => {
+            if let Program::Cameras(cameras) = job.program {
+                return cameras::run(job, cameras, (mechanism, provider), role, control);
             }
-            Program::Stream
-            | Program::Sync { .. }
-            | Program::Look { .. }
-            | Program::OneWay { .. }
-            | Program::Workers(_)
-            | Program::Hold(_) => run_mechanism(job, (mechanism, provider), role, control),
-        },
+            let new = SetUp::new(job, provider, role, control);
+            let set_up = SetUp { has_helper: mechanism.has_helper(), ..new };
+            mechanism.with(shape(job, job.blocks)?, set_up)
+        }
         What::Ucx | What::Iperf3 => anyhow::bail!("this one has its own programs"),
     }
 }
@@ -91,18 +88,6 @@ fn run_ours(job: &Job, role: Role, control: Control) -> Result<()> {
         |end| Ok(end.inner().refresh().map(|()| true)?),
     );
     set_up.measure(ways, Some(status), in_place.then_some(blocks))
-}
-
-/// Runs any mechanism over verbs, by name.
-fn run_mechanism(
-    job: &Job,
-    (name, provider): (Mechanism, Provider),
-    role: Role,
-    control: Control,
-) -> Result<()> {
-    let set_up =
-        SetUp { has_helper: name.has_helper(), ..SetUp::new(job, provider, role, control) };
-    name.with(shape(job, job.blocks)?, set_up)
 }
 
 fn shape(job: &Job, blocks: usize) -> Result<Shape> {
