@@ -37,7 +37,6 @@ mod mechanism;
 mod output;
 mod pair;
 mod papers;
-mod programs;
 mod rate;
 mod reads;
 /// The model is a test of the transfer crate first of all.

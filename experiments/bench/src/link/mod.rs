@@ -1,6 +1,6 @@
 //! A mechanism as the measurement sees it: two ends, each sends to and receives from the other.
 use crate::job::{Network, Queues};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use catchment_verbs::mem::VolatileSlice;
 use std::sync::atomic::{Ordering, fence};
 
@@ -64,23 +64,33 @@ pub(crate) trait Link {
     fn attend(&mut self) -> Result<bool> {
         Ok(false)
     }
-}
-
-pub(crate) trait NonBlocking: Link {
-    fn try_claim(&mut self) -> Result<bool>;
-    fn commit(&mut self) -> Result<()>;
+    /// Claims a block if there is room, for [`Link::commit`].
+    fn try_claim(&mut self) -> Result<bool> {
+        bail!("this mechanism only waits")
+    }
+    fn commit(&mut self) -> Result<()> {
+        bail!("nothing was claimed")
+    }
     /// Takes a block if one is there, and keeps it.
-    fn try_recv(&mut self) -> Result<bool>;
+    fn try_recv(&mut self) -> Result<bool> {
+        bail!("this mechanism only waits")
+    }
     /// Goes on with a look at the status bytes, or begins one; true when it is done. Nothing where
     /// there are none.
-    fn look(&mut self) -> Result<Option<bool>>;
+    fn look(&mut self) -> Result<Option<bool>> {
+        Ok(None)
+    }
     /// Where acknowledgements have a thread of their own: notes from now on when it found one, and
     /// returns what it noted since the last call.
-    fn note_acknowledgements(&mut self) -> Vec<u64>;
+    fn note_acknowledgements(&mut self) -> Vec<u64> {
+        Vec::new()
+    }
     /// Puts the block that was received last behind those that are kept for longer.
-    fn set_aside(&mut self);
+    fn set_aside(&mut self) {}
     /// Gives one of those back, by its place among them, the oldest first; false if there is none.
-    fn give_back_aside(&mut self, place: usize) -> Result<bool>;
+    fn give_back_aside(&mut self, _place: usize) -> Result<bool> {
+        Ok(false)
+    }
 }
 
 /// Bytes for block `sequence`, different for every block and every eight bytes.

@@ -2,7 +2,7 @@
 //! has its own pair of ends.
 use super::device::Device;
 use super::helper::HelperThread;
-use super::{Link, NonBlocking, Pace, Prepared, look_at};
+use super::{Link, Pace, Prepared, look_at};
 use crate::job::{Job, Network, Queues, Wait};
 use anyhow::{Context as _, Result};
 use catchment_mechanisms::{ClaimError, ReceiveEnd, SendEnd, TakenBlock};
@@ -200,9 +200,7 @@ impl<S: SendEnd, R: ReceiveEnd> Link for Through<S, R> {
             None => Ok(()),
         }
     }
-}
 
-impl<S: SendEnd, R: ReceiveEnd> NonBlocking for Through<S, R> {
     #[inline]
     fn try_claim(&mut self) -> Result<bool> {
         match self.sender.claim(0, self.bytes as u32) {

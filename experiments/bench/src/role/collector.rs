@@ -1,9 +1,9 @@
 //! The collector's role: it obeys.
-use super::{Collector, LOOK_AGAIN, ONLY_WAITS, Order, Report, Urgent, pace_of, spent};
+use super::{Collector, LOOK_AGAIN, Order, Report, Urgent, pace_of, spent};
 use crate::job::{Job, Needs};
 use crate::link::{Link, Pace, pattern};
 use crate::sys;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use catchment_perf::Meter;
 use std::collections::HashMap;
 
@@ -35,10 +35,10 @@ impl<L: Link> Collector<'_, L> {
         match order {
             Order::Floor(count) => answer(&mut self.floor, count)?,
             Order::Done => {}
-            Order::Sync { .. } | Order::OneWay(_) | Order::Process(..) | Order::Hold(_) => {
-                let carry_out = self.programs.collect.context(ONLY_WAITS)?;
-                carry_out(self, order, noted)?;
-            }
+            Order::Sync { count, blocks } => *noted = self.give_back_one_by_one(count, blocks)?,
+            Order::OneWay(count) => *noted = self.note_arrivals(count)?,
+            Order::Process(work, seed) => self.process(work, seed)?,
+            Order::Hold(hold) => *noted = self.hold_one(hold)?,
             Order::Verify(_) | Order::Acquaint(_) | Order::Stream(_) | Order::PingPong(_)
                 if self.link.attend()? => {}
             Order::Verify(count) => return verify(self.job, &mut self.link, count),

@@ -13,7 +13,7 @@ mod start;
 use crate::control::Control;
 use crate::job::{Hold, Job, Role, Workers};
 use crate::link::cache_line::CacheLine;
-use crate::link::{Link, NonBlocking, Pace};
+use crate::link::{Link, Pace};
 use crate::sys;
 use anyhow::{Context as _, Result};
 use catchment_perf::Meter;
@@ -22,8 +22,6 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Why some mechanisms cannot do some programs.
-const ONLY_WAITS: &str = "this mechanism only waits";
 /// While the other role works, the source looks after its requests so often.
 const LOOK_AGAIN: Duration = Duration::from_micros(20);
 
@@ -69,7 +67,6 @@ struct Source<'a, L> {
     link: L,
     floor: CacheLine,
     ticks: sys::Ticks,
-    programs: Programs<L>,
 }
 
 struct Collector<'a, L> {
@@ -77,23 +74,6 @@ struct Collector<'a, L> {
     peer: Control,
     link: L,
     floor: CacheLine,
-    programs: Programs<L>,
-}
-
-/// What the source found in one batch: single times, and blocks in bins.
-type Found = Option<(Vec<f64>, Option<Vec<u64>>)>;
-type Collect<L> = fn(&mut Collector<'_, L>, Order, &mut Vec<u64>) -> Result<()>;
-type Measure<L> = fn(&mut Source<'_, L>, u64) -> Result<Found>;
-
-/// What the two roles do in these programs; nothing for a mechanism that only waits.
-struct Programs<L> {
-    collect: Option<Collect<L>>,
-    measure: Option<Measure<L>>,
-}
-
-impl<L> Programs<L> {
-    /// For a mechanism that only waits.
-    const NONE: Programs<L> = Programs { collect: None, measure: None };
 }
 
 /// Runs a role process: the job came as an argument, the other role is on standard input.
@@ -106,30 +86,10 @@ pub(crate) fn main(role: Role, job: &Job) -> Result<()> {
     start::run(job, role, Control::new(UnixStream::from(socket)))
 }
 
-fn measure<L: Link>(job: &Job, role: Role, control: Control, link: L) -> Result<()> {
-    run_with(job, role, control, (link, Programs::NONE))
-}
-
-/// Measures a mechanism that claims and takes without waiting, also by other programs than throughput and
-/// round trips.
-fn measure_programs<L: NonBlocking>(
-    job: &Job,
-    role: Role,
-    control: Control,
-    link: L,
-) -> Result<()> {
-    run_with(job, role, control, (link, Programs::ALL))
-}
-
-fn run_with<L: Link>(
-    job: &Job,
-    role: Role,
-    mut control: Control,
-    (link, programs): (L, Programs<L>),
-) -> Result<()> {
+fn measure<L: Link>(job: &Job, role: Role, mut control: Control, link: L) -> Result<()> {
     let floor = CacheLine::new(job, role, &mut control)?;
     match role {
-        Role::Collector => Collector { job, peer: control, link, floor, programs }.obey(),
+        Role::Collector => Collector { job, peer: control, link, floor }.obey(),
         Role::Source => {
             let starter = std::io::stdout().as_fd().try_clone_to_owned()?;
             Source {
@@ -139,7 +99,6 @@ fn run_with<L: Link>(
                 link,
                 floor,
                 ticks: sys::Ticks::calibrate(),
-                programs,
             }
             .report()
         }

@@ -1,10 +1,10 @@
 //! The source's role: it decides, and measures.
 use super::collector::needs;
-use super::{LOOK_AGAIN, ONLY_WAITS, Order, Report, Source, Urgent, pace_of, spent};
+use super::{LOOK_AGAIN, Order, Report, Source, Urgent, pace_of, spent};
 use crate::job::{Outcome, PingPong, Program, Said, StatusRead, Stream};
 use crate::link::{Link, Pace, pattern};
 use crate::{stats, sys};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use catchment_perf::Meter;
 
 /// Part of its core that a polling role must have had for a batch to count.
@@ -56,10 +56,9 @@ impl<L: Link> Source<'_, L> {
 
     /// Measures something other than throughput and round trips.
     fn program(&mut self, mut outcome: Outcome) -> Result<Outcome> {
-        let measure = self.programs.measure.context(ONLY_WAITS)?;
         for batch in 0..=self.job.batches {
             self.await_turn()?;
-            let Some((samples, bins)) = measure(self, batch as u64)? else { break };
+            let (samples, bins) = self.run(batch as u64)?;
             // The first one warms up.
             if batch > 0 {
                 outcome.samples.extend((!samples.is_empty()).then_some(samples));

@@ -1,5 +1,5 @@
 //! Sets up the mechanism that a job names, and measures it.
-use super::{cameras, measure, measure_programs};
+use super::{cameras, measure};
 use crate::control::Control;
 use crate::job::{Job, Program, Role, Wait};
 use crate::link::device::{self, Device};
@@ -143,7 +143,7 @@ impl<'a> SetUp<'a> {
         let helper = helper.map(|helper| HelperThread::start(helper, self.job.wait)).transpose()?;
         let link = Through::new(self.job, self.job.wait, (sender, receiver), copied);
         let link = link.over(device, queues, helper, status);
-        measure_programs(self.job, self.role, self.control, link)
+        measure(self.job, self.role, self.control, link)
     }
 }
 
@@ -170,7 +170,7 @@ fn run_stream(job: &Job, role: Role, mut control: Control) -> Result<()> {
     let wait =
         if matches!(job.what, What::TcpBlocking | What::Unix) { Wait::Doorbell } else { job.wait };
     let link = Through::new(job, wait, (sender, receiver), Some(job.blocks));
-    measure_programs(job, role, control, link)
+    measure(job, role, control, link)
 }
 
 fn tcp(role: Role, control: &mut Control) -> Result<TcpStream> {
