@@ -130,21 +130,21 @@ struct Usage {
 }
 
 impl Usage {
-    fn of_sources(processes: &mut [Child]) -> Usage {
+    fn of_sources(processes: &mut [Child]) -> Self {
         let mut cpu = Duration::ZERO;
         for child in processes.iter_mut() {
             cpu += Duration::from_micros(child.ask("cpu").parse().unwrap());
         }
         let sleeps = processes.iter().flat_map(|child| sleeps(child.id())).collect();
-        Usage { cpu, sleeps }
+        Self { cpu, sleeps }
     }
 
-    fn of_collector() -> Usage {
-        Usage { cpu: cpu_time(), sleeps: sleeps(std::process::id()).collect() }
+    fn of_collector() -> Self {
+        Self { cpu: cpu_time(), sleeps: sleeps(std::process::id()).collect() }
     }
 
     /// Prints what was used since, and returns how often threads woke in a second.
-    fn print_since(&self, before: &Usage, what: &str) -> f64 {
+    fn print_since(&self, before: &Self, what: &str) -> f64 {
         let cpu = (self.cpu - before.cpu).as_secs_f64() / IDLE.as_secs_f64();
         let woke = |(thread, sleeps): (_, &u64)| sleeps.checked_sub(*before.sleeps.get(thread)?);
         let wakes: u64 = self.sleeps.iter().filter_map(woke).sum();

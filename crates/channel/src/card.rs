@@ -128,9 +128,9 @@ impl Card {
     ///
     /// # Errors
     /// [`CardError`] with the first thing that is wrong.
-    pub fn decode(bytes: &[u8; CARD_BYTES]) -> Result<Card, CardError> {
+    pub fn decode(bytes: &[u8; CARD_BYTES]) -> Result<Self, CardError> {
         check_frame(bytes)?;
-        let card = Card {
+        let card = Self {
             endpoint: Endpoint {
                 gid: Gid(field(bytes, 8)),
                 qpn: in_24_bits("queue pair number", u32_at(bytes, 24))?,

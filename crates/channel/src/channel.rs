@@ -52,7 +52,7 @@ impl Parts {
         peer: &Card,
         rts: RtsAttr,
         wake: Box<Wake>,
-    ) -> Result<Parts, ChannelError> {
+    ) -> Result<Self, ChannelError> {
         let (shape, geometry, mut held) = resources.into_parts();
         if let Err(error) = go_up(&mut held, &shape, &geometry, peer, rts) {
             // Nobody else has seen any of it.
@@ -66,7 +66,7 @@ impl Parts {
         let offset = geometry.total_bytes();
         let operations = Operations::new(qp, memory, peer.memory, offset, shape.max_send_wr);
         let credit = Arc::new(Credit::default());
-        let parts = Parts {
+        let parts = Self {
             shape,
             outbound: Outbound::new(geometry, Arc::clone(&credit)),
             inbound: Inbound::new(geometry, Arc::clone(operations.slots()), credit, wake),
@@ -88,7 +88,7 @@ impl Parts {
     /// # Errors
     /// [`ChannelError::StillUsed`] with what the program still has.
     pub fn close(self) -> Result<(), ChannelError> {
-        let Parts { shape: _, operations, outbound, inbound, cq, channel, held } = self;
+        let Self { shape: _, operations, outbound, inbound, cq, channel, held } = self;
         drop((outbound, inbound, cq, channel));
         held.close(operations)
     }
@@ -159,11 +159,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`ChannelError`] with the step that failed. Everything was given back then.
-    pub fn connect(
-        resources: Resources,
-        peer: &Card,
-        rts: RtsAttr,
-    ) -> Result<Channel, ChannelError> {
+    pub fn connect(resources: Resources, peer: &Card, rts: RtsAttr) -> Result<Self, ChannelError> {
         let sleeper = resources.sleeper();
         // A message that is kept keeps this, and must not keep the channel.
         let wake = move || {
@@ -173,7 +169,7 @@ impl Channel {
         };
         let parts = Parts::connect(resources, peer, rts, Box::new(wake))?;
         let watch = CqWatch::new(Arc::clone(&parts.cq), Arc::clone(&parts.channel));
-        Ok(Channel {
+        Ok(Self {
             slots: Arc::clone(parts.inbound.slots()),
             ready: VecDeque::with_capacity(2 * parts.shape.blocks as usize),
             parts,
@@ -288,7 +284,7 @@ impl Channel {
     /// # Errors
     /// [`ChannelError::StillUsed`] with what the program still has: messages that were taken.
     pub fn close(self) -> Result<(), ChannelError> {
-        let Channel { parts, slots, ready, watch, .. } = self;
+        let Self { parts, slots, ready, watch, .. } = self;
         drop((ready, slots, watch));
         parts.close()
     }
@@ -344,7 +340,7 @@ impl Channel {
             return Err(ClaimError::Length { asked: bytes, limit, exactly: false });
         }
         self.parts.operations.alive()?;
-        let free = |channel: &Channel| {
+        let free = |channel: &Self| {
             let parts = &channel.parts;
             let slot = parts.outbound.free_slot(&parts.operations);
             slot.filter(|_| parts.operations.has_room_for_message())

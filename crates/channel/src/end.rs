@@ -157,16 +157,16 @@ pub enum PeerFault {
 
 impl From<Failure> for EndError {
     /// Takes a flushed request for a peer that is gone: it failed because the queue pair did.
-    fn from(failure: Failure) -> EndError {
+    fn from(failure: Failure) -> Self {
         if failure.status == WcStatus::Flushed {
-            return EndError::PeerGone;
+            return Self::PeerGone;
         }
-        EndError::Completion(failure.status)
+        Self::Completion(failure.status)
     }
 }
 
 impl From<PeerFault> for ClaimError {
-    fn from(fault: PeerFault) -> ClaimError {
-        ClaimError::End(fault.into())
+    fn from(fault: PeerFault) -> Self {
+        Self::End(fault.into())
     }
 }

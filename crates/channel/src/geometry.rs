@@ -50,7 +50,7 @@ impl Geometry {
     ///
     /// # Errors
     /// [`LayoutError`] with the limit that is exceeded.
-    pub fn new(blocks: u32, payload_bytes: u32, windows: u32) -> Result<Geometry, LayoutError> {
+    pub fn new(blocks: u32, payload_bytes: u32, windows: u32) -> Result<Self, LayoutError> {
         let block_bytes = RingLayout::block_bytes_for(payload_bytes)?;
         let layout = RingLayout::new(blocks, block_bytes)?;
         let error = LayoutError::TooLarge { blocks, block_bytes };
@@ -59,7 +59,7 @@ impl Geometry {
         if u32::try_from(places).is_err() || bytes.is_none_or(|bytes| bytes > isize::MAX as u64) {
             return Err(error);
         }
-        Ok(Geometry { layout, windows: windows.max(1) })
+        Ok(Self { layout, windows: windows.max(1) })
     }
 
     /// Returns the number of windows.

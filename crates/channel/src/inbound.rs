@@ -53,9 +53,9 @@ impl Inbound {
         memory: Arc<dyn Mr>,
         credit: Arc<Credit>,
         wake: Box<Wake>,
-    ) -> Inbound {
+    ) -> Self {
         let state = (0..geometry.blocks()).map(|_| AtomicU8::new(WITH_PEER));
-        Inbound {
+        Self {
             slots: Arc::new(Slots {
                 geometry,
                 memory,

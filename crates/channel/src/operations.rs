@@ -67,8 +67,8 @@ impl Operations {
         remote: RemoteMemory,
         shared_offset: usize,
         max_send_wr: u32,
-    ) -> Operations {
-        Operations {
+    ) -> Self {
+        Self {
             posting: Mutex::new(Posting { qp, posted: 0, unsignaled: 0 }),
             memory,
             remote,

@@ -50,10 +50,10 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    pub(super) fn new(geometry: Geometry, credit: Arc<Credit>) -> Outbound {
+    pub(super) fn new(geometry: Geometry, credit: Arc<Credit>) -> Self {
         let request_of = (0..geometry.blocks()).map(|_| AtomicU64::new(0));
         let posted = Posted { request_of: request_of.collect(), count: AtomicU64::new(0) };
-        Outbound { credit, sent: 0, posted: Arc::new(posted), geometry }
+        Self { credit, sent: 0, posted: Arc::new(posted), geometry }
     }
 
     /// Fills messages that this one sends, from another thread. To be made before anything was sent.

@@ -25,14 +25,14 @@ pub struct ChannelShape {
 
 impl ChannelShape {
     /// Without shared memory, and with a send queue of 128 requests.
-    pub fn new(blocks: u32, payload_bytes: u32) -> ChannelShape {
-        ChannelShape { blocks, payload_bytes, shared_bytes: 0, max_send_wr: 128 }
+    pub fn new(blocks: u32, payload_bytes: u32) -> Self {
+        Self { blocks, payload_bytes, shared_bytes: 0, max_send_wr: 128 }
     }
 
     /// Returns the same with so much shared memory.
     #[must_use]
-    pub fn with_shared(self, shared_bytes: u32) -> ChannelShape {
-        ChannelShape { shared_bytes, ..self }
+    pub fn with_shared(self, shared_bytes: u32) -> Self {
+        Self { shared_bytes, ..self }
     }
 
     pub(crate) fn geometry(&self) -> Result<Geometry, ChannelError> {
@@ -68,14 +68,11 @@ impl Resources {
     /// # Errors
     /// [`ChannelError::Resource`] with what the device refused. What was acquired before is given
     /// back then.
-    pub fn acquire(
-        context: Arc<dyn Context>,
-        shape: ChannelShape,
-    ) -> Result<Resources, ChannelError> {
+    pub fn acquire(context: Arc<dyn Context>, shape: ChannelShape) -> Result<Self, ChannelError> {
         let geometry = shape.geometry()?;
         let mut held = Held { context: Some(Arc::clone(&context)), ..Held::default() };
         match fill(&mut held, &*context, &shape, &geometry) {
-            Ok(card) => Ok(Resources { shape, geometry, card, held }),
+            Ok(card) => Ok(Self { shape, geometry, card, held }),
             Err(error) => {
                 // Nobody else has seen any of it.
                 let _ = cleanup::release(held);

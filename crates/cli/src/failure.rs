@@ -26,16 +26,14 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn new(code: Code, error: impl Into<anyhow::Error>) -> Failure {
-        Failure::Told { code, error: error.into(), hint: None }
+    pub(crate) fn new(code: Code, error: impl Into<anyhow::Error>) -> Self {
+        Self::Told { code, error: error.into(), hint: None }
     }
 
-    pub(crate) fn hint(self, advice: impl Into<String>) -> Failure {
+    pub(crate) fn hint(self, advice: impl Into<String>) -> Self {
         match self {
-            Failure::Told { code, error, .. } => {
-                Failure::Told { code, error, hint: Some(advice.into()) }
-            }
-            Failure::Silent(_) | Failure::OutputClosed => self,
+            Self::Told { code, error, .. } => Self::Told { code, error, hint: Some(advice.into()) },
+            Self::Silent(_) | Self::OutputClosed => self,
         }
     }
 }
@@ -43,9 +41,9 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Told { error, .. } => write!(f, "{error}"),
-            Failure::Silent(code) => write!(f, "exit code {code}"),
-            Failure::OutputClosed => f.write_str("the output was closed"),
+            Self::Told { error, .. } => write!(f, "{error}"),
+            Self::Silent(code) => write!(f, "exit code {code}"),
+            Self::OutputClosed => f.write_str("the output was closed"),
         }
     }
 }

@@ -25,8 +25,8 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    fn new() -> std::io::Result<Stop> {
-        Ok(Stop { asked: AtomicBool::new(false), bell: eventfd(0, EventfdFlags::CLOEXEC)? })
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { asked: AtomicBool::new(false), bell: eventfd(0, EventfdFlags::CLOEXEC)? })
     }
 
     fn set(&self) {

@@ -395,7 +395,7 @@ pub union send_wr_op {
 #[repr(C)]
 pub struct ibv_send_wr {
     pub wr_id: u64,
-    pub next: *mut ibv_send_wr,
+    pub next: *mut Self,
     pub sg_list: *mut ibv_sge,
     pub num_sge: c_int,
     pub opcode: c_uint,
@@ -409,7 +409,7 @@ pub struct ibv_send_wr {
 
 impl ibv_send_wr {
     /// A request of nothing.
-    pub const EMPTY: ibv_send_wr = ibv_send_wr {
+    pub const EMPTY: Self = Self {
         wr_id: 0,
         next: std::ptr::null_mut(),
         sg_list: std::ptr::null_mut(),
@@ -428,7 +428,7 @@ impl ibv_send_wr {
 #[repr(C)]
 pub struct ibv_recv_wr {
     pub wr_id: u64,
-    pub next: *mut ibv_recv_wr,
+    pub next: *mut Self,
     pub sg_list: *mut ibv_sge,
     pub num_sge: c_int,
 }

@@ -50,12 +50,12 @@ pub struct QueueSizes {
 
 impl SessionSnapshot {
     /// Creates a session between these providers, of which nothing else is known.
-    pub fn new(provider: &str, source_provider: &str, reason: &str) -> SessionSnapshot {
-        SessionSnapshot {
+    pub fn new(provider: &str, source_provider: &str, reason: &str) -> Self {
+        Self {
             provider: provider.to_owned(),
             source_provider: source_provider.to_owned(),
             reason: reason.to_owned(),
-            ..SessionSnapshot::default()
+            ..Self::default()
         }
     }
 }
@@ -133,8 +133,8 @@ type Ask = dyn Fn() -> Vec<RoceSnapshot> + Send + Sync;
 pub(crate) struct Devices(Option<Arc<Ask>>);
 
 impl Devices {
-    pub(crate) fn new(ask: impl Fn() -> Vec<RoceSnapshot> + Send + Sync + 'static) -> Devices {
-        Devices(Some(Arc::new(ask)))
+    pub(crate) fn new(ask: impl Fn() -> Vec<RoceSnapshot> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(ask)))
     }
 
     pub(crate) fn ask(&self) -> Vec<RoceSnapshot> {

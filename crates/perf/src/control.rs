@@ -33,22 +33,22 @@ impl Control {
     ///
     /// # Errors
     /// [`PerfError::Control`] if the socket cannot be set up.
-    pub fn over_tcp(stream: TcpStream) -> Result<Control, PerfError> {
+    pub fn over_tcp(stream: TcpStream) -> Result<Self, PerfError> {
         stream.set_nodelay(true).map_err(PerfError::Control)?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(PerfError::Control)?;
-        Ok(Control::new(stream))
+        Ok(Self::new(stream))
     }
 }
 
 impl<S: Read + Write + AsFd> Control<S> {
     /// Wraps a connected socket to a peer that is not trusted: lines have 64 KiB at most.
-    pub fn new(stream: S) -> Control<S> {
-        Control::with_limit(stream, LINE_BYTES_MAX)
+    pub fn new(stream: S) -> Self {
+        Self::with_limit(stream, LINE_BYTES_MAX)
     }
 
     /// Wraps a connected socket; no line that comes may be longer than this.
-    pub fn with_limit(stream: S, line_bytes_max: usize) -> Control<S> {
-        Control { stream, buffer: Vec::new(), scanned: 0, line_bytes_max }
+    pub fn with_limit(stream: S, line_bytes_max: usize) -> Self {
+        Self { stream, buffer: Vec::new(), scanned: 0, line_bytes_max }
     }
 
     /// Sends a message.

@@ -33,8 +33,8 @@ pub struct LocalDevice {
 
 impl LocalDevice {
     /// Returns a device that takes endpoints as they come, with default patience and no counters.
-    pub fn new(context: Arc<dyn Context>) -> LocalDevice {
-        LocalDevice {
+    pub fn new(context: Arc<dyn Context>) -> Self {
+        Self {
             context,
             agree: Box::new(|endpoint| endpoint),
             rts: RtsAttr::default(),
@@ -50,14 +50,14 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    fn create(context: &dyn Context, capacity: u32) -> Result<Queue, PerfError> {
+    fn create(context: &dyn Context, capacity: u32) -> Result<Self, PerfError> {
         let channel =
             context.create_channel().map_err(PerfError::verbs("creating a completion channel"))?;
         let cq = context
             .create_cq(capacity, Some(Arc::clone(&channel)))
             .map_err(PerfError::verbs("creating a completion queue"))?;
         let watch = Arc::new(CqWatch::new(Arc::clone(&cq), channel));
-        Ok(Queue { cq, watch })
+        Ok(Self { cq, watch })
     }
 
     /// Takes up to `MOST` completions that are there and shows the number of each; returns how many.
@@ -101,7 +101,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`PerfError::Verbs`] with what the device refused.
-    pub(crate) fn open(context: &Arc<dyn Context>, plan: &Plan) -> Result<Endpoint, PerfError> {
+    pub(crate) fn open(context: &Arc<dyn Context>, plan: &Plan) -> Result<Self, PerfError> {
         let (sends, receives, places) = match plan.test.figure {
             Figure::Bandwidth => (plan.depth, plan.receives, plan.places),
             Figure::Latency => (LATENCY_DEPTH, LATENCY_DEPTH, 2),
@@ -119,7 +119,7 @@ impl Endpoint {
             max_inline_bytes: inline,
             ..QpInit::rc(&send_queue.cq, sends, receives)
         });
-        Ok(Endpoint {
+        Ok(Self {
             qp: qp.map_err(PerfError::verbs("creating a queue pair"))?,
             sends: send_queue,
             receives: receive_queue,

@@ -86,12 +86,12 @@ pub enum PerfError {
 
 impl PerfError {
     /// Returns a function that adds the step to what a device said.
-    pub(crate) fn verbs(step: &'static str) -> impl FnOnce(VerbsError) -> PerfError {
-        move |source| PerfError::Verbs { step, source }
+    pub(crate) fn verbs(step: &'static str) -> impl FnOnce(VerbsError) -> Self {
+        move |source| Self::Verbs { step, source }
     }
 
     /// Wraps any other error that ends a measurement.
-    pub fn failed(error: impl std::fmt::Display) -> PerfError {
-        PerfError::Failed(error.to_string())
+    pub fn failed(error: impl std::fmt::Display) -> Self {
+        Self::Failed(error.to_string())
     }
 }

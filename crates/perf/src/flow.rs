@@ -32,7 +32,7 @@ pub(crate) struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    pub(crate) fn new(end: Connection<'a>, plan: &'a Plan) -> Flow<'a> {
+    pub(crate) fn new(end: Connection<'a>, plan: &'a Plan) -> Self {
         Flow { end, plan, posted: 0, done: 0 }
     }
 
@@ -114,8 +114,8 @@ struct Peak {
 }
 
 impl Peak {
-    fn since(since: Instant) -> Peak {
-        Peak { since, requests: 0, best: 0.0 }
+    fn since(since: Instant) -> Self {
+        Self { since, requests: 0, best: 0.0 }
     }
 
     fn count(&mut self, requests: u64) {
@@ -123,7 +123,7 @@ impl Peak {
         let time = self.since.elapsed();
         if time >= INTERVAL {
             self.best = self.best.max(self.requests as f64 / time.as_secs_f64());
-            *self = Peak { best: self.best, ..Peak::since(self.since + time) };
+            *self = Self { best: self.best, ..Self::since(self.since + time) };
         }
     }
 }

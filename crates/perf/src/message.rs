@@ -84,11 +84,11 @@ impl Request {
     /// Returns the error that this is not what should have come.
     pub(crate) fn unexpected(&self, expected: &str) -> PerfError {
         let seen = match self {
-            Request::Run { .. } => "run",
-            Request::Blocks { .. } => "blocks",
-            Request::Begin => "begin",
-            Request::Here => "here",
-            Request::Over { .. } => "over",
+            Self::Run { .. } => "run",
+            Self::Blocks { .. } => "blocks",
+            Self::Begin => "begin",
+            Self::Here => "here",
+            Self::Over { .. } => "over",
         };
         PerfError::Protocol { seen: seen.to_owned(), expected: expected.to_owned() }
     }
@@ -98,17 +98,17 @@ impl Reply {
     /// Returns the error that this is not what should have come, or the refusal that it is.
     pub(crate) fn unexpected(self, expected: &str) -> PerfError {
         let seen = match self {
-            Reply::Refused { reason, remedy } => {
+            Self::Refused { reason, remedy } => {
                 return PerfError::Refused { reason, remedy };
             }
-            Reply::Failed { error } => {
+            Self::Failed { error } => {
                 return PerfError::Failed(format!("at the other side: {error}"));
             }
-            Reply::Ready { .. } => "ready",
-            Reply::Ports { .. } => "ports",
-            Reply::Begun => "begun",
-            Reply::Here => "here",
-            Reply::Used { .. } => "used",
+            Self::Ready { .. } => "ready",
+            Self::Ports { .. } => "ports",
+            Self::Begun => "begun",
+            Self::Here => "here",
+            Self::Used { .. } => "used",
         };
         PerfError::Protocol { seen: seen.to_owned(), expected: expected.to_owned() }
     }
@@ -124,8 +124,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(endpoint: Endpoint, memory: RemoteAddr) -> Place {
-        Place { endpoint: endpoint.to_string(), addr: memory.addr, rkey: memory.rkey }
+    pub(crate) fn new(endpoint: Endpoint, memory: RemoteAddr) -> Self {
+        Self { endpoint: endpoint.to_string(), addr: memory.addr, rkey: memory.rkey }
     }
 
     pub(crate) fn endpoint(&self) -> Result<Endpoint, PerfError> {

@@ -17,8 +17,8 @@ pub struct Meter {
 
 impl Meter {
     /// Starts now.
-    pub fn start() -> Meter {
-        Meter { cpu: process_cpu_time(), start: Instant::now() }
+    pub fn start() -> Self {
+        Self { cpu: process_cpu_time(), start: Instant::now() }
     }
 
     /// Returns the time since the start, and the processor time of this process in it.
@@ -38,12 +38,12 @@ pub struct Usage {
 
 impl Usage {
     /// Reads the meters of this process and its device.
-    pub(crate) fn now(counters: &dyn Fn() -> Vec<u64>) -> Usage {
-        Usage { cpu_s: process_cpu_time().as_secs_f64(), counters: counters() }
+    pub(crate) fn now(counters: &dyn Fn() -> Vec<u64>) -> Self {
+        Self { cpu_s: process_cpu_time().as_secs_f64(), counters: counters() }
     }
 
     /// Returns what was used since `before`.
-    pub(crate) fn since(mut self, before: &Usage) -> Usage {
+    pub(crate) fn since(mut self, before: &Self) -> Self {
         self.cpu_s -= before.cpu_s;
         for (now, before) in self.counters.iter_mut().zip(&before.counters) {
             *now = now.saturating_sub(*before);

@@ -36,23 +36,23 @@ pub struct Test {
 
 impl Test {
     /// All there are.
-    pub const ALL: [(&'static str, Test); 6] = [
-        ("write_bw", Test::new(Operation::Write, Figure::Bandwidth)),
-        ("write_lat", Test::new(Operation::Write, Figure::Latency)),
-        ("read_bw", Test::new(Operation::Read, Figure::Bandwidth)),
-        ("read_lat", Test::new(Operation::Read, Figure::Latency)),
-        ("send_bw", Test::new(Operation::Send, Figure::Bandwidth)),
-        ("send_lat", Test::new(Operation::Send, Figure::Latency)),
+    pub const ALL: [(&'static str, Self); 6] = [
+        ("write_bw", Self::new(Operation::Write, Figure::Bandwidth)),
+        ("write_lat", Self::new(Operation::Write, Figure::Latency)),
+        ("read_bw", Self::new(Operation::Read, Figure::Bandwidth)),
+        ("read_lat", Self::new(Operation::Read, Figure::Latency)),
+        ("send_bw", Self::new(Operation::Send, Figure::Bandwidth)),
+        ("send_lat", Self::new(Operation::Send, Figure::Latency)),
     ];
 
     /// Names a test.
-    pub const fn new(operation: Operation, figure: Figure) -> Test {
-        Test { operation, figure }
+    pub const fn new(operation: Operation, figure: Figure) -> Self {
+        Self { operation, figure }
     }
 
     /// Returns its name: `write_bw` and so on.
     pub fn name(self) -> &'static str {
-        Test::ALL.into_iter().find(|(_, test)| *test == self).map_or("", |(name, _)| name)
+        Self::ALL.into_iter().find(|(_, test)| *test == self).map_or("", |(name, _)| name)
     }
 }
 
@@ -76,8 +76,8 @@ fn names() -> String {
 impl FromStr for Test {
     type Err = TestParseError;
 
-    fn from_str(text: &str) -> Result<Test, TestParseError> {
-        let found = Test::ALL.into_iter().find(|(name, _)| *name == text);
+    fn from_str(text: &str) -> Result<Self, TestParseError> {
+        let found = Self::ALL.into_iter().find(|(name, _)| *name == text);
         found
             .map(|(_, test)| test)
             .ok_or_else(|| TestParseError { seen: text.chars().take(32).collect() })

@@ -65,7 +65,7 @@ pub(crate) struct PingPong<'a> {
 
 impl<'a> PingPong<'a> {
     /// Prepares one side. The last byte of its memory's first place must be 0.
-    pub(crate) fn new(end: Connection<'a>, operation: Operation) -> PingPong<'a> {
+    pub(crate) fn new(end: Connection<'a>, operation: Operation) -> Self {
         PingPong { end, operation, last: OVER }
     }
 

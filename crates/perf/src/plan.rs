@@ -21,12 +21,12 @@ impl Amount {
     /// [`PerfError::Plan`].
     pub fn check(self) -> Result<(), PerfError> {
         let fault = match self {
-            Amount::Iterations(0) => Some("at least 1 request is needed".to_owned()),
-            Amount::Seconds(s) if !(s > 0.0 && s <= Plan::SECONDS_MAX) => {
+            Self::Iterations(0) => Some("at least 1 request is needed".to_owned()),
+            Self::Seconds(s) if !(s > 0.0 && s <= Plan::SECONDS_MAX) => {
                 let most = Plan::SECONDS_MAX;
                 Some(format!("a measurement takes above 0 to {most} s, not {s}"))
             }
-            Amount::Iterations(_) | Amount::Seconds(_) => None,
+            Self::Iterations(_) | Self::Seconds(_) => None,
         };
         fault.map_or(Ok(()), |fault| Err(PerfError::Plan(fault)))
     }
@@ -34,8 +34,8 @@ impl Amount {
     /// Returns when to stop, and after how many requests.
     pub(crate) fn limits(self) -> (Duration, u64) {
         match self {
-            Amount::Iterations(count) => (Duration::MAX, count),
-            Amount::Seconds(seconds) => {
+            Self::Iterations(count) => (Duration::MAX, count),
+            Self::Seconds(seconds) => {
                 (Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX), u64::MAX)
             }
         }
@@ -44,8 +44,8 @@ impl Amount {
     /// Returns the longest that it may take.
     pub(crate) fn longest(self) -> Duration {
         Duration::from_secs_f64(match self {
-            Amount::Seconds(seconds) => seconds.clamp(0.0, Plan::SECONDS_MAX),
-            Amount::Iterations(_) => Plan::SECONDS_MAX,
+            Self::Seconds(seconds) => seconds.clamp(0.0, Plan::SECONDS_MAX),
+            Self::Iterations(_) => Plan::SECONDS_MAX,
         })
     }
 }
@@ -107,9 +107,9 @@ impl Plan {
 
     /// Returns a plan with perftest's choices where there is one: `depth` requests and receives, batches
     /// of at most a quarter of them, a ring that stays in caches.
-    pub fn new(test: Test, bytes: u64, amount: Amount, depth: u32, waiting: Waiting) -> Plan {
-        let ring = Plan::RING_BYTES / Plan::place_bytes(bytes).max(1);
-        Plan {
+    pub fn new(test: Test, bytes: u64, amount: Amount, depth: u32, waiting: Waiting) -> Self {
+        let ring = Self::RING_BYTES / Self::place_bytes(bytes).max(1);
+        Self {
             test,
             bytes,
             amount,
@@ -117,9 +117,9 @@ impl Plan {
             waiting,
             warm_up: Amount::Iterations(match test.figure {
                 Figure::Bandwidth => depth.into(),
-                Figure::Latency => Plan::WARM_UP_TRIPS,
+                Figure::Latency => Self::WARM_UP_TRIPS,
             }),
-            batch: (depth / 4).clamp(1, Plan::BATCH),
+            batch: (depth / 4).clamp(1, Self::BATCH),
             receives: depth,
             places: u64::from(depth).min(ring).max(2),
             polls: true,
@@ -142,24 +142,24 @@ impl Plan {
     }
 
     fn fault(&self) -> Option<String> {
-        let Plan { bytes, depth, .. } = *self;
-        if !(1..=Plan::BYTES_MAX).contains(&bytes) {
-            let most = Plan::BYTES_MAX;
+        let Self { bytes, depth, .. } = *self;
+        if !(1..=Self::BYTES_MAX).contains(&bytes) {
+            let most = Self::BYTES_MAX;
             return Some(format!("a request has 1 to {most} bytes, not {bytes}"));
         }
         for (count, what) in [(depth, "requests"), (self.receives, "receives")] {
-            if !(1..=Plan::DEPTH_MAX).contains(&count) {
-                let most = Plan::DEPTH_MAX;
+            if !(1..=Self::DEPTH_MAX).contains(&count) {
+                let most = Self::DEPTH_MAX;
                 return Some(format!("1 to {most} {what} can be outstanding, not {count}"));
             }
         }
-        if !(1..=Plan::BATCH_MAX.min(depth)).contains(&self.batch) {
-            let (most, batch) = (Plan::BATCH_MAX.min(depth), self.batch);
+        if !(1..=Self::BATCH_MAX.min(depth)).contains(&self.batch) {
+            let (most, batch) = (Self::BATCH_MAX.min(depth), self.batch);
             return Some(format!("1 to {most} requests go together, not {batch}"));
         }
-        let memory = self.places.checked_mul(Plan::place_bytes(bytes));
-        if self.places == 0 || memory.is_none_or(|bytes| bytes > Plan::MEMORY_BYTES_MAX) {
-            let (places, most) = (self.places, Plan::MEMORY_BYTES_MAX);
+        let memory = self.places.checked_mul(Self::place_bytes(bytes));
+        if self.places == 0 || memory.is_none_or(|bytes| bytes > Self::MEMORY_BYTES_MAX) {
+            let (places, most) = (self.places, Self::MEMORY_BYTES_MAX);
             return Some(format!(
                 "{places} places of {bytes} bytes are none, or more than {most} bytes"
             ));

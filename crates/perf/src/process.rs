@@ -15,7 +15,7 @@ impl ChildProcess {
     ///
     /// # Errors
     /// [`PerfError::Process`] if the system does not start it.
-    pub fn start(name: &'static str, command: &mut Command) -> Result<ChildProcess, PerfError> {
+    pub fn start(name: &'static str, command: &mut Command) -> Result<Self, PerfError> {
         let failed = |what: String| PerfError::Process { name, what };
         let mut child = command
             .stdout(Stdio::piped())
@@ -23,7 +23,7 @@ impl ChildProcess {
             .map_err(|error| failed(format!("cannot be started: {error}")))?;
         let output = child.stdout.take();
         let output = output.ok_or_else(|| failed("has no output".to_owned()))?;
-        Ok(ChildProcess { child, output: BufReader::new(output), name })
+        Ok(Self { child, output: BufReader::new(output), name })
     }
 
     fn failed(&self, what: String) -> PerfError {

@@ -60,13 +60,13 @@ pub struct Latency {
 
 impl Latency {
     /// Returns the figures of these times, in any order.
-    pub fn of(bytes: u64, mut times_ns: Vec<f64>) -> Latency {
+    pub fn of(bytes: u64, mut times_ns: Vec<f64>) -> Self {
         times_ns.sort_unstable_by(f64::total_cmp);
         let count = times_ns.len().max(1) as f64;
         let at = |part: f64| of_sorted(&times_ns, part);
         let average_ns = times_ns.iter().sum::<f64>() / count;
         let square = |time: &f64| (time - average_ns).powi(2);
-        Latency {
+        Self {
             bytes,
             iterations: times_ns.len() as u64,
             min_ns: at(0.0),
@@ -86,8 +86,8 @@ impl Row {
     /// Adds the processor time of both sides, in percent of one core.
     pub fn set_cpu(&mut self, active: f64, passive: f64) {
         let (client, server) = match self {
-            Row::Bandwidth(row) => (&mut row.client_cpu_percent, &mut row.server_cpu_percent),
-            Row::Latency(row) => (&mut row.client_cpu_percent, &mut row.server_cpu_percent),
+            Self::Bandwidth(row) => (&mut row.client_cpu_percent, &mut row.server_cpu_percent),
+            Self::Latency(row) => (&mut row.client_cpu_percent, &mut row.server_cpu_percent),
         };
         (*client, *server) = (active, passive);
     }

@@ -21,10 +21,10 @@ pub struct Measured {
 }
 
 impl Measured {
-    fn new(mut row: Row, time: Duration, active: Usage, passive: Usage) -> Measured {
+    fn new(mut row: Row, time: Duration, active: Usage, passive: Usage) -> Self {
         let percent = |usage: &Usage| usage.cpu_s / time.as_secs_f64() * 100.0;
         row.set_cpu(percent(&active), percent(&passive));
-        Measured { row, time, active, passive }
+        Self { row, time, active, passive }
     }
 }
 
@@ -38,19 +38,19 @@ pub(crate) struct Span {
 
 impl Span {
     /// Begins at both sides.
-    pub(crate) fn begin(control: &mut Control, device: &LocalDevice) -> Result<Span, PerfError> {
+    pub(crate) fn begin(control: &mut Control, device: &LocalDevice) -> Result<Self, PerfError> {
         control.send(&Request::Begin)?;
         let reply: Reply = control.recv("begun", PATIENCE)?;
         if !matches!(reply, Reply::Begun) {
             return Err(reply.unexpected("begun"));
         }
-        Ok(Span::start(device))
+        Ok(Self::start(device))
     }
 
     /// Begins at this side.
-    pub(crate) fn start(device: &LocalDevice) -> Span {
+    pub(crate) fn start(device: &LocalDevice) -> Self {
         let before = Usage::now(&*device.counters);
-        Span { before, start: Instant::now(), spent: (Duration::ZERO, Usage::default()) }
+        Self { before, start: Instant::now(), spent: (Duration::ZERO, Usage::default()) }
     }
 
     /// Ends at this side.

@@ -62,7 +62,7 @@ pub(crate) struct IbAh {
 }
 
 impl IbAh {
-    pub(crate) fn new(pd: IbPd, to: &PortAddr) -> Result<IbAh, VerbsError> {
+    pub(crate) fn new(pd: IbPd, to: &PortAddr) -> Result<Self, VerbsError> {
         let device = pd.device();
         let address = to.gid.ip();
         let no_way = |reason| VerbsError::Invalid(format!("no path to {address}: {reason}"));
@@ -76,7 +76,7 @@ impl IbAh {
             path_mtu: mtu_bytes(mtu).unwrap_or(device.path_mtu),
             to: *to,
         })?;
-        Ok(IbAh { core, pd })
+        Ok(Self { core, pd })
     }
 }
 

@@ -16,8 +16,8 @@ pub(crate) struct CqCore {
 }
 
 impl CqCore {
-    pub(crate) fn new(queue: CompletionQueue, tag: usize) -> Arc<CqCore> {
-        Arc::new(CqCore {
+    pub(crate) fn new(queue: CompletionQueue, tag: usize) -> Arc<Self> {
+        Arc::new(Self {
             queue: Arc::new(queue),
             tag,
             overrun: AtomicBool::new(false),

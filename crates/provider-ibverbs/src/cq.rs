@@ -33,14 +33,14 @@ impl IbCq {
         context: IbverbsContext,
         capacity: u32,
         channel: Option<Arc<sys::Channel>>,
-    ) -> io::Result<IbCq> {
+    ) -> io::Result<Self> {
         let device = context.device();
         let (tag, vector) = (device.next_cq(), device.next_vector());
         let handle = Arc::clone(&device.handle);
         let queue = CompletionQueue::new(handle, channel, (capacity, vector, tag))?;
         let core = CqCore::new(queue, tag);
         device.register_cq(&core);
-        Ok(IbCq { core, context })
+        Ok(Self { core, context })
     }
 
     fn device(&self) -> &Device {
@@ -203,7 +203,7 @@ pub(crate) struct IbChannel {
 }
 
 impl IbChannel {
-    pub(crate) fn new(context: IbverbsContext) -> io::Result<IbChannel> {
+    pub(crate) fn new(context: IbverbsContext) -> io::Result<Self> {
         let device = context.device();
         let channel = Arc::new(sys::Channel::new(Arc::clone(&device.handle))?);
         let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -212,7 +212,7 @@ impl IbChannel {
         for fd in [channel.fd().as_fd(), device.gone_bell.as_fd(), woken.as_fd()] {
             epoll::add(&all, fd, any, readable)?;
         }
-        Ok(IbChannel { channel, all, woken, context })
+        Ok(Self { channel, all, woken, context })
     }
 
     /// Whether it belongs to this device.

@@ -50,8 +50,8 @@ pub(crate) struct Quirks {
 }
 
 impl Quirks {
-    fn of(attr: &ibv_device_attr) -> Quirks {
-        Quirks { is_rxe: attr.vendor_id == RXE_VENDOR }
+    fn of(attr: &ibv_device_attr) -> Self {
+        Self { is_rxe: attr.vendor_id == RXE_VENDOR }
     }
 }
 
@@ -95,7 +95,7 @@ impl Device {
         handle: Arc<sys::Device>,
         place: Place,
         (options, roots): (IbverbsOptions, &Roots),
-    ) -> Result<Arc<Device>, VerbsError> {
+    ) -> Result<Arc<Self>, VerbsError> {
         let name = &place.device;
         let os = |what: &str| {
             let what = format!("{what} {name}");
@@ -109,7 +109,7 @@ impl Device {
             probe::probe(&handle, &place, path_mtu).map_err(os("trying a queue pair of"))?;
         let pacing = handle.query_pacing().filter(|_| handle.has_rate_limit());
         let gone_bell = event_fd().map_err(os("an event counter for"))?;
-        Ok(Arc::new(Device {
+        Ok(Arc::new(Self {
             caps: Caps {
                 rate: pacing.and_then(|pacing| rate::range(&pacing, place.gid)),
                 ..caps(&attr, &port, path_mtu, &probed)

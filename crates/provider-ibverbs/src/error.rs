@@ -82,8 +82,8 @@ pub enum Unavailable {
 }
 
 impl From<Unavailable> for VerbsError {
-    fn from(why: Unavailable) -> VerbsError {
-        VerbsError::Unavailable { provider: crate::NAME, reason: why.to_string() }
+    fn from(why: Unavailable) -> Self {
+        Self::Unavailable { provider: crate::NAME, reason: why.to_string() }
     }
 }
 

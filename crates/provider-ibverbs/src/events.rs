@@ -19,12 +19,12 @@ pub(crate) struct EventThread {
 }
 
 impl EventThread {
-    pub(crate) fn start(device: Arc<Device>) -> io::Result<EventThread> {
+    pub(crate) fn start(device: Arc<Device>) -> io::Result<Self> {
         let stop = Arc::new(event_fd()?);
         let stopped = Arc::clone(&stop);
         let name = format!("ibv-{}", device.place.device);
         let thread = thread::Builder::new().name(name).spawn(move || run(&device, &stopped))?;
-        Ok(EventThread { stop, thread: Some(thread) })
+        Ok(Self { stop, thread: Some(thread) })
     }
 }
 

@@ -17,10 +17,10 @@ struct Opened {
 }
 
 impl IbverbsContext {
-    pub(crate) fn new(device: Arc<Device>) -> Result<Arc<IbverbsContext>, VerbsError> {
+    pub(crate) fn new(device: Arc<Device>) -> Result<Arc<Self>, VerbsError> {
         let events = EventThread::start(Arc::clone(&device))
             .map_err(|error| VerbsError::os("starting the thread for device events", error))?;
-        Ok(Arc::new(IbverbsContext(Arc::new(Opened { _events: events, device }))))
+        Ok(Arc::new(Self(Arc::new(Opened { _events: events, device }))))
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {

@@ -19,12 +19,12 @@ pub(crate) struct Inventory {
 
 impl Inventory {
     /// The devices, none of them opened.
-    pub(crate) fn new(roots: &Roots) -> Result<Inventory, Unavailable> {
+    pub(crate) fn new(roots: &Roots) -> Result<Self, Unavailable> {
         let addresses = host::addresses().map_err(|error| Unavailable::Os {
             what: "the addresses of this host".to_owned(),
             reason: error.to_string(),
         })?;
-        Ok(Inventory { devices: sysfs::devices(roots)?, addresses, opened: BTreeMap::new() })
+        Ok(Self { devices: sysfs::devices(roots)?, addresses, opened: BTreeMap::new() })
     }
 
     /// Looks into the devices that `wanted` names: what only an open one tells, and the GIDs.

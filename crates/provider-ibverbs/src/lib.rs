@@ -64,8 +64,8 @@ pub struct IbverbsProvider {
 
 impl IbverbsProvider {
     /// A provider with these options. Nothing is loaded or opened yet.
-    pub fn new(options: IbverbsOptions) -> IbverbsProvider {
-        IbverbsProvider { options, ..IbverbsProvider::default() }
+    pub fn new(options: IbverbsOptions) -> Self {
+        Self { options, ..Self::default() }
     }
 
     /// As [`Provider::open`], with access to what only these devices have.

@@ -15,8 +15,8 @@ pub(crate) struct IbMr {
 }
 
 impl IbMr {
-    pub(crate) fn new(registration: Registration, access: Access, pd: IbPd) -> IbMr {
-        IbMr { registration, access, pd }
+    pub(crate) fn new(registration: Registration, access: Access, pd: IbPd) -> Self {
+        Self { registration, access, pd }
     }
 }
 

@@ -16,8 +16,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(device: &DeviceReport, port: &PortReport, gid: &GidReport) -> Place {
-        Place {
+    pub(crate) fn new(device: &DeviceReport, port: &PortReport, gid: &GidReport) -> Self {
+        Self {
             device: device.name.clone(),
             port: port.number,
             index: gid.index,
@@ -45,10 +45,10 @@ pub(crate) enum DeviceName {
 impl FromStr for DeviceName {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<DeviceName, String> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let inside = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
         if let Ok(address) = inside.unwrap_or(text).parse() {
-            return Ok(DeviceName::Address(address));
+            return Ok(Self::Address(address));
         }
         let wrong = |what: &str| {
             let shown: String = text.chars().take(64).collect();
@@ -77,7 +77,7 @@ impl FromStr for DeviceName {
             Some(Ok(index)) => Some(index),
             None => None,
         };
-        Ok(DeviceName::Device(name.to_owned(), port, index))
+        Ok(Self::Device(name.to_owned(), port, index))
     }
 }
 
@@ -85,8 +85,8 @@ impl DeviceName {
     /// Whether it can stand for this device.
     pub(crate) fn may_be(&self, device: &str) -> bool {
         match self {
-            DeviceName::Address(_) => true,
-            DeviceName::Device(name, ..) => name == device,
+            Self::Address(_) => true,
+            Self::Device(name, ..) => name == device,
         }
     }
 }

@@ -15,8 +15,8 @@ pub struct IbverbsOptions {
 }
 
 impl Default for IbverbsOptions {
-    fn default() -> IbverbsOptions {
-        IbverbsOptions {
+    fn default() -> Self {
+        Self {
             library: PathBuf::from("libibverbs.so.1"),
             path_mtu: None,
             traffic_class: 0,

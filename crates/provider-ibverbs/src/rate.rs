@@ -42,9 +42,9 @@ pub(crate) struct Rate {
 
 impl Rate {
     /// Takes a rate that the device's range has, and returns the one asked for before.
-    pub(crate) fn ask(&mut self, rate_bps: Option<u64>) -> Rate {
+    pub(crate) fn ask(&mut self, rate_bps: Option<u64>) -> Self {
         let asked_kbps = rate_bps.map_or(0, |bps| (bps / STEP_BPS) as u32);
-        Rate { asked_kbps: mem::replace(&mut self.asked_kbps, asked_kbps), ..*self }
+        Self { asked_kbps: mem::replace(&mut self.asked_kbps, asked_kbps), ..*self }
     }
 
     pub(crate) fn forget_set(&mut self) {

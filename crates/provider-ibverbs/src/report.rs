@@ -101,12 +101,10 @@ impl PortState {
     pub(crate) fn advice(self) -> &'static str {
         match self {
             // What the kernel says of a port whose device goes.
-            PortState::Other(0) => "the device is being removed, or its driver is just loading",
-            PortState::Down
-            | PortState::Init
-            | PortState::Armed
-            | PortState::Active
-            | PortState::Other(_) => "look at the cable and at `ip link`",
+            Self::Other(0) => "the device is being removed, or its driver is just loading",
+            Self::Down | Self::Init | Self::Armed | Self::Active | Self::Other(_) => {
+                "look at the cable and at `ip link`"
+            }
         }
     }
 }
@@ -114,11 +112,11 @@ impl PortState {
 impl fmt::Display for PortState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PortState::Down => f.write_str("DOWN"),
-            PortState::Init => f.write_str("INIT"),
-            PortState::Armed => f.write_str("ARMED"),
-            PortState::Active => f.write_str("ACTIVE"),
-            PortState::Other(number) => write!(f, "state {number}"),
+            Self::Down => f.write_str("DOWN"),
+            Self::Init => f.write_str("INIT"),
+            Self::Armed => f.write_str("ARMED"),
+            Self::Active => f.write_str("ACTIVE"),
+            Self::Other(number) => write!(f, "state {number}"),
         }
     }
 }
@@ -158,10 +156,10 @@ impl GidReport {
         kind: GidKind,
         netdev: Option<String>,
         addresses: &[HostAddress],
-    ) -> GidReport {
+    ) -> Self {
         let here =
             addresses.iter().any(|at| at.ip == gid.ip() && Some(&at.netdev) == netdev.as_ref());
-        GidReport { index, gid, kind, netdev, here }
+        Self { index, gid, kind, netdev, here }
     }
 }
 
@@ -182,10 +180,10 @@ pub enum GidKind {
 impl fmt::Display for GidKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            GidKind::RoceV2 => "RoCE v2",
-            GidKind::RoceV1 => "RoCE v1",
-            GidKind::InfiniBand => "InfiniBand",
-            GidKind::Unknown => "unknown type",
+            Self::RoceV2 => "RoCE v2",
+            Self::RoceV1 => "RoCE v1",
+            Self::InfiniBand => "InfiniBand",
+            Self::Unknown => "unknown type",
         })
     }
 }

@@ -28,10 +28,10 @@ impl RequestId {
     /// From one request of a queue to the next.
     pub(crate) const STEP: u64 = 1 << SEQ_SHIFT;
 
-    fn new(slot: u32, epoch: u32, is_recv: bool, seq: u64) -> RequestId {
+    fn new(slot: u32, epoch: u32, is_recv: bool, seq: u64) -> Self {
         let recv = if is_recv { RECV_BIT } else { 0 };
         let name = u64::from(slot) | u64::from(epoch & EPOCH_MASK) << SLOT_BITS | recv;
-        RequestId(name | seq << SEQ_SHIFT)
+        Self(name | seq << SEQ_SHIFT)
     }
 
     fn slot(self) -> u32 {
@@ -69,8 +69,8 @@ pub(crate) struct WorkQueue {
 }
 
 impl WorkQueue {
-    fn new(capacity: u32) -> WorkQueue {
-        WorkQueue {
+    fn new(capacity: u32) -> Self {
+        Self {
             kept: (0..capacity).map(|_| Kept::default()).collect(),
             posted: AtomicU64::new(0),
             credits: WorkQueueCredits::default(),
@@ -160,8 +160,8 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    fn new(index: u32, (sends, recvs): (u32, u32)) -> Slot {
-        Slot {
+    fn new(index: u32, (sends, recvs): (u32, u32)) -> Self {
+        Self {
             index,
             epoch: AtomicU32::new(0),
             qpn: AtomicU32::new(0),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 impl AddressVector {
     /// Returns the vector from this device to a port; else why there is none, and what to do.
-    pub(crate) fn to(device: &DeviceCore, to: &PortAddr) -> Result<AddressVector, String> {
+    pub(crate) fn to(device: &DeviceCore, to: &PortAddr) -> Result<Self, String> {
         let address = to.gid.ip();
         if address.is_ipv4() != device.local.is_ipv4() {
             return Err(format!(
@@ -34,7 +34,7 @@ impl AddressVector {
         tracing::info!(%path, agreed = path_mtu.bytes(), "path to a peer");
         let route =
             Route { local: device.local.ip(), remote, ecn: if device.options.ecn { 2 } else { 0 } };
-        Ok(AddressVector { route, path_mtu })
+        Ok(Self { route, path_mtu })
     }
 }
 
@@ -45,13 +45,13 @@ pub(crate) struct RoceAh {
 }
 
 impl RoceAh {
-    pub(crate) fn new(pd: RocePd, to: &PortAddr) -> Result<RoceAh, VerbsError> {
+    pub(crate) fn new(pd: RocePd, to: &PortAddr) -> Result<Self, VerbsError> {
         let device = pd.device();
         let vector = AddressVector::to(device, to).map_err(|reason| {
             VerbsError::Invalid(format!("no path to {}: {reason}", to.gid.ip()))
         })?;
         let core = AhCore { pd: pd.id, vector, to: *to };
-        Ok(RoceAh { core: device.ahs.add(core)?, pd })
+        Ok(Self { core: device.ahs.add(core)?, pd })
     }
 }
 

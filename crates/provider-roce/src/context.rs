@@ -83,7 +83,7 @@ fn bind(address: SocketAddr, options: &RoceOptions) -> Result<UdpSocket, BindErr
 }
 
 impl RoceContext {
-    pub(crate) fn open(name: &str, options: &RoceOptions) -> Result<Arc<RoceContext>, VerbsError> {
+    pub(crate) fn open(name: &str, options: &RoceOptions) -> Result<Arc<Self>, VerbsError> {
         let address = name::resolve(name, options.port)?;
         if address.ip().is_unspecified() || address.ip().is_multicast() {
             return Err(VerbsError::Invalid(format!(
@@ -92,14 +92,14 @@ impl RoceContext {
         }
         let socket =
             bind(address, options).map_err(|error| VerbsError::Invalid(error.to_string()))?;
-        RoceContext::open_on(Box::new(socket), options)
+        Self::open_on(Box::new(socket), options)
     }
 
     /// Opens the device that sends and receives through `datagrams`.
     pub(crate) fn open_on(
         datagrams: Box<dyn Datagrams>,
         options: &RoceOptions,
-    ) -> Result<Arc<RoceContext>, VerbsError> {
+    ) -> Result<Arc<Self>, VerbsError> {
         let path_mtu = path_mtu(&*datagrams, options)?;
         let os = |what: &'static str| move |error| VerbsError::os(what, error);
         let waiter = Waiter::new().map_err(os("eventfd for the engine"))?;
@@ -107,7 +107,7 @@ impl RoceContext {
         let device = Arc::new(Device::new(datagrams, path_mtu, caps, options.clone(), &waiter)?);
         let thread = thread::start(Arc::clone(&device), waiter)
             .map_err(os("starting the engine's thread"))?;
-        Ok(RoceContext::of(device, thread))
+        Ok(Self::of(device, thread))
     }
 }
 

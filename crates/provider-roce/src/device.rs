@@ -44,9 +44,9 @@ impl Device {
         caps: Caps,
         options: RoceOptions,
         waiter: &Waiter,
-    ) -> Result<Device, VerbsError> {
+    ) -> Result<Self, VerbsError> {
         let engine = Engine::new(&*datagrams, &options, random()?);
-        Ok(Device {
+        Ok(Self {
             core: DeviceCore::new(datagrams, path_mtu, caps, options)?,
             engine: Mutex::new(engine),
             sleep: Sleep::new(),

@@ -45,8 +45,8 @@ impl DeviceCore {
         path_mtu: PathMtu,
         caps: Caps,
         options: RoceOptions,
-    ) -> Result<DeviceCore, VerbsError> {
-        Ok(DeviceCore {
+    ) -> Result<Self, VerbsError> {
+        Ok(Self {
             gid: Gid::from_ip(datagrams.local().ip()),
             local: datagrams.local(),
             path_mtu,

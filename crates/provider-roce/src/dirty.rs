@@ -15,8 +15,8 @@ pub(crate) struct DirtySet<const N: usize = GROUPS> {
 
 impl<const N: usize> DirtySet<N> {
     /// Creates an empty set of the numbers below `N` times 4096.
-    pub(crate) fn new() -> DirtySet<N> {
-        DirtySet {
+    pub(crate) fn new() -> Self {
+        Self {
             words: (0..N * 64).map(|_| AtomicU64::new(0)).collect(),
             summary: std::array::from_fn(|_| AtomicU64::new(0)),
         }

@@ -30,8 +30,8 @@ pub struct Faults {
 }
 
 impl Default for Faults {
-    fn default() -> Faults {
-        Faults {
+    fn default() -> Self {
+        Self {
             drop: 0.0,
             reorder: 0.0,
             duplicate: 0.0,
@@ -79,8 +79,8 @@ pub enum FaultParseError {
 impl FromStr for Faults {
     type Err = FaultParseError;
 
-    fn from_str(text: &str) -> Result<Faults, FaultParseError> {
-        let mut faults = Faults::default();
+    fn from_str(text: &str) -> Result<Self, FaultParseError> {
+        let mut faults = Self::default();
         for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
             let (name, value) = match word.split_once('=') {
                 Some((name, value)) => (name.trim(), Some(value.trim())),
@@ -208,8 +208,8 @@ pub(crate) struct FaultInjector {
 }
 
 impl FaultInjector {
-    pub(crate) fn new(faults: &Faults) -> FaultInjector {
-        FaultInjector {
+    pub(crate) fn new(faults: &Faults) -> Self {
+        Self {
             faults: *faults,
             random: Random(faults.seed),
             held: Vec::new(),

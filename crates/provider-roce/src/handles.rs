@@ -17,8 +17,8 @@ struct Opened {
 }
 
 impl RoceContext {
-    pub(crate) fn of(device: Arc<Device>, thread: JoinHandle<()>) -> Arc<RoceContext> {
-        Arc::new(RoceContext(Arc::new(Opened { device, thread: Some(thread) })))
+    pub(crate) fn of(device: Arc<Device>, thread: JoinHandle<()>) -> Arc<Self> {
+        Arc::new(Self(Arc::new(Opened { device, thread: Some(thread) })))
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {

@@ -25,18 +25,20 @@ impl Permutation {
 
     fn forward(&self, value: u32) -> u32 {
         let start = ((value >> 16) as u16, value as u16);
-        let (left, right) = self.0.iter().fold(start, |(left, right), secret| {
-            (right, left ^ Permutation::round(*secret, right))
-        });
+        let (left, right) = self
+            .0
+            .iter()
+            .fold(start, |(left, right), secret| (right, left ^ Self::round(*secret, right)));
         u32::from(left) << 16 | u32::from(right)
     }
 
     fn backward(&self, value: u32) -> u32 {
         let start = ((value >> 16) as u16, value as u16);
-        let (left, right) =
-            self.0.iter().rev().fold(start, |(left, right), secret| {
-                (right ^ Permutation::round(*secret, left), left)
-            });
+        let (left, right) = self
+            .0
+            .iter()
+            .rev()
+            .fold(start, |(left, right), secret| (right ^ Self::round(*secret, left), left));
         u32::from(left) << 16 | u32::from(right)
     }
 }
@@ -51,8 +53,8 @@ pub(crate) struct KeyTable {
 
 impl KeyTable {
     /// An empty table with this secret.
-    pub(crate) fn new(secret: [u32; ROUNDS]) -> KeyTable {
-        KeyTable {
+    pub(crate) fn new(secret: [u32; ROUNDS]) -> Self {
+        Self {
             permutation: Permutation(secret),
             slots: KeySlots::new(1),
             last: AtomicUsize::new(0),

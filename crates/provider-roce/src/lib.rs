@@ -58,8 +58,8 @@ pub struct RoceProvider {
 
 impl RoceProvider {
     /// Creates a provider of devices with these options.
-    pub fn new(options: RoceOptions) -> RoceProvider {
-        RoceProvider { options }
+    pub fn new(options: RoceOptions) -> Self {
+        Self { options }
     }
 
     /// As [`Provider::open`], with access to what only these devices have.

@@ -41,8 +41,8 @@ pub struct RoceOptions {
 }
 
 impl Default for RoceOptions {
-    fn default() -> RoceOptions {
-        RoceOptions {
+    fn default() -> Self {
+        Self {
             port: ROCE_PORT,
             other_port: false,
             path_mtu: None,

@@ -32,8 +32,8 @@ pub(crate) struct MrCore {
 }
 
 impl MrCore {
-    pub(crate) fn new(key: u32, pd: u64, access: Access, region: Arc<Region>) -> MrCore {
-        MrCore {
+    pub(crate) fn new(key: u32, pd: u64, access: Access, region: Arc<Region>) -> Self {
+        Self {
             key,
             pd,
             access,

@@ -31,22 +31,22 @@ pub(crate) enum Held {
 const _: () = assert!(size_of::<Held>() == 24);
 
 impl Held {
-    pub(crate) fn with_address_handle(self, ah: Arc<Handle<AhCore>>) -> Held {
+    pub(crate) fn with_address_handle(self, ah: Arc<Handle<AhCore>>) -> Self {
         match self {
-            Held::None => Held::Datagram(ah, None),
-            Held::One(mr) => Held::Datagram(ah, Some(mr)),
-            Held::Many(all) => Held::DatagramMany(Box::new((ah, all))),
-            Held::Datagram(_, mr) => Held::Datagram(ah, mr),
-            Held::DatagramMany(both) => Held::DatagramMany(Box::new((ah, both.1))),
-            Held::Wrong(status) => Held::Wrong(status),
+            Self::None => Self::Datagram(ah, None),
+            Self::One(mr) => Self::Datagram(ah, Some(mr)),
+            Self::Many(all) => Self::DatagramMany(Box::new((ah, all))),
+            Self::Datagram(_, mr) => Self::Datagram(ah, mr),
+            Self::DatagramMany(both) => Self::DatagramMany(Box::new((ah, both.1))),
+            Self::Wrong(status) => Self::Wrong(status),
         }
     }
 
     fn address_handle(&self, number: u32) -> Option<&AhCore> {
         let ah = match self {
-            Held::Datagram(ah, _) => ah,
-            Held::DatagramMany(both) => &both.0,
-            Held::None | Held::One(_) | Held::Many(_) | Held::Wrong(_) => return None,
+            Self::Datagram(ah, _) => ah,
+            Self::DatagramMany(both) => &both.0,
+            Self::None | Self::One(_) | Self::Many(_) | Self::Wrong(_) => return None,
         };
         (ah.number() == number).then_some(&ah.object)
     }
@@ -54,11 +54,11 @@ impl Held {
     /// Returns the region of this key, if the request names it.
     pub(crate) fn find(&self, key: u32) -> Option<&Arc<MrCore>> {
         match self {
-            Held::None | Held::Wrong(_) => None,
-            Held::One(mr) => (mr.key == key).then_some(mr),
-            Held::Many(all) => all.iter().find(|mr| mr.key == key),
-            Held::Datagram(_, mr) => mr.as_ref().filter(|mr| mr.key == key),
-            Held::DatagramMany(both) => both.1.iter().find(|mr| mr.key == key),
+            Self::None | Self::Wrong(_) => None,
+            Self::One(mr) => (mr.key == key).then_some(mr),
+            Self::Many(all) => all.iter().find(|mr| mr.key == key),
+            Self::Datagram(_, mr) => mr.as_ref().filter(|mr| mr.key == key),
+            Self::DatagramMany(both) => both.1.iter().find(|mr| mr.key == key),
         }
     }
 }

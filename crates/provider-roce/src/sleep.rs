@@ -26,8 +26,8 @@ pub(crate) struct Sleep {
 
 impl Sleep {
     /// Awake.
-    pub(crate) fn new() -> Sleep {
-        Sleep {
+    pub(crate) fn new() -> Self {
+        Self {
             changed: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
             until_ns: AtomicU64::new(0),

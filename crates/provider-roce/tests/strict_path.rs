@@ -89,7 +89,7 @@ struct StrictPath {
 }
 
 impl StrictPath {
-    fn new(bytes: usize) -> StrictPath {
+    fn new(bytes: usize) -> Self {
         let hosts = VethPair::new(9000).unwrap();
         // The kernel cuts before the cable, so each packet has its own header there.
         hosts.left.ip(&["link", "set", "dev", "veth0", "gso_max_segs", "1"]).unwrap();
@@ -98,6 +98,6 @@ impl StrictPath {
         let right = rnic_like(&hosts.right, VethPair::RIGHT_V4);
         let options = Options { bytes, ..Options::default() };
         let (a, b) = connected((left.clone(), &options), (right, &options));
-        StrictPath { a, b, left, _hosts: hosts }
+        Self { a, b, left, _hosts: hosts }
     }
 }

@@ -29,13 +29,13 @@ impl Connection {
         link: Option<Arc<PeerLink>>,
         facts: QpFacts,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<Connection, CallError> {
+    ) -> Result<Self, CallError> {
         let mut descriptors = descriptors.into_iter();
         let fd = descriptors.next().ok_or(CallError::Protocol)?;
         let inbox = Inbox::from_peer(fd, facts.ring_bytes, facts.recv_slots)
             .ok_or(CallError::Protocol)??;
         let mut channel = |bit| (facts.channels & bit != 0).then(|| descriptors.next()).flatten();
-        Ok(Connection {
+        Ok(Self {
             link: link.map_or_else(OnceLock::new, OnceLock::from),
             facts,
             access: Access::from_bits_truncate(facts.access),

@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 impl ShmContext {
     /// Opens the device: a name, a socket, a thread.
-    pub(crate) fn open() -> Result<ShmContext, VerbsError> {
+    pub(crate) fn open() -> Result<Self, VerbsError> {
         let state = Arc::new(State::new()?);
         let listener = socket::listen(state.gid)
             .map_err(|e| VerbsError::os("listening on an abstract unix socket", e))?;
         let thread = service::start(Arc::clone(&state), listener)
             .map_err(|e| VerbsError::os("starting a service thread", e))?;
-        Ok(ShmContext::of(state, thread))
+        Ok(Self::of(state, thread))
     }
 }
 

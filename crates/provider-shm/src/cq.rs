@@ -37,8 +37,8 @@ impl Cq for ShmCq {
 pub(crate) struct ShmChannel(pub(crate) Arc<ChannelCore>);
 
 impl ShmChannel {
-    pub(crate) fn new() -> io::Result<ShmChannel> {
-        Ok(ShmChannel(Arc::new(ChannelCore::new()?)))
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(ChannelCore::new()?)))
     }
 }
 

@@ -34,9 +34,9 @@ impl CqCore {
         capacity: u32,
         channel: Option<Arc<ChannelCore>>,
         context: Arc<DeviceCore>,
-    ) -> Arc<CqCore> {
+    ) -> Arc<Self> {
         let events = channel.as_ref().map(|channel| channel.events.clone());
-        let core = Arc::new(CqCore {
+        let core = Arc::new(Self {
             queue: CompletionQueue::new(capacity, events),
             attached: RwLock::default(),
             active: AtomicUsize::new(0),
@@ -172,8 +172,8 @@ pub(crate) struct ChannelCore {
 }
 
 impl ChannelCore {
-    pub(crate) fn new() -> io::Result<ChannelCore> {
-        Ok(ChannelCore { events: EventChannel::new()?, cqs: Mutex::default() })
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { events: EventChannel::new()?, cqs: Mutex::default() })
     }
 
     fn add(&self, cq: &Arc<CqCore>) {

@@ -30,13 +30,13 @@ pub(crate) struct DeviceCore {
 }
 
 impl DeviceCore {
-    pub(crate) fn new(caps: Caps) -> Result<DeviceCore, VerbsError> {
+    pub(crate) fn new(caps: Caps) -> Result<Self, VerbsError> {
         let mut gid = [0; 16];
         for part in gid.chunks_exact_mut(4) {
             part.copy_from_slice(&random()?.to_ne_bytes());
         }
         let os = |what: &'static str| move |e: rustix::io::Errno| VerbsError::os(what, e);
-        Ok(DeviceCore {
+        Ok(Self {
             gid: Gid(gid),
             caps,
             keys: KeyTable::new(random()? as u16)?,

@@ -16,8 +16,8 @@ struct Opened {
 }
 
 impl ShmContext {
-    pub(crate) fn of(state: Arc<State>, thread: JoinHandle<()>) -> ShmContext {
-        ShmContext(Arc::new(Opened { state, thread: Some(thread) }))
+    pub(crate) fn of(state: Arc<State>, thread: JoinHandle<()>) -> Self {
+        Self(Arc::new(Opened { state, thread: Some(thread) }))
     }
 
     /// What its objects share.

@@ -95,13 +95,13 @@ impl Record {
     }
 
     /// Returns the record of these bytes; `None` if no honest sender wrote them.
-    pub(crate) fn decode(bytes: &[u8; RECORD_HEADER_BYTES]) -> Option<Record> {
+    pub(crate) fn decode(bytes: &[u8; RECORD_HEADER_BYTES]) -> Option<Self> {
         let u32_at = |at: usize| {
             let mut word = [0; 4];
             word.copy_from_slice(&bytes[at..at + 4]);
             u32::from_le_bytes(word)
         };
-        let record = Record {
+        let record = Self {
             kind: match bytes[0] {
                 1 => Kind::Send,
                 2 => Kind::WriteImm,
@@ -130,11 +130,11 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     /// Allocates one, with the descriptor for the peer; without a ring if no receive can be posted.
-    pub(crate) fn alloc(recv_slots: u32) -> Result<(Inbox, OwnedFd), MemError> {
+    pub(crate) fn alloc(recv_slots: u32) -> Result<(Self, OwnedFd), MemError> {
         let ring_bytes = if recv_slots == 0 { 0 } else { RING_BYTES };
         let (ring_at, bytes) = layout(ring_bytes, recv_slots);
         let (region, fd) = Region::alloc_with_fd(bytes, RegionOptions { populate: false })?;
-        Ok((Inbox { region, ring_bytes, recv_slots, ring_at }, fd))
+        Ok((Self { region, ring_bytes, recv_slots, ring_at }, fd))
     }
 
     /// A peer's, whose descriptor and sizes came over the socket. `None` for sizes that no honest
@@ -143,7 +143,7 @@ impl Inbox {
         fd: OwnedFd,
         ring_bytes: u32,
         recv_slots: u32,
-    ) -> Option<Result<Inbox, MemError>> {
+    ) -> Option<Result<Self, MemError>> {
         let ring_ok = ring_bytes == 0 && recv_slots == 0
             || ring_bytes.is_power_of_two()
                 && (4 * MAX_FRAGMENT_BYTES as u32..=MAX_RING_BYTES).contains(&ring_bytes)
@@ -152,7 +152,7 @@ impl Inbox {
             return None;
         }
         let (ring_at, bytes) = layout(ring_bytes, recv_slots);
-        Some(Region::from_peer(fd, bytes, true).map(|region| Inbox {
+        Some(Region::from_peer(fd, bytes, true).map(|region| Self {
             region,
             ring_bytes,
             recv_slots,

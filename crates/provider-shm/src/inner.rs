@@ -76,8 +76,8 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    pub(crate) fn new((inbox, fd): (Inbox, OwnedFd), inbox_id: u64) -> Inner {
-        Inner {
+    pub(crate) fn new((inbox, fd): (Inbox, OwnedFd), inbox_id: u64) -> Self {
+        Self {
             inbox,
             inbox_id,
             inbox_fd: Some(Arc::new(fd)),

@@ -28,9 +28,9 @@ pub(crate) struct KeyTable {
 impl KeyTable {
     /// An empty table. Keys start at a random generation, so that the key of one context is
     /// hardly ever valid in another.
-    pub(crate) fn new(first_generation: u16) -> Result<KeyTable, MemError> {
+    pub(crate) fn new(first_generation: u16) -> Result<Self, MemError> {
         let lazily = RegionOptions { populate: false };
-        Ok(KeyTable {
+        Ok(Self {
             valid: Region::alloc(VALID_BYTES, lazily)?,
             bells: Region::alloc(BELLS_BYTES, lazily)?,
             slots: RwLock::new(KeySlots::new(first_generation)),

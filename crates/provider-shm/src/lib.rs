@@ -57,8 +57,8 @@ pub struct ShmProvider;
 
 impl ShmProvider {
     /// It has no state: every context stands alone.
-    pub fn new() -> ShmProvider {
-        ShmProvider
+    pub fn new() -> Self {
+        Self
     }
 }
 

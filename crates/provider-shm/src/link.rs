@@ -61,7 +61,7 @@ pub(crate) struct PeerLink {
 
 impl PeerLink {
     /// Connects and says who we are.
-    pub(crate) fn connect(ours: Gid, peer: Gid, id: u64) -> Result<PeerLink, CallError> {
+    pub(crate) fn connect(ours: Gid, peer: Gid, id: u64) -> Result<Self, CallError> {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let fd = socket::connect(peer, deadline)?;
         socket::send(fd.as_fd(), &Request::Hello { gid: ours }.encode(), &[])?;
@@ -71,7 +71,7 @@ impl PeerLink {
         }
         let [valid, bells]: [OwnedFd; 2] =
             descriptors.try_into().map_err(|_| CallError::Protocol)?;
-        Ok(PeerLink {
+        Ok(Self {
             gid: peer,
             id,
             fd,

@@ -19,8 +19,8 @@ pub(crate) enum Obstacle {
 }
 
 impl From<WcStatus> for Obstacle {
-    fn from(status: WcStatus) -> Obstacle {
-        Obstacle::Failed(status)
+    fn from(status: WcStatus) -> Self {
+        Self::Failed(status)
     }
 }
 

@@ -17,8 +17,8 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// Starts with a full burst.
-    pub(crate) fn new(rate_bps: u64) -> Pace {
-        Pace {
+    pub(crate) fn new(rate_bps: u64) -> Self {
+        Self {
             flow: Flow::of_rate(rate_bps),
             bucket: TokenBucket::default(),
             origin: Instant::now(),

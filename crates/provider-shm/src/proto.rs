@@ -109,29 +109,29 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(kind: u16) -> Writer {
-        let mut writer = Writer { bytes: [0; MESSAGE_BYTES], at: 0 };
+    fn new(kind: u16) -> Self {
+        let mut writer = Self { bytes: [0; MESSAGE_BYTES], at: 0 };
         writer.put(&MAGIC.to_le_bytes());
         writer.put(&VERSION.to_le_bytes());
         writer.put(&kind.to_le_bytes());
         writer
     }
 
-    fn put(&mut self, bytes: &[u8]) -> &mut Writer {
+    fn put(&mut self, bytes: &[u8]) -> &mut Self {
         self.bytes[self.at..self.at + bytes.len()].copy_from_slice(bytes);
         self.at += bytes.len();
         self
     }
 
-    fn u32(&mut self, value: u32) -> &mut Writer {
+    fn u32(&mut self, value: u32) -> &mut Self {
         self.put(&value.to_le_bytes())
     }
 
-    fn u64(&mut self, value: u64) -> &mut Writer {
+    fn u64(&mut self, value: u64) -> &mut Self {
         self.put(&value.to_le_bytes())
     }
 
-    fn facts(&mut self, facts: &QpFacts) -> &mut Writer {
+    fn facts(&mut self, facts: &QpFacts) -> &mut Self {
         self.u32(facts.qpn)
             .u32(facts.access)
             .u64(facts.inbox_id)
@@ -150,7 +150,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Returns the kind and the rest, if it is a message of ours.
-    fn new(bytes: &'a [u8]) -> Option<(u16, Reader<'a>)> {
+    fn new(bytes: &'a [u8]) -> Option<(u16, Self)> {
         let mut reader = Reader { bytes: bytes.try_into().ok()?, at: 0 };
         let ours = reader.u32() == MAGIC && reader.u16() == VERSION;
         let kind = reader.u16();
@@ -194,24 +194,24 @@ impl Request {
     /// Its bytes.
     pub(crate) fn encode(&self) -> [u8; MESSAGE_BYTES] {
         match self {
-            Request::Hello { gid } => Writer::new(1).put(&gid.0).bytes,
-            Request::OpenQp { target, caller } => Writer::new(2).u32(*target).facts(caller).bytes,
-            Request::Resolve { target, rkey } => Writer::new(3).u32(*target).u32(*rkey).bytes,
-            Request::Fault { target, status } => Writer::new(4).u32(*target).u32(*status).bytes,
+            Self::Hello { gid } => Writer::new(1).put(&gid.0).bytes,
+            Self::OpenQp { target, caller } => Writer::new(2).u32(*target).facts(caller).bytes,
+            Self::Resolve { target, rkey } => Writer::new(3).u32(*target).u32(*rkey).bytes,
+            Self::Fault { target, status } => Writer::new(4).u32(*target).u32(*status).bytes,
         }
     }
 
     /// Returns the request in these bytes, if there is one.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Request> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, mut reader) = Reader::new(bytes)?;
         if kind == 1 {
-            return Some(Request::Hello { gid: Gid(reader.take()) });
+            return Some(Self::Hello { gid: Gid(reader.take()) });
         }
         let target = reader.u32();
         Some(match kind {
-            2 => Request::OpenQp { target, caller: reader.facts()? },
-            3 => Request::Resolve { target, rkey: reader.u32() },
-            4 => Request::Fault { target, status: reader.u32() },
+            2 => Self::OpenQp { target, caller: reader.facts()? },
+            3 => Self::Resolve { target, rkey: reader.u32() },
+            4 => Self::Fault { target, status: reader.u32() },
             _ => return None,
         })
     }
@@ -219,8 +219,8 @@ impl Request {
     /// Descriptors that must come with it.
     pub(crate) fn descriptors(&self) -> usize {
         match self {
-            Request::OpenQp { caller, .. } => caller.descriptors(),
-            Request::Hello { .. } | Request::Resolve { .. } | Request::Fault { .. } => 0,
+            Self::OpenQp { caller, .. } => caller.descriptors(),
+            Self::Hello { .. } | Self::Resolve { .. } | Self::Fault { .. } => 0,
         }
     }
 }
@@ -229,13 +229,13 @@ impl Reply {
     /// Its bytes.
     pub(crate) fn encode(&self) -> [u8; MESSAGE_BYTES] {
         match self {
-            Reply::Hello => Writer::new(101).bytes,
-            Reply::Qp(facts) => Writer::new(102).facts(facts).bytes,
-            Reply::Region { addr, bytes, access } => {
+            Self::Hello => Writer::new(101).bytes,
+            Self::Qp(facts) => Writer::new(102).facts(facts).bytes,
+            Self::Region { addr, bytes, access } => {
                 Writer::new(103).u64(*addr).u64(*bytes).u32(*access).bytes
             }
-            Reply::Known => Writer::new(104).bytes,
-            Reply::Refused(reason) => {
+            Self::Known => Writer::new(104).bytes,
+            Self::Refused(reason) => {
                 let code = REFUSALS.iter().position(|r| r == reason).unwrap_or(0);
                 Writer::new(105).u32(code as u32).bytes
             }
@@ -243,14 +243,14 @@ impl Reply {
     }
 
     /// Returns the reply in these bytes, if there is one.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Reply> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, mut reader) = Reader::new(bytes)?;
         Some(match kind {
-            101 => Reply::Hello,
-            102 => Reply::Qp(reader.facts()?),
-            103 => Reply::Region { addr: reader.u64(), bytes: reader.u64(), access: reader.u32() },
-            104 => Reply::Known,
-            105 => Reply::Refused(*REFUSALS.get(reader.u32() as usize)?),
+            101 => Self::Hello,
+            102 => Self::Qp(reader.facts()?),
+            103 => Self::Region { addr: reader.u64(), bytes: reader.u64(), access: reader.u32() },
+            104 => Self::Known,
+            105 => Self::Refused(*REFUSALS.get(reader.u32() as usize)?),
             _ => return None,
         })
     }
@@ -258,9 +258,9 @@ impl Reply {
     /// Descriptors that must come with it.
     pub(crate) fn descriptors(&self) -> usize {
         match self {
-            Reply::Hello | Reply::Region { .. } => 2,
-            Reply::Qp(facts) => facts.descriptors(),
-            Reply::Known | Reply::Refused(_) => 0,
+            Self::Hello | Self::Region { .. } => 2,
+            Self::Qp(facts) => facts.descriptors(),
+            Self::Known | Self::Refused(_) => 0,
         }
     }
 }

@@ -47,8 +47,8 @@ impl QpCore {
         init: &QpInit,
         send_cq: Arc<CqCore>,
         recv_cq: Arc<CqCore>,
-    ) -> Result<QpCore, VerbsError> {
-        Ok(QpCore {
+    ) -> Result<Self, VerbsError> {
+        Ok(Self {
             qpn,
             psn,
             pd,
@@ -397,6 +397,6 @@ impl Attached for QpCore {
     }
 
     fn progress(&self, thorough: bool) {
-        QpCore::progress(self, thorough, true);
+        Self::progress(self, thorough, true);
     }
 }

@@ -31,8 +31,8 @@ impl MrCore {
         access: Access,
         region: Arc<Region>,
         bells: &Arc<Region>,
-    ) -> Result<MrCore, MemError> {
-        Ok(MrCore {
+    ) -> Result<Self, MemError> {
+        Ok(Self {
             key,
             pd,
             access,

@@ -27,14 +27,14 @@ pub(crate) struct RemoteMr {
 
 impl RemoteMr {
     /// Asks the peer for the region of `rkey` and maps it.
-    pub(crate) fn resolve(connection: &Connection, rkey: u32) -> Result<Arc<RemoteMr>, WcStatus> {
-        RemoteMr::ask(connection, rkey).map_err(|error| {
+    pub(crate) fn resolve(connection: &Connection, rkey: u32) -> Result<Arc<Self>, WcStatus> {
+        Self::ask(connection, rkey).map_err(|error| {
             tracing::debug!(qpn = connection.facts.qpn, rkey, %error, "rkey not resolved");
             status_of(&error)
         })
     }
 
-    fn ask(connection: &Connection, rkey: u32) -> Result<Arc<RemoteMr>, CallError> {
+    fn ask(connection: &Connection, rkey: u32) -> Result<Arc<Self>, CallError> {
         let link = connection.link()?;
         let target = connection.facts.qpn;
         let (reply, descriptors) = link.call(&Request::Resolve { target, rkey }, &[])?;
@@ -43,7 +43,7 @@ impl RemoteMr {
         let access = Access::from_bits_truncate(access);
         let bytes = usize::try_from(bytes).map_err(|_| CallError::Protocol)?;
         let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        Ok(Arc::new(RemoteMr {
+        Ok(Arc::new(Self {
             key: rkey,
             addr,
             access,
@@ -296,6 +296,6 @@ impl RemoteCache {
 
     /// Forgets all.
     pub(crate) fn clear(&mut self) {
-        *self = RemoteCache::default();
+        *self = Self::default();
     }
 }

@@ -17,18 +17,18 @@ pub(crate) enum Kept {
 
 impl Kept {
     /// A copy that outlives the call.
-    pub(crate) fn new(source: Source<'_>) -> Kept {
+    pub(crate) fn new(source: Source<'_>) -> Self {
         match source {
-            Source::Inline(data) => Kept::Inline(data.into()),
-            Source::Pieces(pieces) => Kept::Pieces(pieces.to_vec()),
+            Source::Inline(data) => Self::Inline(data.into()),
+            Source::Pieces(pieces) => Self::Pieces(pieces.to_vec()),
         }
     }
 
     pub(crate) fn source(&self) -> Result<Source<'_>, WcStatus> {
         match self {
-            Kept::Inline(data) => Ok(Source::Inline(data)),
-            Kept::Pieces(pieces) => Ok(Source::Pieces(pieces)),
-            Kept::Wrong => Err(WcStatus::LocalProtection),
+            Self::Inline(data) => Ok(Source::Inline(data)),
+            Self::Pieces(pieces) => Ok(Source::Pieces(pieces)),
+            Self::Wrong => Err(WcStatus::LocalProtection),
         }
     }
 }

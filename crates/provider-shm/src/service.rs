@@ -60,8 +60,8 @@ struct Service {
 type Answer = Result<(Reply, Vec<OwnedFd>), Refusal>;
 
 impl Service {
-    fn new(state: Arc<State>, listener: OwnedFd) -> Service {
-        Service { state, listener, askers: BTreeMap::new(), next: WAKE + 1 }
+    fn new(state: Arc<State>, listener: OwnedFd) -> Self {
+        Self { state, listener, askers: BTreeMap::new(), next: WAKE + 1 }
     }
 
     fn run(&mut self) {

@@ -61,8 +61,8 @@ impl Deref for State {
 }
 
 impl State {
-    pub(crate) fn new() -> Result<State, VerbsError> {
-        Ok(State {
+    pub(crate) fn new() -> Result<Self, VerbsError> {
+        Ok(Self {
             core: Arc::new(DeviceCore::new(caps())?),
             stop: AtomicBool::new(false),
             first_qpn: random()?.into(),

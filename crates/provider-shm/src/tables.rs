@@ -47,9 +47,9 @@ pub(crate) struct SharedWord {
 
 impl SharedWord {
     /// Returns the word at `offset`.
-    pub(crate) fn new(region: &Arc<Region>, offset: usize) -> Result<SharedWord, MemError> {
+    pub(crate) fn new(region: &Arc<Region>, offset: usize) -> Result<Self, MemError> {
         region.whole().atomic_u32(offset)?;
-        Ok(SharedWord { region: Arc::clone(region), offset })
+        Ok(Self { region: Arc::clone(region), offset })
     }
 
     /// Returns the word.

@@ -25,12 +25,12 @@ pub struct Completion {
 }
 
 impl Completion {
-    pub(crate) fn of_send(wr_id: u64, result: Result<Success, WcStatus>) -> Completion {
-        Completion { wr_id, queue: Queue::Send, solicited: false, result }
+    pub(crate) fn of_send(wr_id: u64, result: Result<Success, WcStatus>) -> Self {
+        Self { wr_id, queue: Queue::Send, solicited: false, result }
     }
 
-    pub(crate) fn flushed(wr_id: u64, queue: Queue) -> Completion {
-        Completion { wr_id, queue, solicited: false, result: Err(WcStatus::Flushed) }
+    pub(crate) fn flushed(wr_id: u64, queue: Queue) -> Self {
+        Self { wr_id, queue, solicited: false, result: Err(WcStatus::Flushed) }
     }
 }
 

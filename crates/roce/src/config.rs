@@ -70,8 +70,8 @@ impl Config {
     pub const MAX_WINDOW_PACKETS: u32 = 1 << 16;
 
     /// Usual limits for a queue pair with this number.
-    pub fn new(qpn: u32, service: Service) -> Config {
-        Config {
+    pub fn new(qpn: u32, service: Service) -> Self {
+        Self {
             qpn,
             service,
             max_send_wr: 1024,
@@ -91,10 +91,10 @@ impl Config {
     }
 
     /// Returns the same configuration within what is possible.
-    pub(crate) fn clamped(self) -> Config {
-        Config {
+    pub(crate) fn clamped(self) -> Self {
+        Self {
             qpn: self.qpn & 0x00ff_ffff,
-            window_packets: self.window_packets.clamp(1, Config::MAX_WINDOW_PACKETS),
+            window_packets: self.window_packets.clamp(1, Self::MAX_WINDOW_PACKETS),
             ack_interval: self.ack_interval.clamp(1, 256),
             ..self
         }
@@ -134,8 +134,8 @@ pub struct RtrAttr {
 
 impl RtrAttr {
     /// Usual attributes: 16 READs and atomics, RNR timer 640 microseconds, go-back-N.
-    pub fn new(dest_qpn: u32, path_mtu: PathMtu, rq_psn: Psn) -> RtrAttr {
-        RtrAttr {
+    pub fn new(dest_qpn: u32, path_mtu: PathMtu, rq_psn: Psn) -> Self {
+        Self {
             dest_qpn,
             path_mtu,
             rq_psn,
@@ -164,8 +164,8 @@ pub struct RtsAttr {
 
 impl RtsAttr {
     /// Usual attributes: 16 READs and atomics, timeout code 12 (17 ms), 7 tries, RNR for ever.
-    pub fn new(sq_psn: Psn) -> RtsAttr {
-        RtsAttr {
+    pub fn new(sq_psn: Psn) -> Self {
+        Self {
             sq_psn,
             max_rd_atomic: 16,
             timeout: crate::ack_timeout(12),

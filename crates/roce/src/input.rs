@@ -22,7 +22,7 @@ pub struct Arrival<'a> {
 
 impl<'a> Arrival<'a> {
     /// Creates a packet without marks, from a connected peer.
-    pub fn new(headers: &'a Headers, payload: &'a [u8]) -> Arrival<'a> {
+    pub fn new(headers: &'a Headers, payload: &'a [u8]) -> Self {
         Arrival { headers, payload, ecn_marked: false, grh: None }
     }
 }

@@ -33,9 +33,9 @@ impl AtomicOp {
     /// Returns the value after the operation on `before`.
     pub fn apply(self, before: u64) -> u64 {
         match self {
-            AtomicOp::CompareSwap { compare, swap } if before == compare => swap,
-            AtomicOp::CompareSwap { .. } => before,
-            AtomicOp::FetchAdd(add) => before.wrapping_add(add),
+            Self::CompareSwap { compare, swap } if before == compare => swap,
+            Self::CompareSwap { .. } => before,
+            Self::FetchAdd(add) => before.wrapping_add(add),
         }
     }
 }

@@ -41,9 +41,9 @@ impl Piece {
     /// Returns the length in bytes.
     pub fn bytes(&self) -> u32 {
         match *self {
-            Piece::Local { bytes, .. }
-            | Piece::Remote { bytes, .. }
-            | Piece::Batch { bytes, .. } => bytes,
+            Self::Local { bytes, .. } | Self::Remote { bytes, .. } | Self::Batch { bytes, .. } => {
+                bytes
+            }
         }
     }
 }
@@ -92,8 +92,8 @@ pub struct TransmitBatch {
 
 impl TransmitBatch {
     /// Creates an empty batch for at most this many packets.
-    pub fn new(max_packets: usize) -> TransmitBatch {
-        TransmitBatch {
+    pub fn new(max_packets: usize) -> Self {
+        Self {
             packets: Vec::with_capacity(max_packets),
             pieces: Vec::with_capacity(max_packets),
             bytes: Vec::new(),

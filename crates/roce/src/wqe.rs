@@ -30,8 +30,8 @@ impl SendWqe {
     /// Copies the list of scatter-gather elements, or the inline bytes. Allocates for more than one
     /// element or more than 54 inline bytes.
     #[inline]
-    pub fn new(wr: &SendWr<'_>) -> SendWqe {
-        SendWqe {
+    pub fn new(wr: &SendWr<'_>) -> Self {
+        Self {
             wr_id: wr.wr_id,
             op: wr.op,
             payload: StoredPayload::new(wr.payload),
@@ -54,8 +54,8 @@ pub struct RecvWqe {
 impl RecvWqe {
     /// Copies the list of scatter-gather elements. Allocates for more than one.
     #[inline]
-    pub fn new(wr: &RecvWr<'_>) -> RecvWqe {
-        RecvWqe { wr_id: wr.wr_id, payload: StoredPayload::from_sges(wr.sges) }
+    pub fn new(wr: &RecvWr<'_>) -> Self {
+        Self { wr_id: wr.wr_id, payload: StoredPayload::from_sges(wr.sges) }
     }
 }
 
@@ -77,21 +77,21 @@ enum Stored {
 
 impl StoredPayload {
     #[inline]
-    fn new(payload: Payload<'_>) -> StoredPayload {
+    fn new(payload: Payload<'_>) -> Self {
         match payload {
-            Payload::Sges(sges) => StoredPayload::from_sges(sges),
+            Payload::Sges(sges) => Self::from_sges(sges),
             Payload::Inline(data) if data.len() <= SHORT_INLINE => {
                 let mut short = [0; SHORT_INLINE];
                 short[..data.len()].copy_from_slice(data);
-                StoredPayload(Stored::Short { bytes: data.len() as u8, data: short })
+                Self(Stored::Short { bytes: data.len() as u8, data: short })
             }
-            Payload::Inline(data) => StoredPayload(Stored::Long(data.into())),
+            Payload::Inline(data) => Self(Stored::Long(data.into())),
         }
     }
 
     #[inline]
-    fn from_sges(sges: &[Sge]) -> StoredPayload {
-        StoredPayload(match sges {
+    fn from_sges(sges: &[Sge]) -> Self {
+        Self(match sges {
             [] => Stored::None,
             [one] => Stored::One(*one),
             many => Stored::Many(many.into()),

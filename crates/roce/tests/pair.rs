@@ -31,8 +31,8 @@ pub(crate) struct Setup {
 }
 
 impl Default for Setup {
-    fn default() -> Setup {
-        Setup {
+    fn default() -> Self {
+        Self {
             config: Config::new(0, Service::Rc),
             recovery: Recovery::GoBackN,
             psn: 0xff_fff0,
@@ -44,12 +44,12 @@ impl Default for Setup {
 }
 
 impl Setup {
-    pub(crate) fn recovering(recovery: Recovery) -> Setup {
-        Setup { recovery, ..Setup::default() }
+    pub(crate) fn recovering(recovery: Recovery) -> Self {
+        Self { recovery, ..Self::default() }
     }
 
-    pub(crate) fn service(service: Service) -> Setup {
-        Setup { config: Config::new(0, service), ..Setup::default() }
+    pub(crate) fn service(service: Service) -> Self {
+        Self { config: Config::new(0, service), ..Self::default() }
     }
 
     /// Queue pair 0x11 at [`A`], which sends first, or 0x22 at [`B`].

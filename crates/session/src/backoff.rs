@@ -17,8 +17,8 @@ pub struct Backoff {
 
 impl Backoff {
     /// 50 ms, doubled up to 2 s.
-    pub fn new(seed: u64) -> Backoff {
-        Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(2), seed }
+    pub fn new(seed: u64) -> Self {
+        Self { base: Duration::from_millis(50), cap: Duration::from_secs(2), seed }
     }
 
     /// The wait before try `attempt` (0 after the first failure; begin again at 0 once a session

@@ -108,7 +108,7 @@ impl Authority {
     ///
     /// # Errors
     /// `dir` holds an authority already, or a file cannot be written.
-    pub fn create(dir: &Path, now: SystemTime) -> Result<Authority, CertError> {
+    pub fn create(dir: &Path, now: SystemTime) -> Result<Self, CertError> {
         fs::create_dir_all(dir).map_err(|source| file_error("create", dir, source))?;
         let key = KeyPair::generate()?;
         let params = authority_params(&key, now);
@@ -116,14 +116,14 @@ impl Authority {
         // The key first: whoever creates it owns the directory.
         write_new(&dir.join("ca.key"), &key.serialize_pem(), 0o600)?;
         write_new(&dir.join("ca.pem"), &certificate.pem(), 0o644)?;
-        Ok(Authority { dir: dir.to_owned(), issuer: Issuer::new(params, key) })
+        Ok(Self { dir: dir.to_owned(), issuer: Issuer::new(params, key) })
     }
 
     /// Opens the authority in `dir`.
     ///
     /// # Errors
     /// `dir` holds none, or its files are wrong.
-    pub fn open(dir: &Path) -> Result<Authority, CertError> {
+    pub fn open(dir: &Path) -> Result<Self, CertError> {
         let wrong = |error: rcgen::Error| CertError::Authority {
             dir: dir.to_owned(),
             detail: error.to_string(),
@@ -131,7 +131,7 @@ impl Authority {
         let key = KeyPair::from_pem(&read(dir, "ca.key")?).map_err(wrong)?;
         let pem = read(dir, "ca.pem")?;
         let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(wrong)?;
-        Ok(Authority { dir: dir.to_owned(), issuer })
+        Ok(Self { dir: dir.to_owned(), issuer })
     }
 
     /// Path of the authority's certificate, which every peer needs.

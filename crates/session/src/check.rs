@@ -116,17 +116,17 @@ impl Message {
     /// The first field that is outside of its range.
     pub fn check(&self) -> Result<(), Invalid> {
         match self {
-            Message::Hello(message) => message.check(),
-            Message::Welcome(message) => message.check(),
-            Message::Refused(message) => message.check(),
-            Message::Connect(message) => message.check(),
-            Message::Ready(Ready { epoch: value })
-            | Message::Ping(Ping { epoch: value, seq: _ })
-            | Message::Pong(Pong { epoch: value, seq: _ }) => epoch(*value),
-            Message::SourceStats(message) => message.check(),
-            Message::Revoke(message) => message.check(),
-            Message::Goodbye(message) => message.check(),
-            Message::GoodbyeAck(message) => message.check(),
+            Self::Hello(message) => message.check(),
+            Self::Welcome(message) => message.check(),
+            Self::Refused(message) => message.check(),
+            Self::Connect(message) => message.check(),
+            Self::Ready(Ready { epoch: value })
+            | Self::Ping(Ping { epoch: value, seq: _ })
+            | Self::Pong(Pong { epoch: value, seq: _ }) => epoch(*value),
+            Self::SourceStats(message) => message.check(),
+            Self::Revoke(message) => message.check(),
+            Self::Goodbye(message) => message.check(),
+            Self::GoodbyeAck(message) => message.check(),
         }
     }
 }

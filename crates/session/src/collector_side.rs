@@ -31,8 +31,8 @@ pub struct CollectorSideConfig {
 }
 
 impl Default for CollectorSideConfig {
-    fn default() -> CollectorSideConfig {
-        CollectorSideConfig { handshake: Duration::from_secs(5) }
+    fn default() -> Self {
+        Self { handshake: Duration::from_secs(5) }
     }
 }
 
@@ -65,25 +65,25 @@ enum State {
 }
 
 impl machine::State for State {
-    const OVER: State = State::Over;
+    const OVER: Self = Self::Over;
 
     fn facts(self) -> (&'static str, Stage) {
         use MessageKind::{Connect, Hello};
         match self {
-            State::WaitHello => ("the collector waits for Hello", Stage::Awaits(Hello)),
-            State::Deciding => ("the collector prepares Welcome", Stage::Prepares),
-            State::WaitConnect => ("the collector waits for Connect", Stage::Awaits(Connect)),
-            State::Connecting => ("the collector prepares Ready", Stage::Prepares),
-            State::Streaming => ("frames are received", Stage::Runs),
-            State::Closing => ("the collector delivers the last frames", Stage::Runs),
-            State::Over => ("the session is over", Stage::Over),
+            Self::WaitHello => ("the collector waits for Hello", Stage::Awaits(Hello)),
+            Self::Deciding => ("the collector prepares Welcome", Stage::Prepares),
+            Self::WaitConnect => ("the collector waits for Connect", Stage::Awaits(Connect)),
+            Self::Connecting => ("the collector prepares Ready", Stage::Prepares),
+            Self::Streaming => ("frames are received", Stage::Runs),
+            Self::Closing => ("the collector delivers the last frames", Stage::Runs),
+            Self::Over => ("the session is over", Stage::Over),
         }
     }
 }
 
 impl From<Ended> for CollectorEvent {
-    fn from(ended: Ended) -> CollectorEvent {
-        CollectorEvent::Ended(ended)
+    fn from(ended: Ended) -> Self {
+        Self::Ended(ended)
     }
 }
 
@@ -107,8 +107,8 @@ pub struct CollectorSide {
 
 impl CollectorSide {
     /// A machine for a connection that has just been accepted.
-    pub fn new(now: Instant, config: CollectorSideConfig) -> CollectorSide {
-        CollectorSide {
+    pub fn new(now: Instant, config: CollectorSideConfig) -> Self {
+        Self {
             core: Core::new(now, config.handshake, State::WaitHello),
             numbers: Vec::new(),
             streams: Vec::new(),

@@ -49,12 +49,12 @@ impl Host {
     ///
     /// # Errors
     /// `/proc` cannot be read or holds nonsense.
-    pub fn read() -> Result<Host, HostError> {
-        Host::read_from(Path::new("/proc"))
+    pub fn read() -> Result<Self, HostError> {
+        Self::read_from(Path::new("/proc"))
     }
 
-    fn read_from(proc: &Path) -> Result<Host, HostError> {
-        Ok(Host {
+    fn read_from(proc: &Path) -> Result<Self, HostError> {
+        Ok(Self {
             boot_id: boot_id(proc)?,
             netns: netns(proc)?,
             uid: rustix::process::geteuid().as_raw(),

@@ -70,21 +70,21 @@ pub enum Retry {
 impl Ended {
     /// What the peer said when it refused or ended the session; `None` if it did not.
     pub fn told(&self) -> Option<&Refusal> {
-        let (Ended::Refused(refusal) | Ended::Revoked(refusal)) = self else { return None };
+        let (Self::Refused(refusal) | Self::Revoked(refusal)) = self else { return None };
         Some(refusal)
     }
 
     /// What a source does next.
     pub fn retry(&self) -> Retry {
         match self {
-            Ended::Refused(refusal) | Ended::Revoked(refusal) => match refusal.retry_after_ms {
+            Self::Refused(refusal) | Self::Revoked(refusal) => match refusal.retry_after_ms {
                 Some(wait_ms) => Retry::After(Duration::from_millis(wait_ms.into())),
                 None => Retry::Never,
             },
-            Ended::Finished | Ended::Misbehaved(_) | Ended::Withdrawn(_) => Retry::Never,
-            Ended::HandshakeTimeout { .. }
-            | Ended::LeaseExpired { .. }
-            | Ended::Disconnected(_) => Retry::After(Duration::ZERO),
+            Self::Finished | Self::Misbehaved(_) | Self::Withdrawn(_) => Retry::Never,
+            Self::HandshakeTimeout { .. } | Self::LeaseExpired { .. } | Self::Disconnected(_) => {
+                Retry::After(Duration::ZERO)
+            }
         }
     }
 }
@@ -92,18 +92,18 @@ impl Ended {
 impl std::fmt::Display for Ended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Ended::Finished => f.write_str("finished"),
-            Ended::Refused(refusal) => write!(f, "refused by the peer: {refusal}"),
-            Ended::Revoked(refusal) => write!(f, "ended by the peer: {refusal}"),
-            Ended::Misbehaved(refusal) => write!(f, "the peer broke the protocol: {refusal}"),
-            Ended::Withdrawn(refusal) => write!(f, "ended by this side: {refusal}"),
-            Ended::HandshakeTimeout { waiting_for, limit } => {
+            Self::Finished => f.write_str("finished"),
+            Self::Refused(refusal) => write!(f, "refused by the peer: {refusal}"),
+            Self::Revoked(refusal) => write!(f, "ended by the peer: {refusal}"),
+            Self::Misbehaved(refusal) => write!(f, "the peer broke the protocol: {refusal}"),
+            Self::Withdrawn(refusal) => write!(f, "ended by this side: {refusal}"),
+            Self::HandshakeTimeout { waiting_for, limit } => {
                 write!(f, "no {waiting_for} from the peer within {limit:?}")
             }
-            Ended::LeaseExpired { silent, lease } => {
+            Self::LeaseExpired { silent, lease } => {
                 write!(f, "nothing heard for {silent:?}, the lease is {lease:?}")
             }
-            Ended::Disconnected(state) => write!(f, "the connection broke while {state}"),
+            Self::Disconnected(state) => write!(f, "the connection broke while {state}"),
         }
     }
 }
@@ -154,8 +154,8 @@ pub(crate) struct Core<S, E> {
 }
 
 impl<S: State, E: From<Ended>> Core<S, E> {
-    pub(crate) fn new(now: Instant, handshake: Duration, state: S) -> Core<S, E> {
-        Core {
+    pub(crate) fn new(now: Instant, handshake: Duration, state: S) -> Self {
+        Self {
             state,
             outputs: VecDeque::new(),
             last_heard: now,

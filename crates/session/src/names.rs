@@ -52,7 +52,7 @@ fn is_allowed(character: char) -> bool {
 impl FromStr for DeviceName {
     type Err = DeviceNameError;
 
-    fn from_str(text: &str) -> Result<DeviceName, DeviceNameError> {
+    fn from_str(text: &str) -> Result<Self, DeviceNameError> {
         let chars = text.chars().count();
         if chars == 0 || chars > DEVICE_NAME_CHARS_MAX {
             let seen = printable(text, DEVICE_NAME_CHARS_MAX);
@@ -65,7 +65,7 @@ impl FromStr for DeviceName {
         if text.starts_with('.') {
             return Err(DeviceNameError::Dot(seen()));
         }
-        Ok(DeviceName(text.into()))
+        Ok(Self(text.into()))
     }
 }
 
@@ -88,7 +88,7 @@ impl Serialize for DeviceName {
 }
 
 impl<'de> Deserialize<'de> for DeviceName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DeviceName, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }

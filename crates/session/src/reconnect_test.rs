@@ -23,8 +23,8 @@ struct Pipe {
 }
 
 impl Pipe {
-    fn new() -> Pipe {
-        Pipe { messages: VecDeque::new(), decoder: Decoder::new(LONG_BYTES_MAX) }
+    fn new() -> Self {
+        Self { messages: VecDeque::new(), decoder: Decoder::new(LONG_BYTES_MAX) }
     }
 
     fn push(&mut self, message: &Message) {
@@ -71,8 +71,8 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64) -> World {
-        World {
+    fn new(seed: u64) -> Self {
+        Self {
             rng: Random::new(seed),
             now: Instant::now(),
             registry: Registry::new(),

@@ -77,7 +77,7 @@ const TABLE: [(RefusalCode, &str, Option<u32>); 18] = [
 
 impl RefusalCode {
     /// The codes that this version knows, in the order of the table in the specification.
-    pub fn known() -> impl Iterator<Item = RefusalCode> {
+    pub fn known() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|(code, _, _)| code.clone())
     }
 
@@ -102,7 +102,7 @@ impl RefusalCode {
         TABLE.iter().find(|(code, _, _)| code == self).and_then(|(_, _, retry)| *retry)
     }
 
-    fn from_text(text: String) -> RefusalCode {
+    fn from_text(text: String) -> Self {
         let row = TABLE.iter().find(|(_, known, _)| *known == text);
         row.map_or(Other(text), |(code, _, _)| code.clone())
     }
@@ -121,8 +121,8 @@ impl Serialize for RefusalCode {
 }
 
 impl<'de> Deserialize<'de> for RefusalCode {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RefusalCode, D::Error> {
-        String::deserialize(deserializer).map(RefusalCode::from_text)
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::from_text)
     }
 }
 
@@ -144,9 +144,9 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal with the usual `retry_after_ms` of its code. Control characters are escaped and
     /// texts are cut to what the wire allows.
-    pub fn new(code: RefusalCode, reason: impl AsRef<str>, remedy: impl AsRef<str>) -> Refusal {
+    pub fn new(code: RefusalCode, reason: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
         let fit = |text: &str| crate::names::fit(text, crate::check::REASON_CHARS_MAX);
-        Refusal {
+        Self {
             retry_after_ms: code.retry_after_ms(),
             reason: fit(reason.as_ref()),
             remedy: fit(remedy.as_ref()),
@@ -156,7 +156,7 @@ impl Refusal {
 
     /// The same with another least wait, in milliseconds.
     #[must_use]
-    pub fn retry_after_ms(mut self, wait_ms: u32) -> Refusal {
+    pub fn retry_after_ms(mut self, wait_ms: u32) -> Self {
         self.retry_after_ms = Some(wait_ms);
         self
     }

@@ -18,8 +18,8 @@ struct Owner {
 
 impl Registry {
     /// An empty registry.
-    pub fn new() -> Registry {
-        Registry::default()
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Gives the devices of `hello` to `session`, a number that the caller never uses twice: later

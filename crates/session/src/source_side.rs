@@ -38,8 +38,8 @@ const PING_SLOTS: u32 = 8;
 
 impl SourceSideConfig {
     /// Returns the usual settings for a program with these providers.
-    pub fn new(known: KnownProviders) -> SourceSideConfig {
-        SourceSideConfig { known, handshake: Duration::from_secs(5), ping_origin: None }
+    pub fn new(known: KnownProviders) -> Self {
+        Self { known, handshake: Duration::from_secs(5), ping_origin: None }
     }
 }
 
@@ -68,24 +68,24 @@ enum State {
 }
 
 impl machine::State for State {
-    const OVER: State = State::Over;
+    const OVER: Self = Self::Over;
 
     fn facts(self) -> (&'static str, Stage) {
         use MessageKind::{Ready, Welcome};
         match self {
-            State::WaitWelcome => ("the source waits for Welcome", Stage::Awaits(Welcome)),
-            State::Deciding => ("the source prepares Connect", Stage::Prepares),
-            State::WaitReady => ("the source waits for Ready", Stage::Awaits(Ready)),
-            State::Streaming => ("frames are sent", Stage::Runs),
-            State::Leaving => ("the source waits for GoodbyeAck", Stage::Runs),
-            State::Over => ("the session is over", Stage::Over),
+            Self::WaitWelcome => ("the source waits for Welcome", Stage::Awaits(Welcome)),
+            Self::Deciding => ("the source prepares Connect", Stage::Prepares),
+            Self::WaitReady => ("the source waits for Ready", Stage::Awaits(Ready)),
+            Self::Streaming => ("frames are sent", Stage::Runs),
+            Self::Leaving => ("the source waits for GoodbyeAck", Stage::Runs),
+            Self::Over => ("the session is over", Stage::Over),
         }
     }
 }
 
 impl From<Ended> for SourceEvent {
-    fn from(ended: Ended) -> SourceEvent {
-        SourceEvent::Ended(ended)
+    fn from(ended: Ended) -> Self {
+        Self::Ended(ended)
     }
 }
 
@@ -106,10 +106,10 @@ pub struct SourceSide {
 
 impl SourceSide {
     /// A machine for a connection that has just been made; its first output is `hello`.
-    pub fn new(now: Instant, config: SourceSideConfig, hello: Hello) -> SourceSide {
+    pub fn new(now: Instant, config: SourceSideConfig, hello: Hello) -> Self {
         let mut core = Core::new(now, config.handshake, State::WaitWelcome);
         core.transmit(Message::Hello(hello.clone()));
-        SourceSide {
+        Self {
             core,
             known: config.known,
             hello,

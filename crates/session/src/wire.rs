@@ -26,17 +26,14 @@ impl MessageKind {
     /// Longest message of this kind, in bytes of JSON.
     pub fn bytes_max(self) -> u32 {
         match self {
-            MessageKind::Hello => HELLO_BYTES_MAX,
-            MessageKind::Welcome
-            | MessageKind::Connect
-            | MessageKind::Goodbye
-            | MessageKind::GoodbyeAck => LONG_BYTES_MAX,
-            MessageKind::Refused
-            | MessageKind::Ready
-            | MessageKind::Ping
-            | MessageKind::Pong
-            | MessageKind::SourceStats
-            | MessageKind::Revoke => SHORT_BYTES_MAX,
+            Self::Hello => HELLO_BYTES_MAX,
+            Self::Welcome | Self::Connect | Self::Goodbye | Self::GoodbyeAck => LONG_BYTES_MAX,
+            Self::Refused
+            | Self::Ready
+            | Self::Ping
+            | Self::Pong
+            | Self::SourceStats
+            | Self::Revoke => SHORT_BYTES_MAX,
         }
     }
 }
@@ -186,13 +183,13 @@ pub enum Hint {
 }
 
 impl Hint {
-    fn of(header: [u8; HEADER_BYTES]) -> Hint {
+    fn of(header: [u8; HEADER_BYTES]) -> Self {
         match &header {
             b"GET " | b"POST" | b"HEAD" | b"PUT " | b"OPTI" | b"DELE" | b"CONN" | b"PRI "
-            | b"HTTP" => Hint::Http,
-            b"SSH-" => Hint::Ssh,
-            [0x15..=0x17, 0x03, 0x00..=0x04, _] => Hint::Tls,
-            _ => Hint::None,
+            | b"HTTP" => Self::Http,
+            b"SSH-" => Self::Ssh,
+            [0x15..=0x17, 0x03, 0x00..=0x04, _] => Self::Tls,
+            _ => Self::None,
         }
     }
 }
@@ -200,10 +197,10 @@ impl Hint {
 impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Hint::None => "",
-            Hint::Http => "; the bytes are HTTP, but this is the port of the session protocol",
-            Hint::Tls => "; the bytes are TLS, but this side speaks without TLS",
-            Hint::Ssh => "; the bytes are SSH, but this is the port of the session protocol",
+            Self::None => "",
+            Self::Http => "; the bytes are HTTP, but this is the port of the session protocol",
+            Self::Tls => "; the bytes are TLS, but this side speaks without TLS",
+            Self::Ssh => "; the bytes are SSH, but this is the port of the session protocol",
         })
     }
 }
@@ -211,7 +208,7 @@ impl fmt::Display for Hint {
 impl DecodeError {
     /// Returns the refusal for a peer that sent such bytes.
     pub fn refusal(&self) -> Refusal {
-        if let DecodeError::Protocol(theirs) = self {
+        if let Self::Protocol(theirs) = self {
             let older = theirs.max < ProtocolRange::OURS.min;
             let remedy = if older { "update the source" } else { "update the collector" };
             return Refusal::new(RefusalCode::ProtocolVersion, self.to_string(), remedy);
@@ -286,8 +283,8 @@ pub struct Decoder {
 
 impl Decoder {
     /// A decoder that takes messages of at most `limit` bytes of JSON.
-    pub fn new(limit: u32) -> Decoder {
-        Decoder { limit, header: [0; HEADER_BYTES], header_len: 0, body: Vec::new(), failed: None }
+    pub fn new(limit: u32) -> Self {
+        Self { limit, header: [0; HEADER_BYTES], header_len: 0, body: Vec::new(), failed: None }
     }
 
     /// Changes the limit. A message that was refused for its length is taken after all when it

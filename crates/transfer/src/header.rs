@@ -120,7 +120,7 @@ impl BlockHeader {
     pub fn from_words(
         words: &[u64; HEADER_WORDS],
         layout: &RingLayout,
-    ) -> Result<BlockHeader, HeaderError> {
+    ) -> Result<Self, HeaderError> {
         let (stream, payload_bytes) = split(words[0]);
         let (crc32c, skipped) = split(words[5]);
         let (tail, room_bytes) = split(words[6]);
@@ -131,7 +131,7 @@ impl BlockHeader {
         if tail >> 24 != 0 {
             return Err(HeaderError::Reserved(words[6]));
         }
-        let header = BlockHeader {
+        let header = Self {
             stream,
             payload_bytes,
             packet_number: words[1],

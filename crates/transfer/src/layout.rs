@@ -75,7 +75,7 @@ impl RingLayout {
     ///
     /// # Errors
     /// [`LayoutError`] with the limit that is exceeded.
-    pub fn new(blocks: u32, block_bytes: u32) -> Result<RingLayout, LayoutError> {
+    pub fn new(blocks: u32, block_bytes: u32) -> Result<Self, LayoutError> {
         if !(1..=MAX_BLOCKS).contains(&blocks) {
             return Err(LayoutError::Blocks(blocks));
         }
@@ -89,7 +89,7 @@ impl RingLayout {
             .checked_mul(block_bytes as usize)
             .and_then(|bytes| bytes.checked_add(blocks_offset))
             .ok_or(LayoutError::TooLarge { blocks, block_bytes })?;
-        Ok(RingLayout { blocks, block_bytes, status_bytes, blocks_offset, total_bytes })
+        Ok(Self { blocks, block_bytes, status_bytes, blocks_offset, total_bytes })
     }
 
     /// Returns the smallest block size whose payload holds `payload_bytes`.

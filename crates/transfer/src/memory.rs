@@ -19,7 +19,7 @@ pub(crate) struct RingMemory {
 impl RingMemory {
     /// # Errors
     /// When the memory is too small for the layout, not aligned to lines, or read-only.
-    pub(crate) fn new(bytes: RegionSlice, layout: RingLayout) -> Result<RingMemory, MemError> {
+    pub(crate) fn new(bytes: RegionSlice, layout: RingLayout) -> Result<Self, MemError> {
         let memory = bytes.memory();
         memory.subslice(0, layout.total_bytes())?;
         if !memory.addr().is_multiple_of(u64::from(crate::layout::LINE_BYTES)) {
@@ -29,7 +29,7 @@ impl RingMemory {
             });
         }
         memory.atomic_u8(0)?;
-        Ok(RingMemory { bytes, layout })
+        Ok(Self { bytes, layout })
     }
 
     #[inline]

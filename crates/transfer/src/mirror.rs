@@ -22,9 +22,9 @@ pub struct ByteMirror {
 
 impl ByteMirror {
     /// Creates a picture of this many bytes, one for each slot, all zero.
-    pub fn new(slots: u32) -> ByteMirror {
+    pub fn new(slots: u32) -> Self {
         let words = slots.div_ceil(LINE_BYTES) as usize * WORDS_PER_LINE;
-        ByteMirror { words: (0..words).map(|_| AtomicU64::new(0)).collect(), slots }
+        Self { words: (0..words).map(|_| AtomicU64::new(0)).collect(), slots }
     }
 
     #[inline]

@@ -28,8 +28,8 @@ pub struct Tally {
 
 impl<B> InOrder<B> {
     /// Order of a stream whose first frame is `first_packet`.
-    pub fn new(first_packet: u64) -> InOrder<B> {
-        InOrder { next: first_packet, progress: 0, early: BTreeMap::new() }
+    pub fn new(first_packet: u64) -> Self {
+        Self { next: first_packet, progress: 0, early: BTreeMap::new() }
     }
 
     /// Returns the number of the first frame that was not handed on whole.

@@ -63,8 +63,8 @@ pub struct Pace {
 
 impl Pace {
     /// For a ring of this many slots.
-    pub fn new(refill: Refill, blocks: u32) -> Pace {
-        Pace {
+    pub fn new(refill: Refill, blocks: u32) -> Self {
+        Self {
             refill,
             lead: AtomicU32::new(match refill {
                 Refill::WhenEmpty => 0,

@@ -37,9 +37,9 @@ pub struct Releases {
 impl Releases {
     /// For a fresh ring of so many slots: nothing was given back. `at_once` for blocks that the
     /// sender wants back soon, while they are in the cache.
-    pub fn new(blocks: u32, at_once: bool) -> Releases {
+    pub fn new(blocks: u32, at_once: bool) -> Self {
         let words = blocks.div_ceil(LINE_BYTES);
-        Releases {
+        Self {
             due: (0..words).map(|_| AtomicU64::new(0)).collect(),
             every: if at_once { 1 } else { blocks.div_ceil(4).min(MOST) },
             line: AtomicU32::new(0),

@@ -67,8 +67,8 @@ pub struct SenderSlots {
 
 impl SenderSlots {
     /// For a fresh ring: nothing written.
-    pub fn new(blocks: u32) -> SenderSlots {
-        SenderSlots { state: zeros(blocks) }
+    pub fn new(blocks: u32) -> Self {
+        Self { state: zeros(blocks) }
     }
 
     /// Returns the generation that the next block of this slot will have. The caller owns the slot.
@@ -159,8 +159,8 @@ pub struct ReceiverSlots {
 
 impl ReceiverSlots {
     /// For a fresh ring: nothing taken.
-    pub fn new(blocks: u32) -> ReceiverSlots {
-        ReceiverSlots { state: zeros(blocks) }
+    pub fn new(blocks: u32) -> Self {
+        Self { state: zeros(blocks) }
     }
 
     /// Returns the generation that was taken last; 0 for none.

@@ -25,11 +25,10 @@ bitflags! {
 
 impl Access {
     /// The rights that let a peer reach the region's bytes.
-    pub const REMOTE: Access =
-        Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+    pub const REMOTE: Self = Self::REMOTE_WRITE.union(Self::REMOTE_READ).union(Self::REMOTE_ATOMIC);
 
     /// Returns whether a peer may reach the region at all.
     pub fn is_remote(self) -> bool {
-        self.intersects(Access::REMOTE)
+        self.intersects(Self::REMOTE)
     }
 }

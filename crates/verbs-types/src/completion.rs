@@ -16,7 +16,7 @@ pub struct Completion {
 
 impl Completion {
     /// A placeholder to fill an array with before `Cq::poll`.
-    pub const EMPTY: Completion = Completion {
+    pub const EMPTY: Self = Self {
         wr_id: 0,
         qpn: 0,
         result: Err(Failure { status: WcStatus::General, vendor_err: 0 }),
@@ -49,25 +49,25 @@ enum Rare {
 impl Success {
     /// Makes a success without immediate data, invalidated key or source.
     #[inline]
-    pub fn plain(opcode: WcOpcode, bytes: u64) -> Success {
-        Success { opcode, bytes, imm: None, rare: Rare::Nothing, number: 0 }
+    pub fn plain(opcode: WcOpcode, bytes: u64) -> Self {
+        Self { opcode, bytes, imm: None, rare: Rare::Nothing, number: 0 }
     }
 
     /// Adds immediate data, if there is any.
     #[inline]
     #[must_use]
-    pub fn with_imm(self, imm: Option<u32>) -> Success {
-        Success { imm, ..self }
+    pub fn with_imm(self, imm: Option<u32>) -> Self {
+        Self { imm, ..self }
     }
 
     /// Adds the rkey that the message invalidated.
-    pub fn invalidating(self, rkey: u32) -> Success {
-        Success { rare: Rare::InvalidatedRkey, number: rkey, ..self }
+    pub fn invalidating(self, rkey: u32) -> Self {
+        Self { rare: Rare::InvalidatedRkey, number: rkey, ..self }
     }
 
     /// Adds the queue pair that sent the datagram.
-    pub fn from_qpn(self, qpn: u32) -> Success {
-        Success { rare: Rare::SourceQpn, number: qpn, ..self }
+    pub fn from_qpn(self, qpn: u32) -> Self {
+        Self { rare: Rare::SourceQpn, number: qpn, ..self }
     }
 
     /// Returns the rkey of the receiving side that the received message invalidated. No peer can use
@@ -111,8 +111,8 @@ pub struct Failure {
 }
 
 impl From<WcStatus> for Failure {
-    fn from(status: WcStatus) -> Failure {
-        Failure { status, vendor_err: 0 }
+    fn from(status: WcStatus) -> Self {
+        Self { status, vendor_err: 0 }
     }
 }
 

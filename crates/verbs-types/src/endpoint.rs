@@ -10,10 +10,10 @@ pub struct Gid(pub [u8; 16]);
 impl Gid {
     /// Returns the GID of a RoCEv2 port with this address: IPv4 as `::ffff:a.b.c.d` (IBTA annex
     /// 17).
-    pub fn from_ip(address: IpAddr) -> Gid {
+    pub fn from_ip(address: IpAddr) -> Self {
         match address {
-            IpAddr::V4(v4) => Gid(v4.to_ipv6_mapped().octets()),
-            IpAddr::V6(v6) => Gid(v6.octets()),
+            IpAddr::V4(v4) => Self(v4.to_ipv6_mapped().octets()),
+            IpAddr::V6(v6) => Self(v6.octets()),
         }
     }
 
@@ -43,12 +43,12 @@ pub struct GidParseError(pub String);
 impl FromStr for Gid {
     type Err = GidParseError;
 
-    fn from_str(text: &str) -> Result<Gid, GidParseError> {
+    fn from_str(text: &str) -> Result<Self, GidParseError> {
         let wrong = || GidParseError(text.chars().take(64).collect());
         if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(wrong());
         }
-        Ok(Gid(u128::from_str_radix(text, 16).map_err(|_| wrong())?.to_be_bytes()))
+        Ok(Self(u128::from_str_radix(text, 16).map_err(|_| wrong())?.to_be_bytes()))
     }
 }
 
@@ -84,8 +84,8 @@ impl NetEnd {
     pub const SELECTIVE_REPEAT: u32 = 1;
 
     /// That of an RNIC with this path MTU in bytes.
-    pub fn of_rnic(path_mtu: u32) -> NetEnd {
-        NetEnd { udp_port: NetEnd::RNIC_UDP_PORT, path_mtu, extensions: 0 }
+    pub fn of_rnic(path_mtu: u32) -> Self {
+        Self { udp_port: Self::RNIC_UDP_PORT, path_mtu, extensions: 0 }
     }
 }
 
@@ -108,7 +108,7 @@ pub struct EndpointParseError(pub String);
 impl FromStr for Endpoint {
     type Err = EndpointParseError;
 
-    fn from_str(text: &str) -> Result<Endpoint, EndpointParseError> {
+    fn from_str(text: &str) -> Result<Self, EndpointParseError> {
         parse_endpoint(text).ok_or_else(|| EndpointParseError(text.chars().take(128).collect()))
     }
 }

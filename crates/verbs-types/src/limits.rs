@@ -70,14 +70,14 @@ impl Limits {
         capacity: QpCapacity,
         max_message_bytes: u64,
         send_invalidate: bool,
-    ) -> Limits {
+    ) -> Self {
         let with_sges = match service {
             Service::Rc if send_invalidate => WRITES | READ | SENDS | ATOMICS | SEND_INVALIDATE,
             Service::Rc => WRITES | READ | SENDS | ATOMICS,
             Service::Uc => WRITES | SENDS,
             Service::Ud => DATAGRAMS,
         };
-        Limits {
+        Self {
             max_send_wr: capacity.max_send_wr,
             max_recv_wr: capacity.max_recv_wr,
             max_sge: capacity.max_sge,
@@ -91,7 +91,7 @@ impl Limits {
 
     /// Lowers the longest message, and with it the longest inline payload.
     #[must_use]
-    pub fn with_message_bytes(mut self, most: u64) -> Limits {
+    pub fn with_message_bytes(mut self, most: u64) -> Self {
         self.max_message_bytes = self.max_message_bytes.min(most);
         self.max_inline_bytes = self.max_inline_bytes.min(u32::try_from(most).unwrap_or(u32::MAX));
         self

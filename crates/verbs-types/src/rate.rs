@@ -96,8 +96,8 @@ enum Since {
 }
 
 impl Default for TokenBucket {
-    fn default() -> TokenBucket {
-        TokenBucket { credit: i128::MAX, at_ns: 0, since: Since::Set }
+    fn default() -> Self {
+        Self { credit: i128::MAX, at_ns: 0, since: Since::Set }
     }
 }
 
@@ -116,9 +116,9 @@ impl Flow {
     /// Returns the flow of a rate limit that an application sets: after a pause at most 64 KiB leave
     /// at once, or what the rate gives in a millisecond; of a queue that was not empty, at most what
     /// the rate gives in 50 milliseconds.
-    pub fn of_rate(rate_bps: u64) -> Flow {
+    pub fn of_rate(rate_bps: u64) -> Self {
         let bytes_per_ms = rate_bps / 8 / 1000;
-        Flow {
+        Self {
             rate_bps,
             burst_bytes: (bytes_per_ms * BURST_MS).max(MIN_BURST_BYTES),
             backlog_bytes: (bytes_per_ms * BACKLOG_MS).max(MIN_BURST_BYTES),

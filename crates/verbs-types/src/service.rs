@@ -20,9 +20,9 @@ pub enum Service {
 impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Service::Rc => "RC",
-            Service::Uc => "UC",
-            Service::Ud => "UD",
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
         })
     }
 }
@@ -48,11 +48,11 @@ impl Services {
 }
 
 impl From<Service> for Services {
-    fn from(service: Service) -> Services {
+    fn from(service: Service) -> Self {
         match service {
-            Service::Rc => Services::RC,
-            Service::Uc => Services::UC,
-            Service::Ud => Services::UD,
+            Service::Rc => Self::RC,
+            Service::Uc => Self::UC,
+            Service::Ud => Self::UD,
         }
     }
 }
@@ -91,8 +91,8 @@ pub struct PortAddr {
 }
 
 impl From<&Endpoint> for PortAddr {
-    fn from(end: &Endpoint) -> PortAddr {
-        PortAddr { gid: end.gid, net: end.net }
+    fn from(end: &Endpoint) -> Self {
+        Self { gid: end.gid, net: end.net }
     }
 }
 

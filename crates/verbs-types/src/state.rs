@@ -21,12 +21,12 @@ pub enum QpState {
 
 impl QpState {
     /// All states; each is at the place of its number.
-    pub const ALL: [QpState; 6] =
-        [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Err];
+    pub const ALL: [Self; 6] =
+        [Self::Reset, Self::Init, Self::Rtr, Self::Rts, Self::Sqd, Self::Err];
 
     /// Returns whether an application may ask for this transition (IBTA figure 124, without the
     /// transitions that only an error causes).
-    pub fn may_become(self, to: QpState) -> bool {
+    pub fn may_become(self, to: Self) -> bool {
         use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
         matches!(
             (self, to),
@@ -41,17 +41,17 @@ impl QpState {
     /// Returns whether packets of the peer are processed.
     #[inline]
     pub fn receives(self) -> bool {
-        matches!(self, QpState::Rtr | QpState::Rts | QpState::Sqd)
+        matches!(self, Self::Rtr | Self::Rts | Self::Sqd)
     }
 
     /// Returns whether receives may be posted.
     pub fn takes_recv(self) -> bool {
-        self != QpState::Reset
+        self != Self::Reset
     }
 
     /// Returns whether sends may be posted. In the error state they are taken and flushed.
     pub fn takes_send(self) -> bool {
-        matches!(self, QpState::Rts | QpState::Sqd | QpState::Err)
+        matches!(self, Self::Rts | Self::Sqd | Self::Err)
     }
 }
 
@@ -94,26 +94,24 @@ impl QpTransition {
     /// Returns the state that the transition leads to.
     pub fn target(&self) -> QpState {
         match self {
-            QpTransition::ToReset => QpState::Reset,
-            QpTransition::ToInit { .. } | QpTransition::ToInitUd { .. } => QpState::Init,
-            QpTransition::ToRtr(_) | QpTransition::ToRtrUc(_) | QpTransition::ToRtrUd => {
-                QpState::Rtr
-            }
-            QpTransition::ToRts(_) | QpTransition::ToRtsUnreliable => QpState::Rts,
-            QpTransition::ToSqd => QpState::Sqd,
-            QpTransition::ToErr => QpState::Err,
+            Self::ToReset => QpState::Reset,
+            Self::ToInit { .. } | Self::ToInitUd { .. } => QpState::Init,
+            Self::ToRtr(_) | Self::ToRtrUc(_) | Self::ToRtrUd => QpState::Rtr,
+            Self::ToRts(_) | Self::ToRtsUnreliable => QpState::Rts,
+            Self::ToSqd => QpState::Sqd,
+            Self::ToErr => QpState::Err,
         }
     }
 
     /// Returns whether queue pairs of this service have this transition.
     pub fn exists_on(&self, service: Service) -> bool {
         match self {
-            QpTransition::ToReset | QpTransition::ToSqd | QpTransition::ToErr => true,
-            QpTransition::ToInit { .. } => service != Service::Ud,
-            QpTransition::ToRtr(_) | QpTransition::ToRts(_) => service == Service::Rc,
-            QpTransition::ToRtrUc(_) => service == Service::Uc,
-            QpTransition::ToInitUd { .. } | QpTransition::ToRtrUd => service == Service::Ud,
-            QpTransition::ToRtsUnreliable => service != Service::Rc,
+            Self::ToReset | Self::ToSqd | Self::ToErr => true,
+            Self::ToInit { .. } => service != Service::Ud,
+            Self::ToRtr(_) | Self::ToRts(_) => service == Service::Rc,
+            Self::ToRtrUc(_) => service == Service::Uc,
+            Self::ToInitUd { .. } | Self::ToRtrUd => service == Service::Ud,
+            Self::ToRtsUnreliable => service != Service::Rc,
         }
     }
 }
@@ -131,8 +129,8 @@ pub struct RtrAttr {
 
 impl RtrAttr {
     /// Usual attributes for this peer.
-    pub fn new(remote: Endpoint) -> RtrAttr {
-        RtrAttr { remote, max_dest_rd_atomic: 16, min_rnr_timer: Duration::from_micros(640) }
+    pub fn new(remote: Endpoint) -> Self {
+        Self { remote, max_dest_rd_atomic: 16, min_rnr_timer: Duration::from_micros(640) }
     }
 }
 
@@ -150,13 +148,8 @@ pub struct RtsAttr {
 }
 
 impl Default for RtsAttr {
-    fn default() -> RtsAttr {
-        RtsAttr {
-            max_rd_atomic: 16,
-            timeout: Duration::from_millis(67),
-            retry_cnt: 7,
-            rnr_retry: 7,
-        }
+    fn default() -> Self {
+        Self { max_rd_atomic: 16, timeout: Duration::from_millis(67), retry_cnt: 7, rnr_retry: 7 }
     }
 }
 

@@ -67,29 +67,29 @@ impl SendOp {
     #[inline]
     pub fn opcode(&self) -> WcOpcode {
         match self {
-            SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::Write,
-            SendOp::Read(_) => WcOpcode::Read,
-            SendOp::Send
-            | SendOp::SendImm(_)
-            | SendOp::SendInvalidate(_)
-            | SendOp::SendTo(_)
-            | SendOp::SendImmTo(..) => WcOpcode::Send,
-            SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
-            SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+            Self::Write(_) | Self::WriteImm(..) => WcOpcode::Write,
+            Self::Read(_) => WcOpcode::Read,
+            Self::Send
+            | Self::SendImm(_)
+            | Self::SendInvalidate(_)
+            | Self::SendTo(_)
+            | Self::SendImmTo(..) => WcOpcode::Send,
+            Self::CompareSwap { .. } => WcOpcode::CompareSwap,
+            Self::FetchAdd { .. } => WcOpcode::FetchAdd,
         }
     }
 
     /// Returns whether queue pairs of this service have the operation (IBTA 9.2, table 35).
     pub fn exists_on(&self, service: Service) -> bool {
         match self {
-            SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Send | SendOp::SendImm(_) => {
+            Self::Write(_) | Self::WriteImm(..) | Self::Send | Self::SendImm(_) => {
                 service != Service::Ud
             }
-            SendOp::Read(_)
-            | SendOp::SendInvalidate(_)
-            | SendOp::CompareSwap { .. }
-            | SendOp::FetchAdd { .. } => service == Service::Rc,
-            SendOp::SendTo(_) | SendOp::SendImmTo(..) => service == Service::Ud,
+            Self::Read(_)
+            | Self::SendInvalidate(_)
+            | Self::CompareSwap { .. }
+            | Self::FetchAdd { .. } => service == Service::Rc,
+            Self::SendTo(_) | Self::SendImmTo(..) => service == Service::Ud,
         }
     }
 
@@ -102,20 +102,20 @@ impl SendOp {
     /// Returns whether this is READ.
     #[inline]
     pub fn is_read(&self) -> bool {
-        matches!(self, SendOp::Read(_))
+        matches!(self, Self::Read(_))
     }
 
     /// Returns whether this is compare-and-swap or fetch-and-add.
     #[inline]
     pub fn is_atomic(&self) -> bool {
-        matches!(self, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
+        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
     /// Returns whether the remote address of an atomic is not a multiple of eight (IBTA 9.4.5.1).
     /// The responder refuses such a request.
     #[inline]
     pub fn is_misaligned_atomic(&self) -> bool {
-        let (SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. }) = self else {
+        let (Self::CompareSwap { remote, .. } | Self::FetchAdd { remote, .. }) = self else {
             return false;
         };
         !remote.addr.is_multiple_of(8)
@@ -125,15 +125,15 @@ impl SendOp {
     #[inline]
     pub fn destination(&self) -> Option<&Destination> {
         match self {
-            SendOp::SendTo(to) | SendOp::SendImmTo(to, _) => Some(to),
-            SendOp::Write(_)
-            | SendOp::WriteImm(..)
-            | SendOp::Read(_)
-            | SendOp::Send
-            | SendOp::SendImm(_)
-            | SendOp::SendInvalidate(_)
-            | SendOp::CompareSwap { .. }
-            | SendOp::FetchAdd { .. } => None,
+            Self::SendTo(to) | Self::SendImmTo(to, _) => Some(to),
+            Self::Write(_)
+            | Self::WriteImm(..)
+            | Self::Read(_)
+            | Self::Send
+            | Self::SendImm(_)
+            | Self::SendInvalidate(_)
+            | Self::CompareSwap { .. }
+            | Self::FetchAdd { .. } => None,
         }
     }
 }
@@ -181,12 +181,12 @@ pub struct SendWr<'a> {
 
 impl<'a> SendWr<'a> {
     /// Makes a signaled request without fence.
-    pub fn new(wr_id: u64, op: SendOp, payload: Payload<'a>) -> SendWr<'a> {
+    pub fn new(wr_id: u64, op: SendOp, payload: Payload<'a>) -> Self {
         SendWr { wr_id, op, payload, signaled: true, fence: false, solicited: false }
     }
 
     /// Suppresses the completion on success.
-    pub fn unsignaled(self) -> SendWr<'a> {
+    pub fn unsignaled(self) -> Self {
         SendWr { signaled: false, ..self }
     }
 }

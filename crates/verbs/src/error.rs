@@ -80,14 +80,14 @@ pub enum VerbsError {
 
 impl VerbsError {
     /// An operating system error with the call that met it.
-    pub fn os(what: impl Into<String>, source: impl Into<std::io::Error>) -> VerbsError {
-        VerbsError::Os { what: what.into(), source: source.into() }
+    pub fn os(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+        Self::Os { what: what.into(), source: source.into() }
     }
 }
 
 impl From<crate::mem::MemError> for VerbsError {
-    fn from(error: crate::mem::MemError) -> VerbsError {
-        VerbsError::Invalid(error.to_string())
+    fn from(error: crate::mem::MemError) -> Self {
+        Self::Invalid(error.to_string())
     }
 }
 

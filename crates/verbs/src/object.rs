@@ -202,8 +202,8 @@ pub struct QpInit {
 impl QpInit {
     /// Describes a reliable connection whose requests complete on `cq`, with one element and no inline
     /// data a request, and capacities that the device may round up.
-    pub fn rc(cq: &Arc<dyn Cq>, max_send_wr: u32, max_recv_wr: u32) -> QpInit {
-        QpInit {
+    pub fn rc(cq: &Arc<dyn Cq>, max_send_wr: u32, max_recv_wr: u32) -> Self {
+        Self {
             service: Service::Rc,
             send_cq: Arc::clone(cq),
             recv_cq: Arc::clone(cq),

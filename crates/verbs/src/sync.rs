@@ -58,8 +58,8 @@ pub struct Mutex<T>(sync::Mutex<T>);
 
 impl<T> Mutex<T> {
     /// Creates an unlocked mutex.
-    pub const fn new(value: T) -> Mutex<T> {
-        Mutex(sync::Mutex::new(value))
+    pub const fn new(value: T) -> Self {
+        Self(sync::Mutex::new(value))
     }
 
     /// Acquires the lock, blocking until it is free.
@@ -97,8 +97,8 @@ pub struct RwLock<T>(sync::RwLock<T>);
 
 impl<T> RwLock<T> {
     /// Creates an unlocked lock.
-    pub const fn new(value: T) -> RwLock<T> {
-        RwLock(sync::RwLock::new(value))
+    pub const fn new(value: T) -> Self {
+        Self(sync::RwLock::new(value))
     }
 
     /// Acquires shared access, blocking while a writer has the lock.
@@ -122,8 +122,8 @@ pub struct Condvar(sync::Condvar);
 
 impl Condvar {
     /// Creates a condition variable without waiters.
-    pub const fn new() -> Condvar {
-        Condvar(sync::Condvar::new())
+    pub const fn new() -> Self {
+        Self(sync::Condvar::new())
     }
 
     /// Releases the lock, blocks until notified, and acquires the lock again. May return without a

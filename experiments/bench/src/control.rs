@@ -13,8 +13,8 @@ use std::time::Duration;
 pub(crate) struct Control(catchment_perf::Control<UnixStream>);
 
 impl Control {
-    pub(crate) fn new(socket: UnixStream) -> Control {
-        Control(catchment_perf::Control::with_limit(socket, usize::MAX))
+    pub(crate) fn new(socket: UnixStream) -> Self {
+        Self(catchment_perf::Control::with_limit(socket, usize::MAX))
     }
 
     pub(crate) fn send<T: Serialize>(&mut self, message: &T) -> Result<()> {

@@ -47,7 +47,7 @@ fn quoted(cell: &str) -> String {
 struct Fields(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Fields {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Fields, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct InOrder;
         impl<'de> Visitor<'de> for InOrder {
             type Value = Fields;

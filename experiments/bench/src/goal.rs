@@ -27,12 +27,12 @@ pub(crate) enum Limit {
 }
 
 impl<P> Goal<P> {
-    pub(crate) fn new(name: &str, place: P, ratio: f64, limit: Limit) -> Goal<P> {
+    pub(crate) fn new(name: &str, place: P, ratio: f64, limit: Limit) -> Self {
         let (word, limit, held) = match limit {
             Limit::AtLeast(limit) => ("at least", limit, ratio >= limit),
             Limit::AtMost(limit) => ("at most", limit, ratio <= limit),
         };
-        Goal {
+        Self {
             what: "goal",
             goal: format!("{name}, {word} {limit}"),
             place,

@@ -67,7 +67,7 @@ struct Only {
 impl FromStr for Only {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Only, String> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let fields: Vec<&str> = text.split(',').map(str::trim).collect();
         if fields.len() > 3 {
             return Err(format!("{text:?} has more than three fields"));
@@ -77,7 +77,7 @@ impl FromStr for Only {
             let parse = |f: &str| f.parse().map_err(|_| format!("{f:?} is not a number"));
             field(i).map(parse).transpose()
         };
-        Ok(Only {
+        Ok(Self {
             what: field(0).map(|name| clap::ValueEnum::from_str(name, false)).transpose()?,
             bytes: number(1)?,
             blocks: number(2)?,

@@ -27,9 +27,9 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    pub(crate) fn detect() -> Environment {
+    pub(crate) fn detect() -> Self {
         let cpuinfo = read("/proc/cpuinfo");
-        Environment {
+        Self {
             cpu: field(&cpuinfo, "model name"),
             cores: cores(),
             kernel: read("/proc/sys/kernel/osrelease"),
@@ -77,8 +77,8 @@ pub(crate) fn collector_core() -> usize {
 pub(crate) struct Steal(Option<(u64, u64)>);
 
 impl Steal {
-    pub(crate) fn start() -> Steal {
-        Steal(sys::stolen_and_all_jiffies())
+    pub(crate) fn start() -> Self {
+        Self(sys::stolen_and_all_jiffies())
     }
 
     /// The part so far; `None` where the kernel does not say.

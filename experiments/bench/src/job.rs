@@ -28,25 +28,25 @@ impl Wait {
     #[inline]
     pub(crate) fn pause(self) {
         match self {
-            Wait::Spin => std::hint::spin_loop(),
-            Wait::Yield | Wait::Doorbell => rustix::thread::sched_yield(),
+            Self::Spin => std::hint::spin_loop(),
+            Self::Yield | Self::Doorbell => rustix::thread::sched_yield(),
             // The paper's way to wait.
-            Wait::Sleep => std::thread::sleep(SLEEP),
+            Self::Sleep => std::thread::sleep(SLEEP),
         }
     }
 
     pub(crate) fn policy(self) -> WaitPolicy {
         match self {
-            Wait::Spin => WaitPolicy::Spin,
-            Wait::Yield => WaitPolicy::Yield,
-            Wait::Sleep => WaitPolicy::Sleep(SLEEP),
-            Wait::Doorbell => WaitPolicy::Doorbell { spin_polls: 1 },
+            Self::Spin => WaitPolicy::Spin,
+            Self::Yield => WaitPolicy::Yield,
+            Self::Sleep => WaitPolicy::Sleep(SLEEP),
+            Self::Doorbell => WaitPolicy::Doorbell { spin_polls: 1 },
         }
     }
 
     /// Returns whether who waits has its core for itself.
     pub(crate) fn polls(self) -> bool {
-        matches!(self, Wait::Spin | Wait::Yield)
+        matches!(self, Self::Spin | Self::Yield)
     }
 }
 
@@ -155,10 +155,10 @@ pub(crate) struct NetworkEnd {
 
 impl Job {
     /// Throughput and round trips of blocks of so many bytes, with the cores of this machine.
-    pub(crate) fn new(what: What, (bytes, blocks): (usize, usize), wait: Wait) -> Job {
+    pub(crate) fn new(what: What, (bytes, blocks): (usize, usize), wait: Wait) -> Self {
         static JOBS: AtomicU64 = AtomicU64::new(0);
         let number = JOBS.fetch_add(1, Ordering::Relaxed);
-        Job {
+        Self {
             what,
             bytes,
             blocks,
@@ -210,10 +210,10 @@ pub(crate) struct Network {
 }
 
 impl std::ops::Add for Network {
-    type Output = Network;
+    type Output = Self;
 
-    fn add(self, other: Network) -> Network {
-        Network { lost: self.lost + other.lost, sent_again: self.sent_again + other.sent_again }
+    fn add(self, other: Self) -> Self {
+        Self { lost: self.lost + other.lost, sent_again: self.sent_again + other.sent_again }
     }
 }
 
@@ -274,8 +274,8 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// Packets of both roles in all of these; nothing where there are none.
-    pub(crate) fn network(outcomes: &[Outcome]) -> Option<Network> {
-        let both = |one: &Outcome| Some(one.source.network? + one.collector.network?);
+    pub(crate) fn network(outcomes: &[Self]) -> Option<Network> {
+        let both = |one: &Self| Some(one.source.network? + one.collector.network?);
         outcomes.iter().filter_map(both).reduce(std::ops::Add::add)
     }
 }

@@ -82,18 +82,12 @@ impl Mechanism {
 
     /// Returns whether the thread that the mechanism asks for is given to it.
     pub(crate) fn has_helper(self) -> bool {
-        self == Mechanism::SwPaper
+        self == Self::SwPaper
     }
 
     /// Returns whether a block that is kept keeps those after it.
     pub(crate) fn gives_back_in_order(self) -> bool {
-        let any_order = [
-            Mechanism::SbPaper,
-            Mechanism::Sb,
-            Mechanism::SbInPlace,
-            Mechanism::SwSack,
-            Mechanism::Rendezvous,
-        ];
+        let any_order = [Self::SbPaper, Self::Sb, Self::SbInPlace, Self::SwSack, Self::Rendezvous];
         !any_order.contains(&self)
     }
 
@@ -129,9 +123,9 @@ pub(crate) enum Provider {
 impl Provider {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Provider::Shm => "shm",
-            Provider::Roce => "roce",
-            Provider::Sim => "sim",
+            Self::Shm => "shm",
+            Self::Roce => "roce",
+            Self::Sim => "sim",
         }
     }
 }
@@ -172,7 +166,7 @@ pub(crate) enum What {
 impl What {
     pub(crate) fn name(self) -> String {
         match (self, serde_json::to_value(self)) {
-            (What::Mechanism(mechanism, _), _) => mechanism.name().to_owned(),
+            (Self::Mechanism(mechanism, _), _) => mechanism.name().to_owned(),
             (_, Ok(serde_json::Value::String(name))) => name,
             _ => format!("{self:?}"),
         }
@@ -181,37 +175,37 @@ impl What {
     /// What moves the bytes: a provider of verbs, or what stands in its place.
     pub(crate) fn provider(self) -> &'static str {
         match self {
-            What::CacheLine | What::Memcpy => "none",
-            What::OursCopy
-            | What::OursInPlace
-            | What::StatusReadPrefetched
-            | What::StatusReadWhenEmpty
-            | What::Paper => "shm",
-            What::Iceoryx2 | What::Iceoryx2Credit => "iceoryx2",
-            What::Tcp | What::TcpBlocking | What::Unix => "kernel",
-            What::Ucx => "ucx",
-            What::Iperf3 => "own",
-            What::Mechanism(_, provider) => provider.name(),
+            Self::CacheLine | Self::Memcpy => "none",
+            Self::OursCopy
+            | Self::OursInPlace
+            | Self::StatusReadPrefetched
+            | Self::StatusReadWhenEmpty
+            | Self::Paper => "shm",
+            Self::Iceoryx2 | Self::Iceoryx2Credit => "iceoryx2",
+            Self::Tcp | Self::TcpBlocking | Self::Unix => "kernel",
+            Self::Ucx => "ucx",
+            Self::Iperf3 => "own",
+            Self::Mechanism(_, provider) => provider.name(),
         }
     }
 
     pub(crate) fn has_collector(self) -> bool {
-        self != What::Memcpy
+        self != Self::Memcpy
     }
 
     /// Returns whether it moves blocks, and not only a number.
     pub(crate) fn has_payload(self) -> bool {
-        self != What::CacheLine
+        self != Self::CacheLine
     }
 
     /// Returns whether waiting is busy polling, so that a role should have a whole core.
     pub(crate) fn polls(self) -> bool {
-        !matches!(self, What::TcpBlocking | What::Unix)
+        !matches!(self, Self::TcpBlocking | Self::Unix)
     }
 
     /// Returns whether it is a program of others that measures itself.
     pub(crate) fn is_program(self) -> bool {
-        matches!(self, What::Ucx | What::Iperf3)
+        matches!(self, Self::Ucx | Self::Iperf3)
     }
 }
 

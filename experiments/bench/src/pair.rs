@@ -76,11 +76,11 @@ struct Pair {
 
 impl Pair {
     /// Starts both and waits until they are set up.
-    fn start(job: &Job) -> Result<Pair> {
+    fn start(job: &Job) -> Result<Self> {
         let (source_end, collector_end) = UnixStream::pair().context("socketpair")?;
         let (ours, sources) = UnixStream::pair().context("socketpair")?;
         let (source, collector) = (Role::Source, Role::Collector);
-        let mut pair = Pair {
+        let mut pair = Self {
             source: RoleProcess::start(
                 source,
                 job,
@@ -125,7 +125,7 @@ impl Pair {
 struct RoleProcess(Child);
 
 impl RoleProcess {
-    fn start(role: Role, job: &Job, peer: UnixStream, output: Stdio) -> Result<RoleProcess> {
+    fn start(role: Role, job: &Job, peer: UnixStream, output: Stdio) -> Result<Self> {
         let child = Command::new(std::env::current_exe()?)
             .arg("role")
             .arg(serde_json::to_string(&role)?)
@@ -134,7 +134,7 @@ impl RoleProcess {
             .stdout(output)
             .spawn()
             .context("cannot start a role process")?;
-        Ok(RoleProcess(child))
+        Ok(Self(child))
     }
 
     /// Returns whether its output, a pipe, is still open.

@@ -137,7 +137,7 @@ struct End {
 }
 
 impl End {
-    fn new(provider: &str, is_target: bool) -> Result<End> {
+    fn new(provider: &str, is_target: bool) -> Result<Self> {
         let context = open(provider, is_target)?;
         let pd = context.alloc_pd()?;
         let cq = context.create_cq(2 * DEPTH as u32, None)?;
@@ -146,7 +146,7 @@ impl End {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let mr = pd.alloc_mr(LONG_BYTES as usize, access)?;
         let _pd = pd;
-        Ok(End { qp, cq, mr, context, _pd })
+        Ok(Self { qp, cq, mr, context, _pd })
     }
 
     fn connect(&mut self, peer: Endpoint) -> Result<()> {
@@ -178,7 +178,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn connect(provider: &'static str) -> Result<Pair> {
+    fn connect(provider: &'static str) -> Result<Self> {
         let mut end = End::new(provider, false)?;
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["rate-target", provider]);
@@ -191,7 +191,7 @@ impl Pair {
         process.say(&end.qp.endpoint().to_string())?;
         end.connect(peer)?;
         process.wait_for(|line| line == "connected")?;
-        Ok(Pair { provider, end, target, _process: process, posted: 0, done: 0 })
+        Ok(Self { provider, end, target, _process: process, posted: 0, done: 0 })
     }
 
     fn measure(&mut self, asked_bps: Option<u64>, seconds: f64) -> Result<Row> {

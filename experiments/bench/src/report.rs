@@ -40,8 +40,8 @@ const TABLE_HEAD: &str = "what                     bytes blocks      GB/s    blo
                           CPU s/GB source, collector";
 
 impl Report {
-    pub(crate) fn new(json: bool, environment: Environment) -> Report {
-        Report {
+    pub(crate) fn new(json: bool, environment: Environment) -> Self {
+        Self {
             json,
             environment,
             cache_line: None,

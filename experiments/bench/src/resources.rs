@@ -29,14 +29,14 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    pub(crate) fn new(what: What, outcomes: &[Outcome]) -> Resources {
+    pub(crate) fn new(what: What, outcomes: &[Outcome]) -> Self {
         let [source, collector] = [|o: &Outcome| o.source, |o: &Outcome| o.collector].map(|of| {
             outcomes.iter().map(of).max_by_key(|needs| needs.rss_bytes_peak).unwrap_or_default()
         });
         let depth = |needs: &Needs, of: fn(&Queues) -> u32| needs.queues.as_ref().map(of);
         let looks: Vec<_> = outcomes.iter().filter_map(|o| o.status_read).collect();
         let look = |values: Vec<f64>| (!values.is_empty()).then(|| tenths(Spread::of(&values).p50));
-        Resources {
+        Self {
             rss_bytes_peak_source: source.rss_bytes_peak,
             rss_bytes_peak_collector: what.has_collector().then_some(collector.rss_bytes_peak),
             queue_pairs_source: depth(&source, |q| q.queue_pairs),

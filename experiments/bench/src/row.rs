@@ -60,10 +60,10 @@ pub(crate) struct RunMedians {
 }
 
 impl RunMedians {
-    fn of(outcome: &Outcome) -> RunMedians {
+    fn of(outcome: &Outcome) -> Self {
         let rates: Vec<f64> = outcome.streams.iter().map(blocks_per_s).collect();
         let latencies: Vec<f64> = outcome.ping_pongs.iter().map(|p| p.middle_ns).collect();
-        RunMedians { blocks_per_s: Spread::of(&rates).p50, latency_ns: Spread::of(&latencies).p50 }
+        Self { blocks_per_s: Spread::of(&rates).p50, latency_ns: Spread::of(&latencies).p50 }
     }
 }
 
@@ -72,7 +72,7 @@ fn blocks_per_s(stream: &Stream) -> f64 {
 }
 
 impl Row {
-    pub(crate) fn new(job: &Job, outcomes: &[Outcome]) -> Row {
+    pub(crate) fn new(job: &Job, outcomes: &[Outcome]) -> Self {
         let streams: Vec<_> = outcomes.iter().flat_map(|o| &o.streams).collect();
         let pings: Vec<_> = outcomes.iter().flat_map(|o| &o.ping_pongs).collect();
         let rates: Vec<f64> = streams.iter().map(|s| blocks_per_s(s)).collect();
@@ -90,7 +90,7 @@ impl Row {
             decimals(ns as f64 / moved.max(1.0), 6)
         };
         let shares = streams.iter().map(|s| s.core_share).chain(pings.iter().map(|p| p.core_share));
-        Row {
+        Self {
             what: job.what,
             provider: job.what.provider(),
             bytes: job.bytes,

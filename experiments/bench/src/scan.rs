@@ -220,8 +220,8 @@ struct Ring<L> {
 }
 
 impl<L: Look> Ring<L> {
-    fn new(slots: u32, look: L) -> Result<Ring<L>> {
-        Ok(Ring {
+    fn new(slots: u32, look: L) -> Result<Self> {
+        Ok(Self {
             free: Region::alloc(slots as usize, RegionOptions::default())?,
             states: SenderSlots::new(slots),
             look,
@@ -253,8 +253,8 @@ impl<L: Look> Ring<L> {
 struct Scan(ByteMirror);
 
 impl Scan {
-    fn new(slots: u32) -> Scan {
-        Scan(ByteMirror::new(slots))
+    fn new(slots: u32) -> Self {
+        Self(ByteMirror::new(slots))
     }
 }
 
@@ -286,8 +286,8 @@ impl Look for Scan {
 struct Bytes(Vec<u8>);
 
 impl Bytes {
-    fn new(slots: u32) -> Bytes {
-        Bytes(vec![0; slots as usize])
+    fn new(slots: u32) -> Self {
+        Self(vec![0; slots as usize])
     }
 }
 

@@ -34,8 +34,8 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    pub(crate) fn of(values: &[f64]) -> Spread {
-        Spread {
+    pub(crate) fn of(values: &[f64]) -> Self {
+        Self {
             p5: percentile(values, 0.05),
             p50: percentile(values, 0.50),
             p95: percentile(values, 0.95),
@@ -58,11 +58,11 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    pub(crate) fn of(values: &[f64]) -> Summary {
+    pub(crate) fn of(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (ci_low, ci_high) = median_interval(&sorted);
-        Summary {
+        Self {
             samples: sorted.len(),
             median: of_sorted(&sorted, 0.50),
             ci_low,

@@ -100,12 +100,12 @@ pub(crate) struct Ticks {
 
 impl Ticks {
     /// Compares the counter with the system clock for a moment.
-    pub(crate) fn calibrate() -> Ticks {
-        let (t0, n0) = (Ticks::now(), monotonic_ns());
+    pub(crate) fn calibrate() -> Self {
+        let (t0, n0) = (Self::now(), monotonic_ns());
         // The time over which two clocks are compared.
         std::thread::sleep(Duration::from_millis(5));
-        let (t1, n1) = (Ticks::now(), monotonic_ns());
-        Ticks { ns_per_tick: (n1 - n0) as f64 / (t1 - t0) as f64 }
+        let (t1, n1) = (Self::now(), monotonic_ns());
+        Self { ns_per_tick: (n1 - n0) as f64 / (t1 - t0) as f64 }
     }
 
     #[inline]

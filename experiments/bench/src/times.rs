@@ -55,11 +55,11 @@ impl Law {
         // Never 0, never 1.
         let part = (random.below(1 << 53) as f64 + 0.5) / (1u64 << 53) as f64;
         match self {
-            Law::Nothing => 0.0,
-            Law::Constant(mean) => mean,
-            Law::Uniform(mean) => 2.0 * mean * part,
-            Law::Exponential(mean) => -mean * part.ln(),
-            Law::Pareto(mean) => mean * (PARETO - 1.0) / PARETO * part.powf(-1.0 / PARETO),
+            Self::Nothing => 0.0,
+            Self::Constant(mean) => mean,
+            Self::Uniform(mean) => 2.0 * mean * part,
+            Self::Exponential(mean) => -mean * part.ln(),
+            Self::Pareto(mean) => mean * (PARETO - 1.0) / PARETO * part.powf(-1.0 / PARETO),
         }
     }
 }

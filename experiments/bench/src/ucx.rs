@@ -108,10 +108,10 @@ fn command(core: usize, port: u16) -> Command {
 pub(crate) struct Running(Option<Child>);
 
 impl Running {
-    pub(crate) fn start(command: &mut Command) -> Result<Running> {
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command.spawn().with_context(|| format!("starting {name}"))?;
-        Ok(Running(Some(child)))
+        Ok(Self(Some(child)))
     }
 
     pub(crate) fn finish(mut self) -> Result<(String, Used)> {

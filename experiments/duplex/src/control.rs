@@ -44,28 +44,28 @@ pub(super) enum Heard {
 
 impl Listener {
     /// On a loopback address.
-    pub fn tcp(listener: TcpListener) -> Result<Listener, LinkError> {
+    pub fn tcp(listener: TcpListener) -> Result<Self, LinkError> {
         let address = listener.local_addr().map_err(failed("its address"))?;
         if !address.ip().is_loopback() {
             return Err(LinkError::Open(address));
         }
-        Listener::tcp_insecure(listener)
+        Self::tcp_insecure(listener)
     }
 
     /// On any address, for a network that is trusted: nothing here is encrypted, and who connects is
     /// served.
-    pub fn tcp_insecure(listener: TcpListener) -> Result<Listener, LinkError> {
-        Listener::over(listener.into())
+    pub fn tcp_insecure(listener: TcpListener) -> Result<Self, LinkError> {
+        Self::over(listener.into())
     }
 
     /// On a unix socket: who may connect is said by the rights of its file.
-    pub fn unix(listener: UnixListener) -> Result<Listener, LinkError> {
-        Listener::over(listener.into())
+    pub fn unix(listener: UnixListener) -> Result<Self, LinkError> {
+        Self::over(listener.into())
     }
 
-    fn over(listener: Socket) -> Result<Listener, LinkError> {
+    fn over(listener: Socket) -> Result<Self, LinkError> {
         listener.set_nonblocking(true).map_err(failed("made not to block"))?;
-        Ok(Listener(listener))
+        Ok(Self(listener))
     }
 
     pub fn address(&self) -> Option<SocketAddr> {
@@ -90,15 +90,15 @@ impl AsFd for Listener {
 }
 
 impl Control {
-    pub fn tcp(stream: TcpStream) -> io::Result<Control> {
+    pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        Ok(Control(stream.into()))
+        Ok(Self(stream.into()))
     }
 
-    pub fn unix(stream: UnixStream) -> io::Result<Control> {
+    pub fn unix(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
-        Ok(Control(stream.into()))
+        Ok(Self(stream.into()))
     }
 
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -27,8 +27,8 @@ pub struct LinkOptions {
 }
 
 impl LinkOptions {
-    pub fn new(shape: ChannelShape) -> LinkOptions {
-        LinkOptions {
+    pub fn new(shape: ChannelShape) -> Self {
+        Self {
             shape,
             rts: RtsAttr::default(),
             patience: Duration::from_secs(10),
@@ -86,10 +86,10 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    fn new(shape: &ChannelShape) -> Jobs {
+    fn new(shape: &ChannelShape) -> Self {
         // All messages that can be filled, and something to wake or to end it by.
         let (sender, receiver) = bounded(shape.blocks.min(MAX_BLOCKS) as usize + 2);
-        Jobs { sender, receiver }
+        Self { sender, receiver }
     }
 
     /// For messages that are given back while the thread sleeps. A full queue wakes it anyway.
@@ -107,7 +107,7 @@ impl Link {
         control: Control,
         context: Arc<dyn Context>,
         options: &LinkOptions,
-    ) -> Result<Link, LinkError> {
+    ) -> Result<Self, LinkError> {
         let deadline = Instant::now() + options.patience;
         let resources = Resources::acquire(context, options.shape)?;
         let cards = || {
@@ -123,7 +123,7 @@ impl Link {
         };
         let jobs = Jobs::new(&options.shape);
         let parts = Parts::connect(resources, &peer, options.rts, jobs.nudge())?;
-        Link::begin(parts, jobs, control, options, |control| control.send_go())
+        Self::begin(parts, jobs, control, options, |control| control.send_go())
     }
 
     /// Serves a client that has come to this control socket.
@@ -131,7 +131,7 @@ impl Link {
         control: Control,
         context: Arc<dyn Context>,
         options: &LinkOptions,
-    ) -> Result<Link, LinkError> {
+    ) -> Result<Self, LinkError> {
         let deadline = Instant::now() + options.patience;
         let peer = control.recv_card(deadline)?;
         let jobs = Jobs::new(&options.shape);
@@ -140,7 +140,7 @@ impl Link {
         let card = resources.card();
         let parts = Parts::connect(resources, &peer, options.rts, jobs.nudge());
         let parts = parts.inspect_err(|error| control.refuse(&error.to_string()))?;
-        Link::begin(parts, jobs, control, options, |control| {
+        Self::begin(parts, jobs, control, options, |control| {
             control.send_card(card)?;
             control.recv_go(deadline)
         })
@@ -153,16 +153,16 @@ impl Link {
         control: Control,
         options: &LinkOptions,
         last_word: impl FnOnce(&Control) -> Result<(), LinkError>,
-    ) -> Result<Link, LinkError> {
+    ) -> Result<Self, LinkError> {
         let spoken = last_word(&control).and_then(|()| control.settle());
         if let Err(error) = spoken {
             parts.close()?;
             return Err(error);
         }
-        Link::start(parts, jobs, control, &options.name)
+        Self::start(parts, jobs, control, &options.name)
     }
 
-    fn start(parts: Parts, jobs: Jobs, control: Control, name: &str) -> Result<Link, LinkError> {
+    fn start(parts: Parts, jobs: Jobs, control: Control, name: &str) -> Result<Self, LinkError> {
         let shared = Arc::new(Shared {
             room: EventCount::new(),
             stop: AtomicBool::new(false),
@@ -173,7 +173,7 @@ impl Link {
         let (arrivals, arrived) = bounded(parts.shape.receives() as usize);
         let (inbox, messages) = bounded(parts.shape.blocks as usize);
         let operations = Arc::clone(&parts.operations);
-        let mut link = Link {
+        let mut link = Self {
             filler: parts.outbound.filler(),
             operations: Arc::clone(&operations),
             jobs: jobs.sender.clone(),
@@ -367,7 +367,7 @@ impl Link {
 
     /// Ends the link as it is, and gives everything back.
     pub fn close(self) -> Result<(), LinkError> {
-        let Link { filler, operations, inbox, mut ending, .. } = self;
+        let Self { filler, operations, inbox, mut ending, .. } = self;
         // Messages that nobody took go with the inbox, and so does who waits for room in it.
         drop((filler, operations, inbox));
         ending.end()

@@ -43,8 +43,8 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// With 256 clients at most.
-    pub fn new(link: LinkOptions) -> ServerOptions {
-        ServerOptions { link, max_clients: 256 }
+    pub fn new(link: LinkOptions) -> Self {
+        Self { link, max_clients: 256 }
     }
 }
 
@@ -91,7 +91,7 @@ impl Server {
         context: Arc<dyn Context>,
         options: ServerOptions,
         service: impl Service,
-    ) -> Result<Server, LinkError> {
+    ) -> Result<Self, LinkError> {
         let shared = Arc::new(Shared {
             context,
             options,
@@ -109,7 +109,7 @@ impl Server {
         let thread = thread.spawn(move || acceptor.take_clients(&listener));
         let thread =
             thread.map_err(|source| LinkError::Thread { what: "taking clients", source })?;
-        Ok(Server { shared, address, acceptor: Some(thread) })
+        Ok(Self { shared, address, acceptor: Some(thread) })
     }
 
     /// Where clients come to, if that is an address of a network.
@@ -150,7 +150,7 @@ impl Drop for Server {
 }
 
 impl Shared {
-    fn take_clients(self: Arc<Shared>, listener: &Listener) {
+    fn take_clients(self: Arc<Self>, listener: &Listener) {
         let mut number = 0;
         while !self.stop.load(Ordering::SeqCst) {
             self.sleep(listener);
@@ -201,7 +201,7 @@ impl Shared {
         }
     }
 
-    fn take_client(self: &Arc<Shared>, number: u64, control: Control) {
+    fn take_client(self: &Arc<Self>, number: u64, control: Control) {
         if self.clients.lock().len() >= self.options.max_clients {
             self.refuse(&control, "it has as many clients as it takes");
             return;

@@ -70,8 +70,8 @@ impl SendWorker {
         slots: Arc<Slots>,
         jobs: Receiver<Job>,
         shared: Arc<Shared>,
-    ) -> SendWorker {
-        SendWorker { outbound, operations, slots, jobs, shared, told: 0, owed: 0 }
+    ) -> Self {
+        Self { outbound, operations, slots, jobs, shared, told: 0, owed: 0 }
     }
 
     pub(super) fn run(mut self) {

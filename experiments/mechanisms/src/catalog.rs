@@ -34,43 +34,43 @@ pub trait Visit {
 }
 
 impl Protocol {
-    pub const ALL: [Protocol; 9] = [
-        Protocol::Sb,
-        Protocol::SbInPlace,
-        Protocol::SbPaper,
-        Protocol::SwPaper,
-        Protocol::SwFair,
-        Protocol::SwSack,
-        Protocol::SwFairTail,
-        Protocol::SwFairTailInPlace,
-        Protocol::Rendezvous,
+    pub const ALL: [Self; 9] = [
+        Self::Sb,
+        Self::SbInPlace,
+        Self::SbPaper,
+        Self::SwPaper,
+        Self::SwFair,
+        Self::SwSack,
+        Self::SwFairTail,
+        Self::SwFairTailInPlace,
+        Self::Rendezvous,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Protocol::Sb => "sb",
-            Protocol::SbInPlace => "sb-in-place",
-            Protocol::SbPaper => "sb-paper",
-            Protocol::SwPaper => "sw-paper",
-            Protocol::SwFair => "sw-fair",
-            Protocol::SwSack => "sw-sack",
-            Protocol::SwFairTail => "sw-fair-tail",
-            Protocol::SwFairTailInPlace => "sw-fair-tail-in-place",
-            Protocol::Rendezvous => "rendezvous",
+            Self::Sb => "sb",
+            Self::SbInPlace => "sb-in-place",
+            Self::SbPaper => "sb-paper",
+            Self::SwPaper => "sw-paper",
+            Self::SwFair => "sw-fair",
+            Self::SwSack => "sw-sack",
+            Self::SwFairTail => "sw-fair-tail",
+            Self::SwFairTailInPlace => "sw-fair-tail-in-place",
+            Self::Rendezvous => "rendezvous",
         }
     }
 
     pub fn with<V: Visit>(self, shape: Shape, visit: V) -> V::Out {
         match self {
-            Protocol::Sb => visit.visit(StatusByte::new(shape, Way::Copy)),
-            Protocol::SbInPlace => visit.visit(StatusByte::new(shape, Way::InPlace)),
-            Protocol::SbPaper => visit.visit(PaperStatusByte::new(shape)),
-            Protocol::SwPaper => visit.visit(SwPaper::new(shape)),
-            Protocol::SwFair => visit.visit(SwFair::new(shape, Form::WriteImm)),
-            Protocol::SwSack => visit.visit(SwFair::new(shape, Form::Selective)),
-            Protocol::SwFairTail => visit.visit(SwFair::new(shape, Form::Tail)),
-            Protocol::SwFairTailInPlace => visit.visit(SwFair::new(shape, Form::TailInPlace)),
-            Protocol::Rendezvous => visit.visit(Rendezvous::new(shape)),
+            Self::Sb => visit.visit(StatusByte::new(shape, Way::Copy)),
+            Self::SbInPlace => visit.visit(StatusByte::new(shape, Way::InPlace)),
+            Self::SbPaper => visit.visit(PaperStatusByte::new(shape)),
+            Self::SwPaper => visit.visit(SwPaper::new(shape)),
+            Self::SwFair => visit.visit(SwFair::new(shape, Form::WriteImm)),
+            Self::SwSack => visit.visit(SwFair::new(shape, Form::Selective)),
+            Self::SwFairTail => visit.visit(SwFair::new(shape, Form::Tail)),
+            Self::SwFairTailInPlace => visit.visit(SwFair::new(shape, Form::TailInPlace)),
+            Self::Rendezvous => visit.visit(Rendezvous::new(shape)),
         }
     }
 }

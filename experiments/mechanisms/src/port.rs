@@ -35,8 +35,8 @@ pub struct MemoryNeed {
 }
 
 impl MemoryNeed {
-    pub(crate) fn new(what: &'static str, bytes: usize, access: Access) -> MemoryNeed {
-        MemoryNeed { what, bytes, access }
+    pub(crate) fn new(what: &'static str, bytes: usize, access: Access) -> Self {
+        Self { what, bytes, access }
     }
 }
 
@@ -52,8 +52,8 @@ pub struct EndNeeds {
 impl EndNeeds {
     /// A receiver that posts nothing and owns a ring of status bytes and slots, which its peer writes
     /// and reads. A queue has at least one place.
-    pub(crate) fn passive(ring_bytes: usize) -> EndNeeds {
-        EndNeeds {
+    pub(crate) fn passive(ring_bytes: usize) -> Self {
+        Self {
             queues: QueueNeeds {
                 max_send_wr: 1,
                 max_recv_wr: 0,
@@ -113,7 +113,7 @@ pub struct OfferParseError(pub String);
 impl FromStr for Offer {
     type Err = OfferParseError;
 
-    fn from_str(text: &str) -> Result<Offer, OfferParseError> {
+    fn from_str(text: &str) -> Result<Self, OfferParseError> {
         parse(text).ok_or_else(|| OfferParseError(text.chars().take(256).collect()))
     }
 }
@@ -148,7 +148,7 @@ pub struct Port {
 }
 
 impl Port {
-    pub fn open(context: &dyn Context, pd: &dyn Pd, needs: &EndNeeds) -> Result<Port, SetupError> {
+    pub fn open(context: &dyn Context, pd: &dyn Pd, needs: &EndNeeds) -> Result<Self, SetupError> {
         let queues = needs.queues;
         let channel = context.create_channel()?;
         let (send_cq, recv_cq) = completion_queues(context, &queues, &channel)?;
@@ -159,7 +159,7 @@ impl Port {
             ..QpInit::rc(&send_cq, queues.max_send_wr, queues.max_recv_wr)
         };
         let memory = needs.memory.iter().map(|need| pd.alloc_mr(need.bytes, need.access));
-        Ok(Port {
+        Ok(Self {
             qp: pd.create_qp(init)?,
             send_cq,
             recv_cq,
@@ -188,9 +188,9 @@ impl Port {
 
     /// Counts from now on what is posted, and keeps the first `keep` requests.
     #[must_use]
-    pub fn traced(self, keep: usize) -> (Port, Arc<Trace>) {
+    pub fn traced(self, keep: usize) -> (Self, Arc<Trace>) {
         let (qp, trace) = Trace::of(self.qp, keep);
-        (Port { qp, ..self }, trace)
+        (Self { qp, ..self }, trace)
     }
 
     pub(crate) fn mr(

@@ -19,8 +19,8 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(crate) fn new(qp: Box<dyn Qp>, cq: Arc<dyn Cq>, max_send_wr: u32) -> SendQueue {
-        SendQueue {
+    pub(crate) fn new(qp: Box<dyn Qp>, cq: Arc<dyn Cq>, max_send_wr: u32) -> Self {
+        Self {
             qp,
             cq,
             max_send_wr: max_send_wr.into(),

@@ -28,8 +28,8 @@ impl FirstError {
 pub(crate) struct InTurn<L>(AtomicCell<Option<Box<L>>>);
 
 impl<L> InTurn<L> {
-    pub(crate) fn new(link: L) -> InTurn<L> {
-        InTurn(AtomicCell::new(Some(Box::new(link))))
+    pub(crate) fn new(link: L) -> Self {
+        Self(AtomicCell::new(Some(Box::new(link))))
     }
 
     /// Lets `work` use it until `is_more_due` says no to what it returned, unless another thread has

@@ -55,14 +55,8 @@ pub struct SlotClaim<T> {
 }
 
 impl<S: Slots> SlotSender<S> {
-    pub(crate) fn over(slots: S, limit: u32) -> SlotSender<S> {
-        SlotSender {
-            slots,
-            limit,
-            claims: 0,
-            counts: Counts::default(),
-            broken: FirstError::default(),
-        }
+    pub(crate) fn over(slots: S, limit: u32) -> Self {
+        Self { slots, limit, claims: 0, counts: Counts::default(), broken: FirstError::default() }
     }
 
     #[cold]

@@ -37,8 +37,8 @@ pub struct StatusByte {
 }
 
 impl StatusByte {
-    pub fn new(shape: Shape, way: Way) -> StatusByte {
-        StatusByte {
+    pub fn new(shape: Shape, way: Way) -> Self {
+        Self {
             shape,
             way,
             max_send_wr: 128,
@@ -239,11 +239,11 @@ impl TakenBlock for ReceivedBlock {
 
     #[inline]
     fn payload(&self) -> VolatileSlice<'_> {
-        ReceivedBlock::payload(self)
+        Self::payload(self)
     }
 
     fn hold(&mut self) {
-        ReceivedBlock::hold(self);
+        Self::hold(self);
     }
 }
 

@@ -202,8 +202,8 @@ pub enum Deviation {
 }
 
 impl Bench {
-    pub fn new(provider: Arc<dyn Provider>, device: &str) -> Bench {
-        Bench { provider, device: device.to_owned(), deviations: Vec::new() }
+    pub fn new(provider: Arc<dyn Provider>, device: &str) -> Self {
+        Self { provider, device: device.to_owned(), deviations: Vec::new() }
     }
 
     /// Asserts the status that the standard has, or the one that the device is known to give in its

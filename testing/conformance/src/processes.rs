@@ -37,9 +37,9 @@ impl Card {
         format!("{end} {} {}", memory.addr, memory.rkey)
     }
 
-    fn read(text: &str) -> Card {
+    fn read(text: &str) -> Self {
         let fields: Vec<&str> = text.split(' ').collect();
-        Card {
+        Self {
             end: fields[0].parse().unwrap(),
             memory: RemoteAddr {
                 addr: fields[1].parse().unwrap(),

@@ -18,10 +18,10 @@ pub struct Holdings {
 
 impl Holdings {
     /// Counts now.
-    pub fn now() -> Holdings {
+    pub fn now() -> Self {
         let entries = |path| std::fs::read_dir(path).unwrap().count();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        Holdings {
+        Self {
             descriptors: entries("/proc/self/fd"),
             shared_mappings: maps.lines().filter(|line| line.contains("memfd:")).count(),
             threads: entries("/proc/self/task"),
@@ -32,7 +32,7 @@ impl Holdings {
     pub fn assert_back(self) {
         let deadline = std::time::Instant::now() + crate::PATIENCE;
         loop {
-            let now = Holdings::now();
+            let now = Self::now();
             if now.descriptors <= self.descriptors
                 && now.shared_mappings <= self.shared_mappings
                 && now.threads <= self.threads

@@ -25,8 +25,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    fn default() -> Options {
-        Options {
+    fn default() -> Self {
+        Self {
             service: Service::Rc,
             qkey: 0x1234_5678,
             max_send_wr: 64,
@@ -72,7 +72,7 @@ pub fn connected(
 }
 
 impl Side {
-    pub fn new(context: Arc<dyn Context>, options: &Options) -> Side {
+    pub fn new(context: Arc<dyn Context>, options: &Options) -> Self {
         let pd = context.alloc_pd().unwrap();
         let channel = context.create_channel().unwrap();
         let cq = |entries| context.create_cq(entries, Some(channel.clone())).unwrap();
@@ -88,7 +88,7 @@ impl Side {
             max_inline_bytes: caps.max_inline_bytes.min(256),
             strict: caps.strict_capacity,
         });
-        Side {
+        Self {
             qp: qp.unwrap(),
             mr: pd.alloc_mr(options.bytes, options.access).unwrap(),
             send_cq,

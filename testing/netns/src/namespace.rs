@@ -52,11 +52,11 @@ impl Namespace {
     ///
     /// # Errors
     /// [`NetnsError`].
-    pub fn new() -> Result<Namespace, NetnsError> {
+    pub fn new() -> Result<Self, NetnsError> {
         // A thread of its own: the caller stays where it is.
         let made = thread::scope(|scope| scope.spawn(unshared).join());
         let namespace = match made {
-            Ok(made) => Namespace { fd: made? },
+            Ok(made) => Self { fd: made? },
             Err(panic) => std::panic::resume_unwind(panic),
         };
         namespace.ip(&["link", "set", "lo", "up"])?;
@@ -72,10 +72,10 @@ impl Namespace {
     ///
     /// # Errors
     /// [`NetnsError::Os`].
-    pub fn open(path: &str) -> Result<Namespace, NetnsError> {
+    pub fn open(path: &str) -> Result<Self, NetnsError> {
         let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(os("open of a namespace"))?;
-        Ok(Namespace { fd })
+        Ok(Self { fd })
     }
 
     /// Runs `work` on a thread inside. Sockets that it opens stay inside, and so do processes that
@@ -155,7 +155,7 @@ impl VethPair {
     ///
     /// # Errors
     /// [`NetnsError`]; nothing is left then.
-    pub fn new(mtu: u32) -> Result<VethPair, NetnsError> {
+    pub fn new(mtu: u32) -> Result<Self, NetnsError> {
         let (left, right) = (Namespace::new()?, Namespace::new()?);
         let mtu_text = mtu.to_string();
         // The other end is named by a descriptor of this process, which needs no name anywhere.
@@ -164,7 +164,7 @@ impl VethPair {
             "link", "add", INTERFACE, "mtu", &mtu_text, "type", "veth", "peer", "name", INTERFACE,
             "mtu", &mtu_text, "netns", &peer,
         ])?;
-        let pair = VethPair { left, right };
+        let pair = Self { left, right };
         connect(&pair.left, Self::LEFT_V4, Self::LEFT_V6, "fe80::1")?;
         connect(&pair.right, Self::RIGHT_V4, Self::RIGHT_V6, "fe80::2")?;
         pair.wait_until_ready()?;

@@ -52,8 +52,8 @@ pub struct Census {
 
 impl Census {
     /// Counts what is made through the device that this returns.
-    pub fn of(context: Arc<dyn Context>) -> (Arc<dyn Context>, Arc<Census>) {
-        let census = Arc::new(Census::default());
+    pub fn of(context: Arc<dyn Context>) -> (Arc<dyn Context>, Arc<Self>) {
+        let census = Arc::new(Self::default());
         (Arc::new(CountedContext { context, census: Arc::clone(&census) }), census)
     }
 
@@ -103,10 +103,10 @@ struct Counted {
 }
 
 impl Counted {
-    fn new(object: Object, census: &Arc<Census>) -> Counted {
+    fn new(object: Object, census: &Arc<Census>) -> Self {
         census.alive[object as usize].fetch_add(1, Ordering::SeqCst);
         census.log.lock().push(Change::Made(object));
-        Counted { object, census: Arc::clone(census) }
+        Self { object, census: Arc::clone(census) }
     }
 }
 

@@ -36,7 +36,7 @@ pub struct Child {
 
 impl Child {
     /// Starts the test of this binary that alone has `test` in its name; it finds its role by [`role`].
-    pub fn start(test: &str, role: &str) -> Child {
+    pub fn start(test: &str, role: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().expect("a process has a program"))
             .args([test, "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
@@ -54,7 +54,7 @@ impl Child {
                 }
             }
         });
-        Child { input: process.stdin.take(), process, lines }
+        Self { input: process.stdin.take(), process, lines }
     }
 
     pub fn id(&self) -> u32 {

@@ -21,8 +21,8 @@ pub struct Patience {
 
 impl Patience {
     /// Begins to wait, on a machine of two processors.
-    pub fn new(policy: WaitPolicy) -> Patience {
-        Patience { waiter: Waiter::new(policy, 2), since: Instant::now() }
+    pub fn new(policy: WaitPolicy) -> Self {
+        Self { waiter: Waiter::new(policy, 2), since: Instant::now() }
     }
 
     /// Begins anew: something was found.

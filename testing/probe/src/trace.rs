@@ -72,9 +72,9 @@ pub struct Trace {
 
 impl Trace {
     /// Puts a trace before `qp`. Of the first `keep` requests it keeps all that it saw.
-    pub fn of(qp: Box<dyn Qp>, keep: usize) -> (Box<dyn Qp>, Arc<Trace>) {
+    pub fn of(qp: Box<dyn Qp>, keep: usize) -> (Box<dyn Qp>, Arc<Self>) {
         let seen = Mutex::new((Requests::default(), Vec::with_capacity(keep)));
-        let trace = Arc::new(Trace { seen, keep });
+        let trace = Arc::new(Self { seen, keep });
         (Box::new(TracedQp { qp, trace: Arc::clone(&trace) }), trace)
     }
 

@@ -15,9 +15,9 @@ struct Counted(Arc<DeviceMetrics>);
 
 impl HeldBlock {
     /// Counts the block as one of the device's.
-    pub(super) fn new(block: ReceivedBlock, device: &Arc<DeviceMetrics>) -> HeldBlock {
+    pub(super) fn new(block: ReceivedBlock, device: &Arc<DeviceMetrics>) -> Self {
         device.blocks_taken(1);
-        HeldBlock { block, _counted: Counted(device.clone()) }
+        Self { block, _counted: Counted(device.clone()) }
     }
 
     /// Drops the block so that the source takes it for undelivered and sends it again.

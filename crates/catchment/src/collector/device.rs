@@ -25,12 +25,8 @@ const UNKNOWN: u64 = u64::MAX;
 
 impl Device {
     /// Creates a device that no session has.
-    pub(super) fn new(
-        name: &str,
-        metrics: Arc<DeviceMetrics>,
-        sink: Box<dyn DeviceSink>,
-    ) -> Device {
-        Device {
+    pub(super) fn new(name: &str, metrics: Arc<DeviceMetrics>, sink: Box<dyn DeviceSink>) -> Self {
+        Self {
             name: name.into(),
             metrics,
             next_packet: AtomicU64::new(sink.next_packet().unwrap_or(UNKNOWN)),
@@ -65,7 +61,7 @@ impl Device {
     }
 
     /// Lends the sink to a session; `None` while another one has it.
-    pub(super) fn lend_sink(self: &Arc<Device>) -> Option<LentSink> {
+    pub(super) fn lend_sink(self: &Arc<Self>) -> Option<LentSink> {
         let sink = self.sink.lock().take()?;
         Some(LentSink { device: self.clone(), sink })
     }

@@ -26,8 +26,8 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    pub(super) fn new(sink: Box<dyn Sink>, metrics: Arc<CollectorMetrics>) -> Devices {
-        Devices { sink, metrics, known: Mutex::default() }
+    pub(super) fn new(sink: Box<dyn Sink>, metrics: Arc<CollectorMetrics>) -> Self {
+        Self { sink, metrics, known: Mutex::default() }
     }
 
     /// The device of this name; its sink is opened when it is met for the first time. It counts as

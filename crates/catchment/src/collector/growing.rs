@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// One piece of the queue. When it is full, the producer goes on in the next one.
 struct Piece<T> {
     entries: ArrayQueue<T>,
-    next: OnceLock<Arc<Piece<T>>>,
+    next: OnceLock<Arc<Self>>,
 }
 
 /// The end that pushes.
@@ -19,8 +19,8 @@ pub(super) struct Producer<T>(Arc<Piece<T>>);
 pub(super) struct Consumer<T>(Arc<Piece<T>>);
 
 impl<T> Piece<T> {
-    fn new(capacity: usize) -> Arc<Piece<T>> {
-        Arc::new(Piece { entries: ArrayQueue::new(capacity), next: OnceLock::new() })
+    fn new(capacity: usize) -> Arc<Self> {
+        Arc::new(Self { entries: ArrayQueue::new(capacity), next: OnceLock::new() })
     }
 }
 

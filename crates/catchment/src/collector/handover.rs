@@ -18,8 +18,8 @@ pub(super) struct Parked<T>(AtomicCell<Option<Box<T>>>);
 
 impl<T> Parked<T> {
     /// Creates a place that holds `value`.
-    pub(super) fn new(value: Box<T>) -> Parked<T> {
-        Parked(AtomicCell::new(Some(value)))
+    pub(super) fn new(value: Box<T>) -> Self {
+        Self(AtomicCell::new(Some(value)))
     }
 
     /// Takes the value, if it is parked. To be called after a change that its owner must see.

@@ -92,37 +92,34 @@ pub struct CollectorBuilder {
 impl CollectorBuilder {
     /// Where the frames go. By default nowhere: they are verified and counted.
     #[must_use]
-    pub fn sink(mut self, sink: impl Sink) -> CollectorBuilder {
+    pub fn sink(mut self, sink: impl Sink) -> Self {
         self.sink = Box::new(sink);
         self
     }
 
     /// Calls `function` with every frame; see [`CallbackSink`].
     #[must_use]
-    pub fn on_frame(
-        self,
-        function: impl Fn(crate::Frame) + Send + Sync + 'static,
-    ) -> CollectorBuilder {
+    pub fn on_frame(self, function: impl Fn(crate::Frame) + Send + Sync + 'static) -> Self {
         self.sink(CallbackSink::new(function))
     }
 
     /// Certificates for control connections; needed to listen off loopback.
     #[must_use]
-    pub fn tls(mut self, files: TlsFiles) -> CollectorBuilder {
+    pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = Some(files);
         self
     }
 
     /// Allows to listen off loopback without TLS: everybody who reaches the address can send.
     #[must_use]
-    pub fn insecure(self, insecure: bool) -> CollectorBuilder {
-        CollectorBuilder { insecure, ..self }
+    pub fn insecure(self, insecure: bool) -> Self {
+        Self { insecure, ..self }
     }
 
     /// Threads that carry frames to the sink, at least 1. By default one for each processor, at
     /// most 4.
     #[must_use]
-    pub fn workers(mut self, workers: usize) -> CollectorBuilder {
+    pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
         self
     }
@@ -130,16 +127,16 @@ impl CollectorBuilder {
     /// Threads that take blocks out of the rings of all sources, at least 1. By default one for two
     /// processors, at most 4.
     #[must_use]
-    pub fn receive_threads(mut self, threads: usize) -> CollectorBuilder {
+    pub fn receive_threads(mut self, threads: usize) -> Self {
         self.receive_threads = threads.max(1);
         self
     }
 
     /// How long a source may be silent before it counts as dead, 100 ms to 10 min. By default 10 s.
     #[must_use]
-    pub fn lease(self, lease: Duration) -> CollectorBuilder {
+    pub fn lease(self, lease: Duration) -> Self {
         let lease = lease.clamp(Duration::from_millis(100), Duration::from_secs(600));
-        CollectorBuilder { lease, ..self }
+        Self { lease, ..self }
     }
 
     /// How long it pauses at most between two looks for frames, while some come and the provider
@@ -147,14 +144,14 @@ impl CollectorBuilder {
     /// hundredth of a processor for each source and half of it in latency. Zero: its receive
     /// threads look all the time, which takes a processor for each of them.
     #[must_use]
-    pub fn look_every(mut self, pause: Duration) -> CollectorBuilder {
+    pub fn look_every(mut self, pause: Duration) -> Self {
         self.look_every = pause.min(Duration::from_secs(1));
         self
     }
 
     /// Most memory for the ring of one source. By default 1 GiB.
     #[must_use]
-    pub fn ring_bytes_max(mut self, bytes: u64) -> CollectorBuilder {
+    pub fn ring_bytes_max(mut self, bytes: u64) -> Self {
         self.ring_bytes_max = bytes;
         self
     }
@@ -163,7 +160,7 @@ impl CollectorBuilder {
     /// and tries again. As much again for frames that go over several blocks; a device that would
     /// need more waits. By default half of the host's memory.
     #[must_use]
-    pub fn ring_bytes_total(mut self, bytes: u64) -> CollectorBuilder {
+    pub fn ring_bytes_total(mut self, bytes: u64) -> Self {
         self.ring_bytes_total = bytes;
         self
     }
@@ -171,13 +168,13 @@ impl CollectorBuilder {
     /// Which providers this side may use, with which settings and under which rules. By default
     /// all, with their usual settings.
     #[must_use]
-    pub fn providers(self, providers: ProviderSet) -> CollectorBuilder {
-        CollectorBuilder { providers, ..self }
+    pub fn providers(self, providers: ProviderSet) -> Self {
+        Self { providers, ..self }
     }
 
     /// Which providers this side may use.
     #[must_use]
-    pub fn path_rules(mut self, rules: PathRules) -> CollectorBuilder {
+    pub fn path_rules(mut self, rules: PathRules) -> Self {
         self.providers.rules = rules;
         self
     }
@@ -185,7 +182,7 @@ impl CollectorBuilder {
     /// Gives a provider other settings, such as [`RoceOptions`](crate::roce::RoceOptions) or
     /// [`IbverbsOptions`](crate::ibverbs::IbverbsOptions); or adds a provider of another crate.
     #[must_use]
-    pub fn provider(mut self, options: impl ProviderOptions + 'static) -> CollectorBuilder {
+    pub fn provider(mut self, options: impl ProviderOptions + 'static) -> Self {
         self.providers.set(options);
         self
     }

@@ -22,8 +22,8 @@ pub(super) struct ReadyQueue<T> {
 impl<T> ReadyQueue<T> {
     /// Creates a queue that allocates nothing for up to `capacity` entries. An idle worker looks
     /// `polls` times before it sleeps.
-    pub(super) fn new(capacity: usize, polls: u32) -> ReadyQueue<T> {
-        ReadyQueue {
+    pub(super) fn new(capacity: usize, polls: u32) -> Self {
+        Self {
             entries: ArrayQueue::new(capacity),
             overflow: SegQueue::new(),
             searching: AtomicUsize::new(0),

@@ -20,8 +20,8 @@ pub(super) struct Resting<T> {
 
 impl<T> Resting<T> {
     /// Creates a place where nothing rests.
-    pub(super) fn new() -> Resting<T> {
-        Resting { entries: Mutex::default(), due: AtomicU64::new(NEVER), begin: Instant::now() }
+    pub(super) fn new() -> Self {
+        Self { entries: Mutex::default(), due: AtomicU64::new(NEVER), begin: Instant::now() }
     }
 
     /// Lets an entry rest from now on.

@@ -31,7 +31,7 @@ impl Ring {
     pub(super) fn allocate(
         context: &Arc<dyn Context>,
         layout: RingLayout,
-    ) -> Result<Ring, CollectorError> {
+    ) -> Result<Self, CollectorError> {
         let pd = context.alloc_pd()?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let mr = pd.alloc_mr(layout.total_bytes(), access)?;
@@ -40,7 +40,7 @@ impl Ring {
         let strict = context.caps().strict_capacity;
         let mut qp = pd.create_qp(QpInit { strict, ..QpInit::rc(&cq, SEND_WRS, RECEIVES) })?;
         qp.modify(QpTransition::ToInit { access: Access::REMOTE_WRITE | Access::REMOTE_READ })?;
-        Ok(Ring { mr, layout, needs_checksum: !context.caps().data_in_order, qp, queues })
+        Ok(Self { mr, layout, needs_checksum: !context.caps().data_in_order, qp, queues })
     }
 
     /// What the source needs to write into the memory.
@@ -111,8 +111,8 @@ pub(super) struct OutOfMemory {
 }
 
 impl RingBudget {
-    pub(super) fn new(most_bytes: u64) -> RingBudget {
-        RingBudget { most_bytes, used: Mutex::default() }
+    pub(super) fn new(most_bytes: u64) -> Self {
+        Self { most_bytes, used: Mutex::default() }
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {

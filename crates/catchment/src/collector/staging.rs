@@ -20,13 +20,13 @@ pub(crate) struct Staged {
 }
 
 impl Staging {
-    pub(crate) fn new(most_bytes: u64) -> Arc<Staging> {
-        Arc::new(Staging { most_bytes, used_bytes: AtomicU64::new(0) })
+    pub(crate) fn new(most_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { most_bytes, used_bytes: AtomicU64::new(0) })
     }
 
     /// Room for a whole frame of `bytes`, if there is any. One frame always fits: a stream that has
     /// room can finish, so waiting for it ends.
-    pub(crate) fn reserve(self: &Arc<Staging>, bytes: u64) -> Option<Staged> {
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Option<Staged> {
         let grown =
             |used: u64| (used == 0 || used + bytes <= self.most_bytes).then(|| used + bytes);
         let order = Ordering::Relaxed;

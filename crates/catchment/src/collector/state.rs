@@ -129,7 +129,7 @@ impl CollectorState {
     }
 
     /// A place for a new session.
-    pub(super) fn register(self: &Arc<CollectorState>) -> Registration {
+    pub(super) fn register(self: &Arc<Self>) -> Registration {
         let (tell, end) = watch::channel(None);
         let mut sessions = self.sessions();
         sessions.begun += 1;
@@ -239,7 +239,7 @@ impl CollectorState {
 
     /// The devices of the Hello, in its order.
     pub(super) async fn open_devices(
-        self: &Arc<CollectorState>,
+        self: &Arc<Self>,
         hello: &Hello,
     ) -> Result<Vec<Arc<Device>>, Refusal> {
         let state = self.clone();

@@ -93,7 +93,7 @@ impl Stream {
     /// its queue grows.
     pub(super) fn open(sink: LentSink, staging: Arc<Staging>, blocks: usize) -> Inlet {
         let (producer, consumer) = growing_queue(blocks);
-        let stream = Stream {
+        let stream = Self {
             device: sink.device().clone(),
             pushed: AtomicU64::new(0),
             done: AtomicU64::new(0),

@@ -29,8 +29,8 @@ pub(super) struct StreamProgress {
 
 impl Vitals {
     /// Of a session with this ring and these streams.
-    pub(super) fn new(ring: Ring, streams: &[StreamProgress]) -> Arc<Vitals> {
-        Arc::new(Vitals {
+    pub(super) fn new(ring: Ring, streams: &[StreamProgress]) -> Arc<Self> {
+        Arc::new(Self {
             ring: Mutex::new(ring),
             orders: streams.iter().map(|s| s.order.clone()).collect(),
             attention: Notify::new(),
@@ -70,7 +70,7 @@ impl Vitals {
 impl StreamProgress {
     /// Of a stream that begins `lost` numbers behind what the collector had.
     pub(super) fn new(stream: Arc<Stream>, order: Arc<SharedProgress>, lost: u64) -> Self {
-        StreamProgress { stream, order, lost, waits_for: None }
+        Self { stream, order, lost, waits_for: None }
     }
 
     /// Returns the packet number that did not come for longer than `limit`, although later ones

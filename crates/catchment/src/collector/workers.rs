@@ -35,7 +35,7 @@ pub(super) struct WorkQueue {
 
 impl Workers {
     /// Starts `threads` workers.
-    pub(super) fn start(threads: usize) -> io::Result<Workers> {
+    pub(super) fn start(threads: usize) -> io::Result<Self> {
         let queue = Arc::new(WorkQueue {
             ready: ReadyQueue::new(READY, search_polls()),
             resting: Resting::new(),
@@ -50,7 +50,7 @@ impl Workers {
                     .spawn(move || queue.run())
             })
             .collect::<io::Result<_>>()?;
-        Ok(Workers { queue, threads })
+        Ok(Self { queue, threads })
     }
 
     /// Returns where to put streams that have blocks.

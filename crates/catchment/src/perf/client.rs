@@ -34,7 +34,7 @@ impl Client {
     /// # Errors
     /// [`PerfError::Unreachable`], [`PerfError::Refused`] with the server's reason, and what the
     /// control connection and devices say.
-    pub fn connect((host, port): (&str, u16), setup: &Setup) -> Result<Client, PerfError> {
+    pub fn connect((host, port): (&str, u16), setup: &Setup) -> Result<Self, PerfError> {
         let stream = reach(host, port)?;
         let ip = |address: std::io::Result<std::net::SocketAddr>| {
             address.ok().map(|at| at.ip().to_canonical())
@@ -58,7 +58,7 @@ impl Client {
             seen: format!("a path from {}", path.source),
             expected: "one from a provider that was offered".to_owned(),
         })?;
-        Ok(Client {
+        Ok(Self {
             control,
             device: device(context, path.clone()),
             path,

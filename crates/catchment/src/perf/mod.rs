@@ -50,8 +50,8 @@ pub struct Setup {
 }
 
 impl Default for Setup {
-    fn default() -> Setup {
-        Setup { providers: ProviderSet::default(), mechanisms: STATUS_BYTE }
+    fn default() -> Self {
+        Self { providers: ProviderSet::default(), mechanisms: STATUS_BYTE }
     }
 }
 

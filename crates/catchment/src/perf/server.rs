@@ -34,10 +34,10 @@ impl Server {
     ///
     /// # Errors
     /// [`PerfError::Listen`], [`PerfError::Host`].
-    pub fn bind(address: SocketAddr, setup: Setup) -> Result<Server, PerfError> {
+    pub fn bind(address: SocketAddr, setup: Setup) -> Result<Self, PerfError> {
         let listener =
             TcpListener::bind(address).map_err(|source| PerfError::Listen { address, source })?;
-        Ok(Server { listener, setup, host: super::host()? })
+        Ok(Self { listener, setup, host: super::host()? })
     }
 
     /// Returns where it listens.

@@ -55,8 +55,8 @@ pub struct Ends {
 
 impl Ends {
     /// Returns those of a connection.
-    pub fn of(connection: &Connection) -> Ends {
-        Ends { local: connection.local_ip(), peer: connection.peer().ip() }
+    pub fn of(connection: &Connection) -> Self {
+        Self { local: connection.local_ip(), peer: connection.peer().ip() }
     }
 
     fn are_on_one_host(self) -> bool {
@@ -81,8 +81,8 @@ pub struct Offers {
 
 impl Providers {
     /// Makes the providers of a set.
-    pub fn new(set: &ProviderSet) -> Providers {
-        Providers { rules: set.rules.clone(), known: set.known(), all: set.providers() }
+    pub fn new(set: &ProviderSet) -> Self {
+        Self { rules: set.rules.clone(), known: set.known(), all: set.providers() }
     }
 
     /// Returns what the choice of a path knows of them.

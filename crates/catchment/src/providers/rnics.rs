@@ -26,11 +26,11 @@ pub(super) trait Rnics: Send + Sync + std::fmt::Debug {
 
 impl Rnics for IbverbsProvider {
     fn device_for(&self, local: IpAddr) -> Result<String, String> {
-        IbverbsProvider::device_for(self, local).map_err(|why| why.to_string())
+        Self::device_for(self, local).map_err(|why| why.to_string())
     }
 
     fn may_return(&self, local: IpAddr) -> bool {
-        match IbverbsProvider::device_for(self, local) {
+        match Self::device_for(self, local) {
             Ok(_) => true,
             Err(NoDevice::PortDown { state, .. }) => state == PortState::Down,
             Err(_) => false,
@@ -71,8 +71,8 @@ pub(super) struct OpenRnics {
 }
 
 impl OpenRnics {
-    pub(super) fn new(rnics: Arc<dyn Rnics>) -> OpenRnics {
-        OpenRnics { rnics, open: Mutex::default() }
+    pub(super) fn new(rnics: Arc<dyn Rnics>) -> Self {
+        Self { rnics, open: Mutex::default() }
     }
 
     fn open_any(&self) -> Result<(String, Arc<dyn Context>), String> {

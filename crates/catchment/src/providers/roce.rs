@@ -19,7 +19,7 @@ impl ProviderOptions for RoceOptions {
     fn provider(&self) -> Arc<dyn PathProvider> {
         Arc::new(Roce {
             // The offer carries the port, which only hardware could not follow.
-            provider: RoceProvider::new(RoceOptions { other_port: true, ..self.clone() }),
+            provider: RoceProvider::new(Self { other_port: true, ..self.clone() }),
             open: Mutex::default(),
         })
     }

@@ -70,8 +70,8 @@ pub struct ProviderSet {
 impl Default for ProviderSet {
     /// Returns all providers of this library with their usual settings. A new provider is one line
     /// more here.
-    fn default() -> ProviderSet {
-        ProviderSet {
+    fn default() -> Self {
+        Self {
             rules: PathRules::default(),
             options: vec![
                 Arc::new(ShmOptions),
@@ -85,7 +85,7 @@ impl Default for ProviderSet {
 impl ProviderSet {
     /// Gives a provider these settings; adds the provider if it is not one of the set.
     #[must_use]
-    pub fn with(mut self, options: impl ProviderOptions + 'static) -> ProviderSet {
+    pub fn with(mut self, options: impl ProviderOptions + 'static) -> Self {
         self.set(options);
         self
     }
@@ -99,8 +99,8 @@ impl ProviderSet {
 
     /// Obeys these rules.
     #[must_use]
-    pub fn rules(self, rules: PathRules) -> ProviderSet {
-        ProviderSet { rules, ..self }
+    pub fn rules(self, rules: PathRules) -> Self {
+        Self { rules, ..self }
     }
 
     /// Returns what the choice of a path knows of them.

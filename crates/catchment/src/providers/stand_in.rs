@@ -32,8 +32,8 @@ pub(super) struct StandIn {
 }
 
 impl StandIn {
-    pub(super) fn at(last: u8, broken: Broken) -> StandIn {
-        StandIn { address: IpAddr::from([127, 0, 0, last]), broken }
+    pub(super) fn at(last: u8, broken: Broken) -> Self {
+        Self { address: IpAddr::from([127, 0, 0, last]), broken }
     }
 }
 

@@ -9,8 +9,8 @@ pub struct CallbackSink<F>(Arc<F>);
 
 impl<F: Fn(Frame) + Send + Sync + 'static> CallbackSink<F> {
     /// A sink that calls `function`.
-    pub fn new(function: F) -> CallbackSink<F> {
-        CallbackSink(Arc::new(function))
+    pub fn new(function: F) -> Self {
+        Self(Arc::new(function))
     }
 }
 

@@ -45,14 +45,14 @@ pub struct DirectorySink {
 
 impl DirectorySink {
     /// A sink that writes below `root`, which is made if it is not there.
-    pub fn new(root: impl Into<PathBuf>) -> DirectorySink {
-        DirectorySink { root: root.into(), limit: DiskLimit::KeepAll }
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), limit: DiskLimit::KeepAll }
     }
 
     /// The same with a limit.
     #[must_use]
-    pub fn limit(self, limit: DiskLimit) -> DirectorySink {
-        DirectorySink { limit, ..self }
+    pub fn limit(self, limit: DiskLimit) -> Self {
+        Self { limit, ..self }
     }
 }
 

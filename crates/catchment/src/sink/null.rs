@@ -8,7 +8,7 @@ pub struct NullSink;
 
 impl Sink for NullSink {
     fn open(&self, _device: &str) -> Result<Box<dyn DeviceSink>, SinkError> {
-        Ok(Box::new(NullSink))
+        Ok(Box::new(Self))
     }
 }
 

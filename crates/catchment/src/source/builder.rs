@@ -47,8 +47,8 @@ impl DeviceSpec {
     /// A device that waits when the collector has no room ([`Policy::Block`]). Its name is also
     /// that of its directory at the collector: 1 to 64 of `A-Z a-z 0-9 . _ -`, not beginning with
     /// a dot.
-    pub fn new(name: impl Into<String>) -> DeviceSpec {
-        DeviceSpec {
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
             name: name.into(),
             format: None,
             frame_bytes: None,
@@ -59,26 +59,26 @@ impl DeviceSpec {
 
     /// What its frames hold: shown at the collector, and the size of a block.
     #[must_use]
-    pub fn format(self, format: FrameFormat) -> DeviceSpec {
-        DeviceSpec { frame_bytes: Some(format.frame_bytes()), format: Some(format), ..self }
+    pub fn format(self, format: FrameFormat) -> Self {
+        Self { frame_bytes: Some(format.frame_bytes()), format: Some(format), ..self }
     }
 
     /// Largest frame in bytes, where there is no format.
     #[must_use]
-    pub fn frame_bytes(mut self, bytes: usize) -> DeviceSpec {
+    pub fn frame_bytes(mut self, bytes: usize) -> Self {
         self.frame_bytes = Some(bytes);
         self
     }
 
     /// What to do with a frame when the collector has no room.
     #[must_use]
-    pub fn policy(self, policy: Policy) -> DeviceSpec {
-        DeviceSpec { policy, ..self }
+    pub fn policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
     }
 
     /// Frames that [`Policy::DropOldest`] keeps in the source's memory while there is no room.
     #[must_use]
-    pub fn backlog_frames(mut self, frames: usize) -> DeviceSpec {
+    pub fn backlog_frames(mut self, frames: usize) -> Self {
         self.backlog_frames = frames.max(1);
         self
     }
@@ -102,8 +102,8 @@ pub struct SourceBuilder {
 }
 
 impl SourceBuilder {
-    pub(super) fn new(collector: String) -> SourceBuilder {
-        SourceBuilder {
+    pub(super) fn new(collector: String) -> Self {
+        Self {
             collector,
             devices: Vec::new(),
             blocks: None,
@@ -121,7 +121,7 @@ impl SourceBuilder {
 
     /// Adds a device.
     #[must_use]
-    pub fn device(mut self, device: DeviceSpec) -> SourceBuilder {
+    pub fn device(mut self, device: DeviceSpec) -> Self {
         self.devices.push(device);
         self
     }
@@ -129,7 +129,7 @@ impl SourceBuilder {
     /// Number of blocks to ask the collector for, 1 to 65,536. By default four a device, as far as
     /// 256 MiB reach.
     #[must_use]
-    pub fn blocks(mut self, blocks: u32) -> SourceBuilder {
+    pub fn blocks(mut self, blocks: u32) -> Self {
         self.blocks = Some(blocks);
         self
     }
@@ -137,22 +137,22 @@ impl SourceBuilder {
     /// Size of a block to ask for, trailer included: a multiple of 64 up to 64 MiB. By default the
     /// largest frame of the devices fits.
     #[must_use]
-    pub fn block_bytes(mut self, bytes: u32) -> SourceBuilder {
+    pub fn block_bytes(mut self, bytes: u32) -> Self {
         self.block_bytes = Some(bytes);
         self
     }
 
     /// Whether blocks carry a CRC32C that the collector verifies. On by default.
     #[must_use]
-    pub fn checksum(self, checksum: bool) -> SourceBuilder {
-        SourceBuilder { checksum, ..self }
+    pub fn checksum(self, checksum: bool) -> Self {
+        Self { checksum, ..self }
     }
 
     /// Whether frames are filled directly in the collector's memory where the provider can do
     /// that. On by default; off, every frame is copied once more.
     #[must_use]
-    pub fn in_place(self, in_place: bool) -> SourceBuilder {
-        SourceBuilder { in_place, ..self }
+    pub fn in_place(self, in_place: bool) -> Self {
+        Self { in_place, ..self }
     }
 
     /// Asks `permit` before every claim of a block, on the thread of the device: for a controller
@@ -160,7 +160,7 @@ impl SourceBuilder {
     /// room, so its [`Policy`] decides about the frame. After a change of mind the controller calls
     /// [`Source::wake`](super::Source::wake). Without a permit nothing is asked.
     #[must_use]
-    pub fn permit(mut self, permit: Arc<dyn Permit>) -> SourceBuilder {
+    pub fn permit(mut self, permit: Arc<dyn Permit>) -> Self {
         self.permit = Some(permit);
         self
     }
@@ -169,14 +169,14 @@ impl SourceBuilder {
     /// by default. The completion queue has a place for every four of them. With 2 they are the
     /// smallest there can be, and each block waits until the one before has arrived.
     #[must_use]
-    pub fn send_queue(mut self, requests: u32) -> SourceBuilder {
+    pub fn send_queue(mut self, requests: u32) -> Self {
         self.send_queue = requests;
         self
     }
 
     /// Certificates for the control connection; needed for a collector that is not on loopback.
     #[must_use]
-    pub fn tls(mut self, files: TlsFiles) -> SourceBuilder {
+    pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = Some(files);
         self
     }
@@ -184,21 +184,21 @@ impl SourceBuilder {
     /// Allows a control connection without TLS off loopback. Anybody on the way can then read and
     /// change it.
     #[must_use]
-    pub fn insecure(self, insecure: bool) -> SourceBuilder {
-        SourceBuilder { insecure, ..self }
+    pub fn insecure(self, insecure: bool) -> Self {
+        Self { insecure, ..self }
     }
 
     /// Which providers this side may use, with which settings and under which rules. By default
     /// all, with their usual settings.
     #[must_use]
-    pub fn providers(self, providers: ProviderSet) -> SourceBuilder {
-        SourceBuilder { providers, ..self }
+    pub fn providers(self, providers: ProviderSet) -> Self {
+        Self { providers, ..self }
     }
 
     /// Which providers this side may use, and which to offer first. The collector chooses by its
     /// own rules among those.
     #[must_use]
-    pub fn path_rules(mut self, rules: PathRules) -> SourceBuilder {
+    pub fn path_rules(mut self, rules: PathRules) -> Self {
         self.providers.rules = rules;
         self
     }
@@ -206,7 +206,7 @@ impl SourceBuilder {
     /// Gives a provider other settings, such as [`RoceOptions`](crate::roce::RoceOptions) or
     /// [`IbverbsOptions`](crate::ibverbs::IbverbsOptions); or adds a provider of another crate.
     #[must_use]
-    pub fn provider(mut self, options: impl ProviderOptions + 'static) -> SourceBuilder {
+    pub fn provider(mut self, options: impl ProviderOptions + 'static) -> Self {
         self.providers.set(options);
         self
     }
@@ -214,7 +214,7 @@ impl SourceBuilder {
     /// How long [`SourceBuilder::connect`] waits for a collector that is not there yet. By default
     /// for ever.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> SourceBuilder {
+    pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
     }

@@ -30,7 +30,7 @@ impl<T: Send + 'static> Connecting<T> {
         welcome: &Welcome,
         peer: String,
         connect: impl FnOnce(Prepared, Target) -> Result<T, LinkError> + Send + 'static,
-    ) -> Result<Connecting<T>, Refusal> {
+    ) -> Result<Self, Refusal> {
         let cancelled = Arc::new(AtomicBool::new(false));
         let target = Target {
             endpoint: welcome.path.agreed(welcome.endpoint),
@@ -46,11 +46,11 @@ impl<T: Send + 'static> Connecting<T> {
             ..describe(&welcome.path, ends, &welcome.reason)
         };
         let job = tokio::task::spawn_blocking(move || connect(prepared, target));
-        Ok(Connecting { job, cancelled, session })
+        Ok(Self { job, cancelled, session })
     }
 
     /// Waits for the end; for ever while nothing is being connected.
-    pub async fn done(connecting: &mut Option<Connecting<T>>) -> Result<T, LinkError> {
+    pub async fn done(connecting: &mut Option<Self>) -> Result<T, LinkError> {
         match connecting {
             Some(connecting) => match (&mut connecting.job).await {
                 Ok(connected) => connected,

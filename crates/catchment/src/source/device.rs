@@ -35,8 +35,8 @@ pub enum Sent {
 }
 
 impl Device {
-    pub(super) fn new(shared: Arc<Shared>, state: Arc<DeviceState>) -> Device {
-        Device { shared, state, link: None, blocked_since: None }
+    pub(super) fn new(shared: Arc<Shared>, state: Arc<DeviceState>) -> Self {
+        Self { shared, state, link: None, blocked_since: None }
     }
 
     /// Name of the device.

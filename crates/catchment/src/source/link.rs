@@ -39,8 +39,8 @@ impl Link {
         quota: usize,
         checksum: bool,
         completions: Option<Arc<dyn CompletionChannel>>,
-    ) -> Link {
-        Link {
+    ) -> Self {
+        Self {
             waiting: WaitingRoom::new(sender.free_watch()),
             payload_bytes_max: sender.layout().max_payload_bytes() as usize,
             gate: Gate::default(),

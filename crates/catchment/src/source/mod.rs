@@ -233,7 +233,7 @@ pub enum SourceError {
     },
     /// The source takes no more frames.
     #[error("the source has ended: {0}")]
-    Ended(#[source] Arc<SourceError>),
+    Ended(#[source] Arc<Self>),
     /// [`Source::close`] was called.
     #[error("the source is closed")]
     Closed,

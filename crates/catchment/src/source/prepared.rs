@@ -87,14 +87,14 @@ impl LinkError {
 
     /// The path MTU that did not pass, although smaller packets did.
     pub fn too_large(&self) -> Option<u32> {
-        let LinkError::Proof(ProofError::TooLarge { path_mtu, .. }) = self else { return None };
+        let Self::Proof(ProofError::TooLarge { path_mtu, .. }) = self else { return None };
         Some(*path_mtu)
     }
 }
 
 impl Prepared {
     /// Makes a queue pair in state INIT, on which so many requests may be outstanding.
-    pub fn new(context: &Arc<dyn Context>, max_send_wr: u32) -> Result<Prepared, LinkError> {
+    pub fn new(context: &Arc<dyn Context>, max_send_wr: u32) -> Result<Self, LinkError> {
         let pd = context.alloc_pd()?;
         let caps = context.caps();
         let direct = caps.direct;
@@ -108,7 +108,7 @@ impl Prepared {
             ..QpInit::rc(&cq, max_send_wr, RECEIVES)
         })?;
         qp.modify(QpTransition::ToInit { access: Access::empty() })?;
-        Ok(Prepared {
+        Ok(Self {
             pd,
             cq,
             qp,

@@ -112,8 +112,8 @@ enum Stuck {
 }
 
 impl<E: Into<ProofError>> From<E> for Stuck {
-    fn from(error: E) -> Stuck {
-        Stuck::Error(error.into())
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
     }
 }
 

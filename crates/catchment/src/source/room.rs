@@ -42,8 +42,8 @@ pub(super) enum Look {
 
 impl WaitingRoom {
     /// Creates a place to wait on `watch`, or for growing times where there is none.
-    pub(super) fn new(watch: Option<Arc<dyn Watch>>) -> WaitingRoom {
-        WaitingRoom { watch, has_leader: AtomicBool::new(false), left: EventCount::new() }
+    pub(super) fn new(watch: Option<Arc<dyn Watch>>) -> Self {
+        Self { watch, has_leader: AtomicBool::new(false), left: EventCount::new() }
     }
 
     /// Sleeps until `look` may see something else than [`Look::Full`], or the time is over.

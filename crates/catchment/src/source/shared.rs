@@ -82,8 +82,8 @@ impl DeviceState {
         policy: Policy,
         backlog_max: usize,
         metrics: Arc<SourceDeviceMetrics>,
-    ) -> DeviceState {
-        DeviceState {
+    ) -> Self {
+        Self {
             name,
             format,
             policy,

@@ -25,8 +25,8 @@ pub(super) enum Target {
 
 impl Target {
     /// Memory for a frame that cannot go straight into a block.
-    pub(super) fn staged(bytes: usize) -> Target {
-        Target::Staged(Vec::with_capacity(bytes))
+    pub(super) fn staged(bytes: usize) -> Self {
+        Self::Staged(Vec::with_capacity(bytes))
     }
 }
 
@@ -42,8 +42,8 @@ pub struct FrameContents {
 }
 
 impl FrameContents {
-    pub(super) fn new(bytes: usize, target: Target) -> FrameContents {
-        FrameContents { target, bytes, filled: 0, capture_time_ns: None }
+    pub(super) fn new(bytes: usize, target: Target) -> Self {
+        Self { target, bytes, filled: 0, capture_time_ns: None }
     }
 
     /// Length of the frame in bytes.
@@ -163,8 +163,8 @@ pub struct OwnedFrameWriter {
 }
 
 impl OwnedFrameWriter {
-    pub(super) fn new(device: Arc<DeviceState>, contents: FrameContents) -> OwnedFrameWriter {
-        OwnedFrameWriter { device, contents }
+    pub(super) fn new(device: Arc<DeviceState>, contents: FrameContents) -> Self {
+        Self { device, contents }
     }
 
     /// Name of the device that it is for.

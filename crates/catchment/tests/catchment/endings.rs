@@ -164,7 +164,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    fn start(to: String) -> Proxy {
+    fn start(to: String) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap().to_string();
         let open: Arc<Mutex<Vec<std::net::TcpStream>>> = Arc::default();
@@ -183,7 +183,7 @@ impl Proxy {
                 all.lock().unwrap().extend([near, far]);
             }
         });
-        Proxy { at, open }
+        Self { at, open }
     }
 
     fn cut(&self) {

@@ -26,7 +26,7 @@ struct Fake {
 
 impl Fake {
     /// A ring for this layout in a memory of so many bytes.
-    fn new(bytes: impl FnOnce(&RingLayout) -> usize) -> Fake {
+    fn new(bytes: impl FnOnce(&RingLayout) -> usize) -> Self {
         let layout = RingLayout::new(8, 4096).unwrap();
         let context = ShmProvider::new().open("shm0").unwrap();
         let pd = context.alloc_pd().unwrap();
@@ -35,7 +35,7 @@ impl Fake {
         let cq = context.create_cq(1, None).unwrap();
         let mut qp = pd.create_qp(QpInit::rc(&cq, 1, 0)).unwrap();
         qp.modify(QpTransition::ToInit { access: rights }).unwrap();
-        Fake { qp, mr, context, layout, source_gid: Gid::default() }
+        Self { qp, mr, context, layout, source_gid: Gid::default() }
     }
 
     fn welcome(&self) -> String {

@@ -56,11 +56,11 @@ pub(crate) struct Ringed {
 }
 
 impl Bad {
-    pub(crate) fn new(world: &World) -> Bad {
-        Bad::to(&world.at())
+    pub(crate) fn new(world: &World) -> Self {
+        Self::to(&world.at())
     }
 
-    pub(crate) fn to(at: &str) -> Bad {
+    pub(crate) fn to(at: &str) -> Self {
         static INSTANCE: AtomicU64 = AtomicU64::new(0xbad);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let address = at.parse().unwrap();
@@ -72,7 +72,7 @@ impl Bad {
         let cq = context.create_cq(8, None).unwrap();
         let mut qp = pd.create_qp(QpInit::rc(&cq, 8, 0)).unwrap();
         qp.modify(QpTransition::ToInit { access: Access::empty() }).unwrap();
-        Bad {
+        Self {
             runtime,
             connection,
             context,

@@ -51,7 +51,7 @@ fn good_bytes(number: u64) -> Vec<u8> {
 
 impl World {
     /// Starts both; `change` may set up the collector.
-    pub(crate) fn start(change: impl FnOnce(CollectorBuilder) -> CollectorBuilder) -> World {
+    pub(crate) fn start(change: impl FnOnce(CollectorBuilder) -> CollectorBuilder) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let log = Log::default();
         let record = log.clone();
@@ -69,7 +69,7 @@ impl World {
             std::thread::spawn(move || stream(&at, &stop, &sent))
         };
         eventually("the good source", || good_sent.load(Ordering::Relaxed) > 10);
-        World { collector, log, good, stop, good_sent, baseline: held(), _turn: turn }
+        Self { collector, log, good, stop, good_sent, baseline: held(), _turn: turn }
     }
 
     pub(crate) fn at(&self) -> String {

@@ -10,8 +10,8 @@ use std::time::Instant;
 pub(crate) struct AtomicCell<T>(AtomicBool, Mutex<T>);
 
 impl<T> AtomicCell<Option<T>> {
-    pub(crate) fn new(value: Option<T>) -> AtomicCell<Option<T>> {
-        AtomicCell(AtomicBool::new(value.is_some()), Mutex::new(value))
+    pub(crate) fn new(value: Option<T>) -> Self {
+        Self(AtomicBool::new(value.is_some()), Mutex::new(value))
     }
 
     pub(crate) fn swap(&self, value: Option<T>) -> Option<T> {
@@ -36,8 +36,8 @@ pub(crate) struct ArrayQueue<T> {
 }
 
 impl<T> ArrayQueue<T> {
-    pub(crate) fn new(capacity: usize) -> ArrayQueue<T> {
-        ArrayQueue {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
             capacity,
             pushed: AtomicUsize::new(0),
             popped: AtomicUsize::new(0),
@@ -82,8 +82,8 @@ impl<T> ArrayQueue<T> {
 pub(crate) struct SegQueue<T>(ArrayQueue<T>);
 
 impl<T> SegQueue<T> {
-    pub(crate) fn new() -> SegQueue<T> {
-        SegQueue(ArrayQueue::new(usize::MAX))
+    pub(crate) fn new() -> Self {
+        Self(ArrayQueue::new(usize::MAX))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -103,8 +103,8 @@ impl<T> SegQueue<T> {
 pub(crate) struct OnceLock<T>(AtomicBool, std::sync::OnceLock<T>);
 
 impl<T> OnceLock<T> {
-    pub(crate) fn new() -> OnceLock<T> {
-        OnceLock(AtomicBool::new(false), std::sync::OnceLock::new())
+    pub(crate) fn new() -> Self {
+        Self(AtomicBool::new(false), std::sync::OnceLock::new())
     }
 
     pub(crate) fn get(&self) -> Option<&T> {
@@ -126,8 +126,8 @@ pub(crate) struct EventCount {
 }
 
 impl EventCount {
-    pub(crate) fn new() -> EventCount {
-        EventCount { changes: loom::sync::Mutex::new(0), changed: Condvar::new() }
+    pub(crate) fn new() -> Self {
+        Self { changes: loom::sync::Mutex::new(0), changed: Condvar::new() }
     }
 
     pub(crate) fn current(&self) -> u32 {

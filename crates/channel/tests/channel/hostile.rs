@@ -20,7 +20,7 @@ struct Raw {
 }
 
 impl Raw {
-    fn new(context: &dyn Context) -> (Raw, Card) {
+    fn new(context: &dyn Context) -> (Self, Card) {
         let pd = context.alloc_pd().unwrap();
         let slots = pd.alloc_mr(4 * 128, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
         let init = QpInit {
@@ -40,7 +40,7 @@ impl Raw {
             blocks: 4,
             payload_bytes: 64,
         };
-        (Raw { qp, peer: card, _slots: slots }, card)
+        (Self { qp, peer: card, _slots: slots }, card)
     }
 
     fn connect(&mut self, peer: Card) {

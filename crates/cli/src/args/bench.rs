@@ -161,7 +161,7 @@ pub(crate) struct ServerAt {
 impl FromStr for ServerAt {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<ServerAt, String> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
         let is_address = bare.parse::<std::net::IpAddr>().is_ok();
         let (host, port) = if is_address || !bare.contains(':') {
@@ -172,9 +172,7 @@ impl FromStr for ServerAt {
             (inside.unwrap_or(host), port.parse().ok())
         };
         match port {
-            Some(port) if !host.is_empty() && port > 0 => {
-                Ok(ServerAt { host: host.to_owned(), port })
-            }
+            Some(port) if !host.is_empty() && port > 0 => Ok(Self { host: host.to_owned(), port }),
             _ => Err("write HOST or HOST:PORT, an IPv6 address with a port in brackets".to_owned()),
         }
     }
@@ -255,13 +253,13 @@ impl TransferArgs {
 impl Bench {
     pub(crate) fn test(&self) -> Option<(Test, &TestArgs)> {
         let (name, args) = match self {
-            Bench::Server(_) | Bench::Transfer(_) => return None,
-            Bench::WriteBw(args) => ("write_bw", args),
-            Bench::WriteLat(args) => ("write_lat", args),
-            Bench::ReadBw(args) => ("read_bw", args),
-            Bench::ReadLat(args) => ("read_lat", args),
-            Bench::SendBw(args) => ("send_bw", args),
-            Bench::SendLat(args) => ("send_lat", args),
+            Self::Server(_) | Self::Transfer(_) => return None,
+            Self::WriteBw(args) => ("write_bw", args),
+            Self::WriteLat(args) => ("write_lat", args),
+            Self::ReadBw(args) => ("read_bw", args),
+            Self::ReadLat(args) => ("read_lat", args),
+            Self::SendBw(args) => ("send_bw", args),
+            Self::SendLat(args) => ("send_lat", args),
         };
         Some((name.parse().ok()?, args))
     }

@@ -70,12 +70,12 @@ pub(crate) enum There {
 impl FromStr for There {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<There, String> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
         let is_address = bare.parse::<IpAddr>().is_ok();
         let is_name = !text.is_empty() && !text.contains(':');
         if is_address || is_name {
-            return Ok(There::Host(bare.to_owned()));
+            return Ok(Self::Host(bare.to_owned()));
         }
         let address: Result<Address, _> = text.parse();
         address.map(There::Collector).map_err(|error| error.to_string())

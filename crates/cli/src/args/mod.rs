@@ -76,23 +76,23 @@ pub(crate) enum Command {
 
 impl Arguments {
     /// Those of this process. Wrong ones end it with exit code 2.
-    pub(crate) fn of_process() -> Arguments {
-        Arguments::of(&Arguments::command().get_matches()).unwrap_or_else(|error| error.exit())
+    pub(crate) fn of_process() -> Self {
+        Self::of(&Self::command().get_matches()).unwrap_or_else(|error| error.exit())
     }
 
-    fn of(matches: &clap::ArgMatches) -> Result<Arguments, clap::Error> {
-        let mut arguments = Arguments::from_arg_matches(matches)?;
+    fn of(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let mut arguments = Self::from_arg_matches(matches)?;
         if let (Command::Send(send), Some(matches)) =
             (&mut arguments.command, matches.subcommand_matches("send"))
         {
-            send.each = per_input::read(matches, Arguments::command())?;
+            send.each = per_input::read(matches, Self::command())?;
         }
         Ok(arguments)
     }
 
     #[cfg(test)]
-    pub(crate) fn parse_words(words: &[&str]) -> Result<Arguments, clap::Error> {
-        Arguments::of(&Arguments::command().try_get_matches_from(words)?)
+    pub(crate) fn parse_words(words: &[&str]) -> Result<Self, clap::Error> {
+        Self::of(&Self::command().try_get_matches_from(words)?)
     }
 }
 

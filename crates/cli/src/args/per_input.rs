@@ -64,8 +64,8 @@ struct Grouped<T> {
 }
 
 impl<T: Clone> Grouped<T> {
-    fn new(values: impl Iterator<Item = (usize, T)>, starts: &[usize]) -> Grouped<T> {
-        let mut grouped = Grouped { for_all: None, for_one: BTreeMap::new() };
+    fn new(values: impl Iterator<Item = (usize, T)>, starts: &[usize]) -> Self {
+        let mut grouped = Self { for_all: None, for_one: BTreeMap::new() };
         for (place, value) in values {
             match starts.partition_point(|start| *start < place) {
                 0 => grouped.for_all = Some(value),

@@ -19,11 +19,11 @@ pub(crate) enum PolicyArg {
 }
 
 impl From<PolicyArg> for Policy {
-    fn from(policy: PolicyArg) -> Policy {
+    fn from(policy: PolicyArg) -> Self {
         match policy {
-            PolicyArg::Block => Policy::Block,
-            PolicyArg::DropOldest => Policy::DropOldest,
-            PolicyArg::DropNewest => Policy::DropNewest,
+            PolicyArg::Block => Self::Block,
+            PolicyArg::DropOldest => Self::DropOldest,
+            PolicyArg::DropNewest => Self::DropNewest,
         }
     }
 }

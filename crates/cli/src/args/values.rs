@@ -17,9 +17,9 @@ pub(crate) enum Rate {
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Rate::Max => f.write_str("max"),
-            Rate::Native => f.write_str("native"),
-            Rate::Fps(rate) => rate.fmt(f),
+            Self::Max => f.write_str("max"),
+            Self::Native => f.write_str("native"),
+            Self::Fps(rate) => rate.fmt(f),
         }
     }
 }
@@ -27,10 +27,10 @@ impl fmt::Display for Rate {
 impl FromStr for Rate {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Rate, String> {
+    fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "max" => Ok(Rate::Max),
-            "native" => Ok(Rate::Native),
+            "max" => Ok(Self::Max),
+            "native" => Ok(Self::Native),
             number => {
                 number.parse().map(Rate::Fps).map_err(|error: catchment::format::RateError| {
                     format!("{error}, or `max`, or `native`")

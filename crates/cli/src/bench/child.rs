@@ -15,19 +15,19 @@ pub(super) struct OwnServer {
 }
 
 impl OwnServer {
-    pub(super) fn start(providers: &ProviderArgs, of: &Program) -> Result<OwnServer, Failure> {
-        OwnServer::try_start(providers, of)
+    pub(super) fn start(providers: &ProviderArgs, of: &Program) -> Result<Self, Failure> {
+        Self::try_start(providers, of)
             .context("cannot start a server on this machine")
             .or_fail(Code::Failed)
     }
 
-    fn try_start(providers: &ProviderArgs, of: &Program) -> anyhow::Result<OwnServer> {
+    fn try_start(providers: &ProviderArgs, of: &Program) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(of.command).args(own_server(providers)).stdin(Stdio::piped());
         let mut process = ChildProcess::start("the server", &mut command)?;
         let line = process.wait_for(|_| true)?;
         match serde_json::from_str(&line) {
-            Ok(ServerEvent::Listening { address }) => Ok(OwnServer { _process: process, address }),
+            Ok(ServerEvent::Listening { address }) => Ok(Self { _process: process, address }),
             _ => bail!("it said {line:?} and not where it listens"),
         }
     }

@@ -59,7 +59,7 @@ pub struct Program {
 
 impl Program {
     /// The `catchment` command.
-    pub(crate) const CATCHMENT: Program = Program {
+    pub(crate) const CATCHMENT: Self = Self {
         command: "bench",
         mechanisms: STATUS_BYTE,
         hint: "windows, rendezvous and other mechanisms to compare with are measured by \
@@ -139,8 +139,8 @@ enum Work {
 impl Work {
     fn check(&self, program: &Program) -> Result<(), Failure> {
         let plan = match self {
-            Work::Requests(plan) => return plan.check().map_err(failure),
-            Work::Blocks(plan) => plan,
+            Self::Requests(plan) => return plan.check().map_err(failure),
+            Self::Blocks(plan) => plan,
         };
         let known = program.mechanisms.iter().any(|one| one.name() == plan.mechanism);
         match plan.mechanism(program.mechanisms).map_err(failure) {
@@ -151,22 +151,22 @@ impl Work {
 
     fn measure(&self, client: &mut Client) -> Result<Row, PerfError> {
         match self {
-            Work::Requests(plan) => client.measure(plan),
-            Work::Blocks(plan) => client.measure_blocks(plan),
+            Self::Requests(plan) => client.measure(plan),
+            Self::Blocks(plan) => client.measure_blocks(plan),
         }
     }
 
     fn tell(&self, test: &str, row: Row, common: &Measuring) -> Result<(), Failure> {
         let (mechanism, blocks) = match self {
-            Work::Requests(_) => (None, None),
-            Work::Blocks(plan) => (Some(plan.mechanism.as_str()), Some(plan.blocks)),
+            Self::Requests(_) => (None, None),
+            Self::Blocks(plan) => (Some(plan.mechanism.as_str()), Some(plan.blocks)),
         };
         if common.json {
             return output::print_json(&RowJson { test, mechanism, blocks, row });
         }
         output::print(&match self {
-            Work::Requests(_) => rows::line(&row, common.report_gbits),
-            Work::Blocks(plan) => rows::block_line(plan, &row, common.report_gbits),
+            Self::Requests(_) => rows::line(&row, common.report_gbits),
+            Self::Blocks(plan) => rows::block_line(plan, &row, common.report_gbits),
         })
     }
 }
@@ -206,7 +206,7 @@ struct Connected {
 }
 
 impl Connected {
-    fn to(args: &Measuring, waiting: Waiting, program: &Program) -> Result<Connected, Failure> {
+    fn to(args: &Measuring, waiting: Waiting, program: &Program) -> Result<Self, Failure> {
         let setup = program.setup(&args.providers, waiting)?;
         let (own, at) = match &args.connect {
             Some(at) => (None, at.clone()),
@@ -220,7 +220,7 @@ impl Connected {
             Some(_) => "another process of this machine".to_owned(),
             None => format!("{}:{}", at.host, at.port),
         };
-        Ok(Connected {
+        Ok(Self {
             client: Client::connect((&at.host, at.port), &setup).map_err(failure)?,
             server,
             _own: own,

@@ -19,8 +19,8 @@ pub(super) enum Role {
 impl Role {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Role::Collector => "collector",
-            Role::Source => "source",
+            Self::Collector => "collector",
+            Self::Source => "source",
         }
     }
 }
@@ -47,18 +47,14 @@ impl Process {
         role: Role,
         arguments: Vec<OsString>,
         tell: Sender<Told>,
-    ) -> Result<Process, Failure> {
-        let started = Process::try_start(role, arguments, tell);
+    ) -> Result<Self, Failure> {
+        let started = Self::try_start(role, arguments, tell);
         started
             .with_context(|| format!("cannot start the {} process", role.name()))
             .or_fail(Code::Failed)
     }
 
-    fn try_start(
-        role: Role,
-        arguments: Vec<OsString>,
-        tell: Sender<Told>,
-    ) -> anyhow::Result<Process> {
+    fn try_start(role: Role, arguments: Vec<OsString>, tell: Sender<Told>) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(arguments)
             .args(["--json", "--until-stdin-closes"])
@@ -69,7 +65,7 @@ impl Process {
             .spawn()?;
         let stdin = child.stdin.take();
         let stdout = child.stdout.take();
-        let process = Process { role, child, stdin };
+        let process = Self { role, child, stdin };
         let stdout = stdout.context("it has no stdout")?;
         thread::Builder::new()
             .name(role.name().to_owned())

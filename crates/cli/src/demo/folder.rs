@@ -15,7 +15,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    pub(super) fn new() -> Result<Folder> {
+    pub(super) fn new() -> Result<Self> {
         let parent = std::env::temp_dir();
         remove_old(&parent);
         let path = parent.join(format!("{PREFIX}{}", std::process::id()));
@@ -28,7 +28,7 @@ impl Folder {
         let lock = made().with_context(|| {
             format!("cannot make {}; give another directory with --out", path.display())
         })?;
-        Ok(Folder { path, _lock: lock })
+        Ok(Self { path, _lock: lock })
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -30,7 +30,7 @@ enum Store {
 }
 
 impl Plan {
-    pub(super) fn new(args: &DemoArgs) -> Result<Plan, Failure> {
+    pub(super) fn new(args: &DemoArgs) -> Result<Self, Failure> {
         args.providers.set()?;
         let clips = !args.input.is_empty();
         let inputs = if clips { args.input.clone() } else { vec![SYNTHETIC.into()] };
@@ -39,7 +39,7 @@ impl Plan {
         let rate = args.rate.unwrap_or(native);
         let devices = args.devices.map_or(usual, |devices| devices as usize);
         let affordable = || keep_frames(args, devices);
-        Ok(Plan {
+        Ok(Self {
             devices,
             keep_frames: args.keep_frames.unwrap_or_else(affordable),
             inputs,

@@ -13,33 +13,33 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// No line: the terminal belongs to the process that started this one.
-    pub(crate) fn none() -> Progress {
-        Progress { bar: None }
+    pub(crate) fn none() -> Self {
+        Self { bar: None }
     }
 
-    pub(crate) fn text() -> Progress {
-        Progress::begin(|| {
+    pub(crate) fn text() -> Self {
+        Self::begin(|| {
             let style = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}");
             ProgressBar::new_spinner().with_style(style.expect("a template"))
         })
     }
 
-    pub(crate) fn bar(time: Duration) -> Progress {
-        Progress::begin(|| {
+    pub(crate) fn bar(time: Duration) -> Self {
+        Self::begin(|| {
             let style = ProgressStyle::with_template("{bar:24} {msg}");
             let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             ProgressBar::new(millis).with_style(style.expect("a template"))
         })
     }
 
-    fn begin(make: impl FnOnce() -> ProgressBar) -> Progress {
+    fn begin(make: impl FnOnce() -> ProgressBar) -> Self {
         if !std::io::stderr().is_terminal() {
-            return Progress { bar: None };
+            return Self { bar: None };
         }
         let bar = make();
         bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
         *shown() = Some(bar.clone());
-        Progress { bar: Some(bar) }
+        Self { bar: Some(bar) }
     }
 
     pub(crate) fn is_shown(&self) -> bool {

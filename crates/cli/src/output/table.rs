@@ -8,9 +8,9 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(heading: &[&str], text_columns: usize) -> Table {
+    pub(crate) fn new(heading: &[&str], text_columns: usize) -> Self {
         let heading = heading.iter().map(|cell| (*cell).to_owned()).collect();
-        Table { rows: vec![heading], text_columns }
+        Self { rows: vec![heading], text_columns }
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {

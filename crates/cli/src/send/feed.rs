@@ -45,11 +45,11 @@ pub(super) struct Schedule {
 }
 
 impl Feed {
-    pub(super) fn new(device: Device, input: Box<dyn FrameInput>, schedule: &Schedule) -> Feed {
+    pub(super) fn new(device: Device, input: Box<dyn FrameInput>, schedule: &Schedule) -> Self {
         let late = LatePolicy::CatchUp { burst: BURST };
         let pacer = |rate| Pacer::new(rate, schedule.start, schedule.phase, late);
         let grace = if schedule.rate.is_some() { BURST } else { Duration::ZERO };
-        Feed {
+        Self {
             frame_bytes: input.format().frame_bytes(),
             device,
             input,

@@ -27,7 +27,7 @@ pub(super) struct Finished {
 
 impl Finished {
     #[track_caller]
-    pub(super) fn expect(self, code: i32) -> Finished {
+    pub(super) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:#?}");
         self
     }
@@ -76,11 +76,11 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn start(command: &mut Command) -> Running {
+    pub(super) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = collect_text(child.stdout.take().unwrap());
         let stderr = collect_text(child.stderr.take().unwrap());
-        Running { child: Kept(child), texts: [stdout, stderr] }
+        Self { child: Kept(child), texts: [stdout, stderr] }
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -136,7 +136,7 @@ pub(super) struct Service {
 pub(super) type Collector = Service;
 
 impl Service {
-    pub(super) fn start_command(command: &mut Command) -> Service {
+    pub(super) fn start_command(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (tell, lines) = channel();
@@ -146,20 +146,20 @@ impl Service {
             }
         });
         let child = Kept(child);
-        let mut service = Service { child, listening: Value::Null, address: String::new(), lines };
+        let mut service = Self { child, listening: Value::Null, address: String::new(), lines };
         service.listening = service.next_event("listening");
         service.address = service.listening["address"].as_str().unwrap().to_owned();
         service
     }
 
     /// A `catchment collect --json` that works.
-    pub(super) fn start(out: &Path) -> Collector {
-        Collector::start_with("127.0.0.1:0", &["--out", out.to_str().unwrap()])
+    pub(super) fn start(out: &Path) -> Self {
+        Self::start_with("127.0.0.1:0", &["--out", out.to_str().unwrap()])
     }
 
-    pub(super) fn start_with(listen: &str, words: &[&str]) -> Collector {
+    pub(super) fn start_with(listen: &str, words: &[&str]) -> Self {
         let collect = ["collect", "--json", "--no-dashboard", "--listen", listen];
-        Service::start_command(catchment().args(collect).args(words))
+        Self::start_command(catchment().args(collect).args(words))
     }
 
     pub(super) fn id(&self) -> u32 {

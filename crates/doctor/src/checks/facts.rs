@@ -11,8 +11,8 @@ pub(super) struct Facts {
 }
 
 impl Default for Facts {
-    fn default() -> Facts {
-        Facts { proc: "/proc".into(), sys: "/sys".into(), root: "/".into() }
+    fn default() -> Self {
+        Self { proc: "/proc".into(), sys: "/sys".into(), root: "/".into() }
     }
 }
 
@@ -76,11 +76,11 @@ pub(super) struct Machine {
 
 #[cfg(test)]
 impl Machine {
-    pub(super) fn with(files: &[(&str, &str)]) -> Machine {
+    pub(super) fn with(files: &[(&str, &str)]) -> Self {
         let root = tempfile::tempdir().unwrap();
         let (proc, sys) = (root.path().join("proc"), root.path().join("sys"));
         let facts = Facts { proc, sys, root: root.path().to_owned() };
-        let machine = Machine { root, facts };
+        let machine = Self { root, facts };
         files.iter().for_each(|(path, text)| machine.put(path, text));
         machine
     }

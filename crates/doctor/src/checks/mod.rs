@@ -53,16 +53,16 @@ pub struct Check {
 }
 
 impl Check {
-    fn ok(name: &'static str, seen: impl Into<String>) -> Check {
-        Check { name, level: Level::Ok, seen: seen.into(), remedy: None }
+    fn ok(name: &'static str, seen: impl Into<String>) -> Self {
+        Self { name, level: Level::Ok, seen: seen.into(), remedy: None }
     }
 
-    fn note(name: &'static str, seen: impl Into<String>, remedy: impl Into<String>) -> Check {
-        Check { level: Level::Note, remedy: Some(remedy.into()), ..Check::ok(name, seen) }
+    fn note(name: &'static str, seen: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level: Level::Note, remedy: Some(remedy.into()), ..Self::ok(name, seen) }
     }
 
-    fn problem(name: &'static str, seen: impl Into<String>, remedy: impl Into<String>) -> Check {
-        Check { level: Level::Problem, ..Check::note(name, seen, remedy) }
+    fn problem(name: &'static str, seen: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level: Level::Problem, ..Self::note(name, seen, remedy) }
     }
 }
 

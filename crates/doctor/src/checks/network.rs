@@ -18,9 +18,9 @@ pub(super) struct Udp {
 
 impl Udp {
     /// Opens one on loopback, at a port of the kernel's choice.
-    pub(super) fn try_out(options: &RoceOptions) -> Udp {
+    pub(super) fn try_out(options: &RoceOptions) -> Self {
         let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &options.socket);
-        Udp { socket: socket.map_err(|error| error.to_string()) }
+        Self { socket: socket.map_err(|error| error.to_string()) }
     }
 
     pub(super) fn checks(&self, facts: &Facts) -> Vec<Check> {

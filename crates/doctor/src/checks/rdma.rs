@@ -30,9 +30,9 @@ struct Device {
 }
 
 impl Rdma {
-    pub(super) fn of(report: &Report, facts: &Facts) -> Rdma {
+    pub(super) fn of(report: &Report, facts: &Facts) -> Self {
         let devices = report.devices.as_ref();
-        Rdma {
+        Self {
             library: report.library.clone().map_err(|why| why.to_string()),
             modules: MODULES.into_iter().filter(|m| facts.has_module(m)).collect(),
             devices: devices.map_or(Vec::new(), |all| all.iter().map(device).collect()),

@@ -91,7 +91,7 @@ impl Visit {
         hello: Hello,
     ) -> Result<Attempt, ExplainError> {
         let mut side = SourceSide::new(Instant::now(), SourceSideConfig::new(known), hello);
-        let mut visit = Visit {
+        let mut visit = Self {
             offers,
             peer: connection.peer().to_string(),
             prepared: None,

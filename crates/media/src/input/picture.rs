@@ -32,7 +32,7 @@ pub(super) struct Picture {
 
 impl Picture {
     /// Decodes the file, whatever its name says it is. The error says what is wrong with it.
-    pub(super) fn decode(path: &Path) -> Result<Picture, String> {
+    pub(super) fn decode(path: &Path) -> Result<Self, String> {
         let mut file = BufReader::new(File::open(path).map_err(text)?);
         match file.fill_buf().map_err(text)? {
             [0x89, b'P', b'N', b'G', ..] => decode_png(file),

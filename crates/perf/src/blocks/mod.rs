@@ -41,8 +41,8 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(plan: &BlockPlan, port: Box<dyn BlockPort>) -> Result<Ends, PerfError> {
-        Ok(Ends {
+    fn new(plan: &BlockPlan, port: Box<dyn BlockPort>) -> Result<Self, PerfError> {
+        Ok(Self {
             ends: port.ends()?,
             waiting: plan.waiting,
             content: vec![7; plan.bytes as usize],
@@ -54,22 +54,22 @@ impl Ends {
     fn send(&mut self, first: u8) -> Result<(), PerfError> {
         self.content[0] = first;
         let look =
-            |side: &mut Ends| Ok(side.ends.try_send(&side.content, side.packet)?.then_some(()));
+            |side: &mut Self| Ok(side.ends.try_send(&side.content, side.packet)?.then_some(()));
         let (waiting, mut late) = (self.waiting, patience());
-        wait_for(self, waiting, |side: &Ends| side.ends.send_watch(), &mut |_| late(), look)?;
+        wait_for(self, waiting, |side: &Self| side.ends.send_watch(), &mut |_| late(), look)?;
         self.packet = (self.packet + 1) % PACKETS;
         Ok(())
     }
 
     /// Sends what was left to later calls, until the server says something.
     fn send_all(&mut self, control: &Control) -> Result<(), PerfError> {
-        let look = |side: &mut Ends| {
+        let look = |side: &mut Self| {
             side.ends.progress()?;
             Ok(control.has_more(Duration::ZERO)?.then_some(()))
         };
         let (waiting, mut late) = (self.waiting, patience());
         // The sender's work does not wait for anybody.
-        let watch = |_: &Ends| None::<Arc<dyn Watch>>;
+        let watch = |_: &Self| None::<Arc<dyn Watch>>;
         wait_for(self, waiting, watch, &mut |_| late(), look).map(|_| ())
     }
 
@@ -78,7 +78,7 @@ impl Ends {
         &mut self,
         idle: &mut dyn FnMut() -> Result<bool, PerfError>,
     ) -> Result<Option<u8>, PerfError> {
-        let look = |side: &mut Ends| {
+        let look = |side: &mut Self| {
             let taken = side.ends.try_take()?;
             if taken.is_none() {
                 // What was sent before may wait for room.
@@ -87,7 +87,7 @@ impl Ends {
             Ok(taken)
         };
         let waiting = self.waiting;
-        wait_for(self, waiting, |side: &Ends| side.ends.take_watch(), &mut |_| idle(), look)
+        wait_for(self, waiting, |side: &Self| side.ends.take_watch(), &mut |_| idle(), look)
     }
 }
 
@@ -144,8 +144,8 @@ impl Sent {
     fn row(self, plan: &BlockPlan) -> Row {
         let bytes = u64::from(plan.bytes);
         match self {
-            Sent::Times(times) => Row::Latency(Latency::of(bytes, times)),
-            Sent::Blocks { blocks, since } => {
+            Self::Times(times) => Row::Latency(Latency::of(bytes, times)),
+            Self::Blocks { blocks, since } => {
                 let per_s = blocks as f64 / since.elapsed().as_secs_f64();
                 Row::Bandwidth(Bandwidth {
                     bytes,

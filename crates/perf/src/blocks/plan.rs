@@ -38,17 +38,17 @@ impl BlockPlan {
     pub fn check(&self) -> Result<(), PerfError> {
         let fault = |text: String| Err(PerfError::Plan(text));
         let (blocks, bytes) = (self.blocks, self.bytes);
-        if !(1..=BlockPlan::BLOCKS_MAX).contains(&blocks) {
-            let most = BlockPlan::BLOCKS_MAX;
+        if !(1..=Self::BLOCKS_MAX).contains(&blocks) {
+            let most = Self::BLOCKS_MAX;
             return fault(format!("1 to {most} blocks can be on their way, not {blocks}"));
         }
-        if !(1..=BlockPlan::BYTES_MAX).contains(&bytes) {
-            let most = BlockPlan::BYTES_MAX;
+        if !(1..=Self::BYTES_MAX).contains(&bytes) {
+            let most = Self::BYTES_MAX;
             return fault(format!("a block has 1 to {most} bytes, not {bytes}"));
         }
         let all = u64::from(blocks) * u64::from(bytes);
-        if all > BlockPlan::RING_BYTES_MAX {
-            let most = BlockPlan::RING_BYTES_MAX;
+        if all > Self::RING_BYTES_MAX {
+            let most = Self::RING_BYTES_MAX;
             return fault(format!("{blocks} blocks of {bytes} bytes are {all}, more than {most}"));
         }
         self.amount.check()

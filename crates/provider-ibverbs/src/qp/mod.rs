@@ -42,12 +42,12 @@ impl IbQp {
         slot: Arc<Slot>,
         (pd, cqs): (IbPd, (Arc<CqCore>, Arc<CqCore>)),
         limits: Limits,
-    ) -> Result<IbQp, VerbsError> {
+    ) -> Result<Self, VerbsError> {
         slot.occupy(&qp, limits.service, [cqs.0.tag, cqs.1.tag]);
         cqs.0.add_user(slot.index);
         cqs.1.add_user(slot.index);
         // From here on dropping undoes all.
-        let mut qp = IbQp {
+        let mut qp = Self {
             qp,
             slot,
             pd,

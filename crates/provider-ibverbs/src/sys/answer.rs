@@ -39,8 +39,8 @@ impl<T> Object<T> {
         object: NonNull<T>,
         give_back: GiveBack<T>,
         what: &'static str,
-    ) -> Object<T> {
-        Object { object, give_back, what }
+    ) -> Self {
+        Self { object, give_back, what }
     }
 
     pub(super) fn as_ptr(&self) -> *mut T {

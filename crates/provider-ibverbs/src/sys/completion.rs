@@ -14,14 +14,14 @@ pub(crate) struct Channel {
 
 impl Channel {
     /// A new one, whose descriptor never blocks.
-    pub(crate) fn new(device: Arc<Device>) -> io::Result<Channel> {
+    pub(crate) fn new(device: Arc<Device>) -> io::Result<Self> {
         let functions = &device.library.functions;
         // SAFETY: the context is open.
         let channel = made(unsafe { (functions.ibv_create_comp_channel)(device.raw()) })?;
         let (give_back, what) =
             (functions.ibv_destroy_comp_channel, "giving back a completion channel");
         // SAFETY: the queues of the channel keep it alive.
-        let channel = Channel { channel: unsafe { Object::new(channel, give_back, what) }, device };
+        let channel = Self { channel: unsafe { Object::new(channel, give_back, what) }, device };
         non_blocking(channel.fd())?;
         Ok(channel)
     }
@@ -62,7 +62,7 @@ impl CompletionQueue {
         device: Arc<Device>,
         channel: Option<Arc<Channel>>,
         (capacity, vector, tag): (u32, u32, usize),
-    ) -> io::Result<CompletionQueue> {
+    ) -> io::Result<Self> {
         let raw_channel =
             channel.as_ref().map_or(ptr::null_mut(), |channel| channel.channel.as_ptr());
         let functions = &device.library.functions;
@@ -79,7 +79,7 @@ impl CompletionQueue {
         // SAFETY: the queue pairs keep the queue alive.
         let cq =
             unsafe { Object::new(cq, functions.ibv_destroy_cq, "giving back a completion queue") };
-        Ok(CompletionQueue { cq, device, _channel: channel })
+        Ok(Self { cq, device, _channel: channel })
     }
 
     pub(crate) fn capacity(&self) -> u32 {

@@ -39,7 +39,7 @@ pub(crate) enum AsyncEvent {
 
 impl Device {
     /// Opens the device of this name; `None` if the library has none.
-    pub(crate) fn open(library: Arc<Library>, name: &str) -> io::Result<Option<Device>> {
+    pub(crate) fn open(library: Arc<Library>, name: &str) -> io::Result<Option<Self>> {
         let functions = &library.functions;
         let mut count = 0;
         // SAFETY: the call fills the count and gives a list, or null.
@@ -60,10 +60,10 @@ impl Device {
         // SAFETY: the list is that of above and is not used any more.
         unsafe { (functions.ibv_free_device_list)(list.as_ptr()) };
         let Some(context) = opened.transpose()? else { return Ok(None) };
-        Device::new(library, context).map(Some)
+        Self::new(library, context).map(Some)
     }
 
-    fn new(library: Arc<Library>, context: NonNull<ibv_context>) -> io::Result<Device> {
+    fn new(library: Arc<Library>, context: NonNull<ibv_context>) -> io::Result<Self> {
         // SAFETY: what is made of the device keeps it alive.
         let context = unsafe {
             Object::new(context, library.functions.ibv_close_device, "closing an RDMA device")
@@ -76,7 +76,7 @@ impl Device {
             }
             _ => return Err(io::ErrorKind::Unsupported.into()),
         };
-        let device = Device { context, library, operations };
+        let device = Self { context, library, operations };
         non_blocking(device.async_fd())?;
         Ok(device)
     }

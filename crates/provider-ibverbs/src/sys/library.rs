@@ -95,7 +95,7 @@ struct Symbol(&'static str, &'static str);
 struct Handle(NonNull<c_void>);
 
 impl Handle {
-    fn open(path: &Path) -> Result<Handle, String> {
+    fn open(path: &Path) -> Result<Self, String> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| "the name has a zero byte".to_owned())?;
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE;
@@ -159,7 +159,7 @@ impl Library {
     ///
     /// # Errors
     /// When it is not there, or lacks a function.
-    pub(crate) fn load(path: &Path) -> Result<Arc<Library>, Unavailable> {
+    pub(crate) fn load(path: &Path) -> Result<Arc<Self>, Unavailable> {
         let handle = Handle::open(path).map_err(Unavailable::NoLibrary)?;
         let functions = Functions::find(&handle);
         let functions = functions.map_err(|Symbol(name, version)| Unavailable::OldLibrary {
@@ -175,7 +175,7 @@ impl Library {
         }
         let path =
             handle.path(functions.ibv_fork_init).unwrap_or_else(|| path.display().to_string());
-        Ok(Arc::new(Library { functions, path }))
+        Ok(Arc::new(Self { functions, path }))
     }
 }
 

@@ -14,14 +14,14 @@ pub(crate) struct Domain {
 }
 
 impl Domain {
-    pub(crate) fn new(device: Arc<Device>) -> io::Result<Domain> {
+    pub(crate) fn new(device: Arc<Device>) -> io::Result<Self> {
         let functions = &device.library.functions;
         // SAFETY: the context is open.
         let pd = made(unsafe { (functions.ibv_alloc_pd)(device.raw()) })?;
         // SAFETY: what is made of the domain keeps it alive.
         let pd =
             unsafe { Object::new(pd, functions.ibv_dealloc_pd, "giving back a protection domain") };
-        Ok(Domain { pd, device })
+        Ok(Self { pd, device })
     }
 }
 
@@ -47,7 +47,7 @@ impl Registration {
         region: Arc<Region>,
         access: c_uint,
         optional: c_uint,
-    ) -> io::Result<Registration> {
+    ) -> io::Result<Self> {
         let functions = &domain.device.library.functions;
         let (pd, at, bytes) = (domain.pd.as_ptr(), region.addr(), region.bytes());
         let start = at as *mut c_void;
@@ -64,7 +64,7 @@ impl Registration {
         let mr = made(registered)?;
         // SAFETY: the library has filled in the keys.
         let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
-        Ok(Registration { domain, region, mr, lkey, rkey })
+        Ok(Self { domain, region, mr, lkey, rkey })
     }
 }
 

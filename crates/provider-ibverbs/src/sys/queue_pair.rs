@@ -27,7 +27,7 @@ pub(crate) struct QueuePair {
 
 impl QueuePair {
     /// A new one in RESET, with at least these capacities.
-    pub(crate) fn new(domain: Arc<Domain>, init: QueuePairInit) -> io::Result<QueuePair> {
+    pub(crate) fn new(domain: Arc<Domain>, init: QueuePairInit) -> io::Result<Self> {
         let mut attr = ibv_qp_init_attr {
             qp_context: init.tag as *mut c_void,
             send_cq: init.send_cq.cq.as_ptr(),
@@ -48,7 +48,7 @@ impl QueuePair {
         let qp = unsafe { Object::new(qp, functions.ibv_destroy_qp, "giving back a queue pair") };
         // SAFETY: the library has filled in the number.
         let qpn = unsafe { (*qp.as_ptr()).qp_num };
-        Ok(QueuePair { qp, domain, _send_cq: init.send_cq, _recv_cq: init.recv_cq, qpn })
+        Ok(Self { qp, domain, _send_cq: init.send_cq, _recv_cq: init.recv_cq, qpn })
     }
 
     pub(crate) fn no_attributes() -> ibv_qp_attr {
@@ -63,7 +63,7 @@ impl QueuePair {
     }
 
     pub(crate) fn set_state(&self, state: c_uint) -> io::Result<()> {
-        self.modify(ibv_qp_attr { qp_state: state, ..QueuePair::no_attributes() }, IBV_QP_STATE)
+        self.modify(ibv_qp_attr { qp_state: state, ..Self::no_attributes() }, IBV_QP_STATE)
     }
 
     /// The state, as the kernel knows it.
@@ -77,7 +77,7 @@ impl QueuePair {
     }
 
     fn query(&self) -> io::Result<ibv_qp_attr> {
-        let mut attr = QueuePair::no_attributes();
+        let mut attr = Self::no_attributes();
         // SAFETY: zeros are a value of this structure of numbers and pointers.
         let mut init: ibv_qp_init_attr = unsafe { mem::zeroed() };
         let query = self.device().library.functions.ibv_query_qp;

@@ -15,8 +15,8 @@ pub(crate) struct Roots {
 }
 
 impl Default for Roots {
-    fn default() -> Roots {
-        Roots { sys: "/sys".into(), dev: "/dev".into() }
+    fn default() -> Self {
+        Self { sys: "/sys".into(), dev: "/dev".into() }
     }
 }
 

@@ -4,8 +4,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 struct Tree(tempfile::TempDir);
 
 impl Tree {
-    fn new() -> Tree {
-        Tree(tempfile::tempdir().unwrap())
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
     }
 
     fn put(&self, path: &str, text: &str) {

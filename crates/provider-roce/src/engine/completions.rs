@@ -37,7 +37,7 @@ impl Engine {
     /// it is sent must not complete yet.
     #[cold]
     fn hold_back_unreliable(&mut self) {
-        let Engine { touched, sent, qps, .. } = self;
+        let Self { touched, sent, qps, .. } = self;
         touched.retain(|index| {
             let entry = qps.get(*index);
             let Some(entry) = entry.filter(|entry| entry.qp.config().service != Service::Rc) else {

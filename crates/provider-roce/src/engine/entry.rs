@@ -25,9 +25,9 @@ pub(crate) struct QpShared {
 }
 
 impl QpShared {
-    pub(crate) fn new(limits: Limits) -> QpShared {
+    pub(crate) fn new(limits: Limits) -> Self {
         let posted = |limit: u32| limit.clamp(1, tuning::POSTED_MAX) as usize;
-        QpShared {
+        Self {
             limits,
             state: StateCell::default(),
             sends: ArrayQueue::new(posted(limits.max_send_wr)),
@@ -98,8 +98,8 @@ pub(crate) struct QpEntry {
 }
 
 impl QpEntry {
-    pub(crate) fn new(parts: Parts) -> QpEntry {
-        QpEntry {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self {
             qp: roce::Qp::new(parts.config),
             shared: parts.shared,
             pd: parts.pd,
@@ -155,7 +155,7 @@ impl QpEntry {
         let shared = size_of::<QpShared>()
             + self.shared.sends.capacity() * (size_of::<PostedSend>() + 8)
             + self.shared.recvs.capacity() * (size_of::<PostedRecv>() + 8);
-        size_of::<QpEntry>()
+        size_of::<Self>()
             + shared
             + self.qp.heap_bytes()
             + self.sends.heap_bytes()

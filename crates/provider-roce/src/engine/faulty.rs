@@ -31,7 +31,7 @@ impl Engine {
     }
 
     fn send_faulty(&mut self, index: usize, device: &DeviceCore, keys: &KeyTable) {
-        let Engine { qps, faults: Some(faults), packets, .. } = self else { return };
+        let Self { qps, faults: Some(faults), packets, .. } = self else { return };
         let Some(entry) = qps.get(index) else { return };
         let Some(route) = entry.route(packets) else { return };
         for packet in packets.packets() {

@@ -122,8 +122,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(datagrams: &dyn Datagrams, options: &RoceOptions, random: u32) -> Engine {
-        Engine {
+    pub(crate) fn new(datagrams: &dyn Datagrams, options: &RoceOptions, random: u32) -> Self {
+        Self {
             qps: QpTable::new(random),
             ring: RecvRing::new(options.receive_buffers),
             check: IcrcCheck::new(),

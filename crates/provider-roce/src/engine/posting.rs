@@ -9,7 +9,7 @@ impl Engine {
     /// Takes what was posted since the last turn; returns whether there was anything.
     pub(super) fn take_posted(&mut self, device: &DeviceCore) -> bool {
         let before = self.touched.len();
-        let Engine { qps, touched, .. } = self;
+        let Self { qps, touched, .. } = self;
         device.dirty.take(|index| {
             // A queue pair that is gone may have posted something.
             if let Some(entry) = qps.get(index) {

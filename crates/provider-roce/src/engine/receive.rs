@@ -24,7 +24,7 @@ impl Engine {
 
     /// Gives each fetched packet to its queue pair.
     pub(super) fn dispatch(&mut self, now_ns: u64, keys: &KeyTable) {
-        let Engine { ring, check, qps, drops, touched, written, .. } = self;
+        let Self { ring, check, qps, drops, touched, written, .. } = self;
         for train in ring.trains() {
             let mut check = check.train(&train);
             let from = train.from.ip();

@@ -23,8 +23,8 @@ pub(crate) struct QpTable {
 
 impl QpTable {
     /// Creates an empty table; the numbers depend on `random`.
-    pub(crate) fn new(random: u32) -> QpTable {
-        QpTable { places: Vec::new(), free: VecDeque::new(), start: random }
+    pub(crate) fn new(random: u32) -> Self {
+        Self { places: Vec::new(), free: VecDeque::new(), start: random }
     }
 
     /// Adds what `make` builds for a new number; returns its index and the number.

@@ -58,7 +58,7 @@ impl Engine {
         &mut self,
         now_ns: u64,
         keys: &KeyTable,
-        each: impl FnOnce(&mut Engine, usize),
+        each: impl FnOnce(&mut Self, usize),
     ) -> usize {
         let Some(index) = self.ready.pop_front() else { return 0 };
         let Some(entry) = self.qps.get(index) else { return 0 };

@@ -22,13 +22,13 @@ pub enum Scope {
 
 impl Scope {
     /// Of this address.
-    pub fn of(address: IpAddr) -> Scope {
+    pub fn of(address: IpAddr) -> Self {
         match address {
-            _ if address.is_loopback() => Scope::Loopback,
-            IpAddr::V4(v4) if v4.is_link_local() => Scope::LinkLocal,
-            IpAddr::V6(v6) if v6.is_unicast_link_local() => Scope::LinkLocal,
-            IpAddr::V6(v6) if v6.is_unique_local() => Scope::UniqueLocal,
-            IpAddr::V4(_) | IpAddr::V6(_) => Scope::Global,
+            _ if address.is_loopback() => Self::Loopback,
+            IpAddr::V4(v4) if v4.is_link_local() => Self::LinkLocal,
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => Self::LinkLocal,
+            IpAddr::V6(v6) if v6.is_unique_local() => Self::UniqueLocal,
+            IpAddr::V4(_) | IpAddr::V6(_) => Self::Global,
         }
     }
 }

@@ -155,9 +155,9 @@ unsafe impl Send for SendBatch {}
 
 impl SendBatch {
     /// Creates a batch of at most `packets` packets for one carrier of datagrams.
-    pub fn new(datagrams: &dyn Datagrams, packets: usize) -> SendBatch {
+    pub fn new(datagrams: &dyn Datagrams, packets: usize) -> Self {
         let packets = packets.max(1);
-        SendBatch {
+        Self {
             local: datagrams.local(),
             gso: datagrams.capabilities().segmentation,
             arena: vec![0; packets * ARENA_BYTES_PER_PACKET + MAX_OWN_BYTES].into(),

@@ -26,8 +26,8 @@ pub(super) struct Received {
 }
 
 impl Control {
-    pub(super) fn empty() -> Control {
-        Control { bytes: [0; CONTROL_BYTES] }
+    pub(super) fn empty() -> Self {
+        Self { bytes: [0; CONTROL_BYTES] }
     }
 
     /// Appends a message at `at` and returns where the next one goes.

@@ -34,11 +34,11 @@ pub enum BindError {
 
 impl BindError {
     /// What bind(2) refused.
-    pub(super) fn refused(address: SocketAddr, errno: Errno) -> BindError {
+    pub(super) fn refused(address: SocketAddr, errno: Errno) -> Self {
         match errno {
-            Errno::ADDRINUSE => BindError::InUse(address),
-            Errno::ADDRNOTAVAIL => BindError::NotLocal { address, known: known_addresses() },
-            other => BindError::Os { address, call: "bind", source: other.into() },
+            Errno::ADDRINUSE => Self::InUse(address),
+            Errno::ADDRNOTAVAIL => Self::NotLocal { address, known: known_addresses() },
+            other => Self::Os { address, call: "bind", source: other.into() },
         }
     }
 }

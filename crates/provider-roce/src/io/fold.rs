@@ -27,8 +27,8 @@ pub(super) struct Fold {
 
 impl Fold {
     #[inline]
-    pub(super) fn new() -> Fold {
-        Fold { is_available: is_available() }
+    pub(super) fn new() -> Self {
+        Self { is_available: is_available() }
     }
 
     /// Returns how many bytes of a piece are folded, the first ones.

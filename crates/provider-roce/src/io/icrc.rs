@@ -30,8 +30,8 @@ pub struct IcrcCheck {
 
 impl IcrcCheck {
     /// Creates a check that has seen no packet.
-    pub fn new() -> IcrcCheck {
-        IcrcCheck::default()
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Returns the transport bytes (from the BTH to the pad) of a whole packet.

@@ -16,14 +16,14 @@ pub(super) const NAME_BYTES: usize = mem::size_of::<Name>();
 
 impl Name {
     /// No address.
-    pub(super) fn none() -> Name {
+    pub(super) fn none() -> Self {
         // SAFETY: all members are plain numbers, for which zero is valid.
         unsafe { mem::zeroed() }
     }
 
     /// Returns the address, and how many bytes of it count.
-    pub(super) fn of(address: SocketAddr) -> (Name, usize) {
-        let mut name = Name::none();
+    pub(super) fn of(address: SocketAddr) -> (Self, usize) {
+        let mut name = Self::none();
         match address {
             SocketAddr::V4(a) => {
                 name.v4 = libc::sockaddr_in {

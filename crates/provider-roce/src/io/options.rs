@@ -26,8 +26,8 @@ pub struct SocketOptions {
 }
 
 impl Default for SocketOptions {
-    fn default() -> SocketOptions {
-        SocketOptions {
+    fn default() -> Self {
+        Self {
             checksum: true,
             gso: true,
             gro: true,

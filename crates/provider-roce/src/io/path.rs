@@ -69,7 +69,7 @@ impl PathProbe {
     ///
     /// # Errors
     /// When the address is none of this host's, or there is no descriptor left.
-    pub fn new(local: SocketAddr) -> io::Result<PathProbe> {
+    pub fn new(local: SocketAddr) -> io::Result<Self> {
         let family = match local {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -78,7 +78,7 @@ impl PathProbe {
         let mut from = local;
         from.set_port(0);
         rustix::net::bind(&fd, &from)?;
-        Ok(PathProbe { fd, local })
+        Ok(Self { fd, local })
     }
 
     /// Returns the path to `remote`.

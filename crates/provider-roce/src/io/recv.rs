@@ -93,17 +93,17 @@ unsafe impl Send for RecvRing {}
 impl RecvRing {
     /// Creates a ring of `buffers` buffers of 64 KiB each, 1 to 64 of them. Eight keep the
     /// second-level cache warm.
-    pub fn new(buffers: usize) -> RecvRing {
-        RecvRing::with_buffer_bytes(buffers, BUFFER_BYTES)
+    pub fn new(buffers: usize) -> Self {
+        Self::with_buffer_bytes(buffers, BUFFER_BYTES)
     }
 
     /// As [`RecvRing::new`] with smaller buffers: for sockets without GRO, where a buffer holds
     /// one packet. What does not fit is lost and counted.
-    pub fn with_buffer_bytes(buffers: usize, buffer_bytes: usize) -> RecvRing {
+    pub fn with_buffer_bytes(buffers: usize, buffer_bytes: usize) -> Self {
         let buffers = buffers.clamp(1, MAX_MESSAGES);
         let buffer_bytes = buffer_bytes.clamp(1, BUFFER_BYTES);
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        RecvRing {
+        Self {
             memory: vec![0; buffers * buffer_bytes].into(),
             buffer_bytes,
             names: vec![Name::none(); buffers].into(),

@@ -45,10 +45,10 @@ struct Begun {
 }
 
 impl Begun {
-    fn new(net: NetHeader, train: &Train) -> Begun {
+    fn new(net: NetHeader, train: &Train) -> Self {
         let counts = train.is_cut() && train.route.remote.is_ipv4();
         let first = net.with_ipv4_id(Ipv4Id::new(0));
-        Begun { net: if counts { first } else { net }, counts, kept: None }
+        Self { net: if counts { first } else { net }, counts, kept: None }
     }
 
     fn of(&mut self, index: usize, transport_bytes: usize) -> Icrc {

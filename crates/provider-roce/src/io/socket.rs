@@ -31,7 +31,7 @@ impl UdpSocket {
     /// # Errors
     /// [`BindError::InUse`], [`BindError::NotLocal`] (also
     /// for all addresses at once, `0.0.0.0` or `::`: the ICRC covers the one), [`BindError::Os`].
-    pub fn bind(address: SocketAddr, wanted: &SocketOptions) -> Result<UdpSocket, BindError> {
+    pub fn bind(address: SocketAddr, wanted: &SocketOptions) -> Result<Self, BindError> {
         if address.ip().is_unspecified() {
             return Err(BindError::refused(address, Errno::ADDRNOTAVAIL));
         }
@@ -58,7 +58,7 @@ impl UdpSocket {
         let local = local_address(&fd).map_err(os("getsockname"))?;
         let gso = wanted.gso && wanted.checksum && knows_gso(fd.as_fd());
         let paths = PathProbe::new(local).map_err(os("a socket to ask for routes"))?;
-        Ok(UdpSocket { fd, local, receive_buffer, send_buffer, gso, gro, paths: Mutex::new(paths) })
+        Ok(Self { fd, local, receive_buffer, send_buffer, gso, gro, paths: Mutex::new(paths) })
     }
 
     /// Returns where it is bound: the address asked for, with the port.

@@ -50,9 +50,9 @@ pub(super) fn interface_mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
 pub(super) struct Message(libc::mmsghdr);
 
 impl Message {
-    pub(super) fn empty() -> Message {
+    pub(super) fn empty() -> Self {
         // SAFETY: all-zero is a valid mmsghdr: no name, no data, no control.
-        Message(unsafe { mem::zeroed() })
+        Self(unsafe { mem::zeroed() })
     }
 
     /// # Safety
@@ -62,8 +62,8 @@ impl Message {
         name: (*mut libc::c_void, usize),
         vectors: (*mut libc::iovec, usize),
         control: (*mut libc::c_void, usize),
-    ) -> Message {
-        let mut message = Message::empty();
+    ) -> Self {
+        let mut message = Self::empty();
         let header = &mut message.0.msg_hdr;
         header.msg_name = name.0;
         header.msg_namelen = name.1 as _;

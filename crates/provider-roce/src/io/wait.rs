@@ -40,8 +40,8 @@ impl Waiter {
     ///
     /// # Errors
     /// When the system has no event counter left.
-    pub fn new() -> io::Result<Waiter> {
-        Ok(Waiter { event: Arc::new(event::event_fd()?) })
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { event: Arc::new(event::event_fd()?) })
     }
 
     /// Returns what other threads end a sleep with.

@@ -43,8 +43,8 @@ impl RoceQp {
         pd: RocePd,
         (index, qpn): (usize, u32),
         psn: u32,
-    ) -> RoceQp {
-        RoceQp {
+    ) -> Self {
+        Self {
             shared,
             pd,
             index,

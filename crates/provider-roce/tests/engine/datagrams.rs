@@ -36,11 +36,11 @@ struct Switch {
 }
 
 impl Switch {
-    fn new(treatment: Treatment) -> Arc<Switch> {
-        Arc::new(Switch { inboxes: Mutex::default(), treatment, passed: AtomicUsize::new(0) })
+    fn new(treatment: Treatment) -> Arc<Self> {
+        Arc::new(Self { inboxes: Mutex::default(), treatment, passed: AtomicUsize::new(0) })
     }
 
-    fn open(self: &Arc<Switch>, address: &str) -> Arc<RoceContext> {
+    fn open(self: &Arc<Self>, address: &str) -> Arc<RoceContext> {
         let local: SocketAddr = address.parse().unwrap();
         let inbox =
             Arc::new(Inbox { packets: Mutex::default(), event: event::event_fd().unwrap() });

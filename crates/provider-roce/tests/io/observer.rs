@@ -27,7 +27,7 @@ pub(crate) struct Observer {
 
 impl Observer {
     /// At this address, on a port of the kernel's choice.
-    pub(crate) fn bind(address: IpAddr) -> Observer {
+    pub(crate) fn bind(address: IpAddr) -> Self {
         let options = SocketOptions {
             // The filter must see packets one by one.
             gro: false,
@@ -37,7 +37,7 @@ impl Observer {
         if address.is_ipv4() {
             SockRef::from(&socket).attach_filter(&id_is_psn()).unwrap();
         }
-        Observer { socket, ring: RecvRing::with_buffer_bytes(16, 4096) }
+        Self { socket, ring: RecvRing::with_buffer_bytes(16, 4096) }
     }
 
     /// Sends as many probes, numbered 0, 1, 2 ..., in one flush.

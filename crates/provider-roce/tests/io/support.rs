@@ -31,8 +31,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(tx: UdpSocket, rx: UdpSocket) -> Link {
-        Link {
+    pub(crate) fn new(tx: UdpSocket, rx: UdpSocket) -> Self {
+        Self {
             batch: SendBatch::new(&tx, 512),
             ring: RecvRing::new(8),
             check: IcrcCheck::new(),
@@ -44,10 +44,10 @@ impl Link {
     }
 
     /// Both ends on this host, on ports of the kernel's choice.
-    pub(crate) fn at(address: &str, options: &SocketOptions) -> Link {
+    pub(crate) fn at(address: &str, options: &SocketOptions) -> Self {
         let address = SocketAddr::new(address.parse().unwrap(), 0);
         let bind = || UdpSocket::bind(address, options).unwrap();
-        Link::new(bind(), bind())
+        Self::new(bind(), bind())
     }
 
     /// Adds WRITEs of these lengths, numbered from `psn`, from all over the memory.

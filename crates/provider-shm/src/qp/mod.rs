@@ -48,7 +48,7 @@ pub(crate) struct ShmQp {
 }
 
 impl ShmQp {
-    pub(crate) fn new(core: Arc<QpCore>, pd: ShmPd) -> ShmQp {
+    pub(crate) fn new(core: Arc<QpCore>, pd: ShmPd) -> Self {
         let attached: Arc<dyn Attached> = Arc::clone(&core) as _;
         core.send_cq.attach(Arc::downgrade(&attached));
         if !Arc::ptr_eq(&core.send_cq, &core.recv_cq) {
@@ -57,7 +57,7 @@ impl ShmQp {
         if core.limits.max_recv_wr > 0 {
             core.recv_cq.activate();
         }
-        ShmQp {
+        Self {
             pieces: Vec::with_capacity(PIECES.max(core.limits.max_sge as usize)),
             in_hand: 0,
             core,

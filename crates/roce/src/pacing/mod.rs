@@ -38,8 +38,8 @@ pub struct PacingConfig {
 }
 
 impl Default for PacingConfig {
-    fn default() -> PacingConfig {
-        PacingConfig {
+    fn default() -> Self {
+        Self {
             rate_bps: None,
             burst_bytes: 64 << 10,
             backlog_bytes: 64 << 10,
@@ -62,8 +62,8 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    pub(crate) fn new(config: PacingConfig) -> Pacer {
-        Pacer {
+    pub(crate) fn new(config: PacingConfig) -> Self {
+        Self {
             config,
             bucket: TokenBucket::default(),
             opens_ns: 0,

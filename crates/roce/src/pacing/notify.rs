@@ -9,8 +9,8 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    pub(crate) fn new(interval_ns: Option<u64>) -> Notifier {
-        Notifier { interval_ns, ..Notifier::default() }
+    pub(crate) fn new(interval_ns: Option<u64>) -> Self {
+        Self { interval_ns, ..Self::default() }
     }
 
     /// Notes a marked packet.

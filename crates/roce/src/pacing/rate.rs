@@ -40,8 +40,8 @@ struct Active {
 }
 
 impl RateControl {
-    pub(crate) fn new(ceiling_bps: u64) -> RateControl {
-        RateControl { ceiling_bps: ceiling_bps.max(1) as f64, active: None }
+    pub(crate) fn new(ceiling_bps: u64) -> Self {
+        Self { ceiling_bps: ceiling_bps.max(1) as f64, active: None }
     }
 
     /// Returns the rate now; none while congestion takes nothing away.
@@ -67,8 +67,8 @@ impl RateControl {
 }
 
 impl Active {
-    fn first_cut(now_ns: u64, ceiling_bps: f64) -> Active {
-        Active {
+    fn first_cut(now_ns: u64, ceiling_bps: f64) -> Self {
+        Self {
             current_bps: (ceiling_bps / 2.0).max(MIN_BPS.min(ceiling_bps)),
             target_bps: ceiling_bps,
             alpha: 1.0,

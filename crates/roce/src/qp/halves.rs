@@ -19,16 +19,16 @@ pub(super) enum Halves {
 }
 
 impl Halves {
-    pub(super) fn new(config: &Config) -> Halves {
+    pub(super) fn new(config: &Config) -> Self {
         match config.service {
             Service::Rc => {
-                Halves::Rc { requester: Requester::new(config), responder: Responder::new(config) }
+                Self::Rc { requester: Requester::new(config), responder: Responder::new(config) }
             }
-            Service::Uc => Halves::Uc {
+            Service::Uc => Self::Uc {
                 sender: UnreliableSender::new(config),
                 receiver: UnreliableReceiver::default(),
             },
-            Service::Ud => Halves::Ud {
+            Service::Ud => Self::Ud {
                 sender: UnreliableSender::new(config),
                 receiver: DatagramReceiver::default(),
             },
@@ -37,37 +37,37 @@ impl Halves {
 
     pub(super) fn stop_waiting_for_pacer(&mut self) {
         match self {
-            Halves::Rc { requester, responder } => {
+            Self::Rc { requester, responder } => {
                 requester.paced = false;
                 responder.paced = false;
             }
-            Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => sender.paced = false,
+            Self::Uc { sender, .. } | Self::Ud { sender, .. } => sender.paced = false,
         }
     }
 
     pub(super) fn receives(&self) -> &Receives {
         match self {
-            Halves::Rc { responder, .. } => &responder.receives,
-            Halves::Uc { receiver, .. } => &receiver.receives,
-            Halves::Ud { receiver, .. } => &receiver.receives,
+            Self::Rc { responder, .. } => &responder.receives,
+            Self::Uc { receiver, .. } => &receiver.receives,
+            Self::Ud { receiver, .. } => &receiver.receives,
         }
     }
 
     pub(super) fn receives_mut(&mut self) -> &mut Receives {
         match self {
-            Halves::Rc { responder, .. } => &mut responder.receives,
-            Halves::Uc { receiver, .. } => &mut receiver.receives,
-            Halves::Ud { receiver, .. } => &mut receiver.receives,
+            Self::Rc { responder, .. } => &mut responder.receives,
+            Self::Uc { receiver, .. } => &mut receiver.receives,
+            Self::Ud { receiver, .. } => &mut receiver.receives,
         }
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
         self.receives().heap_bytes()
             + match self {
-                Halves::Rc { requester, responder } => {
+                Self::Rc { requester, responder } => {
                     requester.heap_bytes() + responder.heap_bytes()
                 }
-                Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => sender.heap_bytes(),
+                Self::Uc { sender, .. } | Self::Ud { sender, .. } => sender.heap_bytes(),
             }
     }
 }

@@ -43,9 +43,9 @@ pub struct Qp {
 
 impl Qp {
     /// Creates a queue pair in RESET. Limits beyond what is possible are lowered to it.
-    pub fn new(config: Config) -> Qp {
+    pub fn new(config: Config) -> Self {
         let config = config.clamped();
-        Qp {
+        Self {
             config,
             limits: post::limits(&config),
             state: QpState::Reset,

@@ -15,8 +15,8 @@ pub(crate) struct GoBackN {
 }
 
 impl GoBackN {
-    pub(crate) fn new(first: Psn) -> GoBackN {
-        GoBackN { una: first, resend: first, next: first, timed: None, obeyed: None }
+    pub(crate) fn new(first: Psn) -> Self {
+        Self { una: first, resend: first, next: first, timed: None, obeyed: None }
     }
 
     pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, now_ns: u64) {
@@ -84,10 +84,10 @@ mod tests {
 
     impl Bench {
         /// Creates an engine that has sent PSNs 100 to 109 at time 0.
-        fn new() -> Bench {
+        fn new() -> Self {
             let mut engine = GoBackN::new(Psn::new(100));
             (100..110).for_each(|psn| engine.on_sent(Psn::new(psn), 1, 0));
-            Bench { rto: Rto::default(), counters: Counters::default(), engine }
+            Self { rto: Rto::default(), counters: Counters::default(), engine }
         }
 
         fn with(&mut self, now_ns: u64, act: impl FnOnce(&mut GoBackN, &mut Clock<'_>)) {

@@ -32,30 +32,30 @@ pub(crate) struct Clock<'a> {
 }
 
 impl Engine {
-    pub(crate) fn new(recovery: Recovery, first: Psn) -> Engine {
+    pub(crate) fn new(recovery: Recovery, first: Psn) -> Self {
         match recovery {
-            Recovery::GoBackN => Engine::GoBackN(GoBackN::new(first)),
-            Recovery::SelectiveRepeat => Engine::Selective(Box::new(Selective::new(first))),
+            Recovery::GoBackN => Self::GoBackN(GoBackN::new(first)),
+            Recovery::SelectiveRepeat => Self::Selective(Box::new(Selective::new(first))),
         }
     }
 
     pub(crate) fn is_selective(&self) -> bool {
-        matches!(self, Engine::Selective(_))
+        matches!(self, Self::Selective(_))
     }
 
     /// Oldest PSN not acknowledged in order.
     pub(crate) fn una(&self) -> Psn {
         match self {
-            Engine::GoBackN(engine) => engine.una,
-            Engine::Selective(engine) => engine.una,
+            Self::GoBackN(engine) => engine.una,
+            Self::Selective(engine) => engine.una,
         }
     }
 
     /// First PSN never sent.
     pub(crate) fn next(&self) -> Psn {
         match self {
-            Engine::GoBackN(engine) => engine.next,
-            Engine::Selective(engine) => engine.next(),
+            Self::GoBackN(engine) => engine.next,
+            Self::Selective(engine) => engine.next(),
         }
     }
 
@@ -73,8 +73,8 @@ impl Engine {
     /// their way: the peer keeps them, or they are lost.
     pub(crate) fn settled_bytes(&self) -> u64 {
         match self {
-            Engine::GoBackN(_) => 0,
-            Engine::Selective(engine) => engine.settled_bytes,
+            Self::GoBackN(_) => 0,
+            Self::Selective(engine) => engine.settled_bytes,
         }
     }
 
@@ -82,24 +82,24 @@ impl Engine {
     /// `psn` is `next`.
     pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, bytes: u16, now_ns: u64) {
         match self {
-            Engine::GoBackN(engine) => engine.on_sent(psn, span, now_ns),
-            Engine::Selective(engine) => engine.on_sent(psn, span, bytes, now_ns),
+            Self::GoBackN(engine) => engine.on_sent(psn, span, now_ns),
+            Self::Selective(engine) => engine.on_sent(psn, span, bytes, now_ns),
         }
     }
 
     /// Returns the PSN to send again before anything new.
     pub(crate) fn next_lost(&mut self) -> Option<Psn> {
         match self {
-            Engine::GoBackN(engine) => engine.next_lost(),
-            Engine::Selective(engine) => engine.next_lost(),
+            Self::GoBackN(engine) => engine.next_lost(),
+            Self::Selective(engine) => engine.next_lost(),
         }
     }
 
     /// Everything up to and including `psn`, which [`Engine::covers`], has arrived.
     pub(crate) fn on_ack(&mut self, psn: Psn, clock: &mut Clock<'_>) {
         match self {
-            Engine::GoBackN(engine) => engine.on_ack(psn, clock),
-            Engine::Selective(engine) => engine.on_ack(psn, clock),
+            Self::GoBackN(engine) => engine.on_ack(psn, clock),
+            Self::Selective(engine) => engine.on_ack(psn, clock),
         }
     }
 
@@ -107,8 +107,8 @@ impl Engine {
     /// something new arrived.
     pub(crate) fn on_sack(&mut self, sack: &Sack<'_>, clock: &mut Clock<'_>) -> bool {
         match self {
-            Engine::GoBackN(_) => false,
-            Engine::Selective(engine) => engine.on_sack(sack, clock),
+            Self::GoBackN(_) => false,
+            Self::Selective(engine) => engine.on_sack(sack, clock),
         }
     }
 
@@ -116,32 +116,32 @@ impl Engine {
     /// [`Engine::on_ack`].
     pub(crate) fn on_sequence_nak(&mut self, psn: Psn, clock: &mut Clock<'_>) {
         match self {
-            Engine::GoBackN(engine) => engine.on_sequence_nak(psn, clock),
-            Engine::Selective(engine) => engine.on_refused(psn),
+            Self::GoBackN(engine) => engine.on_sequence_nak(psn, clock),
+            Self::Selective(engine) => engine.on_refused(psn),
         }
     }
 
     /// The responder had no receive for `psn`, which [`Engine::covers`], and dropped it.
     pub(crate) fn on_rnr_nak(&mut self, psn: Psn) {
         match self {
-            Engine::GoBackN(engine) => engine.go_back(psn),
-            Engine::Selective(engine) => engine.on_refused(psn),
+            Self::GoBackN(engine) => engine.go_back(psn),
+            Self::Selective(engine) => engine.on_refused(psn),
         }
     }
 
     /// Looks for losses that only time shows.
     pub(crate) fn on_time(&mut self, clock: &mut Clock<'_>) {
         match self {
-            Engine::GoBackN(_) => {}
-            Engine::Selective(engine) => engine.detect(clock),
+            Self::GoBackN(_) => {}
+            Self::Selective(engine) => engine.detect(clock),
         }
     }
 
     /// Returns when [`Engine::on_time`] may find something.
     pub(crate) fn loss_time_ns(&self) -> Option<u64> {
         match self {
-            Engine::GoBackN(_) => None,
-            Engine::Selective(engine) => engine.loss_time_ns,
+            Self::GoBackN(_) => None,
+            Self::Selective(engine) => engine.loss_time_ns,
         }
     }
 
@@ -149,23 +149,23 @@ impl Engine {
     /// this strategy has none.
     pub(crate) fn probe(&mut self) -> bool {
         match self {
-            Engine::GoBackN(_) => false,
-            Engine::Selective(engine) => engine.probe(),
+            Self::GoBackN(_) => false,
+            Self::Selective(engine) => engine.probe(),
         }
     }
 
     /// The timeout has come: everything not known to have arrived is lost.
     pub(crate) fn on_timeout(&mut self) {
         match self {
-            Engine::GoBackN(engine) => engine.go_back(engine.una),
-            Engine::Selective(engine) => engine.on_timeout(),
+            Self::GoBackN(engine) => engine.go_back(engine.una),
+            Self::Selective(engine) => engine.on_timeout(),
         }
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
-            Engine::GoBackN(_) => 0,
-            Engine::Selective(engine) => engine.heap_bytes(),
+            Self::GoBackN(_) => 0,
+            Self::Selective(engine) => engine.heap_bytes(),
         }
     }
 }

@@ -38,8 +38,8 @@ pub(crate) struct Reorder {
 }
 
 impl Reorder {
-    pub(crate) fn new(mtu: usize) -> Reorder {
-        Reorder {
+    pub(crate) fn new(mtu: usize) -> Self {
+        Self {
             places: VecDeque::new(),
             kept: 0,
             packets: Vec::new(),
@@ -146,7 +146,7 @@ impl Reorder {
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        size_of::<Reorder>()
+        size_of::<Self>()
             + self.places.capacity() * 4
             + self.packets.capacity() * size_of::<Kept>()
             + self.chunks.len() * CHUNK * self.mtu

@@ -25,8 +25,8 @@ pub(crate) struct Rto {
 }
 
 impl Rto {
-    pub(crate) fn new(timeout_ns: Option<u64>, least_ns: Option<u64>) -> Rto {
-        Rto { timeout_ns, least_ns, ..Rto::default() }
+    pub(crate) fn new(timeout_ns: Option<u64>, least_ns: Option<u64>) -> Self {
+        Self { timeout_ns, least_ns, ..Self::default() }
     }
 
     /// Takes a measured round trip.

@@ -21,7 +21,7 @@ pub(crate) struct Sack<'a> {
 
 impl<'a> Sack<'a> {
     /// None when the payload is too short or points far away.
-    pub(crate) fn decode(cumulative: Psn, payload: &'a [u8]) -> Option<Sack<'a>> {
+    pub(crate) fn decode(cumulative: Psn, payload: &'a [u8]) -> Option<Self> {
         let (first, bitmap) = payload.split_first_chunk::<PREFIX_BYTES>()?;
         let first = u32::from_be_bytes(*first);
         (first < 1 << 20).then_some(Sack { cumulative, first, bitmap })

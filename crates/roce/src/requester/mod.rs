@@ -82,8 +82,8 @@ struct Limits {
 }
 
 impl Requester {
-    pub(crate) fn new(config: &Config) -> Requester {
-        Requester {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
             shape: Shape::new(config),
             limits: Limits::new(config),
             sq: VecDeque::new(),
@@ -211,8 +211,8 @@ impl Requester {
 }
 
 impl Limits {
-    fn new(config: &Config) -> Limits {
-        Limits {
+    fn new(config: &Config) -> Self {
+        Self {
             window_packets: config.window_packets,
             window_bytes: config.window_bytes,
             ack_interval: config.ack_interval,

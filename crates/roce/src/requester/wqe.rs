@@ -40,8 +40,8 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn new(config: &Config) -> Shape {
-        Shape {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
             service: config.service,
             layout: config.write_layout,
             mtu: PathMtu::Mtu1024.bytes() as u64,
@@ -62,10 +62,10 @@ pub(crate) fn packets_of(bytes: u64, mtu: u64) -> u32 {
 }
 
 impl Wqe {
-    pub(crate) fn new(request: SendWqe, mtu: u64) -> Wqe {
+    pub(crate) fn new(request: SendWqe, mtu: u64) -> Self {
         let bytes = request.payload.bytes();
         let packets = if request.op.is_atomic() { 1 } else { packets_of(bytes, mtu) };
-        Wqe { request, bytes, first: Psn::default(), packets, sent: 0, acked: 0, answered: 0 }
+        Self { request, bytes, first: Psn::default(), packets, sent: 0, acked: 0, answered: 0 }
     }
 
     /// Returns whether every packet was sent at least once.
@@ -191,12 +191,12 @@ enum Position {
 }
 
 impl Position {
-    fn of(index: u32, packets: u32) -> Position {
+    fn of(index: u32, packets: u32) -> Self {
         match (index == 0, index + 1 == packets) {
-            (true, true) => Position::Only,
-            (true, false) => Position::First,
-            (false, true) => Position::Last,
-            (false, false) => Position::Middle,
+            (true, true) => Self::Only,
+            (true, false) => Self::First,
+            (false, true) => Self::Last,
+            (false, false) => Self::Middle,
         }
     }
 }

@@ -28,9 +28,9 @@ impl Message {
     /// and by its own kind.
     pub(crate) fn admits(&self, opcode: Opcode) -> bool {
         match self {
-            Message::None => opcode.starts_message(),
-            Message::Send => opcode.is_send() && !opcode.starts_message(),
-            Message::Write(_) => opcode.is_write() && !opcode.starts_message(),
+            Self::None => opcode.starts_message(),
+            Self::Send => opcode.is_send() && !opcode.starts_message(),
+            Self::Write(_) => opcode.is_write() && !opcode.starts_message(),
         }
     }
 }
@@ -38,12 +38,12 @@ impl Message {
 impl Write {
     /// Returns the WRITE that a packet belongs to: the one under way, or that which it begins. None
     /// if its length contradicts what is left.
-    pub(crate) fn of(message: &Message, headers: &Headers, payload: usize) -> Option<Write> {
+    pub(crate) fn of(message: &Message, headers: &Headers, payload: usize) -> Option<Self> {
         let write = if let Message::Write(write) = message {
             *write
         } else {
             let Reth { va, rkey, dma_bytes } = headers.reth?;
-            Write { va, rkey, left: dma_bytes, total: dma_bytes }
+            Self { va, rkey, left: dma_bytes, total: dma_bytes }
         };
         let (bytes, left) = (payload as u32, write.left);
         let fits = if headers.bth.opcode.ends_message() { bytes == left } else { bytes <= left };

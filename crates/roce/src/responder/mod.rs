@@ -93,8 +93,8 @@ enum Outcome {
 }
 
 impl Responder {
-    pub(crate) fn new(config: &Config) -> Responder {
-        Responder {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
             mtu: PathMtu::Mtu1024.bytes(),
             dest_qpn: 0,
             access: InitAttr::default(),

@@ -29,8 +29,8 @@ pub(crate) enum ReceiveError {
 impl ReceiveError {
     pub(crate) fn status(self) -> WcStatus {
         match self {
-            ReceiveError::TooLong => WcStatus::LocalLength,
-            ReceiveError::Memory => WcStatus::LocalProtection,
+            Self::TooLong => WcStatus::LocalLength,
+            Self::Memory => WcStatus::LocalProtection,
         }
     }
 }

@@ -110,7 +110,7 @@ impl Replies {
 
 impl ReadJob {
     /// Returns whether this job will give all that the other one asks for.
-    fn covers(&self, other: &ReadJob) -> bool {
+    fn covers(&self, other: &Self) -> bool {
         let skipped = other.va.wrapping_sub(self.va);
         other.psn.distance_from(self.psn) >= 0
             && self.rkey == other.rkey

@@ -18,8 +18,8 @@ pub(crate) struct UnreliableReceiver {
 }
 
 impl Default for UnreliableReceiver {
-    fn default() -> UnreliableReceiver {
-        UnreliableReceiver {
+    fn default() -> Self {
+        Self {
             mtu: PathMtu::Mtu1024.bytes(),
             access: InitAttr::default(),
             expected: Psn::default(),

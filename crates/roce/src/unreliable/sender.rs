@@ -23,8 +23,8 @@ pub(crate) struct UnreliableSender {
 }
 
 impl UnreliableSender {
-    pub(crate) fn new(config: &Config) -> UnreliableSender {
-        UnreliableSender {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
             shape: Shape::new(config),
             qpn: config.qpn,
             sq: VecDeque::new(),

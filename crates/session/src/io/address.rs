@@ -32,13 +32,13 @@ pub struct AddressError {
 impl FromStr for Address {
     type Err = AddressError;
 
-    fn from_str(text: &str) -> Result<Address, AddressError> {
+    fn from_str(text: &str) -> Result<Self, AddressError> {
         let wrong = |problem| AddressError { seen: printable(text, 128), problem };
         if let Some(path) = text.strip_prefix("unix:") {
             if path.is_empty() {
                 return Err(wrong("has no path"));
             }
-            return Ok(Address::Unix(path.into()));
+            return Ok(Self::Unix(path.into()));
         }
         let (host, port) = text.rsplit_once(':').ok_or_else(|| wrong("has no port"))?;
         let port = port.parse().map_err(|_| wrong("has no port 0 to 65535"))?;
@@ -50,22 +50,22 @@ impl FromStr for Address {
         if host.is_empty() {
             return Err(wrong("has no host"));
         }
-        Ok(Address::Tcp { host: host.to_owned(), port })
+        Ok(Self::Tcp { host: host.to_owned(), port })
     }
 }
 
 impl From<SocketAddr> for Address {
-    fn from(addr: SocketAddr) -> Address {
-        Address::Tcp { host: addr.ip().to_string(), port: addr.port() }
+    fn from(addr: SocketAddr) -> Self {
+        Self::Tcp { host: addr.ip().to_string(), port: addr.port() }
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -88,8 +88,8 @@ impl Peer {
     /// Its address; none over a unix socket. IPv4 in an IPv6 socket is IPv4.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
-            Peer::Tcp(addr) => Some(addr.ip().to_canonical()),
-            Peer::Unix { .. } => None,
+            Self::Tcp(addr) => Some(addr.ip().to_canonical()),
+            Self::Unix { .. } => None,
         }
     }
 }
@@ -97,9 +97,9 @@ impl Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Peer::Tcp(addr) => addr.fmt(f),
-            Peer::Unix { pid: Some(pid), uid } => write!(f, "process {pid} (uid {uid})"),
-            Peer::Unix { pid: None, uid } => write!(f, "a process (uid {uid})"),
+            Self::Tcp(addr) => addr.fmt(f),
+            Self::Unix { pid: Some(pid), uid } => write!(f, "process {pid} (uid {uid})"),
+            Self::Unix { pid: None, uid } => write!(f, "a process (uid {uid})"),
         }
     }
 }

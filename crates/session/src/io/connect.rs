@@ -70,12 +70,10 @@ impl ConnectError {
     /// Whether the same call may succeed later without any change of settings.
     pub fn is_transient(&self) -> bool {
         match self {
-            ConnectError::Resolve { .. }
-            | ConnectError::Connect { .. }
-            | ConnectError::Timeout { .. } => true,
+            Self::Resolve { .. } | Self::Connect { .. } | Self::Timeout { .. } => true,
             // A collector that is busy closes in the middle of the TLS handshake.
-            ConnectError::Tls { reason, .. } => reason == CLOSED_IN_TLS,
-            ConnectError::Protection(_) | ConnectError::ServerName(_) => false,
+            Self::Tls { reason, .. } => reason == CLOSED_IN_TLS,
+            Self::Protection(_) | Self::ServerName(_) => false,
         }
     }
 }
@@ -93,7 +91,7 @@ impl Connection {
         address: &Address,
         security: &ClientSecurity,
         limit: Duration,
-    ) -> Result<Connection, ConnectError> {
+    ) -> Result<Self, ConnectError> {
         let attempt = async {
             match address {
                 Address::Unix(path) => connect_unix(address, path.clone()).await,

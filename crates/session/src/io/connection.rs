@@ -74,10 +74,10 @@ impl Connection {
         peer: Peer,
         local: Option<IpAddr>,
         protection: Protection,
-    ) -> Connection {
+    ) -> Self {
         let stream: Box<dyn Stream> = Box::new(stream);
         let (read, write) = tokio::io::split(stream);
-        Connection {
+        Self {
             reader: MessageReader::new(read),
             writer: MessageWriter::new(write),
             peer,
@@ -185,8 +185,8 @@ pub struct MessageReader {
 }
 
 impl MessageReader {
-    fn new(stream: ReadHalf<Box<dyn Stream>>) -> MessageReader {
-        MessageReader {
+    fn new(stream: ReadHalf<Box<dyn Stream>>) -> Self {
+        Self {
             stream,
             decoder: Decoder::new(LONG_BYTES_MAX),
             chunk: vec![0; CHUNK_BYTES].into(),
@@ -269,8 +269,8 @@ pub struct MessageWriter {
 }
 
 impl MessageWriter {
-    fn new(stream: WriteHalf<Box<dyn Stream>>) -> MessageWriter {
-        MessageWriter { stream, pending: Vec::new(), written: 0, limit: SEND_LIMIT }
+    fn new(stream: WriteHalf<Box<dyn Stream>>) -> Self {
+        Self { stream, pending: Vec::new(), written: 0, limit: SEND_LIMIT }
     }
 
     /// Sends `message`.

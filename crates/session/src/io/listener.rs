@@ -37,8 +37,8 @@ pub struct ListenerConfig {
 }
 
 impl Default for ListenerConfig {
-    fn default() -> ListenerConfig {
-        ListenerConfig {
+    fn default() -> Self {
+        Self {
             unfinished_max: 256,
             handshake: Duration::from_secs(5),
             grace: Duration::from_millis(500),
@@ -93,32 +93,26 @@ impl RejectReason {
     /// A word for each kind, as the label of a counter.
     pub fn label(&self) -> &'static str {
         match self {
-            RejectReason::Busy | RejectReason::LongHelloBusy(_) => "busy",
-            RejectReason::Evicted(_) => "evicted",
-            RejectReason::Timeout(_) => "timeout",
-            RejectReason::Closed => "closed",
-            RejectReason::Io(_) => "io",
-            RejectReason::Tls(_) => "tls",
-            RejectReason::Decode(_) => "bad_message",
-            RejectReason::NotHello(_) => "not_hello",
+            Self::Busy | Self::LongHelloBusy(_) => "busy",
+            Self::Evicted(_) => "evicted",
+            Self::Timeout(_) => "timeout",
+            Self::Closed => "closed",
+            Self::Io(_) => "io",
+            Self::Tls(_) => "tls",
+            Self::Decode(_) => "bad_message",
+            Self::NotHello(_) => "not_hello",
         }
     }
 
     /// Returns the refusal to send to the peer.
     fn refusal(&self) -> Refusal {
         let (code, remedy) = match self {
-            RejectReason::Decode(error) => return error.refusal(),
-            RejectReason::NotHello(_) => {
-                (RefusalCode::UnexpectedMessage, "begin the session with Hello")
+            Self::Decode(error) => return error.refusal(),
+            Self::NotHello(_) => (RefusalCode::UnexpectedMessage, "begin the session with Hello"),
+            Self::Busy | Self::LongHelloBusy(_) => (RefusalCode::Busy, "try again later"),
+            Self::Evicted(_) | Self::Timeout(_) | Self::Closed | Self::Io(_) | Self::Tls(_) => {
+                (RefusalCode::Timeout, "send Hello at once")
             }
-            RejectReason::Busy | RejectReason::LongHelloBusy(_) => {
-                (RefusalCode::Busy, "try again later")
-            }
-            RejectReason::Evicted(_)
-            | RejectReason::Timeout(_)
-            | RejectReason::Closed
-            | RejectReason::Io(_)
-            | RejectReason::Tls(_) => (RefusalCode::Timeout, "send Hello at once"),
         };
         Refusal::new(code, self.to_string(), remedy)
     }
@@ -158,7 +152,7 @@ impl Listener {
         security: ServerSecurity,
         config: ListenerConfig,
         on_rejected: OnRejected,
-    ) -> Result<Listener, BindError> {
+    ) -> Result<Self, BindError> {
         let (socket, protection) = Socket::bind(address, &security).await?;
         let local = socket.local(address);
         let (sender, accepted) = mpsc::channel(config.unfinished_max.max(1));
@@ -173,7 +167,7 @@ impl Listener {
             Address::Unix(path) => Some(path.clone()),
             Address::Tcp { .. } => None,
         };
-        Ok(Listener {
+        Ok(Self {
             local,
             accepted,
             acceptor: tokio::spawn(accept_all(socket, context, sender)),

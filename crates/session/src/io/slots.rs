@@ -28,14 +28,14 @@ struct Place {
 }
 
 impl Slots {
-    pub(super) fn new(max: usize, grace: Duration) -> Arc<Slots> {
-        Arc::new(Slots { max, grace, places: Mutex::default() })
+    pub(super) fn new(max: usize, grace: Duration) -> Arc<Self> {
+        Arc::new(Self { max, grace, places: Mutex::default() })
     }
 
     /// A place for a new connection, whose peer is expected to speak. When all are held, the peer
     /// that has been awaited longest loses its place, if that is longer than the grace;
     /// otherwise there is none.
-    pub(super) fn take(self: &Arc<Slots>, now: Instant) -> Option<Slot> {
+    pub(super) fn take(self: &Arc<Self>, now: Instant) -> Option<Slot> {
         let mut places = self.places.lock();
         if places.held.len() >= self.max {
             places.evict(now, self.grace)?;

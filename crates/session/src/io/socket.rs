@@ -54,7 +54,7 @@ impl Socket {
     pub(super) async fn bind(
         address: &Address,
         security: &ServerSecurity,
-    ) -> Result<(Socket, Protection), BindError> {
+    ) -> Result<(Self, Protection), BindError> {
         let failed = |source| BindError::Bind { address: address.clone(), source };
         let (host, port) = match address {
             Address::Unix(path) => {
@@ -69,7 +69,7 @@ impl Socket {
             let protection =
                 protection(Reach::Ip(addr), security.tls.is_some(), security.insecure)?;
             match TcpListener::bind(addr).await {
-                Ok(listener) => return Ok((Socket::Tcp(listener), protection)),
+                Ok(listener) => return Ok((Self::Tcp(listener), protection)),
                 Err(source) => last = source,
             }
         }
@@ -78,20 +78,20 @@ impl Socket {
 
     pub(super) fn local(&self, asked: &Address) -> Address {
         match self {
-            Socket::Tcp(listener) => {
+            Self::Tcp(listener) => {
                 listener.local_addr().map_or_else(|_| asked.clone(), |addr: SocketAddr| addr.into())
             }
-            Socket::Unix(_) => asked.clone(),
+            Self::Unix(_) => asked.clone(),
         }
     }
 
     pub(super) async fn accept(&self) -> io::Result<(Raw, Peer)> {
         match self {
-            Socket::Tcp(listener) => {
+            Self::Tcp(listener) => {
                 let (stream, addr) = listener.accept().await?;
                 Ok((Raw::Tcp(stream), Peer::Tcp(addr)))
             }
-            Socket::Unix(listener) => {
+            Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 let peer = unix_peer(&stream)?;
                 Ok((Raw::Unix(stream), peer))

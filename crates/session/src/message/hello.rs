@@ -48,10 +48,10 @@ pub struct ProtocolRange {
 
 impl ProtocolRange {
     /// What this library speaks.
-    pub const OURS: ProtocolRange = ProtocolRange { min: PROTOCOL_VERSION, max: PROTOCOL_VERSION };
+    pub const OURS: Self = Self { min: PROTOCOL_VERSION, max: PROTOCOL_VERSION };
 
     /// The newest version of both ranges, if there is one.
-    pub fn common(self, other: ProtocolRange) -> Option<u16> {
+    pub fn common(self, other: Self) -> Option<u16> {
         let newest = self.max.min(other.max);
         (newest >= self.min.max(other.min)).then_some(newest)
     }

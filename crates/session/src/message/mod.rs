@@ -95,16 +95,16 @@ impl Message {
     /// The epoch that the message names; `None` for Hello and Refused, which name none.
     pub fn epoch(&self) -> Option<u32> {
         match self {
-            Message::Hello(_) | Message::Refused(_) => None,
-            Message::Welcome(message) => Some(message.epoch),
-            Message::Connect(message) => Some(message.epoch),
-            Message::Ready(message) => Some(message.epoch),
-            Message::Ping(message) => Some(message.epoch),
-            Message::Pong(message) => Some(message.epoch),
-            Message::SourceStats(message) => Some(message.epoch),
-            Message::Revoke(message) => Some(message.epoch),
-            Message::Goodbye(message) => Some(message.epoch),
-            Message::GoodbyeAck(message) => Some(message.epoch),
+            Self::Hello(_) | Self::Refused(_) => None,
+            Self::Welcome(message) => Some(message.epoch),
+            Self::Connect(message) => Some(message.epoch),
+            Self::Ready(message) => Some(message.epoch),
+            Self::Ping(message) => Some(message.epoch),
+            Self::Pong(message) => Some(message.epoch),
+            Self::SourceStats(message) => Some(message.epoch),
+            Self::Revoke(message) => Some(message.epoch),
+            Self::Goodbye(message) => Some(message.epoch),
+            Self::GoodbyeAck(message) => Some(message.epoch),
         }
     }
 }

@@ -75,8 +75,8 @@ pub struct Revoke {
 
 impl Revoke {
     /// The revocation of session `epoch` for the cause `refusal`.
-    pub fn new(epoch: u32, refusal: Refusal) -> Revoke {
-        Revoke {
+    pub fn new(epoch: u32, refusal: Refusal) -> Self {
+        Self {
             epoch,
             code: refusal.code,
             reason: refusal.reason,

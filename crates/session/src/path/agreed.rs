@@ -25,9 +25,6 @@ impl SessionPath {
 
     /// That it was tried and failed: at this path MTU only, or at any.
     pub fn failed(&self, path_mtu: Option<u32>, reason: &str) -> FailedPath {
-        FailedPath {
-            path: SessionPath { path_mtu, ..self.clone() },
-            reason: fit(reason, WHY_CHARS_MAX),
-        }
+        FailedPath { path: Self { path_mtu, ..self.clone() }, reason: fit(reason, WHY_CHARS_MAX) }
     }
 }

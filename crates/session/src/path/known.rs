@@ -9,10 +9,10 @@ pub struct KnownProviders(Arc<[ProviderInfo]>);
 
 impl KnownProviders {
     /// Puts them in the order of their ranks.
-    pub fn new(providers: impl IntoIterator<Item = ProviderInfo>) -> KnownProviders {
+    pub fn new(providers: impl IntoIterator<Item = ProviderInfo>) -> Self {
         let mut providers: Vec<_> = providers.into_iter().collect();
         providers.sort_by_key(|provider| provider.rank);
-        KnownProviders(providers.into())
+        Self(providers.into())
     }
 
     /// Returns each, the best first.

@@ -39,21 +39,21 @@ pub enum Recovery {
 
 impl Recovery {
     /// That between two ends; `None` where there are no packets.
-    pub fn of(source: Option<NetEnd>, collector: Option<NetEnd>) -> Option<Recovery> {
+    pub fn of(source: Option<NetEnd>, collector: Option<NetEnd>) -> Option<Self> {
         let (source, collector) = source.zip(collector)?;
         let both = source.extensions & collector.extensions;
         Some(if both & NetEnd::SELECTIVE_REPEAT != 0 {
-            Recovery::SelectiveRepeat
+            Self::SelectiveRepeat
         } else {
-            Recovery::GoBackN
+            Self::GoBackN
         })
     }
 
     /// The name, in text and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
-            Recovery::SelectiveRepeat => "selective repeat",
-            Recovery::GoBackN => "go-back-N",
+            Self::SelectiveRepeat => "selective repeat",
+            Self::GoBackN => "go-back-N",
         }
     }
 }
@@ -119,8 +119,8 @@ pub struct Because {
 }
 
 impl Because {
-    fn new(reason: impl Into<String>, remedy: impl Into<String>) -> Option<Because> {
-        Some(Because { reason: reason.into(), remedy: remedy.into(), may_pass: false })
+    fn new(reason: impl Into<String>, remedy: impl Into<String>) -> Option<Self> {
+        Some(Self { reason: reason.into(), remedy: remedy.into(), may_pass: false })
     }
 }
 
@@ -137,33 +137,33 @@ enum About {
 
 impl About {
     /// Both sides of shared memory are one.
-    fn at(side: Side, provider: &str, wire: Option<Wire>) -> About {
+    fn at(side: Side, provider: &str, wire: Option<Wire>) -> Self {
         match wire {
-            Some(Wire::Memory) => About::Both(provider.to_owned()),
-            Some(Wire::RoceV2) | None => About::At(side, provider.to_owned()),
+            Some(Wire::Memory) => Self::Both(provider.to_owned()),
+            Some(Wire::RoceV2) | None => Self::At(side, provider.to_owned()),
         }
     }
 
-    fn pair(source: &str, collector: &str) -> About {
+    fn pair(source: &str, collector: &str) -> Self {
         if source == collector {
-            About::Both(source.to_owned())
+            Self::Both(source.to_owned())
         } else {
-            About::Between(source.to_owned(), collector.to_owned())
+            Self::Between(source.to_owned(), collector.to_owned())
         }
     }
 
     /// The same provider at the other side.
-    fn is_counterpart(&self, other: &About) -> bool {
+    fn is_counterpart(&self, other: &Self) -> bool {
         match (self, other) {
-            (About::At(a, name), About::At(b, other)) => a != b && name == other,
+            (Self::At(a, name), Self::At(b, other)) => a != b && name == other,
             _ => false,
         }
     }
 
-    fn of_both(&self) -> About {
+    fn of_both(&self) -> Self {
         match self {
-            About::At(_, name) => About::Both(name.clone()),
-            About::Both(_) | About::Between(..) => self.clone(),
+            Self::At(_, name) => Self::Both(name.clone()),
+            Self::Both(_) | Self::Between(..) => self.clone(),
         }
     }
 }
@@ -171,9 +171,9 @@ impl About {
 impl fmt::Display for About {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            About::At(side, provider) => write!(f, "{provider} at the {}", side.name()),
-            About::Both(provider) => f.write_str(provider),
-            About::Between(source, collector) => write!(f, "{source} to {collector}"),
+            Self::At(side, provider) => write!(f, "{provider} at the {}", side.name()),
+            Self::Both(provider) => f.write_str(provider),
+            Self::Between(source, collector) => write!(f, "{source} to {collector}"),
         }
     }
 }
@@ -186,8 +186,8 @@ pub struct Why {
 }
 
 impl Why {
-    fn new(about: About, because: Because) -> Why {
-        Why { about, because }
+    fn new(about: About, because: Because) -> Self {
+        Self { about, because }
     }
 }
 
@@ -229,21 +229,21 @@ fn join(whys: &[Why]) -> String {
 }
 
 impl PathError {
-    fn no_path(whys: Vec<Why>) -> PathError {
+    fn no_path(whys: Vec<Why>) -> Self {
         // A way that was tried, else what was last: that works nearly everywhere.
         let tried = whys.iter().find(|why| why.because.may_pass);
         let remedy = tried.or(whys.last()).map(|why| why.because.remedy.clone());
-        PathError::NoPath { may_pass: tried.is_some(), remedy: remedy.unwrap_or_default(), whys }
+        Self::NoPath { may_pass: tried.is_some(), remedy: remedy.unwrap_or_default(), whys }
     }
 
     /// The refusal to send to the source.
     pub fn refusal(&self) -> Refusal {
         match self {
-            PathError::NoPath { remedy, may_pass, .. } => {
+            Self::NoPath { remedy, may_pass, .. } => {
                 let refusal = Refusal::new(RefusalCode::NoPath, self.to_string(), remedy);
                 if *may_pass { refusal.retry_after_ms(TRY_AGAIN_MS) } else { refusal }
             }
-            PathError::UnknownProvider { .. } => Refusal::new(
+            Self::UnknownProvider { .. } => Refusal::new(
                 RefusalCode::Internal,
                 self.to_string(),
                 "correct the path rules of the collector",

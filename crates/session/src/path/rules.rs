@@ -27,8 +27,8 @@ impl Side {
     /// Returns its name, in text.
     pub fn name(self) -> &'static str {
         match self {
-            Side::Source => "source",
-            Side::Collector => "collector",
+            Self::Source => "source",
+            Self::Collector => "collector",
         }
     }
 }

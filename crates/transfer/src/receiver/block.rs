@@ -34,8 +34,8 @@ impl ReceivedBlock {
         slot: u32,
         generation: u64,
         header: BlockHeader,
-    ) -> ReceivedBlock {
-        ReceivedBlock { shared, slot, generation, header, held: false, abandoned: false }
+    ) -> Self {
+        Self { shared, slot, generation, header, held: false, abandoned: false }
     }
 
     /// Returns what the block says about itself.

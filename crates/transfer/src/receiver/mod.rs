@@ -136,7 +136,7 @@ impl Receiver {
         layout: RingLayout,
         epoch: u64,
         options: ReceiverOptions,
-    ) -> Result<Receiver, ReceiverError> {
+    ) -> Result<Self, ReceiverError> {
         let bytes = RegionSlice::new(Arc::clone(mr.region()), 0, layout.total_bytes())?;
         let memory = RingMemory::new(bytes, layout)?;
         memory.clear();
@@ -153,7 +153,7 @@ impl Receiver {
             next: AtomicU32::new(0),
             counters: Counters::default(),
         };
-        Ok(Receiver { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Takes a block, if one is there: looks at the slot where the next one should be, then at
@@ -299,12 +299,12 @@ impl Receiver {
     /// # Errors
     /// The receiver itself while blocks of it are not released: a late release would disturb the
     /// next session.
-    pub fn into_mr(self) -> Result<Arc<dyn Mr>, Receiver> {
+    pub fn into_mr(self) -> Result<Arc<dyn Mr>, Self> {
         let shared = Arc::clone(&self.shared);
         drop(self);
         match Arc::try_unwrap(shared) {
             Ok(shared) => Ok(shared.mr),
-            Err(shared) => Err(Receiver { shared }),
+            Err(shared) => Err(Self { shared }),
         }
     }
 }

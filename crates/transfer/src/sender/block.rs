@@ -50,13 +50,8 @@ pub struct WriteBlock {
 
 impl WriteBlock {
     #[inline]
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        slot: u32,
-        stream: u32,
-        payload_bytes: u32,
-    ) -> WriteBlock {
-        WriteBlock {
+    pub(super) fn new(shared: Arc<Shared>, slot: u32, stream: u32, payload_bytes: u32) -> Self {
+        Self {
             shared,
             slot,
             stream,

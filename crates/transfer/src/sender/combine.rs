@@ -141,7 +141,7 @@ impl Shared {
 
     /// Sends a filled block whose header was checked. The caller owns the slot until here.
     #[inline]
-    pub(super) fn commit(self: &Arc<Shared>, slot: u32, header: &BlockHeader) {
+    pub(super) fn commit(self: &Arc<Self>, slot: u32, header: &BlockHeader) {
         let info = &self.slots.info[slot as usize];
         info.stream.store(header.stream, Ordering::Relaxed);
         info.room_bytes.store(header.room_bytes, Ordering::Relaxed);

@@ -45,34 +45,34 @@ pub(super) struct Copying {
 }
 
 impl Data {
-    pub(super) fn in_place(qp: &dyn Qp, remote: &RemoteRing) -> Result<Data, SenderError> {
+    pub(super) fn in_place(qp: &dyn Qp, remote: &RemoteRing) -> Result<Self, SenderError> {
         let window = qp.map_remote(remote.addr, remote.layout.total_bytes() as u64, remote.rkey)?;
         let ring = RingMemory::new(window.memory, remote.layout);
         let ring = ring.map_err(|source| SenderError::Memory {
             what: "the window to the collector's ring",
             source,
         })?;
-        Ok(Data::InPlace(InPlace { ring, bell: window.bell }))
+        Ok(Self::InPlace(InPlace { ring, bell: window.bell }))
     }
 
     /// Returns whether a block that begins `room_bytes` before its trailer goes in several WRITEs.
     pub(super) fn segments(&self, room_bytes: u32) -> bool {
         match self {
-            Data::InPlace(_) => false,
-            Data::Copy(copying) => room_bytes + TRAILER_BYTES > copying.piece_bytes,
+            Self::InPlace(_) => false,
+            Self::Copy(copying) => room_bytes + TRAILER_BYTES > copying.piece_bytes,
         }
     }
 
     pub(super) fn is_in_place(&self) -> bool {
-        matches!(self, Data::InPlace(_))
+        matches!(self, Self::InPlace(_))
     }
 
     /// Returns the payload of a block that begins `room_bytes` before its trailer.
     #[inline]
     pub(super) fn payload(&self, slot: u32, room_bytes: u32, bytes: u32) -> VolatileSlice<'_> {
         match self {
-            Data::InPlace(place) => place.ring.payload(slot, room_bytes, bytes),
-            Data::Copy(copying) => {
+            Self::InPlace(place) => place.ring.payload(slot, room_bytes, bytes),
+            Self::Copy(copying) => {
                 let offset = copying.trailer_offset(slot) - room_bytes as usize;
                 copying.blocks.region().slice(offset, bytes as usize).expect(INSIDE)
             }
@@ -82,11 +82,11 @@ impl Data {
     /// A block as a piece of a region that stays mapped.
     pub(super) fn retained(&self, slot: u32) -> RegionSlice {
         let (region, offset, bytes) = match self {
-            Data::InPlace(place) => {
+            Self::InPlace(place) => {
                 let layout = &place.ring.layout;
                 return place.ring.piece(layout.slot_offset(slot), layout.block_bytes() as usize);
             }
-            Data::Copy(copying) => {
+            Self::Copy(copying) => {
                 let bytes = copying.layout.block_bytes() as usize;
                 (copying.blocks.region(), slot as usize * bytes, bytes)
             }
@@ -129,12 +129,12 @@ impl Copying {
         memory: CopyMemory,
         remote: RemoteRing,
         piece_bytes: u32,
-    ) -> Result<Box<Copying>, SenderError> {
+    ) -> Result<Box<Self>, SenderError> {
         let layout = remote.layout;
         let blocks_bytes = layout.blocks() as usize * layout.block_bytes() as usize;
         check(&memory.blocks, blocks_bytes, "the memory for send blocks")?;
         check(&memory.status, layout.status_bytes(), "the memory for status bytes")?;
-        Ok(Box::new(Copying {
+        Ok(Box::new(Self {
             layout,
             blocks: memory.blocks,
             status: memory.status,

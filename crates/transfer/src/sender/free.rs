@@ -39,9 +39,9 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Creates a fresh ring: all slots are free.
-    pub(super) fn new(layout: &RingLayout) -> Slots {
+    pub(super) fn new(layout: &RingLayout) -> Self {
         let blocks = layout.blocks();
-        Slots {
+        Self {
             generations: SenderSlots::new(blocks),
             info: (0..blocks).map(|_| SlotInfo::default()).collect(),
             known: Known::new(layout),
@@ -179,14 +179,14 @@ struct Known {
 
 impl Known {
     /// All are free.
-    fn new(layout: &RingLayout) -> Known {
+    fn new(layout: &RingLayout) -> Self {
         let blocks = layout.blocks();
         let full = |word| match blocks - word * u64::BITS {
             left if left >= u64::BITS => u64::MAX,
             left => (1u64 << left) - 1,
         };
         let words = 0..blocks.div_ceil(u64::BITS);
-        Known {
+        Self {
             words: words.map(|word| AtomicU64::new(full(word))).collect(),
             lowest: layout.block_bytes() >= LARGE_BLOCK_BYTES,
             next: AtomicU32::new(0),

@@ -48,8 +48,8 @@ impl Link {
         cq: Arc<dyn Cq>,
         limits: QueueLimits,
         block_wrs: u32,
-    ) -> Link {
-        Link {
+    ) -> Self {
+        Self {
             qp,
             cq,
             limits,

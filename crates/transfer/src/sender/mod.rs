@@ -67,8 +67,8 @@ pub struct SenderOptions {
 }
 
 impl Default for SenderOptions {
-    fn default() -> SenderOptions {
-        SenderOptions { max_streams: 256, quota: u32::MAX, refill: None, stripe_bytes: 1024 }
+    fn default() -> Self {
+        Self { max_streams: 256, quota: u32::MAX, refill: None, stripe_bytes: 1024 }
     }
 }
 
@@ -130,10 +130,10 @@ impl Sender {
         remote: RemoteRing,
         epoch: u64,
         options: SenderOptions,
-    ) -> Result<Sender, SenderError> {
+    ) -> Result<Self, SenderError> {
         let data = Data::in_place(&*qp, &remote)?;
         let limits = QueueLimits { max_send_wr: 0, max_inline_bytes: 0, max_message_bytes: 0 };
-        Sender::new(Link::new(qp, send_cq, limits, LEAST_BLOCK_WRS), data, &remote, epoch, options)
+        Self::new(Link::new(qp, send_cq, limits, LEAST_BLOCK_WRS), data, &remote, epoch, options)
     }
 
     /// A sender that fills send blocks of its own and WRITEs them. The queue pair is connected,
@@ -153,7 +153,7 @@ impl Sender {
         remote: RemoteRing,
         epoch: u64,
         options: SenderOptions,
-    ) -> Result<Sender, SenderError> {
+    ) -> Result<Self, SenderError> {
         let most = u32::try_from(limits.max_message_bytes).unwrap_or(u32::MAX);
         check_queue("max_message_bytes", most, LINE_BYTES)?;
         let piece_bytes = most - most % LINE_BYTES;
@@ -162,7 +162,7 @@ impl Sender {
         check_queue("max_send_wr", limits.max_send_wr, block_wrs)?;
         check_queue("max_inline_bytes", limits.max_inline_bytes, 1)?;
         let data = Data::Copy(Copying::new(memory, remote, piece_bytes)?);
-        Sender::new(Link::new(qp, send_cq, limits, block_wrs), data, &remote, epoch, options)
+        Self::new(Link::new(qp, send_cq, limits, block_wrs), data, &remote, epoch, options)
     }
 
     fn new(
@@ -171,7 +171,7 @@ impl Sender {
         remote: &RemoteRing,
         epoch: u64,
         options: SenderOptions,
-    ) -> Result<Sender, SenderError> {
+    ) -> Result<Self, SenderError> {
         let free_watch = match link.qp.watch_remote(remote.rkey) {
             Ok(watch) => Some(watch),
             Err(RemoteMapError::Unsupported) => None,
@@ -192,7 +192,7 @@ impl Sender {
             permit: None,
             counters: Counters::default(),
         };
-        Ok(Sender { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Returns the same sender, which asks `permit` before every claim.
@@ -200,7 +200,7 @@ impl Sender {
     /// # Panics
     /// When the sender was cloned before, or a block of it was claimed.
     #[must_use]
-    pub fn with_permit(mut self, permit: Arc<dyn Permit>) -> Sender {
+    pub fn with_permit(mut self, permit: Arc<dyn Permit>) -> Self {
         let shared = Arc::get_mut(&mut self.shared);
         shared.expect("a sender that nothing shares yet").permit = Some(permit);
         self

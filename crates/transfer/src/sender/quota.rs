@@ -20,13 +20,13 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    pub(super) fn new(count: u32, quota: u32) -> Streams {
+    pub(super) fn new(count: u32, quota: u32) -> Self {
         let stream = |_| Stream {
             outstanding: AtomicU32::new(0),
             quota: AtomicU32::new(quota),
             paused_at: AtomicU64::new(0),
         };
-        Streams { each: (0..count).map(stream).collect(), wakes: AtomicU64::new(0) }
+        Self { each: (0..count).map(stream).collect(), wakes: AtomicU64::new(0) }
     }
 
     fn get(&self, stream: u32) -> Result<&Stream, ReserveError> {

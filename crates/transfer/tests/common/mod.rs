@@ -32,10 +32,10 @@ pub fn side_at(context: Arc<dyn Context>, capacities: [u32; 3]) -> Side {
 }
 
 impl Side {
-    fn new(context: Arc<dyn Context>, pd: Arc<dyn Pd>, [send, recv, cq]: [u32; 3]) -> Side {
+    fn new(context: Arc<dyn Context>, pd: Arc<dyn Pd>, [send, recv, cq]: [u32; 3]) -> Self {
         let cq = context.create_cq(cq, None).unwrap();
         let init = QpInit { max_inline_bytes: 16, strict: true, ..QpInit::rc(&cq, send, recv) };
-        Side { qp: pd.create_qp(init).unwrap(), context, pd, cq }
+        Self { qp: pd.create_qp(init).unwrap(), context, pd, cq }
     }
 
     /// Connects to this peer.
@@ -44,8 +44,8 @@ impl Side {
     }
 
     /// Another queue pair over the same context and memory.
-    pub fn second(&self) -> Side {
-        Side::new(Arc::clone(&self.context), Arc::clone(&self.pd), [1, 0, 1])
+    pub fn second(&self) -> Self {
+        Self::new(Arc::clone(&self.context), Arc::clone(&self.pd), [1, 0, 1])
     }
 }
 

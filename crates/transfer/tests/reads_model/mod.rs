@@ -66,10 +66,10 @@ impl Shape {
     /// The name in the output.
     pub fn name(self) -> &'static str {
         match self {
-            Shape::Steady => "steady",
-            Shape::Bursts => "bursts",
-            Shape::Stalls => "consumer-stalls",
-            Shape::Paced => "paced",
+            Self::Steady => "steady",
+            Self::Bursts => "bursts",
+            Self::Stalls => "consumer-stalls",
+            Self::Paced => "paced",
         }
     }
 
@@ -78,19 +78,19 @@ impl Shape {
         let mut chance = Chance(seed | 1);
         let service = |chance: &mut Chance| {
             let usual = 1500 + chance.below(1000);
-            let stalls = self == Shape::Stalls && chance.below(200) == 0;
+            let stalls = self == Self::Stalls && chance.below(200) == 0;
             if stalls { 20 * usual } else { usual }
         };
         let service_ns = (0..count).map(|_| service(&mut chance)).collect();
         let burst_ns = 200 * PAPER.t_write_ns + 500_000;
         let mut paced_ns = 0;
         let ready = |i: usize| match self {
-            Shape::Bursts => (i / 200) as u64 * burst_ns,
-            Shape::Paced => {
+            Self::Bursts => (i / 200) as u64 * burst_ns,
+            Self::Paced => {
                 paced_ns += PAPER.t_write_ns / 2 + chance.below(2 * PAPER.t_write_ns);
                 paced_ns
             }
-            Shape::Steady | Shape::Stalls => 0,
+            Self::Steady | Self::Stalls => 0,
         };
         Load { ready_ns: (0..count).map(ready).collect(), service_ns }
     }
@@ -183,7 +183,7 @@ struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    fn new(refill: Refill, times: Times, load: &'a Load, slots: u32) -> Source<'a> {
+    fn new(refill: Refill, times: Times, load: &'a Load, slots: u32) -> Self {
         Source {
             times,
             load,

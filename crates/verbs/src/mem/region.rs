@@ -70,8 +70,8 @@ pub struct RegionOptions {
 }
 
 impl Default for RegionOptions {
-    fn default() -> RegionOptions {
-        RegionOptions { populate: true }
+    fn default() -> Self {
+        Self { populate: true }
     }
 }
 
@@ -99,8 +99,8 @@ impl Region {
     ///
     /// # Errors
     /// [`MemError::Empty`] for 0 bytes, [`MemError::Os`] when the system refuses.
-    pub fn alloc(bytes: usize, options: RegionOptions) -> Result<Arc<Region>, MemError> {
-        let (mut region, fd) = Region::create(bytes, options)?;
+    pub fn alloc(bytes: usize, options: RegionOptions) -> Result<Arc<Self>, MemError> {
+        let (mut region, fd) = Self::create(bytes, options)?;
         region.fd = Some(fd);
         Ok(Arc::new(region))
     }
@@ -113,12 +113,12 @@ impl Region {
     pub fn alloc_with_fd(
         bytes: usize,
         options: RegionOptions,
-    ) -> Result<(Arc<Region>, OwnedFd), MemError> {
-        let (region, fd) = Region::create(bytes, options)?;
+    ) -> Result<(Arc<Self>, OwnedFd), MemError> {
+        let (region, fd) = Self::create(bytes, options)?;
         Ok((Arc::new(region), fd))
     }
 
-    fn create(bytes: usize, options: RegionOptions) -> Result<(Region, OwnedFd), MemError> {
+    fn create(bytes: usize, options: RegionOptions) -> Result<(Self, OwnedFd), MemError> {
         if bytes == 0 {
             return Err(MemError::Empty);
         }
@@ -128,7 +128,7 @@ impl Region {
         rustix::fs::ftruncate(&fd, bytes as u64).map_err(os("ftruncate"))?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(os("fcntl(F_ADD_SEALS)"))?;
-        Ok((Region::map(&fd, bytes, true, options)?, fd))
+        Ok((Self::map(&fd, bytes, true, options)?, fd))
     }
 
     /// Maps memory that a peer sent as a descriptor, and closes the descriptor.
@@ -140,7 +140,7 @@ impl Region {
         fd: OwnedFd,
         announced_bytes: usize,
         writable: bool,
-    ) -> Result<Arc<Region>, MemError> {
+    ) -> Result<Arc<Self>, MemError> {
         if announced_bytes == 0 {
             return Err(MemError::Empty);
         }
@@ -155,7 +155,7 @@ impl Region {
         }
         // A peer's sparse terabyte must not become real memory here: map what exists, no more.
         let populate = stat.st_blocks as u64 * 512 >= announced_bytes as u64;
-        Ok(Arc::new(Region::map(&fd, announced_bytes, writable, RegionOptions { populate })?))
+        Ok(Arc::new(Self::map(&fd, announced_bytes, writable, RegionOptions { populate })?))
     }
 
     fn map(
@@ -163,7 +163,7 @@ impl Region {
         bytes: usize,
         writable: bool,
         options: RegionOptions,
-    ) -> Result<Region, MemError> {
+    ) -> Result<Self, MemError> {
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
@@ -171,7 +171,7 @@ impl Region {
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, fd, 0) }
                 .map_err(|e| os_error("mmap", bytes, e))?;
         let ptr = NonNull::new(ptr.cast()).ok_or(MemError::Empty)?;
-        let region = Region { ptr, bytes, writable, fd: None };
+        let region = Self { ptr, bytes, writable, fd: None };
         region.advise(options)?;
         Ok(region)
     }
@@ -267,9 +267,9 @@ impl RegionSlice {
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`].
-    pub fn new(region: Arc<Region>, offset: usize, bytes: usize) -> Result<RegionSlice, MemError> {
+    pub fn new(region: Arc<Region>, offset: usize, bytes: usize) -> Result<Self, MemError> {
         region.slice(offset, bytes)?;
-        Ok(RegionSlice { region, offset, bytes })
+        Ok(Self { region, offset, bytes })
     }
 
     /// Length in bytes.

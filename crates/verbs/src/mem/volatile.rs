@@ -73,7 +73,7 @@ impl<'a> VolatileSlice<'a> {
     /// # Errors
     /// [`MemError::OutOfBounds`].
     #[inline]
-    pub fn subslice(&self, offset: usize, bytes: usize) -> Result<VolatileSlice<'a>, MemError> {
+    pub fn subslice(&self, offset: usize, bytes: usize) -> Result<Self, MemError> {
         Ok(VolatileSlice { ptr: self.check(offset, bytes)?, bytes, ..*self })
     }
 

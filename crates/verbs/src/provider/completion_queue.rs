@@ -30,8 +30,8 @@ pub struct CompletionQueue {
 
 impl CompletionQueue {
     /// Creates a queue of `capacity` entries (at least 1) whose notifications go to `channel`.
-    pub fn new(capacity: u32, channel: Option<EventChannel>) -> CompletionQueue {
-        CompletionQueue {
+    pub fn new(capacity: u32, channel: Option<EventChannel>) -> Self {
+        Self {
             entries: ArrayQueue::new(capacity as usize),
             overrun: AtomicBool::new(false),
             requested: AtomicU32::new(0),
@@ -152,11 +152,8 @@ impl EventChannel {
     ///
     /// # Errors
     /// When no descriptor is left.
-    pub fn new() -> io::Result<EventChannel> {
-        Ok(EventChannel(Arc::new(Events {
-            event: event::event_fd()?,
-            notifications: AtomicU32::new(0),
-        })))
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(Events { event: event::event_fd()?, notifications: AtomicU32::new(0) })))
     }
 
     /// Adds a notification and wakes a sleeper.

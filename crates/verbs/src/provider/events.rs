@@ -12,8 +12,8 @@ pub struct EventQueue {
 
 impl EventQueue {
     /// An empty one that keeps at most this many.
-    pub fn new(most: usize) -> EventQueue {
-        EventQueue { events: Mutex::default(), most }
+    pub fn new(most: usize) -> Self {
+        Self { events: Mutex::default(), most }
     }
 
     /// Adds an event; a full queue loses its oldest one.

@@ -44,8 +44,8 @@ struct Handles<T> {
 
 impl<T> HandleTable<T> {
     /// An empty one; `what` names the objects in errors.
-    pub fn new(what: &'static str, most: usize) -> HandleTable<T> {
-        HandleTable { what, most, handles: Mutex::new(Handles { last: 0, all: HashMap::new() }) }
+    pub fn new(what: &'static str, most: usize) -> Self {
+        Self { what, most, handles: Mutex::new(Handles { last: 0, all: HashMap::new() }) }
     }
 
     /// Gives an object a number that no other one had for as long as 32 bits reach.

@@ -31,8 +31,8 @@ impl<T> KeySlots<T> {
 
     /// Creates an empty table. Generations start at `first_generation`, or at 1 where that is 0:
     /// with a random start, the key of one device is hardly ever valid at another.
-    pub fn new(first_generation: u16) -> KeySlots<T> {
-        KeySlots { slots: Vec::new(), free: Vec::new(), first_generation: first_generation.max(1) }
+    pub fn new(first_generation: u16) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), first_generation: first_generation.max(1) }
     }
 
     /// Returns the slot of a key.
@@ -62,7 +62,7 @@ impl<T> KeySlots<T> {
 
     /// Removes a key that is in use; it will not be used again.
     pub fn remove(&mut self, key: u32) {
-        let at = KeySlots::<T>::slot_of(key);
+        let at = Self::slot_of(key);
         let slot = &mut self.slots[at];
         debug_assert_eq!(u32::from(slot.generation), key >> 16, "a key in use");
         slot.value = None;

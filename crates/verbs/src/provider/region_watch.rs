@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 pub struct RegionWatch<F = AtomicU32>(OnceLock<Arc<Doorbell<F>>>);
 
 impl<F> Default for RegionWatch<F> {
-    fn default() -> RegionWatch<F> {
-        RegionWatch(OnceLock::new())
+    fn default() -> Self {
+        Self(OnceLock::new())
     }
 }
 

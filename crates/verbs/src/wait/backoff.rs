@@ -18,8 +18,8 @@ pub struct BackoffPolicy {
 impl Default for BackoffPolicy {
     /// From 50 us, the shortest that timers of the system manage, to 1 ms; up to 10 ms after 2 s
     /// without work.
-    fn default() -> BackoffPolicy {
-        BackoffPolicy {
+    fn default() -> Self {
+        Self {
             shortest: Duration::from_micros(50),
             longest: Duration::from_millis(1),
             idle_after: Duration::from_secs(2),
@@ -31,8 +31,8 @@ impl Default for BackoffPolicy {
 impl BackoffPolicy {
     /// Returns the policy with another bound while work arrives.
     #[must_use]
-    pub fn with_longest(self, longest: Duration) -> BackoffPolicy {
-        BackoffPolicy {
+    pub fn with_longest(self, longest: Duration) -> Self {
+        Self {
             shortest: self.shortest.min(longest),
             longest,
             idle_longest: self.idle_longest.max(longest),
@@ -51,8 +51,8 @@ pub struct Backoff {
 
 impl Backoff {
     /// Creates a backoff that starts with the shortest sleep.
-    pub fn new(policy: BackoffPolicy) -> Backoff {
-        Backoff { policy, next: policy.shortest, slept: Duration::ZERO }
+    pub fn new(policy: BackoffPolicy) -> Self {
+        Self { policy, next: policy.shortest, slept: Duration::ZERO }
     }
 
     /// Starts over: something was found.

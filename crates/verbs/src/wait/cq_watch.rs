@@ -13,8 +13,8 @@ pub struct CqWatch {
 
 impl CqWatch {
     /// Creates a watch on `cq`, which must have been created with `channel`.
-    pub fn new(cq: Arc<dyn Cq>, channel: Arc<dyn CompletionChannel>) -> CqWatch {
-        CqWatch { cq, channel }
+    pub fn new(cq: Arc<dyn Cq>, channel: Arc<dyn CompletionChannel>) -> Self {
+        Self { cq, channel }
     }
 }
 

@@ -25,8 +25,8 @@ impl Doorbell {
     ///
     /// # Errors
     /// When no descriptor is left.
-    pub fn new() -> io::Result<Doorbell> {
-        Doorbell::with_flag(AtomicU32::new(0))
+    pub fn new() -> io::Result<Self> {
+        Self::with_flag(AtomicU32::new(0))
     }
 }
 
@@ -35,9 +35,9 @@ impl<F: Flags> Doorbell<F> {
     ///
     /// # Errors
     /// When no descriptor is left.
-    pub fn with_flag(armed: F) -> io::Result<Doorbell<F>> {
+    pub fn with_flag(armed: F) -> io::Result<Self> {
         let event = event::event_fd()?;
-        Ok(Doorbell { armed, event })
+        Ok(Self { armed, event })
     }
 
     /// Makes the caller's earlier stores visible, then wakes the sleeper if there is one.

@@ -20,8 +20,8 @@ pub struct EventCount {
 
 impl EventCount {
     /// Creates an event count without changes.
-    pub fn new() -> EventCount {
-        EventCount::default()
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Returns the number of changes so far, to be read before checking whether to sleep.

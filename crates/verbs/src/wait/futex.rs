@@ -18,8 +18,8 @@ pub enum Scope {
 impl Scope {
     fn flags(self) -> Flags {
         match self {
-            Scope::Process => Flags::PRIVATE,
-            Scope::Shared => Flags::empty(),
+            Self::Process => Flags::PRIVATE,
+            Self::Shared => Flags::empty(),
         }
     }
 }

@@ -17,8 +17,8 @@ impl SpinBudget {
     const STEP: u32 = 2;
 
     /// Creates a budget of at most `longest`; zero never polls.
-    pub fn new(longest: Duration) -> SpinBudget {
-        SpinBudget { now: longest.min(SpinBudget::SHORTEST), longest }
+    pub fn new(longest: Duration) -> Self {
+        Self { now: longest.min(Self::SHORTEST), longest }
     }
 
     /// Returns how long to poll now.
@@ -30,11 +30,11 @@ impl SpinBudget {
     /// Learns from a wait that ended in sleep: grows if polling a little longer would have been
     /// enough, shrinks otherwise.
     pub fn learn(&mut self, waited: Duration) {
-        let shorter = self.now / SpinBudget::STEP;
+        let shorter = self.now / Self::STEP;
         self.now = if waited <= self.longest {
-            let longer = (self.now * SpinBudget::STEP).max(SpinBudget::SHORTEST);
+            let longer = (self.now * Self::STEP).max(Self::SHORTEST);
             longer.min(self.longest)
-        } else if shorter < SpinBudget::SHORTEST {
+        } else if shorter < Self::SHORTEST {
             Duration::ZERO
         } else {
             shorter

@@ -31,8 +31,8 @@ pub enum WaitPolicy {
 
 impl Default for WaitPolicy {
     /// Sleeps on the doorbell after roughly a tenth of a millisecond.
-    fn default() -> WaitPolicy {
-        WaitPolicy::Doorbell { spin_polls: 1000 }
+    fn default() -> Self {
+        Self::Doorbell { spin_polls: 1000 }
     }
 }
 
@@ -66,7 +66,7 @@ pub struct Waiter {
 
 impl Waiter {
     /// Creates a waiter for one thread on a machine with this many processors.
-    pub fn new(policy: WaitPolicy, cores: usize) -> Waiter {
+    pub fn new(policy: WaitPolicy, cores: usize) -> Self {
         let spins = if cores <= FEW_CORES { SPINS_ON_FEW_CORES } else { u32::MAX };
         let backoff = match policy {
             WaitPolicy::Backoff { policy, .. } => policy,
@@ -75,7 +75,7 @@ impl Waiter {
             | WaitPolicy::Sleep(_)
             | WaitPolicy::Doorbell { .. } => BackoffPolicy::default(),
         };
-        Waiter { policy, spins, empty: 0, backoff: Backoff::new(backoff) }
+        Self { policy, spins, empty: 0, backoff: Backoff::new(backoff) }
     }
 
     /// Starts over: a poll found something.

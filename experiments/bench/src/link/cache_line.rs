@@ -19,12 +19,12 @@ pub(crate) struct CacheLine {
 
 impl CacheLine {
     /// Maps the page of the two lines in both processes.
-    pub(crate) fn new(job: &Job, role: Role, control: &mut Control) -> Result<CacheLine> {
+    pub(crate) fn new(job: &Job, role: Role, control: &mut Control) -> Result<Self> {
         let (region, out, back) = match role {
             Role::Source => (control.share_out(4096)?, 0, 256),
             Role::Collector => (control.share_in()?, 256, 0),
         };
-        Ok(CacheLine { region, out, back, sent: 0, received: 0, wait: job.wait })
+        Ok(Self { region, out, back, sent: 0, received: 0, wait: job.wait })
     }
 }
 

@@ -24,9 +24,9 @@ pub(crate) struct Device {
 
 impl Device {
     /// Opens that of a role. For a network the role goes into its namespace first.
-    pub(crate) fn open(provider: Provider, job: &Job, role: Role) -> Result<Device> {
+    pub(crate) fn open(provider: Provider, job: &Job, role: Role) -> Result<Self> {
         if provider != Provider::Roce {
-            return Device::without_network(provider);
+            return Self::without_network(provider);
         }
         let ends = job.network.as_ref().context("the job has no addresses for its network")?;
         let end = match role {
@@ -36,20 +36,20 @@ impl Device {
         Namespace::open(&end.netns)?.enter()?;
         // Its own thread sleeps when it finds nothing: the role shares its core with it.
         let options = RoceOptions { spin: std::time::Duration::ZERO, ..RoceOptions::default() };
-        Device::roce(options, &end.address.to_string())
+        Self::roce(options, &end.address.to_string())
     }
 
-    pub(crate) fn without_network(provider: Provider) -> Result<Device> {
+    pub(crate) fn without_network(provider: Provider) -> Result<Self> {
         ensure!(provider == Provider::Shm, "{provider} has no such device");
-        Ok(Device { context: ShmProvider::new().open("shm0")?, roce: None })
+        Ok(Self { context: ShmProvider::new().open("shm0")?, roce: None })
     }
 
     /// Software RoCE at an address. Devices that are measured in turn live side by side, so each has
     /// a port of its own.
-    pub(crate) fn roce(options: RoceOptions, address: &str) -> Result<Device> {
+    pub(crate) fn roce(options: RoceOptions, address: &str) -> Result<Self> {
         let options = RoceOptions { port: 0, ..options };
         let context = RoceProvider::new(options).open_device(address)?;
-        Ok(Device { roce: Some(Arc::clone(&context)), context })
+        Ok(Self { roce: Some(Arc::clone(&context)), context })
     }
 
     /// What became of its packets since it was opened.

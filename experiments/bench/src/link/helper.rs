@@ -20,7 +20,7 @@ pub(crate) struct HelperThread {
 const ENDED: u8 = 3;
 
 impl HelperThread {
-    pub(crate) fn start(helper: Box<dyn Helper>, wait: Wait) -> Result<HelperThread> {
+    pub(crate) fn start(helper: Box<dyn Helper>, wait: Wait) -> Result<Self> {
         let pace = Arc::new(AtomicU8::new(Pace::Parked as u8));
         let noted = Arc::default();
         let (theirs, notes) = (Arc::clone(&pace), Arc::clone(&noted));
@@ -32,7 +32,7 @@ impl HelperThread {
                 eprintln!("the mechanism's own thread: {error:#}");
             }
         });
-        Ok(HelperThread {
+        Ok(Self {
             pace,
             noted,
             id: hear.recv().context("the mechanism's own thread")?,

@@ -20,7 +20,7 @@ pub(crate) struct Memcpy {
 }
 
 impl Memcpy {
-    pub(crate) fn new(job: &Job, role: Role, control: &mut Control) -> Result<Memcpy> {
+    pub(crate) fn new(job: &Job, role: Role, control: &mut Control) -> Result<Self> {
         let (finished, total) = match role {
             Role::Source => (control.share_out(4096)?, job.bytes * job.blocks),
             Role::Collector => (control.share_in()?, job.bytes),
@@ -31,7 +31,7 @@ impl Memcpy {
             pattern(i as u64, &mut block);
             from.whole().write_at(i * job.bytes, &block)?;
         }
-        Ok(Memcpy {
+        Ok(Self {
             from,
             to: Region::alloc(total, RegionOptions::default())?,
             bytes: job.bytes,

@@ -109,12 +109,12 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn new(bytes: usize, blocks: usize) -> Prepared {
+    pub(crate) fn new(bytes: usize, blocks: usize) -> Self {
         let mut data = vec![0; bytes * blocks];
         for (i, block) in data.chunks_mut(bytes).enumerate() {
             pattern(i as u64, block);
         }
-        Prepared { data, bytes, next: 0 }
+        Self { data, bytes, next: 0 }
     }
 
     #[inline]

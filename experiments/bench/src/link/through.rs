@@ -47,8 +47,8 @@ impl<S: SendEnd, R: ReceiveEnd> Through<S, R> {
         wait: Wait,
         (sender, receiver): (S, R),
         copied: Option<usize>,
-    ) -> Through<S, R> {
-        Through {
+    ) -> Self {
+        Self {
             sender,
             receiver,
             received: None,
@@ -72,8 +72,8 @@ impl<S: SendEnd, R: ReceiveEnd> Through<S, R> {
         queues: Queues,
         helper: Option<HelperThread>,
         status: Option<StatusBytes<S>>,
-    ) -> Through<S, R> {
-        Through { status, device: Some(device), queues: Some(queues), helper, ..self }
+    ) -> Self {
+        Self { status, device: Some(device), queues: Some(queues), helper, ..self }
     }
 
     #[inline]

@@ -22,7 +22,7 @@ pub(crate) struct Bench {
 const INTERFACE_MTU: u32 = 4200;
 
 impl Bench {
-    pub(super) fn new(options: &Options) -> Result<Bench> {
+    pub(super) fn new(options: &Options) -> Result<Self> {
         let allowed = sys::set_realtime(true).and_then(|()| sys::set_realtime(false));
         let realtime = match options.realtime {
             Realtime::Auto => allowed.is_ok(),
@@ -32,7 +32,7 @@ impl Bench {
             }
             Realtime::Off => false,
         };
-        Ok(Bench {
+        Ok(Self {
             options: options.clone(),
             realtime,
             interactive: std::io::stderr().is_terminal(),

@@ -154,8 +154,8 @@ struct Arrival {
 }
 
 impl Arrival {
-    fn new([camera, frame, at_ns]: [u64; 3]) -> Arrival {
-        Arrival { camera: camera as usize, frame, at_ns }
+    fn new([camera, frame, at_ns]: [u64; 3]) -> Self {
+        Self { camera: camera as usize, frame, at_ns }
     }
 
     fn late_ns(&self) -> u64 {

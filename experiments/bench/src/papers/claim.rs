@@ -66,8 +66,8 @@ pub(crate) enum Span {
 impl Span {
     pub(crate) fn has(self, value: f64) -> bool {
         match self {
-            Span::One(one) => value == one,
-            Span::Range([from, to]) => (from..=to).contains(&value),
+            Self::One(one) => value == one,
+            Self::Range([from, to]) => (from..=to).contains(&value),
         }
     }
 }
@@ -230,8 +230,8 @@ struct Point {
 }
 
 impl Point {
-    fn of(along: Axis, row: &Row) -> Point {
-        Point {
+    fn of(along: Axis, row: &Row) -> Self {
+        Self {
             x: along.of(row).unwrap_or(0.0),
             y: row.summary.median,
             interval: (row.summary.ci_low, row.summary.ci_high),
@@ -239,11 +239,11 @@ impl Point {
         }
     }
 
-    fn difference(along: Axis, top: &Row, below: &Row) -> Point {
+    fn difference(along: Axis, top: &Row, below: &Row) -> Self {
         let pairs = top.values.iter().zip(&below.values);
         let values: Vec<f64> = pairs.map(|(top, below)| top - below).collect();
         let summary = stats::Summary::of(&values);
-        Point {
+        Self {
             x: along.of(top).unwrap_or(0.0),
             y: summary.median,
             interval: (summary.ci_low, summary.ci_high),
@@ -251,9 +251,9 @@ impl Point {
         }
     }
 
-    fn ratio(along: Axis, top: &Row, below: &Row) -> Point {
+    fn ratio(along: Axis, top: &Row, below: &Row) -> Self {
         let ratio = stats::ratio(&top.values, &below.values);
-        Point {
+        Self {
             x: along.of(top).unwrap_or(0.0),
             y: ratio.median,
             interval: (ratio.ci_low, ratio.ci_high),
@@ -271,35 +271,35 @@ impl Take {
         let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
         let most = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::NEG_INFINITY, f64::max);
         let needed = match self {
-            Take::LargestStep | Take::SmallestStep | Take::Crossing => 2,
-            Take::Only
-            | Take::Least
-            | Take::Most
-            | Take::Median
-            | Take::Spread
-            | Take::Deviation => 1,
+            Self::LargestStep | Self::SmallestStep | Self::Crossing => 2,
+            Self::Only
+            | Self::Least
+            | Self::Most
+            | Self::Median
+            | Self::Spread
+            | Self::Deviation => 1,
         };
         if points.len() < needed {
             return Err("not measured in this run".to_owned());
         }
         let taken = match self {
-            Take::Only => {
+            Self::Only => {
                 let [point] = points else {
                     return Err(format!("{} rows where one was meant", points.len()));
                 };
                 return Ok((point.y, Some(point.interval)));
             }
-            Take::Least => least(&mut values()),
-            Take::Most => most(&mut values()),
-            Take::Median => stats::percentile(&values().collect::<Vec<_>>(), 0.5),
-            Take::Spread => most(&mut values()) / least(&mut values()),
-            Take::Deviation => {
+            Self::Least => least(&mut values()),
+            Self::Most => most(&mut values()),
+            Self::Median => stats::percentile(&values().collect::<Vec<_>>(), 0.5),
+            Self::Spread => most(&mut values()) / least(&mut values()),
+            Self::Deviation => {
                 let median = stats::percentile(&values().collect::<Vec<_>>(), 0.5);
                 most(&mut values().map(|value| (value / median - 1.0).abs()))
             }
-            Take::LargestStep => most(&mut steps()),
-            Take::SmallestStep => least(&mut steps()),
-            Take::Crossing => crossing(points, level.unwrap_or(1.0))
+            Self::LargestStep => most(&mut steps()),
+            Self::SmallestStep => least(&mut steps()),
+            Self::Crossing => crossing(points, level.unwrap_or(1.0))
                 .ok_or_else(|| "the values never fall below the level".to_owned())?,
         };
         Ok((taken, None))

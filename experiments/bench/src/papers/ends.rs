@@ -34,7 +34,7 @@ impl<M: Mechanism> Ends<M> {
         constants: Option<Constants>,
         mechanism: &M,
         changes: [Change<'_>; 2],
-    ) -> Result<Ends<M>> {
+    ) -> Result<Self> {
         let open = || match provider {
             Provider::Roce => Device::roce(RoceOptions::default(), "127.0.0.1"),
             Provider::Shm | Provider::Sim => Device::without_network(provider),
@@ -42,18 +42,18 @@ impl<M: Mechanism> Ends<M> {
         if provider != Provider::Sim {
             let devices = [open()?, open()?];
             let contexts = devices.each_ref().map(|one| Arc::clone(&one.context));
-            let ends = Ends::on(contexts, None, mechanism, changes)?;
-            return Ok(Ends { counted: Some(devices), ..ends });
+            let ends = Self::on(contexts, None, mechanism, changes)?;
+            return Ok(Self { counted: Some(devices), ..ends });
         }
         let constants = constants.context("virtual time needs [measure.constants]")?;
         let fabric = Fabric::new(constants.times(), Pace::ByCaller);
         let open = || fabric.provider().open("sim0");
-        Ends::on([open()?, open()?], Some(&fabric), mechanism, changes)
+        Self::on([open()?, open()?], Some(&fabric), mechanism, changes)
     }
 
-    pub(super) fn on_fabric(fabric: &Fabric, mechanism: &M) -> Result<Ends<M>> {
+    pub(super) fn on_fabric(fabric: &Fabric, mechanism: &M) -> Result<Self> {
         let open = || fabric.provider().open("sim0");
-        Ends::on([open()?, open()?], Some(fabric), mechanism, [&|_| {}; 2])
+        Self::on([open()?, open()?], Some(fabric), mechanism, [&|_| {}; 2])
     }
 
     fn on(
@@ -61,7 +61,7 @@ impl<M: Mechanism> Ends<M> {
         fabric: Option<&Fabric>,
         mechanism: &M,
         changes: [Change<'_>; 2],
-    ) -> Result<Ends<M>> {
+    ) -> Result<Self> {
         let port = |device: &Arc<dyn Context>, mut needs: EndNeeds, change: Change<'_>| {
             change(&mut needs);
             let pd = device.alloc_pd()?;
@@ -75,7 +75,7 @@ impl<M: Mechanism> Ends<M> {
         let queues = [out.queues, back.queues];
         let receiver = mechanism.receiver(back, &there)?;
         let sender = mechanism.sender(out, &here)?;
-        Ok(Ends {
+        Ok(Self {
             sender,
             receiver,
             traces: [sent, answered],

@@ -114,10 +114,10 @@ struct Totals {
 }
 
 impl Totals {
-    fn of<M: Mechanism>(ends: &Ends<M>) -> Totals {
+    fn of<M: Mechanism>(ends: &Ends<M>) -> Self {
         let [source, collector] = ends.traces.each_ref().map(|trace| trace.requests());
         let (sent, taken) = (ends.sender.counts(), ends.receiver.counts());
-        Totals {
+        Self {
             interactions: sent.interactions + taken.interactions,
             messages: source.messages() + collector.messages(),
             reads: source.reads,

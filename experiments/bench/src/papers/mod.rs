@@ -83,15 +83,15 @@ pub(crate) enum Page {
 impl Page {
     fn name(self) -> &'static str {
         match self {
-            Page::Papers => "papers",
-            Page::Peers => "peers",
+            Self::Papers => "papers",
+            Self::Peers => "peers",
         }
     }
 
     fn scenarios(self) -> Result<Vec<Scenario>> {
         match self {
-            Page::Papers => scenario::ours(),
-            Page::Peers => scenario::peers(),
+            Self::Papers => scenario::ours(),
+            Self::Peers => scenario::peers(),
         }
     }
 }

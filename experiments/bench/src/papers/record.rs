@@ -27,8 +27,8 @@ impl Cell {
         mechanism: Mechanism,
         bytes: usize,
         blocks: usize,
-    ) -> Cell {
-        Cell {
+    ) -> Self {
+        Self {
             provider,
             mechanism,
             bytes,
@@ -41,14 +41,14 @@ impl Cell {
         }
     }
 
-    pub(crate) fn at(&self, x: f64, unit: &'static str) -> Cell {
-        Cell { x: Some(x), x_unit: Some(unit), ..self.clone() }
+    pub(crate) fn at(&self, x: f64, unit: &'static str) -> Self {
+        Self { x: Some(x), x_unit: Some(unit), ..self.clone() }
     }
 
     /// Returns whether the two differ in the mechanism at most.
-    pub(crate) fn is_beside(&self, other: &Cell) -> bool {
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
         let mechanism = self.mechanism;
-        *self == Cell { mechanism, ..other.clone() }
+        *self == Self { mechanism, ..other.clone() }
     }
 }
 
@@ -67,11 +67,11 @@ impl Axis {
     pub(crate) fn of(self, row: &Row) -> Option<f64> {
         let cell = &row.cell;
         match self {
-            Axis::Bytes => Some(cell.bytes as f64),
-            Axis::Blocks => Some(cell.blocks as f64),
-            Axis::Streams => cell.streams.map(|n| n as f64),
-            Axis::Workers => cell.workers.map(|n| n as f64),
-            Axis::X => cell.x,
+            Self::Bytes => Some(cell.bytes as f64),
+            Self::Blocks => Some(cell.blocks as f64),
+            Self::Streams => cell.streams.map(|n| n as f64),
+            Self::Workers => cell.workers.map(|n| n as f64),
+            Self::X => cell.x,
         }
     }
 }
@@ -106,8 +106,8 @@ pub(crate) struct Conditions {
 
 impl Conditions {
     /// What the processes of a cell say of it.
-    pub(crate) fn of(wait: Wait, realtime: bool, outcomes: &[Outcome]) -> Conditions {
-        Conditions {
+    pub(crate) fn of(wait: Wait, realtime: bool, outcomes: &[Outcome]) -> Self {
+        Self {
             wait: format!("{wait:?}").to_lowercase(),
             caches: "the same blocks again and again",
             realtime,
@@ -115,14 +115,14 @@ impl Conditions {
             repeated: outcomes.iter().map(|one| one.repeated).sum(),
             disturbed: outcomes.iter().any(|one| one.disturbed),
             verified_blocks: outcomes.iter().map(|one| one.verified_blocks).sum(),
-            ..Conditions::default()
+            ..Self::default()
         }
         .with(Outcome::network(outcomes))
     }
 
     /// With what became of packets, where there are any.
-    pub(crate) fn with(self, network: Option<Network>) -> Conditions {
-        Conditions {
+    pub(crate) fn with(self, network: Option<Network>) -> Self {
+        Self {
             lost_packets: network.map(|network| network.lost),
             retransmissions: network.map(|network| network.sent_again),
             ..self
@@ -154,8 +154,8 @@ impl Row {
         metric: (&'static str, &'static str),
         value: f64,
         conditions: &Conditions,
-    ) -> Row {
-        Row::new(experiment, cell, metric, vec![value], conditions)
+    ) -> Self {
+        Self::new(experiment, cell, metric, vec![value], conditions)
     }
 
     pub(crate) fn new(
@@ -164,8 +164,8 @@ impl Row {
         (metric, unit): (&'static str, &'static str),
         values: Vec<f64>,
         conditions: &Conditions,
-    ) -> Row {
-        Row {
+    ) -> Self {
+        Self {
             experiment: experiment.to_owned(),
             cell: cell.clone(),
             metric,
@@ -187,7 +187,7 @@ pub(crate) struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    pub(crate) fn new(row: &'a Row, environment: &'a Environment) -> Written<'a> {
+    pub(crate) fn new(row: &'a Row, environment: &'a Environment) -> Self {
         Written { row, environment }
     }
 }

@@ -79,14 +79,14 @@ impl Visit for Simulated {
 struct Failed(anyhow::Error);
 
 impl From<Stuck> for Failed {
-    fn from(stuck: Stuck) -> Failed {
-        Failed(stuck.into())
+    fn from(stuck: Stuck) -> Self {
+        Self(stuck.into())
     }
 }
 
 impl From<EndError> for Failed {
-    fn from(error: EndError) -> Failed {
-        Failed(error.into())
+    fn from(error: EndError) -> Self {
+        Self(error.into())
     }
 }
 

@@ -96,7 +96,7 @@ impl Job {
     }
 
     fn start(&self, side: Side, at: &Namespace) -> Result<ChildProcess> {
-        let job = Job { side, netns: at.path(), ..self.clone() };
+        let job = Self { side, netns: at.path(), ..self.clone() };
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("roce-role").arg(serde_json::to_string(&job)?);
         command.stdin(Stdio::null());

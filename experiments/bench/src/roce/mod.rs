@@ -105,31 +105,31 @@ enum Task {
 
 impl Task {
     /// All, in the order of a round: what is compared runs close together.
-    fn all() -> Vec<Task> {
+    fn all() -> Vec<Self> {
         let [large, small] = PATH_MTUS;
-        let ours = |op, path_mtu| Task::Packets(What::Ours(op), path_mtu);
+        let ours = |op, path_mtu| Self::Packets(What::Ours(op), path_mtu);
         vec![
             ours(Op::Write, large),
-            Task::Packets(What::Tcp, large),
+            Self::Packets(What::Tcp, large),
             ours(Op::WriteAgain, large),
-            Task::Iperf3,
-            Task::Packets(What::BareStream, large),
+            Self::Iperf3,
+            Self::Packets(What::BareStream, large),
             ours(Op::Write, small),
-            Task::Packets(What::BareStream, small),
+            Self::Packets(What::BareStream, small),
             ours(Op::Read, large),
             ours(Op::Send, large),
             ours(Op::Messages, large),
             ours(Op::PingPong { inline: false }, large),
-            Task::Packets(What::BarePingPong { threads: true }, large),
-            Task::Packets(What::BarePingPong { threads: false }, large),
+            Self::Packets(What::BarePingPong { threads: true }, large),
+            Self::Packets(What::BarePingPong { threads: false }, large),
             ours(Op::PingPong { inline: true }, large),
         ]
     }
 
     fn measure(self, pair: &VethPair, options: &Options) -> Result<Sample> {
         match self {
-            Task::Iperf3 => iperf3::measure(pair, &options.job(What::BareStream, PATH_MTUS[0])),
-            Task::Packets(what, path_mtu) => {
+            Self::Iperf3 => iperf3::measure(pair, &options.job(What::BareStream, PATH_MTUS[0])),
+            Self::Packets(what, path_mtu) => {
                 let job = options.job(what, path_mtu);
                 match what {
                     What::BareStream | What::BarePingPong { .. } => bare_udp::measure(pair, &job),
@@ -141,7 +141,7 @@ impl Task {
     }
 
     fn cell(self) -> Cell {
-        let Task::Packets(what, path_mtu) = self else {
+        let Self::Packets(what, path_mtu) = self else {
             return Cell {
                 what: "iperf3",
                 op: "stream",
@@ -176,7 +176,7 @@ impl Task {
         let cell = self.cell();
         let name = format!("{} {} {:?} {:?}", cell.what, cell.op, cell.path_mtu, cell.polling);
         options.only.iter().all(|word| name.contains(word))
-            && !(options.no_iperf3 && matches!(self, Task::Iperf3))
+            && !(options.no_iperf3 && matches!(self, Self::Iperf3))
     }
 }
 

@@ -52,10 +52,10 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn of(cell: Cell, samples: Vec<Sample>) -> Row {
+    pub(crate) fn of(cell: Cell, samples: Vec<Sample>) -> Self {
         let rate = spread(&samples, |s| s.bytes_per_s);
         let median = |field: fn(&Sample) -> Option<f64>| spread(&samples, field).map(|s| s.p50);
-        Row {
+        Self {
             cell,
             bytes_per_s: rate.map(|s| s.p50),
             bytes_per_s_p5: rate.map(|s| s.p5),

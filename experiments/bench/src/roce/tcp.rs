@@ -88,8 +88,8 @@ struct Messages {
 }
 
 impl Messages {
-    fn new() -> Messages {
-        Messages { memory: vec![7; REGION_BYTES], at: 0 }
+    fn new() -> Self {
+        Self { memory: vec![7; REGION_BYTES], at: 0 }
     }
 
     /// Passes one after the other on, up to the last one of a part.

@@ -120,12 +120,12 @@ fn pace_of(urgent: &Urgent) -> Pace {
 struct Urgent(bool);
 
 impl Urgent {
-    fn begin(wanted: bool) -> Result<Urgent> {
+    fn begin(wanted: bool) -> Result<Self> {
         if wanted {
             sys::set_realtime(true)
                 .context("real-time priority needs CAP_SYS_NICE; leave out --realtime")?;
         }
-        Ok(Urgent(wanted))
+        Ok(Self(wanted))
     }
 }
 

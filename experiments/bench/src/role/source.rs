@@ -293,7 +293,7 @@ impl<T> Batches<T> {
         source: &mut Source<'_, L>,
         mut run: impl FnMut(&mut Source<'_, L>) -> Result<T>,
         core_share: impl Fn(&T) -> f64,
-    ) -> Result<Batches<T>> {
+    ) -> Result<Self> {
         let wanted = source.job.batches;
         let limit =
             if source.job.what.polls() && source.job.wait.polls() { CORE_SHARE_MIN } else { 0.0 };
@@ -310,7 +310,7 @@ impl<T> Batches<T> {
         if !disturbed {
             all.retain(|batch| core_share(batch) >= limit);
         }
-        Ok(Batches { repeated: ran - all.len(), kept: all, disturbed })
+        Ok(Self { repeated: ran - all.len(), kept: all, disturbed })
     }
 
     fn add_to(self, outcome: &mut Outcome, list: impl FnOnce(&mut Outcome) -> &mut Vec<T>) {

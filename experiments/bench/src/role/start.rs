@@ -104,7 +104,7 @@ struct SetUp<'a> {
 }
 
 impl<'a> SetUp<'a> {
-    fn new(job: &'a Job, provider: Provider, role: Role, control: Control) -> SetUp<'a> {
+    fn new(job: &'a Job, provider: Provider, role: Role, control: Control) -> Self {
         SetUp { job, provider, has_helper: false, role, control }
     }
 

@@ -51,13 +51,13 @@ impl Window {
         source: &mut ChildProcess,
         collector: &mut ChildProcess,
         span: Duration,
-    ) -> Result<Window> {
+    ) -> Result<Self> {
         let begin = Instant::now();
         let before = (counts(source)?, counts(collector)?);
         // The length of the measurement.
         std::thread::sleep(span);
         let after = (counts(source)?, counts(collector)?);
-        Ok(Window {
+        Ok(Self {
             span: begin.elapsed(),
             source: [before.0, after.0],
             collector: [before.1, after.1],

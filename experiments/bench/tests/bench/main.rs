@@ -37,11 +37,11 @@ fn lines(output: &Output) -> Vec<Value> {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
+    fn new(name: &str) -> Self {
         let name = format!("catchment-bench-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
+        Self(folder)
     }
 }
 

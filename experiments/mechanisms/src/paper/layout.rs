@@ -15,7 +15,7 @@ pub struct PaperLayout {
 impl PaperLayout {
     pub const HEADER_BYTES: usize = 3;
 
-    pub fn new(blocks: u32, payload_bytes: u32) -> Result<PaperLayout, LayoutError> {
+    pub fn new(blocks: u32, payload_bytes: u32) -> Result<Self, LayoutError> {
         if !(1..=MAX_BLOCKS).contains(&blocks) {
             return Err(LayoutError::Blocks(blocks));
         }
@@ -29,7 +29,7 @@ impl PaperLayout {
             .checked_mul(stride)
             .and_then(|bytes| bytes.checked_add(blocks_offset))
             .ok_or(LayoutError::TooLarge { blocks, block_bytes: payload_bytes })?;
-        Ok(PaperLayout { blocks, payload_bytes, stride, blocks_offset, total_bytes })
+        Ok(Self { blocks, payload_bytes, stride, blocks_offset, total_bytes })
     }
 
     #[inline]

@@ -20,8 +20,8 @@ pub struct PaperStatusByte {
 }
 
 impl PaperStatusByte {
-    pub fn new(shape: Shape) -> PaperStatusByte {
-        PaperStatusByte { shape }
+    pub fn new(shape: Shape) -> Self {
+        Self { shape }
     }
 
     fn layout(&self) -> Result<PaperLayout, LayoutError> {

@@ -34,8 +34,8 @@ impl PaperHeader {
         [self.device, high, low]
     }
 
-    pub fn decode([device, high, low]: [u8; PaperLayout::HEADER_BYTES]) -> PaperHeader {
-        PaperHeader { device, packet: u16::from_be_bytes([high, low]) }
+    pub fn decode([device, high, low]: [u8; PaperLayout::HEADER_BYTES]) -> Self {
+        Self { device, packet: u16::from_be_bytes([high, low]) }
     }
 }
 

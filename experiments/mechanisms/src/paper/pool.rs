@@ -44,14 +44,14 @@ impl PaperPool {
         blocks: Arc<dyn Mr>,
         control: Arc<dyn Mr>,
         layout: PaperLayout,
-    ) -> Result<Arc<PaperPool>, SetupError> {
+    ) -> Result<Arc<Self>, SetupError> {
         let fits = |mr: &Arc<dyn Mr>, bytes, what| match mr.region().slice(0, bytes) {
             Ok(memory) => memory.fill(0).map_err(|source| SetupError::Memory { what, source }),
             Err(source) => Err(SetupError::Memory { what, source }),
         };
         fits(&blocks, Self::blocks_bytes(&layout), "the send blocks")?;
         fits(&control, Self::control_bytes(&layout), "the status memory")?;
-        Ok(Arc::new(PaperPool {
+        Ok(Arc::new(Self {
             blocks,
             control,
             layout,

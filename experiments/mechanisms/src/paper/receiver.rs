@@ -24,11 +24,7 @@ struct Shared {
 impl PaperReceiver {
     /// Over a ring in `mr`; with `fresh` all status bytes become 0, without it what a sender left
     /// there is received.
-    pub fn new(
-        mr: Arc<dyn Mr>,
-        layout: PaperLayout,
-        fresh: bool,
-    ) -> Result<PaperReceiver, SetupError> {
+    pub fn new(mr: Arc<dyn Mr>, layout: PaperLayout, fresh: bool) -> Result<Self, SetupError> {
         let error = |source| SetupError::Memory { what: "the ring", source };
         let region = mr.region();
         region.slice(0, layout.total_bytes()).map_err(error)?;
@@ -38,7 +34,7 @@ impl PaperReceiver {
             status.fill(SlotState::Free as u8).map_err(error)?;
         }
         let taken = (0..layout.blocks()).map(|_| AtomicBool::new(false));
-        Ok(PaperReceiver {
+        Ok(Self {
             shared: Arc::new(Shared {
                 layout,
                 next: AtomicU32::new(0),

@@ -46,13 +46,8 @@ pub struct PaperSender {
 }
 
 impl PaperSender {
-    pub fn new(
-        qp: Box<dyn Qp>,
-        cq: Arc<dyn Cq>,
-        pool: Arc<PaperPool>,
-        ring: RemoteAddr,
-    ) -> PaperSender {
-        PaperSender { qp, cq, pool, ring, next: 0, posted: None, stats: PaperStats::default() }
+    pub fn new(qp: Box<dyn Qp>, cq: Arc<dyn Cq>, pool: Arc<PaperPool>, ring: RemoteAddr) -> Self {
+        Self { qp, cq, pool, ring, next: 0, posted: None, stats: PaperStats::default() }
     }
 
     /// For a ring that another sender may have left in use (S1.19): nothing is taken for free
@@ -62,11 +57,11 @@ impl PaperSender {
         cq: Arc<dyn Cq>,
         pool: Arc<PaperPool>,
         ring: RemoteAddr,
-    ) -> PaperSender {
+    ) -> Self {
         for block in 0..pool.layout.blocks() {
             pool.status2(block).store(SlotState::Unavailable as u8, Ordering::Relaxed);
         }
-        PaperSender::new(qp, cq, pool, ring)
+        Self::new(qp, cq, pool, ring)
     }
 
     /// Does the next thing: takes a completion, posts a block, or reads the status bytes when none

@@ -36,8 +36,8 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    pub fn new(shape: Shape) -> Rendezvous {
-        Rendezvous { shape, max_send_wr: 128 }
+    pub fn new(shape: Shape) -> Self {
+        Self { shape, max_send_wr: 128 }
     }
 
     fn geometry(&self) -> Result<Geometry, LayoutError> {

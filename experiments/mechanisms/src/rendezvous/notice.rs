@@ -25,9 +25,9 @@ impl AddressNotice {
         join(self.addr, self.rkey, self.bytes)
     }
 
-    pub fn decode(bytes: &[u8; 16]) -> AddressNotice {
+    pub fn decode(bytes: &[u8; 16]) -> Self {
         let (addr, rkey, bytes) = split(bytes);
-        AddressNotice { addr, rkey, bytes }
+        Self { addr, rkey, bytes }
     }
 }
 
@@ -38,9 +38,9 @@ impl CompletionNotice {
     }
 
     /// The reverse of [`CompletionNotice::encode`]; `None` where there should be zeros.
-    pub fn decode(bytes: &[u8; 16]) -> Option<CompletionNotice> {
+    pub fn decode(bytes: &[u8; 16]) -> Option<Self> {
         let (addr, bytes, zeros) = split(bytes);
-        (zeros == 0).then_some(CompletionNotice { addr, bytes })
+        (zeros == 0).then_some(Self { addr, bytes })
     }
 }
 

@@ -36,10 +36,7 @@ struct Shared {
 }
 
 impl RendezvousReceiver {
-    pub(super) fn new(
-        mechanism: &Rendezvous,
-        mut port: Port,
-    ) -> Result<RendezvousReceiver, SetupError> {
+    pub(super) fn new(mechanism: &Rendezvous, mut port: Port) -> Result<Self, SetupError> {
         let geometry = mechanism.geometry()?;
         let blocks = geometry.blocks();
         let buffers = port.mr(0, "notices", 0)?;
@@ -53,7 +50,7 @@ impl RendezvousReceiver {
         }
         let slots = port.mr(1, "the slots", geometry.total_bytes())?;
         let link = SendQueue::new(port.qp, port.send_cq, port.queues.max_send_wr);
-        Ok(RendezvousReceiver {
+        Ok(Self {
             shared: Arc::new(Shared {
                 geometry,
                 slots,

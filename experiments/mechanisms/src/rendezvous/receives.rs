@@ -20,13 +20,13 @@ pub(super) struct Receives {
 }
 
 impl Receives {
-    pub(super) fn new(cq: Arc<dyn Cq>, buffers: Arc<dyn Mr>, count: u32, list: u32) -> Receives {
+    pub(super) fn new(cq: Arc<dyn Cq>, buffers: Arc<dyn Mr>, count: u32, list: u32) -> Self {
         let read = ArrayQueue::new(count as usize);
         // There is room for all buffers.
         for buffer in 0..count {
             let _ = read.push(buffer);
         }
-        Receives { cq, buffers, read, list: list as usize }
+        Self { cq, buffers, read, list: list as usize }
     }
 
     /// Returns whether a list of them should be posted again.

@@ -52,7 +52,7 @@ impl AnnouncedSlots {
         let receives = Receives::new(Arc::clone(&port.recv_cq), buffers, count, list);
         receives.post(&mut *port.qp)?;
         let watch = CqWatch::new(Arc::clone(&port.recv_cq), Arc::clone(&port.channel));
-        let slots = AnnouncedSlots {
+        let slots = Self {
             geometry,
             blocks: port.mr(1, "send blocks", geometry.total_bytes())?,
             remote: peer.memory(0, "the slots", geometry.total_bytes())?,

@@ -53,26 +53,26 @@ pub struct Socket {
 
 impl Socket {
     /// A TCP connection. It sends at once what is written (`TCP_NODELAY`) and blocks no more.
-    pub fn tcp(stream: TcpStream) -> io::Result<Socket> {
+    pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Socket::new(stream.into()))
+        Ok(Self::new(stream.into()))
     }
 
     /// A unix stream socket. It blocks no more.
-    pub fn unix(stream: UnixStream) -> io::Result<Socket> {
+    pub fn unix(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Socket::new(stream.into()))
+        Ok(Self::new(stream.into()))
     }
 
-    fn new(fd: OwnedFd) -> Socket {
-        Socket { fd, has_unsent: Arc::default() }
+    fn new(fd: OwnedFd) -> Self {
+        Self { fd, has_unsent: Arc::default() }
     }
 
     /// Another handle to the same connection: one end sends, the other receives. A program that
     /// sleeps until something comes also wakes when there is room for what it has not sent yet.
-    pub fn try_clone(&self) -> io::Result<Socket> {
-        Ok(Socket { fd: self.fd.try_clone()?, has_unsent: Arc::clone(&self.has_unsent) })
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()?, has_unsent: Arc::clone(&self.has_unsent) })
     }
 }
 
@@ -102,9 +102,9 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn new(shape: Shape) -> Result<Blocks, LayoutError> {
+    fn new(shape: Shape) -> Result<Self, LayoutError> {
         let block_bytes = RingLayout::block_bytes_for(shape.payload_bytes)?;
-        Ok(Blocks {
+        Ok(Self {
             layout: RingLayout::new(shape.blocks, block_bytes)?,
             payload_bytes: shape.payload_bytes,
             stride: LEAD_BYTES + padded(shape.payload_bytes) as usize,

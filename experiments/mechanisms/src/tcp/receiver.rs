@@ -55,7 +55,7 @@ impl Header {
 
 impl StreamReceiver {
     /// Over a connected socket.
-    pub fn new(socket: Socket, shape: Shape) -> Result<StreamReceiver, StreamError> {
+    pub fn new(socket: Socket, shape: Shape) -> Result<Self, StreamError> {
         let blocks = Blocks::new(shape)?;
         let free = ArrayQueue::new(shape.blocks as usize);
         for block in 0..shape.blocks {
@@ -64,7 +64,7 @@ impl StreamReceiver {
         }
         let Socket { fd, has_unsent } = socket;
         let socket = Arc::new(fd);
-        Ok(StreamReceiver {
+        Ok(Self {
             watch: SocketWatch::readable(Arc::clone(&socket), has_unsent)?,
             socket,
             pool: Arc::new(Pool {

@@ -37,7 +37,7 @@ const BATCH: usize = 16;
 
 impl StreamSender {
     /// Over a connected socket.
-    pub fn new(socket: Socket, shape: Shape) -> Result<StreamSender, StreamError> {
+    pub fn new(socket: Socket, shape: Shape) -> Result<Self, StreamError> {
         let blocks = Blocks::new(shape)?;
         let Socket { fd, has_unsent } = socket;
         let socket = Arc::new(fd);
@@ -53,12 +53,12 @@ impl StreamSender {
             waiting: 0,
             checksums: false,
         };
-        Ok(SlotSender::over(slots, shape.payload_bytes))
+        Ok(Self::over(slots, shape.payload_bytes))
     }
 
     /// With a CRC32C in every block, which the receiver checks.
     #[must_use]
-    pub fn with_checksums(mut self) -> StreamSender {
+    pub fn with_checksums(mut self) -> Self {
         self.slots.checksums = true;
         self
     }

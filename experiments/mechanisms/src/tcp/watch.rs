@@ -23,21 +23,21 @@ impl SocketWatch {
     pub(super) fn readable(
         socket: Arc<OwnedFd>,
         has_unsent: Arc<AtomicBool>,
-    ) -> io::Result<Arc<SocketWatch>> {
-        SocketWatch::new(socket, PollFlags::IN, has_unsent)
+    ) -> io::Result<Arc<Self>> {
+        Self::new(socket, PollFlags::IN, has_unsent)
     }
 
     /// Until there is room to write.
-    pub(super) fn writable(socket: Arc<OwnedFd>) -> io::Result<Arc<SocketWatch>> {
-        SocketWatch::new(socket, PollFlags::OUT, Arc::default())
+    pub(super) fn writable(socket: Arc<OwnedFd>) -> io::Result<Arc<Self>> {
+        Self::new(socket, PollFlags::OUT, Arc::default())
     }
 
     fn new(
         socket: Arc<OwnedFd>,
         awaited: PollFlags,
         has_unsent: Arc<AtomicBool>,
-    ) -> io::Result<Arc<SocketWatch>> {
-        Ok(Arc::new(SocketWatch { socket, awaited, has_unsent, wake: event::event_fd()? }))
+    ) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self { socket, awaited, has_unsent, wake: event::event_fd()? }))
     }
 
     fn poll(&self, left: Duration) -> rustix::io::Result<bool> {

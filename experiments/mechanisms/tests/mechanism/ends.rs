@@ -188,8 +188,8 @@ struct Checker {
 }
 
 impl Checker {
-    fn new(features: Features, most: usize, count: u64) -> Checker {
-        Checker {
+    fn new(features: Features, most: usize, count: u64) -> Self {
+        Self {
             features,
             numbers: Numbers::default(),
             came: vec![false; count as usize],

@@ -134,7 +134,7 @@ pub(crate) fn check(bytes: &[u8]) {
 }
 
 impl Victim {
-    fn new(choice: u8) -> Victim {
+    fn new(choice: u8) -> Self {
         let service = [Service::Rc, Service::Rc, Service::Uc, Service::Ud][usize::from(choice & 3)];
         let recovery = [Recovery::GoBackN, Recovery::SelectiveRepeat][usize::from(choice >> 2 & 1)];
         let mut qp = Qp::new(Config {
@@ -152,7 +152,7 @@ impl Victim {
         let rtr = qp
             .rtr(RtrAttr { recovery, ..RtrAttr::new(0x11, PathMtu::Mtu256, Psn::new(0xff_fff8)) });
         assert!(init.is_ok() && rtr.is_ok() && qp.rts(RtsAttr::new(Psn::new(0xff_fffc))).is_ok());
-        Victim {
+        Self {
             qp,
             memory: Guarded { bytes: vec![0xee; 24_576], may_change: true },
             batch: TransmitBatch::new(32),

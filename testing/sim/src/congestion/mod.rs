@@ -44,8 +44,8 @@ struct Case {
 }
 
 impl Case {
-    fn new(senders: usize) -> Case {
-        Case {
+    fn new(senders: usize) -> Self {
+        Self {
             senders: vec![Duration::ZERO..Duration::MAX; senders],
             recovery: Recovery::SelectiveRepeat,
             mark_above: Some(QUEUE_BYTES / 10),
@@ -63,22 +63,22 @@ enum Station {
 impl Node for Station {
     fn receive(&mut self, frame: Frame, context: &mut Context<'_>) {
         match self {
-            Station::Host(host) => host.receive(frame, context),
-            Station::Switch(switch) => switch.receive(frame, context),
+            Self::Host(host) => host.receive(frame, context),
+            Self::Switch(switch) => switch.receive(frame, context),
         }
     }
 
     fn wake(&mut self, context: &mut Context<'_>) {
         match self {
-            Station::Host(host) => host.wake(context),
-            Station::Switch(switch) => switch.wake(context),
+            Self::Host(host) => host.wake(context),
+            Self::Switch(switch) => switch.wake(context),
         }
     }
 
     fn wake_at(&self) -> Option<Duration> {
         match self {
-            Station::Host(host) => host.wake_at(),
-            Station::Switch(switch) => switch.wake_at(),
+            Self::Host(host) => host.wake_at(),
+            Self::Switch(switch) => switch.wake_at(),
         }
     }
 }
@@ -115,7 +115,7 @@ impl Outcome {
 }
 
 impl Incast {
-    fn new(case: &Case) -> Incast {
+    fn new(case: &Case) -> Self {
         let mut simulation = Simulation::new(1);
         let mut random = Random::new(2);
         let mut memory = Space::default();
@@ -160,7 +160,7 @@ impl Incast {
                 }
             });
         }
-        Incast { simulation, senders, receiver, bottleneck }
+        Self { simulation, senders, receiver, bottleneck }
     }
 
     fn host(&self, id: NodeId) -> &Host<Writer> {

@@ -58,8 +58,8 @@ impl Places {
 }
 
 impl QpData {
-    pub(super) fn new(device: u32, pd: u32, (send_cq, recv_cq): (u32, u32)) -> QpData {
-        QpData {
+    pub(super) fn new(device: u32, pd: u32, (send_cq, recv_cq): (u32, u32)) -> Self {
+        Self {
             device,
             send_cq,
             recv_cq,
@@ -86,11 +86,11 @@ impl QpData {
     }
 
     pub(super) fn reset(&mut self) {
-        let fresh = QpData::new(self.device, self.pd, (self.send_cq, self.recv_cq));
+        let fresh = Self::new(self.device, self.pd, (self.send_cq, self.recv_cq));
         for places in [&self.posted, &self.recv_posted] {
             places.credits.free_before(places.posted);
         }
-        *self = QpData {
+        *self = Self {
             life: self.life + 1,
             pace: self.pace.take(),
             posted: self.posted.clone(),

@@ -25,8 +25,8 @@ pub struct SimProvider {
 }
 
 impl SimProvider {
-    pub(super) fn new(fabric: Fabric) -> SimProvider {
-        SimProvider { fabric }
+    pub(super) fn new(fabric: Fabric) -> Self {
+        Self { fabric }
     }
 }
 

@@ -56,8 +56,8 @@ struct Shared {
 
 impl Fabric {
     /// A fabric without devices, at time zero.
-    pub fn new(times: Times, pace: Pace) -> Fabric {
-        Fabric { shared: Arc::new(Shared { world: Mutex::new(World::new(times)), pace }) }
+    pub fn new(times: Times, pace: Pace) -> Self {
+        Self { shared: Arc::new(Shared { world: Mutex::new(World::new(times)), pace }) }
     }
 
     /// A provider of devices on it.

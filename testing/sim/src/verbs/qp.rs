@@ -21,8 +21,8 @@ pub(super) struct SimQp {
 }
 
 impl SimQp {
-    pub(super) fn new(fabric: Fabric, qpn: u32, gid: Gid, limits: Limits) -> SimQp {
-        SimQp { fabric, qpn, gid, limits }
+    pub(super) fn new(fabric: Fabric, qpn: u32, gid: Gid, limits: Limits) -> Self {
+        Self { fabric, qpn, gid, limits }
     }
 
     fn check_attributes(&self, transition: &QpTransition) -> Result<(), ModifyError> {

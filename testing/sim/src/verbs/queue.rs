@@ -23,8 +23,8 @@ pub(super) struct SimChannel {
 }
 
 impl SimChannel {
-    pub(super) fn new(fabric: Fabric, device: u32) -> io::Result<SimChannel> {
-        Ok(SimChannel { device, events: EventChannel::new()?, fabric })
+    pub(super) fn new(fabric: Fabric, device: u32) -> io::Result<Self> {
+        Ok(Self { device, events: EventChannel::new()?, fabric })
     }
 }
 

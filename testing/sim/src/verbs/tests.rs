@@ -31,12 +31,12 @@ struct End {
 }
 
 impl End {
-    fn new(fabric: &Fabric) -> End {
+    fn new(fabric: &Fabric) -> Self {
         let context = fabric.provider().open("sim0").unwrap();
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(16, None).unwrap();
         let init = QpInit { max_inline_bytes: 16, strict: true, ..QpInit::rc(&cq, 16, 16) };
-        End {
+        Self {
             qp: pd.create_qp(init).unwrap(),
             mr: pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::REMOTE).unwrap(),
             cq,
@@ -45,8 +45,8 @@ impl End {
         }
     }
 
-    fn pair(fabric: &Fabric) -> (End, End) {
-        let (mut a, mut b) = (End::new(fabric), End::new(fabric));
+    fn pair(fabric: &Fabric) -> (Self, Self) {
+        let (mut a, mut b) = (Self::new(fabric), Self::new(fabric));
         let (ea, eb) = (a.qp.endpoint(), b.qp.endpoint());
         for (end, peer) in [(&mut a, eb), (&mut b, ea)] {
             end.qp.connect(Access::REMOTE, RtrAttr::new(peer), RtsAttr::default()).unwrap();

@@ -16,23 +16,23 @@ pub struct OpTime {
 
 impl OpTime {
     /// So long in the pipe, effect and completion at its end.
-    pub fn occupying(time: Duration) -> OpTime {
-        OpTime { occupies: time, ..OpTime::default() }
+    pub fn occupying(time: Duration) -> Self {
+        Self { occupies: time, ..Self::default() }
     }
 
     /// Beside other requests: the effect half way, the completion at the end of this time.
-    pub fn round_trip(time: Duration) -> OpTime {
-        OpTime { reaches: time / 2, returns: time - time / 2, ..OpTime::default() }
+    pub fn round_trip(time: Duration) -> Self {
+        Self { reaches: time / 2, returns: time - time / 2, ..Self::default() }
     }
 
     /// Beside other requests: effect and completion at the end of this time.
-    pub fn one_way(time: Duration) -> OpTime {
-        OpTime { reaches: time, ..OpTime::default() }
+    pub fn one_way(time: Duration) -> Self {
+        Self { reaches: time, ..Self::default() }
     }
 
     /// The same with this time for each byte.
-    pub fn with_ps_per_byte(self, occupies_ps_per_byte: u64) -> OpTime {
-        OpTime { occupies_ps_per_byte, ..self }
+    pub fn with_ps_per_byte(self, occupies_ps_per_byte: u64) -> Self {
+        Self { occupies_ps_per_byte, ..self }
     }
 
     pub(super) fn pipe(self, bytes: u64) -> Duration {
@@ -64,8 +64,8 @@ pub struct Times {
 
 impl Times {
     /// Those of a device as there are many: 3 to 5 microseconds for each, 7 GB/s.
-    pub fn usual() -> Times {
-        Times {
+    pub fn usual() -> Self {
+        Self {
             write: OpTime::occupying(Duration::from_micros(3)).with_ps_per_byte(140),
             write_inline: OpTime::one_way(Duration::from_micros(2)),
             read: OpTime::round_trip(Duration::from_micros(5)),

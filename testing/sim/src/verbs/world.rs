@@ -46,8 +46,8 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(times: Times) -> World {
-        World {
+    pub(super) fn new(times: Times) -> Self {
+        Self {
             times,
             now: Duration::ZERO,
             agenda: BTreeMap::new(),

@@ -40,11 +40,8 @@ pub(in crate::collector) struct SharedProgress {
 
 impl SharedProgress {
     /// Of a stream that begins with this packet number.
-    pub(in crate::collector) fn new(
-        first_packet: u64,
-        unsettled: Arc<AtomicBool>,
-    ) -> Arc<SharedProgress> {
-        Arc::new(SharedProgress {
+    pub(in crate::collector) fn new(first_packet: u64, unsettled: Arc<AtomicBool>) -> Arc<Self> {
+        Arc::new(Self {
             next_packet: AtomicU64::new(first_packet),
             early: AtomicUsize::new(0),
             unsettled,
@@ -135,11 +132,11 @@ impl SessionIntake {
         queue: Arc<WorkQueue>,
         poll_every: Duration,
         ending: oneshot::Sender<Ended>,
-    ) -> SessionIntake {
+    ) -> Self {
         let watch = receiver.watch();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let policy = wait_policy(watch.is_some(), poll_every);
-        SessionIntake {
+        Self {
             id,
             receiver,
             watch,

@@ -77,7 +77,7 @@ impl ReceiveThreads {
         threads: usize,
         queue: Arc<WorkQueue>,
         poll_every: Duration,
-    ) -> io::Result<(ReceiveThreads, Running)> {
+    ) -> io::Result<(Self, Running)> {
         let mut running = Running(Vec::new());
         for number in 0..threads.max(1) {
             let mailbox = Arc::new(Mailbox {
@@ -91,7 +91,7 @@ impl ReceiveThreads {
                 .spawn(move || run.run())?;
             running.0.push((mailbox, thread));
         }
-        let threads = ReceiveThreads {
+        let threads = Self {
             threads: running.0.iter().map(|(mailbox, _)| mailbox.clone()).collect(),
             queue,
             poll_every,

@@ -50,11 +50,11 @@ enum Pause {
 impl ReceiveLoop {
     /// # Errors
     /// No descriptor is left.
-    pub(super) fn new(mailbox: Arc<Mailbox>) -> io::Result<ReceiveLoop> {
+    pub(super) fn new(mailbox: Arc<Mailbox>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(MAILBOX);
         epoll::add(&epoll, &mailbox.wake, data, ring_flags())?;
-        Ok(ReceiveLoop {
+        Ok(Self {
             mailbox,
             epoll,
             sessions: Sessions::default(),

@@ -103,8 +103,8 @@ enum Lesson {
 
 impl Attempt {
     /// Nothing that waiting would cure.
-    fn failed(error: SourceError) -> Attempt {
-        Attempt {
+    fn failed(error: SourceError) -> Self {
+        Self {
             was_ready: false,
             reason: error.to_string(),
             retry: Err(error),
@@ -113,12 +113,12 @@ impl Attempt {
     }
 
     /// Something that passes by itself.
-    fn put_off(reason: String) -> Attempt {
-        Attempt { was_ready: false, reason, retry: Ok(Duration::ZERO), lesson: Lesson::Nothing }
+    fn put_off(reason: String) -> Self {
+        Self { was_ready: false, reason, retry: Ok(Duration::ZERO), lesson: Lesson::Nothing }
     }
 
-    fn closed() -> Attempt {
-        Attempt {
+    fn closed() -> Self {
+        Self {
             was_ready: false,
             reason: "the source ends".to_owned(),
             retry: Err(SourceError::Closed),

@@ -47,15 +47,15 @@ pub(super) enum Setback {
 impl Setback {
     pub(super) fn reason(&self) -> &str {
         match self {
-            Setback::Memory(reason) => reason,
-            Setback::Path(failed) => &failed.reason,
+            Self::Memory(reason) => reason,
+            Self::Path(failed) => &failed.reason,
         }
     }
 
     pub(super) fn pause(&self) -> Duration {
         match self {
-            Setback::Memory(_) => UNREACHABLE,
-            Setback::Path(_) => Duration::ZERO,
+            Self::Memory(_) => UNREACHABLE,
+            Self::Path(_) => Duration::ZERO,
         }
     }
 }
@@ -88,7 +88,7 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(control: &'a Control, offers: Offers) -> Session<'a> {
+    pub(super) fn new(control: &'a Control, offers: Offers) -> Self {
         let now = Instant::now();
         Session {
             control,

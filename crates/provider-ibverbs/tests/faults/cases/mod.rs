@@ -37,16 +37,16 @@ struct Cable {
 }
 
 impl Cable {
-    fn new() -> Cable {
+    fn new() -> Self {
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let cable = Cable {
+        let cable = Self {
             near: format!("near{number}"),
             far: format!("far{number}"),
             device: format!("rxt{number}"),
             address: Ipv4Addr::new(10, 88, number, 1).into(),
         };
-        let Cable { near, far, .. } = &cable;
+        let Self { near, far, .. } = &cable;
         run(&format!("ip link add {near} type veth peer name {far}"));
         run(&format!("ip address add {}/24 dev {near}", cable.address));
         run(&format!("ip link set {near} up"));

@@ -89,8 +89,8 @@ struct News {
 }
 
 impl Selective {
-    pub(crate) fn new(first: Psn) -> Selective {
-        Selective {
+    pub(crate) fn new(first: Psn) -> Self {
+        Self {
             una: first,
             slots: VecDeque::new(),
             log: VecDeque::new(),
@@ -313,7 +313,7 @@ impl Selective {
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        size_of::<Selective>()
+        size_of::<Self>()
             + self.slots.capacity() * size_of::<Slot>()
             + self.log.capacity() * size_of::<Transmission>()
             + self.lost.capacity() * size_of::<Psn>()

@@ -14,8 +14,8 @@ struct Bench {
 
 impl Bench {
     /// Creates an engine that has sent PSNs 100 to 119, one each microsecond.
-    fn new() -> Bench {
-        let mut bench = Bench {
+    fn new() -> Self {
+        let mut bench = Self {
             rto: Rto::default(),
             counters: Counters::default(),
             engine: Selective::new(Psn::new(100)),

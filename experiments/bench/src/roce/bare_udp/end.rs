@@ -49,13 +49,13 @@ pub(super) struct Receiving {
 
 impl End {
     /// Binds the RoCE port and fills the memory.
-    pub(super) fn open(job: &Job) -> Result<End> {
+    pub(super) fn open(job: &Job) -> Result<Self> {
         let (own, peer) = (job.own(), job.peer());
         let options = SocketOptions::default();
         let socket = Arc::new(UdpSocket::bind(SocketAddr::new(own, ROCE_PORT), &options)?);
         let region = Region::alloc(REGION_BYTES, RegionOptions::default())?;
         region.whole().fill(7)?;
-        Ok(End {
+        Ok(Self {
             sending: Sending {
                 batch: SendBatch::new(&*socket, BATCH_PACKETS),
                 waiter: Waiter::new()?,

@@ -37,9 +37,9 @@ struct Flow {
 }
 
 impl Flow {
-    fn new(job: &Job) -> Flow {
+    fn new(job: &Job) -> Self {
         let burst_packets = (BURST_BYTES / job.path_mtu) as u64;
-        Flow {
+        Self {
             path_mtu: job.path_mtu,
             window_packets: ((job.window_bytes / job.path_mtu) as u64).max(burst_packets),
             burst_packets,

@@ -35,8 +35,8 @@ pub(super) struct Tails {
 
 impl Completions {
     /// `expected` is the number of windows whose slots are used in turn.
-    pub(super) fn new(cq: Arc<dyn Cq>, expected: usize) -> Completions {
-        Completions {
+    pub(super) fn new(cq: Arc<dyn Cq>, expected: usize) -> Self {
+        Self {
             cq,
             taken: [Completion::EMPTY; POLL],
             next: 0,
@@ -91,8 +91,8 @@ fn place_of(completion: &Completion) -> Result<u32, EndError> {
 }
 
 impl Tails {
-    pub(super) fn new(windows: u32) -> Tails {
-        Tails { expected: vec![0; windows as usize].into(), first: 0 }
+    pub(super) fn new(windows: u32) -> Self {
+        Self { expected: vec![0; windows as usize].into(), first: 0 }
     }
 
     #[inline]
@@ -124,8 +124,8 @@ impl Arrivals {
         returns: &Returns,
     ) -> Result<Option<u32>, EndError> {
         match self {
-            Arrivals::Completions(completions) => completions.next(geometry, returns),
-            Arrivals::Tails(tails) => Ok(tails.next(geometry, memory)),
+            Self::Completions(completions) => completions.next(geometry, returns),
+            Self::Tails(tails) => Ok(tails.next(geometry, memory)),
         }
     }
 }

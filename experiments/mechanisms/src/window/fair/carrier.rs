@@ -46,8 +46,8 @@ impl Carrier {
     #[inline]
     pub(super) fn memory(&self) -> VolatileSlice<'_> {
         match self {
-            Carrier::Requests(requests) => requests.blocks.region().whole(),
-            Carrier::InPlace(place) => place.window.memory.memory(),
+            Self::Requests(requests) => requests.blocks.region().whole(),
+            Self::InPlace(place) => place.window.memory.memory(),
         }
     }
 
@@ -55,16 +55,16 @@ impl Carrier {
     #[inline]
     pub(super) fn may_fill(&mut self, place: u32) -> Result<bool, EndError> {
         match self {
-            Carrier::Requests(requests) => requests.may_fill(place),
-            Carrier::InPlace(_) => Ok(true),
+            Self::Requests(requests) => requests.may_fill(place),
+            Self::InPlace(_) => Ok(true),
         }
     }
 
     #[inline]
     pub(super) fn send(&mut self, geometry: &Geometry, block: &Outgoing) -> Result<(), EndError> {
         match self {
-            Carrier::Requests(requests) => requests.send(geometry, block),
-            Carrier::InPlace(place) => {
+            Self::Requests(requests) => requests.send(geometry, block),
+            Self::InPlace(place) => {
                 place.publish(geometry, block);
                 Ok(())
             }
@@ -73,16 +73,16 @@ impl Carrier {
 
     pub(super) fn progress(&mut self) -> Result<(), EndError> {
         match self {
-            Carrier::Requests(requests) => requests.queue.poll(),
-            Carrier::InPlace(_) => Ok(()),
+            Self::Requests(requests) => requests.queue.poll(),
+            Self::InPlace(_) => Ok(()),
         }
     }
 
     /// Notices the end of the session where no request would.
     pub(super) fn check(&self) -> Result<(), EndError> {
         let gone = match self {
-            Carrier::Requests(requests) => requests.queue.qp.state() == QpState::Err,
-            Carrier::InPlace(place) => {
+            Self::Requests(requests) => requests.queue.qp.state() == QpState::Err,
+            Self::InPlace(place) => {
                 !place.window.bell.is_valid() || place.qp.state() == QpState::Err
             }
         };
@@ -92,8 +92,8 @@ impl Carrier {
     /// Returns whether a completion is awaited, for which no doorbell rings.
     pub(super) fn awaits_completion(&self) -> bool {
         match self {
-            Carrier::Requests(requests) => requests.queue.awaits_completion(),
-            Carrier::InPlace(_) => false,
+            Self::Requests(requests) => requests.queue.awaits_completion(),
+            Self::InPlace(_) => false,
         }
     }
 }

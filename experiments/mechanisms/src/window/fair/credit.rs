@@ -35,12 +35,12 @@ pub(super) struct Bits {
 }
 
 impl Credit {
-    pub(super) fn new(blocks: u32, selective: bool) -> Credit {
+    pub(super) fn new(blocks: u32, selective: bool) -> Self {
         if !selective {
-            return Credit::Count(Count { blocks: blocks.into(), sent: 0, back: 0 });
+            return Self::Count(Count { blocks: blocks.into(), sent: 0, back: 0 });
         }
         let words = blocks.div_ceil(u64::BITS);
-        Credit::Bits(Bits {
+        Self::Bits(Bits {
             blocks,
             free: (0..words).map(|word| valid_bits(blocks, word)).collect(),
             seen: vec![0; words as usize].into(),
@@ -52,11 +52,11 @@ impl Credit {
     #[inline]
     pub(super) fn next_slot(&self) -> Option<u32> {
         match self {
-            Credit::Count(count) if count.sent - count.back < count.blocks => {
+            Self::Count(count) if count.sent - count.back < count.blocks => {
                 Some((count.sent % count.blocks) as u32)
             }
-            Credit::Count(_) => None,
-            Credit::Bits(bits) => bits.first_free(),
+            Self::Count(_) => None,
+            Self::Bits(bits) => bits.first_free(),
         }
     }
 
@@ -64,8 +64,8 @@ impl Credit {
     #[inline]
     pub(super) fn use_slot(&mut self, slot: u32) {
         match self {
-            Credit::Count(count) => count.sent += 1,
-            Credit::Bits(bits) => {
+            Self::Count(count) => count.sent += 1,
+            Self::Bits(bits) => {
                 bits.free[(slot / u64::BITS) as usize] &= !(1 << (slot % u64::BITS));
                 bits.next = if slot + 1 == bits.blocks { 0 } else { slot + 1 };
             }
@@ -76,8 +76,8 @@ impl Credit {
     #[inline]
     pub(super) fn sent(&self) -> u64 {
         match self {
-            Credit::Count(count) => count.sent,
-            Credit::Bits(_) => 0,
+            Self::Count(count) => count.sent,
+            Self::Bits(_) => 0,
         }
     }
 
@@ -85,8 +85,8 @@ impl Credit {
     #[inline]
     pub(super) fn look(&mut self, written: &VolatileSlice<'_>) -> Result<(), PeerFault> {
         match self {
-            Credit::Count(count) => count.look(load(written, 0)),
-            Credit::Bits(bits) => bits.look(written),
+            Self::Count(count) => count.look(load(written, 0)),
+            Self::Bits(bits) => bits.look(written),
         }
     }
 }

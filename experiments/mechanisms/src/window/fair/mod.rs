@@ -46,7 +46,7 @@ pub enum Form {
 
 impl Form {
     pub(crate) fn has_imm(self) -> bool {
-        matches!(self, Form::WriteImm | Form::Selective)
+        matches!(self, Self::WriteImm | Self::Selective)
     }
 }
 
@@ -63,13 +63,13 @@ pub struct SwFair {
 
 impl SwFair {
     /// One window, with a send queue as long as that of the product's mechanism.
-    pub fn new(shape: Shape, form: Form) -> SwFair {
-        SwFair { shape, form, windows: 1, max_send_wr: 128 }
+    pub fn new(shape: Shape, form: Form) -> Self {
+        Self { shape, form, windows: 1, max_send_wr: 128 }
     }
 
     #[must_use]
-    pub fn with_windows(self, windows: u32) -> SwFair {
-        SwFair { windows, ..self }
+    pub fn with_windows(self, windows: u32) -> Self {
+        Self { windows, ..self }
     }
 
     fn geometry(&self) -> Result<Geometry, LayoutError> {

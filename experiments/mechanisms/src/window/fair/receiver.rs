@@ -43,11 +43,7 @@ pub struct SwFairBlock {
 }
 
 impl SwFairReceiver {
-    pub(super) fn new(
-        sw: &SwFair,
-        mut port: Port,
-        peer: &Offer,
-    ) -> Result<SwFairReceiver, SetupError> {
+    pub(super) fn new(sw: &SwFair, mut port: Port, peer: &Offer) -> Result<Self, SetupError> {
         let geometry = sw.geometry()?;
         let slots = port.mr(0, "the slots", geometry.total_bytes())?;
         let (arrivals, completion_watch) = if sw.form.has_imm() {
@@ -67,7 +63,7 @@ impl SwFairReceiver {
         };
         let link = link(sw, &geometry, port, peer)?;
         let selective = sw.form == Form::Selective;
-        Ok(SwFairReceiver {
+        Ok(Self {
             shared: Arc::new(Shared {
                 returns: Returns::new(geometry, selective, credit_every(geometry.blocks()), link),
                 geometry,

@@ -64,10 +64,10 @@ pub(super) enum Target {
 }
 
 impl Returns {
-    pub(super) fn new(geometry: Geometry, selective: bool, every: u32, link: Link) -> Returns {
+    pub(super) fn new(geometry: Geometry, selective: bool, every: u32, link: Link) -> Self {
         let words = link.told_bits.len();
         debug_assert_eq!(words > 0, selective);
-        Returns {
+        Self {
             geometry,
             state: (0..geometry.places()).map(|_| AtomicU8::new(0)).collect(),
             bits: (0..words).map(|_| AtomicU64::new(0)).collect(),

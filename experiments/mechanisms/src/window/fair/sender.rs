@@ -48,7 +48,7 @@ impl WindowSlots {
             }))
         };
         let selective = sw.form == Form::Selective;
-        let slots = WindowSlots {
+        let slots = Self {
             geometry,
             carrier,
             written,

@@ -20,8 +20,8 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn new(blocks: u32, qp: Box<dyn Qp>, bell: Arc<Doorbell>) -> Window {
-        Window {
+    pub(super) fn new(blocks: u32, qp: Box<dyn Qp>, bell: Arc<Doorbell>) -> Self {
+        Self {
             blocks,
             tail: AtomicU64::new(0),
             qp: Mutex::new(qp),
@@ -55,8 +55,8 @@ impl AckThread {
         cq: Arc<dyn Cq>,
         acks: Arc<dyn Mr>,
         watch: Arc<CqWatch>,
-    ) -> Result<AckThread, PostError> {
-        let thread = AckThread { window, cq, acks, watch };
+    ) -> Result<Self, PostError> {
+        let thread = Self { window, cq, acks, watch };
         (0..u64::from(thread.window.blocks)).try_for_each(|buffer| thread.post(buffer))?;
         Ok(thread)
     }

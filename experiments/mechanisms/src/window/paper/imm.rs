@@ -21,8 +21,8 @@ pub struct ImmediateFormat {
 
 impl ImmediateFormat {
     /// For a ring of so many blocks; at least one.
-    pub fn new(blocks: u32) -> ImmediateFormat {
-        ImmediateFormat { blocks, length_bits: blocks.saturating_sub(1).leading_zeros() }
+    pub fn new(blocks: u32) -> Self {
+        Self { blocks, length_bits: blocks.saturating_sub(1).leading_zeros() }
     }
 
     /// Most payload bytes that can be said.

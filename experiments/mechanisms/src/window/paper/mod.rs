@@ -42,8 +42,8 @@ pub(crate) const ACK_BYTES: u32 = 4;
 const ACK_SEND_WR: u32 = 64;
 
 impl SwPaper {
-    pub fn new(shape: Shape) -> SwPaper {
-        SwPaper { shape }
+    pub fn new(shape: Shape) -> Self {
+        Self { shape }
     }
 
     fn layout(&self) -> Result<PaperLayout, LayoutError> {

@@ -50,7 +50,7 @@ struct Link {
 }
 
 impl SwPaperReceiver {
-    pub(super) fn new(layout: PaperLayout, mut port: Port) -> Result<SwPaperReceiver, SetupError> {
+    pub(super) fn new(layout: PaperLayout, mut port: Port) -> Result<Self, SetupError> {
         let memory = port.mr(0, "the blocks", blocks_bytes(&layout))?;
         for _ in 0..layout.blocks() {
             port.qp.post_recv(&[RECEIVE])?;
@@ -59,7 +59,7 @@ impl SwPaperReceiver {
             Link { qp: port.qp, max_send_wr: port.queues.max_send_wr, posted: 0, flushing: false };
         let given_back = (0..layout.blocks()).map(|_| AtomicBool::new(false));
         let watch = CqWatch::new(Arc::clone(&port.recv_cq), port.channel);
-        Ok(SwPaperReceiver {
+        Ok(Self {
             shared: Arc::new(Shared {
                 layout,
                 memory,

@@ -47,7 +47,7 @@ impl RingSlots {
         let window = Arc::new(Window::new(layout.blocks(), port.qp, bell));
         let watch = CqWatch::new(Arc::clone(&port.recv_cq), port.channel);
         let acks = AckThread::new(Arc::clone(&window), port.recv_cq, acks, Arc::new(watch))?;
-        let slots = RingSlots {
+        let slots = Self {
             format: ImmediateFormat::new(layout.blocks()),
             layout,
             window,
