@@ -1,5 +1,5 @@
 //! How a command ends when it does not succeed: what it says, and with which exit code.
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 /// Exit codes. They are part of the interface: docs/reference/cli.md lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,8 +11,9 @@ pub(crate) enum Code {
     Local = 5,
 }
 
-#[derive(Debug)]
+#[derive(Debug, derive_more::Display)]
 pub(crate) enum Failure {
+    #[display("{error}")]
     Told {
         code: Code,
         error: anyhow::Error,
@@ -20,8 +21,10 @@ pub(crate) enum Failure {
         hint: Option<String>,
     },
     /// Another process of this command has told the user already.
+    #[display("exit code {_0}")]
     Silent(u8),
     /// Nobody reads our output any more, as in `catchment ... | head`.
+    #[display("the output was closed")]
     OutputClosed,
 }
 
@@ -34,16 +37,6 @@ impl Failure {
         match self {
             Self::Told { code, error, .. } => Self::Told { code, error, hint: Some(advice.into()) },
             Self::Silent(_) | Self::OutputClosed => self,
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Told { error, .. } => write!(f, "{error}"),
-            Self::Silent(code) => write!(f, "exit code {code}"),
-            Self::OutputClosed => f.write_str("the output was closed"),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! What is measured, by perftest's names.
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::str::FromStr;
 
 /// What a request does.
@@ -26,7 +25,8 @@ pub enum Figure {
 }
 
 /// A measurement, by the name that perftest gives it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
+#[display("{}", self.name())]
 pub struct Test {
     /// What a request does.
     pub operation: Operation,
@@ -53,12 +53,6 @@ impl Test {
     /// Returns its name: `write_bw` and so on.
     pub fn name(self) -> &'static str {
         Self::ALL.into_iter().find(|(_, test)| *test == self).map_or("", |(name, _)| name)
-    }
-}
-
-impl fmt::Display for Test {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

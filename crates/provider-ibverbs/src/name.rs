@@ -1,12 +1,12 @@
 //! How devices are called.
 use crate::report::{DeviceReport, GidKind, GidReport, PortReport};
 use catchment_verbs::Gid;
-use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 /// A device, one of its ports, and an entry of that port's GID table.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
+#[display("{device}/{port}/{index}")]
 pub(crate) struct Place {
     pub(crate) device: String,
     pub(crate) port: u8,
@@ -24,13 +24,6 @@ impl Place {
             gid: gid.gid,
             kind: gid.kind,
         }
-    }
-}
-
-impl fmt::Display for Place {
-    /// As [`crate::IbverbsProvider`] opens it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.device, self.port, self.index)
     }
 }
 

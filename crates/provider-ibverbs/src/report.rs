@@ -2,7 +2,6 @@
 use crate::Unavailable;
 use crate::host::HostAddress;
 use catchment_verbs::Gid;
-use std::fmt;
 
 /// Everything that decides whether, and over which device, verbs work here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,18 +81,23 @@ impl PortReport {
 }
 
 /// Whether a port carries packets (`ibv_port_state`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 #[non_exhaustive]
 pub enum PortState {
     /// No link.
+    #[display("DOWN")]
     Down,
     /// Physically up, not yet configured (InfiniBand).
+    #[display("INIT")]
     Init,
     /// Configured, not yet active (InfiniBand).
+    #[display("ARMED")]
     Armed,
     /// It works.
+    #[display("ACTIVE")]
     Active,
     /// A number that this crate does not know.
+    #[display("state {_0}")]
     Other(u32),
 }
 
@@ -105,18 +109,6 @@ impl PortState {
             Self::Down | Self::Init | Self::Armed | Self::Active | Self::Other(_) => {
                 "look at the cable and at `ip link`"
             }
-        }
-    }
-}
-
-impl fmt::Display for PortState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Down => f.write_str("DOWN"),
-            Self::Init => f.write_str("INIT"),
-            Self::Armed => f.write_str("ARMED"),
-            Self::Active => f.write_str("ACTIVE"),
-            Self::Other(number) => write!(f, "state {number}"),
         }
     }
 }
@@ -164,26 +156,19 @@ impl GidReport {
 }
 
 /// What packets look like that carry a GID.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 #[non_exhaustive]
 pub enum GidKind {
     /// UDP over IP: RoCE v2.
+    #[display("RoCE v2")]
     RoceV2,
     /// Ethernet without IP: RoCE v1.
+    #[display("RoCE v1")]
     RoceV1,
     /// InfiniBand.
+    #[display("InfiniBand")]
     InfiniBand,
     /// The kernel does not say.
+    #[display("unknown type")]
     Unknown,
-}
-
-impl fmt::Display for GidKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::RoceV2 => "RoCE v2",
-            Self::RoceV1 => "RoCE v1",
-            Self::InfiniBand => "InfiniBand",
-            Self::Unknown => "unknown type",
-        })
-    }
 }

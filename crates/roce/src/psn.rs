@@ -2,10 +2,9 @@
 //!
 //! Two of them have no order, only a distance: the later of two is the one that lies at most half
 //! the number space ahead (IBTA volume 1, 9.7.1). So there is no `Ord` here.
-use std::fmt;
 
 /// A packet sequence number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, derive_more::Display)]
 pub struct Psn(u32);
 
 impl Psn {
@@ -45,12 +44,6 @@ impl Psn {
     pub const fn distance_from(self, earlier: Self) -> i32 {
         // The sign bit of 24 bits goes to that of 32, and comes back with the shift.
         (self.0.wrapping_sub(earlier.0) << 8).cast_signed() >> 8
-    }
-}
-
-impl fmt::Display for Psn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
     }
 }
 

@@ -28,19 +28,25 @@ pub enum Output<E> {
 }
 
 /// Why a session is over. After it the machine does nothing more; close the connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub enum Ended {
     /// Goodbye and its answer were exchanged.
+    #[display("finished")]
     Finished,
     /// The peer refused the session before it began.
+    #[display("refused by the peer: {_0}")]
     Refused(Refusal),
     /// The peer ended the running session.
+    #[display("ended by the peer: {_0}")]
     Revoked(Refusal),
     /// The peer broke the protocol; this refusal was sent to it.
+    #[display("the peer broke the protocol: {_0}")]
     Misbehaved(Refusal),
     /// This side refused or revoked the session; this refusal was sent to the peer.
+    #[display("ended by this side: {_0}")]
     Withdrawn(Refusal),
     /// The peer did not do the next step of the handshake in time.
+    #[display("no {waiting_for} from the peer within {limit:?}")]
     HandshakeTimeout {
         /// The message that did not come.
         waiting_for: MessageKind,
@@ -48,6 +54,7 @@ pub enum Ended {
         limit: Duration,
     },
     /// Nothing was heard for a whole lease.
+    #[display("nothing heard for {silent:?}, the lease is {lease:?}")]
     LeaseExpired {
         /// Since the last message.
         silent: Duration,
@@ -55,6 +62,7 @@ pub enum Ended {
         lease: Duration,
     },
     /// The control connection broke: what the session was doing.
+    #[display("the connection broke while {_0}")]
     Disconnected(&'static str),
 }
 
@@ -85,25 +93,6 @@ impl Ended {
             Self::HandshakeTimeout { .. } | Self::LeaseExpired { .. } | Self::Disconnected(_) => {
                 Retry::After(Duration::ZERO)
             }
-        }
-    }
-}
-
-impl std::fmt::Display for Ended {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Finished => f.write_str("finished"),
-            Self::Refused(refusal) => write!(f, "refused by the peer: {refusal}"),
-            Self::Revoked(refusal) => write!(f, "ended by the peer: {refusal}"),
-            Self::Misbehaved(refusal) => write!(f, "the peer broke the protocol: {refusal}"),
-            Self::Withdrawn(refusal) => write!(f, "ended by this side: {refusal}"),
-            Self::HandshakeTimeout { waiting_for, limit } => {
-                write!(f, "no {waiting_for} from the peer within {limit:?}")
-            }
-            Self::LeaseExpired { silent, lease } => {
-                write!(f, "nothing heard for {silent:?}, the lease is {lease:?}")
-            }
-            Self::Disconnected(state) => write!(f, "the connection broke while {state}"),
         }
     }
 }

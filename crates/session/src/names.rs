@@ -1,6 +1,5 @@
 //! Device names: text from a peer that becomes the name of a directory.
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -10,7 +9,8 @@ pub const DEVICE_NAME_CHARS_MAX: usize = 64;
 /// The name of a device: 1 to 64 characters of `[A-Za-z0-9._-]`, the first of them no dot.
 ///
 /// A value of this type can be joined to a path without leaving its parent. Cloning is cheap.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, derive_more::Debug)]
+#[debug("DeviceName({_0})")]
 pub struct DeviceName(Arc<str>);
 
 impl DeviceName {
@@ -66,18 +66,6 @@ impl FromStr for DeviceName {
             return Err(DeviceNameError::Dot(seen()));
         }
         Ok(Self(text.into()))
-    }
-}
-
-impl fmt::Display for DeviceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for DeviceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeviceName({self})")
     }
 }
 

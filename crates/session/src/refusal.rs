@@ -1,9 +1,9 @@
 //! Why a session does not begin, or ends: a code for programs, a reason and a remedy for operators.
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::fmt;
 
 /// Code of a refusal. `docs/spec/session.md` has the table.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, derive_more::Display)]
+#[display("{}", self.as_str())]
 #[non_exhaustive]
 pub enum RefusalCode {
     /// Too many unfinished handshakes or sessions at this moment.
@@ -105,12 +105,6 @@ impl RefusalCode {
     fn from_text(text: String) -> Self {
         let row = TABLE.iter().find(|(_, known, _)| *known == text);
         row.map_or(Other(text), |(code, _, _)| code.clone())
-    }
-}
-
-impl fmt::Display for RefusalCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -7,7 +7,6 @@ use crate::json;
 use crate::message::{Message, MessageKind, ProtocolRange};
 use crate::names::printable;
 use crate::refusal::{Refusal, RefusalCode};
-use std::fmt;
 
 /// Bytes of the length before each message.
 pub const HEADER_BYTES: usize = 4;
@@ -169,16 +168,20 @@ pub enum DecodeError {
 }
 
 /// What wrong bytes look like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 #[non_exhaustive]
 pub enum Hint {
     /// Nothing known.
+    #[display("")]
     None,
     /// An HTTP request.
+    #[display("; the bytes are HTTP, but this is the port of the session protocol")]
     Http,
     /// A TLS record.
+    #[display("; the bytes are TLS, but this side speaks without TLS")]
     Tls,
     /// An SSH banner.
+    #[display("; the bytes are SSH, but this is the port of the session protocol")]
     Ssh,
 }
 
@@ -191,17 +194,6 @@ impl Hint {
             [0x15..=0x17, 0x03, 0x00..=0x04, _] => Self::Tls,
             _ => Self::None,
         }
-    }
-}
-
-impl fmt::Display for Hint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "",
-            Self::Http => "; the bytes are HTTP, but this is the port of the session protocol",
-            Self::Tls => "; the bytes are TLS, but this side speaks without TLS",
-            Self::Ssh => "; the bytes are SSH, but this is the port of the session protocol",
-        })
     }
 }
 

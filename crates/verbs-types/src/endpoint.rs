@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 /// Address of a device port (IBTA 4.1.1). Sixteen bytes, in network order.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, derive_more::Debug)]
+#[debug("Gid({self})")]
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
@@ -26,12 +27,6 @@ impl Gid {
 impl fmt::Display for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Gid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Gid({self})")
     }
 }
 

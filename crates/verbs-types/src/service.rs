@@ -4,27 +4,20 @@ use bitflags::bitflags;
 use std::fmt;
 
 /// Transport service of a queue pair (IBTA 9.6 to 9.8; `ibv_qp_type`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, derive_more::Display)]
 pub enum Service {
     /// Reliable connection: everything, in order, once, or an error.
     #[default]
+    #[display("RC")]
     Rc,
     /// Unreliable connection: SEND and WRITE, with or without immediate data. A message that lacks
     /// a packet, or finds no receive, is dropped without notice; parts of a WRITE may be there.
+    #[display("UC")]
     Uc,
     /// Unreliable datagram: SEND, with or without immediate data, of at most one path MTU, to
     /// anybody. What is lost is lost.
+    #[display("UD")]
     Ud,
-}
-
-impl fmt::Display for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Rc => "RC",
-            Self::Uc => "UC",
-            Self::Ud => "UD",
-        })
-    }
 }
 
 bitflags! {

@@ -5,19 +5,13 @@ use crate::mechanism::What;
 use crate::row::{Row, RunMedians};
 use crate::stats::Spread;
 use serde::Serialize;
-use std::fmt;
 
 /// The cell that a goal is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, derive_more::Display)]
+#[display(", {bytes} bytes, {blocks} blocks")]
 pub(crate) struct Place {
     pub(crate) bytes: usize,
     pub(crate) blocks: usize,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, ", {} bytes, {} blocks", self.bytes, self.blocks)
-    }
 }
 
 pub(crate) type Goal = goal::Goal<Place>;

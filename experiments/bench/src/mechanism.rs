@@ -3,9 +3,21 @@ use anyhow::{Result, bail};
 pub(crate) use catchment_mechanisms::Visit;
 use catchment_mechanisms::{Protocol, Shape};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    derive_more::Display,
+)]
+#[display("{}", self.name())]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mechanism {
     SbPaper,
@@ -111,7 +123,9 @@ impl Mechanism {
     Serialize,
     Deserialize,
     clap::ValueEnum,
+    derive_more::Display,
 )]
+#[display("{}", self.name())]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Provider {
     Shm,
@@ -206,18 +220,6 @@ impl What {
     /// Returns whether it is a program of others that measures itself.
     pub(crate) fn is_program(self) -> bool {
         matches!(self, Self::Ucx | Self::Iperf3)
-    }
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -18,7 +18,6 @@ use catchment_sim::Random;
 use catchment_transfer::protocol::{ByteMirror, ReleaseStatus, SenderSlots, released_byte};
 use catchment_verbs::mem::{Region, RegionOptions, VolatileSlice};
 use serde::Serialize;
-use std::fmt;
 use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -69,16 +68,11 @@ struct Row {
 }
 
 /// The row that a goal is about.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, derive_more::Display)]
+#[display(", {slots} slots, {released} released")]
 struct Place {
     slots: u32,
     released: u32,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, ", {} slots, {} released", self.slots, self.released)
-    }
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {

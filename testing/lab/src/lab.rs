@@ -22,7 +22,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, fs, thread};
+use std::{fs, thread};
 use tempfile::TempDir;
 
 /// After a case that failed the guests boot again, so that it cannot harm the next one. But not for
@@ -31,7 +31,8 @@ const BOOTS_MAX: u32 = 12;
 
 pub(crate) type Case = report::Case<Lab>;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, derive_more::Display)]
+#[display("{}", self.provider())]
 pub(crate) enum Site {
     /// This one, in the lab's network namespace, without RDMA device.
     Host,
@@ -54,13 +55,6 @@ impl Site {
             Self::Host => "roce",
             Self::Left | Self::Right => "ibverbs",
         }
-    }
-}
-
-impl fmt::Display for Site {
-    /// What it stands for in the name of a case.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.provider())
     }
 }
 

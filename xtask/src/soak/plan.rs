@@ -4,19 +4,12 @@ use fastrand::Rng;
 use std::fmt;
 use std::time::Duration;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, derive_more::Display)]
 pub(crate) enum Role {
+    #[display("source")]
     Source,
+    #[display("collector")]
     Collector,
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Source => "source",
-            Self::Collector => "collector",
-        })
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,7 +24,8 @@ pub const FRAME_BYTES_MAX: usize = 1 << 30;
 ///
 /// A value of this type is always within the limits, so [`FrameFormat::frame_bytes`] cannot
 /// fail. Written as `640x480:rgb24`, by [`fmt::Display`], [`FromStr`] and serde alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, derive_more::Display)]
+#[display("{width}x{height}:{pixel}")]
 #[serde(try_from = "String", into = "String")]
 pub struct FrameFormat {
     width: u32,
@@ -92,12 +93,6 @@ fn check_side(side: &'static str, value: u32) -> Result<(), FormatError> {
         return Ok(());
     }
     Err(FormatError::Side { side, value: value.to_string() })
-}
-
-impl fmt::Display for FrameFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x{}:{}", self.width, self.height, self.pixel)
-    }
 }
 
 impl From<FrameFormat> for String {

@@ -2,7 +2,6 @@
 //!
 //! Everything that depends on a format (sizes, drawing, previews) reads this table, so a new
 //! format is one new row. Names are those of ffmpeg's `-pix_fmt`.
-use std::fmt;
 
 /// What one sample of a pixel means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,7 +51,8 @@ const fn plane(channels: &'static [Channel], x_shift: u8, y_shift: u8) -> Plane 
 macro_rules! pixel_formats {
     ($($variant:ident = $name:literal, $bits:literal $(<< $low_zeros:literal)?, $planes:expr;)+) => {
         /// How the pixels of a frame are laid out. Named as by `ffmpeg -pix_fmt`.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display)]
+        #[display("{}", self.name())]
         #[non_exhaustive]
         pub enum PixelFormat {
             $(#[doc = concat!("`", $name, "`: ", $bits, " bits a sample.")] $variant,)+
@@ -182,12 +182,6 @@ impl PixelFormat {
     /// Bytes of one cell of a plane, 0 for a plane that the format lacks.
     pub fn cell_bytes(self, plane: usize) -> usize {
         self.planes().get(plane).map_or(0, |p| p.channels.len() * self.sample_bytes())
-    }
-}
-
-impl fmt::Display for PixelFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -2,9 +2,9 @@
 use super::sys;
 use catchment_roce::wire::PathMtu;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::{fmt, io};
 
 /// There is no path to a peer.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,8 @@ pub enum PathError {
 }
 
 /// The path to a peer, as the kernel's routes have it now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
+#[display("{local} to {}: MTU {ip_mtu}, RoCE path MTU {}", remote.ip(), path_mtu.bytes())]
 pub struct Path {
     /// The address of ours that packets come from.
     pub local: IpAddr,
@@ -41,19 +42,6 @@ pub struct Path {
     pub ip_mtu: u32,
     /// The largest RoCE path MTU that fits.
     pub path_mtu: PathMtu,
-}
-
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} to {}: MTU {}, RoCE path MTU {}",
-            self.local,
-            self.remote.ip(),
-            self.ip_mtu,
-            self.path_mtu.bytes()
-        )
-    }
 }
 
 /// Asks for the paths from one address to many peers, in the network namespace of the thread that

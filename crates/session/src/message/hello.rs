@@ -100,19 +100,14 @@ pub struct ProviderOffer {
 }
 
 /// Why one side cannot use a provider.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
+#[display("{provider}: {reason}")]
 #[serde(deny_unknown_fields)]
 pub struct WhyNot {
     /// Name of the provider.
     pub provider: String,
     /// The reason, as text. 1 to 512 characters.
     pub reason: String,
-}
-
-impl std::fmt::Display for WhyNot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.provider, self.reason)
-    }
 }
 
 /// The way of a session: which provider each side uses.

@@ -42,7 +42,8 @@ macro_rules! messages {
         }
 
         /// The type of a [`Message`].
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display)]
+        #[display("{}", self.as_str())]
         #[allow(missing_docs, reason = "the same names as in Message")]
         pub enum MessageKind {
             $($kind,)*
@@ -83,12 +84,6 @@ messages! {
     Revoke(Revoke) = "revoke",
     Goodbye(Goodbye) = "goodbye",
     GoodbyeAck(GoodbyeAck) = "goodbye_ack",
-}
-
-impl std::fmt::Display for MessageKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 impl Message {

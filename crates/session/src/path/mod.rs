@@ -16,7 +16,6 @@ pub use choose::choose;
 pub use known::KnownProviders;
 pub use rules::{PathRules, Side};
 
-use std::fmt;
 use std::net::IpAddr;
 
 use crate::host::Host;
@@ -29,7 +28,8 @@ pub use catchment_verbs::Wire;
 const TRY_AGAIN_MS: u32 = 2_000;
 
 /// How lost packets are repaired.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
+#[display("{}", self.as_str())]
 pub enum Recovery {
     /// What was lost is sent again; an extension of our own.
     SelectiveRepeat,
@@ -55,12 +55,6 @@ impl Recovery {
             Self::SelectiveRepeat => "selective repeat",
             Self::GoBackN => "go-back-N",
         }
-    }
-}
-
-impl fmt::Display for Recovery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -125,13 +119,16 @@ impl Because {
 }
 
 /// What a reason is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 enum About {
     /// A provider at one side.
+    #[display("{_1} at the {}", _0.name())]
     At(Side, String),
     /// A provider at both sides.
+    #[display("{_0}")]
     Both(String),
     /// What lies between the source's provider and the collector's.
+    #[display("{_0} to {_1}")]
     Between(String, String),
 }
 
@@ -168,18 +165,9 @@ impl About {
     }
 }
 
-impl fmt::Display for About {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::At(side, provider) => write!(f, "{provider} at the {}", side.name()),
-            Self::Both(provider) => f.write_str(provider),
-            Self::Between(source, collector) => write!(f, "{source} to {collector}"),
-        }
-    }
-}
-
 /// Why something was not taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
+#[display("{about}: {}", because.reason)]
 pub struct Why {
     about: About,
     because: Because,
@@ -188,12 +176,6 @@ pub struct Why {
 impl Why {
     fn new(about: About, because: Because) -> Self {
         Self { about, because }
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.about, self.because.reason)
     }
 }
 

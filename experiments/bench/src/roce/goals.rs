@@ -4,17 +4,11 @@ use crate::goal::Limit::{AtLeast, AtMost};
 use crate::goal::{self, Limit};
 use crate::stats;
 use serde::Serialize;
-use std::fmt;
 
 /// A goal of the whole table, in no place of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, derive_more::Display)]
+#[display("")]
 pub(crate) struct Everywhere {}
-
-impl fmt::Display for Everywhere {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Ok(())
-    }
-}
 
 pub(crate) type Goal = goal::Goal<Everywhere>;
 

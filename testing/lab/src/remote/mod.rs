@@ -56,19 +56,14 @@ impl Start {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, derive_more::Display,
+)]
 pub(crate) enum Ended {
+    #[display("exit status {_0}")]
     Status(i32),
+    #[display("signal {_0}")]
     Signal(i32),
+    #[display("{_0}")]
     NotStarted(String),
-}
-
-impl std::fmt::Display for Ended {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Status(status) => write!(f, "exit status {status}"),
-            Self::Signal(signal) => write!(f, "signal {signal}"),
-            Self::NotStarted(why) => f.write_str(why),
-        }
-    }
 }

@@ -4,7 +4,6 @@
 //! orders arrive. Every guest has a tap device at each.
 use super::shell;
 use anyhow::{Context as _, Result};
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Large enough for the largest path MTU of RoCE, 4096.
@@ -72,20 +71,13 @@ impl Addresses {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, derive_more::Display)]
 pub(crate) enum IpVersion {
     /// IPv4, whose identification is part of the ICRC.
+    #[display("v4")]
     V4,
+    #[display("v6")]
     V6,
-}
-
-impl fmt::Display for IpVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "v4",
-            Self::V6 => "v6",
-        })
-    }
 }
 
 /// Makes the switches with our addresses, and the tap devices of all guests. The namespace is the

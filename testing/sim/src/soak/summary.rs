@@ -1,8 +1,7 @@
 //! What happened in runs, counted.
 use std::fmt;
-use std::ops::AddAssign;
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, derive_more::AddAssign)]
 pub(crate) struct Summary {
     pub(crate) runs: u64,
     pub(crate) requests: u64,
@@ -18,22 +17,6 @@ pub(crate) struct Summary {
     pub(crate) rnr_naks: u64,
     /// Congestion notifications that arrived.
     pub(crate) cnps: u64,
-}
-
-impl AddAssign for Summary {
-    fn add_assign(&mut self, other: Self) {
-        self.runs += other.runs;
-        self.requests += other.requests;
-        self.succeeded += other.succeeded;
-        self.broken += other.broken;
-        self.frames += other.frames;
-        self.lost += other.lost;
-        self.corrupted += other.corrupted;
-        self.dropped += other.dropped;
-        self.retransmitted += other.retransmitted;
-        self.rnr_naks += other.rnr_naks;
-        self.cnps += other.cnps;
-    }
 }
 
 impl fmt::Display for Summary {
