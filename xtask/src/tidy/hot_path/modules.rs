@@ -106,7 +106,7 @@ pub(super) const HOT_PATH_EXCEPTIONS: &[(&str, &str, &str)] = &[
     ),
     (
         "crates/catchment/src/source/writer.rs",
-        "Target::Staged(Vec::with_capacity(bytes))",
+        "Self::Staged(Vec::with_capacity(bytes))",
         "memory for a frame that finds no free block, or is larger than one",
     ),
     (
