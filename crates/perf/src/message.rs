@@ -23,8 +23,8 @@
 //! Here       ->                                  the passive side keeps its memory until then
 //! ```
 use crate::PerfError;
-use crate::blocks::mechanism::Ports;
 use crate::blocks::plan::BlockPlan;
+use crate::blocks::port::Ports;
 use crate::meter::Usage;
 use crate::plan::Plan;
 use catchment_verbs::{Endpoint, RemoteAddr};

@@ -1,6 +1,6 @@
 //! The two roles: the active side measures, the passive one does its part.
 use crate::PerfError;
-use crate::blocks::{self, BlockMechanism, BlockPlan};
+use crate::blocks::{self, Active, BlockMechanism, BlockPlan, Passive};
 use crate::control::{Control, PATIENCE};
 use crate::endpoint::{Endpoint, LocalDevice};
 use crate::flow::{self, Flow};
@@ -50,7 +50,17 @@ pub fn measure_blocks(
     mechanisms: &[&'static dyn BlockMechanism],
     plan: &BlockPlan,
 ) -> Result<Measured, PerfError> {
-    match blocks::measure(control, device, plan.mechanism(mechanisms)?, plan) {
+    let mechanism = blocks::find_mechanism(plan, mechanisms)?;
+    if mechanism.fills_in_place() && !device.context.caps().direct {
+        let name = mechanism.name();
+        let text = format!(
+            "{name} fills the peer's memory in place, which needs both ends on one host: use {} \
+             over a network",
+            name.trim_end_matches("-in-place")
+        );
+        return Err(PerfError::Plan(text));
+    }
+    match mechanism.measure(plan.shape(), Active { control, device, plan }) {
         Err(error @ PerfError::Plan(_)) => Err(error),
         ran => ran.map_err(|error| cause(control, error)),
     }
@@ -145,8 +155,11 @@ fn serve_all(
                     Err(error) => refuse(control, &error)?,
                 }
             }
-            Request::Blocks { plan, ports } => match plan.mechanism(mechanisms) {
-                Ok(mechanism) => blocks::serve(control, device, mechanism, &plan, &ports)?,
+            Request::Blocks { plan, ports } => match blocks::find_mechanism(&plan, mechanisms) {
+                Ok(mechanism) => {
+                    let side = Passive { control, device, plan: &plan, ports: &ports };
+                    mechanism.serve(plan.shape(), side)?;
+                }
                 Err(error) => refuse(control, &error)?,
             },
             Request::Here | Request::Begin | Request::Over { .. } => {

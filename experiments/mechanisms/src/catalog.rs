@@ -1,9 +1,10 @@
 //! The mechanisms by name, for programs that let their user choose.
-use super::{Mechanism, Shape, StatusByte, Way};
+use super::{CopyMode, Shape, StatusByte};
 use crate::paper::PaperStatusByte;
 use crate::rendezvous::Rendezvous;
 use crate::window::fair::{Form, SwFair};
 use crate::window::paper::SwPaper;
+pub use catchment_perf::blocks::Visit;
 
 /// A mechanism without its sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,11 +27,6 @@ pub enum Protocol {
     SwFairTailInPlace,
     /// Address, data, completion: three messages for each block.
     Rendezvous,
-}
-
-pub trait Visit {
-    type Out;
-    fn visit<M: Mechanism>(self, mechanism: M) -> Self::Out;
 }
 
 impl Protocol {
@@ -62,8 +58,8 @@ impl Protocol {
 
     pub fn with<V: Visit>(self, shape: Shape, visit: V) -> V::Out {
         match self {
-            Self::Sb => visit.visit(StatusByte::new(shape, Way::Copy)),
-            Self::SbInPlace => visit.visit(StatusByte::new(shape, Way::InPlace)),
+            Self::Sb => visit.visit(StatusByte::new(shape, CopyMode::Copy)),
+            Self::SbInPlace => visit.visit(StatusByte::new(shape, CopyMode::InPlace)),
             Self::SbPaper => visit.visit(PaperStatusByte::new(shape)),
             Self::SwPaper => visit.visit(SwPaper::new(shape)),
             Self::SwFair => visit.visit(SwFair::new(shape, Form::WriteImm)),
@@ -78,6 +74,7 @@ impl Protocol {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Mechanism;
 
     struct ShapeOf;
 

@@ -18,15 +18,15 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("transfer", "verbs", "probe provider-ibverbs provider-roce provider-shm"),
     ("channel", "transfer verbs", "probe provider-ibverbs provider-roce provider-shm"),
     ("probe", "verbs", ""),
+    ("perf", "channel transfer verbs", "provider-shm"),
     (
         "mechanisms",
-        "channel probe transfer verbs",
+        "channel perf probe transfer verbs",
         "probe provider-ibverbs provider-roce provider-shm",
     ),
     ("duplex", "channel verbs", "probe provider-roce provider-shm sim"),
     ("media", "", "netns"),
     ("observe", "media", "netns"),
-    ("perf", "transfer verbs", "provider-shm"),
     ("session", "verbs", "probe"),
     (
         "catchment",

@@ -12,11 +12,11 @@ mod greeting;
 mod server;
 
 pub use catchment_perf::blocks::{
-    BlockEnds, BlockMechanism, BlockPlan, BlockPort, BlockShape, Ports, STATUS_BYTE, read_block,
+    Active, BlockMechanism, BlockPlan, Passive, STATUS_BYTE, Shape, find_mechanism,
 };
 pub use catchment_perf::{
-    Amount, Bandwidth, ChildProcess, Figure, Latency, Operation, PerfError, Plan, Row, Test,
-    TestParseError, Waiting,
+    Amount, Bandwidth, ChildProcess, Figure, Latency, Measured, Operation, PerfError, Plan, Row,
+    Test, TestParseError, Waiting,
 };
 pub use client::{Client, PathTaken};
 pub use server::{PORT, Served, Server};

@@ -10,7 +10,7 @@ use crate::output::{self, say};
 use crate::stop;
 use catchment::perf::{
     BlockMechanism, BlockPlan, Client, Figure, PerfError, Plan, Row, STATUS_BYTE, Server, Setup,
-    Test, Waiting,
+    Test, Waiting, find_mechanism,
 };
 use catchment::roce::RoceOptions;
 use child::OwnServer;
@@ -143,7 +143,7 @@ impl Work {
             Self::Blocks(plan) => plan,
         };
         let known = program.mechanisms.iter().any(|one| one.name() == plan.mechanism);
-        match plan.mechanism(program.mechanisms).map_err(failure) {
+        match find_mechanism(plan, program.mechanisms).map_err(failure) {
             Err(failure) if !known => Err(failure.hint(program.hint)),
             checked => checked.map(drop),
         }

@@ -1,5 +1,5 @@
 //! What a measurement of blocks is told.
-use super::mechanism::{BlockMechanism, BlockShape};
+use super::mechanism::Shape;
 use crate::PerfError;
 use crate::operation::Figure;
 use crate::plan::{Amount, Waiting};
@@ -54,24 +54,7 @@ impl BlockPlan {
         self.amount.check()
     }
 
-    /// Returns the mechanism of that name among those there are, if the plan can be carried out.
-    ///
-    /// # Errors
-    /// [`PerfError::Plan`] with what cannot be, or with the names of those there are.
-    pub fn mechanism(
-        &self,
-        mechanisms: &[&'static dyn BlockMechanism],
-    ) -> Result<&'static dyn BlockMechanism, PerfError> {
-        self.check()?;
-        mechanisms.iter().find(|one| one.name() == self.mechanism).copied().ok_or_else(|| {
-            let names: Vec<&str> = mechanisms.iter().map(|one| one.name()).collect();
-            let seen: String = self.mechanism.chars().take(32).collect();
-            let names = names.join(", ");
-            PerfError::Plan(format!("there is no mechanism {seen:?} here; there are: {names}"))
-        })
-    }
-
-    pub(super) fn shape(&self) -> BlockShape {
-        BlockShape { blocks: self.blocks, bytes: self.bytes }
+    pub(crate) fn shape(&self) -> Shape {
+        Shape { blocks: self.blocks, payload_bytes: self.bytes }
     }
 }

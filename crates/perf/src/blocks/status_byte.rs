@@ -1,197 +1,290 @@
-//! The product's mechanism: status bytes, with blocks that are copied or filled in place.
-use super::mechanism::{BlockEnds, BlockMechanism, BlockPort, BlockShape, Ports, read_block};
-use crate::PerfError;
+//! The product's mechanism behind the common interface: a thin shell with nothing of its own.
+use super::mechanism::{Features, Mechanism, ReceiveEnd, SendEnd, Shape, TakenBlock};
+use super::port::{EndNeeds, MemoryNeed, Offer, Port, QueueNeeds};
+use super::setup_error::SetupError;
+use catchment_channel::{ClaimError, Counts, EndError, Tag};
 use catchment_transfer::{
-    BlockMeta, CopyMemory, QueueLimits, Receiver, ReceiverOptions, RemoteRing, ReserveError,
-    RingLayout, Sender, SenderOptions,
+    BlockMeta, Broken, CommitFailure, CopyMemory, LayoutError, PeerMisbehaved, QueueLimits,
+    ReceivedBlock, Receiver, ReceiverOptions, RemoteRing, ReserveError, RingLayout, Sender,
+    SenderOptions, WriteBlock,
 };
-use catchment_verbs::{Access, Context, Cq, Endpoint, Mr, Pd, Qp, QpInit, RtrAttr, RtsAttr, Watch};
-use std::str::FromStr;
+use catchment_verbs::mem::VolatileSlice;
+use catchment_verbs::{Access, Qp, Watch};
 use std::sync::Arc;
 
-/// The product's mechanism, both forms of it.
-pub static STATUS_BYTE: &[&'static dyn BlockMechanism] =
-    &[&StatusByte { in_place: false }, &StatusByte { in_place: true }];
-
-/// Both ends of a measurement number their one session like this.
-const EPOCH: u64 = 1;
-const MAX_SEND_WR: u32 = 128;
-const SEND_CQE: u32 = 64;
-/// A status byte is written with as many bytes inline at most.
-const MAX_INLINE_BYTES: u32 = 16;
-
-struct StatusByte {
-    in_place: bool,
+/// How blocks get into the receiver's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyMode {
+    /// They are filled there ([`catchment_verbs::Caps::direct`]).
+    InPlace,
+    /// They are filled in send blocks and written by requests.
+    Copy,
 }
 
-impl BlockMechanism for StatusByte {
-    fn name(&self) -> &'static str {
-        if self.in_place { "sb-in-place" } else { "sb" }
-    }
-
-    fn fills_in_place(&self) -> bool {
-        self.in_place
-    }
-
-    fn open(
-        &self,
-        context: &dyn Context,
-        shape: BlockShape,
-    ) -> Result<Box<dyn BlockPort>, PerfError> {
-        let block_bytes = RingLayout::block_bytes_for(shape.bytes).map_err(PerfError::failed)?;
-        let layout = RingLayout::new(shape.blocks, block_bytes).map_err(PerfError::failed)?;
-        let pd = context.alloc_pd().map_err(PerfError::failed)?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let memory = (!self.in_place).then(|| copy_memory(&*pd, &layout));
-        Ok(Box::new(Port {
-            sends: queue_pair(context, &*pd, MAX_SEND_WR, SEND_CQE)?,
-            takes: queue_pair(context, &*pd, 1, 1)?,
-            ring: pd.alloc_mr(layout.total_bytes(), access).map_err(PerfError::failed)?,
-            memory: memory.transpose()?,
-            limits: QueueLimits {
-                max_send_wr: MAX_SEND_WR,
-                max_inline_bytes: MAX_INLINE_BYTES,
-                max_message_bytes: context.caps().max_message_bytes,
-            },
-            layout,
-            remote: None,
-        }))
-    }
+/// The product's status-byte mechanism.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatusByte {
+    /// Its sizes.
+    pub shape: Shape,
+    /// How blocks get into the receiver's memory.
+    pub mode: CopyMode,
+    /// Send requests outstanding at once; one more than a block has WRITEs, at least 2.
+    pub max_send_wr: u32,
+    /// Completions of them; at least 1.
+    pub send_cqe: u32,
+    /// When to look for released slots, and quotas.
+    pub options: SenderOptions,
+    /// Number of the session: the same at both ends.
+    pub epoch: u64,
 }
 
-fn copy_memory(pd: &dyn Pd, layout: &RingLayout) -> Result<CopyMemory, PerfError> {
-    let blocks_bytes = layout.blocks() as usize * layout.block_bytes() as usize;
-    let blocks = pd.alloc_mr(blocks_bytes, Access::empty());
-    let status = pd.alloc_mr(layout.status_bytes(), Access::LOCAL_WRITE);
-    Ok(CopyMemory {
-        blocks: blocks.map_err(PerfError::failed)?,
-        status: status.map_err(PerfError::failed)?,
-    })
-}
-
-type QueuePair = (Box<dyn Qp>, Arc<dyn Cq>);
-
-fn queue_pair(
-    context: &dyn Context,
-    pd: &dyn Pd,
-    max_send_wr: u32,
-    cqe: u32,
-) -> Result<QueuePair, PerfError> {
-    let channel = context.create_channel().map_err(PerfError::failed)?;
-    let cq = context.create_cq(cqe, Some(channel)).map_err(PerfError::failed)?;
-    let init = QpInit {
-        max_inline_bytes: MAX_INLINE_BYTES,
-        strict: context.caps().strict_capacity,
-        ..QpInit::rc(&cq, max_send_wr, 0)
-    };
-    Ok((pd.create_qp(init).map_err(PerfError::failed)?, cq))
-}
-
-/// Queues and memory of a side.
-struct Port {
-    sends: QueuePair,
-    takes: QueuePair,
-    ring: Arc<dyn Mr>,
-    /// Only where blocks are copied.
-    memory: Option<CopyMemory>,
-    limits: QueueLimits,
-    layout: RingLayout,
-    /// The peer's ring, once connected.
-    remote: Option<RemoteRing>,
-}
-
-impl BlockPort for Port {
-    /// The sending port is an endpoint, the taking port `ENDPOINT ADDR:RKEY`.
-    fn ports(&self) -> Ports {
-        let (addr, rkey) = (self.ring.addr(), self.ring.rkey());
-        Ports {
-            sends: self.sends.0.endpoint().to_string(),
-            takes: format!("{} {addr}:{rkey}", self.takes.0.endpoint()),
+impl StatusByte {
+    /// Returns it with the queues and options that the product has.
+    pub fn new(shape: Shape, mode: CopyMode) -> Self {
+        Self {
+            shape,
+            mode,
+            max_send_wr: 128,
+            send_cqe: 64,
+            options: SenderOptions::default(),
+            epoch: 1,
         }
     }
 
-    fn connect(
-        &mut self,
-        peer: &Ports,
-        agreed: &dyn Fn(Endpoint) -> Endpoint,
-    ) -> Result<(), PerfError> {
-        let (endpoint, addr, rkey) = ring_of(&peer.takes)
-            .ok_or_else(|| PerfError::failed(format!("{:?} describes no ring", peer.takes)))?;
-        let sender = peer.sends.parse().map_err(PerfError::failed)?;
-        bring_up(&mut *self.sends.0, agreed(endpoint))?;
-        bring_up(&mut *self.takes.0, agreed(sender))?;
-        self.remote = Some(RemoteRing { addr, rkey, layout: self.layout });
-        Ok(())
-    }
-
-    fn ends(self: Box<Self>) -> Result<Box<dyn BlockEnds>, PerfError> {
-        let remote = self.remote.ok_or_else(|| PerfError::failed("not connected"))?;
-        let ((qp, cq), options) = (self.sends, SenderOptions::default());
-        let sender = match self.memory {
-            None => Sender::in_place(qp, cq, remote, EPOCH, options),
-            Some(memory) => Sender::copying(qp, cq, self.limits, memory, remote, EPOCH, options),
-        };
-        let receiver = Receiver::new(self.ring, self.layout, EPOCH, ReceiverOptions::default());
-        Ok(Box::new(Ends {
-            sender: sender.map_err(PerfError::failed)?,
-            receiver: receiver.map_err(PerfError::failed)?,
-            _connection: self.takes.0,
-        }))
+    fn layout(&self) -> Result<RingLayout, LayoutError> {
+        RingLayout::new(self.shape.blocks, RingLayout::block_bytes_for(self.shape.payload_bytes)?)
     }
 }
 
-fn ring_of(text: &str) -> Option<(Endpoint, u64, u32)> {
-    let (endpoint, memory) = text.rsplit_once(' ')?;
-    let (addr, rkey) = memory.split_once(':')?;
-    Some((Endpoint::from_str(endpoint).ok()?, addr.parse().ok()?, rkey.parse().ok()?))
-}
+/// Where the status bytes go is at most as long as this inline.
+const MAX_INLINE_BYTES: u32 = 16;
 
-fn bring_up(qp: &mut dyn Qp, peer: Endpoint) -> Result<(), PerfError> {
-    qp.connect(Access::REMOTE, RtrAttr::new(peer), RtsAttr::default()).map_err(PerfError::failed)
-}
+impl Mechanism for StatusByte {
+    type Sender = StatusByteSender;
+    type Receiver = StatusByteReceiver;
 
-struct Ends {
-    sender: Sender,
-    receiver: Receiver,
-    /// The ring can be reached as long as its queue pair lives.
-    _connection: Box<dyn Qp>,
-}
+    fn shape(&self) -> Shape {
+        self.shape
+    }
 
-impl BlockEnds for Ends {
-    fn try_send(&mut self, content: &[u8], packet: u64) -> Result<bool, PerfError> {
-        let bytes = content.len() as u32;
-        let block = match self.sender.reserve(0, bytes) {
-            Ok(block) => block,
-            Err(ReserveError::WouldBlock) => {
-                self.progress()?;
-                return Ok(false);
+    fn features(&self) -> Features {
+        Features {
+            any_length: true,
+            in_order: false,
+            out_of_order_release: true,
+            many_claims: true,
+            stream_bits: 32,
+            packet_bits: 64,
+        }
+    }
+
+    fn sender_needs(&self) -> Result<EndNeeds, LayoutError> {
+        let layout = self.layout()?;
+        let copies = [
+            MemoryNeed::new(
+                "send blocks",
+                layout.blocks() as usize * layout.block_bytes() as usize,
+                Access::empty(),
+            ),
+            MemoryNeed::new("copy of the status bytes", layout.status_bytes(), Access::LOCAL_WRITE),
+        ];
+        Ok(EndNeeds {
+            queues: QueueNeeds {
+                max_send_wr: self.max_send_wr,
+                max_recv_wr: 0,
+                send_cqe: self.send_cqe,
+                recv_cqe: 0,
+                max_inline_bytes: MAX_INLINE_BYTES,
+            },
+            memory: match self.mode {
+                CopyMode::InPlace => Vec::new(),
+                CopyMode::Copy => copies.to_vec(),
+            },
+        })
+    }
+
+    fn receiver_needs(&self) -> Result<EndNeeds, LayoutError> {
+        Ok(EndNeeds::passive(self.layout()?.total_bytes()))
+    }
+
+    fn sender(&self, port: Port, peer: &Offer) -> Result<StatusByteSender, SetupError> {
+        let layout = self.layout()?;
+        let ring = peer.memory(0, "the ring", layout.total_bytes())?;
+        let remote = RemoteRing { addr: ring.addr, rkey: ring.rkey, layout };
+        let (epoch, options) = (self.epoch, self.options);
+        let sender = match self.mode {
+            CopyMode::InPlace => Sender::in_place(port.qp, port.send_cq, remote, epoch, options)?,
+            CopyMode::Copy => {
+                let limits = QueueLimits {
+                    max_send_wr: port.queues.max_send_wr,
+                    max_inline_bytes: port.queues.max_inline_bytes,
+                    max_message_bytes: port.max_message_bytes,
+                };
+                let memory = CopyMemory {
+                    blocks: port.mr(0, "send blocks", 0)?,
+                    status: port.mr(1, "the copy of the status bytes", 0)?,
+                };
+                let (qp, cq) = (port.qp, port.send_cq);
+                Sender::copying(qp, cq, limits, memory, remote, epoch, options)?
             }
-            Err(error) => return Err(PerfError::failed(error)),
         };
-        block.memory().write_at(0, content).map_err(PerfError::failed)?;
+        Ok(StatusByteSender { sender })
+    }
+
+    fn receiver(&self, port: Port, _: &Offer) -> Result<StatusByteReceiver, SetupError> {
+        let ring = port.mr(0, "the ring", 0)?;
+        let options = ReceiverOptions::default();
+        let receiver = Receiver::new(ring, self.layout()?, self.epoch, options)?;
+        Ok(StatusByteReceiver {
+            receiver: Arc::new(receiver),
+            _qp: Arc::new(std::sync::Mutex::new(port.qp)),
+        })
+    }
+}
+
+/// The product's [`Sender`]. Clones are handles to the same one, for threads of their own.
+#[derive(Clone)]
+pub struct StatusByteSender {
+    sender: Sender,
+}
+
+impl StatusByteSender {
+    /// Returns the product's type.
+    pub fn inner(&self) -> &Sender {
+        &self.sender
+    }
+}
+
+impl SendEnd for StatusByteSender {
+    type Claim = WriteBlock;
+
+    #[inline]
+    fn claim(&mut self, stream: u32, bytes: u32) -> Result<WriteBlock, ClaimError> {
+        self.sender.reserve(stream, bytes).map_err(not_claimed)
+    }
+
+    #[inline]
+    fn memory<'a>(&'a self, claim: &'a WriteBlock) -> VolatileSlice<'a> {
+        claim.memory()
+    }
+
+    #[inline]
+    fn commit(&mut self, claim: WriteBlock, packet: u64) -> Result<(), EndError> {
         let meta = BlockMeta {
             packet_number: packet,
-            frame_bytes: u64::from(bytes),
+            frame_bytes: u64::from(claim.bytes()),
             ..BlockMeta::default()
         };
-        block.commit(&meta, false).map_err(PerfError::failed)?;
-        Ok(true)
+        claim.commit(&meta, false).map_err(|e| not_sent(e.reason))
     }
 
-    fn try_take(&mut self) -> Result<Option<u8>, PerfError> {
-        let Some(block) = self.receiver.poll().map_err(PerfError::failed)? else { return Ok(None) };
-        read_block(block.payload()).map(Some)
+    fn progress(&mut self) -> Result<(), EndError> {
+        self.sender.progress().map_err(broken)
     }
 
-    fn progress(&mut self) -> Result<(), PerfError> {
-        self.sender.progress().map_err(PerfError::failed)
-    }
-
-    fn send_watch(&self) -> Option<Arc<dyn Watch>> {
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
         self.sender.free_watch()
     }
 
-    fn take_watch(&self) -> Option<Arc<dyn Watch>> {
+    /// An interaction a block, and one for every look at the status bytes.
+    fn counts(&self) -> Counts {
+        let stats = self.sender.stats();
+        Counts {
+            blocks: stats.blocks,
+            payload_bytes: stats.payload_bytes,
+            interactions: stats.blocks + stats.status_reads,
+            would_blocks: stats.would_blocks + stats.quota_refusals,
+        }
+    }
+}
+
+/// The product's [`Receiver`]. Clones are handles to the same one, for threads of their own.
+#[derive(Clone)]
+pub struct StatusByteReceiver {
+    receiver: Arc<Receiver>,
+    /// The connection lives as long as its queue pair.
+    _qp: Arc<std::sync::Mutex<Box<dyn Qp>>>,
+}
+
+impl StatusByteReceiver {
+    /// Returns the product's type.
+    pub fn inner(&self) -> &Receiver {
+        &self.receiver
+    }
+}
+
+impl ReceiveEnd for StatusByteReceiver {
+    type Block = ReceivedBlock;
+
+    #[inline]
+    fn take(&mut self) -> Result<Option<ReceivedBlock>, EndError> {
+        self.receiver.poll().map_err(misbehaved)
+    }
+
+    #[inline]
+    fn take_next(&mut self) -> Result<Option<ReceivedBlock>, EndError> {
+        self.receiver.poll_next().map_err(misbehaved)
+    }
+
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
         self.receiver.watch()
+    }
+
+    fn counts(&self) -> Counts {
+        let stats = self.receiver.stats();
+        Counts { blocks: stats.blocks, payload_bytes: stats.payload_bytes, ..Counts::default() }
+    }
+}
+
+impl TakenBlock for ReceivedBlock {
+    #[inline]
+    fn tag(&self) -> Tag {
+        Tag { stream: self.header().stream, packet: self.header().packet_number }
+    }
+
+    #[inline]
+    fn payload(&self) -> VolatileSlice<'_> {
+        Self::payload(self)
+    }
+
+    fn hold(&mut self) {
+        Self::hold(self);
+    }
+}
+
+fn broken(broken: Broken) -> EndError {
+    match broken {
+        Broken::Completion(status) => EndError::Completion(status),
+        Broken::Post(error) => EndError::Post(error),
+        Broken::Cq(error) => EndError::Cq(error),
+        Broken::PeerGone => EndError::PeerGone,
+        _ => EndError::Closed,
+    }
+}
+
+fn misbehaved(fault: PeerMisbehaved) -> EndError {
+    EndError::Peer(fault.into())
+}
+
+fn not_claimed(error: ReserveError) -> ClaimError {
+    match error {
+        // A share of the blocks is used up, or a permit says to wait: ask again later.
+        ReserveError::WouldBlock | ReserveError::Quota { .. } | ReserveError::Paused => {
+            ClaimError::WouldBlock
+        }
+        ReserveError::TooLong { asked, limit } => {
+            ClaimError::Length { asked, limit, exactly: false }
+        }
+        ReserveError::Stream { stream, limit } => ClaimError::Stream { stream, limit },
+        ReserveError::Broken(reason) => ClaimError::End(broken(reason)),
+        ReserveError::Refused(_) | _ => ClaimError::End(EndError::Closed),
+    }
+}
+
+fn not_sent(failure: CommitFailure) -> EndError {
+    match failure {
+        CommitFailure::Broken(reason) => broken(reason),
+        CommitFailure::Meta(reason) => EndError::Packet(reason),
+        _ => EndError::Closed,
     }
 }

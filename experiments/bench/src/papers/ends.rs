@@ -5,7 +5,7 @@ use crate::mechanism::Provider;
 use crate::times::Constants;
 use anyhow::{Context as _, Result};
 use catchment_mechanisms::{
-    ClaimError, EndNeeds, Helper, Mechanism, Port, QueueNeeds, ReceiveEnd, SendEnd,
+    ClaimError, EndNeeds, Helper, Mechanism, Port, QueueNeeds, ReceiveEnd, SendEnd, traced,
 };
 use catchment_probe::trace::Trace;
 use catchment_provider_roce::RoceOptions;
@@ -65,7 +65,7 @@ impl<M: Mechanism> Ends<M> {
         let port = |device: &Arc<dyn Context>, mut needs: EndNeeds, change: Change<'_>| {
             change(&mut needs);
             let pd = device.alloc_pd()?;
-            anyhow::Ok(Port::open(&**device, &*pd, &needs)?.traced(0))
+            anyhow::Ok(traced(Port::open(&**device, &*pd, &needs)?, 0))
         };
         let (mut out, sent) = port(&devices[0], mechanism.sender_needs()?, changes[0])?;
         let (mut back, answered) = port(&devices[1], mechanism.receiver_needs()?, changes[1])?;

@@ -10,7 +10,7 @@ use crate::mechanism::{Provider, Visit, What};
 use anyhow::Result;
 use catchment_mechanisms::paper::{PaperSendEnd, PaperStatusByte};
 use catchment_mechanisms::tcp::{Socket, StreamReceiver, StreamSender};
-use catchment_mechanisms::{Port, SendEnd, Shape, StatusByte, StatusByteSender, Way};
+use catchment_mechanisms::{CopyMode, Port, SendEnd, Shape, StatusByte, StatusByteSender};
 use catchment_transfer::Refill;
 use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
@@ -67,7 +67,7 @@ fn run_iceoryx(job: &Job, _: Role, _: Control) -> Result<()> {
 /// refill policy of its own.
 fn run_ours(job: &Job, role: Role, control: Control) -> Result<()> {
     let in_place = job.what == What::OursInPlace;
-    let way = if in_place { Way::InPlace } else { Way::Copy };
+    let mode = if in_place { CopyMode::InPlace } else { CopyMode::Copy };
     let threshold = job.blocks as u32 / 2;
     let refill = if job.what == What::StatusReadPrefetched {
         Some(Refill::Ahead { threshold })
@@ -76,7 +76,7 @@ fn run_ours(job: &Job, role: Role, control: Control) -> Result<()> {
     };
     let set_up = SetUp::new(job, Provider::Shm, role, control);
     let ways = set_up.ways(|shape| {
-        let mut mechanism = StatusByte::new(shape, way);
+        let mut mechanism = StatusByte::new(shape, mode);
         mechanism.send_cqe = mechanism.max_send_wr;
         mechanism.options.refill = refill;
         mechanism

@@ -73,7 +73,8 @@ impl Receives {
         }
         let [completion] = out;
         let success = completion.result.map_err(EndError::from)?;
-        let is_notice = success.opcode == WcOpcode::Recv && success.bytes == NOTICE_BYTES.into();
+        let is_notice =
+            success.opcode == WcOpcode::Recv && success.bytes == u64::from(NOTICE_BYTES);
         if !is_notice {
             return Err(PeerFault::Message(success.bytes).into());
         }

@@ -21,9 +21,13 @@ fn protocols() -> impl Iterator<Item = Protocol> {
     Protocol::ALL.into_iter().filter(move |one| direct || !in_place.contains(one))
 }
 
-/// The ways that the provider has.
-fn ways() -> Vec<Way> {
-    if crate::context().caps().direct { vec![Way::InPlace, Way::Copy] } else { vec![Way::Copy] }
+/// The modes that the provider has.
+fn modes() -> Vec<CopyMode> {
+    if crate::context().caps().direct {
+        vec![CopyMode::InPlace, CopyMode::Copy]
+    } else {
+        vec![CopyMode::Copy]
+    }
 }
 
 /// The forms that the provider has.
@@ -88,7 +92,7 @@ macro_rules! suite {
 
 suite!(
     status_byte,
-    |shape| ways().into_iter().map(move |way| StatusByte::new(shape, way)),
+    |shape| modes().into_iter().map(move |mode| StatusByte::new(shape, mode)),
     random: (3000, 100_000),
     sizes: [1, 3, 65]
 );

@@ -11,17 +11,17 @@ const SHAPE: Shape = Shape { blocks: 3, payload_bytes: 64 };
 type EndsOf<M> = Ends<<M as Mechanism>::Sender, <M as Mechanism>::Receiver>;
 
 /// Both ends of a mechanism, and what each posts.
-fn traced<M: Mechanism>(mechanism: &M) -> (EndsOf<M>, [Arc<Trace>; 2]) {
+fn traced_ends<M: Mechanism>(mechanism: &M) -> (EndsOf<M>, [Arc<Trace>; 2]) {
     let source = open(&host(), &mechanism.sender_needs().unwrap());
     let collector = open(&host(), &mechanism.receiver_needs().unwrap());
-    let (source, out) = source.traced(16);
-    let (collector, back) = collector.traced(16);
+    let (source, out) = traced(source, 16);
+    let (collector, back) = traced(collector, 16);
     (join(mechanism, source, collector), [out, back])
 }
 
 /// Moves so many blocks in lockstep and says what both ends posted for them.
 fn posted<M: Mechanism>(mechanism: &M, count: u64) -> ([Requests; 2], [Counts; 2]) {
-    let (mut ends, traces) = traced(mechanism);
+    let (mut ends, traces) = traced_ends(mechanism);
     lockstep(&mut ends, 0..count);
     let counts = [ends.sender.counts(), ends.receiver.counts()];
     (traces.map(|trace| trace.requests()), counts)
@@ -64,7 +64,7 @@ fn s1_4_sw_paper_has_two_interactions() {
 
 #[test]
 fn s1_4_the_immediates_of_sw_paper_name_position_and_length() {
-    let (mut ends, [out, _]) = traced(&SwPaper::new(SHAPE));
+    let (mut ends, [out, _]) = traced_ends(&SwPaper::new(SHAPE));
     lockstep(&mut ends, 0..4);
     let first: Vec<_> = out.first().iter().map(|p| (p.kind, p.imm)).collect();
     assert_eq!(first, [0, 1, 2, 0].map(|position| (Kind::WriteImm, Some(position << 30 | 64))));
@@ -111,7 +111,8 @@ fn sw_fair_posts_one_request_a_block_and_receives_in_lists() {
 fn sw_fair_gives_credit_for_a_quarter_of_the_window() {
     for form in [Form::WriteImm, Form::Selective, Form::Tail] {
         let shape = Shape { blocks: 16, payload_bytes: 64 };
-        let (Ends { mut sender, mut receiver, .. }, [_, back]) = traced(&SwFair::new(shape, form));
+        let (Ends { mut sender, mut receiver, .. }, [_, back]) =
+            traced_ends(&SwFair::new(shape, form));
         for packet in 0..16 {
             let claim = sender.claim(0, 64).unwrap();
             sender.commit(claim, packet).unwrap();

@@ -1,9 +1,10 @@
 //! Queues and memory of an end, and what the two ends tell each other about them.
-use super::{RemoteMemory, SetupError};
-use catchment_probe::trace::Trace;
+use super::setup_error::SetupError;
+use catchment_channel::RemoteMemory;
 use catchment_verbs::{
     Access, CompletionChannel, Context, Cq, Endpoint, Mr, Pd, Qp, QpInit, RtrAttr, RtsAttr,
 };
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,15 +13,20 @@ use std::sync::Arc;
 /// can ([`catchment_verbs::Caps::strict_capacity`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueNeeds {
+    /// Send requests outstanding.
     pub max_send_wr: u32,
+    /// Receives posted.
     pub max_recv_wr: u32,
     /// Entries of the completion queue of the sends.
     pub send_cqe: u32,
+    /// Entries of that of the receives; 0 where the sends' serves for both.
     pub recv_cqe: u32,
+    /// Longest inline data.
     pub max_inline_bytes: u32,
 }
 
 impl QueueNeeds {
+    /// Returns how many completion queues there are.
     pub fn completion_queues(&self) -> u32 {
         1 + u32::from(self.recv_cqe > 0)
     }
@@ -29,13 +35,17 @@ impl QueueNeeds {
 /// A piece of registered memory of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryNeed {
+    /// Its purpose, for errors.
     pub what: &'static str,
+    /// Its length.
     pub bytes: usize,
+    /// Rights of the region.
     pub access: Access,
 }
 
 impl MemoryNeed {
-    pub(crate) fn new(what: &'static str, bytes: usize, access: Access) -> Self {
+    /// Describes a region.
+    pub fn new(what: &'static str, bytes: usize, access: Access) -> Self {
         Self { what, bytes, access }
     }
 }
@@ -44,15 +54,16 @@ impl MemoryNeed {
 /// refused, or fails as verbs say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndNeeds {
+    /// Its queue pair and completion queues.
     pub queues: QueueNeeds,
     /// Memory, in the order in which the mechanism wants it.
     pub memory: Vec<MemoryNeed>,
 }
 
 impl EndNeeds {
-    /// A receiver that posts nothing and owns a ring of status bytes and slots, which its peer writes
+    /// Returns the needs of a receiver that posts nothing and owns a ring of status bytes and slots, which its peer writes
     /// and reads. A queue has at least one place.
-    pub(crate) fn passive(ring_bytes: usize) -> Self {
+    pub fn passive(ring_bytes: usize) -> Self {
         Self {
             queues: QueueNeeds {
                 max_send_wr: 1,
@@ -74,14 +85,18 @@ impl EndNeeds {
 /// `ENDPOINT ADDR:RKEY:BYTES ADDR:RKEY:BYTES ...`, numbers decimal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
+    /// Its queue pair.
     pub endpoint: Endpoint,
     /// Its memory that the peer may reach, in the order of its [`EndNeeds::memory`].
     pub memory: Vec<RemoteMemory>,
 }
 
 impl Offer {
-    /// The peer's memory number `index`, if it is at least so long.
-    pub(crate) fn memory(
+    /// Returns the peer's memory number `index`, if it has at least `needed` bytes.
+    ///
+    /// # Errors
+    /// [`SetupError::Offer`].
+    pub fn memory(
         &self,
         index: usize,
         what: &'static str,
@@ -106,6 +121,15 @@ impl fmt::Display for Offer {
     }
 }
 
+/// Descriptions of a side's two ports, as text for the other side.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ports {
+    pub(super) sends: String,
+    pub(super) takes: String,
+}
+
+/// A text that describes no port.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an offer: ENDPOINT ADDR:RKEY:BYTES ... is needed")]
 pub struct OfferParseError(pub String);
@@ -133,8 +157,11 @@ fn parse(text: &str) -> Option<Offer> {
     Some(Offer { endpoint, memory: memory.collect::<Option<_>>()? })
 }
 
+/// Queue pair, completion queues and memory of an end.
 pub struct Port {
+    /// Its queue pair.
     pub qp: Box<dyn Qp>,
+    /// Where sends complete.
     pub send_cq: Arc<dyn Cq>,
     /// Where receives complete; the same one if [`QueueNeeds::recv_cqe`] is 0.
     pub recv_cq: Arc<dyn Cq>,
@@ -142,12 +169,17 @@ pub struct Port {
     pub channel: Arc<dyn CompletionChannel>,
     /// Memory, in the order of [`EndNeeds::memory`].
     pub memory: Vec<Arc<dyn Mr>>,
+    /// Sizes of its queues.
     pub queues: QueueNeeds,
     /// Longest message of its device.
     pub max_message_bytes: u64,
 }
 
 impl Port {
+    /// Acquires what an end needs.
+    ///
+    /// # Errors
+    /// What the device refused.
     pub fn open(context: &dyn Context, pd: &dyn Pd, needs: &EndNeeds) -> Result<Self, SetupError> {
         let queues = needs.queues;
         let channel = context.create_channel()?;
@@ -170,6 +202,7 @@ impl Port {
         })
     }
 
+    /// Returns what the peer must know of it.
     pub fn offer(&self) -> Offer {
         Offer {
             endpoint: self.qp.endpoint(),
@@ -186,14 +219,11 @@ impl Port {
         }
     }
 
-    /// Counts from now on what is posted, and keeps the first `keep` requests.
-    #[must_use]
-    pub fn traced(self, keep: usize) -> (Self, Arc<Trace>) {
-        let (qp, trace) = Trace::of(self.qp, keep);
-        (Self { qp, ..self }, trace)
-    }
-
-    pub(crate) fn mr(
+    /// Returns memory number `index`, if it has at least `bytes` bytes.
+    ///
+    /// # Errors
+    /// [`SetupError::NoMemory`], [`SetupError::Memory`].
+    pub fn mr(
         &self,
         index: usize,
         what: &'static str,
@@ -207,11 +237,17 @@ impl Port {
     }
 
     /// Connects the queue pair with the peer's: from RESET to RTS.
+    ///
+    /// # Errors
+    /// [`SetupError::Connect`].
     pub fn connect(&mut self, peer: &Offer) -> Result<(), SetupError> {
         self.connect_with(peer, RtsAttr::default())
     }
 
-    /// The same with other retries and timeouts.
+    /// Connects with other retries and timeouts.
+    ///
+    /// # Errors
+    /// [`SetupError::Connect`].
     pub fn connect_with(&mut self, peer: &Offer, rts: RtsAttr) -> Result<(), SetupError> {
         Ok(self.qp.connect(Access::REMOTE, RtrAttr::new(peer.endpoint), rts)?)
     }
