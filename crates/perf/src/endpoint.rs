@@ -144,6 +144,14 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Limits the rate of the queue pair, where one is asked for.
+    pub(crate) fn limit(&mut self, rate_bps: Option<u64>) -> Result<(), PerfError> {
+        match rate_bps {
+            Some(_) => self.qp.set_rate(rate_bps).map_err(PerfError::failed),
+            None => Ok(()),
+        }
+    }
+
     /// Lends its parts for a measurement.
     pub(crate) fn connection(&mut self, plan: &Plan) -> Connection<'_> {
         Connection {

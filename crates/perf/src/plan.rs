@@ -85,6 +85,9 @@ pub struct Plan {
     /// Whether a side that looks for a WRITE in its memory also polls its completion queue: where the
     /// provider does its work inside of polls, nothing would come otherwise.
     pub polls: bool,
+    /// Rate that the active side's queue pair is limited to, as in
+    /// [`Qp::set_rate`](catchment_verbs::Qp::set_rate); none is as fast as it goes.
+    pub rate_bps: Option<u64>,
 }
 
 impl Plan {
@@ -123,6 +126,7 @@ impl Plan {
             receives: depth,
             places: u64::from(depth).min(ring).max(2),
             polls: true,
+            rate_bps: None,
         }
     }
 

@@ -34,6 +34,7 @@ pub fn measure(
     let reply: Reply = control.recv("ready", PATIENCE)?;
     let Reply::Ready { place } = reply else { return Err(reply.unexpected("ready")) };
     end.connect(&place, device)?;
+    end.limit(plan.rate_bps)?;
     match run(control, device, plan, &mut end) {
         Ok(measured) => Ok(measured),
         Err(error) => Err(cause(control, error)),

@@ -1,21 +1,18 @@
 //! `rate`: whether queue pairs keep the rate that they are asked for.
 //!
-//! The sender and the owner of the memory are two processes. The sender keeps its send queue full of
-//! WRITEs; the rate is what completed between two completions, with the headers of the packets where
-//! there are packets. The burst that a fresh limit allows goes before.
+//! The measuring engine keeps the send queue full of WRITEs to the memory of another process; the rate is
+//! what completed, with the headers of the packets where there are packets. The burst that a fresh limit
+//! allows is the warm-up.
 use crate::output;
-use anyhow::{Context as _, Result, ensure};
-use catchment_perf::ChildProcess;
+use anyhow::{Context as _, Result, bail, ensure};
+use catchment_perf::{Amount, ChildProcess, Control, LocalDevice, Plan, Waiting};
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::ShmProvider;
-use catchment_verbs::{
-    Access, Completion, Context, Cq, Endpoint, Flow, Mr, Payload, Pd, Provider, Qp, QpInit,
-    RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge,
-};
+use catchment_verbs::{Context, Flow, Provider};
 use serde::Serialize;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// A measured rate may differ from the one asked for by this much.
 const LIMIT_PERCENT: f64 = 2.0;
@@ -24,13 +21,14 @@ const FIXED: [f64; 4] = [1e6, 1e7, 1e8, 1e9];
 /// And these shares of the rate without a limit.
 const SHARES: [f64; 3] = [0.2, 0.5, LARGEST_SHARE];
 const LARGEST_SHARE: f64 = 0.8;
-/// Packets that a measurement has at least, beside its time.
-const LEAST_PACKETS: u64 = 100;
+/// Packets that a measurement has at least, beside its time: with the first one it waits for the end of the
+/// warm-up's last one, which is a packet's time too much.
+const LEAST_PACKETS: u64 = 250;
 /// WRITEs of rates below this are of one packet.
 const SLOW_BPS: f64 = 2e8;
-const SHORT_BYTES: u32 = 4096;
-const LONG_BYTES: u32 = 64 << 10;
-const DEPTH: u64 = 32;
+const SHORT_BYTES: u64 = 4096;
+const LONG_BYTES: u64 = 64 << 10;
+const DEPTH: u32 = 32;
 
 /// Measure whether queue pairs keep the rate that they are asked for
 #[derive(Debug, Clone, clap::Args)]
@@ -127,163 +125,69 @@ fn open(provider: &str, is_target: bool) -> Result<Arc<dyn Context>> {
     Ok(provider.open(name)?)
 }
 
-/// A queue pair with memory of its own.
-struct End {
-    qp: Box<dyn Qp>,
-    cq: Arc<dyn Cq>,
-    mr: Arc<dyn Mr>,
-    context: Arc<dyn Context>,
-    _pd: Arc<dyn Pd>,
-}
-
-impl End {
-    fn new(provider: &str, is_target: bool) -> Result<Self> {
-        let context = open(provider, is_target)?;
-        let pd = context.alloc_pd()?;
-        let cq = context.create_cq(2 * DEPTH as u32, None)?;
-        let strict = context.caps().strict_capacity;
-        let qp = pd.create_qp(QpInit { strict, ..QpInit::rc(&cq, DEPTH as u32, 0) })?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let mr = pd.alloc_mr(LONG_BYTES as usize, access)?;
-        let _pd = pd;
-        Ok(Self { qp, cq, mr, context, _pd })
-    }
-
-    fn connect(&mut self, peer: Endpoint) -> Result<()> {
-        Ok(self.qp.connect(Access::REMOTE_WRITE, RtrAttr::new(peer), RtsAttr::default())?)
-    }
-}
-
-/// The second process: owns the memory until its standard input ends.
+/// The second process: owns the memory until the sender leaves.
 pub(crate) fn target(provider: &str) -> Result<()> {
-    let mut end = End::new(provider, true)?;
-    let (endpoint, mr) = (end.qp.endpoint(), &end.mr);
-    output::line(&format!("{endpoint} {} {}", mr.addr(), mr.rkey()))?;
-    let mut lines = std::io::stdin().lines();
-    let peer = lines.next().context("no peer")??;
-    end.connect(peer.parse()?)?;
-    output::line("connected")?;
-    lines.next();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    output::line(&listener.local_addr()?.to_string())?;
+    let mut control = Control::over_tcp(listener.accept()?.0)?;
+    catchment_perf::serve(&mut control, &LocalDevice::new(open(provider, true)?), &[])?;
     Ok(())
 }
 
 /// The sender, and the process of the target.
 struct Pair {
     provider: &'static str,
-    end: End,
-    target: RemoteAddr,
-    _process: ChildProcess,
-    posted: u64,
-    done: u64,
+    device: LocalDevice,
+    control: Control,
+    _target: ChildProcess,
 }
 
 impl Pair {
     fn connect(provider: &'static str) -> Result<Self> {
-        let mut end = End::new(provider, false)?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["rate-target", provider]);
-        let mut process = ChildProcess::start("the target", command.stdin(Stdio::piped()))?;
-        let card = process.wait_for(|_| true)?;
-        let mut words = card.trim().split(' ');
-        let mut word = || words.next().context("the first line of the target is incomplete");
-        let peer: Endpoint = word()?.parse()?;
-        let target = RemoteAddr { addr: word()?.parse()?, rkey: word()?.parse()? };
-        process.say(&end.qp.endpoint().to_string())?;
-        end.connect(peer)?;
-        process.wait_for(|line| line == "connected")?;
-        Ok(Self { provider, end, target, _process: process, posted: 0, done: 0 })
+        command.args(["rate-target", provider]).stdin(Stdio::null());
+        let mut target = ChildProcess::start("the target", &mut command)?;
+        let at = target.wait_for(|_| true)?;
+        let at: SocketAddr = at.trim().parse().with_context(|| format!("address {at:?}"))?;
+        let control = Control::over_tcp(TcpStream::connect(at)?)?;
+        let device = LocalDevice::new(open(provider, false)?);
+        Ok(Self { provider, device, control, _target: target })
     }
 
     fn measure(&mut self, asked_bps: Option<u64>, seconds: f64) -> Result<Row> {
-        self.drain()?;
-        self.end.qp.set_rate(asked_bps)?;
+        let caps = self.device.context.caps();
+        let overhead_bytes = caps.rate.map_or(0, |range| u64::from(range.packet_overhead_bytes));
         let slow = asked_bps.is_some_and(|bps| (bps as f64) < SLOW_BPS);
         let bytes = if slow { SHORT_BYTES } else { LONG_BYTES };
-        let burst = asked_bps.map_or(0, |bps| Flow::of_rate(bps).burst_bytes);
-        let warm_up = burst / u64::from(bytes) + 4;
-        self.send(bytes, |sent, _| sent > warm_up)?;
-        let least = Duration::from_secs_f64(seconds);
-        let enough = move |sent: u64, after: Duration| after >= least && sent >= LEAST_PACKETS;
-        let (sent, elapsed) = self.send(bytes, enough)?;
-        let packets = sent * self.packets_of(bytes);
-        let payload_bits = 8.0 * sent as f64 * f64::from(bytes);
-        let header_bits = 8.0 * packets as f64 * f64::from(self.overhead_bytes());
-        let seconds = elapsed.as_secs_f64();
-        let measured_bps = (payload_bits + header_bits) / seconds;
+        // One packet where there are none.
+        let packets_each = bytes.div_ceil(caps.path_mtu.map_or(bytes, u64::from));
+        let bits_each = 8 * (bytes + packets_each * overhead_bytes);
+        let least_bits = (LEAST_PACKETS.div_ceil(packets_each) * bits_each) as f64;
+        let seconds = asked_bps.map_or(seconds, |bps| seconds.max(least_bits / bps as f64));
+        let burst_bytes = asked_bps.map_or(0, |bps| Flow::of_rate(bps).burst_bytes);
+        let plan = Plan {
+            warm_up: Amount::Iterations(burst_bytes / bytes + 4),
+            batch: 1,
+            places: 1,
+            rate_bps: asked_bps,
+            ..Plan::new("write_bw".parse()?, bytes, Amount::Seconds(seconds), DEPTH, Waiting::Yield)
+        };
+        let measured = catchment_perf::measure(&mut self.control, &self.device, &plan)?;
+        let catchment_perf::Row::Bandwidth(row) = measured.row else {
+            bail!("the engine measured something else: {measured:?}");
+        };
+        let measured_bps = row.messages_per_s * bits_each as f64;
         let error_percent = asked_bps.map(|bps| 100.0 * (measured_bps / bps as f64 - 1.0));
         Ok(Row {
             what: "rate",
             provider: self.provider,
             asked_bps,
             measured_bps,
-            payload_bps: payload_bits / seconds,
+            payload_bps: row.average_bytes_per_s * 8.0,
             error_percent,
-            seconds,
-            packets,
+            seconds: row.iterations as f64 / row.messages_per_s,
+            packets: row.iterations * packets_each,
             held: error_percent.is_none_or(|error| error.abs() <= LIMIT_PERCENT),
         })
-    }
-
-    /// Sends until it is enough, by the number of completions since the first one and the time
-    /// since then; what is outstanding stays so.
-    fn send(
-        &mut self,
-        bytes: u32,
-        enough: impl Fn(u64, Duration) -> bool,
-    ) -> Result<(u64, Duration)> {
-        let mut start: Option<(Instant, u64)> = None;
-        loop {
-            while self.posted - self.done < DEPTH {
-                self.post(bytes)?;
-            }
-            if self.poll()? == 0 {
-                continue;
-            }
-            let (since, first) = *start.get_or_insert_with(|| (Instant::now(), self.done));
-            let (sent, elapsed) = (self.done - first, since.elapsed());
-            if enough(sent, elapsed) {
-                return Ok((sent, elapsed));
-            }
-        }
-    }
-
-    fn drain(&mut self) -> Result<()> {
-        while self.done < self.posted {
-            self.poll()?;
-        }
-        Ok(())
-    }
-
-    /// Takes completions, all of which must be successes; how many.
-    fn poll(&mut self) -> Result<u64> {
-        let mut out = [Completion::EMPTY; DEPTH as usize];
-        let taken = self.end.cq.poll(&mut out)?;
-        for done in &out[..taken] {
-            done.result.map_err(|failure| failure.status)?;
-        }
-        if taken == 0 {
-            std::thread::yield_now();
-        }
-        self.done += taken as u64;
-        Ok(taken as u64)
-    }
-
-    fn post(&mut self, bytes: u32) -> Result<()> {
-        let sges = [Sge { addr: self.end.mr.addr(), bytes, lkey: self.end.mr.lkey() }];
-        let op = SendOp::Write(self.target);
-        let wr = SendWr::new(self.posted, op, Payload::Sges(&sges));
-        self.end.qp.post_send(&[wr])?;
-        self.posted += 1;
-        Ok(())
-    }
-
-    /// Packets of a WRITE; one where there are none.
-    fn packets_of(&self, bytes: u32) -> u64 {
-        let mtu = self.end.context.caps().path_mtu.unwrap_or(bytes);
-        bytes.div_ceil(mtu).into()
-    }
-
-    fn overhead_bytes(&self) -> u32 {
-        self.end.context.caps().rate.map_or(0, |range| range.packet_overhead_bytes)
     }
 }
