@@ -1,6 +1,6 @@
 //! What is here of other projects; and iperf3, which measures itself, on the cores of the two roles.
 use crate::job::{Job, Outcome, Stream};
-use crate::mechanism::What;
+use crate::mechanism::Mechanism;
 use crate::roce::iperf3 as report;
 use crate::ucx::{Running, wait_until_listening};
 use crate::{pair, ucx};
@@ -11,12 +11,12 @@ use std::process::{Command, Stdio};
 pub(crate) const STREAM_SECONDS: u32 = 2;
 
 /// What to do to have it, if this program was built without it or this machine lacks it.
-pub(crate) fn missing(what: What) -> Option<&'static str> {
-    let (is_here, remedy) = if matches!(what, What::Iceoryx2 | What::Iceoryx2Credit) {
+pub(crate) fn missing(what: Mechanism) -> Option<&'static str> {
+    let (is_here, remedy) = if matches!(what, Mechanism::Iceoryx2 | Mechanism::Iceoryx2Credit) {
         (cfg!(feature = "iceoryx2"), "cargo build --features iceoryx2")
-    } else if what == What::Ucx {
+    } else if what == Mechanism::Ucx {
         (runs(ucx::PROGRAM, "-h"), "apt-get install ucx-utils")
-    } else if what == What::Iperf3 {
+    } else if what == Mechanism::Iperf3 {
         (runs("iperf3", "-v"), "apt-get install iperf3")
     } else {
         return None;
@@ -32,10 +32,10 @@ fn runs(program: &str, argument: &str) -> bool {
 
 /// Carries out a measurement, by the program of others that it names or by two roles of this one.
 pub(crate) fn measure(job: &Job) -> Result<Outcome> {
-    if job.what == What::Iperf3 {
+    if job.what == Mechanism::Iperf3 {
         return iperf3(job);
     }
-    if job.what == What::Ucx { ucx::run(job) } else { pair::run(job) }
+    if job.what == Mechanism::Ucx { ucx::run(job) } else { pair::run(job) }
 }
 
 pub(crate) fn free_port() -> Result<u16> {

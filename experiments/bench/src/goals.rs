@@ -1,7 +1,7 @@
 //! What Catchment set out to reach, written down before the first run.
 use crate::goal::Limit::{AtLeast, AtMost};
 use crate::goal::{self, Limit};
-use crate::mechanism::What;
+use crate::mechanism::Mechanism;
 use crate::row::{Row, RunMedians};
 use crate::stats::Spread;
 use serde::Serialize;
@@ -23,11 +23,12 @@ const STATUS_READ_CELL: (usize, usize) = (256, 3);
 const PICTURE_BYTES: usize = 921_600;
 
 pub(crate) fn judge(rows: &[Row]) -> Vec<Goal> {
-    let copies = rows.iter().filter(|r| r.what == What::OursCopy);
-    let in_place = rows.iter().filter(|r| r.what == What::OursInPlace && r.bytes == PICTURE_BYTES);
+    let copies = rows.iter().filter(|r| r.what == Mechanism::OursCopy);
+    let in_place =
+        rows.iter().filter(|r| r.what == Mechanism::OursInPlace && r.bytes == PICTURE_BYTES);
     let prefetched = rows
         .iter()
-        .filter(|r| r.what == What::StatusReadPrefetched)
+        .filter(|r| r.what == Mechanism::StatusReadPrefetched)
         .filter(|r| (r.bytes, r.blocks) == STATUS_READ_CELL);
     copies
         .flat_map(|row| judge_copy(rows, row))
@@ -38,7 +39,9 @@ pub(crate) fn judge(rows: &[Row]) -> Vec<Goal> {
 
 fn judge_copy(rows: &[Row], ours: &Row) -> Vec<Goal> {
     let mut goals = Vec::new();
-    if let Some(memcpy) = beside(rows, ours, What::Memcpy).filter(|_| ours.bytes >= LARGE_BYTES) {
+    if let Some(memcpy) =
+        beside(rows, ours, Mechanism::Memcpy).filter(|_| ours.bytes >= LARGE_BYTES)
+    {
         let name = "throughput with copy / memcpy";
         goals.push(goal(name, [ours, memcpy], speed_ratio(ours, memcpy), AtLeast(0.9)));
     }
@@ -51,7 +54,8 @@ fn judge_copy(rows: &[Row], ours: &Row) -> Vec<Goal> {
 
 fn judge_in_place(rows: &[Row], ours: &Row) -> Vec<Goal> {
     // Against the better one of the two ways to wait for room.
-    let peers = [What::Iceoryx2, What::Iceoryx2Credit].map(|what| beside(rows, ours, what));
+    let peers =
+        [Mechanism::Iceoryx2, Mechanism::Iceoryx2Credit].map(|what| beside(rows, ours, what));
     let peers = peers.into_iter().flatten();
     let fastest =
         peers.clone().min_by(|a, b| speed_ratio(ours, a).total_cmp(&speed_ratio(ours, b)));
@@ -70,8 +74,8 @@ fn judge_in_place(rows: &[Row], ours: &Row) -> Vec<Goal> {
 
 fn judge_prefetch(rows: &[Row], ours: &Row) -> Vec<Goal> {
     let others = [
-        (What::Paper, "the paper's mechanism"),
-        (What::StatusReadWhenEmpty, "read when none is left"),
+        (Mechanism::Paper, "the paper's mechanism"),
+        (Mechanism::StatusReadWhenEmpty, "read when none is left"),
     ];
     let judge = |(what, name)| {
         let other = beside(rows, ours, what)?;
@@ -98,7 +102,7 @@ fn median_of_ratios(ours: &Row, other: &Row, value: fn(&RunMedians) -> f64) -> f
     Spread::of(&ratios).p50
 }
 
-fn beside<'a>(rows: &'a [Row], row: &Row, what: What) -> Option<&'a Row> {
+fn beside<'a>(rows: &'a [Row], row: &Row, what: Mechanism) -> Option<&'a Row> {
     rows.iter().find(|r| r.what == what && (r.bytes, r.blocks) == (row.bytes, row.blocks))
 }
 
@@ -122,7 +126,7 @@ mod tests {
         options: Options,
     }
 
-    fn row(what: What, bytes: usize, wall_ns: u64, latency_ns: f64) -> Row {
+    fn row(what: Mechanism, bytes: usize, wall_ns: u64, latency_ns: f64) -> Row {
         let options = Line::try_parse_from(["transfer"]).unwrap().options;
         let outcome = Outcome {
             streams: vec![Stream {
@@ -149,14 +153,14 @@ mod tests {
     #[test]
     fn a_copy_is_judged_by_memcpy_when_large_and_by_the_cache_line_when_small() {
         let large = [
-            row(What::OursCopy, 65_536, 1_000_000, 900.0),
-            row(What::Memcpy, 65_536, 850_000, 500.0),
+            row(Mechanism::OursCopy, 65_536, 1_000_000, 900.0),
+            row(Mechanism::Memcpy, 65_536, 850_000, 500.0),
         ];
         let goals = judge(&large);
         assert_eq!(goals.len(), 1);
         assert_eq!((goals[0].ratio, goals[0].held), (0.85, false));
-        let small = row(What::OursCopy, 64, 1000, 260.0);
-        let goals = judge(&[small, row(What::Memcpy, 64, 10, 1.0)]);
+        let small = row(Mechanism::OursCopy, 64, 1000, 260.0);
+        let goals = judge(&[small, row(Mechanism::Memcpy, 64, 10, 1.0)]);
         assert_eq!(goals.len(), 1);
         assert_eq!((goals[0].ratio, goals[0].held), (1.3, true));
     }
@@ -164,11 +168,11 @@ mod tests {
     #[test]
     fn reading_ahead_is_judged_by_the_paper_and_by_reading_when_empty() {
         let rows = [
-            row(What::StatusReadPrefetched, 256, 1000, 1.0),
-            row(What::Paper, 256, 1600, 1.0),
-            row(What::StatusReadWhenEmpty, 256, 1400, 1.0),
-            row(What::StatusReadPrefetched, 64, 1000, 1.0),
-            row(What::Paper, 64, 1000, 1.0),
+            row(Mechanism::StatusReadPrefetched, 256, 1000, 1.0),
+            row(Mechanism::Paper, 256, 1600, 1.0),
+            row(Mechanism::StatusReadWhenEmpty, 256, 1400, 1.0),
+            row(Mechanism::StatusReadPrefetched, 64, 1000, 1.0),
+            row(Mechanism::Paper, 64, 1000, 1.0),
         ];
         let goals = judge(&rows);
         let seen: Vec<_> = goals.iter().map(|g| (g.place.bytes, g.ratio, g.held)).collect();
@@ -178,9 +182,9 @@ mod tests {
     #[test]
     fn in_place_is_judged_by_the_better_iceoryx2() {
         let rows = [
-            row(What::OursInPlace, PICTURE_BYTES, 1_000_000, 1300.0),
-            row(What::Iceoryx2, PICTURE_BYTES, 1_500_000, 1000.0),
-            row(What::Iceoryx2Credit, PICTURE_BYTES, 900_000, 1200.0),
+            row(Mechanism::OursInPlace, PICTURE_BYTES, 1_000_000, 1300.0),
+            row(Mechanism::Iceoryx2, PICTURE_BYTES, 1_500_000, 1000.0),
+            row(Mechanism::Iceoryx2Credit, PICTURE_BYTES, 900_000, 1200.0),
         ];
         let goals = judge(&rows);
         assert_eq!(goals.len(), 2);

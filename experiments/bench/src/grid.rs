@@ -1,7 +1,7 @@
 //! Which mechanisms, sizes and numbers of blocks a run measures, and how long.
 use crate::host;
 use crate::job::{Job, Wait};
-use crate::mechanism::What;
+use crate::mechanism::Mechanism;
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,20 +10,20 @@ const BYTES: [usize; 8] = [64, 256, 1024, 4096, 65_536, 921_600, 1 << 20, 8 << 2
 const BLOCKS: [usize; 3] = [3, 16, 64];
 const QUICK_BYTES: [usize; 5] = [64, 256, 4096, 65_536, 921_600];
 const QUICK_BLOCKS: [usize; 2] = [3, 16];
-const MECHANISMS: [What; 9] = [
-    What::OursCopy,
-    What::OursInPlace,
-    What::Memcpy,
-    What::Iceoryx2,
-    What::Iceoryx2Credit,
-    What::Tcp,
-    What::TcpBlocking,
-    What::Unix,
-    What::Ucx,
+const MECHANISMS: [Mechanism; 9] = [
+    Mechanism::OursCopy,
+    Mechanism::OursInPlace,
+    Mechanism::Memcpy,
+    Mechanism::Iceoryx2,
+    Mechanism::Iceoryx2Credit,
+    Mechanism::Tcp,
+    Mechanism::TcpBlocking,
+    Mechanism::Unix,
+    Mechanism::Ucx,
 ];
 /// Ways to learn of free blocks, compared at [`STATUS_READ_CELLS`] only.
-const STATUS_READS: [What; 3] =
-    [What::StatusReadPrefetched, What::StatusReadWhenEmpty, What::Paper];
+const STATUS_READS: [Mechanism; 3] =
+    [Mechanism::StatusReadPrefetched, Mechanism::StatusReadWhenEmpty, Mechanism::Paper];
 const STATUS_READ_CELLS: [(usize, usize); 5] = [(64, 3), (256, 3), (256, 16), (256, 64), (1024, 3)];
 const LARGE_CELL_BYTES: usize = 64 << 20;
 
@@ -59,7 +59,7 @@ pub(crate) struct Options {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Only {
-    what: Option<What>,
+    what: Option<Mechanism>,
     bytes: Option<usize>,
     blocks: Option<usize>,
 }
@@ -86,9 +86,9 @@ impl FromStr for Only {
 }
 
 impl Only {
-    fn admits(&self, what: What, bytes: usize, blocks: usize) -> bool {
+    fn admits(&self, what: Mechanism, bytes: usize, blocks: usize) -> bool {
         // ucx has no blocks: asked for by name, it runs whatever their number.
-        let any_blocks = self.what == Some(What::Ucx);
+        let any_blocks = self.what == Some(Mechanism::Ucx);
         self.what.is_none_or(|w| w == what)
             && self.bytes.is_none_or(|b| b == bytes)
             && (any_blocks || self.blocks.is_none_or(|b| b == blocks))
@@ -99,7 +99,7 @@ impl Only {
 pub(crate) struct Cell {
     pub(crate) bytes: usize,
     pub(crate) blocks: usize,
-    pub(crate) mechanisms: Vec<What>,
+    pub(crate) mechanisms: Vec<Mechanism>,
 }
 
 impl Options {
@@ -117,7 +117,7 @@ impl Options {
         self.runs.unwrap_or(usual).max(1)
     }
 
-    pub(crate) fn job(&self, what: What, bytes: usize, blocks: usize) -> Job {
+    pub(crate) fn job(&self, what: Mechanism, bytes: usize, blocks: usize) -> Job {
         Job {
             realtime: self.realtime,
             batch_ms: if self.quick { 4 } else { 10 },
@@ -144,14 +144,14 @@ impl Options {
         Ok(cells)
     }
 
-    fn mechanisms(&self, bytes: usize, blocks: usize, first: bool) -> Vec<What> {
+    fn mechanisms(&self, bytes: usize, blocks: usize, first: bool) -> Vec<Mechanism> {
         let status_reads =
             STATUS_READS.iter().filter(|_| STATUS_READ_CELLS.contains(&(bytes, blocks)));
         MECHANISMS
             .iter()
             .chain(status_reads)
             .copied()
-            .filter(|what| *what != What::Ucx || first)
+            .filter(|what| *what != Mechanism::Ucx || first)
             .filter(|what| {
                 self.only.is_empty() || self.only.iter().any(|o| o.admits(*what, bytes, blocks))
             })
@@ -179,17 +179,17 @@ mod tests {
     fn the_whole_grid_has_every_size_and_number_of_blocks() {
         let cells = options(&[]).cells().unwrap();
         assert_eq!(cells.len(), BYTES.len() * BLOCKS.len());
-        let with_status_reads = cells.iter().filter(|c| c.mechanisms.contains(&What::Paper));
+        let with_status_reads = cells.iter().filter(|c| c.mechanisms.contains(&Mechanism::Paper));
         assert_eq!(with_status_reads.count(), STATUS_READ_CELLS.len());
     }
 
     #[test]
     fn filters_leave_what_they_name() {
         let cells = options(&["--only", "tcp,64,3", "--only", ",4096,16"]).cells().unwrap();
-        let tcp = Cell { bytes: 64, blocks: 3, mechanisms: vec![What::Tcp] };
+        let tcp = Cell { bytes: 64, blocks: 3, mechanisms: vec![Mechanism::Tcp] };
         assert_eq!(cells[0], tcp);
         assert_eq!((cells[1].bytes, cells[1].blocks), (4096, 16));
-        assert!(cells[1].mechanisms.contains(&What::OursCopy));
+        assert!(cells[1].mechanisms.contains(&Mechanism::OursCopy));
         assert_eq!(cells.len(), 2);
     }
 

@@ -1,6 +1,6 @@
 //! What the coordinating process asks of the two role processes, and what they answer.
 use crate::host;
-use crate::mechanism::What;
+use crate::mechanism::{Mechanism, Provider};
 use crate::times::Law;
 use catchment_transfer::WaitPolicy;
 use serde::{Deserialize, Serialize};
@@ -130,7 +130,9 @@ pub(crate) struct Hold {
 /// One measurement of one mechanism by a fresh pair of processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
-    pub(crate) what: What,
+    pub(crate) what: Mechanism,
+    /// What moves the bytes of those over verbs.
+    pub(crate) provider: Provider,
     pub(crate) bytes: usize,
     pub(crate) blocks: usize,
     pub(crate) source_core: usize,
@@ -155,11 +157,12 @@ pub(crate) struct NetworkEnd {
 
 impl Job {
     /// Throughput and round trips of blocks of so many bytes, with the cores of this machine.
-    pub(crate) fn new(what: What, (bytes, blocks): (usize, usize), wait: Wait) -> Self {
+    pub(crate) fn new(what: Mechanism, (bytes, blocks): (usize, usize), wait: Wait) -> Self {
         static JOBS: AtomicU64 = AtomicU64::new(0);
         let number = JOBS.fetch_add(1, Ordering::Relaxed);
         Self {
             what,
+            provider: Provider::Shm,
             bytes,
             blocks,
             source_core: host::SOURCE_CORE,

@@ -15,12 +15,28 @@ use serde::{Deserialize, Serialize};
     Hash,
     Serialize,
     Deserialize,
+    clap::ValueEnum,
     derive_more::Display,
 )]
 #[display("{}", self.name())]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mechanism {
+    /// Two processes hand one cache line to and fro: the floor of every latency.
+    CacheLine,
+    /// memcpy(3) of the same blocks in one process, without telling anybody.
+    Memcpy,
+    /// Catchment as its users have it, data WRITE from the source's own registered block.
+    OursCopy,
+    /// The same, the collector's block filled in place.
+    OursInPlace,
+    /// As `ours-copy`, status bytes read ahead: when half of the blocks are left.
+    StatusReadPrefetched,
+    /// As `ours-copy`, status bytes read when no block is left.
+    StatusReadWhenEmpty,
+    /// As `sb-paper`, its own copy being the only one.
+    Paper,
     SbPaper,
+    /// The product's, blocks being filled by a copy.
     Sb,
     /// The same, the collector's memory filled in place.
     SbInPlace,
@@ -40,39 +56,55 @@ pub(crate) enum Mechanism {
     Rendezvous,
     Tcp,
     TcpBlocking,
+    Unix,
+    /// Publish-subscribe; a full queue waits as iceoryx2 does (RetryUntilDelivered).
     Iceoryx2,
+    /// The same; a shared counter tells the source when there is room.
+    Iceoryx2Credit,
     Ucx,
+    /// One TCP stream over loopback, which measures itself.
     Iperf3,
 }
 
-/// What a mechanism is: one of `catchment-mechanisms`, or of another project.
+/// What moves the bytes of a mechanism.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum By {
+    /// A provider of verbs.
     Verbs(Protocol),
-    Peer(What),
+    /// Something of this name.
+    Other(&'static str),
 }
 
-/// Name in a scenario, text of a legend, and kind, in the order of [`Mechanism`].
-const MECHANISMS: [(&str, &str, Kind); 15] = [
-    ("sb-paper", "status byte, paper", Kind::Verbs(Protocol::SbPaper)),
-    ("sb", "status byte, product", Kind::Verbs(Protocol::Sb)),
-    ("sb-in-place", "status byte, in place", Kind::Verbs(Protocol::SbInPlace)),
-    ("sw-paper", "window, paper", Kind::Verbs(Protocol::SwPaper)),
-    ("sw-paper-inline", "window, paper, no ACK thread", Kind::Verbs(Protocol::SwPaper)),
-    ("sw-fair", "window, fair", Kind::Verbs(Protocol::SwFair)),
-    ("sw-sack", "window, fair, SACK", Kind::Verbs(Protocol::SwSack)),
-    ("sw-fair-tail", "window, fair, tail", Kind::Verbs(Protocol::SwFairTail)),
-    ("sw-fair-tail-in-place", "window, fair, in place", Kind::Verbs(Protocol::SwFairTailInPlace)),
-    ("rendezvous", "rendezvous", Kind::Verbs(Protocol::Rendezvous)),
-    ("tcp", "TCP, polling", Kind::Peer(What::Tcp)),
-    ("tcp-blocking", "TCP, blocking", Kind::Peer(What::TcpBlocking)),
-    ("iceoryx2", "iceoryx2", Kind::Peer(What::Iceoryx2Credit)),
-    ("ucx", "UCX, put", Kind::Peer(What::Ucx)),
-    ("iperf3", "iperf3", Kind::Peer(What::Iperf3)),
+/// Name, text of a legend, and what moves the bytes, in the order of [`Mechanism`].
+const MECHANISMS: [(&str, &str, By); 24] = [
+    ("cache-line", "cache line", By::Other("none")),
+    ("memcpy", "memcpy", By::Other("none")),
+    ("ours-copy", "Catchment", By::Verbs(Protocol::Sb)),
+    ("ours-in-place", "Catchment, in place", By::Verbs(Protocol::SbInPlace)),
+    ("status-read-prefetched", "status read ahead", By::Verbs(Protocol::Sb)),
+    ("status-read-when-empty", "status read when empty", By::Verbs(Protocol::Sb)),
+    ("paper", "status byte, paper", By::Verbs(Protocol::SbPaper)),
+    ("sb-paper", "status byte, paper", By::Verbs(Protocol::SbPaper)),
+    ("sb", "status byte, product", By::Verbs(Protocol::Sb)),
+    ("sb-in-place", "status byte, in place", By::Verbs(Protocol::SbInPlace)),
+    ("sw-paper", "window, paper", By::Verbs(Protocol::SwPaper)),
+    ("sw-paper-inline", "window, paper, no ACK thread", By::Verbs(Protocol::SwPaper)),
+    ("sw-fair", "window, fair", By::Verbs(Protocol::SwFair)),
+    ("sw-sack", "window, fair, SACK", By::Verbs(Protocol::SwSack)),
+    ("sw-fair-tail", "window, fair, tail", By::Verbs(Protocol::SwFairTail)),
+    ("sw-fair-tail-in-place", "window, fair, in place", By::Verbs(Protocol::SwFairTailInPlace)),
+    ("rendezvous", "rendezvous", By::Verbs(Protocol::Rendezvous)),
+    ("tcp", "TCP, polling", By::Other("kernel")),
+    ("tcp-blocking", "TCP, blocking", By::Other("kernel")),
+    ("unix", "unix socket", By::Other("kernel")),
+    ("iceoryx2", "iceoryx2, own waiting", By::Other("iceoryx2")),
+    ("iceoryx2-credit", "iceoryx2", By::Other("iceoryx2")),
+    ("ucx", "UCX, put", By::Other("ucx")),
+    ("iperf3", "iperf3", By::Other("own")),
 ];
 
 impl Mechanism {
-    fn entry(self) -> (&'static str, &'static str, Kind) {
+    fn entry(self) -> (&'static str, &'static str, By) {
         MECHANISMS[self as usize]
     }
 
@@ -84,12 +116,31 @@ impl Mechanism {
         self.entry().1
     }
 
-    /// What it is where it is no mechanism of the transfer crate.
-    pub(crate) fn peer(self) -> Option<What> {
+    /// Returns what moves the bytes where a provider of verbs would be this one.
+    pub(crate) fn moved_by(self, provider: Provider) -> &'static str {
         match self.entry().2 {
-            Kind::Peer(what) => Some(what),
-            Kind::Verbs(_) => None,
+            By::Verbs(_) => provider.name(),
+            By::Other(name) => name,
         }
+    }
+
+    pub(crate) fn has_collector(self) -> bool {
+        self != Self::Memcpy
+    }
+
+    /// Returns whether it moves blocks, and not only a number.
+    pub(crate) fn has_payload(self) -> bool {
+        self != Self::CacheLine
+    }
+
+    /// Returns whether waiting is busy polling, so that a role should have a whole core.
+    pub(crate) fn polls(self) -> bool {
+        !matches!(self, Self::TcpBlocking | Self::Unix)
+    }
+
+    /// Returns whether it is a program of others that measures itself.
+    pub(crate) fn is_program(self) -> bool {
+        matches!(self, Self::Ucx | Self::Iperf3)
     }
 
     /// Returns whether the thread that the mechanism asks for is given to it.
@@ -105,8 +156,8 @@ impl Mechanism {
 
     pub(crate) fn with<T, V: Visit<Out = Result<T>>>(self, shape: Shape, visit: V) -> Result<T> {
         match self.entry().2 {
-            Kind::Verbs(protocol) => protocol.with(shape, visit),
-            Kind::Peer(_) => bail!("{self} does not move blocks over verbs"),
+            By::Verbs(protocol) => protocol.with(shape, visit),
+            By::Other(_) => bail!("{self} does not move blocks over verbs"),
         }
     }
 }
@@ -141,85 +192,6 @@ impl Provider {
             Self::Roce => "roce",
             Self::Sim => "sim",
         }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum What {
-    /// Two processes hand one cache line to and fro: the floor of every latency.
-    CacheLine,
-    /// memcpy(3) of the same blocks in one process, without telling anybody.
-    Memcpy,
-    /// Catchment, data WRITE from the source's own registered block.
-    OursCopy,
-    /// Catchment, the collector's block filled in place.
-    OursInPlace,
-    /// iceoryx2 publish-subscribe; a full queue waits as iceoryx2 does (RetryUntilDelivered).
-    Iceoryx2,
-    /// iceoryx2 publish-subscribe; a shared counter tells the source when there is room.
-    Iceoryx2Credit,
-    Tcp,
-    TcpBlocking,
-    Unix,
-    Ucx,
-    /// As `ours-copy`, status bytes read ahead: when half of the blocks are left.
-    StatusReadPrefetched,
-    /// As `ours-copy`, status bytes read when no block is left.
-    StatusReadWhenEmpty,
-    /// The paper's mechanism: one request at a time, blocks on a READ of all status bytes.
-    Paper,
-    /// iperf3: one TCP stream over loopback, which measures itself.
-    #[value(skip)]
-    Iperf3,
-    /// A mechanism of the transfer crate, by its common interface.
-    #[value(skip)]
-    Mechanism(Mechanism, Provider),
-}
-
-impl What {
-    pub(crate) fn name(self) -> String {
-        match (self, serde_json::to_value(self)) {
-            (Self::Mechanism(mechanism, _), _) => mechanism.name().to_owned(),
-            (_, Ok(serde_json::Value::String(name))) => name,
-            _ => format!("{self:?}"),
-        }
-    }
-
-    /// What moves the bytes: a provider of verbs, or what stands in its place.
-    pub(crate) fn provider(self) -> &'static str {
-        match self {
-            Self::CacheLine | Self::Memcpy => "none",
-            Self::OursCopy
-            | Self::OursInPlace
-            | Self::StatusReadPrefetched
-            | Self::StatusReadWhenEmpty
-            | Self::Paper => "shm",
-            Self::Iceoryx2 | Self::Iceoryx2Credit => "iceoryx2",
-            Self::Tcp | Self::TcpBlocking | Self::Unix => "kernel",
-            Self::Ucx => "ucx",
-            Self::Iperf3 => "own",
-            Self::Mechanism(_, provider) => provider.name(),
-        }
-    }
-
-    pub(crate) fn has_collector(self) -> bool {
-        self != Self::Memcpy
-    }
-
-    /// Returns whether it moves blocks, and not only a number.
-    pub(crate) fn has_payload(self) -> bool {
-        self != Self::CacheLine
-    }
-
-    /// Returns whether waiting is busy polling, so that a role should have a whole core.
-    pub(crate) fn polls(self) -> bool {
-        !matches!(self, Self::TcpBlocking | Self::Unix)
-    }
-
-    /// Returns whether it is a program of others that measures itself.
-    pub(crate) fn is_program(self) -> bool {
-        matches!(self, Self::Ucx | Self::Iperf3)
     }
 }
 

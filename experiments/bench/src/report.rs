@@ -1,7 +1,7 @@
 //! How results are shown: JSON lines, a table, a page.
 use crate::goals::{Goal, Place};
 use crate::host::Environment;
-use crate::mechanism::What;
+use crate::mechanism::Mechanism;
 use crate::row::Row;
 use crate::{csv, output};
 use anyhow::{Context, Result};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Missing {
-    pub(crate) what: What,
+    pub(crate) what: Mechanism,
     pub(crate) missing: &'static str,
 }
 

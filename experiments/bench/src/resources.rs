@@ -1,7 +1,7 @@
 //! The columns of a row about memory, queues and status bytes: the same for every mechanism, empty
 //! where it has no such thing.
 use crate::job::{Needs, Outcome, Queues};
-use crate::mechanism::What;
+use crate::mechanism::Mechanism;
 use crate::stats::{Spread, decimals, tenths};
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    pub(crate) fn new(what: What, outcomes: &[Outcome]) -> Self {
+    pub(crate) fn new(what: Mechanism, outcomes: &[Outcome]) -> Self {
         let [source, collector] = [|o: &Outcome| o.source, |o: &Outcome| o.collector].map(|of| {
             outcomes.iter().map(of).max_by_key(|needs| needs.rss_bytes_peak).unwrap_or_default()
         });

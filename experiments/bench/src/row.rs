@@ -1,13 +1,13 @@
 //! One line of the output: a mechanism in a cell, over all its runs.
 use crate::job::{Job, Outcome, Stream};
-use crate::mechanism::What;
+use crate::mechanism::Mechanism;
 use crate::resources::Resources;
 use crate::stats::{Spread, decimals, tenths};
 use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
-    pub(crate) what: What,
+    pub(crate) what: Mechanism,
     /// What moves the bytes: `shm`, `kernel`, `iceoryx2`, `ucx`; `none` for a plain copy.
     pub(crate) provider: &'static str,
     pub(crate) bytes: usize,
@@ -81,8 +81,8 @@ impl Row {
         let p99 = Spread::of(&pings.iter().map(|p| p.p99_ns).collect::<Vec<_>>());
         let floors: Vec<f64> = pings.iter().map(|p| p.floor_ns).collect();
         let over: Vec<f64> = pings.iter().map(|p| p.middle_ns / p.floor_ns).collect();
-        let watched = job.what.polls() && job.what != What::Ucx;
-        let same_processes = job.what != What::Ucx;
+        let watched = job.what.polls() && job.what != Mechanism::Ucx;
+        let same_processes = job.what != Mechanism::Ucx;
         let bytes = job.bytes as f64;
         let moved: f64 = streams.iter().map(|s| s.count as f64 * bytes).sum();
         let cpu = |of: fn(&Stream) -> u64| {
@@ -92,9 +92,9 @@ impl Row {
         let shares = streams.iter().map(|s| s.core_share).chain(pings.iter().map(|p| p.core_share));
         Self {
             what: job.what,
-            provider: job.what.provider(),
+            provider: job.what.moved_by(job.provider),
             bytes: job.bytes,
-            blocks: if job.what == What::Ucx { 1 } else { job.blocks },
+            blocks: if job.what == Mechanism::Ucx { 1 } else { job.blocks },
             bytes_per_s: (blocks_per_s.p50 * bytes).round(),
             bytes_per_s_p5: (blocks_per_s.p5 * bytes).round(),
             bytes_per_s_p95: (blocks_per_s.p95 * bytes).round(),

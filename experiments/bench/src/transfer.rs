@@ -2,7 +2,7 @@
 use crate::grid::{Cell, Options};
 use crate::host::{Environment, Steal};
 use crate::job::Outcome;
-use crate::mechanism::What;
+use crate::mechanism::Mechanism;
 use crate::report::{Missing, Report};
 use crate::row::Row;
 use crate::{external, goals, pair};
@@ -47,14 +47,14 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn cache_line(&mut self) -> Result<()> {
-        let job = self.options.job(What::CacheLine, 64, 1);
+        let job = self.options.job(Mechanism::CacheLine, 64, 1);
         let runs = 0..self.options.runs(64, 1);
         let outcomes: Vec<Outcome> = runs.map(|_| pair::run(&job)).collect::<Result<_>>()?;
         self.report.cache_line(Row::new(&job, &outcomes))
     }
 
     fn report_missing(&mut self, cells: &[Cell]) -> Result<()> {
-        for what in [What::Ucx, What::Iceoryx2] {
+        for what in [Mechanism::Ucx, Mechanism::Iceoryx2] {
             let asked = cells.iter().any(|cell| cell.mechanisms.contains(&what));
             if let Some(missing) = external::missing(what).filter(|_| asked) {
                 self.report.missing(Missing { what, missing })?;
@@ -64,8 +64,8 @@ impl Session<'_> {
     }
 
     fn measure(&mut self, cell: &Cell) -> Result<()> {
-        let here = |what: &What| external::missing(*what).is_none();
-        let mechanisms: Vec<What> = cell.mechanisms.iter().copied().filter(here).collect();
+        let here = |what: &Mechanism| external::missing(*what).is_none();
+        let mechanisms: Vec<Mechanism> = cell.mechanisms.iter().copied().filter(here).collect();
         let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); mechanisms.len()];
         for run in 0..self.options.runs(cell.bytes, cell.blocks) {
             for turn in 0..mechanisms.len() {
@@ -93,14 +93,14 @@ impl Session<'_> {
         }
     }
 
-    fn failed(&mut self, cell: &Cell, what: What, error: &anyhow::Error) {
+    fn failed(&mut self, cell: &Cell, what: Mechanism, error: &anyhow::Error) {
         self.failures += 1;
         let name = what.name();
         eprintln!("\r{name}, {} bytes, {} blocks: {error:#}", cell.bytes, cell.blocks);
     }
 }
 
-fn progress(cell: &Cell, what: What, run: usize) -> String {
+fn progress(cell: &Cell, what: Mechanism, run: usize) -> String {
     let Cell { bytes, blocks, .. } = cell;
     format!("{bytes} bytes, {blocks} blocks, run {}: {}", run + 1, what.name())
 }

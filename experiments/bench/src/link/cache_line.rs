@@ -29,11 +29,16 @@ impl CacheLine {
 }
 
 impl CacheLine {
+    /// Returns how often the other side has sent.
+    #[inline]
+    pub(super) fn came(&self) -> Result<u64> {
+        Ok(self.region.whole().atomic_u64(self.back)?.load(Ordering::Acquire))
+    }
+
     /// Takes the other side's next number if it is there.
     #[inline]
     pub(crate) fn try_recv(&mut self) -> Result<bool> {
-        let line = self.region.whole().atomic_u64(self.back)?;
-        let came = line.load(Ordering::Acquire) != self.received;
+        let came = self.came()? != self.received;
         self.received += u64::from(came);
         Ok(came)
     }

@@ -24,9 +24,9 @@ pub(crate) struct Device {
 
 impl Device {
     /// Opens that of a role. For a network the role goes into its namespace first.
-    pub(crate) fn open(provider: Provider, job: &Job, role: Role) -> Result<Self> {
-        if provider != Provider::Roce {
-            return Self::without_network(provider);
+    pub(crate) fn open(job: &Job, role: Role) -> Result<Self> {
+        if job.provider != Provider::Roce {
+            return Self::without_network(job.provider);
         }
         let ends = job.network.as_ref().context("the job has no addresses for its network")?;
         let end = match role {

@@ -3,20 +3,18 @@
 //! When the subscriber's queue is full, iceoryx2 itself yields and later sleeps
 //! (`RetryUntilDelivered`). So that its wait policy is no disadvantage, it is measured a second
 //! time with a shared counter by which the source polls for room first (`iceoryx2-credit`).
+use super::cache_line::CacheLine;
 use super::{Link, Prepared, touch};
 use crate::control::Control;
 use crate::job::{Job, Role, Wait};
-use crate::mechanism::What;
+use crate::mechanism::Mechanism;
 use anyhow::{Context, Result, bail};
-use catchment_verbs::mem::Region;
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::port::update_connections::UpdateConnections;
 use iceoryx2::prelude::{
     BackpressureStrategy, LogLevel, Node, NodeBuilder, SignalHandlingMode, ipc, set_log_level,
 };
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 type Out = Publisher<ipc::Service, [u8], ()>;
 type In = Subscriber<ipc::Service, [u8], ()>;
@@ -34,7 +32,7 @@ pub(crate) struct Iceoryx {
 }
 
 impl Iceoryx {
-    pub(crate) fn new(job: &Job, role: Role, control: &mut Control) -> Result<Iceoryx> {
+    pub(crate) fn new(job: &Job, role: Role, control: &mut Control) -> Result<Self> {
         set_log_level(LogLevel::Error);
         let node = NodeBuilder::new()
             .signal_handling_mode(SignalHandlingMode::Disabled)
@@ -64,10 +62,11 @@ impl Iceoryx {
         }
         publisher.update_connections()?;
         subscriber.update_connections()?;
-        let credit = (job.what == What::Iceoryx2Credit)
-            .then(|| Credit::new(role, control, blocks as u64))
-            .transpose()?;
-        Ok(Iceoryx {
+        let credit = (job.what == Mechanism::Iceoryx2Credit)
+            .then(|| CacheLine::new(job, role, control))
+            .transpose()?
+            .map(|line| Credit { line, limit: blocks as u64, sent: 0, known_taken: 0 });
+        Ok(Self {
             received: None,
             publisher,
             subscriber,
@@ -153,50 +152,31 @@ impl Link for Iceoryx {
         match (self.received.take(), &mut self.credit) {
             (Some(sample), Some(credit)) => {
                 drop(sample);
-                credit.give()
+                credit.line.send(None)
             }
             (Some(_) | None, _) => Ok(()),
         }
     }
 }
 
-/// How many samples the receiver has taken, told through a cache line for each direction.
+/// A cache line through which the receiver of each direction counts the samples that it has taken.
 struct Credit {
-    region: Arc<Region>,
-    ours: usize,
-    theirs: usize,
+    line: CacheLine,
     limit: u64,
     sent: u64,
     known_taken: u64,
-    taken: u64,
 }
 
 impl Credit {
-    fn new(role: Role, control: &mut Control, limit: u64) -> Result<Credit> {
-        let (region, ours, theirs) = match role {
-            Role::Source => (control.share_out(4096)?, 0, 256),
-            Role::Collector => (control.share_in()?, 256, 0),
-        };
-        Ok(Credit { region, ours, theirs, limit, sent: 0, known_taken: 0, taken: 0 })
-    }
-
     #[inline]
     fn wait_for_room(&mut self, wait: Wait) -> Result<()> {
-        let theirs = self.region.whole().atomic_u64(self.theirs)?;
         while self.sent - self.known_taken >= self.limit {
-            self.known_taken = theirs.load(Ordering::Acquire);
+            self.known_taken = self.line.came()?;
             if self.sent - self.known_taken >= self.limit {
                 wait.pause();
             }
         }
         self.sent += 1;
-        Ok(())
-    }
-
-    #[inline]
-    fn give(&mut self) -> Result<()> {
-        self.taken += 1;
-        self.region.whole().atomic_u64(self.ours)?.store(self.taken, Ordering::Release);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@ use super::record::{Cell, Conditions, Row};
 use super::scenario::{Effort, Measure, Scenario, Workload};
 use super::{Options, Realtime};
 use crate::job::{Job, NetworkEnd, Outcome, Program, Wait};
-use crate::mechanism::{Mechanism, Provider, What};
+use crate::mechanism::{Mechanism, Provider};
 use crate::{external, pair, sys};
 use anyhow::{Context, Result};
 use catchment_netns::{Namespace, VethPair};
@@ -69,7 +69,7 @@ impl Bench {
     pub(super) fn present(&mut self, mechanisms: &[Mechanism]) -> Vec<Mechanism> {
         let mut present = mechanisms.to_vec();
         present.retain(|one| {
-            let Some(remedy) = one.peer().and_then(external::missing) else { return true };
+            let Some(remedy) = external::missing(*one) else { return true };
             let text = format!("{} is not on this machine: {remedy}", one.label());
             if !self.failures.contains(&text) {
                 self.failures.push(text);
@@ -147,14 +147,14 @@ impl Experiment<'_> {
 
     /// Returns the measurement of one mechanism in a cell, as the part's effort says.
     pub(super) fn job(&self, mechanism: Mechanism, size: (usize, usize), program: Program) -> Job {
-        let what = mechanism.peer().unwrap_or(What::Mechanism(mechanism, self.provider));
         Job {
             realtime: self.realtime(),
             batch_ms: self.effort.milliseconds,
             batches: self.effort.repetitions,
             program,
             network: self.bench.network(self.provider),
-            ..Job::new(what, size, self.part.wait)
+            provider: self.provider,
+            ..Job::new(mechanism, size, self.part.wait)
         }
     }
 

@@ -4,7 +4,7 @@ use super::scenario::{Effort, Measure, Scenario, Workload};
 use super::singles::HOLD;
 use super::virtual_stream;
 use crate::external::STREAM_SECONDS;
-use crate::mechanism::{Mechanism, Provider, What};
+use crate::mechanism::{Mechanism, Provider};
 use anyhow::{Context as _, Result};
 use std::io::Write as _;
 
@@ -90,10 +90,12 @@ fn cell(
         (Workload::Sync | Workload::Look | Workload::OneWay, _) => {
             batches * (count + blocks as f64) * single_s
         }
-        (Workload::Stream, Provider::Shm | Provider::Roce) => match mechanism.peer() {
-            Some(What::Iperf3 | What::Ucx) => f64::from(STREAM_SECONDS),
-            _ => 2.0 * (effort.repetitions as f64 + WARM_UP) * effort.milliseconds as f64 / 1e3,
-        },
+        (Workload::Stream, Provider::Shm | Provider::Roce) if mechanism.is_program() => {
+            f64::from(STREAM_SECONDS)
+        }
+        (Workload::Stream, Provider::Shm | Provider::Roce) => {
+            2.0 * (effort.repetitions as f64 + WARM_UP) * effort.milliseconds as f64 / 1e3
+        }
     };
     effort.restarts as f64 * (START_S + run_s)
 }

@@ -3,7 +3,7 @@
 use super::bench::Experiment;
 use super::record::{Cell, Conditions, Row};
 use crate::job::{Outcome, PingPong, Program, Stream};
-use crate::mechanism::What;
+use crate::mechanism::Mechanism;
 
 pub(super) fn measure(of: &mut Experiment<'_>) {
     for size in of.sizes() {
@@ -25,9 +25,8 @@ fn rows_of(id: &str, cell: &Cell, conditions: &Conditions, outcomes: &[Outcome])
     let pings: Vec<&PingPong> = outcomes.iter().flat_map(|o| &o.ping_pongs).collect();
     let speeds = streams.iter().map(|s| blocks_per_s(s));
     let speeds: Vec<f64> = speeds.collect();
-    let what = cell.mechanism.peer();
-    // Nobody looked at programs of others, and who sleeps needs no core.
-    let watched = what.is_none_or(|what| what.polls() && !what.is_program());
+    // Programs of others are not watched, and what sleeps needs no core.
+    let watched = cell.mechanism.polls() && !cell.mechanism.is_program();
     let shares = streams.iter().map(|s| s.core_share).chain(pings.iter().map(|p| p.core_share));
     let conditions = Conditions {
         core_share_min: watched.then(|| shares.fold(1.0, f64::min)),
@@ -38,7 +37,7 @@ fn rows_of(id: &str, cell: &Cell, conditions: &Conditions, outcomes: &[Outcome])
     let latency = |value: fn(&PingPong) -> f64| pings.iter().map(|p| value(p)).collect();
     let mut metrics = of_streams(&streams, cell.bytes as f64);
     metrics.push((("latency_ns", "ns"), latency(|p| p.p50_ns)));
-    if !matches!(what, Some(What::Iperf3)) {
+    if cell.mechanism != Mechanism::Iperf3 {
         // Those know a mean.
         metrics.push((("latency_ns_p99", "ns"), latency(|p| p.p99_ns)));
     }

@@ -7,7 +7,7 @@ use crate::job::{
 use crate::link::device::Device;
 use crate::link::helper::HelperThread;
 use crate::link::{Pace, device};
-use crate::mechanism::{Mechanism, Provider, Visit};
+use crate::mechanism::{Mechanism, Visit};
 use crate::sys;
 use anyhow::{Context as _, Result, ensure};
 use catchment_mechanisms::window::fair::{Form, SwFair};
@@ -22,16 +22,10 @@ const PATIENCE_NS: u64 = 5_000_000_000;
 /// Who has sent all looks after its requests so often.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
-pub(super) fn run(
-    job: &Job,
-    cameras: Cameras,
-    (name, provider): (Mechanism, Provider),
-    role: Role,
-    control: Control,
-) -> Result<()> {
+pub(super) fn run(job: &Job, cameras: Cameras, role: Role, control: Control) -> Result<()> {
     let shape =
         Shape { blocks: u32::try_from(job.blocks)?, payload_bytes: u32::try_from(job.bytes)? };
-    let run = Run { job, cameras, has_helper: name.has_helper(), provider, role, control };
+    let (name, run) = (job.what, Run { job, cameras, role, control });
     if !cameras.windows {
         return name.with(shape, run);
     }
@@ -43,8 +37,6 @@ pub(super) fn run(
 struct Run<'a> {
     job: &'a Job,
     cameras: Cameras,
-    has_helper: bool,
-    provider: Provider,
     role: Role,
     control: Control,
 }
@@ -62,7 +54,7 @@ impl Visit for Run<'_> {
     type Out = Result<()>;
 
     fn visit<M: catchment_mechanisms::Mechanism>(mut self, mechanism: M) -> Result<()> {
-        let device = Device::open(self.provider, self.job, self.role)?;
+        let device = Device::open(self.job, self.role)?;
         let pd = device.context.alloc_pd()?;
         let needs = match self.role {
             Role::Source => mechanism.sender_needs()?,
@@ -90,7 +82,7 @@ impl Run<'_> {
     /// The source: asks for its turn, sends all frames when they are due, tells what came of it.
     fn feed<S: SendEnd>(mut self, mut end: S, has: &Has) -> Result<()> {
         self.control.meet()?;
-        let helper = self.has_helper.then(|| end.helper()).flatten();
+        let helper = self.job.what.has_helper().then(|| end.helper()).flatten();
         let helper = helper.map(|helper| HelperThread::start(helper, self.job.wait));
         let mut helper = helper.transpose()?;
         let starter = std::io::stdout().as_fd().try_clone_to_owned()?;

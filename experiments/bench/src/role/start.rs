@@ -6,7 +6,7 @@ use crate::link::device::{self, Device};
 use crate::link::helper::HelperThread;
 use crate::link::through::{StatusBytes, Through};
 use crate::link::{cache_line, memcpy};
-use crate::mechanism::{Provider, Visit, What};
+use crate::mechanism::{Mechanism, Visit};
 use anyhow::Result;
 use catchment_mechanisms::paper::{PaperSendEnd, PaperStatusByte};
 use catchment_mechanisms::tcp::{Socket, StreamReceiver, StreamSender};
@@ -18,36 +18,43 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
     match job.what {
-        What::CacheLine => {
+        Mechanism::CacheLine => {
             let link = cache_line::CacheLine::new(job, role, &mut control)?;
             measure(job, role, control, link)
         }
-        What::Memcpy => {
+        Mechanism::Memcpy => {
             let link = memcpy::Memcpy::new(job, role, &mut control)?;
             measure(job, role, control, link)
         }
-        What::Tcp | What::TcpBlocking | What::Unix => run_stream(job, role, control),
-        What::Iceoryx2 | What::Iceoryx2Credit => run_iceoryx(job, role, control),
-        What::OursCopy
-        | What::OursInPlace
-        | What::StatusReadPrefetched
-        | What::StatusReadWhenEmpty => run_ours(job, role, control),
-        What::Paper => {
-            let set_up = SetUp::new(job, Provider::Shm, role, control);
+        Mechanism::Tcp | Mechanism::TcpBlocking | Mechanism::Unix => run_stream(job, role, control),
+        Mechanism::Iceoryx2 | Mechanism::Iceoryx2Credit => run_iceoryx(job, role, control),
+        Mechanism::OursCopy
+        | Mechanism::OursInPlace
+        | Mechanism::StatusReadPrefetched
+        | Mechanism::StatusReadWhenEmpty => run_ours(job, role, control),
+        Mechanism::Paper => {
+            let set_up = SetUp { job, role, control };
             let ways = set_up.ways(PaperStatusByte::new)?;
             let status: StatusBytes<PaperSendEnd> =
                 (|end| end.stats().status_reads, |end| Ok(end.look()? == Some(true)));
             set_up.measure(ways, Some(status), None)
         }
-        What::Mechanism(mechanism, provider) => {
+        Mechanism::Ucx | Mechanism::Iperf3 => anyhow::bail!("this one has its own programs"),
+        Mechanism::SbPaper
+        | Mechanism::Sb
+        | Mechanism::SbInPlace
+        | Mechanism::SwPaper
+        | Mechanism::SwPaperInline
+        | Mechanism::SwFair
+        | Mechanism::SwSack
+        | Mechanism::SwFairTail
+        | Mechanism::SwFairTailInPlace
+        | Mechanism::Rendezvous => {
             if let Program::Cameras(cameras) = job.program {
-                return cameras::run(job, cameras, (mechanism, provider), role, control);
+                return cameras::run(job, cameras, role, control);
             }
-            let new = SetUp::new(job, provider, role, control);
-            let set_up = SetUp { has_helper: mechanism.has_helper(), ..new };
-            mechanism.with(shape(job, job.blocks)?, set_up)
+            job.what.with(shape(job, job.blocks)?, SetUp { job, role, control })
         }
-        What::Ucx | What::Iperf3 => anyhow::bail!("this one has its own programs"),
     }
 }
 
@@ -66,15 +73,15 @@ fn run_iceoryx(job: &Job, _: Role, _: Control) -> Result<()> {
 /// Runs the product's mechanism. Nothing but what the two rows about reads are named for has a
 /// refill policy of its own.
 fn run_ours(job: &Job, role: Role, control: Control) -> Result<()> {
-    let in_place = job.what == What::OursInPlace;
+    let in_place = job.what == Mechanism::OursInPlace;
     let mode = if in_place { CopyMode::InPlace } else { CopyMode::Copy };
     let threshold = job.blocks as u32 / 2;
-    let refill = if job.what == What::StatusReadPrefetched {
+    let refill = if job.what == Mechanism::StatusReadPrefetched {
         Some(Refill::Ahead { threshold })
     } else {
-        (job.what == What::StatusReadWhenEmpty).then_some(Refill::WhenEmpty)
+        (job.what == Mechanism::StatusReadWhenEmpty).then_some(Refill::WhenEmpty)
     };
-    let set_up = SetUp::new(job, Provider::Shm, role, control);
+    let set_up = SetUp { job, role, control };
     let ways = set_up.ways(|shape| {
         let mut mechanism = StatusByte::new(shape, mode);
         mechanism.send_cqe = mechanism.max_send_wr;
@@ -97,17 +104,11 @@ fn shape(job: &Job, blocks: usize) -> Result<Shape> {
 /// A mechanism over verbs is set up in three steps: ports of both ways, connected, ends of them.
 struct SetUp<'a> {
     job: &'a Job,
-    provider: Provider,
-    has_helper: bool,
     role: Role,
     control: Control,
 }
 
-impl<'a> SetUp<'a> {
-    fn new(job: &'a Job, provider: Provider, role: Role, control: Control) -> Self {
-        SetUp { job, provider, has_helper: false, role, control }
-    }
-
+impl SetUp<'_> {
     /// Returns the mechanism of the way out and that of the way back, which has fewer blocks where
     /// they are large.
     fn ways<M>(&self, make: impl Fn(Shape) -> M) -> Result<[M; 2]> {
@@ -125,7 +126,7 @@ impl<'a> SetUp<'a> {
         status: Option<StatusBytes<M::Sender>>,
         copied: Option<usize>,
     ) -> Result<()> {
-        let device = Device::open(self.provider, self.job, self.role)?;
+        let device = Device::open(self.job, self.role)?;
         let pd = device.context.alloc_pd()?;
         let port = |needs| Port::open(&*device.context, &*pd, &needs);
         let mut ports = [port(out.sender_needs()?)?, port(back.receiver_needs()?)?];
@@ -139,7 +140,7 @@ impl<'a> SetUp<'a> {
         let receiver = back.receiver(takes, &offers[1])?;
         self.control.meet()?;
         // What is taken out of the sender, the sender does no more.
-        let helper = self.has_helper.then(|| sender.helper()).flatten();
+        let helper = self.job.what.has_helper().then(|| sender.helper()).flatten();
         let helper = helper.map(|helper| HelperThread::start(helper, self.job.wait)).transpose()?;
         let link = Through::new(self.job, self.job.wait, (sender, receiver), copied);
         let link = link.over(device, queues, helper, status);
@@ -158,7 +159,7 @@ impl Visit for SetUp<'_> {
 
 /// Measures the baseline over a connection of this host.
 fn run_stream(job: &Job, role: Role, mut control: Control) -> Result<()> {
-    let stream = if matches!(job.what, What::Unix) {
+    let stream = if matches!(job.what, Mechanism::Unix) {
         Socket::unix(unix(job, role, &mut control)?)?
     } else {
         Socket::tcp(tcp(role, &mut control)?)?
@@ -167,8 +168,11 @@ fn run_stream(job: &Job, role: Role, mut control: Control) -> Result<()> {
     let sender = StreamSender::new(stream.try_clone()?, shape)?;
     let receiver = StreamReceiver::new(stream, shape)?;
     // Polling a full unix socket costs more than it brings.
-    let wait =
-        if matches!(job.what, What::TcpBlocking | What::Unix) { Wait::Doorbell } else { job.wait };
+    let wait = if matches!(job.what, Mechanism::TcpBlocking | Mechanism::Unix) {
+        Wait::Doorbell
+    } else {
+        job.wait
+    };
     let link = Through::new(job, wait, (sender, receiver), Some(job.blocks));
     measure(job, role, control, link)
 }
