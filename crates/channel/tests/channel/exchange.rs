@@ -107,14 +107,14 @@ fn a_slow_receiver_stops_the_sender() {
         for packet in first..first + 3 {
             assert_eq!(driver::take(&mut receiver, &mut wait).tag().packet, packet);
         }
-        // The sender learns what came back by the next look.
+        // The next poll announces what was released.
         assert!(receiver.take().unwrap().is_none());
     }
 }
 
-/// A message that another thread gives back wakes the one that tells the peer.
+/// Releasing a message on another thread wakes the one that announces it to the peer.
 #[test]
-fn a_sleeping_receiver_tells_what_another_thread_gives_back() {
+fn a_sleeping_receiver_announces_what_another_thread_releases() {
     let [mut sender, mut receiver] = pair(shape(1, 64));
     let mut wait = Patience::new(WaitPolicy::Yield);
     driver::send(&mut sender, 0, 0, &[1; 64], &mut wait);
@@ -210,7 +210,7 @@ fn a_conversation_needs_no_messages_beside_its_own() {
         driver::send(&mut b, 1, packet, b"answer", &mut wait);
         drop(driver::take(&mut a, &mut wait));
     }
-    // An empty look tells alone what is owed: there are some, but not one for every message.
+    // An empty poll posts a notice if one is owed: there are some, but not one for every message.
     for channel in [&a, &b] {
         assert_eq!(channel.sent().interactions, 500);
     }
