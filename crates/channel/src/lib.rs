@@ -1,4 +1,4 @@
-//! A duplex channel over one queue pair: messages both ways at once, and READs and WRITEs of memory
+//! A duplex channel over one queue pair: messages in both directions at once, and READs and WRITEs of memory
 //! that both ends share. A key-value store or a tunnel stands on it.
 //!
 //! # Data in, data out
@@ -8,7 +8,7 @@
 //! 2. [`Channel::connect`] with the peer's card brings the queue pair up and posts all receives.
 //! 3. Out: [`Channel::claim`] reserves the next slot at the peer, the program fills
 //!    [`Channel::memory`], [`Channel::commit`] sends it. In: [`Channel::take`] returns the next
-//!    message in place; dropping it gives its slot back. [`Channel::read`] and [`Channel::write`]
+//!    message in place; dropping it releases its slot. [`Channel::read`] and [`Channel::write`]
 //!    move bytes between the shared memories.
 //! 4. [`Channel::close`] releases everything.
 //!

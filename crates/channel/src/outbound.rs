@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The peer's slots, as the threads of this end know them. Messages are counted from 0.
 pub(super) struct Window {
     geometry: Geometry,
-    /// Messages that the peer gave back. Counted by the thread that takes completions.
+    /// Messages that the peer released. Counted by the thread that takes completions.
     back: AtomicU64,
     /// Messages sent, including one that is being posted.
     sent: AtomicU64,
@@ -52,7 +52,7 @@ impl Window {
         (message % u64::from(self.geometry.blocks())) as u32
     }
 
-    /// Returns whether the peer gave back the slot of this message, and its send block was read. All
+    /// Returns whether the peer released the slot of this message, and its send block was read. All
     /// messages before it were posted.
     fn is_free(&self, operations: &Operations, message: u64) -> bool {
         let request = self.request_of[self.slot(message) as usize].load(Ordering::Relaxed);
@@ -150,7 +150,7 @@ impl Filler {
 
     /// Returns the memory to fill with the next message of so many bytes; `None` while its slot is
     /// in use: the slot's last message was not posted, its request is not done, or the peer has not
-    /// given it back.
+    /// released it.
     ///
     /// # Errors
     /// [`ClaimError::Length`] for more bytes than a slot has.

@@ -30,7 +30,7 @@ pub enum Decision {
     Refuse(&'static str),
 }
 
-/// Decides who may claim a block.
+/// Decides which streams may claim a block.
 ///
 /// It is asked on the hot path, for every block: no lock, no allocation, no system call. Only the last
 /// answer of a stream is remembered, for its sleepers.
@@ -39,7 +39,7 @@ pub trait Permit: fmt::Debug + Send + Sync {
     fn decide(&self, request: PermitRequest) -> Decision;
 
     /// Takes back a [`Decision::Go`] whose claim found no free block. A permit that counts bytes or
-    /// blocks gives them back here; others need nothing.
+    /// blocks credits them here; others need nothing.
     fn unused(&self, request: PermitRequest) {
         let _ = request;
     }

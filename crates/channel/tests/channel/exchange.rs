@@ -1,4 +1,4 @@
-//! Messages, one way and both ways at once.
+//! Messages in one direction, and in both at once.
 use super::driver::{self, Patience};
 use super::{pair, shape};
 use catchment_channel::{Channel, ChannelShape, ClaimError};
@@ -50,7 +50,7 @@ fn messages_of_random_lengths_one_way() {
     }
 }
 
-/// Sends a message if a slot is free and takes what came; returns how many came, all in order.
+/// Sends a message if a slot is free and takes what arrived; returns how many, all in order.
 fn exchange([sender, receiver]: &mut [Channel; 2], sent: &mut u64, came: &mut u64) -> u64 {
     let before = *came;
     if let Ok(claim) = sender.claim(0, 64) {

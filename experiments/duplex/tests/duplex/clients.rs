@@ -31,8 +31,8 @@ fn s3_2_sixteen_clients_at_once() {
     }
 }
 
-/// Messages go both ways without waiting for each other, and all of them arrive although each side
-/// ends as soon as it has sent.
+/// Messages go in both directions without waiting for each other, and all of them arrive although each
+/// side ends as soon as it has sent.
 #[test]
 fn what_was_sent_before_the_goodbye_arrives() {
     for (name, open) in every_provider() {

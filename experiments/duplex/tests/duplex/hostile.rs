@@ -1,4 +1,4 @@
-//! Clients that break the rules of the control connection.
+//! Clients that break the protocol of the control connection.
 use super::talk::{answer, ask};
 use super::*;
 use catchment_channel::{Card, Resources};
@@ -43,7 +43,7 @@ fn nonsense_silence_and_half_a_card() {
     }
 }
 
-/// A client with a card that is right, who then says nothing, or something else.
+/// A client that sends a correct card, and then nothing, or another byte.
 #[test]
 fn a_client_that_never_connects() {
     let open = shm();

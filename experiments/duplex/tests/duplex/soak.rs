@@ -1,5 +1,5 @@
-//! Clients that come, talk both ways with every byte checked, end or are killed, and come again: their
-//! server is as it was before the first of them (S3.16).
+//! Clients connect, exchange messages with every byte checked, end or are killed, and others follow:
+//! their server is as it was before the first of them (S3.16).
 //!
 //! Three seconds over each provider; an hour with `CATCHMENT_TEST_SCALE=1200`.
 use super::death::start;
@@ -16,7 +16,7 @@ use std::time::SystemTime;
 const CLIENTS: u64 = 6;
 const BLOCKS: u32 = 8;
 const PAYLOAD_BYTES: u32 = 16_384;
-/// Every so many messages a client WRITEs and READs.
+/// Messages between two WRITEs and READs of a client.
 const ONE_SIDED_EVERY: u64 = 64;
 /// Memory growth attributed to chance, and the growth allowed in an hour.
 const GROWTH_MIB: f64 = 1.0;

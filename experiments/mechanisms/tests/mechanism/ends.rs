@@ -114,7 +114,7 @@ pub fn send<S: SendEnd>(
     sender.commit(claim, packet).unwrap();
 }
 
-/// One block after the other, each taken and given back before the next one.
+/// One block after the other, each taken and released before the next one.
 pub fn lockstep<S: SendEnd, R: ReceiveEnd>(ends: &mut Ends<S, R>, packets: std::ops::Range<u64>) {
     let (bytes, bits) = (ends.shape.payload_bytes, ends.features.packet_bits);
     let (sender, receiver) = (&mut ends.sender, &mut ends.receiver);

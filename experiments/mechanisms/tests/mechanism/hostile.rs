@@ -1,4 +1,4 @@
-//! A peer that breaks the rules: a typed error, and no access outside of what it was given.
+//! A peer that breaks the protocol: a typed error, and no access outside of the exposed memory.
 use super::suite::*;
 use super::*;
 use catchment_mechanisms::rendezvous::*;
@@ -8,7 +8,7 @@ use catchment_verbs::{Payload, RemoteAddr, SendOp, SendWr};
 const SHAPE: Shape = Shape { blocks: 4, payload_bytes: 64 };
 const RENDEZVOUS: Rendezvous = Rendezvous { shape: SHAPE, max_send_wr: 128 };
 
-/// An end that posts what it likes.
+/// An end that posts anything.
 struct Raw {
     port: Port,
     peer: Offer,
@@ -37,7 +37,7 @@ impl Raw {
     }
 }
 
-/// Room for what no correct end posts.
+/// Queues with room for more than a correct end posts.
 fn lavish(mut needs: EndNeeds) -> EndNeeds {
     needs.queues.max_inline_bytes = 256;
     needs.queues.max_send_wr = 64;
@@ -51,14 +51,14 @@ fn connected(source: &EndNeeds, collector: &EndNeeds) -> ([Port; 2], [Offer; 2])
     (ports, offers)
 }
 
-/// A sender that breaks the rules, and the receiver.
+/// A sender that breaks the protocol, and the receiver.
 fn bad_sender<M: Mechanism>(mechanism: &M) -> (Raw, M::Receiver) {
     let needs = lavish(mechanism.sender_needs().unwrap());
     let ([port, collector], [out, peer]) = connected(&needs, &mechanism.receiver_needs().unwrap());
     (Raw { port, peer }, mechanism.receiver(collector, &out).unwrap())
 }
 
-/// A receiver that breaks the rules, and the sender.
+/// A receiver that breaks the protocol, and the sender.
 fn bad_receiver<M: Mechanism>(mechanism: &M) -> (M::Sender, Raw) {
     let needs = lavish(mechanism.receiver_needs().unwrap());
     let ([source, port], [peer, back]) = connected(&mechanism.sender_needs().unwrap(), &needs);
@@ -116,7 +116,7 @@ fn immediates_of_sw_fair_that_name_no_block() {
 }
 
 #[test]
-fn a_block_over_one_that_was_not_given_back() {
+fn a_block_over_an_unreleased_one() {
     let (mut raw, mut receiver) = bad_sender(&sw_fair_of(Form::Selective));
     raw.write_imm(0, &block(|_| {}, 0), 0);
     raw.write_imm(0, &block(|_| {}, 0), 0);

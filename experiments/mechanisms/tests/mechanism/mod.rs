@@ -21,7 +21,7 @@ fn protocols() -> impl Iterator<Item = Protocol> {
     Protocol::ALL.into_iter().filter(move |one| direct || !in_place.contains(one))
 }
 
-/// The ways that the provider has.
+/// The copy modes that the provider has.
 fn ways() -> Vec<Way> {
     if crate::context().caps().direct { vec![Way::InPlace, Way::Copy] } else { vec![Way::Copy] }
 }

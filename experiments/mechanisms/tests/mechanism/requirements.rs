@@ -101,7 +101,7 @@ fn sw_fair_posts_one_request_a_block_and_receives_in_lists() {
     }
 }
 
-/// Blocks that are all there before the receiver looks come back with a quarter of the credits.
+/// Blocks that have all arrived before the receiver polls come back with a quarter of the credits.
 #[test]
 fn sw_fair_gives_credit_for_a_quarter_of_the_window() {
     for form in [Form::WriteImm, Form::Selective, Form::Tail] {

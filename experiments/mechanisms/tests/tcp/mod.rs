@@ -109,7 +109,7 @@ fn checksums_are_checked_by_the_receiver() {
 /// The other side answers only a whole block, of which the kernel takes a part at a time: the thread
 /// that waits for the answer must wake to send the rest.
 #[test]
-fn who_waits_for_an_answer_wakes_when_there_is_room_for_the_rest_of_the_question() {
+fn waiting_for_an_answer_ends_when_there_is_room_for_the_rest_of_the_question() {
     let shape = Shape { blocks: 1, payload_bytes: 1 << 20 };
     let (ours, theirs) = UnixStream::pair().unwrap();
     let ours = Socket::unix(ours).unwrap();
@@ -221,7 +221,7 @@ fn failure(receiver: &mut StreamReceiver) -> EndError {
 }
 
 #[test]
-fn what_no_sender_writes_is_the_peers_fault() {
+fn violations_of_the_framing_are_the_peers_fault() {
     let good = wire(&[100]);
     let mut wrong_version = good.clone();
     wrong_version[50] = 2;

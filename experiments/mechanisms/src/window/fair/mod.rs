@@ -32,7 +32,7 @@ use catchment_verbs::Access;
 /// How a block is announced, and how slots come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// WRITE_WITH_IMM, and a count of slots given back.
+    /// WRITE_WITH_IMM, and a count of released slots.
     WriteImm,
     /// WRITE_WITH_IMM, and a bit for each slot (SACK).
     Selective,
