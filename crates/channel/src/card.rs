@@ -1,4 +1,4 @@
-//! What the two ends send each other before they connect: address, key, queue pair number and GID.
+//! What the two ends exchange before they connect: address, key, queue pair number and GID.
 //!
 //! 72 bytes, numbers big-endian:
 //!
@@ -10,7 +10,7 @@
 //! | 8 | 16 | GID |
 //! | 24 | 4 | queue pair number, 24 bits |
 //! | 28 | 4 | first packet sequence number, 24 bits |
-//! | 32 | 8 | address of the memory that the peer may reach |
+//! | 32 | 8 | address of the memory exposed to the peer |
 //! | 40 | 4 | its key |
 //! | 44 | 8 | its length |
 //! | 52 | 4 | slots at its beginning |
@@ -28,7 +28,7 @@ const MAGIC: &[u8; 4] = b"CDPX";
 const VERSION: u16 = 1;
 const MAX_24_BITS: u32 = 0xff_ffff;
 
-/// What an end says about itself.
+/// The description of an end for its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Card {
     /// Its queue pair.
@@ -41,20 +41,20 @@ pub struct Card {
     pub payload_bytes: u32,
 }
 
-/// Bytes that are no card, or one of another program.
+/// Bytes that are not a card, or one that does not fit this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CardError {
-    /// Something else is talking.
-    #[error("the peer speaks something else: it begins with {0:02x?}")]
+    /// Another protocol.
+    #[error("the peer speaks another protocol: it begins with {0:02x?}")]
     Magic([u8; 4]),
     /// Another version of the format.
-    #[error("card version {0}, this program reads version {VERSION}")]
+    #[error("unsupported card version {0}: this program reads version {VERSION}")]
     Version(u16),
     /// A length that this version does not have.
-    #[error("a card of {0} bytes, this version has {CARD_BYTES}")]
+    #[error("a card of {0} bytes: this version has {CARD_BYTES}")]
     Length(u16),
-    /// The bytes are not what the peer wrote.
+    /// The card was corrupted in transit.
     #[error("card checksum {computed:#010x}, the peer computed {announced:#010x}")]
     Checksum {
         /// What the peer computed.
@@ -70,7 +70,7 @@ pub enum CardError {
         /// Its value.
         value: u64,
     },
-    /// The two ends have other sizes.
+    /// The two ends have different shapes.
     #[error(
         "the peer has {blocks} slots of {payload_bytes} bytes, this end {our_blocks} of \
          {our_payload_bytes}: both need the same"

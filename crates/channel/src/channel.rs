@@ -4,13 +4,11 @@ use super::cleanup::Held;
 use super::error::OperationError;
 use super::inbound::{Arrival, Inbound, Message, Slots, Wake};
 use super::operations::{Event, Operations, Ticket};
-use super::outbound::{Credit, Outbound};
+use super::outbound::{Filler, Outbound, Window};
 use super::resources::{ChannelShape, Resources};
 use super::{Card, ChannelError, cleanup};
-use crate::geometry::{Arrived, Geometry};
-use crate::{ClaimError, Counts, EndError};
-use catchment_transfer::HeaderError;
-use catchment_transfer::layout::padded;
+use crate::geometry::Geometry;
+use crate::{ClaimError, Counts, EndError, Tag};
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::CqWatch;
 use catchment_verbs::{Completion, CompletionChannel, Cq, QpTransition, RtrAttr, RtsAttr, Watch};
@@ -19,34 +17,34 @@ use std::sync::{Arc, Weak};
 
 /// Completions taken with one call.
 const POLL: usize = 16;
-/// Empty looks between two at the state of the queue pair.
+/// Empty polls between two checks of the queue pair's state.
 const CHECK_EVERY: u32 = 256;
 
 /// A connected channel in its parts, for several threads: one sends, one takes completions, one
-/// takes what came.
+/// takes messages.
 pub struct Parts {
     /// Its sizes.
     pub shape: ChannelShape,
-    /// Posts requests; any thread may.
+    /// Posts requests, from any thread.
     pub operations: Arc<Operations>,
-    /// Messages out.
+    /// Outgoing messages.
     pub outbound: Outbound,
-    /// Messages in.
+    /// Incoming messages.
     pub inbound: Inbound,
     /// Where everything completes.
     pub cq: Arc<dyn Cq>,
-    /// To sleep on until something completes.
+    /// Sleep on it until something completes.
     pub channel: Arc<dyn CompletionChannel>,
     /// Device objects that live as long as the parts; ends them ([`Held::close`]).
     pub held: Held,
 }
 
 impl Parts {
-    /// Connects with the peer of this card and posts all receives. Sends nothing: once the peer has
+    /// Connects to the peer of this card and posts all receives. Sends nothing: once the peer has
     /// done the same, both may send.
     ///
     /// # Errors
-    /// [`ChannelError`] with the step that failed. Everything was given back then.
+    /// [`ChannelError`] with the step that failed. Everything was released then.
     pub fn connect(
         resources: Resources,
         peer: &Card,
@@ -54,8 +52,8 @@ impl Parts {
         wake: Box<Wake>,
     ) -> Result<Self, ChannelError> {
         let (shape, geometry, mut held) = resources.into_parts();
-        if let Err(error) = go_up(&mut held, &shape, &geometry, peer, rts) {
-            // Nobody else has seen any of it.
+        if let Err(error) = bring_up(&mut held, &shape, &geometry, peer, rts) {
+            // Nothing else uses any of it.
             let _ = cleanup::release(held);
             return Err(error);
         }
@@ -65,11 +63,11 @@ impl Parts {
         let memory = std::mem::take(&mut held.memory);
         let offset = geometry.total_bytes();
         let operations = Operations::new(qp, memory, peer.memory, offset, shape.max_send_wr);
-        let credit = Arc::new(Credit::default());
+        let window = Arc::new(Window::new(geometry));
         let parts = Self {
             shape,
-            outbound: Outbound::new(geometry, Arc::clone(&credit)),
-            inbound: Inbound::new(geometry, Arc::clone(operations.slots()), credit, wake),
+            outbound: Outbound::new(Arc::clone(&window)),
+            inbound: Inbound::new(geometry, Arc::clone(operations.slots()), window, wake),
             operations: Arc::new(operations),
             cq: Arc::clone(cq),
             channel: Arc::clone(channel),
@@ -82,11 +80,11 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Ends the connection and gives everything back in the order of dependencies: queue pair,
-    /// memory, completion queue, device.
+    /// Ends the connection and releases everything in the order of dependencies: queue pair, memory,
+    /// completion queue, device.
     ///
     /// # Errors
-    /// [`ChannelError::StillUsed`] with what the program still has.
+    /// [`ChannelError::StillUsed`] with what the program still holds.
     pub fn close(self) -> Result<(), ChannelError> {
         let Self { shape: _, operations, outbound, inbound, cq, channel, held } = self;
         drop((outbound, inbound, cq, channel));
@@ -94,7 +92,7 @@ impl Parts {
     }
 }
 
-fn go_up(
+fn bring_up(
     held: &mut Held,
     shape: &ChannelShape,
     geometry: &Geometry,
@@ -125,19 +123,20 @@ fn check_peer(shape: &ChannelShape, geometry: &Geometry, peer: &Card) -> Result<
     Ok(())
 }
 
-/// A duplex channel that one thread drives. Messages that were taken may be given back by others;
-/// the peer learns of it with the next call here.
+/// A duplex channel that one thread drives. Other threads may release messages; the peer learns of
+/// it with the next call here.
 pub struct Channel {
     parts: Parts,
+    filler: Filler,
     slots: Arc<Slots>,
     /// Messages of the peer whose release was announced to it.
     announced: u64,
-    /// Receives that completed since a list of them was posted.
+    /// Receives that completed since the last list was posted.
     consumed: u32,
     ready: VecDeque<Message>,
     watch: Arc<CqWatch>,
     claims: u64,
-    /// Looks that found nothing.
+    /// Polls that found nothing.
     empty: u32,
     sent: Counts,
     taken: Counts,
@@ -145,23 +144,22 @@ pub struct Channel {
 
 /// A claimed message of a [`Channel`].
 #[derive(Debug)]
-#[must_use = "a message that is claimed and not committed is not sent"]
+#[must_use = "a claimed message is sent only by a commit"]
 pub struct MessageClaim {
     number: u64,
-    slot: u32,
     stream: u32,
     bytes: u32,
 }
 
 impl Channel {
-    /// Connects with the peer of this card. Sends nothing: once the peer has done the same, both may
+    /// Connects to the peer of this card. Sends nothing: once the peer has done the same, both may
     /// send.
     ///
     /// # Errors
-    /// [`ChannelError`] with the step that failed. Everything was given back then.
+    /// [`ChannelError`] with the step that failed. Everything was released then.
     pub fn connect(resources: Resources, peer: &Card, rts: RtsAttr) -> Result<Self, ChannelError> {
         let sleeper = resources.sleeper();
-        // A message that is kept keeps this, and must not keep the channel.
+        // Weak: a message that is kept holds this, and must not hold the completion channel.
         let wake = move || {
             if let Some(channel) = sleeper.as_ref().and_then(Weak::upgrade) {
                 channel.wake();
@@ -171,6 +169,7 @@ impl Channel {
         let watch = CqWatch::new(Arc::clone(&parts.cq), Arc::clone(&parts.channel));
         Ok(Self {
             slots: Arc::clone(parts.inbound.slots()),
+            filler: parts.outbound.filler(),
             ready: VecDeque::with_capacity(2 * parts.shape.blocks as usize),
             parts,
             announced: 0,
@@ -183,24 +182,18 @@ impl Channel {
         })
     }
 
-    /// READs and WRITEs of what both ends share.
+    /// Returns the READs and WRITEs of shared memory.
     pub fn operations(&self) -> &Operations {
         &self.parts.operations
     }
 
-    /// READs `bytes` of the peer's shared memory, as [`Operations::read`] does, once the queue has
-    /// room: takes completions to make some.
+    /// READs `bytes` of the peer's shared memory, as [`Operations::read`] does. Takes completions
+    /// first if the queue is full.
     ///
     /// # Errors
-    /// [`OperationError`]; `QueueFull` when even that made none.
+    /// [`OperationError`]; `QueueFull` if that made no room.
     pub fn read(&mut self, from: u64, to: usize, bytes: u32) -> Result<Ticket, OperationError> {
-        match self.operations().read(from, to, bytes) {
-            Err(OperationError::QueueFull) => {
-                self.poll()?;
-                self.operations().read(from, to, bytes)
-            }
-            other => other,
-        }
+        self.post(|operations| operations.read(from, to, bytes))
     }
 
     /// WRITEs to the peer's shared memory, as [`Operations::write`] does.
@@ -208,16 +201,24 @@ impl Channel {
     /// # Errors
     /// As for [`Channel::read`].
     pub fn write(&mut self, from: usize, to: u64, bytes: u32) -> Result<Ticket, OperationError> {
-        match self.operations().write(from, to, bytes) {
+        self.post(|operations| operations.write(from, to, bytes))
+    }
+
+    /// Posts a request; takes completions first if the queue is full.
+    fn post(
+        &mut self,
+        post: impl Fn(&Operations) -> Result<Ticket, OperationError>,
+    ) -> Result<Ticket, OperationError> {
+        match post(self.operations()) {
             Err(OperationError::QueueFull) => {
                 self.poll()?;
-                self.operations().write(from, to, bytes)
+                post(self.operations())
             }
             other => other,
         }
     }
 
-    /// Returns whether a READ or WRITE is done: takes completions if not.
+    /// Returns whether a READ or WRITE is done. Takes completions first if it is not known to be.
     ///
     /// # Errors
     /// [`EndError`]; the session is over.
@@ -229,8 +230,9 @@ impl Channel {
         Ok(self.operations().is_done(ticket))
     }
 
-    /// Every so many empty looks: nothing else shows that the peer is gone.
-    fn look_at_the_peer(&mut self) -> Result<(), EndError> {
+    /// Checks the connection every [`CHECK_EVERY`] empty polls: nothing else shows that the peer is
+    /// gone.
+    fn note_empty(&mut self) -> Result<(), EndError> {
         self.empty = self.empty.wrapping_add(1);
         if self.empty.is_multiple_of(CHECK_EVERY) {
             self.parts.operations.check()?;
@@ -238,7 +240,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Takes what has completed. Says whether there was anything.
+    /// Takes completions. Returns whether there were any.
     fn poll(&mut self) -> Result<bool, EndError> {
         self.parts.operations.alive()?;
         let mut out = [Completion::EMPTY; POLL];
@@ -278,11 +280,11 @@ impl Channel {
         Ok(())
     }
 
-    /// Gives everything back in the order of dependencies: queue pair, memory, completion queue,
+    /// Releases everything in the order of dependencies: queue pair, memory, completion queue,
     /// device.
     ///
     /// # Errors
-    /// [`ChannelError::StillUsed`] with what the program still has: messages that were taken.
+    /// [`ChannelError::StillUsed`] with what the program still holds: messages that were taken.
     pub fn close(self) -> Result<(), ChannelError> {
         let Self { parts, slots, ready, watch, .. } = self;
         drop((ready, slots, watch));
@@ -290,10 +292,10 @@ impl Channel {
     }
 }
 
-/// Messages in.
+/// Incoming messages.
 impl Channel {
-    /// Takes the next message of the peer, if one is there. Never blocks. Dropping the message gives
-    /// its slot back to the peer, from any thread.
+    /// Takes the next message of the peer, if there is one. Never blocks. Dropping the message, on
+    /// any thread, releases its slot to the peer.
     ///
     /// # Errors
     /// [`EndError`]; the session is over.
@@ -305,11 +307,8 @@ impl Channel {
         self.slots.set_idle(block.is_none());
         self.announce()?;
         match &block {
-            Some(block) => {
-                self.taken.blocks += 1;
-                self.taken.payload_bytes += block.payload().bytes() as u64;
-            }
-            None => self.look_at_the_peer()?,
+            Some(block) => self.taken.add_block(block.payload().bytes() as u64),
+            None => self.note_empty()?,
         }
         Ok(block)
     }
@@ -319,14 +318,14 @@ impl Channel {
         Arc::clone(&self.watch) as Arc<dyn Watch>
     }
 
-    /// Returns what was taken. One interaction for every notice of slots given back that went without
-    /// a message.
+    /// Returns what was taken. One interaction for every notice of released slots that went without a
+    /// message.
     pub fn taken(&self) -> Counts {
         self.taken
     }
 }
 
-/// Messages out.
+/// Outgoing messages.
 impl Channel {
     /// Claims the next slot of the peer for a message of `bytes` bytes. Never blocks. A later claim
     /// replaces one that was not committed.
@@ -340,31 +339,26 @@ impl Channel {
             return Err(ClaimError::Length { asked: bytes, limit, exactly: false });
         }
         self.parts.operations.alive()?;
-        let free = |channel: &Self| {
-            let parts = &channel.parts;
-            let slot = parts.outbound.free_slot(&parts.operations);
-            slot.filter(|_| parts.operations.has_room_for_message())
-        };
-        let slot = match free(self) {
-            Some(slot) => Some(slot),
-            None => {
-                self.poll()?;
-                free(self)
-            }
-        };
-        let Some(slot) = slot else {
+        if !self.may_send() {
+            self.poll()?;
+        }
+        if !self.may_send() {
             self.sent.would_blocks += 1;
             self.parts.operations.check()?;
             return Err(ClaimError::WouldBlock);
-        };
+        }
         self.claims += 1;
-        Ok(MessageClaim { number: self.claims, slot, stream, bytes })
+        Ok(MessageClaim { number: self.claims, stream, bytes })
+    }
+
+    fn may_send(&self) -> bool {
+        let operations = &self.parts.operations;
+        self.filler.is_free(operations) && operations.has_room_for_message()
     }
 
     /// Returns the memory of a claimed message: exactly the bytes that a commit sends.
     pub fn memory<'a>(&'a self, claim: &'a MessageClaim) -> VolatileSlice<'a> {
-        let parts = &self.parts;
-        parts.outbound.memory(&parts.operations, claim.slot, padded(claim.bytes), claim.bytes)
+        self.filler.payload(&self.parts.operations, claim.bytes)
     }
 
     /// Sends a claimed message under this number.
@@ -376,29 +370,19 @@ impl Channel {
         if claim.number != self.claims {
             return Err(EndError::StaleClaim);
         }
-        if packet == u64::MAX {
-            return Err(EndError::Packet(HeaderError::PacketNumber(packet)));
-        }
-        // No second commit of it.
+        let filled = self.filler.finish(Tag { stream: claim.stream, packet }, claim.bytes)?;
+        // It cannot be committed twice.
         self.claims += 1;
-        let header = Arrived {
-            stream: claim.stream,
-            packet,
-            bytes: claim.bytes,
-            room_bytes: padded(claim.bytes),
-        };
         let given_back = self.slots.take_given_back(&mut self.announced);
-        let parts = &mut self.parts;
-        let (operations, slot) = (&parts.operations, claim.slot);
-        let sent = parts.outbound.send(operations, slot, &header, given_back)?;
+        let Parts { outbound, operations, .. } = &mut self.parts;
+        let sent = outbound.send_filled(operations, &filled, given_back)?;
         debug_assert!(sent, "the claim has left room for it");
-        self.sent.blocks += 1;
-        self.sent.payload_bytes += u64::from(claim.bytes);
+        self.sent.add_block(claim.bytes.into());
         Ok(())
     }
 
-    /// Takes completions and announces the slots given back to the peer. Call it now and then while
-    /// nothing is claimed or taken.
+    /// Takes completions and announces released slots to the peer. Call it now and then while nothing
+    /// is claimed or taken.
     ///
     /// # Errors
     /// [`EndError`]; the session is over.

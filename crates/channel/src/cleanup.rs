@@ -1,15 +1,15 @@
-//! Cleanup: what was acquired is given back in the order in which it depends on each other.
+//! Cleanup: device objects are released in the order of their dependencies.
 //!
-//! The queue pair first: nothing moves any more and nothing completes. Then the memory that it could
-//! reach, the completion queue, the channel that it woke, the protection domain, and the device. The
-//! same order serves the orderly end, a failure at any step of the way up, and a peer that died.
+//! The queue pair first: after it, nothing moves and nothing completes. Then the memory it could
+//! reach, the completion queue, its channel, the protection domain, and the device. The same order
+//! serves an orderly end, a failure at any step of connecting, and a peer that died.
 use super::error::{ChannelError, StillUsed};
 use super::operations::Operations;
 use catchment_verbs::{CompletionChannel, Context, Cq, Mr, Pd, Qp, QpTransition};
 use std::sync::Arc;
 
-/// Device objects that an end has acquired, in the order of cleanup: the one owner of all that is
-/// not part of a connected channel.
+/// Device objects of an end, in the order of cleanup. Owns all that is not part of a connected
+/// channel.
 #[derive(Default)]
 pub struct Held {
     pub(super) qp: Option<Box<dyn Qp>>,
@@ -21,14 +21,13 @@ pub struct Held {
 }
 
 impl Held {
-    /// Ends the connection of a channel and gives everything back. All parts of the channel were
-    /// dropped before, except its operations.
+    /// Ends the connection of a channel and releases everything. Drop all parts of the channel but
+    /// its operations before.
     ///
     /// # Errors
-    /// [`StillUsed`] with what the program still has.
+    /// [`StillUsed`] with what the program still holds.
     pub fn close(mut self, operations: Arc<Operations>) -> Result<(), ChannelError> {
-        // All requests complete now, and nothing new is taken. A queue pair that has failed already
-        // stays so.
+        // Flushes all requests and refuses new ones. A failed queue pair stays in the error state.
         let _ = operations.with_qp(|qp| qp.modify(QpTransition::ToErr));
         match Arc::try_unwrap(operations) {
             Ok(operations) => {
@@ -45,11 +44,10 @@ impl Held {
     }
 }
 
-/// Gives everything back. The device is shared: others may use it.
+/// Releases everything. The device is shared: others may use it.
 ///
 /// # Errors
-/// [`StillUsed`] with what the program has not let go of; everything else is given back all the
-/// same.
+/// [`StillUsed`] with what the program still holds; everything else is released all the same.
 pub(super) fn release(held: Held) -> Result<(), StillUsed> {
     let mut objects = Vec::new();
     drop(held.qp);

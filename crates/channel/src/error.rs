@@ -1,10 +1,10 @@
-//! What can go wrong before and after the work of a channel.
+//! What can go wrong while a channel is connected, used or closed.
 use super::card::CardError;
 use crate::EndError;
 use catchment_transfer::LayoutError;
 use catchment_verbs::{ModifyError, VerbsError};
 
-/// A channel cannot be made, connected or taken down.
+/// A channel cannot be made, connected or closed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
@@ -12,7 +12,7 @@ pub enum ChannelError {
     #[error("{0}")]
     Layout(#[from] LayoutError),
     /// More slots than an immediate can name.
-    #[error("{0} blocks each way: at most {limit} have a number", limit = super::resources::MAX_BLOCKS)]
+    #[error("{0} blocks exceed the limit of {limit}", limit = super::resources::MAX_BLOCKS)]
     Blocks(u32),
     /// The device refused an object.
     #[error("{what}: {source}")]
@@ -22,16 +22,16 @@ pub enum ChannelError {
         /// What the device said.
         source: VerbsError,
     },
-    /// The queue pair could not change its state.
+    /// The queue pair refused a change of state.
     #[error("{0}")]
     Qp(#[from] ModifyError),
-    /// What the peer says about itself cannot be.
+    /// The peer's card is wrong or does not fit.
     #[error("{0}")]
     Card(#[from] CardError),
     /// A request or the session failed.
     #[error("{0}")]
     End(#[from] EndError),
-    /// Something still uses what is to be taken down.
+    /// Something still uses what is to be released.
     #[error("{0}")]
     StillUsed(#[from] StillUsed),
 }
@@ -44,7 +44,7 @@ pub enum OperationError {
     #[error("the send queue is full")]
     QueueFull,
     /// Bytes outside of the memory at this end.
-    #[error("here: bytes {offset}..+{bytes} of {available}")]
+    #[error("out of bounds at this end: bytes {offset}..+{bytes} of {available}")]
     Local {
         /// Where they begin.
         offset: usize,
@@ -54,7 +54,7 @@ pub enum OperationError {
         available: usize,
     },
     /// Bytes outside of the peer's memory.
-    #[error("at the peer: bytes {offset}..+{bytes} of {available}")]
+    #[error("out of bounds at the peer: bytes {offset}..+{bytes} of {available}")]
     Remote {
         /// Where they begin.
         offset: u64,
@@ -68,7 +68,7 @@ pub enum OperationError {
     End(#[from] EndError),
 }
 
-/// Something else of the program still has an object. It lives until that one drops it.
+/// Other parts of the program still hold objects, which live until they are dropped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("still in use: {}", list(.objects))]
 pub struct StillUsed {

@@ -1,17 +1,17 @@
 //! Where the blocks of one or several windows lie, at both ends.
-use crate::{ClaimError, Tag};
-use catchment_transfer::header::decode_trailer;
+use crate::{ClaimError, PeerFault, Tag};
+use catchment_transfer::header::{decode_trailer, encode_trailer};
 use catchment_transfer::layout::{LINE_BYTES, TRAILER_BYTES};
 use catchment_transfer::protocol::HEADER_WORDS;
-use catchment_transfer::{BlockHeader, HeaderError, LayoutError, RingLayout};
+use catchment_transfer::{BlockHeader, LayoutError, RingLayout};
 use catchment_verbs::mem::VolatileSlice;
 
-/// Numbers of the memories of an end: what the peer reaches, what goes out, what is READ into.
+/// Indexes of an end's memory regions: exposed to the peer, send blocks, target of READs.
 pub(crate) const EXPOSED: usize = 0;
 pub(crate) const OUTGOING: usize = 1;
 pub(crate) const SCRATCH: usize = 2;
 
-/// All accesses stay inside of memory whose size was checked when the end was made.
+/// All accesses stay within memory whose size was checked when the end was made.
 pub const INSIDE: &str = "a block inside of the checked memory";
 
 /// The slots of all windows, one behind the other. A slot is as in the product's format: the block
@@ -24,7 +24,7 @@ pub struct Geometry {
     windows: u32,
 }
 
-/// What a receiver keeps of a block's header.
+/// The part of a block's header that both ends keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrived {
     /// Stream that the sender named.
@@ -92,7 +92,10 @@ impl Geometry {
         self.layout.block_bytes()
     }
 
-    /// Returns whether a block of so many bytes fits, of which the mechanism allows `most`.
+    /// Checks that a block of `asked` bytes fits a slot and the mechanism's limit `most`.
+    ///
+    /// # Errors
+    /// [`ClaimError::Length`].
     #[inline]
     pub fn check_length(&self, asked: u32, most: u32) -> Result<(), ClaimError> {
         let limit = most.min(self.layout.max_payload_bytes());
@@ -155,13 +158,24 @@ impl Geometry {
         memory.prefetch(self.trailer_offset(place) - LINE_BYTES as usize);
     }
 
-    /// Reads and checks the header of a block that has arrived.
+    /// Writes the trailer of a block that is a whole frame, with `tail` as its last eight bytes.
     #[inline]
-    pub fn header(&self, memory: &VolatileSlice<'_>, place: u32) -> Result<Arrived, HeaderError> {
+    pub fn seal(&self, memory: &VolatileSlice<'_>, place: u32, block: &Arrived, tail: u64) {
+        let trailer = encode_trailer(&header_words(block), tail);
+        memory.write_at(self.trailer_offset(place), &trailer).expect(INSIDE);
+    }
+
+    /// Reads and checks the header of a block that has arrived.
+    ///
+    /// # Errors
+    /// [`PeerFault::Header`].
+    #[inline]
+    pub fn header(&self, memory: &VolatileSlice<'_>, place: u32) -> Result<Arrived, PeerFault> {
         let mut trailer = [0; TRAILER_BYTES as usize];
         memory.read_at(self.trailer_offset(place), &mut trailer).expect(INSIDE);
         let (words, _) = decode_trailer(&trailer);
-        let header = BlockHeader::from_words(&words, &self.layout)?;
+        let header = BlockHeader::from_words(&words, &self.layout)
+            .map_err(|reason| PeerFault::Header { position: place, reason })?;
         Ok(Arrived {
             stream: header.stream,
             packet: header.packet_number,
@@ -188,6 +202,7 @@ pub fn header_words(arrived: &Arrived) -> [u64; HEADER_WORDS] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use catchment_transfer::HeaderError;
     use catchment_verbs::mem::{Region, RegionOptions};
 
     #[test]
@@ -206,15 +221,12 @@ mod tests {
         let geometry = Geometry::new(2, 100, 1).unwrap();
         let region = Region::alloc(geometry.total_bytes(), RegionOptions::default()).unwrap();
         let memory = region.whole();
-        assert!(geometry.header(&memory, 0).is_err(), "zeros are none");
+        assert!(geometry.header(&memory, 0).is_err(), "zeros are no header");
         let arrived = Arrived { stream: 7, packet: 9, bytes: 100, room_bytes: 128 };
-        let write = |arrived: &Arrived| {
-            let trailer = catchment_transfer::header::encode_trailer(&header_words(arrived), 0);
-            memory.write_at(geometry.trailer_offset(1), &trailer).unwrap();
-        };
-        write(&arrived);
+        geometry.seal(&memory, 1, &arrived, 0);
         assert_eq!(geometry.header(&memory, 1), Ok(arrived));
-        write(&Arrived { room_bytes: 192, ..arrived });
-        assert!(matches!(geometry.header(&memory, 1), Err(HeaderError::Room { .. })));
+        geometry.seal(&memory, 1, &Arrived { room_bytes: 192, ..arrived }, 0);
+        let reason = HeaderError::Room { payload_bytes: 100, room_bytes: 192, limit: 128 };
+        assert_eq!(geometry.header(&memory, 1), Err(PeerFault::Header { position: 1, reason }));
     }
 }

@@ -1,5 +1,5 @@
-//! Messages that come in.
-use super::outbound::{Credit, split};
+//! Incoming messages.
+use super::outbound::{Window, split};
 use crate::geometry::{Arrived, Geometry};
 use crate::{EndError, PeerFault, Tag};
 use catchment_transfer::layout::TRAILER_BYTES;
@@ -12,33 +12,34 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 const WITH_PEER: u8 = 0;
 /// Its message was taken.
 const TAKEN: u8 = 1;
-/// Its message was given back, which was not announced to the peer yet.
+/// Its message was released, which was not announced to the peer yet.
 const GIVEN_BACK: u8 = 2;
 
 /// What a message or a notice brought.
 pub struct Arrival {
-    /// The message, if it was one.
+    /// The message; `None` for a notice.
     pub block: Option<Message>,
-    /// Messages of this end that the peer gave back.
+    /// Messages of this end that the peer released.
     pub given_back: u32,
 }
 
-/// The receiving half. One thread at a time hands it what came; messages are given back from any.
+/// The receiving half. One thread at a time passes completed receives to it; any thread may release
+/// messages.
 pub struct Inbound {
     slots: Arc<Slots>,
-    credit: Arc<Credit>,
-    /// Messages that came.
+    window: Arc<Window>,
+    /// Messages that arrived.
     came: u64,
 }
 
-/// What all messages know of the slots.
+/// The slots of this end, as all messages share them.
 pub struct Slots {
     geometry: Geometry,
     memory: Arc<dyn Mr>,
     state: Box<[AtomicU8]>,
     /// Messages released but not announced to the peer.
     pending: AtomicU32,
-    /// Wants to be woken when one is given back.
+    /// The receiver wants to be woken when one is released.
     idle: AtomicBool,
     wake: Box<Wake>,
 }
@@ -47,11 +48,11 @@ pub struct Slots {
 pub type Wake = dyn Fn() + Send + Sync;
 
 impl Inbound {
-    /// `wake` is called when a message is given back while [`Slots::set_idle`] says so.
+    /// Calls `wake` when a message is released while the receiver is idle ([`Slots::set_idle`]).
     pub(super) fn new(
         geometry: Geometry,
         memory: Arc<dyn Mr>,
-        credit: Arc<Credit>,
+        window: Arc<Window>,
         wake: Box<Wake>,
     ) -> Self {
         let state = (0..geometry.blocks()).map(|_| AtomicU8::new(WITH_PEER));
@@ -64,7 +65,7 @@ impl Inbound {
                 idle: AtomicBool::new(false),
                 wake,
             }),
-            credit,
+            window,
             came: 0,
         }
     }
@@ -74,13 +75,13 @@ impl Inbound {
         &self.slots
     }
 
-    /// Takes what came with this immediate.
+    /// Takes the message or notice with this immediate.
     ///
     /// # Errors
-    /// [`EndError::Peer`] with what no correct peer does.
+    /// [`EndError::Peer`] if the peer broke the protocol.
     pub fn arrived(&mut self, imm: u32, bytes: u64) -> Result<Arrival, EndError> {
         let (slot, given_back) = split(imm);
-        self.credit.add(given_back)?;
+        self.window.add_credit(given_back)?;
         let Some(slot) = slot else {
             return Ok(Arrival { block: None, given_back });
         };
@@ -93,8 +94,7 @@ impl Inbound {
         if state.load(Ordering::Acquire) != WITH_PEER {
             return Err(PeerFault::Overwritten(slot).into());
         }
-        let arrived = geometry.header(&self.slots.memory.region().whole(), slot);
-        let arrived = arrived.map_err(|reason| PeerFault::Header { position: slot, reason })?;
+        let arrived = geometry.header(&self.slots.memory.region().whole(), slot)?;
         if bytes != u64::from(arrived.room_bytes) + u64::from(TRAILER_BYTES) {
             return Err(PeerFault::Message(bytes).into());
         }
@@ -126,20 +126,20 @@ impl Slots {
         count
     }
 
-    /// Returns the number of messages given back and not announced to the peer.
+    /// Returns the number of messages released but not announced to the peer.
     pub fn pending(&self) -> u32 {
         self.pending.load(Ordering::SeqCst)
     }
 
-    /// Returns whether enough are pending to be announced although there is nothing to send.
+    /// Returns whether enough are pending for a notice of their own.
     pub fn is_due(&self) -> bool {
         let pending = self.pending();
         pending >= self.geometry.blocks().div_ceil(4)
             || (pending > 0 && self.idle.load(Ordering::SeqCst))
     }
 
-    /// Says whether the receiver is idle: then every message that is given back is announced at once,
-    /// and wakes the thread that announces it.
+    /// Sets whether the receiver is idle: every released message is then announced at once, and wakes
+    /// the thread that announces it.
     pub fn set_idle(&self, idle: bool) {
         if self.idle.load(Ordering::Relaxed) != idle {
             self.idle.store(idle, Ordering::SeqCst);
@@ -155,7 +155,7 @@ impl Slots {
     }
 }
 
-/// A message that came. Dropping it gives its slot back, from any thread.
+/// A received message. Dropping it, on any thread, releases its slot.
 pub struct Message {
     slots: Arc<Slots>,
     slot: u32,

@@ -1,4 +1,4 @@
-//! A duplex channel over one queue pair: messages both ways at once, and READs and WRITEs of memory
+//! A duplex channel over one queue pair: messages in both directions at once, and READs and WRITEs of memory
 //! that both ends share. A key-value store or a tunnel stands on it.
 //!
 //! # Data in, data out
@@ -8,9 +8,9 @@
 //! 2. [`Channel::connect`] with the peer's card brings the queue pair up and posts all receives.
 //! 3. Out: [`Channel::claim`] reserves the next slot at the peer, the program fills
 //!    [`Channel::memory`], [`Channel::commit`] sends it. In: [`Channel::take`] returns the next
-//!    message in place; dropping it gives its slot back. [`Channel::read`] and [`Channel::write`]
+//!    message in place; dropping it releases its slot. [`Channel::read`] and [`Channel::write`]
 //!    move bytes between the shared memories.
-//! 4. [`Channel::close`] gives everything back.
+//! 4. [`Channel::close`] releases everything.
 //!
 //! A program with several threads uses [`Parts`] instead of [`Channel`]: one thread sends through
 //! [`Outbound`], one takes completions through [`Operations`], one takes messages from [`Inbound`].
@@ -21,13 +21,13 @@
 //!   no system call for a message.
 //! - Messages arrive whole, in order and once, or the session ends with an [`EndError`] that every
 //!   later call repeats. [`PeerFault`] names what a peer did wrong; it harms only its own session.
-//! - A correct peer never meets RNR: receives are posted for everything that it can send.
-//! - Objects are given back in the order of their dependencies, whatever step fails ([`Held`]).
+//! - A correct peer never gets an RNR NAK: receives are posted for everything that it can send.
+//! - Objects are released in the order of their dependencies, whatever step fails ([`Held`]).
 //!
-//! A message is a WRITE_WITH_IMM into a slot of the peer. The immediate names the slot and says how
-//! many of the peer's messages were given back since the last one, so a conversation needs no other
-//! traffic. An end with nothing to send says it in a notice of its own: after a quarter of the
-//! slots, or at once when idle. `docs/concept/duplex.md` has the reasons.
+//! A message is a WRITE_WITH_IMM into a slot of the peer. The immediate names the slot and carries
+//! the number of the peer's messages released since the last one, so a conversation needs no other
+//! traffic. An end with nothing to send posts a notice of its own: after a quarter of the slots, or
+//! at once when idle. `docs/concept/duplex.md` has the reasons.
 #![forbid(unsafe_code)]
 
 pub mod card;
@@ -44,9 +44,9 @@ mod resources;
 pub use card::Card;
 pub use channel::{Channel, MessageClaim, Parts};
 pub use cleanup::Held;
-pub use end::{ClaimError, Counts, EndError, PeerFault, RemoteMemory, Tag};
+pub use end::{ClaimError, Counts, EndError, FirstError, PeerFault, RemoteMemory, Tag};
 pub use error::{ChannelError, OperationError, StillUsed};
 pub use inbound::{Arrival, Inbound, Message, Slots, Wake};
 pub use operations::{Event, Operations, Ticket};
-pub use outbound::{Credit, Filled, Filler, Outbound};
+pub use outbound::{Filled, Filler, Outbound};
 pub use resources::{ChannelShape, MAX_BLOCKS, Resources};

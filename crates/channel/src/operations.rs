@@ -1,18 +1,18 @@
 //! RDMA operations: READ and WRITE of shared memory, and the requests that messages are made of.
 //!
-//! Any thread may post: queue pairs of verbs have a lock inside, and this one gets it here.
+//! Any thread may post: a `Qp` has no lock, so it is locked here, as libibverbs does inside.
 use super::error::OperationError;
 use crate::geometry::{EXPOSED, OUTGOING, SCRATCH};
-use crate::{EndError, PeerFault, RemoteMemory};
+use crate::{EndError, FirstError, PeerFault, RemoteMemory};
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Completion, Mr, Payload, Qp, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Sge, WcOpcode,
 };
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
-/// A READ or WRITE on its way.
+/// A READ or WRITE in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(super) u64);
 
@@ -26,7 +26,7 @@ pub struct Operations {
     max_send_wr: u64,
     /// Requests that are done: all up to this one.
     done: AtomicU64,
-    broken: OnceLock<EndError>,
+    broken: FirstError,
 }
 
 struct Posting {
@@ -36,12 +36,12 @@ struct Posting {
     unsignaled: u64,
 }
 
-/// What a completion was about.
+/// What completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// Requests up to this one are done.
     Done(Ticket),
-    /// A message came, or a notice: its immediate and its length.
+    /// A message or a notice arrived.
     Came {
         /// The immediate.
         imm: u32,
@@ -50,8 +50,8 @@ pub enum Event {
     },
 }
 
-/// Places of the send queue that a request needs to be posted: READs and WRITEs leave two for what
-/// must always go, a notice leaves one for a message.
+/// Free send queue entries that a request needs: READs and WRITEs leave two for a notice and a
+/// message, a notice leaves one for a message.
 const ONE_SIDED: u64 = 3;
 const NOTICE: u64 = 2;
 const MESSAGE: u64 = 1;
@@ -75,7 +75,7 @@ impl Operations {
             shared_offset: shared_offset as u64,
             max_send_wr: max_send_wr.into(),
             done: AtomicU64::new(0),
-            broken: OnceLock::new(),
+            broken: FirstError::default(),
         }
     }
 
@@ -86,7 +86,7 @@ impl Operations {
         whole.subslice(offset, whole.bytes() - offset).expect(INSIDE)
     }
 
-    /// Returns the memory of this end that READs go to and WRITEs come from.
+    /// Returns the memory of this end that READs fill and WRITEs are taken from.
     pub fn scratch(&self) -> VolatileSlice<'_> {
         self.memory[SCRATCH].region().whole()
     }
@@ -99,8 +99,8 @@ impl Operations {
         self.memory[OUTGOING].region().whole()
     }
 
-    /// READs `bytes` of the peer's shared memory from `from` on to [`Operations::scratch`] from `to`
-    /// on. They are there when the ticket is done.
+    /// READs `bytes` bytes at `from` of the peer's shared memory into [`Operations::scratch`] at `to`.
+    /// They are there when the ticket is done.
     ///
     /// # Errors
     /// [`OperationError`]; nothing was posted then.
@@ -108,8 +108,8 @@ impl Operations {
         self.one_sided(SendOp::Read(self.place(from, bytes)?), to, bytes)
     }
 
-    /// WRITEs `bytes` of [`Operations::scratch`] from `from` on to the peer's shared memory from `to`
-    /// on. They may be changed when the ticket is done.
+    /// WRITEs `bytes` bytes at `from` of [`Operations::scratch`] to the peer's shared memory at `to`.
+    /// They may be changed when the ticket is done.
     ///
     /// # Errors
     /// [`OperationError`]; nothing was posted then.
@@ -123,10 +123,7 @@ impl Operations {
         if end.is_none_or(|end| end > available) {
             return Err(OperationError::Remote { offset, bytes: bytes.into(), available });
         }
-        Ok(RemoteAddr {
-            addr: self.remote.addr + self.shared_offset + offset,
-            rkey: self.remote.rkey,
-        })
+        Ok(self.remote.at((self.shared_offset + offset) as usize))
     }
 
     fn one_sided(&self, op: SendOp, local: usize, bytes: u32) -> Result<Ticket, OperationError> {
@@ -143,7 +140,7 @@ impl Operations {
         ticket.0 <= self.done.load(Ordering::Acquire)
     }
 
-    /// Returns whether all requests are done that make a completion.
+    /// Returns whether all signaled requests are done.
     pub fn is_idle(&self) -> bool {
         let posting = self.posting.lock();
         posting.posted - posting.unsignaled <= self.done.load(Ordering::Acquire)
@@ -167,7 +164,7 @@ impl Operations {
         self.max_send_wr - (posting.posted - self.done.load(Ordering::Acquire))
     }
 
-    /// Posts a request, if the queue has so many places.
+    /// Posts a request, if the queue has so many free entries.
     fn post(
         &self,
         op: SendOp,
@@ -199,7 +196,7 @@ impl Operations {
     ) -> Result<Option<Ticket>, EndError> {
         let outgoing = &self.memory[OUTGOING];
         let sge = [Sge { addr: outgoing.addr() + offset as u64, bytes, lkey: outgoing.lkey() }];
-        let to = RemoteAddr { addr: self.remote.addr + offset as u64, rkey: self.remote.rkey };
+        let to = self.remote.at(offset);
         self.post(SendOp::WriteImm(to, imm), Payload::Sges(&sge), signaled, MESSAGE)
     }
 
@@ -208,8 +205,8 @@ impl Operations {
         self.post(SendOp::SendImm(imm), Payload::Inline(&[]), false, NOTICE)
     }
 
-    /// Posts so many receives. A channel has posted as many as its shape says when it begins; who takes
-    /// what came posts again what that used up, before the messages count as given back.
+    /// Posts so many receives. A new channel has posted [`super::ChannelShape::receives`]; the thread
+    /// that takes messages reposts those used up, before the messages count as released.
     ///
     /// # Errors
     /// [`EndError`]; the session is over.
@@ -226,11 +223,10 @@ impl Operations {
         Ok(())
     }
 
-    /// Takes note of a completion, and returns what it says.
+    /// Notes a completion, and returns what completed.
     ///
     /// # Errors
-    /// [`EndError`]: the request failed, or the peer sent what a channel does not have. The session
-    /// is over.
+    /// [`EndError`]: the request failed, or the peer sent an unexpected message. The session is over.
     pub fn note(&self, completion: &Completion) -> Result<Event, EndError> {
         let success = match completion.result {
             Ok(success) => success,
@@ -250,7 +246,7 @@ impl Operations {
         }
     }
 
-    /// Returns whether the session lives, as far as this end can know.
+    /// Checks the session, with the state of the queue pair.
     ///
     /// # Errors
     /// The first error, or that the peer is gone.
@@ -268,16 +264,13 @@ impl Operations {
     /// That one.
     #[inline]
     pub fn alive(&self) -> Result<(), EndError> {
-        match self.broken.get() {
-            None => Ok(()),
-            Some(error) => Err(*error),
-        }
+        self.broken.check()
     }
 
-    /// Ends the session, and returns what every later call returns: the first error.
+    /// Ends the session, and returns the first error, as every later call does.
     #[cold]
     pub fn fail(&self, error: EndError) -> EndError {
-        *self.broken.get_or_init(|| error)
+        self.broken.set(error)
     }
 
     /// Changes the state of the queue pair.

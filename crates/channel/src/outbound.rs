@@ -1,27 +1,43 @@
-//! Messages that go out: the window of the peer's slots.
+//! Outgoing messages: the window of the peer's slots.
+use super::Ticket;
 use super::operations::Operations;
-use crate::geometry::{Arrived, Geometry, INSIDE, header_words};
+use crate::geometry::{Arrived, Geometry};
 use crate::{ClaimError, EndError, PeerFault, Tag};
 use catchment_transfer::HeaderError;
-use catchment_transfer::header::encode_trailer;
 use catchment_transfer::layout::{TRAILER_BYTES, padded};
 use catchment_verbs::mem::VolatileSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Messages of this end given back by the peer. Counted by whoever takes the completions.
-#[derive(Debug, Default)]
-pub struct Credit {
+/// The peer's slots, as the threads of this end know them. Messages are counted from 0.
+pub(super) struct Window {
+    geometry: Geometry,
+    /// Messages that the peer released. Counted by the thread that takes completions.
     back: AtomicU64,
+    /// Messages sent, including one that is being posted.
     sent: AtomicU64,
+    /// Messages posted.
+    posted: AtomicU64,
+    /// For each slot the request that reads its send block.
+    request_of: Box<[AtomicU64]>,
 }
 
-impl Credit {
-    /// So many more came back.
+impl Window {
+    pub(super) fn new(geometry: Geometry) -> Self {
+        Self {
+            geometry,
+            back: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            posted: AtomicU64::new(0),
+            request_of: (0..geometry.blocks()).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Counts messages that came back.
     ///
     /// # Errors
-    /// When that is more than were on their way.
-    pub fn add(&self, count: u32) -> Result<(), PeerFault> {
+    /// [`PeerFault::Credit`] for more than are outstanding.
+    pub(super) fn add_credit(&self, count: u32) -> Result<(), PeerFault> {
         let known = self.back.load(Ordering::Relaxed);
         let sent = self.sent.load(Ordering::Acquire);
         let back = known + u64::from(count);
@@ -31,39 +47,35 @@ impl Credit {
         self.back.store(back, Ordering::Release);
         Ok(())
     }
-}
 
-/// What was posted, for whoever fills.
-struct Posted {
-    /// For each slot the request that reads its send block.
-    request_of: Box<[AtomicU64]>,
-    /// Messages of which that is known.
-    count: AtomicU64,
+    fn slot(&self, message: u64) -> u32 {
+        (message % u64::from(self.geometry.blocks())) as u32
+    }
+
+    /// Returns whether the peer released the slot of this message, and its send block was read. All
+    /// messages before it were posted.
+    fn is_free(&self, operations: &Operations, message: u64) -> bool {
+        let request = self.request_of[self.slot(message) as usize].load(Ordering::Relaxed);
+        let outstanding = message - self.back.load(Ordering::Acquire);
+        outstanding < self.geometry.blocks().into() && operations.is_done(Ticket(request))
+    }
 }
 
 /// The sending half. One thread at a time uses it.
 pub struct Outbound {
-    geometry: Geometry,
-    credit: Arc<Credit>,
+    window: Arc<Window>,
     sent: u64,
-    posted: Arc<Posted>,
 }
 
 impl Outbound {
-    pub(super) fn new(geometry: Geometry, credit: Arc<Credit>) -> Self {
-        let request_of = (0..geometry.blocks()).map(|_| AtomicU64::new(0));
-        let posted = Posted { request_of: request_of.collect(), count: AtomicU64::new(0) };
-        Self { credit, sent: 0, posted: Arc::new(posted), geometry }
+    pub(super) fn new(window: Arc<Window>) -> Self {
+        Self { window, sent: 0 }
     }
 
-    /// Fills messages that this one sends, from another thread. To be made before anything was sent.
+    /// Makes the half that fills messages, which may be used on another thread. Call it before
+    /// anything is sent.
     pub fn filler(&self) -> Filler {
-        Filler {
-            geometry: self.geometry,
-            credit: Arc::clone(&self.credit),
-            posted: Arc::clone(&self.posted),
-            filled: self.sent,
-        }
+        Filler { window: Arc::clone(&self.window), filled: self.sent }
     }
 
     /// Returns the number of messages sent.
@@ -71,17 +83,8 @@ impl Outbound {
         self.sent
     }
 
-    /// Returns the slot of the next message, if the peer gave it back and its send block was read.
-    pub fn free_slot(&self, operations: &Operations) -> Option<u32> {
-        let blocks = u64::from(self.geometry.blocks());
-        let back = self.credit.back.load(Ordering::Acquire);
-        let slot = (self.sent % blocks) as u32;
-        let is_free = self.sent - back < blocks && self.posted.is_done(operations, slot);
-        is_free.then_some(slot)
-    }
-
-    /// Sends the next message that a [`Filler`] filled, and with it that messages of the peer were given
-    /// back. False if the queue is full; nothing was sent then.
+    /// Sends the next message that a [`Filler`] filled, and announces with it that `given_back`
+    /// messages of the peer were released. False if the queue is full; nothing was sent then.
     ///
     /// # Errors
     /// [`EndError`]; the session is over.
@@ -91,53 +94,27 @@ impl Outbound {
         filled: &Filled,
         given_back: u32,
     ) -> Result<bool, EndError> {
-        self.send(operations, filled.slot, &filled.header, given_back)
-    }
-
-    /// Returns where a message of so many bytes is filled.
-    pub fn memory<'a>(
-        &self,
-        operations: &'a Operations,
-        slot: u32,
-        room_bytes: u32,
-        bytes: u32,
-    ) -> VolatileSlice<'a> {
-        self.geometry.payload(operations.outgoing(), slot, room_bytes, bytes)
-    }
-
-    /// Sends the message that was filled in the slot which [`Outbound::free_slot`] named, and with it
-    /// that so many of the peer's were given back. False if the queue is full; nothing was sent then.
-    ///
-    /// # Errors
-    /// [`EndError`]; the session is over.
-    pub(crate) fn send(
-        &mut self,
-        operations: &Operations,
-        slot: u32,
-        header: &Arrived,
-        given_back: u32,
-    ) -> Result<bool, EndError> {
-        let trailer_offset = self.geometry.trailer_offset(slot);
-        let trailer = encode_trailer(&header_words(header), 0);
-        operations.outgoing().write_at(trailer_offset, &trailer).expect(INSIDE);
-        let offset = trailer_offset - header.room_bytes as usize;
+        let Filled { slot, header } = *filled;
+        let window = &*self.window;
+        window.geometry.seal(&operations.outgoing(), slot, &header, 0);
+        let offset = window.geometry.trailer_offset(slot) - header.room_bytes as usize;
         let bytes = header.room_bytes + TRAILER_BYTES;
         let imm = imm(Some(slot), given_back);
         // Before the request: the peer may answer at once.
-        self.sent += 1;
-        self.credit.sent.store(self.sent, Ordering::Release);
-        let signaled = self.free_slot(operations).is_none();
+        window.sent.store(self.sent + 1, Ordering::Release);
+        let signaled = !window.is_free(operations, self.sent + 1);
         let Some(ticket) = operations.message(offset, bytes, imm, signaled)? else {
-            self.sent -= 1;
-            self.credit.sent.store(self.sent, Ordering::Release);
+            window.sent.store(self.sent, Ordering::Release);
             return Ok(false);
         };
-        self.posted.request_of[slot as usize].store(ticket.0, Ordering::Relaxed);
-        self.posted.count.store(self.sent, Ordering::Release);
+        self.sent += 1;
+        window.request_of[slot as usize].store(ticket.0, Ordering::Relaxed);
+        window.posted.store(self.sent, Ordering::Release);
         Ok(true)
     }
 
-    /// Says alone that so many of the peer's messages were given back. False if the queue is full.
+    /// Announces in a notice of its own that so many messages of the peer were released. False if
+    /// the queue is full.
     ///
     /// # Errors
     /// [`EndError`]; the session is over.
@@ -146,19 +123,10 @@ impl Outbound {
     }
 }
 
-impl Posted {
-    fn is_done(&self, operations: &Operations, slot: u32) -> bool {
-        let request = self.request_of[slot as usize].load(Ordering::Relaxed);
-        operations.is_done(super::Ticket(request))
-    }
-}
-
-/// Fills messages in place for an [`Outbound`] of another thread: one after the other, each in the
-/// slot that it will have at the peer.
+/// Fills messages in place for an [`Outbound`], one after the other, each in the slot that it will
+/// have at the peer.
 pub struct Filler {
-    geometry: Geometry,
-    credit: Arc<Credit>,
-    posted: Arc<Posted>,
+    window: Arc<Window>,
     filled: u64,
 }
 
@@ -177,12 +145,12 @@ impl Filler {
 
     /// Returns whether all that was filled was posted.
     pub fn all_posted(&self) -> bool {
-        self.posted.count.load(Ordering::Acquire) == self.filled
+        self.window.posted.load(Ordering::Acquire) == self.filled
     }
 
-    /// Returns where the next message of so many bytes is filled; `None` while its slot is in use:
-    /// the message before in it was not posted yet, or its request is not done, or the peer has not
-    /// given it back.
+    /// Returns the memory to fill with the next message of so many bytes; `None` while its slot is
+    /// in use: the slot's last message was not posted, its request is not done, or the peer has not
+    /// released it.
     ///
     /// # Errors
     /// [`ClaimError::Length`] for more bytes than a slot has.
@@ -191,25 +159,20 @@ impl Filler {
         operations: &'a Operations,
         bytes: u32,
     ) -> Result<Option<VolatileSlice<'a>>, ClaimError> {
-        self.geometry.check_length(bytes, u32::MAX)?;
-        if !self.is_free(operations) {
-            return Ok(None);
-        }
-        let (outgoing, room_bytes) = (operations.outgoing(), padded(bytes));
-        Ok(Some(self.geometry.payload(outgoing, self.slot(), room_bytes, bytes)))
+        self.window.geometry.check_length(bytes, u32::MAX)?;
+        Ok(self.is_free(operations).then(|| self.payload(operations, bytes)))
     }
 
-    fn slot(&self) -> u32 {
-        (self.filled % u64::from(self.geometry.blocks())) as u32
+    /// Returns the memory of the next message, whether or not its slot is free.
+    pub(super) fn payload<'a>(&self, operations: &'a Operations, bytes: u32) -> VolatileSlice<'a> {
+        let slot = self.window.slot(self.filled);
+        self.window.geometry.payload(operations.outgoing(), slot, padded(bytes), bytes)
     }
 
-    fn is_free(&self, operations: &Operations) -> bool {
-        let Some(before) = self.filled.checked_sub(u64::from(self.geometry.blocks())) else {
-            return true;
-        };
-        self.posted.count.load(Ordering::Acquire) > before
-            && self.credit.back.load(Ordering::Acquire) > before
-            && self.posted.is_done(operations, self.slot())
+    pub(super) fn is_free(&self, operations: &Operations) -> bool {
+        let unposted = self.filled - self.window.posted.load(Ordering::Acquire);
+        unposted < self.window.geometry.blocks().into()
+            && self.window.is_free(operations, self.filled)
     }
 
     /// Completes the message in the memory that [`Filler::memory`] returned last.
@@ -222,14 +185,14 @@ impl Filler {
         }
         let header =
             Arrived { stream: tag.stream, packet: tag.packet, bytes, room_bytes: padded(bytes) };
-        let slot = self.slot();
+        let slot = self.window.slot(self.filled);
         self.filled += 1;
         Ok(Filled { slot, header })
     }
 }
 
-/// Returns the slot of a message, counted from 1, in the lower half; the upper half says how many
-/// messages of the other end were given back since the last immediate.
+/// Encodes an immediate: the slot of a message, counted from 1, in the lower half, and the number
+/// of the peer's messages released since the last immediate in the upper half.
 pub(super) fn imm(slot: Option<u32>, given_back: u32) -> u32 {
     given_back << 16 | slot.map_or(0, |slot| slot + 1)
 }
@@ -258,10 +221,10 @@ mod tests {
 
     #[test]
     fn more_back_than_sent_is_the_peers_fault() {
-        let credit = Credit::default();
-        credit.sent.store(5, Ordering::Relaxed);
-        credit.add(3).unwrap();
-        assert_eq!(credit.add(3), Err(PeerFault::Credit { count: 6, known: 3, sent: 5 }));
-        credit.add(2).unwrap();
+        let window = Window::new(Geometry::new(8, 64, 1).unwrap());
+        window.sent.store(5, Ordering::Relaxed);
+        window.add_credit(3).unwrap();
+        assert_eq!(window.add_credit(3), Err(PeerFault::Credit { count: 6, known: 3, sent: 5 }));
+        window.add_credit(2).unwrap();
     }
 }

@@ -7,15 +7,15 @@ use catchment_transfer::layout::LINE_BYTES;
 use catchment_verbs::{Access, CompletionChannel, Context, QpInit, QpTransition, VerbsError};
 use std::sync::{Arc, Weak};
 
-/// Most slots each way: an immediate has 16 bits for their number.
+/// Most slots of an end: an immediate has 16 bits for their number.
 pub const MAX_BLOCKS: u32 = 32_768;
 
 /// Sizes of a channel: the same at both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelShape {
-    /// Messages that can be on their way, each way.
+    /// Messages that can be outstanding in each direction.
     pub blocks: u32,
-    /// Most bytes of a message.
+    /// Longest message, in bytes.
     pub payload_bytes: u32,
     /// Bytes behind the slots that the peer may READ and WRITE.
     pub shared_bytes: u32,
@@ -24,7 +24,7 @@ pub struct ChannelShape {
 }
 
 impl ChannelShape {
-    /// Without shared memory, and with a send queue of 128 requests.
+    /// Returns a shape without shared memory, with a send queue of 128 requests.
     pub fn new(blocks: u32, payload_bytes: u32) -> Self {
         Self { blocks, payload_bytes, shared_bytes: 0, max_send_wr: 128 }
     }
@@ -47,8 +47,8 @@ impl ChannelShape {
         self.blocks.div_ceil(2)
     }
 
-    /// Returns the number of receives: for every message of the peer, for every message that gives
-    /// slots back, and a list that is not posted again yet.
+    /// Returns the number of receives: one for every message of the peer, one for every notice of
+    /// released slots, and a list that is not reposted yet.
     pub fn receives(&self) -> u32 {
         2 * self.blocks + self.receive_list()
     }
@@ -63,18 +63,18 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Acquires all of it, the queue pair in INIT.
+    /// Acquires everything, with the queue pair in INIT.
     ///
     /// # Errors
-    /// [`ChannelError::Resource`] with what the device refused. What was acquired before is given
-    /// back then.
+    /// [`ChannelError::Resource`] with what the device refused. What was acquired before is released
+    /// then.
     pub fn acquire(context: Arc<dyn Context>, shape: ChannelShape) -> Result<Self, ChannelError> {
         let geometry = shape.geometry()?;
         let mut held = Held { context: Some(Arc::clone(&context)), ..Held::default() };
         match fill(&mut held, &*context, &shape, &geometry) {
             Ok(card) => Ok(Self { shape, geometry, card, held }),
             Err(error) => {
-                // Nobody else has seen any of it.
+                // Nothing else uses any of it.
                 let _ = cleanup::release(held);
                 Err(error)
             }
@@ -86,20 +86,20 @@ impl Resources {
         &self.shape
     }
 
-    /// Returns what the peer must know of it.
+    /// Returns the card for the peer.
     pub fn card(&self) -> Card {
         self.card
     }
 
-    /// Gives everything back.
+    /// Releases everything.
     ///
     /// # Errors
-    /// [`ChannelError::StillUsed`] with what the program still has.
+    /// [`ChannelError::StillUsed`] with what the program still holds.
     pub fn release(self) -> Result<(), ChannelError> {
         Ok(cleanup::release(self.held)?)
     }
 
-    /// Who sleeps until something completes, to be woken.
+    /// Returns the completion channel, to wake its sleeper.
     pub(super) fn sleeper(&self) -> Option<Weak<dyn CompletionChannel>> {
         self.held.channel.as_ref().map(Arc::downgrade)
     }
@@ -109,7 +109,7 @@ impl Resources {
     }
 }
 
-/// Every step can fail; what was filled in before stays for the cleanup.
+/// Fills in `held` step by step. When a step fails, the rest stays for the cleanup.
 fn fill(
     held: &mut Held,
     context: &dyn Context,

@@ -27,7 +27,7 @@ fn pair() -> [Channel; 2] {
     ends.map(|end| Channel::connect(end, cards.next().unwrap(), RtsAttr::default()).unwrap())
 }
 
-/// A message one way and one the other way, until both are there; false if that fails.
+/// Sends a message in each direction, until both have arrived; false if that fails.
 fn exchange([a, b]: &mut [Channel; 2], packet: u64) -> bool {
     for turn in 0..2 {
         let (from, to) = if turn == 0 { (&mut *a, &mut *b) } else { (&mut *b, &mut *a) };
@@ -73,7 +73,7 @@ fn format_line(text: &str) -> [u8; 32] {
     line
 }
 
-/// Whether the child says that all went over before it ends.
+/// Returns whether the child reports that all messages arrived.
 fn goes_over(role: &str) -> bool {
     Child::start("strict_process", role).listen().is_some_and(|said| said == SAID)
 }

@@ -1,7 +1,7 @@
 //! CRC32C of registered memory.
 use catchment_verbs::mem::{MemError, VolatileSlice};
 
-/// CRC32C of the bytes.
+/// Computes the CRC32C of the bytes.
 pub fn crc32c_of(memory: &VolatileSlice<'_>) -> u32 {
     let mut crc = 0;
     memory.for_each_chunk(|chunk| crc = crc32c::crc32c_append(crc, chunk));
@@ -12,7 +12,7 @@ pub fn crc32c_of(memory: &VolatileSlice<'_>) -> u32 {
 const PIECE_BYTES: usize = 8192;
 
 /// Copies the bytes out and computes their CRC32C in the same pass. The checksum is that of the
-/// copy, which nobody else can change.
+/// copy, which no peer can change.
 ///
 /// # Errors
 /// [`MemError::OutOfBounds`] if `out` is longer than the memory.

@@ -1,10 +1,10 @@
 //! The commit word: what makes a block valid.
 //!
 //! It mixes everything that identifies a block, so that an old block, a block of another session
-//! or a half-written header is never taken for the one that is expected. Every step is a
-//! bijection of the word that goes in, so two blocks that differ in one of the words always have
-//! different commit words (only the two inputs that give 0 and 1 share a value). It is no
-//! protection against a peer that wants to lie: such a peer can only spoil its own ring.
+//! or a half-written header is never mistaken for the expected one. Every step is a bijection of
+//! its input word, so two blocks that differ in one of the words always have different commit words
+//! (only the two inputs that yield 0 and 1 share a value). It is no protection against a malicious
+//! peer, which can only spoil its own ring.
 
 const SEED_A: u64 = 0x243f_6a88_85a3_08d3;
 const SEED_B: u64 = 0x1319_8a2e_0370_7344;
@@ -39,14 +39,14 @@ fn mix_seeded(seed_a: u64, seed_b: u64, words: &[u64; 8]) -> u64 {
     finish(a, b)
 }
 
-/// The mix without a session: for hashes of layouts.
+/// Mixes without a session, for hashes of layouts.
 pub(crate) fn mix(words: &[u64; 8]) -> u64 {
     mix_seeded(SEED_A, SEED_B, words)
 }
 
-/// The commit word of a block. Never 0, so that zeroed memory holds no block.
+/// Computes the commit word of a block. Never 0, so that zeroed memory holds no block.
 ///
-/// `header` are the 56 bytes of the header as little-endian words.
+/// `header` is the 56 bytes of the header as little-endian words.
 #[inline]
 pub fn commit_word(epoch: u64, slot: u32, generation: u64, header: &[u64; HEADER_WORDS]) -> u64 {
     let [w0, w1, w2, w3, w4, w5, w6] = *header;

@@ -1,7 +1,7 @@
-//! Counters that many threads add to and anybody reads.
+//! Counters that any thread adds to and reads.
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One counter. Reading it while others add gives some value it had.
+/// One counter. Reading it while others add returns some value it had.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 

@@ -8,13 +8,13 @@ pub const HEADER_BYTES: usize = 56;
 pub const HEADER_VERSION: u8 = 1;
 /// Flag: [`BlockHeader::crc32c`] holds the CRC32C of the payload.
 pub const FLAG_CRC: u16 = 1;
-/// Flag: the block came in several WRITEs, of which verbs promise no order. It is there when the
-/// checksum is right too, so it has one.
+/// Flag: the block was sent in several WRITEs, whose order verbs do not promise. It has a checksum, and
+/// is complete when that matches.
 pub const FLAG_SEGMENTED: u16 = 2;
-/// Flags that the application may use; they are carried and not looked at.
+/// Flags for the application; they are carried and not interpreted.
 pub const APPLICATION_FLAGS: u16 = 0xff00;
 
-/// What a block says about itself.
+/// The description of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockHeader {
     /// Stream that the frame belongs to.
@@ -39,17 +39,17 @@ pub struct BlockHeader {
     pub room_bytes: u32,
 }
 
-/// A header that no correct source writes.
+/// A header that violates the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
     /// Another version of the format.
-    #[error("block format version {0}, this program reads version {HEADER_VERSION}")]
+    #[error("unsupported block format version {0}: this program reads version {HEADER_VERSION}")]
     Version(u8),
     /// Flags or reserved bytes that this version does not have.
     #[error("reserved bits are set: {0:#018x}")]
     Reserved(u64),
-    /// More payload than lies before the header, or more than the slot has.
+    /// More payload than the room before the header, or more room than the slot has.
     #[error("{payload_bytes} bytes of payload in {room_bytes} bytes of a slot that has {limit}")]
     Room {
         /// Payload bytes announced.
@@ -59,7 +59,7 @@ pub enum HeaderError {
         /// Bytes that a slot has before its trailer.
         limit: u32,
     },
-    /// The block's part of the frame is not inside of the frame.
+    /// The block's part of the frame is outside of the frame.
     #[error("bytes {offset}..+{payload_bytes} are outside of a frame of {frame_bytes} bytes")]
     OutsideFrame {
         /// Where in the frame the payload begins.
@@ -69,29 +69,29 @@ pub enum HeaderError {
         /// Bytes of the frame.
         frame_bytes: u64,
     },
-    /// A part without bytes of a frame that has some: it would never get complete.
+    /// An empty part of a frame that is not empty: the frame would never be complete.
     #[error("a block without payload for a frame of {0} bytes")]
     EmptyPart(u64),
-    /// More packet numbers skipped than there are before this one.
-    #[error("packet {packet_number} says that {skipped} packets before it were skipped")]
+    /// More packet numbers skipped than precede this one.
+    #[error("packet {packet_number} cannot have {skipped} skipped packets before it")]
     Skipped {
         /// Number of the frame.
         packet_number: u64,
         /// Numbers skipped.
         skipped: u32,
     },
-    /// The last number there is: none could follow it.
-    #[error("packet number {0} is beyond the last one that can be used")]
+    /// The largest number, which nothing could follow.
+    #[error("packet number {0} is beyond the last usable one")]
     PacketNumber(u64),
-    /// A checksum without the flag that says so.
+    /// A checksum without its flag.
     #[error("a checksum ({0:#010x}) without the flag for it")]
     CrcWithoutFlag(u32),
-    /// Several WRITEs, and nothing that says whether all are there.
+    /// Several WRITEs, and no checksum to tell whether all have arrived.
     #[error("a block of several WRITEs without a checksum")]
     SegmentedWithoutCrc,
 }
 
-/// Whether the header says [`FLAG_SEGMENTED`].
+/// Returns whether the header has [`FLAG_SEGMENTED`].
 #[inline]
 pub(crate) fn is_segmented(words: &[u64; HEADER_WORDS]) -> bool {
     words[6] & u64::from(FLAG_SEGMENTED) != 0
@@ -115,7 +115,7 @@ impl BlockHeader {
     /// Reads and checks the header of a block in a slot of `layout`.
     ///
     /// # Errors
-    /// [`HeaderError`] with the first thing that no correct source writes.
+    /// [`HeaderError`] with the first violation.
     #[inline]
     pub fn from_words(
         words: &[u64; HEADER_WORDS],
@@ -147,10 +147,10 @@ impl BlockHeader {
         Ok(header)
     }
 
-    /// Checks what a source must keep to.
+    /// Checks the fields against the format and a slot of `layout`.
     ///
     /// # Errors
-    /// [`HeaderError`] with the first thing that is wrong.
+    /// [`HeaderError`] with the first violation.
     #[inline]
     pub fn check(&self, layout: &RingLayout) -> Result<(), HeaderError> {
         if self.flags & !(FLAG_CRC | FLAG_SEGMENTED | APPLICATION_FLAGS) != 0 {
@@ -212,7 +212,7 @@ impl BlockHeader {
     }
 }
 
-/// A trailer as bytes: header and commit word.
+/// Encodes a trailer: header and commit word.
 #[inline]
 pub fn encode_trailer(words: &[u64; HEADER_WORDS], commit: u64) -> [u8; 64] {
     let mut out = [0; 64];
@@ -222,7 +222,7 @@ pub fn encode_trailer(words: &[u64; HEADER_WORDS], commit: u64) -> [u8; 64] {
     out
 }
 
-/// Header words and commit word of a trailer.
+/// Decodes a trailer into header words and commit word.
 #[inline]
 pub fn decode_trailer(trailer: &[u8; 64]) -> ([u64; HEADER_WORDS], u64) {
     let mut words = [0; HEADER_WORDS + 1];
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_correct_source_writes_is_refused() {
+    fn violations_of_the_format_are_refused() {
         let refused = |change: fn(&mut BlockHeader)| {
             let mut header = sample();
             change(&mut header);

@@ -1,4 +1,4 @@
-//! Where everything lies in a ring.
+//! The layout of a ring.
 //!
 //! Both sides compute the same offsets from two numbers, and compare a hash of the result when
 //! they connect, so that a difference between two versions is found before the first byte moves.
@@ -14,7 +14,7 @@ pub const MAX_BLOCKS: u32 = 65_536;
 pub const MIN_BLOCK_BYTES: u32 = 2 * LINE_BYTES;
 /// Most bytes of a slot.
 pub const MAX_BLOCK_BYTES: u32 = 1 << 30;
-/// Blocks from this size on are used again as soon as they can be, while they are still in the cache.
+/// Slots of at least this size are reused as soon as possible, while they are still in the cache.
 pub const LARGE_BLOCK_BYTES: u32 = 64 << 10;
 /// The first slot starts on a multiple of this.
 pub const BLOCKS_ALIGN: usize = 4096;
@@ -26,21 +26,21 @@ const LAYOUT_VERSION: u64 = 1;
 #[non_exhaustive]
 pub enum LayoutError {
     /// Too few or too many slots.
-    #[error("a ring of {0} blocks is not possible: 1 to {MAX_BLOCKS} are")]
+    #[error("a ring of {0} blocks is not possible: use 1 to {MAX_BLOCKS}")]
     Blocks(u32),
     /// A slot size out of range or not in whole lines.
     #[error(
-        "blocks of {0} bytes are not possible: a multiple of {LINE_BYTES} from \
-         {MIN_BLOCK_BYTES} to {MAX_BLOCK_BYTES} is"
+        "blocks of {0} bytes are not possible: use a multiple of {LINE_BYTES} from \
+         {MIN_BLOCK_BYTES} to {MAX_BLOCK_BYTES}"
     )]
     BlockBytes(u32),
     /// A payload size of the paper's format out of range.
-    #[error("payloads of {0} bytes are not possible: 1 to {MAX_BLOCK_BYTES} are")]
+    #[error("payloads of {0} bytes are not possible: use 1 to {MAX_BLOCK_BYTES}")]
     PayloadBytes(u32),
     /// Blocks whose position and length do not fit an immediate.
     #[error(
-        "{blocks} blocks of {payload_bytes} bytes do not fit an immediate: at most {limit} bytes do \
-         with so many blocks"
+        "{blocks} blocks of {payload_bytes} bytes do not fit an immediate: with so many blocks, at \
+         most {limit} bytes do"
     )]
     Immediate {
         /// Blocks asked for.
@@ -117,7 +117,7 @@ impl RingLayout {
         self.block_bytes
     }
 
-    /// Most payload bytes of one block.
+    /// Returns the most payload bytes of one block.
     #[inline]
     pub fn max_payload_bytes(&self) -> u32 {
         self.block_bytes - TRAILER_BYTES
@@ -129,37 +129,37 @@ impl RingLayout {
         self.status_bytes
     }
 
-    /// Offset of `full[]`, which only the sender writes.
+    /// Returns the offset of `full[]`, which only the sender writes.
     #[inline]
     pub fn full_offset(&self) -> usize {
         0
     }
 
-    /// Offset of `free[]`, which only the receiver writes.
+    /// Returns the offset of `free[]`, which only the receiver writes.
     #[inline]
     pub fn free_offset(&self) -> usize {
         self.status_bytes
     }
 
-    /// Offset of slot 0.
+    /// Returns the offset of slot 0.
     #[inline]
     pub fn blocks_offset(&self) -> usize {
         self.blocks_offset
     }
 
-    /// Offset of a slot.
+    /// Returns the offset of a slot.
     #[inline]
     pub fn slot_offset(&self, slot: u32) -> usize {
         self.blocks_offset + slot as usize * self.block_bytes as usize
     }
 
-    /// Offset of a slot's trailer: the last 64 bytes of the slot.
+    /// Returns the offset of a slot's trailer: the last 64 bytes of the slot.
     #[inline]
     pub fn trailer_offset(&self, slot: u32) -> usize {
         self.slot_offset(slot) + self.max_payload_bytes() as usize
     }
 
-    /// Offset of a slot's commit word: the last eight bytes of the slot.
+    /// Returns the offset of a slot's commit word: the last eight bytes of the slot.
     #[inline]
     pub fn commit_offset(&self, slot: u32) -> usize {
         self.trailer_offset(slot) + (TRAILER_BYTES - 8) as usize

@@ -8,20 +8,20 @@
 //! # Data in
 //!
 //! [`Sender::reserve`] claims a free slot, the program fills [`WriteBlock::memory`],
-//! [`WriteBlock::commit`] seals and sends the block. Any number of threads do so at once. A
-//! [`Permit`] decides beforehand who may claim, where a sender has one. Nothing blocks: without a
-//! free slot the caller gets [`ReserveError::WouldBlock`] and may sleep on [`Sender::free_watch`].
+//! [`WriteBlock::commit`] seals and sends the block, from any number of threads at once. A sender may
+//! have a [`Permit`], which is asked before every claim. Nothing blocks: without a free slot the
+//! caller gets [`ReserveError::WouldBlock`] and may sleep on [`Sender::free_watch`].
 //!
 //! # Data out
 //!
 //! [`Receiver::poll`] takes the next complete block as a [`ReceivedBlock`], which reads in place.
-//! Dropping it, in any order and from any thread, gives the slot back. [`order::InOrder`] puts the
-//! blocks of a stream into packet order.
+//! Dropping it, in any order and on any thread, releases the slot. [`order::InOrder`] puts the blocks
+//! of a stream into packet order.
 //!
 //! # Promises
 //!
-//! - A block is taken only when all of its bytes are there, whatever order the writes arrive in, and
-//!   by one thread only. A late or repeated status READ never frees a slot that is in use.
+//! - A block is taken only when all of its bytes have arrived, in whatever order, and by one thread
+//!   only. A late or repeated status READ never frees a slot that is in use.
 //! - A peer that breaks the protocol costs its own session and nothing else: [`PeerMisbehaved`] at
 //!   the receiver, [`Broken`] at the sender, the same from then on.
 //! - Blocks that the collector did not release when a session ends are kept
@@ -65,8 +65,8 @@ pub use sender::{
     ReserveError, RetainedBlock, Sender, SenderError, SenderOptions, SenderStats, WriteBlock,
 };
 
-/// The slot protocol itself: pure, over any memory. For the model checker, and for programs that
-/// measure its parts; [`Sender`] and [`Receiver`] are what others use.
+/// The slot protocol itself, pure over any memory: for the model checker, and for programs that measure
+/// its parts. Others use [`Sender`] and [`Receiver`].
 pub mod protocol {
     pub use crate::commit::{HEADER_WORDS, commit_word};
     pub use crate::mirror::ByteMirror;

@@ -6,7 +6,7 @@ use catchment_verbs::mem::{MemError, RegionSlice, VolatileSlice};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// All accesses stay inside of a ring whose size was checked when it was made.
+/// All accesses stay within a ring whose size was checked when it was made.
 const INSIDE: &str = "a slot inside of the ring";
 
 /// A ring in mapped memory: the receiver's own, or the peer's through a window.
@@ -17,6 +17,8 @@ pub(crate) struct RingMemory {
 }
 
 impl RingMemory {
+    /// Checks the memory and wraps it.
+    ///
     /// # Errors
     /// When the memory is too small for the layout, not aligned to lines, or read-only.
     pub(crate) fn new(bytes: RegionSlice, layout: RingLayout) -> Result<Self, MemError> {
@@ -37,14 +39,14 @@ impl RingMemory {
         self.bytes.memory()
     }
 
-    /// A piece of a slot that lies `room_bytes` before the trailer.
+    /// Returns the piece of a slot that begins `room_bytes` before the trailer.
     #[inline]
     pub(crate) fn payload(&self, slot: u32, room_bytes: u32, bytes: u32) -> VolatileSlice<'_> {
         let offset = self.layout.trailer_offset(slot) - room_bytes as usize;
         self.whole().subslice(offset, bytes as usize).expect(INSIDE)
     }
 
-    /// A piece of the ring that stays mapped.
+    /// Returns a piece of the ring that stays mapped.
     pub(crate) fn piece(&self, offset: usize, bytes: usize) -> RegionSlice {
         let region = self.bytes.region();
         let start = (self.bytes.memory().addr() - region.addr()) as usize;

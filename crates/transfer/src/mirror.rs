@@ -1,19 +1,19 @@
-//! One side's own picture of a status array that the other side writes.
+//! One side's own copy of a status array that the other side writes.
 //!
-//! The reference for a scan: 64 status bytes are compared with 64 bytes of the picture at once,
-//! and only those that differ are looked at. Several threads change the picture without a lock:
-//! the byte of a slot changes exactly once per generation, so an exclusive-or of the byte before
-//! and after it never disturbs the neighbours in its word.
+//! The reference for a scan: 64 status bytes are compared with 64 bytes of the copy at once, and
+//! only those that differ are processed. Several threads change the copy without a lock: the byte of
+//! a slot changes exactly once per generation, so an exclusive-or of the byte before and after it
+//! never disturbs the neighbours in its word.
 use crate::layout::LINE_BYTES;
 use catchment_verbs::mem::VolatileSlice;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORDS_PER_LINE: usize = 8;
-/// Lines that are compared before any news of them is acted on.
+/// Lines that are compared before any change in them is acted on.
 const GROUP: usize = 16;
 
-/// What one side knows of a status array. Any number of threads may use it at once.
+/// The copy of a status array. Any number of threads may use it at once.
 #[derive(Debug)]
 pub struct ByteMirror {
     words: Box<[AtomicU64]>,
@@ -21,7 +21,7 @@ pub struct ByteMirror {
 }
 
 impl ByteMirror {
-    /// Creates a picture of this many bytes, one for each slot, all zero.
+    /// Creates a copy of this many bytes, one for each slot, all zero.
     pub fn new(slots: u32) -> Self {
         let words = slots.div_ceil(LINE_BYTES) as usize * WORDS_PER_LINE;
         Self { words: (0..words).map(|_| AtomicU64::new(0)).collect(), slots }
@@ -32,8 +32,8 @@ impl ByteMirror {
         (self.words.len() / WORDS_PER_LINE) as u32
     }
 
-    /// Changes the byte of a slot, whose value before is known. Only the thread that claimed the
-    /// slot's news may do so, once for each.
+    /// Changes the byte of a slot, whose value before is known. Only the thread that claimed the slot's
+    /// change may do so, once for each.
     ///
     /// # Panics
     /// When there is no such slot.
@@ -44,16 +44,16 @@ impl ByteMirror {
         self.words[slot as usize / 8].fetch_xor(flips, Ordering::Relaxed);
     }
 
-    /// Names the slots whose byte in `array` differs from the picture, in the order of the ring from
-    /// the line of `first` on, and in that line from `first` on, until `found` breaks. The bytes are
-    /// read without an order: load a byte again with acquire before acting on it.
+    /// Passes the slots whose byte in `array` differs from the copy to `found`, in ring order from the
+    /// line of `first` on, and in that line from `first` on, until it breaks. The bytes are read
+    /// relaxed: load a byte again with acquire before acting on it.
     ///
-    /// The first line comes alone, since most news are there. The others are compared in groups
-    /// before anything is done about them: whether a line has news is hard to predict, and a wrong
-    /// prediction for each would cost more than the comparison.
+    /// The first line is compared alone, since most changes are there. The others are compared in
+    /// groups before anything is done about them: whether a line has changed is hard to predict, and a
+    /// misprediction for each would cost more than the comparison.
     ///
     /// # Panics
-    /// When `first` is no slot, or `array` is shorter than all lines.
+    /// When `first` is out of range, or `array` is shorter than all lines.
     #[inline]
     pub fn look<B>(
         &self,
@@ -64,10 +64,10 @@ impl ByteMirror {
         let line = first / LINE_BYTES;
         slots_of(line, self.differing(line, array), first).try_for_each(&mut found)?;
         let others = [line + 1..self.lines(), 0..line];
-        others.into_iter().try_for_each(|lines| self.look_at_lines(array, lines, &mut found))
+        others.into_iter().try_for_each(|lines| self.scan_lines(array, lines, &mut found))
     }
 
-    fn look_at_lines<B>(
+    fn scan_lines<B>(
         &self,
         array: &VolatileSlice<'_>,
         lines: Range<u32>,
@@ -90,7 +90,7 @@ impl ByteMirror {
         ControlFlow::Continue(())
     }
 
-    /// Returns the slots of a line whose byte in `array` differs from the picture, as bits.
+    /// Returns the slots of a line whose byte in `array` differs from the copy, as bits.
     #[inline]
     fn differing(&self, line: u32, array: &VolatileSlice<'_>) -> u64 {
         let mut reference = [0; LINE_BYTES as usize];
@@ -115,8 +115,8 @@ impl ByteMirror {
     }
 }
 
-/// Returns the slots that the bits of a line stand for, in the order of the ring, beginning with
-/// `first` if that is in the line.
+/// Returns the slots that the bits of a line stand for, in ring order, beginning with `first` if that
+/// is in the line.
 #[inline]
 pub(crate) fn slots_of(line: u32, bits: u64, first: u32) -> impl Iterator<Item = u32> {
     let base = line * LINE_BYTES;
@@ -138,7 +138,7 @@ mod tests {
     use catchment_verbs::mem::{Region, RegionOptions};
 
     #[test]
-    fn only_real_slots_that_differ_are_named() {
+    fn only_real_slots_that_differ_are_found() {
         let region = Region::alloc(128, RegionOptions::default()).unwrap();
         region.whole().fill(9).unwrap();
         let mirror = ByteMirror::new(67);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_names_each_slot_once_from_the_first_on() {
+    fn a_scan_finds_each_slot_once_from_the_first_on() {
         const SLOTS: u32 = 64 * 40 + 5;
         let region = Region::alloc(64 * 41, RegionOptions::default()).unwrap();
         let mirror = ByteMirror::new(SLOTS);
@@ -161,7 +161,7 @@ mod tests {
         for slot in news {
             region.whole().atomic_u8(slot as usize).unwrap().store(4, Ordering::Relaxed);
         }
-        let look = |first| {
+        let scan = |first| {
             let mut seen = Vec::new();
             let all = mirror.look(&region.whole(), first, |slot| {
                 seen.push(slot);
@@ -170,10 +170,10 @@ mod tests {
             assert!(all.is_continue());
             seen
         };
-        assert_eq!(look(0), news);
+        assert_eq!(scan(0), news);
         // Line 15 from slot 1001 on, then its slot 1000, then the other lines.
-        assert_eq!(look(1001), [1000, 1087, 1088, 2000, SLOTS - 1, 0, 63, 64]);
-        assert_eq!(look(SLOTS - 1)[..2], [SLOTS - 1, 0]);
+        assert_eq!(scan(1001), [1000, 1087, 1088, 2000, SLOTS - 1, 0, 63, 64]);
+        assert_eq!(scan(SLOTS - 1)[..2], [SLOTS - 1, 0]);
         let third = mirror.look(&region.whole(), 64, |slot| match slot {
             1087 => ControlFlow::Break(slot),
             _ => ControlFlow::Continue(()),

@@ -1,7 +1,7 @@
 //! Puts the blocks of one stream in order: by packet number, then by place in the frame.
 //!
-//! Pure. A block is handed on as soon as everything before it was; a frame of several blocks needs
-//! no more room than one block at a time.
+//! Pure. A block is passed on as soon as everything before it was; a frame of several blocks needs
+//! room for one block at a time.
 use crate::header::BlockHeader;
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use std::collections::BTreeMap;
 pub struct InOrder<B> {
     /// Number of the frame that is expected or in progress.
     next: u64,
-    /// Bytes of frame `next` that were handed on.
+    /// Bytes of frame `next` that were passed on.
     progress: u64,
-    /// Blocks that came too early, by packet number and place.
+    /// Blocks that arrived too early, by packet number and offset.
     early: BTreeMap<(u64, u64), (BlockHeader, B)>,
 }
 
-/// What became of the blocks.
+/// What happened to the blocks.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     /// Packet numbers that the source dropped on purpose.
     pub skipped: u64,
-    /// Blocks that had come before, or too late.
+    /// Blocks that were repeated or too late.
     pub duplicates: u64,
     /// Blocks that waited for earlier ones.
     pub reordered: u64,
 }
 
 impl<B> InOrder<B> {
-    /// Order of a stream whose first frame is `first_packet`.
+    /// Starts the order of a stream whose first frame is `first_packet`.
     pub fn new(first_packet: u64) -> Self {
         Self { next: first_packet, progress: 0, early: BTreeMap::new() }
     }
 
-    /// Returns the number of the first frame that was not handed on whole.
+    /// Returns the number of the first frame that was not passed on whole.
     pub fn next_packet(&self) -> u64 {
         self.next
     }
@@ -42,13 +42,12 @@ impl<B> InOrder<B> {
         self.early.len()
     }
 
-    /// Takes out the blocks that wait for an earlier one that will not come any more.
+    /// Removes the blocks that wait for an earlier one that will not arrive.
     pub fn take_early(&mut self) -> impl Iterator<Item = B> {
         std::mem::take(&mut self.early).into_values().map(|(_, block)| block)
     }
 
-    /// Takes a block, and hands on every block whose turn has come. Blocks that come twice are
-    /// dropped.
+    /// Takes a block, and passes every block whose turn has come to `hand_on`. Duplicates are dropped.
     pub fn push(&mut self, header: BlockHeader, block: B, mut hand_on: impl FnMut(B)) -> Tally {
         let mut tally = Tally::default();
         match self.place(&header) {
@@ -92,7 +91,7 @@ impl<B> InOrder<B> {
         }
         let begins = block.frame_offset == 0;
         let turn = if begins {
-            // A frame in progress that the source gave up counts as skipped by the next one.
+            // The next frame counts one that the source abandoned halfway as skipped.
             number - u64::from(block.skipped) <= self.next
         } else {
             number == self.next && block.frame_offset == self.progress
@@ -100,7 +99,7 @@ impl<B> InOrder<B> {
         if turn { Place::Now } else { Place::Early }
     }
 
-    /// Moves on behind the block; returns how many numbers the source skipped.
+    /// Advances past the block; returns how many numbers the source skipped.
     fn advance(&mut self, block: &BlockHeader) -> u64 {
         let skipped = block.packet_number - self.next;
         self.next = block.packet_number;
@@ -126,15 +125,14 @@ pub fn serial_less(a: u16, b: u16) -> bool {
     ahead != 0 && ahead < 1 << 15
 }
 
-/// Makes 64-bit numbers of the paper's 16-bit ones.
+/// Widens the paper's 16-bit numbers to 64 bits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SerialCounter {
     newest: u64,
 }
 
 impl SerialCounter {
-    /// Computes the full number of a packet that is less than half the range away from the newest
-    /// one seen.
+    /// Computes the full number of a packet less than half the range away from the newest one seen.
     pub fn widen(&mut self, number: u16) -> u64 {
         let newest = self.newest as u16;
         let ahead = u64::from(number.wrapping_sub(newest));
@@ -163,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Runs the blocks through, and returns what comes out, as (packet number, part).
+    /// Pushes the blocks, and returns those passed on, as (packet number, part).
     fn run(first: u64, blocks: &[BlockHeader]) -> (Vec<(u64, u64)>, Tally, u64) {
         let mut order = InOrder::new(first);
         let (mut out, mut sum) = (Vec::new(), Tally::default());
@@ -193,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_is_dropped() {
+    fn duplicates_are_dropped() {
         let (out, tally, _) = run(4, &[block(4, 0, 0, 1), block(3, 0, 0, 1), block(4, 0, 0, 1)]);
         assert_eq!((out.len(), tally.duplicates), (1, 2));
     }
 
     #[test]
-    fn a_frame_given_up_halfway_is_skipped() {
+    fn a_frame_abandoned_halfway_is_skipped() {
         let (out, tally, next) = run(0, &[block(0, 0, 0, 3), block(1, 1, 0, 1)]);
         assert_eq!(out, [(0, 0), (1, 0)]);
         assert_eq!((tally.skipped, next), (1, 2));

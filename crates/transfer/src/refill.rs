@@ -2,44 +2,43 @@
 //!
 //! A READ takes time, and a sender that waits for it stalls. A READ too early finds few releases,
 //! and another one must follow. The latest good moment is when the known free slots last as long as
-//! the READ. Both are counted in blocks: as many as were committed while a READ was on its way must
-//! be left when the next one is posted. No clock is needed.
+//! the READ. Both are counted in blocks: as many as were committed while a READ was in flight must be
+//! left when the next one is posted. No clock is needed.
 //!
-//! Several READs may be on their way: a byte names its generation, and an old one does no harm
+//! Several READs may be in flight: a byte names its generation, and an old one does no harm
 //! (EXPERIMENTS I2). With few slots that is needed: where a READ takes longer than a block, each
-//! finds one release, and every block needs its own. With many slots the one on its way will find
+//! finds one release, and every block needs its own. With many slots the one in flight will find
 //! enough; how many is learnt too.
 //!
-//! Where the provider does a READ while it is posted (one host), there is nothing to hide, and the
-//! best moment is when no slot is left.
+//! Where the provider executes a READ while it is posted (one host), there is no latency to hide, and
+//! the best moment is when no slot is left.
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// When to look for released slots.
+/// When to read the status bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refill {
     /// When no free slot is known, as in the paper.
     WhenEmpty,
-    /// Already when this many are left, while the others are still being used.
+    /// When this many are left, while the others are still in use.
     Ahead {
-        /// Known free slots at which to look.
+        /// Known free slots at which to read.
         threshold: u32,
     },
-    /// When as many are left as are used while a READ is on its way, as far as the READs before can
-    /// tell.
+    /// When as many are left as are used while a READ is in flight, as learnt from earlier READs.
     Adaptive,
 }
 
-/// READs that may be on their way at once.
+/// READs that may be in flight at once.
 pub const MAX_READS: usize = 4;
 
-/// Averages are kept in parts of a block.
+/// Averages are kept in fractions of a block: this is one block.
 const ONE: u32 = 16;
-/// An average goes this part of the way towards a new value in its careful direction, and half of
-/// the way in the other.
+/// An average moves by this fraction towards a new value in its cautious direction, and by half in the
+/// other.
 const SMOOTH: u32 = 8;
 
-/// What the sender has done so far: the time that this module knows.
+/// What the sender has done so far: this module's measure of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Moment {
     /// Blocks committed.
@@ -48,12 +47,12 @@ pub struct Moment {
     pub refused: u64,
 }
 
-/// What claiming threads ask. Lock-free.
+/// Decides for claiming threads when to read. Lock-free.
 #[derive(Debug)]
 pub struct Pace {
     refill: Refill,
-    /// Blocks that must be left when a READ is posted, in parts of [`ONE`]; 0 for none ever, because
-    /// a READ takes no time.
+    /// Blocks that must be left when a READ is posted, in parts of [`ONE`]; 0 never to read ahead,
+    /// because a READ takes no time.
     lead: AtomicU32,
     /// Releases that a READ finds, in parts of [`ONE`].
     yields: AtomicU32,
@@ -62,7 +61,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// For a ring of this many slots.
+    /// Creates the pace for a ring of this many slots.
     pub fn new(refill: Refill, blocks: u32) -> Self {
         Self {
             refill,
@@ -76,14 +75,14 @@ impl Pace {
         }
     }
 
-    /// Returns whether it ever reads ahead, as far as is known now. Costs one load.
+    /// Returns whether it may read ahead, as learnt so far. Costs one load.
     #[inline]
     pub fn may_read_ahead(&self) -> bool {
         self.lead.load(Ordering::Relaxed) > 0
     }
 
     /// Returns whether to read now: a slot was just claimed, `known` free ones are left, and
-    /// `in_flight` READs are on their way.
+    /// `in_flight` READs are in flight.
     #[inline]
     pub fn reads_ahead(&self, known: u32, in_flight: u32, now: Moment) -> bool {
         let lead = self.lead.load(Ordering::Relaxed);
@@ -101,27 +100,27 @@ impl Pace {
         reads
     }
 
-    /// A look soon after the last one would find little.
+    /// Returns whether the last READ is long enough ago to find something.
     fn is_due(&self, lead: u32, now: Moment) -> bool {
         let asked = self.asked.load(Ordering::Relaxed);
         let since = now.commits.saturating_sub(asked);
         lead > 0 && since >= u64::from((lead / ONE).div_ceil(2))
     }
 
-    /// Returns whether to read now: no free slot is known. One READ at a time: the releases that it
-    /// shows are all that can be known soon.
+    /// Returns whether to read now that no free slot is known. One READ at a time: the releases it
+    /// returns are all that can be known soon.
     #[inline]
     pub fn reads_when_empty(&self, in_flight: u32) -> bool {
         in_flight == 0
     }
 
-    /// Learns how many blocks go while a READ is on its way, and how many releases it finds.
+    /// Learns how many blocks are committed while a READ is in flight, and how many releases it finds.
     fn learn(&self, needed: u32, found: u32) {
         if self.refill != Refill::Adaptive {
             return;
         }
-        // A lead that is too long costs a few READs; too short, it costs stalls. Likewise for too
-        // high hopes of a READ on its way.
+        // A lead that is too long costs a few READs; too short, it costs stalls. So does expecting too
+        // much of a READ in flight.
         let lead = self.lead.load(Ordering::Relaxed);
         let lead = towards(lead, needed * ONE, 2, SMOOTH);
         self.lead.store(lead, Ordering::Relaxed);
@@ -137,7 +136,7 @@ impl Pace {
     }
 }
 
-/// Moves an average one part of the way to a value: one of `up` parts or of `down` parts.
+/// Moves an average towards a value: by 1/`up` or 1/`down` of the difference.
 fn towards(average: u32, value: u32, up: u32, down: u32) -> u32 {
     if value >= average {
         average + (value - average).div_ceil(up)
@@ -146,7 +145,7 @@ fn towards(average: u32, value: u32, up: u32, down: u32) -> u32 {
     }
 }
 
-/// The READs on their way, as the thread knows them that drives the queue pair.
+/// The READs in flight, for the thread that drives the queue pair.
 #[derive(Debug, Default)]
 pub struct ReadsInFlight {
     posted: [Moment; MAX_READS],
@@ -155,7 +154,7 @@ pub struct ReadsInFlight {
 }
 
 impl ReadsInFlight {
-    /// READs on their way.
+    /// Returns the number of READs in flight.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -165,23 +164,23 @@ impl ReadsInFlight {
         self.count < MAX_READS
     }
 
-    /// A READ was posted.
+    /// Notes that a READ was posted.
     ///
     /// # Panics
     /// Without [`ReadsInFlight::has_room`].
     pub fn posted(&mut self, now: Moment) {
-        assert!(self.has_room(), "{MAX_READS} READs are on their way");
+        assert!(self.has_room(), "{MAX_READS} READs are in flight");
         self.posted[(self.first + self.count) % MAX_READS] = now;
         self.count += 1;
     }
 
-    /// The oldest READ has completed and found so many releases; `at_once` says that the provider
-    /// did it while it was posted.
+    /// Notes that the oldest READ has completed and found so many releases; `at_once` if the provider
+    /// executed it while it was posted.
     ///
     /// # Panics
-    /// When none is on its way.
+    /// When none is in flight.
     pub fn completed(&mut self, pace: &Pace, now: Moment, found: u32, at_once: bool) {
-        assert!(self.count > 0, "no READ is on its way");
+        assert!(self.count > 0, "no READ is in flight");
         let posted = self.posted[self.first];
         self.first = (self.first + 1) % MAX_READS;
         self.count -= 1;
@@ -189,7 +188,7 @@ impl ReadsInFlight {
             return pace.learn_that_reads_take_no_time();
         }
         let commits = now.commits.saturating_sub(posted.commits);
-        // A stall that this READ ended would not have been, had it been posted a block earlier.
+        // Posted a block earlier, this READ would have avoided the stall that it ended.
         let late = now.refused > posted.refused && found > 0;
         pace.learn(commits.min(u64::from(u16::MAX)) as u32 + 1 + u32::from(late), found);
     }
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_threshold_stays_and_waits_between_looks() {
+    fn a_fixed_threshold_stays_and_waits_between_reads() {
         let pace = Pace::new(Refill::Ahead { threshold: 4 }, 8);
         after_reads(&pace, 7, 1);
         assert!(!pace.reads_ahead(5, 0, at(10)));

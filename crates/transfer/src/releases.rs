@@ -1,16 +1,15 @@
-//! Giving slots back: several with one store to the line that the sender looks at.
+//! Releasing slots: several together, in the line that the sender polls.
 //!
-//! A sender that is short of slots looks at a line of `free[]` again and again. Were a byte stored
-//! there for each block, the line would go from one processor to the other and back with each. So
-//! the bytes of a line are stored when a quarter of the ring is due, when a slot of another line is
-//! given back, or at once while the receiver has found nothing to do: then the sender may be waiting
-//! for just these.
+//! A sender that is short of slots polls a line of `free[]`. Storing a byte there for each block would
+//! move the line from one processor to the other and back each time. So the bytes of a line are
+//! stored when a quarter of the ring is due, when a slot of another line is released, or at once
+//! while the receiver is idle: then the sender may be waiting for just these.
 //!
-//! They are stored in the order of the ring, beginning behind the slot that was taken last: whatever
-//! part of them the sender sees, it uses the slots in the order in which the receiver looks.
+//! They are stored in ring order, beginning behind the slot that was taken last: whatever part of
+//! them the sender sees, it uses the slots in the order in which the receiver polls.
 //!
-//! A thread that gives a block back notes it first and looks then whether the receiver is idle; the
-//! receiver says first that it is idle and looks then at what was noted. So one of the two sees the
+//! A thread that releases a block notes it first and then checks whether the receiver is idle; the
+//! receiver first says that it is idle and then checks what was noted. So one of the two sees the
 //! other, and nothing stays noted while the receiver waits.
 use crate::layout::LINE_BYTES;
 use crate::mirror::slots_of;
@@ -25,18 +24,18 @@ const MOST: u32 = 16;
 pub struct Releases {
     /// A bit for each slot; a word is a line of `free[]`.
     due: Box<[AtomicU64]>,
-    /// So many bits of a word are published together.
+    /// Number of bits of a word that are published together.
     every: u32,
-    /// The line of the slot that was given back last. What other lines owe was published, or is being
-    /// published by who changed this.
+    /// The line of the slot released last. What other lines owed was published, or is being published
+    /// by the thread that changed this.
     line: AtomicU32,
-    /// The receiver's last look found nothing.
+    /// The receiver's last poll found nothing.
     idle: AtomicBool,
 }
 
 impl Releases {
-    /// For a fresh ring of so many slots: nothing was given back. `at_once` for blocks that the
-    /// sender wants back soon, while they are in the cache.
+    /// Creates the releases of a fresh ring of so many slots. `at_once` publishes each immediately, for
+    /// blocks that the sender reuses while they are in the cache.
     pub fn new(blocks: u32, at_once: bool) -> Self {
         let words = blocks.div_ceil(LINE_BYTES);
         Self {
@@ -47,8 +46,8 @@ impl Releases {
         }
     }
 
-    /// Gives back the block of this generation, once, by whoever took it. `next` is the slot that the
-    /// receiver looks at next. Returns whether anything was published: ring then.
+    /// Releases the block of this generation; its owner calls this once. `next` is the slot that the
+    /// receiver polls next. Returns whether anything was published: ring then.
     #[inline]
     pub fn give_back(
         &self,
@@ -65,7 +64,7 @@ impl Releases {
             return true;
         }
         let line = slot / LINE_BYTES;
-        // The bit is clear: to add it is to set it.
+        // The bit is clear, so adding it sets it.
         let before = self.due[line as usize].fetch_add(1 << (slot % LINE_BYTES), Ordering::SeqCst);
         between_seq_cst();
         let mut published = false;
@@ -101,8 +100,8 @@ impl Releases {
         self.publish(memory, slots, self.line.load(Ordering::SeqCst), next)
     }
 
-    /// Whoever takes a bit stores its byte. Nobody else has a newer one for that slot meanwhile: the
-    /// sender does not use it again before it has seen this one.
+    /// Publishes what is due in a line. The thread that takes a bit stores its byte. No newer byte for
+    /// that slot exists meanwhile: the sender does not reuse it before it has seen this one.
     fn publish(
         &self,
         memory: &impl SlotMemory,
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_told_in_the_order_of_the_ring() {
+    fn slots_are_published_in_ring_order() {
         assert_eq!(published(16, &[13, 14, 15, 0]), [13, 14, 15, 0]);
         assert_eq!(published(12, &[5, 3, 4]), [5, 3, 4]);
     }

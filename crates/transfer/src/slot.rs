@@ -1,4 +1,4 @@
-//! The slot protocol: how one block goes over, and its slot comes back.
+//! The slot protocol: how one block is transferred, and its slot released.
 //!
 //! Pure over [`SlotMemory`], so that the model checker runs the very code that production runs.
 //! What a peer can write is never trusted: each side counts generations in memory of its own.
@@ -31,9 +31,9 @@ pub trait SlotMemory {
 
 /// Makes a block valid whose payload was filled in place.
 ///
-/// The hint goes before the commit word. After that word the receiver may take the block and give
-/// the slot back, and another thread may send the next one: a hint that came only now would
-/// overwrite that one's, and nobody would look for it.
+/// The hint is stored before the commit word. After that word the receiver may take the block and
+/// release the slot, and another thread may send the next block: a later hint would overwrite that
+/// one's, and its block would not be found.
 #[inline]
 pub fn publish(
     memory: &impl SlotMemory,
@@ -47,10 +47,10 @@ pub fn publish(
     memory.store_commit(slot, commit_word(epoch, slot, generation, header));
 }
 
-/// What a byte of `free[]` told the sender.
+/// What a byte of `free[]` means to the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReleaseStatus {
-    /// The receiver released the block: the slot belongs to whoever learnt it first, the caller.
+    /// The receiver released the block: the slot belongs to the caller, which learnt it first.
     Released,
     /// The receiver keeps the block.
     Held,
@@ -66,25 +66,25 @@ pub struct SenderSlots {
 }
 
 impl SenderSlots {
-    /// For a fresh ring: nothing written.
+    /// Creates the counts of a fresh ring: nothing written.
     pub fn new(blocks: u32) -> Self {
         Self { state: zeros(blocks) }
     }
 
-    /// Returns the generation that the next block of this slot will have. The caller owns the slot.
+    /// Returns the generation of the slot's next block. The caller owns the slot.
     #[inline]
     pub fn next_generation(&self, slot: u32) -> u64 {
         (self.state[slot as usize].load(Ordering::Acquire) >> 1) + 1
     }
 
-    /// Notes that the block of this generation goes out. Before its commit word or hint is stored:
-    /// the answer may come at once.
+    /// Notes that the block of this generation is sent. Call it before its commit word or hint is
+    /// stored: the answer may arrive at once.
     #[inline]
     pub fn launch(&self, slot: u32, generation: u64) {
         self.state[slot as usize].store(generation << 1 | 1, Ordering::Release);
     }
 
-    /// Returns the number of blocks that ever went out of all slots.
+    /// Returns the number of blocks ever sent from all slots.
     pub fn total(&self) -> u64 {
         self.state.iter().map(|slot| slot.load(Ordering::Relaxed) >> 1).sum()
     }
@@ -96,8 +96,8 @@ impl SenderSlots {
         (state & 1 == 1).then_some(state >> 1)
     }
 
-    /// Takes note of a byte of `free[]`, however old it is. Any thread may do so at any time;
-    /// exactly one gets [`ReleaseStatus::Released`] for a released block.
+    /// Notes a byte of `free[]`, however old it is. Any thread may do so at any time; exactly one gets
+    /// [`ReleaseStatus::Released`] for a released block.
     #[inline]
     pub fn note_free(&self, slot: u32, byte: u8) -> ReleaseStatus {
         let state = self.state[slot as usize].load(Ordering::Acquire);
@@ -136,11 +136,11 @@ pub enum Taken {
         /// Its commit word.
         word: u64,
     },
-    /// The next block is not there, or not all of it.
+    /// The next block has not arrived, or not all of it.
     NotYet,
     /// Another thread was faster.
     Raced,
-    /// A block of this generation, written over one that was not given back.
+    /// A block of this generation, written over an unreleased one.
     Overwritten {
         /// Its generation.
         generation: u64,
@@ -149,21 +149,21 @@ pub enum Taken {
     },
 }
 
-/// The receiver's own count for every slot: the generation that was taken last, and whether its
-/// block was given back.
+/// The receiver's own count for every slot: the generation taken last, and whether its block was
+/// released.
 #[derive(Debug)]
 pub struct ReceiverSlots {
-    /// Generation, shifted left by one, and the bit "not given back".
+    /// Generation, shifted left by one, and the bit "not released".
     state: Box<[AtomicU64]>,
 }
 
 impl ReceiverSlots {
-    /// For a fresh ring: nothing taken.
+    /// Creates the counts of a fresh ring: nothing taken.
     pub fn new(blocks: u32) -> Self {
         Self { state: zeros(blocks) }
     }
 
-    /// Returns the generation that was taken last; 0 for none.
+    /// Returns the generation taken last; 0 for none.
     #[inline]
     pub fn generation(&self, slot: u32) -> u64 {
         self.state[slot as usize].load(Ordering::Acquire) >> 1
@@ -174,7 +174,7 @@ impl ReceiverSlots {
         self.state.iter().map(|slot| slot.load(Ordering::Relaxed) >> 1).sum()
     }
 
-    /// Takes the next block of the slot, if it is committed and `accept` agrees with its header.
+    /// Takes the next block of the slot, if it is committed and `accept` approves its header.
     #[inline]
     pub fn take(
         &self,
@@ -203,13 +203,13 @@ impl ReceiverSlots {
         }
     }
 
-    /// Ends the caller's right to the block of this generation; before its byte in `free[]` says so.
-    /// False if the sender has written over it: the slot is that block's now.
+    /// Ends the caller's ownership of the block of this generation. Call it before the release is stored
+    /// in `free[]`. False if the sender has written over it: the slot belongs to that block now.
     #[inline]
     pub fn end(&self, slot: u32, generation: u64) -> bool {
         let state = &self.state[slot as usize];
-        // Only a sender that breaks the rules can change it between the load and the store; it would
-        // see one of its blocks reported twice.
+        // Only a sender that breaks the protocol can change it between the load and the store; one of
+        // its blocks would be reported twice.
         let ours = state.load(Ordering::Acquire) == generation << 1 | 1;
         if ours {
             state.store(generation << 1, Ordering::Release);
@@ -218,7 +218,7 @@ impl ReceiverSlots {
     }
 }
 
-/// Says that the receiver keeps the block. Only for a block that the caller took: full to
+/// Tells the sender that the receiver keeps the block. Only for a block that the caller took: full to
 /// unavailable, never free to unavailable (S1.18).
 #[inline]
 pub fn hold(memory: &impl SlotMemory, slot: u32, generation: u64) {

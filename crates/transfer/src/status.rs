@@ -1,10 +1,10 @@
-//! Status bytes: what the two arrays of a ring say about a slot, and who may change what.
+//! Status bytes: the two arrays of a ring, and which side writes what.
 //!
 //! `full[i]` is written by the sender alone: the low eight bits of the slot's generation, which
-//! counts the blocks that were ever written there. `free[i]` is written by the receiver alone: six
-//! bits of the generation that it speaks of, and two bits of state. Both arrays start as zeros:
-//! generation 0 was released, nothing was written. Because every byte names its generation, an
-//! old byte that a late READ brings is recognised and ignored (EXPERIMENTS I2).
+//! counts the blocks ever written there. `free[i]` is written by the receiver alone: six bits of the
+//! generation it refers to, and two bits of state. Both arrays start as zeros: generation 0 was
+//! released, nothing was written. Because every byte names its generation, an old byte returned by a
+//! late READ is recognised and ignored (EXPERIMENTS I2).
 
 const STATE_BITS: u32 = 2;
 
@@ -14,13 +14,13 @@ const STATE_BITS: u32 = 2;
 pub enum SlotState {
     /// The sender may write.
     Free = 0,
-    /// A block is there that the receiver has not finished.
+    /// The slot has a block that the receiver has not finished.
     Full = 1,
     /// The receiver keeps the block; the sender skips the slot.
     Unavailable = 2,
 }
 
-/// Returns the byte of `full[]` for a slot that has just got the block of this generation.
+/// Returns the byte of `full[]` for a slot that has the block of this generation.
 #[inline]
 pub fn full_byte(generation: u64) -> u8 {
     generation as u8
@@ -56,7 +56,7 @@ mod tests {
     /// Returns whether `actor` may take a slot from one state to the other.
     ///
     /// The receiver never makes a free slot unavailable: the sender may be writing to it at that very
-    /// moment, because it decided by a status that it read before (S1.18).
+    /// moment, because of a status that it read before (S1.18).
     fn may_change(actor: Actor, from: SlotState, to: SlotState) -> bool {
         match actor {
             Actor::Sender => (from, to) == (Free, Full),
@@ -66,8 +66,7 @@ mod tests {
         }
     }
 
-    /// Returns the state that both bytes together mean; `None` when no correct pair of peers writes
-    /// them.
+    /// Returns the state that both bytes together mean; `None` if no correct pair of peers writes them.
     fn slot_state(full: u8, free: u8) -> Option<SlotState> {
         let spoken_of = free >> STATE_BITS;
         let state = free & ((1 << STATE_BITS) - 1);
@@ -113,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_say_what_was_put_in(generation in 1u64..) {
+        fn bytes_encode_the_state(generation in 1u64..) {
             let full = full_byte(generation);
             prop_assert_eq!(slot_state(full, released_byte(generation - 1)), Some(Full));
             prop_assert_eq!(slot_state(full, held_byte(generation)), Some(Unavailable));

@@ -4,8 +4,8 @@ pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Between a SeqCst store and a SeqCst load of something else. The model checker takes such accesses
-/// for acquire and release, and needs a fence for what they promise.
+/// Orders a SeqCst store before a SeqCst load of another location. The model checker treats such
+/// accesses as acquire and release, and needs a fence for what they promise.
 #[cfg(loom)]
 pub(crate) fn between_seq_cst() {
     loom::sync::atomic::fence(Ordering::SeqCst);

@@ -1,10 +1,5 @@
 //! The mechanism over shared memory.
-#![allow(
-    missing_docs,
-    clippy::disallowed_methods,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
 mod common;
 #[path = "devices/shm.rs"]
 mod devices;

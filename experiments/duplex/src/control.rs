@@ -1,10 +1,10 @@
-//! The control path: a socket on which the two ends tell each other what they need to connect, say
-//! goodbye, and notice that the other is gone where no packet shows it.
+//! The control path: a socket on which the two ends exchange what they need to connect, say goodbye,
+//! and notice the other's death where no packet shows it.
 //!
 //! ```text
 //! client                                server
 //!   card, 72 bytes  ───────────────────▶  acquires its resources, connects
-//!   connects        ◀───────────────────  card, or 72 bytes with why not
+//!   connects        ◀───────────────────  card, or 72 bytes with the reason for refusal
 //!   "go", 1 byte    ───────────────────▶  may send
 //!                    … the data path …
 //!   "bye", 1 byte   ◀──────────────────▶  "bye"
@@ -20,11 +20,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// The client is connected.
+/// Says that the client is connected.
 const GO: u8 = 1;
-/// The end that says it has sent all that it will.
+/// Says that this end sends no more messages.
 const BYE: u8 = 2;
-/// Begins what a server sends in the place of its card; the rest is text, and may go on behind.
+/// Begins a refusal, which the server sends in place of its card; text follows and may be longer.
 const REFUSAL: &[u8; 4] = b"CDPN";
 const REFUSAL_BYTES: usize = 512;
 
@@ -34,7 +34,7 @@ pub struct Listener(Socket);
 #[derive(Debug)]
 pub struct Control(Socket);
 
-/// What the other end has said meanwhile.
+/// What the peer has said since the last poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heard {
     Nothing,
@@ -43,7 +43,7 @@ pub(super) enum Heard {
 }
 
 impl Listener {
-    /// On a loopback address.
+    /// Listens on a loopback address.
     pub fn tcp(listener: TcpListener) -> Result<Self, LinkError> {
         let address = listener.local_addr().map_err(failed("its address"))?;
         if !address.ip().is_loopback() {
@@ -52,19 +52,19 @@ impl Listener {
         Self::tcp_insecure(listener)
     }
 
-    /// On any address, for a network that is trusted: nothing here is encrypted, and who connects is
+    /// Listens on any address, for a trusted network: nothing is encrypted, and every client is
     /// served.
     pub fn tcp_insecure(listener: TcpListener) -> Result<Self, LinkError> {
         Self::over(listener.into())
     }
 
-    /// On a unix socket: who may connect is said by the rights of its file.
+    /// Listens on a unix socket: the permissions of its file say who may connect.
     pub fn unix(listener: UnixListener) -> Result<Self, LinkError> {
         Self::over(listener.into())
     }
 
     fn over(listener: Socket) -> Result<Self, LinkError> {
-        listener.set_nonblocking(true).map_err(failed("made not to block"))?;
+        listener.set_nonblocking(true).map_err(failed("setting it non-blocking"))?;
         Ok(Self(listener))
     }
 
@@ -72,7 +72,7 @@ impl Listener {
         self.0.local_addr().ok()?.as_socket()
     }
 
-    /// The next client; `None` if none waits.
+    /// Accepts the next client; `None` if none waits.
     pub(super) fn accept(&self) -> io::Result<Option<Control>> {
         match self.0.accept() {
             Ok((socket, _)) if self.address().is_some() => Control::tcp(socket.into()).map(Some),
@@ -114,9 +114,9 @@ impl Control {
         self.0.set_read_timeout(timeout).and(self.0.set_write_timeout(timeout))
     }
 
-    /// From now on [`Control::look`] may be called, and nothing blocks.
-    pub(super) fn settle(&self) -> Result<(), LinkError> {
-        self.0.set_nonblocking(true).map_err(failed("made not to block"))
+    /// From now on [`Control::poll`] may be called, and nothing blocks.
+    pub(super) fn set_nonblocking(&self) -> Result<(), LinkError> {
+        self.0.set_nonblocking(true).map_err(failed("setting it non-blocking"))
     }
 
     fn read_exact(&self, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
@@ -149,7 +149,7 @@ impl Control {
         Ok(Card::decode(&bytes).map_err(ChannelError::from)?)
     }
 
-    /// The reason that begins in these bytes and goes on to the end of the connection.
+    /// Receives the rest of the reason that begins in these bytes.
     fn recv_refusal(&self, begin: &[u8; CARD_BYTES], deadline: Instant) -> String {
         let mut bytes = [0; REFUSAL_BYTES];
         bytes[..CARD_BYTES].copy_from_slice(begin);
@@ -162,7 +162,7 @@ impl Control {
         let text = &bytes[REFUSAL.len()..];
         let end = text.iter().position(|byte| *byte == 0);
         let text = String::from_utf8_lossy(&text[..end.unwrap_or(text.len())]);
-        // From a stranger: nothing that a terminal would obey.
+        // The text is untrusted: drop what a terminal would obey.
         text.chars().filter(|c| !c.is_control()).collect()
     }
 
@@ -170,7 +170,7 @@ impl Control {
         self.write_all(&card.encode()).map_err(failed("sending this end's card"))
     }
 
-    /// Says why there is no card. Who does not listen learns nothing.
+    /// Sends the reason for refusal in place of a card. Failures to send are ignored.
     pub(super) fn refuse(&self, reason: &str) {
         let mut bytes = [0; REFUSAL_BYTES];
         bytes[..REFUSAL.len()].copy_from_slice(REFUSAL);
@@ -184,26 +184,27 @@ impl Control {
     }
 
     pub(super) fn send_go(&self) -> Result<(), LinkError> {
-        self.write_all(&[GO]).map_err(failed("saying that this end is connected"))
+        self.write_all(&[GO]).map_err(failed("confirming the connection"))
     }
 
     pub(super) fn recv_go(&self, deadline: Instant) -> Result<(), LinkError> {
         let mut byte = [0];
         let read = self.read_exact(&mut byte, deadline);
-        read.map_err(failed("waiting until the peer is connected"))?;
+        read.map_err(failed("waiting for the peer to connect"))?;
         match byte {
             [GO] => Ok(()),
             [other] => Err(LinkError::Said(other)),
         }
     }
 
-    /// Says that this end has sent all. A peer that is gone does not hear it.
+    /// Says that this end sends no more messages. A peer that is gone does not get it.
     pub(super) fn send_goodbye(&self) {
         let _ = self.write_all(&[BYE]);
     }
 
-    /// What the peer has said since the last look. Never blocks after [`Control::settle`].
-    pub(super) fn look(&self) -> Heard {
+    /// Returns what the peer has said since the last poll. Never blocks after
+    /// [`Control::set_nonblocking`].
+    pub(super) fn poll(&self) -> Heard {
         let mut bytes = [0; 8];
         match self.read(&mut bytes) {
             Ok(1) if bytes[0] == BYE => Heard::Goodbye,
@@ -263,20 +264,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_heard_without_waiting() {
+    fn polling_never_waits() {
         let (a, b) = pair();
-        b.settle().unwrap();
-        assert_eq!(b.look(), Heard::Nothing);
+        b.set_nonblocking().unwrap();
+        assert_eq!(b.poll(), Heard::Nothing);
         a.send_goodbye();
-        assert_eq!(b.look(), Heard::Goodbye);
+        assert_eq!(b.poll(), Heard::Goodbye);
         a.write_all(&[9]).unwrap();
-        assert_eq!(b.look(), Heard::End, "nonsense");
+        assert_eq!(b.poll(), Heard::End, "nonsense");
         drop(a);
-        assert_eq!(b.look(), Heard::End);
+        assert_eq!(b.poll(), Heard::End);
     }
 
     #[test]
-    fn an_address_that_others_reach_must_be_meant() {
+    fn a_reachable_address_must_be_asked_for() {
         let refused = Listener::tcp(TcpListener::bind("0.0.0.0:0").unwrap()).unwrap_err();
         assert!(refused.to_string().contains("tcp_insecure"), "{refused}");
     }

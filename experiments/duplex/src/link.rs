@@ -3,13 +3,13 @@ use super::LinkError;
 use super::control::Control;
 use super::workers::{CompletionWorker, Job, ReceiveWorker, SendWorker, Shared};
 use catchment_channel::{
-    ChannelError, ChannelShape, ClaimError, EndError, Filler, Held, MAX_BLOCKS, Message,
-    OperationError, Operations, Parts, Resources, Tag, Ticket, Wake,
+    Card, ChannelError, ChannelShape, ClaimError, EndError, Filler, Held, Message, OperationError,
+    Operations, Parts, Resources, Tag, Ticket,
 };
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::EventCount;
 use catchment_verbs::{Context, RtsAttr};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -20,9 +20,9 @@ use std::{io, thread};
 pub struct LinkOptions {
     pub shape: ChannelShape,
     pub rts: RtsAttr,
-    /// How long the peer may take for its part of connecting.
+    /// How long the peer may take to answer while the two connect.
     pub patience: Duration,
-    /// The threads are called so, with `-sq`, `-cq`, `-rq` behind. The kernel keeps 15 bytes.
+    /// Prefix of the thread names, before `-sq`, `-cq`, `-rq`. The kernel keeps 15 bytes.
     pub name: String,
 }
 
@@ -46,21 +46,19 @@ pub struct LinkCounts {
 }
 
 /// A connected channel with a thread for the send queue, one for the completion queue and one for
-/// what is received. One thread of the program uses it; messages may be given back from any.
+/// received messages. One thread of the program uses it; messages may be released from any.
 pub struct Link {
     filler: Filler,
     operations: Arc<Operations>,
-    jobs: Sender<Job>,
     inbox: Receiver<Message>,
     control: Arc<Control>,
-    shared: Arc<Shared>,
     counts: LinkCounts,
-    /// Last: it ends after the others are dropped.
-    ending: Ending,
+    /// Last, so that it is dropped after the others.
+    running: Running,
 }
 
-/// What a link gives back at its end.
-struct Ending {
+/// The threads of a link and the device objects they use.
+struct Running {
     shared: Arc<Shared>,
     jobs: Sender<Job>,
     threads: Vec<JoinHandle<()>>,
@@ -79,25 +77,22 @@ impl Stopper {
     }
 }
 
-/// Jobs of the send queue, which exist before it does.
-pub(super) struct Jobs {
-    sender: Sender<Job>,
-    receiver: Receiver<Job>,
+/// A connected channel, and the queue of jobs of its send queue.
+struct Connected {
+    parts: Parts,
+    jobs: Sender<Job>,
+    work: Receiver<Job>,
 }
 
-impl Jobs {
-    fn new(shape: &ChannelShape) -> Self {
-        // All messages that can be filled, and something to wake or to end it by.
-        let (sender, receiver) = bounded(shape.blocks.min(MAX_BLOCKS) as usize + 2);
-        Self { sender, receiver }
-    }
-
-    /// For messages that are given back while the thread sleeps. A full queue wakes it anyway.
-    fn nudge(&self) -> Box<Wake> {
-        let sender = self.sender.clone();
-        Box::new(move || {
-            let _ = sender.try_send(Job::Nudge);
-        })
+impl Connected {
+    fn new(resources: Resources, peer: &Card, rts: RtsAttr) -> Result<Self, ChannelError> {
+        // Every message that can be filled, and a job each to wake and to stop the thread.
+        let (jobs, work) = bounded(resources.shape().blocks as usize + 2);
+        let nudge = jobs.clone();
+        // For messages released while the thread sleeps. A full queue wakes it anyway.
+        let wake = move || drop(nudge.try_send(Job::Nudge));
+        let parts = Parts::connect(resources, peer, rts, Box::new(wake))?;
+        Ok(Self { parts, jobs, work })
     }
 }
 
@@ -121,12 +116,11 @@ impl Link {
                 return Err(error);
             }
         };
-        let jobs = Jobs::new(&options.shape);
-        let parts = Parts::connect(resources, &peer, options.rts, jobs.nudge())?;
-        Self::begin(parts, jobs, control, options, |control| control.send_go())
+        let connected = Connected::new(resources, &peer, options.rts)?;
+        Self::begin(connected, control, options, |control| control.send_go())
     }
 
-    /// Serves a client that has come to this control socket.
+    /// Connects to the client of an accepted control socket.
     pub(super) fn accept(
         control: Control,
         context: Arc<dyn Context>,
@@ -134,35 +128,34 @@ impl Link {
     ) -> Result<Self, LinkError> {
         let deadline = Instant::now() + options.patience;
         let peer = control.recv_card(deadline)?;
-        let jobs = Jobs::new(&options.shape);
-        let resources = Resources::acquire(context, options.shape);
-        let resources = resources.inspect_err(|error| control.refuse(&error.to_string()))?;
-        let card = resources.card();
-        let parts = Parts::connect(resources, &peer, options.rts, jobs.nudge());
-        let parts = parts.inspect_err(|error| control.refuse(&error.to_string()))?;
-        Self::begin(parts, jobs, control, options, |control| {
+        let connect = || {
+            let resources = Resources::acquire(context, options.shape)?;
+            Ok((resources.card(), Connected::new(resources, &peer, options.rts)?))
+        };
+        let (card, connected) =
+            connect().inspect_err(|error: &ChannelError| control.refuse(&error.to_string()))?;
+        Self::begin(connected, control, options, |control| {
             control.send_card(card)?;
             control.recv_go(deadline)
         })
     }
 
-    /// Says the last word to the peer, and starts the threads.
+    /// Completes the exchange on the control connection, and starts the threads.
     fn begin(
-        parts: Parts,
-        jobs: Jobs,
+        connected: Connected,
         control: Control,
         options: &LinkOptions,
-        last_word: impl FnOnce(&Control) -> Result<(), LinkError>,
+        complete: impl FnOnce(&Control) -> Result<(), LinkError>,
     ) -> Result<Self, LinkError> {
-        let spoken = last_word(&control).and_then(|()| control.settle());
-        if let Err(error) = spoken {
-            parts.close()?;
+        if let Err(error) = complete(&control).and_then(|()| control.set_nonblocking()) {
+            connected.parts.close()?;
             return Err(error);
         }
-        Self::start(parts, jobs, control, &options.name)
+        Self::start(connected, control, &options.name)
     }
 
-    fn start(parts: Parts, jobs: Jobs, control: Control, name: &str) -> Result<Self, LinkError> {
+    fn start(connected: Connected, control: Control, name: &str) -> Result<Self, LinkError> {
+        let Connected { parts, jobs, work } = connected;
         let shared = Arc::new(Shared {
             room: EventCount::new(),
             stop: AtomicBool::new(false),
@@ -176,25 +169,25 @@ impl Link {
         let mut link = Self {
             filler: parts.outbound.filler(),
             operations: Arc::clone(&operations),
-            jobs: jobs.sender.clone(),
             inbox: messages,
             control: Arc::clone(&control),
-            shared: Arc::clone(&shared),
             counts: LinkCounts::default(),
-            ending: Ending {
+            running: Running {
                 shared: Arc::clone(&shared),
-                jobs: jobs.sender.clone(),
+                jobs: jobs.clone(),
                 threads: Vec::with_capacity(3),
                 device: Some((parts.held, Arc::clone(&operations))),
             },
         };
-        let send = SendWorker::new(
-            parts.outbound,
-            Arc::clone(&operations),
-            Arc::clone(parts.inbound.slots()),
-            jobs.receiver,
-            Arc::clone(&shared),
-        );
+        let send = SendWorker {
+            outbound: parts.outbound,
+            operations: Arc::clone(&operations),
+            slots: Arc::clone(parts.inbound.slots()),
+            jobs: work,
+            shared: Arc::clone(&shared),
+            taken: 0,
+            owed: 0,
+        };
         let receive = ReceiveWorker {
             inbound: parts.inbound,
             operations: Arc::clone(&operations),
@@ -208,12 +201,12 @@ impl Link {
             channel: parts.channel,
             operations,
             arrivals,
-            jobs: jobs.sender,
+            jobs,
             control,
             shared,
         };
         // When one is refused, dropping the link ends the others.
-        link.spawn(format!("{name}-rq"), "what is received", || receive.run())?;
+        link.spawn(format!("{name}-rq"), "the receive queue", || receive.run())?;
         link.spawn(format!("{name}-sq"), "the send queue", || send.run())?;
         link.spawn(format!("{name}-cq"), "the completion queue", || complete.run())?;
         Ok(link)
@@ -226,19 +219,19 @@ impl Link {
         run: impl FnOnce() + Send + 'static,
     ) -> Result<(), LinkError> {
         let thread = thread::Builder::new().name(name).spawn(run);
-        self.ending.threads.push(thread.map_err(|source| LinkError::Thread { what, source })?);
+        self.running.threads.push(thread.map_err(|source| LinkError::Thread { what, source })?);
         Ok(())
     }
 
-    /// Sends these bytes, after `patience` at most.
+    /// Sends these bytes as soon as a slot is free; gives up after `patience`.
     pub fn send(&mut self, tag: Tag, payload: &[u8], patience: Duration) -> Result<(), ClaimError> {
         self.send_with(tag, u32::try_from(payload.len()).unwrap_or(u32::MAX), patience, |memory| {
-            // It is as long as what is written.
+            // It has exactly that length.
             let _ = memory.write_at(0, payload);
         })
     }
 
-    /// Sends a message of so many bytes that `fill` fills in place, once there is a slot for it.
+    /// Sends a message of `bytes` bytes that `fill` writes in place, as soon as a slot is free.
     /// Returns when the thread of the send queue has it.
     pub fn send_with(
         &mut self,
@@ -247,22 +240,16 @@ impl Link {
         patience: Duration,
         fill: impl FnOnce(VolatileSlice<'_>),
     ) -> Result<(), ClaimError> {
-        let deadline = Instant::now() + patience;
-        let memory = loop {
-            let seen = self.shared.room.current();
-            self.operations.alive()?;
-            if let Some(memory) = self.filler.memory(&self.operations, bytes)? {
-                break memory;
-            }
-            if Instant::now() >= deadline {
-                return Err(ClaimError::WouldBlock);
-            }
-            self.shared.room.wait(seen, Some(deadline));
-        };
+        let (filler, operations) = (&self.filler, &self.operations);
+        let memory = self.running.shared.wait_until(Some(Instant::now() + patience), || {
+            operations.alive()?;
+            filler.memory(operations, bytes)
+        })?;
+        let Some(memory) = memory else { return Err(ClaimError::WouldBlock) };
         fill(memory);
         let filled = self.filler.finish(tag, bytes)?;
-        // There is room for as many as can be filled; the thread ends only with an error.
-        if self.jobs.send(Job::Message(filled)).is_err() {
+        // The queue holds every message that can be filled; the thread ends only with an error.
+        if self.running.jobs.send(Job::Message(filled)).is_err() {
             return Err(self.end().into());
         }
         self.counts.sent += 1;
@@ -270,20 +257,16 @@ impl Link {
         Ok(())
     }
 
-    /// The next message, after `patience` at most; `None` if none came.
+    /// Returns the next message; `None` if none came within `patience`.
     pub fn receive(&mut self, patience: Duration) -> Result<Option<Message>, EndError> {
-        let block = match self.inbox.try_recv() {
-            Ok(block) => block,
-            Err(TryRecvError::Disconnected) => return Err(self.end()),
-            Err(TryRecvError::Empty) => match self.inbox.recv_timeout(patience) {
-                Ok(block) => block,
-                Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Err(RecvTimeoutError::Disconnected) => return Err(self.end()),
-            },
+        let message = match self.inbox.recv_timeout(patience) {
+            Ok(message) => message,
+            Err(RecvTimeoutError::Timeout) => return Ok(None),
+            Err(RecvTimeoutError::Disconnected) => return Err(self.end()),
         };
         self.counts.came += 1;
-        self.counts.came_bytes += block.payload().bytes() as u64;
-        Ok(Some(block))
+        self.counts.came_bytes += message.payload().bytes() as u64;
+        Ok(Some(message))
     }
 
     /// READs of the peer's shared memory, as [`Operations::read`] does.
@@ -296,51 +279,46 @@ impl Link {
         self.operations.write(from, to, bytes)
     }
 
-    /// Sleeps until a READ or WRITE is done; false when `patience` is over.
+    /// Sleeps until a READ or WRITE is done; false if it is not within `patience`.
     pub fn wait(&self, ticket: Ticket, patience: Duration) -> Result<bool, EndError> {
-        self.wait_until(patience, |operations| operations.is_done(ticket))
+        self.wait_until(Instant::now() + patience, |operations| operations.is_done(ticket))
     }
 
     fn wait_until(
         &self,
-        patience: Duration,
+        deadline: Instant,
         is_so: impl Fn(&Operations) -> bool,
     ) -> Result<bool, EndError> {
-        let deadline = Instant::now() + patience;
-        loop {
-            let seen = self.shared.room.current();
+        let done = self.running.shared.wait_until(Some(deadline), || {
             if is_so(&self.operations) {
-                return Ok(true);
+                return Ok(Some(()));
             }
-            self.operations.alive()?;
-            if Instant::now() >= deadline {
-                return Ok(false);
-            }
-            self.shared.room.wait(seen, Some(deadline));
-        }
+            self.operations.alive().map(|()| None)
+        });
+        Ok(done?.is_some())
     }
 
-    /// The memory that the peer may READ and WRITE.
+    /// Returns the memory that the peer may READ and WRITE.
     pub fn shared_memory(&self) -> VolatileSlice<'_> {
         self.operations.shared()
     }
 
+    /// Returns the memory that READs fill and WRITEs are taken from.
     pub fn scratch(&self) -> VolatileSlice<'_> {
         self.operations.scratch()
     }
 
-    /// Returns whether the peer has said that it sends no more.
+    /// Returns whether the peer has announced that it sends no more.
     pub fn said_goodbye(&self) -> bool {
-        self.shared.goodbye.load(Ordering::SeqCst)
+        self.running.shared.goodbye.load(Ordering::SeqCst)
     }
 
-    /// What was done so far.
     pub fn counts(&self) -> LinkCounts {
         self.counts
     }
 
     pub fn stopper(&self) -> Stopper {
-        Stopper(Arc::downgrade(&self.shared))
+        Stopper(Arc::downgrade(&self.running.shared))
     }
 
     fn end(&self) -> EndError {
@@ -350,7 +328,7 @@ impl Link {
         }
     }
 
-    /// Sends what is filled until the peer has all of it, says goodbye, and gives everything back.
+    /// Waits until the peer has every message, says goodbye, and releases everything.
     pub fn finish(self, patience: Duration) -> Result<(), LinkError> {
         let arrived = self.flush(patience);
         self.control.send_goodbye();
@@ -358,57 +336,54 @@ impl Link {
         match arrived {
             Ok(true) => Ok(()),
             Ok(false) => Err(LinkError::Control {
-                what: "waiting until all that was sent has arrived",
+                what: "waiting for the last messages to arrive",
                 source: io::ErrorKind::TimedOut.into(),
             }),
             Err(error) => Err(ChannelError::from(error).into()),
         }
     }
 
-    /// Ends the link as it is, and gives everything back.
+    /// Ends the link at once, and releases everything.
     pub fn close(self) -> Result<(), LinkError> {
-        let Self { filler, operations, inbox, mut ending, .. } = self;
-        // Messages that nobody took go with the inbox, and so does who waits for room in it.
+        let Self { filler, operations, inbox, mut running, .. } = self;
+        // Releases the messages left in the inbox, and a thread that waits for room in it.
         drop((filler, operations, inbox));
-        ending.end()
+        running.end()
     }
 
-    /// Waits until all messages have arrived: an empty WRITE behind them is done when they are.
+    /// Waits until all messages have arrived: an empty WRITE posted behind them has completed.
     fn flush(&self, patience: Duration) -> Result<bool, EndError> {
-        let start = Instant::now();
-        let left = || patience.saturating_sub(start.elapsed());
-        if !self.wait_until(left(), |_| self.filler.all_posted())? {
+        let deadline = Instant::now() + patience;
+        if !self.wait_until(deadline, |_| self.filler.all_posted())? {
             return Ok(false);
         }
-        loop {
-            let seen = self.shared.room.current();
-            match self.write(0, 0, 0) {
-                Ok(ticket) => return self.wait(ticket, left()),
-                Err(OperationError::End(error)) => return Err(error),
-                Err(_) if left().is_zero() => return Ok(false),
-                Err(_) => {
-                    self.shared.room.wait(seen, Some(Instant::now() + left()));
-                }
-            }
+        let posted = self.running.shared.wait_until(Some(deadline), || match self.write(0, 0, 0) {
+            Ok(ticket) => Ok(Some(ticket)),
+            Err(OperationError::End(error)) => Err(error),
+            Err(_) => Ok(None),
+        });
+        match posted? {
+            Some(ticket) => self.wait_until(deadline, |operations| operations.is_done(ticket)),
+            None => Ok(false),
         }
     }
 }
 
-impl Ending {
+impl Running {
     fn end(&mut self) -> Result<(), LinkError> {
         let Some((held, operations)) = self.device.take() else { return Ok(()) };
         self.shared.stop();
-        // Where the thread of the completion queue never began, nobody else says it.
+        // The thread of the completion queue sends it too, unless that one never started.
         let _ = self.jobs.try_send(Job::Stop);
         for thread in self.threads.drain(..) {
-            // It has said what there was to say.
+            // It has reported its error to the others.
             let _ = thread.join();
         }
         Ok(held.close(operations)?)
     }
 }
 
-impl Drop for Ending {
+impl Drop for Running {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             tracing::warn!("a duplex link was dropped: {error}");

@@ -1,4 +1,4 @@
-//! The server: it takes clients, each with a thread of its own.
+//! The server: accepts clients, and runs a thread for each.
 use super::control::failed;
 use super::{Control, Link, LinkError, LinkOptions, Listener, Stopper};
 use catchment_channel::EndError;
@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the server looks although nobody came.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the server wakes without an event.
+const WAKE_EVERY: Duration = Duration::from_secs(1);
 
 /// What is done for a client.
 pub trait Service: Send + Sync + 'static {
     /// Serves one client from its first to its last message, on a thread of its own. The link is
-    /// taken down when this returns: messages that came must have been given back by then.
+    /// closed when this returns: received messages must be released by then.
     fn serve(&self, client: u64, link: &mut Link) -> Result<(), EndError>;
 }
 
@@ -33,11 +33,10 @@ where
     }
 }
 
-/// How a server works.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     pub link: LinkOptions,
-    /// Clients at once; more are refused.
+    /// Clients served at once; more are refused.
     pub max_clients: usize,
 }
 
@@ -50,9 +49,9 @@ impl ServerOptions {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerCounts {
-    /// Have a thread now.
+    /// Clients that have a thread now.
     pub present: u64,
-    /// Were connected and ended well.
+    /// Clients that connected and ended without an error.
     pub served: u64,
     pub failed: u64,
     pub refused: u64,
@@ -72,9 +71,8 @@ struct Shared {
     stop: AtomicBool,
     wake: OwnedFd,
     clients: Mutex<BTreeMap<u64, Client>>,
-    served: AtomicU64,
-    failed: AtomicU64,
-    refused: AtomicU64,
+    /// Without those present.
+    counts: Mutex<ServerCounts>,
 }
 
 #[derive(Default)]
@@ -85,7 +83,7 @@ struct Client {
 }
 
 impl Server {
-    /// Begins to take clients.
+    /// Starts accepting clients.
     pub fn start(
         listener: Listener,
         context: Arc<dyn Context>,
@@ -99,35 +97,28 @@ impl Server {
             stop: AtomicBool::new(false),
             wake: event::event_fd().map_err(failed("an event counter"))?,
             clients: Mutex::default(),
-            served: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            counts: Mutex::default(),
         });
         let address = listener.address();
         let acceptor = Arc::clone(&shared);
         let thread = thread::Builder::new().name("duplex-accept".into());
-        let thread = thread.spawn(move || acceptor.take_clients(&listener));
+        let thread = thread.spawn(move || acceptor.accept_clients(&listener));
         let thread =
-            thread.map_err(|source| LinkError::Thread { what: "taking clients", source })?;
+            thread.map_err(|source| LinkError::Thread { what: "accepting clients", source })?;
         Ok(Self { shared, address, acceptor: Some(thread) })
     }
 
-    /// Where clients come to, if that is an address of a network.
+    /// Returns the address to connect to; `None` for a unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
     pub fn counts(&self) -> ServerCounts {
         let present = self.shared.clients.lock().values().filter(|c| !c.ended).count();
-        ServerCounts {
-            present: present as u64,
-            served: self.shared.served.load(Ordering::SeqCst),
-            failed: self.shared.failed.load(Ordering::SeqCst),
-            refused: self.shared.refused.load(Ordering::SeqCst),
-        }
+        ServerCounts { present: present as u64, ..*self.shared.counts.lock() }
     }
 
-    /// Ends all links and waits until every thread has ended. The counts afterwards.
+    /// Ends all links, waits until every thread has ended, and returns the final counts.
     pub fn stop(mut self) -> ServerCounts {
         self.end();
         self.counts()
@@ -150,7 +141,7 @@ impl Drop for Server {
 }
 
 impl Shared {
-    fn take_clients(self: Arc<Self>, listener: &Listener) {
+    fn accept_clients(self: Arc<Self>, listener: &Listener) {
         let mut number = 0;
         while !self.stop.load(Ordering::SeqCst) {
             self.sleep(listener);
@@ -160,7 +151,7 @@ impl Shared {
                     Ok(Some(control)) => self.take_client(number, control),
                     Ok(None) => break,
                     Err(error) => {
-                        tracing::warn!("a client could not be taken: {error}");
+                        tracing::warn!("cannot accept a client: {error}");
                         break;
                     }
                 }
@@ -173,14 +164,14 @@ impl Shared {
         self.reap(|_| true);
     }
 
-    /// Until somebody comes or goes.
+    /// Waits until a client connects or ends.
     fn sleep(&self, listener: &Listener) {
         let mut fds = [
             PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
         ];
-        // Interrupted or not: who came and who went is looked at afterwards.
-        let _ = rustix::event::poll(&mut fds, Some(&event::timespec(LOOK_EVERY)));
+        // Interrupted or not, the caller checks for clients that came and went.
+        let _ = rustix::event::poll(&mut fds, Some(&event::timespec(WAKE_EVERY)));
         event::take_rings(&self.wake);
     }
 
@@ -203,13 +194,14 @@ impl Shared {
 
     fn take_client(self: &Arc<Self>, number: u64, control: Control) {
         if self.clients.lock().len() >= self.options.max_clients {
-            self.refuse(&control, "it has as many clients as it takes");
+            control.refuse("it has as many clients as it takes");
+            self.counts.lock().refused += 1;
             return;
         }
         self.clients.lock().insert(number, Client::default());
         let shared = Arc::clone(self);
         let thread = thread::Builder::new().name(format!("duplex-{number}")).spawn(move || {
-            // Says that it has ended also when the service panics.
+            // Notes the end even when the service panics.
             let _ended = Ended { shared: &shared, number };
             shared.serve(number, control);
         });
@@ -220,16 +212,11 @@ impl Shared {
                 }
             }
             Err(error) => {
-                tracing::warn!("no thread for a client: {error}");
+                tracing::warn!("cannot start a thread for a client: {error}");
                 self.clients.lock().remove(&number);
-                self.refused.fetch_add(1, Ordering::SeqCst);
+                self.counts.lock().refused += 1;
             }
         }
-    }
-
-    fn refuse(&self, control: &Control, reason: &str) {
-        control.refuse(reason);
-        self.refused.fetch_add(1, Ordering::SeqCst);
     }
 
     fn serve(&self, number: u64, control: Control) {
@@ -241,7 +228,7 @@ impl Shared {
             Ok(link) => link,
             Err(error) => {
                 tracing::debug!("client {number} was not connected: {error}");
-                self.refused.fetch_add(1, Ordering::SeqCst);
+                self.counts.lock().refused += 1;
                 return;
             }
         };
@@ -252,17 +239,16 @@ impl Shared {
             link.stopper().stop();
         }
         let result = self.service.serve(number, &mut link);
-        let count = match &result {
-            Ok(()) => &self.served,
-            Err(_) => &self.failed,
-        };
         let closed = link.close();
-        count.fetch_add(1, Ordering::SeqCst);
-        if let Err(error) = result {
-            tracing::debug!("client {number}: {error}");
+        match result {
+            Ok(()) => self.counts.lock().served += 1,
+            Err(error) => {
+                self.counts.lock().failed += 1;
+                tracing::debug!("client {number}: {error}");
+            }
         }
         if let Err(error) = closed {
-            tracing::warn!("client {number} leaves something: {error}");
+            tracing::warn!("client {number} was not closed cleanly: {error}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The three threads of a link: one for the send queue, one for the completion queue, one for what
-//! was received. Queues of fixed length lie between them; each thread sleeps while its own is empty.
+//! The three threads of a link: one for the send queue, one for the completion queue, one for the
+//! receive queue. Bounded queues connect them; each thread sleeps while its own is empty.
 use super::control::{Control, Heard};
 use catchment_channel::{EndError, Event, Filled, Inbound, Message, Operations, Outbound, Slots};
 use catchment_verbs::wait::EventCount;
@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a sleeping thread leaves a peer unobserved that may be gone without a sign: killed on
+/// How often a sleeping thread checks for a peer that died without a sign, such as one killed on
 /// another host.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 const POLL: usize = 16;
 
 /// Work for the send queue.
 pub(super) enum Job {
     Message(Filled),
-    /// A message of the peer was given back while there was nothing to do.
+    /// A message of the peer was released while there was nothing to do.
     Nudge,
     Stop,
 }
 
 /// What the threads of a link and its user share.
 pub(super) struct Shared {
-    /// Rung when something completed, came back or failed.
+    /// Changes when something completed, was released or failed.
     pub(super) room: EventCount,
     pub(super) stop: AtomicBool,
     pub(super) goodbye: AtomicBool,
@@ -45,37 +45,40 @@ impl Shared {
         self.room.notify();
     }
 
-    fn wait_for_room(&self, seen: u32) {
-        self.room.wait(seen, Some(Instant::now() + LOOK_EVERY));
+    /// Repeats `step` after every change until it returns a value or the deadline has passed.
+    pub(super) fn wait_until<T, E>(
+        &self,
+        deadline: Option<Instant>,
+        mut step: impl FnMut() -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        loop {
+            let seen = self.room.current();
+            let found = step()?;
+            let now = Instant::now();
+            if found.is_some() || deadline.is_some_and(|deadline| now >= deadline) {
+                return Ok(found);
+            }
+            let check = now + CHECK_EVERY;
+            self.room.wait(seen, Some(deadline.map_or(check, |deadline| deadline.min(check))));
+        }
     }
 }
 
-/// Posts messages and tells the peer what was given back.
+/// Posts messages and announces released slots to the peer.
 pub(super) struct SendWorker {
     pub(super) outbound: Outbound,
     pub(super) operations: Arc<Operations>,
     pub(super) slots: Arc<Slots>,
     pub(super) jobs: Receiver<Job>,
     pub(super) shared: Arc<Shared>,
-    /// Messages of the peer that were taken off the account of those given back.
-    told: u64,
+    /// Released messages of the peer that were taken over from `slots`.
+    pub(super) taken: u64,
     /// Of these, those not announced to the peer yet: the queue was full.
-    owed: u32,
+    pub(super) owed: u32,
 }
 
 impl SendWorker {
-    pub(super) fn new(
-        outbound: Outbound,
-        operations: Arc<Operations>,
-        slots: Arc<Slots>,
-        jobs: Receiver<Job>,
-        shared: Arc<Shared>,
-    ) -> Self {
-        Self { outbound, operations, slots, jobs, shared, told: 0, owed: 0 }
-    }
-
     pub(super) fn run(mut self) {
-        // Who failed has said so to all.
         if let Err(error) = self.work() {
             self.operations.fail(error);
             self.shared.wake();
@@ -86,67 +89,60 @@ impl SendWorker {
         loop {
             let job = match self.jobs.try_recv() {
                 Ok(job) => job,
-                Err(_) => self.rest()?,
+                Err(_) => self.wait_for_job()?,
             };
             match job {
                 Job::Message(filled) => self.post(&filled)?,
                 Job::Nudge => {}
                 Job::Stop => return Ok(()),
             }
-            self.tell()?;
+            self.announce()?;
         }
     }
 
-    /// Tells all that is owed, then sleeps until there is something to do.
-    fn rest(&mut self) -> Result<Job, EndError> {
+    /// Announces all that is owed, then sleeps until there is something to do.
+    fn wait_for_job(&mut self) -> Result<Job, EndError> {
         self.slots.set_idle(true);
-        loop {
-            let seen = self.shared.room.current();
-            if self.tell()? {
-                break;
-            }
-            if let Ok(job) = self.jobs.try_recv() {
-                return Ok(job);
-            }
-            self.shared.wait_for_room(seen);
-        }
-        let job = self.jobs.recv().unwrap_or(Job::Stop);
+        let shared = Arc::clone(&self.shared);
+        let job = shared.wait_until(None, || {
+            self.announce().map(|all| match all {
+                true => Some(self.jobs.recv().unwrap_or(Job::Stop)),
+                false => self.jobs.try_recv().ok(),
+            })
+        })?;
         self.slots.set_idle(false);
-        Ok(job)
+        Ok(job.unwrap_or(Job::Stop))
     }
 
     fn post(&mut self, filled: &Filled) -> Result<(), EndError> {
-        self.owed += self.slots.take_given_back(&mut self.told);
-        loop {
-            let seen = self.shared.room.current();
-            let (operations, owed) = (&self.operations, self.owed);
-            if self.outbound.send_filled(operations, filled, owed)? {
-                self.owed = 0;
-                self.shared.room.notify();
-                return Ok(());
-            }
-            self.shared.wait_for_room(seen);
-        }
+        self.owed += self.slots.take_given_back(&mut self.taken);
+        self.shared.wait_until(None, || {
+            let sent = self.outbound.send_filled(&self.operations, filled, self.owed);
+            sent.map(|sent| sent.then_some(()))
+        })?;
+        self.owed = 0;
+        self.shared.room.notify();
+        Ok(())
     }
 
-    /// Tells the peer what was given back, if that is due. False if the queue is full.
-    fn tell(&mut self) -> Result<bool, EndError> {
+    /// Announces released messages to the peer, if that is due. False if the queue is full.
+    fn announce(&mut self) -> Result<bool, EndError> {
         if self.owed == 0 && !self.slots.is_due() {
             return Ok(true);
         }
-        self.owed += self.slots.take_given_back(&mut self.told);
+        self.owed += self.slots.take_given_back(&mut self.taken);
         if self.owed == 0 {
             return Ok(true);
         }
-        let told = self.outbound.announce(&self.operations, self.owed)?;
-        if told {
+        let announced = self.outbound.announce(&self.operations, self.owed)?;
+        if announced {
             self.owed = 0;
         }
-        Ok(told)
+        Ok(announced)
     }
 }
 
-/// Sleeps until something completes, and hands on what came.
+/// Sleeps until something completes, and passes on what arrived.
 pub(super) struct CompletionWorker {
     pub(super) cq: Arc<dyn Cq>,
     pub(super) channel: Arc<dyn CompletionChannel>,
@@ -162,10 +158,10 @@ impl CompletionWorker {
         if let Err(error) = self.work() {
             self.operations.fail(error);
         }
-        self.take_the_last();
-        // What the peer said last explains why it is gone.
+        self.take_rest();
+        // The peer's last word explains why it is gone.
         self.hear();
-        // A full queue of jobs ends at the next one of them, which fails.
+        // With a full queue, the next job fails and ends the thread.
         let _ = self.jobs.try_send(Job::Stop);
         self.shared.room.notify();
     }
@@ -182,8 +178,8 @@ impl CompletionWorker {
             if self.drain()? {
                 continue;
             }
-            self.channel.wait(LOOK_EVERY).map_err(|error| EndError::Socket(error.kind()))?;
-            // What came before its end is taken first.
+            self.channel.wait(CHECK_EVERY).map_err(|error| EndError::Socket(error.kind()))?;
+            // What arrived before the end is taken first.
             let heard = self.hear();
             if !self.drain()? {
                 self.operations.check()?;
@@ -211,15 +207,15 @@ impl CompletionWorker {
         Ok(any)
     }
 
-    /// Takes one batch of completions and hands on what came, also behind one that failed. How many
-    /// there were, and the first failure.
+    /// Takes one batch of completions and passes on what arrived, also behind one that failed.
+    /// Returns how many there were, and the first failure.
     fn take(&self) -> Result<(usize, Result<(), EndError>), EndError> {
         let mut out = [Completion::EMPTY; POLL];
         let n = self.cq.poll(&mut out)?;
         let mut result = Ok(());
         for completion in &out[..n] {
             match self.operations.note(completion) {
-                // There is room for as many as there are receives; who takes them may be gone.
+                // The queue is as long as the receive queue; the thread that takes may have ended.
                 Ok(Event::Came { imm, bytes }) => drop(self.arrivals.send((imm, bytes))),
                 Ok(Event::Done(_)) => {}
                 Err(error) => result = result.and(Err(error)),
@@ -228,8 +224,8 @@ impl CompletionWorker {
         Ok((n, result))
     }
 
-    /// The link is over. What came before is the program's all the same: at most what the queue held.
-    fn take_the_last(&self) {
+    /// Passes on what arrived before the link ended: at most what the queue held.
+    fn take_rest(&self) {
         let mut left = self.cq.capacity() as usize;
         while left > 0 {
             match self.take() {
@@ -243,7 +239,7 @@ impl CompletionWorker {
         if self.shared.goodbye.load(Ordering::SeqCst) {
             return Heard::Goodbye;
         }
-        let heard = self.control.look();
+        let heard = self.control.poll();
         if heard == Heard::Goodbye {
             self.shared.goodbye.store(true, Ordering::SeqCst);
         }
@@ -251,7 +247,7 @@ impl CompletionWorker {
     }
 }
 
-/// Checks what came, posts receives again, and hands messages to the program.
+/// Checks what arrived, reposts receives, and passes messages to the program.
 pub(super) struct ReceiveWorker {
     pub(super) inbound: Inbound,
     pub(super) operations: Arc<Operations>,
@@ -279,7 +275,7 @@ impl ReceiveWorker {
             }
             consumed += 1;
             if consumed >= self.list {
-                // A failure ends the link; what came before it is handed on.
+                // A failure ends the link; what arrived before it is passed on.
                 let _ = self.operations.receives(consumed);
                 consumed = 0;
             }

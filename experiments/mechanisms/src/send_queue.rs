@@ -1,9 +1,9 @@
 //! The send queue of an end that signals as few requests as it can.
 use super::EndError;
-use catchment_verbs::{Completion, Cq, Qp, SendWr};
+use catchment_verbs::{Completion, Cq, Qp, QpState, SendWr};
 use std::sync::Arc;
 
-/// A queue pair, its completion queue, and how far both are. Requests are numbered from 1 in the
+/// A queue pair, its completion queue, and the progress of both. Requests are numbered from 1 in the
 /// order of posting; a signaled one has its number as `wr_id`.
 pub(crate) struct SendQueue {
     pub(crate) qp: Box<dyn Qp>,
@@ -14,7 +14,7 @@ pub(crate) struct SendQueue {
     done: u64,
     /// Requests posted since the last signaled one.
     unsignaled: u64,
-    /// Completions that are still to come.
+    /// Completions that are outstanding.
     signaled: u32,
 }
 
@@ -36,7 +36,7 @@ impl SendQueue {
         number <= self.done
     }
 
-    /// Returns whether so many requests fit, as far as is known, the last of them signaled.
+    /// Returns whether so many requests are known to fit, the last of them signaled.
     #[inline]
     pub(crate) fn has_room(&self, requests: u64) -> bool {
         self.fits(requests) && self.can_signal()
@@ -57,14 +57,14 @@ impl SendQueue {
         self.signaled > 0
     }
 
-    /// Returns whether the last of the next `requests` must be signaled, so that there is always
-    /// one on its way when the queue is full.
+    /// Returns whether the last of the next `requests` must be signaled, so that a full queue always
+    /// has a completion outstanding.
     #[inline]
     pub(crate) fn is_due(&self, requests: u64) -> bool {
         (self.unsignaled + requests) * 2 >= self.max_send_wr
     }
 
-    /// Posts requests of which the last only may be signaled.
+    /// Posts requests of which only the last may be signaled.
     #[inline]
     pub(crate) fn post(&mut self, requests: &[SendWr<'_>]) -> Result<(), EndError> {
         self.qp.post_send(requests)?;
@@ -75,6 +75,14 @@ impl SendQueue {
             self.unsignaled = 0;
         } else {
             self.unsignaled += count;
+        }
+        Ok(())
+    }
+
+    /// Detects the end of the session where no request would.
+    pub(crate) fn check(&self) -> Result<(), EndError> {
+        if self.qp.state() == QpState::Err {
+            return Err(EndError::PeerGone);
         }
         Ok(())
     }

@@ -1,27 +1,17 @@
-//! What the ends of several mechanisms share: the error that ended them, and a queue pair that any
-//! thread may use.
+//! What the ends of several mechanisms share: the error that ended them, a queue pair that any thread
+//! may use, and slots that any thread may release.
 use super::EndError;
+pub(crate) use catchment_channel::FirstError;
+use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::atomic::AtomicCell;
-use std::sync::OnceLock;
 
-/// The first error of an end: every later call fails with it.
-#[derive(Default)]
-pub(crate) struct FirstError(OnceLock<EndError>);
-
-impl FirstError {
-    #[inline]
-    pub(crate) fn check(&self) -> Result<(), EndError> {
-        match self.0.get() {
-            None => Ok(()),
-            Some(error) => Err(*error),
-        }
+/// Returns a queue with room for `count` slots that holds all of them.
+pub(crate) fn all_slots(count: u32) -> ArrayQueue<u32> {
+    let slots = ArrayQueue::new(count as usize);
+    for slot in 0..count {
+        let _ = slots.push(slot);
     }
-
-    /// Ends the session; returns the error that was first.
-    #[cold]
-    pub(crate) fn set(&self, error: EndError) -> EndError {
-        *self.0.get_or_init(|| error)
-    }
+    slots
 }
 
 /// A queue pair that one thread at a time uses.
@@ -32,9 +22,9 @@ impl<L> InTurn<L> {
         Self(AtomicCell::new(Some(Box::new(link))))
     }
 
-    /// Lets `work` use it until `is_more_due` says no to what it returned, unless another thread has
-    /// it: that one asks once more after it has put it back. To take it and to put it back are
-    /// exchanges of one value, so who comes in vain has left its work before that question.
+    /// Repeats `work` until `is_more_due` denies its result. If another thread has the queue pair, that
+    /// one asks again after it has put it back: taking it and putting it back are exchanges of one
+    /// value, so a thread that comes in vain has left its work before that question.
     pub(crate) fn work<T>(
         &self,
         mut work: impl FnMut(&mut L) -> Result<T, EndError>,

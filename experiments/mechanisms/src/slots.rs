@@ -1,12 +1,22 @@
-//! The sending end of mechanisms whose blocks go into slots of the receiver: one block is claimed at a
-//! time, and what a mechanism adds is how it learns of free slots and gets a block there.
-use super::{ClaimError, Counts, EndError, FirstError, Helper, SendEnd};
-use catchment_channel::geometry::Arrived;
+//! The ends of mechanisms whose blocks go into slots of the receiver. One block is claimed at a time;
+//! a mechanism adds how the sender learns of free slots, and how a block gets there.
+use super::{ClaimError, Counts, EndError, Features, FirstError, Helper, SendEnd, Tag, TakenBlock};
+use catchment_channel::geometry::{Arrived, Geometry};
 use catchment_transfer::HeaderError;
 use catchment_transfer::layout::padded;
-use catchment_verbs::Watch;
 use catchment_verbs::mem::VolatileSlice;
+use catchment_verbs::{Mr, Watch};
 use std::sync::Arc;
+
+/// The features of a [`SlotSender`] whose blocks have the product's header.
+pub(crate) const FEATURES: Features = Features {
+    any_length: true,
+    in_order: true,
+    out_of_order_release: true,
+    many_claims: false,
+    stream_bits: 32,
+    packet_bits: 64,
+};
 
 /// What a mechanism adds to a [`SlotSender`].
 pub trait Slots: Send + 'static {
@@ -17,7 +27,7 @@ pub trait Slots: Send + 'static {
 
     /// Returns the slot for the next block of a stream, if one can be used.
     fn find(&mut self, stream: u32) -> Result<Option<Self::Slot>, ClaimError>;
-    /// Returns where the so many bytes of the block for this slot are filled in.
+    /// Returns the memory to fill with a block of `bytes` bytes for this slot.
     fn memory(&self, slot: Self::Slot, bytes: u32) -> VolatileSlice<'_>;
     /// Sends the block that was filled for this slot.
     fn send(&mut self, slot: Self::Slot, block: &Arrived) -> Result<(), EndError>;
@@ -46,7 +56,7 @@ pub struct SlotSender<S> {
 
 /// A claimed block of a [`SlotSender`].
 #[derive(Debug)]
-#[must_use = "a block that is claimed and not committed is not sent"]
+#[must_use = "a claimed block is sent only by a commit"]
 pub struct SlotClaim<T> {
     number: u64,
     slot: T,
@@ -102,13 +112,12 @@ impl<S: Slots> SendEnd for SlotSender<S> {
         if packet == u64::MAX {
             return Err(EndError::Packet(HeaderError::PacketNumber(packet)));
         }
-        // No second commit of it.
+        // It cannot be committed twice.
         self.claims += 1;
         let SlotClaim { slot, stream, bytes, .. } = claim;
         let block = Arrived { stream, packet, bytes, room_bytes: padded(bytes) };
         self.slots.send(slot, &block).map_err(|error| self.broken.set(error))?;
-        self.counts.blocks += 1;
-        self.counts.payload_bytes += u64::from(bytes);
+        self.counts.add_block(bytes.into());
         Ok(())
     }
 
@@ -128,5 +137,54 @@ impl<S: Slots> SendEnd for SlotSender<S> {
 
     fn counts(&self) -> Counts {
         Counts { interactions: S::INTERACTIONS * self.counts.blocks, ..self.counts }
+    }
+}
+
+/// The receiver's slots, as its blocks share them.
+pub trait Released: Send + Sync + 'static {
+    fn geometry(&self) -> &Geometry;
+    fn slots(&self) -> &Arc<dyn Mr>;
+    /// Releases the block in this place, from any thread.
+    fn release(&self, place: u32);
+}
+
+/// A received block in a slot.
+pub struct SlotBlock<S: Released> {
+    shared: Arc<S>,
+    place: u32,
+    arrived: Arrived,
+}
+
+impl<S: Released> SlotBlock<S> {
+    /// Reads the block that has arrived in this place.
+    #[inline]
+    pub(crate) fn arrived(
+        shared: &Arc<S>,
+        place: u32,
+        counts: &mut Counts,
+    ) -> Result<Self, EndError> {
+        let arrived = shared.geometry().header(&shared.slots().region().whole(), place)?;
+        counts.add_block(arrived.bytes.into());
+        Ok(Self { shared: Arc::clone(shared), place, arrived })
+    }
+}
+
+impl<S: Released> TakenBlock for SlotBlock<S> {
+    #[inline]
+    fn tag(&self) -> Tag {
+        self.arrived.tag()
+    }
+
+    #[inline]
+    fn payload(&self) -> VolatileSlice<'_> {
+        let memory = self.shared.slots().region().whole();
+        self.shared.geometry().arrived(memory, self.place, &self.arrived)
+    }
+}
+
+impl<S: Released> Drop for SlotBlock<S> {
+    #[inline]
+    fn drop(&mut self) {
+        self.shared.release(self.place);
     }
 }

@@ -13,13 +13,13 @@ fn counted() -> ([Arc<dyn Context>; 2], [Arc<Census>; 2]) {
     ([a, b], [census_a, census_b])
 }
 
-/// What depends on another object goes before it.
+/// An object is released before those it depends on.
 const ORDER: [Object; 7] =
     [Object::Qp, Object::Mr, Object::Mr, Object::Mr, Object::Cq, Object::Channel, Object::Pd];
 
-fn destroyed(census: &Census) -> Vec<Object> {
-    let gone = census.take_log().into_iter().filter_map(|change| match change {
-        Change::Destroyed(object) => Some(object),
+fn destroyed(log: &[Change]) -> Vec<Object> {
+    let gone = log.iter().filter_map(|change| match change {
+        Change::Destroyed(object) => Some(*object),
         Change::Made(_) => None,
     });
     gone.collect()
@@ -36,11 +36,11 @@ fn s3_14_an_orderly_end_goes_in_the_order_of_dependencies() {
         assert_eq!(census.total(), ORDER.len() as i64);
         channel.close().unwrap();
         assert_eq!(census.total(), 0);
-        assert_eq!(destroyed(census), ORDER);
+        assert_eq!(destroyed(&census.take_log()), ORDER);
     }
 }
 
-/// Every step of the way up is made to fail, at either end, from the first object to RTS.
+/// Every step of connecting is made to fail, at either end, from the first object to RTS.
 #[test]
 fn s3_14_a_failure_at_any_step_leaks_nothing_and_harms_nobody_else() {
     for failing in [0, 1] {
@@ -48,37 +48,30 @@ fn s3_14_a_failure_at_any_step_leaks_nothing_and_harms_nobody_else() {
             let (contexts, censuses) = counted();
             censuses[failing].fail(step);
             let all = up(contexts);
-            let objects = censuses[failing].take_log();
+            let log = censuses[failing].take_log();
             if all.is_ok() {
-                // The last step is the end itself, which goes on whatever is refused.
+                // The last step is closing, which goes on whatever is refused.
                 assert_eq!(step, censuses[failing].steps());
                 assert_eq!(step, ORDER.len() as u64 + 4);
                 break;
             }
-            let made: Vec<_> = objects.iter().filter(|c| matches!(c, Change::Made(_))).collect();
-            assert!(made.len() as u64 >= (step - 1).min(ORDER.len() as u64));
+            let made = log.iter().filter(|change| matches!(change, Change::Made(_))).count();
+            assert!(made as u64 >= (step - 1).min(ORDER.len() as u64));
             for census in &censuses {
                 assert_eq!(census.total(), 0, "step {step} of end {failing}");
             }
-            let gone: Vec<_> = objects
-                .iter()
-                .filter_map(|change| match change {
-                    Change::Destroyed(object) => Some(*object),
-                    Change::Made(_) => None,
-                })
-                .collect();
+            let mut gone = destroyed(&log);
             let mut wanted = ORDER.to_vec();
             wanted.retain(|object| gone.contains(object));
             // Fewer regions when one of them was refused.
             wanted.dedup();
-            let mut seen = gone.clone();
-            seen.dedup();
-            assert_eq!(seen, wanted, "step {step} of end {failing}");
+            gone.dedup();
+            assert_eq!(gone, wanted, "step {step} of end {failing}");
         }
     }
 }
 
-/// Up and down again; the first error on the way up.
+/// Connects and closes; returns the first error of connecting.
 fn up(contexts: [Arc<dyn Context>; 2]) -> Result<(), ChannelError> {
     let [a, b] = contexts;
     let a = Resources::acquire(a, shape(2, 64))?;
@@ -117,7 +110,7 @@ fn s3_3_nothing_is_left_after_many_connections() {
     }
 }
 
-/// A message that is still kept has its memory: that is said, and it goes with the message.
+/// A message that is still kept keeps its memory: the error names it, and it goes with the message.
 #[test]
 fn what_the_program_keeps_is_named_and_goes_later() {
     let (contexts, censuses) = counted();

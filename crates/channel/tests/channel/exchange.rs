@@ -1,4 +1,4 @@
-//! Messages, one way and both ways at once.
+//! Messages in one direction, and in both at once.
 use super::driver::{self, Patience};
 use super::{pair, shape};
 use catchment_channel::{Channel, ChannelShape, ClaimError};
@@ -50,7 +50,7 @@ fn messages_of_random_lengths_one_way() {
     }
 }
 
-/// Sends a message if a slot is free and takes what came; returns how many came, all in order.
+/// Sends a message if a slot is free and takes what arrived; returns how many, all in order.
 fn exchange([sender, receiver]: &mut [Channel; 2], sent: &mut u64, came: &mut u64) -> u64 {
     let before = *came;
     if let Ok(claim) = sender.claim(0, 64) {
@@ -107,14 +107,14 @@ fn a_slow_receiver_stops_the_sender() {
         for packet in first..first + 3 {
             assert_eq!(driver::take(&mut receiver, &mut wait).tag().packet, packet);
         }
-        // The sender learns what came back by the next look.
+        // The next poll announces what was released.
         assert!(receiver.take().unwrap().is_none());
     }
 }
 
-/// A message that another thread gives back wakes the one that tells the peer.
+/// Releasing a message on another thread wakes the one that announces it to the peer.
 #[test]
-fn a_sleeping_receiver_tells_what_another_thread_gives_back() {
+fn a_sleeping_receiver_announces_what_another_thread_releases() {
     let [mut sender, mut receiver] = pair(shape(1, 64));
     let mut wait = Patience::new(WaitPolicy::Yield);
     driver::send(&mut sender, 0, 0, &[1; 64], &mut wait);
@@ -210,7 +210,7 @@ fn a_conversation_needs_no_messages_beside_its_own() {
         driver::send(&mut b, 1, packet, b"answer", &mut wait);
         drop(driver::take(&mut a, &mut wait));
     }
-    // An empty look tells alone what is owed: there are some, but not one for every message.
+    // An empty poll posts a notice if one is owed: there are some, but not one for every message.
     for channel in [&a, &b] {
         assert_eq!(channel.sent().interactions, 500);
     }

@@ -1,4 +1,4 @@
-//! A peer that breaks the rules, a peer of another shape, a peer that is gone.
+//! A peer that breaks the protocol, a peer of another shape, a peer that is gone.
 use super::driver::Patience;
 use super::{card, driver, pair, patient, shape};
 use catchment_channel::{
@@ -12,7 +12,7 @@ use catchment_verbs::{
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// An end that posts what it likes.
+/// An end that posts anything.
 struct Raw {
     qp: Box<dyn Qp>,
     peer: Card,
@@ -78,7 +78,7 @@ fn failure(channel: &mut Channel) -> EndError {
             Ok(block) => kept.extend(block),
             Err(error) => return error,
         }
-        assert!(start.elapsed() < Duration::from_secs(30), "nobody noticed");
+        assert!(start.elapsed() < Duration::from_secs(30), "it does not fail");
         std::thread::yield_now();
     }
 }
@@ -97,9 +97,9 @@ fn message(change: impl FnOnce(&mut BlockHeader)) -> [u8; 128] {
     out
 }
 
-/// The low half of an immediate is the slot, from 1; the high half counts messages given back.
+/// The low half of an immediate is the slot, from 1; the high half counts released messages.
 #[test]
-fn what_no_channel_sends_is_the_peers_fault_and_stays_so() {
+fn violations_of_the_protocol_end_the_session() {
     let good = message(|_| {});
     let wrong = message(|header| header.room_bytes = 128);
     let reason = HeaderError::Room { payload_bytes: 64, room_bytes: 128, limit: 64 };
@@ -120,7 +120,7 @@ fn what_no_channel_sends_is_the_peers_fault_and_stays_so() {
 }
 
 #[test]
-fn a_message_over_one_that_was_not_given_back() {
+fn a_message_over_an_unreleased_one() {
     let (mut channel, mut raw) = bad_peer();
     for n in 0..5 {
         raw.message(n % 4, n as u32 % 4 + 1, &message(|_| {}));
@@ -156,9 +156,9 @@ fn peers_of_other_sizes_are_refused_by_name() {
     assert!(matches!(refused.err(), Some(ChannelError::Blocks(40_000))));
 }
 
-/// Both queue pairs end when one side does: whoever uses the other learns of it.
+/// Both queue pairs end when one side does: the next request of the other fails.
 #[test]
-fn a_peer_that_closed_is_noticed_by_who_sends() {
+fn a_peer_that_closed_is_noticed_by_sending() {
     let [mut a, mut b] = pair(shape(4, 64));
     let mut wait = Patience::new(WaitPolicy::Yield);
     driver::send(&mut a, 0, 0, b"last", &mut wait);
@@ -179,7 +179,7 @@ fn a_peer_that_closed_is_noticed_by_who_sends() {
         if let Err(error) = step {
             break error;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "nobody noticed");
+        assert!(start.elapsed() < Duration::from_secs(60), "it does not fail");
         std::thread::yield_now();
     };
     assert_eq!(a.progress(), Err(error), "it stays so");

@@ -30,7 +30,7 @@ fn writes_and_reads_beside_messages() {
         random.fill(&mut data);
         a.operations().scratch().write_at(100, &data).unwrap();
         let written = a.write(100, at, bytes).unwrap();
-        // In order behind the WRITE: who gets the message sees what was written.
+        // In order behind the WRITE: when the message arrives, the bytes have.
         driver::send(&mut a, 0, round, b"look", &mut wait);
         let block = driver::take(&mut b, &mut wait);
         assert_eq!(block.tag().packet, round);
@@ -58,7 +58,7 @@ fn bytes_outside_of_the_memory_are_refused_here() {
 }
 
 #[test]
-fn a_full_queue_is_said_and_leaves_room_for_messages() {
+fn a_full_queue_is_reported_and_leaves_room_for_messages() {
     let mut shape = shape(4, 64).with_shared(1 << 20);
     shape.max_send_wr = 8;
     let [mut a, mut b] = pair(shape);

@@ -6,7 +6,7 @@ use crate::slot;
 use catchment_verbs::mem::VolatileSlice;
 use std::sync::Arc;
 
-/// The payload is not what the source checksummed.
+/// The payload does not match the checksum of its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("payload checksum {computed:#010x}, the source computed {announced:#010x}")]
 pub struct CrcMismatch {
@@ -38,28 +38,28 @@ impl ReceivedBlock {
         Self { shared, slot, generation, header, held: false, abandoned: false }
     }
 
-    /// Returns what the block says about itself.
+    /// Returns the header.
     #[inline]
     pub fn header(&self) -> &BlockHeader {
         &self.header
     }
 
-    /// Returns the payload, in place. A source that misbehaves can still change it: whoever must
-    /// not be fooled copies it out first.
+    /// Returns the payload, in place. A misbehaving source can still change it: copy it out first where
+    /// that matters.
     #[inline]
     pub fn payload(&self) -> VolatileSlice<'_> {
         let header = &self.header;
         self.shared.memory.payload(self.slot, header.room_bytes, header.payload_bytes)
     }
 
-    /// Returns the slot it lies in.
+    /// Returns its slot.
     #[inline]
     pub fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// Tells the source that this block is kept for long (state 2), so that it does not count on
-    /// the slot. Dropping the block gives it back all the same.
+    /// Tells the source that this block is kept for long (state 2), so that it does not count on the
+    /// slot. Dropping the block still releases it.
     pub fn hold(&mut self) {
         if !self.held {
             self.held = true;
@@ -67,13 +67,13 @@ impl ReceivedBlock {
         }
     }
 
-    /// Ends with this block without giving its slot back: to the source it stays undelivered, and
-    /// is sent again in its next session. For blocks that are still here when a session ends.
+    /// Drops this block without releasing its slot: to the source it stays undelivered, and is sent again
+    /// in its next session. For blocks that are still here when a session ends.
     pub fn abandon(mut self) {
         self.abandoned = true;
     }
 
-    /// Compares the payload with the checksum of its source. A block without one is right.
+    /// Compares the payload with the checksum of its source. A block without one passes.
     ///
     /// # Errors
     /// [`CrcMismatch`].

@@ -1,7 +1,7 @@
 //! The receiving side of a ring.
 //!
-//! It posts nothing and gets no completion. It looks at memory, and gives slots back by a store.
-//! Any number of threads may look at once, and release blocks in any order.
+//! It posts nothing and gets no completion. It polls memory, and releases slots by a store. Any number
+//! of threads may poll at once, and release blocks in any order.
 mod block;
 
 use crate::checksum::crc32c_of;
@@ -24,9 +24,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// How a receiver decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReceiverOptions {
-    /// Take a block only when the CRC32C of its payload is right too. For devices that do not
-    /// promise the order inside of a WRITE ([`catchment_verbs::Caps::data_in_order`]). Every
-    /// block must then have a checksum.
+    /// Take a block only when the CRC32C of its payload matches too: for devices that do not promise
+    /// the order within a WRITE ([`catchment_verbs::Caps::data_in_order`]). Every block must then have
+    /// a checksum.
     pub crc_decides: bool,
 }
 
@@ -39,7 +39,7 @@ pub enum ReceiverError {
     Memory(#[from] MemError),
 }
 
-/// The source wrote something that no correct source writes: end the session.
+/// The source broke the protocol: end the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerMisbehaved {
@@ -53,7 +53,7 @@ pub enum PeerMisbehaved {
         /// What is wrong.
         reason: HeaderError,
     },
-    /// A block in a slot whose last block was not given back: its bytes may be wrong now.
+    /// A block in a slot whose last block was not released: its bytes may be wrong now.
     #[error("block {slot} (generation {generation}) was written over an unreleased one")]
     Overwritten {
         /// The slot.
@@ -78,9 +78,9 @@ pub struct ReceiverStats {
     pub blocks: u64,
     /// Payload bytes of them.
     pub payload_bytes: u64,
-    /// Times that a hint was there before its block: WRITEs overtook each other.
+    /// Hints that arrived before their block: WRITEs overtook each other.
     pub hints_early: u64,
-    /// Times that a hint had a value that a correct source does not write.
+    /// Hints with a value that a correct source does not write.
     pub hints_wrong: u64,
 }
 
@@ -92,8 +92,8 @@ struct Counters {
 
 /// The receiving side of one ring in one session.
 ///
-/// The source learns of slots that were given back several at a time: when a quarter of the ring is
-/// due, or when a complete look ([`Receiver::poll`]) finds nothing, and from then on of each at once.
+/// Released slots are published to the source several at a time: when a quarter of the ring is due, or
+/// when a complete poll ([`Receiver::poll`]) finds nothing, and from then on each at once.
 ///
 /// The ring's memory belongs to this session until the receiver and all its blocks are dropped.
 pub struct Receiver {
@@ -106,20 +106,20 @@ struct Shared {
     epoch: u64,
     options: ReceiverOptions,
     slots: ReceiverSlots,
-    /// What `full[]` says about the blocks that were taken.
+    /// `full[]` as of the blocks that were taken.
     consumed: ByteMirror,
     notes: Box<[Note]>,
     releases: Releases,
-    /// The slot that the next block will probably be in.
+    /// The slot in which the next block is expected.
     next: AtomicU32,
     counters: Counters,
 }
 
-/// What is known of a slot. Only the thread that took its block writes, so that no store needs an
-/// exchange.
+/// What the receiver keeps for a slot. Only the thread that took its block writes, so that plain stores
+/// suffice.
 #[derive(Debug, Default)]
 struct Note {
-    /// The commit word that was taken last, to see a change with one comparison.
+    /// The commit word taken last, to detect a change with one comparison.
     seen: AtomicU64,
     /// Payload bytes of all its blocks.
     payload_bytes: AtomicU64,
@@ -156,11 +156,11 @@ impl Receiver {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Takes a block, if one is there: looks at the slot where the next one should be, then at
-    /// all of `full[]`. Never blocks.
+    /// Takes a block, if there is one: polls the slot where the next one is expected, then scans all of
+    /// `full[]`. Never blocks.
     ///
     /// # Errors
-    /// [`PeerMisbehaved`]; the slot was given back, other blocks can still be taken.
+    /// [`PeerMisbehaved`]; the slot was released, and other blocks can still be taken.
     #[inline]
     pub fn poll(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
         match self.poll_next()? {
@@ -169,9 +169,9 @@ impl Receiver {
         }
     }
 
-    /// Takes the block in the slot where the next one should be, if it is there. Looks at nothing
-    /// else, so that a thread that spins here shares one cache line with the source. A block in
-    /// another slot is not found: call [`Receiver::poll`] now and then, and before sleeping.
+    /// Takes the block in the slot where the next one is expected, if it is there. Reads nothing else,
+    /// so that a thread that spins here shares one cache line with the source. A block in another slot
+    /// is not found: call [`Receiver::poll`] now and then, and before sleeping.
     ///
     /// # Errors
     /// As for [`Receiver::poll`].
@@ -187,11 +187,11 @@ impl Receiver {
         self.take(slot)
     }
 
-    /// Looks at all hints.
+    /// Checks all hints.
     fn scan(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
         let shared = &*self.shared;
         let first = shared.next.load(Ordering::Relaxed);
-        let look = shared.consumed.look(&shared.memory.whole(), first, |slot| {
+        let scan = shared.consumed.look(&shared.memory.whole(), first, |slot| {
             if !shared.hint_is_new(slot) {
                 return ControlFlow::Continue(());
             }
@@ -203,7 +203,7 @@ impl Receiver {
                 found => ControlFlow::Break(found),
             }
         });
-        match look {
+        match scan {
             ControlFlow::Continue(()) => {
                 shared.found_nothing();
                 Ok(None)
@@ -212,8 +212,8 @@ impl Receiver {
         }
     }
 
-    /// Takes a committed block whether or not its hint came: for after the peer's death, and
-    /// where hints can get lost. Looks at every slot; `None` when nothing is left.
+    /// Takes a committed block whether or not its hint arrived: for after the peer's death, and where
+    /// hints can get lost. Checks every slot; `None` when nothing is left.
     ///
     /// # Errors
     /// As for [`Receiver::poll`]; call it again for the rest.
@@ -257,14 +257,14 @@ impl Receiver {
         }
     }
 
-    /// To sleep until the source has written; `None` if the provider has no doorbell.
+    /// Returns the watch for what the source writes; `None` if the provider has no doorbell.
     ///
     /// Arm it, call [`Receiver::poll`] once more, then wait.
     pub fn watch(&self) -> Option<Arc<dyn Watch>> {
         self.shared.mr.watch()
     }
 
-    /// Shape of the ring.
+    /// Returns the shape of the ring.
     pub fn layout(&self) -> &RingLayout {
         &self.shared.memory.layout
     }
@@ -274,7 +274,7 @@ impl Receiver {
         &self.shared.mr
     }
 
-    /// Returns the number of blocks that were taken and are not released yet.
+    /// Returns the number of blocks taken and not released yet.
     pub fn outstanding(&self) -> usize {
         Arc::strong_count(&self.shared) - 1
     }
@@ -294,7 +294,7 @@ impl Receiver {
         self.shared.notes.iter().map(|note| note.payload_bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// Ends the session and gives the memory back for another one.
+    /// Ends the session and returns the memory for another one.
     ///
     /// # Errors
     /// The receiver itself while blocks of it are not released: a late release would disturb the
@@ -318,7 +318,7 @@ impl Drop for Receiver {
 
 impl Shared {
     /// The last payload line of a small block lies directly before the trailer. Asking for it
-    /// while waiting makes its way between the caches overlap with that of the trailer.
+    /// while waiting overlaps its transfer between the caches with that of the trailer.
     #[inline]
     fn prefetch_payload(&self, slot: u32) {
         self.memory.whole().prefetch(self.memory.layout.trailer_offset(slot) - LINE_BYTES as usize);
@@ -334,8 +334,8 @@ impl Shared {
         self.next.store(next, Ordering::Relaxed);
     }
 
-    /// Returns whether `full[]` names the generation that comes next, and not one that another
-    /// thread has just taken.
+    /// Returns whether `full[]` names the next generation, and not one that another thread has just
+    /// taken.
     fn hint_is_new(&self, slot: u32) -> bool {
         let taken = self.slots.generation(slot);
         let hint = self.memory.load_full(slot);
@@ -352,7 +352,7 @@ impl Shared {
         if !self.options.crc_decides && !is_segmented(words) {
             return true;
         }
-        // A header that is wrong is taken, so that it can be reported.
+        // A wrong header is taken, so that it can be reported.
         let Ok(header) = BlockHeader::from_words(words, &self.memory.layout) else { return true };
         let payload = self.memory.payload(slot, header.room_bytes, header.payload_bytes);
         header.crc().is_none_or(|crc| crc == crc32c_of(&payload))

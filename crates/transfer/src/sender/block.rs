@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// What the source says about a block's frame.
+/// The source's description of a block's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockMeta {
     /// Number of the frame in its stream, without gaps.
@@ -26,19 +26,19 @@ pub struct BlockMeta {
     pub flags: u16,
 }
 
-/// A block was not committed; here it is back, with its bytes.
+/// A block was not committed. Returns it, with its bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct CommitError {
-    /// The block. Dropping it gives its slot back.
+    /// The block. Dropping it frees its slot.
     pub block: WriteBlock,
     /// Why.
     #[source]
     pub reason: CommitFailure,
 }
 
-/// A claimed block: room for some payload in registered memory. Dropping it without a commit gives
-/// the slot back. It stays readable after the session has ended.
+/// A claimed block: room for a payload in registered memory. Dropping it without a commit frees the
+/// slot. It stays readable after the session has ended.
 pub struct WriteBlock {
     shared: Arc<Shared>,
     slot: u32,
@@ -61,7 +61,7 @@ impl WriteBlock {
         }
     }
 
-    /// Returns the payload's memory: exactly the bytes that will be committed.
+    /// Returns the payload's memory: exactly the bytes that a commit sends.
     #[inline]
     pub fn memory(&self) -> VolatileSlice<'_> {
         self.shared.data.payload(self.slot, self.room_bytes, self.payload_bytes)
@@ -79,7 +79,7 @@ impl WriteBlock {
         self.stream
     }
 
-    /// Returns the slot it will lie in.
+    /// Returns its slot.
     #[inline]
     pub fn slot(&self) -> u32 {
         self.slot
@@ -94,11 +94,11 @@ impl WriteBlock {
         self.memory().write_at(offset, data)
     }
 
-    /// Reads from a file or pipe straight into the payload from `offset` on, and says how many
-    /// bytes came; 0 at the end of the file, or when the payload is full.
+    /// Reads from a file or pipe straight into the payload at `offset`, and returns the number of bytes;
+    /// 0 at the end of the file, or when the payload is full.
     ///
     /// # Errors
-    /// What `read(2)` says.
+    /// Those of `read(2)`.
     pub fn read_from_fd(&mut self, offset: usize, fd: BorrowedFd<'_>) -> io::Result<usize> {
         let rest = (self.payload_bytes as usize).saturating_sub(offset);
         if rest == 0 {
@@ -107,16 +107,16 @@ impl WriteBlock {
         self.memory().subslice(offset, rest).map_err(io::Error::other)?.read_from_fd(fd)
     }
 
-    /// Shortens the payload to its first `bytes`: for when less came than was reserved.
+    /// Shortens the payload to its first `bytes`, when there is less than was reserved.
     pub fn truncate(&mut self, bytes: u32) {
         self.payload_bytes = self.payload_bytes.min(bytes);
     }
 
-    /// Sends the block. With `crc`, a CRC32C of the payload goes with it; with a block that is longer
-    /// than a message of the device may be, always.
+    /// Sends the block, with a CRC32C of the payload if `crc`, or if the block is longer than the
+    /// device's longest message.
     ///
-    /// When this returns, the block is on its way or waits for the queue; the sender keeps it
-    /// until the collector has released it.
+    /// When this returns, the block is posted or waits for the queue; the sender keeps it until the
+    /// collector has released it.
     ///
     /// # Errors
     /// [`CommitError`] with the block, when the metadata are wrong or the session is over.
@@ -142,7 +142,8 @@ impl WriteBlock {
         Ok(())
     }
 
-    /// In place the payload stays where it was filled. A copy is made as short as possible.
+    /// Returns the header. In place the payload stays where it was filled; a copy is made as short as
+    /// possible.
     fn header(&self, meta: &BlockMeta, crc: bool) -> BlockHeader {
         let room_bytes = if self.shared.data.is_in_place() {
             self.room_bytes
@@ -177,7 +178,7 @@ impl WriteBlock {
         self.room_bytes = room_bytes;
     }
 
-    /// Returns whether the session that it was claimed in is over.
+    /// Checks that the session in which it was claimed is alive.
     ///
     /// # Errors
     /// [`Broken`] with the reason.

@@ -1,8 +1,8 @@
 //! What threads that share a sender do with it: free slots, streams, and the queue pair.
 //!
-//! Claims come in through [`Shared::take_slot`], filled blocks through [`Shared::commit`]; out go
-//! WRITEs, or stores into the mapped ring. No thread waits for another: who finds the queue pair
-//! taken leaves its block to the thread that has it.
+//! Claims enter through [`Shared::take_slot`], filled blocks through [`Shared::commit`]; they leave as
+//! WRITEs, or as stores into the mapped ring. No thread waits for another: one that finds the queue
+//! pair taken leaves its block to the thread that has it.
 use super::Shared;
 use super::data::{Copying, Data};
 use super::driver::Driver;
@@ -55,14 +55,14 @@ impl Shared {
     #[inline]
     pub(super) fn take_slot(&self) -> Option<u32> {
         if self.slots.uses_few() {
-            // One line to look at, for a block of a thousand: worth it to use a slot again that is
-            // still in the cache.
+            // Reading one line per block of a thousand lines is worth reusing a slot that is still in
+            // the cache.
             self.refill();
         }
         if let Data::Copy(copying) = &self.data
             && copying.reads_in_flight.load(Ordering::Relaxed) > 0
         {
-            // To know soon that a READ came back is to know how long it took.
+            // Noticing the completion of a READ soon tells how long it took.
             self.combine();
         }
         let slot = self.slots.take().or_else(|| {
@@ -70,14 +70,14 @@ impl Shared {
             self.slots.take()
         });
         if slot.is_some() {
-            self.look_ahead();
+            self.fetch_ahead();
         }
         slot
     }
 
-    /// Looks for more free slots before the known ones are used up (I1).
+    /// Fetches more free slots before the known ones are used up (I1).
     #[inline]
-    pub(super) fn look_ahead(&self) {
+    pub(super) fn fetch_ahead(&self) {
         if !self.pace.may_read_ahead() {
             return;
         }
@@ -94,12 +94,12 @@ impl Shared {
         }
     }
 
-    /// Looks at `free[]` because slots are missing: at once where it is mapped, by a READ elsewhere,
-    /// unless one is on its way.
+    /// Reads `free[]` because slots are missing: at once where it is mapped, by a READ elsewhere, unless
+    /// one is in flight.
     pub(super) fn refill(&self) {
         match &self.data {
             Data::InPlace(_) => {
-                self.look_at_free();
+                self.scan_free();
             }
             Data::Copy(copying) => {
                 let in_flight = copying.reads_in_flight.load(Ordering::Acquire);
@@ -111,7 +111,7 @@ impl Shared {
         }
     }
 
-    /// Looks at `free[]`, whether or not a READ is on its way.
+    /// Reads `free[]`, whether or not a READ is in flight.
     pub(super) fn read_now(&self) {
         if let Data::Copy(copying) = &self.data {
             copying.want_read();
@@ -126,8 +126,8 @@ impl Shared {
         }
     }
 
-    /// Says how many releases were found; 0 where `free[]` is not mapped.
-    pub(super) fn look_at_free(&self) -> u32 {
+    /// Scans the mapped `free[]` and returns the number of releases found; 0 where it is not mapped.
+    pub(super) fn scan_free(&self) -> u32 {
         let Data::InPlace(place) = &self.data else { return 0 };
         self.counters.status_reads.add(1);
         self.slots.scan(&place.free(), &self.streams)
@@ -169,7 +169,7 @@ impl Shared {
             copying.leave(slot);
             return self.combine();
         };
-        // Alone here, as is usual: the block need not go through the queue.
+        // The usual case, with no other thread: the block need not go through the queue.
         let mut driver = Driver { link: &mut link, shared: self, data: copying };
         if self.broken.get().is_some() || !driver.post_first(slot) {
             copying.leave(slot);
@@ -181,12 +181,12 @@ impl Shared {
         }
     }
 
-    /// Drives the queue pair, unless another thread does: that one will see our work before it
-    /// stops, because it looks once more after it has put the link back.
+    /// Drives the queue pair, unless another thread does: that one will see our work before it stops,
+    /// because it checks once more after it has put the link back.
     ///
-    /// To take the link and to put it back are both exchanges of the same atomic value, with
-    /// acquire and release. Who comes in vain therefore comes before the exchange that puts it
-    /// back, and that one has seen all that was left before: no fence is needed between them.
+    /// Taking the link and putting it back are exchanges of the same atomic value, with acquire and
+    /// release. So a thread that comes in vain comes before the exchange that puts it back, which sees
+    /// all that was left before: no fence is needed between them.
     pub(super) fn combine(&self) {
         let Data::Copy(copying) = &self.data else { return };
         while let Some(mut link) = self.link.take() {
@@ -198,13 +198,13 @@ impl Shared {
         }
     }
 
-    /// An exchange, not a store: see [`Shared::combine`].
+    /// Puts the link back, by an exchange and not a store: see [`Shared::combine`].
     pub(super) fn put_back(&self, link: Box<Link>) {
         let before = self.link.swap(Some(link));
         debug_assert!(before.is_none(), "two threads drive one queue pair");
     }
 
-    /// Does all that can be done now; returns true if the rest must wait for a completion.
+    /// Does all that can be done now. Returns true if the rest must wait for a completion.
     pub(super) fn drive(&self, link: &mut Link, copying: &Copying) -> bool {
         if self.broken.get().is_some() {
             return true;

@@ -1,4 +1,4 @@
-//! Where blocks are filled: in the peer's ring, or in send blocks of our own.
+//! Where blocks are filled: in the peer's ring, or in our own send blocks.
 use super::error::SenderError;
 use super::{CopyMemory, RemoteRing};
 use crate::commit::{HEADER_WORDS, commit_word};
@@ -38,7 +38,7 @@ pub(super) struct Copying {
     pub(super) piece_bytes: u32,
     /// Committed blocks that are not posted yet.
     pub(super) ready: ArrayQueue<u32>,
-    /// Blocks posted so far. Only who drives the link stores.
+    /// Blocks posted so far. Stored only by the thread that drives the link.
     pub(super) posted: AtomicU64,
     pub(super) read_wanted: AtomicBool,
     pub(super) reads_in_flight: AtomicU32,
@@ -55,7 +55,7 @@ impl Data {
         Ok(Self::InPlace(InPlace { ring, bell: window.bell }))
     }
 
-    /// Returns whether a block that begins `room_bytes` before its trailer goes in several WRITEs.
+    /// Returns whether a block that begins `room_bytes` before its trailer takes several WRITEs.
     pub(super) fn segments(&self, room_bytes: u32) -> bool {
         match self {
             Self::InPlace(_) => false,
@@ -79,7 +79,7 @@ impl Data {
         }
     }
 
-    /// A block as a piece of a region that stays mapped.
+    /// Returns a block as a piece of a region that stays mapped.
     pub(super) fn retained(&self, slot: u32) -> RegionSlice {
         let (region, offset, bytes) = match self {
             Self::InPlace(place) => {
@@ -110,7 +110,7 @@ impl InPlace {
         self.ring.whole().subslice(layout.free_offset(), layout.status_bytes()).expect(INSIDE)
     }
 
-    /// Makes the block valid, says where it is, and wakes the collector if it sleeps.
+    /// Makes the block valid, publishes its hint, and wakes the collector if it sleeps.
     #[inline]
     pub(super) fn publish(
         &self,
@@ -147,14 +147,14 @@ impl Copying {
         }))
     }
 
-    /// Offset of a block's trailer in the memory for send blocks.
+    /// Returns the offset of a block's trailer in the memory for send blocks.
     #[inline]
     pub(super) fn trailer_offset(&self, slot: u32) -> usize {
         slot as usize * self.layout.block_bytes() as usize
             + self.layout.max_payload_bytes() as usize
     }
 
-    /// Our copy of the peer's `free[]`.
+    /// Returns our copy of the peer's `free[]`.
     #[inline]
     pub(super) fn free(&self) -> VolatileSlice<'_> {
         self.status.region().slice(0, self.layout.status_bytes()).expect(INSIDE)
@@ -168,11 +168,11 @@ impl Copying {
 
     /// Leaves a sealed block to the next driver of the link.
     pub(super) fn leave(&self, slot: u32) {
-        // One entry for every slot: there is room.
+        // There is room: one entry for every slot.
         let _ = self.ready.push(slot);
     }
 
-    /// Returns whether the link has something to do that it could do now.
+    /// Returns whether the link has work that it could do now.
     pub(super) fn has_work(&self) -> bool {
         let wanted = self.read_wanted.load(Ordering::Acquire);
         let in_flight = self.reads_in_flight.load(Ordering::Acquire) as usize;
@@ -184,7 +184,7 @@ impl Copying {
         RemoteAddr { addr: self.remote.addr + offset as u64, rkey: self.remote.rkey }
     }
 
-    /// Returns where a block of `bytes` with its trailer goes: right-aligned in its slot.
+    /// Returns the remote address of a block of `bytes` with its trailer: right-aligned in its slot.
     #[inline]
     pub(super) fn remote_block(&self, slot: u32, bytes: u32) -> RemoteAddr {
         let end = self.layout.slot_offset(slot) + self.layout.block_bytes() as usize;

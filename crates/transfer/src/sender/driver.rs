@@ -1,6 +1,6 @@
-//! The thread that holds the link of a copying sender, at work.
+//! The work of the thread that holds the link of a copying sender.
 //!
-//! Threads that commit put their block into a lock-free queue; whoever then gets hold of the [`Link`]
+//! Threads that commit put their block into a lock-free queue; the thread that then gets the [`Link`]
 //! posts for all (flat combining). The others go back to filling: no thread waits for another.
 use super::Shared;
 use super::data::Copying;
@@ -17,7 +17,7 @@ const READ: u64 = 1 << 63;
 /// Completions polled with one call.
 const POLL: usize = 16;
 
-/// A stripe's part of `free[]`.
+/// A stripe of `free[]`.
 struct Stripe {
     offset: usize,
     bytes: usize,
@@ -31,12 +31,12 @@ pub(super) struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    /// Does all that can be done now: completions, the status READ, blocks. Returns true if the
-    /// queue is full, so that the rest must wait for a completion.
+    /// Does all that can be done now: completions, blocks, the status READ. Returns true if the queue is
+    /// full, so that the rest must wait for a completion.
     pub(super) fn progress(&mut self) -> Result<bool, Broken> {
         loop {
             self.poll(false)?;
-            // Blocks first: somebody waits for them, and the READ is for later.
+            // Blocks first: the collector waits for them, and the READ is for later.
             self.post_blocks()?;
             if self.post_read()? {
                 self.poll(true)?;
@@ -51,7 +51,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Posts this block, if nothing waits before it and the queue has room; returns whether it did.
+    /// Posts this block, if nothing waits before it and the queue has room. Returns whether it did.
     #[inline]
     pub(super) fn post_first(&mut self, slot: u32) -> bool {
         let room = self.link.free_wrs() >= self.link.block_wrs && self.link.may_signal();
@@ -100,7 +100,7 @@ impl Driver<'_> {
         {
             return Ok(false);
         }
-        // The load alone costs nothing when nobody wants it.
+        // The load alone costs nothing when none is wanted.
         let wanted = self.data.read_wanted.load(Ordering::Acquire);
         if !wanted || !self.data.read_wanted.swap(false, Ordering::AcqRel) {
             return Ok(false);
@@ -138,7 +138,7 @@ impl Driver<'_> {
     /// run of neighbouring slots (I7).
     fn post_blocks(&mut self) -> Result<(), Broken> {
         let most = if self.link.block_wrs > LEAST_BLOCK_WRS.into() {
-            // The long ones have room one by one.
+            // Long blocks have room one at a time.
             1
         } else {
             BATCH as u64
@@ -149,7 +149,7 @@ impl Driver<'_> {
         }
         let mut slots = [0; BATCH];
         let mut n = 0;
-        // A pop from an empty queue costs a fence, a look at it does not.
+        // A pop from an empty queue costs a fence, `is_empty` does not.
         while n < room && !self.data.ready.is_empty() {
             let Some(slot) = self.data.ready.pop() else { break };
             slots[n] = slot;
@@ -167,7 +167,7 @@ impl Driver<'_> {
         self.data.posted.store(posted, Ordering::Relaxed);
     }
 
-    /// Posts one block, as is usual, without the arrays of a batch.
+    /// Posts one block, the usual case, without the arrays of a batch.
     fn post_one(&mut self, slot: u32) -> Result<(), Broken> {
         let sge = [self.data.block_sge(slot, self.shared.room_bytes(slot))];
         if sge[0].bytes > self.data.piece_bytes {
@@ -177,8 +177,8 @@ impl Driver<'_> {
         self.post_last(slot, SendWr::new(0, block, Payload::Sges(&sge)))
     }
 
-    /// Posts a block that is longer than a message, for all of whose requests the queue has room:
-    /// WRITEs in order, the last of which ends with the commit word, then the status byte.
+    /// Posts a block that is longer than a message; the queue has room for all its requests. The WRITEs
+    /// go in order, the last of which ends with the commit word, then the status byte.
     #[cold]
     fn post_segmented(&mut self, slot: u32, block: Sge) -> Result<(), Broken> {
         let to = self.data.remote_block(slot, block.bytes);

@@ -1,4 +1,4 @@
-//! Why a sender says no.
+//! Errors of a sender.
 use crate::header::HeaderError;
 use catchment_verbs::mem::MemError;
 use catchment_verbs::{CqError, PostError, RemoteMapError, WcStatus};
@@ -30,7 +30,7 @@ pub enum SenderError {
     },
 }
 
-/// Why a session is over for the sender. What was not released can be sent again in another one
+/// Why a session is over for the sender. Unreleased blocks can be sent again in another one
 /// ([`crate::Sender::unreleased`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -44,7 +44,7 @@ pub enum Broken {
     /// The completion queue overran.
     #[error("{0}")]
     Cq(CqError),
-    /// The collector took its memory back, or is gone.
+    /// The collector deregistered its memory, or is gone.
     #[error("the collector withdrew the ring or is gone")]
     PeerGone,
 }
@@ -57,22 +57,22 @@ pub enum ReserveError {
     /// [`crate::Sender::free_watch`].
     #[error("no free block")]
     WouldBlock,
-    /// The stream has as many blocks outstanding as it may have; others can go on.
-    #[error("stream {stream} has {quota} blocks outstanding, as many as it may have")]
+    /// The stream has used up its quota of outstanding blocks; others can go on.
+    #[error("stream {stream} has {quota} blocks outstanding, its quota")]
     Quota {
         /// The stream.
         stream: u32,
         /// Blocks it may have outstanding.
         quota: u32,
     },
-    /// The permit says that the stream is to wait ([`crate::Permit`]). Try again later, or sleep on
+    /// The permit pauses the stream ([`crate::Permit`]). Try again later, or sleep on
     /// [`crate::Sender::free_watch`]: [`crate::Sender::wake`] rings it.
     #[error("sending is paused")]
     Paused,
-    /// The permit refuses the stream for good: why, as the permit says.
+    /// The permit refuses the stream for good, with its reason.
     #[error("sending is refused: {0}")]
     Refused(&'static str),
-    /// More bytes than a block has: split the frame.
+    /// More bytes than a block holds: split the frame.
     #[error("{asked} bytes do not fit a block, which has room for {limit}")]
     TooLong {
         /// Bytes asked for.
@@ -81,11 +81,11 @@ pub enum ReserveError {
         limit: u32,
     },
     /// A stream number beyond [`crate::SenderOptions::max_streams`].
-    #[error("stream {stream}: this sender has streams 0 to {limit}, exclusively")]
+    #[error("stream {stream} is out of range: this sender's streams are numbered below {limit}")]
     Stream {
         /// The stream.
         stream: u32,
-        /// Streams there are.
+        /// Number of streams.
         limit: u32,
     },
     /// The session is over.

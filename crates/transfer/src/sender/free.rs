@@ -1,4 +1,4 @@
-//! The slots that are known to be free, and how they are learnt.
+//! The slots known to be free, and how releases are learnt.
 use super::quota::Streams;
 use crate::layout::{LARGE_BLOCK_BYTES, LINE_BYTES, RingLayout};
 use crate::mirror::ByteMirror;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// A scan of a large ring stops once it has found this many.
 const ENOUGH: u32 = LINE_BYTES;
 
-/// Rings of up to so many lines of `free[]` have the next one fetched ahead.
+/// In rings of up to so many lines of `free[]` the next line is prefetched.
 const PREFETCH_LINES: usize = 4;
 
 /// What the sender keeps for each slot beside its generation.
@@ -21,17 +21,17 @@ pub(super) struct SlotInfo {
     pub(super) stream: AtomicU32,
     /// Bytes from its payload to its trailer.
     pub(super) room_bytes: AtomicU32,
-    /// Payload bytes of all blocks that were ever committed here.
+    /// Payload bytes of all blocks ever committed here.
     pub(super) payload_bytes: AtomicU64,
 }
 
-/// All that is known of the slots. Lock-free.
+/// The sender's state of all slots. Lock-free.
 #[derive(Debug)]
 pub(super) struct Slots {
     pub(super) generations: SenderSlots,
     pub(super) info: Box<[SlotInfo]>,
     known: Known,
-    /// What `free[]` says about the releases that were noted.
+    /// `free[]` as of the releases that were noted.
     noted: ByteMirror,
     /// Where the next release is expected.
     cursor: AtomicU32,
@@ -55,12 +55,12 @@ impl Slots {
         self.known.len()
     }
 
-    /// Returns the number of payload bytes of all blocks that were ever committed.
+    /// Returns the number of payload bytes of all blocks ever committed.
     pub(super) fn payload_bytes(&self) -> u64 {
         self.info.iter().map(|info| info.payload_bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// Returns whether the slot that comes back first should be used first.
+    /// Returns whether it reuses as few slots as possible.
     #[inline]
     pub(super) fn uses_few(&self) -> bool {
         self.known.lowest
@@ -77,9 +77,8 @@ impl Slots {
         self.known.put_back(line, 1 << bit);
     }
 
-    /// Asks the processor for the part of `free[]` where the next release is expected, once half of
-    /// a ring of few lines is used: it comes while the other half is. With more lines a look that
-    /// waits for one is rare.
+    /// Prefetches the part of `free[]` where the next release is expected, once half of a ring of few
+    /// lines is used: it arrives while the other half is. With more lines a scan rarely waits for one.
     #[inline]
     pub(super) fn prefetch_at_half(&self, free: &VolatileSlice<'_>) {
         let half = self.info.len() as u32 / 2;
@@ -88,8 +87,8 @@ impl Slots {
         }
     }
 
-    /// Notes the releases that `free` shows. Any thread may do it, and `free` may be old.
-    /// Says how many there were.
+    /// Notes the releases in `free`, which may be old, and returns how many there were. Any thread may do
+    /// it.
     pub(super) fn scan(&self, free: &VolatileSlice<'_>, streams: &Streams) -> u32 {
         let mut found = Found::new(self, streams);
         let _ = self.noted.look(free, self.cursor(), |slot| {
@@ -121,8 +120,7 @@ impl Slots {
     }
 }
 
-/// Releases that a scan has found and not yet passed on: those of one line and of one stream go
-/// together.
+/// Releases that a scan has found and not yet passed on: those of one line and one stream together.
 struct Found<'a> {
     slots: &'a Slots,
     streams: &'a Streams,
@@ -148,7 +146,7 @@ impl Found<'_> {
         self.count += 1;
     }
 
-    /// The stream first: who sees a free slot may claim it.
+    /// Passes releases on, to the stream first: a thread that sees a free slot may claim it.
     #[inline]
     fn pass_on(&mut self) {
         let bits = std::mem::take(&mut self.bits);
@@ -170,15 +168,15 @@ impl Drop for Found<'_> {
 #[derive(Debug)]
 struct Known {
     words: Box<[AtomicU64]>,
-    /// Take the lowest, so that few slots are used while few are needed: for
-    /// [`LARGE_BLOCK_BYTES`]. Smaller blocks go round the ring, where the receiver expects them.
+    /// Take the lowest, so that few slots are used while few are needed: from [`LARGE_BLOCK_BYTES`] on.
+    /// Smaller blocks go round the ring, where the receiver expects them.
     lowest: bool,
-    /// Where the next one is looked for.
+    /// Where the search for the next one begins.
     next: AtomicU32,
 }
 
 impl Known {
-    /// All are free.
+    /// Starts with all slots free.
     fn new(layout: &RingLayout) -> Self {
         let blocks = layout.blocks();
         let full = |word| match blocks - word * u64::BITS {
@@ -215,7 +213,7 @@ impl Known {
         Some(slot)
     }
 
-    /// In the lines after this one, and in this one at last, for its slots before the next.
+    /// Takes a slot in the lines after this one, and last in this one, for its slots before the next.
     fn take_round(&self, line: u32) -> Option<u32> {
         let lines = self.words.len() as u32;
         let others = (line + 1..lines).chain(0..=line);

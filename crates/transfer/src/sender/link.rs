@@ -1,12 +1,12 @@
-//! The queue pair with its send completions, and what its send queue still has room for.
+//! The queue pair with its send completions, and the room in its send queue.
 //!
-//! It belongs to one thread at a time, which works on it as a [`Driver`](super::driver::Driver).
+//! It belongs to one thread at a time, which drives it as a [`Driver`](super::driver::Driver).
 use super::error::Broken;
 use crate::refill::ReadsInFlight;
 use catchment_verbs::{Cq, Qp, QpState, SendWr};
 use std::sync::Arc;
 
-/// Requests of a block that goes in one WRITE: that, and the one of its status byte.
+/// Requests of a block that takes one WRITE: that, and the one of its status byte.
 pub(super) const LEAST_BLOCK_WRS: u32 = 2;
 
 /// What the send queue can hold.
@@ -18,7 +18,7 @@ pub struct QueueLimits {
     /// Inline bytes of a request, as given to the queue pair; at least 1.
     pub max_inline_bytes: u32,
     /// Longest message of the device ([`catchment_verbs::Caps::max_message_bytes`]); at least 64. A
-    /// longer block goes in several WRITEs, and with a checksum.
+    /// longer block takes several WRITEs, and a checksum.
     pub max_message_bytes: u64,
 }
 
@@ -32,13 +32,13 @@ pub(super) struct Link {
     /// Requests posted and requests known to be done, counted from the beginning.
     pub(super) posted: u64,
     pub(super) done: u64,
-    /// Requests posted since the last one that will make a completion.
+    /// Requests posted since the last signaled one.
     unsignaled: u64,
-    /// Completions that are still to come.
+    /// Completions that are outstanding.
     pub(super) signaled: u32,
-    /// READs on their way.
+    /// READs in flight.
     pub(super) reads_in_flight: ReadsInFlight,
-    /// READs in a row that brought no release.
+    /// READs in a row that found no release.
     pub(super) empty_reads: usize,
 }
 
@@ -63,7 +63,7 @@ impl Link {
         }
     }
 
-    /// Notices the end of the session where no request would.
+    /// Detects the end of the session where no request would.
     pub(super) fn check(&mut self) -> Result<(), Broken> {
         if self.qp.state() == QpState::Err {
             return Err(Broken::PeerGone);
@@ -79,12 +79,12 @@ impl Link {
         self.signaled < self.cq.capacity()
     }
 
-    /// A completion now and then is enough to know that the queue has room again.
+    /// Signals the last request now and then, which is enough to know that the queue has room again.
     pub(super) fn signal_now_and_then(&self, requests: &mut [SendWr<'_>]) {
         let count = requests.len() as u64;
         let unsignaled = self.unsignaled + count;
         let most = u64::from(self.limits.max_send_wr);
-        // Where nothing else is known to come, the next block has room.
+        // When no completion is outstanding, the next block still has room.
         let due = unsignaled * 2 >= most || most - unsignaled < self.block_wrs;
         if let Some(last) = requests.last_mut().filter(|_| due) {
             last.signaled = true;

@@ -1,9 +1,9 @@
 //! The sending side of a ring.
 //!
 //! Any number of threads claim blocks, fill them and commit them. Where the provider can map the
-//! peer's memory, a claimed block is the peer's slot itself; elsewhere it is a send block, and
-//! whichever thread gets the queue pair posts for all. Nothing here waits: when no slot is free
-//! the caller decides what to do, and may sleep on [`Sender::free_watch`].
+//! peer's memory, a claimed block is the peer's slot itself; elsewhere it is a send block, and the
+//! thread that gets the queue pair posts for all. Nothing here waits: when no slot is free the caller
+//! decides what to do, and may sleep on [`Sender::free_watch`].
 mod block;
 mod combine;
 mod data;
@@ -30,14 +30,14 @@ use quota::Streams;
 pub use retained::RetainedBlock;
 use std::sync::{Arc, OnceLock};
 
-/// The ring of a collector, as its session handshake names it.
+/// The ring of a collector, as announced in its session handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteRing {
     /// Address of its first byte at the collector.
     pub addr: u64,
     /// Key of its memory.
     pub rkey: u32,
-    /// Its shape. Compare [`RingLayout::hash`] with the collector's before.
+    /// Its shape. Compare [`RingLayout::hash`] with the collector's first.
     pub layout: RingLayout,
 }
 
@@ -45,7 +45,7 @@ pub struct RemoteRing {
 #[derive(Clone)]
 pub struct CopyMemory {
     /// Send blocks: one for every slot of the ring, [`RingLayout::block_bytes`] each. A block
-    /// stays there until the collector released it, so that it can be sent again.
+    /// stays there until the collector has released it, so that it can be sent again.
     pub blocks: Arc<dyn Mr>,
     /// Room for a copy of the collector's `free[]`: [`RingLayout::status_bytes`], with
     /// [`catchment_verbs::Access::LOCAL_WRITE`].
@@ -55,12 +55,12 @@ pub struct CopyMemory {
 /// How a sender works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderOptions {
-    /// Streams are numbered from 0 to this, exclusively.
+    /// Number of streams: they are numbered below this.
     pub max_streams: u32,
-    /// Blocks that a stream may have outstanding, until [`Sender::set_quota`] says otherwise.
+    /// Blocks that a stream may have outstanding, until [`Sender::set_quota`] changes it.
     pub quota: u32,
-    /// When to look for released slots; `None` for [`Refill::Adaptive`]. Where `free[]` is mapped
-    /// there are no READs: its line is then fetched ahead from half of the ring on.
+    /// When to read status bytes; `None` for [`Refill::Adaptive`]. Where `free[]` is mapped there are no
+    /// READs: its line is prefetched from half of the ring on.
     pub refill: Option<Refill>,
     /// Most status bytes of one READ; a larger array is read in stripes.
     pub stripe_bytes: u32,
@@ -79,7 +79,7 @@ pub struct SenderStats {
     pub blocks: u64,
     /// Payload bytes of them.
     pub payload_bytes: u64,
-    /// Looks at `free[]`: READs, or scans of the mapped array.
+    /// Reads of `free[]`: READs, or scans of the mapped array.
     pub status_reads: u64,
     /// Claims refused because no slot was known to be free.
     pub would_blocks: u64,
@@ -104,7 +104,7 @@ struct Shared {
     layout: RingLayout,
     epoch: u64,
     options: SenderOptions,
-    /// When to read `free[]`.
+    /// Decides when to read `free[]`.
     pace: Pace,
     data: Data,
     slots: Slots,
@@ -119,7 +119,7 @@ struct Shared {
 }
 
 impl Sender {
-    /// A sender that fills the collector's slots in place ([`catchment_verbs::Caps::direct`]). The
+    /// Makes a sender that fills the collector's slots in place ([`catchment_verbs::Caps::direct`]). The
     /// queue pair is connected; the sender keeps it, since the connection lives as long as it.
     ///
     /// # Errors
@@ -136,12 +136,12 @@ impl Sender {
         Self::new(Link::new(qp, send_cq, limits, LEAST_BLOCK_WRS), data, &remote, epoch, options)
     }
 
-    /// A sender that fills send blocks of its own and WRITEs them. The queue pair is connected,
-    /// and `send_cq` is its send completion queue and nobody else's.
+    /// Makes a sender that fills its own send blocks and WRITEs them. The queue pair is connected, and
+    /// `send_cq` is its send completion queue, shared with no other queue.
     ///
-    /// A block longer than [`QueueLimits::max_message_bytes`] goes in several WRITEs. Of these verbs
-    /// promise no order, so it gets a checksum whether or not its commit asks for one, and is taken
-    /// when that is right.
+    /// A block longer than [`QueueLimits::max_message_bytes`] takes several WRITEs, whose order verbs do
+    /// not promise. So it gets a checksum whether or not its commit asks for one, and is taken when that
+    /// matches.
     ///
     /// # Errors
     /// [`SenderError::Queue`] or [`SenderError::Memory`] when something is too small.
@@ -206,8 +206,8 @@ impl Sender {
         self
     }
 
-    /// Tells those who wait for a block to claim again, because the permit may answer differently
-    /// now. From any thread.
+    /// Wakes threads that wait for a block, because the permit may answer differently now. From any
+    /// thread.
     pub fn wake(&self) {
         self.shared.streams.resume();
         if let Some(watch) = &self.shared.free_watch {
@@ -215,7 +215,7 @@ impl Sender {
         }
     }
 
-    /// Returns whether the permit held this stream back, and [`Sender::wake`] was not called since.
+    /// Returns whether the permit paused this stream, and [`Sender::wake`] was not called since.
     pub fn is_paused(&self, stream: u32) -> bool {
         self.shared.streams.is_paused(stream)
     }
@@ -223,7 +223,7 @@ impl Sender {
     /// Claims a block with room for `payload_bytes`. Never blocks.
     ///
     /// # Errors
-    /// [`ReserveError::WouldBlock`] when no slot is free; the other variants say what is wrong.
+    /// [`ReserveError::WouldBlock`] when no slot is free; otherwise what is wrong.
     #[inline]
     pub fn reserve(&self, stream: u32, payload_bytes: u32) -> Result<WriteBlock, ReserveError> {
         let shared = &self.shared;
@@ -257,7 +257,7 @@ impl Sender {
         payload_bytes: u32,
     ) -> Result<WriteBlock, ReserveError> {
         let Some(permit) = &self.shared.permit else { return self.claim(stream, payload_bytes) };
-        // Before the question: a wake that follows the answer must be seen.
+        // Read before asking: a wake that follows the answer must be seen.
         let before = self.shared.streams.wakes();
         let request = PermitRequest { stream, payload_bytes };
         match permit.decide(request) {
@@ -279,15 +279,14 @@ impl Sender {
         }
     }
 
-    /// Looks for released slots, posts what waits, takes completions. Claims and commits do this
-    /// by themselves; a provider whose requests take time needs it when completions arrive while
-    /// nobody commits.
+    /// Scans for released slots, posts what waits, takes completions. Claims and commits do this too; a
+    /// provider whose requests take time needs it when completions arrive while no thread commits.
     ///
     /// # Errors
     /// [`Broken`] once the session is over.
     pub fn progress(&self) -> Result<(), Broken> {
         self.shared.combine();
-        self.shared.look_at_free();
+        self.shared.scan_free();
         self.shared.check()
     }
 
@@ -300,7 +299,7 @@ impl Sender {
         self.shared.alive()
     }
 
-    /// To sleep until the collector has released a block; `None` if the provider has no doorbell.
+    /// Returns the watch for released blocks; `None` if the provider has no doorbell.
     ///
     /// Arm it, call [`Sender::reserve`] once more, then wait.
     pub fn free_watch(&self) -> Option<Arc<dyn Watch>> {
@@ -315,7 +314,7 @@ impl Sender {
         self.shared.streams.set_quota(stream, blocks)
     }
 
-    /// Blocks of a stream that are claimed or not yet released.
+    /// Returns the number of blocks of a stream that are claimed or not yet released.
     ///
     /// # Errors
     /// [`ReserveError::Stream`] when there is no such stream.
@@ -323,25 +322,24 @@ impl Sender {
         self.shared.streams.outstanding(stream)
     }
 
-    /// Returns whether the session still lives, as far as this side can know.
+    /// Checks that the session is alive, as far as this side can know.
     ///
     /// # Errors
-    /// [`Broken`] with the reason why it does not.
+    /// [`Broken`] with the reason why it is not.
     pub fn check(&self) -> Result<(), Broken> {
         self.shared.check()
     }
 
-    /// Committed blocks that were not seen released: those of a stream in the order of their packets,
-    /// one stream after the other. After the session has ended they can be sent again in another
-    /// one. The collector may have finished some of them: it must recognise duplicates by their
-    /// packet numbers.
+    /// Returns committed blocks whose release was not seen: those of a stream in packet order, one stream
+    /// after the other. After the session has ended they can be sent again in another one. The collector
+    /// may have finished some of them: it must recognise duplicates by their packet numbers.
     pub fn unreleased(&self) -> Vec<RetainedBlock> {
-        // A look at a large ring ends once it has found enough for a while.
-        while self.shared.look_at_free() > 0 {}
+        // A scan of a large ring stops once it has found enough for a while.
+        while self.shared.scan_free() > 0 {}
         retained::collect(&self.shared)
     }
 
-    /// Returns the number of known free slots now.
+    /// Returns the number of slots known to be free.
     pub fn known_free(&self) -> u32 {
         self.shared.slots.known()
     }
@@ -351,7 +349,7 @@ impl Sender {
         self.shared.data.is_in_place()
     }
 
-    /// Shape of the ring.
+    /// Returns the shape of the ring.
     pub fn layout(&self) -> &RingLayout {
         &self.shared.layout
     }

@@ -1,5 +1,5 @@
 //! How many blocks a stream may have outstanding, so that one cannot hold the whole ring (I12), and
-//! which streams a permit told to wait.
+//! which streams a permit has paused.
 use super::error::ReserveError;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 struct Stream {
     outstanding: AtomicU32,
     quota: AtomicU32,
-    /// [`Streams::wakes`], plus 1, when the permit was last asked and said to wait; 0 for never.
+    /// [`Streams::wakes`], plus 1, when the permit last paused the stream; 0 for never.
     paused_at: AtomicU64,
 }
 
@@ -49,24 +49,24 @@ impl Streams {
         self.wakes.load(Ordering::SeqCst)
     }
 
-    /// Pauses the stream, for a permit that was asked after this many wakes.
+    /// Pauses the stream; the permit was asked after this many wakes.
     pub(super) fn pause(&self, stream: u32, wakes: u64) -> Result<(), ReserveError> {
         self.get(stream)?.paused_at.store(wakes + 1, Ordering::SeqCst);
         Ok(())
     }
 
-    /// The permit may answer differently now.
+    /// Resumes paused streams, because the permit may answer differently now.
     pub(super) fn resume(&self) {
         self.wakes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns whether the stream was told to wait, and not woken since.
+    /// Returns whether the stream was paused, and not woken since.
     pub(super) fn is_paused(&self, stream: u32) -> bool {
         let cell = self.each.get(stream as usize);
         cell.is_some_and(|cell| cell.paused_at.load(Ordering::SeqCst) == self.wakes() + 1)
     }
 
-    /// Counts one more block, if the stream may have it.
+    /// Counts one more block, if the quota allows it.
     #[inline]
     pub(super) fn enter(&self, stream: u32) -> Result<(), ReserveError> {
         let cell = self.get(stream)?;

@@ -1,11 +1,11 @@
-//! Blocks that the collector has not released, to send them again.
+//! Unreleased blocks, which can be sent again.
 use super::Shared;
 use crate::commit::commit_word;
 use crate::header::BlockHeader;
 use catchment_verbs::mem::{RegionSlice, VolatileSlice};
 
-/// A committed block that was not seen released. Its memory stays mapped as long as this value
-/// lives, even when the collector is gone.
+/// A committed block whose release was not seen. Its memory stays mapped as long as this value lives,
+/// even when the collector is gone.
 #[derive(Debug)]
 pub struct RetainedBlock {
     header: BlockHeader,
@@ -14,7 +14,7 @@ pub struct RetainedBlock {
 }
 
 impl RetainedBlock {
-    /// Returns what the block said about itself.
+    /// Returns the header.
     pub fn header(&self) -> &BlockHeader {
         &self.header
     }
@@ -28,8 +28,8 @@ impl RetainedBlock {
     }
 }
 
-/// By stream, packet and place in its frame. A block whose trailer is not what was committed (the
-/// collector can write to its own ring) is left out.
+/// Collects unreleased blocks, sorted by stream, packet and offset. Leaves out a block whose trailer is
+/// not the committed one: the collector can write to its own ring.
 pub(super) fn collect(shared: &Shared) -> Vec<RetainedBlock> {
     let mut blocks: Vec<RetainedBlock> = (0..shared.layout.blocks())
         .filter_map(|slot| {

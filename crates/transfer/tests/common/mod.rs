@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 pub const EPOCH: u64 = 0x5eed_0001;
 
-/// One end: everything to make a sender or a receiver of.
+/// One end: everything that a sender or a receiver is made of.
 pub struct Side {
     pub context: Arc<dyn Context>,
     pub pd: Arc<dyn Pd>,
@@ -83,7 +83,7 @@ pub fn ring_mr(pd: &Arc<dyn Pd>, bytes: usize) -> Arc<dyn Mr> {
     pd.alloc_mr(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ).unwrap()
 }
 
-/// What a copying sender needs for a ring of this shape.
+/// The memory of a copying sender to a ring of this shape.
 pub fn copy_memory(pd: &Arc<dyn Pd>, layout: &RingLayout) -> CopyMemory {
     let blocks = layout.blocks() as usize * layout.block_bytes() as usize;
     let mr = |bytes| pd.alloc_mr(bytes, Access::LOCAL_WRITE).unwrap();
@@ -111,7 +111,7 @@ pub fn make_sender(
     }
 }
 
-/// A receiver of a fresh ring, and what its peer must know of it.
+/// A receiver of a fresh ring, and the ring as its peer sees it.
 pub fn ring(pd: &Arc<dyn Pd>, layout: RingLayout) -> (Receiver, RemoteRing) {
     let mr = ring_mr(pd, layout.total_bytes());
     let remote = RemoteRing { addr: mr.addr(), rkey: mr.rkey(), layout };
@@ -149,16 +149,29 @@ pub fn reserve(sender: &Sender, stream: u32, bytes: u32) -> WriteBlock {
     }
 }
 
-/// Takes a block, however long it takes.
-pub fn receive(receiver: &Receiver) -> ReceivedBlock {
+/// Claims a block, fills it, and commits it as a whole frame of this number.
+pub fn send(sender: &Sender, stream: u32, number: u64, payload: &[u8], crc: bool) {
+    let mut block = reserve(sender, stream, payload.len() as u32);
+    block.write_at(0, payload).unwrap();
+    let meta = whole(number, block.bytes());
+    block.commit(&meta, crc).unwrap();
+}
+
+/// Repeats a step until it returns something.
+pub fn until<T>(what: &str, mut step: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        assert!(Instant::now() < deadline, "no block came");
-        match receiver.poll().unwrap() {
-            Some(block) => return block,
-            None => std::thread::yield_now(),
+        if let Some(found) = step() {
+            return found;
         }
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
     }
+}
+
+/// Takes a block, however long it takes.
+pub fn receive(receiver: &Receiver) -> ReceivedBlock {
+    until("no block came", || receiver.poll().unwrap())
 }
 
 /// Commits a block as a whole frame of this number.

@@ -1,8 +1,8 @@
 //! The order of a hint and of its commit word.
 use super::*;
 
-/// Two threads send through one slot. The second one's hint must be what remains: otherwise nobody
-/// would look for its block.
+/// Two threads send through one slot. The second one's hint must be what remains: otherwise its block
+/// would not be found.
 fn two_senders_model(hint_first: bool) {
     let ring = Arc::new(Ring::new(1));
     let sender = Arc::new(SenderSlots::new(1));

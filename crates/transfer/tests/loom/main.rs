@@ -4,7 +4,7 @@
 //! Run it with `RUSTFLAGS="--cfg loom" cargo test -p catchment-transfer --release --test loom`.
 //!
 //! The adapter is two threads: the sender's own writes the bytes of a block, another one writes
-//! status bytes. A status byte may so come before, between or after the bytes of its block. Models
+//! status bytes. So a status byte may arrive before, between or after the bytes of its block. Models
 //! of formats that cannot stand this must fail: a checker that finds nothing proves nothing.
 #![cfg(loom)]
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -110,6 +110,13 @@ fn must_fail(preemptions: usize, expected: &str, model: impl Fn() + Sync + Send 
     assert!(message.contains(expected), "it failed otherwise: {message}");
 }
 
+/// Sends a block through a free slot.
+fn send(sender: &SenderSlots, ring: &Ring, slot: u32, number: u64) {
+    let generation = sender.next_generation(slot);
+    sender.launch(slot, generation);
+    ring.write_block(slot, generation, number);
+}
+
 /// Waits until the slot's last block was released.
 fn wait_free(sender: &SenderSlots, ring: &Ring, slot: u32) {
     while sender.outstanding(slot).is_some()
@@ -130,15 +137,15 @@ fn take(receiver: &ReceiverSlots, ring: &Ring, slot: u32) -> (u64, u64) {
     }
 }
 
-/// Gives a block back, and tells the sender at once.
+/// Releases a block, and publishes it at once.
 fn give_back(slots: &ReceiverSlots, ring: &Ring, slot: u32, generation: u64) {
     assert!(slots.end(slot, generation), "somebody else has it");
     release(ring, slot, generation);
 }
 
-/// The receiver's bounded looks: takes what is there, checks that it is whole and the next one.
-fn look(slots: &ReceiverSlots, ring: &Ring, taken: &mut u64, looks: usize) {
-    for _ in 0..looks {
+/// Polls so many times: takes what is there, checks that it is whole and the next one.
+fn poll(slots: &ReceiverSlots, ring: &Ring, taken: &mut u64, polls: usize) {
+    for _ in 0..polls {
         let slot = (*taken % 2) as u32;
         if let Taken::Block { generation, header, .. } = slots.take(ring, EPOCH, slot, |_| true) {
             *taken += 1;
@@ -150,7 +157,7 @@ fn look(slots: &ReceiverSlots, ring: &Ring, taken: &mut u64, looks: usize) {
 }
 
 /// Three blocks over two slots, status bytes in any order against their blocks. Loops are bounded,
-/// and what is left is looked at in the end, so that every interleaving is finite.
+/// and what is left is taken in the end, so that every interleaving is finite.
 #[test]
 fn s1_6_product_format_stands_any_order_of_data_and_status() {
     check(2, || {
@@ -172,7 +179,7 @@ fn s1_6_product_format_stands_any_order_of_data_and_status() {
             let ring = Arc::clone(&ring);
             thread::spawn(move || {
                 let (slots, mut taken) = (ReceiverSlots::new(2), 0);
-                look(&slots, &ring, &mut taken, 3);
+                poll(&slots, &ring, &mut taken, 3);
                 (slots, taken)
             })
         };
@@ -193,7 +200,7 @@ fn s1_6_product_format_stands_any_order_of_data_and_status() {
         }
         status_engine.join().unwrap();
         let (slots, mut taken) = receiver.join().unwrap();
-        look(&slots, &ring, &mut taken, 3);
+        poll(&slots, &ring, &mut taken, 3);
         assert_eq!(taken, sent, "lost or duplicated");
     });
 }
@@ -230,14 +237,12 @@ fn s1_31_two_receivers_take_every_block_once() {
             if sender.outstanding(slot).is_some() || (k == 2 && news != ReleaseStatus::Released) {
                 continue;
             }
-            let generation = sender.next_generation(slot);
-            sender.launch(slot, generation);
-            ring.write_block(slot, generation, u64::from(k) + 1);
+            send(&sender, &ring, slot, u64::from(k) + 1);
             sent |= 1u64 << (8 * (k + 1));
         }
         other.join().unwrap();
         ours.join().unwrap();
-        // Whatever was not seen in the bounded looks is still there, once.
+        // What the bounded polls missed is still there, once.
         for slot in 0..2 {
             if let Taken::Block { header, .. } = slots.take(&*ring, EPOCH, slot, |_| true) {
                 seen.fetch_add(1 << (8 * header[0]), Ordering::Relaxed);
@@ -247,7 +252,7 @@ fn s1_31_two_receivers_take_every_block_once() {
     });
 }
 
-/// The paper's block: the status byte alone says that it is there.
+/// The paper's block: the status byte alone announces it.
 fn paper_model(status_after_data: bool) {
     let ring = Arc::new(Ring::new(2));
     let posted = Arc::new(AtomicUsize::new(0));
@@ -300,7 +305,7 @@ fn paper_format_holds_where_the_device_keeps_the_order() {
     check(2, || paper_model(true));
 }
 
-/// The receiver marks a free slot as unavailable, and believes that nobody writes there now.
+/// The receiver marks a free slot as unavailable, and assumes that no sender writes there now.
 #[test]
 fn s1_18_free_to_unavailable_is_a_race() {
     must_fail(3, "written while unavailable", || {
@@ -312,15 +317,13 @@ fn s1_18_free_to_unavailable_is_a_race() {
         });
         let sender = SenderSlots::new(1);
         if ring.load_free(0) == 0 {
-            let generation = sender.next_generation(0);
-            sender.launch(0, generation);
-            ring.write_block(0, generation, 7);
+            send(&sender, &ring, 0, 7);
         }
         receiver.join().unwrap();
     });
 }
 
-/// The receiver keeps a block that it has: nobody writes there until it gives the slot back.
+/// The receiver keeps a block that it has: no sender writes there until it releases the slot.
 #[test]
 fn s1_18_full_to_unavailable_is_none() {
     check(3, || {
@@ -338,15 +341,13 @@ fn s1_18_full_to_unavailable_is_none() {
         let sender = SenderSlots::new(1);
         for number in [7, 8] {
             wait_free(&sender, &ring, 0);
-            let generation = sender.next_generation(0);
-            sender.launch(0, generation);
-            ring.write_block(0, generation, number);
+            send(&sender, &ring, 0, number);
         }
         receiver.join().unwrap();
     });
 }
 
-/// Two READs of the status array are in flight; their results come when they like, in order. The
+/// Two READs of the status array are in flight; their results arrive at any time, in order. The
 /// sender sends once more for every result that says "free".
 fn two_reads_model(epochs: bool) {
     let ring = Arc::new(Ring::new(1));
@@ -385,9 +386,7 @@ fn two_reads_model(epochs: bool) {
             byte != 0 && byte & 3 == 0
         };
         if free {
-            let generation = sender.next_generation(0);
-            sender.launch(0, generation);
-            ring.write_block(0, generation, number);
+            send(&sender, &ring, 0, number);
             sent |= 1 << number;
         }
     }
@@ -408,9 +407,9 @@ fn i2_stale_reads_overwrite_blocks_without_epochs() {
     must_fail(3, "a block was overwritten", || two_reads_model(false));
 }
 
-/// Two blocks, of these slots of a ring, are given back by two threads, while the receiver's look
-/// finds nothing. Both must be published in the end.
-fn releases_model(blocks: u32, given_back: [u32; 2], looks: bool) {
+/// Two blocks, of these slots of a ring, are released by two threads, while the receiver's poll finds
+/// nothing. Both must be published in the end.
+fn releases_model(blocks: u32, given_back: [u32; 2], polls: bool) {
     let ring = Arc::new(Ring::new(blocks as usize));
     let slots = Arc::new(ReceiverSlots::new(blocks));
     let releases = Arc::new(Releases::new(blocks, false));
@@ -426,7 +425,7 @@ fn releases_model(blocks: u32, given_back: [u32; 2], looks: bool) {
             releases.give_back(&*ring, &slots, (first, 1), 0);
         })
     };
-    let looker = looks.then(|| {
+    let poller = polls.then(|| {
         let (ring, slots) = (Arc::clone(&ring), Arc::clone(&slots));
         let releases = Arc::clone(&releases);
         thread::spawn(move || {
@@ -435,36 +434,35 @@ fn releases_model(blocks: u32, given_back: [u32; 2], looks: bool) {
     });
     releases.give_back(&*ring, &slots, (second, 1), 0);
     other.join().unwrap();
-    if let Some(looker) = looker {
-        looker.join().unwrap();
+    if let Some(poller) = poller {
+        poller.join().unwrap();
     }
     for slot in given_back {
         assert_eq!(ring.load_free(slot), released_byte(1), "the sender waits for ever");
     }
 }
 
-/// A receiver that found nothing owes the sender nothing: also what is given back at that moment is
-/// told.
+/// A receiver that found nothing withholds no slot, not even one released at that moment.
 #[test]
 fn an_idle_receiver_withholds_no_slot() {
     check(3, || releases_model(12, [0, 1], true));
 }
 
-/// Also when it is of two lines of `free[]`.
+/// Not even one of another line of `free[]`.
 #[test]
 fn an_idle_receiver_withholds_no_slot_of_any_line() {
     check(3, || releases_model(65, [63, 64], true));
 }
 
 #[test]
-fn a_receiver_that_never_looks_can_withhold_slots() {
+fn a_receiver_that_never_polls_can_withhold_slots() {
     must_fail(3, "the sender waits for ever", || {
         releases_model(12, [0, 1], false);
     });
 }
 
-/// A quarter of the ring is told without a look, whichever thread gives back the last of it.
+/// A quarter of the ring is published without a poll, whichever thread releases the last of it.
 #[test]
-fn a_quarter_of_the_ring_is_told_at_once() {
+fn a_quarter_of_the_ring_is_published_at_once() {
     check(3, || releases_model(8, [0, 1], false));
 }

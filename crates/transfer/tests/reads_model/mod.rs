@@ -1,15 +1,15 @@
-//! Virtual time: a source, a collector and the READs between them, to see what the shipped policy
-//! ([`catchment_transfer::refill`]) makes of loads, and what somebody would who knows the future.
+//! Virtual time: a source, a collector and the READs between them, to compare the shipped policy
+//! ([`catchment_transfer::refill`]) under several loads with an oracle that knows the future.
 //!
 //! The source claims a slot, is busy for `t_write_ns`, and commits; the block is at the collector
 //! then. The collector serves blocks in order and releases each slot. A READ shows what was
-//! released by half of its time. The source notices a READ that came back when it claims or
-//! commits, as the shipped sender does, and asks again every `t_poll_ns` while it is refused.
+//! released by half of its time. The source notices a completed READ when it claims or commits, as
+//! the shipped sender does, and claims again every `t_poll_ns` while it is refused.
 //!
 //! - *Stall*: a block is ready, and no slot is known to be free. What remains when every release is
-//!   known half a READ's time after it happened cannot be avoided, by nobody.
+//!   known half a READ's time after it happened is unavoidable.
 //! - *Oracle*: the fewest READs without any stall that could be avoided. It knows all releases,
-//!   posts each READ as late as possible, and may have any number on their way.
+//!   posts each READ as late as possible, and may have any number in flight.
 #![allow(dead_code, unreachable_pub, reason = "shared by a test and a bench")]
 
 use catchment_transfer::Refill;
@@ -28,7 +28,7 @@ pub struct Times {
     pub t_poll_ns: u64,
 }
 
-/// As the paper measured them. The goal is held against these.
+/// As the paper measured them. The goal is stated for these.
 pub const PAPER: Times = Times { name: "paper", t_write_ns: 3500, t_read_ns: 5100, t_poll_ns: 100 };
 
 /// A READ that takes less than a block.
@@ -59,7 +59,7 @@ pub enum Shape {
     Paced,
 }
 
-/// Those that the goal names.
+/// The shapes that the goal names.
 pub const SHAPES: [Shape; 3] = [Shape::Steady, Shape::Bursts, Shape::Stalls];
 
 impl Shape {
@@ -107,7 +107,7 @@ impl Chance {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Outcome {
     /// READs posted.
@@ -123,7 +123,7 @@ pub struct Outcome {
 pub struct Comparison {
     /// The shipped policy.
     pub policy: Outcome,
-    /// Who knows the future.
+    /// The oracle.
     pub oracle: Outcome,
 }
 
@@ -171,7 +171,7 @@ struct Source<'a> {
     slots: u32,
     pace: Pace,
     reads_in_flight: ReadsInFlight,
-    /// When the READs on their way were posted, oldest first.
+    /// When the READs in flight were posted, oldest first.
     posted_ns: Vec<u64>,
     collector: Collector,
     now_ns: u64,

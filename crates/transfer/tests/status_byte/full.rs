@@ -1,4 +1,4 @@
-//! A ring that is full, and who waits for it: quotas, blocks that are kept, doorbells.
+//! A full ring, and threads that wait for it: quotas, blocks that are kept, doorbells.
 use super::super::common::*;
 use super::{is_direct, modes, refresh_until_free};
 use catchment_transfer::*;
@@ -53,7 +53,7 @@ fn a_full_ring_refuses_and_rings_when_a_slot_is_free() {
             commit(sender.reserve(0, 64).unwrap(), number);
         }
         let Some(watch) = sender.free_watch() else {
-            assert!(!is_direct(), "who can map memory can be rung");
+            assert!(!is_direct(), "a provider that maps memory has a doorbell");
             continue;
         };
         watch.arm();

@@ -1,11 +1,11 @@
-//! What no correct source writes, and blocks that are not whole.
+//! A source that breaks the protocol, and blocks that are not whole.
 use super::super::common::*;
 use catchment_transfer::header::FLAG_CRC;
 use catchment_transfer::*;
 use catchment_verbs::mem::Region;
 use std::sync::Arc;
 
-/// What a hostile source can put into the ring, next to a correct one.
+/// A ring that a hostile source writes to.
 pub(super) struct Hostile {
     pub(super) receiver: Receiver,
     pub(super) ring: Arc<Region>,
@@ -33,6 +33,17 @@ impl Hostile {
 
     pub(super) fn hint(&self, slot: usize, value: u8) {
         self.ring.whole().write_at(slot, &[value]).unwrap();
+    }
+
+    /// A block with these flags and a checksum is not taken before its payload is there.
+    pub(super) fn demand_whole_payload(&self, flags: u16) {
+        let crc32c = crc32c::crc32c(b"0123456789");
+        self.put(0, EPOCH, 1, &BlockHeader { flags: FLAG_CRC | flags, crc32c, ..good() });
+        self.hint(0, 1);
+        assert!(self.receiver.poll().unwrap().is_none());
+        let payload = self.layout.trailer_offset(0) - 64;
+        self.ring.whole().write_at(payload, b"0123456789").unwrap();
+        assert!(self.receiver.poll().unwrap().is_some());
     }
 }
 
@@ -72,7 +83,7 @@ fn a_hint_without_a_block_and_a_block_without_a_hint() {
 }
 
 #[test]
-fn blocks_of_another_session_slot_or_time_are_none() {
+fn blocks_of_another_session_slot_or_generation_are_ignored() {
     let hostile = hostile(ReceiverOptions::default());
     hostile.put(0, EPOCH + 1, 1, &good());
     hostile.put(1, EPOCH, 2, &good());
@@ -90,12 +101,7 @@ fn blocks_of_another_session_slot_or_time_are_none() {
 #[test]
 fn where_the_checksum_decides_a_torn_payload_is_not_taken() {
     let hostile = hostile(ReceiverOptions { crc_decides: true });
-    let header = BlockHeader { flags: FLAG_CRC, crc32c: crc32c::crc32c(b"0123456789"), ..good() };
-    hostile.put(0, EPOCH, 1, &header);
-    hostile.hint(0, 1);
-    assert!(hostile.receiver.poll().unwrap().is_none());
-    hostile.ring.whole().write_at(hostile.layout.trailer_offset(0) - 64, b"0123456789").unwrap();
-    assert!(hostile.receiver.poll().unwrap().is_some());
+    hostile.demand_whole_payload(0);
     hostile.put(1, EPOCH, 1, &good());
     assert!(matches!(hostile.receiver.drain().unwrap_err(), PeerMisbehaved::NoCrc { slot: 1, .. }));
 }

@@ -14,14 +14,13 @@ use catchment_transfer::*;
 use catchment_verbs::Mr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 /// Whether blocks can be filled in the collector's memory.
 fn is_direct() -> bool {
     side(1, 0, 1).context.caps().direct
 }
 
-/// The ways that the provider has.
+/// The modes that the provider has.
 fn modes() -> Vec<Mode> {
     if is_direct() { vec![Mode::InPlace, COPY] } else { vec![COPY] }
 }
@@ -48,14 +47,12 @@ fn a_block_goes_over_and_its_slot_comes_back() {
     }
 }
 
-/// Looks at the collector's array until that many slots are free there.
+/// Reads the collector's array until it shows that many free slots.
 fn refresh_until_free(sender: &Sender, slots: u32) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while sender.known_free() != slots {
-        assert!(Instant::now() < deadline, "{} free", sender.known_free());
+    until("other slots are free", || {
         sender.refresh().unwrap();
-        std::thread::yield_now();
-    }
+        (sender.known_free() == slots).then_some(())
+    });
 }
 
 /// Payload lengths, contents, shortening and checksums at random; a full ring now and then.
@@ -75,7 +72,7 @@ fn random_blocks(mode: Mode, count: u64) {
                 block.truncate(bytes);
                 block.commit(&whole(number, bytes), random.below(2) == 0).unwrap();
             }
-            // What found the queue full goes with a later call.
+            // Blocks that found the queue full are posted by a later call.
             while receiver.stats().blocks < count {
                 sender.refresh().unwrap();
                 std::thread::yield_now();
@@ -99,7 +96,7 @@ fn random_blocks(mode: Mode, count: u64) {
     assert_eq!(receiver.stats().hints_wrong, 0);
 }
 
-/// Whoever keeps up uses one slot again and again; whoever does not gets others.
+/// A receiver that keeps up makes the sender use one slot again and again; otherwise it uses others.
 #[test]
 fn large_blocks_use_as_few_slots_as_they_need() {
     if !is_direct() {
@@ -134,9 +131,7 @@ fn s1_8_block_sizes_from_64_bytes_to_22_megabytes() {
             let mut payload = vec![0; bytes as usize];
             Random::new(u64::from(bytes)).fill(&mut payload);
             for number in 0..3 {
-                let mut block = reserve(sender, 0, bytes);
-                block.write_at(0, &payload).unwrap();
-                block.commit(&whole(number, bytes), true).unwrap();
+                send(sender, 0, number, &payload, true);
                 let block = receive(receiver);
                 let mut seen = vec![0; bytes as usize];
                 block.copy_out(&mut seen).unwrap();
@@ -158,9 +153,7 @@ fn s1_10_twelve_filling_threads_share_one_queue_pair() {
             for device in 0..12u32 {
                 scope.spawn(move || {
                     for number in 0..packets {
-                        let mut block = reserve(sender, device, 200);
-                        block.write_at(0, &[device as u8; 200]).unwrap();
-                        block.commit(&whole(number, 200), false).unwrap();
+                        send(sender, device, number, &[device as u8; 200], false);
                     }
                 });
             }
@@ -198,7 +191,7 @@ fn s1_22_two_hundred_and_fifty_five_streams_on_one_queue_pair() {
     assert!(matches!(error, ReserveError::Stream { limit: 256, .. }));
 }
 
-/// Workers keep blocks for random times and give them back in any order.
+/// Workers keep blocks for random times and release them in any order.
 #[test]
 fn s1_31_four_workers_release_out_of_order() {
     let total = scaled(60_000);
@@ -232,9 +225,7 @@ fn s1_31_four_workers_release_out_of_order() {
                 });
             }
             for number in 0..total {
-                let mut block = reserve(sender, 0, 64);
-                block.write_at(0, &number.to_ne_bytes()).unwrap();
-                block.commit(&whole(number, 64), false).unwrap();
+                send(sender, 0, number, &number.to_ne_bytes(), false);
             }
         });
         assert!(seen.iter().all(|count| count.load(Ordering::Relaxed) == 1));
@@ -258,7 +249,7 @@ fn remote(mr: &Arc<dyn Mr>, layout: RingLayout) -> RemoteRing {
     RemoteRing { addr: mr.addr(), rkey: mr.rkey(), layout }
 }
 
-/// Whether or not slots come back: one READ of the array for a call, none for a block.
+/// Whether or not slots come back: one READ of the array per call, none per block.
 #[test]
 fn s1_3_one_read_for_each_refresh() {
     // Elsewhere a READ is answered after the call, and calls meanwhile issue none.
@@ -279,7 +270,7 @@ fn s1_3_one_read_for_each_refresh() {
     }
 }
 
-/// A fast receiver: one READ for every N blocks, as the paper counts (S1.14).
+/// A fast receiver: one READ for every N blocks, as in the paper (S1.14).
 #[test]
 fn s1_14_reads_per_block_when_looking_only_when_empty() {
     let options = SenderOptions { refill: Some(Refill::WhenEmpty), ..SenderOptions::default() };
@@ -288,7 +279,7 @@ fn s1_14_reads_per_block_when_looking_only_when_empty() {
     for number in 0..1000 {
         commit(reserve(sender, 0, 64), number);
         receive(receiver);
-        // Tells of what was given back.
+        // Publishes what was released.
         assert!(receiver.poll().unwrap().is_none());
     }
     assert_eq!(sender.stats().status_reads, 1000 / 10 - 1);
@@ -306,7 +297,7 @@ fn i3_stripes_find_all_slots_of_a_large_ring() {
     for number in 0..scaled(20_000).max(3_000) {
         commit(reserve(sender, 0, 64), number);
         kept.push(receive(receiver));
-        // Tells of what was given back.
+        // Publishes what was released.
         assert!(receiver.poll().unwrap().is_none());
         if kept.len() == 900 {
             while kept.len() > 100 {
@@ -319,8 +310,7 @@ fn i3_stripes_find_all_slots_of_a_large_ring() {
     refresh_until_free(sender, 1000);
 }
 
-/// A source may have to wait for slots that the collector withholds, but not for a collector that
-/// waits itself.
+/// A collector may withhold slots from a source, but not while it waits itself.
 #[test]
 fn a_collector_that_finds_nothing_withholds_no_slot() {
     for mode in modes() {
@@ -334,7 +324,7 @@ fn a_collector_that_finds_nothing_withholds_no_slot() {
         blocks.truncate(61);
         assert!(receiver.poll().unwrap().is_none());
         refresh_until_free(sender, 3);
-        // Now one by one, by whoever drops them.
+        // Now one by one, as they are dropped.
         blocks.truncate(60);
         refresh_until_free(sender, 4);
         drop(blocks);

@@ -1,4 +1,4 @@
-//! A permit decides before a block is claimed, and costs nobody else anything.
+//! A permit decides before a block is claimed, and costs other senders nothing.
 use crate::common::*;
 use catchment_transfer::*;
 use catchment_verbs::Wake;
@@ -54,7 +54,7 @@ fn send(pair: &Pair, stream: u32, packet: u64) -> Result<(), ReserveError> {
 }
 
 #[test]
-fn a_permit_of_bytes_lets_so_many_pass() {
+fn a_permit_grants_its_budget_of_bytes() {
     let (pair, budget) = permitted(3 * 64, 16);
     for packet in 0..3 {
         send(&pair, 0, packet).unwrap();
@@ -81,7 +81,7 @@ fn a_paused_stream_waits_while_others_go_on() {
 }
 
 #[test]
-fn a_refused_stream_is_told_why() {
+fn a_refused_stream_gets_the_reason() {
     let (pair, _) = permitted(i64::MAX, 16);
     let error = send(&pair, REFUSED, 0).unwrap_err();
     let reason = "the controller has no place for it";

@@ -1,7 +1,7 @@
 //! Clients that behave.
 use super::talk::{SHORTLY, answer, ask, content, write_and_read_back};
 use super::*;
-use catchment_channel::{ClaimError, EndError, Tag};
+use catchment_channel::{ClaimError, Tag};
 use catchment_probe::load::scaled;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,8 +31,8 @@ fn s3_2_sixteen_clients_at_once() {
     }
 }
 
-/// Messages go both ways without waiting for each other, and all of them arrive although each side
-/// ends as soon as it has sent.
+/// Messages go in both directions without waiting for each other, and all of them arrive although each
+/// side ends as soon as it has sent.
 #[test]
 fn what_was_sent_before_the_goodbye_arrives() {
     for (name, open) in every_provider() {
@@ -73,7 +73,7 @@ fn what_was_sent_before_the_goodbye_arrives() {
     }
 }
 
-/// Questions and answers, every one of them behind a sleep of the other side (S3.12).
+/// Questions and answers, each sent while the other side sleeps (S3.12).
 #[test]
 fn s3_12_no_wake_up_is_lost() {
     for (name, open) in every_provider() {
@@ -132,9 +132,9 @@ fn s3_8_three_threads_come_and_go_with_a_link() {
     served.server.stop();
 }
 
-/// The peer takes nothing: the sender is told so after its patience, and nothing is lost.
+/// The peer takes nothing: the sender gives up after its patience, and nothing is lost.
 #[test]
-fn a_full_window_is_said_after_a_while() {
+fn sending_into_a_full_window_gives_up() {
     for (name, open) in every_provider() {
         let options = options(3, 64, "full");
         let (go, wait) = std::sync::mpsc::channel::<()>();

@@ -1,10 +1,9 @@
 //! Steps that fail, and links that are ended from outside (S3.14).
 use super::talk::{answer, ask};
 use super::*;
-use catchment_channel::EndError;
 
-/// Every step on the server's way to a link is made to fail once: that client is refused, the next
-/// one is served, and nothing is left.
+/// Every step by which the server connects a link is made to fail once: that client is refused, the
+/// next one is served, and nothing is left.
 #[test]
 fn s3_14_a_server_survives_a_failure_at_any_step() {
     for (name, open) in every_provider() {
@@ -14,9 +13,8 @@ fn s3_14_a_server_survives_a_failure_at_any_step() {
         for step in 1.. {
             served.census.fail(step);
             match connect(served.address, open(), &options) {
-                Ok(mut link) => {
-                    ask(&mut link, 3, 64, 2, 1);
-                    link.finish(PATIENCE).unwrap();
+                Ok(link) => {
+                    exchange(link);
                     break;
                 }
                 Err(LinkError::Refused(text)) => {
@@ -26,9 +24,7 @@ fn s3_14_a_server_survives_a_failure_at_any_step() {
                 Err(error) => panic!("{name}: {error}"),
             }
             nothing_left(&served.census);
-            let mut link = connect(served.address, open(), &options).unwrap();
-            ask(&mut link, 3, 64, 2, 1);
-            link.finish(PATIENCE).unwrap();
+            visit(served.address, open(), &options);
             nothing_left(&served.census);
             assert_eq!(served.server.counts().refused, refused, "{name}");
         }
@@ -48,9 +44,8 @@ fn s3_14_a_client_leaves_nothing_after_a_failure_at_any_step() {
         for step in 1.. {
             census.fail(step);
             match connect(served.address, Arc::clone(&context), &options) {
-                Ok(mut link) => {
-                    ask(&mut link, 3, 64, 2, 1);
-                    link.finish(PATIENCE).unwrap();
+                Ok(link) => {
+                    exchange(link);
                     break;
                 }
                 Err(error) => {
@@ -65,7 +60,7 @@ fn s3_14_a_client_leaves_nothing_after_a_failure_at_any_step() {
     }
 }
 
-/// The server ends while clients are in the middle of it.
+/// The server stops while its clients are connected.
 #[test]
 fn stopping_the_server_ends_every_link() {
     for (name, open) in every_provider() {
@@ -82,13 +77,7 @@ fn stopping_the_server_ends_every_link() {
         assert_eq!((counts.present, counts.failed), (0, 4), "{name}");
         assert_eq!(served.census.total(), 0);
         for link in &mut links {
-            let start = Instant::now();
-            let error = loop {
-                match link.receive(PATIENCE) {
-                    Ok(_) => assert!(start.elapsed() < PATIENCE, "{name}: it goes on"),
-                    Err(error) => break error,
-                }
-            };
+            let error = failure(link);
             assert!(link.receive(PATIENCE).is_err(), "{name}: {error} stays");
         }
         links.into_iter().for_each(|link| link.close().unwrap());
@@ -125,10 +114,7 @@ fn a_service_that_panics_harms_no_other() {
     });
     let mut first = connect(served.address, open(), &options).unwrap();
     let mut second = connect(served.address, open(), &options).unwrap();
-    let start = Instant::now();
-    while first.receive(PATIENCE).is_ok() {
-        assert!(start.elapsed() < PATIENCE, "it goes on");
-    }
+    failure(&mut first);
     ask(&mut second, 1, 64, 10, 1);
     second.finish(PATIENCE).unwrap();
     drop(first);

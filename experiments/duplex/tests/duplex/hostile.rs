@@ -1,4 +1,4 @@
-//! Clients that break the rules of the control connection.
+//! Clients that break the protocol of the control connection.
 use super::talk::{answer, ask};
 use super::*;
 use catchment_channel::{Card, Resources};
@@ -6,13 +6,6 @@ use std::io::{Read, Write};
 
 fn hurried(name: &str) -> LinkOptions {
     LinkOptions { patience: Duration::from_millis(300), ..options(2, 64, name) }
-}
-
-/// The server is as it was: it serves the next one.
-fn still_serves(served: &Served, open: &Opener) {
-    let mut link = connect(served.address, open(), &options(2, 64, "next")).unwrap();
-    ask(&mut link, 5, 64, 3, 1);
-    link.finish(PATIENCE).unwrap();
 }
 
 #[test]
@@ -46,11 +39,11 @@ fn nonsense_silence_and_half_a_card() {
         assert!(text.contains(answered), "{text}");
         until("it is refused", || served.server.counts().refused == before + 1);
         nothing_left(&served.census);
-        still_serves(&served, &open);
+        visit(served.address, open(), &self::options(2, 64, "next"));
     }
 }
 
-/// A client with a card that is right, who then says nothing, or something else.
+/// A client that sends a correct card, and then nothing, or another byte.
 #[test]
 fn a_client_that_never_connects() {
     let open = shm();
@@ -68,7 +61,7 @@ fn a_client_that_never_connects() {
         until("it is refused", || served.server.counts().refused == before + 1);
         resources.release().unwrap();
         nothing_left(&served.census);
-        still_serves(&served, &open);
+        visit(served.address, open(), &self::options(2, 64, "next"));
     }
 }
 
@@ -88,7 +81,7 @@ fn more_clients_than_the_server_takes() {
     });
     let text = connect(address, open(), &options).err().unwrap().to_string();
     assert!(text.contains("as many clients as it takes"), "{text}");
-    ask_on(&mut links[0]);
+    ask_again(&mut links[0]);
     let [first, second] = links;
     first.finish(PATIENCE).unwrap();
     until("there is room again", || connect(address, open(), &options).is_ok());
@@ -96,7 +89,7 @@ fn more_clients_than_the_server_takes() {
 }
 
 /// One more exchange on a link that has had one.
-fn ask_on(link: &mut Link) {
+fn ask_again(link: &mut Link) {
     use catchment_channel::Tag;
     let mut payload = vec![0; 64];
     let bytes = crate::talk::content(0, 1, &mut payload);

@@ -8,7 +8,7 @@ mod hostile;
 mod soak;
 mod talk;
 
-use catchment_channel::ChannelShape;
+use catchment_channel::{ChannelShape, EndError};
 use catchment_duplex::*;
 use catchment_probe::census::{Census, Object};
 use catchment_probe::patience::patient;
@@ -20,7 +20,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// For what must happen sooner or later.
+/// For what must happen in the end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Opens devices that reach each other.
@@ -55,7 +55,7 @@ fn options(blocks: u32, payload_bytes: u32, name: &str) -> LinkOptions {
     }
 }
 
-/// A server, what it has of its device, and where it is.
+/// A server, the objects of its device, and its address.
 struct Served {
     server: Server,
     census: Arc<Census>,
@@ -82,17 +82,38 @@ fn connect(
     Link::connect(control(address), context, options)
 }
 
-/// Looks until it is so.
+/// Connects, exchanges two messages, and says goodbye.
+fn visit(address: SocketAddr, context: Arc<dyn Context>, options: &LinkOptions) {
+    exchange(connect(address, context, options).unwrap());
+}
+
+fn exchange(mut link: Link) {
+    talk::ask(&mut link, 3, 64, 2, 1);
+    link.finish(PATIENCE).unwrap();
+}
+
+/// Receives until the link fails.
+fn failure(link: &mut Link) -> EndError {
+    let start = Instant::now();
+    loop {
+        match link.receive(PATIENCE) {
+            Err(error) => return error,
+            Ok(_) => assert!(start.elapsed() < PATIENCE, "it does not fail"),
+        }
+    }
+}
+
+/// Waits until it is so.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < PATIENCE, "never: {what}");
-        // Until the threads of the other side have run.
+        // Lets the threads of the other side run; nothing signals what is awaited.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 fn nothing_left(census: &Census) {
-    until("all objects are given back", || census.total() == 0);
+    until("all objects are released", || census.total() == 0);
     assert_eq!(census.alive(Object::Qp), 0);
 }

@@ -1,5 +1,5 @@
-//! Clients that come, talk both ways with every byte checked, end or are killed, and come again: their
-//! server is as it was before the first of them (S3.16).
+//! Clients connect, exchange messages with every byte checked, end or are killed, and others follow:
+//! their server is as it was before the first of them (S3.16).
 //!
 //! Three seconds over each provider; an hour with `CATCHMENT_TEST_SCALE=1200`.
 use super::death::start;
@@ -16,12 +16,12 @@ use std::time::SystemTime;
 const CLIENTS: u64 = 6;
 const BLOCKS: u32 = 8;
 const PAYLOAD_BYTES: u32 = 16_384;
-/// Every so many messages a client WRITEs and READs.
+/// Messages between two WRITEs and READs of a client.
 const ONE_SIDED_EVERY: u64 = 64;
-/// Growth of memory that is taken for chance, and that in an hour which is allowed.
+/// Memory growth attributed to chance, and the growth allowed in an hour.
 const GROWTH_MIB: f64 = 1.0;
-/// Looks at the memory without which nothing is judged.
-const LOOKS: usize = 40;
+/// Fewest samples of the memory that are judged.
+const SAMPLES: usize = 40;
 
 #[test]
 fn s3_16_a_server_is_as_before_when_clients_came_went_and_were_killed() {
@@ -50,7 +50,7 @@ pub(crate) fn talk(provider: Opener, address: SocketAddr, number: u32) {
     link.finish(PATIENCE).unwrap();
 }
 
-/// The server, which starts its clients and looks after them.
+/// The server, which starts its clients and kills some.
 pub(crate) fn serve_and_strike(provider: &str, open: &Opener) {
     let options = options(BLOCKS, PAYLOAD_BYTES, "soak");
     let served = serve(open(), &options, |_, link: &mut Link| answer(link, PAYLOAD_BYTES as usize));
@@ -112,7 +112,7 @@ fn demand_as_before(served: &Served, before: [usize; 5]) {
             start.elapsed() < PATIENCE,
             "clients, objects, descriptors, threads, mappings: {now:?}, before {before:?}"
         );
-        // The server looks for who is gone ten times a second.
+        // The server checks for dead clients ten times a second.
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -127,19 +127,22 @@ fn resident_mib() -> f64 {
 /// Compares the last quarter with the second one: in the first, allocators and tables fill.
 fn demand_flat(memory: &[f64], length: Duration) -> f64 {
     let quarter = memory.len() / 4;
-    let mean = |looks: &[f64]| looks.iter().sum::<f64>() / looks.len() as f64;
+    let mean = |samples: &[f64]| samples.iter().sum::<f64>() / samples.len() as f64;
     let grown = mean(&memory[3 * quarter..]) - mean(&memory[quarter..2 * quarter]);
     let allowed = GROWTH_MIB.max(GROWTH_MIB * length.as_secs_f64() / 3600.0 / 2.0);
-    assert!(memory.len() < LOOKS || grown <= allowed, "the server's memory grew by {grown:.2} MiB");
+    assert!(
+        memory.len() < SAMPLES || grown <= allowed,
+        "the server's memory grew by {grown:.2} MiB"
+    );
     grown
 }
 
 #[test]
-fn growth_is_told_from_warming_up_and_from_chance() {
+fn growth_is_distinguished_from_warm_up_and_chance() {
     let hour = Duration::from_secs(3600);
     let grown = |mib: fn(f64) -> f64| {
-        let looks: Vec<f64> = (0..60).map(|minute| mib(f64::from(minute))).collect();
-        std::panic::catch_unwind(|| demand_flat(&looks, hour))
+        let samples: Vec<f64> = (0..60).map(|minute| mib(f64::from(minute))).collect();
+        std::panic::catch_unwind(|| demand_flat(&samples, hour))
     };
     assert_eq!(grown(|_| 9.0).unwrap(), 0.0);
     assert!(grown(|minute| if minute < 10.0 { minute } else { 10.0 }).is_ok());

@@ -1,10 +1,10 @@
-//! What clients and their server say to each other: every byte follows from who says it and when.
+//! Messages of clients and their server: every byte follows from the sender and the packet number.
 use super::{Link, PATIENCE};
 use catchment_channel::{ClaimError, EndError, Message, OperationError, Tag};
 pub(crate) use catchment_probe::load::content;
 use std::time::Duration;
 
-/// The bit of a stream that says that the server speaks.
+/// The bit of a stream that marks messages of the server.
 pub(crate) const OF_SERVER: u32 = 1 << 31;
 
 fn check(block: &Message, client: u32, packet: u64, wanted: &mut [u8]) {
@@ -42,12 +42,12 @@ pub(crate) fn answer(link: &mut Link, payload_bytes: usize) -> Result<(), EndErr
     Ok(())
 }
 
-/// Says `count` messages and checks the answers, with at most `ahead` answers outstanding.
+/// Sends `count` messages and checks the answers, with at most `ahead` answers outstanding.
 pub(crate) fn ask(link: &mut Link, client: u32, payload_bytes: usize, count: u64, ahead: u64) {
     ask_while(link, client, payload_bytes, ahead, |_, said| said < count);
 }
 
-/// The same as long as `goes_on`, which gets the number of messages said.
+/// The same as long as `goes_on`, which gets the number of messages sent.
 pub(crate) fn ask_while(
     link: &mut Link,
     client: u32,

@@ -1,4 +1,4 @@
-//! Where everything lies in a ring of the paper's format.
+//! The layout of a ring in the paper's format.
 use catchment_transfer::LayoutError;
 use catchment_transfer::layout::{BLOCKS_ALIGN, LINE_BYTES, MAX_BLOCK_BYTES, MAX_BLOCKS};
 
@@ -42,13 +42,13 @@ impl PaperLayout {
         self.payload_bytes
     }
 
-    /// Bytes that a block occupies on the wire: header and payload.
+    /// Returns the bytes of a block on the wire: header and payload.
     #[inline]
     pub fn wire_bytes(&self) -> u32 {
         self.payload_bytes + Self::HEADER_BYTES as u32
     }
 
-    /// Distance from one block to the next: whole lines.
+    /// Returns the distance from one block to the next, in whole lines.
     #[inline]
     pub fn stride(&self) -> usize {
         self.stride
@@ -62,6 +62,11 @@ impl PaperLayout {
     #[inline]
     pub fn block_offset(&self, block: u32) -> usize {
         self.blocks_offset + block as usize * self.stride
+    }
+
+    /// Returns the bytes of all blocks, without status bytes.
+    pub fn blocks_bytes(&self) -> usize {
+        self.blocks as usize * self.stride
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! The paper's mechanism behind the common interface.
 use super::{
     PaperBlock, PaperHeader, PaperPool, PaperReceiver, PaperSender, PaperStats, PaperStep,
+    device_of,
 };
 use crate::paper::PaperLayout;
 use crate::{
@@ -59,7 +60,7 @@ impl Mechanism for PaperStatusByte {
                 max_inline_bytes: 1,
             },
             memory: vec![
-                MemoryNeed::new("send blocks", PaperPool::blocks_bytes(&layout), Access::empty()),
+                MemoryNeed::new("send blocks", layout.blocks_bytes(), Access::empty()),
                 MemoryNeed::new(
                     "two arrays of status bytes",
                     PaperPool::control_bytes(&layout),
@@ -99,7 +100,7 @@ impl Mechanism for PaperStatusByte {
     }
 }
 
-/// Fills and sends, by turns.
+/// The sending end, on one thread: it fills and sends by turns.
 pub struct PaperSendEnd {
     pool: Arc<PaperPool>,
     sender: PaperSender,
@@ -128,16 +129,15 @@ impl PaperSendEnd {
         self.sender.stats()
     }
 
-    /// Sends what is filled, until it would have to wait. A READ is a wait: the next call looks at
-    /// what it brought. What one brings that was under way already is used at once: nobody may call
-    /// again for it.
+    /// Sends filled blocks until it would have to wait. A READ posted here is a wait: the next call
+    /// uses its result. The result of one posted before is used at once: there may be no next call.
     fn drive(&mut self) -> Result<(), EndError> {
         self.broken.check()?;
         let advanced = self.advance();
         self.keep(advanced)
     }
 
-    /// A failure is one for good.
+    /// Keeps the first failure for all later calls.
     fn keep<T>(&self, result: Result<T, EndError>) -> Result<T, EndError> {
         result.map_err(|error| self.broken.set(error))
     }
@@ -154,8 +154,8 @@ impl PaperSendEnd {
         }
     }
 
-    /// Sends what was filled as far as free places are known. Nobody needs to know of more as long as
-    /// there is nothing to send; a READ that is done at once is used at once.
+    /// Sends filled blocks as far as free slots are known, and reads the status bytes only while there
+    /// is something to send. The result of a READ that is done at once is used at once.
     fn send_filled(&mut self) -> Result<(), EndError> {
         let mut has_looked = false;
         while self.sender.has_work() {
@@ -177,8 +177,7 @@ impl SendEnd for PaperSendEnd {
         if bytes != limit {
             return Err(ClaimError::Length { asked: bytes, limit, exactly: true });
         }
-        let device = u8::try_from(stream)
-            .map_err(|_| ClaimError::Stream { stream, limit: 1 << u8::BITS })?;
+        let device = device_of(stream)?;
         self.broken.check()?;
         let block = match self.pool.claim() {
             Some(block) => Some(block),
@@ -215,7 +214,7 @@ impl SendEnd for PaperSendEnd {
         Ok(Some(self.keep(refreshed)? == PaperStep::Synced))
     }
 
-    /// An interaction a block, and one for every READ.
+    /// Counts one interaction for each block and each READ.
     fn counts(&self) -> Counts {
         Counts {
             blocks: self.committed,
@@ -240,8 +239,7 @@ impl ReceiveEnd for PaperReceiveEnd {
     fn take(&mut self) -> Result<Option<PaperBlock>, EndError> {
         let block = self.receiver.poll();
         if let Some(block) = &block {
-            self.counts.blocks += 1;
-            self.counts.payload_bytes += block.payload().bytes() as u64;
+            self.counts.add_block(block.payload().bytes() as u64);
         }
         Ok(block)
     }

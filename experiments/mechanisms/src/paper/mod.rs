@@ -1,10 +1,10 @@
 //! The mechanism as the paper describes it, for experiments.
 //!
 //! A block is one byte of device number, two bytes of packet number (big-endian here; the paper
-//! does not say) and a payload of fixed length. Three arrays of N status bytes exist: the first
+//! does not say) and a payload of fixed length. There are three arrays of N status bytes: the first
 //! says which send blocks are filled, the second is the sender's copy of the third, which lies at
 //! the receiver. Two linked WRITEs send a block: its bytes, unsignaled, then the status byte,
-//! inline and signaled. When the copy knows no free block, one READ fetches all N bytes.
+//! inline and signaled. When the copy shows no free block, one READ fetches all N bytes.
 //!
 //! It relies on an order between two WRITEs that verbs do not promise
 //! ([`catchment_verbs::Caps::writes_in_order`]); the model checker shows what happens without it.
@@ -20,6 +20,9 @@ pub use mechanism::{PaperClaim, PaperReceiveEnd, PaperSendEnd, PaperStatusByte};
 pub use pool::{FillError, PaperPool};
 pub use receiver::{PaperBlock, PaperReceiver};
 pub use sender::{PaperSender, PaperStats, PaperStep};
+
+use crate::ClaimError;
+pub(crate) use catchment_channel::geometry::INSIDE;
 
 /// Device number and packet number: the header of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +53,10 @@ pub struct StatusMemory {
     pub access: catchment_verbs::Access,
 }
 
-const INSIDE: &str = "a block inside of the checked memory";
+/// Returns the device of a stream: the header has one byte for it.
+pub(crate) fn device_of(stream: u32) -> Result<u8, ClaimError> {
+    u8::try_from(stream).map_err(|_| ClaimError::Stream { stream, limit: 1 << u8::BITS })
+}
 
 #[cfg(test)]
 mod tests {

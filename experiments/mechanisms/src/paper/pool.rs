@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FillError {
-    /// All send blocks are full: wait, then try again.
+    /// All send blocks are full: retry later.
     #[error("no free send block")]
     WouldBlock,
     /// Payloads have a fixed length.
@@ -30,16 +30,12 @@ pub struct PaperPool {
 }
 
 impl PaperPool {
-    pub fn blocks_bytes(layout: &PaperLayout) -> usize {
-        layout.blocks() as usize * layout.stride()
-    }
-
     pub fn control_bytes(layout: &PaperLayout) -> usize {
         2 * area_bytes(layout)
     }
 
-    /// A pool over registered memory: `blocks` for send blocks, `control` for status bytes (with
-    /// [`catchment_verbs::Access::LOCAL_WRITE`]). All status bytes become 0.
+    /// Makes a pool over registered memory: `blocks` for send blocks, `control` for status bytes (with
+    /// [`catchment_verbs::Access::LOCAL_WRITE`]). Zeroes all status bytes.
     pub fn new(
         blocks: Arc<dyn Mr>,
         control: Arc<dyn Mr>,
@@ -49,7 +45,7 @@ impl PaperPool {
             Ok(memory) => memory.fill(0).map_err(|source| SetupError::Memory { what, source }),
             Err(source) => Err(SetupError::Memory { what, source }),
         };
-        fits(&blocks, Self::blocks_bytes(&layout), "the send blocks")?;
+        fits(&blocks, layout.blocks_bytes(), "the send blocks")?;
         fits(&control, Self::control_bytes(&layout), "the status memory")?;
         Ok(Arc::new(Self {
             blocks,
@@ -60,7 +56,7 @@ impl PaperPool {
         }))
     }
 
-    /// Fills the next free send block: header and payload first, its status last. Any thread may.
+    /// Fills the next free send block, from any thread: header and payload first, its status last.
     pub fn fill(&self, header: PaperHeader, payload: &[u8]) -> Result<u32, FillError> {
         if payload.len() != self.layout.payload_bytes() as usize {
             return Err(FillError::Length {
@@ -89,7 +85,7 @@ impl PaperPool {
         self.filling[block as usize].store(false, Ordering::Release);
     }
 
-    /// A free block that no other thread fills, from where filling goes on.
+    /// Claims the next free block that no other thread is filling.
     pub(super) fn claim(&self) -> Option<u32> {
         let blocks = self.layout.blocks();
         let first = self.next.load(Ordering::Relaxed);

@@ -8,8 +8,8 @@ use catchment_verbs::mem::VolatileSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-/// Looks at the third status memory in ring order. Posts nothing, completes nothing, and knows
-/// nothing of the sender. Several threads may look.
+/// Polls the third status memory in ring order, from any number of threads. Posts nothing, and does
+/// not know the sender.
 pub struct PaperReceiver {
     shared: Arc<Shared>,
 }
@@ -22,8 +22,8 @@ struct Shared {
 }
 
 impl PaperReceiver {
-    /// Over a ring in `mr`; with `fresh` all status bytes become 0, without it what a sender left
-    /// there is received.
+    /// Makes a receiver of the ring in `mr`. Zeroes all status bytes if `fresh`; otherwise what a sender
+    /// left there is received.
     pub fn new(mr: Arc<dyn Mr>, layout: PaperLayout, fresh: bool) -> Result<Self, SetupError> {
         let error = |source| SetupError::Memory { what: "the ring", source };
         let region = mr.region();
@@ -82,8 +82,8 @@ impl Shared {
         self.status3(block).load(Ordering::Acquire) == SlotState::Full as u8
     }
 
-    /// The status is looked at again with the claim: another thread may have had the block
-    /// meanwhile.
+    /// Claims a full block. Checks the status again under the claim: another thread may have taken and
+    /// released the block meanwhile.
     fn claim(&self, block: u32) -> bool {
         let taken = &self.taken[block as usize];
         if !self.is_full(block) || taken.swap(true, Ordering::Acquire) {
@@ -124,7 +124,7 @@ impl TakenBlock for PaperBlock {
         self.shared.bytes(self.block).subslice(PaperLayout::HEADER_BYTES, bytes).expect(INSIDE)
     }
 
-    /// Says that the block is unavailable: from 1 to 2, never from 0 (S1.18).
+    /// Marks the block as unavailable: from 1 to 2, never from 0 (S1.18).
     fn hold(&mut self) {
         self.shared.status3(self.block).store(SlotState::Unavailable as u8, Ordering::Release);
     }

@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering;
 /// What one step of the sending thread did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PaperStep {
-    /// This block's WRITEs have completed.
+    /// The WRITEs of this block have completed.
     Sent(u32),
     /// A READ of the status bytes has completed.
     Synced,
     /// The last request has not completed yet.
     Busy,
-    /// A remote block is free, and nothing is filled that could go there.
+    /// A remote block is free, and no filled block could go there.
     NoData,
 }
 
@@ -50,8 +50,8 @@ impl PaperSender {
         Self { qp, cq, pool, ring, next: 0, posted: None, stats: PaperStats::default() }
     }
 
-    /// For a ring that another sender may have left in use (S1.19): nothing is taken for free
-    /// before the status bytes were read.
+    /// Makes a sender to a ring that another sender may have left in use (S1.19): no block counts as
+    /// free before the status bytes were read.
     pub fn attach(
         qp: Box<dyn Qp>,
         cq: Arc<dyn Cq>,
@@ -64,8 +64,8 @@ impl PaperSender {
         Self::new(qp, cq, pool, ring)
     }
 
-    /// Does the next thing: takes a completion, posts a block, or reads the status bytes when none
-    /// is known to be free. Never blocks; the caller waits between steps as its policy says.
+    /// Takes a completion, posts a block, or reads the status bytes when no free block is known. Never
+    /// blocks; the caller waits between steps as its policy says.
     pub fn step(&mut self) -> Result<PaperStep, EndError> {
         if self.posted.is_none() {
             match self.choose() {
@@ -77,8 +77,8 @@ impl PaperSender {
         self.complete()
     }
 
-    /// RmFree: reads all status bytes, whether or not a free block is known. With a request under
-    /// way it only looks for that one's completion, as [`PaperSender::step`] does.
+    /// RmFree: reads all status bytes, whether or not a free block is known. With a request outstanding
+    /// it only polls for its completion, as [`PaperSender::step`] does.
     pub fn refresh(&mut self) -> Result<PaperStep, EndError> {
         if self.posted.is_none() {
             self.post_read()?;
@@ -97,8 +97,8 @@ impl PaperSender {
         self.is_busy() || (0..self.pool.layout.blocks()).any(|block| status1(block) == full)
     }
 
-    /// The second status first, then the first (S1.11). A filled block whose place is not known to
-    /// be free needs a look at the status bytes, when nothing else can be sent.
+    /// Checks the second status first, then the first (S1.11). When nothing can be sent, a filled block
+    /// whose slot is not known to be free makes it read the status bytes.
     fn choose(&self) -> Choice {
         let blocks = self.pool.layout.blocks();
         let (mut any_free, mut any_filled) = (false, false);
@@ -136,7 +136,7 @@ impl PaperSender {
         Ok(())
     }
 
-    /// One READ of all status bytes into the second status memory.
+    /// Posts one READ of all status bytes into the second status memory.
     fn post_read(&mut self) -> Result<(), EndError> {
         let mr = &self.pool.control;
         let sge = [Sge {
@@ -151,7 +151,7 @@ impl PaperSender {
         Ok(())
     }
 
-    /// Only the completion gives the send block back: before it, the device may still read there.
+    /// Takes a completion. Only that releases the send block: before it, the device may still read it.
     fn complete(&mut self) -> Result<PaperStep, EndError> {
         let mut out = [Completion::EMPTY];
         if self.cq.poll(&mut out)? == 0 {

@@ -1,5 +1,5 @@
-//! Rendezvous: the receiver says where a block may go, the sender writes it there and says that it
-//! is done. Three messages a block, the "traditional" exchange of the papers.
+//! Rendezvous: the receiver announces where a block may go, the sender writes it there and announces
+//! it. Three messages per block, the "traditional" exchange of the papers.
 //!
 //! | | |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | completion notice | a SEND of 16 bytes, inline, posted with the WRITE in one call |
 //!
 //! All N slots are announced ahead, so that up to N exchanges overlap; a slot is announced again as
-//! soon as its block was given back, in any order. Receives are posted again in lists of N/2, and
-//! requests are signaled only when the queue needs it. Headers and slots are those of the product's
+//! soon as its block is released, in any order. Receives are reposted in lists of N/2, and requests
+//! are signaled only when the queue needs it. Headers and slots are those of the product's
 //! format.
 mod notice;
 mod receiver;
@@ -20,6 +20,7 @@ pub use notice::{AddressNotice, CompletionNotice};
 pub use receiver::{RendezvousBlock, RendezvousReceiver};
 pub use sender::{AnnouncedSlots, RendezvousSender};
 
+use crate::slots::FEATURES;
 use crate::{
     EndNeeds, Features, Mechanism, MemoryNeed, Offer, Port, QueueNeeds, SetupError, Shape,
 };
@@ -43,6 +44,30 @@ impl Rendezvous {
     fn geometry(&self) -> Result<Geometry, LayoutError> {
         Geometry::new(self.shape.blocks, self.shape.payload_bytes, 1)
     }
+
+    fn needs(
+        &self,
+        max_send_wr: u32,
+        what: &'static str,
+        access: Access,
+    ) -> Result<EndNeeds, LayoutError> {
+        let geometry = self.geometry()?;
+        let receives = receives(geometry.blocks());
+        let notices_bytes = (receives * NOTICE_BYTES) as usize;
+        Ok(EndNeeds {
+            queues: QueueNeeds {
+                max_send_wr,
+                max_recv_wr: receives,
+                send_cqe: 4,
+                recv_cqe: receives,
+                max_inline_bytes: NOTICE_BYTES,
+            },
+            memory: vec![
+                MemoryNeed::new("notices", notices_bytes, Access::LOCAL_WRITE),
+                MemoryNeed::new(what, geometry.total_bytes(), access),
+            ],
+        })
+    }
 }
 
 const NOTICE_BYTES: u32 = 16;
@@ -56,8 +81,12 @@ fn receives(blocks: u32) -> u32 {
     blocks + receive_list(blocks)
 }
 
-fn notices(blocks: u32) -> MemoryNeed {
-    MemoryNeed::new("notices", (receives(blocks) * NOTICE_BYTES) as usize, Access::LOCAL_WRITE)
+/// Returns the slot at this address of memory that begins at `begin`.
+fn slot_at(geometry: &Geometry, begin: u64, addr: u64) -> Option<u32> {
+    let offset = addr.checked_sub(begin)?;
+    let slot_bytes = u64::from(geometry.block_bytes());
+    let slot = offset / slot_bytes;
+    (offset.is_multiple_of(slot_bytes) && slot < geometry.blocks().into()).then_some(slot as u32)
 }
 
 impl Mechanism for Rendezvous {
@@ -69,54 +98,16 @@ impl Mechanism for Rendezvous {
     }
 
     fn features(&self) -> Features {
-        Features {
-            any_length: true,
-            in_order: true,
-            out_of_order_release: true,
-            many_claims: false,
-            stream_bits: 32,
-            packet_bits: 64,
-        }
+        FEATURES
     }
 
     fn sender_needs(&self) -> Result<EndNeeds, LayoutError> {
-        let geometry = self.geometry()?;
-        let receives = receives(geometry.blocks());
-        Ok(EndNeeds {
-            queues: QueueNeeds {
-                max_send_wr: self.max_send_wr,
-                max_recv_wr: receives,
-                send_cqe: 4,
-                recv_cqe: receives,
-                max_inline_bytes: NOTICE_BYTES,
-            },
-            memory: vec![
-                notices(geometry.blocks()),
-                MemoryNeed::new("send blocks", geometry.total_bytes(), Access::empty()),
-            ],
-        })
+        self.needs(self.max_send_wr, "send blocks", Access::empty())
     }
 
     fn receiver_needs(&self) -> Result<EndNeeds, LayoutError> {
-        let geometry = self.geometry()?;
-        let receives = receives(geometry.blocks());
-        Ok(EndNeeds {
-            queues: QueueNeeds {
-                max_send_wr: receives.max(8),
-                max_recv_wr: receives,
-                send_cqe: 4,
-                recv_cqe: receives,
-                max_inline_bytes: NOTICE_BYTES,
-            },
-            memory: vec![
-                notices(geometry.blocks()),
-                MemoryNeed::new(
-                    "the slots",
-                    geometry.total_bytes(),
-                    Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-                ),
-            ],
-        })
+        let max_send_wr = receives(self.geometry()?.blocks()).max(8);
+        self.needs(max_send_wr, "the slots", Access::LOCAL_WRITE | Access::REMOTE_WRITE)
     }
 
     fn sender(&self, port: Port, peer: &Offer) -> Result<RendezvousSender, SetupError> {

@@ -3,7 +3,7 @@ use super::NOTICE_BYTES;
 
 pub(super) type NoticeBytes = [u8; NOTICE_BYTES as usize];
 
-/// "A block may go here." From the receiver.
+/// "A block may go here", from the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressNotice {
     pub addr: u64,
@@ -11,11 +11,11 @@ pub struct AddressNotice {
     pub bytes: u32,
 }
 
-/// "The block is there." From the sender.
+/// "The block is there", from the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompletionNotice {
     pub addr: u64,
-    /// Bytes that were written, up to the end of the slot.
+    /// Bytes written, up to the end of the slot.
     pub bytes: u32,
 }
 

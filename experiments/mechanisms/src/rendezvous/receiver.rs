@@ -1,32 +1,32 @@
 //! The receiving end.
 use super::receives::Receives;
-use super::{AddressNotice, CompletionNotice, Rendezvous, receive_list, receives};
+use super::{AddressNotice, CompletionNotice, Rendezvous, slot_at};
+use crate::shared::all_slots;
+use crate::slots::{Released, SlotBlock};
 use crate::{
-    Counts, EndError, FirstError, InTurn, PeerFault, Port, ReceiveEnd, SendQueue, SetupError, Tag,
-    TakenBlock,
+    Counts, EndError, FirstError, InTurn, PeerFault, Port, ReceiveEnd, SendQueue, SetupError,
 };
-use catchment_channel::geometry::{Arrived, Geometry};
+use catchment_channel::geometry::Geometry;
 use catchment_transfer::layout::TRAILER_BYTES;
-use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::CqWatch;
-use catchment_verbs::{Mr, Payload, QpState, SendOp, SendWr, Watch};
+use catchment_verbs::{Mr, Payload, SendOp, SendWr, Watch};
 use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The receiving end of [`Rendezvous`]. One thread at a time looks for blocks; they are given back
-/// from any.
+/// The receiving end of [`Rendezvous`]. One thread at a time takes blocks; any thread releases them.
 pub struct RendezvousReceiver {
     shared: Arc<Shared>,
     watch: Arc<dyn Watch>,
     counts: Counts,
 }
 
-struct Shared {
+/// What a receiver and its blocks share.
+pub struct Shared {
     geometry: Geometry,
     slots: Arc<dyn Mr>,
     receives: Receives,
-    /// Whether a slot was announced and no block has come there.
+    /// Whether a slot was announced and no block has arrived there.
     announced: Box<[AtomicBool]>,
     /// Slots to announce.
     free: ArrayQueue<u32>,
@@ -39,15 +39,7 @@ impl RendezvousReceiver {
     pub(super) fn new(mechanism: &Rendezvous, mut port: Port) -> Result<Self, SetupError> {
         let geometry = mechanism.geometry()?;
         let blocks = geometry.blocks();
-        let buffers = port.mr(0, "notices", 0)?;
-        let (count, list) = (receives(blocks), receive_list(blocks));
-        let receives = Receives::new(Arc::clone(&port.recv_cq), buffers, count, list);
-        receives.post(&mut *port.qp)?;
-        let free = ArrayQueue::new(blocks as usize);
-        // There is room for all slots.
-        for slot in 0..blocks {
-            let _ = free.push(slot);
-        }
+        let receives = Receives::new(&mut port, blocks)?;
         let slots = port.mr(1, "the slots", geometry.total_bytes())?;
         let link = SendQueue::new(port.qp, port.send_cq, port.queues.max_send_wr);
         Ok(Self {
@@ -56,7 +48,7 @@ impl RendezvousReceiver {
                 slots,
                 receives,
                 announced: (0..blocks).map(|_| AtomicBool::new(false)).collect(),
-                free,
+                free: all_slots(blocks),
                 link: InTurn::new(link),
                 broken: FirstError::default(),
                 notices: AtomicU64::new(0),
@@ -66,7 +58,7 @@ impl RendezvousReceiver {
         })
     }
 
-    fn look(&mut self) -> Result<Option<RendezvousBlock>, EndError> {
+    fn poll(&mut self) -> Result<Option<RendezvousBlock>, EndError> {
         if self.shared.is_due() {
             self.shared.announce();
         }
@@ -74,32 +66,20 @@ impl RendezvousReceiver {
         let Some(notice) = self.shared.receives.take()? else { return Ok(None) };
         let notice =
             CompletionNotice::decode(&notice).ok_or(PeerFault::Message(notice.len() as u64))?;
-        Ok(Some(self.block(&notice)?))
-    }
-
-    fn block(&mut self, notice: &CompletionNotice) -> Result<RendezvousBlock, EndError> {
-        let slot = self.shared.filled_slot(notice)?;
-        let arrived = self.shared.geometry.header(&self.shared.slots.region().whole(), slot);
-        let arrived = arrived.map_err(|reason| PeerFault::Header { position: slot, reason })?;
-        self.counts.blocks += 1;
-        self.counts.payload_bytes += u64::from(arrived.bytes);
-        Ok(RendezvousBlock { shared: Arc::clone(&self.shared), slot, arrived })
+        let slot = self.shared.filled_slot(&notice)?;
+        SlotBlock::arrived(&self.shared, slot, &mut self.counts).map(Some)
     }
 }
 
 impl Shared {
-    /// The slot that a notice means. It must have been announced.
+    /// Returns the slot named by a notice, which must have been announced.
     fn filled_slot(&self, notice: &CompletionNotice) -> Result<u32, PeerFault> {
-        let error = PeerFault::Address(notice.addr);
-        let slot_bytes = u64::from(self.geometry.block_bytes());
-        let offset = notice.addr.checked_sub(self.slots.addr()).ok_or(error)?;
-        let slot = offset / slot_bytes;
-        let is_slot = offset.is_multiple_of(slot_bytes) && slot < self.announced.len() as u64;
-        let fits = (u64::from(TRAILER_BYTES)..=slot_bytes).contains(&notice.bytes.into());
-        if is_slot && fits && self.announced[slot as usize].swap(false, Ordering::AcqRel) {
-            return Ok(slot as u32);
-        }
-        Err(error)
+        let fits = (TRAILER_BYTES..=self.geometry.block_bytes()).contains(&notice.bytes);
+        let was_announced =
+            |slot: &u32| self.announced[*slot as usize].swap(false, Ordering::AcqRel);
+        slot_at(&self.geometry, self.slots.addr(), notice.addr)
+            .filter(|slot| fits && was_announced(slot))
+            .ok_or(PeerFault::Address(notice.addr))
     }
 
     fn is_due(&self) -> bool {
@@ -116,10 +96,8 @@ impl Shared {
 
     /// False if the queue is full, so that the rest must wait.
     fn announce_with(&self, link: &mut SendQueue) -> Result<bool, EndError> {
-        if link.qp.state() == QpState::Err {
-            return Err(EndError::PeerGone);
-        }
-        // Before the announcements that bring messages for them.
+        link.check()?;
+        // Before the announcements that make the sender use them.
         if self.receives.are_due() {
             self.receives.post(&mut *link.qp)?;
         }
@@ -160,7 +138,7 @@ impl ReceiveEnd for RendezvousReceiver {
     type Block = RendezvousBlock;
 
     fn take(&mut self) -> Result<Option<RendezvousBlock>, EndError> {
-        self.look().map_err(|error| self.shared.broken.set(error))
+        self.poll().map_err(|error| self.shared.broken.set(error))
     }
 
     /// `None` also while a slot must still be announced and the queue is full.
@@ -169,34 +147,27 @@ impl ReceiveEnd for RendezvousReceiver {
         (!owes).then(|| Arc::clone(&self.watch))
     }
 
-    /// One interaction a slot that was announced.
+    /// Counts one interaction for each announced slot.
     fn counts(&self) -> Counts {
         Counts { interactions: self.shared.notices.load(Ordering::Relaxed), ..self.counts }
     }
 }
 
-pub struct RendezvousBlock {
-    shared: Arc<Shared>,
-    slot: u32,
-    arrived: Arrived,
-}
+/// A block that was received through a [`RendezvousReceiver`].
+pub type RendezvousBlock = SlotBlock<Shared>;
 
-impl TakenBlock for RendezvousBlock {
-    fn tag(&self) -> Tag {
-        self.arrived.tag()
+impl Released for Shared {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
     }
 
-    fn payload(&self) -> VolatileSlice<'_> {
-        let memory = self.shared.slots.region().whole();
-        let geometry = &self.shared.geometry;
-        geometry.arrived(memory, self.slot, &self.arrived)
+    fn slots(&self) -> &Arc<dyn Mr> {
+        &self.slots
     }
-}
 
-impl Drop for RendezvousBlock {
-    fn drop(&mut self) {
+    fn release(&self, slot: u32) {
         // There is room for all slots.
-        let _ = self.shared.free.push(self.slot);
-        self.shared.announce();
+        let _ = self.free.push(slot);
+        self.announce();
     }
 }

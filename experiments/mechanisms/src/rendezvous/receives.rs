@@ -1,7 +1,8 @@
-//! Receives for notices, posted again in lists.
-use super::NOTICE_BYTES;
+//! Receives for notices, reposted in lists.
 use super::notice::NoticeBytes;
-use crate::{EndError, PeerFault};
+use super::{NOTICE_BYTES, receive_list, receives};
+use crate::shared::all_slots;
+use crate::{EndError, PeerFault, Port, SetupError};
 use catchment_verbs::{Completion, Cq, Mr, PostError, Qp, RecvWr, Sge, WcOpcode};
 use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 const CHUNK: usize = 16;
 const EMPTY: Sge = Sge { addr: 0, bytes: 0, lkey: 0 };
 
-/// Buffers for notices. One thread takes notices, and one at a time, maybe another, posts.
+/// Buffers for notices. One thread takes notices, and one at a time, possibly another, posts.
 pub(super) struct Receives {
     cq: Arc<dyn Cq>,
     buffers: Arc<dyn Mr>,
@@ -20,16 +21,19 @@ pub(super) struct Receives {
 }
 
 impl Receives {
-    pub(super) fn new(cq: Arc<dyn Cq>, buffers: Arc<dyn Mr>, count: u32, list: u32) -> Self {
-        let read = ArrayQueue::new(count as usize);
-        // There is room for all buffers.
-        for buffer in 0..count {
-            let _ = read.push(buffer);
-        }
-        Self { cq, buffers, read, list: list as usize }
+    /// Posts the first receives of an end with so many slots.
+    pub(super) fn new(port: &mut Port, blocks: u32) -> Result<Self, SetupError> {
+        let receives = Self {
+            cq: Arc::clone(&port.recv_cq),
+            buffers: port.mr(0, "notices", 0)?,
+            read: all_slots(receives(blocks)),
+            list: receive_list(blocks) as usize,
+        };
+        receives.post(&mut *port.qp)?;
+        Ok(receives)
     }
 
-    /// Returns whether a list of them should be posted again.
+    /// Returns whether a list of them should be reposted.
     #[inline]
     pub(super) fn are_due(&self) -> bool {
         self.read.len() >= self.list

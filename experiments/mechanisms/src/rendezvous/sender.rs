@@ -1,16 +1,15 @@
 //! The sending end.
 use super::receives::Receives;
-use super::{AddressNotice, CompletionNotice, Rendezvous, receive_list, receives};
+use super::{AddressNotice, CompletionNotice, Rendezvous, slot_at};
 use crate::{
     ClaimError, EndError, Offer, PeerFault, Port, RemoteMemory, SendQueue, SetupError, SlotSender,
     Slots,
 };
-use catchment_channel::geometry::{Arrived, Geometry, INSIDE, header_words};
-use catchment_transfer::header::encode_trailer;
+use catchment_channel::geometry::{Arrived, Geometry};
 use catchment_transfer::layout::{TRAILER_BYTES, padded};
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::CqWatch;
-use catchment_verbs::{Mr, Payload, QpState, RemoteAddr, SendOp, SendWr, Sge, Watch};
+use catchment_verbs::{Mr, Payload, SendOp, SendWr, Sge, Watch};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -47,10 +46,7 @@ impl AnnouncedSlots {
     ) -> Result<RendezvousSender, SetupError> {
         let geometry = mechanism.geometry()?;
         let blocks = geometry.blocks();
-        let buffers = port.mr(0, "notices", 0)?;
-        let (count, list) = (receives(blocks), receive_list(blocks));
-        let receives = Receives::new(Arc::clone(&port.recv_cq), buffers, count, list);
-        receives.post(&mut *port.qp)?;
+        let receives = Receives::new(&mut port, blocks)?;
         let watch = CqWatch::new(Arc::clone(&port.recv_cq), Arc::clone(&port.channel));
         let slots = Self {
             geometry,
@@ -78,44 +74,35 @@ impl AnnouncedSlots {
         Ok(())
     }
 
-    /// The slot that a notice means. It must be one of the receiver's, and not announced already.
+    /// Returns the slot named by a notice: one of the receiver's that is not announced already.
     fn announced_slot(&self, notice: &AddressNotice) -> Result<u32, PeerFault> {
-        let error = PeerFault::Address(notice.addr);
-        let slot_bytes = self.geometry.block_bytes();
-        let offset = notice.addr.checked_sub(self.remote.addr).ok_or(error)?;
-        let slot = offset / u64::from(slot_bytes);
-        let is_slot = offset.is_multiple_of(slot_bytes.into()) && slot < self.slots.len() as u64;
-        let is_ours = notice.rkey == self.remote.rkey && notice.bytes == slot_bytes;
-        if is_slot && is_ours && !self.slots[slot as usize].announced {
-            return Ok(slot as u32);
-        }
-        Err(error)
+        let fits = notice.rkey == self.remote.rkey && notice.bytes == self.geometry.block_bytes();
+        slot_at(&self.geometry, self.remote.addr, notice.addr)
+            .filter(|slot| fits && !self.slots[*slot as usize].announced)
+            .ok_or(PeerFault::Address(notice.addr))
     }
 
     fn may_fill(&self, slot: u32) -> bool {
         self.queue.is_done(self.slots[slot as usize].request) && self.queue.has_room(2)
     }
 
-    /// Returns whether the next block needs a completion first, as far as is known.
+    /// Returns whether the next block is known to need a completion first.
     fn next_waits(&self) -> bool {
         let is_read = |slot: &u32| !self.queue.is_done(self.slots[*slot as usize].request);
         self.announced.front().is_none_or(is_read)
     }
 
-    /// Posts the block and the notice that it is there. The notice is signaled when the next block
-    /// has no slot or must wait until its send block was read, and when the queue needs it.
+    /// Posts the block and its notice. The notice is signaled when the next block has no slot or must
+    /// wait until its send block was read, and when the queue needs it.
     fn post(&mut self, slot: u32, room_bytes: u32) -> Result<(), EndError> {
         let offset = self.geometry.trailer_offset(slot) - room_bytes as usize;
         let bytes = room_bytes + TRAILER_BYTES;
         let sge =
             [Sge { addr: self.blocks.addr() + offset as u64, bytes, lkey: self.blocks.lkey() }];
-        let to = RemoteAddr { addr: self.remote.addr + offset as u64, rkey: self.remote.rkey };
-        let notice = CompletionNotice {
-            addr: self.remote.addr + self.geometry.slot_offset(slot) as u64,
-            bytes,
-        };
-        let notice = notice.encode();
-        let data = SendWr::new(0, SendOp::Write(to), Payload::Sges(&sge)).unsignaled();
+        let to = SendOp::Write(self.remote.at(offset));
+        let addr = self.remote.at(self.geometry.slot_offset(slot)).addr;
+        let notice = CompletionNotice { addr, bytes }.encode();
+        let data = SendWr::new(0, to, Payload::Sges(&sge)).unsignaled();
         let mut done = SendWr::new(self.queue.posted + 2, SendOp::Send, Payload::Inline(&notice));
         done.signaled = self.next_waits() || self.queue.is_due(2);
         self.queue.post(&[data, done])?;
@@ -126,7 +113,7 @@ impl AnnouncedSlots {
 
 impl Slots for AnnouncedSlots {
     type Slot = u32;
-    /// The data, and the notice that they are there.
+    /// The data, and its notice.
     const INTERACTIONS: u64 = 2;
 
     fn find(&mut self, _: u32) -> Result<Option<u32>, ClaimError> {
@@ -149,11 +136,7 @@ impl Slots for AnnouncedSlots {
     fn send(&mut self, slot: u32, block: &Arrived) -> Result<(), EndError> {
         self.announced.pop_front();
         self.slots[slot as usize].announced = false;
-        self.blocks
-            .region()
-            .whole()
-            .write_at(self.geometry.trailer_offset(slot), &encode_trailer(&header_words(block), 0))
-            .expect(INSIDE);
+        self.geometry.seal(&self.blocks.region().whole(), slot, block, 0);
         self.post(slot, block.room_bytes)
     }
 
@@ -163,10 +146,7 @@ impl Slots for AnnouncedSlots {
     }
 
     fn check(&self) -> Result<(), EndError> {
-        if self.queue.qp.state() == QpState::Err {
-            return Err(EndError::PeerGone);
-        }
-        Ok(())
+        self.queue.check()
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {

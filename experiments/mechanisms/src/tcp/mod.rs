@@ -1,18 +1,17 @@
-//! The baseline over a byte stream: blocks as frames take them, through a TCP connection or a unix
-//! socket.
+//! The baseline over a byte stream: blocks through a TCP connection or a unix socket.
 //!
-//! What is measured against RDMA must be a byte stream used well:
+//! RDMA is to be compared with a byte stream that is used well:
 //!
 //! | | |
 //! |---|---|
 //! | framing | the block header of the product's format, 56 bytes, then the payload; nothing else |
-//! | checksum | CRC32C of the payload, as in the product's format, if the sender is told so; computed where the block was filled, checked before the program gets it |
+//! | checksum | CRC32C of the payload, as in the product's format, if the sender is asked for it; computed where the block was filled, checked before the program gets it |
 //! | sending | each block at once, straight from where it was filled; when the kernel takes no more, blocks wait and go up to 16 with one call |
 //! | receiving | one read a block as long as blocks keep their length, straight into the block that the program gets |
-//! | socket | `TCP_NODELAY`, buffers as the system sizes them, never blocks |
-//! | program | the interface of all mechanisms ([`crate`]), with as many blocks and the same ways to wait |
+//! | socket | `TCP_NODELAY`, buffers as the system sizes them, non-blocking |
+//! | program | the interface of all mechanisms ([`crate`]), with as many blocks and the same wait policies |
 //!
-//! Blocks come in order; how many more the kernel keeps on the way is its decision.
+//! Blocks arrive in order; the kernel decides how many more it buffers.
 mod receiver;
 mod sender;
 mod watch;
@@ -20,6 +19,7 @@ mod watch;
 pub use receiver::{StreamBlock, StreamReceiver};
 pub use sender::{StreamSender, StreamSlots};
 
+use crate::slots::FEATURES;
 use crate::{EndError, Features, Shape};
 use catchment_transfer::header::HEADER_BYTES;
 use catchment_transfer::layout::padded;
@@ -47,19 +47,19 @@ pub enum StreamError {
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
-    /// Whether the sending end has bytes that the kernel did not take yet.
+    /// Whether the sending end has bytes that the kernel has not taken yet.
     has_unsent: Arc<AtomicBool>,
 }
 
 impl Socket {
-    /// A TCP connection. It sends at once what is written (`TCP_NODELAY`) and blocks no more.
+    /// Wraps a TCP connection; makes it non-blocking, with `TCP_NODELAY`.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         Ok(Self::new(stream.into()))
     }
 
-    /// A unix stream socket. It blocks no more.
+    /// Wraps a unix stream socket; makes it non-blocking.
     pub fn unix(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self::new(stream.into()))
@@ -69,31 +69,24 @@ impl Socket {
         Self { fd, has_unsent: Arc::default() }
     }
 
-    /// Another handle to the same connection: one end sends, the other receives. A program that
-    /// sleeps until something comes also wakes when there is room for what it has not sent yet.
+    /// Returns another handle to the same connection, so that one end sends and the other receives. A
+    /// program that sleeps until something arrives also wakes when there is room for what is unsent.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()?, has_unsent: Arc::clone(&self.has_unsent) })
     }
 }
 
-/// What users of either end may count on.
+/// Returns what users of either end may rely on.
 pub fn features() -> Features {
-    Features {
-        any_length: true,
-        in_order: true,
-        out_of_order_release: true,
-        many_claims: false,
-        stream_bits: 32,
-        packet_bits: 64,
-    }
+    FEATURES
 }
 
 /// Bytes before a payload in memory, so that it begins on a cache line.
 const LEAD_BYTES: usize = 64;
-/// Where in them the header begins: it ends where the payload begins.
+/// Offset of the header in them: it ends where the payload begins.
 const HEADER_OFFSET: usize = LEAD_BYTES - HEADER_BYTES;
 
-/// Blocks in memory: lead and payload of each, one behind the other.
+/// The layout of blocks in memory: lead and payload of each, one behind the other.
 #[derive(Debug, Clone, Copy)]
 struct Blocks {
     layout: RingLayout,
@@ -115,7 +108,7 @@ impl Blocks {
         self.layout.blocks() as usize * self.stride
     }
 
-    /// Where a block's header begins. Its payload follows directly.
+    /// Returns the offset of a block's header. Its payload follows directly.
     fn header_offset(&self, block: u32) -> usize {
         block as usize * self.stride + HEADER_OFFSET
     }
@@ -125,8 +118,8 @@ impl Blocks {
     }
 }
 
-/// What the end of a connection, or an error of it, means; `None` if nothing is there now.
-fn ended(result: io::Result<usize>) -> Result<Option<usize>, EndError> {
+/// Interprets the result of a read or write; `None` if it would block.
+fn progress(result: io::Result<usize>) -> Result<Option<usize>, EndError> {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     match result {
         Ok(0) => Err(EndError::PeerGone),

@@ -1,6 +1,7 @@
 //! The receiving end.
 use super::watch::SocketWatch;
-use super::{Blocks, INSIDE, Socket, StreamError, ended};
+use super::{Blocks, INSIDE, Socket, StreamError, progress};
+use crate::shared::all_slots;
 use crate::{Counts, EndError, FirstError, PeerFault, ReceiveEnd, Shape, Tag, TakenBlock};
 use catchment_transfer::header::{HEADER_BYTES, decode_trailer};
 use catchment_transfer::{BlockHeader, crc32c_of};
@@ -10,17 +11,17 @@ use crossbeam_queue::ArrayQueue;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Receives blocks from a socket. One thread at a time looks for blocks; they are given back from
-/// any, in any order.
+/// Receives blocks from a socket. One thread at a time takes blocks; any thread releases them, in any
+/// order.
 pub struct StreamReceiver {
     socket: Arc<OwnedFd>,
     watch: Arc<SocketWatch>,
     pool: Arc<Pool>,
     /// The block that is being read.
     current: Option<Reading>,
-    /// Length of the block before, header included: the next one probably has the same.
+    /// Length of the last block, header included: the next one probably has the same.
     expected: usize,
-    /// Bytes that were read beyond the end of a block.
+    /// Bytes read beyond the end of a block.
     beyond: Vec<u8>,
     counts: Counts,
     broken: FirstError,
@@ -34,9 +35,9 @@ struct Pool {
 
 struct Reading {
     block: u32,
-    /// Bytes that are there, header included.
+    /// Bytes read so far, header included.
     filled: usize,
-    /// Once it was read.
+    /// Set once it was read.
     header: Option<Header>,
 }
 
@@ -54,14 +55,9 @@ impl Header {
 }
 
 impl StreamReceiver {
-    /// Over a connected socket.
+    /// Makes a receiver over a connected socket.
     pub fn new(socket: Socket, shape: Shape) -> Result<Self, StreamError> {
         let blocks = Blocks::new(shape)?;
-        let free = ArrayQueue::new(shape.blocks as usize);
-        for block in 0..shape.blocks {
-            // There is room for all.
-            let _ = free.push(block);
-        }
         let Socket { fd, has_unsent } = socket;
         let socket = Arc::new(fd);
         Ok(Self {
@@ -70,7 +66,7 @@ impl StreamReceiver {
             pool: Arc::new(Pool {
                 memory: Region::alloc(blocks.total_bytes(), RegionOptions::default())?,
                 blocks,
-                free,
+                free: all_slots(shape.blocks),
             }),
             current: None,
             expected: HEADER_BYTES,
@@ -80,7 +76,7 @@ impl StreamReceiver {
         })
     }
 
-    fn look(&mut self) -> Result<Option<StreamBlock>, EndError> {
+    fn poll(&mut self) -> Result<Option<StreamBlock>, EndError> {
         let Some(mut reading) = self.current.take().or_else(|| self.begin()) else {
             return Ok(None);
         };
@@ -104,7 +100,7 @@ impl StreamReceiver {
         Some(Reading { block: self.pool.free.pop()?, filled: 0, header: None })
     }
 
-    /// The header, once all of the block is there.
+    /// Returns the header, once the block is complete.
     fn complete(&self, reading: &mut Reading) -> Result<Option<Header>, EndError> {
         if reading.header.is_none() && reading.filled >= HEADER_BYTES {
             reading.header = Some(self.pool.header(reading.block)?);
@@ -112,7 +108,7 @@ impl StreamReceiver {
         Ok(reading.header.filter(|header: &Header| reading.filled >= header.total()))
     }
 
-    /// Reads more of the block; false when nothing is there.
+    /// Reads more of the block; false if nothing was readable.
     fn read(&mut self, reading: &mut Reading) -> Result<bool, EndError> {
         let blocks = &self.pool.blocks;
         let most = HEADER_BYTES + blocks.payload_bytes as usize;
@@ -130,7 +126,7 @@ impl StreamReceiver {
             reading.filled += n;
             return Ok(true);
         }
-        let Some(n) = ended(room.read_from_fd(self.socket.as_fd()))? else { return Ok(false) };
+        let Some(n) = progress(room.read_from_fd(self.socket.as_fd()))? else { return Ok(false) };
         reading.filled += n;
         Ok(true)
     }
@@ -141,13 +137,12 @@ impl StreamReceiver {
             self.keep_beyond(reading, total);
         }
         self.expected = total;
-        self.counts.blocks += 1;
-        self.counts.payload_bytes += u64::from(header.bytes);
+        self.counts.add_block(header.bytes.into());
         StreamBlock { pool: Arc::clone(&self.pool), block: reading.block, header }
     }
 
-    /// Keeps what was read of the blocks after this one. Nothing was kept before: what is kept is
-    /// used up before anything is read.
+    /// Keeps what was read of the blocks after this one. The buffer is empty: it is used up before
+    /// anything is read.
     fn keep_beyond(&mut self, reading: &Reading, total: usize) {
         let offset = self.pool.blocks.header_offset(reading.block) + total;
         let bytes = self.pool.memory.slice(offset, reading.filled - total).expect(INSIDE);
@@ -194,17 +189,17 @@ impl ReceiveEnd for StreamReceiver {
 
     fn take(&mut self) -> Result<Option<StreamBlock>, EndError> {
         self.broken.check()?;
-        self.look().map_err(|error| self.broken.set(error))
+        self.poll().map_err(|error| self.broken.set(error))
     }
 
-    /// `None` while the program has all blocks: nothing can be read before one comes back, and no
-    /// socket tells of that.
+    /// `None` while the program holds all blocks: nothing can be read before one is released, which no
+    /// socket signals.
     fn watch(&self) -> Option<Arc<dyn Watch>> {
         let can_read = self.current.is_some() || !self.pool.free.is_empty();
         can_read.then(|| Arc::clone(&self.watch) as Arc<dyn Watch>)
     }
 
-    /// It starts no interaction: the kernel acknowledges.
+    /// Counts no interactions: the kernel acknowledges.
     fn counts(&self) -> Counts {
         self.counts
     }

@@ -1,6 +1,6 @@
 //! The sending end.
 use super::watch::SocketWatch;
-use super::{Blocks, INSIDE, Socket, StreamError, ended};
+use super::{Blocks, INSIDE, Socket, StreamError, progress};
 use crate::{ClaimError, EndError, Shape, SlotSender, Slots};
 use catchment_channel::geometry::Arrived;
 use catchment_transfer::header::{FLAG_CRC, HEADER_BYTES, encode_trailer};
@@ -17,7 +17,7 @@ pub type StreamSender = SlotSender<StreamSlots>;
 /// Blocks that wait until the kernel takes them.
 pub struct StreamSlots {
     socket: Arc<OwnedFd>,
-    /// Told to the receiving end of the same socket.
+    /// Shared with the receiving end of the same socket.
     has_unsent: Arc<AtomicBool>,
     watch: Arc<SocketWatch>,
     blocks: Blocks,
@@ -36,7 +36,7 @@ pub struct StreamSlots {
 const BATCH: usize = 16;
 
 impl StreamSender {
-    /// Over a connected socket.
+    /// Makes a sender over a connected socket.
     pub fn new(socket: Socket, shape: Shape) -> Result<Self, StreamError> {
         let blocks = Blocks::new(shape)?;
         let Socket { fd, has_unsent } = socket;
@@ -56,7 +56,7 @@ impl StreamSender {
         Ok(Self::over(slots, shape.payload_bytes))
     }
 
-    /// With a CRC32C in every block, which the receiver checks.
+    /// Adds a CRC32C to every block, which the receiver checks.
     #[must_use]
     pub fn with_checksums(mut self) -> Self {
         self.slots.checksums = true;
@@ -69,12 +69,12 @@ impl StreamSlots {
         self.waiting == self.blocks.layout.blocks()
     }
 
-    /// The block that is filled next.
+    /// Returns the block that is filled next.
     fn next(&self) -> u32 {
         (self.first + self.waiting) % self.blocks.layout.blocks()
     }
 
-    /// Gives the kernel what waits, as far as it takes it.
+    /// Writes what waits, as far as the kernel takes it.
     fn flush(&mut self) -> Result<(), EndError> {
         let result = self.write_waiting();
         self.has_unsent.store(self.waiting > 0, Ordering::Relaxed);
@@ -90,13 +90,13 @@ impl StreamSlots {
                 *piece = self.rest_of(place);
             }
             let written = VolatileSlice::write_all_to_fd(&pieces[..count], self.socket.as_fd());
-            let Some(n) = ended(written)? else { return Ok(()) };
+            let Some(n) = progress(written)? else { return Ok(()) };
             self.take_off(n);
         }
         Ok(())
     }
 
-    /// What the kernel has not taken of the block at this place of those that wait.
+    /// Returns the unwritten rest of the block at this place in the queue.
     fn rest_of(&self, place: u32) -> VolatileSlice<'_> {
         let block = (self.first + place) % self.blocks.layout.blocks();
         let written = if place == 0 { self.written } else { 0 };
@@ -104,7 +104,7 @@ impl StreamSlots {
         self.memory.slice(offset, self.lengths[block as usize] - written).expect(INSIDE)
     }
 
-    /// The kernel took so many bytes of what waits.
+    /// Removes so many written bytes from the queue.
     fn take_off(&mut self, bytes: usize) {
         self.written += bytes;
         while self.waiting > 0 && self.written >= self.lengths[self.first as usize] {

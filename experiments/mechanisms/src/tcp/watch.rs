@@ -18,8 +18,8 @@ pub(super) struct SocketWatch {
 }
 
 impl SocketWatch {
-    /// Until there is something to read, or room to write where the sending end `has_unsent` bytes:
-    /// a peer that answers only a whole block would otherwise leave both sides asleep.
+    /// Waits for something to read, or for room to write while the sending end `has_unsent` bytes: a
+    /// peer that answers only a whole block would otherwise leave both sides asleep.
     pub(super) fn readable(
         socket: Arc<OwnedFd>,
         has_unsent: Arc<AtomicBool>,
@@ -27,7 +27,7 @@ impl SocketWatch {
         Self::new(socket, PollFlags::IN, has_unsent)
     }
 
-    /// Until there is room to write.
+    /// Waits for room to write.
     pub(super) fn writable(socket: Arc<OwnedFd>) -> io::Result<Arc<Self>> {
         Self::new(socket, PollFlags::OUT, Arc::default())
     }

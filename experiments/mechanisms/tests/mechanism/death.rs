@@ -1,8 +1,7 @@
-//! A peer that is killed: whoever waits for it gets an error.
+//! A peer that is killed: the end that waits for it gets an error.
 use super::suite::*;
 use super::*;
 use catchment_probe::child::{Child, hear, role, say};
-use std::time::{Duration, Instant};
 
 const SHAPE: Shape = Shape { blocks: 4, payload_bytes: 64 };
 
@@ -28,14 +27,14 @@ fn peer_process() {
     let Some(role) = role() else { return };
     let (end, name) = role.split_once(' ').unwrap();
     let protocol = Protocol::ALL.into_iter().find(|one| one.name() == name).unwrap();
-    protocol.with(SHAPE, Being { is_sender: end == "sender" });
+    protocol.with(SHAPE, Run { is_sender: end == "sender" });
 }
 
-struct Being {
+struct Run {
     is_sender: bool,
 }
 
-impl Visit for Being {
+impl Visit for Run {
     type Out = ();
 
     fn visit<M: Mechanism>(self, mechanism: M) {
@@ -76,15 +75,6 @@ impl Visit for Being {
     }
 }
 
-/// Calls `step` until it fails.
-fn failure(what: &str, mut step: impl FnMut() -> Result<(), EndError>) {
-    let start = Instant::now();
-    while step().is_ok() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{what}: nobody noticed");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn a_sender_notices_that_its_receiver_was_killed() {
     struct Killing(Protocol);
@@ -111,17 +101,9 @@ fn a_sender_notices_that_its_receiver_was_killed() {
                 }
             });
             peer.kill();
-            // What is on its way may still be committed.
+            // Commits may succeed until then.
             let mut packet = 2;
-            failure(name, || match sender.claim(0, 64) {
-                Ok(claim) => {
-                    packet += 1;
-                    sender.commit(claim, packet)
-                }
-                Err(ClaimError::WouldBlock) => sender.progress(),
-                Err(ClaimError::End(error)) => Err(error),
-                Err(error) => panic!("{name}: {error}"),
-            });
+            failure(|| send_if_free(&mut sender, 64, &mut packet));
             // And it stays an error.
             assert!(sender.claim(0, 64).is_err(), "{name}");
         }
@@ -129,8 +111,8 @@ fn a_sender_notices_that_its_receiver_was_killed() {
     protocols().for_each(|protocol| protocol.with(SHAPE, Killing(protocol)));
 }
 
-/// A receiver of status bytes knows nothing of its sender, by design: that is for the layer above.
-/// Over a network nobody learns of a death without asking: giving a block back asks.
+/// A receiver of status bytes does not know its sender, by design: that is for the layer above. Over
+/// a network a death is noticed only by sending: releasing a block does.
 #[test]
 fn a_receiver_notices_that_its_sender_was_killed() {
     struct Killing(Protocol);
@@ -154,7 +136,7 @@ fn a_receiver_notices_that_its_sender_was_killed() {
                 return;
             }
             let kept = crate::context().caps().direct.then_some(first);
-            failure(name, || receiver.take().map(drop));
+            failure(|| receiver.take().map(drop));
             if let Some(kept) = kept {
                 assert_eq!(kept.payload().to_vec(), [0; 64], "it stays there");
             }

@@ -5,18 +5,20 @@
     reason = "a test, which does not use everything for every provider"
 )]
 use catchment_mechanisms::*;
+use catchment_probe::load;
 use catchment_probe::patience::PATIENCE;
 pub use catchment_probe::patience::Patience;
 use catchment_probe::random::Random;
 use catchment_transfer::WaitPolicy;
 use catchment_transfer::order::SerialCounter;
+use catchment_verbs::Watch;
 use catchment_verbs::mem::VolatileSlice;
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// For what must not happen: if it does, it mostly does so soon.
+/// For what must not happen: if it does, it usually does so soon.
 const QUIET: Duration = Duration::from_millis(20);
 
 /// Two ends that are connected.
@@ -25,36 +27,78 @@ pub struct Ends<S, R> {
     pub receiver: R,
     pub shape: Shape,
     pub features: Features,
-    /// Most blocks that can be on their way while none is taken.
+    /// Most blocks that can be outstanding while none is taken.
     pub most_on_their_way: u64,
 }
 
-pub fn claim<S: SendEnd>(sender: &mut S, stream: u32, bytes: u32, wait: &mut Patience) -> S::Claim {
+/// Repeats a step as the policy says until it returns something.
+fn until<E, T>(
+    end: &mut E,
+    wait: &mut Patience,
+    watch: impl Fn(&E) -> Option<Arc<dyn Watch>>,
+    step: impl Fn(&mut E) -> Option<T>,
+) -> T {
     loop {
-        let claim = match sender.claim(stream, bytes) {
-            Ok(claim) => Some(claim),
-            Err(ClaimError::WouldBlock) => {
-                wait.wait(sender.watch(), || sender.claim(stream, bytes).ok())
-            }
-            Err(error) => panic!("{error}"),
-        };
-        if let Some(claim) = claim {
+        let found = step(end);
+        if let Some(found) = found.or_else(|| wait.wait(watch(end), || step(end))) {
             wait.found();
-            return claim;
+            return found;
         }
     }
 }
 
+pub fn claim<S: SendEnd>(sender: &mut S, stream: u32, bytes: u32, wait: &mut Patience) -> S::Claim {
+    until(sender, wait, S::watch, |sender| match sender.claim(stream, bytes) {
+        Ok(claim) => Some(claim),
+        Err(ClaimError::WouldBlock) => None,
+        Err(error) => panic!("{error}"),
+    })
+}
+
 pub fn take<R: ReceiveEnd>(receiver: &mut R, wait: &mut Patience) -> R::Block {
-    loop {
-        let block = match receiver.take().unwrap() {
-            Some(block) => Some(block),
-            None => wait.wait(receiver.watch(), || receiver.take().unwrap()),
-        };
-        if let Some(block) = block {
-            wait.found();
-            return block;
+    until(receiver, wait, R::watch, |receiver| receiver.take().unwrap())
+}
+
+/// Takes the next block while the sender goes on with what it has to do.
+pub fn take_driving<R: ReceiveEnd>(
+    sender: &mut impl SendEnd,
+    receiver: &mut R,
+    wait: &mut Patience,
+) -> R::Block {
+    let mut ends = (sender, receiver);
+    let no_watch = |_: &_| None;
+    until(&mut ends, wait, no_watch, |(sender, receiver)| {
+        sender.progress().unwrap();
+        receiver.take().unwrap()
+    })
+}
+
+/// Sends one more block of so many bytes, if one is free.
+pub fn send_if_free(
+    sender: &mut impl SendEnd,
+    bytes: u32,
+    packet: &mut u64,
+) -> Result<(), EndError> {
+    match sender.claim(0, bytes) {
+        Ok(claim) => {
+            *packet += 1;
+            sender.commit(claim, *packet)
         }
+        Err(ClaimError::WouldBlock) => sender.progress(),
+        Err(ClaimError::End(error)) => Err(error),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Repeats `step` until it fails.
+pub fn failure(mut step: impl FnMut() -> Result<(), EndError>) -> EndError {
+    let start = Instant::now();
+    loop {
+        if let Err(error) = step() {
+            return error;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "it does not fail");
+        std::thread::yield_now();
     }
 }
 
@@ -70,7 +114,7 @@ pub fn send<S: SendEnd>(
     sender.commit(claim, packet).unwrap();
 }
 
-/// One block after the other, each taken and given back before the next one.
+/// One block after the other, each taken and released before the next one.
 pub fn lockstep<S: SendEnd, R: ReceiveEnd>(ends: &mut Ends<S, R>, packets: std::ops::Range<u64>) {
     let (bytes, bits) = (ends.shape.payload_bytes, ends.features.packet_bits);
     let (sender, receiver) = (&mut ends.sender, &mut ends.receiver);
@@ -80,20 +124,13 @@ pub fn lockstep<S: SendEnd, R: ReceiveEnd>(ends: &mut Ends<S, R>, packets: std::
         let claim = claim(sender, 0, bytes, &mut wait);
         sender.memory(&claim).write_at(0, &packet.to_ne_bytes()).unwrap();
         sender.commit(claim, packet).unwrap();
-        let block = loop {
-            if let Some(block) = receiver.take().unwrap() {
-                break block;
-            }
-            sender.progress().unwrap();
-            wait.wait(None, || None::<()>);
-        };
-        wait.found();
+        let block = take_driving(sender, receiver, &mut wait);
         assert_eq!(block.tag().packet << (64 - bits), packet << (64 - bits));
         assert_eq!(read_u64(&block.payload()), packet);
     }
 }
 
-/// Goes on with what the sender still has to do, until the receiver has got all.
+/// Drives the sender until the receiver has all blocks.
 pub fn finish<S: SendEnd>(sender: &mut S, done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -105,16 +142,14 @@ pub fn finish<S: SendEnd>(sender: &mut S, done: impl Fn() -> bool) {
 
 /// Bytes of block number `packet`: the same at both ends.
 fn content(packet: u64, features: Features, payload: &mut [u8]) -> usize {
-    let mut random = Random::new(packet.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let bytes = match features.any_length {
-        true => random.below(payload.len() as u64 + 1) as usize,
-        false => payload.len(),
-    };
-    random.fill(&mut payload[..bytes]);
-    bytes
+    if features.any_length {
+        return load::content(3, packet, payload);
+    }
+    Random::new(packet + 1).fill(payload);
+    payload.len()
 }
 
-/// Whole packet numbers of those that arrive, of which some mechanisms carry only the low bits.
+/// Restores packet numbers, of which some mechanisms carry only the low bits.
 #[derive(Default)]
 struct Numbers(SerialCounter);
 
@@ -128,8 +163,8 @@ impl Numbers {
     }
 }
 
-/// Lengths and contents at random, each block verified. All threads wait as the policy says; what
-/// the mechanism wants a thread of its own for gets one if asked.
+/// Lengths and contents at random, each block verified. All threads wait as the policy says; the
+/// mechanism's helper gets a thread if asked.
 pub fn random_blocks<S: SendEnd, R: ReceiveEnd>(
     ends: Ends<S, R>,
     count: u64,
@@ -216,8 +251,7 @@ impl Checker {
     }
 }
 
-/// Four workers keep blocks for random times and give them back in any order; each block comes
-/// once.
+/// Four workers keep blocks for random times and release them in any order; each block arrives once.
 pub fn any_order<S: SendEnd, R: ReceiveEnd>(ends: Ends<S, R>, count: u64) {
     let (mut sender, receiver) = (ends.sender, ends.receiver);
     let bytes = ends.shape.payload_bytes as usize;
@@ -268,7 +302,7 @@ fn read_u64(payload: &VolatileSlice<'_>) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Where the receiver says first where blocks may go, it does so when it is looked at.
+/// Polls the receiver until a block is free: some mechanisms announce free slots only when polled.
 fn invite(sender: &mut impl SendEnd, receiver: &mut impl ReceiveEnd, bytes: u32) {
     let start = Instant::now();
     while sender.claim(0, bytes).is_err() {
@@ -279,7 +313,7 @@ fn invite(sender: &mut impl SendEnd, receiver: &mut impl ReceiveEnd, bytes: u32)
 }
 
 /// One block is kept: where blocks come back in any order the others go on; elsewhere the sender
-/// stops once all others are used. When the block comes back all go on (E1.18).
+/// stops once all others are used. When the block is released all go on (E1.18).
 pub fn kept_block<S: SendEnd, R: ReceiveEnd>(ends: Ends<S, R>) {
     let (mut sender, mut receiver) = (ends.sender, ends.receiver);
     let payload = vec![7; ends.shape.payload_bytes as usize];
@@ -334,8 +368,8 @@ pub fn kept_block<S: SendEnd, R: ReceiveEnd>(ends: Ends<S, R>) {
     assert_eq!(came.len(), 1 + passed + after, "no block twice");
 }
 
-/// The receiver takes nothing for a while: the sender fills what there is and is refused; then all
-/// comes, in order.
+/// The receiver takes nothing for a while: the sender fills all slots and is refused; then all blocks
+/// arrive, in order.
 pub fn slow_receiver<S: SendEnd, R: ReceiveEnd>(ends: Ends<S, R>) {
     let (mut sender, mut receiver) = (ends.sender, ends.receiver);
     let (blocks, bytes) = (ends.shape.blocks, ends.shape.payload_bytes);
@@ -362,15 +396,9 @@ pub fn slow_receiver<S: SendEnd, R: ReceiveEnd>(ends: Ends<S, R>) {
         }
         let on_their_way = packet - first;
         assert!(on_their_way <= ends.most_on_their_way, "{on_their_way}");
+        let mut wait = Patience::new(WaitPolicy::Yield);
         let mut packets: Vec<u64> = (first..packet)
-            .map(|_| {
-                loop {
-                    sender.progress().unwrap();
-                    if let Some(block) = receiver.take().unwrap() {
-                        break block.tag().packet;
-                    }
-                }
-            })
+            .map(|_| take_driving(&mut sender, &mut receiver, &mut wait).tag().packet)
             .collect();
         packets.sort_unstable();
         let wanted: Vec<u64> = (first..packet).collect();

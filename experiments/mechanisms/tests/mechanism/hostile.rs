@@ -1,15 +1,14 @@
-//! A peer that breaks the rules: a typed error, and no access outside of what it was given.
+//! A peer that breaks the protocol: a typed error, and no access outside of the exposed memory.
 use super::suite::*;
 use super::*;
 use catchment_mechanisms::rendezvous::*;
 use catchment_transfer::{BlockHeader, HeaderError};
 use catchment_verbs::{Payload, RemoteAddr, SendOp, SendWr};
-use std::time::{Duration, Instant};
 
 const SHAPE: Shape = Shape { blocks: 4, payload_bytes: 64 };
 const RENDEZVOUS: Rendezvous = Rendezvous { shape: SHAPE, max_send_wr: 128 };
 
-/// An end that posts what it likes.
+/// An end that posts anything.
 struct Raw {
     port: Port,
     peer: Offer,
@@ -38,7 +37,7 @@ impl Raw {
     }
 }
 
-/// Room for what no correct end posts.
+/// Queues with room for more than a correct end posts.
 fn lavish(mut needs: EndNeeds) -> EndNeeds {
     needs.queues.max_inline_bytes = 256;
     needs.queues.max_send_wr = 64;
@@ -46,44 +45,31 @@ fn lavish(mut needs: EndNeeds) -> EndNeeds {
     needs
 }
 
-fn connected(source: &EndNeeds, collector: &EndNeeds) -> [Port; 2] {
-    let (mut source, mut collector) = (open(&host(), source), open(&host(), collector));
-    let (out, back) = (source.offer(), collector.offer());
-    source.connect(&back).unwrap();
-    collector.connect(&out).unwrap();
-    [source, collector]
+fn connected(source: &EndNeeds, collector: &EndNeeds) -> ([Port; 2], [Offer; 2]) {
+    let mut ports = [open(&host(), source), open(&host(), collector)];
+    let offers = connect(&mut ports);
+    (ports, offers)
 }
 
-/// A sender that breaks the rules, and the receiver.
+/// A sender that breaks the protocol, and the receiver.
 fn bad_sender<M: Mechanism>(mechanism: &M) -> (Raw, M::Receiver) {
     let needs = lavish(mechanism.sender_needs().unwrap());
-    let [source, collector] = connected(&needs, &mechanism.receiver_needs().unwrap());
-    let raw = Raw { peer: collector.offer(), port: source };
-    let offer = raw.port.offer();
-    (raw, mechanism.receiver(collector, &offer).unwrap())
+    let ([port, collector], [out, peer]) = connected(&needs, &mechanism.receiver_needs().unwrap());
+    (Raw { port, peer }, mechanism.receiver(collector, &out).unwrap())
 }
 
-/// A receiver that breaks the rules, and the sender.
+/// A receiver that breaks the protocol, and the sender.
 fn bad_receiver<M: Mechanism>(mechanism: &M) -> (M::Sender, Raw) {
     let needs = lavish(mechanism.receiver_needs().unwrap());
-    let [source, collector] = connected(&mechanism.sender_needs().unwrap(), &needs);
-    let raw = Raw { peer: source.offer(), port: collector };
-    let offer = raw.port.offer();
-    (mechanism.sender(source, &offer).unwrap(), raw)
+    let ([source, port], [peer, back]) = connected(&mechanism.sender_needs().unwrap(), &needs);
+    (mechanism.sender(source, &back).unwrap(), Raw { port, peer })
 }
 
-/// Calls `step` until it says that the peer misbehaves.
-fn fault(mut step: impl FnMut() -> Result<(), EndError>) -> PeerFault {
-    let start = Instant::now();
-    loop {
-        match step() {
-            Ok(()) => {}
-            Err(EndError::Peer(fault)) => return fault,
-            Err(error) => panic!("{error}"),
-        }
-        assert!(start.elapsed() < Duration::from_secs(30), "nobody noticed");
-        std::thread::yield_now();
-    }
+/// Repeats `step` until it reports a fault of the peer.
+fn fault(step: impl FnMut() -> Result<(), EndError>) -> PeerFault {
+    let error = failure(step);
+    let EndError::Peer(fault) = error else { panic!("{error}") };
+    fault
 }
 
 fn taking<R: ReceiveEnd>(receiver: &mut R) -> PeerFault {
@@ -91,18 +77,10 @@ fn taking<R: ReceiveEnd>(receiver: &mut R) -> PeerFault {
     fault(|| receiver.take().map(|block| kept.extend(block)))
 }
 
-/// Sends while it can, and looks for what comes back.
+/// Sends while it can, and takes what comes back.
 fn sending<S: SendEnd>(sender: &mut S) -> PeerFault {
     let mut packet = 0;
-    fault(|| match sender.claim(0, 64) {
-        Ok(claim) => {
-            packet += 1;
-            sender.commit(claim, packet)
-        }
-        Err(ClaimError::WouldBlock) => sender.progress(),
-        Err(ClaimError::End(error)) => Err(error),
-        Err(error) => panic!("{error}"),
-    })
+    fault(|| send_if_free(sender, 64, &mut packet))
 }
 
 /// A block of 64 bytes in the product's format.
@@ -138,7 +116,7 @@ fn immediates_of_sw_fair_that_name_no_block() {
 }
 
 #[test]
-fn a_block_over_one_that_was_not_given_back() {
+fn a_block_over_an_unreleased_one() {
     let (mut raw, mut receiver) = bad_sender(&sw_fair_of(Form::Selective));
     raw.write_imm(0, &block(|_| {}, 0), 0);
     raw.write_imm(0, &block(|_| {}, 0), 0);
@@ -182,7 +160,7 @@ fn a_block_with_a_wrong_header() {
 }
 
 #[test]
-fn messages_that_the_mechanism_does_not_have() {
+fn unexpected_messages() {
     let (mut raw, mut receiver) = bad_sender(&sw_fair_of(Form::WriteImm));
     raw.send(&[]);
     assert_eq!(taking(&mut receiver), PeerFault::Message(0));
@@ -218,7 +196,7 @@ fn immediates_of_sw_paper_that_contradict_what_was_written() {
 }
 
 #[test]
-fn credits_that_cannot_be() {
+fn credits_out_of_range() {
     let (mut sender, mut raw) = bad_receiver(&sw_fair_of(Form::WriteImm));
     raw.write(0, &5u64.to_le_bytes());
     assert_eq!(sending(&mut sender), PeerFault::Credit { count: 5, known: 0, sent: 4 });
@@ -261,7 +239,7 @@ fn addresses_that_are_no_free_slot() {
     }
 }
 
-/// A notice about a slot that was not announced, was finished before, or is none.
+/// A notice about an address outside the slots, or a slot that was not announced or is finished.
 #[test]
 fn completions_of_no_announced_slot() {
     for (offset, bytes, times) in [(0i64, 128, 2), (-128, 128, 1), (512, 128, 1), (0, 63, 1)] {
@@ -277,7 +255,7 @@ fn completions_of_no_announced_slot() {
 }
 
 #[test]
-fn a_claim_that_was_given_up_is_not_sent() {
+fn a_stale_claim_is_not_sent() {
     let Ends { mut sender, mut receiver, .. } = pair(&sw_fair_of(Form::WriteImm));
     let old = sender.claim(0, 64).unwrap();
     let new = sender.claim(0, 32).unwrap();
@@ -295,7 +273,8 @@ fn a_claim_that_was_given_up_is_not_sent() {
 #[test]
 fn an_offer_for_other_sizes_is_refused() {
     let needs = sw_fair(2, 64, Form::Tail).receiver_needs().unwrap();
-    let [source, collector] = connected(&sw_fair_of(Form::Tail).sender_needs().unwrap(), &needs);
-    let text = sw_fair_of(Form::Tail).sender(source, &collector.offer()).err().unwrap().to_string();
+    let tail = sw_fair_of(Form::Tail);
+    let ([source, _collector], [_, back]) = connected(&tail.sender_needs().unwrap(), &needs);
+    let text = tail.sender(source, &back).err().unwrap().to_string();
     assert!(text.contains("offers 256 bytes as the slots, 512 are needed"), "{text}");
 }

@@ -51,7 +51,7 @@ fn s1_23_twelve_windows_on_one_queue_pair() {
     }
 }
 
-/// A device whose blocks are all kept stops itself and nobody else.
+/// A device whose blocks are all kept stops itself and no other.
 #[test]
 fn a_window_that_is_full_stops_no_other() {
     for sw in forms_with_windows() {
@@ -95,7 +95,7 @@ fn s1_23_twelve_windows_on_twelve_queue_pairs() {
     let all = packets * u64::from(DEVICES);
     std::thread::scope(|scope| {
         for (device, (out, back)) in (0..).zip(out.into_iter().zip(back)) {
-            let Ends { mut sender, mut receiver, .. } = join(&sw, out, back);
+            let Ends { mut sender, mut receiver, .. } = join(&sw, [out, back]);
             let taken = &taken;
             scope.spawn(move || {
                 let mut wait = Patience::new(WaitPolicy::Yield);
@@ -113,14 +113,14 @@ fn s1_23_twelve_windows_on_twelve_queue_pairs() {
                     assert_eq!(block.payload().to_vec(), payload(device, packet));
                     taken.fetch_add(1, Ordering::Relaxed);
                 }
-                // The connection lives until all have done with it.
-                finish_looking(|| taken.load(Ordering::Relaxed) == all);
+                // The connection lives until all blocks have arrived.
+                wait_until(|| taken.load(Ordering::Relaxed) == all);
             });
         }
     });
 }
 
-fn finish_looking(done: impl Fn() -> bool) {
+fn wait_until(done: impl Fn() -> bool) {
     while !done() {
         std::thread::yield_now();
     }

@@ -21,7 +21,7 @@ fn protocols() -> impl Iterator<Item = Protocol> {
     Protocol::ALL.into_iter().filter(move |one| direct || !in_place.contains(one))
 }
 
-/// The modes that the provider has.
+/// The copy modes that the provider has.
 fn modes() -> Vec<CopyMode> {
     if crate::context().caps().direct {
         vec![CopyMode::InPlace, CopyMode::Copy]

@@ -7,22 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const SHAPE: Shape = Shape { blocks: 3, payload_bytes: 64 };
+/// Blocks moved in lockstep.
+const BLOCKS: u64 = 3_000;
 
 type EndsOf<M> = Ends<<M as Mechanism>::Sender, <M as Mechanism>::Receiver>;
 
 /// Both ends of a mechanism, and what each posts.
 fn traced_ends<M: Mechanism>(mechanism: &M) -> (EndsOf<M>, [Arc<Trace>; 2]) {
-    let source = open(&host(), &mechanism.sender_needs().unwrap());
-    let collector = open(&host(), &mechanism.receiver_needs().unwrap());
-    let (source, out) = traced(source, 16);
-    let (collector, back) = traced(collector, 16);
-    (join(mechanism, source, collector), [out, back])
+    let [(source, out), (collector, back)] = ports(mechanism).map(|port| traced(port, 16));
+    (join(mechanism, [source, collector]), [out, back])
 }
 
-/// Moves so many blocks in lockstep and says what both ends posted for them.
-fn posted<M: Mechanism>(mechanism: &M, count: u64) -> ([Requests; 2], [Counts; 2]) {
+/// Moves [`BLOCKS`] in lockstep and returns what both ends posted for them.
+fn posted<M: Mechanism>(mechanism: &M) -> ([Requests; 2], [Counts; 2]) {
     let (mut ends, traces) = traced_ends(mechanism);
-    lockstep(&mut ends, 0..count);
+    lockstep(&mut ends, 0..BLOCKS);
     let counts = [ends.sender.counts(), ends.receiver.counts()];
     (traces.map(|trace| trace.requests()), counts)
 }
@@ -30,8 +29,7 @@ fn posted<M: Mechanism>(mechanism: &M, count: u64) -> ([Requests; 2], [Counts; 2
 /// Three messages for each block: where it may go, the block, that it is there.
 #[test]
 fn s1_24_rendezvous_has_three_interactions() {
-    const BLOCKS: u64 = 3_000;
-    let ([out, back], counts) = posted(&Rendezvous::new(SHAPE), BLOCKS);
+    let ([out, back], counts) = posted(&Rendezvous::new(SHAPE));
     assert_eq!((out.writes, out.sends), (BLOCKS, BLOCKS));
     assert_eq!((out.reads, out.write_imms), (0, 0));
     // Slots are announced ahead: those of the last blocks already for the next ones.
@@ -47,8 +45,7 @@ fn s1_24_rendezvous_has_three_interactions() {
 /// A WRITE with an immediate, and an acknowledgement for each block.
 #[test]
 fn s1_4_sw_paper_has_two_interactions() {
-    const BLOCKS: u64 = 3_000;
-    let ([out, back], counts) = posted(&SwPaper::new(SHAPE), BLOCKS);
+    let ([out, back], counts) = posted(&SwPaper::new(SHAPE));
     assert_eq!((out.write_imms, out.messages()), (BLOCKS, BLOCKS));
     assert_eq!((out.signaled, out.calls), (BLOCKS, BLOCKS));
     assert_eq!(back.sends, BLOCKS);
@@ -73,8 +70,7 @@ fn s1_4_the_immediates_of_sw_paper_name_position_and_length() {
 /// The status bytes: a WRITE of the block and one of its status, and a READ for every N blocks.
 #[test]
 fn s1_12_s1_14_the_papers_status_byte_has_one_interaction_and_a_bit() {
-    const BLOCKS: u64 = 3_000;
-    let ([out, back], counts) = posted(&PaperStatusByte::new(SHAPE), BLOCKS);
+    let ([out, back], counts) = posted(&PaperStatusByte::new(SHAPE));
     assert_eq!(out.writes, 2 * BLOCKS);
     assert!(out.reads >= BLOCKS / 3 - 1);
     assert_eq!(counts[0].interactions, BLOCKS + out.reads);
@@ -87,10 +83,9 @@ fn s1_12_s1_14_the_papers_status_byte_has_one_interaction_and_a_bit() {
 /// One WRITE a block, and a credit for every N/4 blocks or when there is nothing to do.
 #[test]
 fn sw_fair_posts_one_request_a_block_and_receives_in_lists() {
-    const BLOCKS: u64 = 3_000;
     for form in [Form::WriteImm, Form::Selective, Form::Tail] {
         let shape = Shape { blocks: 16, payload_bytes: 64 };
-        let ([out, back], counts) = posted(&SwFair::new(shape, form), BLOCKS);
+        let ([out, back], counts) = posted(&SwFair::new(shape, form));
         assert_eq!(out.messages(), BLOCKS);
         assert_eq!(out.calls, BLOCKS);
         assert!(out.signaled <= BLOCKS / 8 + 1, "{out:?}");
@@ -106,7 +101,7 @@ fn sw_fair_posts_one_request_a_block_and_receives_in_lists() {
     }
 }
 
-/// Blocks that are all there before the receiver looks come back with a quarter of the credits.
+/// Blocks that have all arrived before the receiver polls come back with a quarter of the credits.
 #[test]
 fn sw_fair_gives_credit_for_a_quarter_of_the_window() {
     for form in [Form::WriteImm, Form::Selective, Form::Tail] {
@@ -138,14 +133,13 @@ fn s1_20_sw_paper_works_with_the_queues_of_the_paper() {
     assert_eq!((receiver.max_recv_wr, receiver.send_cqe), (3, 3));
     assert_eq!(receiver.completion_queues(), 1);
     assert!(crate::context().caps().strict_capacity);
-    let ends = [open(&host(), &source), open(&host(), &collector)];
+    let ends = ports(&sw);
     for port in &ends {
         // What the provider gave, not what was asked for.
         assert_eq!((port.send_cq.capacity(), port.recv_cq.capacity()), (3, 3));
     }
     random_blocks(pair(&sw), scaled(5_000), WaitPolicy::Yield, true);
-    let [source, collector] = ends;
-    lockstep(&mut join(&sw, source, collector), 0..scaled(5_000));
+    lockstep(&mut join(&sw, ends), 0..scaled(5_000));
 }
 
 /// The ends of an `sw-paper` whose needs were changed.
@@ -159,13 +153,12 @@ fn changed(sw: &SwPaper, change: impl Fn(&mut EndNeeds, &mut EndNeeds)) -> [Port
 fn s1_20_one_receive_less_is_refused_with_the_capacity() {
     let sw = SwPaper::new(SHAPE);
     for at_sender in [true, false] {
-        let [mut source, mut collector] = changed(&sw, |source, collector| {
+        let mut ports = changed(&sw, |source, collector| {
             let end = if at_sender { source } else { collector };
             end.queues.max_recv_wr = 2;
         });
-        let (out, back) = (source.offer(), collector.offer());
-        source.connect(&back).unwrap();
-        collector.connect(&out).unwrap();
+        let [out, back] = connect(&mut ports);
+        let [source, collector] = ports;
         let error = match at_sender {
             true => sw.sender(source, &back).err().unwrap(),
             false => sw.receiver(collector, &out).err().unwrap(),
@@ -189,8 +182,8 @@ fn fill(sender: &mut SwPaperSender, blocks: u64) -> Result<(), EndError> {
 #[test]
 fn s1_20_one_send_less_is_refused_with_the_capacity() {
     let sw = SwPaper::new(SHAPE);
-    let [source, collector] = changed(&sw, |source, _| source.queues.max_send_wr = 2);
-    let Ends { mut sender, receiver: _receiver, .. } = join(&sw, source, collector);
+    let ports = changed(&sw, |source, _| source.queues.max_send_wr = 2);
+    let Ends { mut sender, receiver: _receiver, .. } = join(&sw, ports);
     let EndError::Post(error) = fill(&mut sender, 3).unwrap_err() else { panic!("another error") };
     assert_eq!(error.reason, PostFailure::QueueFull(2));
 }
@@ -240,28 +233,25 @@ fn window() -> u32 {
     found.expect("a completion queue of which one entry less is exactly one less")
 }
 
-/// What an end says that looks as often as there are completions, and once more. It may wait before
-/// each look.
-type Look = fn(&mut SwPaperSender, &mut SwPaperReceiver, u32, &dyn Fn()) -> Option<EndError>;
+/// Polls once per completion and once more, and returns the error. It may pause before each poll.
+type Poll = fn(&mut SwPaperSender, &mut SwPaperReceiver, u32, &dyn Fn()) -> Option<EndError>;
 
-/// Fills all blocks, waits until they have completed, and looks for the error. Nobody may poll
-/// meanwhile, so nobody knows how long that takes: longer each time.
+/// Fills all blocks, waits until they have completed, and checks for the error. No thread may poll
+/// meanwhile, so how long that takes is unknown: it waits longer each time.
 fn overruns(
     entries: impl for<'a> Fn(&'a mut EndNeeds, &'a mut EndNeeds) -> &'a mut u32,
-    look: Look,
+    poll: Poll,
 ) {
     let blocks = window();
     let sw = SwPaper::new(Shape { blocks, ..SHAPE });
     let error = (4..14).find_map(|power| {
-        let [source, collector] = changed(&sw, |source, collector| {
-            *entries(source, collector) -= 1;
-        });
-        let Ends { mut sender, mut receiver, .. } = join(&sw, source, collector);
+        let ports = changed(&sw, |source, collector| *entries(source, collector) -= 1);
+        let Ends { mut sender, mut receiver, .. } = join(&sw, ports);
         fill(&mut sender, blocks.into()).unwrap();
-        // Until the provider has moved what is posted, which it tells nobody who does not poll.
+        // Until the provider has moved what is posted, which only polling would show.
         let pause = || std::thread::sleep(Duration::from_millis(1 << power));
         pause();
-        let error = look(&mut sender, &mut receiver, blocks, &pause);
+        let error = poll(&mut sender, &mut receiver, blocks, &pause);
         if error.is_some() {
             // Linux 6.1 keeps a reference to a queue pair of Soft-RoCE that overran as a receiver,
             // and its destruction waits 50 s for that: let the end of the process do it.

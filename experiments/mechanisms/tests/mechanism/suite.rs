@@ -32,20 +32,28 @@ pub fn open(host: &Host, needs: &EndNeeds) -> Port {
     Port::open(&*host.context, &*host.pd, needs).unwrap()
 }
 
-/// Both ends, connected.
-pub fn pair<M: Mechanism>(mechanism: &M) -> Ends<M::Sender, M::Receiver> {
-    let source = open(&host(), &mechanism.sender_needs().unwrap());
-    join(mechanism, source, open(&host(), &mechanism.receiver_needs().unwrap()))
+/// The ports of both ends.
+pub fn ports<M: Mechanism>(mechanism: &M) -> [Port; 2] {
+    let (source, collector) = (mechanism.sender_needs(), mechanism.receiver_needs());
+    [open(&host(), &source.unwrap()), open(&host(), &collector.unwrap())]
 }
 
-pub fn join<M: Mechanism>(
-    mechanism: &M,
-    mut source: Port,
-    mut collector: Port,
-) -> Ends<M::Sender, M::Receiver> {
+/// Connects two ports, and returns the offers of both.
+pub fn connect([source, collector]: &mut [Port; 2]) -> [Offer; 2] {
     let (out, back) = (source.offer(), collector.offer());
     source.connect_with(&back, patient()).unwrap();
     collector.connect_with(&out, patient()).unwrap();
+    [out, back]
+}
+
+/// Both ends, connected.
+pub fn pair<M: Mechanism>(mechanism: &M) -> Ends<M::Sender, M::Receiver> {
+    join(mechanism, ports(mechanism))
+}
+
+pub fn join<M: Mechanism>(mechanism: &M, mut ports: [Port; 2]) -> Ends<M::Sender, M::Receiver> {
+    let [out, back] = connect(&mut ports);
+    let [source, collector] = ports;
     Ends {
         receiver: mechanism.receiver(collector, &out).unwrap(),
         sender: mechanism.sender(source, &back).unwrap(),

@@ -17,7 +17,7 @@ struct Paper {
 
 fn pool_of(source: &Side, layout: PaperLayout) -> Arc<PaperPool> {
     let local = |bytes| source.pd.alloc_mr(bytes, Access::LOCAL_WRITE).unwrap();
-    let blocks = local(PaperPool::blocks_bytes(&layout));
+    let blocks = local(layout.blocks_bytes());
     PaperPool::new(blocks, local(PaperPool::control_bytes(&layout)), layout).unwrap()
 }
 
@@ -25,10 +25,14 @@ fn at(mr: &Arc<dyn Mr>) -> RemoteAddr {
     RemoteAddr { addr: mr.addr(), rkey: mr.rkey() }
 }
 
+/// S1.20: send queue 2, completion queue 1, receive queue 0; the receiver has none at all.
 fn paper(blocks: u32, payload_bytes: u32) -> Paper {
+    paper_with(2, blocks, payload_bytes)
+}
+
+fn paper_with(max_send_wr: u32, blocks: u32, payload_bytes: u32) -> Paper {
     let layout = PaperLayout::new(blocks, payload_bytes).unwrap();
-    // S1.20: send queue 2, completion queue 1, receive queue 0; the receiver has none at all.
-    let (mut source, mut collector) = (side(2, 0, 1), side(1, 0, 1));
+    let (mut source, mut collector) = (side(max_send_wr, 0, 1), side(1, 0, 1));
     connect(&mut source, &mut collector);
     let ring = ring_mr(&collector.pd, layout.total_bytes());
     let pool = pool_of(&source, layout);
@@ -105,12 +109,7 @@ fn s1_14_s1_15_s1_20_queues_reads_and_completions_are_exact() {
 
 #[test]
 fn s1_20_one_request_less_is_too_few() {
-    let layout = PaperLayout::new(3, 64).unwrap();
-    let (mut source, mut collector) = (side(1, 0, 1), side(1, 0, 1));
-    connect(&mut source, &mut collector);
-    let ring = ring_mr(&collector.pd, layout.total_bytes());
-    let pool = pool_of(&source, layout);
-    let mut sender = PaperSender::new(source.qp, source.cq, Arc::clone(&pool), at(&ring));
+    let Paper { pool, mut sender, .. } = paper_with(1, 3, 64);
     fill(&pool, 0, 0, &[0; 64]);
     let error = sender.step().unwrap_err();
     let EndError::Post(error) = error else { panic!("{error}") };

@@ -1,4 +1,4 @@
-//! Where the receiver learns that a block is there.
+//! How the receiver learns that a block has arrived.
 use super::returns::Returns;
 use crate::{EndError, PeerFault};
 use catchment_channel::geometry::{Geometry, INSIDE};
@@ -18,7 +18,7 @@ pub(super) enum Arrivals {
 pub(super) struct Completions {
     cq: Arc<dyn Cq>,
     taken: [Completion; POLL],
-    /// Of those taken, what was looked at and how many there are.
+    /// Of those taken, the next one to process and how many there are.
     next: usize,
     count: usize,
     /// For each window the block that comes next; empty if slots are used in any order.
@@ -29,7 +29,7 @@ pub(super) struct Completions {
 pub(super) struct Tails {
     /// For each window the block that comes next.
     expected: Box<[u64]>,
-    /// The window that is looked at first.
+    /// The window that is polled first.
     first: u32,
 }
 
@@ -45,7 +45,7 @@ impl Completions {
         }
     }
 
-    /// The place of a block that is there.
+    /// Returns the place of a block that has arrived.
     #[inline]
     fn next(&mut self, geometry: &Geometry, returns: &Returns) -> Result<Option<u32>, EndError> {
         if self.next == self.count {
@@ -105,7 +105,7 @@ impl Tails {
             let tail = memory.load_u64(geometry.tail_offset(place), Ordering::Acquire);
             if u64::from_le(tail.expect(INSIDE)) == *expected + 1 {
                 *expected += 1;
-                // The others have their turn first.
+                // The other windows come first next time.
                 self.first = (window + 1) % windows;
                 return Some(place);
             }

@@ -1,10 +1,10 @@
-//! How the sender's blocks get over: by requests, or filled in place.
+//! How the sender's blocks get to the receiver: by requests, or filled in place.
 use crate::{EndError, RemoteMemory, SendQueue};
-use catchment_channel::geometry::{Geometry, INSIDE};
+use catchment_channel::geometry::{Arrived, Geometry, INSIDE, header_words};
 use catchment_transfer::header::{HEADER_BYTES, encode_trailer};
 use catchment_transfer::layout::TRAILER_BYTES;
 use catchment_verbs::mem::VolatileSlice;
-use catchment_verbs::{Mr, Payload, Qp, QpState, RemoteAddr, RemoteWindow, SendOp, SendWr, Sge};
+use catchment_verbs::{Mr, Payload, Qp, QpState, RemoteWindow, SendOp, SendWr, Sge};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -31,18 +31,17 @@ pub(super) struct InPlace {
     pub(super) qp: Box<dyn Qp>,
 }
 
-/// A block ready to go: its trailer and where it lies.
-pub(super) struct Outgoing {
+/// A filled block.
+pub(super) struct Outgoing<'a> {
     pub(super) place: u32,
-    pub(super) room_bytes: u32,
-    pub(super) trailer_words: [u64; catchment_transfer::protocol::HEADER_WORDS],
+    pub(super) block: &'a Arrived,
     pub(super) tail: u64,
-    /// Nothing can follow it before something came back.
+    /// The window is full with it.
     pub(super) last: bool,
 }
 
 impl Carrier {
-    /// The memory that blocks are filled in.
+    /// Returns the memory in which blocks are filled.
     #[inline]
     pub(super) fn memory(&self) -> VolatileSlice<'_> {
         match self {
@@ -61,7 +60,11 @@ impl Carrier {
     }
 
     #[inline]
-    pub(super) fn send(&mut self, geometry: &Geometry, block: &Outgoing) -> Result<(), EndError> {
+    pub(super) fn send(
+        &mut self,
+        geometry: &Geometry,
+        block: &Outgoing<'_>,
+    ) -> Result<(), EndError> {
         match self {
             Self::Requests(requests) => requests.send(geometry, block),
             Self::InPlace(place) => {
@@ -78,18 +81,15 @@ impl Carrier {
         }
     }
 
-    /// Notices the end of the session where no request would.
+    /// Detects the end of the session where no request would.
     pub(super) fn check(&self) -> Result<(), EndError> {
-        let gone = match self {
-            Self::Requests(requests) => requests.queue.qp.state() == QpState::Err,
-            Self::InPlace(place) => {
-                !place.window.bell.is_valid() || place.qp.state() == QpState::Err
-            }
-        };
-        if gone { Err(EndError::PeerGone) } else { Ok(()) }
+        match self {
+            Self::Requests(requests) => requests.queue.check(),
+            Self::InPlace(place) => place.check(),
+        }
     }
 
-    /// Returns whether a completion is awaited, for which no doorbell rings.
+    /// Returns whether a completion is outstanding, for which no doorbell rings.
     pub(super) fn awaits_completion(&self) -> bool {
         match self {
             Self::Requests(requests) => requests.queue.awaits_completion(),
@@ -99,10 +99,17 @@ impl Carrier {
 }
 
 impl InPlace {
+    fn check(&self) -> Result<(), EndError> {
+        if self.window.bell.is_valid() && self.qp.state() != QpState::Err {
+            return Ok(());
+        }
+        Err(EndError::PeerGone)
+    }
+
     #[inline]
-    fn publish(&self, geometry: &Geometry, block: &Outgoing) {
+    fn publish(&self, geometry: &Geometry, block: &Outgoing<'_>) {
         let memory = self.window.memory.memory();
-        let trailer = encode_trailer(&block.trailer_words, 0);
+        let trailer = encode_trailer(&header_words(block.block), 0);
         let offset = geometry.trailer_offset(block.place);
         memory.write_at(offset, &trailer[..HEADER_BYTES]).expect(INSIDE);
         let tail = memory.atomic_u64(geometry.tail_offset(block.place));
@@ -112,8 +119,8 @@ impl InPlace {
 }
 
 impl Requests {
-    /// A send block may be filled again when its slot came back and its request is done: only the
-    /// completion says that the device does not read it any more.
+    /// Returns whether the send block of a slot that came back may be filled: only the completion of
+    /// its request says that the device has read it.
     #[inline]
     fn may_fill(&mut self, place: u32) -> Result<bool, EndError> {
         if self.is_free(place) {
@@ -129,26 +136,24 @@ impl Requests {
     }
 
     #[inline]
-    fn send(&mut self, geometry: &Geometry, block: &Outgoing) -> Result<(), EndError> {
-        let memory = self.blocks.region().whole();
-        let trailer = encode_trailer(&block.trailer_words, block.tail);
-        let trailer_offset = geometry.trailer_offset(block.place);
-        memory.write_at(trailer_offset, &trailer).expect(INSIDE);
-        let offset = (trailer_offset - block.room_bytes as usize) as u64;
+    fn send(&mut self, geometry: &Geometry, block: &Outgoing<'_>) -> Result<(), EndError> {
+        let room_bytes = block.block.room_bytes;
+        geometry.seal(&self.blocks.region().whole(), block.place, block.block, block.tail);
+        let offset = geometry.trailer_offset(block.place) - room_bytes as usize;
         let sge = [Sge {
-            addr: self.blocks.addr() + offset,
-            bytes: block.room_bytes + TRAILER_BYTES,
+            addr: self.blocks.addr() + offset as u64,
+            bytes: room_bytes + TRAILER_BYTES,
             lkey: self.blocks.lkey(),
         }];
-        let to = RemoteAddr { addr: self.remote.addr + offset, rkey: self.remote.rkey };
+        let to = self.remote.at(offset);
         let op = if self.imm { SendOp::WriteImm(to, block.place) } else { SendOp::Write(to) };
         self.post(SendWr::new(self.queue.posted + 1, op, Payload::Sges(&sge)), block)
     }
 
-    /// Signaled when nothing can follow, so that the sender learns that its blocks are done; else
-    /// as often as the queue needs it.
+    /// Posts a request, signaled when the window is full, so that the sender learns that its blocks are
+    /// done; else as often as the queue needs it.
     #[inline]
-    fn post(&mut self, mut request: SendWr<'_>, block: &Outgoing) -> Result<(), EndError> {
+    fn post(&mut self, mut request: SendWr<'_>, block: &Outgoing<'_>) -> Result<(), EndError> {
         request.signaled = block.last || self.queue.is_due(1);
         self.queue.post(&[request])?;
         self.request_of[block.place as usize] = self.queue.posted;

@@ -1,4 +1,4 @@
-//! What the sender knows of a window.
+//! The sender's view of a window.
 use crate::PeerFault;
 use catchment_verbs::mem::VolatileSlice;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ pub(super) enum Credit {
 pub(super) struct Count {
     blocks: u64,
     sent: u64,
-    /// Blocks that came back, as far as known.
+    /// Blocks known to have come back.
     back: u64,
 }
 
@@ -27,10 +27,9 @@ pub(super) struct Bits {
     blocks: u32,
     /// A bit for every slot that may be filled.
     free: Box<[u64]>,
-    /// The receiver's bits when they were looked at last: one turns each time that its slot comes
-    /// back.
+    /// The receiver's bits when they were read last: one flips each time its slot comes back.
     seen: Box<[u64]>,
-    /// Where the next free slot is looked for first.
+    /// Where the search for the next free slot begins.
     next: u32,
 }
 
@@ -48,7 +47,7 @@ impl Credit {
         })
     }
 
-    /// The slot for the next block, if one is known to be free.
+    /// Returns the slot for the next block, if one is known to be free.
     #[inline]
     pub(super) fn next_slot(&self) -> Option<u32> {
         match self {
@@ -60,7 +59,7 @@ impl Credit {
         }
     }
 
-    /// A block was sent in this slot, which [`Credit::next_slot`] named.
+    /// Notes that a block was sent in this slot, which [`Credit::next_slot`] returned.
     #[inline]
     pub(super) fn use_slot(&mut self, slot: u32) {
         match self {
@@ -72,7 +71,7 @@ impl Credit {
         }
     }
 
-    /// Blocks sent so far: what the tail of the next one says, less one.
+    /// Returns the number of blocks sent so far: the tail of the next one, less one.
     #[inline]
     pub(super) fn sent(&self) -> u64 {
         match self {
@@ -81,12 +80,12 @@ impl Credit {
         }
     }
 
-    /// Looks at what the receiver wrote.
+    /// Reads what the receiver wrote.
     #[inline]
-    pub(super) fn look(&mut self, written: &VolatileSlice<'_>) -> Result<(), PeerFault> {
+    pub(super) fn read(&mut self, written: &VolatileSlice<'_>) -> Result<(), PeerFault> {
         match self {
-            Self::Count(count) => count.look(load(written, 0)),
-            Self::Bits(bits) => bits.look(written),
+            Self::Count(count) => count.update(load(written, 0)),
+            Self::Bits(bits) => bits.read(written),
         }
     }
 }
@@ -96,7 +95,7 @@ fn load(written: &VolatileSlice<'_>, word: usize) -> u64 {
     u64::from_le(written.load_u64(8 * word, Ordering::Acquire).expect(INSIDE))
 }
 
-/// The bits of a word that stand for a slot.
+/// Returns the bits of a word that stand for a slot.
 fn valid_bits(blocks: u32, word: u32) -> u64 {
     match blocks - word * u64::BITS {
         left if left >= u64::BITS => u64::MAX,
@@ -106,7 +105,7 @@ fn valid_bits(blocks: u32, word: u32) -> u64 {
 
 impl Count {
     #[inline]
-    fn look(&mut self, back: u64) -> Result<(), PeerFault> {
+    fn update(&mut self, back: u64) -> Result<(), PeerFault> {
         if back < self.back || back > self.sent {
             return Err(PeerFault::Credit { count: back, known: self.back, sent: self.sent });
         }
@@ -132,7 +131,7 @@ impl Bits {
     }
 
     #[inline]
-    fn look(&mut self, written: &VolatileSlice<'_>) -> Result<(), PeerFault> {
+    fn read(&mut self, written: &VolatileSlice<'_>) -> Result<(), PeerFault> {
         for word in 0..self.free.len() {
             let now = load(written, word);
             let news = now ^ self.seen[word];
@@ -162,18 +161,9 @@ mod tests {
         region.whole().write_at(8 * word, &value.to_le_bytes()).unwrap();
     }
 
-    #[test]
-    fn a_count_gives_slots_back_in_turn() {
-        let region = memory();
-        let mut credit = Credit::new(3, false);
-        for slot in [0, 1, 2] {
-            assert_eq!(credit.next_slot(), Some(slot));
-            credit.use_slot(slot);
-        }
-        assert_eq!(credit.next_slot(), None);
-        write(&region, 0, 2);
-        credit.look(&region.whole()).unwrap();
-        for slot in [0, 1] {
+    /// Uses all free slots, which must be these.
+    fn use_slots(credit: &mut Credit, slots: impl IntoIterator<Item = u32>) {
+        for slot in slots {
             assert_eq!(credit.next_slot(), Some(slot));
             credit.use_slot(slot);
         }
@@ -181,16 +171,26 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_cannot_be_is_the_peers_fault() {
+    fn a_count_gives_slots_back_in_turn() {
+        let region = memory();
+        let mut credit = Credit::new(3, false);
+        use_slots(&mut credit, 0..3);
+        write(&region, 0, 2);
+        credit.read(&region.whole()).unwrap();
+        use_slots(&mut credit, 0..2);
+    }
+
+    #[test]
+    fn a_count_out_of_range_is_the_peers_fault() {
         let region = memory();
         let mut credit = Credit::new(3, false);
         credit.use_slot(0);
         credit.use_slot(1);
         write(&region, 0, 2);
-        credit.look(&region.whole()).unwrap();
+        credit.read(&region.whole()).unwrap();
         for wrong in [3, 1, u64::MAX] {
             write(&region, 0, wrong);
-            let fault = credit.look(&region.whole()).unwrap_err();
+            let fault = credit.read(&region.whole()).unwrap_err();
             let (known, sent) = (2, 2);
             assert_eq!(fault, PeerFault::Credit { count: wrong, known, sent });
         }
@@ -200,22 +200,14 @@ mod tests {
     fn bits_give_slots_back_in_any_order() {
         let region = memory();
         let mut credit = Credit::new(70, true);
-        for slot in 0..70 {
-            assert_eq!(credit.next_slot(), Some(slot));
-            credit.use_slot(slot);
-        }
-        assert_eq!(credit.next_slot(), None);
+        use_slots(&mut credit, 0..70);
         write(&region, 0, 1 << 5);
         write(&region, 1, 1 << 3);
-        credit.look(&region.whole()).unwrap();
-        for slot in [5, 67] {
-            assert_eq!(credit.next_slot(), Some(slot));
-            credit.use_slot(slot);
-        }
-        assert_eq!(credit.next_slot(), None);
-        // Back again: the bit turns back.
+        credit.read(&region.whole()).unwrap();
+        use_slots(&mut credit, [5, 67]);
+        // Released again: the bit flips back.
         write(&region, 0, 0);
-        credit.look(&region.whole()).unwrap();
+        credit.read(&region.whole()).unwrap();
         assert_eq!(credit.next_slot(), Some(5));
     }
 
@@ -226,7 +218,7 @@ mod tests {
             let mut credit = Credit::new(70, true);
             credit.use_slot(0);
             write(&region, word, 1 << bit);
-            assert_eq!(credit.look(&region.whole()).unwrap_err(), PeerFault::Released(slot));
+            assert_eq!(credit.read(&region.whole()).unwrap_err(), PeerFault::Released(slot));
         }
     }
 }

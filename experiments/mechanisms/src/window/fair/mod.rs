@@ -3,14 +3,13 @@
 //! | | |
 //! |---|---|
 //! | data | one WRITE_WITH_IMM a block, or one WRITE whose last eight bytes say that it is there |
-//! | receives | posted again in lists of N/2, ahead of the credits: the sender never meets RNR |
-//! | credit | one 64-bit count of all blocks given back, written inline and unsignaled into the sender's memory, every N/4 blocks and whenever the receiver finds nothing to do |
-//! | sender | no thread for acknowledgements; looks at the count only when the window is full, and takes completions only then |
+//! | receives | reposted in lists of N/2, ahead of the credits: the sender never gets an RNR NAK |
+//! | credit | one 64-bit count of all released blocks, written inline and unsignaled into the sender's memory, every N/4 blocks and whenever the receiver finds nothing to do |
+//! | sender | no thread for acknowledgements; reads the count and takes completions only when the window is full |
 //! | several windows | on one queue pair and one thread, each with its own credit |
 //!
 //! Headers and slots are those of the product's format, so that the same bytes move. The selective
-//! form writes a bit for each slot in place of the count: then slots come back in any order, and
-//! what the receiver writes is a status map.
+//! form writes a bit for each slot in place of the count, a status map: slots come back in any order.
 mod arrivals;
 mod carrier;
 mod credit;
@@ -21,6 +20,7 @@ mod sender;
 pub use receiver::{SwFairBlock, SwFairReceiver};
 pub use sender::{SwFairSender, WindowSlot, WindowSlots};
 
+use crate::slots::FEATURES;
 use crate::{
     EndNeeds, Features, Mechanism, MemoryNeed, Offer, Port, QueueNeeds, SetupError, Shape,
 };
@@ -32,7 +32,7 @@ use catchment_verbs::Access;
 /// How a block is announced, and how slots come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// WRITE_WITH_IMM, and a count of slots given back.
+    /// WRITE_WITH_IMM, and a count of released slots.
     WriteImm,
     /// WRITE_WITH_IMM, and a bit for each slot (SACK).
     Selective,
@@ -47,6 +47,10 @@ pub enum Form {
 impl Form {
     pub(crate) fn has_imm(self) -> bool {
         matches!(self, Self::WriteImm | Self::Selective)
+    }
+
+    fn is_selective(self) -> bool {
+        self == Self::Selective
     }
 }
 
@@ -75,28 +79,25 @@ impl SwFair {
     fn geometry(&self) -> Result<Geometry, LayoutError> {
         Geometry::new(self.shape.blocks, self.shape.payload_bytes, self.windows)
     }
+
+    /// Returns the number of receives posted with one call.
+    fn receive_list(&self, geometry: &Geometry) -> u32 {
+        if self.form.has_imm() { geometry.places().div_ceil(2) } else { 0 }
+    }
 }
 
-/// Blocks given back before the sender is told.
+/// Returns the number of released blocks that make a credit.
 fn credit_every(blocks: u32) -> u32 {
     blocks.div_ceil(4)
 }
 
-/// Receives posted with one call.
-fn receive_list(places: u32) -> u32 {
-    places.div_ceil(2)
-}
-
-/// Bytes of the sender's memory that a window's credit takes: whole lines of its own.
+/// Returns the bytes of the sender's memory for the credit of a window: whole lines of its own.
 fn credit_bytes(form: Form, blocks: u32) -> usize {
-    let words = match form {
-        Form::Selective => blocks.div_ceil(u64::BITS),
-        Form::WriteImm | Form::Tail | Form::TailInPlace => 1,
-    };
+    let words = if form.is_selective() { blocks.div_ceil(u64::BITS) } else { 1 };
     (words as usize * 8).next_multiple_of(LINE_BYTES as usize)
 }
 
-/// Send requests of the receiver: credits that are not acknowledged yet.
+/// Send requests of the receiver: unacknowledged credits.
 const CREDIT_SEND_WR: u32 = 32;
 
 impl Mechanism for SwFair {
@@ -108,14 +109,7 @@ impl Mechanism for SwFair {
     }
 
     fn features(&self) -> Features {
-        Features {
-            any_length: true,
-            in_order: true,
-            out_of_order_release: self.form == Form::Selective,
-            many_claims: false,
-            stream_bits: 32,
-            packet_bits: 64,
-        }
+        Features { out_of_order_release: self.form.is_selective(), ..FEATURES }
     }
 
     fn sender_needs(&self) -> Result<EndNeeds, LayoutError> {
@@ -144,11 +138,8 @@ impl Mechanism for SwFair {
 
     fn receiver_needs(&self) -> Result<EndNeeds, LayoutError> {
         let geometry = self.geometry()?;
-        let receives = if self.form.has_imm() {
-            geometry.places() + receive_list(geometry.places())
-        } else {
-            0
-        };
+        let list = self.receive_list(&geometry);
+        let receives = if list > 0 { geometry.places() + list } else { 0 };
         Ok(EndNeeds {
             queues: QueueNeeds {
                 max_send_wr: CREDIT_SEND_WR,

@@ -1,12 +1,10 @@
 //! The receiving end.
 use super::arrivals::{Arrivals, Completions, Tails};
 use super::returns::{Link, Returns, Target};
-use super::{CREDIT_SEND_WR, Form, SwFair, credit_bytes, credit_every, receive_list};
-use crate::{
-    Counts, EndError, Offer, PeerFault, Port, ReceiveEnd, SendQueue, SetupError, Tag, TakenBlock,
-};
-use catchment_channel::geometry::{Arrived, Geometry, INSIDE};
-use catchment_verbs::mem::VolatileSlice;
+use super::{CREDIT_SEND_WR, Form, SwFair, credit_bytes, credit_every};
+use crate::slots::{Released, SlotBlock};
+use crate::{Counts, EndError, Offer, Port, ReceiveEnd, SendQueue, SetupError};
+use catchment_channel::geometry::{Geometry, INSIDE};
 use catchment_verbs::wait::CqWatch;
 use catchment_verbs::{Mr, RecvWr, Watch};
 use std::sync::Arc;
@@ -14,44 +12,37 @@ use std::sync::atomic::Ordering;
 
 const RECEIVE: RecvWr<'static> = RecvWr { wr_id: 0, sges: &[] };
 
-/// Every so many empty looks the connection is looked at too: a peer that only receives credits
-/// shows its death nowhere else.
+/// Empty polls between two checks of the connection: a peer that only receives credits shows its
+/// death nowhere else.
 const CHECK_EVERY: u32 = 256;
 
-/// The receiving end of [`SwFair`]. One thread at a time looks for blocks; they are given back from
-/// any.
+/// The receiving end of [`SwFair`]. One thread at a time takes blocks; any thread releases them.
 pub struct SwFairReceiver {
     shared: Arc<Shared>,
     arrivals: Arrivals,
     counts: Counts,
     empty: u32,
-    /// To sleep on when blocks are announced by completions.
+    /// The watch to sleep on where blocks are announced by completions.
     completion_watch: Option<Arc<dyn Watch>>,
 }
 
-struct Shared {
+/// What a receiver and its blocks share.
+pub struct Shared {
     geometry: Geometry,
     slots: Arc<dyn Mr>,
     returns: Returns,
 }
 
 /// A block that was received through a [`SwFairReceiver`].
-pub struct SwFairBlock {
-    shared: Arc<Shared>,
-    place: u32,
-    arrived: Arrived,
-}
+pub type SwFairBlock = SlotBlock<Shared>;
 
 impl SwFairReceiver {
     pub(super) fn new(sw: &SwFair, mut port: Port, peer: &Offer) -> Result<Self, SetupError> {
         let geometry = sw.geometry()?;
         let slots = port.mr(0, "the slots", geometry.total_bytes())?;
         let (arrivals, completion_watch) = if sw.form.has_imm() {
-            let expected = match sw.form {
-                Form::Selective => 0,
-                Form::WriteImm | Form::Tail | Form::TailInPlace => geometry.windows() as usize,
-            };
-            let completions = Completions::new(Arc::clone(&port.recv_cq), expected);
+            let expected = if sw.form.is_selective() { 0 } else { geometry.windows() };
+            let completions = Completions::new(Arc::clone(&port.recv_cq), expected as usize);
             for _ in 0..port.queues.max_recv_wr {
                 port.qp.post_recv(&[RECEIVE])?;
             }
@@ -62,10 +53,9 @@ impl SwFairReceiver {
             (Arrivals::Tails(Tails::new(geometry.windows())), None)
         };
         let link = link(sw, &geometry, port, peer)?;
-        let selective = sw.form == Form::Selective;
         Ok(Self {
             shared: Arc::new(Shared {
-                returns: Returns::new(geometry, selective, credit_every(geometry.blocks()), link),
+                returns: Returns::new(geometry, credit_every(geometry.blocks()), link),
                 geometry,
                 slots,
             }),
@@ -77,7 +67,7 @@ impl SwFairReceiver {
     }
 
     #[inline]
-    fn look(&mut self) -> Result<Option<SwFairBlock>, EndError> {
+    fn poll(&mut self) -> Result<Option<SwFairBlock>, EndError> {
         let shared = &*self.shared;
         shared.returns.broken.check()?;
         let memory = shared.slots.region().whole();
@@ -85,7 +75,9 @@ impl SwFairReceiver {
             self.found_nothing()?;
             return Ok(None);
         };
-        Ok(Some(self.block(place)?))
+        shared.returns.note_busy();
+        shared.returns.note_taken(place)?;
+        SlotBlock::arrived(&self.shared, place, &mut self.counts).map(Some)
     }
 
     #[cold]
@@ -97,18 +89,6 @@ impl SwFairReceiver {
             returns.check()?;
         }
         returns.broken.check()
-    }
-
-    #[inline]
-    fn block(&mut self, place: u32) -> Result<SwFairBlock, EndError> {
-        let shared = &self.shared;
-        shared.returns.note_busy();
-        shared.returns.note_taken(place)?;
-        let arrived = shared.geometry.header(&shared.slots.region().whole(), place);
-        let arrived = arrived.map_err(|reason| PeerFault::Header { position: place, reason })?;
-        self.counts.blocks += 1;
-        self.counts.payload_bytes += u64::from(arrived.bytes);
-        Ok(SwFairBlock { shared: Arc::clone(shared), place, arrived })
     }
 }
 
@@ -123,26 +103,18 @@ fn link(sw: &SwFair, geometry: &Geometry, port: Port, peer: &Offer) -> Result<Li
     let windows = geometry.windows() as usize;
     let memory =
         peer.memory(0, "the credits", credit_bytes(sw.form, geometry.blocks()) * windows)?;
-    let to = match sw.form {
-        Form::TailInPlace => {
-            Target::InPlace(port.qp.map_remote(memory.addr, memory.bytes, memory.rkey)?)
-        }
-        Form::WriteImm | Form::Selective | Form::Tail => Target::Requests(memory),
+    let to = if sw.form == Form::TailInPlace {
+        Target::InPlace(port.qp.map_remote(memory.addr, memory.bytes, memory.rkey)?)
+    } else {
+        Target::Requests(memory)
     };
-    let list = match sw.form.has_imm() {
-        true => receive_list(geometry.places()) as usize,
-        false => 0,
-    };
-    let words = match sw.form {
-        Form::Selective => windows * geometry.blocks().div_ceil(u64::BITS) as usize,
-        Form::WriteImm | Form::Tail | Form::TailInPlace => 0,
-    };
+    let words = if sw.form.is_selective() { geometry.blocks().div_ceil(u64::BITS) } else { 0 };
     Ok(Link {
         queue: SendQueue::new(port.qp, port.send_cq, CREDIT_SEND_WR),
         to,
-        told: vec![0; windows].into(),
-        told_bits: vec![0; words].into(),
-        list: vec![RECEIVE; list].into(),
+        announced: vec![0; windows].into(),
+        announced_bits: vec![0; windows * words as usize].into(),
+        list: vec![RECEIVE; sw.receive_list(geometry) as usize].into(),
     })
 }
 
@@ -151,10 +123,10 @@ impl ReceiveEnd for SwFairReceiver {
 
     #[inline]
     fn take(&mut self) -> Result<Option<SwFairBlock>, EndError> {
-        self.look().map_err(|error| self.shared.returns.broken.set(error))
+        self.poll().map_err(|error| self.shared.returns.broken.set(error))
     }
 
-    /// `None` also while the sender must still be told something and the queue is full.
+    /// `None` also while a credit is owed and the queue is full.
     fn watch(&self) -> Option<Arc<dyn Watch>> {
         if self.shared.returns.owes() {
             return None;
@@ -165,29 +137,25 @@ impl ReceiveEnd for SwFairReceiver {
         }
     }
 
-    /// One interaction a credit.
+    /// Counts one interaction for each credit.
     fn counts(&self) -> Counts {
         Counts { interactions: self.shared.returns.credits(), ..self.counts }
     }
 }
 
-impl TakenBlock for SwFairBlock {
+impl Released for Shared {
     #[inline]
-    fn tag(&self) -> Tag {
-        self.arrived.tag()
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
     }
 
     #[inline]
-    fn payload(&self) -> VolatileSlice<'_> {
-        let memory = self.shared.slots.region().whole();
-        let geometry = &self.shared.geometry;
-        geometry.arrived(memory, self.place, &self.arrived)
+    fn slots(&self) -> &Arc<dyn Mr> {
+        &self.slots
     }
-}
 
-impl Drop for SwFairBlock {
     #[inline]
-    fn drop(&mut self) {
-        self.shared.returns.give_back(self.place);
+    fn release(&self, place: u32) {
+        self.returns.give_back(place);
     }
 }

@@ -1,16 +1,15 @@
-//! How slots go back: blocks are given back by any thread, and whichever has the queue pair then
-//! tells the sender.
+//! How slots go back: any thread releases blocks, and whichever has the queue pair then sends credit.
 //!
-//! The sender is told when N/4 blocks of a window came back, or at once while the receiver has
-//! found nothing to do. A thread that gives a block back adds to the window's count first and looks
-//! then whether the receiver is idle; the receiver says first that it is idle and looks then at the
-//! counts. So one of the two sees the other.
+//! Credit is sent when N/4 blocks of a window were released, or at once while the receiver is idle.
+//! A thread that releases a block adds to the window's count first and then checks whether the
+//! receiver is idle; the receiver first notes that it is idle and then checks the counts. So one of
+//! the two sees the other.
 //!
-//! Receives are posted again before the blocks that used them count as given back, so that the
-//! sender never has more credit than there are receives.
+//! Receives are reposted before the blocks that used them count as released, so that the sender never
+//! has more credit than there are receives.
 use crate::{EndError, FirstError, InTurn, PeerFault, RemoteMemory, SendQueue};
 use catchment_channel::geometry::{Geometry, INSIDE};
-use catchment_verbs::{Payload, QpState, RecvWr, RemoteAddr, RemoteWindow, SendOp, SendWr};
+use catchment_verbs::{Payload, RecvWr, RemoteWindow, SendOp, SendWr};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -18,42 +17,42 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 const WITH_SENDER: u8 = 0;
 /// Its block was taken.
 const TAKEN: u8 = 1;
-/// Its block was given back, and the sender was not told.
+/// Its block was released, which was not announced to the sender yet.
 const GIVEN_BACK: u8 = 2;
 
-/// What all threads know of the slots.
+/// The slots, as all threads share them.
 pub(super) struct Returns {
     geometry: Geometry,
     /// For each place one of the three states.
     state: Box<[AtomicU8]>,
-    /// For each place a bit that turns each time that it is given back; empty if slots go back in
-    /// turn. Every window begins with a word of its own.
+    /// For each place a bit that flips each time it is released; empty if slots go back in turn. Every
+    /// window begins with a word of its own.
     bits: Box<[AtomicU64]>,
-    /// Blocks of each window that were given back since the sender was told.
+    /// Blocks of each window released since the last credit.
     pending: Box<[CachePadded<AtomicU32>]>,
     /// How many of them make a credit.
     every: u32,
     /// Receives that completed, and those posted for them.
     consumed: AtomicU64,
     reposted: AtomicU64,
-    /// How many are posted with one call; 0 if there are none.
+    /// Receives posted with one call; 0 if there are none.
     list: u64,
-    /// The receiver's last look found nothing.
+    /// The receiver's last poll found nothing.
     idle: AtomicBool,
     link: InTurn<Link>,
     pub(super) broken: FirstError,
     credits: AtomicU64,
 }
 
-/// The queue pair of the receiver, owned by the thread that tells the sender.
+/// The queue pair of the receiver, owned by the thread that sends credit.
 pub(super) struct Link {
     pub(super) queue: SendQueue,
     pub(super) to: Target,
-    /// For each window the blocks given back in turn, as the sender was told.
-    pub(super) told: Box<[u64]>,
-    /// For each word of [`Returns::bits`] what the sender was told.
-    pub(super) told_bits: Box<[u64]>,
-    /// Receives that are posted with one call; empty if there are none.
+    /// For each window the announced count of blocks released in turn.
+    pub(super) announced: Box<[u64]>,
+    /// For each word of [`Returns::bits`] its announced value.
+    pub(super) announced_bits: Box<[u64]>,
+    /// Receives posted with one call; empty if there are none.
     pub(super) list: Box<[RecvWr<'static>]>,
 }
 
@@ -64,13 +63,11 @@ pub(super) enum Target {
 }
 
 impl Returns {
-    pub(super) fn new(geometry: Geometry, selective: bool, every: u32, link: Link) -> Self {
-        let words = link.told_bits.len();
-        debug_assert_eq!(words > 0, selective);
+    pub(super) fn new(geometry: Geometry, every: u32, link: Link) -> Self {
         Self {
             geometry,
-            state: (0..geometry.places()).map(|_| AtomicU8::new(0)).collect(),
-            bits: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            state: (0..geometry.places()).map(|_| AtomicU8::new(WITH_SENDER)).collect(),
+            bits: link.announced_bits.iter().map(|_| AtomicU64::new(0)).collect(),
             pending: (0..geometry.windows()).map(|_| CachePadded::new(AtomicU32::new(0))).collect(),
             every,
             consumed: AtomicU64::new(0),
@@ -87,14 +84,14 @@ impl Returns {
         self.credits.load(Ordering::Relaxed)
     }
 
-    /// Returns whether blocks were released but not announced to the sender, and nothing will ring when
-    /// that is possible.
+    /// Returns whether a credit is owed that nothing will ring for once it can be sent.
     pub(super) fn owes(&self) -> bool {
         let waits = |pending: &CachePadded<AtomicU32>| pending.load(Ordering::Relaxed) > 0;
         self.idle.load(Ordering::Relaxed) && self.pending.iter().any(waits)
     }
 
-    /// The block in this place was taken: the sender may write there only after it was told.
+    /// Notes that the block in this place was taken: the sender may write there only after its release
+    /// was announced.
     #[inline]
     pub(super) fn note_taken(&self, place: u32) -> Result<(), PeerFault> {
         let state = &self.state[place as usize];
@@ -105,13 +102,13 @@ impl Returns {
         Ok(())
     }
 
-    /// A receive completed. Only the receiver calls this.
+    /// Notes that a receive completed. Only the receiver calls this.
     #[inline]
     pub(super) fn note_consumed(&self) {
         let consumed = self.consumed.load(Ordering::Relaxed) + 1;
         self.consumed.store(consumed, Ordering::Relaxed);
         if self.wants_receives() {
-            self.tell();
+            self.send_credit();
         }
     }
 
@@ -122,7 +119,7 @@ impl Returns {
         self.list > 0 && consumed - reposted >= self.list
     }
 
-    /// The receiver found something.
+    /// Notes that the receiver found something.
     #[inline]
     pub(super) fn note_busy(&self) {
         if self.idle.load(Ordering::Relaxed) {
@@ -130,18 +127,18 @@ impl Returns {
         }
     }
 
-    /// The receiver found nothing.
+    /// Notes that the receiver found nothing.
     #[inline]
     pub(super) fn note_idle(&self) {
         if !self.idle.load(Ordering::Relaxed) {
             self.idle.store(true, Ordering::SeqCst);
         }
         if self.any_due() {
-            self.tell();
+            self.send_credit();
         }
     }
 
-    /// Gives a block back. Any thread may.
+    /// Releases a block, from any thread.
     #[inline]
     pub(super) fn give_back(&self, place: u32) {
         let window = place / self.geometry.blocks();
@@ -155,7 +152,7 @@ impl Returns {
         }
         let pending = self.pending[window as usize].fetch_add(1, Ordering::SeqCst) + 1;
         if pending >= self.every || self.idle.load(Ordering::SeqCst) {
-            self.tell();
+            self.send_credit();
         }
     }
 
@@ -181,16 +178,16 @@ impl Returns {
         self.wants_receives() || self.pending.iter().any(is_due)
     }
 
-    /// Tells the sender what is due.
-    fn tell(&self) {
-        let told = self.link.work(|link| self.tell_with(link), |all| all && self.any_due());
-        if let Err(error) = told {
+    /// Sends the credit that is due.
+    fn send_credit(&self) {
+        let sent = self.link.work(|link| self.send_credit_with(link), |all| all && self.any_due());
+        if let Err(error) = sent {
             self.broken.set(error);
         }
     }
 
     /// False if the queue is full, so that the rest must wait.
-    fn tell_with(&self, link: &mut Link) -> Result<bool, EndError> {
+    fn send_credit_with(&self, link: &mut Link) -> Result<bool, EndError> {
         while self.wants_receives() {
             link.queue.qp.post_recv(&link.list)?;
             self.reposted.fetch_add(self.list, Ordering::Relaxed);
@@ -205,18 +202,18 @@ impl Returns {
             }
             pending.swap(0, Ordering::SeqCst);
             if self.bits.is_empty() {
-                self.tell_count(link, window)?;
+                self.send_count(link, window)?;
             } else {
-                self.tell_bits(link, window)?;
+                self.send_bits(link, window)?;
             }
         }
         Ok(true)
     }
 
-    /// The blocks that came back in turn.
-    fn tell_count(&self, link: &mut Link, window: u32) -> Result<(), EndError> {
+    /// Sends the count of blocks released in turn.
+    fn send_count(&self, link: &mut Link, window: u32) -> Result<(), EndError> {
         let blocks = u64::from(self.geometry.blocks());
-        let before = link.told[window as usize];
+        let before = link.announced[window as usize];
         let mut count = before;
         while count - before < blocks {
             let place = self.geometry.place(window, (count % blocks) as u32);
@@ -230,14 +227,14 @@ impl Returns {
         if count == before {
             return Ok(());
         }
-        link.told[window as usize] = count;
+        link.announced[window as usize] = count;
         self.credits.fetch_add(1, Ordering::Relaxed);
         let bytes = super::credit_bytes(super::Form::WriteImm, 1);
         link.write(window as usize * bytes, &count.to_le_bytes())
     }
 
-    /// The lines of bits that changed.
-    fn tell_bits(&self, link: &mut Link, window: u32) -> Result<(), EndError> {
+    /// Sends the lines of bits that changed.
+    fn send_bits(&self, link: &mut Link, window: u32) -> Result<(), EndError> {
         const LINE_WORDS: usize = 8;
         let all = self.first_word(window)..self.first_word(window + 1);
         let bytes = super::credit_bytes(super::Form::Selective, self.geometry.blocks());
@@ -248,8 +245,8 @@ impl Returns {
             let mut changed = false;
             for (word, out) in words.clone().zip(line.chunks_exact_mut(8)) {
                 let now = self.bits[word].load(Ordering::Acquire);
-                changed |= now != link.told_bits[word];
-                link.told_bits[word] = now;
+                changed |= now != link.announced_bits[word];
+                link.announced_bits[word] = now;
                 out.copy_from_slice(&now.to_le_bytes());
             }
             if changed {
@@ -260,14 +257,14 @@ impl Returns {
         Ok(())
     }
 
-    /// Notices the end of the session where no request would.
+    /// Detects the end of the session where no request would.
     pub(super) fn check(&self) -> Result<(), EndError> {
-        if let Some(gone) = self.link.with(|link| link.is_gone()) {
-            if gone {
-                self.broken.set(EndError::PeerGone);
+        if let Some(checked) = self.link.with(|link| link.check()) {
+            if let Err(error) = checked {
+                self.broken.set(error);
             }
             if self.any_due() {
-                self.tell();
+                self.send_credit();
             }
         }
         self.broken.check()
@@ -275,15 +272,14 @@ impl Returns {
 }
 
 impl Link {
-    fn is_gone(&self) -> bool {
-        let unreachable = match &self.to {
-            Target::Requests(_) => false,
-            Target::InPlace(window) => !window.bell.is_valid(),
-        };
-        unreachable || self.queue.qp.state() == QpState::Err
+    fn check(&self) -> Result<(), EndError> {
+        match &self.to {
+            Target::InPlace(window) if !window.bell.is_valid() => Err(EndError::PeerGone),
+            Target::InPlace(_) | Target::Requests(_) => self.queue.check(),
+        }
     }
 
-    /// Returns whether the queue takes a credit of so many words now.
+    /// Returns whether the queue has room for a credit of so many words now.
     fn has_room(&mut self, words: usize) -> Result<bool, EndError> {
         if matches!(self.to, Target::InPlace(_)) {
             return Ok(true);
@@ -299,9 +295,7 @@ impl Link {
     fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), EndError> {
         let to = match &self.to {
             Target::InPlace(window) => return store(window, offset, bytes),
-            Target::Requests(memory) => {
-                RemoteAddr { addr: memory.addr + offset as u64, rkey: memory.rkey }
-            }
+            Target::Requests(memory) => memory.at(offset),
         };
         let mut request =
             SendWr::new(self.queue.posted + 1, SendOp::Write(to), Payload::Inline(bytes));
@@ -310,7 +304,7 @@ impl Link {
     }
 }
 
-/// Stores a count where the sender looks. Bits are written by requests only.
+/// Stores a count in the sender's memory. Bits are written by requests only.
 fn store(window: &RemoteWindow, offset: usize, bytes: &[u8]) -> Result<(), EndError> {
     let memory = window.memory.memory();
     for (i, word) in bytes.as_chunks::<8>().0.iter().enumerate() {

@@ -3,7 +3,7 @@ use super::carrier::{Carrier, InPlace, Outgoing, Requests};
 use super::credit::Credit;
 use super::{Form, SwFair, credit_bytes};
 use crate::{ClaimError, EndError, Offer, Port, SendQueue, SetupError, SlotSender, Slots};
-use catchment_channel::geometry::{Arrived, Geometry, INSIDE, header_words};
+use catchment_channel::geometry::{Arrived, Geometry, INSIDE};
 use catchment_transfer::layout::padded;
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::{Mr, Watch};
@@ -16,11 +16,11 @@ pub type SwFairSender = SlotSender<WindowSlots>;
 pub struct WindowSlots {
     geometry: Geometry,
     carrier: Carrier,
-    /// What the receiver writes.
+    /// Where the receiver writes credits.
     written: Arc<dyn Mr>,
     credit_bytes: usize,
     windows: Box<[Credit]>,
-    /// The last refusal was for want of a completion, for which no doorbell rings.
+    /// The last claim was refused for lack of a completion, for which no doorbell rings.
     wants_completion: bool,
 }
 
@@ -47,7 +47,7 @@ impl WindowSlots {
                 request_of: vec![0; geometry.places() as usize].into(),
             }))
         };
-        let selective = sw.form == Form::Selective;
+        let selective = sw.form.is_selective();
         let slots = Self {
             geometry,
             carrier,
@@ -59,7 +59,7 @@ impl WindowSlots {
         Ok(SlotSender::over(slots, sw.shape.payload_bytes))
     }
 
-    /// A free slot of a window; looks at what the receiver wrote only if none is known.
+    /// Returns a free slot of a window; reads the credit only if none is known.
     #[inline]
     fn free_slot(&mut self, window: u32) -> Result<Option<u32>, EndError> {
         if let Some(slot) = self.windows[window as usize].next_slot() {
@@ -68,7 +68,7 @@ impl WindowSlots {
         let offset = window as usize * self.credit_bytes;
         let written = self.written.region().slice(offset, self.credit_bytes);
         let credit = &mut self.windows[window as usize];
-        credit.look(&written.expect(INSIDE))?;
+        credit.read(&written.expect(INSIDE))?;
         Ok(credit.next_slot())
     }
 }
@@ -107,8 +107,7 @@ impl Slots for WindowSlots {
         credit.use_slot(slot.slot);
         let outgoing = Outgoing {
             place: self.geometry.place(slot.window, slot.slot),
-            room_bytes: block.room_bytes,
-            trailer_words: header_words(block),
+            block,
             tail,
             last: credit.next_slot().is_none(),
         };

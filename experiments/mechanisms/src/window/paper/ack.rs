@@ -12,10 +12,10 @@ pub(super) struct Window {
     pub(super) blocks: u32,
     /// Blocks acknowledged: the tail.
     pub(super) tail: AtomicU64,
-    /// Queue pairs of verbs have locks inside, ours have not: two threads post here.
+    /// Two threads post here, and a `Qp` has no lock.
     pub(super) qp: Mutex<Box<dyn Qp>>,
     pub(super) broken: FirstError,
-    /// Wakes the sending thread when the tail moved.
+    /// Wakes the sending thread when the tail has moved.
     pub(super) bell: Arc<Doorbell>,
 }
 
@@ -30,7 +30,7 @@ impl Window {
         }
     }
 
-    /// Notices the end of the session where no request would.
+    /// Detects the end of the session where no request would.
     pub(super) fn check(&self) -> Result<(), EndError> {
         if self.qp.lock().state() == QpState::Err {
             self.broken.set(EndError::PeerGone);
@@ -40,7 +40,7 @@ impl Window {
 }
 
 /// Takes acknowledgements and moves the tail of the window. In the paper it has a thread of its own
-/// ([`Helper`]); where nobody takes it, the sending thread does its work when the window is full.
+/// ([`Helper`]); without one, the sending thread does its work when the window is full.
 pub struct AckThread {
     pub(super) window: Arc<Window>,
     cq: Arc<dyn Cq>,
@@ -96,7 +96,7 @@ impl AckThread {
         if u64::from(position) != tail % u64::from(self.window.blocks) {
             return Err(PeerFault::Acknowledgement(position).into());
         }
-        // The block that goes into the freed place will be acknowledged into this receive.
+        // The next block in this place will be acknowledged into this receive.
         self.post(buffer)?;
         self.window.tail.store(tail + 1, Ordering::Release);
         Ok(())

@@ -1,4 +1,4 @@
-//! The immediate of a block: where it lies and how long it is.
+//! The immediate of a block: its position and its length.
 
 /// Position and length in the 32 bits that a WRITE_WITH_IMM carries.
 ///
@@ -20,12 +20,12 @@ pub struct ImmediateFormat {
 }
 
 impl ImmediateFormat {
-    /// For a ring of so many blocks; at least one.
+    /// Returns the format for a ring of so many blocks, at least one.
     pub fn new(blocks: u32) -> Self {
         Self { blocks, length_bits: blocks.saturating_sub(1).leading_zeros() }
     }
 
-    /// Most payload bytes that can be said.
+    /// Returns the largest length that fits.
     pub fn max_bytes(&self) -> u32 {
         match 1u32.checked_shl(self.length_bits) {
             Some(beyond) => beyond - 1,
@@ -33,7 +33,7 @@ impl ImmediateFormat {
         }
     }
 
-    /// The 32 bits. The position is of this ring, and the length at most
+    /// Returns the 32 bits. The position is within the ring, and the length at most
     /// [`ImmediateFormat::max_bytes`].
     #[inline]
     pub fn encode(&self, immediate: Immediate) -> u32 {
@@ -41,7 +41,7 @@ impl ImmediateFormat {
         immediate.position.checked_shl(self.length_bits).unwrap_or(0) | immediate.bytes
     }
 
-    /// What 32 bits say; `None` for a position that the ring does not have.
+    /// Decodes 32 bits; `None` for a position outside the ring.
     #[inline]
     pub fn decode(&self, value: u32) -> Option<Immediate> {
         let position = value.checked_shr(self.length_bits).unwrap_or(0);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_that_the_ring_does_not_have_is_refused() {
+    fn a_position_outside_the_ring_is_refused() {
         assert_eq!(ImmediateFormat::new(3).decode(3 << 30), None);
         assert_eq!(ImmediateFormat::new(5).decode(u32::MAX), None);
     }

@@ -1,19 +1,19 @@
-//! The sliding window as the status-byte paper describes its opponent.
+//! The sliding window that the status-byte paper compares with, as described there.
 //!
 //! | | |
 //! |---|---|
 //! | block | device number and packet number, then the payload, as the paper's status-byte mechanism has it ([`crate::paper`]) |
-//! | data | one WRITE_WITH_IMM a block, signaled; the immediate says position and length ([`ImmediateFormat`]) |
-//! | receives | N at first, then posted again one by one |
-//! | acknowledgement | a SEND of four bytes, the position, for every block; a thread of its own at the sender takes it ([`AckThread`]) |
+//! | data | one WRITE_WITH_IMM a block, signaled; the immediate has position and length ([`ImmediateFormat`]) |
+//! | receives | N at first, then reposted one by one |
+//! | acknowledgement | a SEND of four bytes, the position, for every block; the sender takes it on a thread of its own ([`AckThread`]) |
 //! | window | head and tail of a ring of N blocks |
 //! | queues | sender: receive queue N, two completion queues of N; receiver: receive queue N, one completion queue of N for everything |
 //!
-//! What the paper does not say is done so that nothing is lost by it. A receive is posted again
-//! before the acknowledgement goes, so that the sender never meets RNR. Acknowledgements are
-//! unsignaled: were they signaled, their completions would not fit the receiver's queue beside N
-//! receives. Before its send queue is full the receiver posts one empty WRITE, signaled, while a
-//! receive is not posted again yet, and waits for it.
+//! What the paper leaves open is chosen in its favour. A receive is reposted before the
+//! acknowledgement is sent, so that the sender never gets an RNR NAK. Acknowledgements are unsignaled:
+//! otherwise their completions would not fit the receiver's queue beside N receives. Before its send
+//! queue is full, and while a receive is not reposted yet, the receiver posts one empty WRITE,
+//! signaled, and waits for it.
 mod ack;
 mod imm;
 mod receiver;
@@ -25,6 +25,7 @@ pub use receiver::{SwPaperBlock, SwPaperReceiver};
 pub use sender::{RingSlots, SwPaperSender};
 
 use crate::paper::PaperLayout;
+use crate::slots::FEATURES;
 use crate::{
     EndNeeds, Features, Mechanism, MemoryNeed, Offer, Port, QueueNeeds, SetupError, Shape,
 };
@@ -38,7 +39,7 @@ pub struct SwPaper {
 
 /// Bytes of an acknowledgement: the position, big-endian.
 pub(crate) const ACK_BYTES: u32 = 4;
-/// Acknowledgements of the receiver on their way. The paper does not say how many it allows.
+/// Outstanding acknowledgements of the receiver. The paper does not say how many it allows.
 const ACK_SEND_WR: u32 = 64;
 
 impl SwPaper {
@@ -60,10 +61,6 @@ impl SwPaper {
     }
 }
 
-fn blocks_bytes(layout: &PaperLayout) -> usize {
-    layout.blocks() as usize * layout.stride()
-}
-
 impl Mechanism for SwPaper {
     type Sender = SwPaperSender;
     type Receiver = SwPaperReceiver;
@@ -73,14 +70,7 @@ impl Mechanism for SwPaper {
     }
 
     fn features(&self) -> Features {
-        Features {
-            any_length: true,
-            in_order: true,
-            out_of_order_release: false,
-            many_claims: false,
-            stream_bits: 8,
-            packet_bits: 16,
-        }
+        Features { out_of_order_release: false, stream_bits: 8, packet_bits: 16, ..FEATURES }
     }
 
     fn sender_needs(&self) -> Result<EndNeeds, LayoutError> {
@@ -100,7 +90,7 @@ impl Mechanism for SwPaper {
                     (blocks * ACK_BYTES) as usize,
                     Access::LOCAL_WRITE,
                 ),
-                MemoryNeed::new("send blocks", blocks_bytes(&layout), Access::empty()),
+                MemoryNeed::new("send blocks", layout.blocks_bytes(), Access::empty()),
             ],
         })
     }
@@ -117,7 +107,7 @@ impl Mechanism for SwPaper {
             },
             memory: vec![MemoryNeed::new(
                 "the blocks",
-                blocks_bytes(&layout),
+                layout.blocks_bytes(),
                 Access::LOCAL_WRITE | Access::REMOTE_WRITE,
             )],
         })

@@ -1,6 +1,6 @@
 //! The receiving end.
-use super::{Immediate, ImmediateFormat, blocks_bytes};
-use crate::paper::{PaperHeader, PaperLayout};
+use super::{Immediate, ImmediateFormat};
+use crate::paper::{INSIDE, PaperHeader, PaperLayout};
 use crate::{
     Counts, EndError, FirstError, InTurn, PeerFault, Port, ReceiveEnd, SetupError, Tag, TakenBlock,
 };
@@ -12,11 +12,10 @@ use catchment_verbs::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-const INSIDE: &str = "a block inside of the checked memory";
 const RECEIVE: RecvWr<'static> = RecvWr { wr_id: 0, sges: &[] };
 
-/// The receiving end of [`super::SwPaper`]. One thread at a time looks for blocks; they are given
-/// back from any, and acknowledged in turn.
+/// The receiving end of [`super::SwPaper`]. One thread at a time takes blocks; any thread releases
+/// them, and they are acknowledged in turn.
 pub struct SwPaperReceiver {
     shared: Arc<Shared>,
     format: ImmediateFormat,
@@ -30,7 +29,7 @@ pub struct SwPaperReceiver {
 struct Shared {
     layout: PaperLayout,
     memory: Arc<dyn Mr>,
-    /// Whether the block in a position was given back and not acknowledged.
+    /// Whether the block in a position was released and not acknowledged.
     given_back: Box<[AtomicBool]>,
     /// Blocks acknowledged. Only the thread that has the link moves it.
     acknowledged: AtomicU64,
@@ -51,7 +50,7 @@ struct Link {
 
 impl SwPaperReceiver {
     pub(super) fn new(layout: PaperLayout, mut port: Port) -> Result<Self, SetupError> {
-        let memory = port.mr(0, "the blocks", blocks_bytes(&layout))?;
+        let memory = port.mr(0, "the blocks", layout.blocks_bytes())?;
         for _ in 0..layout.blocks() {
             port.qp.post_recv(&[RECEIVE])?;
         }
@@ -77,7 +76,7 @@ impl SwPaperReceiver {
         })
     }
 
-    /// The block that an immediate announces.
+    /// Returns the block announced by an immediate.
     fn announced(&self, success: &Success) -> Result<Immediate, PeerFault> {
         let (WcOpcode::RecvWriteImm, Some(value)) = (success.opcode, success.imm) else {
             return Err(PeerFault::Message(success.bytes));
@@ -94,7 +93,7 @@ impl SwPaperReceiver {
         Err(error)
     }
 
-    fn look(&mut self) -> Result<Option<SwPaperBlock>, EndError> {
+    fn poll(&mut self) -> Result<Option<SwPaperBlock>, EndError> {
         let mut out = [Completion::EMPTY];
         while self.cq.poll(&mut out)? > 0 {
             let [completion] = out;
@@ -117,8 +116,7 @@ impl SwPaperReceiver {
         let mut header = [0; PaperLayout::HEADER_BYTES];
         self.shared.block(immediate.position).read_at(0, &mut header).expect(INSIDE);
         self.taken += 1;
-        self.counts.blocks += 1;
-        self.counts.payload_bytes += u64::from(immediate.bytes);
+        self.counts.add_block(immediate.bytes.into());
         Ok(SwPaperBlock {
             shared: Arc::clone(&self.shared),
             header: PaperHeader::decode(header),
@@ -132,7 +130,7 @@ impl ReceiveEnd for SwPaperReceiver {
 
     fn take(&mut self) -> Result<Option<SwPaperBlock>, EndError> {
         self.shared.broken.check()?;
-        self.look().map_err(|error| self.shared.broken.set(error))
+        self.poll().map_err(|error| self.shared.broken.set(error))
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {
@@ -162,7 +160,7 @@ impl Shared {
         given_back || self.flushed.load(Ordering::SeqCst)
     }
 
-    /// Acknowledges what was given back in turn.
+    /// Acknowledges what was released in turn.
     fn acknowledge(&self) {
         let is_more_due = |rest| match rest {
             Rest::Nothing => self.is_due(),
@@ -209,7 +207,7 @@ enum Rest {
 }
 
 impl Link {
-    /// Returns whether the one place that is left is for the empty WRITE.
+    /// Returns whether only the entry for the empty WRITE is left.
     fn is_nearly_full(&self) -> bool {
         self.posted > 0 && self.posted + 1 >= self.max_send_wr
     }
@@ -221,8 +219,8 @@ impl Link {
         Ok(())
     }
 
-    /// A WRITE of nothing, whose completion frees the whole send queue. Its entry in the completion
-    /// queue is that of the receive that is not posted again yet.
+    /// Posts a WRITE of nothing, whose completion frees the whole send queue. Its entry in the
+    /// completion queue is that of the receive that is not reposted yet.
     fn flush(&mut self) -> Result<(), EndError> {
         let nowhere = RemoteAddr { addr: 0, rkey: 0 };
         let empty = SendWr::new(0, SendOp::Write(nowhere), Payload::Inline(&[]));

@@ -1,25 +1,21 @@
 //! The sending end.
 use super::ack::{AckThread, Window};
-use super::{Immediate, ImmediateFormat, blocks_bytes};
-use crate::paper::{PaperHeader, PaperLayout};
+use super::{Immediate, ImmediateFormat};
+use crate::paper::{INSIDE, PaperHeader, PaperLayout, device_of};
 use crate::{
     ClaimError, EndError, Helper, Offer, Port, RemoteMemory, SetupError, SlotSender, Slots,
 };
 use catchment_channel::geometry::Arrived;
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::{CqWatch, Doorbell};
-use catchment_verbs::{
-    Completion, Cq, Mr, Payload, RemoteAddr, SendOp, SendWr, Sge, VerbsError, Watch,
-};
+use catchment_verbs::{Completion, Cq, Mr, Payload, SendOp, SendWr, Sge, VerbsError, Watch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-const INSIDE: &str = "a block inside of the checked memory";
 
 /// The sending end of [`super::SwPaper`].
 pub type SwPaperSender = SlotSender<RingSlots>;
 
-/// The places of the ring, which are used in turn.
+/// The positions of the ring, used in turn.
 pub struct RingSlots {
     layout: PaperLayout,
     format: ImmediateFormat,
@@ -40,9 +36,9 @@ impl RingSlots {
         port: Port,
         peer: &Offer,
     ) -> Result<SwPaperSender, SetupError> {
-        let remote = peer.memory(0, "the blocks", blocks_bytes(&layout))?;
+        let remote = peer.memory(0, "the blocks", layout.blocks_bytes())?;
         let acks = port.mr(0, "acknowledgements", 0)?;
-        let blocks = port.mr(1, "send blocks", blocks_bytes(&layout))?;
+        let blocks = port.mr(1, "send blocks", layout.blocks_bytes())?;
         let bell = Arc::new(Doorbell::new().map_err(|e| VerbsError::os("an event counter", e))?);
         let window = Arc::new(Window::new(layout.blocks(), port.qp, bell));
         let watch = CqWatch::new(Arc::clone(&port.recv_cq), port.channel);
@@ -67,7 +63,7 @@ impl RingSlots {
         self.head - tail >= u64::from(self.layout.blocks())
     }
 
-    /// Takes completions of sends, when the queue has no room for another.
+    /// Takes completions of sends.
     fn poll(&mut self) -> Result<(), EndError> {
         let mut out = [Completion::EMPTY];
         while self.done < self.head && self.cq.poll(&mut out)? > 0 {
@@ -78,15 +74,15 @@ impl RingSlots {
         Ok(())
     }
 
-    /// Takes acknowledgements, where no other thread does.
+    /// Takes acknowledgements, unless another thread does.
     fn take_acks(&mut self) -> Result<(), EndError> {
         let Some(acks) = &self.acks else { return Ok(()) };
         while acks.take()? {}
         Ok(())
     }
 
-    /// Returns whether the next block may be filled: its place was acknowledged, and the request
-    /// that read it is done.
+    /// Returns whether the next block may be filled: its position was acknowledged, and the request
+    /// that reads its send block is done.
     fn has_room(&mut self) -> Result<bool, EndError> {
         self.window.broken.check()?;
         if self.is_full() {
@@ -112,13 +108,13 @@ impl RingSlots {
     }
 
     fn post(&mut self, bytes: u32) -> Result<(), EndError> {
-        let offset = self.offset() as u64;
+        let offset = self.offset();
         let sge = [Sge {
-            addr: self.blocks.addr() + offset,
+            addr: self.blocks.addr() + offset as u64,
             bytes: bytes + PaperLayout::HEADER_BYTES as u32,
             lkey: self.blocks.lkey(),
         }];
-        let to = RemoteAddr { addr: self.remote.addr + offset, rkey: self.remote.rkey };
+        let to = self.remote.at(offset);
         let imm = self.format.encode(Immediate { position: self.position(), bytes });
         let request = SendWr::new(self.head + 1, SendOp::WriteImm(to, imm), Payload::Sges(&sge));
         self.window.qp.lock().post_send(&[request])?;
@@ -128,13 +124,12 @@ impl RingSlots {
 }
 
 impl Slots for RingSlots {
-    /// The device; the place is always the next.
+    /// The device; the position is always the next.
     type Slot = u8;
     const INTERACTIONS: u64 = 1;
 
     fn find(&mut self, stream: u32) -> Result<Option<u8>, ClaimError> {
-        let device = u8::try_from(stream)
-            .map_err(|_| ClaimError::Stream { stream, limit: 1 << u8::BITS })?;
+        let device = device_of(stream)?;
         Ok(self.has_room()?.then_some(device))
     }
 
