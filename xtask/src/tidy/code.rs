@@ -1,5 +1,6 @@
 //! The Rust code of the workspace, parsed: which file is which module of which crate, and which
 //! lines are compiled for tests only.
+use super::paths::resolve;
 use crate::metadata::{Package, Target};
 use proc_macro2::{LexError, Span, TokenStream};
 use std::collections::{BTreeMap, BTreeSet};
@@ -274,9 +275,8 @@ impl<'a> Walk<'a> {
     }
 
     fn declared(&self, module: &ItemMod, file: &str, below: &str) -> Option<String> {
-        let here = file.rsplit_once('/').map_or("", |(folder, _)| folder);
         let candidates = match module.attrs.iter().find_map(given_path) {
-            Some(path) => vec![normal(&format!("{here}/{path}"))],
+            Some(path) => Vec::from_iter(resolve(file, &path)),
             None => vec![format!("{below}.rs"), format!("{below}/mod.rs")],
         };
         candidates.into_iter().find(|path| self.code.files.contains_key(path))
@@ -289,19 +289,6 @@ fn given_path(attribute: &Attribute) -> Option<String> {
     let syn::Expr::Lit(value) = &pair.value else { return None };
     let syn::Lit::Str(text) = &value.lit else { return None };
     pair.path.is_ident("path").then(|| text.value())
-}
-
-/// The path without `..`.
-fn normal(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/').filter(|part| *part != ".") {
-        if part == ".." {
-            parts.pop();
-        } else {
-            parts.push(part);
-        }
-    }
-    parts.join("/")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Links in the pages of this repository: each leads to a file that is there and, where it names
 //! an anchor, to a heading that is there. Links to other sites are not followed.
 use super::Finding;
+use super::paths::resolve;
 use crate::repo::Repo;
 use anyhow::Result;
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
@@ -50,7 +51,8 @@ fn fault(
         return None;
     }
     let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
-    let Some(file) = resolve(from, path) else {
+    let file = if path.is_empty() { Some(from.to_owned()) } else { resolve(from, path) };
+    let Some(file) = file.map(|file| file.replace("%20", " ")) else {
         return Some(format!("{target} leads out of the repository"));
     };
     if !exists(&file, files) {
@@ -64,25 +66,6 @@ fn fault(
 fn is_elsewhere(target: &str) -> bool {
     let scheme = target.split_once(':').map(|(scheme, _)| scheme);
     scheme.is_some_and(|scheme| scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphabetic()))
-}
-
-/// The file, relative to the top, that `path` on page `from` means; none when it lies outside.
-fn resolve(from: &str, path: &str) -> Option<String> {
-    if path.is_empty() {
-        return Some(from.to_owned());
-    }
-    let mut parts: Vec<&str> = from.split('/').collect();
-    parts.pop();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop()?;
-            }
-            name => parts.push(name),
-        }
-    }
-    (!path.starts_with('/')).then(|| parts.join("/").replace("%20", " "))
 }
 
 fn exists(name: &str, files: &[String]) -> bool {

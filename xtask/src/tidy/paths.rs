@@ -89,6 +89,21 @@ pub(crate) fn check_phrases(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding>
     file.findings(PHRASE_RULE, faults)
 }
 
+/// Returns the file that `path` means in the file `from`, both named from the root of the
+/// repository; none for a path that leads out of it.
+pub(super) fn resolve(from: &str, path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            name => parts.push(name),
+        }
+    }
+    (!path.starts_with('/')).then(|| parts.join("/"))
+}
+
 pub(crate) fn check_registry(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     let wrong: fn(&str) -> bool = match file.path.rsplit('/').next() {
         Some("Cargo.lock") => |line| {
