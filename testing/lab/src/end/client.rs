@@ -1,9 +1,11 @@
 //! The case's side of an end.
-use super::{Answer, Card, Completed, Datagram, Kind, Order, Place, Request, Task, Work};
-use crate::bytes::{from_hex, same_bytes, to_hex};
+use super::{Answer, Card, Completed, Datagram, Kind, Order, Place, Request, Work};
+use crate::bytes::same_bytes;
 use crate::remote::process::Process;
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, ensure};
 use catchment_conformance::pattern;
+use data_encoding::HEXLOWER;
+use serde::de::DeserializeOwned;
 use std::time::Duration;
 
 /// Longer than an end waits for anything itself.
@@ -17,15 +19,6 @@ pub(crate) struct End {
     pub(crate) card: Card,
 }
 
-macro_rules! expect {
-    ($answer:expr, $kind:ident) => {
-        match $answer? {
-            Answer::$kind(content) => Ok(content),
-            other => Err(anyhow::anyhow!(concat!("no ", stringify!($kind), ": {:?}"), other)),
-        }
-    };
-}
-
 impl End {
     pub(crate) fn new(process: Process) -> Self {
         let card = Card::default();
@@ -34,7 +27,7 @@ impl End {
 
     /// Makes a queue pair and memory of this kind; what was made before ends.
     pub(crate) fn make(&mut self, kind: Kind) -> Result<()> {
-        self.card = expect!(self.ask(&Order::Make(kind)), Card)?;
+        self.card = self.ask(&Order::Make(kind))?;
         Ok(())
     }
 
@@ -47,20 +40,20 @@ impl End {
     }
 
     pub(crate) fn connect_with(&mut self, peer: &Card, retry_cnt: u8, rnr_retry: u8) -> Result<()> {
-        self.tell(Task::Connect { endpoint: peer.endpoint.clone(), retry_cnt, rnr_retry })
+        self.ask(&Order::Connect { endpoint: peer.endpoint.clone(), retry_cnt, rnr_retry })
     }
 
     pub(crate) fn ready_to_send(&mut self, local: String, remote: String, qpn: u32) -> Result<()> {
-        self.tell(Task::ToRts { local, remote, qpn })
+        self.ask(&Order::ToRts { local, remote, qpn })
     }
 
     /// Binds a memory window to the first bytes, and returns its key.
     pub(crate) fn bind_window(&mut self, bytes: usize) -> Result<u32> {
-        Ok(u32::try_from(self.number_of(Task::BindWindow { bytes })?)?)
+        self.ask(&Order::BindWindow { bytes })
     }
 
     pub(crate) fn fill(&mut self, offset: usize, bytes: usize, seed: u64) -> Result<()> {
-        self.tell(Task::Fill { offset, bytes, seed })
+        self.ask(&Order::Fill { offset, bytes, seed })
     }
 
     pub(crate) fn see(&mut self, offset: usize, bytes: usize, seed: u64) -> Result<()> {
@@ -68,8 +61,7 @@ impl End {
     }
 
     pub(crate) fn put(&mut self, offset: usize, data: &[u8]) -> Result<()> {
-        let hex = to_hex(data);
-        self.tell(Task::Put { offset, hex })
+        self.ask(&Order::Put { offset, hex: HEXLOWER.encode(data) })
     }
 
     pub(crate) fn expect_memory(&mut self, offset: usize, data: &[u8]) -> Result<()> {
@@ -83,8 +75,8 @@ impl End {
 
     pub(crate) fn holds(&mut self, offset: usize, data: &[u8]) -> Result<bool> {
         let bytes = data.len();
-        let crc = self.number_of(Task::Crc { offset, bytes })?;
-        Ok(crc == u64::from(crc32fast::hash(data)))
+        let crc: u32 = self.ask(&Order::Crc { offset, bytes })?;
+        Ok(crc == crc32fast::hash(data))
     }
 
     pub(crate) fn number(&mut self, offset: usize) -> Result<u64> {
@@ -94,8 +86,8 @@ impl End {
     }
 
     fn take(&mut self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
-        let hex = self.text(&Order::Do(Task::Take { offset, bytes }))?;
-        from_hex(&hex).context("memory that is not hexadecimal")
+        let hex: String = self.ask(&Order::Take { offset, bytes })?;
+        Ok(HEXLOWER.decode(hex.as_bytes())?)
     }
 
     /// Posts signaled requests: what to do, and with which bytes of its memory.
@@ -111,7 +103,7 @@ impl End {
     }
 
     pub(crate) fn send(&mut self, requests: Vec<Request>) -> Result<()> {
-        self.tell(Task::Send(requests))
+        self.ask(&Order::Send(requests))
     }
 
     pub(crate) fn run(&mut self, work: Work, offset: usize, bytes: usize) -> Result<()> {
@@ -120,7 +112,7 @@ impl End {
     }
 
     pub(crate) fn send_to(&mut self, datagram: Datagram) -> Result<()> {
-        let done = expect!(self.ask(&Order::Do(Task::SendTo(datagram))), Completions)?;
+        let done: Vec<Completed> = self.ask(&Order::SendTo(datagram))?;
         let statuses = done.iter().map(|done| done.status.as_str());
         ensure!(statuses.eq(["Success"]), "the datagram ended with {done:?}");
         Ok(())
@@ -128,11 +120,11 @@ impl End {
 
     /// Where the datagram came from whose network header stands at this place.
     pub(crate) fn source(&mut self, offset: usize) -> Result<String> {
-        self.text(&Order::Do(Task::Source { offset }))
+        self.ask(&Order::Source { offset })
     }
 
     pub(crate) fn receive(&mut self, wr_id: u64, offset: usize, bytes: usize) -> Result<()> {
-        self.tell(Task::Receive { wr_id, offset, bytes })
+        self.ask(&Order::Receive { wr_id, offset, bytes })
     }
 
     pub(crate) fn wait(&mut self, receives: bool, count: usize) -> Result<Vec<Completed>> {
@@ -150,8 +142,7 @@ impl End {
         limit: Duration,
     ) -> Result<Vec<Completed>> {
         let limit_ms = u64::try_from(limit.as_millis())?;
-        let task = Task::Wait { receives, count, limit_ms };
-        expect!(self.ask(&Order::Do(task)), Completions)
+        self.ask(&Order::Wait { receives, count, limit_ms })
     }
 
     pub(crate) fn expect(&mut self, receives: bool, status: &str) -> Result<Completed> {
@@ -160,52 +151,27 @@ impl End {
     }
 
     pub(crate) fn state(&mut self) -> Result<String> {
-        self.text(&Order::Do(Task::State))
+        self.ask(&Order::State)
     }
 
     pub(crate) fn event(&mut self) -> Result<String> {
-        self.text(&Order::Event)
+        self.ask(&Order::Event)
     }
 
     pub(crate) fn revoke(&mut self) -> Result<()> {
-        self.tell(Task::Revoke)
+        self.ask(&Order::Revoke)
     }
 
     pub(crate) fn leave(&mut self) -> Result<()> {
-        self.tell(Task::Leave)
+        self.ask(&Order::Leave)
     }
 
-    fn text(&mut self, order: &Order) -> Result<String> {
-        expect!(self.ask(order), Text)
-    }
-
-    fn number_of(&mut self, task: Task) -> Result<u64> {
-        expect!(self.ask(&Order::Do(task)), Number)
-    }
-
-    fn tell(&mut self, task: Task) -> Result<()> {
-        let answer = self.ask(&Order::Do(task))?;
-        ensure!(answer == Answer::Done, "an end said {answer:?} for done");
-        Ok(())
-    }
-
-    fn ask(&mut self, order: &Order) -> Result<Answer> {
-        self.say(order)?;
-        self.hear()
-    }
-
-    fn say(&mut self, order: &Order) -> Result<()> {
-        self.process.tell(&serde_json::to_string(order)?)
-    }
-
-    fn hear(&mut self) -> Result<Answer> {
+    fn ask<T: DeserializeOwned>(&mut self, order: &Order) -> Result<T> {
+        self.process.tell(&serde_json::to_string(order)?)?;
         let line = self.process.line("an answer", ANSWER_LIMIT)?;
-        let answer = serde_json::from_str(&line);
-        let answer = answer.with_context(|| format!("an end said {line:?}"))?;
-        if let Answer::Refused(why) = answer {
-            bail!(why);
-        }
-        Ok(answer)
+        let answer: Answer<T> = serde_json::from_str(&line)
+            .with_context(|| format!("an end answered {line:?} to {order:?}"))?;
+        answer.map_err(Error::msg)
     }
 }
 

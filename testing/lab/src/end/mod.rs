@@ -10,6 +10,11 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) const MEMORY_BYTES: usize = 4 << 20;
 
+/// What comes back for an order: what it answers, or why it was refused.
+pub(crate) type Answer<T> = Result<T, String>;
+
+/// What an end can do. All but the first two are for what was made last: offsets and bytes are of its
+/// memory. An order that names no answer is answered by nothing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
@@ -17,42 +22,6 @@ pub(crate) enum Order {
     Make(Kind),
     /// Wait for an asynchronous event. Answered by a text.
     Event,
-    Do(Task),
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
-    Connection,
-    /// The same, and the peer may invalidate the memory's key.
-    Invalidable,
-    /// Datagrams with this Q_Key; ready at once.
-    Datagrams(u32),
-    /// A queue pair that [`Task::ToRts`] connects. Only `agent.py` makes it.
-    Kernel(Options),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Service {
-    Rc,
-    Uc,
-}
-
-/// Access rights, as libibverbs numbers them.
-pub(crate) mod access {
-    pub(crate) const LOCAL_WRITE: u32 = 1;
-    pub(crate) const REMOTE_WRITE: u32 = 2;
-    pub(crate) const REMOTE_READ: u32 = 4;
-    const REMOTE_ATOMIC: u32 = 8;
-    const MW_BIND: u32 = 16;
-    pub(crate) const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | MW_BIND;
-}
-
-/// What an end can do with its queue pair and its memory. Offsets and bytes are of the memory.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Task {
     /// Connect to this endpoint; the counts are those of [`catchment_verbs::RtsAttr`].
     Connect {
         endpoint: String,
@@ -116,6 +85,35 @@ pub(crate) enum Task {
     Leave,
 }
 
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    Connection,
+    /// The same, and the peer may invalidate the memory's key.
+    Invalidable,
+    /// Datagrams with this Q_Key; ready at once.
+    Datagrams(u32),
+    /// A queue pair that [`Order::ToRts`] connects. Only `agent.py` makes it.
+    Kernel(Options),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Service {
+    Rc,
+    Uc,
+}
+
+/// Access rights, as libibverbs numbers them.
+pub(crate) mod access {
+    pub(crate) const LOCAL_WRITE: u32 = 1;
+    pub(crate) const REMOTE_WRITE: u32 = 2;
+    pub(crate) const REMOTE_READ: u32 = 4;
+    const REMOTE_ATOMIC: u32 = 8;
+    const MW_BIND: u32 = 16;
+    pub(crate) const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | MW_BIND;
+}
+
 /// The guest's queue pair and memory, coded as the standard does.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Options {
@@ -152,17 +150,6 @@ impl Options {
         min_rnr_timer: 12,
         memory_bytes: 64 << 10,
     };
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
-    Done,
-    Card(Card),
-    Completions(Vec<Completed>),
-    Text(String),
-    Number(u64),
-    Refused(String),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,7 +199,7 @@ pub(crate) enum Work {
     FetchAdd(Place, u64),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Completed {
     pub(crate) wr_id: u64,
     /// The name of a [`catchment_verbs::WcStatus`], or `Success`; only then the rest counts.

@@ -1,8 +1,5 @@
 //! The program: one end of a connection.
-use super::{
-    Answer, Card, Completed, Datagram, Kind, MEMORY_BYTES, Order, Place, Request, Task, Work,
-};
-use crate::bytes::{from_hex, to_hex};
+use super::{Answer, Card, Completed, Datagram, Kind, MEMORY_BYTES, Order, Place, Request, Work};
 use anyhow::{Context as _, Result, bail};
 use catchment_conformance::{Options, Side, pattern};
 use catchment_verbs::{
@@ -10,6 +7,8 @@ use catchment_verbs::{
     Provider, QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service,
     source_gid,
 };
+use data_encoding::HEXLOWER;
+use serde_json::{Value, json};
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::thread;
@@ -36,9 +35,8 @@ pub(crate) fn serve(
     let context = provider.open(device)?;
     let mut end = End { context, made: None };
     for line in orders.lines() {
-        let answer = end
-            .obey(serde_json::from_str(&line?)?)
-            .unwrap_or_else(|error| Answer::Refused(format!("{error:#}")));
+        let answer: Answer<Value> =
+            end.obey(serde_json::from_str(&line?)?).map_err(|error| format!("{error:#}"));
         writeln!(answers, "{}", serde_json::to_string(&answer)?)?;
         answers.flush()?;
     }
@@ -58,18 +56,47 @@ struct Made {
 }
 
 impl End {
-    fn obey(&mut self, order: Order) -> Result<Answer> {
-        match order {
-            Order::Make(kind) => self.make(kind),
-            Order::Event => self.event(),
-            Order::Do(task) => {
-                let made = self.made.as_mut().context("nothing was made yet")?;
-                made.obey(task)
+    fn obey(&mut self, order: Order) -> Result<Value> {
+        Ok(match order {
+            Order::Make(kind) => json!(self.make(kind)?),
+            Order::Event => json!(self.event()?),
+            Order::Connect { endpoint, retry_cnt, rnr_retry } => {
+                json!(self.made()?.connect(&endpoint, retry_cnt, rnr_retry)?)
             }
-        }
+            Order::ToRts { .. } | Order::BindWindow { .. } => bail!("only agent.py does this"),
+            Order::Fill { offset, bytes, seed } => {
+                json!(self.made()?.write(offset, &pattern(seed, bytes))?)
+            }
+            Order::Put { offset, hex } => {
+                json!(self.made()?.write(offset, &HEXLOWER.decode(hex.as_bytes())?)?)
+            }
+            Order::Take { offset, bytes } => {
+                json!(HEXLOWER.encode(&self.made()?.read(offset, bytes)?))
+            }
+            Order::Crc { offset, bytes } => {
+                json!(crc32fast::hash(&self.made()?.read(offset, bytes)?))
+            }
+            Order::Send(requests) => json!(self.made()?.send(&requests)?),
+            Order::Receive { wr_id, offset, bytes } => {
+                json!(self.made()?.receive(wr_id, offset, bytes)?)
+            }
+            Order::SendTo(datagram) => json!(self.made()?.send_to(&datagram)?),
+            Order::Source { offset } => json!(self.made()?.source(offset)?),
+            Order::Wait { receives, count, limit_ms } => {
+                let limit = Duration::from_millis(limit_ms);
+                json!(self.made()?.wait(receives, count, limit)?)
+            }
+            Order::State => json!(format!("{:?}", self.made()?.side()?.qp.state())),
+            Order::Revoke => json!(self.made()?.revocable = None),
+            Order::Leave => json!(self.made()?.side = None),
+        })
     }
 
-    fn make(&mut self, kind: Kind) -> Result<Answer> {
+    fn made(&mut self) -> Result<&mut Made> {
+        self.made.as_mut().context("nothing was made yet")
+    }
+
+    fn make(&mut self, kind: Kind) -> Result<Card> {
         self.made = None;
         while self.context.async_event().is_some() {}
         let mut options = Options { bytes: 64, ..Options::default() };
@@ -92,14 +119,14 @@ impl End {
             rkey: memory.rkey(),
         };
         self.made = Some(Made { side: Some(side), revocable: Some(memory) });
-        Ok(Answer::Card(card))
+        Ok(card)
     }
 
-    fn event(&self) -> Result<Answer> {
+    fn event(&self) -> Result<String> {
         let end = Instant::now() + EVENT_LIMIT;
         loop {
             if let Some(event) = self.context.async_event() {
-                return Ok(Answer::Text(format!("{event:?}")));
+                return Ok(format!("{event:?}"));
             }
             anyhow::ensure!(Instant::now() < end, "no event came");
             // Verbs have no event for an event.
@@ -109,42 +136,10 @@ impl End {
 }
 
 impl Made {
-    fn obey(&mut self, task: Task) -> Result<Answer> {
-        match task {
-            Task::Connect { endpoint, retry_cnt, rnr_retry } => {
-                self.connect(&endpoint, retry_cnt, rnr_retry)?
-            }
-            Task::ToRts { .. } | Task::BindWindow { .. } => bail!("only agent.py does this"),
-            Task::Fill { offset, bytes, seed } => self.write(offset, &pattern(seed, bytes))?,
-            Task::Put { offset, hex } => {
-                let data = from_hex(&hex).context("no hexadecimal digits")?;
-                self.write(offset, &data)?;
-            }
-            Task::Take { offset, bytes } => {
-                return Ok(Answer::Text(to_hex(&self.read(offset, bytes)?)));
-            }
-            Task::Crc { offset, bytes } => {
-                let crc = crc32fast::hash(&self.read(offset, bytes)?);
-                return Ok(Answer::Number(crc.into()));
-            }
-            Task::Send(requests) => self.send(&requests)?,
-            Task::Receive { wr_id, offset, bytes } => self.receive(wr_id, offset, bytes)?,
-            Task::SendTo(datagram) => return self.send_to(&datagram),
-            Task::Source { offset } => return self.source(offset),
-            Task::Wait { receives, count, limit_ms } => {
-                return self.wait(receives, count, Duration::from_millis(limit_ms));
-            }
-            Task::State => return Ok(Answer::Text(format!("{:?}", self.side()?.qp.state()))),
-            Task::Revoke => self.revocable = None,
-            Task::Leave => self.side = None,
-        }
-        Ok(Answer::Done)
-    }
-
-    fn wait(&mut self, receives: bool, count: usize, limit: Duration) -> Result<Answer> {
+    fn wait(&mut self, receives: bool, count: usize, limit: Duration) -> Result<Vec<Completed>> {
         let side = self.side()?;
         let cq = if receives { &side.recv_cq } else { &side.send_cq };
-        wait(&**cq, count, limit).map(Answer::Completions)
+        wait(&**cq, count, limit)
     }
 
     fn side(&mut self) -> Result<&mut Side> {
@@ -202,7 +197,7 @@ impl Made {
         Ok(())
     }
 
-    fn send_to(&mut self, datagram: &Datagram) -> Result<Answer> {
+    fn send_to(&mut self, datagram: &Datagram) -> Result<Vec<Completed>> {
         let sge = [self.sge(datagram.offset, datagram.bytes)?];
         let to: Endpoint = datagram.endpoint.parse()?;
         let side = self.side()?;
@@ -213,13 +208,13 @@ impl Made {
             None => SendOp::SendTo(to),
         };
         side.qp.post_send(&[SendWr::new(0, op, Payload::Sges(&sge))])?;
-        wait(&*side.send_cq, 1, EVENT_LIMIT).map(Answer::Completions)
+        wait(&*side.send_cq, 1, EVENT_LIMIT)
     }
 
-    fn source(&self, offset: usize) -> Result<Answer> {
+    fn source(&self, offset: usize) -> Result<String> {
         let header = self.read(offset, GRH_BYTES)?.try_into().ok().context("a network header")?;
         let gid = source_gid(&header).context("no network header")?;
-        Ok(Answer::Text(gid.ip().to_string()))
+        Ok(gid.ip().to_string())
     }
 
     fn receive(&mut self, wr_id: u64, offset: usize, bytes: usize) -> Result<()> {
@@ -281,11 +276,7 @@ fn completed(done: &Completion) -> Completed {
             wr_id,
             status: format!("{:?}", failure.status),
             reason: failure.status.to_string(),
-            opcode: String::new(),
-            bytes: 0,
-            imm: None,
-            invalidated: None,
-            source_qpn: None,
+            ..Completed::default()
         },
     }
 }

@@ -3,7 +3,7 @@ use super::frame::Frame;
 use super::{Ended, Start};
 use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
-use std::io::Write as _;
+use std::io::{BufReader, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -67,23 +67,24 @@ impl Process {
         stream.set_read_timeout(Some(FRAME_LIMIT))?;
         Frame::Start(start.clone()).write(&mut stream)?;
         let shared = Arc::new(Shared::default());
-        let mut reader =
-            Reader { stream: stream.try_clone()?, guest, shared: Arc::clone(&shared), output };
+        let from_guest = BufReader::new(stream.try_clone()?);
+        let mut reader = Reader { stream: from_guest, guest, shared: Arc::clone(&shared), output };
         thread::spawn(move || reader.run());
         Ok(Self { name: start.words.join(" "), stream, shared })
     }
 
     /// Sends a signal to the program and all that it started.
     pub(crate) fn signal(&mut self, number: i32) -> Result<()> {
-        Frame::Signal(number)
-            .write(&mut self.stream)
-            .with_context(|| format!("the guest does not answer for `{}`", self.name))
+        self.send(&Frame::Signal(number))
     }
 
     pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
-        Frame::Input(format!("{line}\n").into_bytes())
-            .write(&mut self.stream)
-            .with_context(|| format!("the guest does not answer for `{}`", self.name))
+        self.send(&Frame::Input(format!("{line}\n")))
+    }
+
+    fn send(&mut self, frame: &Frame) -> Result<()> {
+        let sent = frame.write(&mut self.stream);
+        sent.with_context(|| format!("the guest does not answer for `{}`", self.name))
     }
 
     /// Waits for the end. A program that runs longer than `limit` is killed.
@@ -204,7 +205,7 @@ impl Shared {
 }
 
 struct Reader {
-    stream: TcpStream,
+    stream: BufReader<TcpStream>,
     guest: Arc<OwnedFd>,
     shared: Arc<Shared>,
     output: Output,
@@ -249,11 +250,13 @@ impl Reader {
 
     /// Until a frame comes, or the guest ends, which no packet tells.
     fn wait(&self) -> Result<()> {
-        let mut sources =
-            [PollFd::new(&self.stream, PollFlags::IN), PollFd::new(&*self.guest, PollFlags::IN)];
+        if !self.stream.buffer().is_empty() {
+            return Ok(());
+        }
+        let stream = PollFd::new(self.stream.get_ref(), PollFlags::IN);
+        let mut sources = [stream, PollFd::new(&*self.guest, PollFlags::IN)];
         poll(&mut sources, None)?;
-        let came = !sources[0].revents().is_empty();
-        ensure!(came, "the guest has ended");
+        ensure!(!sources[0].revents().is_empty(), "the guest has ended");
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 use super::frame::Frame;
 use super::{Ended, Start};
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::io::{self, Read, Write as _};
+use std::io::{self, BufReader, Read, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -28,7 +28,7 @@ pub(crate) fn serve(listener: &TcpListener) -> io::Result<()> {
 
 fn run(connection: TcpStream) -> io::Result<()> {
     connection.set_nodelay(true)?;
-    let mut orders = connection.try_clone()?;
+    let mut orders = BufReader::new(connection.try_clone()?);
     let Some(Frame::Start(start)) = Frame::read(&mut orders)? else { return Ok(()) };
     let reports = Arc::new(Mutex::new(connection));
     let ended = match spawn(&start) {
@@ -58,7 +58,7 @@ fn spawn(start: &Start) -> io::Result<Child> {
     command.spawn()
 }
 
-fn watch(mut child: Child, orders: TcpStream, reports: &Reports) -> io::Result<Ended> {
+fn watch(mut child: Child, orders: BufReader<TcpStream>, reports: &Reports) -> io::Result<Ended> {
     let group = Group::of(&child);
     let (done, all_done) = mpsc::channel();
     if let Some(stdout) = child.stdout.take() {
@@ -111,7 +111,7 @@ fn pass_on(
 }
 
 /// Does what the host says; kills the program when the host is gone.
-fn obey(mut orders: TcpStream, group: &Group, mut input: Option<ChildStdin>) {
+fn obey(mut orders: BufReader<TcpStream>, group: &Group, mut input: Option<ChildStdin>) {
     loop {
         match Frame::read(&mut orders) {
             Ok(Some(Frame::Signal(number))) => {
@@ -119,9 +119,9 @@ fn obey(mut orders: TcpStream, group: &Group, mut input: Option<ChildStdin>) {
                     group.signal(signal);
                 }
             }
-            Ok(Some(Frame::Input(bytes))) => {
+            Ok(Some(Frame::Input(text))) => {
                 // A program that reads no more is not disturbed.
-                let _ = input.as_mut().map(|input| input.write_all(&bytes));
+                let _ = input.as_mut().map(|input| input.write_all(text.as_bytes()));
             }
             Ok(_) | Err(_) => break,
         }
