@@ -9,49 +9,37 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+/// What a process holds, and how many of each: descriptors by what they lead to, such as `socket` or
+/// `memfd:ring`, and mappings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Footprint {
-    /// Open descriptors by what they lead to, such as `socket` or `memfd:ring`.
-    pub(crate) descriptors: BTreeMap<String, usize>,
-    pub(crate) memfd_mappings: usize,
-}
+pub(crate) struct Footprint(BTreeMap<String, usize>);
 
 impl Footprint {
     /// The footprint of `pid`, without descriptors that lead into the folder `except`: those are
     /// files that come and go with the work.
     pub(crate) fn of(pid: u32, except: &Path) -> Self {
-        let mut descriptors = BTreeMap::new();
+        let mut held = BTreeMap::from([("mappings of memfds".to_owned(), memfd_mappings(pid))]);
         for target in descriptor_targets(pid) {
             if !Path::new(&target).starts_with(except) {
-                *descriptors.entry(kind(&target)).or_insert(0) += 1;
+                *held.entry(format!("descriptors of kind {}", kind(&target))).or_insert(0) += 1;
             }
         }
-        Self { descriptors, memfd_mappings: memfd_mappings(pid) }
+        Self(held)
     }
 
     pub(crate) fn max(mut self, other: &Self) -> Self {
-        for (kind, count) in &other.descriptors {
-            let mine = self.descriptors.entry(kind.clone()).or_insert(0);
+        for (what, count) in &other.0 {
+            let mine = self.0.entry(what.clone()).or_insert(0);
             *mine = (*mine).max(*count);
         }
-        self.memfd_mappings = self.memfd_mappings.max(other.memfd_mappings);
         self
     }
 
-    /// What there is more of than in `baseline`, in words; empty when nothing is.
+    /// Lists what there is more of than in `baseline`.
     pub(crate) fn beyond(&self, baseline: &Self) -> Vec<String> {
-        let mut more = Vec::new();
-        for (kind, count) in &self.descriptors {
-            let before = baseline.descriptors.get(kind).copied().unwrap_or(0);
-            if *count > before {
-                more.push(format!("{count} descriptors of kind {kind} (before: {before})"));
-            }
-        }
-        if self.memfd_mappings > baseline.memfd_mappings {
-            let (now, before) = (self.memfd_mappings, baseline.memfd_mappings);
-            more.push(format!("{now} mappings of memfds (before: {before})"));
-        }
-        more
+        let before = |what: &str| baseline.0.get(what).copied().unwrap_or(0);
+        let more = self.0.iter().filter(|(what, count)| **count > before(what));
+        more.map(|(what, count)| format!("{count} {what} (before: {})", before(what))).collect()
     }
 }
 
@@ -204,8 +192,8 @@ mod tests {
 
     #[test]
     fn more_mappings_are_beyond_and_max_covers_them() {
-        let few = Footprint { memfd_mappings: 1, ..Footprint::default() };
-        let many = Footprint { memfd_mappings: 2, ..Footprint::default() };
+        let [few, many] =
+            [1, 2].map(|count| Footprint([("mappings of memfds".to_owned(), count)].into()));
         assert_eq!(many.beyond(&few), ["2 mappings of memfds (before: 1)"]);
         assert_eq!(many.beyond(&few.clone().max(&many)), Vec::<String>::new());
         assert_eq!(few.beyond(&many), Vec::<String>::new());

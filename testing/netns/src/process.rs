@@ -17,18 +17,20 @@ pub fn in_own_process(test: &str, body: impl FnOnce()) {
         return body();
     }
     let binary = env::current_exe().expect("a process knows its program");
-    let output = Command::new(binary)
+    let mut command = Command::new(binary);
+    run_test(command.env(MARK, test), test, "in a process of its own");
+}
+
+/// Runs one test of the test program that `command` starts, and fails if it does.
+pub(crate) fn run_test(command: &mut Command, test: &str, place: &str) {
+    let output = command
         .args(["--exact", test, "--nocapture"])
-        .env(MARK, test)
         .stdin(Stdio::null())
         .output()
         .expect("a test program can be started again");
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{test} in a process of its own: {text}{errors}"
-    );
+    assert!(output.status.success() && text.contains("1 passed"), "{test} {place}: {text}{errors}");
 }
 
 /// Waits for a state that gives no event, such as files and processes of others.
