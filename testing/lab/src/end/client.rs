@@ -174,11 +174,3 @@ impl End {
         answer.map_err(Error::msg)
     }
 }
-
-impl Completed {
-    pub(crate) fn with_status(self, status: &str) -> Result<Self> {
-        let expected = self.status == status;
-        ensure!(expected, "expected a completion with {status}, got {self:?}");
-        Ok(self)
-    }
-}

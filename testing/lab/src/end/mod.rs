@@ -6,12 +6,14 @@
 pub(crate) mod client;
 pub(crate) mod server;
 
+use anyhow::{Result, ensure};
+use catchment_verbs::{RemoteAddr, SendOp, Success, WcStatus};
 use serde::{Deserialize, Serialize};
 
 pub(crate) const MEMORY_BYTES: usize = 4 << 20;
 
 /// What comes back for an order: what it answers, or why it was refused.
-pub(crate) type Answer<T> = Result<T, String>;
+pub(crate) type Answer<T> = std::result::Result<T, String>;
 
 /// What an end can do. All but the first two are for what was made last: offsets and bytes are of its
 /// memory. An order that names no answer is answered by nothing.
@@ -109,7 +111,7 @@ pub(crate) mod access {
     pub(crate) const LOCAL_WRITE: u32 = 1;
     pub(crate) const REMOTE_WRITE: u32 = 2;
     pub(crate) const REMOTE_READ: u32 = 4;
-    const REMOTE_ATOMIC: u32 = 8;
+    pub(crate) const REMOTE_ATOMIC: u32 = 8;
     const MW_BIND: u32 = 16;
     pub(crate) const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | MW_BIND;
 }
@@ -212,4 +214,56 @@ pub(crate) struct Completed {
     pub(crate) imm: Option<u32>,
     pub(crate) invalidated: Option<u32>,
     pub(crate) source_qpn: Option<u32>,
+}
+
+impl From<Place> for RemoteAddr {
+    fn from(Place { addr, rkey }: Place) -> Self {
+        Self { addr, rkey }
+    }
+}
+
+impl From<Work> for SendOp {
+    fn from(work: Work) -> Self {
+        match work {
+            Work::Write(at) => Self::Write(at.into()),
+            Work::WriteImm(at, imm) => Self::WriteImm(at.into(), imm),
+            Work::Read(at) => Self::Read(at.into()),
+            Work::Send => Self::Send,
+            Work::SendImm(imm) => Self::SendImm(imm),
+            Work::SendInvalidate(rkey) => Self::SendInvalidate(rkey),
+            Work::CompareSwap(at, compare, swap) => {
+                Self::CompareSwap { remote: at.into(), compare, swap }
+            }
+            Work::FetchAdd(at, add) => Self::FetchAdd { remote: at.into(), add },
+        }
+    }
+}
+
+impl Completed {
+    pub(crate) fn new(wr_id: u64, result: std::result::Result<Success, WcStatus>) -> Self {
+        match result {
+            Ok(success) => Self {
+                wr_id,
+                status: "Success".to_owned(),
+                reason: String::new(),
+                opcode: format!("{:?}", success.opcode),
+                bytes: success.bytes,
+                imm: success.imm,
+                invalidated: success.invalidated_rkey(),
+                source_qpn: success.source_qpn(),
+            },
+            Err(status) => Self {
+                wr_id,
+                status: format!("{status:?}"),
+                reason: status.to_string(),
+                ..Self::default()
+            },
+        }
+    }
+
+    pub(crate) fn with_status(self, status: &str) -> Result<Self> {
+        let expected = self.status == status;
+        ensure!(expected, "expected a completion with {status}, got {self:?}");
+        Ok(self)
+    }
 }

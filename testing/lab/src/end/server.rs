@@ -1,11 +1,10 @@
 //! The program: one end of a connection.
-use super::{Answer, Card, Completed, Datagram, Kind, MEMORY_BYTES, Order, Place, Request, Work};
+use super::{Answer, Card, Completed, Datagram, Kind, MEMORY_BYTES, Order, Request};
 use anyhow::{Context as _, Result, bail};
 use catchment_conformance::{Options, Side, pattern};
 use catchment_verbs::{
     Access, Completion, Context, Cq, Destination, Endpoint, GRH_BYTES, Mr, Payload, PortAddr,
-    Provider, QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service,
-    source_gid,
+    Provider, QpTransition, RecvWr, RtrAttr, RtsAttr, SendOp, SendWr, Service, source_gid,
 };
 use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
@@ -188,7 +187,7 @@ impl Made {
                 signaled: request.signaled,
                 ..SendWr::new(
                     request.wr_id,
-                    operation(request.work),
+                    request.work.into(),
                     Payload::Sges(std::slice::from_ref(sge)),
                 )
             })
@@ -225,22 +224,6 @@ impl Made {
     }
 }
 
-fn operation(work: Work) -> SendOp {
-    let place = |Place { addr, rkey }| RemoteAddr { addr, rkey };
-    match work {
-        Work::Write(at) => SendOp::Write(place(at)),
-        Work::WriteImm(at, imm) => SendOp::WriteImm(place(at), imm),
-        Work::Read(at) => SendOp::Read(place(at)),
-        Work::Send => SendOp::Send,
-        Work::SendImm(imm) => SendOp::SendImm(imm),
-        Work::SendInvalidate(rkey) => SendOp::SendInvalidate(rkey),
-        Work::CompareSwap(at, compare, swap) => {
-            SendOp::CompareSwap { remote: place(at), compare, swap }
-        }
-        Work::FetchAdd(at, add) => SendOp::FetchAdd { remote: place(at), add },
-    }
-}
-
 /// The next completions, in their order, those that come in time.
 fn wait(cq: &dyn Cq, count: usize, limit: Duration) -> Result<Vec<Completed>> {
     let end = Instant::now() + limit;
@@ -256,27 +239,6 @@ fn wait(cq: &dyn Cq, count: usize, limit: Duration) -> Result<Vec<Completed>> {
             thread::sleep(POLL);
         }
     }
-    Ok(found[..seen].iter().map(completed).collect())
-}
-
-fn completed(done: &Completion) -> Completed {
-    let wr_id = done.wr_id;
-    match done.result {
-        Ok(success) => Completed {
-            wr_id,
-            status: "Success".to_owned(),
-            reason: String::new(),
-            opcode: format!("{:?}", success.opcode),
-            bytes: success.bytes,
-            imm: success.imm,
-            invalidated: success.invalidated_rkey(),
-            source_qpn: success.source_qpn(),
-        },
-        Err(failure) => Completed {
-            wr_id,
-            status: format!("{:?}", failure.status),
-            reason: failure.status.to_string(),
-            ..Completed::default()
-        },
-    }
+    let outcome = |done: &Completion| done.result.map_err(|failure| failure.status);
+    Ok(found[..seen].iter().map(|done| Completed::new(done.wr_id, outcome(done))).collect())
 }
