@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 /// Which steps to run and when to stop.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub(crate) struct Args {
     /// Run this step alone; may be given several times
     #[arg(long, value_name = "STEP")]
@@ -177,15 +177,7 @@ mod tests {
 
     fn args(only: &[&str], quick: bool) -> Args {
         let only = only.iter().map(|name| (*name).to_owned()).collect();
-        Args {
-            only,
-            list: false,
-            quick,
-            fail_fast: false,
-            full: false,
-            stress: false,
-            package: Vec::new(),
-        }
+        Args { only, quick, ..Args::default() }
     }
 
     fn row(name: &'static str, passed: u64, failed: u64, error: Option<&str>) -> Row {

@@ -235,7 +235,7 @@ impl Lab {
         Process::start(*address, Arc::clone(this_process), &start, Output::Kept)
     }
 
-    fn guest(&mut self, seat: usize) -> Result<&mut Guest> {
+    pub(crate) fn guest(&mut self, seat: usize) -> Result<&mut Guest> {
         let place = self.guests.get_mut(seat).context("no such guest")?;
         if place.as_ref().is_none_or(Guest::has_ended) {
             ensure!(self.boots < BOOTS_MAX, "the guests have booted {BOOTS_MAX} times");

@@ -163,28 +163,23 @@ fn read_gap(rig: &mut Rig<'_>) -> Result<()> {
 }
 
 fn atomics(rig: &mut Rig<'_>) -> Result<()> {
-    let psn = rig.guest_psn;
-    rig.guest.post(&[(Work::FetchAdd(OUR_PLACE, 5), 0, 8)])?;
-    let came = rig.expect(Opcode::RcFetchAdd, psn)?;
-    let seen = came.headers.atomic.context("no AtomicETH")?;
-    ensure!((seen.swap_or_add, seen.compare) == (5, 0), "{seen:?}");
-    atomic_ack(rig, psn, 0x0102_0304_0506_0708)?;
-    rig.expect_sent("Success")?;
-    rig.guest.expect_memory(0, &0x0102_0304_0506_0708u64.to_le_bytes())?;
-
-    rig.guest.post(&[(Work::CompareSwap(OUR_PLACE, 6, 7), 8, 8)])?;
-    let came = rig.expect(Opcode::RcCompareSwap, psn.next())?;
-    let seen = came.headers.atomic.context("no AtomicETH")?;
-    ensure!((seen.swap_or_add, seen.compare) == (7, 6), "{seen:?}");
-    atomic_ack(rig, psn.next(), 6)?;
-    rig.expect_sent("Success")?;
-    rig.guest.expect_memory(8, &6u64.to_le_bytes())
-}
-
-fn atomic_ack(rig: &Rig<'_>, psn: Psn, before: u64) -> Result<()> {
-    let mut headers = rig.response(Opcode::RcAtomicAcknowledge, psn, Syndrome::ACK, 1);
-    headers.atomic_ack = Some(before);
-    rig.wire.send(&headers, &[])
+    let works = [
+        (Work::FetchAdd(OUR_PLACE, 5), Opcode::RcFetchAdd, (5, 0), 0x0102_0304_0506_0708u64),
+        (Work::CompareSwap(OUR_PLACE, 6, 7), Opcode::RcCompareSwap, (7, 6), 6),
+    ];
+    for (at, (work, opcode, operands, before)) in (0..).zip(works) {
+        let (psn, offset) = (rig.guest_psn.add(at), 8 * at as usize);
+        rig.guest.post(&[(work, offset, 8)])?;
+        let came = rig.expect(opcode, psn)?;
+        let seen = came.headers.atomic.context("no AtomicETH")?;
+        ensure!((seen.swap_or_add, seen.compare) == operands, "{seen:?}");
+        let mut headers = rig.response(Opcode::RcAtomicAcknowledge, psn, Syndrome::ACK, 1);
+        headers.atomic_ack = Some(before);
+        rig.wire.send(&headers, &[])?;
+        rig.expect_sent("Success")?;
+        rig.guest.expect_memory(offset, &before.to_le_bytes())?;
+    }
+    Ok(())
 }
 
 fn coalesced(rig: &mut Rig<'_>) -> Result<()> {

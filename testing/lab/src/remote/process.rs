@@ -305,6 +305,16 @@ mod tests {
         Process::start(server(), this_process(), &start, Output::Kept).unwrap()
     }
 
+    fn printed_process(process: &Process) -> OwnedFd {
+        let pid = process.line("a number", LONG).unwrap().parse().unwrap();
+        pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap()
+    }
+
+    /// A test that hangs here has found a mistake.
+    fn wait_for_end(process: &OwnedFd) {
+        poll(&mut [PollFd::new(process, PollFlags::IN)], None).unwrap();
+    }
+
     #[test]
     fn output_and_status_come_back() {
         let finished = shell("echo one; echo two >&2; exit 3").wait(LONG).unwrap();
@@ -335,26 +345,19 @@ mod tests {
     #[test]
     fn a_hanging_program_is_killed_with_what_it_started() {
         let mut process = shell("sleep 4711 & echo $!; wait");
-        let pid = process
-            .wait_for("a number", LONG, |stdout, _| stdout.strip_suffix('\n')?.parse::<i32>().ok())
-            .unwrap();
-        let below = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+        let below = printed_process(&process);
         let error = process.wait(Duration::from_millis(10)).unwrap_err();
         assert!(error.to_string().contains("still ran"), "{error}");
         assert_eq!(process.wait(LONG).unwrap().ended, Ended::Signal(9));
-        // Returns when it has ended; a test that hangs here has found a mistake.
-        poll(&mut [PollFd::new(&below, PollFlags::IN)], None).unwrap();
+        wait_for_end(&below);
     }
 
     #[test]
     fn dropping_a_process_kills_it() {
         let process = shell("echo $$; sleep 4712");
-        let pid = process
-            .wait_for("a number", LONG, |stdout, _| stdout.strip_suffix('\n')?.parse::<i32>().ok())
-            .unwrap();
-        let pid = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+        let printed = printed_process(&process);
         drop(process);
-        poll(&mut [PollFd::new(&pid, PollFlags::IN)], None).unwrap();
+        wait_for_end(&printed);
     }
 
     #[test]

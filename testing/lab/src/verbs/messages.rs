@@ -1,6 +1,6 @@
 //! What is said when something is missing or wrong: what was seen, and what to do.
 use super::command::LIMIT;
-use super::operations::Pair;
+use super::operations::{self, Pair};
 use crate::end::{Kind, Order, Work};
 use crate::lab::{Case, Lab, Site};
 use crate::remote::{Ended, Start};
@@ -147,21 +147,11 @@ fn peer_gone(lab: &mut Lab) -> Result<()> {
 }
 
 fn revoked(lab: &mut Lab) -> Result<()> {
-    let Pair { mut asking, mut asked } = Pair::new(lab, WAY, IpVersion::V4)?;
-    asked.connect(&asking.card)?;
-    asking.connect(&asked.card)?;
-    let place = asked.place(0);
-    asked.revoke()?;
-    asking.post(&[(Work::Write(place), 0, 64)])?;
-    asking.expect(false, "RemoteAccess")?;
+    let mut asking = operations::revoked_key(Pair::new(lab, WAY, IpVersion::V4)?)?;
     demand_words(&asking.event()?, &["10.77.0.1", "rkey is revoked"])
 }
 
 fn no_receive(lab: &mut Lab) -> Result<()> {
-    let Pair { mut asking, mut asked } = Pair::new(lab, WAY, IpVersion::V4)?;
-    asked.connect(&asking.card)?;
-    asking.connect_with(&asked.card, 7, 1)?;
-    asking.post(&[(Work::Send, 0, 64)])?;
-    asking.expect(false, "RnrRetryExceeded")?;
+    let mut asking = operations::no_receive(Pair::new(lab, WAY, IpVersion::V4)?)?;
     demand_words(&asking.event()?, &["10.77.0.1", "posts receives"])
 }

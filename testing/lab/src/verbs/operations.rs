@@ -47,10 +47,10 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
         ("a thousand small WRITEs and a READ", many),
         ("both ask at once", both),
         ("wrong key", wrong_key),
-        ("revoked key", revoked_key),
+        ("revoked key", |pair| revoked_key(pair).map(drop)),
         ("a range beyond the region", beyond),
         ("a message waits for its receive", waits),
-        ("no receive", no_receive),
+        ("no receive", |pair| no_receive(pair).map(drop)),
         ("a message longer than its receive", too_long),
         ("peer gone", gone),
     ];
@@ -200,7 +200,8 @@ fn beyond(pair: Pair) -> Result<()> {
     forbidden(pair, place)
 }
 
-fn revoked_key(pair: Pair) -> Result<()> {
+/// Returns the end whose request failed.
+pub(super) fn revoked_key(pair: Pair) -> Result<End> {
     let Pair { mut asking, mut asked } = pair.connected()?;
     let place = asked.place(THERE);
     asking.run(Work::Write(place), 0, 100)?;
@@ -208,7 +209,7 @@ fn revoked_key(pair: Pair) -> Result<()> {
     asking.post(&[(Work::Write(place), 0, 100)])?;
     let done = asking.expect(false, "RemoteAccess")?;
     ensure!(done.reason.contains("rkey"), "{done:?}");
-    Ok(())
+    Ok(asking)
 }
 
 fn waits(pair: Pair) -> Result<()> {
@@ -223,13 +224,13 @@ fn waits(pair: Pair) -> Result<()> {
     asked.see(THERE, 100, 8)
 }
 
-fn no_receive(mut pair: Pair) -> Result<()> {
+pub(super) fn no_receive(mut pair: Pair) -> Result<End> {
     pair.asked.connect(&pair.asking.card)?;
     pair.asking.connect_with(&pair.asked.card, 7, 1)?;
     pair.asking.post(&[(Work::Send, 0, 100)])?;
     let done = pair.asking.expect(false, "RnrRetryExceeded")?;
     ensure!(done.reason.contains("no receive"), "{done:?}");
-    Ok(())
+    Ok(pair.asking)
 }
 
 fn too_long(pair: Pair) -> Result<()> {
