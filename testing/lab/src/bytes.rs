@@ -1,4 +1,4 @@
-//! Bytes that cases send and look for.
+//! Bytes that cases send and compare.
 use anyhow::{Result, bail, ensure};
 pub(crate) use catchment_conformance::pattern;
 

@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 const PACKETS: u32 = 5;
 const MESSAGE_BYTES: usize = 4 * 1024 + 100;
 
-/// Bytes of a message under random losses: about 300 packets.
+/// Size of a message under random losses: about 300 packets.
 const RANDOM_BYTES: usize = 300_000;
 
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ const OF_ATOMIC: &[Place] = &[
     place("response lost twice", false, 0, 2),
 ];
 
-/// Ways in which chance impairs both directions: a name, netem's words, the operations to try.
+/// Random impairments of both directions: a name, the options of netem, the operations to try.
 const RANDOM: &[(&str, &str, &[Operation])] = &[
     ("5 % lost both ways", "loss 5%", &[Write, WriteImm, SendMessage, SendImm, Read]),
     ("20 % doubled both ways", "duplicate 20%", &[Write, SendMessage, Read]),
@@ -91,8 +91,8 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
     }
 }
 
-/// The answers to a WRITE and to the READ behind it are lost. The WRITE comes again first: the
-/// answer to it must not stand for that to the READ, which this kernel would take without data.
+/// Loses the answers to a WRITE and to the READ after it. The WRITE is retransmitted first: its
+/// answer must not acknowledge the READ, which this kernel would then complete without data.
 fn answers_lost(pair: &mut Pair<'_>) -> Result<()> {
     let (_, psn) = pair.first_psns();
     let lost = |psn| Chosen { direction: Direction::ToGuest, psn, times: 1 };
@@ -118,14 +118,14 @@ impl Impairment {
     ) -> Result<Lost> {
         self.begin(pair.machine)?;
         let outcome = run(pair);
-        // The next case needs a sound network, whatever happened to this one.
+        // Restore the network for the next case even if this one failed.
         let lost = Self::end(pair.machine);
         outcome?;
         lost
     }
 }
 
-/// The chosen packet is lost, everything arrives all the same, and so does what comes after it.
+/// Loses the chosen packet: everything still arrives, and so does what follows.
 fn chosen(
     pair: &mut Pair<'_>,
     side: Side,
@@ -156,7 +156,7 @@ fn random(
     words: &'static str,
     run: impl Fn(&mut Pair<'_>) -> Result<()>,
 ) -> Result<()> {
-    let impairment = Impairment { both_ways: words, ..Impairment::default() };
+    let impairment = Impairment { both_directions: words, ..Impairment::default() };
     let lost = impairment.during(pair, run)?;
     ensure!(!words.starts_with("loss") || lost.by_chance > 0, "nothing was lost: {lost:?}");
     Ok(())

@@ -1,4 +1,4 @@
-//! All operations between our queue pair and the kernel's, both ways, for every path MTU.
+//! All operations between our queue pair and the kernel's, either as requester, for every path MTU.
 use super::Collector;
 use crate::bytes::pattern;
 use crate::end::{Options, Place, Service, Work};

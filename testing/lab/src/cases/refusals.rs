@@ -1,5 +1,5 @@
-//! Errors and waiting between our queue pair and the kernel's: keys, bounds, rights, receives that
-//! are not there, peers that are silent.
+//! Errors and waiting between our queue pair and the kernel's: keys, bounds, rights, missing
+//! receives, silent peers.
 use super::Collector;
 use super::ours::GROUPS;
 use crate::bytes::pattern;
@@ -13,7 +13,7 @@ use catchment_sim::roce::Rights;
 
 const BYTES: usize = 64;
 
-/// The distance to a place where the last byte lies behind either memory.
+/// Offset at which the last byte lies beyond the end of either memory.
 const BEYOND: u64 = (Ours::DEFAULT.both.memory_bytes - BYTES + 1) as u64;
 
 /// Gives up after one RNR NAK, on either side.
@@ -29,7 +29,7 @@ const NO_WRITE: Rights = Rights { write: false, ..Rights::ALL };
 const NO_READ: Rights = Rights { read: false, ..Rights::ALL };
 const NO_ATOMIC: Rights = Rights { atomic: false, ..Rights::ALL };
 
-/// What the peer's queue pair and its memory allow, the request, and how it fails.
+/// A name, what the peer's queue pair and its memory allow, the request, and its status.
 type Refusal = (&'static str, [Rights; 2], fn(Place) -> Work, &'static str);
 
 const REFUSALS: [Refusal; 9] = {
@@ -80,7 +80,7 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
     add("ours asks/nobody answers", IMPATIENT, ask_silence);
 }
 
-/// `side` allows no more than this: to its queue pair, and to its memory.
+/// Returns the options with which `side` grants these rights to its queue pair and its memory.
 fn allowed(side: Side, [queue_pair, memory]: [Rights; 2]) -> Ours {
     let Rights { write: remote_write, read: remote_read, atomic: remote_atomic } = queue_pair;
     let access = InitAttr { remote_write, remote_read, remote_atomic, ..Ours::DEFAULT.access };
@@ -104,7 +104,7 @@ fn beyond(place: Place) -> Place {
     Place { addr: place.addr + BEYOND, ..place }
 }
 
-/// The refused request fails, the one behind it is flushed, both ends are in error.
+/// The refused request fails, the one after it is flushed, and both queue pairs go to the error state.
 fn refused(
     pair: &mut Pair<'_>,
     side: Side,
@@ -129,7 +129,7 @@ fn unready(pair: &mut Pair<'_>, side: Side) -> Result<()> {
     let write = Work::Write(pair.place(peer, 4096));
     pair.post(side, &[(Work::Send, 0, BYTES), (write, 0, BYTES)])?;
     pair.linger_until(|counters| counters.rnr_naks_received + counters.rnr_naks_sent > 0)?;
-    ensure!(pair.ours.completion().is_none(), "it completed too soon");
+    ensure!(pair.ours.completion().is_none(), "a request completed before there was a receive");
     pair.receive(peer, 1, 0, 4096)?;
     for opcode in ["Send", "Write"] {
         let done = pair.expect_sent(side, "Success")?;
@@ -144,7 +144,7 @@ fn never_ready(pair: &mut Pair<'_>, side: Side) -> Result<()> {
     pair.expect_sent(side, "RnrRetryExceeded").map(drop)
 }
 
-/// The standard wants an invalid request; this kernel says remote operation.
+/// The standard asks for an invalid-request NAK; this kernel sends a remote operational error.
 fn ask_too_long(pair: &mut Pair<'_>) -> Result<()> {
     pair.receive(Side::Guest, 1, 0, BYTES)?;
     pair.post(Side::Ours, &[(Work::Send, 0, 2 * BYTES)])?;
@@ -174,6 +174,6 @@ fn ask_silence(pair: &mut Pair<'_>) -> Result<()> {
         pair.expect_sent(Side::Ours, "TransportRetryExceeded").map(drop)
     })?;
     let tries = u64::from(IMPATIENT.retry_cnt) + 1;
-    ensure!(lost.chosen >= tries, "it was sent {} times", lost.chosen);
+    ensure!(lost.chosen >= tries, "the packet was sent only {} times", lost.chosen);
     Ok(())
 }

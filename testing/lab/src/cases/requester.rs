@@ -1,4 +1,5 @@
-//! The kernel as requester: what it sends, and what it makes of answers that a case sends by hand.
+//! The kernel as requester: what it sends, and how it handles answers that a case sends packet by
+//! packet.
 use super::Collector;
 use crate::bytes::{pattern, same_bytes};
 use crate::end::{Options, Request, Work};
@@ -15,7 +16,7 @@ const SHORT_WRITE: (Work, usize, usize) = (WRITE, 0, 16);
 const IMMEDIATE: u32 = 0x0102_0304;
 const ANY: Options = Options::DEFAULT;
 
-/// Gives up soon: 4.2 ms of silence, three times.
+/// Gives up early: after three timeouts of 4.2 ms.
 const IMPATIENT: Options = Options { timeout: 10, retry_cnt: 2, ..ANY };
 
 pub(crate) fn add(cases: &mut Collector<'_>) {
@@ -54,7 +55,8 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
     }
 }
 
-/// Receives the packets of one message and checks how it is cut; the payload, and the last headers.
+/// Receives the packets of one message and checks its segmentation. Returns the payload and the last
+/// headers.
 fn message(rig: &mut Rig<'_>, psn: Psn, bytes: usize) -> Result<(Vec<u8>, Headers)> {
     let count = bytes.div_ceil(MTU).max(1);
     let mut payload = Vec::new();
@@ -67,7 +69,7 @@ fn message(rig: &mut Rig<'_>, psn: Psn, bytes: usize) -> Result<(Vec<u8>, Header
         let last = at + 1 == count;
         ensure!(place == (at == 0, last), "packet {at} of {count} is {opcode:?}");
         ensure!(!mig_req, "this kernel sends MigReq 0");
-        ensure!(!last || ack_req, "the last packet asks for no ACK");
+        ensure!(!last || ack_req, "the last packet does not request an ACK");
         if at == 0 && opcode.is_write() {
             let reth = came.headers.reth.context("no RETH")?;
             let seen = (reth.va, reth.rkey, reth.dma_bytes as usize);
@@ -78,7 +80,7 @@ fn message(rig: &mut Rig<'_>, psn: Psn, bytes: usize) -> Result<(Vec<u8>, Header
             return Ok((payload, came.headers));
         }
     }
-    bail!("a message has no packet")
+    bail!("a message has at least one packet")
 }
 
 fn write_lengths(rig: &mut Rig<'_>) -> Result<()> {
@@ -194,7 +196,7 @@ fn coalesced(rig: &mut Rig<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A NAK for the second of three packets: it and the third come again, the first does not.
+/// A NAK for the second of three packets: the second and third are retransmitted, the first is not.
 fn goes_back(rig: &mut Rig<'_>) -> Result<()> {
     rig.guest.post(&[SHORT_WRITE; 3])?;
     for at in 0..3 {
@@ -221,7 +223,7 @@ fn waits(rig: &mut Rig<'_>) -> Result<()> {
     let waited = start.elapsed();
     // The kernel's timers round to 4 ms.
     let least = rnr_timer(TIMER).saturating_sub(Duration::from_millis(4));
-    ensure!(waited >= least, "it came after {waited:?} instead of {least:?}");
+    ensure!(waited >= least, "the retransmission came after {waited:?}, not {least:?}");
     rig.answer(headers.bth.psn, Syndrome::ACK, 1)?;
     rig.expect_sent("Success").map(drop)
 }
@@ -244,17 +246,17 @@ fn gives_up(rig: &mut Rig<'_>) -> Result<()> {
         copies += u32::from(came.headers.bth.psn == rig.guest_psn);
     }
     let tries = u32::from(IMPATIENT.retry_cnt) + 1;
-    ensure!(copies == tries, "it was sent {copies} times instead of {tries}");
+    ensure!(copies == tries, "the packet was sent {copies} times instead of {tries}");
     rig.expect_state("Err")
 }
 
-/// A sender that asked at the end only would stall when its window is full.
+/// A sender that requested ACKs only at the end would stall once its window is full.
 fn asks_within(rig: &mut Rig<'_>) -> Result<()> {
     let bytes = 60 << 10;
     rig.guest.post(&[(WRITE, 0, bytes); 3])?;
     let (mut completed, mut asked_within) = (0, false);
     while completed < 3 {
-        let came = rig.wire.receive(LIMIT)?.context("the guest stalled")?;
+        let came = rig.wire.receive(LIMIT)?.context("the guest stopped sending")?;
         let bth = came.headers.bth;
         completed += u32::from(bth.opcode.ends_message());
         asked_within |= bth.ack_req && !bth.opcode.ends_message();
@@ -265,7 +267,7 @@ fn asks_within(rig: &mut Rig<'_>) -> Result<()> {
     for _ in 0..3 {
         rig.expect_sent("Success")?;
     }
-    ensure!(asked_within, "no packet within a message asked for an ACK");
+    ensure!(asked_within, "no packet within a message requested an ACK");
     Ok(())
 }
 

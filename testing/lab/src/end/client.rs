@@ -1,4 +1,4 @@
-//! The case's side of an end.
+//! An end as a case uses it.
 use super::{Answer, Card, Completed, Datagram, Kind, Order, Place, Request, Work};
 use crate::bytes::same_bytes;
 use crate::remote::process::Process;
@@ -8,10 +8,10 @@ use data_encoding::HEXLOWER;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
-/// Longer than an end waits for anything itself.
+/// Longer than an end itself waits for anything.
 const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 
-/// Longer than a device tries to reach a peer that is gone.
+/// Longer than a device retries to reach a peer that is gone.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) struct End {
@@ -25,7 +25,7 @@ impl End {
         Self { process, card }
     }
 
-    /// Makes a queue pair and memory of this kind; what was made before ends.
+    /// Creates a queue pair of this kind, and memory; destroys those created before.
     pub(crate) fn make(&mut self, kind: Kind) -> Result<()> {
         self.card = self.ask(&Order::Make(kind))?;
         Ok(())
@@ -90,7 +90,7 @@ impl End {
         Ok(HEXLOWER.decode(hex.as_bytes())?)
     }
 
-    /// Posts signaled requests: what to do, and with which bytes of its memory.
+    /// Posts signaled requests: operation, offset in our memory, length.
     pub(crate) fn post(&mut self, work: &[(Work, usize, usize)]) -> Result<()> {
         let request = |(at, &(work, offset, bytes)): (usize, &(Work, usize, usize))| Request {
             wr_id: at as u64,
@@ -118,7 +118,7 @@ impl End {
         Ok(())
     }
 
-    /// Where the datagram came from whose network header stands at this place.
+    /// Returns the sender of the datagram whose network header is at this offset.
     pub(crate) fn source(&mut self, offset: usize) -> Result<String> {
         self.ask(&Order::Source { offset })
     }
@@ -130,11 +130,11 @@ impl End {
     pub(crate) fn wait(&mut self, receives: bool, count: usize) -> Result<Vec<Completed>> {
         let done = self.wait_within(receives, count, WAIT_LIMIT)?;
         let came = done.len();
-        ensure!(came == count, "{came} completions of {count} came: {done:?}");
+        ensure!(came == count, "{came} of {count} completions arrived: {done:?}");
         Ok(done)
     }
 
-    /// The next completions, those that come in time.
+    /// Returns the next completions, as many as arrive within the limit.
     pub(crate) fn wait_within(
         &mut self,
         receives: bool,
@@ -167,7 +167,7 @@ impl End {
     }
 
     fn ask<T: DeserializeOwned>(&mut self, order: &Order) -> Result<T> {
-        self.process.tell(&serde_json::to_string(order)?)?;
+        self.process.send_line(&serde_json::to_string(order)?)?;
         let line = self.process.line("an answer", ANSWER_LIMIT)?;
         let answer: Answer<T> = serde_json::from_str(&line)
             .with_context(|| format!("an end answered {line:?} to {order:?}"))?;

@@ -1,4 +1,4 @@
-//! The program: one end of a connection.
+//! The program that is one end of a connection.
 use super::{Answer, Card, Completed, Datagram, Kind, MEMORY_BYTES, Order, Request};
 use anyhow::{Context as _, Result, bail};
 use catchment_conformance::{Options, Side, pattern};
@@ -16,15 +16,16 @@ use std::time::{Duration, Instant};
 /// Time for an asynchronous event: longer than a device tries to reach a peer that is gone.
 const EVENT_LIMIT: Duration = Duration::from_secs(60);
 
-/// Time without an acknowledgement until a request is sent again, eight times in all: an emulated
-/// guest on a busy machine may stand still for longer than the usual 67 ms.
+/// ACK timeout, after which a request is retransmitted, up to seven times: an emulated guest on a
+/// busy machine may stall for longer than the usual 67 ms.
 pub(crate) const ACK_TIMEOUT: Duration = Duration::from_millis(537);
 
 const POLL: Duration = Duration::from_micros(200);
 
-/// Serves orders until there are no more.
+/// Executes orders until the input ends.
 ///
-/// Fails when the device cannot be opened, or stdout is gone. What an order cannot do is only answered.
+/// Fails if the device cannot be opened or an answer cannot be written. A failed order only becomes
+/// its answer.
 pub(crate) fn serve(
     provider: &dyn Provider,
     device: &str,
@@ -47,10 +48,10 @@ struct End {
     made: Option<Made>,
 }
 
-/// A queue pair with its memory. The memory may be taken back before.
+/// A queue pair with its memory, which may be deregistered first.
 struct Made {
     side: Option<Side>,
-    /// Kept beside the side, whose own field cannot be taken from it.
+    /// Not the region of `side`, which cannot be moved out of it.
     revocable: Option<Arc<dyn Mr>>,
 }
 
@@ -62,7 +63,9 @@ impl End {
             Order::Connect { endpoint, retry_cnt, rnr_retry } => {
                 json!(self.made()?.connect(&endpoint, retry_cnt, rnr_retry)?)
             }
-            Order::ToRts { .. } | Order::BindWindow { .. } => bail!("only agent.py does this"),
+            Order::ToRts { .. } | Order::BindWindow { .. } => {
+                bail!("only agent.py executes this order")
+            }
             Order::Fill { offset, bytes, seed } => {
                 json!(self.made()?.write(offset, &pattern(seed, bytes))?)
             }
@@ -92,7 +95,7 @@ impl End {
     }
 
     fn made(&mut self) -> Result<&mut Made> {
-        self.made.as_mut().context("nothing was made yet")
+        self.made.as_mut().context("nothing was created yet")
     }
 
     fn make(&mut self, kind: Kind) -> Result<Card> {
@@ -108,7 +111,7 @@ impl End {
             Kind::Connection => {}
             Kind::Invalidable => options.access |= Access::REMOTE_INVALIDATE,
             Kind::Datagrams(_) => side.connect(side.qp.endpoint(), &options),
-            Kind::Kernel(_) => bail!("only agent.py makes this: {kind:?}"),
+            Kind::Kernel(_) => bail!("only agent.py creates {kind:?}"),
         }
         let memory = side.pd.alloc_mr(MEMORY_BYTES, options.access)?;
         let card = Card {
@@ -127,8 +130,8 @@ impl End {
             if let Some(event) = self.context.async_event() {
                 return Ok(format!("{event:?}"));
             }
-            anyhow::ensure!(Instant::now() < end, "no event came");
-            // Verbs have no event for an event.
+            anyhow::ensure!(Instant::now() < end, "no asynchronous event arrived");
+            // Nothing signals an asynchronous event but a poll.
             thread::sleep(POLL);
         }
     }
@@ -146,7 +149,7 @@ impl Made {
     }
 
     fn memory(&self) -> Result<&Arc<dyn Mr>> {
-        self.revocable.as_ref().context("the memory was revoked")
+        self.revocable.as_ref().context("the memory was deregistered")
     }
 
     fn connect(&mut self, endpoint: &str, retry_cnt: u8, rnr_retry: u8) -> Result<()> {
@@ -224,7 +227,7 @@ impl Made {
     }
 }
 
-/// The next completions, in their order, those that come in time.
+/// Returns the next completions, as many as arrive within the limit, in order.
 fn wait(cq: &dyn Cq, count: usize, limit: Duration) -> Result<Vec<Completed>> {
     let end = Instant::now() + limit;
     let mut found = vec![Completion::EMPTY; count];
@@ -235,7 +238,7 @@ fn wait(cq: &dyn Cq, count: usize, limit: Duration) -> Result<Vec<Completed>> {
             break;
         }
         if seen < count {
-            // A channel would wake, but polling is what the data path does.
+            // A completion channel would wake us, but the data path polls.
             thread::sleep(POLL);
         }
     }

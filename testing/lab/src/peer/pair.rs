@@ -1,4 +1,4 @@
-//! Our queue pair, and one of the guest, connected to each other.
+//! A queue pair of ours connected to one of the guest.
 use super::endpoint::Endpoint;
 use super::rig::{LIMIT, OUR_ADDR, OUR_PLACE, OUR_QPN, OUR_RKEY, connect};
 use super::wire::Wire;
@@ -20,7 +20,7 @@ const POLL: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ours {
-    /// What both sides agree on, and the guest's side.
+    /// What both sides agree on, and the guest's attributes.
     pub(crate) both: Options,
     pub(crate) layout: WriteLayout,
     /// What the guest may do with our memory.
@@ -33,8 +33,8 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    /// Everything is allowed. The emulated guest needs patience: on a busy machine it may stand
-    /// still for a second, so a request has four (half a second, eight times).
+    /// Everything is allowed. On a busy machine the emulated guest may stall for a second, so a request
+    /// has four: eight tries of half a second.
     pub(crate) const DEFAULT: Self = Self {
         both: Options { memory_bytes: 2 << 20, timeout: 17, ..Options::DEFAULT },
         layout: WriteLayout::Train,
@@ -45,7 +45,7 @@ impl Ours {
         rnr_retry: 7,
     };
 
-    /// As the default, where a loss is found by a timeout only: 67 ms, eight times.
+    /// As the default, with shorter timeouts, as losses are detected by them: eight tries of 67 ms.
     pub(crate) const LOSSY: Self =
         Self { both: Options { timeout: 14, ..Self::DEFAULT.both }, timeout: 14, ..Self::DEFAULT };
 }
@@ -102,7 +102,7 @@ impl<'a> Pair<'a> {
         self.both.path_mtu as usize
     }
 
-    /// The first PSNs: ours, and the guest's.
+    /// Returns the first PSNs: ours and the guest's.
     pub(crate) fn first_psns(&self) -> (u32, u32) {
         (self.both.psn, self.both.guest_psn)
     }
@@ -114,7 +114,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Posts signaled requests: what to do, and with which bytes of the side's memory.
+    /// Posts signaled requests: operation, offset in the side's memory, length.
     pub(crate) fn post(&mut self, side: Side, work: &[(Work, usize, usize)]) -> Result<()> {
         if side == Side::Guest {
             return self.guest.post(work);
@@ -150,7 +150,7 @@ impl<'a> Pair<'a> {
         self.wait(side, Queue::Recv)?.with_status(status)
     }
 
-    /// Returns the next completion of this queue. Our side works meanwhile.
+    /// Returns the next completion of this queue, driving our queue pair meanwhile.
     pub(crate) fn wait(&mut self, side: Side, queue: Queue) -> Result<Completed> {
         let end = Instant::now() + LONG;
         loop {
@@ -178,7 +178,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Waits until a message that nobody acknowledges is in this side's memory, on UC.
+    /// On UC, where nothing is acknowledged, waits until a message is in this side's memory.
     pub(crate) fn settle(&mut self, side: Side, data: &[u8]) -> Result<()> {
         let end = Instant::now() + LIMIT;
         while self.both.service == Service::Uc && Instant::now() < end {
@@ -206,7 +206,7 @@ impl<'a> Pair<'a> {
         let end = Instant::now() + LONG;
         while !wanted(self.ours.qp.counters()) {
             let counters = *self.ours.qp.counters();
-            ensure!(Instant::now() < end, "waited {LONG:?} in vain: {counters:?}");
+            ensure!(Instant::now() < end, "not counted within {LONG:?}: {counters:?}");
             self.linger(POLL)?;
         }
         Ok(())
@@ -235,7 +235,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Longer than a MiB takes in packets of 256 bytes with losses, on a machine at work.
+/// Longer than a MiB takes in packets of 256 bytes with losses, on a busy machine.
 pub(crate) const LONG: Duration = LIMIT.saturating_mul(8);
 
 fn our_qp(guest_qpn: u32, ours: &Ours) -> Result<Qp> {
@@ -246,7 +246,7 @@ fn our_qp(guest_qpn: u32, ours: &Ours) -> Result<Qp> {
     };
     let mut qp = Qp::new(Config {
         write_layout: ours.layout,
-        // The emulated guest is slow; a larger window would overrun its queues.
+        // A larger window would overrun the queues of the slow emulated guest.
         window_packets: 128,
         ..Config::new(OUR_QPN, service)
     });

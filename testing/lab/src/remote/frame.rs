@@ -1,4 +1,4 @@
-//! What host and guest send each other: objects of JSON, one after the other.
+//! Messages between host and guest: JSON objects, one after the other.
 use super::{Ended, Start};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
@@ -19,7 +19,7 @@ impl Frame {
         to.write_all(&serde_json::to_vec(self)?)
     }
 
-    /// Reads a frame, and no byte more; none at the end of the connection.
+    /// Reads exactly one frame; none at the end of the connection.
     pub(crate) fn read(from: &mut impl BufRead) -> io::Result<Option<Self>> {
         let mut frames = serde_json::Deserializer::from_reader(from).into_iter();
         Ok(frames.next().transpose()?)
