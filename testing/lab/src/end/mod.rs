@@ -204,7 +204,7 @@ pub(crate) enum Work {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Completed {
     pub(crate) wr_id: u64,
-    /// The name of a [`catchment_verbs::WcStatus`], or `Success`; the fields after `reason` need success.
+    /// The name of a [`catchment_verbs::WcStatus`], or `Success`, which the fields below need.
     pub(crate) status: String,
     /// Why it failed, as users read it; empty from `agent.py`.
     pub(crate) reason: String,

@@ -22,8 +22,8 @@ pub(crate) struct Start {
 impl Start {
     /// Returns a program in the current folder with our environment.
     ///
-    /// Omits variables that are not UTF-8. Adds the superuser's folders to `PATH`: the guest has no other
-    /// user.
+    /// Omits variables that are not UTF-8. Adds the superuser's folders to `PATH`: the guest has no
+    /// other user.
     pub(crate) fn like_here<T: Into<String>>(words: impl IntoIterator<Item = T>) -> Self {
         let folder = std::env::current_dir().unwrap_or_default();
         let variables = std::env::vars_os()

@@ -22,7 +22,7 @@ pub(crate) use page::page;
 pub(crate) const STREAM_BYTES: usize = 64 << 10;
 pub(crate) const STREAM_TIME: Duration = Duration::from_secs(5);
 
-/// WRITEs each subject; their median is reported.
+/// WRITEs each way; their median is reported.
 pub(crate) const LATENCY_ROUNDS: u64 = 500;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -55,7 +55,7 @@ pub(crate) struct Sample {
     pub(crate) bytes_per_s: f64,
     /// Processor time of the whole guest, both ends and the kernel, for 10^9 bytes.
     pub(crate) cpu_s_per_gb: f64,
-    /// Latency of a WRITE of 64 bytes, one subject.
+    /// One-way latency of a WRITE of 64 bytes.
     pub(crate) latency_ns: f64,
     /// Context switches at both ends for one such WRITE; our program only.
     pub(crate) switches: f64,

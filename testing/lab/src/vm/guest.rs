@@ -29,10 +29,10 @@ const LINES_SHOWN: usize = 20;
 /// Beginnings of complaints of the kernel, and of our init process: `LAB:`.
 const COMPLAINTS: &[&str] = &["LAB:", "BUG:", "Oops:", "Kernel panic"];
 
-/// Two processors, so that both ends of a queue pair in the guest can run at once. `erms` and `fsrm` are
-/// off because emulated `rep movsb`, with which kernel and libc would copy, moves one byte a step;
-/// `pclmulqdq` is off because its emulation takes twice as long as the tables that `crc32fast` uses
-/// otherwise.
+/// Two processors, so that both ends of a queue pair in the guest can run at once. `erms` and `fsrm`
+/// are off because emulated `rep movsb`, with which kernel and libc would copy, moves one byte a
+/// step; `pclmulqdq` is off because its emulation takes twice as long as the tables that `crc32fast`
+/// uses otherwise.
 const QEMU: &str = "-accel tcg,thread=multi -cpu max,erms=off,fsrm=off,pclmulqdq=off -smp 2 \
 -display none -monitor none -serial stdio -no-reboot -virtfs \
 local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap";
