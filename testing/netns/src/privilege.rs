@@ -1,24 +1,24 @@
-//! Getting the right to make namespaces.
+//! The privilege to create namespaces.
 use super::Namespace;
 use super::process::run_test;
 use std::env;
 use std::process::Command;
 
-/// Set in a process that was started with privilege, so that it does not start another one.
+/// Set in a process that was started with privilege, so that it does not start another.
 const MARK: &str = "CATCHMENT_NETNS_PRIVILEGED";
 
-/// Whether this process may make network namespaces.
+/// Returns whether this process may create network namespaces.
 pub fn has_privilege() -> bool {
     Namespace::new().is_ok()
 }
 
-/// Runs the body of a test that makes namespaces. Where this process may not, the test runs again
-/// in a child that may, in a user namespace of its own.
+/// Runs the body of a test that creates namespaces. Without that privilege, runs the test again in a
+/// child in a user namespace of its own.
 ///
 /// `test` is the full name of the test in its binary.
 ///
 /// # Panics
-/// If the body does, here or in the child; if no way gives the privilege. A test is never left out.
+/// If the body panics, here or in the child, or the privilege is unavailable: no test is skipped.
 pub fn with_privilege(test: &str, body: impl FnOnce()) {
     if has_privilege() {
         return body();

@@ -1,8 +1,7 @@
-//! Counts the objects of a device that live, and can refuse to make one: evidence that cleanup leaves
-//! nothing behind, whatever step of the way up fails.
+//! Counts the live objects of a device, and can make the creation of one fail: evidence that cleanup
+//! leaves nothing behind, whichever step of the setup fails.
 //!
-//! [`Census::of`] puts itself between a program and its device. What the program makes is counted
-//! until it drops it.
+//! [`Census::of`] wraps a device. What a program creates through it is counted until it is dropped.
 use crate::forward::forward;
 use catchment_verbs::mem::Region;
 use catchment_verbs::sync::Mutex;
@@ -43,7 +42,7 @@ pub enum Change {
 #[derive(Debug, Default)]
 pub struct Census {
     alive: [AtomicI64; OBJECTS.len()],
-    /// Steps that can fail, so far: objects asked for and changes of state.
+    /// Steps so far that can fail: creations of objects and changes of state.
     steps: AtomicU64,
     /// The step that fails, counted from 1; 0 for none.
     failing: AtomicU64,
@@ -51,44 +50,45 @@ pub struct Census {
 }
 
 impl Census {
-    /// Counts what is made through the device that this returns.
+    /// Counts what is created through the returned device.
     pub fn of(context: Arc<dyn Context>) -> (Arc<dyn Context>, Arc<Self>) {
         let census = Arc::new(Self::default());
         (Arc::new(CountedContext { context, census: Arc::clone(&census) }), census)
     }
 
-    /// Objects of this kind that live.
+    /// Returns how many objects of this kind live.
     pub fn alive(&self, object: Object) -> i64 {
         self.alive[object as usize].load(Ordering::SeqCst)
     }
 
-    /// Objects of all kinds that live.
+    /// Returns how many objects of all kinds live.
     pub fn total(&self) -> i64 {
         OBJECTS.into_iter().map(|object| self.alive(object)).sum()
     }
 
-    /// Steps that could have failed so far: objects asked for, and changes of a queue pair's state.
+    /// Returns how many steps could have failed so far: creations of objects, and changes of a queue
+    /// pair's state.
     pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::SeqCst)
     }
 
-    /// The `nth` step from now on fails, counted from 1.
+    /// Makes the `nth` step from now on fail, counted from 1.
     pub fn fail(&self, nth: u64) {
         self.failing.store(self.steps() + nth, Ordering::SeqCst);
     }
 
-    /// What was made and destroyed since the last call.
+    /// Returns what was created and destroyed since the last call.
     pub fn take_log(&self) -> Vec<Change> {
         std::mem::take(&mut *self.log.lock())
     }
 
-    /// Whether this step fails.
+    /// Counts a step and returns whether it is to fail.
     fn step(&self) -> bool {
         let step = self.steps.fetch_add(1, Ordering::SeqCst) + 1;
         step == self.failing.load(Ordering::SeqCst)
     }
 
-    /// Counts what `make` makes, unless this step fails.
+    /// Calls `make` and counts its object, unless this step is to fail.
     fn count<T>(
         self: &Arc<Self>,
         object: Object,
@@ -104,7 +104,7 @@ impl Census {
     }
 }
 
-/// An object that is counted until it is destroyed.
+/// An object, counted until it is destroyed.
 struct Counted<T> {
     inner: T,
     /// Dropped after the object itself.
@@ -182,7 +182,7 @@ impl Ah for Counted<Arc<dyn Ah>> {
 }
 
 impl CompletionChannel for Counted<Arc<dyn CompletionChannel>> {
-    // The provider recognises its own channel, which `as_any` gives.
+    // The provider recognises its own channel through `as_any`.
     forward! { self.inner;
         fn wait(timeout: Duration) -> io::Result<bool>;
         fn wake();
@@ -192,7 +192,7 @@ impl CompletionChannel for Counted<Arc<dyn CompletionChannel>> {
 }
 
 impl Cq for Counted<Arc<dyn Cq>> {
-    // The provider recognises its own queue, which `as_any` gives.
+    // The provider recognises its own queue through `as_any`.
     forward! { self.inner;
         fn poll(out: &mut [Completion]) -> Result<usize, CqError>;
         fn req_notify(solicited_only: bool);
