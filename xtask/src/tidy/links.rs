@@ -1,5 +1,5 @@
-//! Links in the pages of this repository: each leads to a file that is there and, where it names
-//! an anchor, to a heading that is there. Links to other sites are not followed.
+//! Links in the pages of this repository: each leads to a file and, if it names an anchor, to a heading
+//! that exists. Links to other sites are not followed.
 use super::Finding;
 use super::paths::resolve;
 use crate::repo::Repo;
@@ -56,7 +56,7 @@ fn fault(
         return Some(format!("{target} leads out of the repository"));
     };
     if !exists(&file, files) {
-        return Some(format!("{target} leads to {file}, which is not there"));
+        return Some(format!("{target} leads to {file}, which does not exist"));
     }
     let missing = |page: &&Page| !page.anchors.iter().any(|known| known == anchor);
     let page = pages.get(file.as_str()).filter(|_| !anchor.is_empty());
@@ -111,7 +111,7 @@ fn parse(text: &str) -> Page {
     page
 }
 
-/// A second heading of the same text gets `-1`, a third `-2`.
+/// Adds an anchor; the second with the same text gets `-1`, the third `-2`.
 fn add_anchor(anchors: &mut Vec<String>, slug: &str) {
     let numbered = (1..).map(|number| format!("{slug}-{number}"));
     let mut names = std::iter::once(slug.to_owned()).chain(numbered);
@@ -119,7 +119,7 @@ fn add_anchor(anchors: &mut Vec<String>, slug: &str) {
     anchors.extend(free);
 }
 
-/// The anchor of a heading, as GitHub and mdBook make it.
+/// Returns the anchor of a heading, as GitHub and mdBook generate it.
 fn slug(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
     kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
@@ -135,7 +135,7 @@ fn attributes<'h>(html: &'h str, name: &str) -> impl Iterator<Item = &'h str> {
 mod tests {
     use super::*;
 
-    /// What is wrong with the link of one page, beside the pages and files of a small repository.
+    /// Checks the links of a page in a small repository.
     fn found(text: &str) -> Vec<String> {
         let files = ["README.md", "docs/a.md", "docs/b c.md", "src/lib.rs"];
         let files: Vec<_> = files.iter().map(|name| (*name).to_owned()).collect();
