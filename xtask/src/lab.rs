@@ -92,15 +92,9 @@ pub(crate) fn all(repo: &Repo, full: bool) -> Result<Tally> {
     let mut command = lab(repo, Part::All)?;
     command.args(full.then_some("--full"));
     let finished = run::finish(&mut command, LIMIT, Show::All)?;
-    if finished.tally.failed == 0 {
-        run::demand_success(&command, finished.status)?;
-    }
-    ensure!(
-        finished.tally.passed + finished.tally.failed > 0,
-        "`{}` ran no case",
-        run::shown(&command)
-    );
-    Ok(finished.tally)
+    let tally = run::counted(&command, finished)?;
+    ensure!(tally.passed + tally.failed > 0, "`{}` ran no case", run::shown(&command));
+    Ok(tally)
 }
 
 /// Builds the lab and returns its command for a part, with the programs that the part runs.

@@ -1,6 +1,6 @@
 //! Commands that a recipe starts: their output is shown, their time limited, their test cases counted.
 use crate::proc;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -186,6 +186,19 @@ fn stopped_tree(pid: u32) -> Vec<u32> {
             stopped.push(below);
         }
     }
+}
+
+/// Returns the tally of a command that ran tests, all of which must have run. Failures are in it, not an
+/// error.
+pub(crate) fn counted(
+    command: &Command,
+    Finished { status, tally, .. }: Finished,
+) -> Result<Tally> {
+    ensure!(tally.ignored == 0, "{} tests did not run", tally.ignored);
+    if tally.failed == 0 {
+        demand_success(command, status)?;
+    }
+    Ok(tally)
 }
 
 pub(crate) fn count_cases(output: &str) -> Tally {

@@ -1,4 +1,4 @@
-"""The kernel's end of a connection, by pyverbs; it obeys the same orders as `catchment-lab end`.
+"""The kernel's end of a connection, by pyverbs; it executes the same orders as `catchment-lab end`.
 
 An order is a line of JSON on stdin and an answer is one on stdout, as `src/end/mod.rs` has them. This
 end sets what our verbs leave to the provider: first PSNs, path MTU, rights, the unreliable service,

@@ -184,33 +184,31 @@ fn atomics(rig: &mut Rig<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Posts short WRITEs and receives them.
+fn short_writes(rig: &mut Rig<'_>, count: u32) -> Result<()> {
+    rig.guest.post(&vec![SHORT_WRITE; count as usize])?;
+    (0..count).try_for_each(|at| message(rig, rig.guest_psn.add(at), 16).map(drop))
+}
+
+fn all_succeed(rig: &mut Rig<'_>, count: u32) -> Result<()> {
+    (0..count).try_for_each(|_| rig.expect_sent("Success").map(drop))
+}
+
 fn coalesced(rig: &mut Rig<'_>) -> Result<()> {
-    rig.guest.post(&[SHORT_WRITE; 5])?;
-    for at in 0..5 {
-        message(rig, rig.guest_psn.add(at), 16)?;
-    }
+    short_writes(rig, 5)?;
     rig.answer(rig.guest_psn.add(4), Syndrome::ACK, 5)?;
-    for _ in 0..5 {
-        rig.expect_sent("Success")?;
-    }
-    Ok(())
+    all_succeed(rig, 5)
 }
 
 /// A NAK for the second of three packets: the second and third are retransmitted, the first is not.
 fn goes_back(rig: &mut Rig<'_>) -> Result<()> {
-    rig.guest.post(&[SHORT_WRITE; 3])?;
-    for at in 0..3 {
-        message(rig, rig.guest_psn.add(at), 16)?;
-    }
+    short_writes(rig, 3)?;
     let missing = rig.guest_psn.next();
     rig.answer(missing, Syndrome::Nak(NakCode::PsnSequence), 1)?;
     message(rig, missing, 16)?;
     message(rig, missing.next(), 16)?;
     rig.answer(missing.next(), Syndrome::ACK, 3)?;
-    for _ in 0..3 {
-        rig.expect_sent("Success")?;
-    }
-    Ok(())
+    all_succeed(rig, 3)
 }
 
 fn waits(rig: &mut Rig<'_>) -> Result<()> {
@@ -264,9 +262,7 @@ fn asks_within(rig: &mut Rig<'_>) -> Result<()> {
             rig.answer(bth.psn, Syndrome::ACK, completed)?;
         }
     }
-    for _ in 0..3 {
-        rig.expect_sent("Success")?;
-    }
+    all_succeed(rig, 3)?;
     ensure!(asked_within, "no packet within a message requested an ACK");
     Ok(())
 }
@@ -281,9 +277,7 @@ fn wraps(rig: &mut Rig<'_>) -> Result<()> {
 }
 
 fn fails(rig: &mut Rig<'_>, code: NakCode, status: &str) -> Result<()> {
-    rig.guest.post(&[SHORT_WRITE; 2])?;
-    message(rig, rig.guest_psn, 16)?;
-    message(rig, rig.guest_psn.next(), 16)?;
+    short_writes(rig, 2)?;
     rig.answer(rig.guest_psn, Syndrome::Nak(code), 0)?;
     rig.expect_sent(status)?;
     rig.expect_sent("Flushed")?;
