@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what can be measured, and the way to measure it.
+//! `cargo xtask bench`: the measurements, and how to run each.
 use crate::repo::Repo;
 use crate::{run, value_listing, value_name};
 use anyhow::Result;
@@ -6,7 +6,7 @@ use anyhow::Result;
 /// What to measure and how.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to measure; left out, what can be measured is listed
+    /// What to measure; lists the measurements if left out
     what: Option<Measurement>,
     /// Options of the measurement, such as --json
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -29,17 +29,17 @@ enum Measurement {
     Papers,
     /// frames of a camera beside iceoryx2, UCX, iperf3 and TCP, where they are installed
     Peers,
-    /// looking for released slots, beside a loop over the status bytes
+    /// finding released slots, beside a loop over the status bytes
     Scan,
-    /// rates asked of queue pairs over shm and roce, and measured; fails beyond 2 %
+    /// rates set for queue pairs over shm and roce, and measured; fails beyond 2 %
     Rate,
     /// when status bytes are read, beside an oracle, in virtual time
     Reads,
 }
 
 impl Measurement {
-    /// The package, and the features that its program is built with: what the results are compared
-    /// with is too much to build for those who only test.
+    /// Returns the package and the features of its program: what results are compared with takes too
+    /// long to build for tests alone.
     fn program(self) -> [&'static str; 2] {
         if self == Self::Loss {
             ["catchment-sim", ""]
@@ -61,7 +61,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     let mut words = vec!["run", "--release", "--quiet", "--package", package];
     words.extend(["--features", features, "--", &name]);
     words.extend(args.options.iter().map(String::as_str));
-    // A measurement may take hours: only its user ends it.
+    // A measurement may take hours, so it has no limit.
     let mut command = run::cargo(repo.root(), &words);
     let status = command.status()?;
     run::demand_success(&command, status)

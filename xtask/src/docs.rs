@@ -1,4 +1,4 @@
-//! `cargo xtask docs`: the API documentation without a warning, and no broken link on any page.
+//! `cargo xtask docs`: builds the API documentation without warnings and checks the links of all pages.
 use crate::repo::Repo;
 use crate::run;
 use crate::tidy::links;

@@ -11,9 +11,9 @@ use std::time::Duration;
 /// Which lab to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The part; left out, the parts are listed
+    /// The part; lists the parts if left out
     part: Option<Part>,
-    /// Options of rxe, verbs and all: --only TEXT (all cases whose name holds it, may be repeated),
+    /// Options of rxe, verbs and all: --only TEXT (all cases whose name contains it, may be repeated),
     /// --full (all cases), --list, --json. Of table: --rounds N, --markdown FILE. Of guest: the
     /// command, before it --memory MIB, --results DIR, --limit SECONDS
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -47,9 +47,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("/usr/lib/python3/dist-packages/pyverbs/__init__.py", "python3-pyverbs"),
 ];
 
-/// Time after which a part is taken for hanging. On a quiet machine with two cores all cases take 10
-/// minutes, those of the short form less than half of it; a machine with neighbours takes three times
-/// as long. Each case has a limit of its own, which ends what hangs long before.
+/// Time after which a part is considered hung. On an idle machine with two cores all cases take 10
+/// minutes, the default ones less than half of that; a shared machine takes three times as long. Each
+/// case has a much shorter limit of its own.
 const LIMIT: Duration = Duration::from_secs(40 * 60);
 
 /// Test programs that `lab verbs` runs in a guest: their packages, and their names there.
@@ -86,24 +86,18 @@ pub(crate) fn provide() -> Result<()> {
     prerequisites::provide_packages(PACKAGES)
 }
 
-/// The cases of both parts that run by default, counted; `full` runs the others, too.
+/// Runs and counts the default cases of both parts; with `full`, all cases.
 pub(crate) fn all(repo: &Repo, full: bool) -> Result<Tally> {
     provide()?;
     let mut command = lab(repo, Part::All)?;
     command.args(full.then_some("--full"));
     let finished = run::finish(&mut command, LIMIT, Show::All)?;
-    if finished.tally.failed == 0 {
-        run::demand_success(&command, finished.status)?;
-    }
-    ensure!(
-        finished.tally.passed + finished.tally.failed > 0,
-        "`{}` ran not one case",
-        run::shown(&command)
-    );
-    Ok(finished.tally)
+    let tally = run::counted(&command, finished)?;
+    ensure!(tally.passed + tally.failed > 0, "`{}` ran no case", run::shown(&command));
+    Ok(tally)
 }
 
-/// The program, built, with the name of a part, and the programs that this part runs.
+/// Builds the lab and returns its command for a part, with the programs that the part runs.
 fn lab(repo: &Repo, part: Part) -> Result<Command> {
     let mut command = Command::new(programs::built(repo, programs::LAB)?);
     command.arg(value_name(&part)).arg("--cache").arg(metadata::target_folder(repo)?.join("lab"));

@@ -1,7 +1,7 @@
-//! Runs one test program for `cargo test`, so that one that hangs ends and says where it hung.
+//! Runs one test program for `cargo test` with a limit, and shows where it hung if it exceeds it.
 //!
-//! Cargo starts each test program through this recipe (`target.<cfg>.runner`): it has the folder and
-//! the environment that cargo gives, and the other programs run whatever this one does.
+//! Cargo starts each test program through this recipe (`target.<cfg>.runner`), in cargo's folder and
+//! environment, and runs the other programs whatever happens to this one.
 use crate::proc;
 use anyhow::{Context as _, Result};
 use std::ffi::OsString;
@@ -12,14 +12,14 @@ use std::time::Duration;
 /// What to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Seconds after which the program is taken for hanging
+    /// Seconds after which the program is considered hung
     seconds: u64,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }
 
-/// Arguments for cargo that send every test program through this one, with a limit each.
+/// Returns arguments for cargo that run every test program through this one, with this limit for each.
 pub(crate) fn for_cargo(limit: Duration) -> Result<[String; 2]> {
     let this = std::env::current_exe().context("cannot find the running program")?;
     let this = this.to_str().context("the path of xtask is not UTF-8")?;
@@ -30,7 +30,7 @@ pub(crate) fn for_cargo(limit: Duration) -> Result<[String; 2]> {
 /// Runs the program with our own input and output.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let [program, arguments @ ..] = args.command.as_slice() else {
-        anyhow::bail!("no program is given");
+        anyhow::bail!("no program was named");
     };
     let mut child = Command::new(program)
         .args(arguments)
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn cargo_gets_a_list_that_toml_understands() {
+    fn the_runner_of_cargo_is_a_list_in_toml() {
         let [flag, value] = for_cargo(Duration::from_secs(9)).unwrap();
         assert_eq!(flag, "--config");
         assert!(value.starts_with("target.'cfg(all())'.runner=[\"/"), "{value}");

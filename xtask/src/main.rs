@@ -1,7 +1,7 @@
 //! The recipes of this repository: `cargo xtask` lists them.
 //!
-//! A recipe is one file here. The crate depends on little, so that the first `cargo xtask` of a
-//! fresh clone starts soon.
+//! Each recipe is one file here. The crate has few dependencies, so that the first `cargo xtask` of a
+//! fresh clone starts quickly.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -36,7 +36,7 @@ struct Cli {
 enum Recipe {
     /// Everything that continuous integration runs, in at most 25 minutes on two cores
     Test(test::Args),
-    /// Measure: throughput, latency and CPU time beside those of others
+    /// Measure throughput, latency and CPU time beside those of others
     Bench(bench::Args),
     /// Check the rules of this repository that no compiler checks
     Tidy(tidy::Args),
@@ -44,9 +44,9 @@ enum Recipe {
     Docs,
     /// Other people's stacks and hardware, in virtual machines
     Lab(lab::Args),
-    /// Long runs that hunt for rare faults, with the seed that replays them
+    /// Long runs that look for rare faults, with the seed that replays them
     Soak(soak::Args),
-    /// Run one program with a limit, as `cargo xtask test` has cargo do
+    /// Run one program with a limit, for `cargo xtask test`
     #[command(hide = true)]
     Limited(limited::Args),
 }
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
 }
 
 fn perform(recipe: Recipe) -> anyhow::Result<ExitCode> {
-    // All but one run in the repository.
+    // All but `limited` need the repository.
     let repo = repo::Repo::find;
     match recipe {
         Recipe::Test(args) => test::run(&repo()?, &args),
@@ -87,13 +87,13 @@ fn report(error: &anyhow::Error) {
     }
 }
 
-/// One line for each subcommand.
+/// Returns one line for each subcommand.
 fn listing(prefix: &str, command: &clap::Command) -> String {
     let shown = command.get_subcommands().filter(|recipe| !recipe.is_hide_set());
     lines(prefix, shown.map(|recipe| (recipe.get_name(), recipe.get_about())).collect())
 }
 
-/// One line for each value of an argument.
+/// Returns one line for each value of an argument.
 fn value_listing<V: ValueEnum>(prefix: &str) -> String {
     let values: Vec<_> = V::value_variants().iter().filter_map(V::to_possible_value).collect();
     lines(prefix, values.iter().map(|value| (value.get_name(), value.get_help())).collect())

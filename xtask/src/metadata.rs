@@ -1,4 +1,4 @@
-//! The workspace as Cargo sees it: its packages, their targets and the edges between them.
+//! The workspace as Cargo sees it: its packages, their targets and their dependencies.
 use crate::repo::Repo;
 use crate::run::{self, Show};
 use anyhow::{Context as _, Result};
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Package {
     pub(crate) name: String,
-    /// Folder, relative to the top of the repository.
+    /// Folder, relative to the root of the repository.
     pub(crate) folder: String,
     pub(crate) targets: Vec<Target>,
     pub(crate) dependencies: Vec<Dependency>,

@@ -1,25 +1,25 @@
-//! What the tests need beside Rust: found, or installed where that is possible without a question.
+//! What the tests need besides Rust: found, or installed where that needs no password.
 use crate::run;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::env;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Programs that tests call, the Debian packages that have them, and what they are used for.
+/// Programs that tests run, their Debian packages, and what they are used for.
 const PROGRAMS: &[(&str, &str, &str)] = &[
     ("cc", "gcc", "headers of C libraries"),
     ("ffmpeg", "ffmpeg", "compressed clips as input"),
     ("ip", "iproute2", "network namespaces"),
     ("nft", "nftables", "a host that drops some packets"),
-    ("tshark", "tshark", "a second reader of our packets"),
+    ("tshark", "tshark", "an independent decoder of our packets"),
 ];
 
 const FILES: &[(&str, &str)] = &[
-    // What our own declarations of libibverbs are compared with.
+    // Our declarations of libibverbs are compared with it.
     ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
 ];
 
-/// Parts of the Rust toolchain: the subcommand of cargo, and what rustup calls it.
+/// Components of the Rust toolchain: the subcommand of cargo, and the name in rustup.
 const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 
 pub(crate) fn provide(folder: &Path) -> Result<()> {
@@ -33,7 +33,7 @@ pub(crate) fn provide(folder: &Path) -> Result<()> {
     provide_packages(&programs.chain(FILES.iter().copied()).collect::<Vec<_>>())
 }
 
-/// Installs the packages of those files, or programs in the path, that are not there.
+/// Installs the packages of those files, or programs in the path, that are missing.
 pub(crate) fn provide_packages(files: &[(&str, &str)]) -> Result<()> {
     let is_there = |file: &str| Path::new(file).exists() || on_path(file);
     let absent = || files.iter().filter(|(file, _)| !is_there(file));
@@ -46,7 +46,7 @@ pub(crate) fn provide_packages(files: &[(&str, &str)]) -> Result<()> {
     let still: Vec<_> = absent().map(|(file, _)| *file).collect();
     ensure!(
         still.is_empty(),
-        "{still:?} not found, although installed: look at PATH; the recipe knows Debian 12 on x86-64"
+        "{still:?} not found after installation: check PATH; this recipe supports Debian 12 on x86-64"
     );
     Ok(())
 }
@@ -68,11 +68,11 @@ fn on_path(program: &str) -> bool {
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Installs Debian packages when we are root, or may be without a password.
+/// Installs Debian packages as root, or by sudo if it needs no password.
 fn install(packages: &[&str]) -> Result<()> {
     let by_hand = format!("type: sudo apt-get install {}", packages.join(" "));
     let Some(prefix) = root_prefix().filter(|_| on_path("apt-get")) else { bail!(by_hand) };
-    // The lists of a fresh container are empty; those of a laptop are often old.
+    // The package lists of a fresh container are empty; those of a laptop are often old.
     run::succeed(&mut apt(&prefix, &["update", "-qq"])).context(by_hand.clone())?;
     let mut words = vec!["install", "-y", "-qq", "--no-install-recommends"];
     words.extend(packages);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn installing_is_spelled_for_root_and_for_sudo() {
+    fn the_command_that_installs_is_for_root_or_sudo() {
         let words = ["install", "-y", "ffmpeg"];
         let ours = "env DEBIAN_FRONTEND=noninteractive apt-get install -y ffmpeg";
         assert_eq!(run::shown(&apt(&[], &words)), ours);

@@ -1,7 +1,7 @@
-//! Other processes, as `/proc` shows them.
+//! Other processes, as seen in `/proc`.
 //!
-//! Every function reads a state that may change the next moment: a process that ends while it is
-//! read counts as having nothing.
+//! Every state may change as soon as it is read: a process that ends meanwhile counts as having
+//! nothing.
 use anyhow::{Context as _, Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,49 +9,37 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+/// What a process holds, with counts: descriptors by what they refer to, such as `socket` or
+/// `memfd:ring`, and mappings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Footprint {
-    /// Open descriptors by what they lead to, such as `socket` or `memfd:ring`.
-    pub(crate) descriptors: BTreeMap<String, usize>,
-    pub(crate) memfd_mappings: usize,
-}
+pub(crate) struct Footprint(BTreeMap<String, usize>);
 
 impl Footprint {
-    /// The footprint of `pid`, without descriptors that lead into the folder `except`: those are
-    /// files that come and go with the work.
+    /// Returns the footprint of `pid` without descriptors of files in the folder `except`, which are
+    /// opened and closed during normal work.
     pub(crate) fn of(pid: u32, except: &Path) -> Self {
-        let mut descriptors = BTreeMap::new();
+        let mut held = BTreeMap::from([("mappings of memfds".to_owned(), memfd_mappings(pid))]);
         for target in descriptor_targets(pid) {
             if !Path::new(&target).starts_with(except) {
-                *descriptors.entry(kind(&target)).or_insert(0) += 1;
+                *held.entry(format!("descriptors of kind {}", kind(&target))).or_insert(0) += 1;
             }
         }
-        Self { descriptors, memfd_mappings: memfd_mappings(pid) }
+        Self(held)
     }
 
     pub(crate) fn max(mut self, other: &Self) -> Self {
-        for (kind, count) in &other.descriptors {
-            let mine = self.descriptors.entry(kind.clone()).or_insert(0);
+        for (what, count) in &other.0 {
+            let mine = self.0.entry(what.clone()).or_insert(0);
             *mine = (*mine).max(*count);
         }
-        self.memfd_mappings = self.memfd_mappings.max(other.memfd_mappings);
         self
     }
 
-    /// What there is more of than in `baseline`, in words; empty when nothing is.
+    /// Lists what exceeds `baseline`.
     pub(crate) fn beyond(&self, baseline: &Self) -> Vec<String> {
-        let mut more = Vec::new();
-        for (kind, count) in &self.descriptors {
-            let before = baseline.descriptors.get(kind).copied().unwrap_or(0);
-            if *count > before {
-                more.push(format!("{count} descriptors of kind {kind} (before: {before})"));
-            }
-        }
-        if self.memfd_mappings > baseline.memfd_mappings {
-            let (now, before) = (self.memfd_mappings, baseline.memfd_mappings);
-            more.push(format!("{now} mappings of memfds (before: {before})"));
-        }
-        more
+        let before = |what: &str| baseline.0.get(what).copied().unwrap_or(0);
+        let more = self.0.iter().filter(|(what, count)| **count > before(what));
+        more.map(|(what, count)| format!("{count} {what} (before: {})", before(what))).collect()
     }
 }
 
@@ -61,7 +49,7 @@ fn descriptor_targets(pid: u32) -> Vec<String> {
     targets.map(|target| target.to_string_lossy().into_owned()).collect()
 }
 
-/// `socket:[123]` and `pipe:[9]` lose their number; memfds and files keep their name.
+/// Strips the number from `socket:[123]` and `pipe:[9]`; memfds and files keep their name.
 fn kind(target: &str) -> String {
     let name = target.strip_prefix('/').filter(|name| name.starts_with("memfd:"));
     match (name, target.split_once(":[")) {
@@ -78,17 +66,17 @@ fn memfd_mappings(pid: u32) -> usize {
     maps.lines().filter(|line| line.contains("/memfd:")).count()
 }
 
-/// Whether `pid` runs; a process that ended and waits for its parent does not.
+/// Returns whether `pid` runs; a zombie does not.
 pub(crate) fn alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
 }
 
 pub(crate) fn gone_within(pid: u32, limit: Duration) -> bool {
-    look_for(limit, || Ok((!alive(pid)).then_some(()))).is_ok_and(|gone| gone.is_some())
+    poll_until(limit, || Ok((!alive(pid)).then_some(()))).is_ok_and(|gone| gone.is_some())
 }
 
-/// Looks again and again until there is something, or the time is over.
-pub(crate) fn look_for<T>(
+/// Polls until `look` finds something, or the limit has passed.
+pub(crate) fn poll_until<T>(
     limit: Duration,
     mut look: impl FnMut() -> Result<Option<T>>,
 ) -> Result<Option<T>> {
@@ -98,15 +86,15 @@ pub(crate) fn look_for<T>(
         if found.is_some() || start.elapsed() > limit {
             return Ok(found);
         }
-        // Neither other processes nor the files that they write give an event.
+        // Other processes and the files that they write give no event.
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// State letter and parent of `pid`.
+/// Returns the state letter and the parent of `pid`.
 fn stat(pid: u32) -> Option<(char, u32)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may itself hold spaces and parentheses.
+    // The name in parentheses may itself contain spaces and parentheses.
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;
     Some((state, fields.next()?.parse().ok()?))
@@ -129,8 +117,8 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// Running processes whose environment was started with `variable=value`, with their command
-/// lines. Children inherit it, so that it finds orphans too.
+/// Returns the running processes that were started with `variable=value` in their environment, with
+/// their command lines. Children inherit it, so this finds orphans too.
 pub(crate) fn with_environment(variable: &str, value: &str) -> Vec<(u32, String)> {
     let wanted = format!("{variable}={value}");
     let marked = all().into_iter().filter(|pid| alive(*pid) && has_entry(*pid, &wanted));
@@ -147,8 +135,8 @@ fn command_line(pid: u32) -> String {
     String::from_utf8_lossy(&text).replace('\0', " ").trim_end().to_owned()
 }
 
-/// The threads of `pid` and of all that it started, a line each: name (that of a test, where a
-/// test program runs several), state, and the kernel's function in which it waits.
+/// Lists the threads of `pid` and its descendants, one per line: name (of the test, if a test program
+/// runs several), state, and the kernel function in which it waits.
 pub(crate) fn threads_below(pid: u32) -> String {
     let mut text = String::new();
     for pid in std::iter::once(pid).chain(descendants(pid)) {
@@ -164,7 +152,7 @@ pub(crate) fn threads_below(pid: u32) -> String {
 }
 
 pub(crate) fn signal(pid: u32, name: &str) -> Result<()> {
-    // `kill` is built into every shell; the program of that name is not everywhere installed.
+    // `kill` is a built-in of every shell; the program is not installed everywhere.
     let output = Command::new("sh")
         .args(["-c", "kill -s \"$0\" \"$1\"", name, &pid.to_string()])
         .output()
@@ -204,8 +192,8 @@ mod tests {
 
     #[test]
     fn more_mappings_are_beyond_and_max_covers_them() {
-        let few = Footprint { memfd_mappings: 1, ..Footprint::default() };
-        let many = Footprint { memfd_mappings: 2, ..Footprint::default() };
+        let [few, many] =
+            [1, 2].map(|count| Footprint([("mappings of memfds".to_owned(), count)].into()));
         assert_eq!(many.beyond(&few), ["2 mappings of memfds (before: 1)"]);
         assert_eq!(many.beyond(&few.clone().max(&many)), Vec::<String>::new());
         assert_eq!(few.beyond(&many), Vec::<String>::new());

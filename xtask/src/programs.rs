@@ -1,7 +1,7 @@
 //! The programs that recipes start, as users would build them.
 //!
-//! They are built together: one after the other, each would ask for other features of what they
-//! share, and build it again.
+//! They are built together: separately, each would enable other features of shared dependencies, which
+//! would be built again.
 use crate::repo::Repo;
 use crate::{metadata, run};
 use anyhow::{Result, ensure};
@@ -18,6 +18,6 @@ pub(crate) fn built(repo: &Repo, program: &str) -> Result<PathBuf> {
     let words = [&["build", "--release", "--quiet"], TARGETS].concat();
     run::succeed(&mut run::cargo(repo.root(), &words))?;
     let program = metadata::target_folder(repo)?.join("release").join(program);
-    ensure!(program.is_file(), "the build made no {}", program.display());
+    ensure!(program.is_file(), "the build did not produce {}", program.display());
     Ok(program)
 }

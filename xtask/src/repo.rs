@@ -1,4 +1,4 @@
-//! The repository: where it is and which files belong to it.
+//! The repository: its location and its files.
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ pub(crate) struct Repo {
 }
 
 impl Repo {
-    /// The checkout that this program was built from.
+    /// Finds the checkout that this program was built from.
     pub(crate) fn find() -> Result<Self> {
         let manifest = std::env::var("CARGO_MANIFEST_DIR")
             .unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
@@ -35,13 +35,13 @@ impl Repo {
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
-    /// Names of all files that are committed or would be by `git add --all`, sorted.
+    /// Returns the sorted names of all files that are committed or would be by `git add --all`.
     pub(crate) fn files(&self) -> Result<Vec<String>> {
         let output = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .current_dir(&self.root)
             .output()
-            .context("cannot run git: install it, the list of files comes from it")?;
+            .context("cannot run git, which lists the files: install it")?;
         let message = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "git ls-files failed: {}", message.trim());
         Ok(self.existing(&String::from_utf8(output.stdout).context("a file name is not UTF-8")?))

@@ -1,6 +1,6 @@
-//! Commands that a recipe starts: shown as they run, limited in time, their test cases counted.
+//! Commands that a recipe starts: their output is shown, their time limited, their test cases counted.
 use crate::proc;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,10 +8,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Time after which a command of a recipe is taken for hanging and killed.
+/// Time after which a command of a recipe is considered hung and killed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// Time after the end of a command for the last of its output to arrive.
+/// Time after the end of a command for the rest of its output to arrive.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(2);
 
 /// Test cases by outcome, from the `test result:` lines of test programs.
@@ -29,10 +29,10 @@ pub(crate) struct Finished {
     pub(crate) stdout: String,
 }
 
-/// `cargo` with `args`, in `folder`, free of what `cargo run` put into our own environment.
+/// Returns `cargo` with `args`, in `folder`, without the variables that `cargo run` set for us.
 ///
-/// Build scripts that watch variables such as `CARGO_PKG_NAME` would otherwise run again in every
-/// second build.
+/// Otherwise build scripts that watch variables such as `CARGO_PKG_NAME` would run again in every other
+/// build.
 pub(crate) fn cargo(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(folder);
@@ -50,8 +50,8 @@ pub(crate) fn cargo(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Whether somebody edits and builds here, so that what an incremental build keeps is worth its space.
-/// In a fresh clone this program alone was built that way.
+/// Returns whether `folder` is under development, so that incremental builds are worth their space. In
+/// a fresh clone only this program was built incrementally.
 fn is_built_again(folder: &Path) -> bool {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(folder.join("target"), PathBuf::from);
     let kept = std::fs::read_dir(target.join("debug/incremental"));
@@ -98,7 +98,7 @@ pub(crate) enum Show {
     Nothing,
 }
 
-/// Runs `command` to its end and collects its stdout; stderr goes where ours goes.
+/// Runs `command` to its end and collects its stdout; it inherits our stderr.
 pub(crate) fn finish(command: &mut Command, limit: Duration, show: Show) -> Result<Finished> {
     let mut child = command
         .stdin(Stdio::null())
@@ -130,7 +130,7 @@ fn collect(stdout: impl Read, show: Show) -> String {
     all
 }
 
-/// Waits until `child` ends; kills it with all that it started when `limit` has passed.
+/// Waits until `child` ends; kills it and its descendants once `limit` has passed.
 pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
     wait_or(child, limit, |_| ())
 }
@@ -140,7 +140,7 @@ pub(crate) fn wait_or(
     limit: Duration,
     hangs: impl FnOnce(u32),
 ) -> Result<ExitStatus> {
-    if let Some(status) = proc::look_for(limit, || Ok(child.try_wait()?))? {
+    if let Some(status) = proc::poll_until(limit, || Ok(child.try_wait()?))? {
         return Ok(status);
     }
     hangs(child.id());
@@ -149,11 +149,11 @@ pub(crate) fn wait_or(
 }
 
 /// A process that is killed when this is dropped.
-pub(crate) struct Kept(pub(crate) Child);
+pub(crate) struct KillOnDrop(pub(crate) Child);
 
-impl Drop for Kept {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // It may have ended, which is what we want.
+        // It may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -161,7 +161,7 @@ impl Drop for Kept {
 
 fn kill_tree(child: &mut Child) {
     let below = stopped_tree(child.id());
-    // Each may have ended by itself meanwhile, which is what we want.
+    // Each may have ended by itself meanwhile.
     let _ = child.kill();
     let _ = child.wait();
     for pid in below {
@@ -170,8 +170,8 @@ fn kill_tree(child: &mut Child) {
     }
 }
 
-/// Stops `pid` and all that it started, and says what that is: a process that runs could start
-/// another one that nobody knows of.
+/// Stops `pid` and its descendants, and returns the descendants: a running process could start another
+/// one unnoticed.
 fn stopped_tree(pid: u32) -> Vec<u32> {
     let mut stopped = vec![pid];
     let _ = proc::signal(pid, "STOP");
@@ -186,6 +186,19 @@ fn stopped_tree(pid: u32) -> Vec<u32> {
             stopped.push(below);
         }
     }
+}
+
+/// Returns the tally of a command that ran tests, all of which must have run. Failures are in it, not an
+/// error.
+pub(crate) fn counted(
+    command: &Command,
+    Finished { status, tally, .. }: Finished,
+) -> Result<Tally> {
+    ensure!(tally.ignored == 0, "{} tests did not run", tally.ignored);
+    if tally.failed == 0 {
+        demand_success(command, status)?;
+    }
+    Ok(tally)
 }
 
 pub(crate) fn count_cases(output: &str) -> Tally {

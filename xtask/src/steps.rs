@@ -1,10 +1,10 @@
-//! The steps of `cargo xtask test`, in the order in which they find a mistake soonest.
+//! The steps of `cargo xtask test`, in the order in which they find errors soonest.
 //!
-//! What builds what: clippy and docs only check; `build`, `test` and `doctest` share the development
-//! profile; `demo`, `soak`, `lab` and `sim` share one release build of all programs that they start;
-//! loom has a folder of its own, because its `--cfg` would otherwise rebuild everything twice.
+//! Builds are shared: clippy and docs only check; `build`, `test` and `doctest` use the development
+//! profile; `demo`, `soak`, `lab` and `sim` use one release build of all programs that they start; loom
+//! has a folder of its own, because its `--cfg` would otherwise rebuild everything twice.
 use crate::repo::Repo;
-use crate::run::{self, Finished, Show, Tally};
+use crate::run::{self, Show, Tally};
 use crate::{docs, lab, limited, metadata, prerequisites, programs, soak, tidy};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -26,7 +26,7 @@ pub(crate) struct Step {
 }
 
 pub(crate) const STEPS: &[Step] = &[
-    step("tools", "what the tests call is installed", true, tools),
+    step("tools", "the tools that tests use are installed", true, tools),
     step("fmt", "the code is formatted", true, fmt),
     step("tidy", "the rules of cargo xtask tidy", true, tidy_rules),
     step("clippy", "no warning in any target", true, clippy),
@@ -52,7 +52,7 @@ const fn step(
 }
 
 impl Context<'_> {
-    /// Time after which one test program is taken for hanging. The longest takes a minute.
+    /// Time after which one test program is considered hung. The longest takes a minute.
     fn program_limit(&self) -> Duration {
         self.stretched(Duration::from_secs(5 * 60))
     }
@@ -73,10 +73,10 @@ impl Context<'_> {
         command
     }
 
-    /// Runs tests and counts them. Failed ones are counted, not an error: the caller reports them.
+    /// Runs tests and counts them. Failures are counted, not an error: the caller reports them.
     fn cases(&self, command: &mut Command) -> Result<Tally> {
         let finished = run::finish(command, self.stretched(run::LIMIT), Show::All)?;
-        counted(command, finished)
+        run::counted(command, finished)
     }
 }
 
@@ -122,11 +122,11 @@ fn tests(context: &Context<'_>) -> Result<Tally> {
     command.args(limited::for_cargo(context.program_limit())?);
     command.env("RUST_TEST_THREADS", test_threads());
     let tally = context.cases(&mut command)?;
-    ensure!(tally.passed > 0, "not one test ran");
+    ensure!(tally.passed > 0, "no test ran");
     Ok(tally)
 }
 
-/// Many tests wait for others: a machine with few cores has room for more of them.
+/// Many tests mostly wait, so a machine with few cores can run more of them at once.
 fn test_threads() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     cores.max(TEST_THREADS_AT_LEAST).to_string()
@@ -138,11 +138,11 @@ fn doctests(context: &Context<'_>) -> Result<Tally> {
     context.cases(&mut context.cargo_test(&["--doc", "--no-fail-fast"]))
 }
 
-/// All in one build, so that what they share is built once.
+/// Runs all in one build, so that shared dependencies are built once.
 fn loom(context: &Context<'_>) -> Result<Tally> {
     let mut words = vec!["test", "--release", "--no-fail-fast", "--test", "loom"];
     for (package, target) in LOOM_TARGETS {
-        ensure!(context.repo.path(target).is_file(), "{target} is missing: nothing was checked");
+        ensure!(context.repo.path(target).is_file(), "{target} is missing, so nothing was checked");
         words.extend(["--package", package]);
     }
     let mut command = run::cargo(context.repo.root(), &words);
@@ -150,8 +150,8 @@ fn loom(context: &Context<'_>) -> Result<Tally> {
     command.env("CARGO_TARGET_DIR", metadata::target_folder(context.repo)?.join("loom"));
     let finished = run::finish(&mut command, context.stretched(run::LIMIT), Show::All)?;
     let empty = finished.stdout.lines().any(|line| line == "running 0 tests");
-    ensure!(!empty, "a program holds no test under --cfg loom");
-    counted(&command, finished)
+    ensure!(!empty, "a program has no test under --cfg loom");
+    run::counted(&command, finished)
 }
 
 fn lab_cases(context: &Context<'_>) -> Result<Tally> {
@@ -176,14 +176,6 @@ fn simulate(context: &Context<'_>) -> Result<Tally> {
     soak::roce_seeds(context.repo, seeds).map(no_cases)
 }
 
-fn counted(command: &Command, finished: Finished) -> Result<Tally> {
-    ensure!(finished.tally.ignored == 0, "{} tests did not run", finished.tally.ignored);
-    if finished.tally.failed == 0 {
-        run::demand_success(command, finished.status)?;
-    }
-    Ok(finished.tally)
-}
-
 fn demo(context: &Context<'_>) -> Result<Tally> {
     let mut command = Command::new(programs::built(context.repo, programs::CATCHMENT)?);
     command.args(["demo", "--json", "--seconds", DEMO_SECONDS]).current_dir(context.repo.root());
@@ -192,16 +184,17 @@ fn demo(context: &Context<'_>) -> Result<Tally> {
     check_demo(&finished.stdout).map(no_cases)
 }
 
-/// The command itself fails when a frame is lost, and its tests look at the whole summary
-/// (`crates/cli/tests/cli/demo.rs`): here only that the program as users build it keeps up.
+/// Checks only that the release build keeps up. The command itself fails if a frame is lost, and its
+/// tests check the whole summary (`crates/cli/tests/cli/demo.rs`).
 fn check_demo(stdout: &str) -> Result<()> {
     let line = stdout.lines().last().unwrap_or_default();
     let summary: Value = serde_json::from_str(line)
         .with_context(|| format!("the demo wrote no JSON summary at its end: {line:?}"))?;
-    // 12 devices at 25 frames/s; half of that leaves room for a machine at work.
+    // 12 devices at 25 frames/s; half of that is enough on a busy machine.
     let least = 12.0 * 25.0 * DEMO_SECONDS.parse::<f64>()? / 2.0;
-    let verified = summary["frames_verified"].as_f64().context("frames_verified is no number")?;
-    ensure!(verified >= least, "{verified} frames were verified, expected {least} at least");
+    let verified =
+        summary["frames_verified"].as_f64().context("frames_verified is not a number")?;
+    ensure!(verified >= least, "{verified} frames were verified, expected at least {least}");
     Ok(())
 }
 
@@ -210,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_demo_that_hardly_ran_or_said_nothing_is_refused() {
+    fn a_demo_with_few_frames_or_no_summary_is_refused() {
         check_demo("words\n{\"frames_verified\":900}\n").unwrap();
         let few = check_demo("{\"frames_verified\":10}").unwrap_err().to_string();
         assert!(few.contains("10 frames"), "{few}");

@@ -1,16 +1,16 @@
-//! Load beside the tests: a test that asserts a time fails there.
-use crate::run::Kept;
+//! Load beside the tests: tests that assert a time fail under it.
+use crate::run::KillOnDrop;
 use anyhow::{Context as _, Result};
 use std::process::{Command, Stdio};
 
-/// More than the two cores that the tests are meant for.
+/// More than the two cores that the tests are designed for.
 const LOOPS: usize = 4;
 
-/// A shell that loops until the process that started it is gone, however that ends.
+/// Loops until the process that started the shell is gone, however that ends.
 const SCRIPT: &str = "while kill -0 \"$0\" 2> /dev/null; do :; done";
 
-/// Processes that take what they can get of the processor. Dropping this ends them.
-pub(crate) struct BusyLoops(Vec<Kept>);
+/// Processes that use all available processor time. Dropping this ends them.
+pub(crate) struct BusyLoops(Vec<KillOnDrop>);
 
 impl BusyLoops {
     pub(crate) fn start() -> Result<Self> {
@@ -22,7 +22,7 @@ impl BusyLoops {
                 .stdout(Stdio::null())
                 .spawn()
                 .context("cannot start a busy loop")?;
-            loops.0.push(Kept(child));
+            loops.0.push(KillOnDrop(child));
         }
         Ok(loops)
     }

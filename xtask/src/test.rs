@@ -1,4 +1,4 @@
-//! `cargo xtask test`: runs the steps, says how long each took, and counts what passed.
+//! `cargo xtask test`: runs the steps, times them, and counts what passed.
 use crate::repo::Repo;
 use crate::run::Tally;
 use crate::steps::{self, Context, STEPS, Step};
@@ -8,15 +8,15 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 /// Which steps to run and when to stop.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub(crate) struct Args {
-    /// Run this step alone; may be given several times
+    /// Run only this step; may be repeated
     #[arg(long, value_name = "STEP")]
     only: Vec<String>,
     /// List the steps
     #[arg(long)]
     list: bool,
-    /// Leave out what takes minutes
+    /// Skip steps that take minutes
     #[arg(long, conflicts_with = "only")]
     quick: bool,
     /// Stop at the first step that fails
@@ -25,10 +25,10 @@ pub(crate) struct Args {
     /// Run the full matrices and long soaks, as at night
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// Run beside four busy loops: a test that asserts a time shows
+    /// Run beside four busy loops, under which tests that assert a time fail
     #[arg(long)]
     stress: bool,
-    /// Test this package alone; may be given several times
+    /// Test only this package; may be repeated
     #[arg(long, value_name = "PACKAGE")]
     package: Vec<String>,
 }
@@ -84,7 +84,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     )
 }
 
-/// Starts the busy loops, when the tests are built: a build says nothing about them.
+/// Builds the tests, then starts the busy loops: a build need not be slow, too.
 fn load(context: &Context<'_>) -> Result<BusyLoops> {
     println!("\nbuilding the tests, then starting the busy loops");
     steps::build(context)?;
@@ -101,7 +101,7 @@ fn chosen(args: &Args) -> Result<Vec<&'static Step>> {
     }
     let by_name = |name: &String| {
         let step = STEPS.iter().find(|step| step.name == name);
-        step.with_context(|| format!("no step is called {name:?}; there is\n{}", listing()))
+        step.with_context(|| format!("no step is called {name:?}; the steps are\n{}", listing()))
     };
     args.only.iter().map(by_name).collect()
 }
@@ -177,15 +177,7 @@ mod tests {
 
     fn args(only: &[&str], quick: bool) -> Args {
         let only = only.iter().map(|name| (*name).to_owned()).collect();
-        Args {
-            only,
-            list: false,
-            quick,
-            fail_fast: false,
-            full: false,
-            stress: false,
-            package: Vec::new(),
-        }
+        Args { only, quick, ..Args::default() }
     }
 
     fn row(name: &'static str, passed: u64, failed: u64, error: Option<&str>) -> Row {

@@ -1,4 +1,4 @@
-"""The kernel's end of a connection, by pyverbs; it obeys the same orders as `catchment-lab end`.
+"""The kernel's end of a connection, by pyverbs; it executes the same orders as `catchment-lab end`.
 
 An order is a line of JSON on stdin and an answer is one on stdout, as `src/end/mod.rs` has them. This
 end sets what our verbs leave to the provider: first PSNs, path MTU, rights, the unreliable service,
@@ -80,7 +80,7 @@ class End:
         init = QPInitAttr(qp_type=SERVICES[wanted['service']], scq=self.cqs[0], rcq=self.cqs[1], cap=cap,
                           sq_sig_all=0)
         self.qp = self.keep(QP(self.pd, init))
-        return {'card': {'endpoint': '', 'qpn': self.qp.qp_num, 'addr': self.mr.buf, 'rkey': self.mr.rkey}}
+        return {'endpoint': '', 'qpn': self.qp.qp_num, 'addr': self.mr.buf, 'rkey': self.mr.rkey}
 
     def to_rts(self, local, remote, qpn):
         wanted = self.options
@@ -115,14 +115,14 @@ class End:
         bind = SendWR(opcode=e.IBV_WR_BIND_MW, send_flags=e.IBV_SEND_SIGNALED)
         bind.set_bind_wr(window, MWBindInfo(self.mr, self.mr.buf, bytes, e.IBV_ACCESS_REMOTE_WRITE))
         self.qp.post_send(bind)
-        done = self.wait(False, 1, 1000)['completions']
+        done = self.wait(False, 1, 1000)
         if [entry['status'] for entry in done] != ['Success']:
             raise RuntimeError(f'the bind ended with {done}')
-        return {'number': rkey}
+        return rkey
 
     def state(self):
         attr, _ = self.qp.query(e.IBV_QP_STATE)
-        return {'text': STATES[attr.qp_state]}
+        return STATES[attr.qp_state]
 
     def receive(self, wr_id, offset, bytes):
         self.qp.post_recv(RecvWR(wr_id=wr_id, num_sge=1, sg=[self.sge(offset, bytes)]))
@@ -162,17 +162,17 @@ class End:
                 break
             if number == 0:
                 time.sleep(0.0002)
-        return {'completions': found}
+        return found
 
     def put(self, offset, hex):
         data = bytes.fromhex(hex)
         self.mr.write(data, len(data), offset)
 
     def take(self, offset, bytes):
-        return {'text': self.mr.read(bytes, offset).hex()}
+        return self.mr.read(bytes, offset).hex()
 
     def crc(self, offset, bytes):
-        return {'number': zlib.crc32(self.mr.read(bytes, offset))}
+        return zlib.crc32(self.mr.read(bytes, offset))
 
 
 def completion(entry):
@@ -207,20 +207,17 @@ def parts(variant):
 
 def obey(end, order):
     name, held = parts(order)
-    if name == 'make':
-        return end.make(held)
-    if name != 'do':
-        raise ValueError(f'{name} is an order for `catchment-lab end`')
-    task, held = parts(held)
-    act = getattr(end, task)
-    return (act(**held) if isinstance(held, dict) else act(held)) or 'done'
+    act = getattr(end, name)
+    if isinstance(held, dict) and name != 'make':
+        return act(**held)
+    return act(held)
 
 
 def answer(end, line):
     try:
-        return obey(end, json.loads(line))
+        return {'Ok': obey(end, json.loads(line))}
     except Exception as error:  # The host decides what an error means, whatever it is.
-        return {'refused': f'{error!r} {traceback.format_exc(limit=-1)}'}
+        return {'Err': f'{error!r} {traceback.format_exc(limit=-1)}'}
 
 
 def main():

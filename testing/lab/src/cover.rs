@@ -1,7 +1,7 @@
-//! Chooses few of many cases, so that every value of every group occurs.
+//! Chooses few of many cases such that every value of every group occurs.
 //!
 //! The name of a case is its group and values, `group/value, value/value`: what is tried, between
-//! whom, over which version of IP. The full matrix has every combination of them.
+//! which ends, over which version of IP. The full matrix has every combination of them.
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Keeps items, in their order, until every value has occurred in its group, and no value much more
@@ -19,7 +19,7 @@ fn values(name: &str) -> Vec<(&str, &str)> {
     values.map(|value| (group, value)).collect()
 }
 
-/// Chooses greedily: always the case with the most values that are missing, of those the one whose
+/// Chooses greedily: always the case with the most missing values and, among those, the one whose
 /// values were chosen least often.
 fn cover(cases: &[Vec<(&str, &str)>]) -> BTreeSet<usize> {
     let mut missing: BTreeSet<_> = cases.iter().flatten().collect();

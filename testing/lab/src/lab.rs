@@ -1,9 +1,9 @@
-//! What cases work with: hosts at one switch, and the programs that run at each.
+//! What cases work with: hosts at one switch, and programs that run on each.
 //!
-//! Three hosts stand there: this one, which has no RDMA device and speaks RoCE in user space, and one
-//! or two guests, each with a kernel and an RDMA device of its own. What crosses between any two
-//! crosses a network. A case says at which [`Site`] a program runs. Guests boot when they are first
-//! needed, and serve all cases of a run.
+//! There are up to three: this host, which has no RDMA device and speaks RoCE in user space, and one or
+//! two guests, each with a kernel and an RDMA device of its own. Whatever passes between two of them
+//! crosses a network. A case names the [`Site`] at which a program runs. Guests boot when first needed
+//! and serve all cases of a run.
 use crate::end::Kind;
 use crate::end::client::End;
 use crate::peer::wire::Wire;
@@ -25,8 +25,8 @@ use std::time::Duration;
 use std::{fs, thread};
 use tempfile::TempDir;
 
-/// After a case that failed the guests boot again, so that it cannot harm the next one. But not for
-/// ever: when everything fails, one such error is as good as a hundred.
+/// The guests reboot after a failed case, so that it cannot affect the next one. The number is limited:
+/// if everything fails, more failures add nothing.
 const BOOTS_MAX: u32 = 12;
 
 pub(crate) type Case = report::Case<Lab>;
@@ -34,7 +34,7 @@ pub(crate) type Case = report::Case<Lab>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, derive_more::Display)]
 #[display("{}", self.provider())]
 pub(crate) enum Site {
-    /// This one, in the lab's network namespace, without RDMA device.
+    /// This host, in the lab's network namespace, without an RDMA device.
     Host,
     Left,
     Right,
@@ -58,7 +58,7 @@ impl Site {
     }
 }
 
-/// Programs that run in the guests as on this host; cases of `rxe` need none of them.
+/// Programs that run in the guests and on this host; `rxe` needs none of them.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Programs {
     /// The `catchment` command
@@ -67,7 +67,7 @@ pub(crate) struct Programs {
     /// The conformance suite of the ibverbs provider
     #[arg(long, value_name = "FILE")]
     pub(crate) conformance: PathBuf,
-    /// The tests of what the ibverbs provider says when something is wrong
+    /// The tests of the error messages of the ibverbs provider
     #[arg(long, value_name = "FILE")]
     pub(crate) faults: PathBuf,
     /// The tests of sender and receiver over ibverbs
@@ -90,15 +90,15 @@ pub(crate) struct Lab {
     scratch: TempDir,
     guests: [Option<Guest>; 2],
     boots: u32,
-    /// The server for programs of this host, and this process.
+    /// The server that starts programs on this host, and this process.
     host: (SocketAddr, Arc<OwnedFd>),
     peer: Option<Peer>,
-    /// Packets that peers have checked that are gone.
+    /// Packets checked by peers that are gone.
     checked: u64,
 }
 
-/// What a case needs that is the kernel's peer itself: `guest/agent.py` at the first guest, and our
-/// end of the wire for either version of IP.
+/// What a case needs to be the kernel's peer itself: `guest/agent.py` in the first guest, and our end
+/// of the wire for each version of IP.
 struct Peer {
     agent: End,
     /// By version.
@@ -112,7 +112,7 @@ impl Peer {
 }
 
 impl Lab {
-    /// A lab whose guests boot when they are needed. The calling thread must live as long.
+    /// Makes a lab, whose guests boot when needed. The calling thread must outlive it.
     pub(crate) fn new(kernel: Kernel, cache: PathBuf, programs: Programs) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -190,19 +190,19 @@ impl Lab {
         let lab = shell::this_program()?.display().to_string();
         let device = site.address(version).to_string();
         let words = [&lab, "end", site.provider(), &device];
-        let start = Start::like_here(words).listening();
+        let start = Start::like_here(words).with_input();
         let mut end = End::new(self.start(site, &start)?);
         let made = end.make(kind);
         made.with_context(|| format!("the end at {site:?}"))?;
         Ok(end)
     }
 
-    /// Ends the guests; they boot when they are needed.
+    /// Ends the guests; they boot again when needed.
     pub(crate) fn forget_guests(&mut self) {
         self.forget_peer();
         for guest in &self.guests {
             if let Some(guest) = guest.as_ref().filter(|guest| guest.has_ended()) {
-                eprintln!("a guest ended; its console says:\n{}", guest.console());
+                eprintln!("a guest ended; its console:\n{}", guest.console());
             }
         }
         self.guests = [None, None];
@@ -217,7 +217,7 @@ impl Lab {
     pub(crate) fn folder(&mut self, site: Site) -> PathBuf {
         self.folders += 1;
         let parent = match site {
-            // What guests write lies in their memory.
+            // A guest keeps what it writes in memory.
             Site::Left | Site::Right => Path::new("/run"),
             Site::Host => self.scratch.path(),
         };
@@ -226,7 +226,7 @@ impl Lab {
 
     fn start_here(&self, start: &Start) -> Result<Process> {
         let (address, this_process) = &self.host;
-        // Whatever ends this process ends its programs.
+        // The program ends with this process, however that ends.
         let with_us = ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned);
         let start = Start {
             words: with_us.into_iter().chain(start.words.clone()).collect(),
@@ -235,12 +235,15 @@ impl Lab {
         Process::start(*address, Arc::clone(this_process), &start, Output::Kept)
     }
 
-    fn guest(&mut self, seat: usize) -> Result<&mut Guest> {
+    pub(crate) fn guest(&mut self, seat: usize) -> Result<&mut Guest> {
         let place = self.guests.get_mut(seat).context("no such guest")?;
         if place.as_ref().is_none_or(Guest::has_ended) {
-            ensure!(self.boots < BOOTS_MAX, "the guests have booted {BOOTS_MAX} times");
+            ensure!(
+                self.boots < BOOTS_MAX,
+                "the guests have booted {BOOTS_MAX} times, which is the limit"
+            );
             self.boots += 1;
-            // One that ended gives its network devices back before the next one takes them.
+            // Release the network devices of a guest that ended before the next one takes them.
             *place = None;
             let machine = Machine::usual(&self.cache, SEATS[seat])?;
             let guest = Guest::boot(&self.kernel, &machine)?;

@@ -1,15 +1,14 @@
-//! What the guest's switch does to packets: loses chosen ones, or impairs them by chance.
+//! Impairments by the guest's switch: it drops chosen packets, or impairs packets at random.
 use crate::vm::guest::Guest;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// The class of packets that chance may impair: those of RoCE.
+/// The traffic class that random impairments affect: RoCE packets.
 const IMPAIRED_CLASS: &str = "1:2";
 
-/// The ports of the switch: packets leave by the first one to the guest's RDMA device, by the other
-/// one to the host.
+/// The ports of the switch: the first leads to the guest's RDMA device, the second to the host.
 pub(crate) const PORTS: [&str; 2] = ["port0", "eth0"];
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -24,7 +23,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// The port of the switch on which they come in.
+    /// Returns the ingress port of the switch.
     fn port(self) -> &'static str {
         match self {
             Self::ToGuest => PORTS[1],
@@ -43,8 +42,8 @@ pub(crate) struct Chosen {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Impairment {
     pub(crate) chosen: Vec<Chosen>,
-    /// Options of netem for packets of both directions, such as `loss 5%`; empty for none.
-    pub(crate) both_ways: &'static str,
+    /// Options of netem for both directions, such as `loss 5%`; empty for none.
+    pub(crate) both_directions: &'static str,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,14 +55,14 @@ pub(crate) struct Lost {
 impl Impairment {
     pub(crate) fn begin(&self, guest: &Guest) -> Result<()> {
         let mut script = format!("set -e; nft -f - <<'END'\n{}END\n", rules(&self.chosen));
-        if !self.both_ways.is_empty() {
+        if !self.both_directions.is_empty() {
             for port in PORTS {
-                // Two bands: the rules put RoCE into the second one, which netem impairs.
+                // Two bands: the rules put RoCE into the second, which netem impairs.
                 let bands = ["0"; 16].join(" ");
                 let root = format!("dev {port} root handle 1: prio bands 2 priomap {bands}");
                 let impaired = format!("dev {port} parent {IMPAIRED_CLASS} netem");
                 let _ = writeln!(script, "tc qdisc add {root}");
-                let _ = writeln!(script, "tc qdisc add {impaired} {}", self.both_ways);
+                let _ = writeln!(script, "tc qdisc add {impaired} {}", self.both_directions);
             }
         }
         shell(guest, &script).map(drop)
@@ -72,7 +71,7 @@ impl Impairment {
     pub(crate) fn end(guest: &Guest) -> Result<Lost> {
         let listed = shell(guest, "nft -j list counters; tc -s -j qdisc show")?;
         shell(guest, SOUND)?;
-        let (counters, queues) = listed.split_once('\n').context("nft or tc said nothing")?;
+        let (counters, queues) = listed.split_once('\n').context("nft or tc printed nothing")?;
         let (counters, queues) = (json(counters)?, json(queues)?);
         let counters = counters["nftables"].as_array().into_iter().flatten();
         let queues = queues.as_array().into_iter().flatten();
@@ -92,15 +91,15 @@ fn shell(guest: &Guest, script: &str) -> Result<String> {
 }
 
 fn json(text: &str) -> Result<Value> {
-    serde_json::from_str(text).with_context(|| format!("no JSON: {text}"))
+    serde_json::from_str(text).with_context(|| format!("not JSON: {text}"))
 }
 
-/// Rules in the language of nft. The PSN lies behind 8 bytes of UDP and 9 of BTH.
+/// Returns rules for nft(8). The PSN follows 8 bytes of UDP and 9 of BTH.
 fn rules(chosen: &[Chosen]) -> String {
     let mut lines = String::new();
     for Chosen { direction, psn, times } in chosen {
         let port = direction.port();
-        // Writing to a String cannot fail. A day is longer than any case.
+        // Writing to a String cannot fail. No case takes a day.
         let _ = writeln!(
             lines,
             "iifname \"{port}\" udp dport 4791 @th,136,24 {psn:#08x} \

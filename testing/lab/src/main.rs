@@ -1,10 +1,9 @@
-//! The lab: the kernel's RDMA devices in virtual machines, and what our stack and programs do with them.
+//! The lab: the kernel's RDMA devices in virtual machines, tested against our stack and programs.
 //!
-//! `cargo xtask lab` installs what this program needs and calls it. [`vm`] boots guests that have
-//! `rdma_rxe`; [`remote`] runs programs there, and [`end`] is what one of them, an end of a connection,
-//! obeys. [`cases`] and [`verbs`] hold the cases, which are written here, on the host; [`lab`] is what
-//! they work with, [`cover`] chooses among them, and [`report`] says what came of each. [`table`]
-//! measures our stack beside the kernel's.
+//! `cargo xtask lab` installs what this program needs and runs it. [`vm`] boots guests with `rdma_rxe`;
+//! [`remote`] runs programs in them, one of which is an [`end`] of a connection. [`cases`] and [`verbs`]
+//! hold the cases, which run on the host; [`lab`] is what they work with, [`cover`] chooses among them,
+//! and [`report`] prints their outcomes. [`table`] measures our stack beside the kernel's.
 mod bytes;
 mod cases;
 mod command;

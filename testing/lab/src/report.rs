@@ -1,4 +1,4 @@
-//! Runs cases and says what came of each.
+//! Runs cases and prints their outcomes.
 use anyhow::Result;
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 type Run<L> = Box<dyn Fn(&mut L) -> Result<()>>;
 
 pub(crate) struct Case<L> {
-    /// Its name, which tells group, what, and what it runs over, apart by slashes.
+    /// Group, what is tried, and over what, separated by slashes.
     pub(crate) name: String,
     run: Run<L>,
 }
@@ -18,8 +18,7 @@ impl<L> Case<L> {
     }
 }
 
-/// Runs the cases one after the other, and writes a line on stdout for each; `recover` follows on a
-/// failure.
+/// Runs the cases one after the other and prints a line for each; calls `recover` after a failure.
 pub(crate) fn run_all<L>(
     cases: &[Case<L>],
     lab: &mut L,
@@ -78,8 +77,7 @@ impl Outcome {
     }
 }
 
-/// The last line: counts in the form that `cargo test` has, so that the same eyes and programs
-/// read it.
+/// Returns the last line: counts in the format of `cargo test`, for the same readers and programs.
 pub(crate) fn summary(outcomes: &[Outcome], took: Duration) -> String {
     let failed = outcomes.iter().filter(|outcome| !outcome.passed).count();
     let passed = outcomes.len() - failed;

@@ -1,15 +1,15 @@
 //! Two hosts in one: network namespaces joined by a veth pair.
 //!
-//! The namespaces have no name. They live while a descriptor, a thread or a socket is in them, so
-//! nothing is left behind, whatever ends the process.
+//! The namespaces have no name. They exist while a descriptor, a thread or a socket refers to them, so
+//! nothing is left behind, however the process ends.
 //!
-//! Making one needs `CAP_SYS_ADMIN`. [`with_privilege`] gets it for a test that does not have it,
-//! in a user namespace of its own (`unshare(1)`).
+//! Creating one needs `CAP_SYS_ADMIN`. [`with_privilege`] runs a test that lacks it in a user namespace
+//! of its own (`unshare(1)`).
 //!
-//! [`in_own_process`] is for tests that look at all threads or descriptors of their process;
-//! [`children_of`], [`running`] and [`wait_until`] are for those that look at others.
+//! [`in_own_process`] is for tests that inspect all threads or descriptors of their process;
+//! [`children_of`], [`running`] and [`wait_until`] are for those that inspect other processes.
 #![deny(unsafe_code)]
-#[allow(unsafe_code, reason = "unshare(2), the only call with a condition")]
+#[allow(unsafe_code, reason = "unshare(2) is an unsafe call")]
 mod namespace;
 mod privilege;
 mod process;

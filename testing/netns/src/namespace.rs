@@ -1,4 +1,4 @@
-//! Namespaces without a name, and the veth pair between two.
+//! Unnamed namespaces, and the veth pair that joins two.
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -9,30 +9,30 @@ use std::{io, thread};
 
 const OWN: &str = "/proc/thread-self/ns/net";
 const INTERFACE: &str = "veth0";
-/// How long the first packet may take before another one is sent, and how often.
+/// How long to wait for the first packet before sending another, and how often.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 const ASK_MAX: usize = 1000;
 
-/// A namespace or its network could not be made.
+/// A namespace or its network could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetnsError {
-    /// The system refused.
+    /// A system call failed.
     #[error(
         "{call}: {source} (network namespaces need root, or user namespaces: try unshare -Urn)"
     )]
     Os {
         /// The system call.
         call: &'static str,
-        /// What it said.
+        /// Its error.
         source: io::Error,
     },
-    /// `ip` is missing or refused.
+    /// `ip` is missing or failed.
     #[error("ip {arguments}: {reason} (`ip` is in the package iproute2)")]
     Ip {
-        /// What it was asked.
+        /// Its arguments.
         arguments: String,
-        /// What it said.
+        /// Its error message.
         reason: String,
     },
 }
@@ -41,19 +41,19 @@ fn os(call: &'static str) -> impl Fn(rustix::io::Errno) -> NetnsError {
     move |errno| NetnsError::Os { call, source: errno.into() }
 }
 
-/// A network namespace without a name.
+/// An unnamed network namespace.
 #[derive(Debug)]
 pub struct Namespace {
     fd: OwnedFd,
 }
 
 impl Namespace {
-    /// A new one, with its loopback up.
+    /// Creates a namespace with its loopback up.
     ///
     /// # Errors
     /// [`NetnsError`].
     pub fn new() -> Result<Self, NetnsError> {
-        // A thread of its own: the caller stays where it is.
+        // On a thread of its own, so that the caller stays in its namespace.
         let made = thread::scope(|scope| scope.spawn(unshared).join());
         let namespace = match made {
             Ok(made) => Self { fd: made? },
@@ -63,12 +63,12 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// A path by which other programs of this host reach the namespace, while this value lives.
+    /// Returns a path by which other programs of this host reach the namespace while this value lives.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd())
     }
 
-    /// The namespace that another process has a [`Namespace::path`] to.
+    /// Opens the namespace at the [`Namespace::path`] of another process.
     ///
     /// # Errors
     /// [`NetnsError::Os`].
@@ -78,14 +78,13 @@ impl Namespace {
         Ok(Self { fd })
     }
 
-    /// Runs `work` on a thread inside. Sockets that it opens stay inside, and so do processes that
-    /// it starts.
+    /// Runs `work` on a thread inside. Sockets that it opens and processes that it starts stay inside.
     ///
     /// # Errors
     /// [`NetnsError::Os`] if the namespace cannot be entered.
     ///
     /// # Panics
-    /// If `work` does.
+    /// If `work` panics.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
         let inside = || {
             self.enter()?;
@@ -97,7 +96,7 @@ impl Namespace {
         }
     }
 
-    /// Moves the calling thread inside, for good.
+    /// Moves the calling thread inside permanently.
     ///
     /// # Errors
     /// [`NetnsError::Os`].
@@ -109,7 +108,7 @@ impl Namespace {
     /// Runs ip(8) inside.
     ///
     /// # Errors
-    /// [`NetnsError::Ip`] with what it printed.
+    /// [`NetnsError::Ip`] with its error message.
     pub fn ip(&self, arguments: &[&str]) -> Result<(), NetnsError> {
         let refused = |reason: String| NetnsError::Ip { arguments: arguments.join(" "), reason };
         let output = self.run(|| Command::new("ip").args(arguments).output())?;
@@ -121,7 +120,7 @@ impl Namespace {
     }
 }
 
-/// A new namespace, made on a thread that ends with this.
+/// Creates a namespace; the calling thread moves into it and must end.
 fn unshared() -> Result<OwnedFd, NetnsError> {
     // SAFETY: a new network namespace concerns descriptors opened later and nothing in memory; the
     // unsafe kinds of unshare are those that split the address space or the descriptor table.
@@ -132,7 +131,7 @@ fn unshared() -> Result<OwnedFd, NetnsError> {
 
 /// Two namespaces joined by a cable.
 ///
-/// Dropping it, or the end of the process by any means, removes both.
+/// Dropping it, or any end of the process, removes both.
 #[derive(Debug)]
 pub struct VethPair {
     /// One end: `10.99.0.1`, `fd99::1`, `fe80::1`.
@@ -151,14 +150,14 @@ impl VethPair {
     /// IPv6 address of the right end.
     pub const RIGHT_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 2));
 
-    /// Two namespaces with an interface `veth0` each, of this MTU in bytes.
+    /// Creates two namespaces with an interface `veth0` each, of this MTU in bytes.
     ///
     /// # Errors
-    /// [`NetnsError`]; nothing is left then.
+    /// [`NetnsError`]; nothing is left behind.
     pub fn new(mtu: u32) -> Result<Self, NetnsError> {
         let (left, right) = (Namespace::new()?, Namespace::new()?);
         let mtu_text = mtu.to_string();
-        // The other end is named by a descriptor of this process, which needs no name anywhere.
+        // A descriptor of this process names the other end.
         let peer = right.path();
         left.ip(&[
             "link", "add", INTERFACE, "mtu", &mtu_text, "type", "veth", "peer", "name", INTERFACE,
@@ -171,8 +170,8 @@ impl VethPair {
         Ok(pair)
     }
 
-    /// Waits until a packet crosses in each family. The kernel notices only once a second that the
-    /// cable is plugged in, and IPv6 finds no neighbour before that.
+    /// Waits until a packet of each family crosses. The kernel checks the carrier only once a second, and
+    /// IPv6 finds no neighbour before that.
     fn wait_until_ready(&self) -> Result<(), NetnsError> {
         let ends = [(Self::LEFT_V4, Self::RIGHT_V4), (Self::LEFT_V6, Self::RIGHT_V6)];
         for (from, to) in ends {
@@ -197,16 +196,16 @@ impl VethPair {
     }
 }
 
-/// Sends until something arrives.
+/// Sends until a packet arrives.
 fn crosses(left: &UdpSocket, right: &UdpSocket) -> io::Result<()> {
     right.set_read_timeout(Some(ASK_AGAIN))?;
     let to = right.local_addr()?;
     for _ in 0..ASK_MAX {
-        // While there is no neighbour yet, sending may fail too.
+        // Sending may fail while there is no neighbour yet.
         let _ = left.send_to(&[0], to);
         match right.recv_from(&mut [0; 8]) {
             Ok(_) => return Ok(()),
-            // A signal counts as a try: beside other work one comes now and then.
+            // An interruption counts as a try.
             Err(e)
                 if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(e) => return Err(e),
@@ -215,8 +214,7 @@ fn crosses(left: &UdpSocket, right: &UdpSocket) -> io::Result<()> {
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// Gives an end its addresses. All are ours and without duplicate address detection, which takes a
-/// second.
+/// Sets the addresses of an end, without duplicate address detection, which takes a second.
 fn connect(end: &Namespace, v4: IpAddr, v6: IpAddr, link_local: &str) -> Result<(), NetnsError> {
     end.ip(&["link", "set", INTERFACE, "addrgenmode", "none"])?;
     end.ip(&["addr", "add", &format!("{v4}/24"), "dev", INTERFACE])?;
@@ -253,8 +251,8 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_gone_with_its_last_descriptor_and_ip_says_what_is_wrong() {
-        let name = "namespace::tests::a_namespace_is_gone_with_its_last_descriptor_and_ip_says_what_is_wrong";
+    fn a_namespace_ends_with_its_last_descriptor_and_errors_of_ip_have_a_reason() {
+        let name = "namespace::tests::a_namespace_ends_with_its_last_descriptor_and_errors_of_ip_have_a_reason";
         with_privilege(name, || {
             let pair = VethPair::new(1500).unwrap();
             let wrong = pair.left.ip(&["link", "set", "no-such-0", "up"]).unwrap_err();

@@ -1,8 +1,7 @@
-//! Counts the objects of a device that live, and can refuse to make one: evidence that cleanup leaves
-//! nothing behind, whatever step of the way up fails.
+//! Counts the live objects of a device, and can make the creation of one fail: evidence that cleanup
+//! leaves nothing behind, whichever step of the setup fails.
 //!
-//! [`Census::of`] puts itself between a program and its device. What the program makes is counted
-//! until it drops it.
+//! [`Census::of`] wraps a device. What a program creates through it is counted until it is dropped.
 use crate::forward::forward;
 use catchment_verbs::mem::Region;
 use catchment_verbs::sync::Mutex;
@@ -43,7 +42,7 @@ pub enum Change {
 #[derive(Debug, Default)]
 pub struct Census {
     alive: [AtomicI64; OBJECTS.len()],
-    /// Steps that can fail, so far: objects asked for and changes of state.
+    /// Steps so far that can fail: creations of objects and changes of state.
     steps: AtomicU64,
     /// The step that fails, counted from 1; 0 for none.
     failing: AtomicU64,
@@ -51,66 +50,73 @@ pub struct Census {
 }
 
 impl Census {
-    /// Counts what is made through the device that this returns.
+    /// Counts what is created through the returned device.
     pub fn of(context: Arc<dyn Context>) -> (Arc<dyn Context>, Arc<Self>) {
         let census = Arc::new(Self::default());
         (Arc::new(CountedContext { context, census: Arc::clone(&census) }), census)
     }
 
-    /// Objects of this kind that live.
+    /// Returns how many objects of this kind live.
     pub fn alive(&self, object: Object) -> i64 {
         self.alive[object as usize].load(Ordering::SeqCst)
     }
 
-    /// Objects of all kinds that live.
+    /// Returns how many objects of all kinds live.
     pub fn total(&self) -> i64 {
         OBJECTS.into_iter().map(|object| self.alive(object)).sum()
     }
 
-    /// Steps that could have failed so far: objects asked for, and changes of a queue pair's state.
+    /// Returns how many steps could have failed so far: creations of objects, and changes of a queue
+    /// pair's state.
     pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::SeqCst)
     }
 
-    /// The `nth` step from now on fails, counted from 1.
+    /// Makes the `nth` step from now on fail, counted from 1.
     pub fn fail(&self, nth: u64) {
         self.failing.store(self.steps() + nth, Ordering::SeqCst);
     }
 
-    /// What was made and destroyed since the last call.
+    /// Returns what was created and destroyed since the last call.
     pub fn take_log(&self) -> Vec<Change> {
         std::mem::take(&mut *self.log.lock())
     }
 
-    /// Whether this step fails.
+    /// Counts a step and returns whether it is to fail.
     fn step(&self) -> bool {
         let step = self.steps.fetch_add(1, Ordering::SeqCst) + 1;
         step == self.failing.load(Ordering::SeqCst)
     }
 
-    fn ask(&self) -> Result<(), VerbsError> {
+    /// Calls `make` and counts its object, unless this step is to fail.
+    fn count<T>(
+        self: &Arc<Self>,
+        object: Object,
+        make: impl FnOnce() -> Result<T, VerbsError>,
+    ) -> Result<Counted<T>, VerbsError> {
         if self.step() {
             return Err(VerbsError::Invalid("this step is made to fail".into()));
         }
-        Ok(())
+        let inner = make()?;
+        self.alive[object as usize].fetch_add(1, Ordering::SeqCst);
+        self.log.lock().push(Change::Made(object));
+        Ok(Counted { inner, life: Life { object, census: Arc::clone(self) } })
     }
 }
 
-/// Lives as long as the object that it counts.
-struct Counted {
+/// An object, counted until it is destroyed.
+struct Counted<T> {
+    inner: T,
+    /// Dropped after the object itself.
+    life: Life,
+}
+
+struct Life {
     object: Object,
     census: Arc<Census>,
 }
 
-impl Counted {
-    fn new(object: Object, census: &Arc<Census>) -> Self {
-        census.alive[object as usize].fetch_add(1, Ordering::SeqCst);
-        census.log.lock().push(Change::Made(object));
-        Self { object, census: Arc::clone(census) }
-    }
-}
-
-impl Drop for Counted {
+impl Drop for Life {
     fn drop(&mut self) {
         let alive = &self.census.alive[self.object as usize];
         alive.fetch_sub(1, Ordering::SeqCst);
@@ -132,20 +138,13 @@ impl Context for CountedContext {
     }
 
     fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {
-        self.census.ask()?;
-        Ok(Arc::new(CountedPd {
-            pd: self.context.alloc_pd()?,
-            census: Arc::clone(&self.census),
-            _counted: Counted::new(Object::Pd, &self.census),
-        }))
+        let pd = || self.context.alloc_pd();
+        Ok(Arc::new(self.census.count(Object::Pd, pd)?))
     }
 
     fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
-        self.census.ask()?;
-        Ok(Arc::new(CountedChannel {
-            channel: self.context.create_channel()?,
-            _counted: Counted::new(Object::Channel, &self.census),
-        }))
+        let channel = || self.context.create_channel();
+        Ok(Arc::new(self.census.count(Object::Channel, channel)?))
     }
 
     fn create_cq(
@@ -153,67 +152,38 @@ impl Context for CountedContext {
         capacity: u32,
         channel: Option<Arc<dyn CompletionChannel>>,
     ) -> Result<Arc<dyn Cq>, VerbsError> {
-        self.census.ask()?;
-        Ok(Arc::new(CountedCq {
-            cq: self.context.create_cq(capacity, channel)?,
-            _counted: Counted::new(Object::Cq, &self.census),
-        }))
+        let cq = || self.context.create_cq(capacity, channel);
+        Ok(Arc::new(self.census.count(Object::Cq, cq)?))
     }
 }
 
-struct CountedPd {
-    pd: Arc<dyn Pd>,
-    census: Arc<Census>,
-    _counted: Counted,
-}
-
-impl Pd for CountedPd {
+impl Pd for Counted<Arc<dyn Pd>> {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
-        self.census.ask()?;
-        Ok(Arc::new(CountedMr {
-            mr: self.pd.reg_mr(region, access)?,
-            _counted: Counted::new(Object::Mr, &self.census),
-        }))
+        let mr = || self.inner.reg_mr(region, access);
+        Ok(Arc::new(self.life.census.count(Object::Mr, mr)?))
     }
 
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {
-        self.census.ask()?;
-        Ok(Box::new(CountedQp {
-            qp: self.pd.create_qp(init)?,
-            census: Arc::clone(&self.census),
-            _counted: Counted::new(Object::Qp, &self.census),
-        }))
+        let qp = || self.inner.create_qp(init);
+        Ok(Box::new(self.life.census.count(Object::Qp, qp)?))
     }
 
     fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
-        self.census.ask()?;
-        Ok(Arc::new(CountedAh {
-            ah: self.pd.create_ah(to)?,
-            _counted: Counted::new(Object::Ah, &self.census),
-        }))
+        let ah = || self.inner.create_ah(to);
+        Ok(Arc::new(self.life.census.count(Object::Ah, ah)?))
     }
 }
 
-struct CountedAh {
-    ah: Arc<dyn Ah>,
-    _counted: Counted,
-}
-
-impl Ah for CountedAh {
-    forward! { self.ah;
+impl Ah for Counted<Arc<dyn Ah>> {
+    forward! { self.inner;
         fn handle() -> u32;
         fn to() -> &PortAddr;
     }
 }
 
-struct CountedChannel {
-    channel: Arc<dyn CompletionChannel>,
-    _counted: Counted,
-}
-
-impl CompletionChannel for CountedChannel {
-    // The provider recognises its own channel, which `as_any` gives.
-    forward! { self.channel;
+impl CompletionChannel for Counted<Arc<dyn CompletionChannel>> {
+    // The provider recognises its own channel through `as_any`.
+    forward! { self.inner;
         fn wait(timeout: Duration) -> io::Result<bool>;
         fn wake();
         fn as_fd() -> BorrowedFd<'_>;
@@ -221,14 +191,9 @@ impl CompletionChannel for CountedChannel {
     }
 }
 
-struct CountedCq {
-    cq: Arc<dyn Cq>,
-    _counted: Counted,
-}
-
-impl Cq for CountedCq {
-    // The provider recognises its own queue, which `as_any` gives.
-    forward! { self.cq;
+impl Cq for Counted<Arc<dyn Cq>> {
+    // The provider recognises its own queue through `as_any`.
+    forward! { self.inner;
         fn poll(out: &mut [Completion]) -> Result<usize, CqError>;
         fn req_notify(solicited_only: bool);
         fn capacity() -> u32;
@@ -236,13 +201,8 @@ impl Cq for CountedCq {
     }
 }
 
-struct CountedMr {
-    mr: Arc<dyn Mr>,
-    _counted: Counted,
-}
-
-impl Mr for CountedMr {
-    forward! { self.mr;
+impl Mr for Counted<Arc<dyn Mr>> {
+    forward! { self.inner;
         fn region() -> &Arc<Region>;
         fn lkey() -> u32;
         fn rkey() -> u32;
@@ -252,14 +212,8 @@ impl Mr for CountedMr {
     }
 }
 
-struct CountedQp {
-    qp: Box<dyn Qp>,
-    census: Arc<Census>,
-    _counted: Counted,
-}
-
-impl Qp for CountedQp {
-    forward! { self.qp;
+impl Qp for Counted<Box<dyn Qp>> {
+    forward! { self.inner;
         fn qpn() -> u32;
         fn state() -> QpState;
         fn endpoint() -> Endpoint;
@@ -267,20 +221,20 @@ impl Qp for CountedQp {
         fn watch_remote(rkey: u32) -> Result<Arc<dyn Watch>, RemoteMapError>;
     }
 
-    forward! { mut self.qp;
+    forward! { mut self.inner;
         fn post_send(requests: &[SendWr<'_>]) -> Result<(), PostError>;
         fn post_recv(requests: &[RecvWr<'_>]) -> Result<(), PostError>;
         fn set_rate(rate_bps: Option<u64>) -> Result<(), RateError>;
     }
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
-        if self.census.step() {
+        if self.life.census.step() {
             return Err(ModifyError::Resources {
-                qpn: self.qp.qpn(),
+                qpn: self.inner.qpn(),
                 what: "this step",
                 reason: "is made to fail".into(),
             });
         }
-        self.qp.modify(transition)
+        self.inner.modify(transition)
     }
 }

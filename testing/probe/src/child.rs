@@ -1,29 +1,29 @@
-//! A second process of a test: the test binary, started again, and what the two say to each other.
+//! A second process of a test: the test binary, started again, which exchanges lines with the first.
 use crate::load::scaled;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What a second process is there for.
+/// The variable with the role of a second process.
 const ROLE: &str = "CATCHMENT_TEST_ROLE";
-/// In front of what it says: the test harness prints lines of its own, also in front of ours.
+/// Precedes each line it sends: the test harness prints lines of its own, also directly before ours.
 pub const MARK: &str = "@@ ";
 
-/// Returns what this process was started for, if [`Child::start`] started it.
+/// Returns the role of this process, if [`Child::start`] started it.
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// Says a line to the first process.
+/// Sends a line to the first process.
 pub fn say(line: &str) {
     println!("\n{MARK}{line}");
     std::io::stdout().flush().expect("stdout is open");
 }
 
-/// Waits for a line of the first process.
+/// Waits for a line from the first process.
 pub fn hear() -> String {
-    let line = std::io::stdin().lines().next().expect("the first process tells something");
+    let line = std::io::stdin().lines().next().expect("the first process sends a line");
     line.expect("stdin is readable")
 }
 
@@ -35,7 +35,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts the test of this binary that alone has `test` in its name; it finds its role by [`role`].
+    /// Starts the one test of this binary with `test` in its name, which gets its role from [`role`].
     pub fn start(test: &str, role: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().expect("a process has a program"))
             .args([test, "--nocapture", "--test-threads=1"])
@@ -49,7 +49,7 @@ impl Child {
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if let Some(at) = line.find(MARK) {
-                    // Who no longer listens has dropped the child.
+                    // Fails once the child has been dropped.
                     let _ = sender.send(line[at + MARK.len()..].to_owned());
                 }
             }
@@ -61,37 +61,39 @@ impl Child {
         self.process.id()
     }
 
-    /// Waits for what it says next; `None` if it ended.
+    /// Waits for its next line; `None` if it ended.
     ///
     /// # Panics
-    /// When it says nothing for far too long.
+    /// If no line comes for far too long.
     pub fn listen(&mut self) -> Option<String> {
         match self.lines.recv_timeout(Duration::from_secs(scaled(300).max(300))) {
             Ok(line) => Some(line),
             Err(mpsc::RecvTimeoutError::Disconnected) => None,
-            Err(mpsc::RecvTimeoutError::Timeout) => panic!("the second process says nothing"),
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("no line came from the second process"),
         }
     }
 
+    /// Waits for its next line.
+    ///
     /// # Panics
-    /// When it ends instead.
+    /// If it ends instead.
     pub fn hear(&mut self) -> String {
         self.listen().expect("the second process failed (see above)")
     }
 
-    /// Waits until it says a line that starts so, and returns the rest of it.
+    /// Waits for its next line, which must begin with `start`, and returns the rest of it.
     ///
     /// # Panics
-    /// When it says something else.
+    /// If the line begins otherwise.
     pub fn says(&mut self, start: &str) -> String {
         let line = self.hear();
         let rest = line.strip_prefix(start);
-        rest.unwrap_or_else(|| panic!("expected {start:?}, it says {line:?}")).to_owned()
+        rest.unwrap_or_else(|| panic!("expected {start:?}, got {line:?}")).to_owned()
     }
 
     pub fn tell(&mut self, line: &str) {
-        let input = self.input.as_mut().expect("it was not asked to end");
-        writeln!(input, "{line}").expect("the second process listens");
+        let input = self.input.as_mut().expect("its input is open until its end");
+        writeln!(input, "{line}").expect("the second process reads its input");
     }
 
     pub fn ask(&mut self, line: &str) -> String {
@@ -99,23 +101,23 @@ impl Child {
         self.hear()
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits until it is gone.
     pub fn kill(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 
     /// # Panics
-    /// When it ended by itself.
+    /// If it ended by itself.
     pub fn demand_running(&mut self) {
         let ended = self.process.try_wait().expect("it is our child");
         assert!(ended.is_none(), "the second process ended by itself: {ended:?}");
     }
 
-    /// Lets it end, which it does when its standard input does.
+    /// Closes its standard input, at which it ends, and waits for it.
     ///
     /// # Panics
-    /// When it failed.
+    /// If it failed.
     pub fn end(&mut self) {
         self.input = None;
         let status = self.process.wait().expect("it is our child");

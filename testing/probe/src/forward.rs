@@ -1,4 +1,4 @@
-//! Passes the methods of a trait on to the object that is looked at.
+//! Forwards the methods of a trait to the probed object.
 
 macro_rules! forward {
     ($self:ident.$inner:ident; $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {

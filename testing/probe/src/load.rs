@@ -1,18 +1,18 @@
-//! What tests move: how much, and bytes from a seed.
+//! The load of tests: its amount, and bytes from a seed.
 use crate::random::Random;
 
-/// Returns so many, times `CATCHMENT_TEST_SCALE`: 10 for a long run, 0.01 on an emulated machine.
+/// Returns `count` times `CATCHMENT_TEST_SCALE`: 10 for a long run, 0.01 on an emulated machine.
 ///
 /// # Panics
-/// When that is not a number.
+/// If that is not a number.
 pub fn scaled(count: u64) -> u64 {
     let scale = std::env::var("CATCHMENT_TEST_SCALE");
     let scale = scale.map_or(1.0, |text| text.parse::<f64>().expect("the scale is a number"));
     ((count as f64 * scale) as u64).max(1)
 }
 
-/// Fills in the bytes of message `packet` of a stream, the same at both ends, and returns how many
-/// there are: at most as many as `payload` holds.
+/// Fills in the bytes of message `packet` of a stream, the same at both ends, and returns their number,
+/// at most the length of `payload`.
 pub fn content(stream: u32, packet: u64, payload: &mut [u8]) -> usize {
     let seed = packet.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(stream) << 32;
     let mut random = Random::new(seed);

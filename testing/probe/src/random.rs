@@ -1,4 +1,4 @@
-//! Chance that follows from a seed, the same on every machine.
+//! Random numbers from a seed, the same on every machine.
 //!
 //! SplitMix64 (Steele, Lea, Flood 2014): 64 bits of state, integers only. It passes the usual test
 //! batteries, has published values to check against, and every seed starts a sequence of its own.
@@ -11,12 +11,12 @@ pub struct Random {
 }
 
 impl Random {
-    /// A generator whose every number follows from `seed`.
+    /// Makes a generator whose numbers all follow from `seed`.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// A generator of its own for a part: what it is asked changes nothing for the others.
+    /// Makes an independent generator: its use does not affect this one or other forks.
     pub fn fork(&mut self) -> Self {
         Self::new(self.next_u64())
     }
@@ -28,14 +28,14 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 to `bound` - 1, or 0 where `bound` is 0.
+    /// Returns a number from 0 to `bound` - 1, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         // The high half of a product: its bias is below bound / 2^64.
         let product = u128::from(self.next_u64()) * u128::from(bound);
         u64::try_from(product >> 64).unwrap_or(0)
     }
 
-    /// A number from `least` to `most`, both possible; `least` where `most` is smaller.
+    /// Returns a number from `least` to `most`, inclusive; `least` if `most` is smaller.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most.saturating_sub(least).saturating_add(1))
     }
@@ -49,7 +49,7 @@ impl Random {
         choices.get(self.index(choices.len())).copied()
     }
 
-    /// Whether what happens with this probability happens now.
+    /// Draws whether an event of this probability happens.
     pub fn happens(&mut self, chance: Chance) -> bool {
         match chance.threshold {
             0 => false,
@@ -72,7 +72,7 @@ impl Random {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Chance {
-    /// Happens when 64 random bits are below this: 2^64 is always.
+    /// The event happens if 64 random bits are below this: 2^64 is always.
     threshold: u128,
 }
 
@@ -80,7 +80,7 @@ impl Chance {
     pub const NEVER: Self = Self { threshold: 0 };
     pub const ALWAYS: Self = Self { threshold: 1 << 64 };
 
-    /// Happens with this probability. Below 0 (or no number) is never, above 1 is always.
+    /// Makes a chance of this probability. Below 0 (or NaN) is never, above 1 is always.
     pub fn of(probability: f64) -> Self {
         // A product with a power of two is exact, and the conversion saturates.
         let threshold = (probability * 18_446_744_073_709_551_616.0) as u128;

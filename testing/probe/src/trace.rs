@@ -1,7 +1,7 @@
-//! What an end really posts: evidence from outside of the mechanism.
+//! Records what an end posts: evidence from outside of the mechanism.
 //!
-//! [`Trace::of`] puts itself between a mechanism and its queue pair and counts every request by its
-//! kind. What a mechanism says about itself can be compared with it.
+//! [`Trace::of`] wraps the queue pair of a mechanism and counts every request by kind, to compare with
+//! what the mechanism reports.
 use crate::forward::forward;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
@@ -21,16 +21,16 @@ pub enum Kind {
     Atomic,
 }
 
-/// A request that was posted.
+/// A posted request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Posted {
     /// What it does.
     pub kind: Kind,
     /// Length of its message.
     pub bytes: u64,
-    /// Its bytes were copied while posting.
+    /// Whether its bytes were copied when it was posted.
     pub is_inline: bool,
-    /// It makes a completion.
+    /// Whether it generates a completion.
     pub signaled: bool,
     /// Number of the call that posted it: requests of one call are linked.
     pub call: u64,
@@ -47,7 +47,7 @@ pub struct Requests {
     pub atomics: u64,
     /// Bytes of all of them.
     pub bytes: u64,
-    /// Requests that make a completion.
+    /// Requests that generate a completion.
     pub signaled: u64,
     /// Calls that posted them.
     pub calls: u64,
@@ -57,7 +57,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Messages on the wire that this end starts.
+    /// Returns the number of messages on the wire that this end initiates.
     pub fn messages(&self) -> u64 {
         self.writes + self.write_imms + self.reads + self.sends + self.atomics
     }
@@ -71,19 +71,19 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Puts a trace before `qp`. Of the first `keep` requests it keeps all that it saw.
+    /// Wraps `qp` in a trace, which keeps the first `keep` requests in full.
     pub fn of(qp: Box<dyn Qp>, keep: usize) -> (Box<dyn Qp>, Arc<Self>) {
         let seen = Mutex::new((Requests::default(), Vec::with_capacity(keep)));
         let trace = Arc::new(Self { seen, keep });
         (Box::new(TracedQp { qp, trace: Arc::clone(&trace) }), trace)
     }
 
-    /// All requests that were posted so far.
+    /// Returns the sums over all requests posted so far.
     pub fn requests(&self) -> Requests {
         self.seen.lock().0
     }
 
-    /// The first requests.
+    /// Returns the first requests.
     pub fn first(&self) -> Vec<Posted> {
         self.seen.lock().1.clone()
     }
@@ -128,7 +128,7 @@ fn seen(wr: &SendWr<'_>, call: u64) -> Posted {
     }
 }
 
-/// A queue pair that is looked at.
+/// A traced queue pair.
 struct TracedQp {
     qp: Box<dyn Qp>,
     trace: Arc<Trace>,

@@ -1,7 +1,7 @@
-//! The processes of a round. How the `catchment` command is called stands here and nowhere else.
+//! The processes of a round. Only this file has command lines of `catchment`.
 use super::plan::{Plan, Role};
 use crate::proc::{self, Footprint};
-use crate::run::{self, Kept};
+use crate::run::{self, KillOnDrop};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Every process of a round carries this variable, so that its orphans can be told from others.
+/// Every process of a round has this variable, which identifies its orphans.
 const MARK: &str = "CATCHMENT_SOAK_ROUND";
 
 const INPUT: &str = "synthetic:64x48:rgb24";
@@ -56,7 +56,7 @@ impl Setting {
         self.folder.join("out")
     }
 
-    /// What the processes see as the folder for temporary files; empty at the end.
+    /// The folder for temporary files of the processes; empty at the end.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.folder.join("scratch")
     }
@@ -112,7 +112,7 @@ impl Setting {
         command
     }
 
-    /// CRC-32C of the first `count` frames that device number `device` sends.
+    /// Returns the CRC-32C of each of the first `count` frames that device number `device` sends.
     pub(crate) fn checksums(&self, device: usize, count: u64) -> Result<Vec<u32>> {
         let mut command = self.catchment();
         command.args(["checksums", "--input", INPUT, "--device-index", &device.to_string()]);
@@ -130,7 +130,7 @@ impl Setting {
 /// A running source or collector. Dropping it kills it.
 pub(crate) struct Agent {
     role: Role,
-    child: Kept,
+    child: KillOnDrop,
     log: PathBuf,
     out: PathBuf,
 }
@@ -142,7 +142,7 @@ impl Agent {
         let mut command = setting.command(role);
         command.stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().with_context(|| format!("cannot start the {role}"))?;
-        Ok(Self { role, child: Kept(child), log, out: setting.out() })
+        Ok(Self { role, child: KillOnDrop(child), log, out: setting.out() })
     }
 
     pub(crate) fn footprint(&self) -> Footprint {
@@ -151,7 +151,7 @@ impl Agent {
 
     pub(crate) fn demand_running(&mut self) -> Result<()> {
         let Some(status) = self.child.0.try_wait()? else { return Ok(()) };
-        bail!("the {} ended by itself ({status}); {}", self.role, self.last_words())
+        bail!("the {} ended by itself ({status}); {}", self.role, self.log_tail())
     }
 
     pub(crate) fn kill(mut self) -> Result<()> {
@@ -161,14 +161,13 @@ impl Agent {
     pub(crate) fn end(mut self) -> Result<()> {
         self.demand_running()?;
         proc::signal(self.child.0.id(), "TERM")?;
-        let status = run::wait(&mut self.child.0, GOODBYE_LIMIT).with_context(|| {
-            format!("the {} was asked to end; {}", self.role, self.last_words())
-        })?;
-        ensure!(status.success(), "the {} ended with {status}; {}", self.role, self.last_words());
+        let status = run::wait(&mut self.child.0, GOODBYE_LIMIT)
+            .with_context(|| format!("the {} was asked to end; {}", self.role, self.log_tail()))?;
+        ensure!(status.success(), "the {} ended with {status}; {}", self.role, self.log_tail());
         Ok(())
     }
 
-    fn last_words(&self) -> String {
+    fn log_tail(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<_> = log.lines().collect();

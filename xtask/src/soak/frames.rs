@@ -1,5 +1,5 @@
-//! What lies in the output folder, judged without the code that put it there: names, sizes,
-//! order, and each frame by its checksum.
+//! Checks the output folder without the code that wrote it: names, sizes, order, and the checksum of
+//! each frame.
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ struct Frame {
     path: PathBuf,
 }
 
-/// Number of the newest frame in a device's folder; none while there is no frame.
+/// Returns the number of the newest frame in a device's folder; none while there is no frame.
 pub(crate) fn newest(folder: &Path) -> Option<u64> {
     let entries = fs::read_dir(folder).ok()?.flatten();
     entries.filter_map(|entry| number(entry.file_name().to_str()?)).max()
 }
 
-/// The packet number in the name of a frame's file, such as `000000000042.raw`.
+/// Returns the packet number in the name of a frame's file, such as `000000000042.raw`.
 fn number(name: &str) -> Option<u64> {
     let digits = name.split_once('.').map_or(name, |(digits, _)| digits);
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -33,8 +33,8 @@ pub(crate) fn check_folders(out: &Path, devices: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Number of frames in a device's folder, which must hold frames 0, 1, 2 and so on, without gap,
-/// each `frame_bytes` long and none older than the one before it, and nothing else.
+/// Returns the number of frames in a device's folder, which must contain frames 0, 1, 2 and so on,
+/// without gap, each `frame_bytes` long and none older than its predecessor, and nothing else.
 pub(crate) fn check_names(folder: &Path, frame_bytes: u64) -> Result<u64> {
     let mut before = SystemTime::UNIX_EPOCH;
     let frames = frames(folder)?;

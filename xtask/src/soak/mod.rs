@@ -1,7 +1,7 @@
-//! `cargo xtask soak`: long runs that hunt for rare faults.
+//! `cargo xtask soak`: long runs that look for rare faults.
 //!
-//! A run is made of rounds, and a round follows from the seed and its number alone. What fails is
-//! printed as the command that replays it.
+//! A run consists of rounds, each determined by the seed and its number alone. For a failed round, the
+//! command that replays it is printed.
 mod agents;
 mod frames;
 mod plan;
@@ -20,15 +20,15 @@ use round::Report;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What to hunt for.
+/// Which soak test to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    hunt: Option<Hunt>,
+    soak: Option<Soak>,
 }
 
 #[derive(clap::Subcommand)]
-enum Hunt {
+enum Soak {
     /// Kill source and collector at random moments and check every frame
     Kill(KillArgs),
     /// Everything that can go wrong between two RoCE stacks at once, in virtual time
@@ -45,25 +45,25 @@ struct KillArgs {
     /// How many rounds to run
     #[arg(long, default_value_t = 50)]
     rounds: u64,
-    /// How long frames flow in a round, restarts and checks not counted
+    /// How long frames flow in a round, without restarts and checks
     #[arg(long, default_value_t = 2.0)]
     seconds_per_round: f64,
-    /// Run this round alone, to replay it
+    /// Run only this round, to replay it
     #[arg(long)]
     round: Option<u64>,
-    /// Where all chance comes from; left out, a new one is taken and printed
+    /// Seed of all randomness; if left out, a new one is drawn and printed
     #[arg(long)]
     seed: Option<u64>,
-    /// How the bytes go: shm or roce
+    /// The provider: shm or roce
     #[arg(long, default_value = "shm")]
     provider: String,
-    /// The program to test; left out, it is built for release
+    /// The program to test; if left out, a release build
     #[arg(long)]
     binary: Option<PathBuf>,
 }
 
-/// The chance of a round: other rounds of the same seed have other values.
-fn chance_of(seed: u64, round: u64) -> Rng {
+/// Returns the random numbers of a round, which differ from round to round.
+fn random_of(seed: u64, round: u64) -> Rng {
     Rng::with_seed(Rng::with_seed(seed).u64(..) ^ round.wrapping_mul(0xd134_2543_de82_ef95))
 }
 
@@ -72,9 +72,9 @@ fn time_below(random: &mut Rng, bound: Duration) -> Duration {
 }
 
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
-    match &args.hunt {
-        Some(Hunt::Kill(args)) => kill(repo, args),
-        Some(Hunt::Roce { options }) => roce::run(repo, options),
+    match &args.soak {
+        Some(Soak::Kill(args)) => kill(repo, args),
+        Some(Soak::Roce { options }) => roce::run(repo, options),
         None => {
             print!("{}", listing());
             Ok(())
@@ -83,7 +83,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
 }
 
 fn listing() -> String {
-    crate::listing("cargo xtask soak", &Hunt::augment_subcommands(clap::Command::new("soak")))
+    crate::listing("cargo xtask soak", &Soak::augment_subcommands(clap::Command::new("soak")))
 }
 
 /// The short form that `cargo xtask test` runs, with new seeds, over each provider.
@@ -101,7 +101,7 @@ pub(crate) fn roce_seeds(repo: &Repo, seeds: u64) -> Result<()> {
 fn kill(repo: &Repo, args: &KillArgs) -> Result<()> {
     ensure!(
         args.seconds_per_round > 0.0 && args.seconds_per_round <= 3600.0,
-        "--seconds-per-round is {}: give more than 0 and at most 3600",
+        "--seconds-per-round is {}: must be more than 0 and at most 3600",
         args.seconds_per_round
     );
     let binary = match &args.binary {
@@ -132,13 +132,13 @@ fn replay(seed: u64, round: u64, args: &KillArgs) -> String {
     )
 }
 
-/// Runs one round in a folder of its own, which stays when the round fails.
+/// Runs one round in a folder of its own, which is kept if the round fails.
 fn one_round(binary: &Path, seed: u64, round: u64, args: &KillArgs) -> Result<Report> {
     let plan = Plan::new(seed, round, Duration::from_secs_f64(args.seconds_per_round));
     println!("round {round}: {plan}");
     let setting = Setting::new(binary, &args.provider, &plan)?;
     let report = round::run(&setting, &plan)
-        .with_context(|| format!("left for a look: {}", setting.folder().display()))?;
+        .with_context(|| format!("kept for inspection: {}", setting.folder().display()))?;
     println!("round {round}: {report}");
     std::fs::remove_dir_all(setting.folder())?;
     Ok(report)
@@ -160,11 +160,11 @@ mod tests {
 
     #[test]
     fn chance_follows_from_seed_and_round() {
-        let draw = |seed, round| chance_of(seed, round).u64(..);
+        let draw = |seed, round| random_of(seed, round).u64(..);
         assert_eq!(draw(1, 2), draw(1, 2));
         assert_ne!(draw(1, 2), draw(1, 3));
         assert_ne!(draw(1, 2), draw(2, 2));
         let limit = Duration::from_millis(3);
-        assert!(time_below(&mut chance_of(0, 0), limit) < limit);
+        assert!(time_below(&mut random_of(0, 0), limit) < limit);
     }
 }

@@ -1,5 +1,5 @@
-//! What happens in a round: how much flows, who is killed when, and when it comes back.
-use super::{chance_of, time_below};
+//! The plan of a round: how many frames flow, which process is killed when, and when it restarts.
+use super::{random_of, time_below};
 use fastrand::Rng;
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) struct Plan {
     /// Frames per second of each device.
     pub(crate) rate_fps: u32,
     pub(crate) start: [Role; 2],
-    /// Whether frames must have arrived before the first strike; otherwise it hits the handshake.
+    /// Whether frames must arrive before the first strike; otherwise it hits the handshake.
     pub(crate) settle_first: bool,
     pub(crate) strikes: Vec<Strike>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Plan {
 /// A `kill -9` and the restart after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Strike {
-    /// Who dies, in the order of the restart.
+    /// The processes to kill, in the order of their restart.
     pub(crate) victims: Vec<Role>,
     /// Time from the last restart, or from the first frames, to the kill.
     pub(crate) after: Duration,
@@ -41,7 +41,7 @@ const RATES_FPS: [u32; 3] = [30, 250, 1000];
 
 impl Plan {
     pub(crate) fn new(seed: u64, round: u64, length: Duration) -> Self {
-        let mut random = chance_of(seed, round);
+        let mut random = random_of(seed, round);
         let devices = random.usize(1..=4);
         let rate_fps = RATES_FPS[random.usize(..RATES_FPS.len())];
         let start = order(&mut random);

@@ -1,7 +1,7 @@
-//! What dead processes leave behind: shared memory, temporary files, children.
+//! Checks what killed processes leave behind: shared memory, temporary files, children.
 use super::agents::Setting;
 use super::frames;
-use crate::proc::look_for;
+use crate::proc::poll_until;
 use anyhow::{Result, ensure};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -38,10 +38,10 @@ fn shared_memory() -> BTreeSet<String> {
     frames::names(Path::new(SHARED_MEMORY)).unwrap_or_default().into_iter().collect()
 }
 
-/// What `list` returns: at once when empty, otherwise what is left after [`LIMIT`].
+/// Polls until `list` is empty; returns what is left after [`LIMIT`].
 fn until_empty<T>(list: impl Fn() -> Vec<T>) -> Vec<T> {
     let mut left = Vec::new();
-    let _ = look_for(LIMIT, || {
+    let _ = poll_until(LIMIT, || {
         left = list();
         Ok(left.is_empty().then_some(()))
     });

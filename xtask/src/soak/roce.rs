@@ -4,7 +4,7 @@ use crate::{programs, run};
 use anyhow::Result;
 use std::process::Command;
 
-/// Runs the seeds that `options` name, as the simulator takes them, with the release build.
+/// Runs the release build of the simulator with these options.
 pub(super) fn run(repo: &Repo, options: &[String]) -> Result<()> {
     let mut command = Command::new(programs::built(repo, programs::SIM)?);
     command.arg("soak").args(with_first(options)).current_dir(repo.root());
@@ -12,12 +12,12 @@ pub(super) fn run(repo: &Repo, options: &[String]) -> Result<()> {
     run::demand_success(&command, status)
 }
 
-/// Where no seed is named, the first one is new.
+/// Adds a new first seed if the options name none.
 fn with_first(options: &[String]) -> Vec<String> {
     let mut words = options.to_vec();
     let names_seed = |word: &String| matches!(word.split('=').next(), Some("--first" | "--seed"));
     if !options.iter().any(names_seed) {
-        // Short enough to type, far enough apart that runs do not repeat each other.
+        // Short enough to type, and sparse enough that runs do not overlap.
         words.push(format!("--first={}", fastrand::u64(..) >> 16));
     }
     words

@@ -1,20 +1,20 @@
-//! One round: start, strike, come back, end, and look at everything.
+//! One round: starts the processes, kills and restarts them, ends them, and checks everything.
 use super::agents::{Agent, FRAME_BYTES, Setting};
 use super::frames;
 use super::plan::{Plan, Role, Strike};
 use super::residue::Residue;
-use crate::proc::{Footprint, look_for};
+use crate::proc::{Footprint, poll_until};
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
-/// Frames of each device that must arrive before a restart counts as done.
+/// Frames of each device that must arrive before a restart counts as complete.
 const PROGRESS_FRAMES: u64 = 3;
 const PROGRESS_LIMIT: Duration = Duration::from_secs(20);
 const RELEASE_LIMIT: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(10);
-/// Samples of a footprint, as connections come and go while it is taken.
+/// Samples of a footprint: connections open and close meanwhile.
 const SAMPLES: usize = 15;
 
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Report {
     rounds: u64,
     strikes: u64,
     frames: u64,
-    /// Times from a restart to frames of every device.
+    /// Times from a restart to new frames of every device.
     recoveries: Vec<Duration>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn run(setting: &Setting, plan: &Plan) -> Result<Report> {
         report.recoveries.push(pair.settle().context("at the start")?);
     }
     for (number, strike) in (1..).zip(&plan.strikes) {
-        let recovery = pair.suffer(strike).with_context(|| format!("strike {number}: {strike}"))?;
+        let recovery = pair.strike(strike).with_context(|| format!("strike {number}: {strike}"))?;
         report.recoveries.extend(recovery);
         report.strikes += 1;
     }
@@ -85,15 +85,15 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Kills, waits, restarts; returns how long it took until frames arrived again.
-    fn suffer(&mut self, strike: &Strike) -> Result<Option<Duration>> {
-        // The moment of the strike is what the seed decides.
+    /// Kills, waits and restarts; returns how long it took until frames arrived again.
+    fn strike(&mut self, strike: &Strike) -> Result<Option<Duration>> {
+        // The seed decides the time of the strike,
         thread::sleep(strike.after);
         for role in &strike.victims {
             self.baselines.remove(role);
             self.agents.remove(role).map_or(Ok(()), Agent::kill)?;
         }
-        // So is the time that the victim stays away.
+        // and how long the victims stay away.
         thread::sleep(strike.down);
         for role in &strike.victims {
             self.start(*role)?;
@@ -101,7 +101,7 @@ impl Pair<'_> {
         strike.settle.then(|| self.settle()).transpose()
     }
 
-    /// Waits until frames of every device arrive and the survivors hold no more than before.
+    /// Waits until frames of every device arrive and the surviving processes hold no more than before.
     fn settle(&mut self) -> Result<Duration> {
         let took = self.wait_for_frames()?;
         let roles: Vec<_> = self.agents.keys().copied().collect();
@@ -118,7 +118,7 @@ impl Pair<'_> {
         let first = self.newest();
         let goal: Vec<_> = first.iter().map(|newest| newest + PROGRESS_FRAMES).collect();
         let (start, mut now) = (Instant::now(), Vec::new());
-        let arrived = look_for(PROGRESS_LIMIT, || {
+        let arrived = poll_until(PROGRESS_LIMIT, || {
             self.demand_running()?;
             now = self.newest();
             Ok(now.iter().zip(&goal).all(|(now, goal)| now >= goal).then(|| start.elapsed()))
@@ -128,7 +128,7 @@ impl Pair<'_> {
         })
     }
 
-    /// For each device, how many frames its folder's newest number stands for.
+    /// Returns for each device the number after that of its newest frame.
     fn newest(&self) -> Vec<u64> {
         let out = self.setting.out();
         let devices = self.setting.devices();
@@ -139,12 +139,12 @@ impl Pair<'_> {
         self.agents.values_mut().try_for_each(Agent::demand_running)
     }
 
-    /// The most that a process holds while it works.
+    /// Returns the maximum that a process holds while it works.
     fn sample(&self, role: Role) -> Footprint {
         let mut most = Footprint::default();
         for _ in 0..SAMPLES {
             most = most.max(&self.footprint(role));
-            // Samples must lie apart to see what comes and goes.
+            // Space the samples out, so that they include changes.
             thread::sleep(POLL);
         }
         most
@@ -156,7 +156,7 @@ impl Pair<'_> {
 
     fn wait_for_release(&mut self, role: Role, baseline: &Footprint) -> Result<()> {
         let mut more = Vec::new();
-        let released = look_for(RELEASE_LIMIT, || {
+        let released = poll_until(RELEASE_LIMIT, || {
             self.demand_running()?;
             more = self.footprint(role).beyond(baseline);
             Ok(more.is_empty().then_some(()))

@@ -1,5 +1,6 @@
-//! The Rust code of the workspace, parsed: which file is which module of which crate, and which
-//! lines are compiled for tests only.
+//! The parsed Rust code of the workspace: which module of which crate each file is, and which lines are
+//! compiled only for tests.
+use super::paths::resolve;
 use crate::metadata::{Package, Target};
 use proc_macro2::{LexError, Span, TokenStream};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ pub(crate) struct File {
     pub(crate) tokens: TokenStream,
     pub(crate) lines: usize,
     pub(crate) package: String,
-    /// For each line, whether it is compiled for tests only.
+    /// For each line, whether it is compiled only for tests.
     pub(crate) test: Vec<bool>,
 }
 
@@ -50,8 +51,8 @@ pub(crate) struct Function {
 }
 
 impl Code {
-    /// Parses the Rust files among `texts` and finds the modules of `packages`. The second part
-    /// names what could not be parsed.
+    /// Parses the Rust files among `texts` and finds the modules of `packages`. Also returns the files
+    /// that could not be parsed, with the errors.
     pub(crate) fn read(
         texts: &[(String, String)],
         packages: &[Package],
@@ -73,7 +74,7 @@ impl Code {
         (code, faults)
     }
 
-    /// A file belongs to the tests when nothing but tests includes it.
+    /// Marks files that only tests include as test code.
     fn mark_tests(&mut self) {
         let mut product = BTreeSet::new();
         for module in self.modules.iter().filter(|module| !module.test) {
@@ -156,7 +157,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Whether the attribute is `#[test]` or a `#[cfg]` that needs `test`.
+/// Returns whether the attribute is `#[test]` or a `#[cfg]` that requires `test`.
 pub(crate) fn is_for_tests(attribute: &Attribute) -> bool {
     if attribute.path().is_ident("test") {
         return true;
@@ -274,16 +275,15 @@ impl<'a> Walk<'a> {
     }
 
     fn declared(&self, module: &ItemMod, file: &str, below: &str) -> Option<String> {
-        let here = file.rsplit_once('/').map_or("", |(folder, _)| folder);
         let candidates = match module.attrs.iter().find_map(given_path) {
-            Some(path) => vec![normal(&format!("{here}/{path}"))],
+            Some(path) => Vec::from_iter(resolve(file, &path)),
             None => vec![format!("{below}.rs"), format!("{below}/mod.rs")],
         };
         candidates.into_iter().find(|path| self.code.files.contains_key(path))
     }
 }
 
-/// The value of `#[path = "..."]`.
+/// Returns the value of `#[path = "..."]`.
 fn given_path(attribute: &Attribute) -> Option<String> {
     let syn::Meta::NameValue(pair) = &attribute.meta else { return None };
     let syn::Expr::Lit(value) = &pair.value else { return None };
@@ -291,24 +291,11 @@ fn given_path(attribute: &Attribute) -> Option<String> {
     pair.path.is_ident("path").then(|| text.value())
 }
 
-/// The path without `..`.
-fn normal(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/').filter(|part| *part != ".") {
-        if part == ".." {
-            parts.pop();
-        } else {
-            parts.push(part);
-        }
-    }
-    parts.join("/")
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
 
-    /// The code of packages whose folders are `crates/NAME` and whose crates begin in `src/lib.rs`.
+    /// Parses the code of packages with folders `crates/NAME` and roots `src/lib.rs`.
     pub(crate) fn code(files: &[(&str, &str)]) -> Code {
         let texts: Vec<_> =
             files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();

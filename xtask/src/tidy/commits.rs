@@ -1,4 +1,4 @@
-//! The first line of a commit is short enough to be read in a list.
+//! The subject of a commit is short enough to be read in a list.
 use super::Finding;
 use crate::repo::Repo;
 use std::process::Command;
@@ -10,8 +10,8 @@ const BASE: &str = "c62d8cb";
 
 const MOST_CHARACTERS: usize = 72;
 
-/// Finds commits whose subject is too long. Without git, or in a clone that does not reach back to
-/// the base, there is nothing to look at.
+/// Finds commits whose subject is too long. Without git, or in a clone that does not reach back to the
+/// base, checks nothing.
 pub(crate) fn check(repo: &Repo) -> Vec<Finding> {
     let range = format!("{BASE}..HEAD");
     let output = Command::new("git")

@@ -1,6 +1,6 @@
-//! Import cycles: files of one crate that reach each other by `use`.
+//! Import cycles: files of one crate that reach each other through `use`.
 //!
-//! A module may import from those that contain it: it is a part of them, and moves with them.
+//! A module may import from modules that contain it: it is part of them and moves with them.
 use super::code::{Code, Module};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
@@ -42,7 +42,7 @@ fn reachable(graph: &Graph, start: &str) -> BTreeSet<String> {
 /// A module of a crate: the file with the root, and the path below it.
 type Place<'a> = (&'a str, Vec<String>);
 
-/// The modules and imports of all crates, without those for tests.
+/// The modules and imports of all crates, except those for tests.
 struct Crates<'a> {
     modules: BTreeMap<Place<'a>, &'a Module>,
     imports: BTreeMap<Place<'a>, Vec<Import>>,
@@ -75,7 +75,7 @@ impl<'a> Crates<'a> {
         graph
     }
 
-    /// The file of the module that `path` names or leads into, as seen from the module at `here`;
+    /// Returns the file of the module that `path` names or leads into, seen from the module at `here`;
     /// none for another crate.
     fn resolve(&self, root: &str, here: &[String], path: &[String]) -> Option<String> {
         let mut place = here.to_vec();
@@ -142,7 +142,7 @@ impl<'a> Visit<'a> for Uses {
     }
 }
 
-/// The paths of all names that a tree imports; the last segment is `*` for a glob.
+/// Collects the paths of all names that a tree imports; the last segment is `*` for a glob.
 pub(super) fn leaves(tree: &UseTree, path: &mut Import, found: &mut Vec<Import>) {
     let leaf = |path: &Import, last: String| [&path[..], &[last]].concat();
     match tree {

@@ -1,11 +1,11 @@
-//! The arrows between crates go one way; any other edge is an error.
+//! Dependencies between crates follow a fixed graph; any other edge is an error.
 use super::Finding;
 use crate::metadata::{Dependency, Package};
 
 pub(crate) const RULE: &str = "edge";
 
-/// The whole graph: a crate, what it may use of the others, and what its tests, examples and benches
-/// may use beside that; `catchment-` is left out. A new crate needs a row here and one in
+/// The whole graph: a crate, the crates it may use, and those that its tests, examples and benches may
+/// use in addition; without the prefix `catchment-`. A new crate needs a row here and one in
 /// ARCHITECTURE.md.
 const GRAPH: &[(&str, &str, &str)] = &[
     ("verbs-types", "", ""),
@@ -60,14 +60,14 @@ fn holds(names: &str, name: &str) -> bool {
     names.split(' ').any(|known| known == short(name))
 }
 
-/// Whether the crate `package` may use `other`, straight or by others.
+/// Returns whether the crate `package` may use `other`, directly or indirectly.
 pub(super) fn may_use(package: &str, other: &str) -> bool {
     row(package).is_some_and(|(_, normal, _)| {
         holds(normal, other) || normal.split(' ').any(|used| may_use(used, other))
     })
 }
 
-/// Finds the edges that the graph does not have, and the crates that it does not know.
+/// Finds edges and crates that are missing in the graph.
 pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
     packages.iter().flat_map(|package| check_package(package, packages)).collect()
 }
@@ -75,7 +75,7 @@ pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
 fn check_package(package: &Package, all: &[Package]) -> Vec<Finding> {
     let Some((_, normal, dev)) = row(&package.name) else {
         let what = format!(
-            "no rule says what {} may depend on: add it to GRAPH in xtask/src/tidy/edges.rs",
+            "{} has no row of permitted dependencies: add it to GRAPH in xtask/src/tidy/edges.rs",
             package.name
         );
         return vec![finding(package, what)];

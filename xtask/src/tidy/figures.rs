@@ -1,4 +1,4 @@
-//! `cargo xtask tidy --json`: the size and shape of the repository in numbers.
+//! `cargo xtask tidy --json`: the size and shape of the repository in figures.
 use super::code::{Code, Function};
 use super::{Finding, cycles, hot_path, literals, public};
 use crate::metadata::Package;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 const LONG_FUNCTION: usize = 70;
 const LONG_FILE: usize = 500;
 
-/// Folders that the product may not depend on, other than for its tests.
+/// Folders that the product may depend on only in tests.
 const PROOF: &[&str] = &["experiments/", "bench", "testing/", "xtask"];
 
 pub(super) struct Figures {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_object_has_the_keys_that_are_promised() {
+    fn the_object_has_the_documented_keys() {
         let root = format!(
             "fn long() {{\n{}}}\nfn short() {{}}\n#[test]\nfn t() {{}}\n",
             "f();\n".repeat(500)

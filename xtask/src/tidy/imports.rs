@@ -1,4 +1,4 @@
-//! One style of imports, which rustfmt cannot ask for yet.
+//! One style of imports, which rustfmt cannot enforce yet.
 use super::cycles::{Import, leaves};
 use super::{Finding, SourceFile};
 use std::collections::BTreeSet;
@@ -51,7 +51,7 @@ impl<'a> Visit<'a> for Uses {
     }
 }
 
-/// Whether a group holds a path instead of names alone.
+/// Returns whether a group contains a path instead of names alone.
 fn names_several(tree: &UseTree) -> bool {
     match tree {
         UseTree::Path(path) => names_several(&path.tree),
@@ -62,7 +62,8 @@ fn names_several(tree: &UseTree) -> bool {
     }
 }
 
-/// The module that a tree without nested paths imports from; a glob and a renamed trait stand alone.
+/// Returns the module that a tree without nested paths imports from; empty for a glob or a renamed
+/// trait, which need no merging.
 fn module_of(tree: &UseTree) -> String {
     let mut found: Vec<Import> = Vec::new();
     leaves(tree, &mut Vec::new(), &mut found);

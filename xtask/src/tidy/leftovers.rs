@@ -1,5 +1,5 @@
-//! What is left over from writing: unfinished places, assertions that cannot fail, unexplained waits.
-//! Clippy finds `todo!`, `dbg!` and their like; a test that is ignored fails `cargo xtask test`.
+//! Leftovers: unfinished places, assertions that cannot fail, unexplained sleeps. Clippy finds `todo!`,
+//! `dbg!` and the like; an ignored test fails `cargo xtask test`.
 use super::words::{has_word, split_comment};
 use super::{Finding, SourceFile};
 
@@ -20,14 +20,14 @@ pub(super) fn check(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
             findings.push(file.finding(RULE, number, what));
         }
         if code.split(".is_ok()").skip(1).any(|rest| rest.trim_start().starts_with("||")) {
-            let what = "an assertion on both outcomes cannot fail: decide which it is";
+            let what = "an assertion of both outcomes cannot fail: decide which is right";
             findings.push(file.finding(RULE, number, what));
         }
     }
     findings
 }
 
-/// A sleep is explained on its line or just above.
+/// Finds sleeps without an explanation on the same line or just above.
 pub(super) fn check_sleep(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     let mut explained_above = false;
     let unexplained = file.lines().filter(|(_, line)| {
@@ -37,6 +37,6 @@ pub(super) fn check_sleep(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
         let mut calls = code.split("thread::sleep").skip(1);
         file.is_rust() && !explained && calls.any(|rest| rest.starts_with('('))
     });
-    let what = "say in a comment what this sleep waits for and why nothing better tells it";
+    let what = "explain in a comment what this sleep waits for and why there is no event for it";
     file.findings(SLEEP_RULE, unexplained.map(|(line, _)| (line, what)))
 }

@@ -1,6 +1,7 @@
-//! Links in the pages of this repository: each leads to a file that is there and, where it names
-//! an anchor, to a heading that is there. Links to other sites are not followed.
+//! Links in the pages of this repository: each leads to a file and, if it names an anchor, to a heading
+//! that exists. Links to other sites are not followed.
 use super::Finding;
+use super::paths::resolve;
 use crate::repo::Repo;
 use anyhow::Result;
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
@@ -50,11 +51,12 @@ fn fault(
         return None;
     }
     let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
-    let Some(file) = resolve(from, path) else {
+    let file = if path.is_empty() { Some(from.to_owned()) } else { resolve(from, path) };
+    let Some(file) = file.map(|file| file.replace("%20", " ")) else {
         return Some(format!("{target} leads out of the repository"));
     };
     if !exists(&file, files) {
-        return Some(format!("{target} leads to {file}, which is not there"));
+        return Some(format!("{target} leads to {file}, which does not exist"));
     }
     let missing = |page: &&Page| !page.anchors.iter().any(|known| known == anchor);
     let page = pages.get(file.as_str()).filter(|_| !anchor.is_empty());
@@ -64,25 +66,6 @@ fn fault(
 fn is_elsewhere(target: &str) -> bool {
     let scheme = target.split_once(':').map(|(scheme, _)| scheme);
     scheme.is_some_and(|scheme| scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphabetic()))
-}
-
-/// The file, relative to the top, that `path` on page `from` means; none when it lies outside.
-fn resolve(from: &str, path: &str) -> Option<String> {
-    if path.is_empty() {
-        return Some(from.to_owned());
-    }
-    let mut parts: Vec<&str> = from.split('/').collect();
-    parts.pop();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop()?;
-            }
-            name => parts.push(name),
-        }
-    }
-    (!path.starts_with('/')).then(|| parts.join("/").replace("%20", " "))
 }
 
 fn exists(name: &str, files: &[String]) -> bool {
@@ -128,7 +111,7 @@ fn parse(text: &str) -> Page {
     page
 }
 
-/// A second heading of the same text gets `-1`, a third `-2`.
+/// Adds an anchor; the second with the same text gets `-1`, the third `-2`.
 fn add_anchor(anchors: &mut Vec<String>, slug: &str) {
     let numbered = (1..).map(|number| format!("{slug}-{number}"));
     let mut names = std::iter::once(slug.to_owned()).chain(numbered);
@@ -136,7 +119,7 @@ fn add_anchor(anchors: &mut Vec<String>, slug: &str) {
     anchors.extend(free);
 }
 
-/// The anchor of a heading, as GitHub and mdBook make it.
+/// Returns the anchor of a heading, as GitHub and mdBook generate it.
 fn slug(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
     kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
@@ -152,7 +135,7 @@ fn attributes<'h>(html: &'h str, name: &str) -> impl Iterator<Item = &'h str> {
 mod tests {
     use super::*;
 
-    /// What is wrong with the link of one page, beside the pages and files of a small repository.
+    /// Checks the links of a page in a small repository.
     fn found(text: &str) -> Vec<String> {
         let files = ["README.md", "docs/a.md", "docs/b c.md", "src/lib.rs"];
         let files: Vec<_> = files.iter().map(|name| (*name).to_owned()).collect();

@@ -1,11 +1,11 @@
-//! Names of providers in the product, outside of the crate that has the name.
+//! Names of providers in the product, outside of the crate that defines the name.
 use super::Finding;
 use super::code::Code;
 use proc_macro2::{Literal, TokenStream, TokenTree};
 
 const RULE: &str = "provider-literal";
 
-/// Providers and the folder of the one crate that spells each name.
+/// Providers and the folder of the only crate that may spell each name.
 const PROVIDERS: &[(&str, &str)] = &[
     ("\"shm\"", "crates/provider-shm/"),
     ("\"ibverbs\"", "crates/provider-ibverbs/"),

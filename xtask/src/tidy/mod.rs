@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: the rules of this repository that neither compiler nor clippy checks.
 //!
-//! A rule that finds something fails the recipe; figures are only reported. Each rule has in
-//! `samples.rs` text that it must accept and text that it must refuse.
+//! A rule that finds something fails the recipe; figures are only reported. `samples.rs` has text that
+//! each rule must accept and text that it must refuse.
 mod code;
 mod commits;
 mod cycles;
@@ -30,7 +30,7 @@ use std::fmt;
 /// Options of `tidy`.
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
-    /// Leave out the report of figures
+    /// Omit the report of figures
     #[arg(long)]
     quiet: bool,
     /// Print the figures as one JSON object on one line, and check nothing
@@ -89,7 +89,7 @@ impl<'a> SourceFile<'a> {
         (1..).zip(self.text.lines())
     }
 
-    /// What `faults` says of lines, as findings.
+    /// Turns faults of lines into findings.
     fn findings<S: Into<String>>(
         &self,
         rule: &'static str,
@@ -105,7 +105,7 @@ struct Rule {
     check: Check,
 }
 
-/// Looks at one file; the names of all files come along.
+/// Checks one file, given the names of all files.
 type Check = fn(&SourceFile<'_>, &[String]) -> Vec<Finding>;
 
 const fn rule(name: &'static str, about: &'static str, check: Check) -> Rule {
@@ -119,12 +119,16 @@ const FILE_RULES: &[Rule] = &[
         workspace::check_forbid,
     ),
     rule(leftovers::RULE, "nothing unfinished, no test that cannot fail", leftovers::check),
-    rule(leftovers::SLEEP_RULE, "a sleep says what it waits for", leftovers::check_sleep),
+    rule(
+        leftovers::SLEEP_RULE,
+        "a sleep has a comment with what it waits for",
+        leftovers::check_sleep,
+    ),
     rule(paths::MACHINE_RULE, "no path of one machine", paths::check_machine),
     rule(paths::DOCUMENT_RULE, "documents that are named exist here", paths::check_documents),
     rule(
         paths::PHRASE_RULE,
-        "text is about the thing, not about how it came to be",
+        "text is about the software, not about how it was written",
         paths::check_phrases,
     ),
     rule(paths::REGISTRY_RULE, "packages come from crates.io", paths::check_registry),
@@ -136,7 +140,7 @@ const FILE_RULES: &[Rule] = &[
     ),
     rule(
         workspace::CHANGELOG_RULE,
-        "CHANGELOG.md has a place for the next change",
+        "CHANGELOG.md has a section for the next change",
         workspace::check_changelog,
     ),
     rule(imports::RULE, "one `use` for each module", imports::check),
@@ -145,11 +149,11 @@ const FILE_RULES: &[Rule] = &[
 const WHOLE_RULES: &[(&str, &str)] = &[
     (hot_path::RULE, "no lock and no allocation from claim to release of a block"),
     (PARSE_RULE, "every Rust file can be parsed"),
-    (edges::RULE, "crates depend on each other as the graph says"),
-    (workspace::EMPTY_RULE, "every crate holds something"),
+    (edges::RULE, "crates depend on each other as in the graph"),
+    (workspace::EMPTY_RULE, "every crate contains something"),
     (workspace::MAP_RULE, "ARCHITECTURE.md names every crate"),
     (commits::RULE, "the subject of a commit has at most 72 characters"),
-    (links::RULE, "links between pages lead somewhere"),
+    (links::RULE, "links between pages are not broken"),
 ];
 
 const PARSE_RULE: &str = "parse";
@@ -240,7 +244,7 @@ fn file_findings(tree: &Tree, all: &[String]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in &tree.texts {
         let file = SourceFile::new(path, text, tree.code.files.get(path));
-        // The samples are all that the rules refuse.
+        // The samples contain everything that the rules refuse.
         let rules = if path == SAMPLES { &[] } else { FILE_RULES };
         for rule in rules {
             findings.extend((rule.check)(&file, all));

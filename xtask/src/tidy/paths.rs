@@ -1,4 +1,4 @@
-//! Nothing here may depend on one machine, one mirror or one desk.
+//! Nothing may depend on a particular machine, mirror or workplace.
 use super::words::{find_word, has_word, is_word, split_comment};
 use super::{Finding, SourceFile};
 
@@ -7,11 +7,11 @@ pub(crate) const DOCUMENT_RULE: &str = "unknown-document";
 pub(crate) const PHRASE_RULE: &str = "workplace";
 pub(crate) const REGISTRY_RULE: &str = "registry";
 
-/// Folders, named without their first slash, that exist on some machines only.
+/// Folders, without their leading slash, that exist only on some machines.
 const MACHINE_FOLDERS: &[&str] =
     &["work", "farm", "builds", "workspace", "root", "home", "Users", "tmp/wt", "tmp/catchment"];
 
-/// Words that tell of the people and rooms behind a text instead of the thing.
+/// Phrases about the people and the process behind a text instead of its subject.
 const PHRASES: &[&str] = &[
     "the lead", "the brief", "the task says", "as instructed", "the plan says", "helper session",
     "other helpers", "my worktree",
@@ -20,7 +20,7 @@ const PHRASES: &[&str] = &[
 pub(crate) fn check_machine(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     let faults = file.lines().flat_map(|(at, line)| {
         MACHINE_FOLDERS.iter().filter(move |folder| names_folder(line, folder)).map(move |folder| {
-            (at, format!("/{folder} exists on one machine only: use a relative path"))
+            (at, format!("/{folder} exists only on one machine: use a relative path"))
         })
     });
     file.findings(MACHINE_RULE, faults)
@@ -44,14 +44,15 @@ pub(crate) fn check_documents(file: &SourceFile<'_>, all: &[String]) -> Vec<Find
     for (at, line) in prose(file) {
         let line = without_targets(line);
         for name in document_names(&line).filter(|name| !exists(name, file.path, all)) {
-            let what = format!("{name} is not in this repository: name what a reader can open");
+            let what =
+                format!("{name} is not in this repository: name a document that a reader can open");
             findings.push(file.finding(DOCUMENT_RULE, at, what));
         }
     }
     findings
 }
 
-/// The lines meant for people: all of a page, the comments of code.
+/// Returns the lines of prose: all of a page, the comments of code.
 fn prose<'a>(file: &SourceFile<'a>) -> impl Iterator<Item = (usize, &'a str)> {
     let is_rust = file.is_rust();
     let is_page = [".md", ".toml", ".sh", ".yml"].iter().any(|end| file.path.ends_with(end));
@@ -59,7 +60,7 @@ fn prose<'a>(file: &SourceFile<'a>) -> impl Iterator<Item = (usize, &'a str)> {
     (1..).zip(text.lines().map(move |line| if is_rust { split_comment(line).1 } else { line }))
 }
 
-/// The line without the targets of its links, which have a rule of their own.
+/// Returns the line without the targets of its links, which another rule checks.
 fn without_targets(line: &str) -> String {
     let mut parts = line.split("](");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -83,10 +84,25 @@ pub(crate) fn check_phrases(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding>
     let faults = prose(file).flat_map(|(at, line)| {
         let line = line.to_lowercase();
         let phrases = PHRASES.iter().filter(move |phrase| has_word(&line, phrase));
-        let what = |phrase| format!("\"{phrase}\" tells of a workplace: write about the thing");
+        let what = |phrase| format!("\"{phrase}\" is about a workplace: write about the software");
         phrases.map(move |phrase| (at, what(phrase)))
     });
     file.findings(PHRASE_RULE, faults)
+}
+
+/// Returns the file that `path` means in the file `from`, both named from the root of the
+/// repository; none for a path that leads out of it.
+pub(super) fn resolve(from: &str, path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            name => parts.push(name),
+        }
+    }
+    (!path.starts_with('/')).then(|| parts.join("/"))
 }
 
 pub(crate) fn check_registry(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
@@ -101,6 +117,6 @@ pub(crate) fn check_registry(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding
         _ => return Vec::new(),
     };
     let numbered = file.lines().filter(|(_, line)| wrong(line));
-    let what = "packages come from crates.io, also on other machines";
+    let what = "packages come from crates.io, on every machine";
     file.findings(REGISTRY_RULE, numbered.map(|(at, _)| (at, what)))
 }

@@ -1,4 +1,4 @@
-//! What libraries make public, and what of it no code names.
+//! Public items of libraries, and those that no code names.
 use super::code::{Code, File};
 use super::words::is_word;
 use proc_macro2::{TokenStream, TokenTree};
@@ -14,7 +14,7 @@ pub(super) struct PublicItem {
     is_module: bool,
 }
 
-/// The public items of each library, by package: functions, types, traits, constants, modules,
+/// Returns the public items of each library, by package: functions, types, traits, constants, modules,
 /// and the functions and constants of types.
 pub(super) fn items(code: &Code) -> BTreeMap<String, Vec<PublicItem>> {
     let mut items: BTreeMap<String, Vec<PublicItem>> = BTreeMap::new();
@@ -79,12 +79,12 @@ impl<'a> Visit<'a> for Public<'_> {
         }
     }
 
-    /// What stands in a function is seen by nobody else.
+    /// Items in a function are not visible elsewhere.
     fn visit_block(&mut self, _: &'a syn::Block) {}
 }
 
-/// Public items whose name stands nowhere but where they are defined: in no other crate, test or
-/// example, and not in their own crate. Modules are left out: their items have names of their own.
+/// Returns the public items whose name appears only in their definition: in no crate, test or example,
+/// including their own. Modules are left out, since their items are checked.
 pub(super) fn dead(code: &Code, items: &BTreeMap<String, Vec<PublicItem>>) -> Vec<PublicItem> {
     let named = names(code);
     let mut defined: BTreeMap<&str, usize> = BTreeMap::new();
@@ -99,7 +99,8 @@ pub(super) fn dead(code: &Code, items: &BTreeMap<String, Vec<PublicItem>>) -> Ve
     dead
 }
 
-/// How often each name stands in code, that in documentation included. A re-export uses nothing.
+/// Counts how often each name appears in code, including examples in documentation. A re-export does
+/// not count as a use.
 fn names(code: &Code) -> BTreeMap<String, usize> {
     let mut names = BTreeMap::new();
     for file in code.files.values() {
@@ -136,7 +137,7 @@ pub(super) fn is_semicolon(token: &TokenTree) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == ';')
 }
 
-/// The line of a documentation comment, which is `[doc = "..."]` to the parser.
+/// Returns the text of a documentation comment, which the parser sees as `[doc = "..."]`.
 fn documentation(tokens: &TokenStream) -> Option<String> {
     let mut tokens = tokens.clone().into_iter();
     let TokenTree::Ident(first) = tokens.next()? else { return None };

@@ -1,5 +1,5 @@
-//! For each rule, text that it accepts and text that it refuses: a rule that cannot fail, or that
-//! fails on sound text, shows here.
+//! For each rule, text that it must accept and text that it must refuse: this exposes rules that never
+//! fail, and rules that refuse valid text.
 use super::*;
 
 struct Sample {
@@ -166,7 +166,7 @@ fn every_rule_has_samples_of_both_kinds() {
     }
 }
 
-/// These samples are put together here, because their texts would themselves be found.
+/// These samples are assembled here, because the rule would find their texts.
 #[test]
 fn paths_of_one_machine_are_refused() {
     for folder in ["work", "root", "home", "Users", "tmp/wt"] {

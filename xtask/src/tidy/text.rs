@@ -42,7 +42,7 @@ fn fault(line: &str) -> Option<&'static str> {
 pub(crate) fn check_look_alikes(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     let faults = file.lines().filter(|_| file.is_rust()).filter_map(|(at, line)| {
         let c = u32::from(line.chars().find(|c| is_look_alike(*c))?);
-        Some((at, format!("U+{c:04X} looks like ASCII or like nothing: write ASCII")))
+        Some((at, format!("U+{c:04X} looks like ASCII or is invisible: write ASCII")))
     });
     file.findings(LOOK_ALIKE_RULE, faults)
 }

@@ -1,4 +1,4 @@
-//! The workspace as a whole: no empty crates, every crate on the map, changes written down.
+//! The workspace as a whole: no empty crates, every crate in ARCHITECTURE.md, a section for changes.
 use super::{Finding, SourceFile};
 use crate::metadata::Package;
 
@@ -31,7 +31,7 @@ pub(crate) fn check_forbid(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> 
 pub(crate) fn check_empty(packages: &[Package], texts: &[(String, String)]) -> Vec<Finding> {
     let roots = packages.iter().flat_map(Package::roots);
     let empty = roots.filter(|root| text_of(texts, root).is_none_or(is_empty));
-    let what = "this crate holds nothing: add it when it has something to do";
+    let what = "this crate is empty: add it when it has content";
     empty.map(|root| Finding::new(root, 0, EMPTY_RULE, what)).collect()
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn check_architecture(packages: &[Package], texts: &[(String, String)
         return vec![Finding::new(MAP, 0, MAP_RULE, "the file is missing")];
     };
     let found = packages.iter().filter(|package| !map.contains(&package.folder)).map(|package| {
-        let what = format!("{} is not named here: say what it is for", package.folder);
+        let what = format!("{} is not named here: describe what it is for", package.folder);
         Finding::new(MAP, 0, MAP_RULE, what)
     });
     found.collect()

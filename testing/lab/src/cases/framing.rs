@@ -1,4 +1,4 @@
-//! What the kernel takes for a packet, and what it drops without a word.
+//! Which packets the kernel accepts, and which it drops silently.
 use super::Collector;
 use crate::bytes::pattern;
 use crate::end::Options;
@@ -11,7 +11,7 @@ const BYTES: usize = 32;
 
 type Change<T> = (&'static str, fn(&mut T));
 
-/// Changes to a good packet, before the ICRC is made, after which nobody takes it.
+/// Changes to a valid packet, made before its ICRC is computed, that make the kernel drop it.
 const SPOILS: &[Change<Vec<u8>>] = &[
     ("unknown queue pair", |packet| packet[5..8].fill(0xfe)),
     ("transport version 1", |packet| packet[1] |= 1),
@@ -29,7 +29,7 @@ const SPOILS: &[Change<Vec<u8>>] = &[
     ("half a RETH", |packet| packet.truncate(20)),
 ];
 
-/// Headers of a good WRITE that may be set so or otherwise.
+/// Header fields of a valid WRITE that may have any value.
 const FREE: &[Change<Headers>] = &[
     ("MigReq 0", |headers| headers.bth.mig_req = false),
     ("MigReq 1", |headers| headers.bth.mig_req = true),
@@ -114,7 +114,7 @@ fn changed_on_the_way(rig: &mut Rig<'_>) -> Result<()> {
     outcome
 }
 
-/// Whatever port a request comes from.
+/// Answers go to port 4791 from whichever port a request came.
 fn answers_go_to_the_port(rig: &mut Rig<'_>) -> Result<()> {
     let headers = rig.request(Opcode::RcWriteOnly, 0, BYTES as u32);
     rig.wire.send_from(50_001, &headers, &pattern(4, BYTES))?;

@@ -1,19 +1,17 @@
 //! Lost, doubled and overtaken packets between our queue pair and the kernel's.
 use super::Collector;
 use super::ours::Operation::{self, Read, Send as SendMessage, SendImm, Write, WriteImm};
-use super::ours::{answer, ask};
+use super::ours::{GROUPS, ask, count_up};
 use crate::bytes::pattern;
-use crate::end::{Place as Remote, Work};
+use crate::end::Work;
 use crate::loss::{Chosen, Direction, Impairment, Lost};
-use crate::peer::pair::{Ours, Pair};
-use crate::peer::rig::{OUR_ADDR, OUR_PLACE};
+use crate::peer::pair::{Ours, Pair, Side};
 use anyhow::{Result, ensure};
-use catchment_roce::{Queue, SendOp};
 
 const PACKETS: u32 = 5;
 const MESSAGE_BYTES: usize = 4 * 1024 + 100;
 
-/// Bytes of a message under random losses: about 300 packets.
+/// Size of a message under random losses: about 300 packets.
 const RANDOM_BYTES: usize = 300_000;
 
 #[derive(Clone, Copy)]
@@ -52,7 +50,7 @@ const OF_ATOMIC: &[Place] = &[
     place("response lost twice", false, 0, 2),
 ];
 
-/// Ways in which chance impairs both directions: a name, netem's words, the operations to try.
+/// Random impairments of both directions: a name, the options of netem, the operations to try.
 const RANDOM: &[(&str, &str, &[Operation])] = &[
     ("5 % lost both ways", "loss 5%", &[Write, WriteImm, SendMessage, SendImm, Read]),
     ("20 % doubled both ways", "duplicate 20%", &[Write, SendMessage, Read]),
@@ -63,64 +61,53 @@ const fn place(name: &'static str, request: bool, at: u32, times: u32) -> Place 
     Place { name, request, at, times }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Asks {
-    Ours,
-    Guest,
-}
-
-/// Who asks, the group of its cases, and what runs an operation of them.
-type Group = (Asks, &'static str, fn(&mut Pair<'_>, Operation, usize) -> Result<()>);
-
-const GROUPS: [Group; 2] = [(Asks::Ours, "ours asks", ask), (Asks::Guest, "ours answers", answer)];
-
 pub(crate) fn add(cases: &mut Collector<'_>) {
     let name = "ours answers/WRITE and READ, both answers lost";
     cases.pair(name, Ours::LOSSY, answers_lost);
-    for (asks, group, run) in GROUPS {
+    for (side, group) in GROUPS {
         for (operation, places) in [(WriteImm, OF_WRITE), (SendMessage, OF_WRITE), (Read, OF_READ)]
         {
             for place in places {
                 let name = format!("{group}/{operation:?}, {}", place.name);
                 cases.pair(&name, Ours::LOSSY, move |pair| {
-                    chosen(pair, asks, place, |pair| run(pair, operation, MESSAGE_BYTES))
+                    chosen(pair, side, place, |pair| ask(pair, side, operation, MESSAGE_BYTES))
                 });
             }
         }
         for place in OF_ATOMIC {
             let name = format!("{group}/atomics, {}", place.name);
             cases.pair(&name, Ours::LOSSY, move |pair| {
-                chosen(pair, asks, place, |pair| count_up(pair, asks))
+                chosen(pair, side, place, |pair| count_up(pair, side))
             });
         }
         for (name, words, operations) in RANDOM {
             for &operation in *operations {
                 let name = format!("{group}/{operation:?}, {name}");
                 cases.pair(&name, Ours::LOSSY, move |pair| {
-                    random(pair, words, |pair| run(pair, operation, RANDOM_BYTES))
+                    random(pair, words, |pair| ask(pair, side, operation, RANDOM_BYTES))
                 });
             }
         }
     }
 }
 
-/// The answers to a WRITE and to the READ behind it are lost. The WRITE comes again first: the
-/// answer to it must not stand for that to the READ, which this kernel would take without data.
+/// Loses the answers to a WRITE and to the READ after it. The WRITE is retransmitted first: its
+/// answer must not acknowledge the READ, which this kernel would then complete without data.
 fn answers_lost(pair: &mut Pair<'_>) -> Result<()> {
     let (_, psn) = pair.first_psns();
     let lost = |psn| Chosen { direction: Direction::ToGuest, psn, times: 1 };
     let impairment = Impairment { chosen: vec![lost(psn), lost(psn + 1)], ..Impairment::default() };
     let data = pattern(9, 64);
     let dropped = impairment.during(pair, |pair| {
-        pair.fill_ours(4096, &data)?;
-        let from = Remote { addr: OUR_ADDR + 4096, ..OUR_PLACE };
-        let write = (Work::Write(OUR_PLACE), 0, 64);
-        pair.guest.post(&[write, (Work::Read(from), 4096, data.len())])?;
-        pair.expect_guest_sent("Success")?;
-        pair.expect_guest_sent("Success").map(drop)
+        pair.fill(Side::Ours, 4096, &data)?;
+        let (to, from) = (pair.place(Side::Ours, 0), pair.place(Side::Ours, 4096));
+        let work = [(Work::Write(to), 0, 64), (Work::Read(from), 4096, data.len())];
+        pair.post(Side::Guest, &work)?;
+        pair.expect_sent(Side::Guest, "Success")?;
+        pair.expect_sent(Side::Guest, "Success").map(drop)
     })?;
     ensure!(dropped.chosen > 0, "nothing was lost");
-    pair.guest.expect_memory(4096, &data)
+    pair.expect_memory(Side::Guest, 4096, &data)
 }
 
 impl Impairment {
@@ -131,26 +118,26 @@ impl Impairment {
     ) -> Result<Lost> {
         self.begin(pair.machine)?;
         let outcome = run(pair);
-        // The next case needs a sound network, whatever happened to this one.
+        // Restore the network for the next case even if this one failed.
         let lost = Self::end(pair.machine);
         outcome?;
         lost
     }
 }
 
-/// The chosen packet is lost, everything arrives all the same, and so does what comes after it.
+/// Loses the chosen packet: everything still arrives, and so does what follows.
 fn chosen(
     pair: &mut Pair<'_>,
-    asks: Asks,
+    side: Side,
     place: &Place,
     run: impl Fn(&mut Pair<'_>) -> Result<()>,
 ) -> Result<()> {
     let (ours, guest) = pair.first_psns();
-    let (first, direction) = match (asks, place.request) {
-        (Asks::Ours, true) => (ours, Direction::ToGuest),
-        (Asks::Ours, false) => (ours, Direction::FromGuest),
-        (Asks::Guest, true) => (guest, Direction::FromGuest),
-        (Asks::Guest, false) => (guest, Direction::ToGuest),
+    let (first, direction) = match (side, place.request) {
+        (Side::Ours, true) => (ours, Direction::ToGuest),
+        (Side::Ours, false) => (ours, Direction::FromGuest),
+        (Side::Guest, true) => (guest, Direction::FromGuest),
+        (Side::Guest, false) => (guest, Direction::ToGuest),
     };
     let packet = Chosen { direction, psn: first + place.at, times: place.times };
     let impairment = Impairment { chosen: vec![packet], ..Impairment::default() };
@@ -169,31 +156,8 @@ fn random(
     words: &'static str,
     run: impl Fn(&mut Pair<'_>) -> Result<()>,
 ) -> Result<()> {
-    let impairment = Impairment { both_ways: words, ..Impairment::default() };
+    let impairment = Impairment { both_directions: words, ..Impairment::default() };
     let lost = impairment.during(pair, run)?;
     ensure!(!words.starts_with("loss") || lost.by_chance > 0, "nothing was lost: {lost:?}");
     Ok(())
-}
-
-fn count_up(pair: &mut Pair<'_>, asks: Asks) -> Result<()> {
-    const BEFORE: u64 = 41;
-    let before = BEFORE.to_ne_bytes();
-    let after = (BEFORE + 1).to_ne_bytes();
-    match asks {
-        Asks::Ours => {
-            pair.guest.put(0, &before)?;
-            let remote = pair.guest_place(0);
-            pair.post_ours(SendOp::FetchAdd { remote, add: 1 }, 64, 8)?;
-            pair.expect_ours(Queue::Send)?;
-            pair.expect_our_memory(64, &before)?;
-            pair.guest.expect_memory(0, &after)
-        }
-        Asks::Guest => {
-            pair.fill_ours(0, &before)?;
-            pair.guest.post(&[(Work::FetchAdd(OUR_PLACE, 1), 0, 8)])?;
-            pair.expect_guest_sent("Success")?;
-            pair.guest.expect_memory(0, &before)?;
-            pair.expect_our_memory(0, &after)
-        }
-    }
 }

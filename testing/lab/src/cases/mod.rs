@@ -1,4 +1,4 @@
-//! The cases: what the checklist of RoCEv2 rules says, tried against the kernel's stack.
+//! The cases: the rules of RoCEv2, checked against the kernel's stack.
 //!
 //! In the first three modules a case is the peer and speaks packet by packet: [`framing`],
 //! [`responder`] (the kernel answers) and [`requester`] (the kernel asks). In the others, our queue
@@ -48,7 +48,7 @@ impl Collector<'_> {
             let (_, guest, wire) = lab.peer(version)?;
             let mut rig = Rig::connect(guest, wire, version, &options)?;
             let outcome = run(&mut rig);
-            // What the case says comes first, also when the guest cannot clean up after it.
+            // An error of the case takes precedence over one of cleaning up.
             outcome.and(rig.guest.leave())
         });
     }

@@ -1,29 +1,20 @@
-//! Errors and waiting between our queue pair and the kernel's: keys, bounds, rights, receives that
-//! are not there, peers that are silent.
+//! Errors and waiting between our queue pair and the kernel's: keys, bounds, rights, missing
+//! receives, silent peers.
 use super::Collector;
+use super::ours::GROUPS;
 use crate::bytes::pattern;
-use crate::end::access::{self, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
+use crate::end::access::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::end::{Options, Place, Work};
 use crate::loss::{Chosen, Direction, Impairment};
-use crate::peer::pair::{LONG, Ours, Pair};
-use crate::peer::rig::{OUR_ADDR, OUR_PLACE, OUR_RKEY};
+use crate::peer::pair::{Ours, Pair, Side};
 use anyhow::{Result, ensure};
-use catchment_roce::{InitAttr, QpState, Queue, RemoteAddr, SendOp, WcOpcode, WcStatus};
+use catchment_roce::{InitAttr, QpState, Queue};
 use catchment_sim::roce::Rights;
 
 const BYTES: usize = 64;
-const END: usize = Ours::DEFAULT.both.memory_bytes;
 
-/// A place where the last byte lies behind our memory.
-const BEYOND: Place = Place { addr: OUR_ADDR + (END - BYTES + 1) as u64, ..OUR_PLACE };
-
-const fn guest_allows(access: u32, memory_access: u32) -> Ours {
-    Ours { both: Options { access, memory_access, ..Ours::DEFAULT.both }, ..Ours::DEFAULT }
-}
-
-const fn we_allow(access: InitAttr, rights: Rights) -> Ours {
-    Ours { access, rights, ..Ours::DEFAULT }
-}
+/// Offset at which the last byte lies beyond the end of either memory.
+const BEYOND: u64 = (Ours::DEFAULT.both.memory_bytes - BYTES + 1) as u64;
 
 /// Gives up after one RNR NAK, on either side.
 const IMPATIENT: Ours = Ours {
@@ -34,153 +25,140 @@ const IMPATIENT: Ours = Ours {
     ..Ours::DEFAULT
 };
 
-const ALL: u32 = access::ALL;
-const READABLE: u32 = LOCAL_WRITE | REMOTE_READ;
-const WRITABLE: u32 = LOCAL_WRITE | REMOTE_WRITE;
-const READ: Rights = Rights { read: true, ..Rights::LOCAL };
-const WRITE: Rights = Rights { write: true, ..Rights::LOCAL };
-const EVERYTHING: InitAttr = Ours::DEFAULT.access;
+const NO_WRITE: Rights = Rights { write: false, ..Rights::ALL };
+const NO_READ: Rights = Rights { read: false, ..Rights::ALL };
+const NO_ATOMIC: Rights = Rights { atomic: false, ..Rights::ALL };
 
-type Ask = fn(RemoteAddr) -> SendOp;
+/// A name, what the peer's queue pair and its memory allow, the request, and its status.
+type Refusal = (&'static str, [Rights; 2], fn(Place) -> Work, &'static str);
+
+const REFUSALS: [Refusal; 9] = {
+    const ANY: [Rights; 2] = [Rights::ALL; 2];
+    const fn memory(rights: Rights) -> [Rights; 2] {
+        [Rights::ALL, rights]
+    }
+    const fn queue_pair(rights: Rights) -> [Rights; 2] {
+        [rights, Rights::ALL]
+    }
+    let (access, invalid) = ("RemoteAccess", "RemoteInvalidRequest");
+    [
+        ("unknown key", ANY, |at| Work::Write(Place { rkey: at.rkey ^ 0x0101_0100, ..at }), access),
+        ("WRITE beyond the end", ANY, |at| Work::Write(beyond(at)), access),
+        ("READ beyond the end", ANY, |at| Work::Read(beyond(at)), access),
+        ("memory that may not be written", memory(NO_WRITE), Work::Write, access),
+        ("memory that may not be read", memory(NO_READ), Work::Read, access),
+        ("memory without atomics", memory(NO_ATOMIC), |at| Work::FetchAdd(at, 0), access),
+        ("queue pair that may not be written", queue_pair(NO_WRITE), Work::Write, invalid),
+        ("queue pair that may not be read", queue_pair(NO_READ), Work::Read, invalid),
+        (
+            "queue pair without atomics",
+            queue_pair(NO_ATOMIC),
+            |at| Work::CompareSwap(at, 0, 0),
+            invalid,
+        ),
+    ]
+};
 
 pub(crate) fn add(cases: &mut Collector<'_>) {
-    add_refused(cases);
-    add_refusing(cases);
+    for (side, group) in GROUPS {
+        let verb = if side == Side::Ours { "is refused" } else { "refuses" };
+        for (name, rights, request, status) in REFUSALS {
+            let name = format!("{group}/{verb}: {name}");
+            cases.pair(&name, allowed(side.peer(), rights), move |pair| {
+                refused(pair, side, request, status)
+            });
+        }
+    }
     let mut add = |name, ours, run: fn(&mut Pair<'_>) -> Result<()>| cases.pair(name, ours, run);
     let patient = Ours::DEFAULT;
-    add("ours asks/waits for a receive", patient, ask_unready);
-    add("ours answers/a receive comes late", patient, answer_unready);
-    add("ours asks/gives up waiting", IMPATIENT, ask_never_ready);
-    add("ours answers/never has a receive", IMPATIENT, answer_never_ready);
+    add("ours asks/waits for a receive", patient, |pair| unready(pair, Side::Ours));
+    add("ours answers/a receive comes late", patient, |pair| unready(pair, Side::Guest));
+    add("ours asks/gives up waiting", IMPATIENT, |pair| never_ready(pair, Side::Ours));
+    add("ours answers/never has a receive", IMPATIENT, |pair| never_ready(pair, Side::Guest));
     add("ours asks/SEND longer than the receive", patient, ask_too_long);
     add("ours answers/SEND longer than the receive", patient, answer_too_long);
     add("ours asks/nobody answers", IMPATIENT, ask_silence);
 }
 
-fn add_refused(cases: &mut Collector<'_>) {
-    let (access, invalid) = (WcStatus::RemoteAccess, WcStatus::RemoteInvalidRequest);
-    let any = Ours::DEFAULT;
-    let mut add = |name, ours, status, request: Ask| {
-        let name = format!("ours asks/is refused: {name}");
-        cases.pair(&name, ours, move |pair| ask(pair, request, status));
-    };
-    add("unknown key", any, access, |place| {
-        SendOp::Write(RemoteAddr { rkey: 0x00ba_d000, ..place })
-    });
-    add("WRITE beyond the end", any, access, |place| SendOp::Write(moved(place, END - BYTES + 1)));
-    add("READ beyond the end", any, access, |place| SendOp::Read(moved(place, END - BYTES + 1)));
-    let (write, read): (Ask, Ask) = (SendOp::Write, SendOp::Read);
-    let memory = |access| guest_allows(ALL, access);
-    let queue_pair = |access| guest_allows(access, ALL);
-    add("memory that may not be written", memory(READABLE), access, write);
-    add("memory that may not be read", memory(WRITABLE), access, read);
-    add("queue pair that may not be written", queue_pair(READABLE), invalid, write);
-    add("queue pair that may not be read", queue_pair(WRITABLE), invalid, read);
+/// Returns the options with which `side` grants these rights to its queue pair and its memory.
+fn allowed(side: Side, [queue_pair, memory]: [Rights; 2]) -> Ours {
+    let Rights { write: remote_write, read: remote_read, atomic: remote_atomic } = queue_pair;
+    let access = InitAttr { remote_write, remote_read, remote_atomic, ..Ours::DEFAULT.access };
+    let both =
+        Options { access: bits(queue_pair), memory_access: bits(memory), ..Ours::DEFAULT.both };
+    match side {
+        Side::Ours => Ours { access, rights: memory, ..Ours::DEFAULT },
+        Side::Guest => Ours { both, ..Ours::DEFAULT },
+    }
 }
 
-fn add_refusing(cases: &mut Collector<'_>) {
-    let (access, invalid) = ("RemoteAccess", "RemoteInvalidRequest");
-    let any = Ours::DEFAULT;
-    let mut add = |name, ours, status, request| {
-        let name = format!("ours answers/refuses: {name}");
-        cases.pair(&name, ours, move |pair| answer(pair, request, status));
-    };
-    let unknown = Place { rkey: OUR_RKEY ^ 1, ..OUR_PLACE };
-    let (write, read) = (Work::Write(OUR_PLACE), Work::Read(OUR_PLACE));
-    let (fetch_add, swap) = (Work::FetchAdd(OUR_PLACE, 0), Work::CompareSwap(OUR_PLACE, 0, 0));
-    add("unknown key", any, access, Work::Write(unknown));
-    add("WRITE beyond the end", any, access, Work::Write(BEYOND));
-    add("READ beyond the end", any, access, Work::Read(BEYOND));
-    let memory = |rights| we_allow(EVERYTHING, rights);
-    add("memory that may not be written", memory(READ), access, write);
-    add("memory that may not be read", memory(WRITE), access, read);
-    add("memory without atomics", memory(WRITE), access, fetch_add);
-    let queue_pair = |access| we_allow(access, Ours::DEFAULT.rights);
-    let no_write = InitAttr { remote_write: false, ..EVERYTHING };
-    let no_read = InitAttr { remote_read: false, ..EVERYTHING };
-    let no_atomic = InitAttr { remote_atomic: false, ..EVERYTHING };
-    add("queue pair that may not be written", queue_pair(no_write), invalid, write);
-    add("queue pair that may not be read", queue_pair(no_read), invalid, read);
-    add("queue pair without atomics", queue_pair(no_atomic), invalid, swap);
+fn bits(rights: Rights) -> u32 {
+    let bit = |allowed, bit| if allowed { bit } else { 0 };
+    LOCAL_WRITE
+        | bit(rights.write, REMOTE_WRITE)
+        | bit(rights.read, REMOTE_READ)
+        | bit(rights.atomic, REMOTE_ATOMIC)
 }
 
-fn moved(place: RemoteAddr, bytes: usize) -> RemoteAddr {
-    RemoteAddr { addr: place.addr + bytes as u64, ..place }
+fn beyond(place: Place) -> Place {
+    Place { addr: place.addr + BEYOND, ..place }
 }
 
-/// The refused request fails, the one behind it is flushed, both ends are in error.
-fn ask(pair: &mut Pair<'_>, request: Ask, status: WcStatus) -> Result<()> {
-    pair.guest.put(0, &pattern(1, BYTES))?;
-    let place = pair.guest_place(0);
-    pair.post_ours(request(place), 0, BYTES)?;
-    pair.post_ours(SendOp::Write(place), 0, BYTES)?;
-    pair.expect_failure(status)?;
-    pair.expect_failure(WcStatus::Flushed)?;
-    ensure!(pair.ours.qp.state() == QpState::Err);
-    pair.guest.expect_memory(0, &pattern(1, BYTES))
-}
-
-fn answer(pair: &mut Pair<'_>, request: Work, status: &str) -> Result<()> {
-    pair.fill_ours(0, &pattern(2, BYTES))?;
+/// The refused request fails, the one after it is flushed, and both queue pairs go to the error state.
+fn refused(
+    pair: &mut Pair<'_>,
+    side: Side,
+    request: fn(Place) -> Work,
+    status: &str,
+) -> Result<()> {
+    pair.fill(side.peer(), 0, &pattern(1, BYTES))?;
+    let place = pair.place(side.peer(), 0);
+    let request = request(place);
     let is_atomic = matches!(request, Work::FetchAdd(..) | Work::CompareSwap(..));
     let bytes = if is_atomic { 8 } else { BYTES };
-    let refused = (request, 0, bytes);
-    pair.guest.post(&[refused, (Work::Write(OUR_PLACE), 0, BYTES)])?;
-    pair.expect_guest_sent(status)?;
-    pair.expect_guest_sent("Flushed")?;
+    pair.post(side, &[(request, 0, bytes), (Work::Write(place), 0, BYTES)])?;
+    pair.expect_sent(side, status)?;
+    pair.expect_sent(side, "Flushed")?;
     ensure!(pair.ours.qp.state() == QpState::Err);
-    pair.expect_our_memory(0, &pattern(2, BYTES))
+    pair.expect_memory(side.peer(), 0, &pattern(1, BYTES))
 }
 
-fn ask_unready(pair: &mut Pair<'_>) -> Result<()> {
-    pair.fill_ours(0, &pattern(3, BYTES))?;
-    pair.post_ours(SendOp::Send, 0, BYTES)?;
-    pair.post_ours(SendOp::Write(pair.guest_place(4096)), 0, BYTES)?;
-    pair.linger_until(|counters| counters.rnr_naks_received > 0)?;
-    ensure!(pair.ours.completion().is_none(), "it completed too soon");
-    pair.guest.receive(1, 0, 4096)?;
-    for opcode in [WcOpcode::Send, WcOpcode::Write] {
-        let success = pair.expect_ours(Queue::Send)?;
-        ensure!(success.opcode == opcode, "{success:?}");
+fn unready(pair: &mut Pair<'_>, side: Side) -> Result<()> {
+    let peer = side.peer();
+    pair.fill(side, 0, &pattern(3, BYTES))?;
+    let write = Work::Write(pair.place(peer, 4096));
+    pair.post(side, &[(Work::Send, 0, BYTES), (write, 0, BYTES)])?;
+    pair.linger_until(|counters| counters.rnr_naks_received + counters.rnr_naks_sent > 0)?;
+    ensure!(pair.ours.completion().is_none(), "a request completed before there was a receive");
+    pair.receive(peer, 1, 0, 4096)?;
+    for opcode in ["Send", "Write"] {
+        let done = pair.expect_sent(side, "Success")?;
+        ensure!(done.opcode == opcode, "{done:?}");
     }
-    pair.guest.expect_memory(0, &pattern(3, BYTES))
+    pair.expect_received(peer, "Success")?;
+    pair.expect_memory(peer, 0, &pattern(3, BYTES))
 }
 
-fn answer_unready(pair: &mut Pair<'_>) -> Result<()> {
-    pair.guest.put(0, &pattern(4, BYTES))?;
-    pair.guest.post(&[(Work::Send, 0, BYTES)])?;
-    pair.linger_until(|counters| counters.rnr_naks_sent > 0)?;
-    pair.recv_ours(0, 4096, 1)?;
-    pair.expect_guest_sent("Success")?;
-    pair.expect_ours(Queue::Recv)?;
-    pair.expect_our_memory(0, &pattern(4, BYTES))
+fn never_ready(pair: &mut Pair<'_>, side: Side) -> Result<()> {
+    pair.post(side, &[(Work::Send, 0, BYTES)])?;
+    pair.expect_sent(side, "RnrRetryExceeded").map(drop)
 }
 
-fn ask_never_ready(pair: &mut Pair<'_>) -> Result<()> {
-    pair.post_ours(SendOp::Send, 0, BYTES)?;
-    pair.expect_failure(WcStatus::RnrRetryExceeded)
-}
-
-fn answer_never_ready(pair: &mut Pair<'_>) -> Result<()> {
-    pair.guest.post(&[(Work::Send, 0, BYTES)])?;
-    pair.expect_guest_sent("RnrRetryExceeded").map(drop)
-}
-
-/// The standard wants an invalid request; this kernel says remote operation.
+/// The standard asks for an invalid-request NAK; this kernel sends a remote operational error.
 fn ask_too_long(pair: &mut Pair<'_>) -> Result<()> {
-    pair.guest.receive(1, 0, BYTES)?;
-    pair.post_ours(SendOp::Send, 0, 2 * BYTES)?;
-    let completion = pair.wait_ours(LONG)?;
-    let allowed = [WcStatus::RemoteOperation, WcStatus::RemoteInvalidRequest];
-    ensure!(allowed.iter().any(|status| completion.result == Err(*status)), "{completion:?}");
+    pair.receive(Side::Guest, 1, 0, BYTES)?;
+    pair.post(Side::Ours, &[(Work::Send, 0, 2 * BYTES)])?;
+    let done = pair.wait(Side::Ours, Queue::Send)?;
+    let allowed = ["RemoteOperation", "RemoteInvalidRequest"];
+    ensure!(allowed.contains(&done.status.as_str()), "{done:?}");
     Ok(())
 }
 
 fn answer_too_long(pair: &mut Pair<'_>) -> Result<()> {
-    pair.recv_ours(0, BYTES, 1)?;
-    pair.guest.post(&[(Work::Send, 0, 2 * BYTES)])?;
-    pair.expect_guest_sent("RemoteInvalidRequest")?;
-    pair.expect_failure(WcStatus::LocalLength)
+    pair.receive(Side::Ours, 1, 0, BYTES)?;
+    pair.post(Side::Guest, &[(Work::Send, 0, 2 * BYTES)])?;
+    pair.expect_sent(Side::Guest, "RemoteInvalidRequest")?;
+    pair.expect_received(Side::Ours, "LocalLength").map(drop)
 }
 
 /// Every copy of the first packet is lost.
@@ -191,10 +169,11 @@ fn ask_silence(pair: &mut Pair<'_>) -> Result<()> {
         ..Impairment::default()
     };
     let lost = impairment.during(pair, |pair| {
-        pair.post_ours(SendOp::Write(pair.guest_place(0)), 0, BYTES)?;
-        pair.expect_failure(WcStatus::TransportRetryExceeded)
+        let write = Work::Write(pair.place(Side::Guest, 0));
+        pair.post(Side::Ours, &[(write, 0, BYTES)])?;
+        pair.expect_sent(Side::Ours, "TransportRetryExceeded").map(drop)
     })?;
     let tries = u64::from(IMPATIENT.retry_cnt) + 1;
-    ensure!(lost.chosen >= tries, "it was sent {} times", lost.chosen);
+    ensure!(lost.chosen >= tries, "the packet was sent only {} times", lost.chosen);
     Ok(())
 }

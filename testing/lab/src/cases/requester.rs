@@ -1,4 +1,5 @@
-//! The kernel as requester: what it sends, and what it makes of answers that a case sends by hand.
+//! The kernel as requester: what it sends, and how it handles answers that a case sends packet by
+//! packet.
 use super::Collector;
 use crate::bytes::{pattern, same_bytes};
 use crate::end::{Options, Request, Work};
@@ -15,7 +16,7 @@ const SHORT_WRITE: (Work, usize, usize) = (WRITE, 0, 16);
 const IMMEDIATE: u32 = 0x0102_0304;
 const ANY: Options = Options::DEFAULT;
 
-/// Gives up soon: 4.2 ms of silence, three times.
+/// Gives up early: after three timeouts of 4.2 ms.
 const IMPATIENT: Options = Options { timeout: 10, retry_cnt: 2, ..ANY };
 
 pub(crate) fn add(cases: &mut Collector<'_>) {
@@ -54,7 +55,8 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
     }
 }
 
-/// Receives the packets of one message and checks how it is cut; the payload, and the last headers.
+/// Receives the packets of one message and checks its segmentation. Returns the payload and the last
+/// headers.
 fn message(rig: &mut Rig<'_>, psn: Psn, bytes: usize) -> Result<(Vec<u8>, Headers)> {
     let count = bytes.div_ceil(MTU).max(1);
     let mut payload = Vec::new();
@@ -67,7 +69,7 @@ fn message(rig: &mut Rig<'_>, psn: Psn, bytes: usize) -> Result<(Vec<u8>, Header
         let last = at + 1 == count;
         ensure!(place == (at == 0, last), "packet {at} of {count} is {opcode:?}");
         ensure!(!mig_req, "this kernel sends MigReq 0");
-        ensure!(!last || ack_req, "the last packet asks for no ACK");
+        ensure!(!last || ack_req, "the last packet does not request an ACK");
         if at == 0 && opcode.is_write() {
             let reth = came.headers.reth.context("no RETH")?;
             let seen = (reth.va, reth.rkey, reth.dma_bytes as usize);
@@ -78,7 +80,7 @@ fn message(rig: &mut Rig<'_>, psn: Psn, bytes: usize) -> Result<(Vec<u8>, Header
             return Ok((payload, came.headers));
         }
     }
-    bail!("a message has no packet")
+    bail!("a message has at least one packet")
 }
 
 fn write_lengths(rig: &mut Rig<'_>) -> Result<()> {
@@ -163,57 +165,50 @@ fn read_gap(rig: &mut Rig<'_>) -> Result<()> {
 }
 
 fn atomics(rig: &mut Rig<'_>) -> Result<()> {
-    let psn = rig.guest_psn;
-    rig.guest.post(&[(Work::FetchAdd(OUR_PLACE, 5), 0, 8)])?;
-    let came = rig.expect(Opcode::RcFetchAdd, psn)?;
-    let seen = came.headers.atomic.context("no AtomicETH")?;
-    ensure!((seen.swap_or_add, seen.compare) == (5, 0), "{seen:?}");
-    atomic_ack(rig, psn, 0x0102_0304_0506_0708)?;
-    rig.expect_sent("Success")?;
-    rig.guest.expect_memory(0, &0x0102_0304_0506_0708u64.to_le_bytes())?;
-
-    rig.guest.post(&[(Work::CompareSwap(OUR_PLACE, 6, 7), 8, 8)])?;
-    let came = rig.expect(Opcode::RcCompareSwap, psn.next())?;
-    let seen = came.headers.atomic.context("no AtomicETH")?;
-    ensure!((seen.swap_or_add, seen.compare) == (7, 6), "{seen:?}");
-    atomic_ack(rig, psn.next(), 6)?;
-    rig.expect_sent("Success")?;
-    rig.guest.expect_memory(8, &6u64.to_le_bytes())
-}
-
-fn atomic_ack(rig: &Rig<'_>, psn: Psn, before: u64) -> Result<()> {
-    let mut headers = rig.response(Opcode::RcAtomicAcknowledge, psn, Syndrome::ACK, 1);
-    headers.atomic_ack = Some(before);
-    rig.wire.send(&headers, &[])
-}
-
-fn coalesced(rig: &mut Rig<'_>) -> Result<()> {
-    rig.guest.post(&[SHORT_WRITE; 5])?;
-    for at in 0..5 {
-        message(rig, rig.guest_psn.add(at), 16)?;
-    }
-    rig.answer(rig.guest_psn.add(4), Syndrome::ACK, 5)?;
-    for _ in 0..5 {
+    let works = [
+        (Work::FetchAdd(OUR_PLACE, 5), Opcode::RcFetchAdd, (5, 0), 0x0102_0304_0506_0708u64),
+        (Work::CompareSwap(OUR_PLACE, 6, 7), Opcode::RcCompareSwap, (7, 6), 6),
+    ];
+    for (at, (work, opcode, operands, before)) in (0..).zip(works) {
+        let (psn, offset) = (rig.guest_psn.add(at), 8 * at as usize);
+        rig.guest.post(&[(work, offset, 8)])?;
+        let came = rig.expect(opcode, psn)?;
+        let seen = came.headers.atomic.context("no AtomicETH")?;
+        ensure!((seen.swap_or_add, seen.compare) == operands, "{seen:?}");
+        let mut headers = rig.response(Opcode::RcAtomicAcknowledge, psn, Syndrome::ACK, 1);
+        headers.atomic_ack = Some(before);
+        rig.wire.send(&headers, &[])?;
         rig.expect_sent("Success")?;
+        rig.guest.expect_memory(offset, &before.to_le_bytes())?;
     }
     Ok(())
 }
 
-/// A NAK for the second of three packets: it and the third come again, the first does not.
+/// Posts short WRITEs and receives them.
+fn short_writes(rig: &mut Rig<'_>, count: u32) -> Result<()> {
+    rig.guest.post(&vec![SHORT_WRITE; count as usize])?;
+    (0..count).try_for_each(|at| message(rig, rig.guest_psn.add(at), 16).map(drop))
+}
+
+fn all_succeed(rig: &mut Rig<'_>, count: u32) -> Result<()> {
+    (0..count).try_for_each(|_| rig.expect_sent("Success").map(drop))
+}
+
+fn coalesced(rig: &mut Rig<'_>) -> Result<()> {
+    short_writes(rig, 5)?;
+    rig.answer(rig.guest_psn.add(4), Syndrome::ACK, 5)?;
+    all_succeed(rig, 5)
+}
+
+/// A NAK for the second of three packets: the second and third are retransmitted, the first is not.
 fn goes_back(rig: &mut Rig<'_>) -> Result<()> {
-    rig.guest.post(&[SHORT_WRITE; 3])?;
-    for at in 0..3 {
-        message(rig, rig.guest_psn.add(at), 16)?;
-    }
+    short_writes(rig, 3)?;
     let missing = rig.guest_psn.next();
     rig.answer(missing, Syndrome::Nak(NakCode::PsnSequence), 1)?;
     message(rig, missing, 16)?;
     message(rig, missing.next(), 16)?;
     rig.answer(missing.next(), Syndrome::ACK, 3)?;
-    for _ in 0..3 {
-        rig.expect_sent("Success")?;
-    }
-    Ok(())
+    all_succeed(rig, 3)
 }
 
 fn waits(rig: &mut Rig<'_>) -> Result<()> {
@@ -226,7 +221,7 @@ fn waits(rig: &mut Rig<'_>) -> Result<()> {
     let waited = start.elapsed();
     // The kernel's timers round to 4 ms.
     let least = rnr_timer(TIMER).saturating_sub(Duration::from_millis(4));
-    ensure!(waited >= least, "it came after {waited:?} instead of {least:?}");
+    ensure!(waited >= least, "the retransmission came after {waited:?}, not {least:?}");
     rig.answer(headers.bth.psn, Syndrome::ACK, 1)?;
     rig.expect_sent("Success").map(drop)
 }
@@ -249,17 +244,17 @@ fn gives_up(rig: &mut Rig<'_>) -> Result<()> {
         copies += u32::from(came.headers.bth.psn == rig.guest_psn);
     }
     let tries = u32::from(IMPATIENT.retry_cnt) + 1;
-    ensure!(copies == tries, "it was sent {copies} times instead of {tries}");
+    ensure!(copies == tries, "the packet was sent {copies} times instead of {tries}");
     rig.expect_state("Err")
 }
 
-/// A sender that asked at the end only would stall when its window is full.
+/// A sender that requested ACKs only at the end would stall once its window is full.
 fn asks_within(rig: &mut Rig<'_>) -> Result<()> {
     let bytes = 60 << 10;
     rig.guest.post(&[(WRITE, 0, bytes); 3])?;
     let (mut completed, mut asked_within) = (0, false);
     while completed < 3 {
-        let came = rig.wire.receive(LIMIT)?.context("the guest stalled")?;
+        let came = rig.wire.receive(LIMIT)?.context("the guest stopped sending")?;
         let bth = came.headers.bth;
         completed += u32::from(bth.opcode.ends_message());
         asked_within |= bth.ack_req && !bth.opcode.ends_message();
@@ -267,10 +262,8 @@ fn asks_within(rig: &mut Rig<'_>) -> Result<()> {
             rig.answer(bth.psn, Syndrome::ACK, completed)?;
         }
     }
-    for _ in 0..3 {
-        rig.expect_sent("Success")?;
-    }
-    ensure!(asked_within, "no packet within a message asked for an ACK");
+    all_succeed(rig, 3)?;
+    ensure!(asked_within, "no packet within a message requested an ACK");
     Ok(())
 }
 
@@ -284,9 +277,7 @@ fn wraps(rig: &mut Rig<'_>) -> Result<()> {
 }
 
 fn fails(rig: &mut Rig<'_>, code: NakCode, status: &str) -> Result<()> {
-    rig.guest.post(&[SHORT_WRITE; 2])?;
-    message(rig, rig.guest_psn, 16)?;
-    message(rig, rig.guest_psn.next(), 16)?;
+    short_writes(rig, 2)?;
     rig.answer(rig.guest_psn, Syndrome::Nak(code), 0)?;
     rig.expect_sent(status)?;
     rig.expect_sent("Flushed")?;

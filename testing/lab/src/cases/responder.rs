@@ -1,4 +1,4 @@
-//! The kernel as responder: what it answers to requests that a case sends by hand.
+//! The kernel as responder: how it answers requests that a case sends packet by packet.
 use super::Collector;
 use crate::bytes::{pattern, same_bytes};
 use crate::end::Options;
@@ -10,7 +10,7 @@ use catchment_roce::wire::{AtomicEth, Headers, NakCode, Opcode, Syndrome};
 
 const MTU: usize = Options::DEFAULT.path_mtu as usize;
 
-/// Packets of which the last one is refused, with the bytes of their payload.
+/// Packets, the last of which is refused, with the sizes of their payloads.
 type Packets = fn(&Rig<'_>) -> Vec<(Headers, usize)>;
 
 const READ_ONLY: u32 = LOCAL_WRITE | REMOTE_READ;
@@ -63,7 +63,7 @@ const READ: Packets = |rig| vec![(rig.request(Opcode::RcReadRequest, 0, 16), 0)]
 const FETCH_ADD: Packets = |rig| vec![(atomic(rig, Opcode::RcFetchAdd, 0, 1, 0), 0)];
 const COMPARE_SWAP: Packets = |rig| vec![(atomic(rig, Opcode::RcCompareSwap, 0, 1, 0), 0)];
 
-/// What is refused, with what code, by a peer that was made with these options.
+/// What a queue pair with these options refuses, and with which NAK code.
 #[rustfmt::skip]
 const REFUSALS: [(&str, Options, NakCode, Packets); 17] = {
     use NakCode::{InvalidRequest, RemoteAccess};
@@ -141,7 +141,7 @@ fn refuse(rig: &mut Rig<'_>, packets: Packets, code: NakCode) -> Result<()> {
     rig.guest.put(0, &pattern(1, MTU))?;
     let packets = packets(rig);
     let mut last = rig.psn;
-    // All but the last packet are sound, and ask for no answer.
+    // All packets but the last are valid and request no ACK.
     let count = packets.len();
     for (at, (headers, bytes)) in packets.into_iter().enumerate() {
         let mut headers = with_psn(headers, rig.psn);
@@ -220,7 +220,7 @@ fn read_long(rig: &mut Rig<'_>) -> Result<()> {
     rig.expect_nothing().map(drop)
 }
 
-/// Receives the answer to a READ: one packet for each path MTU, with an AETH in the first and last.
+/// Receives the response to a READ: packets of one path MTU, with an AETH in the first and last.
 fn expect_read(rig: &mut Rig<'_>, psn: Psn, data: &[u8]) -> Result<()> {
     let count = data.len().div_ceil(MTU).max(1);
     let mut seen = Vec::new();
@@ -300,7 +300,7 @@ fn send_invalidate(rig: &mut Rig<'_>) -> Result<()> {
     rig.guest.expect_memory(0, &pattern(11, 8))
 }
 
-/// The standard wants an invalid request; this kernel says remote operation.
+/// The standard asks for an invalid-request NAK; this kernel sends a remote operational error.
 fn send_too_long(rig: &mut Rig<'_>) -> Result<()> {
     rig.guest.receive(4, 0, 16)?;
     let mut headers = rig.headers(Opcode::RcSendOnly);
@@ -334,7 +334,7 @@ fn do_atomic(rig: &mut Rig<'_>, headers: &Headers, before: u64) -> Result<()> {
     Ok(())
 }
 
-/// The packet after a lost one is answered by one NAK, those after it by none.
+/// The first packet after a gap is answered by a NAK, later ones are not answered.
 fn gap(rig: &mut Rig<'_>) -> Result<()> {
     let lost = rig.request(Opcode::RcWriteOnly, 0, 8);
     let missing = rig.psn;
@@ -346,7 +346,7 @@ fn gap(rig: &mut Rig<'_>) -> Result<()> {
     rig.psn = missing;
     let psn = rig.send(&lost, &pattern(16, 8))?;
     let msn = rig.expect_ack(psn)?;
-    ensure!(msn == 1, "the MSN is {msn}: packets behind a gap were done");
+    ensure!(msn == 1, "the MSN is {msn}: packets after a gap were executed");
     rig.guest.expect_memory(0, &pattern(16, 8))
 }
 

@@ -9,10 +9,10 @@ use std::time::Instant;
 /// Which cases run, and how their outcomes are written.
 #[derive(clap::Args)]
 pub(crate) struct Choice {
-    /// Run all cases, not only enough for every value of every group to occur
+    /// Run all cases, not only enough to cover every value of every group
     #[arg(long)]
     full: bool,
-    /// Run only cases whose name holds this text, all of them; may be given several times
+    /// Run all cases whose name contains this text, and no others; may be repeated
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
     /// List the names of the cases
@@ -59,7 +59,7 @@ impl Verbs {
         let Programs { catchment, conformance, faults, status_byte, channel, mechanisms } =
             &mut programs;
         for program in [catchment, conformance, faults, status_byte, channel, mechanisms] {
-            // The whole path: guests start programs in other folders.
+            // Absolute paths: guests start programs in other folders.
             *program = program.canonicalize().with_context(|| {
                 format!("no program {}: `cargo xtask lab verbs` builds it", program.display())
             })?;

@@ -9,29 +9,29 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What timeout(1) ends with when the time was over.
-const TIME_OVER: i32 = 124;
+/// The exit status of timeout(1) after a timeout.
+const TIMED_OUT: i32 = 124;
 
-/// What env(1) and others end with when they fail themselves.
+/// The exit status of env(1) and others when they fail themselves.
 const LAB_FAILED: u8 = 125;
 
-/// What a shell adds to the number of a signal.
+/// What a shell adds to a signal number to make an exit status.
 const SIGNALLED: i32 = 128;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     place: Place,
-    /// Memory of the guest, which holds the files that it writes, too
+    /// Memory of the guest, which also holds the files it writes
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     memory: u32,
     /// A folder that the guest has as /run/results, writable (by default, results in the cache)
     #[arg(long, value_name = "DIR")]
     results: Option<PathBuf>,
-    /// The command is killed after so many seconds
+    /// Kill the command after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     limit: u64,
-    /// The command, which sees the files of this machine, in the same folder; it runs as root
+    /// The command; it runs as root, in the same folder, and sees this machine's files
     #[arg(trailing_var_arg = true, required = true)]
     command: Vec<String>,
 }
@@ -64,7 +64,7 @@ fn ended(args: &Args) -> Result<Ended> {
     let limit = Duration::from_secs(args.limit);
     let finished = process.finished_within(limit);
     if finished.is_err() {
-        eprintln!("the guest's console says:\n{}", guest.console());
+        eprintln!("console of the guest:\n{}", guest.console());
     }
     if let Some(finished) = finished? {
         return Ok(finished.ended);
@@ -72,5 +72,5 @@ fn ended(args: &Args) -> Result<Ended> {
     eprintln!("error: still running after {} s, killed", args.limit);
     // The guest ends with this process, and the program with the guest.
     let _ = process.signal(9);
-    Ok(Ended::Status(TIME_OVER))
+    Ok(Ended::Status(TIMED_OUT))
 }

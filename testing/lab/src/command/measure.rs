@@ -1,5 +1,5 @@
 //! `catchment-lab measure`: one side of a measurement by the engine of `catchment-perf`, and what it
-//! costs the machine that both sides are on.
+//! costs the machine on which both sides run.
 use crate::table::{LATENCY_ROUNDS, STREAM_BYTES, Sample};
 use anyhow::{Context as _, Result, bail, ensure};
 use catchment_perf::{Amount, Control, LocalDevice, Plan, Row, Waiting};
@@ -9,14 +9,14 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// What the passive side prints when the other one may come.
+/// What the passive side prints once the active one may connect.
 pub(crate) const READY: &str = "ready";
-/// Requests of a stream on their way.
+/// Outstanding requests of a stream.
 const OUTSTANDING: u32 = 64;
 const SMALL_BYTES: u64 = 64;
-/// Duration of a tick of the kernel's clock for processor time, as /proc has it everywhere.
+/// The unit of processor time in /proc (USER_HZ).
 const TICK: Duration = Duration::from_millis(10);
-/// Times that a thread is woken, of which the median counts.
+/// How often a thread is woken to take the median.
 const WAKE_UPS: usize = 500;
 
 #[derive(clap::Args)]
@@ -59,16 +59,16 @@ fn measure(control: &mut Control, device: &LocalDevice, seconds: f64) -> Result<
     };
     let moved = catchment_perf::measure(control, device, &stream)?;
     let trips = Plan {
-        // Its own thread, or the kernel, does the provider's work.
+        // The provider's own thread, or the kernel, drives the queue pair.
         polls: false,
         ..Plan::new(write_lat, SMALL_BYTES, Amount::Iterations(LATENCY_ROUNDS), 1, Waiting::Yield)
     };
     let small = catchment_perf::measure(control, device, &trips)?;
     let (Row::Bandwidth(stream), Row::Latency(latency)) = (moved.row, small.row) else {
-        bail!("the engine measured something else: {moved:?}, {small:?}");
+        bail!("unexpected rows: {moved:?}, {small:?}");
     };
     let busy_ns = moved.active.counters[0];
-    ensure!(busy_ns > 0, "/proc/stat does not begin with the times of all processors");
+    ensure!(busy_ns > 0, "/proc/stat has no line with the times of all processors");
     let switches = small.active.counters[1] + small.passive.counters[1];
     Ok(Sample {
         bytes_per_s: stream.average_bytes_per_s,
@@ -79,7 +79,7 @@ fn measure(control: &mut Control, device: &LocalDevice, seconds: f64) -> Result<
     })
 }
 
-/// How often a thread of this process has given its processor to another one, or to none.
+/// Returns how many context switches the threads of this process have made.
 fn switches() -> Result<u64> {
     let mut sum = 0;
     for task in fs::read_dir("/proc/self/task")? {
@@ -93,7 +93,7 @@ fn switches() -> Result<u64> {
     Ok(sum)
 }
 
-/// How long it takes until a thread that was woken runs: half of the way to it and back.
+/// Measures how long a woken thread takes to run: half of a round trip to it.
 fn wake_up() -> Result<Duration> {
     let (ask, asked) = mpsc::channel();
     let (answer, answered) = mpsc::channel();
@@ -107,26 +107,26 @@ fn wake_up() -> Result<Duration> {
     }
     drop(ask);
     let ended = thread.join();
-    ensure!(matches!(ended, Ok(Ok(()))), "the other thread: {ended:?}");
+    ensure!(matches!(ended, Ok(Ok(()))), "the woken thread failed: {ended:?}");
     times.sort_unstable();
     Ok(times[WAKE_UPS / 2] / 2)
 }
 
-/// What all processors of this machine have worked since it was switched on, for programs and for
-/// the kernel, whose work for a network belongs to no program.
+/// Returns the busy time of all processors since boot, the kernel's included: its work for a network
+/// is charged to no program.
 fn busy_ns() -> Result<u64> {
     let text = fs::read_to_string("/proc/stat").context("/proc/stat")?;
-    let ticks = busy_ticks(&text).context("no times of all processors")?;
+    let ticks = busy_ticks(&text).context("/proc/stat has no times of all processors")?;
     Ok((TICK * ticks).as_nanos() as u64)
 }
 
-/// All but the fourth and fifth number of the first line: idle, and idle while a disk works.
+/// Sums the first line without its fourth and fifth numbers: idle and iowait.
 fn busy_ticks(stat: &str) -> Option<u32> {
     let numbers = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Option<Vec<u32>> = numbers.split_whitespace().map(|n| n.parse().ok()).collect();
     let ticks = ticks?;
     let is_busy = |at: &usize| !matches!(at, 3 | 4);
-    // Those of guests are in those of programs already.
+    // The times of guests are already included in user and nice.
     Some((0..ticks.len().min(8)).filter(is_busy).map(|at| ticks[at]).sum())
 }
 

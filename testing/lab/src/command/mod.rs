@@ -13,10 +13,10 @@ use anyhow::{Context as _, Result};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-/// What all parts of the lab take.
+/// Options of all parts of the lab.
 #[derive(clap::Args)]
 pub(crate) struct Place {
-    /// Where the kernel is kept between runs, and the guest's log
+    /// Where the kernel is kept between runs, and the guests' logs
     #[arg(long, default_value = "target/lab")]
     pub(crate) cache: PathBuf,
     /// Set when the program runs in a network namespace of its own
@@ -34,11 +34,11 @@ pub(crate) fn report(error: &anyhow::Error) {
 pub(crate) fn serve() -> Result<()> {
     let listener = TcpListener::bind(("0.0.0.0", remote::PORT))
         .with_context(|| format!("cannot listen on port {}", remote::PORT))?;
-    server::serve(&listener).context("no more connections")
+    server::serve(&listener).context("cannot accept connections")
 }
 
-/// Makes ready for guests: our turn to have them, their kernel, the network. Outside, this begins
-/// again in a network namespace.
+/// Prepares for guests: takes the lock, provides their kernel, sets up the network. Outside of the
+/// network namespace, restarts this program in one.
 pub(crate) fn prepare(place: &Place) -> Result<(Turn, Kernel)> {
     if !place.inside {
         move_inside(&place.cache)?;
@@ -49,14 +49,15 @@ pub(crate) fn prepare(place: &Place) -> Result<(Turn, Kernel)> {
     Ok((turn, kernel))
 }
 
-/// Prepares what needs the host's network, then begins again in a namespace; returns on errors.
+/// Does what needs the host's network, then restarts this program in a namespace. Returns only on
+/// errors.
 fn move_inside(cache: &Path) -> Result<()> {
     host::check()?;
     let turn = host::take_turn(cache)?;
     Kernel::provide(cache)?;
     drop(turn);
     let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    // Behind the name of the subcommand; what follows may belong to another program.
+    // Directly after the subcommand: later words may belong to another program.
     arguments.insert(1.min(arguments.len()), "--inside".into());
     host::enter_namespace(&arguments)
 }

@@ -1,6 +1,6 @@
 //! `catchment-lab table`: our stack in user space beside the kernel's.
 use super::Place;
-use crate::table::{self, Table, Way};
+use crate::table::{self, Subject, Table};
 use crate::vm::guest::{Guest, Machine};
 use crate::vm::network::SEATS;
 use anyhow::{Context as _, Result, ensure};
@@ -12,16 +12,16 @@ use std::time::Duration;
 pub(crate) struct Args {
     #[command(flatten)]
     place: Place,
-    /// How often each is measured
+    /// How often to measure each
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
-    /// Write the page to this file, too
+    /// Also write the page to this file
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    ensure!(args.rounds > 0, "not one round");
+    ensure!(args.rounds > 0, "--rounds is 0: give 1 or more");
     let (_turn, kernel) = super::prepare(&args.place)?;
     let machine = Machine::usual(&args.place.cache, SEATS[0])?;
     let guest = Guest::boot(&kernel, &machine)?;
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         rounds.push(table.round()?);
         eprintln!("round {number} of {}: {:?}", args.rounds, rounds.last());
     }
-    let profiles = [table.profile(Way::Ours)?, table.profile(Way::Kernel)?];
+    let profiles = [table.profile(Subject::Ours)?, table.profile(Subject::Kernel)?];
     let page = table::page(&rounds, &profiles, release.trim());
     print!("{page}");
     if let Some(path) = &args.markdown {

@@ -1,29 +1,22 @@
-//! The case's side of an end.
-use super::{Answer, Card, Completed, Datagram, Kind, Order, Place, Request, Task, Work};
-use crate::bytes::{from_hex, same_bytes, to_hex};
+//! An end as a case uses it.
+use super::{Answer, Card, Completed, Datagram, Kind, Order, Place, Request, Work};
+use crate::bytes::same_bytes;
 use crate::remote::process::Process;
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, ensure};
 use catchment_conformance::pattern;
+use data_encoding::HEXLOWER;
+use serde::de::DeserializeOwned;
 use std::time::Duration;
 
-/// Longer than an end waits for anything itself.
+/// Longer than an end itself waits for anything.
 const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 
-/// Longer than a device tries to reach a peer that is gone.
+/// Longer than a device retries to reach a peer that is gone.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) struct End {
     process: Process,
     pub(crate) card: Card,
-}
-
-macro_rules! expect {
-    ($answer:expr, $kind:ident) => {
-        match $answer? {
-            Answer::$kind(content) => Ok(content),
-            other => Err(anyhow::anyhow!(concat!("no ", stringify!($kind), ": {:?}"), other)),
-        }
-    };
 }
 
 impl End {
@@ -32,9 +25,9 @@ impl End {
         Self { process, card }
     }
 
-    /// Makes a queue pair and memory of this kind; what was made before ends.
+    /// Creates a queue pair of this kind, and memory; destroys those created before.
     pub(crate) fn make(&mut self, kind: Kind) -> Result<()> {
-        self.card = expect!(self.ask(&Order::Make(kind)), Card)?;
+        self.card = self.ask(&Order::Make(kind))?;
         Ok(())
     }
 
@@ -47,20 +40,20 @@ impl End {
     }
 
     pub(crate) fn connect_with(&mut self, peer: &Card, retry_cnt: u8, rnr_retry: u8) -> Result<()> {
-        self.tell(Task::Connect { endpoint: peer.endpoint.clone(), retry_cnt, rnr_retry })
+        self.ask(&Order::Connect { endpoint: peer.endpoint.clone(), retry_cnt, rnr_retry })
     }
 
     pub(crate) fn ready_to_send(&mut self, local: String, remote: String, qpn: u32) -> Result<()> {
-        self.tell(Task::ToRts { local, remote, qpn })
+        self.ask(&Order::ToRts { local, remote, qpn })
     }
 
     /// Binds a memory window to the first bytes, and returns its key.
     pub(crate) fn bind_window(&mut self, bytes: usize) -> Result<u32> {
-        Ok(u32::try_from(self.number_of(Task::BindWindow { bytes })?)?)
+        self.ask(&Order::BindWindow { bytes })
     }
 
     pub(crate) fn fill(&mut self, offset: usize, bytes: usize, seed: u64) -> Result<()> {
-        self.tell(Task::Fill { offset, bytes, seed })
+        self.ask(&Order::Fill { offset, bytes, seed })
     }
 
     pub(crate) fn see(&mut self, offset: usize, bytes: usize, seed: u64) -> Result<()> {
@@ -68,8 +61,7 @@ impl End {
     }
 
     pub(crate) fn put(&mut self, offset: usize, data: &[u8]) -> Result<()> {
-        let hex = to_hex(data);
-        self.tell(Task::Put { offset, hex })
+        self.ask(&Order::Put { offset, hex: HEXLOWER.encode(data) })
     }
 
     pub(crate) fn expect_memory(&mut self, offset: usize, data: &[u8]) -> Result<()> {
@@ -83,8 +75,8 @@ impl End {
 
     pub(crate) fn holds(&mut self, offset: usize, data: &[u8]) -> Result<bool> {
         let bytes = data.len();
-        let crc = self.number_of(Task::Crc { offset, bytes })?;
-        Ok(crc == u64::from(crc32fast::hash(data)))
+        let crc: u32 = self.ask(&Order::Crc { offset, bytes })?;
+        Ok(crc == crc32fast::hash(data))
     }
 
     pub(crate) fn number(&mut self, offset: usize) -> Result<u64> {
@@ -94,11 +86,11 @@ impl End {
     }
 
     fn take(&mut self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
-        let hex = self.text(&Order::Do(Task::Take { offset, bytes }))?;
-        from_hex(&hex).context("memory that is not hexadecimal")
+        let hex: String = self.ask(&Order::Take { offset, bytes })?;
+        Ok(HEXLOWER.decode(hex.as_bytes())?)
     }
 
-    /// Posts signaled requests: what to do, and with which bytes of its memory.
+    /// Posts signaled requests: operation, offset in our memory, length.
     pub(crate) fn post(&mut self, work: &[(Work, usize, usize)]) -> Result<()> {
         let request = |(at, &(work, offset, bytes)): (usize, &(Work, usize, usize))| Request {
             wr_id: at as u64,
@@ -111,7 +103,7 @@ impl End {
     }
 
     pub(crate) fn send(&mut self, requests: Vec<Request>) -> Result<()> {
-        self.tell(Task::Send(requests))
+        self.ask(&Order::Send(requests))
     }
 
     pub(crate) fn run(&mut self, work: Work, offset: usize, bytes: usize) -> Result<()> {
@@ -120,29 +112,29 @@ impl End {
     }
 
     pub(crate) fn send_to(&mut self, datagram: Datagram) -> Result<()> {
-        let done = expect!(self.ask(&Order::Do(Task::SendTo(datagram))), Completions)?;
+        let done: Vec<Completed> = self.ask(&Order::SendTo(datagram))?;
         let statuses = done.iter().map(|done| done.status.as_str());
         ensure!(statuses.eq(["Success"]), "the datagram ended with {done:?}");
         Ok(())
     }
 
-    /// Where the datagram came from whose network header stands at this place.
+    /// Returns the sender of the datagram whose network header is at this offset.
     pub(crate) fn source(&mut self, offset: usize) -> Result<String> {
-        self.text(&Order::Do(Task::Source { offset }))
+        self.ask(&Order::Source { offset })
     }
 
     pub(crate) fn receive(&mut self, wr_id: u64, offset: usize, bytes: usize) -> Result<()> {
-        self.tell(Task::Receive { wr_id, offset, bytes })
+        self.ask(&Order::Receive { wr_id, offset, bytes })
     }
 
     pub(crate) fn wait(&mut self, receives: bool, count: usize) -> Result<Vec<Completed>> {
         let done = self.wait_within(receives, count, WAIT_LIMIT)?;
         let came = done.len();
-        ensure!(came == count, "{came} completions of {count} came: {done:?}");
+        ensure!(came == count, "{came} of {count} completions arrived: {done:?}");
         Ok(done)
     }
 
-    /// The next completions, those that come in time.
+    /// Returns the next completions, as many as arrive within the limit.
     pub(crate) fn wait_within(
         &mut self,
         receives: bool,
@@ -150,8 +142,7 @@ impl End {
         limit: Duration,
     ) -> Result<Vec<Completed>> {
         let limit_ms = u64::try_from(limit.as_millis())?;
-        let task = Task::Wait { receives, count, limit_ms };
-        expect!(self.ask(&Order::Do(task)), Completions)
+        self.ask(&Order::Wait { receives, count, limit_ms })
     }
 
     pub(crate) fn expect(&mut self, receives: bool, status: &str) -> Result<Completed> {
@@ -160,59 +151,26 @@ impl End {
     }
 
     pub(crate) fn state(&mut self) -> Result<String> {
-        self.text(&Order::Do(Task::State))
+        self.ask(&Order::State)
     }
 
     pub(crate) fn event(&mut self) -> Result<String> {
-        self.text(&Order::Event)
+        self.ask(&Order::Event)
     }
 
     pub(crate) fn revoke(&mut self) -> Result<()> {
-        self.tell(Task::Revoke)
+        self.ask(&Order::Revoke)
     }
 
     pub(crate) fn leave(&mut self) -> Result<()> {
-        self.tell(Task::Leave)
+        self.ask(&Order::Leave)
     }
 
-    fn text(&mut self, order: &Order) -> Result<String> {
-        expect!(self.ask(order), Text)
-    }
-
-    fn number_of(&mut self, task: Task) -> Result<u64> {
-        expect!(self.ask(&Order::Do(task)), Number)
-    }
-
-    fn tell(&mut self, task: Task) -> Result<()> {
-        let answer = self.ask(&Order::Do(task))?;
-        ensure!(answer == Answer::Done, "an end said {answer:?} for done");
-        Ok(())
-    }
-
-    fn ask(&mut self, order: &Order) -> Result<Answer> {
-        self.say(order)?;
-        self.hear()
-    }
-
-    fn say(&mut self, order: &Order) -> Result<()> {
-        self.process.tell(&serde_json::to_string(order)?)
-    }
-
-    fn hear(&mut self) -> Result<Answer> {
+    fn ask<T: DeserializeOwned>(&mut self, order: &Order) -> Result<T> {
+        self.process.send_line(&serde_json::to_string(order)?)?;
         let line = self.process.line("an answer", ANSWER_LIMIT)?;
-        let answer = serde_json::from_str(&line);
-        let answer = answer.with_context(|| format!("an end said {line:?}"))?;
-        if let Answer::Refused(why) = answer {
-            bail!(why);
-        }
-        Ok(answer)
-    }
-}
-
-impl Completed {
-    pub(crate) fn with_status(self, status: &str) -> Result<Self> {
-        let expected = self.status == status;
-        ensure!(expected, "expected a completion with {status}, got {self:?}");
-        Ok(self)
+        let answer: Answer<T> = serde_json::from_str(&line)
+            .with_context(|| format!("an end answered {line:?} to {order:?}"))?;
+        answer.map_err(Error::msg)
     }
 }

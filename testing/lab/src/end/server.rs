@@ -1,15 +1,13 @@
-//! The program: one end of a connection.
-use super::{
-    Answer, Card, Completed, Datagram, Kind, MEMORY_BYTES, Order, Place, Request, Task, Work,
-};
-use crate::bytes::{from_hex, to_hex};
+//! The program that is one end of a connection.
+use super::{Answer, Card, Completed, Datagram, Kind, MEMORY_BYTES, Order, Request};
 use anyhow::{Context as _, Result, bail};
 use catchment_conformance::{Options, Side, pattern};
 use catchment_verbs::{
     Access, Completion, Context, Cq, Destination, Endpoint, GRH_BYTES, Mr, Payload, PortAddr,
-    Provider, QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service,
-    source_gid,
+    Provider, QpTransition, RecvWr, RtrAttr, RtsAttr, SendOp, SendWr, Service, source_gid,
 };
+use data_encoding::HEXLOWER;
+use serde_json::{Value, json};
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::thread;
@@ -18,15 +16,16 @@ use std::time::{Duration, Instant};
 /// Time for an asynchronous event: longer than a device tries to reach a peer that is gone.
 const EVENT_LIMIT: Duration = Duration::from_secs(60);
 
-/// Time without an acknowledgement until a request is sent again, eight times in all: an emulated
-/// guest on a busy machine may stand still for longer than the usual 67 ms.
+/// ACK timeout, after which a request is retransmitted, up to seven times: an emulated guest on a
+/// busy machine may stall for longer than the usual 67 ms.
 pub(crate) const ACK_TIMEOUT: Duration = Duration::from_millis(537);
 
 const POLL: Duration = Duration::from_micros(200);
 
-/// Serves orders until there are no more.
+/// Executes orders until the input ends.
 ///
-/// Fails when the device cannot be opened, or stdout is gone. What an order cannot do is only answered.
+/// Fails if the device cannot be opened or an answer cannot be written. A failed order only becomes
+/// its answer.
 pub(crate) fn serve(
     provider: &dyn Provider,
     device: &str,
@@ -36,9 +35,8 @@ pub(crate) fn serve(
     let context = provider.open(device)?;
     let mut end = End { context, made: None };
     for line in orders.lines() {
-        let answer = end
-            .obey(serde_json::from_str(&line?)?)
-            .unwrap_or_else(|error| Answer::Refused(format!("{error:#}")));
+        let answer: Answer<Value> =
+            end.obey(serde_json::from_str(&line?)?).map_err(|error| format!("{error:#}"));
         writeln!(answers, "{}", serde_json::to_string(&answer)?)?;
         answers.flush()?;
     }
@@ -50,26 +48,57 @@ struct End {
     made: Option<Made>,
 }
 
-/// A queue pair with its memory. The memory may be taken back before.
+/// A queue pair with its memory, which may be deregistered first.
 struct Made {
     side: Option<Side>,
-    /// Kept beside the side, whose own field cannot be taken from it.
+    /// Not the region of `side`, which cannot be moved out of it.
     revocable: Option<Arc<dyn Mr>>,
 }
 
 impl End {
-    fn obey(&mut self, order: Order) -> Result<Answer> {
-        match order {
-            Order::Make(kind) => self.make(kind),
-            Order::Event => self.event(),
-            Order::Do(task) => {
-                let made = self.made.as_mut().context("nothing was made yet")?;
-                made.obey(task)
+    fn obey(&mut self, order: Order) -> Result<Value> {
+        Ok(match order {
+            Order::Make(kind) => json!(self.make(kind)?),
+            Order::Event => json!(self.event()?),
+            Order::Connect { endpoint, retry_cnt, rnr_retry } => {
+                json!(self.made()?.connect(&endpoint, retry_cnt, rnr_retry)?)
             }
-        }
+            Order::ToRts { .. } | Order::BindWindow { .. } => {
+                bail!("only agent.py executes this order")
+            }
+            Order::Fill { offset, bytes, seed } => {
+                json!(self.made()?.write(offset, &pattern(seed, bytes))?)
+            }
+            Order::Put { offset, hex } => {
+                json!(self.made()?.write(offset, &HEXLOWER.decode(hex.as_bytes())?)?)
+            }
+            Order::Take { offset, bytes } => {
+                json!(HEXLOWER.encode(&self.made()?.read(offset, bytes)?))
+            }
+            Order::Crc { offset, bytes } => {
+                json!(crc32fast::hash(&self.made()?.read(offset, bytes)?))
+            }
+            Order::Send(requests) => json!(self.made()?.send(&requests)?),
+            Order::Receive { wr_id, offset, bytes } => {
+                json!(self.made()?.receive(wr_id, offset, bytes)?)
+            }
+            Order::SendTo(datagram) => json!(self.made()?.send_to(&datagram)?),
+            Order::Source { offset } => json!(self.made()?.source(offset)?),
+            Order::Wait { receives, count, limit_ms } => {
+                let limit = Duration::from_millis(limit_ms);
+                json!(self.made()?.wait(receives, count, limit)?)
+            }
+            Order::State => json!(format!("{:?}", self.made()?.side()?.qp.state())),
+            Order::Revoke => json!(self.made()?.revocable = None),
+            Order::Leave => json!(self.made()?.side = None),
+        })
     }
 
-    fn make(&mut self, kind: Kind) -> Result<Answer> {
+    fn made(&mut self) -> Result<&mut Made> {
+        self.made.as_mut().context("nothing was created yet")
+    }
+
+    fn make(&mut self, kind: Kind) -> Result<Card> {
         self.made = None;
         while self.context.async_event().is_some() {}
         let mut options = Options { bytes: 64, ..Options::default() };
@@ -82,7 +111,7 @@ impl End {
             Kind::Connection => {}
             Kind::Invalidable => options.access |= Access::REMOTE_INVALIDATE,
             Kind::Datagrams(_) => side.connect(side.qp.endpoint(), &options),
-            Kind::Kernel(_) => bail!("only agent.py makes this: {kind:?}"),
+            Kind::Kernel(_) => bail!("only agent.py creates {kind:?}"),
         }
         let memory = side.pd.alloc_mr(MEMORY_BYTES, options.access)?;
         let card = Card {
@@ -92,59 +121,27 @@ impl End {
             rkey: memory.rkey(),
         };
         self.made = Some(Made { side: Some(side), revocable: Some(memory) });
-        Ok(Answer::Card(card))
+        Ok(card)
     }
 
-    fn event(&self) -> Result<Answer> {
+    fn event(&self) -> Result<String> {
         let end = Instant::now() + EVENT_LIMIT;
         loop {
             if let Some(event) = self.context.async_event() {
-                return Ok(Answer::Text(format!("{event:?}")));
+                return Ok(format!("{event:?}"));
             }
-            anyhow::ensure!(Instant::now() < end, "no event came");
-            // Verbs have no event for an event.
+            anyhow::ensure!(Instant::now() < end, "no asynchronous event arrived");
+            // Nothing signals an asynchronous event but a poll.
             thread::sleep(POLL);
         }
     }
 }
 
 impl Made {
-    fn obey(&mut self, task: Task) -> Result<Answer> {
-        match task {
-            Task::Connect { endpoint, retry_cnt, rnr_retry } => {
-                self.connect(&endpoint, retry_cnt, rnr_retry)?
-            }
-            Task::ToRts { .. } | Task::BindWindow { .. } => bail!("only agent.py does this"),
-            Task::Fill { offset, bytes, seed } => self.write(offset, &pattern(seed, bytes))?,
-            Task::Put { offset, hex } => {
-                let data = from_hex(&hex).context("no hexadecimal digits")?;
-                self.write(offset, &data)?;
-            }
-            Task::Take { offset, bytes } => {
-                return Ok(Answer::Text(to_hex(&self.read(offset, bytes)?)));
-            }
-            Task::Crc { offset, bytes } => {
-                let crc = crc32fast::hash(&self.read(offset, bytes)?);
-                return Ok(Answer::Number(crc.into()));
-            }
-            Task::Send(requests) => self.send(&requests)?,
-            Task::Receive { wr_id, offset, bytes } => self.receive(wr_id, offset, bytes)?,
-            Task::SendTo(datagram) => return self.send_to(&datagram),
-            Task::Source { offset } => return self.source(offset),
-            Task::Wait { receives, count, limit_ms } => {
-                return self.wait(receives, count, Duration::from_millis(limit_ms));
-            }
-            Task::State => return Ok(Answer::Text(format!("{:?}", self.side()?.qp.state()))),
-            Task::Revoke => self.revocable = None,
-            Task::Leave => self.side = None,
-        }
-        Ok(Answer::Done)
-    }
-
-    fn wait(&mut self, receives: bool, count: usize, limit: Duration) -> Result<Answer> {
+    fn wait(&mut self, receives: bool, count: usize, limit: Duration) -> Result<Vec<Completed>> {
         let side = self.side()?;
         let cq = if receives { &side.recv_cq } else { &side.send_cq };
-        wait(&**cq, count, limit).map(Answer::Completions)
+        wait(&**cq, count, limit)
     }
 
     fn side(&mut self) -> Result<&mut Side> {
@@ -152,7 +149,7 @@ impl Made {
     }
 
     fn memory(&self) -> Result<&Arc<dyn Mr>> {
-        self.revocable.as_ref().context("the memory was revoked")
+        self.revocable.as_ref().context("the memory was deregistered")
     }
 
     fn connect(&mut self, endpoint: &str, retry_cnt: u8, rnr_retry: u8) -> Result<()> {
@@ -193,7 +190,7 @@ impl Made {
                 signaled: request.signaled,
                 ..SendWr::new(
                     request.wr_id,
-                    operation(request.work),
+                    request.work.into(),
                     Payload::Sges(std::slice::from_ref(sge)),
                 )
             })
@@ -202,7 +199,7 @@ impl Made {
         Ok(())
     }
 
-    fn send_to(&mut self, datagram: &Datagram) -> Result<Answer> {
+    fn send_to(&mut self, datagram: &Datagram) -> Result<Vec<Completed>> {
         let sge = [self.sge(datagram.offset, datagram.bytes)?];
         let to: Endpoint = datagram.endpoint.parse()?;
         let side = self.side()?;
@@ -213,13 +210,13 @@ impl Made {
             None => SendOp::SendTo(to),
         };
         side.qp.post_send(&[SendWr::new(0, op, Payload::Sges(&sge))])?;
-        wait(&*side.send_cq, 1, EVENT_LIMIT).map(Answer::Completions)
+        wait(&*side.send_cq, 1, EVENT_LIMIT)
     }
 
-    fn source(&self, offset: usize) -> Result<Answer> {
+    fn source(&self, offset: usize) -> Result<String> {
         let header = self.read(offset, GRH_BYTES)?.try_into().ok().context("a network header")?;
         let gid = source_gid(&header).context("no network header")?;
-        Ok(Answer::Text(gid.ip().to_string()))
+        Ok(gid.ip().to_string())
     }
 
     fn receive(&mut self, wr_id: u64, offset: usize, bytes: usize) -> Result<()> {
@@ -230,23 +227,7 @@ impl Made {
     }
 }
 
-fn operation(work: Work) -> SendOp {
-    let place = |Place { addr, rkey }| RemoteAddr { addr, rkey };
-    match work {
-        Work::Write(at) => SendOp::Write(place(at)),
-        Work::WriteImm(at, imm) => SendOp::WriteImm(place(at), imm),
-        Work::Read(at) => SendOp::Read(place(at)),
-        Work::Send => SendOp::Send,
-        Work::SendImm(imm) => SendOp::SendImm(imm),
-        Work::SendInvalidate(rkey) => SendOp::SendInvalidate(rkey),
-        Work::CompareSwap(at, compare, swap) => {
-            SendOp::CompareSwap { remote: place(at), compare, swap }
-        }
-        Work::FetchAdd(at, add) => SendOp::FetchAdd { remote: place(at), add },
-    }
-}
-
-/// The next completions, in their order, those that come in time.
+/// Returns the next completions, as many as arrive within the limit, in order.
 fn wait(cq: &dyn Cq, count: usize, limit: Duration) -> Result<Vec<Completed>> {
     let end = Instant::now() + limit;
     let mut found = vec![Completion::EMPTY; count];
@@ -257,35 +238,10 @@ fn wait(cq: &dyn Cq, count: usize, limit: Duration) -> Result<Vec<Completed>> {
             break;
         }
         if seen < count {
-            // A channel would wake, but polling is what the data path does.
+            // A completion channel would wake us, but the data path polls.
             thread::sleep(POLL);
         }
     }
-    Ok(found[..seen].iter().map(completed).collect())
-}
-
-fn completed(done: &Completion) -> Completed {
-    let wr_id = done.wr_id;
-    match done.result {
-        Ok(success) => Completed {
-            wr_id,
-            status: "Success".to_owned(),
-            reason: String::new(),
-            opcode: format!("{:?}", success.opcode),
-            bytes: success.bytes,
-            imm: success.imm,
-            invalidated: success.invalidated_rkey(),
-            source_qpn: success.source_qpn(),
-        },
-        Err(failure) => Completed {
-            wr_id,
-            status: format!("{:?}", failure.status),
-            reason: failure.status.to_string(),
-            opcode: String::new(),
-            bytes: 0,
-            imm: None,
-            invalidated: None,
-            source_qpn: None,
-        },
-    }
+    let outcome = |done: &Completion| done.result.map_err(|failure| failure.status);
+    Ok(found[..seen].iter().map(|done| Completed::new(done.wr_id, outcome(done))).collect())
 }

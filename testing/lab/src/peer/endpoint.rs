@@ -1,7 +1,7 @@
-//! Our queue pair on a plain UDP socket: the smallest loop that drives it.
+//! Our queue pair on a plain UDP socket, driven by the smallest possible loop.
 //!
-//! One packet is one system call, and everything is copied once more than a driver would. It is
-//! here to show the protocol, nothing else.
+//! Each packet costs a system call and one more copy than in a driver: this tests the protocol, not
+//! speed.
 use super::wire::{Received, Wire};
 use anyhow::{Context as _, Result};
 use catchment_roce::{Arrival, Completion, Input, OutPacket, Piece, Qp, TransmitBatch};
@@ -36,11 +36,11 @@ impl<'a> Endpoint<'a> {
         self.done.pop_front()
     }
 
-    /// Sends what is to be sent, then waits for packets or timeouts, at most until `end`, and
-    /// answers them.
+    /// Sends pending packets, then waits for packets or timeouts, at most until `end`, and handles
+    /// them.
     pub(crate) fn turn(&mut self, end: Instant) -> Result<()> {
         self.transmit()?;
-        // Requests that nobody acknowledges are done when they are sent.
+        // Unacknowledged requests complete when they are sent.
         if self.take_completions() {
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl<'a> Endpoint<'a> {
         Ok(())
     }
 
-    /// Packets for another queue pair are late ones of an earlier case.
+    /// Drops packets for other queue pairs, which are late ones of earlier cases.
     fn hand_over(&mut self, packet: &Received) {
         if packet.headers.bth.dest_qpn == self.qp.qpn() {
             let arrival = Arrival::new(&packet.headers, &packet.payload);
@@ -100,7 +100,7 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The bytes of a packet from the BTH to the pad.
+    /// Returns the bytes of a packet from the BTH to the pad.
     fn gather(&self, packet: &OutPacket) -> Result<Vec<u8>> {
         let mut transport = packet.header().to_vec();
         for piece in self.batch.pieces(packet) {
@@ -113,7 +113,8 @@ impl<'a> Endpoint<'a> {
                 }
             };
             let data = self.space.local(key, addr, usize::try_from(bytes)?);
-            transport.extend(data.with_context(|| format!("no memory for {piece:?}"))?);
+            transport
+                .extend(data.with_context(|| format!("{piece:?} is not in registered memory"))?);
         }
         transport.resize(transport.len() + packet.pad_bytes(), 0);
         Ok(transport)

@@ -1,18 +1,17 @@
-//! Our queue pair, and one of the guest, connected to each other.
+//! A queue pair of ours connected to one of the guest.
 use super::endpoint::Endpoint;
-use super::rig::{LIMIT, OUR_ADDR, OUR_QPN, OUR_RKEY, connect};
+use super::rig::{LIMIT, OUR_ADDR, OUR_PLACE, OUR_QPN, OUR_RKEY, connect};
 use super::wire::Wire;
 use crate::bytes::same_bytes;
 use crate::end::client::End;
-use crate::end::{Completed, Kind, Options, Service};
+use crate::end::{Completed, Kind, Options, Place, Service, Work};
 use crate::vm::guest::Guest;
 use crate::vm::network::IpVersion;
 use anyhow::{Context as _, Result, ensure};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{
-    self as roce, Completion, Config, Counters, InitAttr, Memory as _, Payload, Psn, Qp, Queue,
-    RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge, Success, WcStatus, WriteLayout,
-    ack_timeout,
+    self as roce, Config, Counters, InitAttr, Memory as _, Payload, Psn, Qp, Queue, RecvWr,
+    RtrAttr, RtsAttr, SendWr, Sge, WriteLayout, ack_timeout,
 };
 use catchment_sim::roce::{Rights, Space};
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ const POLL: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ours {
-    /// What both sides agree on, and the guest's side.
+    /// What both sides agree on, and the guest's attributes.
     pub(crate) both: Options,
     pub(crate) layout: WriteLayout,
     /// What the guest may do with our memory.
@@ -34,8 +33,8 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    /// Everything is allowed. The emulated guest needs patience: on a busy machine it may stand
-    /// still for a second, so a request has four (half a second, eight times).
+    /// Everything is allowed. On a busy machine the emulated guest may stall for a second, so a request
+    /// has four: eight tries of half a second.
     pub(crate) const DEFAULT: Self = Self {
         both: Options { memory_bytes: 2 << 20, timeout: 17, ..Options::DEFAULT },
         layout: WriteLayout::Train,
@@ -46,9 +45,25 @@ impl Ours {
         rnr_retry: 7,
     };
 
-    /// As the default, where a loss is found by a timeout only: 67 ms, eight times.
+    /// As the default, with shorter timeouts, as losses are detected by them: eight tries of 67 ms.
     pub(crate) const LOSSY: Self =
         Self { both: Options { timeout: 14, ..Self::DEFAULT.both }, timeout: 14, ..Self::DEFAULT };
+}
+
+/// One of the two queue pairs of a [`Pair`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Ours,
+    Guest,
+}
+
+impl Side {
+    pub(crate) fn peer(self) -> Self {
+        match self {
+            Self::Ours => Self::Guest,
+            Self::Guest => Self::Ours,
+        }
+    }
 }
 
 pub(crate) struct Pair<'a> {
@@ -87,94 +102,93 @@ impl<'a> Pair<'a> {
         self.both.path_mtu as usize
     }
 
-    /// The first PSNs: ours, and the guest's.
+    /// Returns the first PSNs: ours and the guest's.
     pub(crate) fn first_psns(&self) -> (u32, u32) {
         (self.both.psn, self.both.guest_psn)
     }
 
-    pub(crate) fn guest_place(&self, offset: usize) -> RemoteAddr {
-        RemoteAddr { addr: self.guest.card.addr + offset as u64, rkey: self.guest.card.rkey }
-    }
-
-    pub(crate) fn post_ours(&mut self, op: SendOp, offset: usize, bytes: usize) -> Result<u64> {
-        let sges = [sge(offset, bytes)?];
-        self.posted += 1;
-        let request = SendWr::new(self.posted, op, Payload::Sges(&sges));
-        self.ours.qp.post_send(&request)?;
-        Ok(self.posted)
-    }
-
-    pub(crate) fn recv_ours(&mut self, offset: usize, bytes: usize, wr_id: u64) -> Result<()> {
-        let sges = [sge(offset, bytes)?];
-        let request = RecvWr { wr_id, sges: &sges };
-        Ok(self.ours.qp.post_recv(&request)?)
-    }
-
-    pub(crate) fn wait_ours(&mut self, limit: Duration) -> Result<Completion> {
-        let end = Instant::now() + limit;
-        loop {
-            if let Some(completion) = self.ours.completion() {
-                return Ok(completion);
-            }
-            let left = end.saturating_duration_since(Instant::now());
-            ensure!(
-                !left.is_zero(),
-                "our queue pair completed nothing within {limit:?}: {:?}",
-                self.ours.qp.counters()
-            );
-            self.ours.turn(end)?;
+    pub(crate) fn place(&self, side: Side, offset: usize) -> Place {
+        match side {
+            Side::Ours => Place { addr: OUR_ADDR + offset as u64, ..OUR_PLACE },
+            Side::Guest => self.guest.place(offset),
         }
     }
 
-    pub(crate) fn expect_ours(&mut self, queue: Queue) -> Result<Success> {
-        let completion = self.wait_ours(LONG)?;
-        ensure!(completion.queue == queue, "{completion:?}");
-        completion.result.context("our request failed")
-    }
-
-    pub(crate) fn expect_failure(&mut self, status: WcStatus) -> Result<()> {
-        let completion = self.wait_ours(LONG)?;
-        ensure!(completion.result == Err(status), "expected {status:?}, got {completion:?}");
+    /// Posts signaled requests: operation, offset in the side's memory, length.
+    pub(crate) fn post(&mut self, side: Side, work: &[(Work, usize, usize)]) -> Result<()> {
+        if side == Side::Guest {
+            return self.guest.post(work);
+        }
+        for &(work, offset, bytes) in work {
+            let sges = [sge(offset, bytes)?];
+            self.posted += 1;
+            let request = SendWr::new(self.posted, work.into(), Payload::Sges(&sges));
+            self.ours.qp.post_send(&request)?;
+        }
         Ok(())
     }
 
-    /// The next completion of the guest, which must have this status. Our side works meanwhile.
-    fn expect_guest(&mut self, receives: bool, status: &str) -> Result<Completed> {
+    pub(crate) fn receive(
+        &mut self,
+        side: Side,
+        wr_id: u64,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        if side == Side::Guest {
+            return self.guest.receive(wr_id, offset, bytes);
+        }
+        let sges = [sge(offset, bytes)?];
+        Ok(self.ours.qp.post_recv(&RecvWr { wr_id, sges: &sges })?)
+    }
+
+    pub(crate) fn expect_sent(&mut self, side: Side, status: &str) -> Result<Completed> {
+        self.wait(side, Queue::Send)?.with_status(status)
+    }
+
+    pub(crate) fn expect_received(&mut self, side: Side, status: &str) -> Result<Completed> {
+        self.wait(side, Queue::Recv)?.with_status(status)
+    }
+
+    /// Returns the next completion of this queue, driving our queue pair meanwhile.
+    pub(crate) fn wait(&mut self, side: Side, queue: Queue) -> Result<Completed> {
         let end = Instant::now() + LONG;
         loop {
-            self.linger(POLL)?;
-            let found = self.guest.wait_within(receives, 1, Duration::ZERO)?.pop();
-            if let Some(completion) = found {
-                return completion.with_status(status);
+            match side {
+                Side::Ours => {
+                    if let Some(done) = self.ours.completion() {
+                        ensure!(done.queue == queue, "{done:?}");
+                        return Ok(Completed::new(done.wr_id, done.result));
+                    }
+                    self.ours.turn(end)?;
+                }
+                Side::Guest => {
+                    self.linger(POLL)?;
+                    let receives = queue == Queue::Recv;
+                    if let Some(done) = self.guest.wait_within(receives, 1, Duration::ZERO)?.pop() {
+                        return Ok(done);
+                    }
+                }
             }
             ensure!(
                 Instant::now() < end,
-                "the guest completed nothing within {LONG:?}; ours: {:?}",
+                "{side:?} completed nothing within {LONG:?}: {:?}",
                 self.ours.qp.counters()
             );
         }
     }
 
-    pub(crate) fn expect_guest_sent(&mut self, status: &str) -> Result<Completed> {
-        self.expect_guest(false, status)
-    }
-
-    pub(crate) fn expect_guest_received(&mut self) -> Result<Completed> {
-        self.expect_guest(true, "Success")
-    }
-
-    /// Waits until a message that nobody acknowledges is in the guest's memory, on UC.
-    pub(crate) fn settle_guest(&mut self, data: &[u8]) -> Result<()> {
-        self.settle(|pair| pair.guest.holds(0, data))
-    }
-
-    pub(crate) fn settle_ours(&mut self, data: &[u8]) -> Result<()> {
-        self.settle(|pair| Ok(pair.our_memory(0, data.len())? == data))
-    }
-
-    fn settle(&mut self, arrived: impl Fn(&mut Self) -> Result<bool>) -> Result<()> {
+    /// On UC, where nothing is acknowledged, waits until a message is in this side's memory.
+    pub(crate) fn settle(&mut self, side: Side, data: &[u8]) -> Result<()> {
         let end = Instant::now() + LIMIT;
-        while self.both.service == Service::Uc && Instant::now() < end && !arrived(self)? {
+        while self.both.service == Service::Uc && Instant::now() < end {
+            let arrived = match side {
+                Side::Ours => self.our_memory(0, data.len())? == data,
+                Side::Guest => self.guest.holds(0, data)?,
+            };
+            if arrived {
+                break;
+            }
             self.linger(POLL)?;
         }
         Ok(())
@@ -192,19 +206,27 @@ impl<'a> Pair<'a> {
         let end = Instant::now() + LONG;
         while !wanted(self.ours.qp.counters()) {
             let counters = *self.ours.qp.counters();
-            ensure!(Instant::now() < end, "waited {LONG:?} in vain: {counters:?}");
+            ensure!(Instant::now() < end, "not counted within {LONG:?}: {counters:?}");
             self.linger(POLL)?;
         }
         Ok(())
     }
 
-    pub(crate) fn fill_ours(&mut self, offset: usize, data: &[u8]) -> Result<()> {
+    pub(crate) fn fill(&mut self, side: Side, offset: usize, data: &[u8]) -> Result<()> {
         let addr = OUR_ADDR + offset as u64;
-        Ok(self.ours.space.write_local(OUR_RKEY, addr, data)?)
+        match side {
+            Side::Ours => Ok(self.ours.space.write_local(OUR_RKEY, addr, data)?),
+            Side::Guest => self.guest.put(offset, data),
+        }
     }
 
-    pub(crate) fn expect_our_memory(&self, offset: usize, data: &[u8]) -> Result<()> {
-        same_bytes(self.our_memory(offset, data.len())?, data).context("our memory")
+    pub(crate) fn expect_memory(&mut self, side: Side, offset: usize, data: &[u8]) -> Result<()> {
+        match side {
+            Side::Ours => {
+                same_bytes(self.our_memory(offset, data.len())?, data).context("our memory")
+            }
+            Side::Guest => self.guest.expect_memory(offset, data),
+        }
     }
 
     fn our_memory(&self, offset: usize, bytes: usize) -> Result<&[u8]> {
@@ -213,7 +235,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Longer than a MiB takes in packets of 256 bytes with losses, on a machine at work.
+/// Longer than a MiB takes in packets of 256 bytes with losses, on a busy machine.
 pub(crate) const LONG: Duration = LIMIT.saturating_mul(8);
 
 fn our_qp(guest_qpn: u32, ours: &Ours) -> Result<Qp> {
@@ -224,7 +246,7 @@ fn our_qp(guest_qpn: u32, ours: &Ours) -> Result<Qp> {
     };
     let mut qp = Qp::new(Config {
         write_layout: ours.layout,
-        // The emulated guest is slow; a larger window would overrun its queues.
+        // A larger window would overrun the queues of the slow emulated guest.
         window_packets: 128,
         ..Config::new(OUR_QPN, service)
     });

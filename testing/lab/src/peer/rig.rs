@@ -1,4 +1,4 @@
-//! A queue pair of the guest, connected to a case that speaks packet by packet.
+//! A queue pair of the guest, connected to a case that sends packet by packet.
 use super::wire::{Received, Wire};
 use crate::end::client::End;
 use crate::end::{Completed, Kind, Options, Place};
@@ -10,12 +10,12 @@ use catchment_sim::roce::Space;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Longer than the emulated guest takes for anything on a machine at work.
+/// Longer than the emulated guest takes for anything on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(4);
 
 pub(crate) const OUR_QPN: u32 = 0x1234;
 
-/// The key that the case's memory has: the guest's requests name it.
+/// The rkey of the case's memory, which the guest's requests name.
 pub(crate) const OUR_RKEY: u32 = Space::FIRST_KEY;
 
 pub(crate) const OUR_ADDR: u64 = Space::FIRST_ADDR;
@@ -56,12 +56,12 @@ impl<'a> Rig<'a> {
         Ok(Self { guest, wire, psn: Psn::new(options.psn), guest_psn: Psn::new(options.guest_psn) })
     }
 
-    /// Headers of a packet to the guest's queue pair, with the next PSN, which it does not take.
+    /// Returns headers of a packet to the guest's queue pair with the next PSN, without consuming it.
     pub(crate) fn headers(&self, opcode: Opcode) -> Headers {
         Headers::new(Bth::new(opcode, self.guest.card.qpn, self.psn))
     }
 
-    /// Headers of a request for `bytes` at `offset` of the guest's memory, to be acknowledged.
+    /// Returns headers of a request for `bytes` at `offset` of the guest's memory that requests an ACK.
     pub(crate) fn request(&self, opcode: Opcode, offset: u64, bytes: u32) -> Headers {
         let mut headers = self.headers(opcode);
         headers.bth.ack_req = true;
@@ -73,7 +73,7 @@ impl<'a> Rig<'a> {
         headers
     }
 
-    /// Sends a packet and takes its PSN, which comes back.
+    /// Sends a packet and consumes its PSN, which is returned.
     pub(crate) fn send(&mut self, headers: &Headers, payload: &[u8]) -> Result<Psn> {
         self.wire.send(headers, payload)?;
         let psn = headers.bth.psn;
@@ -90,7 +90,7 @@ impl<'a> Rig<'a> {
         let came = self.wire.receive(LIMIT)?;
         let came = came.with_context(|| format!("no packet within {} s", LIMIT.as_secs()))?;
         let qpn = came.headers.bth.dest_qpn;
-        ensure!(qpn == OUR_QPN, "a packet for queue pair {qpn:#x} came");
+        ensure!(qpn == OUR_QPN, "received a packet for queue pair {qpn:#x}");
         Ok(came)
     }
 
@@ -107,7 +107,7 @@ impl<'a> Rig<'a> {
         Ok(came)
     }
 
-    /// The next packet, which must be an ACK packet with this PSN and syndrome; its MSN.
+    /// Receives a packet, which must be an ACK with this PSN and syndrome, and returns its MSN.
     pub(crate) fn expect_answer(&mut self, psn: Psn, syndrome: Syndrome) -> Result<u32> {
         let came = self.expect(Opcode::RcAcknowledge, psn)?;
         let aeth = came.headers.aeth.context("an ACK without AETH")?;
@@ -127,11 +127,12 @@ impl<'a> Rig<'a> {
         self.expect_answer(psn, Syndrome::Nak(code))
     }
 
-    /// Shows that the guest has sent nothing: the answer to one more WRITE comes next. Its MSN.
+    /// Shows that the guest has sent nothing: the next packet is the ACK of one more WRITE. Returns its
+    /// MSN.
     pub(crate) fn expect_nothing(&mut self) -> Result<u32> {
         let end = u64::try_from(Options::DEFAULT.memory_bytes)? - 8;
         let psn = self.write(end, b"anything")?;
-        self.expect_ack(psn).context("nothing but the ACK of the WRITE after it was to come")
+        self.expect_ack(psn).context("expected no packet before the ACK of the next WRITE")
     }
 
     pub(crate) fn answer(&self, psn: Psn, syndrome: Syndrome, msn: u32) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Packets on UDP port 4791, each with its ICRC made and checked.
+//! Sends and receives packets on UDP port 4791, with their ICRCs.
 use crate::vm::network::{GUEST, HOST, IpVersion};
 use anyhow::{Context as _, Result, bail};
 use catchment_roce::wire::ip_id::Solver;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const BUFFER_BYTES: usize = 16 << 10;
 
-/// Room for bursts of the guest while a case does something else.
+/// Room for bursts of the guest while a case is busy.
 const QUEUE_BYTES: usize = 4 << 20;
 
 /// From `linux/udp.h`; the libc crate does not have it.
@@ -57,24 +57,24 @@ impl Wire {
         })
     }
 
-    /// Sends a packet; pad and ICRC are made here.
+    /// Sends a packet with its pad and ICRC.
     pub(crate) fn send(&self, headers: &Headers, payload: &[u8]) -> Result<()> {
         self.send_transport(&encode(headers, payload))
     }
 
-    /// Sends the bytes from the BTH to the pad, and makes the ICRC.
+    /// Sends the bytes from the BTH to the pad, with their ICRC.
     pub(crate) fn send_transport(&self, transport: &[u8]) -> Result<()> {
         let icrc = icrc::compute(&self.net(self.local, self.remote, ROCE_PORT)?, transport);
         self.send_datagram(transport, icrc)
     }
 
-    /// Sends bytes with the ICRC that `other` bytes of the same length would have.
+    /// Sends bytes with the ICRC of `other` bytes of the same length.
     pub(crate) fn send_with_icrc_of(&self, transport: &[u8], other: &[u8]) -> Result<()> {
         let icrc = icrc::compute(&self.net(self.local, self.remote, ROCE_PORT)?, other);
         self.send_datagram(transport, icrc)
     }
 
-    /// Sends bytes and, behind them, this ICRC, right or wrong.
+    /// Sends bytes followed by this ICRC, right or wrong.
     pub(crate) fn send_datagram(&self, transport: &[u8], icrc: u32) -> Result<()> {
         let datagram = [transport, &icrc.to_le_bytes()].concat();
         loop {
@@ -98,7 +98,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Sets what routers may change and the ICRC does not cover: hop limit, and traffic class.
+    /// Sets what routers may change and the ICRC does not cover: hop limit and traffic class.
     pub(crate) fn set_changeable(&self, hops: u8, class: u8) -> Result<()> {
         if self.local.is_ipv4() {
             sockopt::set_ip_ttl(&self.socket, hops.into())?;
@@ -155,13 +155,13 @@ impl Wire {
             (IpAddr::V4(from), IpAddr::V4(to)) => NetHeader::v4(from, to, src_port),
             (IpAddr::V6(from), IpAddr::V6(to)) => NetHeader::v6(from, to, src_port),
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => {
-                bail!("{from} and {to} are of two versions of IP")
+                bail!("{from} and {to} differ in their version of IP")
             }
         })
     }
 }
 
-/// Headers, payload and pad, with the pad count that the payload needs.
+/// Returns headers, payload and pad, with the pad count set for the payload.
 pub(crate) fn encode(headers: &Headers, payload: &[u8]) -> Vec<u8> {
     let mut headers = *headers;
     headers.bth.pad = pad_bytes(payload.len());
@@ -173,10 +173,9 @@ pub(crate) fn encode(headers: &Headers, payload: &[u8]) -> Vec<u8> {
     transport
 }
 
-/// A socket whose IPv4 packets have identification 0, which the ICRC covers.
+/// Binds a socket whose IPv4 packets have identification 0, which the ICRC covers.
 fn bind(address: SocketAddr) -> Result<UdpSocket> {
-    let socket = UdpSocket::bind(address)
-        .with_context(|| format!("cannot take the UDP port of {address}"))?;
+    let socket = UdpSocket::bind(address).with_context(|| format!("cannot bind {address}"))?;
     if address.is_ipv4() {
         sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)
             .context("cannot forbid fragments")?;
@@ -184,7 +183,7 @@ fn bind(address: SocketAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Takes UDP datagrams with checksum 0 over IPv6 too: the kernel's stack sends none else.
+/// Accepts UDP datagrams with checksum 0 over IPv6: the kernel's stack sends no others.
 fn accept_zero_checksums(socket: &UdpSocket) -> Result<()> {
     let on: libc::c_int = 1;
     let length = libc::socklen_t::try_from(size_of_val(&on))?;
@@ -201,5 +200,5 @@ fn accept_zero_checksums(socket: &UdpSocket) -> Result<()> {
     if result == 0 {
         return Ok(());
     }
-    Err(std::io::Error::last_os_error()).context("cannot take datagrams without checksum")
+    Err(std::io::Error::last_os_error()).context("cannot accept datagrams without a checksum")
 }

@@ -1,21 +1,14 @@
-//! What host and guest send each other: a byte that says what, a length, and so many bytes.
+//! Messages between host and guest: JSON objects, one after the other.
 use super::{Ended, Start};
-use std::io::{self, ErrorKind, Read, Write};
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, Write};
 
-const PAYLOAD_BYTES_MAX: usize = 4 << 20;
-const START: u8 = 1;
-const SIGNAL: u8 = 2;
-const STDOUT: u8 = 3;
-const STDERR: u8 = 4;
-const ENDED: u8 = 5;
-const INPUT: u8 = 6;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Frame {
     Start(Start),
     /// To the guest: send this signal to the program and all that it started.
     Signal(i32),
-    Input(Vec<u8>),
+    Input(String),
     Stdout(Vec<u8>),
     Stderr(Vec<u8>),
     Ended(Ended),
@@ -23,51 +16,14 @@ pub(crate) enum Frame {
 
 impl Frame {
     pub(crate) fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        let (kind, payload) = match self {
-            Self::Start(start) => (START, serde_json::to_vec(start)?),
-            Self::Signal(signal) => (SIGNAL, serde_json::to_vec(signal)?),
-            Self::Input(bytes) => (INPUT, bytes.clone()),
-            Self::Stdout(bytes) => (STDOUT, bytes.clone()),
-            Self::Stderr(bytes) => (STDERR, bytes.clone()),
-            Self::Ended(ended) => (ENDED, serde_json::to_vec(ended)?),
-        };
-        let length = u32::try_from(payload.len()).map_err(io::Error::other)?;
-        let head = [&[kind][..], &length.to_be_bytes()].concat();
-        to.write_all(&[head, payload].concat())
+        to.write_all(&serde_json::to_vec(self)?)
     }
 
-    /// Reads a frame; none at the end of the connection.
-    pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
-        let mut kind = [0];
-        if from.read(&mut kind)? == 0 {
-            return Ok(None);
-        }
-        let mut length = [0; 4];
-        from.read_exact(&mut length)?;
-        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        if length > PAYLOAD_BYTES_MAX {
-            return Err(invalid(format!("a frame of {length} bytes")));
-        }
-        let mut payload = vec![0; length];
-        from.read_exact(&mut payload)?;
-        Self::of(kind[0], payload).map(Some)
+    /// Reads exactly one frame; none at the end of the connection.
+    pub(crate) fn read(from: &mut impl BufRead) -> io::Result<Option<Self>> {
+        let mut frames = serde_json::Deserializer::from_reader(from).into_iter();
+        Ok(frames.next().transpose()?)
     }
-
-    fn of(kind: u8, payload: Vec<u8>) -> io::Result<Self> {
-        Ok(match kind {
-            START => Self::Start(serde_json::from_slice(&payload)?),
-            SIGNAL => Self::Signal(serde_json::from_slice(&payload)?),
-            INPUT => Self::Input(payload),
-            STDOUT => Self::Stdout(payload),
-            STDERR => Self::Stderr(payload),
-            ENDED => Self::Ended(serde_json::from_slice(&payload)?),
-            other => return Err(invalid(format!("a frame of the unknown kind {other}"))),
-        })
-    }
-}
-
-fn invalid(what: String) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, what)
 }
 
 #[cfg(test)]
@@ -79,7 +35,7 @@ mod tests {
         let frames = [
             Frame::Start(Start::like_here(["ip", "link"])),
             Frame::Signal(9),
-            Frame::Input(b"words\n".to_vec()),
+            Frame::Input("words\n".to_owned()),
             Frame::Stdout(vec![0, 255, 10]),
             Frame::Stderr(Vec::new()),
             Frame::Ended(Ended::Signal(9)),
@@ -97,9 +53,9 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_is_refused() {
-        for bytes in [&[9, 0, 0, 0, 0][..], &[3, 0xff, 0, 0, 0], &[3, 0, 0], &[1, 0, 0, 0, 1, b'{']]
+        for text in ["{\"Other\":0}", "{\"Stdout\":[256]}", "{\"Stdout\":[1", "{\"Start\":{}}", "{"]
         {
-            assert!(Frame::read(&mut &bytes[..]).is_err(), "{bytes:?}");
+            assert!(Frame::read(&mut text.as_bytes()).is_err(), "{text}");
         }
     }
 }

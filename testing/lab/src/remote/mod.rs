@@ -1,8 +1,8 @@
 //! Programs in the guest, started and watched from the host.
 //!
-//! A connection is one program. The host sends what to start, then input and signals for it; the
-//! guest sends what it writes and, last, how it ended. A program whose connection ends is killed. [`frame`] is
-//! what goes over the wire, [`server`] runs in the guest, [`process`] on the host.
+//! Each connection runs one program. The host sends what to start, then input and signals for it; the
+//! guest sends the program's output and, last, how it ended. A program whose connection closes is
+//! killed. [`frame`] has the messages, [`server`] runs in the guest, [`process`] on the host.
 pub(crate) mod frame;
 pub(crate) mod process;
 pub(crate) mod server;
@@ -12,18 +12,18 @@ pub(crate) const PORT: u16 = 5556;
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Start {
     pub(crate) words: Vec<String>,
-    /// The folder it runs in; the root directory if empty.
+    /// Working directory; the root directory if empty.
     pub(crate) folder: String,
     pub(crate) environment: Vec<(String, String)>,
-    /// Whether it reads what the host tells it; otherwise its stdin is empty.
-    pub(crate) listens: bool,
+    /// Whether the host sends it input; otherwise its stdin is empty.
+    pub(crate) has_input: bool,
 }
 
 impl Start {
-    /// A program in the current folder, with our environment.
+    /// Returns a program in the current folder with our environment.
     ///
-    /// Variables that are not UTF-8 are left out. Folders of the superuser's programs are added to
-    /// `PATH`: the guest has no other user.
+    /// Omits variables that are not UTF-8. Adds the superuser's folders to `PATH`: the guest has no
+    /// other user.
     pub(crate) fn like_here<T: Into<String>>(words: impl IntoIterator<Item = T>) -> Self {
         let folder = std::env::current_dir().unwrap_or_default();
         let variables = std::env::vars_os()
@@ -37,12 +37,12 @@ impl Start {
             environment: variables
                 .chain([("PATH".to_owned(), path.trim_start_matches(':').to_owned())])
                 .collect(),
-            listens: false,
+            has_input: false,
         }
     }
 
     pub(crate) fn agent() -> Self {
-        Self::like_here(["/usr/bin/python3", "-B", "/run/agent.py"]).listening()
+        Self::like_here(["/usr/bin/python3", "-B", "/run/agent.py"]).with_input()
     }
 
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
@@ -51,8 +51,8 @@ impl Start {
         self
     }
 
-    pub(crate) fn listening(self) -> Self {
-        Self { listens: true, ..self }
+    pub(crate) fn with_input(self) -> Self {
+        Self { has_input: true, ..self }
     }
 }
 

@@ -1,9 +1,9 @@
-//! The host's side: a program in the guest, its output as it comes, its end.
+//! The host's side: a program in the guest, its output as it arrives, its end.
 use super::frame::Frame;
 use super::{Ended, Start};
 use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
-use std::io::Write as _;
+use std::io::{BufReader, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,19 +12,19 @@ use std::time::Duration;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Time for the rest of a frame whose beginning came.
+/// Time limit for the rest of a frame that has begun to arrive.
 const FRAME_LIMIT: Duration = Duration::from_secs(30);
 
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
-/// What happens to output as it comes; all of it is kept, too.
+/// What happens to output as it arrives; all of it is also kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     Kept,
     Passed,
 }
 
-/// A program that was started in the guest. Dropping it kills the program and waits until it is gone.
+/// A program in the guest. Dropping it kills the program and waits until it is gone.
 pub(crate) struct Process {
     name: String,
     stream: TcpStream,
@@ -42,7 +42,7 @@ pub(crate) struct Finished {
 struct State {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    /// How it ended, or why that cannot be known.
+    /// How it ended, or why that is unknown.
     end: Option<Result<Ended, String>>,
 }
 
@@ -53,8 +53,8 @@ struct Shared {
 }
 
 impl Process {
-    /// Starts a program by the server at `server`. `guest` is a descriptor of the process that the
-    /// guest lives in: when that ends, so do all its programs, although no packet says so.
+    /// Starts a program through the server at `server`. `guest` is a pidfd of the process that runs the
+    /// guest: when that ends, so do all its programs, without a packet.
     pub(crate) fn start(
         server: SocketAddr,
         guest: Arc<OwnedFd>,
@@ -62,28 +62,29 @@ impl Process {
         output: Output,
     ) -> Result<Self> {
         let mut stream = TcpStream::connect_timeout(&server, CONNECT_LIMIT)
-            .context("the guest does not answer")?;
+            .context("cannot connect to the guest")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(FRAME_LIMIT))?;
         Frame::Start(start.clone()).write(&mut stream)?;
         let shared = Arc::new(Shared::default());
-        let mut reader =
-            Reader { stream: stream.try_clone()?, guest, shared: Arc::clone(&shared), output };
+        let from_guest = BufReader::new(stream.try_clone()?);
+        let mut reader = Reader { stream: from_guest, guest, shared: Arc::clone(&shared), output };
         thread::spawn(move || reader.run());
         Ok(Self { name: start.words.join(" "), stream, shared })
     }
 
     /// Sends a signal to the program and all that it started.
     pub(crate) fn signal(&mut self, number: i32) -> Result<()> {
-        Frame::Signal(number)
-            .write(&mut self.stream)
-            .with_context(|| format!("the guest does not answer for `{}`", self.name))
+        self.send(&Frame::Signal(number))
     }
 
-    pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
-        Frame::Input(format!("{line}\n").into_bytes())
-            .write(&mut self.stream)
-            .with_context(|| format!("the guest does not answer for `{}`", self.name))
+    pub(crate) fn send_line(&mut self, line: &str) -> Result<()> {
+        self.send(&Frame::Input(format!("{line}\n")))
+    }
+
+    fn send(&mut self, frame: &Frame) -> Result<()> {
+        let sent = frame.write(&mut self.stream);
+        sent.with_context(|| format!("cannot reach the guest of `{}`", self.name))
     }
 
     /// Waits for the end. A program that runs longer than `limit` is killed.
@@ -91,15 +92,15 @@ impl Process {
         if let Some(finished) = self.finished_within(limit)? {
             return Ok(finished);
         }
-        // Nothing waits for it any more, so whether it can still be told is all the same.
+        // The limit is the error to report, whether or not the signal arrives.
         let _ = self.signal(9);
         let shown = self.shared.lock().shown();
         let seconds = limit.as_secs_f64();
         bail!("`{}` still ran after {seconds:.0} s{shown}", self.name)
     }
 
-    pub(crate) fn said(&self) -> String {
-        format!("`{}` said:{}", self.name, self.shared.lock().shown())
+    pub(crate) fn output_so_far(&self) -> String {
+        format!("output of `{}`:{}", self.name, self.shared.lock().shown())
     }
 
     pub(crate) fn finished_within(&self, limit: Duration) -> Result<Option<Finished>> {
@@ -132,7 +133,7 @@ impl Process {
         })
     }
 
-    /// Waits until something is found in what it wrote; fails when it has ended before.
+    /// Waits until something is found in its output; fails if it ends first.
     fn find<T>(
         &self,
         what: &str,
@@ -170,10 +171,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The server kills what is not listened to, and says so: its ports are free then.
+        // The server then kills the program and reports its end, when its ports are free.
         let _ = self.stream.shutdown(Shutdown::Write);
         drop(self.until(KILL_LIMIT, |state| state.end.is_some()));
-        // The reader has the connection too, so closing is not enough.
+        // The reader has a handle of the connection, so closing ours is not enough.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
@@ -204,7 +205,7 @@ impl Shared {
 }
 
 struct Reader {
-    stream: TcpStream,
+    stream: BufReader<TcpStream>,
     guest: Arc<OwnedFd>,
     shared: Arc<Shared>,
     output: Output,
@@ -240,20 +241,22 @@ impl Reader {
             }
             Some(Frame::Ended(ended)) => return Ok(Some(ended)),
             Some(Frame::Start(_) | Frame::Signal(_) | Frame::Input(_)) => {
-                bail!("the guest sent an order")
+                bail!("the guest sent a message that only hosts send")
             }
             None => bail!("the guest's server closed the connection"),
         }
         Ok(None)
     }
 
-    /// Until a frame comes, or the guest ends, which no packet tells.
+    /// Waits until a frame arrives or the guest ends, which no packet reports.
     fn wait(&self) -> Result<()> {
-        let mut sources =
-            [PollFd::new(&self.stream, PollFlags::IN), PollFd::new(&*self.guest, PollFlags::IN)];
+        if !self.stream.buffer().is_empty() {
+            return Ok(());
+        }
+        let stream = PollFd::new(self.stream.get_ref(), PollFlags::IN);
+        let mut sources = [stream, PollFd::new(&*self.guest, PollFlags::IN)];
         poll(&mut sources, None)?;
-        let came = !sources[0].revents().is_empty();
-        ensure!(came, "the guest has ended");
+        ensure!(!sources[0].revents().is_empty(), "the guest has ended");
         Ok(())
     }
 }
@@ -302,6 +305,16 @@ mod tests {
         Process::start(server(), this_process(), &start, Output::Kept).unwrap()
     }
 
+    fn printed_process(process: &Process) -> OwnedFd {
+        let pid = process.line("a number", LONG).unwrap().parse().unwrap();
+        pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap()
+    }
+
+    /// A test that hangs here has found a mistake.
+    fn wait_for_end(process: &OwnedFd) {
+        poll(&mut [PollFd::new(process, PollFlags::IN)], None).unwrap();
+    }
+
     #[test]
     fn output_and_status_come_back() {
         let finished = shell("echo one; echo two >&2; exit 3").wait(LONG).unwrap();
@@ -313,11 +326,11 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_listens_hears() {
+    fn a_program_reads_the_input_it_is_sent() {
         let start = Start::like_here(["sh", "-c", "read line; echo $line $LAB"]);
-        let start = start.with("LAB", "first").with("LAB", "heard").listening();
+        let start = start.with("LAB", "first").with("LAB", "heard").with_input();
         let mut process = Process::start(server(), this_process(), &start, Output::Kept).unwrap();
-        process.tell("words are").unwrap();
+        process.send_line("words are").unwrap();
         assert_eq!(process.wait(LONG).unwrap().stdout, "words are heard\n");
     }
 
@@ -332,26 +345,19 @@ mod tests {
     #[test]
     fn a_hanging_program_is_killed_with_what_it_started() {
         let mut process = shell("sleep 4711 & echo $!; wait");
-        let pid = process
-            .wait_for("a number", LONG, |stdout, _| stdout.strip_suffix('\n')?.parse::<i32>().ok())
-            .unwrap();
-        let below = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+        let below = printed_process(&process);
         let error = process.wait(Duration::from_millis(10)).unwrap_err();
         assert!(error.to_string().contains("still ran"), "{error}");
         assert_eq!(process.wait(LONG).unwrap().ended, Ended::Signal(9));
-        // Returns when it has ended; a test that hangs here has found a mistake.
-        poll(&mut [PollFd::new(&below, PollFlags::IN)], None).unwrap();
+        wait_for_end(&below);
     }
 
     #[test]
     fn dropping_a_process_kills_it() {
         let process = shell("echo $$; sleep 4712");
-        let pid = process
-            .wait_for("a number", LONG, |stdout, _| stdout.strip_suffix('\n')?.parse::<i32>().ok())
-            .unwrap();
-        let pid = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+        let printed = printed_process(&process);
         drop(process);
-        poll(&mut [PollFd::new(&pid, PollFlags::IN)], None).unwrap();
+        wait_for_end(&printed);
     }
 
     #[test]

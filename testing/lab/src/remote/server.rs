@@ -2,7 +2,7 @@
 use super::frame::Frame;
 use super::{Ended, Start};
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::io::{self, Read, Write as _};
+use std::io::{self, BufReader, Read, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Time after the end of a program for the last of its output. A process that it left behind may
-/// hold its stdout for ever.
+/// Time after the end of a program for the rest of its output: a process that it left behind may hold
+/// its stdout open forever.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(2);
 
 pub(crate) fn serve(listener: &TcpListener) -> io::Result<()> {
@@ -28,7 +28,7 @@ pub(crate) fn serve(listener: &TcpListener) -> io::Result<()> {
 
 fn run(connection: TcpStream) -> io::Result<()> {
     connection.set_nodelay(true)?;
-    let mut orders = connection.try_clone()?;
+    let mut orders = BufReader::new(connection.try_clone()?);
     let Some(Frame::Start(start)) = Frame::read(&mut orders)? else { return Ok(()) };
     let reports = Arc::new(Mutex::new(connection));
     let ended = match spawn(&start) {
@@ -38,7 +38,7 @@ fn run(connection: TcpStream) -> io::Result<()> {
     report(&reports, &Frame::Ended(ended))
 }
 
-/// A process group of its own: signals reach what the program starts, too.
+/// Starts the program in a process group of its own, so that signals also reach its children.
 fn spawn(start: &Start) -> io::Result<Child> {
     let [program, arguments @ ..] = &start.words[..] else {
         return Err(io::Error::other("no program was named"));
@@ -49,7 +49,7 @@ fn spawn(start: &Start) -> io::Result<Child> {
         .env_clear()
         .envs(start.environment.iter().map(|(name, value)| (name, value)))
         .process_group(0)
-        .stdin(if start.listens { Stdio::piped() } else { Stdio::null() })
+        .stdin(if start.has_input { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     if !start.folder.is_empty() {
@@ -58,7 +58,7 @@ fn spawn(start: &Start) -> io::Result<Child> {
     command.spawn()
 }
 
-fn watch(mut child: Child, orders: TcpStream, reports: &Reports) -> io::Result<Ended> {
+fn watch(mut child: Child, orders: BufReader<TcpStream>, reports: &Reports) -> io::Result<Ended> {
     let group = Group::of(&child);
     let (done, all_done) = mpsc::channel();
     if let Some(stdout) = child.stdout.take() {
@@ -72,7 +72,7 @@ fn watch(mut child: Child, orders: TcpStream, reports: &Reports) -> io::Result<E
     thread::spawn(move || obey(orders, &ordered, input));
     let status = child.wait();
     group.forget();
-    // Both ends of output close the channel; what the limit says is in its comment.
+    // The channel closes when both outputs have ended.
     while all_done.recv_timeout(OUTPUT_LIMIT).is_ok() {}
     status.map(ended)
 }
@@ -110,8 +110,8 @@ fn pass_on(
     });
 }
 
-/// Does what the host says; kills the program when the host is gone.
-fn obey(mut orders: TcpStream, group: &Group, mut input: Option<ChildStdin>) {
+/// Executes the orders of the host; kills the program when the host is gone.
+fn obey(mut orders: BufReader<TcpStream>, group: &Group, mut input: Option<ChildStdin>) {
     loop {
         match Frame::read(&mut orders) {
             Ok(Some(Frame::Signal(number))) => {
@@ -119,9 +119,9 @@ fn obey(mut orders: TcpStream, group: &Group, mut input: Option<ChildStdin>) {
                     group.signal(signal);
                 }
             }
-            Ok(Some(Frame::Input(bytes))) => {
-                // A program that reads no more is not disturbed.
-                let _ = input.as_mut().map(|input| input.write_all(&bytes));
+            Ok(Some(Frame::Input(text))) => {
+                // A program may have closed its input.
+                let _ = input.as_mut().map(|input| input.write_all(text.as_bytes()));
             }
             Ok(_) | Err(_) => break,
         }
@@ -129,7 +129,7 @@ fn obey(mut orders: TcpStream, group: &Group, mut input: Option<ChildStdin>) {
     group.signal(Signal::KILL);
 }
 
-/// A process group, as long as its number is its own.
+/// A process group, until its leader has been reaped.
 struct Group(Mutex<Option<Pid>>);
 
 impl Group {
@@ -139,12 +139,12 @@ impl Group {
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            // It may have ended meanwhile, which is as good.
+            // It may have ended meanwhile.
             let _ = kill_process_group(pid, signal);
         }
     }
 
-    /// The program has ended: its number may become that of another one.
+    /// Forgets the group: once the program has ended, its number may be reused.
     fn forget(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

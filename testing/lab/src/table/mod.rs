@@ -1,9 +1,9 @@
 //! Our stack in user space beside the kernel's, in one guest: how fast, and for how much work.
 //!
-//! Both have two ends at a virtual cable of their own, with the same MTU. The kernel's is measured
-//! twice: by the program that measures ours, over libibverbs, and by perftest, which is what the
-//! field uses. An emulated processor is slow in its own way, so only ratios are told, of what took
-//! turns in the same guest.
+//! Each has two ends at a virtual cable of its own, with the same MTU. The kernel's is measured twice:
+//! over libibverbs by the program that measures ours, and by perftest, the usual tool. An emulated
+//! processor distorts absolute numbers, so only ratios are reported, of measurements that alternate in
+//! the same guest.
 mod page;
 mod perftest;
 mod profile;
@@ -22,12 +22,12 @@ pub(crate) use page::page;
 pub(crate) const STREAM_BYTES: usize = 64 << 10;
 pub(crate) const STREAM_TIME: Duration = Duration::from_secs(5);
 
-/// WRITEs to and fro of which the median counts.
+/// WRITEs each way; their median is reported.
 pub(crate) const LATENCY_ROUNDS: u64 = 500;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Two namespaces at a cable, as the RDMA devices `rxv0` and `rxv1` have one. The kernel's RoCE has
+/// Two namespaces joined by a cable, as the RDMA devices `rxv0` and `rxv1` are. The kernel's RoCE has
 /// the first namespace for itself.
 const CABLE: &str = "\
 ip netns add left && ip netns add right &&
@@ -37,7 +37,7 @@ ip -n left link set w0 up && ip -n right link set w1 up &&
 ip -n left link set lo up && ip -n right link set lo up";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Subject {
     /// Our RoCE, by our program.
     Ours,
     /// The kernel's, by the same program.
@@ -46,18 +46,18 @@ pub(crate) enum Way {
     Perftest,
 }
 
-impl Way {
+impl Subject {
     pub(crate) const ALL: [Self; 3] = [Self::Ours, Self::Kernel, Self::Perftest];
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) bytes_per_s: f64,
-    /// Work of the whole guest, both ends and the kernel, for 10^9 bytes of it.
+    /// Processor time of the whole guest, both ends and the kernel, for 10^9 bytes.
     pub(crate) cpu_s_per_gb: f64,
-    /// One way, of 64 bytes.
+    /// One-way latency of a WRITE of 64 bytes.
     pub(crate) latency_ns: f64,
-    /// Switches of threads at both ends for one of those; of our program.
+    /// Context switches at both ends for one such WRITE; our program only.
     pub(crate) switches: f64,
     pub(crate) wake_up_ns: f64,
 }
@@ -78,31 +78,31 @@ impl Table {
 
     pub(crate) fn round(&self) -> Result<Round> {
         let mut round = Round::default();
-        for (sample, way) in round.iter_mut().zip(Way::ALL) {
-            *sample = self.measure(way).with_context(|| format!("{way:?}"))?;
+        for (sample, subject) in round.iter_mut().zip(Subject::ALL) {
+            *sample = self.measure(subject).with_context(|| format!("{subject:?}"))?;
         }
         Ok(round)
     }
 
-    fn measure(&self, way: Way) -> Result<Sample> {
-        if way == Way::Perftest {
+    fn measure(&self, subject: Subject) -> Result<Sample> {
+        if subject == Subject::Perftest {
             return perftest::measure(&self.guest);
         }
-        let (_passive, mut active) = self.sides(way, STREAM_TIME)?;
-        let said = active.wait(LIMIT)?.success().context("the active side")?.stdout;
-        serde_json::from_str(&said).with_context(|| format!("the active side said {said:?}"))
+        let (_passive, mut active) = self.sides(subject, STREAM_TIME)?;
+        let output = active.wait(LIMIT)?.success().context("the active side")?.stdout;
+        serde_json::from_str(&output).with_context(|| format!("the active side wrote {output:?}"))
     }
 
-    /// Starts the two sides of a measurement by our program: the passive one, then the active one.
-    fn sides(&self, way: Way, time: Duration) -> Result<(Process, Process)> {
-        // `ip netns exec` would change the file systems too, and perf would find no program.
+    /// Starts the two sides of a measurement with our program: the passive one, then the active one.
+    fn sides(&self, subject: Subject, time: Duration) -> Result<(Process, Process)> {
+        // `ip netns exec` also changes mounts, so that perf would not find the program.
         let inside = |name: &str| vec!["nsenter".to_owned(), format!("--net=/run/netns/{name}")];
-        let (provider, at, passive, active) = match way {
-            Way::Ours => {
+        let (provider, at, passive, active) = match subject {
+            Subject::Ours => {
                 let sides = [(inside("right"), "10.97.0.2"), (inside("left"), "10.97.0.1")];
                 ("roce", "10.97.0.2:18515", sides[0].clone(), sides[1].clone())
             }
-            Way::Kernel | Way::Perftest => {
+            Subject::Kernel | Subject::Perftest => {
                 ("ibverbs", "127.0.0.1:18515", (Vec::new(), "rxv1"), (Vec::new(), "rxv0"))
             }
         };
@@ -114,7 +114,7 @@ impl Table {
             self.guest.start(&Start::like_here(words), Output::Kept)
         };
         let passive = side(passive, &[])?;
-        passive.line("that it listens", LIMIT)?;
+        passive.line("line that it listens", LIMIT)?;
         let seconds = time.as_secs_f64().to_string();
         Ok((passive, side(active, &["--seconds", &seconds])?))
     }

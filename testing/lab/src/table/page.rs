@@ -3,10 +3,10 @@ use super::perftest::STREAM_WRITES;
 use super::profile::{KINDS, Shares};
 use super::{LATENCY_ROUNDS, Round, STREAM_BYTES, STREAM_TIME, Sample};
 
-/// Our stack must move at least so many bytes for the work for which the kernel's moves one.
+/// Our stack must move at least this many bytes for the work in which the kernel's moves one.
 const GOAL: f64 = 2.0;
 
-/// A line of the table: its name, the number, and whether more of it is better.
+/// A row of the table: its name, and how to take it from a sample.
 type Line = (&'static str, fn(&Sample) -> f64);
 
 const LINES: [Line; 4] = [
@@ -16,8 +16,8 @@ const LINES: [Line; 4] = [
     ("time of a WRITE of 64 bytes", |s| s.latency_ns),
 ];
 
-/// Ratios of ours to the kernel's, round by round, and their medians; where the work of both goes,
-/// ours first. `kernel` is the guest's.
+/// Returns the page: ratios of ours to the kernel's, with their medians, and where both spend their
+/// work. `kernel` is the guest's kernel version.
 pub(crate) fn page(rounds: &[Round], [ours, kernels]: &[Shares; 2], kernel: &str) -> String {
     let row = |(name, number): Line| {
         let [own, perftest] = [1, 2].map(|other| shown(&ratios(rounds, number, other)));
@@ -63,7 +63,7 @@ pub(crate) fn page(rounds: &[Round], [ours, kernels]: &[Shares; 2], kernel: &str
     )
 }
 
-/// Ours to another way, round by round, in order of size.
+/// Returns the ratios of ours to another measurement, round by round, sorted.
 fn ratios(rounds: &[Round], number: fn(&Sample) -> f64, other: usize) -> Vec<f64> {
     let ratio = |round: &Round| number(&round[0]) / number(&round[other]);
     let mut ratios: Vec<f64> = rounds.iter().map(ratio).collect();

@@ -1,5 +1,5 @@
-//! What the processors of the guest do while bytes move: samples by perf(1), sorted into a few kinds.
-use super::{Table, Way};
+//! Where the guest spends its processor time while bytes move: samples of perf(1), by kind.
+use super::{Subject, Table};
 use crate::remote::Start;
 use crate::remote::process::Output;
 use anyhow::{Context as _, Result, ensure};
@@ -8,8 +8,7 @@ use std::time::Duration;
 pub(super) const KINDS: [&str; 5] =
     ["ICRC", "copies", "zeroing of fresh memory", "else in the kernel", "else in user space"];
 
-/// Words in the names of functions that belong to the first kinds, whoever calls them. Of ours, in
-/// Rust, the module counts.
+/// Parts of names of functions of the first kinds, whatever calls them. In Rust, the module counts.
 const WORDS: [&[&str]; 3] = [
     &["crc32", "icrc", "wire3crc", "wire::crc", "io4fold", "io::fold", "shash_update"],
     &["memcpy", "memmove", "copy_user", "copy_page"],
@@ -18,19 +17,19 @@ const WORDS: [&[&str]; 3] = [
 const KERNEL: usize = 3;
 const USER: usize = 4;
 
-/// Samples are taken so long; perf begins some seconds after it is started, when the stream goes.
+/// How long samples are taken; perf begins some seconds after its start, when the stream is running.
 const SAMPLED: Duration = Duration::from_secs(3);
 const STREAM: Duration = Duration::from_secs(12);
 const SAMPLES_MIN: u64 = 200;
 const DATA: &str = "/tmp/perf.data";
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Shares of the work, by kind; their sum is 1.
+/// Shares of the processor time, by kind; their sum is 1.
 pub(crate) type Shares = [f64; KINDS.len()];
 
 impl Table {
-    pub(crate) fn profile(&self, way: Way) -> Result<Shares> {
-        let (_passive, mut active) = self.sides(way, STREAM)?;
+    pub(crate) fn profile(&self, subject: Subject) -> Result<Shares> {
+        let (_passive, mut active) = self.sides(subject, STREAM)?;
         let seconds = SAMPLED.as_secs();
         let record =
             format!("perf record -q -N -B -a -e cpu-clock -F 499 -o {DATA} sleep {seconds}");
@@ -39,23 +38,23 @@ impl Table {
         perf.wait(LIMIT)?.success().context("perf record")?;
         active.wait(LIMIT)?.success().context("the active side")?;
         let script = ["perf", "script", "-i", DATA, "-F", "comm,ip,sym,dso"];
-        let said = self.guest.run(&script, LIMIT)?.stdout;
-        shares(&said)
+        let output = self.guest.run(&script, LIMIT)?.stdout;
+        shares(&output)
     }
 }
 
-/// Shares by the lines of `perf script`: name of the thread, address, function, file in brackets.
-fn shares(said: &str) -> Result<Shares> {
+/// Computes shares from lines of `perf script`: thread name, address, function, file in brackets.
+fn shares(output: &str) -> Result<Shares> {
     let mut counts = [0u64; KINDS.len()];
-    for kind in said.lines().filter_map(kind) {
+    for kind in output.lines().filter_map(kind) {
         counts[kind] += 1;
     }
     let all: u64 = counts.iter().sum();
-    ensure!(all >= SAMPLES_MIN, "perf took {all} samples: {said:.400}");
+    ensure!(all >= SAMPLES_MIN, "perf took {all} samples: {output:.400}");
     Ok(counts.map(|count| count as f64 / all as f64))
 }
 
-/// The kind of a sample; none when the processor was idle, or worked for perf.
+/// Returns the kind of a sample; none if the processor was idle or working for perf.
 fn kind(line: &str) -> Option<usize> {
     let (thread, rest) = line.trim().split_once(char::is_whitespace)?;
     let idle = thread == "swapper" && rest.contains("safe_halt");

@@ -7,10 +7,10 @@ pub(crate) const FRAMES: usize = 50;
 const WIDTH: usize = 192;
 const HEIGHT: usize = 144;
 
-/// Of a picture in `yuv420p`.
+/// Size of a picture in `yuv420p`.
 const FRAME_BYTES: usize = WIDTH * HEIGHT * 3 / 2;
 
-/// A compressed clip with much detail, and what ffmpeg makes of it.
+/// A compressed clip with much detail, and its frames as ffmpeg decodes them.
 #[derive(Clone, Debug)]
 pub(crate) struct Clip {
     pub(crate) path: PathBuf,
@@ -33,13 +33,13 @@ impl Clip {
         Ok(Self { path, raw })
     }
 
-    /// The SHA-256 of its first frames, so many, then again its first frames, and so on.
+    /// Returns the SHA-256 of its first `parts[0]` frames, followed by its first `parts[1]`, and so on.
     pub(crate) fn sum(&self, parts: &[usize]) -> Result<String> {
         let raw = self.raw.display();
         let part = |frames: &usize| format!("head -c {} '{raw}';", frames * FRAME_BYTES);
         let parts: String = parts.iter().map(part).collect();
         let line = shell::output(&["sh", "-c", &format!("{{ {parts} }} | sha256sum")])?;
-        let (sum, _) = line.split_once(' ').context("sha256sum said nothing")?;
+        let (sum, _) = line.split_once(' ').context("sha256sum printed nothing")?;
         Ok(sum.to_owned())
     }
 }

@@ -1,4 +1,4 @@
-//! The `catchment` command at any site.
+//! The `catchment` command, run at any site.
 use crate::lab::{Lab, Site};
 use crate::remote::process::{Finished, Process};
 use crate::remote::{Ended, Start};
@@ -9,8 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Longer than anything takes that a case waits for, on an emulated machine that has others beside
-/// it.
+/// Longer than any wait of a case takes on an emulated machine beside others.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 const PORT: u16 = 7117;
@@ -82,8 +81,8 @@ impl Lab {
         said.parse().with_context(|| format!("{count}: {said}"))
     }
 
-    /// Fails unless a collector has exactly the first frames of the clip, so many, then again the
-    /// first ones, and so on.
+    /// Fails unless a collector has exactly the first `parts[0]` frames of the clip, followed by its
+    /// first `parts[1]`, and so on.
     pub(crate) fn check_clip(&mut self, collector: &Collector, parts: &[usize]) -> Result<()> {
         let frames = self.count_frames(collector)?;
         let expected: usize = parts.iter().sum();

@@ -1,5 +1,5 @@
-//! Datagrams between two providers on two hosts, and SENDs that invalidate a key of the other.
-use super::operations::WAYS;
+//! Datagrams between two providers on two hosts, and SEND with invalidate.
+use super::operations::SITES;
 use crate::end::{Card, Datagram, Kind, Work};
 use crate::lab::{Case, Lab, Site};
 use crate::vm::network::IpVersion;
@@ -9,14 +9,14 @@ use catchment_verbs::GRH_BYTES;
 const OURS: u32 = 0x11;
 const THEIRS: u32 = 0x22;
 
-/// Without payload, with pad, and a whole packet of the smallest path MTU that every way has.
+/// Without payload, with pad, and a whole packet of the smallest path MTU of all pairs.
 const LENGTHS: [usize; 4] = [0, 1, 255, 1024];
 
-/// Where a receive lands: the network header, then the payload.
+/// Offset of receive buffers: network header, then payload.
 const THERE: usize = 1 << 20;
 
 pub(crate) fn add(cases: &mut Vec<Case>) {
-    for (from, to) in WAYS {
+    for (from, to) in SITES {
         for version in [IpVersion::V4, IpVersion::V6] {
             let name = |what| format!("datagrams/{from} to {to}/{what}/{version}");
             cases.push(Case::new(name("with their sender"), move |lab| {
@@ -35,7 +35,7 @@ fn datagram(peer: &Card, qkey: u32, bytes: usize, imm: Option<u32>) -> Datagram 
     Datagram { endpoint: peer.endpoint.clone(), qkey, offset: 0, bytes, imm }
 }
 
-/// Payload, immediate data, the sender's queue pair and, in the network header, its address.
+/// Checks payload, immediate data, the sender's QPN and, in the network header, its address.
 fn arrive(lab: &mut Lab, from: Site, to: Site, version: IpVersion) -> Result<()> {
     let mut sender = lab.end_of_kind(from, version, Kind::Datagrams(OURS))?;
     let mut receiver = lab.end_of_kind(to, version, Kind::Datagrams(THEIRS))?;
@@ -59,7 +59,7 @@ fn arrive(lab: &mut Lab, from: Site, to: Site, version: IpVersion) -> Result<()>
     Ok(())
 }
 
-/// It takes no receive: the next ones land there.
+/// A datagram with a wrong Q_Key consumes no receive: the next one does.
 fn wrong_qkey(lab: &mut Lab, from: Site, to: Site, version: IpVersion) -> Result<()> {
     const BYTES: usize = 100;
     let mut sender = lab.end_of_kind(from, version, Kind::Datagrams(OURS))?;
@@ -78,12 +78,12 @@ fn wrong_qkey(lab: &mut Lab, from: Site, to: Site, version: IpVersion) -> Result
         ensure!(done.wr_id == seed, "{done:?}");
         receiver.see(place + GRH_BYTES, BYTES, seed)?;
     }
-    ensure!(receiver.state()? == "Rts", "the receiver did not go on");
+    ensure!(receiver.state()? == "Rts", "the receiver left RTS");
     Ok(())
 }
 
-/// A region of ours can be taken away by the kernel's stack. The kernel's devices let nobody do that
-/// with a region, and say so when one is asked for.
+/// The kernel's stack can invalidate a region of ours. The kernel's devices do not allow that for
+/// regions, and the provider's error says so.
 fn invalidate(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     let version = IpVersion::V4;
     let asked = lab.end_of_kind(to, version, Kind::Invalidable);

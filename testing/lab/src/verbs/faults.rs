@@ -1,5 +1,5 @@
-//! What breaks in mid-stream: processes, the link, the device. The other side goes on, and once what
-//! broke is back, nothing is missing.
+//! Failures in mid-stream: of processes, the link, the device. The other side continues, and nothing
+//! is missing after the recovery.
 use super::clip::FRAMES as CLIP_FRAMES;
 use super::command::{Collector, LIMIT, complaint, summary};
 use crate::lab::{Case, Lab, Site};
@@ -11,26 +11,26 @@ use serde_json::Value;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub(super) const WAYS: [(Site, Site); 3] =
+pub(super) const SITES: [(Site, Site); 3] =
     [(Site::Host, Site::Left), (Site::Left, Site::Host), (Site::Right, Site::Left)];
 
 const SIGKILL: i32 = 9;
 
-/// Frames after which something breaks, of the clip's 50.
+/// The frame, of the clip's 50, after which something fails.
 const MIDDLE: u64 = 10;
 
-/// Slow enough that the middle is a while: 8 s, in which a busy machine must remove a device.
+/// Slow enough that 8 s remain, in which a busy machine must remove a device.
 const RATE: [&str; 2] = ["--rate", "5"];
 
 const DEVICE: &str = "rxe0";
 const INTERFACE: &str = "roce0";
 
-/// Longer than queue pairs try to reach a peer, with the usual attributes.
+/// Longer than queue pairs retry with the default attributes.
 const LONG_OUTAGE: Duration = Duration::from_secs(6);
 
 const SHORT_OUTAGE: Duration = Duration::from_millis(100);
 
-/// The exit status of a source that its collector refuses, or that finds none.
+/// Exit status of a source that its collector refuses, or that finds none.
 const REFUSED: i32 = 3;
 
 type Run = fn(&mut Lab, Site, Site) -> Result<()>;
@@ -44,7 +44,7 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
         ("device removed", removed),
         ("device removed, others allowed", replaced),
     ];
-    for (from, to) in WAYS {
+    for (from, to) in SITES {
         for (name, run) in all {
             let name = format!("faults/{from} to {to}/{name}");
             cases.push(Case::new(name, move |lab: &mut Lab| run(lab, from, to)));
@@ -54,9 +54,9 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rules {
-    /// That of its site, at either end.
+    /// At either end, only the provider of its site.
     OnlyOwn,
-    /// All, as they are chosen.
+    /// Any provider, as the source chooses.
     Any,
 }
 
@@ -89,17 +89,17 @@ impl Stream {
         Ok(sent)
     }
 
-    /// Waits for its end; fails unless the clip arrived once, whole. What both ends say.
+    /// Waits for its end and fails unless the clip arrived exactly once. Returns both summaries.
     fn end(mut self, lab: &mut Lab) -> Result<(Value, Value)> {
         let arrived = self.arrive(lab);
-        let sent = arrived.with_context(|| self.collector.process.said())?;
+        let sent = arrived.with_context(|| self.collector.process.output_so_far())?;
         let collected = self.collector.end().context("the collector")?;
         Ok((sent, collected))
     }
 }
 
-/// Lets another source send without interruption, and ends the collector, which must have the first
-/// frames of one source and all of the next one.
+/// Runs another source to its end, then ends the collector, which must have the first frames of one
+/// source and all of the next.
 fn send_again(lab: &mut Lab, from: Site, collector: Collector) -> Result<()> {
     let words = ["--rate", "max", "--provider", from.provider()];
     let mut second = lab.send(from, &words, &collector)?;
@@ -113,16 +113,16 @@ fn send_again(lab: &mut Lab, from: Site, collector: Collector) -> Result<()> {
     Ok(())
 }
 
-/// The next source of the same device goes on behind the frames of the first.
+/// The frames of the next source of the same device follow those of the first.
 fn source_killed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     let mut stream = Stream::begin(lab, from, to, Rules::OnlyOwn)?;
     stream.source.signal(SIGKILL)?;
     let ended = stream.source.wait(LIMIT)?.ended;
-    ensure!(ended == Ended::Signal(SIGKILL), "the source ended first");
+    ensure!(ended == Ended::Signal(SIGKILL), "the source ended before it was killed");
     send_again(lab, from, stream.collector)
 }
 
-/// The next collector at the same address gets the rest.
+/// The next collector at the same address receives the rest.
 fn collector_killed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     let mut stream = Stream::begin(lab, from, to, Rules::OnlyOwn)?;
     stream.collector.process.signal(SIGKILL)?;
@@ -144,35 +144,35 @@ fn outage(lab: &mut Lab, from: Site, to: Site, length: Duration) -> Result<()> {
     let stream = Stream::begin(lab, from, to, Rules::OnlyOwn)?;
     let down = Instant::now();
     lab.run(Site::Left, &["ip", "link", "set", "port0", "down"], LIMIT)?;
-    // What is waited for is that timers of the stacks have run, or not.
+    // Timers of the stacks expire in this time, or do not.
     thread::sleep(length);
     lab.run(Site::Left, &["ip", "link", "set", "port0", "up"], LIMIT)?;
     let down = down.elapsed().as_secs_f64();
     let ended = stream.end(lab);
-    // On a busy machine the commands take longer than a short outage shall.
-    ended.with_context(|| format!("the link was down for {down:.1} s, of {length:?} wanted"))?;
+    // On a busy machine the commands may take longer than a short outage.
+    ended.with_context(|| format!("the link was down for {down:.1} s instead of {length:?}"))?;
     Ok(())
 }
 
-/// The first guest loses its device, and nothing else is allowed: the source ends and says why. The
-/// collector stays, and when the device is back, a new source delivers the rest.
+/// The first guest loses its device while no other provider is allowed: the source ends with a reason.
+/// The collector stays, and once the device is back, a new source delivers the rest.
 fn removed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     let mut stream = Stream::begin(lab, from, to, Rules::OnlyOwn)?;
     lab.run(Site::Left, &["rdma", "link", "delete", DEVICE], LIMIT)?;
     let ended = stream.source.wait(LIMIT);
     let add = ["rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE];
     lab.run(Site::Left, &add, LIMIT)?;
-    let said = complaint(ended?, REFUSED)?;
+    let message = complaint(ended?, REFUSED)?;
     for word in ["ibverbs", "10.77.0.2"] {
-        ensure!(said.contains(word), "no word of {word}: {said}");
+        ensure!(message.contains(word), "{word} is not named: {message}");
     }
-    // While it goes, the device has a name and no way to it; then the interface has no device.
-    let halfway = said.contains(DEVICE) && said.contains("the device is being removed");
-    ensure!(halfway || said.contains(INTERFACE), "no word of the removal: {said}");
+    // During its removal the device still has a name; afterwards the interface has no device.
+    let removing = message.contains(DEVICE) && message.contains("the device is being removed");
+    ensure!(removing || message.contains(INTERFACE), "the removal is not named: {message}");
     send_again(lab, from, stream.collector)
 }
 
-/// The first guest loses its device while every provider is allowed: the stream goes on in user space.
+/// The first guest loses its device while all providers are allowed: the stream moves to user space.
 fn replaced(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     let stream = Stream::begin(lab, from, to, Rules::Any)?;
     lab.run(Site::Left, &["rdma", "link", "delete", DEVICE], LIMIT)?;

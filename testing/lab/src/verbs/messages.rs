@@ -1,6 +1,6 @@
-//! What is said when something is missing or wrong: what was seen, and what to do.
+//! Error messages when something is missing or wrong: they name what was found and what to do.
 use super::command::LIMIT;
-use super::operations::Pair;
+use super::operations::{self, Pair};
 use crate::end::{Kind, Order, Work};
 use crate::lab::{Case, Lab, Site};
 use crate::remote::{Ended, Start};
@@ -8,8 +8,8 @@ use crate::vm::network::IpVersion;
 use crate::vm::shell;
 use anyhow::{Result, ensure};
 
-/// A script for the first guest, which breaks something, asks, and repairs it; then words that must
-/// be in what it writes. `$LAB end` opens a device as all programs do and obeys orders, of which
+/// A script for the first guest that breaks something, runs a program, and repairs it; then words that
+/// its output must contain. `$LAB end` opens a device as all programs do and executes orders, of which
 /// `$MAKE` is one; `$CATCHMENT` is the command.
 struct Message {
     name: &'static str,
@@ -106,7 +106,7 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
 }
 
 fn said(lab: &mut Lab, message: &Message) -> Result<()> {
-    // Device and port come back by themselves, a moment after what brings them back.
+    // Device and port return by themselves, a moment after their repair.
     let words = ["sh", "-c", message.script];
     let catchment = lab.programs.catchment.display().to_string();
     let start = Start::like_here(words)
@@ -117,7 +117,7 @@ fn said(lab: &mut Lab, message: &Message) -> Result<()> {
     let finished = lab.start(Site::Left, &start)?.wait(LIMIT)?;
     ensure!(matches!(finished.ended, Ended::Status(_)), "{}", finished.ended);
     let text = format!("{}{}", finished.stdout, finished.stderr);
-    // Where lines break, and how wide a table is, is not the question.
+    // Line breaks and column widths do not matter.
     demand_words(&text.split_whitespace().collect::<Vec<_>>().join(" "), message.words)
 }
 
@@ -128,11 +128,11 @@ fn demand_words(text: &str, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The events that follow are of the first guest's device.
-const WAY: (Site, Site) = (Site::Left, Site::Host);
+/// The events checked below are those of the first guest's device.
+const LEFT_TO_HOST: (Site, Site) = (Site::Left, Site::Host);
 
 fn peer_gone(lab: &mut Lab) -> Result<()> {
-    let Pair { mut asking, mut asked } = Pair::new(lab, WAY, IpVersion::V4)?;
+    let Pair { mut asking, mut asked } = Pair::new(lab, LEFT_TO_HOST, IpVersion::V4)?;
     asked.connect(&asking.card)?;
     asking.connect_with(&asked.card, 2, 7)?;
     let place = asked.place(0);
@@ -147,21 +147,11 @@ fn peer_gone(lab: &mut Lab) -> Result<()> {
 }
 
 fn revoked(lab: &mut Lab) -> Result<()> {
-    let Pair { mut asking, mut asked } = Pair::new(lab, WAY, IpVersion::V4)?;
-    asked.connect(&asking.card)?;
-    asking.connect(&asked.card)?;
-    let place = asked.place(0);
-    asked.revoke()?;
-    asking.post(&[(Work::Write(place), 0, 64)])?;
-    asking.expect(false, "RemoteAccess")?;
+    let mut asking = operations::revoked_key(Pair::new(lab, LEFT_TO_HOST, IpVersion::V4)?)?;
     demand_words(&asking.event()?, &["10.77.0.1", "rkey is revoked"])
 }
 
 fn no_receive(lab: &mut Lab) -> Result<()> {
-    let Pair { mut asking, mut asked } = Pair::new(lab, WAY, IpVersion::V4)?;
-    asked.connect(&asking.card)?;
-    asking.connect_with(&asked.card, 7, 1)?;
-    asking.post(&[(Work::Send, 0, 64)])?;
-    asking.expect(false, "RnrRetryExceeded")?;
+    let mut asking = operations::no_receive(Pair::new(lab, LEFT_TO_HOST, IpVersion::V4)?)?;
     demand_words(&asking.event()?, &["10.77.0.1", "posts receives"])
 }

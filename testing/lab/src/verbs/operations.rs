@@ -1,17 +1,17 @@
-//! Operations between two providers on two hosts, one by one: what arrives, what is refused.
+//! Single operations between two providers on two hosts: what arrives, and what is refused.
 use crate::end::client::End;
 use crate::end::{Place, Work};
 use crate::lab::{Case, Lab, Site};
 use crate::vm::network::IpVersion;
 use anyhow::{Result, ensure};
 
-pub(super) const WAYS: [(Site, Site); 3] =
+pub(super) const SITES: [(Site, Site); 3] =
     [(Site::Host, Site::Left), (Site::Left, Site::Host), (Site::Left, Site::Right)];
 
-/// Around the sizes of packets, and long ones.
+/// Around packet sizes, and long messages.
 const LENGTHS: [usize; 9] = [0, 1, 255, 1024, 4095, 4096, 4097, 65_537, 1_000_000];
 
-/// Where the peer's data is, far from our own.
+/// Offset of the peer's data, away from our own.
 const THERE: usize = 2 << 20;
 
 pub(super) struct Pair {
@@ -47,20 +47,21 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
         ("a thousand small WRITEs and a READ", many),
         ("both ask at once", both),
         ("wrong key", wrong_key),
-        ("revoked key", revoked_key),
+        ("revoked key", |pair| revoked_key(pair).map(drop)),
         ("a range beyond the region", beyond),
         ("a message waits for its receive", waits),
-        ("no receive", no_receive),
+        ("no receive", |pair| no_receive(pair).map(drop)),
         ("a message longer than its receive", too_long),
         ("peer gone", gone),
     ];
-    for way in WAYS {
+    for sites in SITES {
         for version in [IpVersion::V4, IpVersion::V6] {
             for (name, run) in all {
-                let (asking, asked) = way;
+                let (asking, asked) = sites;
                 let name = format!("operations/{asking} to {asked}/{name}/{version}");
-                cases
-                    .push(Case::new(name, move |lab: &mut Lab| run(Pair::new(lab, way, version)?)));
+                cases.push(Case::new(name, move |lab: &mut Lab| {
+                    run(Pair::new(lab, sites, version)?)
+                }));
             }
         }
     }
@@ -171,19 +172,19 @@ fn both(pair: Pair) -> Result<()> {
     }
     asked.see(THERE, BYTES, 1)?;
     asking.see(THERE, BYTES, 2)?;
-    // Each READ came behind the WRITE of its own side.
+    // Each READ was executed after the WRITE of its own side.
     asking.see(1 << 20, BYTES, 1)?;
     asked.see(1 << 20, BYTES, 2)
 }
 
-/// A request that the peer's memory does not allow: an error at both sides, and nothing changed.
+/// Posts a request that the peer's memory does not allow: both sides fail, and nothing changes.
 fn forbidden(mut pair: Pair, place: Place) -> Result<()> {
     pair.asked.fill(THERE, 100, 5)?;
     pair.asking.fill(0, 100, 6)?;
     pair.asking.post(&[(Work::Write(place), 0, 100)])?;
     let done = pair.asking.expect(false, "RemoteAccess")?;
     ensure!(done.reason.contains("rkey"), "{done:?}");
-    ensure!(pair.asking.state()? == "Err", "the one that asked goes on");
+    ensure!(pair.asking.state()? == "Err", "the requester did not go to the error state");
     Ok(())
 }
 
@@ -200,7 +201,8 @@ fn beyond(pair: Pair) -> Result<()> {
     forbidden(pair, place)
 }
 
-fn revoked_key(pair: Pair) -> Result<()> {
+/// Returns the end whose request failed.
+pub(super) fn revoked_key(pair: Pair) -> Result<End> {
     let Pair { mut asking, mut asked } = pair.connected()?;
     let place = asked.place(THERE);
     asking.run(Work::Write(place), 0, 100)?;
@@ -208,14 +210,14 @@ fn revoked_key(pair: Pair) -> Result<()> {
     asking.post(&[(Work::Write(place), 0, 100)])?;
     let done = asking.expect(false, "RemoteAccess")?;
     ensure!(done.reason.contains("rkey"), "{done:?}");
-    Ok(())
+    Ok(asking)
 }
 
 fn waits(pair: Pair) -> Result<()> {
     let Pair { mut asking, mut asked } = pair.connected()?;
     asking.fill(0, 100, 8)?;
     asking.post(&[(Work::Send, 0, 100)])?;
-    // The message is on its way while the peer has no receive; how far does not matter.
+    // The message is underway while the peer has no receive; how far does not matter.
     asked.fill(THERE, 1 << 20, 9)?;
     asked.receive(1, THERE, 100)?;
     asking.expect(false, "Success")?;
@@ -223,20 +225,20 @@ fn waits(pair: Pair) -> Result<()> {
     asked.see(THERE, 100, 8)
 }
 
-fn no_receive(mut pair: Pair) -> Result<()> {
+pub(super) fn no_receive(mut pair: Pair) -> Result<End> {
     pair.asked.connect(&pair.asking.card)?;
     pair.asking.connect_with(&pair.asked.card, 7, 1)?;
     pair.asking.post(&[(Work::Send, 0, 100)])?;
     let done = pair.asking.expect(false, "RnrRetryExceeded")?;
     ensure!(done.reason.contains("no receive"), "{done:?}");
-    Ok(())
+    Ok(pair.asking)
 }
 
 fn too_long(pair: Pair) -> Result<()> {
     let Pair { mut asking, mut asked } = pair.connected()?;
     asked.receive(1, 0, 50)?;
     asking.post(&[(Work::Send, 0, 100)])?;
-    // The standard has the first of each; the kernel's stack has the other.
+    // The standard has the first of each, the kernel's stack the other.
     for (end, receives, known) in [
         (&mut asked, true, ["LocalLength", "LocalQpOperation"]),
         (&mut asking, false, ["RemoteInvalidRequest", "RemoteOperation"]),

@@ -1,6 +1,6 @@
-//! Test programs of this repository, run in the first guest, on its RDMA devices. Every test of them
-//! is a case. To start a program there takes longer than most tests, so it runs all that are wanted,
-//! one after the other, and each case waits for the result of its own.
+//! Test programs of this repository, run in the first guest on its RDMA devices. Each of their tests is
+//! a case. Starting a program there takes longer than most tests, so it runs all selected tests, one
+//! after the other, and each case waits for its result.
 use crate::lab::{Case, Lab, Programs, Site};
 use crate::remote::Start;
 use crate::remote::process::Process;
@@ -14,19 +14,18 @@ use std::time::Duration;
 const DEVICES: &str = "CATCHMENT_IBVERBS_DEVICE";
 const OWN_DEVICES: &str = "CATCHMENT_IBVERBS_FAULTS";
 
-/// For one test. Emulated, and beside others, the longest take a minute.
+/// Limit for one test. In an emulated guest, beside other work, the longest take a minute.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// For all that follow on a test that failed.
+/// Limit for all tests that follow a failed one.
 const REST_LIMIT: Duration = Duration::from_secs(600);
 
-/// The part of their usual length that tests have which move many blocks: an emulated machine moves
-/// a hundred times fewer in a second.
+/// Scale of tests that move many blocks: an emulated machine is a hundred times slower.
 const SCALE: &str = "0.01";
 
 const ROUNDS: &str = "0.2";
 
-/// One device, in which both ends are; and two at the ends of a cable.
+/// One device with both ends; and two devices joined by a cable.
 const ALONE: &str = "rxe0";
 const CABLE: &str = "rxv0,rxv1";
 
@@ -62,8 +61,8 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// The names of a program's tests, in the order in which it runs them. This host has no RDMA device,
-/// so the program is given one: naming tests opens none.
+/// Returns the names of a program's tests, in the order in which it runs them. The device named here
+/// need not exist on this host: listing tests opens none.
 fn tests(program: &Path) -> Result<Vec<String>> {
     let output = Command::new(program)
         .args(["--list", "--format", "terse"])
@@ -88,7 +87,7 @@ struct Suite {
 
 struct Running {
     process: Process,
-    /// The first of the wanted tests that it runs.
+    /// Index of the first of the wanted tests that it runs.
     first: usize,
 }
 
@@ -104,14 +103,14 @@ impl Suite {
         let verdict =
             running.process.wait_for("its result", LIMIT, |stdout, _| verdict(stdout, test));
         let Ok(verdict) = verdict else {
-            // The next case starts it again, behind this test.
+            // The next case starts the program again, after this test.
             running.first = usize::MAX;
             return verdict.map(drop);
         };
         if verdict == "ok" {
             return Ok(());
         }
-        // Only in the end it says why.
+        // The reason is printed at the end of the program.
         let finished = running.process.wait(REST_LIMIT)?;
         bail!("{verdict}: {}", failure(&finished.stdout, test))
     }
@@ -135,7 +134,7 @@ fn verdict(stdout: &str, test: &str) -> Option<String> {
     let mut lines = stdout.split_inclusive('\n');
     lines.find_map(|line| {
         let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
-        // The test that has to panic says so behind its name.
+        // A test that must panic has a suffix.
         let name = name.trim().trim_end_matches(" - should panic");
         let is_whole = name == test && verdict.ends_with('\n');
         is_whole.then(|| verdict.trim().to_owned())
@@ -148,8 +147,8 @@ fn failure(stdout: &str, test: &str) -> String {
         let name = line.strip_prefix("---- ").unwrap_or_default();
         name.split(' ').next() != Some(test)
     });
-    let said = lines.skip(1).take_while(|line| !is_head(line) && *line != "failures:");
-    said.collect::<Vec<_>>().join("\n").trim().to_owned()
+    let message = lines.skip(1).take_while(|line| !is_head(line) && *line != "failures:");
+    message.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
 #[cfg(test)]

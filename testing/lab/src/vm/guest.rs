@@ -21,18 +21,18 @@ const BOOT_LIMIT: Duration = Duration::from_secs(150);
 
 const POLL: Duration = Duration::from_millis(100);
 
-/// Time in which a working guest answers a connection.
+/// Time in which a working guest accepts a connection.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 const LINES_SHOWN: usize = 20;
 
-/// What a kernel that complains writes first; `LAB:` is of our own first process.
+/// Beginnings of complaints of the kernel, and of our init process: `LAB:`.
 const COMPLAINTS: &[&str] = &["LAB:", "BUG:", "Oops:", "Kernel panic"];
 
-/// Two processors, so that both ends of a queue pair in the guest can work at once. They do not say
-/// that `rep movsb` is fast: emulated, it moves one byte a step, and kernel and libc would copy
-/// with it. Nor that they multiply without carries: emulated, that takes twice as long as the tables
-/// with which `crc32fast` computes a CRC otherwise.
+/// Two processors, so that both ends of a queue pair in the guest can run at once. `erms` and `fsrm`
+/// are off because emulated `rep movsb`, with which kernel and libc would copy, moves one byte a
+/// step; `pclmulqdq` is off because its emulation takes twice as long as the tables that `crc32fast`
+/// uses otherwise.
 const QEMU: &str = "-accel tcg,thread=multi -cpu max,erms=off,fsrm=off,pclmulqdq=off -smp 2 \
 -display none -monitor none -serial stdio -no-reboot -virtfs \
 local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap";
@@ -40,10 +40,10 @@ local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) seat: Seat,
-    /// Its memory in MiB. What the guest writes into files lies there too.
+    /// Memory in MiB, which also holds the files that the guest writes.
     pub(crate) memory_mib: u32,
     pub(crate) cache: PathBuf,
-    /// The folder of the host that the guest has as `/run/results`, writable; it must exist.
+    /// The folder of the host that the guest mounts as `/run/results`, writable; it must exist.
     pub(crate) results: PathBuf,
 }
 
@@ -62,10 +62,10 @@ impl Machine {
     }
 }
 
-/// A virtual machine that runs; dropping it ends it.
+/// A running virtual machine; dropping it ends it.
 pub(crate) struct Guest {
     qemu: Child,
-    /// Of qemu: readable when that has ended.
+    /// The pidfd of qemu: readable once that has ended.
     descriptor: Arc<OwnedFd>,
     seat: Seat,
     log: PathBuf,
@@ -73,8 +73,8 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Boots a guest and waits until it takes orders. The network must be set up; the calling
-    /// thread must live as long as the guest, which ends with it.
+    /// Boots a guest and waits until its server accepts connections. The network must be set up; the
+    /// guest ends with the calling thread.
     pub(crate) fn boot(kernel: &Kernel, machine: &Machine) -> Result<Self> {
         let initramfs = machine.file("initramfs");
         initramfs::write(kernel, &initramfs)
@@ -82,8 +82,8 @@ impl Guest {
         let log = machine.file("guest.log");
         let start = Instant::now();
         let qemu = spawn(&kernel.image, &initramfs, &log, machine)?;
-        let descriptor =
-            pidfd_open(Pid::from_child(&qemu), PidfdFlags::empty()).context("cannot watch qemu")?;
+        let descriptor = pidfd_open(Pid::from_child(&qemu), PidfdFlags::empty())
+            .context("cannot open a pidfd of qemu")?;
         let mut guest = Self {
             qemu,
             descriptor: Arc::new(descriptor),
@@ -116,19 +116,19 @@ impl Guest {
         (self.seat.control, remote::PORT).into()
     }
 
-    fn wait_for(&mut self, over: Instant, mut come: impl FnMut() -> bool) -> Result<()> {
-        while !come() {
+    fn wait_for(&mut self, end: Instant, mut is_up: impl FnMut() -> bool) -> Result<()> {
+        while !is_up() {
             if let Some(status) = self.qemu.try_wait()? {
                 bail!("the guest ended ({status}):\n{}", self.console());
             }
-            ensure!(Instant::now() <= over, "the guest did not come up:\n{}", self.console());
-            // Nothing tells the host that a port of the guest has begun to listen.
+            ensure!(Instant::now() <= end, "the guest did not come up:\n{}", self.console());
+            // The host gets no event when a port of the guest begins to listen.
             thread::sleep(POLL);
         }
         Ok(())
     }
 
-    /// What the guest's console says: from the kernel's last complaint on, or the last lines.
+    /// Returns an excerpt of the guest's console: from the first complaint on, or the last lines.
     pub(crate) fn console(&self) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
         excerpt(&String::from_utf8_lossy(&bytes))
@@ -137,7 +137,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // It may have ended by itself.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
@@ -147,7 +147,7 @@ fn excerpt(console: &str) -> String {
     let lines: Vec<_> = console.lines().collect();
     let complains = |line: &&str| COMPLAINTS.iter().any(|word| line.contains(word));
     let last = lines.len().saturating_sub(LINES_SHOWN);
-    // A panic often follows on a complaint that says more.
+    // A panic often follows a complaint with more detail.
     let start = lines.iter().position(complains).unwrap_or(last);
     let end = lines.len().min(start + LINES_SHOWN);
     lines[start..end].join("\n")
@@ -163,7 +163,7 @@ fn spawn(image: &Path, initramfs: &Path, log: &Path, machine: &Machine) -> Resul
     let results = machine.results.canonicalize()?;
     let mut command = Command::new("nice");
     command
-        // Emulation takes all it gets; the other side of a case must get its share.
+        // Emulation uses all the time it gets; the other side of a case needs its share.
         .args(["-n", "5", "setpriv", "--pdeathsig", "KILL"])
         .arg("qemu-system-x86_64")
         .args(QEMU.split(' '))
@@ -184,11 +184,10 @@ fn spawn(image: &Path, initramfs: &Path, log: &Path, machine: &Machine) -> Resul
     command.spawn().context("cannot start qemu")
 }
 
-/// What the guest's kernel and its first process are told. A guest whose kernel finds a mistake of
-/// its own ends: the case says so then, instead of waiting. Whether the timer works the kernel need
-/// not try: on a busy host its interrupts come too late for that. The processors' counter is that of
-/// the host, so it is a good clock, as on hardware; each look at the other one, the HPET, leaves
-/// emulation, which takes longer than a system call.
+/// Returns the kernel command line, which the init process reads too. The guest ends when its kernel
+/// finds an error of its own, so that the case fails instead of waiting. The check of the timer is off:
+/// on a busy host its interrupts arrive too late. The TSC is the host's and therefore reliable; reading
+/// the other clock, the HPET, leaves emulation and takes longer than a system call.
 fn kernel_words(seat: &Seat) -> Result<String> {
     let [ipv4, ipv6] = seat.addresses.with_prefixes();
     let program = shell::this_program()?;
@@ -203,7 +202,7 @@ fn kernel_words(seat: &Seat) -> Result<String> {
 
 fn network_device(seat: &Seat, at: u8, mtu: usize) -> [String; 4] {
     let tap = [seat.tap, seat.control_tap][usize::from(at)];
-    // Of its own for every device: qemu would give the same ones to all guests.
+    // One for each device: by default, qemu gives all guests the same.
     let mac = format!("52:54:00:77:{:02x}:{at:02x}", seat.number);
     [
         "-netdev".to_owned(),
@@ -218,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_console_the_complaint_is_shown_or_else_the_end() {
+    fn the_excerpt_of_a_console_has_the_complaint_or_else_the_end() {
         let mut console: String = (0..50).map(|line| format!("line {line}\n")).collect();
         assert!(excerpt(&console).starts_with("line 30\n"));
         assert!(excerpt(&console).ends_with("line 49"));

@@ -1,4 +1,4 @@
-//! What the host must have, checked before anything starts, and the step into a namespace.
+//! Requirements of the host, checked before anything starts, and entry into a namespace.
 use super::shell;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-/// The interpreter that the guest uses too, and what it must be able to import.
+/// The interpreter, which the guest also uses, and an import that must succeed.
 const PYVERBS: &[&str] = &["/usr/bin/python3", "-c", "import pyverbs.qp"];
 
 const TUN: &str = "/dev/net/tun";
@@ -28,8 +28,8 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Runs this program again with `arguments`, in a network namespace of its own, instead of
-/// returning. The process stays the same, so signals reach it as before.
+/// Replaces this program by itself with `arguments`, in a network namespace of its own. The process
+/// stays the same, so signals still reach it. Returns only on errors.
 pub(crate) fn enter_namespace(arguments: &[OsString]) -> Result<()> {
     let program = shell::this_program()?;
     let mut command = Command::new("unshare");
@@ -42,13 +42,13 @@ pub(crate) struct Turn {
     _lock: File,
 }
 
-/// Makes sure that one guest runs at a time: emulation takes all processors it gets.
+/// Takes the lock by which only one lab runs at a time: emulation uses all processors.
 pub(crate) fn take_turn(cache: &Path) -> Result<Turn> {
     std::fs::create_dir_all(cache).with_context(|| cache.display().to_string())?;
     let path = cache.join("lock");
     let file = File::create(&path).with_context(|| path.display().to_string())?;
     if file.try_lock().is_err() {
-        eprintln!("another lab runs here: waiting for its end");
+        eprintln!("another lab is running here: waiting for its end");
         file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
     }
     Ok(Turn { _lock: file })

@@ -1,4 +1,4 @@
-//! The guest's first file system: busybox, kernel modules, the scripts that start, the agent.
+//! The guest's initramfs: busybox, kernel modules, the init scripts, the agent.
 use super::kernel::{Kernel, text};
 use super::shell;
 use anyhow::{Context as _, Result};
@@ -12,16 +12,16 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("agent.py", include_str!("../../guest/agent.py")),
 ];
 
-/// A busybox that needs no library: the guest has none at first.
+/// A statically linked busybox: the initramfs has no libraries.
 const BUSYBOX: &str = "/bin/busybox";
 
-/// The modules that the guest uses, beside what they need. The checksums come before `rdma_rxe` and
-/// `nf_tables`, which fail without them.
+/// The modules that the guest uses, without their dependencies. The checksums come before `rdma_rxe`
+/// and `nf_tables`, which fail without them.
 const MODULES: &str = "virtio_pci virtio_net 9pnet_virtio 9p overlay crc32_generic ib_uverbs \
     rdma_ucm rdma_rxe crc32c_generic nf_tables nft_meta_bridge nft_objref nft_limit sch_prio \
     sch_netem bridge veth";
 
-/// The kernel has `/dev/console` in an archive of its own.
+/// The built-in initramfs of the kernel has `/dev/console`.
 const PACK: &str = "(cd \"$0\" && find . | busybox cpio -o -H newc) > \"$1\"";
 
 /// Writes the archive for a guest of `kernel`.
@@ -51,11 +51,11 @@ fn copy(from: &str, to: &Path) -> Result<u64> {
     fs::copy(from, to).with_context(|| format!("cannot copy {from}"))
 }
 
-/// The files of all modules, in the order in which they load.
+/// Returns the files of all modules, in load order.
 fn modules(kernel: &Kernel) -> Result<Vec<String>> {
     let folder = kernel.modules.canonicalize()?;
     let version = folder.file_name().unwrap_or_default().to_string_lossy();
-    let base = folder.ancestors().nth(3).context("the modules are in no lib/modules")?;
+    let base = folder.ancestors().nth(3).context("the modules are not in lib/modules")?;
     let ask = ["modprobe", "-C", "/dev/null", "-d", text(base)?, "-S", &version];
     let words: Vec<_> = ask.into_iter().chain(["-a", "--show-depends"]).collect();
     let listed = shell::output(&words.into_iter().chain(MODULES.split(' ')).collect::<Vec<_>>())?;

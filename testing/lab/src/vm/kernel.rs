@@ -1,4 +1,4 @@
-//! The guest's kernel: Debian's own, downloaded and unpacked, not installed.
+//! The guest's kernel: Debian's, downloaded and unpacked, not installed.
 use super::shell;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fs;
@@ -36,7 +36,7 @@ impl Kernel {
     }
 }
 
-/// Downloads and unpacks into a folder beside `folder`, which appears when all is done.
+/// Downloads and unpacks into a folder beside `folder`, which appears only when complete.
 fn download(folder: &Path) -> Result<()> {
     let parts = folder.with_extension("part");
     if parts.exists() {
@@ -62,8 +62,8 @@ fn fetch(package: &str, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The name of the one package that has the kernel. The lists of a fresh container are empty: then
-/// they are brought up to date first.
+/// Returns the name of the package with the kernel. Updates the package lists first if they are empty,
+/// as in a fresh container.
 fn current_package() -> Result<String> {
     if let Some(package) = candidate()? {
         return Ok(package);

@@ -1,8 +1,8 @@
 //! The virtual machine: a Debian kernel with `rdma_rxe`, emulated, on a tap device.
 //!
-//! Everything belongs to one process. The tap lives in a network namespace without a name, which
-//! ends with the last process in it; qemu is told to die with its parent. So nothing stays behind,
-//! however the process ends, be it by `kill -9`.
+//! Everything belongs to one process. The tap devices are in an unnamed network namespace, which ends
+//! with the last process in it, and qemu dies with its parent. So nothing is left behind however the
+//! process ends, including by `kill -9`.
 pub(crate) mod guest;
 pub(crate) mod host;
 pub(crate) mod initramfs;

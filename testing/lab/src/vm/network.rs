@@ -1,7 +1,7 @@
 //! The network between the host and the guests: two switches in a network namespace of their own.
 //!
-//! RoCE goes over the one, orders for the guests over the other: whatever a case does to the one,
-//! orders arrive. Every guest has a tap device at each.
+//! RoCE uses one, orders to the guests the other, so that they arrive whatever a case does to the
+//! first. Each guest has a tap device at both.
 use super::shell;
 use anyhow::{Context as _, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -65,7 +65,7 @@ impl Addresses {
         }
     }
 
-    /// Both with the length of their networks, as `ip addr add` takes them.
+    /// Returns both with prefix lengths, as `ip addr add` takes them.
     pub(crate) fn with_prefixes(&self) -> [String; 2] {
         [format!("{}/24", self.ipv4), format!("{}/64", self.ipv6)]
     }
@@ -80,8 +80,8 @@ pub(crate) enum IpVersion {
     V6,
 }
 
-/// Makes the switches with our addresses, and the tap devices of all guests. The namespace is the
-/// one we run in.
+/// Creates the switches with our addresses, and the tap devices of all guests, in the current network
+/// namespace.
 pub(crate) fn set_up() -> Result<()> {
     ip("link set lo up")?;
     switch(SWITCH, MTU)?;
@@ -92,7 +92,7 @@ pub(crate) fn set_up() -> Result<()> {
     }
     let [ipv4, ipv6] = HOST.with_prefixes();
     ip(&format!("addr add {ipv4} dev {SWITCH}"))?;
-    // Without duplicate address detection: it must work at once.
+    // Without duplicate address detection, so that it works at once.
     ip(&format!("-6 addr add {ipv6} dev {SWITCH} nodad"))?;
     ip(&format!("addr add {CONTROL_HOST}/24 dev {CONTROL_SWITCH}"))
 }

@@ -1,8 +1,7 @@
-//! The hot path, from the claim of a block to its release: no lock, no allocation there.
+//! The hot path, from the claim of a block to its release, takes no lock and does not allocate.
 //!
-//! The rule knows modules, not calls: every module with a function that runs for a block stands in
-//! [`MODULES`], so that what it may not do is seen in its own text. A lock behind a type of ours is
-//! found by the type's name.
+//! The rule checks modules, not calls: [`MODULES`] lists every module with a function that runs for a
+//! block, and its text is searched. A lock inside a type of ours is found by the type's name.
 mod modules;
 
 use super::Finding;
@@ -16,11 +15,11 @@ pub(super) const RULE: &str = "hot-path";
 const MOST_EXCEPTIONS: usize = 10;
 const LOCKS: &[&str] = &["Mutex", "RwLock", "Condvar"];
 
-/// Calls that allocate: a path, or a macro with its mark.
+/// Calls that allocate: a path, or a macro with its `!`.
 const ALLOCATIONS: &[&[&str]] =
     &[&["format", "!"], &["Box", ":", ":", "new"], &["Vec", ":", ":", "with_capacity"]];
 
-/// Functions that make what the hot path uses: they run before the first block, and may allocate.
+/// Functions that set up what the hot path uses: they run before the first block and may allocate.
 const SETUP: &[&str] = &["new", "open", "start"];
 
 pub(super) fn check(code: &Code, texts: &[(String, String)]) -> Vec<Finding> {
@@ -59,12 +58,12 @@ fn is_hot(path: &str, modules: &[(&str, &str)]) -> bool {
     })
 }
 
-/// Modules of the list that are gone.
+/// Finds modules of the list that no longer exist.
 pub(super) fn missing(code: &Code) -> Vec<Finding> {
     let gone = MODULES.iter().filter(|module| {
         !code.files.keys().any(|path| is_hot(path, std::slice::from_ref(*module)))
     });
-    let what = "is on the list of hot modules and is not there";
+    let what = "is in the list of hot modules but does not exist";
     gone.map(|(module, _)| Finding::new(module, 0, RULE, what)).collect()
 }
 
@@ -86,7 +85,7 @@ fn offences_in(file: &File, words: &[Word], locks: &BTreeSet<String>) -> Vec<(us
         let what = match allocates {
             Some(_) if setup.contains(&word.line) => continue,
             Some(call) => format!("{} allocates", call.concat()),
-            // Where the lock is kept counts, not where it is made.
+            // The place that holds the lock counts, not the one that creates it.
             None if makes => continue,
             None if LOCKS.contains(&word.text.as_str()) => format!("{} is a lock", word.text),
             None if locks.contains(&word.text) => format!("{} holds a lock", word.text),
@@ -99,9 +98,9 @@ fn offences_in(file: &File, words: &[Word], locks: &BTreeSet<String>) -> Vec<(us
     found
 }
 
-/// Types of ours that are a lock by another name: an alias of one, or a structure of locks and plain
-/// values. A structure of many parts, one of which has a lock, is none: the module that takes that
-/// lock is on the list itself.
+/// Finds types of ours that amount to a lock: an alias of one, or a structure of locks and plain values.
+/// A structure with many parts, one of which has a lock, does not: the module that takes that lock is
+/// in the list itself.
 fn lock_types(code: &Code) -> LockTypes {
     let mut types = Vec::new();
     for (path, file) in &code.files {
@@ -141,8 +140,8 @@ struct KnownType {
 struct LockTypes(Vec<KnownType>);
 
 impl LockTypes {
-    /// The names that mean a lock in the file at `path`: of types of one name, that of the file
-    /// counts, then that of the crate, then that of a crate which it may use.
+    /// Returns the names that mean a lock in the file at `path`: of types with the same name, that of
+    /// the file counts, then that of the crate, then that of a crate that it may use.
     fn seen_from(&self, path: &str, package: &str) -> BTreeSet<String> {
         let rank = |known: &KnownType| (known.path != path, known.package != package);
         let mut nearest: BTreeMap<&str, &KnownType> = BTreeMap::new();
@@ -169,10 +168,10 @@ fn is_lock(fields: &[BTreeSet<String>], locks: &BTreeSet<String>) -> bool {
     fields.iter().any(holds) && fields.iter().all(|names| holds(names) || plain(names))
 }
 
-/// What a lock may have beside it and still be no more than a lock.
+/// Types of fields that a structure may have beside a lock and still amount to one.
 const PLAIN: &[&str] = &["bool", "u8", "u16", "u32", "u64", "usize", "PhantomData", "Arc"];
 
-/// Aliases and structures, with the names in the type of each field.
+/// Aliases and structures, with the names in the types of their fields.
 #[derive(Default)]
 struct Types(Vec<(String, Vec<BTreeSet<String>>)>);
 
@@ -214,7 +213,7 @@ struct Word {
     line: usize,
 }
 
-/// The tokens one after the other, without imports and documentation.
+/// Flattens the tokens, without imports and documentation.
 fn words(tokens: TokenStream) -> Vec<Word> {
     let mut words = Vec::new();
     let mut tokens = tokens.into_iter();
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_before_the_first_block_is_accepted() {
+    fn setup_before_the_first_block_is_accepted() {
         let source = "fn new() { Box::new(1); Mutex::new(2); }\nfn f() { Mutex::new(3); }";
         assert_eq!(found(source, &[]), Vec::<String>::new());
     }

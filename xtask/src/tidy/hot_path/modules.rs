@@ -1,31 +1,31 @@
-//! The modules on the way of a block, and the lines of them that may lock or allocate.
+//! The modules on the path of a block, and their lines that may lock or allocate.
 //!
-//! Every module with a function, inlined ones too, that has 0.05 % of the samples or more of
-//! `perf record -F 4000 catchment demo --no-dashboard --sink null` is here: over shm and over roce,
-//! at 25 frames a second and with `--rate max`.
+//! Lists every module with a function, including inlined ones, that has at least 0.05 % of the samples
+//! of `perf record -F 4000 catchment demo --no-dashboard --sink null` over shm or roce, at 25 frames a
+//! second or with `--rate max`.
 
-/// Modules on the way of a block, and what runs there for it. A folder ends with a slash.
+/// Modules on the path of a block, and what they do for it. A folder ends with a slash.
 pub(super) const MODULES: &[(&str, &str)] = &[
     ("crates/catchment/src/source/device.rs", "frame, commit: a block is claimed and posted"),
-    ("crates/catchment/src/source/link.rs", "the link that a frame goes to, and its waits"),
-    ("crates/catchment/src/source/shared.rs", "whether a source is open, asked for each frame"),
+    ("crates/catchment/src/source/link.rs", "the link that a frame takes, and its waits"),
+    ("crates/catchment/src/source/shared.rs", "whether a source is open, checked for each frame"),
     ("crates/catchment/src/collector/stream.rs", "blocks become frames, in order"),
     ("crates/catchment/src/source/writer.rs", "a frame is filled"),
     ("crates/catchment/src/collector/receive/intake.rs", "blocks are taken from the rings"),
-    ("crates/catchment/src/collector/receive/sessions.rs", "which session has the next turn"),
-    ("crates/catchment/src/collector/receive/thread.rs", "sessions have their turns"),
+    ("crates/catchment/src/collector/receive/sessions.rs", "which session is polled next"),
+    ("crates/catchment/src/collector/receive/thread.rs", "sessions are polled in turn"),
     ("crates/catchment/src/collector/growing.rs", "blocks wait for a worker"),
     ("crates/catchment/src/collector/handover.rs", "a stream passes to a worker"),
     ("crates/catchment/src/collector/ready.rs", "workers find streams, or sleep"),
     ("crates/catchment/src/collector/workers.rs", "frames go to sinks"),
-    ("crates/catchment/src/source/gate.rs", "a commit goes in"),
+    ("crates/catchment/src/source/gate.rs", "a commit enters"),
     ("crates/catchment/src/source/fill.rs", "a frame is filled"),
     ("crates/catchment/src/collector/block.rs", "a block is released"),
     ("crates/catchment/src/collector/staging.rs", "memory for frames of several blocks is counted"),
     ("crates/catchment/src/collector/device.rs", "a frame goes to the sink of its device"),
     ("crates/observe/src/histogram.rs", "latencies are counted"),
     ("crates/transfer/src/sender/", "claim, fill, commit, post"),
-    ("crates/transfer/src/receiver/", "look, take, release"),
+    ("crates/transfer/src/receiver/", "poll, take, release"),
     ("crates/transfer/src/slot.rs", "a slot is published, taken and released"),
     ("crates/transfer/src/commit.rs", "the commit word"),
     ("crates/transfer/src/status.rs", "status bytes"),
@@ -36,7 +36,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("crates/transfer/src/layout.rs", "where a slot lies"),
     ("crates/transfer/src/memory.rs", "a ring's memory"),
     ("crates/transfer/src/mirror.rs", "slots that are free"),
-    ("crates/transfer/src/permit.rs", "asked before a claim"),
+    ("crates/transfer/src/permit.rs", "checked before a claim"),
     ("crates/transfer/src/refill.rs", "when status bytes are read"),
     ("crates/transfer/src/releases.rs", "when status bytes are written"),
     ("crates/verbs/src/mem/", "a block is filled and read"),
@@ -46,31 +46,31 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("crates/provider-shm/src/local.rs", "memory of a request is found"),
     ("crates/provider-shm/src/remote.rs", "memory of a peer is found"),
     ("crates/provider-roce/src/qp/", "a work request is posted"),
-    ("crates/provider-roce/src/engine/", "packets of a block, both ways"),
+    ("crates/provider-roce/src/engine/", "packets of a block, in both directions"),
     ("crates/catchment/src/source/room.rs", "a frame waits for a free block"),
-    ("crates/catchment/src/source/driver.rs", "requests complete while nobody fills"),
-    ("crates/catchment/src/sink/null.rs", "a frame is given to nobody"),
+    ("crates/catchment/src/source/driver.rs", "requests complete while no frame is filled"),
+    ("crates/catchment/src/sink/null.rs", "a frame is discarded"),
     ("crates/catchment/src/collector/primitives.rs", "what the queue of streams is built of"),
     ("crates/observe/src/metrics/frames.rs", "frames of a device are counted"),
     ("crates/observe/src/metrics/mod.rs", "counters"),
-    ("crates/observe/src/preview/demand.rs", "whether somebody wants a picture"),
+    ("crates/observe/src/preview/demand.rs", "whether a preview is requested"),
     ("crates/media/src/input/canvas.rs", "the test pattern is drawn"),
     ("crates/media/src/input/pattern.rs", "the test pattern is drawn"),
-    ("crates/media/src/input/synthetic.rs", "the test pattern is given out"),
+    ("crates/media/src/input/synthetic.rs", "the test pattern is produced"),
     ("crates/media/src/input/repeat.rs", "an input that begins again"),
     ("crates/media/src/input/pace.rs", "when a frame is due"),
     ("crates/cli/src/send/carry.rs", "frames of an input go to a device"),
     ("crates/cli/src/send/feed.rs", "the next frame of an input"),
     ("crates/cli/src/stop.rs", "sleep until a frame is due"),
     ("crates/verbs/src/event.rs", "a descriptor is rung, and slept on"),
-    ("crates/verbs/src/provider/completion_queue.rs", "completions are put in and taken out"),
-    ("crates/verbs/src/wait/", "who sleeps, how long, and how it is woken"),
+    ("crates/verbs/src/provider/completion_queue.rs", "completions are added and taken"),
+    ("crates/verbs/src/wait/", "which thread sleeps, how long, and how it is woken"),
     ("crates/provider-shm/src/mr.rs", "a region's watcher is rung"),
-    ("crates/provider-shm/src/region.rs", "who sleeps on a region"),
+    ("crates/provider-shm/src/region.rs", "which threads sleep on a region"),
     ("crates/roce/src/pacing/", "when a packet may go"),
     ("crates/roce/src/psn.rs", "packet sequence numbers"),
     ("crates/roce/src/qp/mod.rs", "packets, time and requests reach a queue pair"),
-    ("crates/roce/src/recovery/", "what is in flight, acknowledged, lost"),
+    ("crates/roce/src/recovery/", "packets in flight, acknowledged, lost"),
     ("crates/roce/src/requester/", "requests become packets"),
     ("crates/roce/src/responder/message.rs", "a payload is written"),
     ("crates/roce/src/responder/mod.rs", "packets reach the responder"),
@@ -81,8 +81,8 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("crates/roce/src/wire/", "headers are read and written"),
     ("crates/roce/src/wqe.rs", "a work request as it is kept"),
     ("crates/provider-roce/src/cq.rs", "completions are polled"),
-    ("crates/provider-roce/src/device.rs", "who does the engine's work"),
-    ("crates/provider-roce/src/dirty.rs", "which queue pairs have something posted"),
+    ("crates/provider-roce/src/device.rs", "which thread runs the engine"),
+    ("crates/provider-roce/src/dirty.rs", "which queue pairs have posted requests"),
     ("crates/provider-roce/src/io/batch.rs", "packets wait to be sent"),
     ("crates/provider-roce/src/io/flush.rs", "packets are sent"),
     ("crates/provider-roce/src/io/fold.rs", "the checksum of a payload"),
@@ -96,7 +96,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("crates/provider-roce/src/sleep.rs", "whether the engine sleeps"),
 ];
 
-/// Lines that may stand in these modules: file, a part of the line, and why. At most
+/// Lines that these modules may contain: file, a part of the line, and why. At most
 /// [`MOST_EXCEPTIONS`].
 pub(super) const HOT_PATH_EXCEPTIONS: &[(&str, &str, &str)] = &[
     (
@@ -112,27 +112,27 @@ pub(super) const HOT_PATH_EXCEPTIONS: &[(&str, &str, &str)] = &[
     (
         "crates/verbs/src/mem/region.rs",
         "format!(\"/proc/self/fd/{}\"",
-        "a region is handed to a peer once, before its first block",
+        "a region is passed to a peer once, before its first block",
     ),
     (
         "crates/provider-shm/src/qp/mod.rs",
         "Vec::with_capacity(wr.sges.len())",
-        "a block is a WRITE, which takes no receive",
+        "a block is a WRITE, which consumes no receive",
     ),
     (
         "crates/provider-shm/src/keys.rs",
         "slots: RwLock<KeySlots",
-        "read when a queue pair meets a key for the first time",
+        "read when a queue pair first uses a key",
     ),
     (
         "crates/catchment/src/collector/device.rs",
         "sink: Mutex<Option<Box<dyn DeviceSink>>>",
-        "locked when a session borrows the sink and gives it back",
+        "locked when a session borrows the sink and returns it",
     ),
     (
         "crates/catchment/src/collector/device.rs",
         "Box::new(NullSink)",
-        "a box of nothing, made when a session gives the sink back",
+        "a zero-sized box, made when a session returns the sink",
     ),
     (
         "crates/provider-roce/src/engine/table.rs",
@@ -142,11 +142,11 @@ pub(super) const HOT_PATH_EXCEPTIONS: &[(&str, &str, &str)] = &[
     (
         "crates/provider-roce/src/device.rs",
         "engine: Mutex<Engine>",
-        "held for a turn by whoever does the engine's work; who finds it held leaves its work to them",
+        "held by the thread that runs the engine; a thread that finds it held leaves its work to that one",
     ),
     (
         "crates/provider-roce/src/io/socket.rs",
         "paths: Mutex<PathProbe>",
-        "locked when the path to a peer is asked for, before its first packet",
+        "locked when the path to a peer is looked up, before its first packet",
     ),
 ];
