@@ -1,7 +1,7 @@
 //! The collector's half of a session as a state machine without I/O and clock.
 //!
-//! One machine per control connection. Feed it with [`CollectorSide::handle`] and the commands,
-//! and after each call drain [`CollectorSide::poll`] until it returns [`Output::Timeout`].
+//! One machine per control connection. Feed it with [`Side::handle`] and the commands, and after
+//! each call drain [`Side::poll`] until it returns [`Output::Timeout`].
 //!
 //! ```text
 //! WaitHello ──Hello──> Deciding ──welcome()──> WaitConnect ──Connect──> Connecting
@@ -21,7 +21,7 @@ use crate::message::{
 use crate::refusal::{Refusal, RefusalCode};
 use crate::source_side::same_streams;
 
-pub use crate::machine::{Ended, Input, Misuse, Output};
+pub use crate::machine::{Ended, Input, Misuse, Output, Side};
 
 /// Settings of the collector's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Default for CollectorSideConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CollectorEvent {
     /// A source introduces itself; no device stands in it twice. Answer with
-    /// [`CollectorSide::welcome`] or [`CollectorSide::refuse`].
+    /// [`CollectorSide::welcome`] or [`Side::refuse`].
     Hello(Hello),
     /// The source's queue pair is ready; the streams are exactly those of the Welcome, none
     /// begins below what was granted. Make ours ready, then call [`CollectorSide::ready`].
@@ -49,8 +49,6 @@ pub enum CollectorEvent {
     Stats(SourceStats),
     /// The source has sent all. Deliver what came, then call [`CollectorSide::goodbye_ack`].
     Goodbye(Goodbye),
-    /// The session is over. What was committed in the ring can still be delivered.
-    Ended(Ended),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,12 +79,6 @@ impl machine::State for State {
     }
 }
 
-impl From<Ended> for CollectorEvent {
-    fn from(ended: Ended) -> Self {
-        Self::Ended(ended)
-    }
-}
-
 /// What the collector keeps of a stream for checks.
 #[derive(Debug)]
 struct Stream {
@@ -105,6 +97,26 @@ pub struct CollectorSide {
     offers: Vec<ProviderOffer>,
 }
 
+impl Side for CollectorSide {
+    type Event = CollectorEvent;
+
+    fn handle(&mut self, now: Instant, input: Input) {
+        if let Some(message) = self.core.handle(now, input)
+            && let Err(refusal) = self.accept(message)
+        {
+            self.core.refuse(refusal, Ended::Misbehaved);
+        }
+    }
+
+    fn poll(&mut self) -> Output<CollectorEvent> {
+        self.core.poll(None)
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.core.refuse(refusal, Ended::Withdrawn);
+    }
+}
+
 impl CollectorSide {
     /// A machine for a connection that has just been accepted.
     pub fn new(now: Instant, config: CollectorSideConfig) -> Self {
@@ -114,30 +126,6 @@ impl CollectorSide {
             streams: Vec::new(),
             offers: Vec::new(),
         }
-    }
-
-    /// Takes one input. Drain [`CollectorSide::poll`] before and after.
-    pub fn handle(&mut self, now: Instant, input: Input) {
-        if !self.core.takes_input() {
-            return;
-        }
-        match input {
-            Input::Message(message) => {
-                self.core.heard(now);
-                if let Err(refusal) = self.accept(message) {
-                    self.core.refuse(refusal, Ended::Misbehaved);
-                }
-            }
-            Input::Timeout => {
-                self.core.expire(now);
-            }
-            Input::Disconnected => self.core.disconnect(),
-        }
-    }
-
-    /// The next thing to do; [`Output::Timeout`] when there is nothing more at once.
-    pub fn poll(&mut self) -> Output<CollectorEvent> {
-        self.core.poll(None)
     }
 
     /// Takes the source. The streams of `welcome` should be the devices of its Hello.
@@ -178,12 +166,6 @@ impl CollectorSide {
         Ok(())
     }
 
-    /// Ends the session and sends the source the reason: as Refused before Ready, as Revoke after
-    /// it.
-    pub fn refuse(&mut self, refusal: Refusal) {
-        self.core.refuse(refusal, Ended::Withdrawn);
-    }
-
     /// All that came is delivered: ends the session. `delivered` names every stream once.
     ///
     /// # Errors
@@ -199,9 +181,6 @@ impl CollectorSide {
 
     fn accept(&mut self, message: Message) -> Result<(), Refusal> {
         let kind = message.kind();
-        if !matches!(self.core.state, State::WaitHello | State::Deciding) {
-            self.core.check_epoch(&message)?;
-        }
         match (message, self.core.state) {
             (Message::Hello(hello), State::WaitHello) => self.on_hello(hello)?,
             (Message::Connect(connect), State::WaitConnect) => self.on_connect(connect)?,

@@ -1,4 +1,4 @@
-//! What both state machines share: outputs, ends, the lease clock.
+//! What both state machines share: inputs and outputs, ends, the lease clock.
 use crate::message::{Message, MessageKind, Revoke};
 use crate::refusal::{Refusal, RefusalCode};
 use std::collections::VecDeque;
@@ -23,6 +23,8 @@ pub enum Output<E> {
     Transmit(Message),
     /// Something for the engine.
     Event(E),
+    /// The session is over; only [`Output::Timeout`] follows.
+    Ended(Ended),
     /// Nothing until this instant (`None`: nothing at all) or the next input.
     Timeout(Option<Instant>),
 }
@@ -107,6 +109,21 @@ pub struct Misuse {
     pub state: &'static str,
 }
 
+/// The state machine of one side.
+pub trait Side: Send {
+    /// What its engine learns.
+    type Event: Send;
+
+    /// Takes one input. Drain [`Side::poll`] before and after.
+    fn handle(&mut self, now: Instant, input: Input);
+
+    /// Returns the next thing to do; [`Output::Timeout`] when there is nothing more at once.
+    fn poll(&mut self) -> Output<Self::Event>;
+
+    /// Ends the session and sends the peer the reason: as Refused before Ready, as Revoke after it.
+    fn refuse(&mut self, refusal: Refusal);
+}
+
 /// What a state means for the times and the end of a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stage {
@@ -142,7 +159,7 @@ pub(crate) struct Core<S, E> {
     pub(crate) handshake_until: Instant,
 }
 
-impl<S: State, E: From<Ended>> Core<S, E> {
+impl<S: State, E> Core<S, E> {
     pub(crate) fn new(now: Instant, handshake: Duration, state: S) -> Self {
         Self {
             state,
@@ -175,10 +192,22 @@ impl<S: State, E: From<Ended>> Core<S, E> {
         })
     }
 
-    /// Returns whether an input counts. The contract of `poll`: outputs are fetched before it.
-    pub(crate) fn takes_input(&self) -> bool {
+    /// Takes an input as far as both sides do the same; returns a message of this session.
+    pub(crate) fn handle(&mut self, now: Instant, input: Input) -> Option<Message> {
         debug_assert!(self.outputs.is_empty(), "poll until Timeout before handle");
-        self.state != S::OVER
+        match input {
+            _ if self.state == S::OVER => {}
+            Input::Message(message) => {
+                self.last_heard = now;
+                match self.check_epoch(&message) {
+                    Ok(()) => return Some(message),
+                    Err(refusal) => self.refuse(refusal, Ended::Misbehaved),
+                }
+            }
+            Input::Timeout => self.expire(now),
+            Input::Disconnected => self.end(Ended::Disconnected(self.state.facts().0)),
+        }
+        None
     }
 
     /// Returns whether a call that belongs into one of these states does something: not after the
@@ -199,8 +228,8 @@ impl<S: State, E: From<Ended>> Core<S, E> {
         self.last_heard + self.lease
     }
 
-    /// Ends the session if the peer was silent for too long; returns whether it did.
-    pub(crate) fn expire(&mut self, now: Instant) -> bool {
+    /// Ends the session if the peer was silent for too long.
+    fn expire(&mut self, now: Instant) {
         let ended = match self.state.facts().1 {
             Stage::Awaits(waiting_for) if now >= self.handshake_until => {
                 Ended::HandshakeTimeout { waiting_for, limit: self.handshake }
@@ -208,11 +237,10 @@ impl<S: State, E: From<Ended>> Core<S, E> {
             Stage::Runs if now >= self.lease_until() => {
                 Ended::LeaseExpired { silent: now - self.last_heard, lease: self.lease }
             }
-            Stage::Awaits(_) | Stage::Runs | Stage::Prepares | Stage::Over => return false,
+            Stage::Awaits(_) | Stage::Runs | Stage::Prepares | Stage::Over => return,
         };
         let refusal = Refusal::new(RefusalCode::Timeout, ended.to_string(), "connect again");
         self.refuse(refusal, |_| ended);
-        true
     }
 
     /// Tells the peer `refusal` in the form of the state, and ends.
@@ -226,20 +254,15 @@ impl<S: State, E: From<Ended>> Core<S, E> {
         self.end(ended(refusal));
     }
 
-    /// The control connection is gone.
-    pub(crate) fn disconnect(&mut self) {
-        self.end(Ended::Disconnected(self.state.facts().0));
-    }
-
     pub(crate) fn end(&mut self, ended: Ended) {
         self.state = S::OVER;
-        self.event(ended.into());
+        self.outputs.push_back(Output::Ended(ended));
     }
 
-    /// A refusal when the message names another epoch than this session's.
-    pub(crate) fn check_epoch(&self, message: &Message) -> Result<(), Refusal> {
+    /// Refuses a message that names another epoch than this session's, once it has one.
+    fn check_epoch(&self, message: &Message) -> Result<(), Refusal> {
         let (kind, Some(epoch)) = (message.kind(), message.epoch()) else { return Ok(()) };
-        if epoch == self.epoch {
+        if epoch == self.epoch || self.epoch == 0 {
             return Ok(());
         }
         let reason = format!("{kind} names epoch {epoch}, this session is {}", self.epoch);

@@ -1,7 +1,7 @@
 //! The source's half of a session as a state machine without I/O and clock.
 //!
-//! One machine per control connection. Feed it with [`SourceSide::handle`] and the commands, and
-//! after each call drain [`SourceSide::poll`] until it returns [`Output::Timeout`].
+//! One machine per control connection. Feed it with [`Side::handle`] and the commands, and after
+//! each call drain [`Side::poll`] until it returns [`Output::Timeout`].
 //!
 //! ```text
 //! Hello ──> WaitWelcome ──Welcome──> Deciding ──connect()──> WaitReady ──Ready──> Streaming
@@ -19,7 +19,7 @@ use crate::message::{
 use crate::path::KnownProviders;
 use crate::refusal::{Refusal, RefusalCode};
 
-pub use crate::machine::{Ended, Input, Misuse, Output, Retry};
+pub use crate::machine::{Ended, Input, Misuse, Output, Retry, Side};
 
 /// Settings of the source's side.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,14 +47,12 @@ impl SourceSideConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceEvent {
     /// The collector takes us. Make the queue pair ready, then call [`SourceSide::connect`], or
-    /// [`SourceSide::refuse`]. The streams are exactly those of the Hello.
+    /// [`Side::refuse`]. The streams are exactly those of the Hello.
     Welcomed(Welcome),
     /// Frames may be sent.
     Ready,
     /// The collector has delivered all; [`Ended::Finished`] follows.
     Delivered(GoodbyeAck),
-    /// The session is over.
-    Ended(Ended),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,12 +81,6 @@ impl machine::State for State {
     }
 }
 
-impl From<Ended> for SourceEvent {
-    fn from(ended: Ended) -> Self {
-        Self::Ended(ended)
-    }
-}
-
 /// The source's half of one session.
 #[derive(Debug)]
 pub struct SourceSide {
@@ -102,6 +94,25 @@ pub struct SourceSide {
     ping_at: Instant,
     ping_sent: Option<(u32, Instant)>,
     rtt: Option<Duration>,
+}
+
+impl Side for SourceSide {
+    type Event = SourceEvent;
+
+    fn handle(&mut self, now: Instant, input: Input) {
+        let Some(message) = self.core.handle(now, input) else { return self.ping(now) };
+        if let Err(refusal) = self.accept(now, message) {
+            self.core.refuse(refusal, Ended::Misbehaved);
+        }
+    }
+
+    fn poll(&mut self) -> Output<SourceEvent> {
+        self.core.poll(Some(self.ping_at))
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.core.refuse(refusal, Ended::Withdrawn);
+    }
 }
 
 impl SourceSide {
@@ -122,29 +133,6 @@ impl SourceSide {
         }
     }
 
-    /// Takes one input. Drain [`SourceSide::poll`] before and after.
-    pub fn handle(&mut self, now: Instant, input: Input) {
-        if !self.core.takes_input() {
-            return;
-        }
-        match input {
-            Input::Message(message) => {
-                self.core.heard(now);
-                if let Err(refusal) = self.accept(now, message) {
-                    self.core.refuse(refusal, Ended::Misbehaved);
-                }
-            }
-            Input::Timeout if self.core.expire(now) => {}
-            Input::Timeout => self.ping(now),
-            Input::Disconnected => self.core.disconnect(),
-        }
-    }
-
-    /// The next thing to do; [`Output::Timeout`] when there is nothing more at once.
-    pub fn poll(&mut self) -> Output<SourceEvent> {
-        self.core.poll(Some(self.ping_at))
-    }
-
     /// The queue pair is ready: sends the collector its address and where every stream begins.
     ///
     /// # Errors
@@ -162,12 +150,6 @@ impl SourceSide {
             self.core.state = State::WaitReady;
         }
         Ok(())
-    }
-
-    /// Ends the session and sends the collector the reason: the ring cannot be reached, for
-    /// example.
-    pub fn refuse(&mut self, refusal: Refusal) {
-        self.core.refuse(refusal, Ended::Withdrawn);
     }
 
     /// Sends counters, in as many messages as needed.
@@ -208,9 +190,6 @@ impl SourceSide {
 
     fn accept(&mut self, now: Instant, message: Message) -> Result<(), Refusal> {
         let kind = message.kind();
-        if self.core.state != State::WaitWelcome {
-            self.core.check_epoch(&message)?;
-        }
         match (message, self.core.state) {
             (Message::Welcome(welcome), State::WaitWelcome) => self.on_welcome(welcome)?,
             (Message::Ready(_), State::WaitReady) => self.on_ready(now),
@@ -228,6 +207,19 @@ impl SourceSide {
             _ => return Err(self.core.unexpected(kind)),
         }
         Ok(())
+    }
+
+    /// Pings, if it is time.
+    fn ping(&mut self, now: Instant) {
+        let alive = matches!(self.core.state, State::Streaming | State::Leaving);
+        if !alive || now < self.ping_at {
+            return;
+        }
+        let (epoch, seq) = (self.core.epoch, self.ping_seq);
+        self.core.transmit(Message::Ping(Ping { epoch, seq }));
+        self.ping_sent = Some((seq, now));
+        self.ping_seq = seq.wrapping_add(1);
+        self.ping_at = self.next_ping(now);
     }
 
     fn on_welcome(&mut self, welcome: Welcome) -> Result<(), Refusal> {
@@ -266,18 +258,6 @@ impl SourceSide {
         self.core.event(SourceEvent::Delivered(ack));
         self.core.end(Ended::Finished);
         Ok(())
-    }
-
-    fn ping(&mut self, now: Instant) {
-        let alive = matches!(self.core.state, State::Streaming | State::Leaving);
-        if !alive || now < self.ping_at {
-            return;
-        }
-        let (epoch, seq) = (self.core.epoch, self.ping_seq);
-        self.core.transmit(Message::Ping(Ping { epoch, seq }));
-        self.ping_sent = Some((seq, now));
-        self.ping_seq = seq.wrapping_add(1);
-        self.ping_at = self.next_ping(now);
     }
 
     /// Returns when the next ping is due: a third of the lease from now, or as much earlier as

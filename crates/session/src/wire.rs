@@ -4,7 +4,7 @@
 //! that only what has come: an announced length reserves nothing.
 use crate::check::Invalid;
 use crate::json;
-use crate::message::{Message, MessageKind, ProtocolRange};
+use crate::message::{Message, MessageKind, ProtocolRange, protocol_of};
 use crate::names::printable;
 use crate::refusal::{Refusal, RefusalCode};
 
@@ -222,7 +222,15 @@ pub fn parse(json: &[u8]) -> Result<Message, DecodeError> {
     if bytes > limit as usize {
         return Err(DecodeError::TooLong { kind, bytes, limit });
     }
-    let message = parse_kind(kind, text)?;
+    let malformed =
+        |error: serde_json::Error| DecodeError::Malformed { kind, detail: detail(&error) };
+    if kind == MessageKind::Hello {
+        let theirs = protocol_of(text).map_err(malformed)?;
+        if ProtocolRange::OURS.common(theirs).is_none() {
+            return Err(DecodeError::Protocol(theirs));
+        }
+    }
+    let message = Message::read(kind, text).map_err(malformed)?;
     message.check().map_err(|invalid| DecodeError::Invalid { kind, invalid })?;
     Ok(message)
 }
@@ -230,31 +238,6 @@ pub fn parse(json: &[u8]) -> Result<Message, DecodeError> {
 fn kind_of(tag: &str) -> Result<MessageKind, DecodeError> {
     let known = MessageKind::ALL.iter().copied().find(|kind| kind.as_str() == tag);
     known.ok_or_else(|| DecodeError::UnknownType(printable(tag, 32)))
-}
-
-fn parse_kind(kind: MessageKind, text: &str) -> Result<Message, DecodeError> {
-    let malformed =
-        |error: serde_json::Error| DecodeError::Malformed { kind, detail: detail(&error) };
-    match kind {
-        MessageKind::Hello => {
-            let theirs = crate::message::protocol_of(text).map_err(malformed)?;
-            if ProtocolRange::OURS.common(theirs).is_none() {
-                return Err(DecodeError::Protocol(theirs));
-            }
-            json::body(text).map(Message::Hello)
-        }
-        MessageKind::Welcome => json::body(text).map(Message::Welcome),
-        MessageKind::Refused => json::body(text).map(Message::Refused),
-        MessageKind::Connect => json::body(text).map(Message::Connect),
-        MessageKind::Ready => json::body(text).map(Message::Ready),
-        MessageKind::Ping => json::body(text).map(Message::Ping),
-        MessageKind::Pong => json::body(text).map(Message::Pong),
-        MessageKind::SourceStats => json::body(text).map(Message::SourceStats),
-        MessageKind::Revoke => json::body(text).map(Message::Revoke),
-        MessageKind::Goodbye => json::body(text).map(Message::Goodbye),
-        MessageKind::GoodbyeAck => json::body(text).map(Message::GoodbyeAck),
-    }
-    .map_err(malformed)
 }
 
 /// The words of the JSON reader; they can quote the peer.

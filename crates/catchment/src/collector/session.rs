@@ -8,7 +8,7 @@ use super::vitals::{StreamProgress, Vitals};
 use crate::observe::{SessionGuard, SessionSnapshot, SourceTotals};
 use crate::providers::{Ends, describe};
 use crate::session::collector_side::{
-    CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input,
+    CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Side as _,
 };
 use crate::session::io::{Accepted, Connection, Handler, Slot, drive};
 use crate::session::message::{
@@ -137,7 +137,6 @@ impl Handler for Session {
             CollectorEvent::Connect(connect) => return self.on_connect(side, connect).await,
             CollectorEvent::Stats(stats) => self.on_stats(&stats),
             CollectorEvent::Goodbye(goodbye) => self.goodbye = Some(goodbye),
-            CollectorEvent::Ended(_) => {}
         }
         Ok(())
     }

@@ -6,7 +6,9 @@ use catchment::session::io::{Connection, Handler, Lost, drive};
 use catchment::session::message::{FailedPath, Hello, SessionPath, Welcome};
 use catchment::session::path::KnownProviders;
 use catchment::session::refusal::{Refusal, RefusalCode};
-use catchment::session::source_side::{Ended, SourceEvent, SourceSide, SourceSideConfig};
+use catchment::session::source_side::{
+    Ended, Side as _, SourceEvent, SourceSide, SourceSideConfig,
+};
 use catchment::source::probe::{
     Connecting, LinkError, Prepared, SEND_WRS, check_welcome, unusable,
 };
@@ -51,7 +53,7 @@ impl Handler for Visit {
         match event {
             SourceEvent::Welcomed(welcome) => self.on_welcome(side, welcome),
             SourceEvent::Ready => self.on_ready(),
-            SourceEvent::Delivered(_) | SourceEvent::Ended(_) => Ok(()),
+            SourceEvent::Delivered(_) => Ok(()),
         }
     }
 

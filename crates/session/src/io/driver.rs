@@ -6,65 +6,11 @@
 //!   message, and a message that has come before a deadline, since this process may have been stopped;
 //!   messages that keep coming do not put off [`Handler::check`].
 use super::connection::{Connection, RecvError, SendError};
-use crate::collector_side::{CollectorEvent, CollectorSide};
-use crate::machine::{Ended, Input, Output};
+use crate::machine::{Ended, Input, Output, Side};
 use crate::refusal::Refusal;
-use crate::source_side::{SourceEvent, SourceSide};
 use std::future::Future;
 use std::ops::Range;
 use std::time::Instant;
-
-/// The state machine of one side.
-pub trait Side: Send {
-    /// The events of its machine.
-    type Event: Send;
-
-    /// Takes what happened.
-    fn handle(&mut self, now: Instant, input: Input);
-
-    /// Returns what to do next.
-    fn poll(&mut self) -> Output<Self::Event>;
-
-    /// Ends the session for this reason.
-    fn refuse(&mut self, refusal: Refusal);
-
-    /// Returns the end that an event reports, or the event.
-    ///
-    /// # Errors
-    /// The event, if the session goes on.
-    fn ended(event: Self::Event) -> Result<Ended, Self::Event>;
-}
-
-/// Implements [`Side`] by the functions of the same names.
-macro_rules! side {
-    ($side:ty, $event:ident) => {
-        impl Side for $side {
-            type Event = $event;
-
-            fn handle(&mut self, now: Instant, input: Input) {
-                self.handle(now, input);
-            }
-
-            fn poll(&mut self) -> Output<$event> {
-                self.poll()
-            }
-
-            fn refuse(&mut self, refusal: Refusal) {
-                self.refuse(refusal);
-            }
-
-            fn ended(event: $event) -> Result<Ended, $event> {
-                match event {
-                    $event::Ended(ended) => Ok(ended),
-                    other => Err(other),
-                }
-            }
-        }
-    };
-}
-
-side!(SourceSide, SourceEvent);
-side!(CollectorSide, CollectorEvent);
 
 /// Why the control connection can carry no more.
 #[derive(Debug, thiserror::Error)]
@@ -129,14 +75,12 @@ pub async fn drive<H: Handler>(
                 Output::Transmit(message) => {
                     lost = connection.send(&message).await.err().or(lost);
                 }
-                Output::Event(event) => match H::Side::ended(event) {
-                    Ok(ended) => return ended,
-                    Err(event) => {
-                        if let Err(refusal) = handler.on_event(side, event).await {
-                            side.refuse(refusal);
-                        }
+                Output::Event(event) => {
+                    if let Err(refusal) = handler.on_event(side, event).await {
+                        side.refuse(refusal);
                     }
-                },
+                }
+                Output::Ended(ended) => return ended,
                 Output::Timeout(deadline) => break deadline,
             }
         };

@@ -208,16 +208,10 @@ struct Context {
 
 impl Context {
     fn reject(&self, peer: Peer, reason: RejectReason) {
-        match &reason {
-            RejectReason::Busy => tracing::debug!(%peer, %reason, "connection refused"),
-            RejectReason::LongHelloBusy(_)
-            | RejectReason::Evicted(_)
-            | RejectReason::Timeout(_)
-            | RejectReason::Closed
-            | RejectReason::Io(_)
-            | RejectReason::Tls(_)
-            | RejectReason::Decode(_)
-            | RejectReason::NotHello(_) => tracing::info!(%peer, %reason, "connection refused"),
+        if reason == RejectReason::Busy {
+            tracing::debug!(%peer, %reason, "connection refused");
+        } else {
+            tracing::info!(%peer, %reason, "connection refused");
         }
         (self.on_rejected)(&Rejected { peer, reason });
     }
@@ -310,19 +304,9 @@ async fn introduce(
 ) -> Result<Hello, RejectReason> {
     let connection = connection.insert(protect(raw, peer, context).await?);
     connection.reader().set_limit(SHORT_BYTES_MAX);
-    let hello = match receive_first(connection, context).await? {
-        Message::Hello(hello) => hello,
-        message @ (Message::Welcome(_)
-        | Message::Refused(_)
-        | Message::Connect(_)
-        | Message::Ready(_)
-        | Message::Ping(_)
-        | Message::Pong(_)
-        | Message::SourceStats(_)
-        | Message::Revoke(_)
-        | Message::Goodbye(_)
-        | Message::GoodbyeAck(_)) => return Err(RejectReason::NotHello(message.kind())),
-    };
+    let message = receive_first(connection, context).await?;
+    let kind = message.kind();
+    let Message::Hello(hello) = message else { return Err(RejectReason::NotHello(kind)) };
     let lists = u32::try_from(hello.devices.len()).unwrap_or(u32::MAX).saturating_mul(DEVICE_BYTES);
     let limit = SHORT_BYTES_MAX.saturating_add(lists).min(LONG_BYTES_MAX);
     connection.reader().set_limit(limit);

@@ -16,7 +16,7 @@ mod socket;
 pub use address::{Address, AddressError, Peer};
 pub use connect::{ClientSecurity, ConnectError};
 pub use connection::{Connection, MessageReader, MessageWriter, RecvError, SendError};
-pub use driver::{Handler, Lost, Side, drive};
+pub use driver::{Handler, Lost, drive};
 pub use listener::{Accepted, Listener, ListenerConfig, OnRejected, RejectReason, Rejected};
 pub use slots::Slot;
 pub use socket::{BindError, ServerSecurity};

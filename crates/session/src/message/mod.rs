@@ -68,6 +68,13 @@ macro_rules! messages {
                     $(Message::$kind(_) => MessageKind::$kind,)*
                 }
             }
+
+            /// Reads the members of a message of this type.
+            pub(crate) fn read(kind: MessageKind, text: &str) -> Result<Self, serde_json::Error> {
+                match kind {
+                    $(MessageKind::$kind => crate::json::body(text).map(Message::$kind),)*
+                }
+            }
         }
     };
 }

@@ -7,7 +7,7 @@ use crate::session::message::{
     FailedPath, SessionPath, StreamEnd, StreamStart, StreamStats, Welcome,
 };
 use crate::session::refusal::{Refusal, RefusalCode};
-use crate::session::source_side::{Ended, Input, SourceEvent, SourceSide};
+use crate::session::source_side::{Ended, Input, Side as _, SourceEvent, SourceSide};
 use crate::source::backlog::Waiting;
 use crate::source::connecting::Connecting;
 use crate::source::link::Link;
@@ -144,7 +144,6 @@ impl Handler for Session<'_> {
             SourceEvent::Welcomed(welcome) => return self.on_welcome(side, welcome),
             SourceEvent::Ready => return self.on_ready(),
             SourceEvent::Delivered(_) => self.control.shared.life.set_finished(),
-            SourceEvent::Ended(_) => {}
         }
         Ok(())
     }
