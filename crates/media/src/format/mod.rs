@@ -189,12 +189,14 @@ fn parse_size(text: &str, size: &str) -> Result<(u32, u32), FormatError> {
     Ok((parse_side("width", width)?, parse_side("height", height)?))
 }
 
-fn parse_side(side: &'static str, digits: &str) -> Result<u32, FormatError> {
-    let value = Some(digits)
-        .filter(|d| d.bytes().all(|b| b.is_ascii_digit()))
-        .and_then(|d| d.parse().ok())
-        .ok_or_else(|| FormatError::Side { side, value: quoted(digits) })?;
+fn parse_side(side: &'static str, text: &str) -> Result<u32, FormatError> {
+    let value = digits(text).ok_or_else(|| FormatError::Side { side, value: quoted(text) })?;
     check_side(side, value).map(|()| value)
+}
+
+/// Parses a number of nothing but digits: no sign, as `str::parse` takes.
+pub(crate) fn digits(text: &str) -> Option<u32> {
+    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
 fn parse_pixel(text: &str, name: &str) -> Result<PixelFormat, FormatError> {

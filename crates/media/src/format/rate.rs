@@ -1,5 +1,5 @@
 //! Frames per second as a fraction, because 29.97 is 30000/1001 and drifts otherwise.
-use super::quoted;
+use super::{digits, quoted};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl FromStr for FrameRate {
 
     fn from_str(text: &str) -> Result<Self, RateError> {
         let parsed = match text.split_once('/') {
-            Some((num, den)) => number(num).zip(number(den)),
+            Some((num, den)) => digits(num).zip(digits(den)),
             None => decimal(text),
         };
         parsed
@@ -76,15 +76,11 @@ impl FromStr for FrameRate {
     }
 }
 
-fn number(digits: &str) -> Option<u32> {
-    if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
-}
-
 /// `29.97` as (2997, 100).
 fn decimal(text: &str) -> Option<(u32, u32)> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let den = 10u32.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    number(&format!("{whole}{fraction}")).map(|num| (num, den))
+    digits(&format!("{whole}{fraction}")).map(|num| (num, den))
 }
 
 /// A text that is no [`FrameRate`].

@@ -186,6 +186,11 @@ impl InputError {
         }
     }
 
+    pub(super) fn truncated(input: &str, frame: u64, seen: usize, format: FrameFormat) -> Self {
+        let (input, needed) = (input.to_owned(), format.frame_bytes());
+        Self::Truncated { input, frame, seen, needed, format }
+    }
+
     pub(super) fn buffer(input: &str, source: io::Error) -> Self {
         Self::Buffer { input: input.to_owned(), source }
     }

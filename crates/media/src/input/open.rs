@@ -161,25 +161,19 @@ fn synthetic(wish: &str, options: &InputOptions) -> Result<Box<dyn FrameInput>, 
 }
 
 fn stdin(options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
-    match whole_format(Path::new("-"), options)? {
-        Some(format) => Ok(Box::new(RawInput::stdin(format))),
-        None => y4m(Path::new("-"), options),
-    }
+    let path = Path::new("-");
+    if whole_format(path, options)?.is_some() { raw(path, options) } else { y4m(path, options) }
 }
 
 fn raw(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
     let Some(format) = whole_format(path, options)? else {
         return Err(InputError::NeedsFormat(path.display().to_string()));
     };
-    Ok(Box::new(if is_stdin(path) {
-        RawInput::stdin(format)
-    } else {
-        RawInput::file(path, format)?
-    }))
+    Ok(Box::new(RawInput::open(path, format)?))
 }
 
 fn y4m(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
-    let input = if is_stdin(path) { Y4mInput::stdin()? } else { Y4mInput::file(path)? };
+    let input = Y4mInput::open(path)?;
     if fits(input.format(), options.format) {
         return Ok(Box::new(input));
     }
@@ -196,10 +190,6 @@ fn y4m(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, Input
 
 fn ffmpeg(source: &OsStr, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
     Ok(Box::new(FfmpegInput::open(source, options)?))
-}
-
-fn is_stdin(path: &Path) -> bool {
-    path == Path::new("-")
 }
 
 fn whole_format(path: &Path, options: &InputOptions) -> Result<Option<FrameFormat>, InputError> {
