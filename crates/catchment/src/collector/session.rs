@@ -19,6 +19,7 @@ use crate::session::refusal::{Refusal, RefusalCode};
 use catchment_transfer::order::InOrder;
 use catchment_transfer::{Receiver, ReceiverOptions};
 use catchment_verbs::ModifyError;
+use catchment_verbs::provider::random;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -189,7 +190,8 @@ impl Session {
         let chosen = self.state.choose_path(&hello, &hello.failed, ends)?;
         self.state.claim(&self.registration, &hello).await?;
         let devices = self.state.open_devices(&hello).await?;
-        let epoch = self.state.new_epoch()?;
+        // 0 is no session's.
+        let epoch = random().map_err(|e| fault(&e))?.max(1);
         let (choice, ring) = self.state.make_ring(chosen, &hello, ends).await?;
         let options = ReceiverOptions { crc_decides: ring.needs_checksum };
         let receiver = Receiver::new(ring.mr.clone(), ring.layout, u64::from(epoch), options)

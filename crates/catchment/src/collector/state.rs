@@ -1,5 +1,4 @@
 //! What all sessions of a collector share.
-use super::CollectorError;
 use super::device::Device;
 use super::devices::Devices;
 use super::receive::ReceiveThreads;
@@ -277,11 +276,6 @@ impl CollectorState {
         (0..).zip(hello.devices.iter().zip(devices)).map(grant).collect()
     }
 
-    pub(super) fn new_epoch(&self) -> Result<u32, Refusal> {
-        random_epoch()
-            .map_err(|error| Refusal::new(RefusalCode::Internal, error.to_string(), "report this"))
-    }
-
     pub(super) fn lease_ms(&self) -> u32 {
         u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX)
     }
@@ -322,19 +316,6 @@ impl CollectorState {
             }
             Ok(Err(error)) => Err(failed(&error)),
             Err(error) => Err(failed(&error)),
-        }
-    }
-}
-
-/// A random session number that is not 0.
-fn random_epoch() -> Result<u32, CollectorError> {
-    let mut bytes = [0; 4];
-    loop {
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-            .map_err(|e| CollectorError::Os("getrandom", e.into()))?;
-        match u32::from_le_bytes(bytes) {
-            0 => {}
-            epoch => return Ok(epoch),
         }
     }
 }

@@ -36,11 +36,7 @@ impl Client {
     /// control connection and devices say.
     pub fn connect((host, port): (&str, u16), setup: &Setup) -> Result<Self, PerfError> {
         let stream = reach(host, port)?;
-        let ip = |address: std::io::Result<std::net::SocketAddr>| {
-            address.ok().map(|at| at.ip().to_canonical())
-        };
-        let ends = Ends { local: ip(stream.local_addr()), peer: ip(stream.peer_addr()) };
-        let offers = setup.providers().for_source(ends);
+        let offers = setup.providers().for_source(Ends::of_socket(&stream));
         let mut control = Control::over_tcp(stream)?;
         control.send(&FromClient::Hello(Hello {
             version: VERSION,

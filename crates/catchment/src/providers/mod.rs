@@ -16,7 +16,7 @@ mod shm;
 #[cfg(test)]
 mod stand_in;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use catchment_provider_roce::io::{Path, PathProbe};
@@ -57,6 +57,12 @@ impl Ends {
     /// Returns those of a connection.
     pub fn of(connection: &Connection) -> Self {
         Self { local: connection.local_ip(), peer: connection.peer().ip() }
+    }
+
+    /// Returns those of a socket. IPv4 in an IPv6 socket is IPv4.
+    pub(crate) fn of_socket(socket: &TcpStream) -> Self {
+        let ip = |end: std::io::Result<SocketAddr>| end.ok().map(|end| end.ip().to_canonical());
+        Self { local: ip(socket.local_addr()), peer: ip(socket.peer_addr()) }
     }
 
     fn are_on_one_host(self) -> bool {

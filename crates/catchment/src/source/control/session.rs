@@ -1,11 +1,9 @@
 //! One session of a source: from Hello to the end of its connection.
-use super::Control;
+use super::{Control, Lesson, Setback};
 use crate::observe::cpu::cpu_time_of_self;
 use crate::providers::Offers;
 use crate::session::io::{Handler, Lost};
-use crate::session::message::{
-    FailedPath, SessionPath, StreamEnd, StreamStart, StreamStats, Welcome,
-};
+use crate::session::message::{SessionPath, StreamEnd, StreamStart, StreamStats, Welcome};
 use crate::session::refusal::{Refusal, RefusalCode};
 use crate::session::source_side::{Ended, Input, Side as _, SourceEvent, SourceSide};
 use crate::source::backlog::Waiting;
@@ -36,30 +34,6 @@ const REPORT_IDLE: Duration = Duration::from_secs(60);
 /// The least pause after a collector whose memory could not be reached: it may just have ended.
 const UNREACHABLE: Duration = Duration::from_millis(250);
 
-/// Why a session did not come to be, although another try may.
-pub(super) enum Setback {
-    /// The collector's memory on this host could not be reached: it may have ended in this moment.
-    Memory(String),
-    /// What lies between the two sides does not let packets pass, or a device failed.
-    Path(FailedPath),
-}
-
-impl Setback {
-    pub(super) fn reason(&self) -> &str {
-        match self {
-            Self::Memory(reason) => reason,
-            Self::Path(failed) => &failed.reason,
-        }
-    }
-
-    pub(super) fn pause(&self) -> Duration {
-        match self {
-            Self::Memory(_) => UNREACHABLE,
-            Self::Path(_) => Duration::ZERO,
-        }
-    }
-}
-
 /// One connection.
 pub(super) struct Session<'a> {
     control: &'a Control,
@@ -82,7 +56,7 @@ pub(super) struct Session<'a> {
     reported: Vec<StreamStats>,
     setback: Option<Setback>,
     /// What the connection broke with: a certificate that is not accepted shows only here.
-    lost_because: Option<String>,
+    pub(super) lost_because: Option<String>,
     /// Looks at the collector's status bytes that were counted.
     status_reads: u64,
 }
@@ -110,20 +84,23 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What to learn from it: why it did not come to be, and with what the connection broke.
-    pub(super) fn end(mut self, ended: &Ended) -> (Option<Setback>, Option<String>) {
-        let setback = match ended.told() {
+    /// Returns why it did not come to be, if another attempt may.
+    pub(super) fn setback(&mut self, ended: &Ended) -> Option<Setback> {
+        match ended.told() {
             Some(refusal) if refusal.code == RefusalCode::PathFailed => {
                 self.failed(None, &refusal.reason)
             }
             None if matches!(ended, Ended::Withdrawn(_)) => self.setback.take(),
             Some(_) | None => None,
-        };
-        (setback, self.lost_because)
+        }
     }
 
+    /// Returns the setback of a path that does not let packets pass, or whose device failed.
     fn failed(&self, path_mtu: Option<u32>, reason: &str) -> Option<Setback> {
-        Some(Setback::Path(self.path.as_ref()?.failed(path_mtu, reason)))
+        let failed = self.path.as_ref()?.failed(path_mtu, reason);
+        let (was_ready, reason) = (self.was_ready, failed.reason.clone());
+        let lesson = Lesson::Failed(failed);
+        Some(Setback { was_ready, lesson, ..Setback::new(reason) })
     }
 }
 
@@ -276,7 +253,7 @@ impl Session<'_> {
             return error.refusal();
         }
         let told = format!("the collector's memory cannot be reached: {reason}");
-        self.setback = Some(Setback::Memory(told));
+        self.setback = Some(Setback { pause: UNREACHABLE, ..Setback::new(told) });
         let remedy = "none needed; the source retries automatically";
         Refusal::new(RefusalCode::NoResource, reason, remedy)
     }
