@@ -1,14 +1,9 @@
 //! Asked to end: by Ctrl-C, by SIGTERM, or because the process that started us is gone.
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::say;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::future::poll_fn;
 use std::io::Read as _;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::parent_id;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -17,44 +12,35 @@ const INTERRUPTED_TWICE: i32 = 130;
 const ORPHAN_LOOK: Duration = Duration::from_millis(50);
 
 /// Set once, when the command must end.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Stop {
-    asked: AtomicBool,
-    /// Readable from then on.
-    bell: OwnedFd,
+    asked: Mutex<bool>,
+    changed: Condvar,
 }
 
 impl Stop {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self { asked: AtomicBool::new(false), bell: eventfd(0, EventfdFlags::CLOEXEC)? })
+    fn asked(&self) -> MutexGuard<'_, bool> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set(&self) {
-        self.asked.store(true, Ordering::Release);
-        // Fails only where it has been rung 2^64 times.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        *self.asked() = true;
+        self.changed.notify_all();
     }
 
     pub(crate) fn is_set(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
+        *self.asked()
     }
 
-    /// Sleeps until `time`, or until asked to end. True if asked.
+    /// Sleeps until `time`, or until asked to end. Returns whether it was asked.
     pub(crate) fn wait_until(&self, time: Instant) -> bool {
-        loop {
-            let left = time.saturating_duration_since(Instant::now());
-            if self.is_set() || left.is_zero() {
-                return self.is_set();
-            }
-            let mut bell = [PollFd::new(&self.bell, PollFlags::IN)];
-            // A signal ends it early; a time beyond what the kernel takes is no limit.
-            let _ = poll(&mut bell, Timespec::try_from(left).ok().as_ref());
-        }
+        self.wait(time.saturating_duration_since(Instant::now()))
     }
 
-    /// Sleeps for `time`, or until asked to end. True if asked.
+    /// Sleeps for `time`, or until asked to end. Returns whether it was asked.
     pub(crate) fn wait(&self, time: Duration) -> bool {
-        self.wait_until(Instant::now() + time)
+        let waited = self.changed.wait_timeout_while(self.asked(), time, |asked| !*asked);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -64,7 +50,7 @@ pub(crate) fn watch(
     until_stdin_closes: bool,
     then: impl Fn() + Send + Sync + 'static,
 ) -> Result<Arc<Stop>, Failure> {
-    let stop = Arc::new(Stop::new().or_fail(Code::Failed)?);
+    let stop = Arc::<Stop>::default();
     let asked = {
         let stop = stop.clone();
         Arc::new(move || {
@@ -72,7 +58,7 @@ pub(crate) fn watch(
             then();
         })
     };
-    watch_signals(asked.clone()).or_fail(Code::Failed)?;
+    watch_signals(asked.clone())?;
     if until_stdin_closes {
         let parent = parent_id();
         spawn("stdin", move || {
@@ -80,8 +66,7 @@ pub(crate) fn watch(
             let _ = std::io::stdin().lock().read(&mut [0; 64]);
             asked();
             end_when_orphaned(parent);
-        })
-        .or_fail(Code::Failed)?;
+        })?;
     }
     Ok(stop)
 }
@@ -96,22 +81,25 @@ fn end_when_orphaned(parent: u32) {
     std::process::exit(Code::Failed as i32);
 }
 
-fn watch_signals(asked: Arc<impl Fn() + Send + Sync + 'static>) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-    let mut signals = {
+fn watch_signals(asked: Arc<impl Fn() + Send + Sync + 'static>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let runtime = runtime.or_fail(Code::Failed)?;
+    let listen = |kind| {
         let _inside = runtime.enter();
-        kinds.into_iter().map(signal).collect::<Result<Vec<_>, _>>()?
+        signal(kind).or_fail(Code::Failed)
     };
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut hangup = listen(SignalKind::hangup())?;
     spawn("signals", move || {
         let mut wait_for_one = || {
-            runtime.block_on(poll_fn(|context| {
-                // Each is asked, so that each wakes this thread.
-                let came = signals
-                    .iter_mut()
-                    .fold(false, |came, one| came | one.poll_recv(context).is_ready());
-                if came { Poll::Ready(()) } else { Poll::Pending }
-            }));
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                    _ = hangup.recv() => {}
+                }
+            });
         };
         wait_for_one();
         asked();
@@ -121,6 +109,7 @@ fn watch_signals(asked: Arc<impl Fn() + Send + Sync + 'static>) -> std::io::Resu
     })
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+/// Runs `run` on a thread that nothing waits for.
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop).or_fail(Code::Failed)
 }

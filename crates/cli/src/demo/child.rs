@@ -37,7 +37,7 @@ pub(super) enum Told {
 /// The process. It ends when this is dropped, and also when this process is killed: then its stdin
 /// closes.
 pub(super) struct Process {
-    role: Role,
+    pub(super) role: Role,
     child: Child,
     stdin: Option<ChildStdin>,
 }

@@ -70,22 +70,24 @@ fn wait_listening(told: &Receiver<Told>, collector: &mut Process) -> Result<List
     loop {
         match told.recv_timeout(PROCESS_LIMIT) {
             Ok(Told::Collector(CollectEvent::Listening(listening))) => return Ok(listening),
-            Ok(Told::Silent(_)) => return Err(ended_early(Role::Collector, collector)),
+            Ok(Told::Silent(_)) => return Err(ended_early(collector)),
             Ok(Told::AskedToEnd) => return Err(Failure::Silent(0)),
             Ok(Told::Collector(_) | Told::Source(_)) => {}
-            Err(_) => {
-                let error = anyhow!("the collector process did not start within {PROCESS_LIMIT:?}");
-                return Err(Failure::new(Code::Failed, error));
-            }
+            Err(_) => return Err(too_slow("start")),
         }
     }
 }
 
+fn too_slow(verb: &str) -> Failure {
+    let error = anyhow!("the collector process did not {verb} within {PROCESS_LIMIT:?}");
+    Failure::new(Code::Failed, error)
+}
+
 /// A process that ended by itself has told why, unless it was killed.
-fn ended_early(role: Role, process: &mut Process) -> Failure {
+fn ended_early(process: &mut Process) -> Failure {
     match process.wait() {
         Ok(code) if code > 1 => Failure::Silent(code),
-        _ => Failure::new(Code::Failed, anyhow!("the {} process ended early", role.name())),
+        _ => Failure::new(Code::Failed, anyhow!("the {} process ended early", process.role.name())),
     }
 }
 
@@ -130,10 +132,10 @@ impl Demo<'_> {
                     self.source.ask_to_end();
                 }
                 Ok(Told::Silent(Role::Source)) => {
-                    return Err(ended_early(Role::Source, &mut self.source));
+                    return Err(ended_early(&mut self.source));
                 }
                 Ok(Told::Silent(Role::Collector)) => {
-                    return Err(ended_early(Role::Collector, &mut self.collector));
+                    return Err(ended_early(&mut self.collector));
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
@@ -149,18 +151,14 @@ impl Demo<'_> {
             match self.told.recv_timeout(PROCESS_LIMIT) {
                 Ok(Told::Collector(CollectEvent::Summary(summary))) => return Ok(summary),
                 Ok(Told::Silent(Role::Collector)) => {
-                    return Err(ended_early(Role::Collector, &mut self.collector));
+                    return Err(ended_early(&mut self.collector));
                 }
                 Ok(Told::Collector(CollectEvent::Session(session))) => {
                     // A short demo is over before the collector tells of its session.
                     self.queues.collector = session.queues;
                 }
                 Ok(Told::Collector(_) | Told::Source(_) | Told::Silent(_) | Told::AskedToEnd) => {}
-                Err(_) => {
-                    let error =
-                        anyhow!("the collector process did not end within {PROCESS_LIMIT:?}");
-                    return Err(Failure::new(Code::Failed, error));
-                }
+                Err(_) => return Err(too_slow("end")),
             }
         }
     }

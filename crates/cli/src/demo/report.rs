@@ -10,10 +10,7 @@ use catchment::observe::QueueSizes;
 pub(super) fn tell_start(args: &DemoArgs, plan: &Plan, listening: &Listening) {
     say!(
         "a source process sends {} to a collector process for {} s",
-        match plan.devices {
-            1 => "1 device".to_owned(),
-            more => format!("{more} devices"),
-        },
+        units::counted(plan.devices as u64, "device"),
         args.seconds.as_secs_f64()
     );
     if let Some(url) = &listening.dashboard {

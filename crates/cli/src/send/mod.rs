@@ -9,7 +9,7 @@ use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{Connected, SendEvent};
 use crate::output::progress::Progress;
 use crate::output::{self, say};
-use crate::stop::{self, Stop};
+use crate::stop::{self, Stop, spawn};
 use anyhow::anyhow;
 use carry::{Outcome, carry};
 use catchment::format::FrameRate;
@@ -21,7 +21,6 @@ use catchment::source::{DeviceSpec, Source, SourceBuilder, SourceError};
 use feed::{Feed, FeedError, Schedule};
 use std::ffi::OsStr;
 use std::sync::{Arc, mpsc};
-use std::thread;
 use std::time::{Duration, Instant};
 
 const SHARED_THREADS: usize = 4;
@@ -303,10 +302,6 @@ impl Sending<'_> {
         // The source gives up by itself at the limit, and then knows how many frames are left.
         Ok(limit + WAIT_LEAST)
     }
-}
-
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
-    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop).or_fail(Code::Failed)
 }
 
 struct Ticker<'a> {
