@@ -54,7 +54,7 @@ use RefusalCode::{
 
 /// Every known code with its text and the least wait before another try (`None`: a new try
 /// cannot succeed until the configuration changes).
-const TABLE: [(RefusalCode, &str, Option<u32>); 18] = [
+static TABLE: [(RefusalCode, &str, Option<u32>); 18] = [
     (Busy, "busy", Some(250)),
     (ProtocolVersion, "protocol_version", None),
     (BadMessage, "bad_message", None),
@@ -81,25 +81,24 @@ impl RefusalCode {
         TABLE.iter().map(|(code, _, _)| code.clone())
     }
 
-    /// The text on the wire.
+    fn row(&self) -> Option<&'static (Self, &'static str, Option<u32>)> {
+        TABLE.iter().find(|(code, ..)| code == self)
+    }
+
+    /// Returns the text on the wire.
     pub fn as_str(&self) -> &str {
-        let Other(text) = self else {
-            return TABLE
-                .iter()
-                .find(|(code, _, _)| code == self)
-                .map_or("internal", |(_, text, _)| text);
-        };
+        let Other(text) = self else { return self.label() };
         text
     }
 
-    /// The text as a label that lives for ever; `other` for codes of later versions.
+    /// Returns the text as a label that lives for ever; `other` for codes of later versions.
     pub fn label(&self) -> &'static str {
-        TABLE.iter().find(|(code, _, _)| code == self).map_or("other", |(_, text, _)| text)
+        self.row().map_or("other", |(_, text, _)| text)
     }
 
-    /// What [`Refusal::new`] puts into `retry_after_ms`.
+    /// Returns what [`Refusal::new`] puts into `retry_after_ms`.
     pub fn retry_after_ms(&self) -> Option<u32> {
-        TABLE.iter().find(|(code, _, _)| code == self).and_then(|(_, _, retry)| *retry)
+        self.row().and_then(|(.., retry)| *retry)
     }
 
     fn from_text(text: String) -> Self {

@@ -18,7 +18,7 @@ pub use catchment_perf::{
     Amount, Bandwidth, ChildProcess, Figure, Latency, Operation, PerfError, Plan, Row, Test,
     TestParseError, Waiting,
 };
-pub use client::{Client, PathTaken};
+pub use client::Client;
 pub use server::{PORT, Served, Server};
 
 use crate::providers::{ProviderSet, Providers};

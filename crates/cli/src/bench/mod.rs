@@ -13,6 +13,7 @@ use catchment::perf::{
     Test, Waiting,
 };
 use catchment::roce::RoceOptions;
+use catchment::session::message::SessionPath;
 use child::OwnServer;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -228,24 +229,24 @@ impl Connected {
     }
 
     fn begin(&self, test: &str, args: &Measuring) -> Result<(), Failure> {
-        let (server, path) = (&self.server, self.client.path());
+        let (server, reason) = (&self.server, self.client.reason());
+        let SessionPath { source, collector, path_mtu, .. } = self.client.path();
         if args.json {
             return output::print_json(&PathJson {
                 test,
                 server,
-                client_provider: &path.client,
-                server_provider: &path.server,
-                path_mtu: path.path_mtu,
-                reason: &path.reason,
+                client_provider: source,
+                server_provider: collector,
+                path_mtu: *path_mtu,
+                reason,
             });
         }
-        let providers = if path.client == path.server {
-            path.client
+        let providers = if source == collector {
+            source.clone()
         } else {
-            format!("{} here, {} there", path.client, path.server)
+            format!("{source} here, {collector} there")
         };
-        let why = &path.reason;
-        output::print(&format!("{test} with {server} over {providers}: {why}\n"))
+        output::print(&format!("{test} with {server} over {providers}: {reason}\n"))
     }
 }
 
