@@ -1,4 +1,4 @@
-//! Raw frames, one after the other without any description: stdin, a pipe, a file.
+//! Raw frames, back to back without any description: stdin, a pipe, a file.
 use super::{FrameBuffer, FrameInput, FrameRead, InputError};
 use crate::format::FrameFormat;
 use std::fs::File;
@@ -35,7 +35,7 @@ pub(super) fn read_raw_frame(
     }
 }
 
-/// Raw frames of a format that the user states.
+/// Raw frames of a format that the user specifies.
 #[derive(Debug)]
 pub struct RawInput {
     pub(super) input: String,

@@ -1,8 +1,8 @@
-//! Y4M (YUV4MPEG2): a line that says the format, then `FRAME` and the raw bytes of each frame.
+//! Y4M (YUV4MPEG2): a header line with the format, then `FRAME` and the raw bytes of each frame.
 //!
-//! The header parser is our own: the format is one line of text, and the `y4m` crate copies
-//! every frame into its own buffer first. Lines are read byte by byte, so nothing is read
-//! ahead and a frame's bytes still go straight into its block.
+//! The header parser is our own: the header is one line of text, and the `y4m` crate copies every
+//! frame into its own buffer first. Lines are read byte by byte, so nothing is read ahead and a
+//! frame's bytes still go straight into its block.
 use super::buffer::read_waiting;
 use super::raw::open_bytes;
 use super::{FrameBuffer, FrameInput, FrameRead, InputError, RawInput};
@@ -17,12 +17,12 @@ const FRAME: &str = "FRAME";
 /// Longest header or frame line, in bytes. Real ones have about 70.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// What the first line of a Y4M stream says.
+/// The header line of a Y4M stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Y4mHeader {
     /// Size and pixel format of every frame.
     pub format: FrameFormat,
-    /// Frames per second, `None` if the header gives none (or `F0:0`, unknown).
+    /// Frames per second, `None` if the header has none (or `F0:0`, unknown).
     pub rate: Option<FrameRate>,
 }
 
@@ -55,7 +55,7 @@ impl Y4mHeader {
     }
 }
 
-/// The line that [`Y4mHeader::parse`] reads back, without its line feed.
+/// Writes the line that [`Y4mHeader::parse`] reads back, without its line feed.
 impl fmt::Display for Y4mHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{MAGIC} W{} H{}", self.format.width(), self.format.height())?;
@@ -88,7 +88,7 @@ fn parse_rate(value: &str) -> Result<Option<FrameRate>, Y4mError> {
     Ok(FrameRate::new(num, den))
 }
 
-/// Names of the C field. The first of several for one format is the one that is written.
+/// Names of the C field. Of several for one format, the first is written.
 const COLOURS: &[(&str, PixelFormat)] = &[
     ("420jpeg", PixelFormat::Yuv420p),
     ("420", PixelFormat::Yuv420p),
@@ -127,11 +127,11 @@ pub enum Y4mError {
         "it starts with {0}, not with {MAGIC}; for raw frames say --format, for example --format 640x480:rgb24"
     )]
     Magic(String),
-    /// A field that is needed is missing.
+    /// A required field is missing.
     #[error("its header has no {0}")]
     Missing(&'static str),
-    /// A field is no number.
-    #[error("its header has {field} {value}, which is no number")]
+    /// A field is not a number.
+    #[error("its header has {field} {value}, which is not a number")]
     Number {
         /// The field.
         field: &'static str,
@@ -148,7 +148,7 @@ pub enum Y4mError {
     /// Size out of range.
     #[error("{0}")]
     Format(#[from] FormatError),
-    /// A line is too long or the stream ends inside it.
+    /// A line is too long, or the stream ends inside it.
     #[error(
         "the line before frame {frame} has no end within {seen} bytes (at most {LINE_BYTES_MAX})"
     )]

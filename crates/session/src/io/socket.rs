@@ -1,4 +1,4 @@
-//! The sockets that a collector listens on, and what comes out of them.
+//! The sockets that a collector listens on, and their connections.
 use super::address::{Address, Peer};
 use super::connect::unix_peer;
 use crate::tls::{Protection, ProtectionError, Reach, protection};
@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 pub struct ServerSecurity {
     /// TLS, from [`crate::tls::server_config`].
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Listen without TLS even where other hosts can reach.
+    /// Listen without TLS even where other hosts can connect.
     pub insecure: bool,
 }
 
@@ -24,7 +24,7 @@ pub struct ServerSecurity {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// The address would be open to others.
+    /// The address would be unprotected.
     #[error(transparent)]
     Protection(#[from] ProtectionError),
     /// The system refuses.
