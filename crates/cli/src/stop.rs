@@ -1,56 +1,68 @@
-//! Asked to end: by Ctrl-C, by SIGTERM, or because the process that started us is gone.
+//! Requests to end: Ctrl-C, SIGTERM, or the end of the process that started us.
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::say;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io::Read as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::parent_id;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Exit code after a second Ctrl-C: 128 and the number of SIGINT, as shells count.
 const INTERRUPTED_TWICE: i32 = 130;
-const ORPHAN_LOOK: Duration = Duration::from_millis(50);
+const ORPHAN_POLL: Duration = Duration::from_millis(50);
 
 /// Set once, when the command must end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Stop {
-    asked: Mutex<bool>,
-    changed: Condvar,
+    asked: AtomicBool,
+    /// Readable from then on.
+    bell: OwnedFd,
 }
 
 impl Stop {
-    fn asked(&self) -> MutexGuard<'_, bool> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { asked: AtomicBool::new(false), bell: eventfd(0, EventfdFlags::CLOEXEC)? })
     }
 
     fn set(&self) {
-        *self.asked() = true;
-        self.changed.notify_all();
+        self.asked.store(true, Ordering::Release);
+        // Fails only after 2^64 rings.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
     pub(crate) fn is_set(&self) -> bool {
-        *self.asked()
+        self.asked.load(Ordering::Acquire)
     }
 
     /// Sleeps until `time`, or until asked to end. Returns whether it was asked.
     pub(crate) fn wait_until(&self, time: Instant) -> bool {
-        self.wait(time.saturating_duration_since(Instant::now()))
+        loop {
+            let left = time.saturating_duration_since(Instant::now());
+            if self.is_set() || left.is_zero() {
+                return self.is_set();
+            }
+            let mut bell = [PollFd::new(&self.bell, PollFlags::IN)];
+            // A signal ends it early; a time beyond what the kernel takes is no limit.
+            let _ = poll(&mut bell, Timespec::try_from(left).ok().as_ref());
+        }
     }
 
     /// Sleeps for `time`, or until asked to end. Returns whether it was asked.
     pub(crate) fn wait(&self, time: Duration) -> bool {
-        let waited = self.changed.wait_timeout_while(self.asked(), time, |asked| !*asked);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        self.wait_until(Instant::now() + time)
     }
 }
 
-/// From now on signals do not kill this process: they set the [`Stop`], then call `then`.
+/// Makes signals set the [`Stop`] and call `then` from now on, instead of killing this process.
 /// With `until_stdin_closes`, the end of stdin does the same.
 pub(crate) fn watch(
     until_stdin_closes: bool,
     then: impl Fn() + Send + Sync + 'static,
 ) -> Result<Arc<Stop>, Failure> {
-    let stop = Arc::<Stop>::default();
+    let stop = Arc::new(Stop::new().or_fail(Code::Failed)?);
     let asked = {
         let stop = stop.clone();
         Arc::new(move || {
@@ -62,7 +74,7 @@ pub(crate) fn watch(
     if until_stdin_closes {
         let parent = parent_id();
         spawn("stdin", move || {
-            // Nothing is ever written to it: it only tells that the other side lives.
+            // Nothing is ever written to it: it only shows that the other side lives.
             let _ = std::io::stdin().lock().read(&mut [0; 64]);
             asked();
             end_when_orphaned(parent);
@@ -71,12 +83,12 @@ pub(crate) fn watch(
     Ok(stop)
 }
 
-/// With the process that started us gone, nobody waits for a good end. It closes stdin shortly
-/// before it is gone.
+/// Exits once the process that started us is gone: no orderly end is needed then. It closes stdin
+/// shortly before.
 fn end_when_orphaned(parent: u32) {
     while parent_id() == parent {
         // The kernel gives no event for this.
-        std::thread::sleep(ORPHAN_LOOK);
+        std::thread::sleep(ORPHAN_POLL);
     }
     std::process::exit(Code::Failed as i32);
 }

@@ -79,7 +79,7 @@ pub enum Retry {
 
 impl Ended {
     /// Returns the refusal of the peer, if it refused or ended the session.
-    pub fn told(&self) -> Option<&Refusal> {
+    pub fn peer_refusal(&self) -> Option<&Refusal> {
         let (Self::Refused(refusal) | Self::Revoked(refusal)) = self else { return None };
         Some(refusal)
     }

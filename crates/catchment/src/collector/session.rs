@@ -81,7 +81,7 @@ fn refused_for(ended: &Ended) -> Option<&'static str> {
 
 /// Whether the source says that packets do not pass.
 fn is_path_failure(ended: &Ended) -> bool {
-    ended.told().is_some_and(|refusal| refusal.code == RefusalCode::PathFailed)
+    ended.peer_refusal().is_some_and(|refusal| refusal.code == RefusalCode::PathFailed)
 }
 
 struct Session {

@@ -36,7 +36,7 @@ pub(super) struct Visit {
     offers: Offers,
     peer: String,
     prepared: Option<(Prepared, Welcome)>,
-    /// The proof that is under way; it gives the time that it took.
+    /// The running proof, which returns how long it took.
     proving: Option<Connecting<Duration>>,
     path: Option<SessionPath>,
     /// What the proof showed: the session and how long it took, or why not.
@@ -148,7 +148,7 @@ impl Visit {
             let path = self.path.as_ref()?;
             Some(Attempt::Failed(path.failed(path_mtu, reason)))
         };
-        let attempt = match (&self.outcome, ended.told()) {
+        let attempt = match (&self.outcome, ended.peer_refusal()) {
             (Some(Ok(proven)), _) => Some(Attempt::Proven(proven.clone())),
             (_, Some(refusal)) if refusal.code == RefusalCode::PathFailed => {
                 failed(None, &refusal.reason)

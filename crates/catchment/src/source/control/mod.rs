@@ -243,7 +243,8 @@ impl Control {
             }
             (Retry::Never, _) => return Err(SourceError::Closed),
         };
-        let no_path = ended.told().is_some_and(|refusal| refusal.code == RefusalCode::NoPath);
+        let no_path =
+            ended.peer_refusal().is_some_and(|refusal| refusal.code == RefusalCode::NoPath);
         let reason = match (ended, lost_because) {
             (Ended::Disconnected(_), Some(because)) => format!("{ended}: {because}"),
             _ => ended.to_string(),

@@ -86,7 +86,7 @@ impl<'a> Session<'a> {
 
     /// Returns why it did not come to be, if another attempt may.
     pub(super) fn setback(&mut self, ended: &Ended) -> Option<Setback> {
-        match ended.told() {
+        match ended.peer_refusal() {
             Some(refusal) if refusal.code == RefusalCode::PathFailed => {
                 self.failed(None, &refusal.reason)
             }
