@@ -8,7 +8,7 @@ use super::vitals::Vitals;
 use crate::observe::CollectorMetrics;
 use crate::providers::{Ends, Providers};
 use crate::session::host::Host;
-use crate::session::message::{FailedPath, Hello, StreamGrant};
+use crate::session::message::{self, FailedPath, Hello, StreamGrant};
 use crate::session::path::{PathChoice, SourceFacts};
 use crate::session::refusal::{Refusal, RefusalCode};
 use crate::session::registry::{Registry, superseded_refusal};
@@ -16,8 +16,8 @@ use catchment_transfer::RingLayout;
 use catchment_verbs::Context;
 use catchment_verbs::sync::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -86,7 +86,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let mut sessions = self.state.sessions();
+        let mut sessions = self.state.sessions.lock();
         sessions.registry.release(self.id);
         sessions.running.remove(&self.id);
         sessions.vitals.remove(&self.id);
@@ -123,14 +123,10 @@ impl Sessions {
 }
 
 impl CollectorState {
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock()
-    }
-
     /// A place for a new session.
     pub(super) fn register(self: &Arc<Self>) -> Registration {
         let (tell, end) = watch::channel(None);
-        let mut sessions = self.sessions();
+        let mut sessions = self.sessions.lock();
         sessions.begun += 1;
         let id = sessions.begun;
         sessions.running.insert(id, tell);
@@ -139,14 +135,14 @@ impl CollectorState {
 
     /// Tells all sessions to end.
     pub(super) fn end_all(&self, refusal: &Refusal) {
-        for tell in self.sessions().running.values() {
+        for tell in self.sessions.lock().running.values() {
             tell.send_replace(Some(refusal.clone()));
         }
     }
 
     /// Checks this session, which goes over `provider`, until its registration is released.
     pub(super) fn watch(&self, registration: &Registration, provider: &str, vitals: &Arc<Vitals>) {
-        let mut sessions = self.sessions();
+        let mut sessions = self.sessions.lock();
         sessions.vitals.insert(registration.id, vitals.clone());
         if !self.providers.reports_failures(provider) {
             sessions.asked.insert(registration.id, vitals.clone());
@@ -159,7 +155,7 @@ impl CollectorState {
     /// happened, since there may be thousands that are idle.
     pub(super) fn check_sessions(&self) {
         let something = self.providers.take_events() | self.unsettled.swap(false, Ordering::AcqRel);
-        let sessions = self.sessions();
+        let sessions = self.sessions.lock();
         let checked = if something { &sessions.vitals } else { &sessions.asked };
         let unsettled = checked.values().fold(false, |any, vitals| vitals.check() | any);
         self.unsettled.fetch_or(unsettled, Ordering::AcqRel);
@@ -167,7 +163,7 @@ impl CollectorState {
 
     /// Sessions that have not ended.
     pub(super) fn running(&self) -> usize {
-        self.sessions().running.len()
+        self.sessions.lock().running.len()
     }
 
     /// Gives the devices of the Hello to the session. An older session of the same source process
@@ -179,7 +175,7 @@ impl CollectorState {
     ) -> Result<(), Refusal> {
         let deadline = Instant::now() + HAND_OVER;
         loop {
-            let claimed = self.sessions().try_claim(registration.id, hello);
+            let claimed = self.sessions.lock().try_claim(registration.id, hello);
             match claimed {
                 Ok(()) => return Ok(()),
                 Err(refusal)
@@ -265,15 +261,11 @@ impl CollectorState {
     }
 
     pub(super) fn grants(hello: &Hello, devices: &[Arc<Device>]) -> Vec<StreamGrant> {
-        let grant = |(stream, (wanted, device)): (
-            u32,
-            (&crate::session::message::Device, &Arc<Device>),
-        )| StreamGrant {
-            device: wanted.name.clone(),
-            stream,
-            next_packet: device.next_packet(),
+        let wanted = hello.devices.iter().zip(devices);
+        let grant = |((wanted, device), stream): ((&message::Device, &Arc<Device>), u32)| {
+            StreamGrant { device: wanted.name.clone(), stream, next_packet: device.next_packet() }
         };
-        (0..).zip(hello.devices.iter().zip(devices)).map(grant).collect()
+        wanted.zip(0..).map(grant).collect()
     }
 
     pub(super) fn lease_ms(&self) -> u32 {

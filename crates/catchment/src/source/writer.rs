@@ -213,6 +213,16 @@ macro_rules! writes_contents {
                 Ok(())
             }
         }
+
+        impl crate::input::FrameBuffer for $writer {
+            fn fill_from(
+                &mut self,
+                from: std::os::fd::BorrowedFd<'_>,
+                bytes: usize,
+            ) -> Result<usize, crate::input::FillError> {
+                self.contents.fill_from(from, bytes)
+            }
+        }
     };
 }
 
