@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 /// How long a new session waits for one that still delivers frames of the same devices.
 const HAND_OVER: Duration = Duration::from_secs(2);
-const HAND_OVER_LOOK: Duration = Duration::from_millis(5);
+const HAND_OVER_POLL: Duration = Duration::from_millis(5);
 /// Sessions at once: each has some descriptors.
 const SESSIONS_MAX: usize = 4096;
 
@@ -60,7 +60,7 @@ pub(super) struct Sessions {
     begun: u64,
 }
 
-/// A session's place in the state; [`Registration::release`] or dropping gives it back.
+/// A session's place in the state, freed by [`Registration::release`] or dropping.
 pub(super) struct Registration {
     state: Arc<CollectorState>,
     id: u64,
@@ -69,7 +69,7 @@ pub(super) struct Registration {
 
 impl Registration {
     /// Waits until the session must end, and returns why.
-    pub(super) async fn told_to_end(&mut self) -> Refusal {
+    pub(super) async fn end_requested(&mut self) -> Refusal {
         loop {
             if let Some(refusal) = self.end.borrow_and_update().clone() {
                 return refusal;
@@ -95,9 +95,9 @@ impl Drop for Registration {
 }
 
 impl Sessions {
-    /// Gives the devices of the Hello to session `id`, unless another one still has some. One of
-    /// the same source process is told to end, and keeps them until it has: its last frames may
-    /// still be on their way to the sinks.
+    /// Assigns the devices of the Hello to session `id`, unless another one still has some. One of the
+    /// same source process is asked to end, and keeps them until then: its last frames may not have
+    /// reached the sinks yet.
     fn try_claim(&mut self, id: u64, hello: &Hello) -> Result<(), Refusal> {
         if self.running.len() > SESSIONS_MAX {
             let reason = format!("{SESSIONS_MAX} sessions are open, which is the limit");
@@ -107,8 +107,8 @@ impl Sessions {
         if older.is_empty() {
             return self.registry.claim(id, hello).map(|_| ());
         }
-        for tell in older.iter().filter_map(|id| self.running.get(id)) {
-            tell.send_if_modified(|refusal| {
+        for sender in older.iter().filter_map(|id| self.running.get(id)) {
+            sender.send_if_modified(|refusal| {
                 let first = refusal.is_none();
                 refusal.get_or_insert_with(superseded_refusal);
                 first
@@ -117,7 +117,7 @@ impl Sessions {
         Err(Refusal::new(
             RefusalCode::Busy,
             "the source's older session still delivers frames",
-            "wait; if it lasts, look why the collector's sink does not take frames",
+            "wait; if it lasts, check why the collector's sink does not take frames",
         ))
     }
 }
@@ -125,18 +125,18 @@ impl Sessions {
 impl CollectorState {
     /// A place for a new session.
     pub(super) fn register(self: &Arc<Self>) -> Registration {
-        let (tell, end) = watch::channel(None);
+        let (sender, end) = watch::channel(None);
         let mut sessions = self.sessions.lock();
         sessions.begun += 1;
         let id = sessions.begun;
-        sessions.running.insert(id, tell);
+        sessions.running.insert(id, sender);
         Registration { state: self.clone(), id, end }
     }
 
-    /// Tells all sessions to end.
+    /// Asks all sessions to end.
     pub(super) fn end_all(&self, refusal: &Refusal) {
-        for tell in self.sessions.lock().running.values() {
-            tell.send_replace(Some(refusal.clone()));
+        for sender in self.sessions.lock().running.values() {
+            sender.send_replace(Some(refusal.clone()));
         }
     }
 
@@ -151,8 +151,8 @@ impl CollectorState {
         self.unsettled.store(true, Ordering::Release);
     }
 
-    /// Wakes the tasks of the sessions that need it. Looks at each of them only if something has
-    /// happened, since there may be thousands that are idle.
+    /// Wakes the tasks of the sessions that need it. Checks all of them only after an event, since
+    /// thousands may be idle.
     pub(super) fn check_sessions(&self) {
         let something = self.providers.take_events() | self.unsettled.swap(false, Ordering::AcqRel);
         let sessions = self.sessions.lock();
@@ -166,8 +166,8 @@ impl CollectorState {
         self.sessions.lock().running.len()
     }
 
-    /// Gives the devices of the Hello to the session. An older session of the same source process
-    /// gives way; one that is about to end is waited for.
+    /// Assigns the devices of the Hello to the session. Waits for an older session of the same source
+    /// process to end.
     pub(super) async fn claim(
         &self,
         registration: &Registration,
@@ -183,12 +183,12 @@ impl CollectorState {
                 {
                     return Err(refusal);
                 }
-                Err(_) => tokio::time::sleep(HAND_OVER_LOOK).await,
+                Err(_) => tokio::time::sleep(HAND_OVER_POLL).await,
             }
         }
     }
 
-    /// The way to a source whose control connection has these ends, and the device for it.
+    /// Chooses the path to a source whose control connection has these ends, and its device.
     pub(super) fn choose_path(
         &self,
         hello: &Hello,
@@ -206,8 +206,8 @@ impl CollectorState {
         Ok(Chosen { choice, context })
     }
 
-    /// Memory and queue pair for the chosen path. An RNIC that cannot give them (not enough memory
-    /// may be locked, for example) is no reason to send the source away: the next path is taken.
+    /// Allocates memory and queue pair for the chosen path. If an RNIC cannot provide them (not enough
+    /// memory may be locked, for example), the next path is taken.
     pub(super) async fn make_ring(
         &self,
         mut chosen: Chosen,

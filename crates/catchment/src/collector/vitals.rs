@@ -1,4 +1,4 @@
-//! How far the streams of a session are, and whether the session's task must look at them.
+//! How far the streams of a session are, and whether the session's task must check them.
 //!
 //! One task of the collector checks the sessions, a few times a second and only if something has
 //! happened. So the task of a session sleeps while its source is idle.

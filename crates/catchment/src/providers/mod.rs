@@ -135,8 +135,8 @@ impl Providers {
         offers
     }
 
-    /// Whether a source that has no provider for this peer now may have one again, without anybody
-    /// changing a setting: the port of its device is down.
+    /// Returns whether a source without a provider for this peer may have one again without a change of
+    /// settings: the port of its device is down.
     pub fn may_return(&self, ends: Ends) -> bool {
         let is_allowed = |name| self.rules.against(Side::Source, name).is_none();
         let mut all = self.all.iter();
@@ -156,11 +156,11 @@ impl Providers {
         Ok(Opened { offer, context })
     }
 
-    /// The way to a source over a control connection with these ends, and the device of this side,
-    /// which runs on `host`.
+    /// Chooses the path to a source over a control connection with these ends, and the device of this
+    /// side, which runs on `host`.
     ///
     /// # Errors
-    /// The refusal with the reasons against every way.
+    /// The refusal with the reasons against every path.
     pub fn choose(
         &self,
         host: &Host,

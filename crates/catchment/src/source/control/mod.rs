@@ -1,4 +1,4 @@
-//! The control thread of a source: finds the collector, keeps the session, finds it again.
+//! The control thread of a source: connects to the collector, keeps the session, reconnects.
 mod session;
 
 use super::shared::Shared;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A collector's time to take a connection.
+/// Time limit to connect to a collector.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Starts the thread. The description has been checked.
 pub(super) fn start(
@@ -57,7 +57,7 @@ pub(super) fn start(
         .map_err(|e| config(&e))
 }
 
-/// When this host has started, the same instant in all its processes.
+/// Returns when this host was booted, the same instant in all its processes.
 fn boot_time() -> Option<Instant> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let up = Duration::try_from(time).ok()?;
@@ -78,11 +78,11 @@ struct Control {
     shared: Arc<Shared>,
 }
 
-/// Why there is no session, or none any more, although another attempt may help.
+/// Why there is no session, or no longer one, although a retry may help.
 struct Setback {
     /// Whether frames could be sent.
     was_ready: bool,
-    /// For people.
+    /// For logs and errors.
     reason: String,
     /// Shortest pause before the next attempt.
     pause: Duration,
@@ -90,7 +90,7 @@ struct Setback {
 }
 
 impl Setback {
-    /// Something that passes by itself.
+    /// Creates a setback that passes by itself.
     fn new(reason: String) -> Self {
         Self { was_ready: false, reason, pause: Duration::ZERO, lesson: Lesson::Nothing }
     }
@@ -99,9 +99,9 @@ impl Setback {
 /// What an attempt showed about paths.
 enum Lesson {
     Nothing,
-    /// This one does not work.
+    /// This path does not work.
     Failed(FailedPath),
-    /// The collector sees no path: what has failed may work after all by now.
+    /// The collector finds no path: those that failed may work by now.
     Forget,
 }
 
@@ -110,7 +110,7 @@ enum Lesson {
 struct Failed(Vec<FailedPath>);
 
 impl Failed {
-    /// Notes what an attempt showed. True if there is a reason to try another path at once.
+    /// Notes what an attempt showed. Returns whether to try another path at once.
     fn learn(&mut self, was_ready: bool, lesson: Lesson) -> bool {
         if was_ready {
             self.0.clear();
@@ -122,7 +122,7 @@ impl Failed {
                 false
             }
             Lesson::Failed(failed) => {
-                // A collector that chooses the same again gets the usual pauses.
+                // If the collector chooses the same path again, the usual pauses apply.
                 let is_new = self.0.iter().all(|known| known.path != failed.path);
                 self.0.truncate(FAILED_MAX - 1);
                 self.0.push(failed);
@@ -152,7 +152,7 @@ impl Control {
             if was_ready {
                 failures = 0;
                 self.shared.metrics.reconnected();
-                tracing::warn!(collector = %self.address, reason, "session lost, looking for the collector again");
+                tracing::warn!(collector = %self.address, reason, "session lost; reconnecting");
             } else {
                 if said.as_ref() != Some(&reason) {
                     tracing::warn!(collector = %self.address, reason, "not connected yet; retrying");
@@ -183,7 +183,7 @@ impl Control {
     /// Runs one session to its end, or finds out why there is none.
     ///
     /// # Errors
-    /// Nothing that waiting would cure.
+    /// A retry would not help.
     async fn attempt(&self, failed: &Failed, had_session: bool) -> Result<Setback, SourceError> {
         let connecting = Connection::connect(&self.address, &self.security, CONNECT_LIMIT);
         let connected = tokio::select! {
@@ -199,7 +199,7 @@ impl Control {
         let offers = self.providers.for_source(ends);
         let hello = match self.hello(&offers, failed) {
             Ok(hello) => hello,
-            // The settings worked before: a link that is down comes up again.
+            // The settings worked before: a link that is down may come up again.
             Err(error) if had_session && self.providers.may_return(ends) => {
                 return Ok(Setback::new(error.to_string()));
             }
@@ -253,7 +253,7 @@ impl Control {
         Ok(Setback { was_ready, reason, pause, lesson })
     }
 
-    /// What this source is.
+    /// Describes this source.
     fn hello(&self, offers: &Offers, failed: &Failed) -> Result<Hello, SourceError> {
         let providers = offers.list();
         if providers.is_empty() {
