@@ -10,7 +10,7 @@ use std::{fmt, io};
 /// A received frame: its bytes and where they come from.
 ///
 /// A frame that fits one block still lies in the collector's registered memory, where the source
-/// (or its network adapter) wrote it. Dropping the frame gives the block back to the source, so a
+/// (or its network adapter) wrote it. Dropping the frame releases the block to the source, so a
 /// program may keep frames for a while, in any order, and gets no new ones of that device once it
 /// holds all blocks that the device may use.
 pub struct Frame {
@@ -25,7 +25,7 @@ pub struct Frame {
 pub(crate) enum FrameBytes {
     /// In one block of registered memory.
     Block(HeldBlock),
-    /// Copied together from several blocks. The last block is given back with the frame.
+    /// Assembled from several blocks. The last block is released with the frame.
     Assembled {
         bytes: Vec<u8>,
         last: Option<HeldBlock>,
@@ -43,29 +43,29 @@ impl Frame {
         }
     }
 
-    /// Name of the device that captured it.
+    /// Returns the name of the device that captured it.
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// Number of the frame in its device's stream. A number that is missing was dropped by the
+    /// Returns the number of the frame in its device's stream. A missing number was dropped by the
     /// source on purpose, or is lost; the counters say which.
     pub fn packet_number(&self) -> u64 {
         self.packet_number
     }
 
-    /// When the source captured it, by the source's clock.
+    /// Returns when the source captured it, by the source's clock.
     pub fn capture_time(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_nanos(self.capture_time_ns)
     }
 
-    /// Whether the source sent a checksum. It was right then: a frame with a wrong one is not
+    /// Returns whether the source sent a checksum, which was correct: a frame with a wrong one is not
     /// delivered.
     pub fn is_verified(&self) -> bool {
         self.verified
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> usize {
         match &self.bytes {
             FrameBytes::Block(block) => block.payload().bytes(),
@@ -89,7 +89,7 @@ impl Frame {
         }
     }
 
-    /// All bytes in a new vector.
+    /// Copies all bytes to a new vector.
     pub fn to_vec(&self) -> Vec<u8> {
         match &self.bytes {
             FrameBytes::Block(block) => block.payload().to_vec(),
@@ -97,8 +97,7 @@ impl Frame {
         }
     }
 
-    /// The registered memory, for a frame of one block. See [`VolatileSlice`] for what may be done
-    /// with it.
+    /// Returns the registered memory, for a frame of one block. See [`VolatileSlice`] for its rules.
     pub fn memory(&self) -> Option<VolatileSlice<'_>> {
         match &self.bytes {
             FrameBytes::Block(block) => Some(block.payload()),
@@ -106,7 +105,7 @@ impl Frame {
         }
     }
 
-    /// Shows the bytes in order as plain slices of a few kilobytes.
+    /// Calls `see` with the bytes in order, as plain slices of a few kilobytes.
     pub fn for_each_chunk(&self, mut see: impl FnMut(&[u8])) {
         match &self.bytes {
             FrameBytes::Block(block) => block.payload().for_each_chunk(see),
@@ -117,7 +116,7 @@ impl Frame {
     /// Writes the frame to a file or pipe; from registered memory without a copy in this process.
     ///
     /// # Errors
-    /// What the system says; [`io::ErrorKind::WriteZero`] if it takes no more.
+    /// The system's error; [`io::ErrorKind::WriteZero`] if the descriptor takes no more.
     pub fn write_to(&self, fd: impl AsFd) -> io::Result<()> {
         let fd = fd.as_fd();
         let total = self.bytes();
@@ -159,7 +158,7 @@ impl fmt::Debug for Frame {
     }
 }
 
-/// Nanoseconds since 1970, as blocks carry them; 0 for earlier times.
+/// Returns nanoseconds since 1970, as blocks carry them; 0 for earlier times.
 pub(crate) fn unix_ns(time: SystemTime) -> u64 {
     let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH);
     u64::try_from(since_epoch.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)

@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use catchment::Frame;
 use catchment::collector::Collector;
+use catchment::observe::cpu::cpu_time_of_self;
 use catchment::roce::RoceOptions;
 use catchment::session::path::PathRules;
 use catchment::source::{DeviceSpec, Source};
+use catchment_netns::wait_until;
 use catchment_probe::child::{Child, role, say};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -58,8 +60,7 @@ fn own_kib() -> u64 {
 
 /// The processor time of this process.
 fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    cpu_time_of_self(Duration::ZERO)
 }
 
 fn source(provider: &str, number: usize, collector: &str) -> Source {
@@ -174,12 +175,7 @@ fn a_thousand_sources_over(provider: &str) {
     processes.iter_mut().for_each(|child| drop(child.says("connected")));
     println!("{SOURCES} sources over {provider} connected in {:?}", begin.elapsed());
     // Threads for what blocks while sources connect end by themselves.
-    let in_time = Instant::now() + PATIENCE;
-    while count("task") > threads + THREADS_MORE {
-        assert!(Instant::now() < in_time, "{} threads", count("task"));
-        // Waits for threads to end by themselves; they tell nobody.
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_until("threads have ended", || count("task") <= threads + THREADS_MORE);
     let descriptors = count("fd") - descriptors;
     println!("{SOURCES} sessions over {provider} take {descriptors} descriptors");
     assert!(descriptors <= SOURCES * SESSION_DESCRIPTORS + DESCRIPTORS_MORE, "{descriptors}");

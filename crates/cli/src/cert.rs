@@ -28,7 +28,7 @@ pub(crate) fn run(args: &CertArgs) -> Result<(), Failure> {
         // `[::1]` and `*` cannot stand in a device-like name.
         let file_name = subjects[0].replace([':', '*'], "_");
         let issued = authority.issue(&file_name, &subjects, now, validity).map_err(failure)?;
-        tell(args, &subjects, &issued)?;
+        print_issued(args, &subjects, &issued)?;
     }
     Ok(())
 }
@@ -54,7 +54,7 @@ fn failure(error: CertError) -> Failure {
     Failure::new(if wrong_words { Code::Usage } else { Code::Local }, error)
 }
 
-fn tell(args: &CertArgs, subjects: &[&str], issued: &Issued) -> Result<(), Failure> {
+fn print_issued(args: &CertArgs, subjects: &[&str], issued: &Issued) -> Result<(), Failure> {
     let files = &issued.files;
     if args.json {
         return output::print_json(&serde_json::json!({

@@ -1,4 +1,4 @@
-//! `catchment checksums`: what the frames of an input must be, for tests that look at what arrived.
+//! `catchment checksums`: checksums of the frames of an input, for tests that check what arrived.
 use crate::args::ChecksumsArgs;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output;

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const TICK: Duration = Duration::from_secs(1);
-const SESSIONS_TOLD: usize = 20;
+const SESSIONS_LISTED: usize = 20;
 /// Devices that the table lists; of more, only those with losses.
 const DEVICES_LISTED: usize = 40;
 
@@ -28,12 +28,12 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     let stop = stop::watch(args.until_stdin_closes, || {})?;
     let collector = builder(args)?.start().map_err(start_failure)?;
     let dashboard = dashboard(args, &collector)?;
-    tell_start(args, &collector, dashboard.as_ref())?;
+    announce(args, &collector, dashboard.as_ref())?;
     let progress = if args.until_stdin_closes { Progress::none() } else { Progress::text() };
     let mut sampler = Sampler::new(collector.metrics().clone());
     let mut sessions = Sessions::default();
     while !stop.wait(TICK) {
-        sessions.tell(args, collector.metrics())?;
+        sessions.report(args, collector.metrics())?;
         if !args.json && !progress.is_shown() {
             continue;
         }
@@ -44,27 +44,27 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
         progress.set_text(progress_text(&snapshot));
     }
     drop(progress);
-    sessions.tell(args, collector.metrics())?;
+    sessions.report(args, collector.metrics())?;
     let last = collector.stop();
     drop(dashboard);
-    tell_end(args, &last)
+    print_summary(args, &last)
 }
 
 #[derive(Default)]
 struct Sessions {
-    told: u64,
+    reported: u64,
 }
 
 impl Sessions {
-    fn tell(&mut self, args: &CollectArgs, metrics: &CollectorMetrics) -> Result<(), Failure> {
-        let (new, opened) = metrics.sessions_since(self.told);
-        let more = (opened - self.told).saturating_sub(SESSIONS_TOLD as u64);
-        self.told = opened;
+    fn report(&mut self, args: &CollectArgs, metrics: &CollectorMetrics) -> Result<(), Failure> {
+        let (new, opened) = metrics.sessions_since(self.reported);
+        let more = (opened - self.reported).saturating_sub(SESSIONS_LISTED as u64);
+        self.reported = opened;
         if args.json {
             let mut events = new.into_iter().map(CollectEvent::Session);
             return events.try_for_each(|event| output::print_json(&event));
         }
-        for session in new.iter().rev().take(SESSIONS_TOLD).rev() {
+        for session in new.iter().rev().take(SESSIONS_LISTED).rev() {
             let (peer, devices) = (&session.peer, units::counted(session.devices, "device"));
             say!("{peer} sends {devices}: {session}; {}", session.reason);
         }
@@ -134,7 +134,7 @@ fn dashboard(args: &CollectArgs, collector: &Collector) -> Result<Option<Dashboa
     }
 }
 
-fn tell_start(
+fn announce(
     args: &CollectArgs,
     collector: &Collector,
     dashboard: Option<&Dashboard>,
@@ -210,7 +210,7 @@ fn progress_text(snapshot: &CollectorSnapshot) -> String {
     )
 }
 
-fn tell_end(args: &CollectArgs, last: &CollectorSnapshot) -> Result<(), Failure> {
+fn print_summary(args: &CollectArgs, last: &CollectorSnapshot) -> Result<(), Failure> {
     let out = out(args)?.map(|path| path.display().to_string());
     let summary = summary(last, out);
     if args.json {

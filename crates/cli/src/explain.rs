@@ -1,4 +1,4 @@
-//! `catchment explain`: which way frames take to a host, and why.
+//! `catchment explain`: which path frames take to a host, and why.
 use crate::args::{ExplainArgs, There};
 use crate::cert::client_security;
 use crate::failure::{Code, Failure};

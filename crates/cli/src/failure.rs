@@ -1,4 +1,4 @@
-//! How a command ends when it does not succeed: what it says, and with which exit code.
+//! How a command fails: its message and exit code.
 use std::fmt::Write as _;
 
 /// Exit codes. They are part of the interface: docs/reference/cli.md lists them.
@@ -14,35 +14,37 @@ pub(crate) enum Code {
 #[derive(Debug, derive_more::Display)]
 pub(crate) enum Failure {
     #[display("{error}")]
-    Told {
+    Reported {
         code: Code,
         error: anyhow::Error,
         /// What to do, where the error does not say it.
         hint: Option<String>,
     },
-    /// Another process of this command has told the user already.
+    /// Another process of this command has already printed the error.
     #[display("exit code {_0}")]
     Silent(u8),
-    /// Nobody reads our output any more, as in `catchment ... | head`.
+    /// The reader of our output has gone, as in `catchment ... | head`.
     #[display("the output was closed")]
     OutputClosed,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, error: impl Into<anyhow::Error>) -> Self {
-        Self::Told { code, error: error.into(), hint: None }
+        Self::Reported { code, error: error.into(), hint: None }
     }
 
     pub(crate) fn hint(self, advice: impl Into<String>) -> Self {
         match self {
-            Self::Told { code, error, .. } => Self::Told { code, error, hint: Some(advice.into()) },
+            Self::Reported { code, error, .. } => {
+                Self::Reported { code, error, hint: Some(advice.into()) }
+            }
             Self::Silent(_) | Self::OutputClosed => self,
         }
     }
 }
 
-/// Returns the error, then its causes as far as they say something new, then the advice.
-pub(crate) fn told(error: &anyhow::Error, hint: Option<&str>) -> String {
+/// Returns the error, then its causes unless already contained, then the hint.
+pub(crate) fn error_text(error: &anyhow::Error, hint: Option<&str>) -> String {
     let mut text = format!("error: {error}");
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.contains(&cause) {
@@ -71,15 +73,15 @@ mod tests {
     use anyhow::{Context as _, anyhow};
 
     #[test]
-    fn causes_are_told_once() {
+    fn causes_are_shown_once() {
         let inner = std::io::Error::other("disk on fire");
         let outer = Err::<(), _>(inner).context("cannot write /out").unwrap_err();
-        let text = told(&outer, Some("use another disk"));
+        let text = error_text(&outer, Some("use another disk"));
         assert_eq!(
             text,
             "error: cannot write /out\n  because: disk on fire\nhint: use another disk"
         );
         let repeated = Err::<(), _>(anyhow!("no")).context("it said: no").unwrap_err();
-        assert_eq!(told(&repeated, None), "error: it said: no");
+        assert_eq!(error_text(&repeated, None), "error: it said: no");
     }
 }

@@ -1,20 +1,18 @@
-//! Asked to end: by Ctrl-C, by SIGTERM, or because the process that started us is gone.
+//! Requests to end: Ctrl-C, SIGTERM, or the end of the process that started us.
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::say;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::future::poll_fn;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::parent_id;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Exit code after a second Ctrl-C: 128 and the number of SIGINT, as shells count.
 const INTERRUPTED_TWICE: i32 = 130;
-const ORPHAN_LOOK: Duration = Duration::from_millis(50);
+const ORPHAN_POLL: Duration = Duration::from_millis(50);
 
 /// Set once, when the command must end.
 #[derive(Debug)]
@@ -31,7 +29,7 @@ impl Stop {
 
     fn set(&self) {
         self.asked.store(true, Ordering::Release);
-        // Fails only where it has been rung 2^64 times.
+        // Fails only after 2^64 rings.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
@@ -39,7 +37,7 @@ impl Stop {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// Sleeps until `time`, or until asked to end. True if asked.
+    /// Sleeps until `time`, or until asked to end. Returns whether it was asked.
     pub(crate) fn wait_until(&self, time: Instant) -> bool {
         loop {
             let left = time.saturating_duration_since(Instant::now());
@@ -52,13 +50,13 @@ impl Stop {
         }
     }
 
-    /// Sleeps for `time`, or until asked to end. True if asked.
+    /// Sleeps for `time`, or until asked to end. Returns whether it was asked.
     pub(crate) fn wait(&self, time: Duration) -> bool {
         self.wait_until(Instant::now() + time)
     }
 }
 
-/// From now on signals do not kill this process: they set the [`Stop`], then call `then`.
+/// Makes signals set the [`Stop`] and call `then` from now on, instead of killing this process.
 /// With `until_stdin_closes`, the end of stdin does the same.
 pub(crate) fn watch(
     until_stdin_closes: bool,
@@ -72,46 +70,48 @@ pub(crate) fn watch(
             then();
         })
     };
-    watch_signals(asked.clone()).or_fail(Code::Failed)?;
+    watch_signals(asked.clone())?;
     if until_stdin_closes {
         let parent = parent_id();
         spawn("stdin", move || {
-            // Nothing is ever written to it: it only tells that the other side lives.
+            // Nothing is ever written to it: it only shows that the other side lives.
             let _ = std::io::stdin().lock().read(&mut [0; 64]);
             asked();
             end_when_orphaned(parent);
-        })
-        .or_fail(Code::Failed)?;
+        })?;
     }
     Ok(stop)
 }
 
-/// With the process that started us gone, nobody waits for a good end. It closes stdin shortly
-/// before it is gone.
+/// Exits once the process that started us is gone: no orderly end is needed then. It closes stdin
+/// shortly before.
 fn end_when_orphaned(parent: u32) {
     while parent_id() == parent {
         // The kernel gives no event for this.
-        std::thread::sleep(ORPHAN_LOOK);
+        std::thread::sleep(ORPHAN_POLL);
     }
     std::process::exit(Code::Failed as i32);
 }
 
-fn watch_signals(asked: Arc<impl Fn() + Send + Sync + 'static>) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-    let mut signals = {
+fn watch_signals(asked: Arc<impl Fn() + Send + Sync + 'static>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let runtime = runtime.or_fail(Code::Failed)?;
+    let listen = |kind| {
         let _inside = runtime.enter();
-        kinds.into_iter().map(signal).collect::<Result<Vec<_>, _>>()?
+        signal(kind).or_fail(Code::Failed)
     };
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut hangup = listen(SignalKind::hangup())?;
     spawn("signals", move || {
         let mut wait_for_one = || {
-            runtime.block_on(poll_fn(|context| {
-                // Each is asked, so that each wakes this thread.
-                let came = signals
-                    .iter_mut()
-                    .fold(false, |came, one| came | one.poll_recv(context).is_ready());
-                if came { Poll::Ready(()) } else { Poll::Pending }
-            }));
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                    _ = hangup.recv() => {}
+                }
+            });
         };
         wait_for_one();
         asked();
@@ -121,6 +121,7 @@ fn watch_signals(asked: Arc<impl Fn() + Send + Sync + 'static>) -> std::io::Resu
     })
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+/// Runs `run` on a thread that nothing waits for.
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop).or_fail(Code::Failed)
 }

@@ -35,13 +35,14 @@ pub struct Device {
     pub mtu_bytes: Option<u32>,
     /// Payload of a full packet in bytes.
     pub path_mtu: Option<u32>,
-    /// Speed as the driver tells it, such as `100 Gb/s`.
+    /// Speed as the driver reports it, such as `100 Gb/s`.
     pub speed: Option<String>,
     /// Why it cannot be used, or what is special; empty for nothing.
     pub note: String,
 }
 
-/// All devices, those of the best provider first. A provider without any has one row that says why.
+/// Returns all devices, those of the best provider first. A provider without any has one row that says
+/// why.
 pub fn devices(roce: &RoceOptions, ibverbs: &IbverbsOptions) -> Vec<Device> {
     let mut all = vec![shm()];
     all.extend(rdma(ibverbs));

@@ -1,11 +1,11 @@
-//! Processor time and memory of this process or of another one, from the kernel's own books.
+//! Processor time and memory of this process or of another one, as the kernel accounts for them.
 use super::snapshot::CpuSnapshot;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Looks closer together than this repeat the last percentage: the kernel counts other processes in
-/// ticks of 10 ms.
+/// Samples closer together than this repeat the last percentage: the kernel accounts for other
+/// processes in ticks of 10 ms.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 
 /// Why a process could not be measured.
@@ -23,7 +23,7 @@ pub enum CpuError {
         /// What the kernel said.
         source: std::io::Error,
     },
-    /// The kernel's file did not look as documented in proc(5).
+    /// The kernel's file does not have the form documented in proc(5).
     #[error("{} has an unexpected form: {line:?}", path.display())]
     Form {
         /// The file.
@@ -40,14 +40,15 @@ pub struct ProcessUsage {
     pub cpu_s: f64,
     /// Resident memory.
     pub rss_bytes: u64,
-    /// When it started, in kernel ticks since boot: tells it from a later process of the same id.
+    /// When it started, in kernel ticks since boot: distinguishes it from a later process with the same
+    /// id.
     start_ticks: u64,
 }
 
-/// Returns what this process used so far, processor time in full resolution.
+/// Returns what this process has used so far, with processor time in full resolution.
 ///
 /// # Errors
-/// [`CpuError::Read`] and [`CpuError::Form`] when `/proc` is missing or unknown.
+/// [`CpuError::Read`] and [`CpuError::Form`] when `/proc` is missing or has an unknown form.
 pub fn usage_of_self() -> Result<ProcessUsage, CpuError> {
     Ok(ProcessUsage {
         cpu_s: cpu_time().as_secs_f64(),
@@ -55,8 +56,8 @@ pub fn usage_of_self() -> Result<ProcessUsage, CpuError> {
     })
 }
 
-/// Processor time of this process, as it was at most so long ago. To know it the kernel visits every
-/// thread: where many sources of one process ask, one of them does.
+/// Returns the processor time of this process, at most `ago` old. The kernel visits every thread to
+/// compute it, so the many sources of one process share one reading.
 pub fn cpu_time_of_self(ago: Duration) -> Duration {
     static LAST: Mutex<Option<(Instant, Duration)>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +76,7 @@ fn cpu_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// Returns what process `pid` used so far; processor time in steps of one kernel tick (10 ms).
+/// Returns what process `pid` has used so far, with processor time in kernel ticks (10 ms).
 ///
 /// # Errors
 /// [`CpuError::Gone`] when there is no such process, else as [`usage_of_self`].
@@ -85,7 +86,7 @@ pub fn usage_of(pid: u32) -> Result<ProcessUsage, CpuError> {
 }
 
 impl CpuError {
-    /// Returns whether the file was not there, or the process ended while it was read.
+    /// Returns whether the file was missing, or the process ended while it was read.
     fn is_no_process(&self) -> bool {
         let Self::Read { source, .. } = self else { return false };
         source.kind() == std::io::ErrorKind::NotFound
@@ -115,7 +116,7 @@ fn parse_stat(line: &str) -> Option<ProcessUsage> {
     })
 }
 
-/// Measures one process again and again; each look tells the use since the look before.
+/// Measures one process repeatedly; each sample covers the time since the last one.
 #[derive(Debug)]
 pub struct CpuMeter {
     pid: Option<u32>,
@@ -124,12 +125,12 @@ pub struct CpuMeter {
 }
 
 impl CpuMeter {
-    /// Creates a meter of this process; its first look tells the use since now.
+    /// Creates a meter of this process, starting now.
     pub fn this_process() -> Self {
         Self::starting(None, usage_of_self().ok())
     }
 
-    /// Creates a meter of process `pid`; its first look tells the use since now.
+    /// Creates a meter of process `pid`, starting now.
     ///
     /// # Errors
     /// As [`usage_of`].
@@ -141,8 +142,7 @@ impl CpuMeter {
         Self { pid, last: usage.map(|usage| (Instant::now(), usage)), percent: 0.0 }
     }
 
-    /// Measures the use since the last sample, at least 50 ms ago; a sample that follows closer
-    /// repeats the last percentage.
+    /// Measures the use since the last sample. Within 50 ms of it, the last percentage is repeated.
     ///
     /// # Errors
     /// [`CpuError::Gone`] when the process ended since, else as [`usage_of`].

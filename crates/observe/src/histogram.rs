@@ -3,7 +3,7 @@
 //! Buckets are log-linear: 32 of equal width per power of two, so that a reported percentile is at
 //! most 1/32 (3.2 %) above the true one and never below it. The range is 1 ns to 73 minutes; longer
 //! durations count in the last bucket and in the exact maximum. A bucket holds the values in
-//! `(lower, upper]`, so that "at most 2^k ns" can be answered exactly: Prometheus asks that.
+//! `(lower, upper]`, so that counts of "at most 2^k ns" are exact, as Prometheus needs them.
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -76,7 +76,7 @@ impl HistogramSnapshot {
         self.buckets.iter().map(|&(_, n)| n).sum()
     }
 
-    /// Sum of all durations in nanoseconds.
+    /// Returns the sum of all durations in nanoseconds.
     pub fn sum_ns(&self) -> u64 {
         self.sum_ns
     }

@@ -1,15 +1,14 @@
-//! What a collector and a source say about themselves: counters, latency, processor time, pictures,
-//! a live page.
+//! Metrics of a collector and a source: counters, latency, processor time, pictures, a live page.
 //!
 //! - In: the data path records into atomics ([`DeviceMetrics`], [`SourceDeviceMetrics`]) and never
-//!   waits; the engine reports sessions ([`SessionSnapshot`]) and says where the numbers of network
-//!   devices come from ([`RoceSnapshot`]).
+//!   waits; sessions are reported as [`SessionSnapshot`], and the numbers of network devices are
+//!   queried as [`RoceSnapshot`].
 //! - Out: one snapshot of all numbers ([`CollectorSnapshot`], [`SourceSnapshot`]), which the page, the
 //!   terminal, the final report and Prometheus ([`prometheus`]) all show.
-//! - Promises: recording takes no lock and no memory, and counting a frame costs some tens of
-//!   nanoseconds; counters only grow; nothing runs while nobody is watching, pictures included.
+//! - Promises: recording takes no lock and does not allocate, and counting a frame costs some tens of
+//!   nanoseconds; counters only grow; without a viewer nothing runs, pictures included.
 //!
-//! The snapshots are plain data: this crate knows neither sessions nor providers, and those who do
+//! The snapshots are plain data: this crate knows neither sessions nor providers; the crates that do
 //! fill them in. The web server and the picture codec come with the feature `live-page`.
 //!
 //! ```

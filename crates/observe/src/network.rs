@@ -1,9 +1,9 @@
-//! What people see of the ways that bytes take: sessions, and software RoCE devices.
+//! What is shown of the data paths: sessions, and software RoCE devices.
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The way of one session: which provider each side uses, between which queue pairs, and why.
+/// The path of one session: which provider each side uses, between which queue pairs, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionSnapshot {
     /// The other end of the control connection.
@@ -82,7 +82,7 @@ impl std::fmt::Display for SessionSnapshot {
     }
 }
 
-/// What a RoCEv2 device in software has counted since it was opened.
+/// Counters of a software RoCEv2 device since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoceSnapshot {
     /// Where it listens: address and UDP port.
@@ -93,7 +93,7 @@ pub struct RoceSnapshot {
     pub packets_sent: u64,
     /// Their bytes, without the headers of UDP and below.
     pub bytes_sent: u64,
-    /// Packets that came.
+    /// Packets received.
     pub packets_received: u64,
     /// Their bytes.
     pub bytes_received: u64,
@@ -111,13 +111,13 @@ pub struct RoceSnapshot {
     pub sequence_naks_sent: u64,
     /// Duplicates received.
     pub duplicates: u64,
-    /// Packets that came before an earlier one.
+    /// Packets received before an earlier one.
     pub out_of_order: u64,
     /// Congestion notifications received.
     pub cnps_received: u64,
     /// Packets that the kernel refused to send.
     pub refused_packets: u64,
-    /// Packets received and dropped, by reason; reasons that never came are missing.
+    /// Packets received and dropped, by reason; reasons that never occurred are absent.
     pub dropped: BTreeMap<String, u64>,
     /// The kernel cuts trains for this device.
     pub gso: bool,
@@ -125,10 +125,10 @@ pub struct RoceSnapshot {
     pub gro: bool,
 }
 
-/// Asks for the devices that are open now.
+/// Returns the numbers of the devices that are open now.
 type Ask = dyn Fn() -> Vec<RoceSnapshot> + Send + Sync;
 
-/// Where the numbers of the devices come from, once there are any.
+/// Source of the numbers of the devices, once there are any.
 #[derive(Clone, Default)]
 pub(crate) struct Devices(Option<Arc<Ask>>);
 

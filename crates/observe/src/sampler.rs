@@ -1,4 +1,4 @@
-//! Turns snapshots into rates: remembers the last seconds of whoever looks regularly.
+//! Turns snapshots into rates: keeps the samples of the last seconds for a regular viewer.
 use super::cpu::CpuMeter;
 use super::metrics::{CollectorMetrics, SourceMetrics};
 use super::snapshot::{
@@ -14,37 +14,37 @@ use std::time::{Duration, Instant};
 const RATE_WINDOW: Duration = Duration::from_secs(3);
 /// Percentiles need more frames than rates do.
 const LATENCY_WINDOW: Duration = Duration::from_secs(10);
-/// Looks further apart than this do not belong together: rates would be means over a pause.
+/// Samples further apart than this are not related: rates would be means over a pause.
 const PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
-struct Look {
+struct Sample {
     at: Instant,
     snapshot: Arc<CollectorSnapshot>,
 }
 
-/// Looks at a collector now and then, and knows the rates between the looks. Each viewer that looks
-/// at its own pace (the page, the terminal) has its own.
+/// Samples a collector now and then, and computes the rates between samples. Each viewer with its own
+/// pace (the page, the terminal) has its own sampler.
 #[derive(Debug)]
 pub struct Sampler {
     metrics: Arc<CollectorMetrics>,
-    looks: VecDeque<Look>,
+    samples: VecDeque<Sample>,
     cpu: CpuMeter,
 }
 
 impl Sampler {
-    /// Creates a sampler that has not looked yet.
+    /// Creates a sampler without samples.
     pub fn new(metrics: Arc<CollectorMetrics>) -> Self {
-        Self { metrics, looks: VecDeque::new(), cpu: CpuMeter::this_process() }
+        Self { metrics, samples: VecDeque::new(), cpu: CpuMeter::this_process() }
     }
 
-    /// Returns whether the next [`sample`](Self::sample) will know rates: somebody looked in the
-    /// last 5 s.
+    /// Returns whether the next [`sample`](Self::sample) will have rates: there was one in the last
+    /// 5 s.
     pub fn is_warm(&self) -> bool {
-        self.looks.back().is_some_and(|last| last.at.elapsed() < PAUSE)
+        self.samples.back().is_some_and(|last| last.at.elapsed() < PAUSE)
     }
 
-    /// Looks: all numbers, with rates since the looks of the last seconds.
+    /// Returns all numbers, with rates over the last seconds.
     pub fn sample(&mut self) -> Arc<CollectorSnapshot> {
         let mut snapshot = self.metrics.snapshot();
         let at = Instant::now();
@@ -52,24 +52,24 @@ impl Sampler {
         snapshot.cpu = sample_cpu(&mut self.cpu);
         self.fill_recent(&mut snapshot, at);
         let snapshot = Arc::new(snapshot);
-        self.looks.push_back(Look { at, snapshot: snapshot.clone() });
+        self.samples.push_back(Sample { at, snapshot: snapshot.clone() });
         snapshot
     }
 
     fn forget_before(&mut self, now: Instant) {
         if !self.is_warm() {
-            self.looks.clear();
+            self.samples.clear();
         }
-        // The oldest look kept is the last one outside the window, so that the window is covered.
-        while self.looks.get(1).is_some_and(|second| now - second.at >= LATENCY_WINDOW) {
-            self.looks.pop_front();
+        // The oldest sample kept is the last one outside the window, so that the window is covered.
+        while self.samples.get(1).is_some_and(|second| now - second.at >= LATENCY_WINDOW) {
+            self.samples.pop_front();
         }
     }
 
     fn fill_recent(&self, snapshot: &mut CollectorSnapshot, now: Instant) {
-        let Some(oldest) = self.looks.front() else { return };
-        let in_window = |look: &&Look| now - look.at >= RATE_WINDOW;
-        let rate_base = self.looks.iter().rev().find(in_window).unwrap_or(oldest);
+        let Some(oldest) = self.samples.front() else { return };
+        let in_window = |sample: &&Sample| now - sample.at >= RATE_WINDOW;
+        let rate_base = self.samples.iter().rev().find(in_window).unwrap_or(oldest);
         let seconds = (now - rate_base.at).as_secs_f64();
         for device in &mut snapshot.devices {
             let before = find(&rate_base.snapshot, device).map(|d| &d.counters);
@@ -86,8 +86,8 @@ impl Sampler {
 /// Counters and latencies at one moment.
 type Counted<'a> = (&'a DeviceCounters, &'a HistogramSnapshot);
 
-/// Returns what happened since the start of the rate window, `before`, and that of the long one,
-/// `first`. A device that was not there then began at zero.
+/// Returns what happened since the start of the rate window, `before`, and of the long one, `first`.
+/// A device that did not exist then began at zero.
 fn recent(
     (now, latencies): Counted<'_>,
     before: Option<&DeviceCounters>,
@@ -127,7 +127,7 @@ fn sample_cpu(meter: &mut CpuMeter) -> Option<CpuSnapshot> {
     None
 }
 
-/// Looks at a source now and then; adds its CPU use to the numbers.
+/// Samples a source now and then, with its CPU use.
 #[derive(Debug)]
 pub struct SourceSampler {
     metrics: Arc<SourceMetrics>,
@@ -135,12 +135,12 @@ pub struct SourceSampler {
 }
 
 impl SourceSampler {
-    /// Creates a sampler that has not looked yet.
+    /// Creates a sampler without samples.
     pub fn new(metrics: Arc<SourceMetrics>) -> Self {
         Self { metrics, cpu: CpuMeter::this_process() }
     }
 
-    /// Looks: all numbers, with the CPU use since the last look.
+    /// Returns all numbers, with the CPU use since the last sample.
     pub fn sample(&mut self) -> SourceSnapshot {
         SourceSnapshot { cpu: sample_cpu(&mut self.cpu), ..self.metrics.snapshot() }
     }

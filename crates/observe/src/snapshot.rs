@@ -1,6 +1,6 @@
 //! All numbers at one moment, as plain data.
 //!
-//! One definition for `/api/status`, the page, the terminal, the final report and Prometheus.
+//! One definition serves `/api/status`, the page, the terminal, the final report and Prometheus.
 //! Names end in their unit. Counters only grow while the process lives.
 use super::histogram::HistogramSnapshot;
 use super::network::{RoceSnapshot, SessionSnapshot};
@@ -34,7 +34,7 @@ pub struct CollectorSnapshot {
     /// Latency of all frames of all devices since the start.
     #[serde(flatten)]
     pub latency: LatencySummary,
-    /// Rates and latency of the last seconds; `None` at the first look.
+    /// Rates and latency of the last seconds; `None` in the first sample.
     pub recent: Option<Recent>,
     /// Processor and memory use of this process.
     pub cpu: Option<CpuSnapshot>,
@@ -45,7 +45,7 @@ pub struct CollectorSnapshot {
     pub histogram: HistogramSnapshot,
 }
 
-/// One way that bytes take, with the reason why it was chosen.
+/// One path, with the reason for its choice.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PathSnapshot {
     /// The collector's provider, such as `shm`.
@@ -79,21 +79,21 @@ macro_rules! counters {
 counters! {
     /// Counters of one device, or of all together.
     pub struct DeviceCounters {
-        /// Frames given to the sinks.
+        /// Frames delivered to the sinks.
         pub frames_received: u64,
         /// Their payload bytes.
         pub bytes_received: u64,
-        /// Frames whose checksum was there and right.
+        /// Frames with a correct checksum.
         pub frames_verified: u64,
-        /// Blocks refused because checksum or commit word were wrong.
+        /// Blocks refused for a wrong checksum or commit word.
         pub checksum_errors: u64,
-        /// Frames that never came and that no source dropped on purpose.
+        /// Frames that never arrived and that the source did not drop on purpose.
         pub frames_lost: u64,
-        /// Frames that the source dropped on purpose, seen in the numbering of those that came.
+        /// Frames that the source dropped on purpose, inferred from the packet numbers.
         pub frames_skipped: u64,
-        /// Frames that came twice; the second was discarded.
+        /// Frames that arrived twice; the second was discarded.
         pub frames_duplicate: u64,
-        /// Frames that came before an older one and waited for it.
+        /// Frames that arrived before an older one and waited for it.
         pub frames_reordered: u64,
         /// Frames that a sink refused.
         pub sink_errors: u64,
@@ -103,7 +103,7 @@ counters! {
         pub source_frames_sent: u64,
         /// Frames the source dropped to make room for newer ones, as it reported.
         pub source_dropped_oldest: u64,
-        /// Frames the source did not take for want of a block, as it reported.
+        /// Frames the source rejected because no block was free, as it reported.
         pub source_dropped_newest: u64,
     }
 }
@@ -111,18 +111,18 @@ counters! {
 /// One device at the collector.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DeviceSnapshot {
-    /// Tells a device from a later one of the same name; not part of the JSON.
+    /// Distinguishes a device from a later one of the same name; not part of the JSON.
     #[serde(skip)]
     pub(crate) id: u64,
     /// Its name, as the source gave it.
     pub name: String,
     /// Format of its frames, such as `640x480:rgb24`.
     pub format: String,
-    /// A source for it is there now.
+    /// A source for it is connected.
     pub connected: bool,
-    /// A picture can be made of its frames.
+    /// Its frames can be shown as pictures.
     pub has_preview: bool,
-    /// What was counted.
+    /// Its counters.
     #[serde(flatten)]
     pub counters: DeviceCounters,
     /// Blocks of the ring that hold its frames now.
@@ -132,7 +132,7 @@ pub struct DeviceSnapshot {
     /// Capture to delivery, since the start.
     #[serde(flatten)]
     pub latency: LatencySummary,
-    /// Rates and latency of the last seconds; `None` at the first look.
+    /// Rates and latency of the last seconds; `None` in the first sample.
     pub recent: Option<Recent>,
     /// All latencies, for exact merging; not part of the JSON.
     #[serde(skip)]
@@ -155,7 +155,7 @@ pub struct LatencySummary {
 }
 
 impl LatencySummary {
-    /// The usual percentiles of a histogram.
+    /// Summarizes a histogram.
     pub fn of(histogram: &HistogramSnapshot) -> Self {
         let count = histogram.count();
         let us = |q: f64| histogram.percentile_ns(q).map(|ns| ns as f64 / 1e3);
@@ -170,7 +170,7 @@ impl LatencySummary {
     }
 }
 
-/// The last seconds: what a person who watches wants to see.
+/// Rates and latency of the last seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Recent {
     /// Frames per second over the last three seconds.
@@ -190,7 +190,7 @@ pub struct Recent {
 pub struct CpuSnapshot {
     /// Processor time since its start.
     pub cpu_s: f64,
-    /// Share of one core since the last look: 200 means two cores.
+    /// Share of one core since the last sample: 200 means two cores.
     pub cpu_percent: f64,
     /// Resident memory.
     pub rss_bytes: u64,
@@ -209,7 +209,7 @@ pub struct SourceSnapshot {
     pub status_reads: u64,
     /// Sessions opened after an earlier one broke.
     pub reconnects: u64,
-    /// The session of this moment; `None` while there is none.
+    /// The current session; `None` while there is none.
     pub session: Option<SessionSnapshot>,
     /// The RoCEv2 devices that this process has open.
     pub roce: Vec<RoceSnapshot>,
@@ -228,15 +228,15 @@ counters! {
         pub frames_sent: u64,
         /// Their payload bytes.
         pub bytes_sent: u64,
-        /// Frames given up to make room for newer ones.
+        /// Frames dropped to make room for newer ones.
         pub dropped_oldest: u64,
-        /// Frames not taken because no block was free.
+        /// Frames rejected because no block was free.
         pub dropped_newest: u64,
-        /// Frames sent over a connection that broke and given up then; they count as sent too.
+        /// Frames sent over a connection that broke, and not again; they count as sent too.
         pub dropped_reconnect: u64,
         /// Times a frame waited for a free block.
         pub block_waits: u64,
-        /// How long all those waits took together.
+        /// Total time of those waits.
         pub block_wait_ns: u64,
     }
 }
@@ -248,7 +248,7 @@ pub struct SourceDeviceSnapshot {
     pub name: String,
     /// Format of its frames, such as `640x480:rgb24`.
     pub format: String,
-    /// What was counted.
+    /// Its counters.
     #[serde(flatten)]
     pub counters: SourceCounters,
     /// Blocks written and not yet seen free again.

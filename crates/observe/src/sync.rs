@@ -1,6 +1,7 @@
 //! Locks that ignore poisoning.
 //!
-//! A panic in one thread must not take the numbers of all others: they are plain data, always whole.
+//! A panic in one thread must not make the numbers of the others unreadable: they are plain data and
+//! always consistent.
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

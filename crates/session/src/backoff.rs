@@ -1,4 +1,4 @@
-//! How long a source waits before it tries again: exponential, jittered, reproducible.
+//! How long a source waits before it retries: exponential, jittered, reproducible.
 use std::time::Duration;
 
 /// Waits between tries. The wait before try `n` is drawn from the upper half of `min(base * 2^n,

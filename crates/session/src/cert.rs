@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long an authority is valid: ten years.
+/// Validity of an authority: ten years.
 pub const CA_VALIDITY: Duration = Duration::from_secs(3_650 * 24 * 60 * 60);
-/// How long a certificate is valid unless asked otherwise: 397 days.
+/// Default validity of a certificate: 397 days.
 pub const LEAF_VALIDITY: Duration = Duration::from_secs(397 * 24 * 60 * 60);
-/// Longest validity that can be asked for: a hundred years.
+/// Maximum validity: a hundred years.
 pub const VALIDITY_MAX: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
-/// Certificates begin so long before they are made, for clocks that go behind.
+/// Certificates are valid from this long before their creation, for clocks that are behind.
 pub const BACKDATE: Duration = Duration::from_secs(60 * 60);
 
 /// A certificate cannot be made.
@@ -61,13 +61,13 @@ pub enum CertError {
         /// What is wrong with it.
         detail: String,
     },
-    /// The name cannot be that of a file.
+    /// The name is not a valid file name.
     #[error("certificate name: {0}")]
     Name(#[from] crate::names::DeviceNameError),
     /// The name is the authority's own.
     #[error("certificate name \"ca\" is the authority's; use another one")]
     Reserved,
-    /// A name or address for the certificate is wrong.
+    /// A name or address for the certificate is invalid.
     #[error("\"{seen}\" is neither a host name nor an IP address: {detail}")]
     Subject {
         /// The text, escaped and cut.
@@ -79,7 +79,7 @@ pub enum CertError {
     #[error("give at least one host name or IP address that the certificate is for")]
     NoSubject,
     /// The validity is too long: the validity in days.
-    #[error("a validity of {0} days is too long; ask for at most 36500")]
+    #[error("a validity of {0} days is too long; the maximum is 36500")]
     Validity(u64),
     /// The cryptography failed.
     #[error("cannot make a certificate: {0}")]
@@ -98,12 +98,12 @@ pub struct Authority {
 pub struct Issued {
     /// Its files, ready for [`crate::tls::server_config`] or [`crate::tls::client_config`].
     pub files: TlsFiles,
-    /// When it ends to be valid.
+    /// When it expires.
     pub not_after: SystemTime,
 }
 
 impl Authority {
-    /// Makes a new authority in `dir` (created when missing), valid for [`CA_VALIDITY`]; `now` is
+    /// Creates a new authority in `dir` (created when missing), valid for [`CA_VALIDITY`]; `now` is
     /// the time of the system's clock.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ impl Authority {
         let key = KeyPair::generate()?;
         let params = authority_params(&key, now);
         let certificate = params.self_signed(&key)?;
-        // The key first: whoever creates it owns the directory.
+        // The key first: its creator owns the directory.
         write_new(&dir.join("ca.key"), &key.serialize_pem(), 0o600)?;
         write_new(&dir.join("ca.pem"), &certificate.pem(), 0o644)?;
         Ok(Self { dir: dir.to_owned(), issuer: Issuer::new(params, key) })
@@ -122,7 +122,7 @@ impl Authority {
     /// Opens the authority in `dir`.
     ///
     /// # Errors
-    /// `dir` holds none, or its files are wrong.
+    /// `dir` holds none, or its files are invalid.
     pub fn open(dir: &Path) -> Result<Self, CertError> {
         let wrong = |error: rcgen::Error| CertError::Authority {
             dir: dir.to_owned(),
@@ -134,17 +134,18 @@ impl Authority {
         Ok(Self { dir: dir.to_owned(), issuer })
     }
 
-    /// Path of the authority's certificate, which every peer needs.
+    /// Returns the path of the authority's certificate, which every peer needs.
     pub fn certificate(&self) -> PathBuf {
         self.dir.join("ca.pem")
     }
 
-    /// Makes a certificate and key, `NAME.pem` and `NAME.key`, for `subjects`: host names and IP
-    /// addresses of the peer that will use them. It serves a collector and a source alike and is
-    /// valid from [`BACKDATE`] before `now` until `validity` after it.
+    /// Issues a certificate and key, `NAME.pem` and `NAME.key`, for `subjects`: host names and IP
+    /// addresses of the peer that will use them. It serves a collector and a source alike, and is valid
+    /// from [`BACKDATE`] before `now` until `validity` after it.
     ///
     /// # Errors
-    /// The name is no file name or is taken, the validity is above [`VALIDITY_MAX`], a subject is wrong, or a file cannot be written.
+    /// The name is not a file name or is taken, the validity is above [`VALIDITY_MAX`], a subject is
+    /// invalid, or a file cannot be written.
     pub fn issue(
         &self,
         name: &str,
@@ -218,7 +219,7 @@ fn subject_alt_name(subject: &str) -> Result<SanType, CertError> {
     }
     let wrong =
         |detail: String| CertError::Subject { seen: crate::names::printable(subject, 64), detail };
-    // What a client can dial is what a certificate can be for.
+    // A certificate can be for what a client can dial.
     rustls::pki_types::DnsName::try_from(subject).map_err(|error| wrong(error.to_string()))?;
     let name = subject.try_into().map_err(|error: rcgen::Error| wrong(error.to_string()))?;
     Ok(SanType::DnsName(name))

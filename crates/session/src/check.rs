@@ -1,4 +1,4 @@
-//! Ranges of every field of every message.
+//! Valid ranges of every field of every message.
 use crate::host::Host;
 use crate::message::{
     Connect, DEVICES_MAX, Device, FailedPath, Goodbye, GoodbyeAck, Hello, Message, PROVIDERS_MAX,
@@ -10,17 +10,18 @@ use crate::refusal::Refusal;
 use catchment_verbs::{Endpoint, NetEnd};
 use std::fmt::Display;
 
-/// Most characters of a reason or remedy.
+/// Maximum characters of a reason or remedy.
 pub(crate) const REASON_CHARS_MAX: usize = 1_024;
-/// Most characters of a reason inside of a list.
+/// Maximum characters of a reason in a list.
 pub const WHY_CHARS_MAX: usize = 512;
-/// Largest packet number and counter: what every JSON reader keeps exactly, 2^53 - 1.
+/// Largest packet number and counter: the largest integer that every JSON reader keeps exactly,
+/// 2^53 - 1.
 pub const NUMBER_MAX: u64 = (1 << 53) - 1;
-/// Most blocks of a ring.
+/// Maximum blocks of a ring.
 pub const BLOCKS_MAX: u32 = 65_536;
-/// Least size of a slot in bytes.
+/// Minimum size of a slot in bytes.
 pub const BLOCK_BYTES_MIN: u32 = 128;
-/// Largest size of a slot in bytes.
+/// Maximum size of a slot in bytes.
 pub const BLOCK_BYTES_MAX: u32 = 64 << 20;
 /// Shortest lease in milliseconds.
 pub const LEASE_MS_MIN: u32 = 100;

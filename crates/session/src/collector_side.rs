@@ -1,7 +1,7 @@
 //! The collector's half of a session as a state machine without I/O and clock.
 //!
-//! One machine per control connection. Feed it with [`CollectorSide::handle`] and the commands,
-//! and after each call drain [`CollectorSide::poll`] until it returns [`Output::Timeout`].
+//! One machine per control connection. Feed it with [`Side::handle`] and the commands, and after
+//! each call drain [`Side::poll`] until it returns [`Output::Timeout`].
 //!
 //! ```text
 //! WaitHello ──Hello──> Deciding ──welcome()──> WaitConnect ──Connect──> Connecting
@@ -21,12 +21,12 @@ use crate::message::{
 use crate::refusal::{Refusal, RefusalCode};
 use crate::source_side::same_streams;
 
-pub use crate::machine::{Ended, Input, Misuse, Output};
+pub use crate::machine::{Ended, Input, Misuse, Output, Side};
 
 /// Settings of the collector's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CollectorSideConfig {
-    /// The source's time for Hello, and again for Connect.
+    /// Time limit for Hello, and again for Connect.
     pub handshake: Duration,
 }
 
@@ -36,21 +36,19 @@ impl Default for CollectorSideConfig {
     }
 }
 
-/// What the engine of a collector learns.
+/// Events of a collector's session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CollectorEvent {
-    /// A source introduces itself; no device stands in it twice. Answer with
-    /// [`CollectorSide::welcome`] or [`CollectorSide::refuse`].
+    /// A source introduces itself; no device is listed twice. Answer with
+    /// [`CollectorSide::welcome`] or [`Side::refuse`].
     Hello(Hello),
-    /// The source's queue pair is ready; the streams are exactly those of the Welcome, none
-    /// begins below what was granted. Make ours ready, then call [`CollectorSide::ready`].
+    /// The source's queue pair is ready; the streams are exactly those of the Welcome, and none
+    /// begins below its grant. Make ours ready, then call [`CollectorSide::ready`].
     Connect(Connect),
     /// Counters of the source, of streams of this session.
     Stats(SourceStats),
-    /// The source has sent all. Deliver what came, then call [`CollectorSide::goodbye_ack`].
+    /// The source has sent everything. Deliver it, then call [`CollectorSide::goodbye_ack`].
     Goodbye(Goodbye),
-    /// The session is over. What was committed in the ring can still be delivered.
-    Ended(Ended),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,16 +79,10 @@ impl machine::State for State {
     }
 }
 
-impl From<Ended> for CollectorEvent {
-    fn from(ended: Ended) -> Self {
-        Self::Ended(ended)
-    }
-}
-
-/// What the collector keeps of a stream for checks.
+/// State of a stream, for checks.
 #[derive(Debug)]
 struct Stream {
-    /// Least packet number that may come: granted, then begun.
+    /// Lowest valid packet number: granted, then begun.
     from: u64,
 }
 
@@ -101,12 +93,32 @@ pub struct CollectorSide {
     /// Stream numbers, sorted, and beside them their state.
     numbers: Vec<u32>,
     streams: Vec<Stream>,
-    /// What the Hello offered; only the chosen one after the Welcome.
+    /// Offers of the Hello; only the chosen one after the Welcome.
     offers: Vec<ProviderOffer>,
 }
 
+impl Side for CollectorSide {
+    type Event = CollectorEvent;
+
+    fn handle(&mut self, now: Instant, input: Input) {
+        if let Some(message) = self.core.handle(now, input)
+            && let Err(refusal) = self.accept(message)
+        {
+            self.core.refuse(refusal, Ended::Misbehaved);
+        }
+    }
+
+    fn poll(&mut self) -> Output<CollectorEvent> {
+        self.core.poll(None)
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.core.refuse(refusal, Ended::Withdrawn);
+    }
+}
+
 impl CollectorSide {
-    /// A machine for a connection that has just been accepted.
+    /// Creates a machine for a connection that has just been accepted.
     pub fn new(now: Instant, config: CollectorSideConfig) -> Self {
         Self {
             core: Core::new(now, config.handshake, State::WaitHello),
@@ -116,34 +128,10 @@ impl CollectorSide {
         }
     }
 
-    /// Takes one input. Drain [`CollectorSide::poll`] before and after.
-    pub fn handle(&mut self, now: Instant, input: Input) {
-        if !self.core.takes_input() {
-            return;
-        }
-        match input {
-            Input::Message(message) => {
-                self.core.heard(now);
-                if let Err(refusal) = self.accept(message) {
-                    self.core.refuse(refusal, Ended::Misbehaved);
-                }
-            }
-            Input::Timeout => {
-                self.core.expire(now);
-            }
-            Input::Disconnected => self.core.disconnect(),
-        }
-    }
-
-    /// The next thing to do; [`Output::Timeout`] when there is nothing more at once.
-    pub fn poll(&mut self) -> Output<CollectorEvent> {
-        self.core.poll(None)
-    }
-
-    /// Takes the source. The streams of `welcome` should be the devices of its Hello.
+    /// Accepts the source. The streams of `welcome` should be the devices of its Hello.
     ///
     /// # Errors
-    /// No Hello waits for an answer. After the end of the session it does nothing.
+    /// No Hello awaits an answer. After the end of the session it does nothing.
     pub fn welcome(&mut self, now: Instant, welcome: Welcome) -> Result<(), Misuse> {
         if self.core.may("welcome", &[State::Deciding])? {
             let mut streams: Vec<(u32, u64)> = welcome
@@ -165,10 +153,10 @@ impl CollectorSide {
         Ok(())
     }
 
-    /// The queue pair is ready: lets the source send.
+    /// Lets the source send: the queue pair is ready.
     ///
     /// # Errors
-    /// No Connect waits for an answer. After the end of the session it does nothing.
+    /// No Connect awaits an answer. After the end of the session it does nothing.
     pub fn ready(&mut self, now: Instant) -> Result<(), Misuse> {
         if self.core.may("ready", &[State::Connecting])? {
             self.core.heard(now);
@@ -178,16 +166,10 @@ impl CollectorSide {
         Ok(())
     }
 
-    /// Ends the session and sends the source the reason: as Refused before Ready, as Revoke after
-    /// it.
-    pub fn refuse(&mut self, refusal: Refusal) {
-        self.core.refuse(refusal, Ended::Withdrawn);
-    }
-
-    /// All that came is delivered: ends the session. `delivered` names every stream once.
+    /// Ends the session: everything is delivered. `delivered` names every stream once.
     ///
     /// # Errors
-    /// No Goodbye waits for an answer. After the end of the session it does nothing.
+    /// No Goodbye awaits an answer. After the end of the session it does nothing.
     pub fn goodbye_ack(&mut self, delivered: Vec<StreamDelivered>) -> Result<(), Misuse> {
         if self.core.may("goodbye_ack", &[State::Closing])? {
             let epoch = self.core.epoch;
@@ -199,13 +181,10 @@ impl CollectorSide {
 
     fn accept(&mut self, message: Message) -> Result<(), Refusal> {
         let kind = message.kind();
-        if !matches!(self.core.state, State::WaitHello | State::Deciding) {
-            self.core.check_epoch(&message)?;
-        }
         match (message, self.core.state) {
             (Message::Hello(hello), State::WaitHello) => self.on_hello(hello)?,
             (Message::Connect(connect), State::WaitConnect) => self.on_connect(connect)?,
-            // While streaming too: the source may have given up before it read our Ready.
+            // Also while streaming: the source may have given up before it read our Ready.
             (
                 Message::Refused(refusal),
                 State::Deciding | State::WaitConnect | State::Connecting | State::Streaming,
@@ -248,7 +227,7 @@ impl CollectorSide {
         Ok(())
     }
 
-    /// The queue pair must be at the address that the path was chosen for.
+    /// Checks that the queue pair is at the address that the path was chosen for.
     fn check_gid(&self, seen: Gid) -> Result<(), Refusal> {
         let Some(offer) = self.offers.iter().find(|offer| offer.gid != seen) else { return Ok(()) };
         let reason =
@@ -282,13 +261,13 @@ impl CollectorSide {
         Ok(())
     }
 
-    /// Packet numbers of a stream only grow: grant, begin, end.
+    /// Advances a stream, whose packet numbers only grow: grant, begin, end.
     fn advance(&mut self, kind: MessageKind, stream: u32, to: u64) -> Result<(), Refusal> {
         let index = self.numbers.binary_search(&stream).unwrap_or(0);
         let from = &mut self.streams[index].from;
         if to < *from {
             let reason = format!("{kind}: stream {stream} goes back from packet {from} to {to}");
-            let remedy = "go on from next_packet of Welcome";
+            let remedy = "continue from next_packet of Welcome";
             return Err(Refusal::new(RefusalCode::BadResume, reason, remedy));
         }
         *from = to;

@@ -1,21 +1,20 @@
 //! The two state machines against peers that do one thing wrong.
-use crate::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
-use crate::io::Side;
-use crate::machine::{Ended, Input, Output, Retry};
+use crate::collector_side::{CollectorSide, CollectorSideConfig};
+use crate::machine::{Ended, Input, Output, Retry, Side};
 use crate::message::*;
 use crate::refusal::{Refusal, RefusalCode};
 use crate::samples;
-use crate::source_side::{SourceEvent, SourceSide, SourceSideConfig, first_packet};
+use crate::source_side::{SourceSide, SourceSideConfig, first_packet};
 use crate::wire::encode;
 use std::time::{Duration, Instant};
 
-/// The messages and events of a side, and when it wants to be called.
-fn drain<S: Side>(side: &mut S) -> (Vec<Message>, Vec<S::Event>, Option<Instant>) {
+/// The messages of a side, its events and end, and when it wants to be called.
+fn drain<S: Side>(side: &mut S) -> (Vec<Message>, Vec<Output<S::Event>>, Option<Instant>) {
     let (mut messages, mut events) = (Vec::new(), Vec::new());
     loop {
         match side.poll() {
             Output::Transmit(message) => messages.push(message),
-            Output::Event(event) => events.push(event),
+            event @ (Output::Event(_) | Output::Ended(_)) => events.push(event),
             Output::Timeout(at) => return (messages, events, at),
         }
     }
@@ -63,7 +62,7 @@ fn streaming_source(now: Instant, ping_origin: Option<Instant>) -> SourceSide {
 }
 
 /// Returns what `side` sends its peer when it ends because of `message`.
-fn refusal_of<S: Side>(mut side: S, message: Message) -> Refusal {
+fn refusal_of(mut side: impl Side, message: Message) -> Refusal {
     side.handle(Instant::now(), Input::Message(message));
     let (messages, events, timeout) = drain(&mut side);
     let told = match messages.as_slice() {
@@ -71,8 +70,8 @@ fn refusal_of<S: Side>(mut side: S, message: Message) -> Refusal {
         [Message::Revoke(revoke)] => revoke.clone().into_refusal(),
         other => panic!("not a refusal: {other:?}"),
     };
-    let ended: Vec<_> = events.into_iter().map(|event| S::ended(event).ok()).collect();
-    assert_eq!(ended, [Some(Ended::Misbehaved(told.clone()))]);
+    let [Output::Ended(ended)] = &events[..] else { panic!("not the end and nothing else") };
+    assert_eq!(*ended, Ended::Misbehaved(told.clone()));
     assert_eq!(timeout, None);
     told
 }
@@ -240,7 +239,7 @@ fn refusals_end_the_source_and_say_whether_to_try_again() {
             None => Retry::Never,
         };
         assert_eq!(ended.retry(), expected);
-        assert_eq!(events, vec![SourceEvent::Ended(ended)]);
+        assert_eq!(events, [Output::Ended(ended)]);
     }
 }
 
@@ -251,11 +250,11 @@ fn a_silent_peer_ends_the_handshake_on_both_sides() {
     let mut collector = CollectorSide::new(now, CollectorSideConfig::default());
     assert_eq!(drain(&mut collector).2, Some(late));
     collector.handle(now + Duration::from_secs(4), Input::Timeout);
-    assert_eq!(drain(&mut collector).1, vec![]);
+    assert_eq!(drain(&mut collector).1, []);
     collector.handle(late, Input::Timeout);
     let (messages, events, _) = drain(&mut collector);
     assert!(matches!(&messages[..], [Message::Refused(r)] if r.code == RefusalCode::Timeout));
-    let waiting = |events: &[CollectorEvent], kind| matches!(events, [CollectorEvent::Ended(Ended::HandshakeTimeout { waiting_for, .. })] if *waiting_for == kind);
+    let waiting = |events: &[Output<_>], kind| matches!(events, [Output::Ended(Ended::HandshakeTimeout { waiting_for, .. })] if *waiting_for == kind);
     assert!(waiting(&events, MessageKind::Hello));
     let mut collector = welcomed(now);
     collector.handle(late, Input::Timeout);
@@ -265,7 +264,7 @@ fn a_silent_peer_ends_the_handshake_on_both_sides() {
     assert_eq!(drain(&mut source).2, Some(late));
     source.handle(late, Input::Timeout);
     let (_, events, _) = drain(&mut source);
-    let [SourceEvent::Ended(ended)] = &events[..] else { panic!("{events:?}") };
+    let [Output::Ended(ended)] = &events[..] else { panic!("{events:?}") };
     assert_eq!(ended.retry(), Retry::After(Duration::ZERO));
 }
 
@@ -320,7 +319,7 @@ fn pings_keep_the_lease_and_silence_ends_it_on_both_sides() {
     collector.handle(until, Input::Timeout);
     let (messages, events, _) = drain(&mut collector);
     assert!(matches!(&messages[..], [Message::Revoke(_)]));
-    assert!(matches!(&events[..], [CollectorEvent::Ended(Ended::LeaseExpired { .. })]));
+    assert!(matches!(&events[..], [Output::Ended(Ended::LeaseExpired { .. })]));
     // The source pings on without an answer until its lease ends too.
     let mut events = Vec::new();
     while events.is_empty() {
@@ -329,7 +328,7 @@ fn pings_keep_the_lease_and_silence_ends_it_on_both_sides() {
         source.handle(at, Input::Timeout);
         events = drain(&mut source).1;
     }
-    assert!(matches!(&events[..], [SourceEvent::Ended(Ended::LeaseExpired { .. })]));
+    assert!(matches!(&events[..], [Output::Ended(Ended::LeaseExpired { .. })]));
 }
 
 #[test]

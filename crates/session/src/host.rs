@@ -1,4 +1,4 @@
-//! Identity of the host and process: peers that share it can share memory.
+//! Identity of the host and process: decides whether peers can share memory.
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub enum HostError {
         /// What the system said.
         source: io::Error,
     },
-    /// A file holds something else than expected.
+    /// A file has unexpected content.
     #[error("{} holds \"{seen}\", not a boot id; is /proc the kernel's own?", path.display())]
     BootId {
         /// The file.
@@ -45,10 +45,10 @@ pub enum HostError {
 }
 
 impl Host {
-    /// The identity of this process.
+    /// Reads the identity of this process.
     ///
     /// # Errors
-    /// `/proc` cannot be read or holds nonsense.
+    /// `/proc` cannot be read or has unexpected content.
     pub fn read() -> Result<Self, HostError> {
         Self::read_from(Path::new("/proc"))
     }

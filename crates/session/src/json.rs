@@ -1,8 +1,8 @@
 //! JSON details: a `type` tag without buffering, bounded lists, 64-bit values as hex text.
 //!
-//! serde's own internally tagged enums read the whole message into a tree first, and a tree of
-//! `[0,0,0,…` is 16 times as large as its text. Here the text is read twice instead: once for
-//! the tag, once straight into the type.
+//! serde's internally tagged enums read the whole message into a tree first, and a tree of `[0,0,0,…`
+//! is 16 times as large as its text. Here the text is read twice instead: once for the tag, once
+//! straight into the type.
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ use serde::de::{
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The tag of a message, whatever else it holds.
+/// Reads the tag of a message and ignores the rest.
 pub(crate) fn tag_of(text: &str) -> Result<Cow<'_, str>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Tag<'a> {
@@ -24,7 +24,7 @@ pub(crate) fn tag_of(text: &str) -> Result<Cow<'_, str>, serde_json::Error> {
     serde_json::from_str::<Tag<'_>>(text).map(|tag| tag.tag)
 }
 
-/// Reads `text` into `T`, passing over the member `type`.
+/// Reads `text` into `T`, skipping the member `type`.
 pub(crate) fn body<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let body = deserializer.deserialize_map(Untagged(PhantomData))?;

@@ -1,16 +1,16 @@
-//! The session: how a source and a collector find that they fit, and stay in touch.
+//! The session: how a source and a collector negotiate, and stay in touch.
 //!
 //! One control connection per session carries a few small messages (`docs/spec/session.md`). They
-//! agree on the devices, on the providers of both sides and on the collector's ring; the frames then
-//! go through a queue pair that is not this crate's business.
+//! negotiate the devices, the providers of both sides and the collector's ring; the frames then go
+//! through a queue pair, which is outside this crate.
 //!
-//! - In: bytes of a connection ([`io`]), decoded and checked by [`wire`]; decisions of the engine
+//! - In: bytes of a connection ([`io`]), decoded and checked by [`wire`]; decisions of the handler
 //!   that drives a state machine.
-//! - Out: what a machine asks for, one [`machine::Output`] at a time: a message to send, an event
-//!   for the engine, or the time until which there is nothing to do.
-//! - Promises: a peer can say whatever it likes and this side neither panics nor allocates without
-//!   a limit; connections that never finish block no other; a path is never chosen silently, its
-//!   reason says why no better one was; the same facts give the same choice.
+//! - Out: the outputs of a machine, one [`machine::Output`] at a time: a message to send, an event
+//!   for the handler, the end, or the time until which there is nothing to do.
+//! - Promises: whatever a peer sends, this side neither panics nor allocates without a limit;
+//!   connections that never finish block no other; the reason of a path says why no better one was
+//!   chosen; the same facts lead to the same choice.
 //!
 //! The parts:
 //!
@@ -22,11 +22,11 @@
 //! | [`registry`] | which session owns a device | no |
 //! | [`path`] | choice of the provider of each side | no |
 //! | [`backoff`] | pauses between attempts | no |
-//! | [`host`] | what distinguishes one host from another | reads files |
+//! | [`host`] | identity of the host and process | reads files |
 //! | [`io`], [`tls`] | sockets, listener, TLS | yes |
 //! | `cert` | makes certificates (feature `certificates`) | writes files |
 //!
-//! It knows nothing of rings, frames, metrics or pages: the crates above translate.
+//! It knows nothing of rings, frames, metrics or pages; the crates above translate.
 #![forbid(unsafe_code)]
 
 pub mod backoff;

@@ -1,4 +1,4 @@
-//! What both state machines share: outputs, ends, the lease clock.
+//! What both state machines share: inputs and outputs, ends, the lease clock.
 use crate::message::{Message, MessageKind, Revoke};
 use crate::refusal::{Refusal, RefusalCode};
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub enum Input {
     /// The peer sent a message.
     Message(Message),
-    /// The instant of [`Output::Timeout`] has come; too early does no harm.
+    /// The instant of [`Output::Timeout`] has come; an early call does no harm.
     Timeout,
     /// The control connection is gone.
     Disconnected,
@@ -21,13 +21,15 @@ pub enum Input {
 pub enum Output<E> {
     /// Send this to the peer.
     Transmit(Message),
-    /// Something for the engine.
+    /// An event for the handler.
     Event(E),
+    /// The session is over; only [`Output::Timeout`] follows.
+    Ended(Ended),
     /// Nothing until this instant (`None`: nothing at all) or the next input.
     Timeout(Option<Instant>),
 }
 
-/// Why a session is over. After it the machine does nothing more; close the connection.
+/// Why a session is over. The machine does nothing more; close the connection.
 #[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub enum Ended {
     /// Goodbye and its answer were exchanged.
@@ -45,7 +47,7 @@ pub enum Ended {
     /// This side refused or revoked the session; this refusal was sent to the peer.
     #[display("ended by this side: {_0}")]
     Withdrawn(Refusal),
-    /// The peer did not do the next step of the handshake in time.
+    /// The peer did not take the next step of the handshake in time.
     #[display("no {waiting_for} from the peer within {limit:?}")]
     HandshakeTimeout {
         /// The message that did not come.
@@ -53,15 +55,15 @@ pub enum Ended {
         /// The time it had.
         limit: Duration,
     },
-    /// Nothing was heard for a whole lease.
-    #[display("nothing heard for {silent:?}, the lease is {lease:?}")]
+    /// Nothing was received for a whole lease.
+    #[display("nothing received for {silent:?}, the lease is {lease:?}")]
     LeaseExpired {
         /// Since the last message.
         silent: Duration,
         /// The lease.
         lease: Duration,
     },
-    /// The control connection broke: what the session was doing.
+    /// The control connection broke, and in which state.
     #[display("the connection broke while {_0}")]
     Disconnected(&'static str),
 }
@@ -69,20 +71,20 @@ pub enum Ended {
 /// Whether and when a source should open a new session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// A new attempt cannot succeed until the configuration changes.
+    /// Not until the configuration changes.
     Never,
-    /// Not before this time has passed; [`crate::backoff::Backoff`] adds its own wait.
+    /// After this time; [`crate::backoff::Backoff`] adds its own wait.
     After(Duration),
 }
 
 impl Ended {
-    /// What the peer said when it refused or ended the session; `None` if it did not.
-    pub fn told(&self) -> Option<&Refusal> {
+    /// Returns the refusal of the peer, if it refused or ended the session.
+    pub fn peer_refusal(&self) -> Option<&Refusal> {
         let (Self::Refused(refusal) | Self::Revoked(refusal)) = self else { return None };
         Some(refusal)
     }
 
-    /// What a source does next.
+    /// Returns whether and when a source should try again.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Refused(refusal) | Self::Revoked(refusal) => match refusal.retry_after_ms {
@@ -97,17 +99,32 @@ impl Ended {
     }
 }
 
-/// The engine called a function that the state does not allow: a fault of this program.
+/// A function was called in a state that does not allow it: a bug of this program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{call} called while {state}")]
 pub struct Misuse {
     /// The function.
     pub call: &'static str,
-    /// What the session was doing.
+    /// The state of the session.
     pub state: &'static str,
 }
 
-/// What a state means for the times and the end of a session.
+/// The state machine of one side.
+pub trait Side: Send {
+    /// Its events for the handler.
+    type Event: Send;
+
+    /// Takes one input. Drain [`Side::poll`] before and after.
+    fn handle(&mut self, now: Instant, input: Input);
+
+    /// Returns the next thing to do; [`Output::Timeout`] when there is nothing more at once.
+    fn poll(&mut self) -> Output<Self::Event>;
+
+    /// Ends the session and sends the peer the reason: as Refused before Ready, as Revoke after it.
+    fn refuse(&mut self, refusal: Refusal);
+}
+
+/// Phase of a session: decides which timer runs and how the session ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stage {
     /// Before Ready: the peer must send this in time.
@@ -128,7 +145,7 @@ pub(crate) trait State: Copy + Eq {
     fn facts(self) -> (&'static str, Stage);
 }
 
-/// What both sides do alike: the state, outputs that wait to be fetched, when the peer was heard.
+/// What both sides share: the state, pending outputs, when the peer was last heard.
 #[derive(Debug)]
 pub(crate) struct Core<S, E> {
     pub(crate) state: S,
@@ -142,7 +159,7 @@ pub(crate) struct Core<S, E> {
     pub(crate) handshake_until: Instant,
 }
 
-impl<S: State, E: From<Ended>> Core<S, E> {
+impl<S: State, E> Core<S, E> {
     pub(crate) fn new(now: Instant, handshake: Duration, state: S) -> Self {
         Self {
             state,
@@ -163,7 +180,7 @@ impl<S: State, E: From<Ended>> Core<S, E> {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// Returns the next thing to do; without one, when to come back: at `wake` or before.
+    /// Returns the next output; without one, when to call again: at `wake` or before.
     pub(crate) fn poll(&mut self, wake: Option<Instant>) -> Output<E> {
         self.outputs.pop_front().unwrap_or_else(|| {
             let deadline = match self.state.facts().1 {
@@ -175,14 +192,25 @@ impl<S: State, E: From<Ended>> Core<S, E> {
         })
     }
 
-    /// Returns whether an input counts. The contract of `poll`: outputs are fetched before it.
-    pub(crate) fn takes_input(&self) -> bool {
+    /// Handles what both sides handle alike; returns a message of this session.
+    pub(crate) fn handle(&mut self, now: Instant, input: Input) -> Option<Message> {
         debug_assert!(self.outputs.is_empty(), "poll until Timeout before handle");
-        self.state != S::OVER
+        match input {
+            _ if self.state == S::OVER => {}
+            Input::Message(message) => {
+                self.last_heard = now;
+                match self.check_epoch(&message) {
+                    Ok(()) => return Some(message),
+                    Err(refusal) => self.refuse(refusal, Ended::Misbehaved),
+                }
+            }
+            Input::Timeout => self.expire(now),
+            Input::Disconnected => self.end(Ended::Disconnected(self.state.facts().0)),
+        }
+        None
     }
 
-    /// Returns whether a call that belongs into one of these states does something: not after the
-    /// end.
+    /// Returns whether a call allowed in `states` takes effect, which it does not after the end.
     pub(crate) fn may(&self, call: &'static str, states: &[S]) -> Result<bool, Misuse> {
         let fits = states.contains(&self.state);
         if fits || self.state == S::OVER {
@@ -199,8 +227,8 @@ impl<S: State, E: From<Ended>> Core<S, E> {
         self.last_heard + self.lease
     }
 
-    /// Ends the session if the peer was silent for too long; returns whether it did.
-    pub(crate) fn expire(&mut self, now: Instant) -> bool {
+    /// Ends the session if the peer was silent for too long.
+    fn expire(&mut self, now: Instant) {
         let ended = match self.state.facts().1 {
             Stage::Awaits(waiting_for) if now >= self.handshake_until => {
                 Ended::HandshakeTimeout { waiting_for, limit: self.handshake }
@@ -208,14 +236,13 @@ impl<S: State, E: From<Ended>> Core<S, E> {
             Stage::Runs if now >= self.lease_until() => {
                 Ended::LeaseExpired { silent: now - self.last_heard, lease: self.lease }
             }
-            Stage::Awaits(_) | Stage::Runs | Stage::Prepares | Stage::Over => return false,
+            Stage::Awaits(_) | Stage::Runs | Stage::Prepares | Stage::Over => return,
         };
         let refusal = Refusal::new(RefusalCode::Timeout, ended.to_string(), "connect again");
         self.refuse(refusal, |_| ended);
-        true
     }
 
-    /// Tells the peer `refusal` in the form of the state, and ends.
+    /// Sends the peer `refusal` in the form of the state, and ends.
     pub(crate) fn refuse(&mut self, refusal: Refusal, ended: impl FnOnce(Refusal) -> Ended) {
         let message = match self.state.facts().1 {
             Stage::Awaits(_) | Stage::Prepares => Message::Refused(refusal.clone()),
@@ -226,20 +253,15 @@ impl<S: State, E: From<Ended>> Core<S, E> {
         self.end(ended(refusal));
     }
 
-    /// The control connection is gone.
-    pub(crate) fn disconnect(&mut self) {
-        self.end(Ended::Disconnected(self.state.facts().0));
-    }
-
     pub(crate) fn end(&mut self, ended: Ended) {
         self.state = S::OVER;
-        self.event(ended.into());
+        self.outputs.push_back(Output::Ended(ended));
     }
 
-    /// A refusal when the message names another epoch than this session's.
-    pub(crate) fn check_epoch(&self, message: &Message) -> Result<(), Refusal> {
+    /// Refuses a message that names another epoch than this session's, once it has one.
+    fn check_epoch(&self, message: &Message) -> Result<(), Refusal> {
         let (kind, Some(epoch)) = (message.kind(), message.epoch()) else { return Ok(()) };
-        if epoch == self.epoch {
+        if epoch == self.epoch || self.epoch == 0 {
             return Ok(());
         }
         let reason = format!("{kind} names epoch {epoch}, this session is {}", self.epoch);
@@ -247,7 +269,7 @@ impl<S: State, E: From<Ended>> Core<S, E> {
         Err(Refusal::new(RefusalCode::WrongEpoch, reason, remedy))
     }
 
-    /// The refusal of a well-formed message that does not belong here.
+    /// Returns the refusal of a well-formed message that the state does not allow.
     pub(crate) fn unexpected(&self, kind: MessageKind) -> Refusal {
         let reason = format!("{kind} came while {}", self.state.facts().0);
         let remedy = "follow the states of docs/spec/session.md";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Longest device name, in characters.
 pub const DEVICE_NAME_CHARS_MAX: usize = 64;
 
-/// The name of a device: 1 to 64 characters of `[A-Za-z0-9._-]`, the first of them no dot.
+/// The name of a device: 1 to 64 characters of `[A-Za-z0-9._-]`, not starting with a dot.
 ///
 /// A value of this type can be joined to a path without leaving its parent. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, derive_more::Debug)]
@@ -14,7 +14,7 @@ pub const DEVICE_NAME_CHARS_MAX: usize = 64;
 pub struct DeviceName(Arc<str>);
 
 impl DeviceName {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -24,7 +24,7 @@ impl DeviceName {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceNameError {
-    /// Nothing, or more than 64 characters.
+    /// Empty, or more than 64 characters.
     #[error("device name \"{seen}\" has {chars} characters; use 1 to {DEVICE_NAME_CHARS_MAX}")]
     Length {
         /// The text, escaped and cut.
@@ -81,8 +81,8 @@ impl<'de> Deserialize<'de> for DeviceName {
     }
 }
 
-/// `text` with control characters escaped and cut to `chars_max` characters: what a peer sent
-/// must not write escape sequences into a terminal or fill a log.
+/// Escapes control characters and cuts to `chars_max` characters: text from a peer must not write
+/// escape sequences to a terminal or fill a log.
 pub fn printable(text: &str, chars_max: usize) -> String {
     let mut chars = text.chars();
     let mut shown: String = chars
@@ -102,13 +102,13 @@ pub fn printable(text: &str, chars_max: usize) -> String {
     shown
 }
 
-/// The same, and never longer than `chars_max`: what is escaped, and the sign of a cut, count too.
+/// As [`printable`], but never longer than `chars_max`, escapes and ellipsis included.
 pub fn fit(text: &str, chars_max: usize) -> String {
     printable(text, chars_max - 1).chars().take(chars_max).collect()
 }
 
-/// Whether `character` may stand in a text from a peer: no control character, and none that
-/// changes the direction or is invisible (which could disguise a text in a log).
+/// Returns whether `character` is allowed in a text from a peer: not a control character, and neither
+/// invisible nor changing the direction, which could disguise a text in a log.
 pub(crate) fn is_printable(character: char) -> bool {
     !character.is_control()
         && !matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

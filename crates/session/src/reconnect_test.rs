@@ -2,7 +2,7 @@
 //! processes die and sessions stay half open.
 use crate::backoff::Backoff;
 use crate::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
-use crate::machine::{Ended, Input, Output, Retry};
+use crate::machine::{Ended, Input, Output, Retry, Side};
 use crate::message::*;
 use crate::refusal::{Refusal, RefusalCode};
 use crate::registry::Registry;
@@ -148,7 +148,7 @@ impl World {
                 Output::Event(CollectorEvent::Goodbye(goodbye)) => {
                     self.session(id).end = Some(goodbye.streams[0].end_packet);
                 }
-                Output::Event(CollectorEvent::Ended(ended)) => {
+                Output::Ended(ended) => {
                     self.session(id).ended = Some(ended);
                     self.close(id);
                 }
@@ -251,7 +251,7 @@ impl Link {
                 Output::Event(SourceEvent::Delivered(ack)) => {
                     assert_eq!(ack.delivered[0].next_packet, world.source.next_new);
                 }
-                Output::Event(SourceEvent::Ended(ended)) => {
+                Output::Ended(ended) => {
                     self.streaming = false;
                     return Some(ended);
                 }

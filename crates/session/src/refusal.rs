@@ -10,13 +10,13 @@ pub enum RefusalCode {
     Busy,
     /// No protocol version that both sides speak.
     ProtocolVersion,
-    /// Bytes that are no message, or a field out of its range.
+    /// Bytes that are not a message, or a field out of its range.
     BadMessage,
     /// A well-formed message that the state does not allow.
     UnexpectedMessage,
-    /// A message that names another session's epoch.
+    /// A message with another session's epoch.
     WrongEpoch,
-    /// A stream number that is not of this session, twice in a list, or missing from it.
+    /// A stream number unknown in this session, repeated in a list, or missing from it.
     UnknownStream,
     /// A `first_packet` below what the collector has, or an end below the beginning.
     BadResume,
@@ -28,9 +28,9 @@ pub enum RefusalCode {
     NoPath,
     /// The chosen path does not work.
     PathFailed,
-    /// The wish or offer for the ring cannot be met.
+    /// The requested or offered ring is impossible.
     BadRing,
-    /// Memory, disk or another resource is used up.
+    /// Memory, disk or another resource is exhausted.
     NoResource,
     /// The peer may not do this.
     NotAllowed,
@@ -38,11 +38,11 @@ pub enum RefusalCode {
     Timeout,
     /// A newer session of the same source took its devices over.
     Superseded,
-    /// The collector or source ends its work.
+    /// The collector or source is shutting down.
     ShuttingDown,
-    /// A fault of the side that refuses.
+    /// A bug of the side that refuses.
     Internal,
-    /// A code that this version does not know.
+    /// A code unknown to this version.
     Other(String),
 }
 
@@ -52,9 +52,9 @@ use RefusalCode::{
     UnexpectedMessage, UnknownStream, WrongEpoch,
 };
 
-/// Every known code with its text and the least wait before another try (`None`: a new try
-/// cannot succeed until the configuration changes).
-const TABLE: [(RefusalCode, &str, Option<u32>); 18] = [
+/// Every known code with its text and the shortest wait before a retry (`None`: a retry cannot
+/// succeed until the configuration changes).
+static TABLE: [(RefusalCode, &str, Option<u32>); 18] = [
     (Busy, "busy", Some(250)),
     (ProtocolVersion, "protocol_version", None),
     (BadMessage, "bad_message", None),
@@ -76,30 +76,29 @@ const TABLE: [(RefusalCode, &str, Option<u32>); 18] = [
 ];
 
 impl RefusalCode {
-    /// The codes that this version knows, in the order of the table in the specification.
+    /// Returns the codes that this version knows, in the order of the specification's table.
     pub fn known() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|(code, _, _)| code.clone())
     }
 
-    /// The text on the wire.
+    fn row(&self) -> Option<&'static (Self, &'static str, Option<u32>)> {
+        TABLE.iter().find(|(code, ..)| code == self)
+    }
+
+    /// Returns the text on the wire.
     pub fn as_str(&self) -> &str {
-        let Other(text) = self else {
-            return TABLE
-                .iter()
-                .find(|(code, _, _)| code == self)
-                .map_or("internal", |(_, text, _)| text);
-        };
+        let Other(text) = self else { return self.label() };
         text
     }
 
-    /// The text as a label that lives for ever; `other` for codes of later versions.
+    /// Returns the text as a static label; `other` for codes of later versions.
     pub fn label(&self) -> &'static str {
-        TABLE.iter().find(|(code, _, _)| code == self).map_or("other", |(_, text, _)| text)
+        self.row().map_or("other", |(_, text, _)| text)
     }
 
-    /// What [`Refusal::new`] puts into `retry_after_ms`.
+    /// Returns the wait that [`Refusal::new`] sets.
     pub fn retry_after_ms(&self) -> Option<u32> {
-        TABLE.iter().find(|(code, _, _)| code == self).and_then(|(_, _, retry)| *retry)
+        self.row().and_then(|(.., retry)| *retry)
     }
 
     fn from_text(text: String) -> Self {
@@ -120,7 +119,7 @@ impl<'de> Deserialize<'de> for RefusalCode {
     }
 }
 
-/// A refusal as it stands in the messages Refused and Revoke.
+/// A refusal, as in the messages Refused and Revoke.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(deny_unknown_fields)]
 #[error("{code}: {reason}; {remedy}")]
@@ -131,13 +130,13 @@ pub struct Refusal {
     pub reason: String,
     /// What the receiver's operator can do. At most 1,024 characters.
     pub remedy: String,
-    /// Least wait before another try, in milliseconds; `None`: do not try again.
+    /// Shortest wait before a retry, in milliseconds; `None`: do not retry.
     pub retry_after_ms: Option<u32>,
 }
 
 impl Refusal {
-    /// A refusal with the usual `retry_after_ms` of its code. Control characters are escaped and
-    /// texts are cut to what the wire allows.
+    /// Creates a refusal with the default wait of its code. Control characters are escaped and texts
+    /// are cut to the limits of the protocol.
     pub fn new(code: RefusalCode, reason: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
         let fit = |text: &str| crate::names::fit(text, crate::check::REASON_CHARS_MAX);
         Self {
@@ -148,14 +147,14 @@ impl Refusal {
         }
     }
 
-    /// The same with another least wait, in milliseconds.
+    /// Sets another shortest wait, in milliseconds.
     #[must_use]
     pub fn retry_after_ms(mut self, wait_ms: u32) -> Self {
         self.retry_after_ms = Some(wait_ms);
         self
     }
 
-    /// Whether another attempt cannot succeed until the configuration changes.
+    /// Returns whether a retry cannot succeed until the configuration changes.
     pub fn is_permanent(&self) -> bool {
         self.retry_after_ms.is_none()
     }

@@ -1,4 +1,4 @@
-//! Which session owns which device. Pure, no clock.
+//! Which session owns which device. Pure, without a clock.
 use crate::message::Hello;
 use crate::names::DeviceName;
 use crate::refusal::{Refusal, RefusalCode};
@@ -17,21 +17,21 @@ struct Owner {
 }
 
 impl Registry {
-    /// An empty registry.
+    /// Creates an empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Gives the devices of `hello` to `session`, a number that the caller never uses twice: later
+    /// Assigns the devices of `hello` to `session`, a number that the caller never reuses; later
     /// connections have higher ones.
     ///
     /// A device of the same source process (`instance`) moves over: its connection broke and the
-    /// collector has not noticed yet. Returns the sessions that lost devices in this way, each
-    /// once; revoke them with code `superseded`.
+    /// collector has not noticed yet. Returns the sessions that lost devices, each once; revoke them
+    /// with code `superseded`.
     ///
     /// # Errors
-    /// Another source process owns one of the devices, or a later session of the same one: this
-    /// one's source has given it up already. Nothing has changed then.
+    /// Another source process owns one of the devices, or a later session of the same process, which
+    /// has abandoned this one. Nothing has changed then.
     pub fn claim(&mut self, session: u64, hello: &Hello) -> Result<Vec<u64>, Refusal> {
         let superseded = self.in_the_way(session, hello)?;
         let owner = Owner { session, instance: hello.instance };
@@ -41,8 +41,8 @@ impl Registry {
         Ok(superseded)
     }
 
-    /// The other sessions of the same source process that have devices of `hello`, each once.
-    /// Changes nothing: for who wants to wait until they are over before it claims.
+    /// Returns the other sessions of the same source process with devices of `hello`, each once.
+    /// Changes nothing: a caller can wait for their end before it claims.
     ///
     /// # Errors
     /// As for [`Registry::claim`].
@@ -63,18 +63,18 @@ impl Registry {
         Ok(superseded)
     }
 
-    /// Frees what `session` still owns.
+    /// Frees the devices that `session` still owns.
     pub fn release(&mut self, session: u64) {
         self.owners.retain(|_, owner| owner.session != session);
     }
 
-    /// The session that owns `device`.
+    /// Returns the session that owns `device`.
     pub fn owner(&self, device: &DeviceName) -> Option<u64> {
         self.owners.get(device).map(|owner| owner.session)
     }
 }
 
-/// The refusal for a session whose source has opened a newer one.
+/// Returns the refusal for a session whose source has opened a newer one.
 pub fn superseded_refusal() -> Refusal {
     Refusal::new(
         RefusalCode::Superseded,

@@ -1,7 +1,7 @@
 //! The source's half of a session as a state machine without I/O and clock.
 //!
-//! One machine per control connection. Feed it with [`SourceSide::handle`] and the commands, and
-//! after each call drain [`SourceSide::poll`] until it returns [`Output::Timeout`].
+//! One machine per control connection. Feed it with [`Side::handle`] and the commands, and after
+//! each call drain [`Side::poll`] until it returns [`Output::Timeout`].
 //!
 //! ```text
 //! Hello ──> WaitWelcome ──Welcome──> Deciding ──connect()──> WaitReady ──Ready──> Streaming
@@ -19,21 +19,21 @@ use crate::message::{
 use crate::path::KnownProviders;
 use crate::refusal::{Refusal, RefusalCode};
 
-pub use crate::machine::{Ended, Input, Misuse, Output, Retry};
+pub use crate::machine::{Ended, Input, Misuse, Output, Retry, Side};
 
 /// Settings of the source's side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceSideConfig {
-    /// The providers of this program: the collector may choose no other.
+    /// Providers of this program: the collector may choose no other.
     pub known: KnownProviders,
-    /// The collector's time for Welcome, and again for Ready.
+    /// Time limit for Welcome, and again for Ready.
     pub handshake: Duration,
-    /// What sources that run beside each other share, so that their pings fall together: each goes
-    /// out a little early, at a whole number of eighths of its period from this instant.
+    /// Common origin of neighbouring sources, which aligns their pings: each is sent a little early,
+    /// at a whole number of eighths of its period from this instant.
     pub ping_origin: Option<Instant>,
 }
 
-/// Pings of one period go out at so many instants of it.
+/// Instants of a period at which pings are sent.
 const PING_SLOTS: u32 = 8;
 
 impl SourceSideConfig {
@@ -43,18 +43,16 @@ impl SourceSideConfig {
     }
 }
 
-/// What the engine of a source learns.
+/// Events of a source's session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceEvent {
-    /// The collector takes us. Make the queue pair ready, then call [`SourceSide::connect`], or
-    /// [`SourceSide::refuse`]. The streams are exactly those of the Hello.
+    /// The collector accepts us. Make the queue pair ready, then call [`SourceSide::connect`], or
+    /// [`Side::refuse`]. The streams are exactly those of the Hello.
     Welcomed(Welcome),
     /// Frames may be sent.
     Ready,
-    /// The collector has delivered all; [`Ended::Finished`] follows.
+    /// The collector has delivered everything; [`Ended::Finished`] follows.
     Delivered(GoodbyeAck),
-    /// The session is over.
-    Ended(Ended),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,12 +81,6 @@ impl machine::State for State {
     }
 }
 
-impl From<Ended> for SourceEvent {
-    fn from(ended: Ended) -> Self {
-        Self::Ended(ended)
-    }
-}
-
 /// The source's half of one session.
 #[derive(Debug)]
 pub struct SourceSide {
@@ -104,8 +96,27 @@ pub struct SourceSide {
     rtt: Option<Duration>,
 }
 
+impl Side for SourceSide {
+    type Event = SourceEvent;
+
+    fn handle(&mut self, now: Instant, input: Input) {
+        let Some(message) = self.core.handle(now, input) else { return self.ping(now) };
+        if let Err(refusal) = self.accept(now, message) {
+            self.core.refuse(refusal, Ended::Misbehaved);
+        }
+    }
+
+    fn poll(&mut self) -> Output<SourceEvent> {
+        self.core.poll(Some(self.ping_at))
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.core.refuse(refusal, Ended::Withdrawn);
+    }
+}
+
 impl SourceSide {
-    /// A machine for a connection that has just been made; its first output is `hello`.
+    /// Creates a machine for a new connection; its first output is `hello`.
     pub fn new(now: Instant, config: SourceSideConfig, hello: Hello) -> Self {
         let mut core = Core::new(now, config.handshake, State::WaitWelcome);
         core.transmit(Message::Hello(hello.clone()));
@@ -122,33 +133,11 @@ impl SourceSide {
         }
     }
 
-    /// Takes one input. Drain [`SourceSide::poll`] before and after.
-    pub fn handle(&mut self, now: Instant, input: Input) {
-        if !self.core.takes_input() {
-            return;
-        }
-        match input {
-            Input::Message(message) => {
-                self.core.heard(now);
-                if let Err(refusal) = self.accept(now, message) {
-                    self.core.refuse(refusal, Ended::Misbehaved);
-                }
-            }
-            Input::Timeout if self.core.expire(now) => {}
-            Input::Timeout => self.ping(now),
-            Input::Disconnected => self.core.disconnect(),
-        }
-    }
-
-    /// The next thing to do; [`Output::Timeout`] when there is nothing more at once.
-    pub fn poll(&mut self) -> Output<SourceEvent> {
-        self.core.poll(Some(self.ping_at))
-    }
-
-    /// The queue pair is ready: sends the collector its address and where every stream begins.
+    /// Sends the collector the address of the queue pair, which is ready, and where every stream
+    /// begins.
     ///
     /// # Errors
-    /// No Welcome waits for an answer. After the end of the session it does nothing.
+    /// No Welcome awaits an answer. After the end of the session it does nothing.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -162,12 +151,6 @@ impl SourceSide {
             self.core.state = State::WaitReady;
         }
         Ok(())
-    }
-
-    /// Ends the session and sends the collector the reason: the ring cannot be reached, for
-    /// example.
-    pub fn refuse(&mut self, refusal: Refusal) {
-        self.core.refuse(refusal, Ended::Withdrawn);
     }
 
     /// Sends counters, in as many messages as needed.
@@ -189,7 +172,7 @@ impl SourceSide {
         Ok(())
     }
 
-    /// All is sent: asks the collector to deliver it and end the session.
+    /// Asks the collector to deliver everything and end the session.
     ///
     /// # Errors
     /// No frames are sent in this state. After the end of the session it does nothing.
@@ -201,16 +184,13 @@ impl SourceSide {
         Ok(())
     }
 
-    /// Round trip of the latest answered ping.
+    /// Returns the round-trip time of the latest answered ping.
     pub fn rtt(&self) -> Option<Duration> {
         self.rtt
     }
 
     fn accept(&mut self, now: Instant, message: Message) -> Result<(), Refusal> {
         let kind = message.kind();
-        if self.core.state != State::WaitWelcome {
-            self.core.check_epoch(&message)?;
-        }
         match (message, self.core.state) {
             (Message::Welcome(welcome), State::WaitWelcome) => self.on_welcome(welcome)?,
             (Message::Ready(_), State::WaitReady) => self.on_ready(now),
@@ -230,6 +210,19 @@ impl SourceSide {
         Ok(())
     }
 
+    /// Sends a ping if one is due.
+    fn ping(&mut self, now: Instant) {
+        let alive = matches!(self.core.state, State::Streaming | State::Leaving);
+        if !alive || now < self.ping_at {
+            return;
+        }
+        let (epoch, seq) = (self.core.epoch, self.ping_seq);
+        self.core.transmit(Message::Ping(Ping { epoch, seq }));
+        self.ping_sent = Some((seq, now));
+        self.ping_seq = seq.wrapping_add(1);
+        self.ping_at = self.next_ping(now);
+    }
+
     fn on_welcome(&mut self, welcome: Welcome) -> Result<(), Refusal> {
         self.streams = check_welcome(&self.hello, &welcome, &self.known)?;
         self.core.epoch = welcome.epoch;
@@ -247,7 +240,7 @@ impl SourceSide {
 
     fn on_pong(&mut self, now: Instant, pong: Pong) -> Result<(), Refusal> {
         if pong.seq >= self.ping_seq {
-            let reason = format!("pong {} without such a ping", pong.seq);
+            let reason = format!("pong {} answers no ping", pong.seq);
             let remedy = "answer each ping once, with its number";
             return Err(Refusal::new(RefusalCode::UnexpectedMessage, reason, remedy));
         }
@@ -268,34 +261,22 @@ impl SourceSide {
         Ok(())
     }
 
-    fn ping(&mut self, now: Instant) {
-        let alive = matches!(self.core.state, State::Streaming | State::Leaving);
-        if !alive || now < self.ping_at {
-            return;
-        }
-        let (epoch, seq) = (self.core.epoch, self.ping_seq);
-        self.core.transmit(Message::Ping(Ping { epoch, seq }));
-        self.ping_sent = Some((seq, now));
-        self.ping_seq = seq.wrapping_add(1);
-        self.ping_at = self.next_ping(now);
-    }
-
-    /// Returns when the next ping is due: a third of the lease from now, or as much earlier as
-    /// others ping too.
+    /// Returns when the next ping is due: a third of the lease from now, or a little earlier together
+    /// with those of other sources.
     fn next_ping(&self, now: Instant) -> Instant {
         let period = self.core.lease / 3;
         let latest = now + period;
         let step = (period / PING_SLOTS).as_nanos().max(1);
         let since = self.ping_origin.map_or(0, |o| latest.saturating_duration_since(o).as_nanos());
-        // Below a step, and so far below the range of u64.
+        // Less than a step, so it fits.
         latest - Duration::from_nanos((since % step) as u64)
     }
 }
 
-/// The first packet number that a source sends after a (re)connect: the larger of what it still
-/// has (`oldest_retained`, or `next_new` when it retains nothing) and what the collector lacks
-/// (`collector_next`). Retained frames below it are discarded; when it is above `next_new`, new
-/// frames are numbered from it on.
+/// Returns the first packet number that a source sends after a (re)connect: the larger of what it
+/// still has (`oldest_retained`, or `next_new` when it retains nothing) and what the collector lacks
+/// (`collector_next`). Retained frames below it are discarded; when it is above `next_new`, new frames
+/// are numbered from it on.
 pub fn first_packet(
     oldest_retained: Option<u64>,
     next_new: u64,
@@ -305,7 +286,7 @@ pub fn first_packet(
     have.max(collector_next.unwrap_or(have))
 }
 
-/// The stream numbers of `welcome`, sorted, if it grants exactly the devices of `hello`.
+/// Returns the stream numbers of `welcome`, sorted, if it grants exactly the devices of `hello`.
 fn check_welcome(
     hello: &Hello,
     welcome: &Welcome,
@@ -337,7 +318,8 @@ fn check_welcome(
     Ok(streams)
 }
 
-/// Fails unless the path begins at an offer of `hello` and both of its providers speak one wire.
+/// Fails unless the path begins at an offer of `hello` and both of its providers use one wire
+/// protocol.
 fn check_path(hello: &Hello, path: &SessionPath, known: &KnownProviders) -> Result<(), String> {
     let SessionPath { source, source_gid, collector, path_mtu } = path;
     let mut offers = hello.providers.iter();

@@ -1,4 +1,4 @@
-//! TLS 1.3 with certificates on both sides, and the rule where a session may go without it.
+//! TLS 1.3 with certificates on both sides, and the rule for sessions without it.
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -33,15 +33,15 @@ pub enum TlsError {
         /// What the system said.
         source: io::Error,
     },
-    /// A file is no PEM.
+    /// A file is not PEM.
     #[error("{} is not a PEM file: {detail}", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
-        /// Where it goes wrong.
+        /// The parse error.
         detail: String,
     },
-    /// A file lacks what it should hold.
+    /// A file lacks its certificate or key.
     #[error("{} holds no {what}; `catchment cert` writes such files", path.display())]
     Missing {
         /// The file.
@@ -57,8 +57,8 @@ pub enum TlsError {
         /// What rustls said.
         detail: String,
     },
-    /// Certificate and key do not belong together, or their kind is not supported.
-    #[error("{} and {} do not belong together: {detail}", cert.display(), key.display())]
+    /// Certificate and key do not match, or their kind is not supported.
+    #[error("{} and {} do not match: {detail}", cert.display(), key.display())]
     Pair {
         /// The certificate's file.
         cert: PathBuf,
@@ -67,20 +67,21 @@ pub enum TlsError {
         /// What rustls said.
         detail: String,
     },
-    /// The cryptography cannot be set up: a fault of this program.
+    /// The cryptography cannot be set up: a bug of this program.
     #[error("TLS cannot be set up: {0}")]
     Setup(rustls::Error),
 }
 
-/// The cryptography; passed explicitly, never the process default.
+/// Returns the cryptography; passed explicitly, never the process default.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// The collector's side: a source must show a certificate of the authority in `files.ca`.
+/// Creates the collector's configuration: a source must present a certificate of the authority in
+/// `files.ca`.
 ///
 /// # Errors
-/// A file is missing, is wrong, or does not fit the others.
+/// A file is missing, invalid, or does not match the others.
 pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let roots = Arc::new(authorities(&files.ca)?);
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build().map_err(
@@ -96,11 +97,11 @@ pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
-/// The source's side: the collector must show a certificate of the authority in `files.ca` for
-/// the name or address that was dialled.
+/// Creates the source's configuration: the collector must present a certificate of the authority in
+/// `files.ca` for the name or address that was dialled.
 ///
 /// # Errors
-/// A file is missing, is wrong, or does not fit the others.
+/// A file is missing, invalid, or does not match the others.
 pub fn client_config(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
     let roots = authorities(&files.ca)?;
     let (chain, key) = identity(files)?;
@@ -171,13 +172,13 @@ fn pem_error(path: &Path, what: &'static str, error: pem::Error) -> TlsError {
 pub enum Protection {
     /// TLS with certificates on both sides.
     Tls,
-    /// None: only processes of this host can reach the address.
+    /// None: only processes of this host can connect.
     PlainLocal,
-    /// None, although other hosts can reach the address: the user said so.
+    /// None, although other hosts can connect: the user allowed it.
     PlainInsecure,
 }
 
-/// Where a control connection goes, as far as its protection is concerned.
+/// Where a control connection goes, for the choice of its protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// A unix socket.
@@ -186,29 +187,29 @@ pub enum Reach {
     Ip(SocketAddr),
 }
 
-/// A session would be open to others.
+/// A session would be unprotected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtectionError {
-    /// Neither certificates nor an explicit wish to go without.
+    /// Neither certificates nor an explicit permission to go without.
     #[error(
         "{0} can be reached from other hosts, and no TLS certificate is given; \
          make certificates with `catchment cert` and pass --cert, --key and --ca, \
          or use a loopback address such as 127.0.0.1 or unix:/path, \
-         or say --insecure to let anybody in"
+         or pass --insecure to admit any host"
     )]
     Unprotected(SocketAddr),
-    /// Certificates and the wish to go without.
-    #[error("TLS certificates and --insecure exclude each other; leave one of them out")]
+    /// Certificates and the permission to go without.
+    #[error("TLS certificates and --insecure are mutually exclusive; omit one of them")]
     Contradiction,
 }
 
-/// The rule: loopback addresses may go without TLS; any other address needs certificates (`tls`)
-/// or the user's explicit word (`insecure`). Unix sockets never use TLS: the rights of their file
-/// protect them.
+/// Decides the protection: loopback addresses may go without TLS; any other address needs
+/// certificates (`tls`) or the user's explicit permission (`insecure`). Unix sockets never use TLS:
+/// their file permissions protect them.
 ///
 /// # Errors
-/// The address is open to others and neither is given, or both are.
+/// The address is reachable from other hosts and neither is given, or both are.
 pub fn protection(reach: Reach, tls: bool, insecure: bool) -> Result<Protection, ProtectionError> {
     if tls && insecure {
         return Err(ProtectionError::Contradiction);

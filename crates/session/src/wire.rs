@@ -1,10 +1,10 @@
 //! Framing: a length of four bytes, most significant first, then that many bytes of JSON.
 //!
-//! Sans-IO. [`Decoder`] is fed bytes as they come and never holds more than one message, and of
-//! that only what has come: an announced length reserves nothing.
+//! Sans-IO. [`Decoder`] takes bytes as they arrive and never holds more than one message, and of that
+//! only what has arrived: an announced length reserves nothing.
 use crate::check::Invalid;
 use crate::json;
-use crate::message::{Message, MessageKind, ProtocolRange};
+use crate::message::{Message, MessageKind, ProtocolRange, protocol_of};
 use crate::names::printable;
 use crate::refusal::{Refusal, RefusalCode};
 
@@ -18,7 +18,7 @@ pub const HELLO_BYTES_MAX: u32 = 8 << 20;
 /// every Hello that can be read can be answered.
 pub const LONG_BYTES_MAX: u32 = 16 << 20;
 
-/// The first piece of a buffer that grows.
+/// Initial size of a growing buffer.
 const CHUNK_BYTES: usize = 4 << 10;
 
 impl MessageKind {
@@ -100,7 +100,7 @@ fn fill_length(out: &mut [u8], start: usize, kind: MessageKind) -> Result<(), En
     Ok(())
 }
 
-/// Bytes from a peer are no message.
+/// Bytes from a peer are not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -119,15 +119,15 @@ pub enum DecodeError {
     /// The connection ended inside a message.
     #[error("the connection ended after {have} of {expected} bytes of a message")]
     Truncated {
-        /// Bytes that came, the length included.
+        /// Bytes received, the length included.
         have: usize,
-        /// Bytes that were to come, the length included; 4 when the length is not complete.
+        /// Bytes expected, the length included; 4 when the length is incomplete.
         expected: usize,
     },
-    /// The text is no UTF-8: the first wrong byte.
+    /// The text is not UTF-8: the first invalid byte.
     #[error("the message is not UTF-8 from byte {0} on")]
     Utf8(usize),
-    /// The text is no JSON object with a `type`: what the JSON reader said, escaped and cut.
+    /// The text is not a JSON object with a `type`: the JSON reader's error, escaped and cut.
     #[error("the message is not a JSON object with a \"type\": {0}")]
     Json(String),
     /// The value of `type` is unknown: the value, escaped and cut.
@@ -159,7 +159,7 @@ pub enum DecodeError {
         /// The limit.
         limit: u32,
     },
-    /// The peer speaks no version that we speak.
+    /// The peer and this side have no version in common.
     #[error(
         "the source speaks protocol versions {} to {}, this side {} to {}",
         .0.min, .0.max, ProtocolRange::OURS.min, ProtocolRange::OURS.max
@@ -167,7 +167,7 @@ pub enum DecodeError {
     Protocol(ProtocolRange),
 }
 
-/// What wrong bytes look like.
+/// What invalid bytes look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 #[non_exhaustive]
 pub enum Hint {
@@ -213,7 +213,7 @@ impl DecodeError {
 /// Reads one message from its JSON text.
 ///
 /// # Errors
-/// The bytes are no message, or a field is outside of its range.
+/// The bytes are not a message, or a field is outside of its range.
 pub fn parse(json: &[u8]) -> Result<Message, DecodeError> {
     let text = std::str::from_utf8(json).map_err(|error| DecodeError::Utf8(error.valid_up_to()))?;
     let tag = json::tag_of(text).map_err(|error| DecodeError::Json(detail(&error)))?;
@@ -222,7 +222,15 @@ pub fn parse(json: &[u8]) -> Result<Message, DecodeError> {
     if bytes > limit as usize {
         return Err(DecodeError::TooLong { kind, bytes, limit });
     }
-    let message = parse_kind(kind, text)?;
+    let malformed =
+        |error: serde_json::Error| DecodeError::Malformed { kind, detail: detail(&error) };
+    if kind == MessageKind::Hello {
+        let theirs = protocol_of(text).map_err(malformed)?;
+        if ProtocolRange::OURS.common(theirs).is_none() {
+            return Err(DecodeError::Protocol(theirs));
+        }
+    }
+    let message = Message::read(kind, text).map_err(malformed)?;
     message.check().map_err(|invalid| DecodeError::Invalid { kind, invalid })?;
     Ok(message)
 }
@@ -232,32 +240,7 @@ fn kind_of(tag: &str) -> Result<MessageKind, DecodeError> {
     known.ok_or_else(|| DecodeError::UnknownType(printable(tag, 32)))
 }
 
-fn parse_kind(kind: MessageKind, text: &str) -> Result<Message, DecodeError> {
-    let malformed =
-        |error: serde_json::Error| DecodeError::Malformed { kind, detail: detail(&error) };
-    match kind {
-        MessageKind::Hello => {
-            let theirs = crate::message::protocol_of(text).map_err(malformed)?;
-            if ProtocolRange::OURS.common(theirs).is_none() {
-                return Err(DecodeError::Protocol(theirs));
-            }
-            json::body(text).map(Message::Hello)
-        }
-        MessageKind::Welcome => json::body(text).map(Message::Welcome),
-        MessageKind::Refused => json::body(text).map(Message::Refused),
-        MessageKind::Connect => json::body(text).map(Message::Connect),
-        MessageKind::Ready => json::body(text).map(Message::Ready),
-        MessageKind::Ping => json::body(text).map(Message::Ping),
-        MessageKind::Pong => json::body(text).map(Message::Pong),
-        MessageKind::SourceStats => json::body(text).map(Message::SourceStats),
-        MessageKind::Revoke => json::body(text).map(Message::Revoke),
-        MessageKind::Goodbye => json::body(text).map(Message::Goodbye),
-        MessageKind::GoodbyeAck => json::body(text).map(Message::GoodbyeAck),
-    }
-    .map_err(malformed)
-}
-
-/// The words of the JSON reader; they can quote the peer.
+/// Returns the text of a JSON error, which may quote the peer.
 fn detail(error: &serde_json::Error) -> String {
     printable(&error.to_string(), 256)
 }
@@ -268,19 +251,18 @@ pub struct Decoder {
     limit: u32,
     header: [u8; HEADER_BYTES],
     header_len: usize,
-    /// What has come of the message; grows with it and never beyond the announced length.
+    /// The part of the message received so far; never beyond the announced length.
     body: Vec<u8>,
     failed: Option<DecodeError>,
 }
 
 impl Decoder {
-    /// A decoder that takes messages of at most `limit` bytes of JSON.
+    /// Creates a decoder of messages of at most `limit` bytes of JSON.
     pub fn new(limit: u32) -> Self {
         Self { limit, header: [0; HEADER_BYTES], header_len: 0, body: Vec::new(), failed: None }
     }
 
-    /// Changes the limit. A message that was refused for its length is taken after all when it
-    /// fits now.
+    /// Changes the limit. A message that was refused for its length is decoded if it fits now.
     pub fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
     }
@@ -288,9 +270,9 @@ impl Decoder {
     /// Takes bytes from the front of `input` until a message is complete or `input` is empty.
     ///
     /// # Errors
-    /// The bytes are no message. Apart from [`DecodeError::Length`], which
-    /// [`Decoder::set_limit`] can cure, every later call fails in the same way: after a wrong
-    /// message nothing that follows can be trusted.
+    /// The bytes are not a message. Apart from [`DecodeError::Length`], which [`Decoder::set_limit`]
+    /// can lift, every later call fails with the same error: nothing that follows an invalid message
+    /// can be trusted.
     pub fn decode(&mut self, input: &mut &[u8]) -> Result<Option<Message>, DecodeError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -325,7 +307,7 @@ impl Decoder {
         Err(DecodeError::Truncated { have, expected: HEADER_BYTES + body })
     }
 
-    /// Bytes of memory held for the message that is coming in.
+    /// Returns the bytes of memory held for the incoming message.
     pub fn held_bytes(&self) -> usize {
         self.body.capacity()
     }
@@ -361,7 +343,7 @@ impl Decoder {
         self.body.len() == announced
     }
 
-    /// Makes ready for the next message; a large buffer is given back.
+    /// Prepares for the next message; a large buffer is freed.
     fn reset(&mut self) {
         self.header_len = 0;
         self.body.clear();

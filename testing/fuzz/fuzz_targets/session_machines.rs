@@ -8,7 +8,9 @@ use catchment_session::message::{
     Hello, Message, StreamDelivered, StreamEnd, StreamGrant, StreamStart, Welcome,
 };
 use catchment_session::path::KnownProviders;
-use catchment_session::source_side::{Input, Output, SourceEvent, SourceSide, SourceSideConfig};
+use catchment_session::source_side::{
+    Input, Output, Side, SourceEvent, SourceSide, SourceSideConfig,
+};
 use catchment_session::wire::{Decoder, encode, parse};
 use catchment_verbs::{ProviderInfo, Wire};
 use libfuzzer_sys::fuzz_target;
@@ -47,6 +49,7 @@ impl Collector {
             match self.side.poll() {
                 Output::Transmit(message) => check_sent(&message, self.over),
                 Output::Event(event) => self.on_event(now, event),
+                Output::Ended(_) => self.over = true,
                 Output::Timeout(_) => return,
             }
         }
@@ -74,7 +77,6 @@ impl Collector {
                 let delivered = goodbye.streams.iter().map(done).collect();
                 self.side.goodbye_ack(delivered).expect("a Goodbye waits");
             }
-            CollectorEvent::Ended(_) => self.over = true,
         }
     }
 }
@@ -103,7 +105,7 @@ impl Source {
                     self.side.connect(now, welcome.endpoint, streams).expect("a Welcome waits");
                 }
                 Output::Event(SourceEvent::Ready | SourceEvent::Delivered(_)) => {}
-                Output::Event(SourceEvent::Ended(_)) => self.over = true,
+                Output::Ended(_) => self.over = true,
                 Output::Timeout(_) => return,
             }
         }

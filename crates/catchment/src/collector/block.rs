@@ -4,7 +4,7 @@ use catchment_transfer::ReceivedBlock;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A received block. Dropping it gives its slot back to the source.
+/// A received block. Dropping it releases its slot to the source.
 pub(crate) struct HeldBlock {
     block: ReceivedBlock,
     _counted: Counted,

@@ -72,7 +72,7 @@ impl Device {
     }
 }
 
-/// The sink of a device in the hands of one session. Dropping it gives it back.
+/// The sink of a device, lent to one session. Dropping it returns it.
 pub(super) struct LentSink {
     device: Arc<Device>,
     sink: Box<dyn DeviceSink>,
@@ -83,7 +83,7 @@ impl LentSink {
         &self.device
     }
 
-    /// Gives a frame to the sink and counts it.
+    /// Delivers a frame to the sink and counts it.
     #[allow(
         clippy::result_large_err,
         reason = "the frame comes back as it went in, without an allocation"

@@ -1,7 +1,7 @@
-//! A collector: takes frames from any number of sources.
+//! A collector: receives frames from any number of sources.
 //!
-//! In come connections of sources, at a listener, and blocks, in rings that the sources write; out
-//! go frames, to a [`Sink`]. Frames of a device reach its sink in order and once.
+//! In: connections of sources, at a listener, and blocks, in rings that the sources write. Out:
+//! frames, to a [`Sink`], which gets those of a device in order and once.
 //! A source that dies, lies or stalls, and a sink that refuses or does not return, affect no other.
 //! The number of threads does not depend on the number of sources, and a block takes no lock.
 //!
@@ -71,7 +71,7 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 const CHECK_SESSIONS: Duration = Duration::from_millis(100);
 /// Threads of a kind that it starts at most by itself.
 const THREADS_MOST: usize = 4;
-/// The least that it gives to the sinks.
+/// Minimum time for the sinks.
 const SINKS_LIMIT: Duration = Duration::from_millis(500);
 
 /// Describes a collector.
@@ -90,7 +90,7 @@ pub struct CollectorBuilder {
 }
 
 impl CollectorBuilder {
-    /// Where the frames go. By default nowhere: they are verified and counted.
+    /// Sets where the frames go. By default nowhere: they are verified and counted.
     #[must_use]
     pub fn sink(mut self, sink: impl Sink) -> Self {
         self.sink = Box::new(sink);
@@ -103,28 +103,28 @@ impl CollectorBuilder {
         self.sink(CallbackSink::new(function))
     }
 
-    /// Certificates for control connections; needed to listen off loopback.
+    /// Sets the certificates for control connections; needed to listen off loopback.
     #[must_use]
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = Some(files);
         self
     }
 
-    /// Allows to listen off loopback without TLS: everybody who reaches the address can send.
+    /// Allows listening off loopback without TLS: anyone who reaches the address can send.
     #[must_use]
     pub fn insecure(self, insecure: bool) -> Self {
         Self { insecure, ..self }
     }
 
-    /// Threads that carry frames to the sink, at least 1. By default one for each processor, at
-    /// most 4.
+    /// Sets the number of threads that deliver frames to the sink, at least 1. By default one per
+    /// processor, at most 4.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
         self
     }
 
-    /// Threads that take blocks out of the rings of all sources, at least 1. By default one for two
+    /// Sets the number of threads that take blocks out of all rings, at least 1. By default one per two
     /// processors, at most 4.
     #[must_use]
     pub fn receive_threads(mut self, threads: usize) -> Self {
@@ -132,54 +132,54 @@ impl CollectorBuilder {
         self
     }
 
-    /// How long a source may be silent before it counts as dead, 100 ms to 10 min. By default 10 s.
+    /// Sets how long a source may be silent before it counts as dead, 100 ms to 10 min. By default 10 s.
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         let lease = lease.clamp(Duration::from_millis(100), Duration::from_secs(600));
         Self { lease, ..self }
     }
 
-    /// How long it pauses at most between two looks for frames, while some come and the provider
-    /// rings no doorbell when one does: RNICs do not. By default 1 ms, which costs about a
-    /// hundredth of a processor for each source and half of it in latency. Zero: its receive
-    /// threads look all the time, which takes a processor for each of them.
+    /// Sets the longest pause between two polls for frames, while frames arrive and the provider has no
+    /// doorbell, as RNICs have none. By default 1 ms, which costs about a hundredth of a processor per
+    /// source, and half of it in latency. Zero: the receive threads poll all the time, which takes a
+    /// processor each.
     #[must_use]
     pub fn look_every(mut self, pause: Duration) -> Self {
         self.look_every = pause.min(Duration::from_secs(1));
         self
     }
 
-    /// Most memory for the ring of one source. By default 1 GiB.
+    /// Sets the maximum memory for the ring of one source. By default 1 GiB.
     #[must_use]
     pub fn ring_bytes_max(mut self, bytes: u64) -> Self {
         self.ring_bytes_max = bytes;
         self
     }
 
-    /// Most memory for the rings of all sources together; a source that would need more is refused
-    /// and tries again. As much again for frames that go over several blocks; a device that would
-    /// need more waits. By default half of the host's memory.
+    /// Sets the maximum memory for the rings of all sources together; a source that would need more is
+    /// refused and retries. The same limit applies to frames of several blocks; a device that would need
+    /// more waits. By default half of the host's memory.
     #[must_use]
     pub fn ring_bytes_total(mut self, bytes: u64) -> Self {
         self.ring_bytes_total = bytes;
         self
     }
 
-    /// Which providers this side may use, with which settings and under which rules. By default
-    /// all, with their usual settings.
+    /// Sets which providers this side may use, with which settings and rules. By default all, with their
+    /// default settings.
     #[must_use]
     pub fn providers(self, providers: ProviderSet) -> Self {
         Self { providers, ..self }
     }
 
-    /// Which providers this side may use.
+    /// Sets which providers this side may use.
     #[must_use]
     pub fn path_rules(mut self, rules: PathRules) -> Self {
         self.providers.rules = rules;
         self
     }
 
-    /// Gives a provider other settings, such as [`RoceOptions`](crate::roce::RoceOptions) or
+    /// Sets the options of a provider, such as [`RoceOptions`](crate::roce::RoceOptions) or
     /// [`IbverbsOptions`](crate::ibverbs::IbverbsOptions); or adds a provider of another crate.
     #[must_use]
     pub fn provider(mut self, options: impl ProviderOptions + 'static) -> Self {
@@ -308,7 +308,7 @@ impl Collector {
         }
     }
 
-    /// Where sources connect, with the port that the system chose.
+    /// Returns where sources connect, with the port that the system chose.
     pub fn local_addr(&self) -> &Address {
         &self.local
     }
@@ -318,17 +318,17 @@ impl Collector {
         &self.state.metrics
     }
 
-    /// Ends all sessions, gives what is committed to the sinks, and returns the final counters.
-    /// Sources will look for a collector again.
+    /// Ends all sessions, delivers committed frames to the sinks, and returns the final counters.
+    /// Sources will reconnect.
     ///
-    /// A sink that refuses frames or does not return is waited for at most 10 s. What it did not
-    /// take is given up, which is logged; sources that live still have it and send it to the next
-    /// collector. A call of a sink that never returns keeps its thread, and nothing else.
+    /// A sink that refuses frames or does not return is waited for at most 10 s. Frames it did not take
+    /// are abandoned, which is logged; living sources still have them and send them to the next
+    /// collector. A sink call that never returns keeps its thread, and nothing else.
     pub fn stop(self) -> CollectorSnapshot {
         self.stop_within(END_LIMIT)
     }
 
-    /// The same with another limit for sinks that do not take their frames.
+    /// Stops as [`Collector::stop`] does, with another limit for sinks that do not take their frames.
     pub fn stop_within(mut self, limit: Duration) -> CollectorSnapshot {
         self.end(limit);
         self.state.metrics.snapshot()

@@ -1,7 +1,7 @@
 //! The queue of work that is ready, and how idle workers wait for it.
 //!
 //! A push wakes a sleeping worker only if no worker is searching. A worker that stops searching
-//! looks at the queue once more, whether it found something or gives up, because a push may have
+//! checks the queue once more, whether it found something or gives up, because a push may have
 //! counted on it.
 use super::primitives::{ArrayQueue, AtomicUsize, EventCount, Ordering, SegQueue, fence, relax};
 use std::time::Instant;
@@ -11,16 +11,16 @@ pub(super) struct ReadyQueue<T> {
     entries: ArrayQueue<T>,
     /// What finds `entries` full.
     overflow: SegQueue<T>,
-    /// Workers that look for entries right now.
+    /// Workers that are searching now.
     searching: AtomicUsize,
     /// Rises when a sleeping worker is needed.
     needed: EventCount,
-    /// How often an idle worker looks before it sleeps.
+    /// How often an idle worker polls before it sleeps.
     polls: u32,
 }
 
 impl<T> ReadyQueue<T> {
-    /// Creates a queue that allocates nothing for up to `capacity` entries. An idle worker looks
+    /// Creates a queue that allocates nothing for up to `capacity` entries. An idle worker polls
     /// `polls` times before it sleeps.
     pub(super) fn new(capacity: usize, polls: u32) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl<T> ReadyQueue<T> {
         if let Err(entry) = self.entries.push(entry) {
             self.overflow.push(entry);
         }
-        self.wake_if_nobody_searches();
+        self.wake_unless_searching();
     }
 
     /// Takes the oldest entry, if there is one.
@@ -58,12 +58,12 @@ impl<T> ReadyQueue<T> {
         let found = self.search().or_else(|| self.look_and_sleep(deadline));
         if found.is_some() && !self.is_empty() {
             // What is left may have been pushed while this worker was searching, without a wake-up.
-            self.wake_if_nobody_searches();
+            self.wake_unless_searching();
         }
         found
     }
 
-    /// Looks for an entry for a while.
+    /// Polls for an entry for a while.
     fn search(&self) -> Option<T> {
         self.searching.fetch_add(1, Ordering::Relaxed);
         let mut found = None;
@@ -81,7 +81,7 @@ impl<T> ReadyQueue<T> {
         found
     }
 
-    /// Looks once more, then sleeps until a worker is needed.
+    /// Polls once more, then sleeps until a worker is needed.
     fn look_and_sleep(&self, deadline: impl FnOnce() -> Option<Instant>) -> Option<T> {
         let seen = self.needed.current();
         if let Some(entry) = self.try_pop() {
@@ -91,12 +91,12 @@ impl<T> ReadyQueue<T> {
         self.try_pop()
     }
 
-    /// Ends the sleep of all workers, also of those that are about to sleep.
+    /// Wakes all workers, also those about to sleep.
     pub(super) fn wake_all(&self) {
         self.needed.notify();
     }
 
-    fn wake_if_nobody_searches(&self) {
+    fn wake_unless_searching(&self) {
         fence(Ordering::SeqCst);
         if self.searching.load(Ordering::Relaxed) == 0 {
             self.needed.notify_one();

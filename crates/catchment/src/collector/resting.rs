@@ -9,8 +9,7 @@ const REST: Duration = Duration::from_millis(100);
 /// When nothing rests.
 const NEVER: u64 = u64::MAX;
 
-/// What rests, and until when: the first is due first. Nobody takes the lock to learn that nothing
-/// is due.
+/// What rests, and until when: the first is due first. Checking that nothing is due takes no lock.
 pub(super) struct Resting<T> {
     entries: Mutex<VecDeque<(u64, T)>>,
     /// When the first is due, in nanoseconds since `begin`.
@@ -37,7 +36,7 @@ impl<T> Resting<T> {
         (due != NEVER).then(|| self.begin + Duration::from_nanos(due))
     }
 
-    /// Gives back what has rested long enough.
+    /// Returns what has rested long enough.
     pub(super) fn wake_due(&self, mut schedule: impl FnMut(T)) {
         while let Some(entry) = self.take_due() {
             schedule(entry);

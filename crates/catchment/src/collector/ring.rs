@@ -6,7 +6,7 @@ use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Access, Context, Endpoint, ModifyError, Mr, Qp, QpInit, QpState, QpTransition, RtrAttr, RtsAttr,
 };
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 /// The registered ring and the queue pair through which one source reaches it.
 ///
@@ -115,13 +115,9 @@ impl RingBudget {
         Self { most_bytes, used: Mutex::default() }
     }
 
-    fn used(&self) -> MutexGuard<'_, Used> {
-        self.used.lock()
-    }
-
     /// Room for a ring of `bytes`, if there is any.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reserved<'_>, OutOfMemory> {
-        let mut state = self.used();
+        let mut state = self.used.lock();
         let used = state.bytes();
         if bytes > self.most_bytes.saturating_sub(used) {
             return Err(OutOfMemory { asked: bytes, used, most: self.most_bytes });
@@ -142,13 +138,13 @@ impl Used {
 impl Reserved<'_> {
     /// The room is taken by this memory from now on.
     pub(super) fn use_for(self, memory: &Arc<dyn Mr>) {
-        self.budget.used().rings.push(Arc::downgrade(memory));
+        self.budget.used.lock().rings.push(Arc::downgrade(memory));
     }
 }
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        self.budget.used().reserved -= self.bytes;
+        self.budget.used.lock().reserved -= self.bytes;
     }
 }
 

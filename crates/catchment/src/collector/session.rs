@@ -8,7 +8,7 @@ use super::vitals::{StreamProgress, Vitals};
 use crate::observe::{SessionGuard, SessionSnapshot, SourceTotals};
 use crate::providers::{Ends, describe};
 use crate::session::collector_side::{
-    CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input,
+    CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Side as _,
 };
 use crate::session::io::{Accepted, Connection, Handler, Slot, drive};
 use crate::session::message::{
@@ -19,12 +19,13 @@ use crate::session::refusal::{Refusal, RefusalCode};
 use catchment_transfer::order::InOrder;
 use catchment_transfer::{Receiver, ReceiverOptions};
 use catchment_verbs::ModifyError;
+use catchment_verbs::provider::random;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often a session checks whether the last frames are delivered.
-const LOOK_CLOSING: Duration = Duration::from_millis(2);
+const CHECK_CLOSING: Duration = Duration::from_millis(2);
 /// When a source may try again whose queue pair could not be reached.
 const CONNECT_AGAIN_MS: u32 = 1_000;
 
@@ -42,7 +43,7 @@ pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
         setup: None,
         running: None,
         goodbye: None,
-        looked_at: Instant::now(),
+        checked_at: Instant::now(),
     };
     let mut side = CollectorSide::new(Instant::now(), CollectorSideConfig::default());
     side.handle(Instant::now(), Input::Message(Message::Hello(hello)));
@@ -56,7 +57,7 @@ pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
         tracing::warn!(%peer, reason = %ended, "session ended");
     }
     if is_path_failure(&ended) {
-        session.tell_where();
+        session.log_path_failure();
     }
     session.finish(connection).await;
 }
@@ -65,8 +66,8 @@ pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
 fn refused_for(ended: &Ended) -> Option<&'static str> {
     match ended {
         Ended::Withdrawn(refusal) | Ended::Misbehaved(refusal) => {
-            let nobodys_fault = [RefusalCode::Superseded, RefusalCode::ShuttingDown];
-            (!nobodys_fault.contains(&refusal.code)).then(|| refusal.code.label())
+            let no_fault = [RefusalCode::Superseded, RefusalCode::ShuttingDown];
+            (!no_fault.contains(&refusal.code)).then(|| refusal.code.label())
         }
         Ended::HandshakeTimeout { .. } => Some(RefusalCode::Timeout.label()),
         ended if is_path_failure(ended) => Some(RefusalCode::PathFailed.label()),
@@ -78,9 +79,9 @@ fn refused_for(ended: &Ended) -> Option<&'static str> {
     }
 }
 
-/// Whether the source says that packets do not pass.
+/// Returns whether the source reports that packets do not pass.
 fn is_path_failure(ended: &Ended) -> bool {
-    ended.told().is_some_and(|refusal| refusal.code == RefusalCode::PathFailed)
+    ended.peer_refusal().is_some_and(|refusal| refusal.code == RefusalCode::PathFailed)
 }
 
 struct Session {
@@ -94,10 +95,10 @@ struct Session {
     setup: Option<Setup>,
     running: Option<Running>,
     goodbye: Option<Goodbye>,
-    looked_at: Instant,
+    checked_at: Instant,
 }
 
-/// What a session waits for beside messages.
+/// Events of a session other than messages.
 enum Wake {
     /// The session must end.
     End(Refusal),
@@ -105,7 +106,7 @@ enum Wake {
     Check,
 }
 
-/// What Welcome promised.
+/// What Welcome granted.
 struct Setup {
     epoch: u32,
     path: SessionPath,
@@ -115,7 +116,7 @@ struct Setup {
     devices: Vec<Arc<Device>>,
 }
 
-/// What Ready set going.
+/// What Ready started.
 struct Running {
     vitals: Arc<Vitals>,
     intake: Option<Intake>,
@@ -137,7 +138,6 @@ impl Handler for Session {
             CollectorEvent::Connect(connect) => return self.on_connect(side, connect).await,
             CollectorEvent::Stats(stats) => self.on_stats(&stats),
             CollectorEvent::Goodbye(goodbye) => self.goodbye = Some(goodbye),
-            CollectorEvent::Ended(_) => {}
         }
         Ok(())
     }
@@ -149,7 +149,7 @@ impl Handler for Session {
         };
         tokio::select! {
             biased;
-            refusal = self.registration.told_to_end() => Wake::End(refusal),
+            refusal = self.registration.end_requested() => Wake::End(refusal),
             refusal = evicted(self.slot.as_ref()) => Wake::End(refusal),
             error = misbehaviour(intake) => Wake::End(misbehaved(&error)),
             () = attention(vitals) => Wake::Check,
@@ -165,12 +165,12 @@ impl Handler for Session {
 
     /// Sinks send no notification when they have the last frames.
     fn check_between(&self) -> Option<Range<Instant>> {
-        let at = self.looked_at + LOOK_CLOSING;
+        let at = self.checked_at + CHECK_CLOSING;
         self.goodbye.as_ref().map(|_| at..at)
     }
 
     fn check(&mut self, side: &mut CollectorSide) {
-        self.looked_at = Instant::now();
+        self.checked_at = Instant::now();
         let Some(running) = &mut self.running else { return };
         if running.vitals.is_broken() {
             side.handle(Instant::now(), Input::Disconnected);
@@ -190,7 +190,8 @@ impl Session {
         let chosen = self.state.choose_path(&hello, &hello.failed, ends)?;
         self.state.claim(&self.registration, &hello).await?;
         let devices = self.state.open_devices(&hello).await?;
-        let epoch = self.state.new_epoch()?;
+        // 0 is no session's.
+        let epoch = random().map_err(|e| fault(&e))?.max(1);
         let (choice, ring) = self.state.make_ring(chosen, &hello, ends).await?;
         let options = ReceiverOptions { crc_decides: ring.needs_checksum };
         let receiver = Receiver::new(ring.mr.clone(), ring.layout, u64::from(epoch), options)
@@ -306,8 +307,8 @@ impl Session {
         }
     }
 
-    /// Says where packets get lost, as far as this side can see.
-    fn tell_where(&self) {
+    /// Logs where packets get lost, as far as this side can see.
+    fn log_path_failure(&self) {
         let Some(running) = &self.running else { return };
         let peer = &self.peer;
         if running.vitals.was_reached() {
@@ -317,7 +318,7 @@ impl Session {
         }
     }
 
-    /// How far every stream is, once all that Goodbye announced is with the sinks.
+    /// Returns how far every stream is, once everything that Goodbye announced is with the sinks.
     fn delivered(&self) -> Option<Vec<StreamDelivered>> {
         let (running, goodbye) = (self.running.as_ref()?, self.goodbye.as_ref()?);
         goodbye
@@ -336,8 +337,8 @@ impl Session {
             .collect()
     }
 
-    /// Takes what is still in the ring, waits until it is with the sinks, frees the devices. The
-    /// connection is closed at once, so that the source reads why and can come back.
+    /// Takes what is still in the ring, waits until it is with the sinks, and frees the devices. The
+    /// connection is closed at once, so that the source reads the reason and can reconnect.
     async fn finish(mut self, connection: Connection) {
         self.slot = None;
         tokio::spawn(connection.close());
@@ -350,7 +351,7 @@ impl Session {
             for progress in &running.progress {
                 // Sinks send no notification when they are done.
                 while !progress.stream.retire() {
-                    tokio::time::sleep(LOOK_CLOSING).await;
+                    tokio::time::sleep(CHECK_CLOSING).await;
                 }
                 progress.stream.device().metrics.set_connected(false);
             }

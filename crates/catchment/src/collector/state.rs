@@ -1,5 +1,4 @@
 //! What all sessions of a collector share.
-use super::CollectorError;
 use super::device::Device;
 use super::devices::Devices;
 use super::receive::ReceiveThreads;
@@ -9,7 +8,7 @@ use super::vitals::Vitals;
 use crate::observe::CollectorMetrics;
 use crate::providers::{Ends, Providers};
 use crate::session::host::Host;
-use crate::session::message::{FailedPath, Hello, StreamGrant};
+use crate::session::message::{self, FailedPath, Hello, StreamGrant};
 use crate::session::path::{PathChoice, SourceFacts};
 use crate::session::refusal::{Refusal, RefusalCode};
 use crate::session::registry::{Registry, superseded_refusal};
@@ -17,14 +16,14 @@ use catchment_transfer::RingLayout;
 use catchment_verbs::Context;
 use catchment_verbs::sync::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// How long a new session waits for one that still delivers frames of the same devices.
 const HAND_OVER: Duration = Duration::from_secs(2);
-const HAND_OVER_LOOK: Duration = Duration::from_millis(5);
+const HAND_OVER_POLL: Duration = Duration::from_millis(5);
 /// Sessions at once: each has some descriptors.
 const SESSIONS_MAX: usize = 4096;
 
@@ -61,7 +60,7 @@ pub(super) struct Sessions {
     begun: u64,
 }
 
-/// A session's place in the state; [`Registration::release`] or dropping gives it back.
+/// A session's place in the state, freed by [`Registration::release`] or dropping.
 pub(super) struct Registration {
     state: Arc<CollectorState>,
     id: u64,
@@ -70,7 +69,7 @@ pub(super) struct Registration {
 
 impl Registration {
     /// Waits until the session must end, and returns why.
-    pub(super) async fn told_to_end(&mut self) -> Refusal {
+    pub(super) async fn end_requested(&mut self) -> Refusal {
         loop {
             if let Some(refusal) = self.end.borrow_and_update().clone() {
                 return refusal;
@@ -87,7 +86,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let mut sessions = self.state.sessions();
+        let mut sessions = self.state.sessions.lock();
         sessions.registry.release(self.id);
         sessions.running.remove(&self.id);
         sessions.vitals.remove(&self.id);
@@ -96,9 +95,9 @@ impl Drop for Registration {
 }
 
 impl Sessions {
-    /// Gives the devices of the Hello to session `id`, unless another one still has some. One of
-    /// the same source process is told to end, and keeps them until it has: its last frames may
-    /// still be on their way to the sinks.
+    /// Assigns the devices of the Hello to session `id`, unless another one still has some. One of the
+    /// same source process is asked to end, and keeps them until then: its last frames may not have
+    /// reached the sinks yet.
     fn try_claim(&mut self, id: u64, hello: &Hello) -> Result<(), Refusal> {
         if self.running.len() > SESSIONS_MAX {
             let reason = format!("{SESSIONS_MAX} sessions are open, which is the limit");
@@ -108,8 +107,8 @@ impl Sessions {
         if older.is_empty() {
             return self.registry.claim(id, hello).map(|_| ());
         }
-        for tell in older.iter().filter_map(|id| self.running.get(id)) {
-            tell.send_if_modified(|refusal| {
+        for sender in older.iter().filter_map(|id| self.running.get(id)) {
+            sender.send_if_modified(|refusal| {
                 let first = refusal.is_none();
                 refusal.get_or_insert_with(superseded_refusal);
                 first
@@ -118,36 +117,32 @@ impl Sessions {
         Err(Refusal::new(
             RefusalCode::Busy,
             "the source's older session still delivers frames",
-            "wait; if it lasts, look why the collector's sink does not take frames",
+            "wait; if it lasts, check why the collector's sink does not take frames",
         ))
     }
 }
 
 impl CollectorState {
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock()
-    }
-
     /// A place for a new session.
     pub(super) fn register(self: &Arc<Self>) -> Registration {
-        let (tell, end) = watch::channel(None);
-        let mut sessions = self.sessions();
+        let (sender, end) = watch::channel(None);
+        let mut sessions = self.sessions.lock();
         sessions.begun += 1;
         let id = sessions.begun;
-        sessions.running.insert(id, tell);
+        sessions.running.insert(id, sender);
         Registration { state: self.clone(), id, end }
     }
 
-    /// Tells all sessions to end.
+    /// Asks all sessions to end.
     pub(super) fn end_all(&self, refusal: &Refusal) {
-        for tell in self.sessions().running.values() {
-            tell.send_replace(Some(refusal.clone()));
+        for sender in self.sessions.lock().running.values() {
+            sender.send_replace(Some(refusal.clone()));
         }
     }
 
     /// Checks this session, which goes over `provider`, until its registration is released.
     pub(super) fn watch(&self, registration: &Registration, provider: &str, vitals: &Arc<Vitals>) {
-        let mut sessions = self.sessions();
+        let mut sessions = self.sessions.lock();
         sessions.vitals.insert(registration.id, vitals.clone());
         if !self.providers.reports_failures(provider) {
             sessions.asked.insert(registration.id, vitals.clone());
@@ -156,11 +151,11 @@ impl CollectorState {
         self.unsettled.store(true, Ordering::Release);
     }
 
-    /// Wakes the tasks of the sessions that need it. Looks at each of them only if something has
-    /// happened, since there may be thousands that are idle.
+    /// Wakes the tasks of the sessions that need it. Checks all of them only after an event, since
+    /// thousands may be idle.
     pub(super) fn check_sessions(&self) {
         let something = self.providers.take_events() | self.unsettled.swap(false, Ordering::AcqRel);
-        let sessions = self.sessions();
+        let sessions = self.sessions.lock();
         let checked = if something { &sessions.vitals } else { &sessions.asked };
         let unsettled = checked.values().fold(false, |any, vitals| vitals.check() | any);
         self.unsettled.fetch_or(unsettled, Ordering::AcqRel);
@@ -168,11 +163,11 @@ impl CollectorState {
 
     /// Sessions that have not ended.
     pub(super) fn running(&self) -> usize {
-        self.sessions().running.len()
+        self.sessions.lock().running.len()
     }
 
-    /// Gives the devices of the Hello to the session. An older session of the same source process
-    /// gives way; one that is about to end is waited for.
+    /// Assigns the devices of the Hello to the session. Waits for an older session of the same source
+    /// process to end.
     pub(super) async fn claim(
         &self,
         registration: &Registration,
@@ -180,7 +175,7 @@ impl CollectorState {
     ) -> Result<(), Refusal> {
         let deadline = Instant::now() + HAND_OVER;
         loop {
-            let claimed = self.sessions().try_claim(registration.id, hello);
+            let claimed = self.sessions.lock().try_claim(registration.id, hello);
             match claimed {
                 Ok(()) => return Ok(()),
                 Err(refusal)
@@ -188,12 +183,12 @@ impl CollectorState {
                 {
                     return Err(refusal);
                 }
-                Err(_) => tokio::time::sleep(HAND_OVER_LOOK).await,
+                Err(_) => tokio::time::sleep(HAND_OVER_POLL).await,
             }
         }
     }
 
-    /// The way to a source whose control connection has these ends, and the device for it.
+    /// Chooses the path to a source whose control connection has these ends, and its device.
     pub(super) fn choose_path(
         &self,
         hello: &Hello,
@@ -211,8 +206,8 @@ impl CollectorState {
         Ok(Chosen { choice, context })
     }
 
-    /// Memory and queue pair for the chosen path. An RNIC that cannot give them (not enough memory
-    /// may be locked, for example) is no reason to send the source away: the next path is taken.
+    /// Allocates memory and queue pair for the chosen path. If an RNIC cannot provide them (not enough
+    /// memory may be locked, for example), the next path is taken.
     pub(super) async fn make_ring(
         &self,
         mut chosen: Chosen,
@@ -266,20 +261,11 @@ impl CollectorState {
     }
 
     pub(super) fn grants(hello: &Hello, devices: &[Arc<Device>]) -> Vec<StreamGrant> {
-        let grant = |(stream, (wanted, device)): (
-            u32,
-            (&crate::session::message::Device, &Arc<Device>),
-        )| StreamGrant {
-            device: wanted.name.clone(),
-            stream,
-            next_packet: device.next_packet(),
+        let wanted = hello.devices.iter().zip(devices);
+        let grant = |((wanted, device), stream): ((&message::Device, &Arc<Device>), u32)| {
+            StreamGrant { device: wanted.name.clone(), stream, next_packet: device.next_packet() }
         };
-        (0..).zip(hello.devices.iter().zip(devices)).map(grant).collect()
-    }
-
-    pub(super) fn new_epoch(&self) -> Result<u32, Refusal> {
-        random_epoch()
-            .map_err(|error| Refusal::new(RefusalCode::Internal, error.to_string(), "report this"))
+        wanted.zip(0..).map(grant).collect()
     }
 
     pub(super) fn lease_ms(&self) -> u32 {
@@ -322,19 +308,6 @@ impl CollectorState {
             }
             Ok(Err(error)) => Err(failed(&error)),
             Err(error) => Err(failed(&error)),
-        }
-    }
-}
-
-/// A random session number that is not 0.
-fn random_epoch() -> Result<u32, CollectorError> {
-    let mut bytes = [0; 4];
-    loop {
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-            .map_err(|e| CollectorError::Os("getrandom", e.into()))?;
-        match u32::from_le_bytes(bytes) {
-            0 => {}
-            epoch => return Ok(epoch),
         }
     }
 }

@@ -130,7 +130,7 @@ impl Stream {
         self.pushed.load(Ordering::Acquire) > done
     }
 
-    /// Ends the stream and gives the sink back to its device. False while not everything has
+    /// Ends the stream and returns the sink to its device. False while not everything has
     /// reached the sink. Only after the last push.
     pub(super) fn retire(&self) -> bool {
         !self.has_blocks() && self.parked.take().is_some()
@@ -200,7 +200,7 @@ impl Stream {
             return Assembled::Frame(frame(checked, FrameBytes::Block(block)));
         }
         if header.frame_offset == 0 {
-            // One that never became whole gives its room back first.
+            // A frame that never became complete frees its room first.
             delivery.partial = None;
             let Some(staged) = delivery.staging.reserve(header.frame_bytes) else {
                 return Assembled::NoMemory(block);

@@ -1,4 +1,4 @@
-//! How far the streams of a session are, and whether the session's task must look at them.
+//! How far the streams of a session are, and whether the session's task must check them.
 //!
 //! One task of the collector checks the sessions, a few times a second and only if something has
 //! happened. So the task of a session sleeps while its source is idle.
@@ -6,7 +6,7 @@ use super::receive::SharedProgress;
 use super::ring::Ring;
 use super::stream::Stream;
 use catchment_verbs::sync::Mutex;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -54,16 +54,12 @@ impl Vitals {
 
     /// Returns whether the provider has lost the source.
     pub(super) fn is_broken(&self) -> bool {
-        self.ring().is_broken()
+        self.ring.lock().is_broken()
     }
 
     /// Returns whether the source's proof of the path came.
     pub(super) fn was_reached(&self) -> bool {
-        self.ring().was_reached()
-    }
-
-    fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock()
+        self.ring.lock().was_reached()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Streams with blocks come in through [`WorkQueue::schedule`], each with the worker's half of it,
 //! so a stream is in the hands of one worker at a time. Frames go out to the sinks. A worker that
-//! finds nothing looks a little longer, then sleeps; it holds no lock while it works.
+//! finds nothing polls a little longer, then sleeps; it holds no lock while it works.
 use super::primitives::search_polls;
 use super::ready::ReadyQueue;
 use super::resting::Resting;
@@ -84,7 +84,7 @@ impl Workers {
 }
 
 impl WorkQueue {
-    /// Gives the stream to a worker.
+    /// Hands the stream to a worker.
     pub(super) fn schedule(&self, job: Job) {
         self.ready.push(job);
     }

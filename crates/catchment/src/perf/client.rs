@@ -6,19 +6,6 @@ use crate::session::message::SessionPath;
 use catchment_perf::LocalDevice;
 use std::net::{TcpStream, ToSocketAddrs as _};
 
-/// The path that is measured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PathTaken {
-    /// Provider of the client.
-    pub client: String,
-    /// Provider of the server.
-    pub server: String,
-    /// Payload of a full packet in bytes; `None` where there are no packets.
-    pub path_mtu: Option<u32>,
-    /// Why this path.
-    pub reason: String,
-}
-
 /// A connected client.
 pub struct Client {
     control: Control,
@@ -36,11 +23,7 @@ impl Client {
     /// control connection and devices say.
     pub fn connect((host, port): (&str, u16), setup: &Setup) -> Result<Self, PerfError> {
         let stream = reach(host, port)?;
-        let ip = |address: std::io::Result<std::net::SocketAddr>| {
-            address.ok().map(|at| at.ip().to_canonical())
-        };
-        let ends = Ends { local: ip(stream.local_addr()), peer: ip(stream.peer_addr()) };
-        let offers = setup.providers().for_source(ends);
+        let offers = setup.providers().for_source(Ends::of_socket(&stream));
         let mut control = Control::over_tcp(stream)?;
         control.send(&FromClient::Hello(Hello {
             version: VERSION,
@@ -67,14 +50,14 @@ impl Client {
         })
     }
 
-    /// Returns the path that is measured.
-    pub fn path(&self) -> PathTaken {
-        PathTaken {
-            client: self.path.source.clone(),
-            server: self.path.collector.clone(),
-            path_mtu: self.path.path_mtu,
-            reason: self.reason.clone(),
-        }
+    /// Returns the path that is measured: this side's provider is `source`, the server's `collector`.
+    pub fn path(&self) -> &SessionPath {
+        &self.path
+    }
+
+    /// Returns why this path was chosen.
+    pub fn reason(&self) -> &str {
+        &self.reason
     }
 
     /// Carries out one plan. Blocks.

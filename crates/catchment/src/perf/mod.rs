@@ -1,11 +1,10 @@
-//! How fast the path between two processes is, in the manner of the perftest programs: a [`Server`]
-//! waits, a [`Client`] measures WRITEs, READs, SENDs and blocks of given sizes. What `catchment bench`
-//! asks.
+//! Measures the path between two processes in the manner of the perftest programs: a [`Server`] waits,
+//! a [`Client`] measures WRITEs, READs, SENDs and blocks of given sizes, for `catchment bench`.
 //!
 //! The path is chosen as for frames: the client stands where a source stands, the server where a
 //! collector does. All the rest is the measuring engine's, [`catchment_perf`].
 //!
-//! The control connection is plain TCP. It gives keys to memory that holds nothing and lives as long
+//! The control connection is plain TCP. It carries keys to memory that holds nothing and lives as long
 //! as the connection; any client that reaches the server can measure, one at a time.
 mod client;
 mod greeting;
@@ -18,7 +17,7 @@ pub use catchment_perf::{
     Amount, Bandwidth, ChildProcess, Figure, Latency, Measured, Operation, PerfError, Plan, Row,
     Test, TestParseError, Waiting,
 };
-pub use client::{Client, PathTaken};
+pub use client::Client;
 pub use server::{PORT, Served, Server};
 
 use crate::providers::{ProviderSet, Providers};

@@ -1,14 +1,11 @@
 //! The side that waits to be measured.
-use super::greeting::{FromClient, FromServer, Hello, VERSION, Welcome};
+use super::greeting::{FromClient, FromServer, VERSION, Welcome};
 use super::{Control, PATIENCE, PerfError, Setup, device};
-use crate::providers::{Ends, Providers};
+use crate::providers::Ends;
 use crate::session::host::Host;
-use crate::session::path::{PathChoice, SourceFacts};
-use crate::session::refusal::Refusal;
+use crate::session::path::SourceFacts;
 use catchment_perf::LocalDevice;
-use catchment_verbs::Context;
-use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::net::{SocketAddr, TcpListener};
 
 /// The port of RDMA's own measuring programs.
 pub const PORT: u16 = 18515;
@@ -54,10 +51,7 @@ impl Server {
     /// What ended it; the next client can be served.
     pub fn serve(&self) -> Result<Served, PerfError> {
         let (stream, client) = self.listener.accept().map_err(PerfError::Control)?;
-        let ends = Ends {
-            local: stream.local_addr().ok().map(|at| plain(at.ip())),
-            peer: Some(plain(client.ip())),
-        };
+        let ends = Ends::of_socket(&stream);
         let mut control = Control::over_tcp(stream)?;
         let device = self.greet(&mut control, ends)?;
         let plans = catchment_perf::serve(&mut control, &device, self.setup.mechanisms)?;
@@ -71,8 +65,14 @@ impl Server {
             let reason = format!("the client speaks version {}, this is {VERSION}", hello.version);
             return Err(refuse(control, reason, "use the same release on both sides"));
         }
-        let providers = self.setup.providers();
-        match self.choose(&providers, &hello, ends) {
+        let source = SourceFacts {
+            host: &hello.host,
+            offers: &hello.offers,
+            missing: &hello.missing,
+            failed: &[],
+            seen: ends.peer,
+        };
+        match self.setup.providers().choose(&self.host, &source, ends) {
             Ok((choice, context)) => {
                 control.send(&FromServer::Welcome(Welcome {
                     path: choice.path.clone(),
@@ -83,28 +83,6 @@ impl Server {
             Err(refusal) => Err(refuse(control, refusal.reason, &refusal.remedy)),
         }
     }
-
-    /// Chooses the path, and the device for it.
-    fn choose(
-        &self,
-        providers: &Providers,
-        hello: &Hello,
-        ends: Ends,
-    ) -> Result<(PathChoice, Arc<dyn Context>), Refusal> {
-        let client = SourceFacts {
-            host: &hello.host,
-            offers: &hello.offers,
-            missing: &hello.missing,
-            failed: &[],
-            seen: ends.peer,
-        };
-        providers.choose(&self.host, &client, ends)
-    }
-}
-
-/// Returns an IPv4 address as one, also where it came over a socket for both families.
-fn plain(ip: IpAddr) -> IpAddr {
-    ip.to_canonical()
 }
 
 /// Refuses the client; returns the error of this side.

@@ -1,4 +1,4 @@
-//! What people see of sessions and devices: the words of other crates as snapshots of the metrics.
+//! Describes sessions and devices of other crates as snapshots of the metrics.
 use crate::observe::{RoceSnapshot, SessionSnapshot};
 use crate::session::message::SessionPath;
 use crate::session::path::Recovery;

@@ -16,7 +16,7 @@ mod shm;
 #[cfg(test)]
 mod stand_in;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use catchment_provider_roce::io::{Path, PathProbe};
@@ -57,6 +57,12 @@ impl Ends {
     /// Returns those of a connection.
     pub fn of(connection: &Connection) -> Self {
         Self { local: connection.local_ip(), peer: connection.peer().ip() }
+    }
+
+    /// Returns those of a socket. IPv4 in an IPv6 socket is IPv4.
+    pub(crate) fn of_socket(socket: &TcpStream) -> Self {
+        let ip = |end: std::io::Result<SocketAddr>| end.ok().map(|end| end.ip().to_canonical());
+        Self { local: ip(socket.local_addr()), peer: ip(socket.peer_addr()) }
     }
 
     fn are_on_one_host(self) -> bool {
@@ -129,8 +135,8 @@ impl Providers {
         offers
     }
 
-    /// Whether a source that has no provider for this peer now may have one again, without anybody
-    /// changing a setting: the port of its device is down.
+    /// Returns whether a source without a provider for this peer may have one again without a change of
+    /// settings: the port of its device is down.
     pub fn may_return(&self, ends: Ends) -> bool {
         let is_allowed = |name| self.rules.against(Side::Source, name).is_none();
         let mut all = self.all.iter();
@@ -150,11 +156,11 @@ impl Providers {
         Ok(Opened { offer, context })
     }
 
-    /// The way to a source over a control connection with these ends, and the device of this side,
-    /// which runs on `host`.
+    /// Chooses the path to a source over a control connection with these ends, and the device of this
+    /// side, which runs on `host`.
     ///
     /// # Errors
-    /// The refusal with the reasons against every way.
+    /// The refusal with the reasons against every path.
     pub fn choose(
         &self,
         host: &Host,

@@ -26,8 +26,8 @@ pub trait PathProvider: Send + Sync {
         false
     }
 
-    /// Takes the events of its devices, logs what people should know, and returns whether there were
-    /// any: then some queue pair may have failed. Called now and then.
+    /// Takes the events of its devices, logs those of interest, and returns whether there were any:
+    /// then some queue pair may have failed. Called now and then.
     fn take_events(&self) -> bool;
 
     /// Returns what its devices have counted, where they count packets.
@@ -83,7 +83,7 @@ impl Default for ProviderSet {
 }
 
 impl ProviderSet {
-    /// Gives a provider these settings; adds the provider if it is not one of the set.
+    /// Sets the options of a provider; adds the provider if it is not in the set.
     #[must_use]
     pub fn with(mut self, options: impl ProviderOptions + 'static) -> Self {
         self.set(options);

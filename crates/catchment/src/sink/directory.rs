@@ -21,7 +21,7 @@ use std::time::Duration;
 const NAME_DIGITS: usize = 12;
 /// Prefix of files that are still being written, where they need a name at all.
 const PARTIAL_PREFIX: &str = ".partial-";
-/// Frames written between two looks at the free space.
+/// Frames written between two checks of the free space.
 const SPACE_CHECK_FRAMES: u64 = 32;
 /// Space left free for others on the file system.
 const RESERVE_BYTES: u64 = 256 << 20;
@@ -185,7 +185,7 @@ impl DeviceDirectory {
             return Ok(());
         }
         let stat = rustix::fs::statvfs(&self.path)
-            .map_err(|e| io_error("look at", &self.path)(e.into()))?;
+            .map_err(|e| io_error("check the free space of", &self.path)(e.into()))?;
         let available_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
         if available_bytes < RESERVE_BYTES {
             return Err(SinkError::DiskFull {

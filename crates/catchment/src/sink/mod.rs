@@ -1,7 +1,7 @@
 //! Where a collector's frames go.
 //!
-//! A [`Sink`] is asked once for every device and gives a [`DeviceSink`], which gets the frames of
-//! that device in packet order, one at a time. Different devices run on different worker threads:
+//! A [`Sink`] opens a [`DeviceSink`] once for every device, which gets the frames of that device in
+//! packet order, one at a time. Different devices run on different worker threads:
 //! a slow one does not stop the others.
 mod callback;
 mod directory;
@@ -29,7 +29,7 @@ pub trait DeviceSink: Send {
     /// process stored it. `None` when the sink does not know: then the source says where to begin.
     fn next_packet(&self) -> Option<u64>;
 
-    /// Takes the next frame. Whoever keeps the frame keeps its block from the source.
+    /// Takes the next frame. Keeping the frame keeps its block from the source.
     ///
     /// # Errors
     /// The frame comes back and is offered again after a while; meanwhile the device waits.

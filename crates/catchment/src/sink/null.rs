@@ -2,7 +2,7 @@
 use super::{DeviceSink, Rejected, Sink, SinkError};
 use crate::Frame;
 
-/// Gives every block back at once.
+/// Releases every block at once.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct NullSink;
 

@@ -41,8 +41,8 @@ impl Backlog {
         self.frames.entry(packet_number).or_insert(frame);
     }
 
-    /// Makes room for one more frame by dropping the oldest while there are `most` or more; says
-    /// how many were dropped that had never been sent.
+    /// Makes room for one more frame by dropping the oldest while there are `most` or more. Returns how
+    /// many of the dropped had never been sent.
     pub(super) fn drop_oldest(&mut self, most: usize) -> u64 {
         let mut dropped = 0;
         while self.frames.len() >= most.max(1) {
@@ -77,14 +77,14 @@ impl Backlog {
         }
     }
 
-    /// The collector has everything before `packet_number`: says how many frames that were sent
-    /// before a break are gone for good.
+    /// Settles which frames that were sent before a break are lost: the collector has everything before
+    /// `packet_number`. Returns how many are.
     pub(super) fn settle(&mut self, packet_number: u64) -> u64 {
         let doubtful = std::mem::take(&mut self.doubtful);
         doubtful.iter().filter(|number| **number >= packet_number).count() as u64
     }
 
-    /// Gives the oldest frame to the pump.
+    /// Hands the oldest frame to the pump.
     pub(super) fn take_first(&mut self) -> Option<(u64, Waiting)> {
         self.in_hand = self.frames.pop_first();
         self.in_hand.clone()

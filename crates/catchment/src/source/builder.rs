@@ -18,22 +18,22 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Memory at the collector that a source asks for, unless its devices need more for one block each.
+/// Memory at the collector that a source requests, unless its devices need more for one block each.
 const RING_BYTES: u64 = 256 << 20;
-/// Fewest blocks that a source asks for: enough that one can be filled while others are read.
+/// Minimum blocks that a source requests: one can be filled while others are read.
 const BLOCKS_LEAST: u64 = 8;
-/// Most blocks that a source asks for by itself.
+/// Maximum blocks that a source requests by default.
 const BLOCKS_MOST: u64 = 1024;
-/// Blocks that a source asks for per device, memory allowing.
+/// Blocks that a source requests per device, memory permitting.
 const BLOCKS_PER_DEVICE: u64 = 4;
 /// Requests of a block: its WRITE, and that of its status byte.
 const SEND_QUEUE_LEAST: u32 = 2;
 /// Payload of a block when no device says how large its frames are.
 const PAYLOAD_BYTES: usize = 1 << 20;
-/// Largest block that a source asks for by itself; larger frames go over several.
+/// Largest block that a source requests by default; larger frames take several.
 const BLOCK_BYTES_MOST: usize = 32 << 20;
 
-/// One device of a source to be.
+/// Describes one device of a source.
 #[derive(Debug, Clone)]
 pub struct DeviceSpec {
     name: String,
@@ -44,9 +44,9 @@ pub struct DeviceSpec {
 }
 
 impl DeviceSpec {
-    /// A device that waits when the collector has no room ([`Policy::Block`]). Its name is also
-    /// that of its directory at the collector: 1 to 64 of `A-Z a-z 0-9 . _ -`, not beginning with
-    /// a dot.
+    /// Describes a device that waits when the collector has no room ([`Policy::Block`]). Its name is
+    /// also that of its directory at the collector: 1 to 64 of `A-Z a-z 0-9 . _ -`, not starting with a
+    /// dot.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -57,26 +57,26 @@ impl DeviceSpec {
         }
     }
 
-    /// What its frames hold: shown at the collector, and the size of a block.
+    /// Sets the format of its frames: shown at the collector, and determines the size of a block.
     #[must_use]
     pub fn format(self, format: FrameFormat) -> Self {
         Self { frame_bytes: Some(format.frame_bytes()), format: Some(format), ..self }
     }
 
-    /// Largest frame in bytes, where there is no format.
+    /// Sets the largest frame in bytes, where there is no format.
     #[must_use]
     pub fn frame_bytes(mut self, bytes: usize) -> Self {
         self.frame_bytes = Some(bytes);
         self
     }
 
-    /// What to do with a frame when the collector has no room.
+    /// Sets what to do with a frame when the collector has no room.
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
 
-    /// Frames that [`Policy::DropOldest`] keeps in the source's memory while there is no room.
+    /// Sets how many frames [`Policy::DropOldest`] keeps in the source's memory while there is no room.
     #[must_use]
     pub fn backlog_frames(mut self, frames: usize) -> Self {
         self.backlog_frames = frames.max(1);
@@ -126,84 +126,83 @@ impl SourceBuilder {
         self
     }
 
-    /// Number of blocks to ask the collector for, 1 to 65,536. By default four a device, as far as
-    /// 256 MiB reach.
+    /// Sets the number of blocks to request, 1 to 65,536. By default four per device, within 256 MiB.
     #[must_use]
     pub fn blocks(mut self, blocks: u32) -> Self {
         self.blocks = Some(blocks);
         self
     }
 
-    /// Size of a block to ask for, trailer included: a multiple of 64 up to 64 MiB. By default the
-    /// largest frame of the devices fits.
+    /// Sets the size of a block to request, trailer included: a multiple of 64 up to 64 MiB. By default
+    /// the largest frame of the devices fits.
     #[must_use]
     pub fn block_bytes(mut self, bytes: u32) -> Self {
         self.block_bytes = Some(bytes);
         self
     }
 
-    /// Whether blocks carry a CRC32C that the collector verifies. On by default.
+    /// Sets whether blocks carry a CRC32C that the collector verifies. On by default.
     #[must_use]
     pub fn checksum(self, checksum: bool) -> Self {
         Self { checksum, ..self }
     }
 
-    /// Whether frames are filled directly in the collector's memory where the provider can do
-    /// that. On by default; off, every frame is copied once more.
+    /// Sets whether frames are filled directly in the collector's memory where the provider supports
+    /// it. On by default; otherwise every frame is copied once more.
     #[must_use]
     pub fn in_place(self, in_place: bool) -> Self {
         Self { in_place, ..self }
     }
 
-    /// Asks `permit` before every claim of a block, on the thread of the device: for a controller
-    /// that paces, pauses or refuses streams, by the stream numbers that the collector gave. A device that is told to wait, or is refused, finds no
-    /// room, so its [`Policy`] decides about the frame. After a change of mind the controller calls
-    /// [`Source::wake`](super::Source::wake). Without a permit nothing is asked.
+    /// Asks `permit` before every claim of a block, on the thread of the device: for a controller that
+    /// paces, pauses or refuses streams, by the collector's stream numbers. A device that must wait, or
+    /// is refused, finds no room, so its [`Policy`] decides about the frame. When the decision changes,
+    /// the controller calls [`Source::wake`](super::Source::wake).
     #[must_use]
     pub fn permit(mut self, permit: Arc<dyn Permit>) -> Self {
         self.permit = Some(permit);
         self
     }
 
-    /// How many requests may be outstanding on the queue pair, from 2 to what the device has; 256
-    /// by default. The completion queue has a place for every four of them. With 2 they are the
-    /// smallest there can be, and each block waits until the one before has arrived.
+    /// Sets how many requests may be outstanding on the queue pair, from 2 to the device's limit; 256 by
+    /// default. The completion queue has an entry for every four of them. With 2, each block waits until
+    /// the one before has arrived.
     #[must_use]
     pub fn send_queue(mut self, requests: u32) -> Self {
         self.send_queue = requests;
         self
     }
 
-    /// Certificates for the control connection; needed for a collector that is not on loopback.
+    /// Sets the certificates for the control connection; needed for a collector off loopback.
     #[must_use]
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = Some(files);
         self
     }
 
-    /// Allows a control connection without TLS off loopback. Anybody on the way can then read and
-    /// change it.
+    /// Allows a control connection without TLS off loopback. Anyone on the path can then read and modify
+    /// it.
     #[must_use]
     pub fn insecure(self, insecure: bool) -> Self {
         Self { insecure, ..self }
     }
 
-    /// Which providers this side may use, with which settings and under which rules. By default
-    /// all, with their usual settings.
+    /// Sets which providers this side may use, with which settings and rules. By default all, with their
+    /// default settings.
     #[must_use]
     pub fn providers(self, providers: ProviderSet) -> Self {
         Self { providers, ..self }
     }
 
-    /// Which providers this side may use, and which to offer first. The collector chooses by its
-    /// own rules among those.
+    /// Sets which providers this side may use, and their order. The collector chooses among them by its
+    /// own rules.
     #[must_use]
     pub fn path_rules(mut self, rules: PathRules) -> Self {
         self.providers.rules = rules;
         self
     }
 
-    /// Gives a provider other settings, such as [`RoceOptions`](crate::roce::RoceOptions) or
+    /// Sets the options of a provider, such as [`RoceOptions`](crate::roce::RoceOptions) or
     /// [`IbverbsOptions`](crate::ibverbs::IbverbsOptions); or adds a provider of another crate.
     #[must_use]
     pub fn provider(mut self, options: impl ProviderOptions + 'static) -> Self {
@@ -211,21 +210,20 @@ impl SourceBuilder {
         self
     }
 
-    /// How long [`SourceBuilder::connect`] waits for a collector that is not there yet. By default
-    /// for ever.
+    /// Sets how long [`SourceBuilder::connect`] waits for a collector. By default forever.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
     }
 
-    /// Connects, and returns when both sides are ready. Later breaks of the connection are repaired
-    /// in the background.
+    /// Connects, and returns when both sides are ready. Afterwards the source reconnects in the
+    /// background.
     ///
     /// # Errors
     /// [`SourceError::Config`] for a description that cannot work,
-    /// [`SourceError::Unreachable`] when the patience is over,
-    /// [`SourceError::Refused`] when the collector says no for good.
+    /// [`SourceError::Unreachable`] after the patience,
+    /// [`SourceError::Refused`] when the collector refuses for good.
     pub fn connect(self) -> Result<Source, SourceError> {
         self.check()?;
         let metrics = SourceMetrics::new();
@@ -308,7 +306,7 @@ impl SourceBuilder {
         }
     }
 
-    /// Number and size of blocks to ask for.
+    /// Returns the number and size of blocks to request.
     pub(super) fn wish(&self) -> (u32, u32) {
         let payload = self.devices.iter().filter_map(|d| d.frame_bytes).max();
         let fitting =

@@ -1,5 +1,5 @@
-//! A queue pair on its way to its peer: on a thread that may block, since the proof of a path takes
-//! as long as lost packets take to be given up.
+//! Connects a queue pair to its peer on a thread that may block, since the proof of a path takes as
+//! long as the retries of lost packets.
 use super::prepared::{LinkError, Prepared, Target};
 use super::welcome::ring_of;
 use crate::observe::SessionSnapshot;
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinHandle;
 
-/// Runs until the queue pair is connected, or cannot be. Dropping it gives it up.
+/// A queue pair that is being connected. Dropping it cancels that.
 pub struct Connecting<T> {
     job: JoinHandle<Result<T, LinkError>>,
     cancelled: Arc<AtomicBool>,
-    /// The session that it is for.
+    /// The session it belongs to.
     pub session: SessionSnapshot,
 }
 
@@ -24,7 +24,7 @@ impl<T: Send + 'static> Connecting<T> {
     /// messages.
     ///
     /// # Errors
-    /// The ring cannot be.
+    /// The ring is impossible.
     pub fn begin(
         prepared: Prepared,
         welcome: &Welcome,
@@ -49,7 +49,7 @@ impl<T: Send + 'static> Connecting<T> {
         Ok(Self { job, cancelled, session })
     }
 
-    /// Waits for the end; for ever while nothing is being connected.
+    /// Waits for the result; forever while nothing is being connected.
     pub async fn done(connecting: &mut Option<Self>) -> Result<T, LinkError> {
         match connecting {
             Some(connecting) => match (&mut connecting.job).await {

@@ -10,8 +10,8 @@ use catchment_transfer::{BlockMeta, CommitError, WriteBlock};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a filling thread sleeps at most before it looks again whether the link lives.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Longest sleep of a filling thread before it checks the link again.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One device of a source. Frames are filled and sent through it, in order, by one thread at a
 /// time; different devices may be used by different threads without waiting for each other.
@@ -24,7 +24,7 @@ pub struct Device {
     blocked_since: Option<Instant>,
 }
 
-/// What became of a frame.
+/// Fate of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// It is in the collector's memory, or waits to be sent; it will arrive as long as this process
@@ -39,13 +39,13 @@ impl Device {
         Self { shared, state, link: None, blocked_since: None }
     }
 
-    /// Name of the device.
+    /// Returns the name of the device.
     pub fn name(&self) -> &str {
         self.state.name.as_str()
     }
 
-    /// Packet number of the next new frame. A collector that has frames of an earlier process
-    /// lets the numbers go on behind them.
+    /// Returns the packet number of the next new frame. At a collector with frames of an earlier
+    /// process, the numbers continue after them.
     pub fn next_packet(&self) -> u64 {
         self.state.next_packet()
     }
@@ -63,7 +63,7 @@ impl Device {
         Ok(FrameWriter { device: self, contents })
     }
 
-    /// Begins a frame as [`Device::frame`] does, or gives `None` where that would wait. For one
+    /// Begins a frame as [`Device::frame`] does, or returns `None` where that would wait. For one
     /// thread that serves several devices.
     ///
     /// # Errors
@@ -73,8 +73,8 @@ impl Device {
         Ok(contents.map(|contents| FrameWriter { device: self, contents }))
     }
 
-    /// Begins a frame as [`Device::frame`] does, to be filled anywhere: by another thread, or behind
-    /// a language border. [`Device::send`] sends it.
+    /// Begins a frame as [`Device::frame`] does, to be filled anywhere: by another thread, or across
+    /// a language boundary. [`Device::send`] sends it.
     ///
     /// Several frames of a device may be filled at once. Each that is begun takes a block of the
     /// device's share until it is sent or dropped; they are numbered in the order in which they are
@@ -113,7 +113,7 @@ impl Device {
             if let Some(contents) = self.begin(bytes)? {
                 return Ok(contents);
             }
-            self.wait_for_room(LOOK_AGAIN);
+            self.wait_for_room(POLL_INTERVAL);
         }
     }
 
@@ -142,7 +142,7 @@ impl Device {
         Ok(target)
     }
 
-    /// A place for the frame, if there is one now.
+    /// Returns a place for the frame, if there is one now.
     fn try_target(&mut self, bytes: usize) -> Result<Option<Target>, SourceError> {
         self.shared.check_open()?;
         if self.state.has_backlog() {
@@ -156,7 +156,7 @@ impl Device {
             Reserve::Block(block) => Some(Target::Block(block, link)),
             Reserve::Full => None,
             Reserve::Dead => {
-                // It would notice by itself, but not soon if this source was idle.
+                // The control thread would notice by itself, but late if the source was idle.
                 self.shared.life.control.notify_one();
                 None
             }
@@ -171,7 +171,7 @@ impl Device {
         })
     }
 
-    /// The open link, if there is one.
+    /// Returns the open link, if there is one.
     fn link(&mut self) -> Option<Arc<Link>> {
         if self.link.as_ref().is_none_or(|link| link.is_closed()) {
             self.link = self.shared.life.link();
@@ -226,13 +226,13 @@ impl Device {
         Ok(packet_number)
     }
 
-    /// Gives the frame to the pump.
+    /// Hands the frame to the pump.
     fn stage(&mut self, bytes: Vec<u8>, capture_time_ns: u64) -> Result<u64, SourceError> {
         self.shared.check_open()?;
         Ok(self.state.stage(bytes, capture_time_ns))
     }
 
-    /// Sends the frame, or returns that it cannot be.
+    /// Sends the frame.
     pub(super) fn send_contents(&mut self, contents: FrameContents) -> Result<Sent, SourceError> {
         let (target, captured_ns) = contents.into_target()?;
         let packet_number = match target {
@@ -250,7 +250,7 @@ impl Device {
 }
 
 /// A frame being filled. Write exactly its bytes, through [`std::io::Write`] or in place, then
-/// [`FrameWriter::send`] it. Dropping it unsent gives the block back; the packet number is not used.
+/// [`FrameWriter::send`] it. Dropping it unsent frees the block; the packet number is not used.
 pub struct FrameWriter<'a> {
     device: &'a mut Device,
     contents: FrameContents,

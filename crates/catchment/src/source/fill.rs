@@ -1,5 +1,5 @@
 //! Inputs write into frames: from a pipe, the kernel copies straight into registered memory.
-use super::{FrameContents, FrameWriter, OwnedFrameWriter};
+use super::FrameContents;
 use crate::input::{FillError, FrameBuffer, read_waiting, wait_readable};
 use rustix::io::Errno;
 use std::io;
@@ -22,18 +22,6 @@ impl FrameBuffer for FrameContents {
             }
         }
         Ok(filled)
-    }
-}
-
-impl FrameBuffer for FrameWriter<'_> {
-    fn fill_from(&mut self, from: BorrowedFd<'_>, bytes: usize) -> Result<usize, FillError> {
-        FrameContents::fill_from(self, from, bytes)
-    }
-}
-
-impl FrameBuffer for OwnedFrameWriter {
-    fn fill_from(&mut self, from: BorrowedFd<'_>, bytes: usize) -> Result<usize, FillError> {
-        FrameContents::fill_from(self, from, bytes)
     }
 }
 

@@ -1,8 +1,8 @@
-//! Tells apart "committed on this link" from "the link was closed before".
+//! Separates "committed on this link" from "the link was closed before".
 //!
-//! A filling thread that commits a block and the control thread that collects what a dead link
-//! still holds must agree on which side of the line each frame is. A filling thread enters the gate
-//! for the commit; closing waits for those inside and turns away all later ones.
+//! A filling thread that commits a block and the control thread that collects what a dead link still
+//! holds must agree which of the two applies to each frame. A filling thread enters the gate for the
+//! commit; closing waits for the threads inside and rejects all later ones.
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const CLOSED: usize = 1 << (usize::BITS - 1);
@@ -11,7 +11,7 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 #[derive(Debug, Default)]
 pub(super) struct Gate(AtomicUsize);
 
-/// Somebody inside.
+/// A thread inside.
 pub(super) struct Inside<'a>(&'a Gate);
 
 impl Gate {
@@ -21,8 +21,8 @@ impl Gate {
         if self.0.fetch_add(1, Ordering::Acquire) & CLOSED == 0 { Some(inside) } else { None }
     }
 
-    /// Closes for good and waits until no thread is inside. Those inside only commit a block, so
-    /// the wait is short.
+    /// Closes for good and waits until no thread is inside. Threads inside only commit a block, so the
+    /// wait is short.
     pub(super) fn close(&self) {
         self.0.fetch_or(CLOSED, Ordering::AcqRel);
         while self.0.load(Ordering::Acquire) != CLOSED {
@@ -48,7 +48,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     #[test]
-    fn a_closed_gate_lets_nobody_in() {
+    fn a_closed_gate_admits_no_thread() {
         let gate = Gate::default();
         drop(gate.enter().unwrap());
         gate.close();

@@ -44,12 +44,12 @@ impl State {
 impl Lifecycle {
     /// The link, if the source is connected.
     pub(super) fn link(&self) -> Option<Arc<Link>> {
-        self.state().link.clone()
+        self.state.lock().link.clone()
     }
 
     /// Publishes a new link, or that there is none.
     pub(super) fn set_link(&self, link: Option<Arc<Link>>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.was_connected |= link.is_some();
         state.link = link;
         self.notify(state);
@@ -57,56 +57,52 @@ impl Lifecycle {
 
     /// Ends the source: filling threads get `error` from now on.
     pub(super) fn end(&self, error: SourceError) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.ended.get_or_insert(Arc::new(error));
         self.notify(state);
     }
 
     /// Notes why the last try to connect failed.
     pub(super) fn connect_failed(&self, reason: String) {
-        self.state().last_failure = Some(reason);
+        self.state.lock().last_failure = Some(reason);
     }
 
     /// Says that the application wants to close.
     pub(super) fn begin_closing(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.closing = true;
         self.notify(state);
     }
 
     pub(super) fn is_closing(&self) -> bool {
-        self.state().closing
+        self.state.lock().closing
     }
 
     /// Says that the collector has delivered everything.
     pub(super) fn set_finished(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.finished = true;
         self.notify(state);
     }
 
     /// Lets all threads of the source end.
     pub(super) fn stop(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.stopped = true;
         state.ended.get_or_insert(Arc::new(SourceError::Closed));
         self.notify(state);
     }
 
     pub(super) fn is_finished(&self) -> bool {
-        self.state().finished
+        self.state.lock().finished
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        self.state().stopped
+        self.state.lock().stopped
     }
 
     pub(super) fn ended(&self) -> Option<Arc<SourceError>> {
-        self.state().ended.clone()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        self.state.lock().ended.clone()
     }
 
     fn notify(&self, state: MutexGuard<'_, State>) {
@@ -124,7 +120,7 @@ impl Lifecycle {
         patience: Option<Duration>,
     ) -> Result<(), SourceError> {
         let started = Instant::now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(error) = state.ended.take() {
                 // Only one caller sees it: the source is dropped now.
@@ -149,7 +145,7 @@ impl Lifecycle {
     /// Sleeps until the collector has everything, the source has ended, or the time is over. True
     /// if the collector has everything.
     pub(super) fn wait_finished(&self, deadline: Instant) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while !state.finished && state.ended.is_none() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -171,7 +167,7 @@ impl Lifecycle {
 
     /// Returns why no new frame is accepted, if so.
     pub(super) fn check_open(&self) -> Result<(), SourceError> {
-        let state = self.state();
+        let state = self.state.lock();
         match &state.ended {
             Some(error) => Err(SourceError::Ended(error.clone())),
             None if state.closing => Err(SourceError::Closed),
@@ -181,7 +177,7 @@ impl Lifecycle {
 
     /// Sleeps until the link or the end changes, or the time is over.
     pub(super) fn wait_for_link(&self, timeout: Duration) {
-        let state = self.state();
+        let state = self.state.lock();
         if state.link.is_none() && state.ended.is_none() {
             drop(self.changed.wait_timeout(state, timeout));
         }

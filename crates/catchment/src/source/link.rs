@@ -1,6 +1,6 @@
 //! The connection to a collector that filling threads use: a sender, and how to wait for it.
 use super::gate::Gate;
-use super::room::{Look, WaitingRoom};
+use super::room::{Vacancy, WaitingRoom};
 use catchment_transfer::{ReserveError, Sender, WriteBlock};
 use catchment_verbs::CompletionChannel;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(super) struct Link {
     pub(super) gate: Gate,
     /// Where the thread of [`driver`](super::driver) sleeps, if there is one.
     completions: Option<Arc<dyn CompletionChannel>>,
-    /// Nothing goes through it any more, not even what was committed.
+    /// Nothing goes through it any more, not even committed blocks.
     over: AtomicBool,
     /// Most bytes of a frame that fit one block.
     pub(super) payload_bytes_max: usize,
@@ -22,7 +22,7 @@ pub(super) struct Link {
     waiting: WaitingRoom,
 }
 
-/// What became of a claim.
+/// Result of a claim.
 pub(super) enum Reserve {
     Block(WriteBlock),
     /// No block is free for this stream at the moment.
@@ -32,8 +32,8 @@ pub(super) enum Reserve {
 }
 
 impl Link {
-    /// A link through `sender`, in which a stream may have `quota` blocks outstanding. `completions`
-    /// is where somebody waits who keeps it going.
+    /// Creates a link through `sender`, in which a stream may have `quota` blocks outstanding. The
+    /// thread that drives it waits on `completions`.
     pub(super) fn new(
         sender: Sender,
         quota: usize,
@@ -52,7 +52,7 @@ impl Link {
         }
     }
 
-    /// Whether blocks carry a checksum.
+    /// Returns whether blocks carry a checksum.
     pub(super) fn has_checksum(&self) -> bool {
         self.checksum
     }
@@ -61,7 +61,7 @@ impl Link {
         self.gate.is_closed()
     }
 
-    /// Blocks of a stream that are claimed or not yet released.
+    /// Returns the blocks of a stream that are claimed or not yet released.
     pub(super) fn outstanding(&self, stream: u32) -> u32 {
         self.sender.outstanding(stream).unwrap_or(0)
     }
@@ -84,20 +84,19 @@ impl Link {
         }
     }
 
-    /// Sleeps until a block may be free for the stream, the session is over, or the time is.
+    /// Sleeps until a block may be free for the stream, the session is over, or the timeout.
     pub(super) fn wait_for_room(&self, stream: u32, timeout: Duration) {
-        self.waiting.wait(timeout, || self.look(stream));
+        self.waiting.wait(timeout, || self.vacancy(stream));
     }
 
-    /// Nothing goes through it any more: ends the sleep of all who wait for room, and of the thread
-    /// that keeps it going.
+    /// Ends the link: wakes all threads that wait for room, and the thread that drives it.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.waiting.wake();
         self.wake_driver();
     }
 
-    /// Whether [`Link::end`] was called.
+    /// Returns whether [`Link::end`] was called.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
@@ -108,18 +107,18 @@ impl Link {
         }
     }
 
-    fn look(&self, stream: u32) -> Look {
+    fn vacancy(&self, stream: u32) -> Vacancy {
         if self.is_closed() || self.sender.refresh().is_err() {
-            return Look::Dead;
+            return Vacancy::Dead;
         }
         let outstanding = self.sender.outstanding(stream).unwrap_or(u32::MAX);
         if self.sender.is_paused(stream) {
-            return Look::Full;
+            return Vacancy::Full;
         }
         if self.sender.known_free() > 0 && (outstanding as usize) < self.quota {
-            Look::Room
+            Vacancy::Room
         } else {
-            Look::Full
+            Vacancy::Full
         }
     }
 }

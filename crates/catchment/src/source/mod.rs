@@ -19,7 +19,7 @@
 //! |---|---|
 //! | `control` | finds the collector, speaks with it, begins again when the connection breaks |
 //! | `prepared` | the queue pair before its peer is known |
-//! | `connecting`, `proof` | the queue pair on its way to its peer, and the proof that packets pass |
+//! | `connecting`, `proof` | connecting the queue pair, and the proof that packets pass |
 //! | `link`, `room` | the connection that filling threads use, and how they wait for room |
 //! | `driver` | keeps a link going whose requests take time |
 //! | `gate` | closes a link: separates what was committed before from what comes after |
@@ -88,7 +88,7 @@ impl Source {
         SourceBuilder::new(collector.into())
     }
 
-    /// Tells devices that wait for room to ask the permit again
+    /// Makes devices that wait for room ask the permit again
     /// ([`SourceBuilder::permit`]). From any thread; does nothing while not connected.
     pub fn wake(&self) {
         if let Some(link) = self.shared.life.link() {
@@ -112,18 +112,18 @@ impl Source {
         }
     }
 
-    /// Live counters.
+    /// Returns the live counters.
     pub fn metrics(&self) -> &Arc<SourceMetrics> {
         &self.shared.metrics
     }
 
-    /// Why the source takes no more frames, if so.
+    /// Returns why the source accepts no more frames, if so.
     pub fn ended(&self) -> Option<Arc<SourceError>> {
         self.shared.life.ended()
     }
 
     /// Waits until the collector has delivered every accepted frame to its sink, says goodbye, and
-    /// gives the final counters. Device handles that still live get [`SourceError::Closed`].
+    /// returns the final counters. Device handles that still live get [`SourceError::Closed`].
     ///
     /// # Errors
     /// [`SourceError::Undelivered`] if that takes longer than `timeout`;
@@ -177,9 +177,9 @@ pub enum SourceError {
     Unreachable {
         /// Its address.
         collector: String,
-        /// How long was tried.
+        /// How long it was tried.
         waited: Duration,
-        /// What the last try said.
+        /// Why the last attempt failed.
         reason: String,
     },
     /// The collector refuses this source for good.
@@ -190,8 +190,8 @@ pub enum SourceError {
         /// Why, and what to do.
         refusal: Refusal,
     },
-    /// This source cannot work with the collector: it says what no collector of this version says,
-    /// or has a ring that this source cannot use.
+    /// This source cannot work with the collector: the collector breaks the protocol, or has a ring that
+    /// this source cannot use.
     #[error("this source cannot work with the collector at {collector}: {refusal}")]
     Incompatible {
         /// Its address.

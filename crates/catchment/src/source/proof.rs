@@ -1,4 +1,4 @@
-//! Shows that packets pass between two queue pairs, both ways, before a session relies on it.
+//! Proves that packets pass between two queue pairs in both directions, before a session relies on it.
 //!
 //! WRITEs go to the payload of slot 0, which means nothing without a commit word; READs come from the
 //! beginning of the ring. First short ones, then as long as a full packet: so a firewall and a too
@@ -18,10 +18,10 @@ const LIMIT: Duration = Duration::from_secs(2);
 const SHORT_BYTES: u32 = 64;
 /// The largest path MTU.
 const LONGEST: usize = 4096;
-/// What is written; not zero, so that a collector sees whether it came.
+/// The byte that is written; not zero, so that a collector sees whether it arrived.
 pub(crate) const MARK: u8 = 0xa5;
 
-/// Packets do not pass, or it could not be found out.
+/// Packets do not pass, or the proof failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProofError {
@@ -36,8 +36,8 @@ pub enum ProofError {
     Cq(#[from] CqError),
     /// Nothing came back.
     #[error(
-        "no answer from {} within {waited:.1?} ({cause}): packets do not pass both ways; open {} in \
-         every firewall between (answers come to that port too), and check that both addresses are \
+        "no answer from {} within {waited:.1?} ({cause}): packets do not pass in both directions; open {} \
+         in every firewall between (answers use that port too), and check that both addresses are \
          in networks that reach each other (VLAN, routes)", at(*.peer), ports(*.local, *.peer)
     )]
     Silent {
@@ -53,8 +53,8 @@ pub enum ProofError {
     /// Short packets pass, full ones do not.
     #[error(
         "packets of {path_mtu} bytes get no answer from {}, packets of {SHORT_BYTES} bytes do: \
-         something between takes less than the interfaces say; give all of the way an MTU of {} or \
-         more, or this side a smaller --roce-mtu", at(*.peer), .path_mtu + 104
+         some hop has a smaller MTU than the interfaces; set an MTU of {} or more along the whole \
+         path, or a smaller --roce-mtu on this side", at(*.peer), .path_mtu + 104
     )]
     TooLarge {
         /// The collector's queue pair.
@@ -70,7 +70,7 @@ pub enum ProofError {
         /// What it said.
         status: WcStatus,
     },
-    /// It was given up.
+    /// It was cancelled.
     #[error("the proof was cancelled")]
     Cancelled,
 }
@@ -93,7 +93,7 @@ fn ports(local: Endpoint, peer: Endpoint) -> String {
     }
 }
 
-/// What has to be proven.
+/// A path to prove.
 pub(super) struct PathProof<'a> {
     pub(super) cq: &'a dyn Cq,
     /// Connected, state RTS, nothing posted.
@@ -104,10 +104,10 @@ pub(super) struct PathProof<'a> {
     pub(super) cancelled: &'a dyn Fn() -> bool,
 }
 
-/// Why a round did not come back.
+/// Why a round did not complete.
 enum Stuck {
     Error(ProofError),
-    /// With the words of the provider, if it gave up before the limit.
+    /// With the provider's reason, if it gave up before the limit.
     Silent(&'static str),
 }
 
@@ -138,7 +138,7 @@ impl PathProof<'_> {
         }
     }
 
-    /// A WRITE and a READ of so many bytes.
+    /// Runs a WRITE and a READ of `bytes` bytes.
     fn round(&mut self, memory: &Arc<dyn Mr>, bytes: u32, begun: Instant) -> Result<(), Stuck> {
         let layout = &self.ring.layout;
         let piece = |from: usize, bytes: u32| Sge {
@@ -172,9 +172,9 @@ impl PathProof<'_> {
                 return Err(Stuck::Error(ProofError::Cancelled));
             }
             if begun.elapsed() > LIMIT {
-                return Err(Stuck::Silent("nothing came"));
+                return Err(Stuck::Silent("nothing arrived"));
             }
-            // Waits for the collector's answer; where no answer comes, the limit ends it.
+            // Waits for the collector's answer; without one, the limit ends it.
             std::thread::sleep(backoff.next_sleep());
         }
         self.judge(&completion[0])
@@ -184,7 +184,7 @@ impl PathProof<'_> {
         let Err(failure) = completion.result else { return Ok(()) };
         let status = failure.status;
         if status == WcStatus::TransportRetryExceeded {
-            return Err(Stuck::Silent("sent again in vain"));
+            return Err(Stuck::Silent("retries exhausted"));
         }
         Err(Stuck::Error(ProofError::Refused { peer: self.ends.1, status }))
     }

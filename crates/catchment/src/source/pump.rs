@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the pump sleeps at most while frames wait for room. Without frames it sleeps until rung.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Longest sleep of the pump while frames wait for room. Without frames it sleeps until rung.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What became of a try to send a waiting frame.
+/// Result of an attempt to send a waiting frame.
 enum Try {
     Sent,
     /// No block is free for this device at the moment.
@@ -40,7 +40,7 @@ fn run(shared: &Shared) {
                 shared.life.control.notify_one();
                 rung = shared.life.wait_for_pump(rung);
             }
-            Round::Waiting(stream) => link.wait_for_room(stream, LOOK_AGAIN),
+            Round::Waiting(stream) => link.wait_for_room(stream, POLL_INTERVAL),
             Round::Moved => {}
         }
     }
@@ -53,7 +53,7 @@ enum Round {
     Waiting(u32),
     /// Something was sent.
     Moved,
-    /// The link is gone: the control thread gets another one.
+    /// The link is gone: the control thread makes another one.
     Dead,
 }
 
@@ -91,7 +91,7 @@ fn send(device: &DeviceState, link: &Link, number: u64, frame: &Waiting) -> Try 
             Reserve::Dead => return Try::Dead,
             Reserve::Full if offset == 0 => return Try::Full,
             Reserve::Full => {
-                link.wait_for_room(device.stream(), LOOK_AGAIN);
+                link.wait_for_room(device.stream(), POLL_INTERVAL);
                 continue;
             }
         };

@@ -1,4 +1,4 @@
-//! Where threads wait for room in a collector's ring. Only those come here that found no free block.
+//! Threads that wait for room in a collector's ring, after they found no free block.
 use catchment_verbs::Watch;
 use catchment_verbs::wait::{Backoff, BackoffPolicy, EventCount};
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 /// How long a thread that finds the link dead waits for the control thread to notice.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
-/// Sleeps where the link is dead, or its doorbell fails: until the control thread takes it away.
+/// Sleeps a moment where the link is dead or its doorbell fails: the control thread replaces it.
 fn pause() {
     // The control thread sends no notification when it does.
     std::thread::sleep(A_MOMENT);
 }
 
-/// Rests after what a thread saw: by `sleep` only where there is still no room.
-fn rest(seen: Look, sleep: impl FnOnce()) {
+/// Waits as `seen` requires: with `sleep` only if there is still no room.
+fn rest(seen: Vacancy, sleep: impl FnOnce()) {
     match seen {
-        Look::Room => std::thread::yield_now(),
-        Look::Full => sleep(),
-        Look::Dead => pause(),
+        Vacancy::Room => std::thread::yield_now(),
+        Vacancy::Full => sleep(),
+        Vacancy::Dead => pause(),
     }
 }
 
@@ -33,8 +33,8 @@ pub(super) struct WaitingRoom {
     left: EventCount,
 }
 
-/// What a thread that waits for room sees.
-pub(super) enum Look {
+/// Whether there is room in the ring.
+pub(super) enum Vacancy {
     Room,
     Full,
     Dead,
@@ -46,16 +46,16 @@ impl WaitingRoom {
         Self { watch, has_leader: AtomicBool::new(false), left: EventCount::new() }
     }
 
-    /// Sleeps until `look` may see something else than [`Look::Full`], or the time is over.
-    pub(super) fn wait(&self, timeout: Duration, look: impl Fn() -> Look) {
+    /// Sleeps until `check` may return something other than [`Vacancy::Full`], or the timeout.
+    pub(super) fn wait(&self, timeout: Duration, check: impl Fn() -> Vacancy) {
         let seen = self.left.current();
         let follows = self.has_leader.swap(true, Ordering::AcqRel);
         if !follows {
-            self.lead(timeout, &look);
+            self.lead(timeout, &check);
             self.has_leader.store(false, Ordering::Release);
             self.left.notify();
         } else {
-            rest(look(), || {
+            rest(check(), || {
                 // A leader that left since `seen` has changed the count.
                 self.left.wait(seen, Some(Instant::now() + timeout));
             });
@@ -63,24 +63,24 @@ impl WaitingRoom {
     }
 
     /// Sleeps on the doorbell, or for a while where there is none.
-    fn lead(&self, timeout: Duration, look: &impl Fn() -> Look) {
-        let Some(watch) = &self.watch else { return self.nap(timeout, look) };
+    fn lead(&self, timeout: Duration, check: &impl Fn() -> Vacancy) {
+        let Some(watch) = &self.watch else { return self.nap(timeout, check) };
         watch.arm();
-        // The watch is armed: a release that this look misses will ring.
-        rest(look(), || {
+        // The watch is armed: a release that this check misses will ring.
+        rest(check(), || {
             if watch.wait(timeout).is_err() {
                 pause();
             }
         });
     }
 
-    /// Polls at growing intervals where there is no doorbell, and lets the others do so.
-    fn nap(&self, timeout: Duration, look: &impl Fn() -> Look) {
+    /// Polls at growing intervals where there is no doorbell, and wakes the others to poll too.
+    fn nap(&self, timeout: Duration, check: &impl Fn() -> Vacancy) {
         let mut backoff = Backoff::new(BackoffPolicy::default());
         let mut left = timeout;
         loop {
-            match look() {
-                Look::Full if !left.is_zero() => {
+            match check() {
+                Vacancy::Full if !left.is_zero() => {
                     let nap = backoff.next_sleep().min(left);
                     // Waits for the collector to release a block; without a doorbell there is no
                     // notification.
@@ -88,13 +88,13 @@ impl WaitingRoom {
                     left -= nap;
                     self.left.notify();
                 }
-                Look::Full | Look::Room => return,
-                Look::Dead => return pause(),
+                Vacancy::Full | Vacancy::Room => return,
+                Vacancy::Dead => return pause(),
             }
         }
     }
 
-    /// Ends the sleep of all.
+    /// Wakes all threads.
     pub(super) fn wake(&self) {
         if let Some(watch) = &self.watch {
             watch.wake();

@@ -162,7 +162,7 @@ impl DeviceState {
         self.note(&backlog);
     }
 
-    /// Gives a new frame to the pump. Drops older ones if the policy says so.
+    /// Hands a new frame to the pump. Drops older ones if the policy says so.
     pub(super) fn stage(&self, bytes: Vec<u8>, capture_time_ns: u64) -> u64 {
         let mut backlog = self.backlog();
         if self.policy == Policy::DropOldest {
@@ -188,7 +188,7 @@ impl DeviceState {
         self.backlog().forget_kept_before(packet_number);
     }
 
-    /// Tells the counters how many blocks are in flight now. Only for the control thread.
+    /// Updates the counters with the blocks in flight now. Only for the control thread.
     pub(super) fn count_in_flight(&self, blocks: u32) {
         let before = self.in_flight.swap(blocks, Ordering::Relaxed);
         self.metrics.blocks_taken(blocks.saturating_sub(before).into());
@@ -202,7 +202,7 @@ impl DeviceState {
         self.note(&backlog);
     }
 
-    /// Gives the oldest waiting frame to the pump, which answers with [`DeviceState::sent`] or
+    /// Hands the oldest waiting frame to the pump, which answers with [`DeviceState::sent`] or
     /// [`DeviceState::put_back`].
     pub(super) fn take_first(&self) -> Option<(u64, Waiting)> {
         if self.has_backlog_or_skips.load(Ordering::Acquire) {

@@ -32,7 +32,7 @@ impl Target {
 
 /// The bytes of a frame that is being filled, through [`io::Write`] or in place.
 ///
-/// Dropping them unsent gives the block back; no packet number is used up.
+/// Dropping them unsent frees the block; no packet number is used.
 pub struct FrameContents {
     target: Target,
     bytes: usize,
@@ -57,7 +57,7 @@ impl FrameContents {
         self.capture_time_ns = Some(unix_ns(time));
     }
 
-    /// Whether the frame will be dropped whatever is written, so that filling it is a waste.
+    /// Returns whether the frame will be dropped, so that filling it is pointless.
     pub fn is_dropped(&self) -> bool {
         matches!(self.target, Target::Dropped)
     }
@@ -142,9 +142,9 @@ impl io::Write for FrameContents {
     }
 }
 
-/// A frame being filled that borrows nothing: it can be filled by another thread, or behind a
-/// language border. [`Device::send`](super::Device::send) of its device sends it. Dropping it unsent gives the block
-/// back; no packet number is used up.
+/// A frame being filled that borrows nothing: it can be filled by another thread, or across a
+/// language boundary. [`Device::send`](super::Device::send) of its device sends it. Dropping it unsent
+/// frees the block; no packet number is used.
 ///
 /// ```no_run
 /// # fn example(mut device: catchment::source::Device) -> Result<(), Box<dyn std::error::Error>> {
@@ -211,6 +211,16 @@ macro_rules! writes_contents {
 
             fn flush(&mut self) -> std::io::Result<()> {
                 Ok(())
+            }
+        }
+
+        impl crate::input::FrameBuffer for $writer {
+            fn fill_from(
+                &mut self,
+                from: std::os::fd::BorrowedFd<'_>,
+                bytes: usize,
+            ) -> Result<usize, crate::input::FillError> {
+                self.contents.fill_from(from, bytes)
             }
         }
     };

@@ -1,19 +1,16 @@
 //! How sources and collectors end, and what happens around ends: sinks that are stuck, refuse or
 //! panic, takeovers, certificates.
-use crate::{Full, PATIENCE, wait_until};
+use crate::{Full, PATIENCE, collector};
 use catchment::Frame;
-use catchment::collector::{Collector, CollectorBuilder};
+use catchment::collector::Collector;
 use catchment::session::cert::{Authority, LEAF_VALIDITY};
 use catchment::sink::{DirectorySink, SinkError};
 use catchment::source::{DeviceSpec, Source, SourceBuilder, SourceError};
+use catchment_netns::wait_until;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
-
-fn builder() -> CollectorBuilder {
-    Collector::builder("127.0.0.1:0").workers(2)
-}
 
 /// A source of these devices, of frames of 100 bytes.
 fn cameras(at: impl ToString, devices: &[impl AsRef<str>]) -> SourceBuilder {
@@ -31,7 +28,7 @@ fn source(collector: &Collector, device: &str) -> Source {
 fn keeping() -> (Collector, Arc<Mutex<Vec<Frame>>>) {
     let held: Arc<Mutex<Vec<Frame>>> = Arc::default();
     let keep = held.clone();
-    let builder = builder().on_frame(move |frame| keep.lock().unwrap().push(frame));
+    let builder = collector().on_frame(move |frame| keep.lock().unwrap().push(frame));
     (builder.start().unwrap(), held)
 }
 
@@ -56,7 +53,7 @@ impl Door {
 fn behind_a_door() -> (Door, Collector) {
     let door = Door::default();
     let sink = door.clone();
-    (door, builder().on_frame(move |_| sink.pass()).start().unwrap())
+    (door, collector().on_frame(move |_| sink.pass()).start().unwrap())
 }
 
 #[test]
@@ -100,7 +97,7 @@ fn frames_that_a_sink_refused_to_the_end_go_to_the_next_collector() {
         available_bytes: 0,
         reserve_bytes: 1,
     });
-    let first = builder().sink(full).start().unwrap();
+    let first = collector().sink(full).start().unwrap();
     let at = first.local_addr().to_string();
     let source = source(&first, "cam");
     send(&source, "cam", 6);
@@ -114,7 +111,7 @@ fn frames_that_a_sink_refused_to_the_end_go_to_the_next_collector() {
 
 #[test]
 fn a_sink_that_panics_costs_one_frame_and_no_thread() {
-    let collector = builder()
+    let collector = collector()
         .workers(1)
         .on_frame(|frame: Frame| assert_ne!(frame.packet_number(), 3, "on purpose"))
         .start()
@@ -131,7 +128,7 @@ fn a_sink_that_panics_costs_one_frame_and_no_thread() {
 fn a_source_that_comes_back_waits_until_its_old_frames_are_delivered() {
     let (door, seen) = (Door::default(), Arc::new(Mutex::new(Vec::new())));
     let (sink, log) = (door.clone(), seen.clone());
-    let collector = builder()
+    let collector = collector()
         .lease(Duration::from_millis(1500))
         .on_frame(move |frame: Frame| {
             sink.pass();
@@ -197,7 +194,7 @@ impl Proxy {
 fn a_source_of_many_devices_survives_cut_connections() {
     let seen = Arc::new(AtomicU64::new(0));
     let count = seen.clone();
-    let collector = builder()
+    let collector = collector()
         .on_frame(move |_| {
             count.fetch_add(1, Ordering::Relaxed);
         })
@@ -300,7 +297,7 @@ fn a_directory_with_a_number_that_no_source_can_continue_is_refused() {
     let out = tempfile::tempdir().unwrap();
     std::fs::create_dir(out.path().join("cam")).unwrap();
     std::fs::write(out.path().join("cam").join(u64::MAX.to_string()), b"x").unwrap();
-    let collector = builder().sink(DirectorySink::new(out.path())).start().unwrap();
+    let collector = collector().sink(DirectorySink::new(out.path())).start().unwrap();
     let builder = cameras(collector.local_addr(), &["cam"]);
     let error = builder.patience(Duration::from_millis(500)).connect().err().unwrap().to_string();
     assert!(error.contains(&u64::MAX.to_string()), "{error}");
@@ -314,7 +311,7 @@ fn certificates_decide_who_may_send() {
     let issue = |authority: &Authority, name: &str, from| {
         authority.issue(name, &["localhost", "127.0.0.1"], from, LEAF_VALIDITY).unwrap().files
     };
-    let collector = builder().tls(issue(&ours, "collector", now)).start().unwrap();
+    let collector = collector().tls(issue(&ours, "collector", now)).start().unwrap();
     let at = collector.local_addr().to_string();
     let source = || cameras(&at, &["cam"]).patience(Duration::from_secs(3));
     let old = now - LEAF_VALIDITY - Duration::from_secs(86_400);

@@ -1,25 +1,12 @@
 //! Frames one by one: who fills them, when they were captured.
-use crate::{Full, PATIENCE};
-use catchment::Frame;
-use catchment::collector::{Collector, CollectorBuilder};
+use crate::{Full, Log, PATIENCE, collector, logged};
+use catchment::collector::Collector;
 use catchment::sink::{DirectorySink, SinkError};
 use catchment::source::{
     Device, DeviceSpec, OwnedFrameWriter, Sent, Source, SourceBuilder, SourceError,
 };
 use std::io::Write as _;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// What arrived: packet number, bytes, and when it was captured.
-type Log = Arc<Mutex<Vec<(u64, Vec<u8>, SystemTime)>>>;
-
-fn logging(log: &Log) -> CollectorBuilder {
-    let log = log.clone();
-    Collector::builder("127.0.0.1:0").on_frame(move |frame: Frame| {
-        let entry = (frame.packet_number(), frame.to_vec(), frame.capture_time());
-        log.lock().unwrap().push(entry);
-    })
-}
 
 /// A source of the device cam0, of frames of 1000 bytes.
 fn source(at: &impl ToString) -> SourceBuilder {
@@ -29,8 +16,7 @@ fn source(at: &impl ToString) -> SourceBuilder {
 
 /// A collector that logs, and that source, which `change` may set up.
 fn pair(change: impl FnOnce(SourceBuilder) -> SourceBuilder) -> (Log, Collector, Source, Device) {
-    let log = Log::default();
-    let collector = logging(&log).start().unwrap();
+    let (log, collector) = logged();
     let source = change(source(collector.local_addr())).connect().unwrap();
     let device = source.device("cam0").unwrap();
     (log, collector, source, device)
@@ -78,7 +64,7 @@ fn frames_filled_by_other_threads_arrive_in_the_order_of_sending() {
         }
     }
     close(source, collector);
-    let seen: Vec<_> = log.lock().unwrap().iter().map(|f| (f.0, f.1[0])).collect();
+    let seen: Vec<_> = log.lock().unwrap().iter().map(|f| (f.packet_number, f.bytes[0])).collect();
     let sent = (0..10).flat_map(|round| [2, 1, 0].map(|i| round * 3 + i));
     assert_eq!(seen, (0..).zip(sent).collect::<Vec<_>>());
 }
@@ -146,7 +132,7 @@ fn a_capture_time_arrives_exact_to_the_nanosecond() {
     device.send(fill(owned, 3)).unwrap();
     let after = SystemTime::now();
     close(source, collector);
-    let times: Vec<_> = log.lock().unwrap().iter().map(|f| f.2).collect();
+    let times: Vec<_> = log.lock().unwrap().iter().map(|f| f.captured).collect();
     assert_eq!(times.len(), 4);
     assert_eq!([times[0], times[1], times[3]], [0, 1, 3].map(captured));
     assert!(before <= times[2] && times[2] <= after, "{:?}", times[2]);
@@ -155,10 +141,8 @@ fn a_capture_time_arrives_exact_to_the_nanosecond() {
 #[test]
 fn a_frame_that_is_sent_again_keeps_its_capture_time() {
     let out = tempfile::tempdir().unwrap();
-    let first = Collector::builder("127.0.0.1:0")
-        .sink(Full(|| SinkError::Application("full".to_owned())))
-        .start()
-        .unwrap();
+    let full = Full(|| SinkError::Application("full".to_owned()));
+    let first = collector().sink(full).start().unwrap();
     let at = first.local_addr().to_string();
     let source = source(&at).block_bytes(4096).blocks(8).connect().unwrap();
     let mut device = source.device("cam0").unwrap();

@@ -12,20 +12,45 @@ mod hostile_collector;
 mod stream;
 
 use catchment::Frame;
+use catchment::collector::{Collector, CollectorBuilder};
 use catchment::sink::{DeviceSink, Rejected, Sink, SinkError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 /// How long a test waits for what should happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until the counters or lists that `done` checks are as they should be; they notify nobody.
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
-        // Counters tell nobody that they changed: look again.
-        std::thread::sleep(Duration::from_millis(1));
+/// A frame that arrived.
+struct Arrived {
+    device: String,
+    packet_number: u64,
+    bytes: Vec<u8>,
+    captured: SystemTime,
+}
+
+type Log = Arc<Mutex<Vec<Arrived>>>;
+
+fn logging(log: &Log) -> impl Fn(Frame) + Send + Sync + 'static {
+    let log = log.clone();
+    move |frame: Frame| {
+        log.lock().unwrap().push(Arrived {
+            device: frame.device().to_owned(),
+            packet_number: frame.packet_number(),
+            bytes: frame.to_vec(),
+            captured: frame.capture_time(),
+        });
     }
+}
+
+fn collector() -> CollectorBuilder {
+    Collector::builder("127.0.0.1:0").workers(2)
+}
+
+/// A collector that logs what arrives.
+fn logged() -> (Log, Collector) {
+    let log = Log::default();
+    let collector = collector().on_frame(logging(&log)).start().unwrap();
+    (log, collector)
 }
 
 /// A sink that takes nothing, for this reason.

@@ -1,37 +1,16 @@
 //! Frames from a source to a collector: what a program that uses the library relies on.
-use crate::{PATIENCE, wait_until};
+use crate::{Log, PATIENCE, collector, logged, logging};
 use catchment::Frame;
-use catchment::collector::{Collector, CollectorBuilder};
+use catchment::collector::Collector;
 use catchment::sink::DirectorySink;
 use catchment::source::{
     Decision, DeviceSpec, FrameWriter, Permit, PermitRequest, Policy, Sent, Source, SourceBuilder,
 };
+use catchment_netns::wait_until;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// What arrived: device, packet number, bytes.
-type Log = Arc<Mutex<Vec<(String, u64, Vec<u8>)>>>;
-
-fn logging(log: &Log) -> impl Fn(Frame) + Send + Sync + 'static {
-    let log = log.clone();
-    move |frame: Frame| {
-        let entry = (frame.device().to_owned(), frame.packet_number(), frame.to_vec());
-        log.lock().unwrap().push(entry);
-    }
-}
-
-fn collector() -> CollectorBuilder {
-    Collector::builder("127.0.0.1:0")
-}
-
-/// A collector that logs what arrives.
-fn logged() -> (Log, Collector) {
-    let log = Log::default();
-    let collector = collector().on_frame(logging(&log)).start().unwrap();
-    (log, collector)
-}
 
 fn source(collector: &Collector) -> SourceBuilder {
     Source::builder(collector.local_addr().to_string()).patience(PATIENCE)
@@ -47,7 +26,7 @@ fn bytes_of(device: usize, number: u64, bytes: usize) -> Vec<u8> {
 
 fn numbers(log: &Log, device: &str) -> Vec<u64> {
     let log = log.lock().unwrap();
-    log.iter().filter(|(d, ..)| d == device).map(|(_, n, _)| *n).collect()
+    log.iter().filter(|f| f.device == device).map(|f| f.packet_number).collect()
 }
 
 fn send(frame: FrameWriter<'_>, bytes: &[u8]) -> Sent {
@@ -128,9 +107,9 @@ fn many_devices_over_one_queue_pair_arrive_whole_and_in_order() {
         for i in 0..12 {
             assert_eq!(numbers(&log, &format!("cam{i}")), (0..100).collect::<Vec<_>>());
         }
-        for (device, n, bytes) in log.lock().unwrap().iter() {
-            let i = device[3..].parse().unwrap();
-            assert_eq!(*bytes, bytes_of(i, *n, 1 + (*n as usize * 37) % 5000));
+        for frame in log.lock().unwrap().iter() {
+            let (i, n) = (frame.device[3..].parse().unwrap(), frame.packet_number);
+            assert_eq!(frame.bytes, bytes_of(i, n, 1 + (n as usize * 37) % 5000));
         }
     }
 }
@@ -153,7 +132,7 @@ fn a_frame_larger_than_a_block_goes_over_several() {
     }
     source.close(PATIENCE).unwrap();
     collector.stop();
-    let seen: Vec<_> = log.lock().unwrap().iter().map(|(_, _, b)| b.clone()).collect();
+    let seen: Vec<_> = log.lock().unwrap().iter().map(|f| f.bytes.clone()).collect();
     assert!(seen == frames, "{} frames of {}", seen.len(), frames.len());
 }
 
@@ -187,8 +166,9 @@ fn large_frames_take_turns_when_there_is_memory_for_one() {
     for (i, name) in names.iter().enumerate() {
         assert_eq!(numbers(&log, name), (0..5).collect::<Vec<_>>());
         let log = log.lock().unwrap();
-        for (_, number, bytes) in log.iter().filter(|(d, ..)| d == name) {
-            assert!(*bytes == bytes_of(i, *number, FRAME_BYTES), "{name} {number}");
+        for frame in log.iter().filter(|frame| frame.device == *name) {
+            let number = frame.packet_number;
+            assert!(frame.bytes == bytes_of(i, number, FRAME_BYTES), "{name} {number}");
         }
     }
 }

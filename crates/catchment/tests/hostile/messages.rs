@@ -168,20 +168,14 @@ fn a_thousand_connections_that_stop_at_any_point_stop_nobody() {
     let mut rings: Vec<_> = (0..4).map(|_| Bad::new(&world)).collect();
     let mut welcomed = 0;
     for (i, bad) in rings.iter_mut().enumerate() {
-        let hello = bad.hello(&[&format!("idle{i}")], 64);
-        bad.send(&Message::Hello(hello));
-        welcomed += u32::from(matches!(bad.recv(), Some(Message::Welcome(_))));
+        welcomed += u32::from(bad.welcome(&[&format!("idle{i}")], 64).is_ok());
     }
     let before = Instant::now();
     // A newcomer gets in meanwhile.
     let ringed = loop {
         assert!(before.elapsed() < PATIENCE, "nobody gets in");
         let mut bad = Bad::new(&world);
-        if let Some(Message::Welcome(_)) = {
-            let hello = bad.hello(&["late"], 8);
-            bad.send(&Message::Hello(hello));
-            bad.recv()
-        } {
+        if bad.welcome(&["late"], 8).is_ok() {
             break bad;
         }
         // Refused as busy: try again, as a source does.
@@ -201,13 +195,11 @@ fn memory_for_rings_is_bounded_over_all_sources() {
     let mut first = Bad::new(&world);
     let mut hello = first.hello(&["a"], 1);
     hello.wish.block_bytes = 12 << 20;
-    first.send(&Message::Hello(hello.clone()));
-    assert!(matches!(first.recv(), Some(Message::Welcome(_))));
+    first.introduce(hello.clone()).unwrap();
     let mut second = Bad::new(&world);
     hello.devices[0].name = "b".parse().unwrap();
     hello.instance = second.instance;
-    second.send(&Message::Hello(hello));
-    let refusal = second.refusal();
+    let refusal = second.introduce(hello).unwrap_err();
     assert_eq!(refusal.code.as_str(), "no_resource", "{refusal}");
     assert!(refusal.retry_after_ms.is_some() && refusal.reason.contains("25165824"), "{refusal}");
     world.finish_after((first, second), "large rings");

@@ -56,7 +56,7 @@ pub(crate) enum Bench {
 /// The side that waits.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServerArgs {
-    /// Where to listen; whoever reaches it can measure
+    /// Where to listen; anyone who reaches it can measure
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))]
     pub(crate) listen: SocketAddr,
     #[command(flatten)]
@@ -117,12 +117,12 @@ const TRANSFER_HELP: &str = "\
   catchment bench transfer --blocks 3,16 -s 256,921600
   catchment bench transfer --mechanism all --latency
 
-The client's program fills each block from a buffer of its own; the server's takes it and gives it back.
-Latency is half of the time of a block to the server and one back.
+The client fills each block from a buffer of its own; the server takes and releases it. Latency is
+half of the time of a block to the server and one back.
 
 Sliding windows, rendezvous, the published form of the status bytes and TCP are not part of this
 program. In the source tree, `cargo xtask bench mechanisms transfer -m all` measures them
-side by side in the same way.";
+side by side.";
 
 /// Blocks through this program's mechanism.
 #[derive(Debug, Clone, Args)]
@@ -200,7 +200,7 @@ fn sizes(given: &[u64], figure: Figure) -> Vec<u64> {
 }
 
 impl TestArgs {
-    /// What is measured, one size after the other.
+    /// Returns what is measured, one size after the other.
     pub(crate) fn plans(&self, test: Test) -> Vec<Plan> {
         let sizes = if self.all {
             (1..=23).map(|power| 1 << power).collect()
@@ -219,7 +219,7 @@ impl TransferArgs {
         if self.latency { Figure::Latency } else { Figure::Bandwidth }
     }
 
-    /// Whether a mechanism that does not go over the way is no error.
+    /// Returns whether mechanisms that the path does not support are skipped.
     pub(crate) fn is_about_all(&self) -> bool {
         self.mechanism.iter().any(|name| name == "all")
     }

@@ -34,13 +34,13 @@ pub(crate) struct DevicesArgs {
 }
 
 const EXPLAIN_HELP: &str = "\
-  catchment explain 10.0.0.1              what this side knows of the way there
-  catchment explain 10.0.0.1:7117         asks the collector, and tries the way that it chooses
+  catchment explain 10.0.0.1              shows what this side knows of the path
+  catchment explain 10.0.0.1:7117         asks the collector, and tests the path that it chooses
 
 With a port, a session without devices is held: all is done that `catchment send` would do, up to
 the proof that packets pass both ways. The collector counts it as a session.
 
-Exit codes: 0 there is a way (with a port: packets pass), 2 wrong arguments, 3 there is none.";
+Exit codes: 0 there is a path (with a port: packets pass), 2 wrong arguments, 3 there is none.";
 
 /// Explain which path frames take to a host, and why
 #[derive(Debug, Clone, Args)]

@@ -31,7 +31,7 @@ Exit codes:
   0  done, nothing lost
   1  frames were lost or not delivered, or the program failed; doctor: there is a problem
   2  the arguments are wrong
-  3  the collector (bench: the server) cannot be reached, or it refuses; explain: there is no way
+  3  the collector (bench: the server) cannot be reached, or it refuses; explain: there is no path
   4  an input cannot be opened or read to its end
   5  a file, directory or address of this host cannot be used
 

@@ -19,7 +19,7 @@ pub(crate) struct InputArgs {
     pub(crate) repeat: bool,
 }
 
-/// Reads them from what clap found; `command` makes the errors look like clap's own.
+/// Reads them from clap's matches; `command` formats errors as clap's own.
 pub(super) fn read(
     matches: &ArgMatches,
     mut command: Command,

@@ -1,4 +1,4 @@
-//! `catchment bench`: how fast the way is, in the manner of perftest.
+//! `catchment bench`: measures a path in the manner of perftest.
 mod child;
 mod rows;
 
@@ -13,6 +13,7 @@ use catchment::perf::{
     Test, Waiting, find_mechanism,
 };
 use catchment::roce::RoceOptions;
+use catchment::session::message::SessionPath;
 use child::OwnServer;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -68,7 +69,7 @@ impl Program {
 
     fn setup(&self, providers: &ProviderArgs, waiting: Waiting) -> Result<Setup, Failure> {
         let roce = RoceOptions {
-            // Who polls all the time does the work itself, as the perftest programs do.
+            // A client that polls all the time does the work itself, as the perftest programs do.
             inline_polling: waiting == Waiting::Yield,
             ..providers.roce()
         };
@@ -86,25 +87,25 @@ pub(crate) fn run(args: &BenchArgs, program: &Program) -> Result<(), Failure> {
 }
 
 fn serve(args: &ServerArgs, program: &Program) -> Result<(), Failure> {
-    // The engine's thread works where nobody polls.
+    // The engine's thread works unless a client polls.
     let setup = program.setup(&args.providers, Waiting::Yield)?;
     let server = Server::bind(args.listen, setup).map_err(failure)?;
     let address = server.local_address().map_err(failure)?;
     stop::watch(args.until_stdin_closes, || std::process::exit(0))?;
-    tell(args, &ServerEvent::Listening { address })?;
+    print_event(args, &ServerEvent::Listening { address })?;
     loop {
         let event = match server.serve() {
             Ok(served) => ServerEvent::Served { client: served.client, plans: served.plans },
             Err(error) => ServerEvent::Failed { error: error.to_string() },
         };
-        tell(args, &event)?;
+        print_event(args, &event)?;
         if args.once {
             return Ok(());
         }
     }
 }
 
-fn tell(args: &ServerArgs, event: &ServerEvent) -> Result<(), Failure> {
+fn print_event(args: &ServerArgs, event: &ServerEvent) -> Result<(), Failure> {
     if args.json {
         return output::print_json(event);
     }
@@ -156,7 +157,7 @@ impl Work {
         }
     }
 
-    fn tell(&self, test: &str, row: Row, common: &Measuring) -> Result<(), Failure> {
+    fn print(&self, test: &str, row: Row, common: &Measuring) -> Result<(), Failure> {
         let (mechanism, blocks) = match self {
             Self::Requests(_) => (None, None),
             Self::Blocks(plan) => (Some(plan.mechanism.as_str()), Some(plan.blocks)),
@@ -171,8 +172,8 @@ impl Work {
     }
 }
 
-/// Carries out plans one after the other. With `leaves_out` those that are not possible on this way are
-/// named, and the others go on.
+/// Carries out plans one after the other. With `leaves_out`, those that this path does not support are
+/// named and skipped.
 fn measure(
     program: &Program,
     (test, figure, heading): (&str, Figure, String),
@@ -194,7 +195,7 @@ fn measure(
             }
             row => row.map_err(failure)?,
         };
-        plan.tell(test, row, common)?;
+        plan.print(test, row, common)?;
     }
     Ok(())
 }
@@ -228,24 +229,24 @@ impl Connected {
     }
 
     fn begin(&self, test: &str, args: &Measuring) -> Result<(), Failure> {
-        let (server, path) = (&self.server, self.client.path());
+        let (server, reason) = (&self.server, self.client.reason());
+        let SessionPath { source, collector, path_mtu, .. } = self.client.path();
         if args.json {
             return output::print_json(&PathJson {
                 test,
                 server,
-                client_provider: &path.client,
-                server_provider: &path.server,
-                path_mtu: path.path_mtu,
-                reason: &path.reason,
+                client_provider: source,
+                server_provider: collector,
+                path_mtu: *path_mtu,
+                reason,
             });
         }
-        let providers = if path.client == path.server {
-            path.client
+        let providers = if source == collector {
+            source.clone()
         } else {
-            format!("{} here, {} there", path.client, path.server)
+            format!("{source} here, {collector} there")
         };
-        let why = &path.reason;
-        output::print(&format!("{test} with {server} over {providers}: {why}\n"))
+        output::print(&format!("{test} with {server} over {providers}: {reason}\n"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A process of this program, started by this process, that tells what it does as JSON lines.
+//! A process of this program, started by this process, that reports its progress as JSON lines.
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{CollectEvent, SendEvent};
 use anyhow::Context as _;
@@ -26,7 +26,7 @@ impl Role {
 }
 
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum Event {
     Collector(CollectEvent),
     Source(SendEvent),
     /// The process writes no more: it ends.
@@ -37,7 +37,7 @@ pub(super) enum Told {
 /// The process. It ends when this is dropped, and also when this process is killed: then its stdin
 /// closes.
 pub(super) struct Process {
-    role: Role,
+    pub(super) role: Role,
     child: Child,
     stdin: Option<ChildStdin>,
 }
@@ -46,15 +46,19 @@ impl Process {
     pub(super) fn start(
         role: Role,
         arguments: Vec<OsString>,
-        tell: Sender<Told>,
+        sender: Sender<Event>,
     ) -> Result<Self, Failure> {
-        let started = Self::try_start(role, arguments, tell);
+        let started = Self::try_start(role, arguments, sender);
         started
             .with_context(|| format!("cannot start the {} process", role.name()))
             .or_fail(Code::Failed)
     }
 
-    fn try_start(role: Role, arguments: Vec<OsString>, tell: Sender<Told>) -> anyhow::Result<Self> {
+    fn try_start(
+        role: Role,
+        arguments: Vec<OsString>,
+        sender: Sender<Event>,
+    ) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(arguments)
             .args(["--json", "--until-stdin-closes"])
@@ -69,7 +73,7 @@ impl Process {
         let stdout = stdout.context("it has no stdout")?;
         thread::Builder::new()
             .name(role.name().to_owned())
-            .spawn(move || listen(role, stdout, &tell))?;
+            .spawn(move || listen(role, stdout, &sender))?;
         Ok(process)
     }
 
@@ -100,20 +104,20 @@ impl Drop for Process {
     }
 }
 
-fn listen(role: Role, stdout: ChildStdout, tell: &Sender<Told>) {
+fn listen(role: Role, stdout: ChildStdout, sender: &Sender<Event>) {
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-        let told = match role {
-            Role::Collector => parse(&line, Told::Collector),
-            Role::Source => parse(&line, Told::Source),
+        let event = match role {
+            Role::Collector => parse(&line, Event::Collector),
+            Role::Source => parse(&line, Event::Source),
         };
-        if let Some(told) = told {
-            let _ = tell.send(told);
+        if let Some(event) = event {
+            let _ = sender.send(event);
         }
     }
-    let _ = tell.send(Told::Silent(role));
+    let _ = sender.send(Event::Silent(role));
 }
 
-fn parse<E: DeserializeOwned>(line: &str, wrap: impl Fn(E) -> Told) -> Option<Told> {
+fn parse<E: DeserializeOwned>(line: &str, wrap: impl Fn(E) -> Event) -> Option<Event> {
     match serde_json::from_str(line) {
         Ok(event) => Some(wrap(event)),
         Err(error) => {

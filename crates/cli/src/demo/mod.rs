@@ -15,7 +15,7 @@ use crate::stop;
 use anyhow::anyhow;
 use catchment::format::FrameRate;
 use catchment::observe::cpu::CpuMeter;
-use child::{Process, Role, Told};
+use child::{Event, Process, Role};
 use plan::Plan;
 use report::Queues;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -29,19 +29,19 @@ const PROCESS_LIMIT: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
-    let (tell, told) = channel();
-    let asked = tell.clone();
+    let (sender, events) = channel();
+    let asked = sender.clone();
     let _stop = stop::watch(false, move || {
-        let _ = asked.send(Told::AskedToEnd);
+        let _ = asked.send(Event::AskedToEnd);
     })?;
     let plan = Plan::new(args)?;
-    let mut collector = Process::start(Role::Collector, plan.collector(args), tell.clone())?;
-    let listening = wait_listening(&told, &mut collector)?;
-    report::tell_start(args, &plan, &listening);
-    let source = Process::start(Role::Source, plan.source(args, &listening.address), tell)?;
+    let mut collector = Process::start(Role::Collector, plan.collector(args), sender.clone())?;
+    let listening = wait_listening(&events, &mut collector)?;
+    report::announce(args, &plan, &listening);
+    let source = Process::start(Role::Source, plan.source(args, &listening.address), sender)?;
     let mut demo = Demo {
         args,
-        told,
+        events,
         source,
         collector,
         collector_cpu: None,
@@ -59,39 +59,41 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         cpu_percent_collector: demo.collector_cpu_percent,
         queues: demo.queues,
     });
-    report::tell_end(args, &plan, &summary)?;
+    report::print_summary(args, &plan, &summary)?;
     if source_code != 0 {
         return Err(Failure::Silent(source_code));
     }
     report::check(&summary)
 }
 
-fn wait_listening(told: &Receiver<Told>, collector: &mut Process) -> Result<Listening, Failure> {
+fn wait_listening(events: &Receiver<Event>, collector: &mut Process) -> Result<Listening, Failure> {
     loop {
-        match told.recv_timeout(PROCESS_LIMIT) {
-            Ok(Told::Collector(CollectEvent::Listening(listening))) => return Ok(listening),
-            Ok(Told::Silent(_)) => return Err(ended_early(Role::Collector, collector)),
-            Ok(Told::AskedToEnd) => return Err(Failure::Silent(0)),
-            Ok(Told::Collector(_) | Told::Source(_)) => {}
-            Err(_) => {
-                let error = anyhow!("the collector process did not start within {PROCESS_LIMIT:?}");
-                return Err(Failure::new(Code::Failed, error));
-            }
+        match events.recv_timeout(PROCESS_LIMIT) {
+            Ok(Event::Collector(CollectEvent::Listening(listening))) => return Ok(listening),
+            Ok(Event::Silent(_)) => return Err(ended_early(collector)),
+            Ok(Event::AskedToEnd) => return Err(Failure::Silent(0)),
+            Ok(Event::Collector(_) | Event::Source(_)) => {}
+            Err(_) => return Err(too_slow("start")),
         }
     }
 }
 
-/// A process that ended by itself has told why, unless it was killed.
-fn ended_early(role: Role, process: &mut Process) -> Failure {
+fn too_slow(verb: &str) -> Failure {
+    let error = anyhow!("the collector process did not {verb} within {PROCESS_LIMIT:?}");
+    Failure::new(Code::Failed, error)
+}
+
+/// Returns the failure of a process that ended by itself, which has printed why unless it was killed.
+fn ended_early(process: &mut Process) -> Failure {
     match process.wait() {
         Ok(code) if code > 1 => Failure::Silent(code),
-        _ => Failure::new(Code::Failed, anyhow!("the {} process ended early", role.name())),
+        _ => Failure::new(Code::Failed, anyhow!("the {} process ended early", process.role.name())),
     }
 }
 
 struct Demo<'a> {
     args: &'a DemoArgs,
-    told: Receiver<Told>,
+    events: Receiver<Event>,
     source: Process,
     collector: Process,
     collector_cpu: Option<CpuMeter>,
@@ -104,36 +106,36 @@ impl Demo<'_> {
         let progress = Progress::bar(self.args.seconds);
         let mut started = None;
         loop {
-            match self.told.recv_timeout(TICK) {
-                Ok(Told::Source(SendEvent::Connected(_))) => {
+            match self.events.recv_timeout(TICK) {
+                Ok(Event::Source(SendEvent::Connected(_))) => {
                     started = Some(Instant::now());
                     self.collector_cpu = CpuMeter::process(self.collector.id()).ok();
                 }
-                Ok(Told::Source(SendEvent::Summary(summary))) => {
+                Ok(Event::Source(SendEvent::Summary(summary))) => {
                     let sampled = self.collector_cpu.as_mut().and_then(|cpu| cpu.sample().ok());
                     self.collector_cpu_percent = sampled.map_or(0.0, |cpu| cpu.cpu_percent);
                     return Ok(summary);
                 }
-                Ok(Told::Source(SendEvent::Session(session))) => {
+                Ok(Event::Source(SendEvent::Session(session))) => {
                     self.queues.source = session.queues;
                 }
-                Ok(Told::Source(SendEvent::Progress(_) | SendEvent::Waiting { .. })) => {}
-                Ok(Told::Collector(CollectEvent::Progress(now))) => {
+                Ok(Event::Source(SendEvent::Progress(_) | SendEvent::Waiting { .. })) => {}
+                Ok(Event::Collector(CollectEvent::Progress(now))) => {
                     progress.set_text(progress_text(&now));
                 }
-                Ok(Told::Collector(CollectEvent::Session(session))) => {
+                Ok(Event::Collector(CollectEvent::Session(session))) => {
                     self.queues.collector = session.queues;
                 }
-                Ok(Told::Collector(CollectEvent::Listening(_) | CollectEvent::Summary(_))) => {}
-                Ok(Told::AskedToEnd) => {
+                Ok(Event::Collector(CollectEvent::Listening(_) | CollectEvent::Summary(_))) => {}
+                Ok(Event::AskedToEnd) => {
                     say!("ending");
                     self.source.ask_to_end();
                 }
-                Ok(Told::Silent(Role::Source)) => {
-                    return Err(ended_early(Role::Source, &mut self.source));
+                Ok(Event::Silent(Role::Source)) => {
+                    return Err(ended_early(&mut self.source));
                 }
-                Ok(Told::Silent(Role::Collector)) => {
-                    return Err(ended_early(Role::Collector, &mut self.collector));
+                Ok(Event::Silent(Role::Collector)) => {
+                    return Err(ended_early(&mut self.collector));
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
@@ -146,21 +148,19 @@ impl Demo<'_> {
     fn end_collector(&mut self) -> Result<CollectSummary, Failure> {
         self.collector.ask_to_end();
         loop {
-            match self.told.recv_timeout(PROCESS_LIMIT) {
-                Ok(Told::Collector(CollectEvent::Summary(summary))) => return Ok(summary),
-                Ok(Told::Silent(Role::Collector)) => {
-                    return Err(ended_early(Role::Collector, &mut self.collector));
+            match self.events.recv_timeout(PROCESS_LIMIT) {
+                Ok(Event::Collector(CollectEvent::Summary(summary))) => return Ok(summary),
+                Ok(Event::Silent(Role::Collector)) => {
+                    return Err(ended_early(&mut self.collector));
                 }
-                Ok(Told::Collector(CollectEvent::Session(session))) => {
-                    // A short demo is over before the collector tells of its session.
+                Ok(Event::Collector(CollectEvent::Session(session))) => {
+                    // A short demo is over before the collector reports its session.
                     self.queues.collector = session.queues;
                 }
-                Ok(Told::Collector(_) | Told::Source(_) | Told::Silent(_) | Told::AskedToEnd) => {}
-                Err(_) => {
-                    let error =
-                        anyhow!("the collector process did not end within {PROCESS_LIMIT:?}");
-                    return Err(Failure::new(Code::Failed, error));
-                }
+                Ok(
+                    Event::Collector(_) | Event::Source(_) | Event::Silent(_) | Event::AskedToEnd,
+                ) => {}
+                Err(_) => return Err(too_slow("end")),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the demo tells.
+//! Messages and summary of a demo.
 use super::plan::Plan;
 use crate::args::DemoArgs;
 use crate::failure::{Code, Failure};
@@ -7,13 +7,10 @@ use crate::output::{self, say, table, units};
 use anyhow::anyhow;
 use catchment::observe::QueueSizes;
 
-pub(super) fn tell_start(args: &DemoArgs, plan: &Plan, listening: &Listening) {
+pub(super) fn announce(args: &DemoArgs, plan: &Plan, listening: &Listening) {
     say!(
         "a source process sends {} to a collector process for {} s",
-        match plan.devices {
-            1 => "1 device".to_owned(),
-            more => format!("{more} devices"),
-        },
+        units::counted(plan.devices as u64, "device"),
         args.seconds.as_secs_f64()
     );
     if let Some(url) = &listening.dashboard {
@@ -80,7 +77,11 @@ fn formats(sent: &SendSummary) -> String {
     formats.join(", ")
 }
 
-pub(super) fn tell_end(args: &DemoArgs, plan: &Plan, summary: &DemoSummary) -> Result<(), Failure> {
+pub(super) fn print_summary(
+    args: &DemoArgs,
+    plan: &Plan,
+    summary: &DemoSummary,
+) -> Result<(), Failure> {
     if args.json {
         return output::print_json(summary);
     }

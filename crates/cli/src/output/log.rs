@@ -1,4 +1,4 @@
-//! What the library reports while it works, on stderr.
+//! Log messages of the library, on stderr.
 use super::progress;
 use std::env;
 use std::io::{self, Write};

@@ -5,12 +5,12 @@ pub(crate) mod progress;
 pub(crate) mod table;
 pub(crate) mod units;
 
-use crate::failure::{Code, Failure, told};
+use crate::failure::{Code, Failure, error_text};
 use serde::Serialize;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-/// Writes a line to stderr, above the progress if there is one. Nobody need read it.
+/// Writes a line to stderr, above the progress if there is one. Errors are ignored.
 macro_rules! say {
     ($($text:tt)*) => {
         $crate::output::message(&format!($($text)*))
@@ -29,8 +29,8 @@ pub(crate) fn report(failure: Failure) -> ExitCode {
     match failure {
         Failure::OutputClosed => ExitCode::SUCCESS,
         Failure::Silent(code) => ExitCode::from(code),
-        Failure::Told { code, error, hint } => {
-            say!("{}", told(&error, hint.as_deref()));
+        Failure::Reported { code, error, hint } => {
+            say!("{}", error_text(&error, hint.as_deref()));
             ExitCode::from(code as u8)
         }
     }

@@ -1,5 +1,4 @@
-//! One line at the bottom of the terminal that says how things go. Nothing where stderr is no
-//! terminal.
+//! A progress line at the bottom of the terminal. Nothing where stderr is not a terminal.
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
 use std::sync::{Mutex, PoisonError};

@@ -1,11 +1,11 @@
-//! Numbers as people read them.
+//! Numbers for people.
 
 /// `1234567` as `1,234,567`.
 pub(crate) fn count(n: u64) -> String {
     indicatif::HumanCount(n).to_string()
 }
 
-/// So many things: `no note`, `1 note`, `2 notes`.
+/// Counts things in words: `no note`, `1 note`, `2 notes`.
 pub(crate) fn counted(n: u64, what: &str) -> String {
     match n {
         0 => format!("no {what}"),
@@ -48,7 +48,7 @@ fn three_digits(value: f64, whole: bool) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Rounded to one decimal, for JSON: nobody measures a millionth of a percent.
+/// Rounds to one decimal, for JSON: more would be noise.
 pub(crate) fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

@@ -9,7 +9,7 @@ use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{Connected, SendEvent};
 use crate::output::progress::Progress;
 use crate::output::{self, say};
-use crate::stop::{self, Stop};
+use crate::stop::{self, Stop, spawn};
 use anyhow::anyhow;
 use carry::{Outcome, carry};
 use catchment::format::FrameRate;
@@ -21,16 +21,15 @@ use catchment::source::{DeviceSpec, Source, SourceBuilder, SourceError};
 use feed::{Feed, FeedError, Schedule};
 use std::ffi::OsStr;
 use std::sync::{Arc, mpsc};
-use std::thread;
 use std::time::{Duration, Instant};
 
 const SHARED_THREADS: usize = 4;
 const TICK: Duration = Duration::from_secs(1);
 const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
 const GOODBYE_LIMIT: Duration = Duration::from_secs(10);
-/// As good as for ever, and still a time that can be added to another.
+/// Practically forever, yet addable to an instant.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
-/// The least time to look for a collector: one try needs it.
+/// Shortest search for a collector: the time of one attempt.
 const WAIT_LEAST: Duration = Duration::from_millis(500);
 
 enum Event {
@@ -41,17 +40,23 @@ enum Event {
 }
 
 pub(crate) fn run(args: &SendArgs) -> Result<(), Failure> {
-    // Certificates that cannot be used are told before anything is waited for.
+    // Unusable certificates are reported before any waiting.
     client_security(&args.security)?;
-    let (tell, events) = mpsc::channel();
-    let asked = tell.clone();
+    let (sender, events) = mpsc::channel();
+    let asked = sender.clone();
     let stop = stop::watch(args.until_stdin_closes, move || {
         let _ = asked.send(Event::AskedToEnd);
     })?;
     let inputs = open_all(&args.each)?;
-    let source = connect(args, builder(args, &inputs)?, &tell, &events)?;
-    let sending =
-        Sending { args, stop, tell, events, start: Instant::now(), failures: Failures::default() };
+    let source = connect(args, builder(args, &inputs)?, &sender, &events)?;
+    let sending = Sending {
+        args,
+        stop,
+        sender,
+        events,
+        start: Instant::now(),
+        failures: Failures::default(),
+    };
     sending.run(source, inputs)
 }
 
@@ -118,10 +123,10 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> Result<SourceBuilder, Failure> {
 fn connect(
     args: &SendArgs,
     builder: SourceBuilder,
-    tell: &mpsc::Sender<Event>,
+    sender: &mpsc::Sender<Event>,
     events: &mpsc::Receiver<Event>,
 ) -> Result<Source, Failure> {
-    let answer = tell.clone();
+    let answer = sender.clone();
     spawn("connect", move || {
         let _ = answer.send(Event::Connected(builder.connect()));
     })?;
@@ -130,7 +135,7 @@ fn connect(
         match events.recv_timeout(limit) {
             Ok(Event::Connected(connected)) => {
                 let source = connected.map_err(source_failure)?;
-                tell_connected(args)?;
+                announce_connected(args)?;
                 return Ok(source);
             }
             Ok(Event::AskedToEnd) => {
@@ -139,14 +144,14 @@ fn connect(
             }
             Ok(Event::Ended(_) | Event::Closed(_)) => {}
             Err(_) => {
-                tell_waiting(args)?;
+                announce_waiting(args)?;
                 limit = FOR_EVER;
             }
         }
     }
 }
 
-fn tell_waiting(args: &SendArgs) -> Result<(), Failure> {
+fn announce_waiting(args: &SendArgs) -> Result<(), Failure> {
     let collector = args.collector.to_string();
     // A program that started this one starts the collector too.
     if !args.until_stdin_closes {
@@ -160,7 +165,7 @@ fn tell_waiting(args: &SendArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn tell_connected(args: &SendArgs) -> Result<(), Failure> {
+fn announce_connected(args: &SendArgs) -> Result<(), Failure> {
     if args.json {
         return output::print_json(&SendEvent::Connected(Connected {
             collector: args.collector.to_string(),
@@ -179,7 +184,7 @@ fn tell_connected(args: &SendArgs) -> Result<(), Failure> {
 struct Sending<'a> {
     args: &'a SendArgs,
     stop: Arc<Stop>,
-    tell: mpsc::Sender<Event>,
+    sender: mpsc::Sender<Event>,
     events: mpsc::Receiver<Event>,
     start: Instant,
     failures: Failures,
@@ -191,7 +196,7 @@ impl Sending<'_> {
         let mut cpu = CpuMeter::this_process();
         let mut ticker = Ticker::new(self.args, SourceSampler::new(metrics.clone()));
         // What is known before the first tick.
-        ticker.output = ticker.tell_session(metrics.snapshot().session.as_ref());
+        ticker.output = ticker.report_session(metrics.snapshot().session.as_ref());
         let devices = self.start_feeds(&source, inputs)?;
         self.watch_devices(devices, &mut ticker);
         let seconds = self.start.elapsed().as_secs_f64();
@@ -199,9 +204,9 @@ impl Sending<'_> {
         self.watch_close(limit, &mut ticker);
         let cpu_percent = cpu.sample().map_or(0.0, |cpu| cpu.cpu_percent);
         let summary = report::summary(&metrics.snapshot(), seconds, cpu_percent, &self.failures);
-        let told = ticker.output.and_then(|()| report::tell_end(self.args, &summary));
+        let printed = ticker.output.and_then(|()| report::print_summary(self.args, &summary));
         self.failures.into_result()?;
-        told
+        printed
     }
 
     fn watch_devices(&mut self, mut running: usize, ticker: &mut Ticker<'_>) {
@@ -281,32 +286,28 @@ impl Sending<'_> {
     }
 
     fn start_thread(&self, feeds: Vec<Feed>) -> Result<(), Failure> {
-        let (stop, tell) = (self.stop.clone(), self.tell.clone());
+        let (stop, sender) = (self.stop.clone(), self.sender.clone());
         spawn("carry", move || {
             carry(feeds, &stop, |outcome| {
-                let _ = tell.send(Event::Ended(outcome));
+                let _ = sender.send(Event::Ended(outcome));
             });
         })
     }
 
-    /// Waits for the last frames on a thread of its own; gives the time to wait for that.
+    /// Waits for the last frames on a thread of its own; returns how long to wait for that thread.
     fn close(&self, source: Source) -> Result<Duration, Failure> {
         let limit = if self.stop.is_set() {
             GOODBYE_LIMIT
         } else {
             self.args.wait.map_or(FOR_EVER, |wait| wait.max(WAIT_LEAST))
         };
-        let tell = self.tell.clone();
+        let sender = self.sender.clone();
         spawn("close", move || {
-            let _ = tell.send(Event::Closed(source.close(limit).map(drop)));
+            let _ = sender.send(Event::Closed(source.close(limit).map(drop)));
         })?;
-        // The source gives up by itself at the limit, and then knows how many frames are left.
+        // The source gives up by itself at the limit, and then reports how many frames are left.
         Ok(limit + WAIT_LEAST)
     }
-}
-
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
-    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop).or_fail(Code::Failed)
 }
 
 struct Ticker<'a> {
@@ -328,15 +329,15 @@ impl Ticker<'_> {
             return;
         }
         let snapshot = self.sampler.sample();
-        self.output = self.tell_session(snapshot.session.as_ref());
+        self.output = self.report_session(snapshot.session.as_ref());
         let is_seen = self.args.json || self.progress.is_shown();
         if is_seen && self.output.is_ok() {
             self.output = report::progress(self.args, &self.progress, &snapshot);
         }
     }
 
-    /// Tells the way that frames take, when it is another one than before.
-    fn tell_session(&mut self, session: Option<&SessionSnapshot>) -> Result<(), Failure> {
+    /// Reports the path of the frames when it changes.
+    fn report_session(&mut self, session: Option<&SessionSnapshot>) -> Result<(), Failure> {
         let Some(session) = session.filter(|now| Some(*now) != self.session.as_ref()) else {
             return Ok(());
         };
@@ -366,7 +367,7 @@ impl Failures {
                 let error = error.context(format!("device {} ended early", outcome.device));
                 self.of_inputs.push(Failure::new(Code::Input, error));
             }
-            // That it is closed is what we asked for; all else, closing tells once for all.
+            // Closed is expected; everything else is reported once by closing the source.
             Err(FeedError::Source(error)) => tracing::debug!(%error, "a device ended"),
         }
     }

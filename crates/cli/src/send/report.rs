@@ -1,4 +1,4 @@
-//! What `catchment send` tells about its frames.
+//! Progress and summary of `catchment send`.
 use super::Failures;
 use crate::args::SendArgs;
 use crate::failure::Failure;
@@ -71,7 +71,7 @@ fn device(device: &SourceDeviceSnapshot) -> SentDevice {
     }
 }
 
-pub(super) fn tell_end(args: &SendArgs, summary: &SendSummary) -> Result<(), Failure> {
+pub(super) fn print_summary(args: &SendArgs, summary: &SendSummary) -> Result<(), Failure> {
     if args.json {
         return output::print_json(&SendEvent::Summary(summary.clone()));
     }

@@ -1,6 +1,6 @@
 //! `catchment bench`: all tests over the providers that every machine has, on one host and between
 //! two, and what it says when something is wrong or somebody is gone.
-use crate::common::{Finished, Running, Service, catchment, finish, run};
+use crate::common::{Running, Service, catchment, finish, run};
 use catchment::observe::cpu::usage_of;
 use catchment_netns::{VethPair, wait_until, with_privilege};
 use serde_json::Value;
@@ -12,11 +12,6 @@ const TESTS: [&str; 6] = ["write_bw", "write_lat", "read_bw", "read_lat", "send_
 fn server(listen: &str, more: &[&str]) -> Service {
     let words = ["bench", "server", "--json", "--listen", listen];
     Service::start_command(catchment().args(words).args(more))
-}
-
-#[track_caller]
-fn lines(finished: &Finished) -> Vec<Value> {
-    finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[track_caller]
@@ -44,7 +39,7 @@ fn every_test_runs_on_one_machine_over_shm_and_roce() {
         for test in TESTS {
             let words = ["bench", test, "--json", "-s", "1,100,70000", "-n", "200"];
             let finished = run(words.iter().chain(&["--provider", provider])).expect(0);
-            let lines = lines(&finished);
+            let lines = finished.json_lines();
             assert_eq!(lines[0]["client_provider"], provider, "{lines:?}");
             for (row, bytes) in lines[1..].iter().zip([1, 100, 70_000]) {
                 is_sound(test, row, bytes, 200);
@@ -61,7 +56,7 @@ fn the_status_bytes_move_blocks_over_shm_and_roce() {
             let what = ["bench", "transfer", "--json", "-m", "all", "-n", "100"];
             let sizes = ["-b", "4", "-s", "3000", "--provider", provider];
             let finished = run(what.iter().chain(&sizes).chain(latency)).expect(0);
-            let lines = lines(&finished);
+            let lines = finished.json_lines();
             assert_eq!(lines[0]["server_provider"], provider, "{lines:?}");
             assert_eq!(lines.len(), 1 + most, "{finished:#?}");
             for row in &lines[1..] {
@@ -98,7 +93,7 @@ fn two_hosts_are_measured_over_packets() {
         for test in TESTS {
             let words = ["bench", test, "--json", "-n", "50", "--connect", &at].map(str::to_owned);
             let finished = pair.left.run(move || run(words)).unwrap().expect(0);
-            let lines = lines(&finished);
+            let lines = finished.json_lines();
             assert_eq!(lines[0]["server_provider"], "roce", "{lines:?}");
             assert_eq!(lines[0]["path_mtu"], 4096, "{lines:?}");
             assert_eq!(server.next_event("served")["plans"], 1);

@@ -32,6 +32,12 @@ impl Finished {
         self
     }
 
+    /// The lines of stdout, which must be JSON.
+    #[track_caller]
+    pub(super) fn json_lines(&self) -> Vec<Value> {
+        self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
     /// The last line of stdout, which must be JSON.
     #[track_caller]
     pub(super) fn last_json(&self) -> Value {

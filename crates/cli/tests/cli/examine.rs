@@ -107,9 +107,7 @@ fn interfaces_are_measured_against_the_packets_that_fit() {
             assert_eq!(interface["level"], level, "{interface:#}");
             let seen = interface["seen"].as_str().unwrap();
             assert!(seen.contains(&format!("path MTU {path_mtu}")), "{seen}");
-            let devices = inside(&hosts.left, &["devices", "--json"]).expect(0);
-            let rows = devices.stdout.lines();
-            let rows: Vec<Value> = rows.map(|l| serde_json::from_str(l).unwrap()).collect();
+            let rows = inside(&hosts.left, &["devices", "--json"]).expect(0).json_lines();
             assert_eq!(rows[0]["provider"], "shm");
             let veth = rows.iter().find(|row| row["interface"] == "veth0").unwrap();
             assert_eq!(veth["path_mtu"], path_mtu, "{veth:#}");

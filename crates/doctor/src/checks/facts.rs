@@ -1,8 +1,8 @@
-//! Where the kernel shows things.
+//! What the kernel exposes in files.
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders that are looked at; others in tests.
+/// The folders that are read; others in tests.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
     pub(super) proc: PathBuf,
@@ -17,7 +17,7 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// The text of a file below /proc, without white space around it.
+    /// Reads a file below /proc, without surrounding white space.
     pub(super) fn proc(&self, path: &str) -> Option<String> {
         text(&self.proc.join(path))
     }
@@ -34,7 +34,7 @@ impl Facts {
         self.root.join(path).exists()
     }
 
-    /// Whether this process has a capability (`capabilities(7)`), by its number.
+    /// Returns whether this process has a capability (`capabilities(7)`), by its number.
     pub(super) fn has_capability(&self, number: u32) -> bool {
         let status = self.proc("self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -42,7 +42,7 @@ impl Facts {
         mask.is_some_and(|mask| mask >> number & 1 == 1)
     }
 
-    /// Names of all processes that this one can see.
+    /// Returns the names of all processes that this one can see.
     pub(super) fn processes(&self) -> Vec<String> {
         let numbered = fs::read_dir(&self.proc).into_iter().flatten().flatten().filter(|entry| {
             let name = entry.file_name();
@@ -56,7 +56,7 @@ fn text(path: &Path) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-/// Bytes with a binary unit, as limits are written: `8 MiB`.
+/// Formats bytes with a binary unit, as limits are written: `8 MiB`.
 pub(super) fn binary(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (bytes as f64, 0);

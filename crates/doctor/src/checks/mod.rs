@@ -1,8 +1,7 @@
 //! What this machine can do, and what to fix: the checks behind `catchment doctor`.
 //!
-//! Nothing is changed and nothing is sent to another host. The checks look where the kernel shows
-//! things, and try what a source or collector would do: open sockets, make shared memory, load
-//! libibverbs.
+//! Nothing is changed and nothing is sent to another host. The checks read what the kernel exposes, and
+//! try what a source or collector would do: open sockets, create shared memory, load libibverbs.
 //!
 //! ```
 //! use catchment_doctor::checks::{Doctor, Level};
@@ -27,28 +26,28 @@ use facts::Facts;
 use rdma::Rdma;
 use serde::Serialize;
 
-/// How good what was seen is.
+/// Severity of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// As it should be.
     Ok,
-    /// It works, and could be better, or something that need not be there is not.
+    /// It works but could be better, or something optional is missing.
     Note,
-    /// Something that is there does not work.
+    /// Something present does not work.
     Problem,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
     /// Its name; one word, the same in all versions.
     pub name: &'static str,
     /// How good it is.
     pub level: Level,
-    /// What was seen.
+    /// The finding.
     pub seen: String,
-    /// What to do about it; `None` where nothing need be done.
+    /// What to do about it; `None` if nothing.
     pub remedy: Option<String>,
 }
 
@@ -77,17 +76,17 @@ pub struct Works {
     pub how: String,
 }
 
-/// All that was found.
+/// All findings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Examined {
-    /// The checks, in the order in which a person reads them.
+    /// The checks, in reading order.
     pub checks: Vec<Check>,
     /// The providers, the best first.
     pub works: Vec<Works>,
 }
 
 impl Examined {
-    /// How many checks are of this level.
+    /// Counts the checks of this level.
     pub fn count(&self, level: Level) -> usize {
         self.checks.iter().filter(|c| c.level == level).count()
     }
@@ -103,7 +102,7 @@ pub struct Doctor {
 }
 
 impl Doctor {
-    /// Looks at everything. Takes well under a second.
+    /// Runs all checks. Takes well under a second.
     pub fn examine(&self) -> Examined {
         let facts = Facts::default();
         let rdma = Rdma::of(&IbverbsProvider::new(self.ibverbs.clone()).report(), &facts);

@@ -30,7 +30,7 @@ impl Udp {
                 "udp",
                 error,
                 "roce needs UDP sockets: a seccomp profile or a missing loopback interface (ip link \
-                 set lo up) stands in the way",
+                 set lo up) prevents it",
             )],
         }
     }
@@ -123,8 +123,8 @@ pub(super) fn interfaces() -> Vec<Check> {
         Err(error) => {
             return vec![Check::problem(
                 "interface",
-                format!("the system does not tell its addresses: {error}"),
-                "see whether `ip address` works here",
+                format!("cannot list the addresses of this host: {error}"),
+                "check whether `ip address` works here",
             )];
         }
     };

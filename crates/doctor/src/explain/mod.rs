@@ -1,9 +1,9 @@
-//! Which way frames would take between this host and another, why, and whether packets pass: the
+//! Which path frames would take between this host and another, why, and whether packets pass: the
 //! answers behind `catchment explain`.
 //!
-//! [`Asking::here`] says what this side knows by itself. [`Asking::ask`] asks a collector, through
-//! a session without devices: so all that a real session does is done, up to the proof that packets
-//! pass.
+//! [`Asking::here`] says what this side knows by itself. [`Asking::ask`] asks a collector, through a
+//! session without devices, which does everything that a real session does up to the proof that
+//! packets pass.
 mod visit;
 
 use catchment::observe::SessionSnapshot;
@@ -20,10 +20,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use visit::{Attempt, Proven, Visit};
 
-/// The ring that is asked for: a full packet fits into a slot.
+/// The requested ring: a full packet fits into a slot.
 const RING: RingWish = RingWish { blocks: 8, block_bytes: 8192 };
 
-/// The way that the kernel's routes take to an address.
+/// The kernel's route to an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// The other end.
@@ -38,7 +38,7 @@ pub struct Route {
     pub path_mtu: u32,
 }
 
-/// What this side knows of a way.
+/// What this side knows of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Here {
     /// The route, or why there is none.
@@ -52,19 +52,19 @@ pub struct Here {
 /// What a collector answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The way of the session, with its reason.
+    /// The path of the session, with its reason.
     pub session: SessionSnapshot,
     /// From Connect until packets had passed both ways; short where there are no packets.
     pub proven_in: Duration,
-    /// Ways that were tried before and failed.
+    /// Paths that were tried before and failed.
     pub failed: Vec<String>,
 }
 
-/// A collector could not be asked, or there is no way to it.
+/// A collector could not be asked, or there is no path to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExplainError {
-    /// This host does not tell who it is.
+    /// The identity of this host cannot be read.
     #[error(transparent)]
     Host(#[from] HostError),
     /// The collector cannot be reached.
@@ -73,12 +73,12 @@ pub enum ExplainError {
     /// The connection broke.
     #[error("the connection to the collector broke: {0}")]
     Broken(String),
-    /// It refused, or no way is left.
+    /// It refused, or no path is left.
     #[error("{refusal}")]
     Refused {
-        /// What it said.
+        /// Its refusal.
         refusal: Refusal,
-        /// Ways that were tried and failed.
+        /// Paths that were tried and failed.
         failed: Vec<String>,
     },
     /// This side has nothing to offer.
@@ -105,8 +105,8 @@ impl Asking {
         Providers::new(&self.providers)
     }
 
-    /// What this side knows of the way to `remote`. Opens the devices that it would offer, and sends
-    /// nothing.
+    /// Returns what this side knows of the path to `remote`. Opens the devices that it would offer, and
+    /// sends nothing.
     pub fn here(&self, remote: IpAddr) -> Here {
         let route = route(remote);
         let local = route.as_ref().ok().map(|route| route.local);
@@ -114,7 +114,7 @@ impl Asking {
         Here { route, offers: offers.list(), missing: offers.missing }
     }
 
-    /// Asks the collector at `address`, tries the way that it chooses, and the next one when that
+    /// Asks the collector at `address`, tests the path that it chooses, and the next one when that
     /// fails. Blocks; takes some seconds where packets are lost.
     ///
     /// # Errors
@@ -133,13 +133,13 @@ impl Asking {
         let mut failed: Vec<FailedPath> = Vec::new();
         loop {
             let attempt = self.attempt(address, &providers, &host, &failed).await?;
-            let told = || failed.iter().map(tell).collect();
+            let tried = || failed.iter().map(describe).collect();
             match attempt {
                 Attempt::Proven(Proven { session, took }) => {
-                    return Ok(Answer { session, proven_in: took, failed: told() });
+                    return Ok(Answer { session, proven_in: took, failed: tried() });
                 }
                 Attempt::Refused(refusal) => {
-                    let failed = told();
+                    let failed = tried();
                     return Err(ExplainError::Refused { refusal, failed });
                 }
                 Attempt::Failed(path) if failed.len() + 1 == FAILED_MAX => {
@@ -183,7 +183,7 @@ impl Asking {
     }
 }
 
-fn tell(failed: &FailedPath) -> String {
+fn describe(failed: &FailedPath) -> String {
     let SessionPath { source, collector, path_mtu, .. } = &failed.path;
     let mtu = path_mtu.map_or(String::new(), |mtu| format!(" at path MTU {mtu}"));
     format!("{source} to {collector}{mtu}: {}", failed.reason)

@@ -6,7 +6,9 @@ use catchment::session::io::{Connection, Handler, Lost, drive};
 use catchment::session::message::{FailedPath, Hello, SessionPath, Welcome};
 use catchment::session::path::KnownProviders;
 use catchment::session::refusal::{Refusal, RefusalCode};
-use catchment::session::source_side::{Ended, SourceEvent, SourceSide, SourceSideConfig};
+use catchment::session::source_side::{
+    Ended, Side as _, SourceEvent, SourceSide, SourceSideConfig,
+};
 use catchment::source::probe::{
     Connecting, LinkError, Prepared, SEND_WRS, check_welcome, unusable,
 };
@@ -34,7 +36,7 @@ pub(super) struct Visit {
     offers: Offers,
     peer: String,
     prepared: Option<(Prepared, Welcome)>,
-    /// The proof that is under way; it gives the time that it took.
+    /// The running proof, which returns how long it took.
     proving: Option<Connecting<Duration>>,
     path: Option<SessionPath>,
     /// What the proof showed: the session and how long it took, or why not.
@@ -51,7 +53,7 @@ impl Handler for Visit {
         match event {
             SourceEvent::Welcomed(welcome) => self.on_welcome(side, welcome),
             SourceEvent::Ready => self.on_ready(),
-            SourceEvent::Delivered(_) | SourceEvent::Ended(_) => Ok(()),
+            SourceEvent::Delivered(_) => Ok(()),
         }
     }
 
@@ -146,7 +148,7 @@ impl Visit {
             let path = self.path.as_ref()?;
             Some(Attempt::Failed(path.failed(path_mtu, reason)))
         };
-        let attempt = match (&self.outcome, ended.told()) {
+        let attempt = match (&self.outcome, ended.peer_refusal()) {
             (Some(Ok(proven)), _) => Some(Attempt::Proven(proven.clone())),
             (_, Some(refusal)) if refusal.code == RefusalCode::PathFailed => {
                 failed(None, &refusal.reason)

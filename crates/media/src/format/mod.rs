@@ -1,8 +1,8 @@
 //! What a frame looks like in memory: its size in pixels, its pixel format, its rate.
 //!
 //! A frame is raw: plane after plane, row after row, without padding, exactly as
-//! `ffmpeg -f rawvideo` writes it. So a format alone says how many bytes a frame has,
-//! and any program can read what a collector stored.
+//! `ffmpeg -f rawvideo` writes it. The format alone determines the size of a frame in bytes, and any
+//! program can read what a collector stored.
 mod pixel;
 mod rate;
 
@@ -34,7 +34,7 @@ pub struct FrameFormat {
 }
 
 impl FrameFormat {
-    /// A format of `width` x `height` pixels.
+    /// Creates a format of `width` x `height` pixels.
     ///
     /// # Errors
     /// [`FormatError::Side`] unless both sides are in 1..=65,535,
@@ -49,34 +49,35 @@ impl FrameFormat {
         }
     }
 
-    /// Width in pixels.
+    /// Returns the width in pixels.
     pub fn width(&self) -> u32 {
         self.width
     }
 
-    /// Height in pixels.
+    /// Returns the height in pixels.
     pub fn height(&self) -> u32 {
         self.height
     }
 
-    /// How the pixels are laid out.
+    /// Returns how the pixels are laid out.
     pub fn pixel(&self) -> PixelFormat {
         self.pixel
     }
 
-    /// Bytes of one frame: all planes, no padding. Odd sizes round chroma up, as ffmpeg does.
+    /// Returns the bytes of one frame: all planes, no padding. Odd sizes round chroma up, as ffmpeg
+    /// does.
     pub fn frame_bytes(&self) -> usize {
         (0..self.pixel.planes().len()).map(|plane| self.row_bytes(plane) * self.rows(plane)).sum()
     }
 
-    /// Bytes of one row of a plane (0 is the first), 0 for a plane that the format lacks.
+    /// Returns the bytes of one row of a plane (0 is the first), 0 for a plane that the format lacks.
     pub fn row_bytes(&self, plane: usize) -> usize {
         self.pixel.planes().get(plane).map_or(0, |p| {
             self.width.div_ceil(1 << p.x_shift) as usize * self.pixel.cell_bytes(plane)
         })
     }
 
-    /// Rows of a plane (0 is the first), 0 for a plane that the format lacks.
+    /// Returns the rows of a plane (0 is the first), 0 for a plane that the format lacks.
     pub fn rows(&self, plane: usize) -> usize {
         self.pixel.planes().get(plane).map_or(0, |p| self.height.div_ceil(1 << p.y_shift) as usize)
     }
@@ -124,10 +125,10 @@ impl FromStr for FrameFormat {
     }
 }
 
-/// What a user asks of a format: a size, a pixel format, both, or (by default) neither.
+/// The part of a format that a user specifies: a size, a pixel format, both, or (by default) neither.
 ///
-/// Written as `640x480:rgb24`, `640x480` or `rgb24`. Inputs that know their own format
-/// convert to what is asked; inputs that do not (raw bytes) need both parts.
+/// Written as `640x480:rgb24`, `640x480` or `rgb24`. Inputs with a format of their own are
+/// converted; inputs without one (raw bytes) need both parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct FormatWish {
     /// Width and height in pixels, each in 1..=65,535.
@@ -137,7 +138,7 @@ pub struct FormatWish {
 }
 
 impl FormatWish {
-    /// The wish as a whole format, `None` unless it has both parts.
+    /// Returns the whole format, `None` unless both parts are given.
     ///
     /// # Errors
     /// As [`FrameFormat::new`].
@@ -189,12 +190,14 @@ fn parse_size(text: &str, size: &str) -> Result<(u32, u32), FormatError> {
     Ok((parse_side("width", width)?, parse_side("height", height)?))
 }
 
-fn parse_side(side: &'static str, digits: &str) -> Result<u32, FormatError> {
-    let value = Some(digits)
-        .filter(|d| d.bytes().all(|b| b.is_ascii_digit()))
-        .and_then(|d| d.parse().ok())
-        .ok_or_else(|| FormatError::Side { side, value: quoted(digits) })?;
+fn parse_side(side: &'static str, text: &str) -> Result<u32, FormatError> {
+    let value = digits(text).ok_or_else(|| FormatError::Side { side, value: quoted(text) })?;
     check_side(side, value).map(|()| value)
+}
+
+/// Parses a number of nothing but digits: no sign, as `str::parse` takes.
+pub(crate) fn digits(text: &str) -> Option<u32> {
+    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
 fn parse_pixel(text: &str, name: &str) -> Result<PixelFormat, FormatError> {
@@ -202,7 +205,7 @@ fn parse_pixel(text: &str, name: &str) -> Result<PixelFormat, FormatError> {
         .ok_or_else(|| FormatError::Pixel { value: quoted(text), pixel: quoted(name) })
 }
 
-/// A user's text for a message: bounded, and with nothing in it that a terminal would obey.
+/// Quotes a user's text for a message: bounded, with control characters escaped.
 pub(crate) fn quoted(text: &str) -> String {
     const CHARS_MAX: usize = 100;
     let mut short: String = text.chars().take(CHARS_MAX).flat_map(char::escape_debug).collect();
@@ -212,7 +215,7 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("\"{short}\"")
 }
 
-/// Why a text or numbers are no [`FrameFormat`]. Each message ends with what to write instead.
+/// Why a text or numbers are not a [`FrameFormat`]. Each message ends with an example.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
@@ -224,7 +227,7 @@ pub enum FormatError {
         /// The part that should be a size, quoted.
         size: String,
     },
-    /// One side is no number or out of range.
+    /// One side is not a number or out of range.
     #[error("{side} {value} is not a number from 1 to {SIDE_MAX}; write for example 640x480:rgb24")]
     Side {
         /// `width` or `height`.

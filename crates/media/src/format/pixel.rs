@@ -1,7 +1,7 @@
 //! Pixel formats as data: one row of a table says what each plane holds.
 //!
-//! Everything that depends on a format (sizes, drawing, previews) reads this table, so a new
-//! format is one new row. Names are those of ffmpeg's `-pix_fmt`.
+//! Sizes, drawing and previews all read this table, so a new format is one new row. Names are those
+//! of ffmpeg's `-pix_fmt`.
 
 /// What one sample of a pixel means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -139,13 +139,14 @@ pixel_formats! {
 }
 
 impl PixelFormat {
-    /// The name that ffmpeg's `-pix_fmt` has for it.
+    /// Returns its name as ffmpeg's `-pix_fmt` spells it.
     pub fn name(self) -> &'static str {
         self.layout().name
     }
 
-    /// The format of a name. Besides ffmpeg's names `gray8` is understood, and the `yuvj`
-    /// names, whose bytes are laid out as those of `yuv` (only their range of values differs).
+    /// Returns the format with this name. Besides ffmpeg's names, `gray8` and the `yuvj` names are
+    /// accepted; the bytes of the latter are laid out as those of `yuv` (only the range of values
+    /// differs).
     pub fn from_name(name: &str) -> Option<Self> {
         let name = match name {
             "gray8" | "y8" => "gray",
@@ -159,33 +160,33 @@ impl PixelFormat {
         Self::ALL.iter().copied().find(|format| format.name() == name)
     }
 
-    /// The planes, in the order they lie in memory.
+    /// Returns the planes in memory order.
     pub fn planes(self) -> &'static [Plane] {
         self.layout().planes
     }
 
-    /// Significant bits of a sample; more than 8 take two bytes, little endian.
+    /// Returns the significant bits of a sample; more than 8 take two bytes, little endian.
     pub fn sample_bits(self) -> u8 {
         self.layout().bits
     }
 
-    /// Zero bits below the significant ones (6 in `p010le`, else 0).
+    /// Returns the zero bits below the significant ones (6 in `p010le`, else 0).
     pub fn sample_low_zeros(self) -> u8 {
         self.layout().low_zeros
     }
 
-    /// Bytes of one sample: 1 or 2.
+    /// Returns the bytes of one sample: 1 or 2.
     pub fn sample_bytes(self) -> usize {
         if self.layout().bits > 8 { 2 } else { 1 }
     }
 
-    /// Bytes of one cell of a plane, 0 for a plane that the format lacks.
+    /// Returns the bytes of one cell of a plane, 0 for a plane that the format lacks.
     pub fn cell_bytes(self, plane: usize) -> usize {
         self.planes().get(plane).map_or(0, |p| p.channels.len() * self.sample_bytes())
     }
 }
 
-/// All names, for error messages.
+/// Lists all names, for error messages.
 pub(super) fn known_names() -> String {
     PixelFormat::ALL.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")
 }

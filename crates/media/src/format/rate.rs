@@ -1,5 +1,5 @@
-//! Frames per second as a fraction, because 29.97 is 30000/1001 and drifts otherwise.
-use super::quoted;
+//! Frames per second as a fraction: 29.97 is 30000/1001, and a rounded rate would drift.
+use super::{digits, quoted};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -14,28 +14,28 @@ pub struct FrameRate {
 }
 
 impl FrameRate {
-    /// `num / den` frames per second, `None` if either is 0.
+    /// Creates a rate of `num / den` frames per second; `None` if either is 0.
     pub const fn new(num: u32, den: u32) -> Option<Self> {
         if num == 0 || den == 0 { None } else { Some(Self { num, den }) }
     }
 
-    /// The numerator.
+    /// Returns the numerator.
     pub fn num(&self) -> u32 {
         self.num
     }
 
-    /// The denominator.
+    /// Returns the denominator.
     pub fn den(&self) -> u32 {
         self.den
     }
 
-    /// Frames per second, rounded to the nearest double.
+    /// Returns the frames per second, rounded to the nearest double.
     pub fn as_f64(&self) -> f64 {
         f64::from(self.num) / f64::from(self.den)
     }
 
-    /// When frame `number` is due, counted from frame 0. Computed from the number, not summed,
-    /// so it never drifts; rounded up to whole nanoseconds, so it is never early.
+    /// Returns when frame `number` is due after frame 0. Computed from the number, not summed, so it
+    /// never drifts; rounded up to whole nanoseconds, so it is never early.
     pub fn time_of(&self, number: u64) -> Duration {
         const NS_PER_S: u128 = 1_000_000_000;
         let ticks = u128::from(number) * u128::from(self.den) * NS_PER_S;
@@ -43,8 +43,8 @@ impl FrameRate {
         Duration::new(u64::try_from(ns / NS_PER_S).unwrap_or(u64::MAX), (ns % NS_PER_S) as u32)
     }
 
-    /// How many frames are due before `elapsed` or at it: the number of the first one that is
-    /// not yet due, 0 only before frame 0 (never, as frame 0 is due at once).
+    /// Returns how many frames are due by `elapsed`, which is the number of the first one that is not.
+    /// Never 0, since frame 0 is due at once.
     pub(crate) fn due_by(&self, elapsed: Duration) -> u64 {
         const NS_PER_S: u128 = 1_000_000_000;
         let latest = elapsed.as_nanos() * u128::from(self.num) / (u128::from(self.den) * NS_PER_S);
@@ -67,7 +67,7 @@ impl FromStr for FrameRate {
 
     fn from_str(text: &str) -> Result<Self, RateError> {
         let parsed = match text.split_once('/') {
-            Some((num, den)) => number(num).zip(number(den)),
+            Some((num, den)) => digits(num).zip(digits(den)),
             None => decimal(text),
         };
         parsed
@@ -76,18 +76,14 @@ impl FromStr for FrameRate {
     }
 }
 
-fn number(digits: &str) -> Option<u32> {
-    if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
-}
-
 /// `29.97` as (2997, 100).
 fn decimal(text: &str) -> Option<(u32, u32)> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let den = 10u32.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    number(&format!("{whole}{fraction}")).map(|num| (num, den))
+    digits(&format!("{whole}{fraction}")).map(|num| (num, den))
 }
 
-/// A text that is no [`FrameRate`].
+/// A text that is not a [`FrameRate`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "frame rate {value} is not a number of frames per second above 0; write for example 25, 29.97 or 30000/1001"

@@ -1,8 +1,8 @@
-//! Where a frame is written: memory that can only be appended to, never borrowed.
+//! The destination of a frame: memory that can only be appended to, never borrowed.
 //!
-//! A block of registered memory may be read by a NIC or another process at any time, so no
-//! `&mut [u8]` of it exists. A [`FrameBuffer`] is an [`io::Write`] over it, with one hook to
-//! read from a descriptor straight into it.
+//! A NIC or another process may read a block of registered memory at any time, so no `&mut [u8]` to
+//! it exists. A [`FrameBuffer`] is an [`io::Write`] over it, with one hook to read from a descriptor
+//! straight into it.
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::io::{self, Write};
@@ -14,8 +14,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// The destination of one frame.
 ///
-/// Frames are written front to back. Writing more than the frame's bytes is an error of the
-/// buffer; `flush` has no meaning and does nothing.
+/// Frames are written front to back. The buffer refuses more bytes than the frame has; `flush` does
+/// nothing.
 pub trait FrameBuffer: Write {
     /// Appends exactly `bytes` bytes read from `from`, fewer only where `from` ends. Returns
     /// how many were appended. Waits for data even if `from` is non-blocking.
@@ -45,7 +45,7 @@ pub trait FrameBuffer: Write {
 /// A frame in ordinary memory, for tests and tools. The caller clears it between frames.
 impl FrameBuffer for Vec<u8> {}
 
-/// Throws frames away.
+/// Discards frames.
 impl FrameBuffer for io::Sink {}
 
 /// Which side of [`FrameBuffer::fill_from`] failed.
@@ -60,7 +60,7 @@ pub enum FillError {
     Write(#[source] io::Error),
 }
 
-/// One read that waits where `from` is non-blocking and goes on after a signal. 0 is the end.
+/// Reads once; waits where `from` is non-blocking and retries after a signal. 0 is the end.
 pub fn read_waiting(from: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::io::read(from, &mut *into) {
@@ -72,7 +72,7 @@ pub fn read_waiting(from: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> 
     }
 }
 
-/// Waits until a read of `from` would not wait.
+/// Waits until `from` is readable.
 pub fn wait_readable(from: BorrowedFd<'_>) -> io::Result<()> {
     match poll(&mut [PollFd::from_borrowed_fd(from, PollFlags::IN)], None) {
         Ok(_) | Err(Errno::INTR) => Ok(()),

@@ -1,4 +1,4 @@
-//! A raw frame to draw rectangles on, whatever its pixel format.
+//! A raw frame of any pixel format to draw rectangles on.
 use crate::format::{Channel, FrameFormat};
 
 /// Rectangles whose corners are multiples of this never share a chroma sample.
@@ -12,7 +12,7 @@ pub(super) struct Colour {
 }
 
 impl Colour {
-    /// A bright colour whose hue is far from that of the neighbouring numbers: steps of the
+    /// Returns a bright colour whose hue is far from those of neighbouring numbers: steps of the
     /// golden ratio around the colour circle.
     pub(super) fn of_number(number: u32) -> Self {
         const GOLDEN_RATIO_OF_2_16: u32 = 40_503;
@@ -30,7 +30,7 @@ impl Colour {
         Self { r, g, b }
     }
 
-    /// This colour at `part` of 256 of its brightness.
+    /// Returns this colour at `part` of 256 of its brightness.
     pub(super) fn dimmed(self, part: u16) -> Self {
         let dim = |v: u8| ((u16::from(v) * part.min(256)) >> 8) as u8;
         Self { r: dim(self.r), g: dim(self.g), b: dim(self.b) }
@@ -40,7 +40,7 @@ impl Colour {
         Self { r: 255 - self.r, g: 255 - self.g, b: 255 - self.b }
     }
 
-    /// The 8-bit value of a channel; YUV by BT.601, limited range, in integers.
+    /// Returns the 8-bit value of a channel; YUV by BT.601, limited range, in integers.
     fn channel(self, channel: Channel) -> u8 {
         let (r, g, b) = (i32::from(self.r), i32::from(self.g), i32::from(self.b));
         let value = match channel {
@@ -57,7 +57,7 @@ impl Colour {
     }
 }
 
-/// A rectangle in pixels. Parts outside the canvas are left out.
+/// A rectangle in pixels, clipped to the canvas.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rect {
     pub(super) x: usize,
@@ -83,13 +83,13 @@ struct PlaneAt {
 }
 
 impl PlaneAt {
-    /// Rows of the plane that hold the pixel rows `from..to`.
+    /// Returns the rows of the plane that hold the pixel rows `from..to`.
     fn rows(&self, from: usize, to: usize) -> std::ops::Range<usize> {
         let end = to.div_ceil(1 << self.y_shift).min(self.rows);
         (from >> self.y_shift).min(end)..end
     }
 
-    /// Bytes within a row that hold the pixel columns `from..to`.
+    /// Returns the bytes within a row that hold the pixel columns `from..to`.
     fn columns(&self, from: usize, to: usize) -> std::ops::Range<usize> {
         let end = (to.div_ceil(1 << self.x_shift) * self.cell_bytes).min(self.row_bytes);
         ((from >> self.x_shift) * self.cell_bytes).min(end)..end
@@ -165,7 +165,7 @@ impl Canvas {
         }
     }
 
-    /// The first row of each plane, for [`Canvas::restore`].
+    /// Copies the first row of each plane, for [`Canvas::restore`].
     pub(super) fn first_rows(&self) -> Vec<Vec<u8>> {
         self.planes
             .iter()

@@ -1,4 +1,4 @@
-//! Why an input gives no (more) frames.
+//! Why an input yields no (more) frames.
 use super::buffer::FillError;
 use super::y4m::Y4mError;
 use crate::format::{FormatError, FrameFormat};
@@ -31,12 +31,12 @@ pub enum InputError {
         /// What the buffer said.
         source: io::Error,
     },
-    /// Raw bytes without a format; the input as given.
+    /// Raw bytes without a format: the input as given.
     #[error(
-        "input {0} is raw bytes without a description; say what a frame is, for example --format 640x480:rgb24"
+        "input {0} is raw bytes without a description; specify the format, for example --format 640x480:rgb24"
     )]
     NeedsFormat(String),
-    /// The format that was asked for is wrong.
+    /// The requested format is invalid.
     #[error("input {input}: {source}")]
     Format {
         /// The input as given.
@@ -44,14 +44,14 @@ pub enum InputError {
         /// What is wrong with it.
         source: FormatError,
     },
-    /// The input cannot be converted to what was asked.
-    #[error("input {input} gives frames of {has}, not {asked}; {remedy}")]
+    /// The input cannot be converted to the requested format.
+    #[error("input {input} has frames of {has}, not {asked}; {remedy}")]
     CannotConvert {
         /// The input as given.
         input: String,
         /// What it has.
         has: String,
-        /// What was asked.
+        /// What was requested.
         asked: String,
         /// What to do.
         remedy: &'static str,
@@ -59,21 +59,21 @@ pub enum InputError {
     /// The input ended inside a frame. The frames before it were delivered.
     #[error(
         "input {input} ends inside frame {frame}: {seen} bytes seen, {needed} needed for a frame of {format}; \
-         it was cut off, or the format is not the right one"
+         the input is truncated, or the format is wrong"
     )]
     Truncated {
         /// The input as given.
         input: String,
         /// Number of the incomplete frame, from 0.
         frame: u64,
-        /// Bytes of it that were there.
+        /// Bytes of it that were read.
         seen: usize,
         /// Bytes of a whole frame.
         needed: usize,
         /// The format that these bytes follow from.
         format: FrameFormat,
     },
-    /// The bytes are not Y4M as it should be.
+    /// The bytes are not valid Y4M.
     #[error("input {input} is not readable Y4M: {source}")]
     Y4m {
         /// The input as given.
@@ -91,13 +91,13 @@ pub enum InputError {
         /// The program that is missing.
         program: PathBuf,
     },
-    /// ffmpeg was to read stdin; the input as given.
+    /// ffmpeg cannot read stdin: the input as given.
     #[error(
-        "input {0}: ffmpeg looks at its input twice, which stdin does not allow; \
-         convert it before: ffmpeg -i - -f yuv4mpegpipe - | catchment send --input -"
+        "input {0}: ffmpeg reads its input twice, which stdin does not allow; \
+         convert it first: ffmpeg -i - -f yuv4mpegpipe - | catchment send --input -"
     )]
     FfmpegStdin(String),
-    /// ffmpeg gave up.
+    /// ffmpeg failed.
     #[error("input {input}: {program} ended with {status}{}", said(.stderr))]
     Ffmpeg {
         /// The input as given.
@@ -109,21 +109,21 @@ pub enum InputError {
         /// The last lines it wrote to stderr.
         stderr: String,
     },
-    /// ffmpeg's answer about the input makes no sense to us.
-    #[error("input {input}: cannot learn its frames from {program}: {problem}{}", said(.stderr))]
+    /// What ffmpeg reports about the input cannot be used.
+    #[error("input {input}: cannot determine its format with {program}: {problem}{}", said(.stderr))]
     FfmpegProbe {
         /// The input as given.
         input: String,
-        /// The program that was asked.
+        /// The program that was run.
         program: PathBuf,
         /// What is wrong.
         problem: String,
         /// The last lines it wrote to stderr.
         stderr: String,
     },
-    /// The clip's own pixel format is none of ours.
+    /// The clip's own pixel format is not supported.
     #[error(
-        "input {input} has pixel format {pixel}, which is not supported as it is; have it converted, for example --format rgb24"
+        "input {input} has pixel format {pixel}, which is not supported; request a conversion, for example --format rgb24"
     )]
     FfmpegPixel {
         /// The input as given.
@@ -131,7 +131,7 @@ pub enum InputError {
         /// ffmpeg's name of the format.
         pixel: String,
     },
-    /// A directory of pictures, which this build does not read.
+    /// A directory of pictures, which this build cannot read.
     #[cfg(not(feature = "pictures"))]
     #[error(
         "input {0}: this program was built without the feature `pictures`, so it cannot read a \
@@ -154,9 +154,9 @@ pub enum InputError {
         /// What the decoder said.
         problem: String,
     },
-    /// A picture has another size than the first.
+    /// A picture differs in size from the first.
     #[error(
-        "picture {path} is {}x{}, but the first one ({first}) is {}x{}; all must have one size",
+        "picture {path} is {}x{}, but the first one ({first}) is {}x{}; all must have the same size",
         .seen.0, .seen.1, .wanted.0, .wanted.1, path = .path.display(), first = .first.display()
     )]
     ImageSize {
@@ -184,6 +184,11 @@ impl InputError {
             FillError::Read(source) => Self::Io { input: input.to_owned(), source },
             FillError::Write(source) => Self::buffer(input, source),
         }
+    }
+
+    pub(super) fn truncated(input: &str, frame: u64, seen: usize, format: FrameFormat) -> Self {
+        let (input, needed) = (input.to_owned(), format.frame_bytes());
+        Self::Truncated { input, frame, seen, needed, format }
     }
 
     pub(super) fn buffer(input: &str, source: io::Error) -> Self {

@@ -1,4 +1,4 @@
-//! A directory of pictures, in the order a person would list them.
+//! A directory of pictures, in natural order of their names.
 use super::picture::Picture;
 use super::{FrameBuffer, FrameInput, FrameRead, InputError};
 use crate::format::{FormatWish, FrameFormat, PixelFormat};
@@ -10,9 +10,9 @@ const EXTENSIONS: &[&str] = &["png", "jpg", "jpeg"];
 
 /// The PNG and JPEG files of a directory, each a frame.
 ///
-/// In natural order of their names (`2.png` before `10.png`), all of one size. The list is
-/// made when the directory is opened. Pixels are taken as they are stored: an orientation in
-/// a JPEG's metadata is not applied.
+/// In natural order of their names (`2.png` before `10.png`), all of one size. The directory is
+/// listed once, when it is opened. Pixels are taken as stored: an orientation in a JPEG's metadata
+/// is not applied.
 #[derive(Debug)]
 pub struct ImagesInput {
     files: Vec<PathBuf>,
@@ -21,8 +21,8 @@ pub struct ImagesInput {
 }
 
 impl ImagesInput {
-    /// The pictures of `dir` as `rgb24`, or as `gray`, `gray16le`, `rgba` or `rgb48le` if the
-    /// wish says so. Decodes the first one.
+    /// Opens the pictures of `dir` as `rgb24`, or as `gray`, `gray16le`, `rgba` or `rgb48le` if
+    /// requested. Decodes the first one.
     ///
     /// # Errors
     /// [`InputError::NotFound`], [`InputError::Io`], [`InputError::NoImages`],
@@ -72,7 +72,7 @@ impl FrameInput for ImagesInput {
     }
 }
 
-/// The pictures in order, and how many other files there are. Hidden files do not count.
+/// Returns the pictures in order, and the number of other files. Hidden files do not count.
 fn list(dir: &Path) -> io::Result<(Vec<PathBuf>, usize)> {
     let (mut pictures, mut others) = (Vec::new(), 0);
     for entry in fs::read_dir(dir)? {
@@ -99,8 +99,8 @@ fn is_picture(path: &Path) -> bool {
     })
 }
 
-/// Compares names so that runs of digits count as numbers. A total order: names that only
-/// differ in leading zeros are ordered as text.
+/// Compares names with runs of digits as numbers. A total order: names that differ only in leading
+/// zeros are ordered as text.
 fn natural(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a, b);
     while !left.is_empty() && !right.is_empty() {
@@ -115,7 +115,7 @@ fn natural(a: &str, b: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| a.cmp(b))
 }
 
-/// The digits that `text` starts with, or else its text up to the next digit; and the rest.
+/// Splits off the digits that `text` starts with, or else the text up to its first digit.
 fn split_run(text: &str) -> (&str, &str) {
     let digits = text.starts_with(|c: char| c.is_ascii_digit());
     text.split_at(text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len()))

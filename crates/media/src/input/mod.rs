@@ -1,9 +1,8 @@
-//! Where a source's frames come from: video files and streams, Y4M, raw bytes, pictures,
-//! a synthetic pattern.
+//! Inputs of a source: video files and streams, Y4M, raw bytes, pictures, a synthetic pattern.
 //!
-//! Every input gives whole raw frames of one [`FrameFormat`] and writes them where the caller
-//! says, so that a frame goes from a pipe into a registered block with one copy. Pacing is
-//! not done here: an input gives frames as fast as it is asked, see [`pace`].
+//! Every input yields whole raw frames of one [`FrameFormat`] and writes them into the caller's
+//! buffer, so that a frame goes from a pipe into a registered block with one copy. Inputs do not
+//! pace: they yield frames as fast as they are read, see [`pace`].
 //!
 //! ```
 //! use catchment_media::input::{FrameRead, InputOptions, open};
@@ -56,24 +55,24 @@ pub enum FrameRead {
 
 /// A sequence of raw frames of one format.
 pub trait FrameInput: Send {
-    /// The format of every frame, fixed when the input was opened.
+    /// Returns the format of every frame, fixed when the input was opened.
     fn format(&self) -> &FrameFormat;
 
-    /// The rate at which the frames are to be shown. `None` when the input does not say, or
+    /// Returns the rate at which the frames are to be shown. `None` when the input does not say, or
     /// when it sets the pace itself (a live stream, whose reads wait for the next frame).
     fn frame_rate(&self) -> Option<FrameRate> {
         None
     }
 
     /// Writes the next frame into `out`: exactly [`FrameFormat::frame_bytes`] bytes on
-    /// [`FrameRead::Frame`], none on [`FrameRead::End`]. Waits until the frame is there.
+    /// [`FrameRead::Frame`], none on [`FrameRead::End`]. Waits until the frame has arrived.
     ///
     /// # Errors
-    /// Any [`InputError`]. The caller must then throw away what `out` got. Frames before it
+    /// Any [`InputError`]. The caller must then discard what was written to `out`. Frames before it
     /// were whole; no further frame follows.
     fn read_frame(&mut self, out: &mut dyn FrameBuffer) -> Result<FrameRead, InputError>;
 
-    /// Goes back to the first frame. `false`: not possible (a pipe, a live stream).
+    /// Goes back to the first frame. Returns `false` where that is impossible (a pipe, a live stream).
     ///
     /// # Errors
     /// [`InputError`] when the input could be rewound but that failed.

@@ -1,4 +1,4 @@
-//! Picks the reader for what a user calls an input.
+//! Picks the reader for what a user names as an input.
 use super::ffmpeg::{FfmpegInput, FrameSync};
 #[cfg(feature = "pictures")]
 use super::images::ImagesInput;
@@ -15,24 +15,24 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// Files that are taken for raw frames when a format is given.
+/// Extensions of files with raw frames.
 const RAW_EXTENSIONS: &[&str] = &["raw", "rgb", "yuv", "gray", "bin"];
 
 /// How [`open`] treats an input.
 #[derive(Debug, Clone)]
 pub struct InputOptions {
-    /// What the frames should be. Required for raw bytes, else the input's own by default.
+    /// Requested format. Required for raw bytes, else the input's own by default.
     pub format: FormatWish,
-    /// Start again at the end, for ever.
+    /// Start again at the end, forever.
     pub repeat: bool,
-    /// Name of the device that the frames are of; the synthetic pattern shows it.
+    /// Name of the device; the synthetic pattern shows it.
     pub device: String,
     /// Number of the device; the synthetic pattern takes its colour from it.
     pub device_index: u32,
     /// Number of the first synthetic frame.
     pub first_frame: u64,
-    /// How often ffmpeg gives each decoded frame; by default a constant rate for files and every frame
-    /// for live streams.
+    /// How often ffmpeg outputs each decoded frame; by default a constant rate for files and every
+    /// frame for live streams.
     pub sync: Option<FrameSync>,
     /// The ffmpeg program, searched in `PATH` if it is a plain name.
     pub ffmpeg: PathBuf,
@@ -64,7 +64,7 @@ impl Default for InputOptions {
 /// | a directory | its pictures |
 /// | `FILE.y4m` | Y4M |
 /// | `FILE.raw`, `.rgb`, `.yuv`, `.gray`, `.bin`, a named pipe | raw frames |
-/// | any other file, `rtsp://...` and every other URL | whatever ffmpeg makes of it |
+/// | any other file, `rtsp://...` and every other URL | what ffmpeg decodes |
 ///
 /// A prefix `raw:`, `y4m:`, `images:` or `ffmpeg:` before the rest overrides the choice.
 ///
@@ -136,7 +136,7 @@ fn by_path(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, I
         images(path, options)
     } else if has_extension(path, &["y4m"]) {
         y4m(path, options)
-    // A pipe can be read only once, so ffmpeg could not look at it first.
+    // A pipe can be read only once, so ffmpeg could not probe it first.
     } else if file_type.is_fifo() || has_extension(path, RAW_EXTENSIONS) {
         raw(path, options)
     } else {
@@ -161,25 +161,19 @@ fn synthetic(wish: &str, options: &InputOptions) -> Result<Box<dyn FrameInput>, 
 }
 
 fn stdin(options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
-    match whole_format(Path::new("-"), options)? {
-        Some(format) => Ok(Box::new(RawInput::stdin(format))),
-        None => y4m(Path::new("-"), options),
-    }
+    let path = Path::new("-");
+    if whole_format(path, options)?.is_some() { raw(path, options) } else { y4m(path, options) }
 }
 
 fn raw(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
     let Some(format) = whole_format(path, options)? else {
         return Err(InputError::NeedsFormat(path.display().to_string()));
     };
-    Ok(Box::new(if is_stdin(path) {
-        RawInput::stdin(format)
-    } else {
-        RawInput::file(path, format)?
-    }))
+    Ok(Box::new(RawInput::open(path, format)?))
 }
 
 fn y4m(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
-    let input = if is_stdin(path) { Y4mInput::stdin()? } else { Y4mInput::file(path)? };
+    let input = Y4mInput::open(path)?;
     if fits(input.format(), options.format) {
         return Ok(Box::new(input));
     }
@@ -190,16 +184,12 @@ fn y4m(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, Input
         input: path.display().to_string(),
         has: input.format().to_string(),
         asked: options.format.to_string(),
-        remedy: "leave --format out, or convert it before",
+        remedy: "omit --format, or convert the input first",
     })
 }
 
 fn ffmpeg(source: &OsStr, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
     Ok(Box::new(FfmpegInput::open(source, options)?))
-}
-
-fn is_stdin(path: &Path) -> bool {
-    path == Path::new("-")
 }
 
 fn whole_format(path: &Path, options: &InputOptions) -> Result<Option<FrameFormat>, InputError> {

@@ -1,21 +1,21 @@
 //! When the next frame is due: frames at a rate, with a phase for each device.
 //!
-//! No clock and no sleeping in here: the caller passes the time and sleeps. Due times are
-//! computed from the frame's number, so rounding never adds up to drift.
+//! No clock and no sleep: the caller passes the time and sleeps. Due times are computed from the
+//! frame's number, so rounding never accumulates.
 use crate::format::FrameRate;
 use std::time::{Duration, Instant};
 
-/// What to do about frames that are overdue because the caller was held up.
+/// What to do about overdue frames when the caller was delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LatePolicy {
-    /// Give the overdue frames at once, none is left out. When more than `burst` behind, the
-    /// schedule moves so that only `burst` is caught up: a long stop does not end in a flood.
+    /// All overdue frames are due at once. When more than `burst` behind, the schedule moves so that
+    /// only `burst` is caught up: a long stop does not end in a flood.
     CatchUp {
-        /// How much is caught up at most.
+        /// Most time that is caught up.
         burst: Duration,
     },
-    /// Leave out what is overdue, except for the latest frame, as a camera whose pictures
-    /// nobody fetches.
+    /// Overdue frames are skipped, except for the latest, as a camera does when its pictures are not
+    /// fetched.
     Skip,
 }
 
@@ -41,18 +41,18 @@ pub struct Pacer {
     rate: FrameRate,
     policy: LatePolicy,
     start: Instant,
-    /// From `start` to frame 0: the phase, and what catching up gave up.
+    /// From `start` to frame 0: the phase, and what catching up skipped.
     offset: Duration,
     next: u64,
 }
 
 impl Pacer {
-    /// A schedule whose frame 0 is due `phase` after `start`.
+    /// Creates a schedule whose frame 0 is due `phase` after `start`.
     pub fn new(rate: FrameRate, start: Instant, phase: Duration, policy: LatePolicy) -> Self {
         Self { rate, policy, start, offset: phase, next: 0 }
     }
 
-    /// Decides for the time `now`. [`Pace::Due`] takes that frame off the schedule.
+    /// Returns what is due at `now`. [`Pace::Due`] takes that frame off the schedule.
     pub fn poll(&mut self, now: Instant) -> Pace {
         let elapsed = now.saturating_duration_since(self.start);
         let due = self.due(self.next);
@@ -74,14 +74,14 @@ impl Pacer {
         Pace::Due { number, skipped, late: elapsed - self.due(number) }
     }
 
-    /// How long after the start frame `number` is due.
+    /// Returns how long after the start frame `number` is due.
     fn due(&self, number: u64) -> Duration {
         self.offset.saturating_add(self.rate.time_of(number))
     }
 }
 
-/// The phase of device `index` of `devices`, so that their frames are spread evenly over one
-/// frame's time. Without it all devices send at the same moment.
+/// Returns the phase of device `index` of `devices`, which spreads their frames evenly over one
+/// frame period. Without it all devices send at the same moment.
 pub fn spread_phase(rate: FrameRate, index: u32, devices: u32) -> Duration {
     let period = rate.time_of(1).as_nanos();
     let ns = period * u128::from(index) / u128::from(devices.max(1));

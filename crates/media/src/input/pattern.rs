@@ -1,8 +1,8 @@
-//! The synthetic test picture: made for being checked, by eye and by program.
+//! The synthetic test picture, which people and programs can check.
 //!
 //! Coloured bands, a bar that moves down, the frame number in large digits, the device's name.
-//! Every byte follows from (format, device number, device name, frame number), so a collector
-//! that knows these can draw the frame itself and compare. Only what moves is redrawn.
+//! Format, device number, device name and frame number determine every byte, so a collector that
+//! knows them can draw the frame and compare. Only what moves is redrawn.
 use super::canvas::{ALIGN, Canvas, Colour, Paint, Rect};
 use super::font::{GLYPH_HEIGHT, GLYPH_WIDTH, glyph};
 use crate::format::FrameFormat;
@@ -20,8 +20,8 @@ const STEP: usize = ALIGN;
 
 /// Draws the frames of one synthetic device.
 ///
-/// From about 64x48 pixels on the counter is in the picture; it shows as many of the low
-/// digits of the frame number as fit, at most 8. Smaller frames have only bands and bar.
+/// Frames of about 64x48 pixels or more show the counter, with as many low digits of the frame
+/// number as fit, at most 8. Smaller frames have only bands and bar.
 #[derive(Debug)]
 pub struct Pattern {
     canvas: Canvas,
@@ -31,12 +31,12 @@ pub struct Pattern {
     paper: Paint,
     bar: Paint,
     layout: Layout,
-    /// What the canvas shows at present.
+    /// What the canvas shows now.
     digits: Vec<u8>,
     bar_y: usize,
 }
 
-/// Where things are, in pixels.
+/// Layout of the picture, in pixels.
 #[derive(Debug)]
 struct Layout {
     /// Height of the panel with the text on top; the bar moves below it.
@@ -74,8 +74,8 @@ fn aligned(value: usize) -> usize {
 }
 
 impl Pattern {
-    /// Draws what does not move. `index` chooses the colour, `name` is written into the
-    /// picture as far as it fits (capital letters, digits and some signs).
+    /// Draws what does not move. `index` selects the colour; `name` is drawn as far as it fits
+    /// (capital letters, digits and some signs).
     pub fn new(format: FrameFormat, index: u32, name: &str) -> Self {
         let mut canvas = Canvas::new(format);
         let colour = Colour::of_number(index);
@@ -92,13 +92,13 @@ impl Pattern {
         pattern
     }
 
-    /// The format of the frames.
+    /// Returns the format of the frames.
     pub fn format(&self) -> &FrameFormat {
         self.canvas.format()
     }
 
-    /// Frame `number`: exactly [`FrameFormat::frame_bytes`] bytes, the same for the same
-    /// number whatever was drawn before. Quickest in the order of the numbers.
+    /// Draws frame `number`: exactly [`FrameFormat::frame_bytes`] bytes, which do not depend on what
+    /// was drawn before. Fastest in ascending order.
     pub fn draw(&mut self, number: u64) -> &[u8] {
         self.move_bar(number);
         self.count(number);

@@ -31,7 +31,7 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    /// Decodes the file, whatever its name says it is. The error says what is wrong with it.
+    /// Decodes the file by its content, not its name. The error says what is wrong with it.
     pub(super) fn decode(path: &Path) -> Result<Self, String> {
         let mut file = BufReader::new(File::open(path).map_err(text)?);
         match file.fill_buf().map_err(text)? {
@@ -41,7 +41,7 @@ impl Picture {
         }
     }
 
-    /// Whether [`Picture::into_pixels`] makes this format.
+    /// Returns whether [`Picture::into_pixels`] supports this format.
     pub(super) fn can_become(pixel: PixelFormat) -> bool {
         MADE.iter().any(|(made, ..)| *made == pixel)
     }

@@ -1,4 +1,4 @@
-//! Raw frames, one after the other without any description: stdin, a pipe, a file.
+//! Raw frames, back to back without any description: stdin, a pipe, a file.
 use super::{FrameBuffer, FrameInput, FrameRead, InputError};
 use crate::format::FrameFormat;
 use std::fs::File;
@@ -6,39 +6,16 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-/// Bytes from stdin or a file, read without any buffer of our own, so that a frame's bytes
-/// can go from the descriptor into its block.
-#[derive(Debug)]
-pub(super) enum ByteSource {
-    /// Standard input. Nobody else may read it.
-    Stdin(io::Stdin),
-    /// A file or named pipe.
-    File(File),
-}
+/// What users write for standard input.
+const STDIN: &str = "-";
 
-impl ByteSource {
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        File::open(path).map(Self::File)
+/// Opens `path`, standard input for `-`; nothing else may read that meanwhile. Read without a
+/// buffer of our own, so that a frame's bytes go from the descriptor into its block.
+pub(super) fn open_bytes(path: &Path) -> io::Result<File> {
+    if path == Path::new(STDIN) {
+        return io::stdin().as_fd().try_clone_to_owned().map(File::from);
     }
-
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Stdin(stdin) => stdin.as_fd(),
-            Self::File(file) => file.as_fd(),
-        }
-    }
-
-    /// Goes to `position`; `false` where there are no positions (a pipe, a terminal).
-    pub(super) fn seek(&mut self, position: u64) -> io::Result<bool> {
-        match self {
-            Self::Stdin(_) => Ok(false),
-            Self::File(file) => match file.seek(SeekFrom::Start(position)) {
-                Ok(_) => Ok(true),
-                Err(error) if error.kind() == io::ErrorKind::NotSeekable => Ok(false),
-                Err(error) => Err(error),
-            },
-        }
-    }
+    File::open(path)
 }
 
 /// Reads one frame of `format` from `from`. `frame` is its number, for messages.
@@ -54,39 +31,36 @@ pub(super) fn read_raw_frame(
     match seen {
         0 => Ok(FrameRead::End),
         _ if seen == needed => Ok(FrameRead::Frame),
-        _ => Err(InputError::Truncated {
-            input: input.to_owned(),
-            frame,
-            seen,
-            needed,
-            format: *format,
-        }),
+        _ => Err(InputError::truncated(input, frame, seen, *format)),
     }
 }
 
-/// Raw frames of a format that the user states.
+/// Raw frames of a format that the user specifies.
 #[derive(Debug)]
 pub struct RawInput {
-    input: String,
-    source: ByteSource,
+    pub(super) input: String,
+    pub(super) file: File,
     format: FrameFormat,
-    frames: u64,
+    /// Offset of the first frame.
+    data_at: u64,
+    pub(super) frames: u64,
 }
 
 impl RawInput {
-    /// Frames of `format` from standard input, which nobody else may read meanwhile.
-    pub fn stdin(format: FrameFormat) -> Self {
-        Self { input: "-".to_owned(), source: ByteSource::Stdin(io::stdin()), format, frames: 0 }
-    }
-
-    /// Frames of `format` from a file or a named pipe.
+    /// Opens a file or a named pipe with frames of `format`, or standard input (`-`), which nothing
+    /// else may read meanwhile.
     ///
     /// # Errors
     /// [`InputError::NotFound`], [`InputError::Io`].
-    pub fn file(path: &Path, format: FrameFormat) -> Result<Self, InputError> {
+    pub fn open(path: &Path, format: FrameFormat) -> Result<Self, InputError> {
         let input = path.display().to_string();
-        let source = ByteSource::open(path).map_err(|error| InputError::io(&input, error))?;
-        Ok(Self { input, source, format, frames: 0 })
+        let file = open_bytes(path).map_err(|error| InputError::io(&input, error))?;
+        Ok(Self::behind(0, input, file, format))
+    }
+
+    /// Reads frames of `format` from a file whose first `data_at` bytes have been read.
+    pub(super) fn behind(data_at: u64, input: String, file: File, format: FrameFormat) -> Self {
+        Self { input, file, format, data_at, frames: 0 }
     }
 }
 
@@ -96,13 +70,20 @@ impl FrameInput for RawInput {
     }
 
     fn read_frame(&mut self, out: &mut dyn FrameBuffer) -> Result<FrameRead, InputError> {
-        let read = read_raw_frame(&self.input, self.source.fd(), &self.format, self.frames, out)?;
+        let read = read_raw_frame(&self.input, self.file.as_fd(), &self.format, self.frames, out)?;
         self.frames += 1;
         Ok(read)
     }
 
     fn rewind(&mut self) -> Result<bool, InputError> {
         self.frames = 0;
-        self.source.seek(0).map_err(|error| InputError::io(&self.input, error))
+        if self.input == STDIN {
+            return Ok(false);
+        }
+        match self.file.seek(SeekFrom::Start(self.data_at)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotSeekable => Ok(false),
+            Err(error) => Err(InputError::io(&self.input, error)),
+        }
     }
 }

@@ -2,7 +2,7 @@
 use super::{FrameBuffer, FrameInput, FrameRead, InputError};
 use crate::format::{FrameFormat, FrameRate};
 
-/// Repeats an input for ever. Ends where the input cannot be rewound or has no frame at all.
+/// Repeats an input forever. Ends where the input cannot be rewound or has no frames.
 pub struct Repeat {
     inner: Box<dyn FrameInput>,
 }

@@ -2,7 +2,7 @@
 use super::{FrameBuffer, FrameInput, FrameRead, InputError, Pattern};
 use crate::format::FrameFormat;
 
-/// A test pattern without end. See [`Pattern`] for what it shows.
+/// An endless test pattern; see [`Pattern`].
 #[derive(Debug)]
 pub struct SyntheticInput {
     pattern: Pattern,
@@ -11,7 +11,8 @@ pub struct SyntheticInput {
 }
 
 impl SyntheticInput {
-    /// Frames of `pattern`, beginning with number `first`. Their rate is up to the caller.
+    /// Creates an input of frames of `pattern`, starting at number `first`. Their rate is up to the
+    /// caller.
     pub fn new(pattern: Pattern, first: u64) -> Self {
         Self { pattern, first, next: first }
     }

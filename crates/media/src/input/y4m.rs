@@ -1,12 +1,14 @@
-//! Y4M (YUV4MPEG2): a line that says the format, then `FRAME` and the raw bytes of each frame.
+//! Y4M (YUV4MPEG2): a header line with the format, then `FRAME` and the raw bytes of each frame.
 //!
-//! The header parser is our own: the format is one line of text, and the `y4m` crate copies
-//! every frame into its own buffer first. Lines are read byte by byte, so nothing is read
-//! ahead and a frame's bytes still go straight into its block.
+//! The header parser is our own: the header is one line of text, and the `y4m` crate copies every
+//! frame into its own buffer first. Lines are read byte by byte, so nothing is read ahead and a
+//! frame's bytes still go straight into its block.
 use super::buffer::read_waiting;
-use super::raw::{ByteSource, read_raw_frame};
-use super::{FrameBuffer, FrameInput, FrameRead, InputError};
-use crate::format::{FormatError, FrameFormat, FrameRate, PixelFormat, quoted};
+use super::raw::open_bytes;
+use super::{FrameBuffer, FrameInput, FrameRead, InputError, RawInput};
+use crate::format::{FormatError, FrameFormat, FrameRate, PixelFormat, digits, quoted};
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::{fmt, io};
 
@@ -15,12 +17,12 @@ const FRAME: &str = "FRAME";
 /// Longest header or frame line, in bytes. Real ones have about 70.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// What the first line of a Y4M stream says.
+/// The header line of a Y4M stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Y4mHeader {
     /// Size and pixel format of every frame.
     pub format: FrameFormat,
-    /// Frames per second, `None` if the header gives none (or `F0:0`, unknown).
+    /// Frames per second, `None` if the header has none (or `F0:0`, unknown).
     pub rate: Option<FrameRate>,
 }
 
@@ -53,7 +55,7 @@ impl Y4mHeader {
     }
 }
 
-/// The line that [`Y4mHeader::parse`] reads back, without its line feed.
+/// Writes the line that [`Y4mHeader::parse`] reads back, without its line feed.
 impl fmt::Display for Y4mHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{MAGIC} W{} H{}", self.format.width(), self.format.height())?;
@@ -75,22 +77,18 @@ fn split_tag(field: &str) -> (char, &str) {
 }
 
 fn side(field: &'static str, value: &str) -> Result<u32, Y4mError> {
-    decimal(value).ok_or_else(|| Y4mError::Number { field, value: quoted(value) })
-}
-
-fn decimal(value: &str) -> Option<u32> {
-    if value.bytes().all(|b| b.is_ascii_digit()) { value.parse().ok() } else { None }
+    digits(value).ok_or_else(|| Y4mError::Number { field, value: quoted(value) })
 }
 
 fn parse_rate(value: &str) -> Result<Option<FrameRate>, Y4mError> {
     let (num, den) = value
         .split_once(':')
-        .and_then(|(num, den)| decimal(num).zip(decimal(den)))
+        .and_then(|(num, den)| digits(num).zip(digits(den)))
         .ok_or_else(|| Y4mError::Number { field: "frame rate", value: quoted(value) })?;
     Ok(FrameRate::new(num, den))
 }
 
-/// Names of the C field. The first of several for one format is the one that is written.
+/// Names of the C field. Of several for one format, the first is written.
 const COLOURS: &[(&str, PixelFormat)] = &[
     ("420jpeg", PixelFormat::Yuv420p),
     ("420", PixelFormat::Yuv420p),
@@ -129,11 +127,11 @@ pub enum Y4mError {
         "it starts with {0}, not with {MAGIC}; for raw frames say --format, for example --format 640x480:rgb24"
     )]
     Magic(String),
-    /// A field that is needed is missing.
+    /// A required field is missing.
     #[error("its header has no {0}")]
     Missing(&'static str),
-    /// A field is no number.
-    #[error("its header has {field} {value}, which is no number")]
+    /// A field is not a number.
+    #[error("its header has {field} {value}, which is not a number")]
     Number {
         /// The field.
         field: &'static str,
@@ -150,7 +148,7 @@ pub enum Y4mError {
     /// Size out of range.
     #[error("{0}")]
     Format(#[from] FormatError),
-    /// A line is too long or the stream ends inside it.
+    /// A line is too long, or the stream ends inside it.
     #[error(
         "the line before frame {frame} has no end within {seen} bytes (at most {LINE_BYTES_MAX})"
     )]
@@ -179,128 +177,101 @@ fn known_colours() -> String {
 /// Frames of a Y4M file or of Y4M on stdin.
 #[derive(Debug)]
 pub struct Y4mInput {
-    input: String,
-    source: ByteSource,
-    header: Y4mHeader,
-    /// Where the first frame's line starts.
-    data_at: u64,
-    frames: u64,
+    raw: RawInput,
+    rate: Option<FrameRate>,
 }
 
 impl Y4mInput {
-    /// Y4M from standard input, which nobody else may read meanwhile. Waits for the header.
-    ///
-    /// # Errors
-    /// [`InputError::Y4m`], [`InputError::Io`].
-    pub fn stdin() -> Result<Self, InputError> {
-        Self::start("-".to_owned(), ByteSource::Stdin(io::stdin()))
-    }
-
-    /// Y4M from a file or a named pipe.
+    /// Opens Y4M: a file, a named pipe, or standard input (`-`), which nothing else may read
+    /// meanwhile. Waits for the header.
     ///
     /// # Errors
     /// [`InputError::NotFound`], [`InputError::Y4m`], [`InputError::Io`].
-    pub fn file(path: &Path) -> Result<Self, InputError> {
+    pub fn open(path: &Path) -> Result<Self, InputError> {
         let input = path.display().to_string();
-        let source = ByteSource::open(path).map_err(|error| InputError::io(&input, error))?;
-        Self::start(input, source)
-    }
-
-    fn start(input: String, source: ByteSource) -> Result<Self, InputError> {
-        let line = read_header(&source, &input)?;
+        let file = open_bytes(path).map_err(|error| InputError::io(&input, error))?;
+        let line = read_header(&file, &input)?;
         let header = Y4mHeader::parse(&line)
             .map_err(|source| InputError::Y4m { input: input.clone(), source })?;
-        Ok(Self { input, source, header, data_at: line.len() as u64 + 1, frames: 0 })
+        let raw = RawInput::behind(line.len() as u64 + 1, input, file, header.format);
+        Ok(Self { raw, rate: header.rate })
     }
 
     fn y4m(&self, source: Y4mError) -> InputError {
-        InputError::Y4m { input: self.input.clone(), source }
+        InputError::Y4m { input: self.raw.input.clone(), source }
     }
 
     /// Reads the `FRAME` line; `false` at the end of the stream.
     fn frame_line(&self) -> Result<bool, InputError> {
+        let RawInput { input, file, frames, .. } = &self.raw;
         let mut line = [0; FRAME.len() + 1];
-        let seen = read_full(&self.source, &mut line)
-            .map_err(|error| InputError::io(&self.input, error))?;
+        let seen = read_full(file, &mut line).map_err(|error| InputError::io(input, error))?;
         if seen == 0 {
             return Ok(false);
         }
         if !line.starts_with(FRAME.as_bytes()) {
             let seen = quoted(&String::from_utf8_lossy(&line[..seen]));
-            return Err(self.y4m(Y4mError::Frame { frame: self.frames, seen }));
+            return Err(self.y4m(Y4mError::Frame { frame: *frames, seen }));
         }
-        if line[FRAME.len()] != b'\n' {
-            self.skip_parameters()?;
+        if line[FRAME.len()] == b'\n' {
+            return Ok(true);
         }
-        Ok(true)
-    }
-
-    /// The rest of a `FRAME` line that has parameters, which do not change the bytes.
-    fn skip_parameters(&self) -> Result<(), InputError> {
-        match read_line(&self.source).map_err(|error| InputError::io(&self.input, error))? {
-            Ok(_) => Ok(()),
-            Err(line) => Err(self.y4m(Y4mError::Line { frame: self.frames, seen: line.len() })),
+        // The rest of a line with parameters, which do not change the bytes.
+        match read_line(file).map_err(|error| InputError::io(input, error))? {
+            Ok(_) => Ok(true),
+            Err(line) => Err(self.y4m(Y4mError::Line { frame: *frames, seen: line.len() })),
         }
     }
 }
 
 impl FrameInput for Y4mInput {
     fn format(&self) -> &FrameFormat {
-        &self.header.format
+        self.raw.format()
     }
 
     fn frame_rate(&self) -> Option<FrameRate> {
-        self.header.rate
+        self.rate
     }
 
     fn read_frame(&mut self, out: &mut dyn FrameBuffer) -> Result<FrameRead, InputError> {
         if !self.frame_line()? {
             return Ok(FrameRead::End);
         }
-        let format = &self.header.format;
-        match read_raw_frame(&self.input, self.source.fd(), format, self.frames, out)? {
-            FrameRead::Frame => {}
+        let frame = self.raw.frames;
+        match self.raw.read_frame(out)? {
+            FrameRead::Frame => Ok(FrameRead::Frame),
             // The FRAME line was there, its bytes are not.
             FrameRead::End => {
-                return Err(InputError::Truncated {
-                    input: self.input.clone(),
-                    frame: self.frames,
-                    seen: 0,
-                    needed: format.frame_bytes(),
-                    format: *format,
-                });
+                Err(InputError::truncated(&self.raw.input, frame, 0, *self.raw.format()))
             }
         }
-        self.frames += 1;
-        Ok(FrameRead::Frame)
     }
 
     fn rewind(&mut self) -> Result<bool, InputError> {
-        self.frames = 0;
-        self.source.seek(self.data_at).map_err(|error| InputError::io(&self.input, error))
+        self.raw.rewind()
     }
 }
 
-/// The header line. Stops at the first byte that cannot be one, so that other data on stdin
+/// Reads the header line. Stops at the first byte that cannot be one, so that other data on stdin
 /// is refused at once and not after 4 KiB.
-fn read_header(source: &ByteSource, input: &str) -> Result<Vec<u8>, InputError> {
+fn read_header(file: &File, input: &str) -> Result<Vec<u8>, InputError> {
     let error = |source| InputError::Y4m { input: input.to_owned(), source };
     let mut magic = [0; MAGIC.len()];
-    let seen = read_full(source, &mut magic).map_err(|error| InputError::io(input, error))?;
+    let seen = read_full(file, &mut magic).map_err(|error| InputError::io(input, error))?;
     if magic != MAGIC.as_bytes() {
         return Err(error(Y4mError::Magic(quoted(&String::from_utf8_lossy(&magic[..seen])))));
     }
-    match read_line(source).map_err(|error| InputError::io(input, error))? {
+    match read_line(file).map_err(|error| InputError::io(input, error))? {
         Ok(rest) => Ok([magic.as_slice(), &rest].concat()),
         Err(rest) => Err(error(Y4mError::Line { frame: 0, seen: rest.len() })),
     }
 }
 
-/// Fills `into` as far as the source goes; returns how far.
-fn read_full(source: &ByteSource, into: &mut [u8]) -> io::Result<usize> {
+/// Fills `into` as far as the file goes; returns how far.
+fn read_full(file: &File, into: &mut [u8]) -> io::Result<usize> {
     let mut seen = 0;
     while seen < into.len() {
-        match read_waiting(source.fd(), &mut into[seen..])? {
+        match read_waiting(file.as_fd(), &mut into[seen..])? {
             0 => break,
             got => seen += got,
         }
@@ -308,12 +279,13 @@ fn read_full(source: &ByteSource, into: &mut [u8]) -> io::Result<usize> {
     Ok(seen)
 }
 
-/// The bytes up to a line feed, without it. `Err` holds what was read when there is none.
-fn read_line(source: &ByteSource) -> io::Result<Result<Vec<u8>, Vec<u8>>> {
+/// Reads up to a line feed and returns the bytes before it. `Err` holds what was read when there
+/// is none.
+fn read_line(file: &File) -> io::Result<Result<Vec<u8>, Vec<u8>>> {
     let mut line = Vec::new();
     let mut byte = [0];
     while line.len() < LINE_BYTES_MAX {
-        match (read_waiting(source.fd(), &mut byte)?, byte[0]) {
+        match (read_full(file, &mut byte)?, byte[0]) {
             (0, _) => return Ok(Err(line)),
             (_, b'\n') => return Ok(Ok(line)),
             (_, byte) => line.push(byte),

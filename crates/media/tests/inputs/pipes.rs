@@ -50,7 +50,7 @@ fn raw_frames_through_a_pipe_in_odd_pieces() {
     let format: FrameFormat = "161x121:rgb24".parse().unwrap();
     let sent = noise(format.frame_bytes() * 5);
     let (reader, writer) = pipe().unwrap();
-    let mut input = RawInput::file(&path_of(&reader), format).unwrap();
+    let mut input = RawInput::open(&path_of(&reader), format).unwrap();
     drop(reader);
     let writer = write_slowly(writer, sent.clone(), 1013);
     assert_same_bytes(&read_all(&mut input).unwrap(), &sent, "raw");
@@ -160,7 +160,7 @@ fn y4m_of_every_colour_space_is_what_ffmpeg_reads() {
             "-f lavfi -i testsrc2=s=67x49:r=30000/1001:d=0.2 -pix_fmt {pixel} -strict -1 -f yuv4mpegpipe"
         );
         let clip = make(dir.path(), &format!("{pixel}.y4m"), &args);
-        let mut input = Y4mInput::file(&clip).unwrap();
+        let mut input = Y4mInput::open(&clip).unwrap();
         let wanted = reference(&clip, "");
         assert_same_bytes(&read_all(&mut input).unwrap(), &wanted, pixel);
         assert_eq!(Some(input.format().pixel()), PixelFormat::from_name(pixel));
@@ -182,7 +182,7 @@ fn y4m(bytes: &[u8]) -> Result<Vec<u8>, InputError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.y4m");
     std::fs::write(&path, bytes).unwrap();
-    read_all(&mut Y4mInput::file(&path)?)
+    read_all(&mut Y4mInput::open(&path)?)
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! Who may ask, and what a browser may do with the answer.
+//! Which requests are served, and what a browser may do with the answer.
 //!
 //! A foreign web page can let its own host name resolve to 127.0.0.1 and so read a local server as
 //! if it were its own (DNS rebinding). It cannot do that under an IP address or `localhost`, so
-//! those are served, with names configured by the user, and every other `Host` is refused.
+//! those and the names that the user configured are served, and every other `Host` is refused.
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};

@@ -1,4 +1,4 @@
-//! Accepts a bounded number of connections: a viewer gone wild must not eat the process's files.
+//! Accepts a bounded number of connections: a runaway viewer must not use up the process's descriptors.
 use axum::serve::Listener;
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// A browser opens at most six connections to a page.
 const CONNECTIONS_MAX: usize = 256;
 
-/// A listener that accepts the next connection only when one of those open may be added.
+/// A listener that accepts a connection only while fewer than [`CONNECTIONS_MAX`] are open.
 pub(super) struct Limited {
     socket: TcpListener,
     places: Arc<Semaphore>,
@@ -40,7 +40,7 @@ impl Listener for Limited {
     }
 }
 
-/// A connection that gives its place back when it ends.
+/// A connection that frees its place when it ends.
 pub(super) struct Counted {
     stream: TcpStream,
     _place: Option<OwnedSemaphorePermit>,

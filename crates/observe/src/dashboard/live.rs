@@ -1,4 +1,4 @@
-//! What viewers see, sampled once for all of them and only when one asks.
+//! What viewers see, sampled once for all of them and only on request.
 use crate::metrics::CollectorMetrics;
 use crate::sampler::Sampler;
 use crate::sync::lock;
@@ -40,7 +40,7 @@ impl Live {
         self.viewers.load(Relaxed)
     }
 
-    /// Returns whether a sample taken now would know rates.
+    /// Returns whether a sample taken now would have rates.
     pub(super) fn is_warm(&self) -> bool {
         lock(&self.sampled).sampler.is_warm()
     }
@@ -60,14 +60,14 @@ impl Live {
         json
     }
 
-    /// Takes a sample for the next one to have rates.
+    /// Takes a sample so that the next one has rates.
     pub(super) fn warm_up(&self) {
         let mut sampled = lock(&self.sampled);
         sampled.sampler.sample();
         sampled.last = None;
     }
 
-    /// A place among the viewers, unless there are too many.
+    /// Adds a viewer, unless there are too many.
     pub(super) fn join(self: &Arc<Self>) -> Option<Viewer> {
         (self.viewers.fetch_add(1, Relaxed) < VIEWERS_MAX).then_some(Viewer(self.clone()))
     }

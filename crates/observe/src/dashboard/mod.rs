@@ -1,9 +1,8 @@
 //! The live page: a small HTTP server beside the collector.
 //!
-//! It runs on a thread of its own and only reads, so that nothing a viewer does can hold up a
-//! frame. With no page open it sleeps in `epoll`; all sampling is driven by the requests of viewers.
-//! It listens on loopback unless told otherwise, answers only to hosts it knows ([`guard`]) and has
-//! no route that changes anything.
+//! It runs on a thread of its own and only reads, so no viewer can delay a frame. With no page open
+//! it sleeps in `epoll`; all sampling is driven by the requests of viewers. It listens on loopback by
+//! default, answers only under known host names ([`guard`]) and has no route that changes anything.
 //!
 //! | path | content |
 //! |---|---|
@@ -24,13 +23,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
-/// Where the live page listens and to whom it answers.
+/// Where the live page listens, and under which names it answers.
 #[derive(Debug, Clone)]
 pub struct DashboardConfig {
     /// Address of its own; port 0 takes a free one. Default `127.0.0.1:0`.
     pub listen: SocketAddr,
-    /// Allows an address that other machines reach. There is neither TLS nor a password: everybody
-    /// who reaches the address sees the pictures. Default false.
+    /// Allows an address that other machines reach. There is neither TLS nor a password: everyone who
+    /// reaches the address sees the pictures. Default false.
     pub insecure_remote: bool,
     /// Names by which browsers may call the page, besides `localhost` and IP addresses.
     pub host_names: Vec<String>,
@@ -123,7 +122,7 @@ impl Dashboard {
 impl Drop for Dashboard {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
-            // The thread may have ended by itself; then nobody listens.
+            // Fails if the thread has ended by itself.
             let _ = stop.send(());
         }
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {

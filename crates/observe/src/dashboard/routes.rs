@@ -17,13 +17,13 @@ use tokio::time::MissedTickBehavior;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::IntervalStream;
 
-/// Page, style and script as written; put together with a fresh nonce for each visit.
+/// Page, style and script; assembled with a fresh nonce for each visit.
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// How long the first look of a lone visitor takes: rates need two samples.
-const FIRST_LOOK: Duration = Duration::from_millis(250);
+/// How long the first answer to a lone viewer takes: rates need two samples.
+const FIRST_SAMPLE: Duration = Duration::from_millis(250);
 
 pub(super) fn router(live: Arc<Live>, guard: Guard) -> Router {
     Router::new()
@@ -76,7 +76,7 @@ fn unavailable(text: &str) -> Response {
 
 async fn metrics(State(live): State<Arc<Live>>) -> Response {
     let mut snapshot = live.metrics.snapshot();
-    // The percentage is for people; Prometheus derives it from the seconds.
+    // Prometheus derives the percentage from the seconds.
     snapshot.cpu = cpu::usage_of_self().ok().map(|usage| CpuSnapshot {
         cpu_s: usage.cpu_s,
         cpu_percent: 0.0,
@@ -89,7 +89,7 @@ async fn metrics(State(live): State<Arc<Live>>) -> Response {
 async fn status(State(live): State<Arc<Live>>) -> Response {
     if !live.is_warm() {
         live.warm_up();
-        tokio::time::sleep(FIRST_LOOK).await;
+        tokio::time::sleep(FIRST_SAMPLE).await;
     }
     ([(header::CONTENT_TYPE, "application/json")], live.json()).into_response()
 }
@@ -120,7 +120,7 @@ async fn preview(
 
 /// Answers with the last picture; 204 while there is none, 304 when the browser has it already.
 fn picture(preview: &Preview, request: &HeaderMap) -> Response {
-    preview.demand().look();
+    preview.demand().request();
     let Some((number, picture)) = preview.latest() else {
         return StatusCode::NO_CONTENT.into_response();
     };

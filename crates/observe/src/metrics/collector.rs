@@ -1,4 +1,4 @@
-//! What the collector counts for all: sessions, refusals, paths, and the registry of devices.
+//! Metrics of the whole collector: sessions, refusals, paths, and the registry of devices.
 use super::{Counter, DeviceMetrics, unix_ms};
 use crate::histogram::HistogramSnapshot;
 use crate::network::{Devices, RoceSnapshot, SessionSnapshot};
@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
-/// More different reasons than this are a sign of free text; the rest is counted together.
+/// Distinct paths that are counted; more are a sign of free text in the reasons, and are counted
+/// together.
 const PATHS_MAX: usize = 64;
 
 const SESSIONS_SHOWN: usize = 256;
@@ -24,7 +25,7 @@ struct Sessions {
     latest: VecDeque<SessionSnapshot>,
 }
 
-/// Devices that were removed. A recorder counts as long as somebody holds it.
+/// Devices that were removed. A recorder counts until its last holder drops it.
 #[derive(Debug, Default)]
 struct Retired {
     held: Vec<Arc<DeviceMetrics>>,
@@ -60,7 +61,7 @@ pub struct CollectorMetrics {
 }
 
 impl CollectorMetrics {
-    /// Numbers of a collector that starts now.
+    /// Creates the metrics of a collector that starts now.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             started: Instant::now(),
@@ -74,8 +75,8 @@ impl CollectorMetrics {
         })
     }
 
-    /// Adds device `name`, marked as connected, and returns its recorder. A device that came before
-    /// goes on with its old counters and the new `format` (such as `640x480:rgb24`). Takes a lock;
+    /// Adds device `name`, marked as connected, and returns its recorder. A known device keeps its
+    /// counters and gets the new `format` (such as `640x480:rgb24`). Takes a lock;
     /// keep the `Arc`.
     pub fn add_device(&self, name: &str, format: &str) -> Arc<DeviceMetrics> {
         let mut devices = write(&self.devices);
@@ -95,10 +96,10 @@ impl CollectorMetrics {
         read(&self.devices).get(name).cloned()
     }
 
-    /// Forgets a device: it disappears from page and metrics, its counts stay in the totals. What
-    /// is still recorded through an `Arc` somebody keeps counts too. Returns whether it was known.
+    /// Removes a device from page and metrics; its counts stay in the totals, and so does what is still
+    /// recorded through a remaining `Arc`. Returns whether it was known.
     pub fn remove_device(&self, name: &str) -> bool {
-        // Under the same lock as a snapshot's copy: a frame is in the one or the other, never both.
+        // Under the same lock as a snapshot's copy: a frame is in one of the two, never in both.
         let mut devices = write(&self.devices);
         let removed = devices.remove(name);
         let known = removed.is_some();
@@ -143,7 +144,7 @@ impl CollectorMetrics {
         (latest.cloned().collect(), sessions.opened)
     }
 
-    /// Says where to ask for the numbers of RoCEv2 devices.
+    /// Sets the function that returns the numbers of RoCEv2 devices.
     pub fn set_network(&self, ask: impl Fn() -> Vec<RoceSnapshot> + Send + Sync + 'static) {
         *lock(&self.network) = Devices::new(ask);
     }
@@ -153,7 +154,7 @@ impl CollectorMetrics {
         *lock(&self.refused).entry(code).or_default() += 1;
     }
 
-    /// Copies of all recorders and of the retired counts that belong to none of them.
+    /// Returns all recorders, and the counts of removed devices.
     fn collect(&self) -> (Vec<Arc<DeviceMetrics>>, DeviceCounters, HistogramSnapshot) {
         let devices = read(&self.devices);
         let live = devices.values().cloned().collect();
@@ -168,7 +169,7 @@ impl CollectorMetrics {
         (live, counters, latency)
     }
 
-    /// All numbers at this moment. Rates and CPU are `None`: they need two looks, see
+    /// Returns all numbers at this moment. Rates and CPU are `None`: they need two samples, see
     /// [`Sampler`](crate::Sampler).
     pub fn snapshot(&self) -> CollectorSnapshot {
         let (recorders, mut totals, mut histogram) = self.collect();

@@ -1,4 +1,4 @@
-//! What the collector counts for one device.
+//! Metrics of one device at the collector.
 use super::FrameCounters;
 use crate::preview::Preview;
 use crate::snapshot::{DeviceCounters, DeviceSnapshot, LatencySummary};
@@ -8,14 +8,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, RwLock};
 
-/// What a source says it did for one device, counted since that source started.
+/// What a source reports for one device, counted since that source started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SourceTotals {
     /// Frames handed to the queue pair.
     pub frames_sent: u64,
-    /// Frames given up to make room for newer ones.
+    /// Frames dropped to make room for newer ones.
     pub dropped_oldest: u64,
-    /// Frames given up because no block was free.
+    /// Frames dropped because no block was free.
     pub dropped_newest: u64,
 }
 
@@ -28,7 +28,7 @@ struct Reported {
 }
 
 /// Counters, latency and picture of one device at the collector. Shared by every thread that
-/// handles the device. What the data path counts it counts in [`FrameCounters`].
+/// handles the device. The data path counts in [`FrameCounters`].
 #[derive(Debug)]
 pub struct DeviceMetrics {
     id: u64,
@@ -72,8 +72,8 @@ impl DeviceMetrics {
         &self.preview
     }
 
-    /// Takes the totals that source process `instance` reported. Reports may repeat and restart
-    /// from zero with a new instance; what is shown only grows. Takes a lock: not for the data path.
+    /// Adds the totals that source process `instance` reported. Reports may repeat, and restart from
+    /// zero with a new instance; the sums only grow. Takes a lock: not for the data path.
     pub fn source_reported(&self, instance: u64, totals: SourceTotals) {
         let mut reported = lock(&self.reported);
         if reported.instance != instance {
@@ -82,7 +82,7 @@ impl DeviceMetrics {
         }
         let last = std::mem::replace(&mut reported.last, totals);
         let sum = &mut reported.sum;
-        // A source may say anything, and as another instance again.
+        // A source may report anything, and again as another instance.
         let add = |sum: &mut u64, now: u64, last| {
             *sum = sum.saturating_add(now.saturating_sub(last));
         };
@@ -91,12 +91,12 @@ impl DeviceMetrics {
         add(&mut sum.dropped_newest, totals.dropped_newest, last.dropped_newest);
     }
 
-    /// Says whether a source for the device is there. Shown; changes no counter.
+    /// Marks the device as connected to a source, or not. Changes no counter.
     pub fn set_connected(&self, connected: bool) {
         self.connected.store(connected, Relaxed);
     }
 
-    /// A source came back with another format. Takes a lock: not for the data path.
+    /// Sets the format of a source that came back. Takes a lock: not for the data path.
     pub(super) fn set_format(&self, format: &str) {
         if &**read(&self.format) != format {
             *write(&self.format) = format.into();
@@ -114,7 +114,7 @@ impl DeviceMetrics {
         }
     }
 
-    /// All numbers of the device at this moment.
+    /// Returns all numbers of the device at this moment.
     pub fn snapshot(&self) -> DeviceSnapshot {
         let latency = self.frames.latency();
         DeviceSnapshot {

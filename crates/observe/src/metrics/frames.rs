@@ -1,4 +1,4 @@
-//! What the data path counts for one device of a collector: additions only, no lock, no allocation.
+//! Counters of the data path for one device of a collector: additions only, no lock, no allocation.
 use super::{Counter, InFlight};
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::snapshot::DeviceCounters;
@@ -11,11 +11,11 @@ use std::sync::atomic::Ordering::Relaxed;
 pub struct FrameObservation {
     /// Payload bytes of the whole frame.
     pub bytes: u64,
-    /// The checksum of every block was present and right.
+    /// Every block had a correct checksum.
     pub verified: bool,
-    /// When the source captured it, CLOCK_REALTIME nanoseconds; 0 when the source did not say.
+    /// When the source captured it, CLOCK_REALTIME nanoseconds; 0 if unknown.
     pub captured_unix_ns: u64,
-    /// When it was given to the sinks, CLOCK_REALTIME nanoseconds.
+    /// When it was delivered to the sinks, CLOCK_REALTIME nanoseconds.
     pub delivered_unix_ns: u64,
 }
 
@@ -51,7 +51,7 @@ pub struct FrameCounters {
 }
 
 impl FrameCounters {
-    /// Counts a frame that was given to the sinks. Under 50 ns, no lock, no allocation.
+    /// Counts a frame that was delivered to the sinks. Under 50 ns, no lock, no allocation.
     pub fn frame_received(&self, frame: &FrameObservation) {
         self.per_frame.bytes.add(frame.bytes);
         if frame.verified {
@@ -72,12 +72,12 @@ impl FrameCounters {
         self.faults.checksum_errors.add(1);
     }
 
-    /// Counts packet numbers that never arrived and that the source did not say it dropped.
+    /// Counts packet numbers that never arrived and that the source did not report as dropped.
     pub fn frames_lost(&self, frames: u64) {
         self.faults.lost.add(frames);
     }
 
-    /// Counts packet numbers that the source dropped on purpose, as block headers told.
+    /// Counts packet numbers that the source dropped on purpose, according to block headers.
     pub fn frames_skipped(&self, frames: u64) {
         self.faults.skipped.add(frames);
     }
@@ -97,12 +97,12 @@ impl FrameCounters {
         self.faults.sink_errors.add(1);
     }
 
-    /// Blocks of this device that became occupied at the collector.
+    /// Counts blocks of this device that became occupied at the collector.
     pub fn blocks_taken(&self, blocks: u64) {
         self.blocks.begin(blocks);
     }
 
-    /// Blocks of this device that became free again.
+    /// Counts blocks of this device that became free again.
     pub fn blocks_released(&self, blocks: u64) {
         self.blocks.end(blocks);
     }

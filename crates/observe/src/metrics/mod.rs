@@ -1,9 +1,9 @@
 //! Lock-free recorders of the data path, and the registries that hand them out.
 //!
 //! Recording one frame is a handful of relaxed atomic additions: no lock, no allocation, no system
-//! call. Locks are taken only when a device or a session comes or goes and when somebody looks.
-//! Counters of one device may be read between two additions, so that a snapshot taken in
-//! mid-traffic can be off by the frame that is being recorded; nothing is ever lost.
+//! call. Locks are taken only when a device or session is added or removed, and for a snapshot.
+//! A snapshot can fall between two additions and be off by the frame that is being recorded; nothing
+//! is ever lost.
 mod collector;
 mod device;
 mod frames;
@@ -32,7 +32,7 @@ impl Counter {
     }
 }
 
-/// A number of things in use. Ends racing in the wrong order may make it negative for a moment.
+/// A number of things in use. Racing updates may make it negative for a moment.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight(std::sync::atomic::AtomicI64);
 
@@ -50,7 +50,7 @@ impl InFlight {
     }
 }
 
-/// Milliseconds since 1970, 0 for a clock set before that.
+/// Returns the milliseconds since 1970, 0 for a clock set before that.
 pub(crate) fn unix_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! What a source counts.
+//! Metrics of a source.
 use super::{Counter, InFlight, unix_ms};
 use crate::network::{Devices, RoceSnapshot, SessionSnapshot};
 use crate::snapshot::{SourceCounters, SourceDeviceSnapshot, SourceSnapshot};
@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-/// Why a source gave up a frame when no block was free: the policy of its device.
+/// Why a source dropped a frame when no block was free: the policy of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DropCause {
     /// The oldest waiting frame made room for this one.
     Oldest,
-    /// This frame was not taken.
+    /// The new frame was rejected.
     Newest,
-    /// It was sent over a connection that broke, and made room for newer ones instead of being
-    /// sent again. It counts as sent too.
+    /// It was sent over a connection that broke, and gave way to newer ones instead of being sent
+    /// again. It counts as sent too.
     Reconnect,
 }
 
@@ -56,7 +56,7 @@ impl SourceDeviceMetrics {
         self.sent.bytes.add(bytes);
     }
 
-    /// Counts a frame that was given up.
+    /// Counts a dropped frame.
     pub fn frame_dropped(&self, cause: DropCause) {
         match cause {
             DropCause::Oldest => self.sent.dropped_oldest.add(1),
@@ -71,17 +71,17 @@ impl SourceDeviceMetrics {
         self.sent.wait_ns.add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Blocks written to the collector and not yet seen free again.
+    /// Counts blocks written to the collector and not yet seen free again.
     pub fn blocks_taken(&self, blocks: u64) {
         self.blocks.begin(blocks);
     }
 
-    /// Blocks seen free again.
+    /// Counts blocks seen free again.
     pub fn blocks_released(&self, blocks: u64) {
         self.blocks.end(blocks);
     }
 
-    /// All numbers of the device at this moment.
+    /// Returns all numbers of the device at this moment.
     pub fn snapshot(&self) -> SourceDeviceSnapshot {
         SourceDeviceSnapshot {
             name: self.name.to_string(),
@@ -112,7 +112,7 @@ pub struct SourceMetrics {
 }
 
 impl SourceMetrics {
-    /// Numbers of a source that starts now.
+    /// Creates the metrics of a source that starts now.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             started: Instant::now(),
@@ -141,17 +141,17 @@ impl SourceMetrics {
         self.reconnects.add(1);
     }
 
-    /// Says where to ask for the numbers of RoCEv2 devices.
+    /// Sets the function that returns the numbers of RoCEv2 devices.
     pub fn set_network(&self, ask: impl Fn() -> Vec<RoceSnapshot> + Send + Sync + 'static) {
         *lock(&self.network) = Devices::new(ask);
     }
 
-    /// Notes the session that frames go through from now on; `None`: there is none.
+    /// Sets the session that frames go through from now on; `None`: there is none.
     pub fn session_is(&self, session: Option<SessionSnapshot>) {
         *lock(&self.session) = session;
     }
 
-    /// All numbers at this moment. CPU is `None`, see [`SourceSampler`](crate::SourceSampler).
+    /// Returns all numbers at this moment. CPU is `None`, see [`SourceSampler`](crate::SourceSampler).
     pub fn snapshot(&self) -> SourceSnapshot {
         let recorders: Vec<_> = read(&self.devices).values().cloned().collect();
         let devices: Vec<_> = recorders.iter().map(|device| device.snapshot()).collect();

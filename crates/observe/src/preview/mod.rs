@@ -1,9 +1,9 @@
 //! The small picture of a device on the live page.
 //!
 //! A frame lives in memory that another process may write, and only until its blocks are released.
-//! So the thread that delivers it makes the picture, reading just the pixels it needs; and only
-//! while somebody looks: in the 3 s after a viewer asked, at most 4 times a second. Without a viewer
-//! [`Preview::offer`] costs one load. The PNG is made later, by the thread that serves the page.
+//! So the thread that delivers it makes the picture, reading just the pixels it needs; and only for a
+//! viewer: within 3 s of its request, at most 4 times a second. Without a viewer [`Preview::offer`]
+//! costs one load. The PNG is made later, by the thread that serves the page.
 mod demand;
 mod sample;
 
@@ -19,10 +19,10 @@ pub const WIDTH_MAX: u32 = 320;
 /// Largest height of a preview in pixels.
 pub const HEIGHT_MAX: u32 = 240;
 
-/// The bytes of one frame, wherever they lie.
+/// The bytes of one frame, in any memory.
 pub trait PixelSource {
     /// Copies the bytes at `offset` of the frame into `out`. The caller stays within the frame's
-    /// length. Bytes that another process changes meanwhile give a wrong picture, nothing worse.
+    /// length. Bytes that another process changes meanwhile cause a wrong picture, nothing worse.
     fn read(&self, offset: usize, out: &mut [u8]);
 }
 
@@ -59,12 +59,12 @@ impl Picture {
         }
     }
 
-    /// Width in pixels.
+    /// Returns the width in pixels.
     pub fn width(&self) -> u32 {
         self.width
     }
 
-    /// Height in pixels.
+    /// Returns the height in pixels.
     pub fn height(&self) -> u32 {
         self.height
     }
@@ -102,7 +102,7 @@ struct Latest {
     picture: Option<Arc<Picture>>,
 }
 
-/// Makes pictures of one device's frames while somebody looks.
+/// Makes pictures of one device's frames while a viewer requests them.
 #[derive(Debug)]
 pub struct Preview {
     demand: Demand,
@@ -112,7 +112,7 @@ pub struct Preview {
 
 impl Preview {
     /// Creates a preview of frames in `format`, such as `640x480:rgb24`. A text that is no
-    /// [`FrameFormat`] gives a preview without pictures.
+    /// [`FrameFormat`] makes a preview without pictures.
     pub fn new(format: &str) -> Self {
         Self {
             demand: Demand::default(),

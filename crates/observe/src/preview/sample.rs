@@ -7,7 +7,7 @@ use catchment_media::format::{Channel, FrameFormat, PixelFormat, Plane};
 
 type Rgb = [u8; 3];
 
-/// A picture of at most 320x240 of a frame in `format`, in its proportions, never enlarged.
+/// Makes a picture of at most 320x240 of a frame in `format`, in its proportions, never enlarged.
 /// `source` must hold [`FrameFormat::frame_bytes`] bytes.
 pub fn picture_of(format: &FrameFormat, source: &(impl PixelSource + ?Sized)) -> Picture {
     let (width, height) = fit(format.width(), format.height());
@@ -74,13 +74,13 @@ impl Samples {
         pixel.planes().iter().enumerate().map(of_plane).find(|samples| !samples.places.is_empty())
     }
 
-    /// Offset in the plane's row of the sample for pixel `x`.
+    /// Returns the offset in the plane's row of the sample for pixel `x`.
     fn offset(&self, x: usize) -> usize {
         (x >> self.x_shift) * self.cell_bytes + self.places[x % self.places.len()]
     }
 }
 
-/// What the channels of a format mean.
+/// Meaning of the channels of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Colours {
     Rgb,
@@ -188,13 +188,13 @@ impl LineChannel {
     }
 }
 
-/// The upper 8 bits of a sample of two bytes. Bits above the significant ones should be zero, but
-/// the bytes come from somebody else.
+/// Returns the upper 8 bits of a sample of two bytes. Bits above the significant ones should be zero,
+/// but the bytes are untrusted.
 fn upper_8(bytes: [u8; 2], shift: u8) -> u8 {
     (u16::from_le_bytes(bytes) >> shift).min(255) as u8
 }
 
-/// BT.601, limited range: Y of 16 to 235, U and V of 16 to 240 around 128.
+/// Converts by BT.601, limited range: Y of 16 to 235, U and V of 16 to 240 around 128.
 fn rgb_of_yuv([y, u, v]: [u8; 3]) -> Rgb {
     let (y, u, v) = (298 * (i32::from(y) - 16), i32::from(u) - 128, i32::from(v) - 128);
     let channel = |sum: i32| ((sum + 128) >> 8).clamp(0, 255) as u8;

@@ -14,11 +14,11 @@ use std::fmt::{self, Write};
 /// The `Content-Type` of these texts.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Latency buckets end at powers of two nanoseconds, from 4.1 µs to 17 s: there the histogram of
-/// the data path counts exactly.
+/// Latency buckets end at powers of two nanoseconds, from 4.1 µs to 17 s, where the histogram of the
+/// data path is exact.
 const LATENCY_BITS: std::ops::RangeInclusive<u32> = 12..=34;
 
-/// One metric of type `kind` with labels `L`: where its value stands in a `T`.
+/// One metric of type `kind`, and where its value is in a `T`.
 struct Metric<T> {
     name: &'static str,
     kind: &'static str,
@@ -48,31 +48,31 @@ metrics! { COLLECTOR of |s: &CollectorSnapshot|
 
 metrics! { DEVICE of |d: &DeviceSnapshot|
     counter "catchment_frames_received_total" = d.counters.frames_received as f64 =>
-        "Frames given to the sinks.";
+        "Frames delivered to the sinks.";
     counter "catchment_received_bytes_total" = d.counters.bytes_received as f64 =>
         "Payload bytes of the frames received.";
     counter "catchment_frames_verified_total" = d.counters.frames_verified as f64 =>
-        "Frames whose checksum was right.";
+        "Frames with a correct checksum.";
     counter "catchment_checksum_errors_total" = d.counters.checksum_errors as f64 =>
         "Blocks with a wrong checksum or commit word.";
     counter "catchment_frames_lost_total" = d.counters.frames_lost as f64 =>
-        "Frames that never came and nobody dropped.";
+        "Frames that never arrived and were not dropped on purpose.";
     counter "catchment_frames_skipped_total" = d.counters.frames_skipped as f64 =>
-        "Frames the source dropped, seen by numbers.";
+        "Frames the source dropped, inferred from packet numbers.";
     counter "catchment_frames_duplicate_total" = d.counters.frames_duplicate as f64 =>
-        "Frames that came twice.";
+        "Frames that arrived twice.";
     counter "catchment_frames_reordered_total" = d.counters.frames_reordered as f64 =>
-        "Frames that came before an older one.";
+        "Frames that arrived before an older one.";
     counter "catchment_sink_errors_total" = d.counters.sink_errors as f64 =>
         "Frames that a sink refused.";
     counter "catchment_frames_capture_ahead_total" = d.counters.frames_capture_ahead as f64 =>
-        "Frames captured in the future.";
+        "Frames with a capture time in the future.";
     counter "catchment_reported_frames_sent_total" = d.counters.source_frames_sent as f64 =>
         "Frames sent, as the source reported.";
     gauge "catchment_blocks_in_flight" = d.blocks_in_flight as f64 =>
         "Blocks that hold frames of the device.";
     gauge "catchment_device_connected" = f64::from(u8::from(d.connected)) =>
-        "1 while a source for the device is there.";
+        "1 while a source for the device is connected.";
     gauge "catchment_last_frame_timestamp_seconds" = d.last_frame_unix_ms as f64 / 1e3 =>
         "When the last frame was delivered.";
 }
@@ -144,7 +144,7 @@ impl Text {
     }
 
     fn put(&mut self, arguments: fmt::Arguments<'_>) {
-        // A String takes everything; its Write never fails.
+        // Writing to a String never fails.
         let _ = self.0.write_fmt(arguments);
     }
 
@@ -180,7 +180,7 @@ impl Text {
 
     fn formats(&mut self, snapshot: &CollectorSnapshot) {
         let name = "catchment_device_info";
-        self.head(name, "gauge", "Always 1; the label tells the format of the device's frames.");
+        self.head(name, "gauge", "Always 1; the label is the format of the device's frames.");
         for device in &snapshot.devices {
             let labels = vec![("device", device.name.clone()), ("format", device.format.clone())];
             self.line(name, &labels, 1.0);

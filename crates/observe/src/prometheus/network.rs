@@ -1,4 +1,4 @@
-//! The metrics of the ways that bytes take: paths, sessions, RoCEv2 devices.
+//! The metrics of paths, sessions and RoCEv2 devices.
 use super::{Labels, Metric, Text, metrics};
 use crate::network::{RoceSnapshot, SessionSnapshot};
 use crate::snapshot::PathSnapshot;
@@ -56,7 +56,7 @@ impl Text {
         self.head(
             name,
             "gauge",
-            "Always 1; the labels tell between which ends a session runs, and how.",
+            "Always 1; the labels are the ends of a session and how they are connected.",
         );
         for session in sessions {
             self.line(name, &ends(session), 1.0);

@@ -1,4 +1,4 @@
-//! Where a collector listens, and who is at the other end.
+//! Addresses of collectors, and of peers.
 use crate::names::printable;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -75,7 +75,7 @@ impl fmt::Display for Address {
 pub enum Peer {
     /// Over TCP.
     Tcp(SocketAddr),
-    /// Over a unix socket: what the kernel says about the process.
+    /// Over a unix socket: the process, as reported by the kernel.
     Unix {
         /// Its process id, where the kernel knows it.
         pid: Option<i32>,
@@ -85,7 +85,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Its address; none over a unix socket. IPv4 in an IPv6 socket is IPv4.
+    /// Returns its address; none over a unix socket. IPv4 in an IPv6 socket is IPv4.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(addr) => Some(addr.ip().to_canonical()),

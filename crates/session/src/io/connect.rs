@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 pub struct ClientSecurity {
     /// TLS, from [`crate::tls::client_config`].
     pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// Go without TLS even to another host.
+    /// Connect without TLS even to another host.
     pub insecure: bool,
 }
 
@@ -34,10 +34,10 @@ pub enum ConnectError {
         /// What the system said.
         source: io::Error,
     },
-    /// The connection would be open to others.
+    /// The connection would be unprotected.
     #[error(transparent)]
     Protection(#[from] ProtectionError),
-    /// Nobody answers there.
+    /// No collector answers there.
     #[error("cannot connect to {address}: {source}; is a collector listening there?")]
     Connect {
         /// What was dialled.
@@ -45,7 +45,7 @@ pub enum ConnectError {
         /// What the system said about the last address tried.
         source: io::Error,
     },
-    /// The host cannot stand in a certificate: the host as dialled.
+    /// The host is not a valid name for a certificate: the host as dialled.
     #[error("TLS needs a host name or IP address, \"{0}\" is neither")]
     ServerName(String),
     /// The TLS handshake failed.
@@ -67,11 +67,11 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the same call may succeed later without any change of settings.
+    /// Returns whether the same call may succeed later without a change of settings.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Resolve { .. } | Self::Connect { .. } | Self::Timeout { .. } => true,
-            // A collector that is busy closes in the middle of the TLS handshake.
+            // A busy collector closes during the TLS handshake.
             Self::Tls { reason, .. } => reason == CLOSED_IN_TLS,
             Self::Protection(_) | Self::ServerName(_) => false,
         }
@@ -151,7 +151,7 @@ async fn secure(
     security: &ClientSecurity,
 ) -> Result<Connection, ConnectError> {
     let (peer, local) = (Peer::Tcp(addr), local_ip(&stream));
-    // Small messages must not wait for the answer to the ones before.
+    // Small messages must not wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     let (Protection::Tls, Some(config)) = (protection, &security.tls) else {
         return Ok(Connection::new(stream, peer, local, protection));
@@ -166,7 +166,7 @@ async fn secure(
     Ok(Connection::new(stream, peer, local, protection))
 }
 
-/// The address of this end. IPv4 in an IPv6 socket is IPv4.
+/// Returns the address of this end. IPv4 in an IPv6 socket is IPv4.
 pub(super) fn local_ip(stream: &TcpStream) -> Option<IpAddr> {
     Some(stream.local_addr().ok()?.ip().to_canonical())
 }

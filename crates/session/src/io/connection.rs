@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
-/// Bytes read from the socket at once.
+/// Bytes per read from the socket.
 const CHUNK_BYTES: usize = 8 << 10;
 /// How long a peer may leave our bytes unread before a send fails.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
-/// How long a refusal is looked for after the connection broke, and a close may take.
+/// Time limit to read a refusal after the connection broke, and to close.
 const LINGER: Duration = Duration::from_millis(200);
 /// Bytes from a peer that are discarded while the refusal is sent to it.
 const LINGER_BYTES: usize = 64 << 10;
@@ -33,7 +33,7 @@ pub enum SendError {
     /// The connection broke.
     #[error("cannot send: {0}")]
     Io(String),
-    /// The peer reads nothing.
+    /// The peer does not read.
     #[error("the peer has not read anything for {0:?}")]
     Timeout(Duration),
 }
@@ -45,7 +45,7 @@ pub enum RecvError {
     /// The peer closed between two messages.
     #[error("the peer closed the connection")]
     Closed,
-    /// What came is no message; [`DecodeError::refusal`] is what to answer.
+    /// The bytes are not a message; answer with [`DecodeError::refusal`].
     #[error(transparent)]
     Decode(#[from] DecodeError),
     /// The connection broke.
@@ -86,23 +86,23 @@ impl Connection {
         }
     }
 
-    /// The other end.
+    /// Returns the other end.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// The address of this end; none over a unix socket.
+    /// Returns the address of this end; none over a unix socket.
     pub fn local_ip(&self) -> Option<IpAddr> {
         self.local
     }
 
-    /// How the connection is protected.
+    /// Returns how the connection is protected.
     pub fn protection(&self) -> Protection {
         self.protection
     }
 
-    /// Sends `message`; see [`MessageWriter::send`]. When the peer has closed but said something
-    /// before, a refusal for example, this succeeds in vain and the next receive returns it.
+    /// Sends `message`; see [`MessageWriter::send`]. If the peer has closed but sent a message before,
+    /// such as a refusal, this returns `Ok` and the next receive returns that message.
     ///
     /// # Errors
     /// The message is invalid, or the connection broke and nothing is left to receive.
@@ -117,7 +117,7 @@ impl Connection {
         if self.reader.ahead.is_some() {
             return Ok(());
         }
-        // What the peer sent before it closed says more than "broken pipe".
+        // A message that the peer sent before it closed is more useful than "broken pipe".
         match timeout(LINGER, self.reader.recv()).await {
             Ok(Ok(message)) => {
                 self.reader.ahead = Some(message);
@@ -147,7 +147,7 @@ impl Connection {
         self.reader.recv_until(deadline).await
     }
 
-    /// The two directions, to be used from two tasks.
+    /// Splits the connection into its two directions, for two tasks.
     pub fn split(self) -> (MessageReader, MessageWriter) {
         (self.reader, self.writer)
     }
@@ -164,9 +164,8 @@ impl Connection {
         }
     }
 
-    /// Closes so that the peer can read the last message. What it still sends is passed over,
-    /// since a close with unread bytes would make the system discard what is under way. Takes at
-    /// most 400 ms.
+    /// Closes so that the peer can read the last message. What it still sends is discarded, since a
+    /// close with unread bytes would reset the connection. Takes at most 400 ms.
     pub async fn close(mut self) {
         self.writer.close().await;
         let _ = timeout(LINGER, self.reader.skip(LINGER_BYTES)).await;
@@ -180,7 +179,7 @@ pub struct MessageReader {
     chunk: Box<[u8]>,
     /// Bytes of `chunk` that are not decoded yet.
     unread: std::ops::Range<usize>,
-    /// A message that was received while a send failed.
+    /// A message that was received after a send failed.
     ahead: Option<Message>,
 }
 
@@ -195,7 +194,7 @@ impl MessageReader {
         }
     }
 
-    /// Takes messages of at most `limit` bytes of JSON from here on.
+    /// Limits messages to `limit` bytes of JSON from here on.
     pub fn set_limit(&mut self, limit: u32) {
         self.decoder.set_limit(limit);
     }
@@ -206,7 +205,7 @@ impl MessageReader {
     /// The connection ended or what came is no message. Every later call fails too.
     ///
     /// # Cancellation
-    /// May be cancelled: what has come is kept for the next call.
+    /// May be cancelled: what has arrived is kept for the next call.
     pub async fn recv(&mut self) -> Result<Message, RecvError> {
         if let Some(message) = self.ahead.take() {
             return Ok(message);
@@ -218,7 +217,7 @@ impl MessageReader {
             if let Some(message) = decoded? {
                 return Ok(message);
             }
-            // Everything is decoded: the decoder takes all it is given.
+            // Everything is decoded: the decoder consumes all its input.
             let read = self.stream.read(&mut self.chunk).await;
             let count = read.map_err(|error| RecvError::Io(reason(&error)))?;
             self.unread = 0..count;
@@ -235,7 +234,7 @@ impl MessageReader {
     /// As [`MessageReader::recv`].
     ///
     /// # Cancellation
-    /// May be cancelled: what has come is kept for the next call.
+    /// May be cancelled: what has arrived is kept for the next call.
     pub async fn recv_until(
         &mut self,
         deadline: Option<Instant>,
@@ -247,7 +246,7 @@ impl MessageReader {
         }
     }
 
-    /// Passes over what comes, at most `limit` bytes, until the peer closes.
+    /// Discards incoming bytes, at most `limit`, until the peer closes.
     async fn skip(&mut self, limit: usize) {
         let mut skipped = 0;
         while skipped < limit {

@@ -1,70 +1,16 @@
 //! Drives the state machine of one side over its connection: the loop that every session runs.
 //!
-//! - In: messages of the peer, the machine's deadlines, and what a [`Handler`] waits for beside them.
+//! - In: messages of the peer, the machine's deadlines, and the wake-ups of a [`Handler`].
 //! - Out: the machine's messages go to the peer, its events to the handler.
-//! - Promises: outputs are drained before the next input; what the handler waits for comes before a
-//!   message, and a message that has come before a deadline, since this process may have been stopped;
-//!   messages that keep coming do not put off [`Handler::check`].
+//! - Promises: outputs are drained before the next input; a wake-up takes precedence over a message,
+//!   and a message over a deadline, since this process may have been stopped; a stream of messages
+//!   does not delay [`Handler::check`].
 use super::connection::{Connection, RecvError, SendError};
-use crate::collector_side::{CollectorEvent, CollectorSide};
-use crate::machine::{Ended, Input, Output};
+use crate::machine::{Ended, Input, Output, Side};
 use crate::refusal::Refusal;
-use crate::source_side::{SourceEvent, SourceSide};
 use std::future::Future;
 use std::ops::Range;
 use std::time::Instant;
-
-/// The state machine of one side.
-pub trait Side: Send {
-    /// The events of its machine.
-    type Event: Send;
-
-    /// Takes what happened.
-    fn handle(&mut self, now: Instant, input: Input);
-
-    /// Returns what to do next.
-    fn poll(&mut self) -> Output<Self::Event>;
-
-    /// Ends the session for this reason.
-    fn refuse(&mut self, refusal: Refusal);
-
-    /// Returns the end that an event reports, or the event.
-    ///
-    /// # Errors
-    /// The event, if the session goes on.
-    fn ended(event: Self::Event) -> Result<Ended, Self::Event>;
-}
-
-/// Implements [`Side`] by the functions of the same names.
-macro_rules! side {
-    ($side:ty, $event:ident) => {
-        impl Side for $side {
-            type Event = $event;
-
-            fn handle(&mut self, now: Instant, input: Input) {
-                self.handle(now, input);
-            }
-
-            fn poll(&mut self) -> Output<$event> {
-                self.poll()
-            }
-
-            fn refuse(&mut self, refusal: Refusal) {
-                self.refuse(refusal);
-            }
-
-            fn ended(event: $event) -> Result<Ended, $event> {
-                match event {
-                    $event::Ended(ended) => Ok(ended),
-                    other => Err(other),
-                }
-            }
-        }
-    };
-}
-
-side!(SourceSide, SourceEvent);
-side!(CollectorSide, CollectorEvent);
 
 /// Why the control connection can carry no more.
 #[derive(Debug, thiserror::Error)]
@@ -77,14 +23,14 @@ pub enum Lost {
     Recv(RecvError),
 }
 
-/// What a session does about its machine's events, and what it waits for beside messages.
+/// Handles the events of a session's machine, and waits for events other than messages.
 pub trait Handler: Send {
     /// The machine that it works with.
     type Side: Side;
     /// What [`Handler::woken`] returns.
     type Wake: Send;
 
-    /// Does what an event asks for.
+    /// Handles an event.
     ///
     /// # Errors
     /// The session ends for this reason.
@@ -94,17 +40,17 @@ pub trait Handler: Send {
         event: <Self::Side as Side>::Event,
     ) -> impl Future<Output = Result<(), Refusal>> + Send;
 
-    /// Waits for something else than a message.
+    /// Waits for something other than a message.
     ///
     /// # Cancellation
-    /// Must be cancel safe: what is waited for is waited for again.
+    /// Must be cancel safe: it is cancelled and called again.
     fn woken(&mut self) -> impl Future<Output = Self::Wake> + Send;
 
-    /// Does what [`Handler::woken`] asks for.
+    /// Handles what [`Handler::woken`] returned.
     fn on_wake(&mut self, side: &mut Self::Side, wake: Self::Wake);
 
-    /// Returns when to call [`Handler::check`] next: not before the start, at the end although nothing
-    /// else happens, and in between if the session is awake for another reason.
+    /// Returns when to call [`Handler::check`] next: not before the start, by the end at the latest, and
+    /// in between if the session is awake for another reason.
     fn check_between(&self) -> Option<Range<Instant>> {
         None
     }
@@ -112,7 +58,7 @@ pub trait Handler: Send {
     /// Checks conditions that send no notification.
     fn check(&mut self, _side: &mut Self::Side) {}
 
-    /// Learns why the connection is gone; the machine then says that it is.
+    /// Notes why the connection is gone, before the machine reports that it is.
     fn lost(&mut self, _lost: Lost) {}
 }
 
@@ -129,14 +75,12 @@ pub async fn drive<H: Handler>(
                 Output::Transmit(message) => {
                     lost = connection.send(&message).await.err().or(lost);
                 }
-                Output::Event(event) => match H::Side::ended(event) {
-                    Ok(ended) => return ended,
-                    Err(event) => {
-                        if let Err(refusal) = handler.on_event(side, event).await {
-                            side.refuse(refusal);
-                        }
+                Output::Event(event) => {
+                    if let Err(refusal) = handler.on_event(side, event).await {
+                        side.refuse(refusal);
                     }
-                },
+                }
+                Output::Ended(ended) => return ended,
                 Output::Timeout(deadline) => break deadline,
             }
         };
@@ -147,7 +91,7 @@ pub async fn drive<H: Handler>(
     }
 }
 
-/// Waits for the next input and passes it to the machine or the handler.
+/// Waits for the next input, and passes it to the machine or the handler.
 async fn wait<H: Handler>(
     side: &mut H::Side,
     connection: &mut Connection,
@@ -179,7 +123,7 @@ fn disconnect<H: Handler>(side: &mut H::Side, handler: &mut H, lost: Lost) {
     side.handle(Instant::now(), Input::Disconnected);
 }
 
-/// Returns when this time has passed; never without one.
+/// Returns once this time has passed; never without one.
 async fn passed(until: Option<Instant>) {
     match until {
         Some(until) => tokio::time::sleep_until(until.into()).await,

@@ -1,4 +1,4 @@
-//! Accepts connections and hands out those that have sent a good Hello.
+//! Accepts connections and hands out those that have sent a valid Hello.
 use super::address::{Address, Peer};
 use super::connect::local_ip;
 use super::connection::{Connection, RecvError};
@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-/// Pause after the system could not accept, for example for want of descriptors.
+/// Pause after a failed accept, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Bytes per device that a source may send at once after its Hello, above the short limit.
 const DEVICE_BYTES: u32 = 128;
@@ -26,13 +26,13 @@ const DEVICE_BYTES: u32 = 128;
 /// Limits of a [`Listener`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenerConfig {
-    /// Most handshakes that are not finished.
+    /// Maximum unfinished handshakes.
     pub unfinished_max: usize,
-    /// A source's time from connecting to its whole Hello.
+    /// Time limit from connecting to the complete Hello.
     pub handshake: Duration,
-    /// How long a source may be awaited before it gives way to new ones when all places are held.
+    /// How long a handshake may wait for its source before it can be evicted when all places are taken.
     pub grace: Duration,
-    /// Most Hellos above 64 KiB that are received at once; each can hold 8 MiB.
+    /// Maximum Hellos above 64 KiB that are received at once; each can take 8 MiB.
     pub long_hellos_max: usize,
 }
 
@@ -60,16 +60,16 @@ pub struct Rejected {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RejectReason {
-    /// All places are held by younger connections.
+    /// All places are taken by younger connections.
     #[error("too many unfinished handshakes")]
     Busy,
-    /// All places for long Hellos are held: its announced length.
+    /// All places for long Hellos are taken: its announced length.
     #[error("a Hello of {0} bytes while too many long ones are being received")]
     LongHelloBusy(u32),
-    /// It kept others waiting.
+    /// It kept other connections waiting.
     #[error("no Hello within {0:?} while others wait")]
     Evicted(Duration),
-    /// Its Hello did not come in time.
+    /// Its Hello did not arrive in time.
     #[error("no Hello within {0:?}")]
     Timeout(Duration),
     /// It closed before its Hello.
@@ -81,16 +81,16 @@ pub enum RejectReason {
     /// The TLS handshake failed.
     #[error("TLS: {0}")]
     Tls(String),
-    /// What came is no message.
+    /// The bytes are not a message.
     #[error(transparent)]
     Decode(DecodeError),
-    /// The first message is no Hello.
+    /// The first message is not a Hello.
     #[error("the first message is {0}, not hello")]
     NotHello(MessageKind),
 }
 
 impl RejectReason {
-    /// A word for each kind, as the label of a counter.
+    /// Returns a label of the kind, for a counter.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Busy | Self::LongHelloBusy(_) => "busy",
@@ -121,12 +121,12 @@ impl RejectReason {
 /// Called for every rejection, from the listener's tasks; must not block.
 pub type OnRejected = Arc<dyn Fn(&Rejected) + Send + Sync>;
 
-/// A connection whose Hello has come.
+/// A connection whose Hello has arrived.
 #[derive(Debug)]
 pub struct Accepted {
     /// The connection; the next message will be the answer to ours.
     pub connection: Connection,
-    /// The first message, checked. Hand it to the state machine.
+    /// The first message, checked. Pass it to the state machine.
     pub hello: Hello,
     /// Its place among the unfinished handshakes: keep it until the session is Ready or over.
     pub slot: Slot,
@@ -142,11 +142,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `address`. A unix socket is made for its owner only (mode 0600), and one that
-    /// a dead process left behind is replaced.
+    /// Listens on `address`. A unix socket is accessible to its owner only (mode 0600); one that a dead
+    /// process left behind is replaced.
     ///
     /// # Errors
-    /// The address needs protection that `security` does not give, or cannot be had.
+    /// The address needs protection that `security` does not provide, or cannot be bound.
     pub async fn bind(
         address: &Address,
         security: ServerSecurity,
@@ -175,12 +175,13 @@ impl Listener {
         })
     }
 
-    /// The address, with the port that the system chose.
+    /// Returns the address, with the port that the system chose.
     pub fn local(&self) -> &Address {
         &self.local
     }
 
-    /// The next connection with a good Hello; `None` only after the runtime ended the listener.
+    /// Waits for the next connection with a valid Hello; `None` only after the runtime ended the
+    /// listener.
     ///
     /// # Cancellation
     /// May be cancelled: no connection is lost.
@@ -208,16 +209,10 @@ struct Context {
 
 impl Context {
     fn reject(&self, peer: Peer, reason: RejectReason) {
-        match &reason {
-            RejectReason::Busy => tracing::debug!(%peer, %reason, "connection refused"),
-            RejectReason::LongHelloBusy(_)
-            | RejectReason::Evicted(_)
-            | RejectReason::Timeout(_)
-            | RejectReason::Closed
-            | RejectReason::Io(_)
-            | RejectReason::Tls(_)
-            | RejectReason::Decode(_)
-            | RejectReason::NotHello(_) => tracing::info!(%peer, %reason, "connection refused"),
+        if reason == RejectReason::Busy {
+            tracing::debug!(%peer, %reason, "connection refused");
+        } else {
+            tracing::info!(%peer, %reason, "connection refused");
         }
         (self.on_rejected)(&Rejected { peer, reason });
     }
@@ -245,14 +240,14 @@ async fn accept_all(socket: Socket, context: Arc<Context>, sender: mpsc::Sender<
             None => {
                 dismiss(raw, context.tls.is_none().then_some(&busy));
                 context.reject(peer, RejectReason::Busy);
-                // Those that hold a place must get to run.
+                // Let the handshakes in progress run.
                 tokio::task::yield_now().await;
             }
         }
     }
 }
 
-/// The refusal of connections that find no place, made once.
+/// Encodes the refusal for connections without a place, once.
 fn busy_bytes() -> Vec<u8> {
     let mut bytes = Vec::new();
     let refused = Message::Refused(RejectReason::Busy.refusal());
@@ -262,7 +257,7 @@ fn busy_bytes() -> Vec<u8> {
     bytes
 }
 
-/// One handshake from the accepted socket to the Hello.
+/// Runs one handshake, from the accepted socket to the Hello.
 async fn greet(
     raw: Raw,
     peer: Peer,
@@ -271,7 +266,7 @@ async fn greet(
     sender: mpsc::Sender<Accepted>,
 ) {
     let ListenerConfig { handshake, grace, .. } = context.config;
-    // Filled as soon as messages can be sent to the peer.
+    // Set as soon as messages can be sent to the peer.
     let mut connection = None;
     let hello = {
         let work = introduce(raw, &peer, &mut connection, &context);
@@ -310,19 +305,9 @@ async fn introduce(
 ) -> Result<Hello, RejectReason> {
     let connection = connection.insert(protect(raw, peer, context).await?);
     connection.reader().set_limit(SHORT_BYTES_MAX);
-    let hello = match receive_first(connection, context).await? {
-        Message::Hello(hello) => hello,
-        message @ (Message::Welcome(_)
-        | Message::Refused(_)
-        | Message::Connect(_)
-        | Message::Ready(_)
-        | Message::Ping(_)
-        | Message::Pong(_)
-        | Message::SourceStats(_)
-        | Message::Revoke(_)
-        | Message::Goodbye(_)
-        | Message::GoodbyeAck(_)) => return Err(RejectReason::NotHello(message.kind())),
-    };
+    let message = receive_first(connection, context).await?;
+    let kind = message.kind();
+    let Message::Hello(hello) = message else { return Err(RejectReason::NotHello(kind)) };
     let lists = u32::try_from(hello.devices.len()).unwrap_or(u32::MAX).saturating_mul(DEVICE_BYTES);
     let limit = SHORT_BYTES_MAX.saturating_add(lists).min(LONG_BYTES_MAX);
     connection.reader().set_limit(limit);
@@ -345,8 +330,8 @@ async fn protect(raw: Raw, peer: &Peer, context: &Context) -> Result<Connection,
     Ok(Connection::new(stream, peer, local, protection))
 }
 
-/// The first message. One above 64 KiB needs a place of its own, of which there are few: this
-/// bounds the memory that unauthenticated connections can make this side hold.
+/// Receives the first message. One above 64 KiB needs a place of its own, of which there are few:
+/// this bounds the memory that unauthenticated connections can occupy.
 async fn receive_first(
     connection: &mut Connection,
     context: &Context,

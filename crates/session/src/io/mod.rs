@@ -1,9 +1,8 @@
 //! Sockets for sessions: TCP, TLS over TCP, unix sockets.
 //!
-//! [`Connection`] sends and receives whole messages. [`Listener`] accepts connections and hands
-//! out only those that have sent a good Hello; how many may be on their way to that is bounded,
-//! so peers that never finish cost little and block no other. [`drive`] runs a session over a
-//! connection.
+//! [`Connection`] sends and receives whole messages. [`Listener`] accepts connections and hands out
+//! those that have sent a valid Hello; the number of unfinished handshakes is bounded, so peers that
+//! never finish cost little and block no other. [`drive`] runs a session over a connection.
 mod address;
 mod connect;
 mod connection;
@@ -16,7 +15,7 @@ mod socket;
 pub use address::{Address, AddressError, Peer};
 pub use connect::{ClientSecurity, ConnectError};
 pub use connection::{Connection, MessageReader, MessageWriter, RecvError, SendError};
-pub use driver::{Handler, Lost, Side, drive};
+pub use driver::{Handler, Lost, drive};
 pub use listener::{Accepted, Listener, ListenerConfig, OnRejected, RejectReason, Rejected};
 pub use slots::Slot;
 pub use socket::{BindError, ServerSecurity};

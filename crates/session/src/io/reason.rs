@@ -1,4 +1,4 @@
-//! Why a connection failed, in words of ours where rustls is terse.
+//! Why a connection failed, with our own wording where rustls is terse.
 use std::io;
 
 pub(super) const CLOSED_IN_TLS: &str =
@@ -10,21 +10,21 @@ pub(super) fn reason(error: &io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {
         Some(Error::AlertReceived(Alert::UnknownCA)) => {
-            "the peer does not take our certificate: it comes from another certificate authority \
+            "the peer does not accept our certificate: it was issued by another certificate authority \
              than the peer's --ca"
                 .to_owned()
         }
         Some(Error::AlertReceived(Alert::CertificateExpired)) => {
-            "the peer does not take our certificate: it has expired".to_owned()
+            "the peer does not accept our certificate: it has expired".to_owned()
         }
         Some(Error::AlertReceived(Alert::CertificateRequired)) => {
-            "the peer wants a certificate of ours: pass --cert and --key".to_owned()
+            "the peer requires a certificate: pass --cert and --key".to_owned()
         }
         Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "the peer's certificate comes from another certificate authority than our --ca"
+            "the peer's certificate was issued by another certificate authority than our --ca"
                 .to_owned()
         }
-        Some(Error::NoCertificatesPresented) => "the peer shows no certificate".to_owned(),
+        Some(Error::NoCertificatesPresented) => "the peer presented no certificate".to_owned(),
         Some(Error::InvalidMessage(_)) => "the peer does not speak TLS".to_owned(),
         Some(other) => other.to_string(),
         None => error.to_string(),

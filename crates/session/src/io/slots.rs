@@ -1,5 +1,5 @@
-//! Places for handshakes that are not finished. There are few, and a peer that keeps the others
-//! waiting loses its place.
+//! Places for unfinished handshakes. There are few, and a peer that keeps the others waiting loses
+//! its place.
 use crate::refusal::{Refusal, RefusalCode};
 use catchment_verbs::sync::Mutex;
 use std::collections::BTreeMap;
@@ -32,9 +32,9 @@ impl Slots {
         Arc::new(Self { max, grace, places: Mutex::default() })
     }
 
-    /// A place for a new connection, whose peer is expected to speak. When all are held, the peer
-    /// that has been awaited longest loses its place, if that is longer than the grace;
-    /// otherwise there is none.
+    /// Takes a place for a new connection, whose peer is expected to speak. When all are taken, the
+    /// peer that has been awaited longest loses its place, if that is longer than the grace; otherwise
+    /// there is none.
     pub(super) fn take(self: &Arc<Self>, now: Instant) -> Option<Slot> {
         let mut places = self.places.lock();
         if places.held.len() >= self.max {
@@ -57,7 +57,7 @@ impl Places {
         if now.saturating_duration_since(since) < grace {
             return None;
         }
-        // The permit stays with the Notify until its holder looks.
+        // The Notify keeps the permit until its holder waits.
         self.held.remove(&id)?.evicted.notify_one();
         Some(())
     }
@@ -65,9 +65,9 @@ impl Places {
 
 /// A place among the unfinished handshakes of a [`super::Listener`]; dropping it frees it.
 ///
-/// Keep it until the session is Ready (or over). While it is the source's turn (after Welcome)
-/// say so with [`Slot::peer_turn`]: a source that lets the collector wait then gives way to new
-/// ones when places run out, which [`Slot::evicted`] reports.
+/// Keep it until the session is Ready (or over). When it is the source's turn (after Welcome), call
+/// [`Slot::peer_turn`]: a source that keeps the collector waiting is then evicted when places run
+/// out, which [`Slot::evicted`] reports.
 #[derive(Debug)]
 pub struct Slot {
     id: u64,
@@ -76,12 +76,12 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// From `now` on the peer is expected to do something.
+    /// Starts to wait for the peer at `now`.
     pub fn peer_turn(&self, now: Instant) {
         self.set(Some(now));
     }
 
-    /// The peer has done its part; the place cannot be lost.
+    /// Stops to wait for the peer; the place cannot be lost.
     pub fn our_turn(&self) {
         self.set(None);
     }

@@ -1,13 +1,14 @@
-//! The sockets that a collector listens on, and what comes out of them.
+//! The sockets that a collector listens on, and their connections.
 use super::address::{Address, Peer};
 use super::connect::unix_peer;
 use crate::tls::{Protection, ProtectionError, Reach, protection};
-use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// How a collector protects its connections.
@@ -15,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 pub struct ServerSecurity {
     /// TLS, from [`crate::tls::server_config`].
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Listen without TLS even where other hosts can reach.
+    /// Listen without TLS even where other hosts can connect.
     pub insecure: bool,
 }
 
@@ -23,7 +24,7 @@ pub struct ServerSecurity {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// The address would be open to others.
+    /// The address would be unprotected.
     #[error(transparent)]
     Protection(#[from] ProtectionError),
     /// The system refuses.
@@ -131,25 +132,17 @@ fn is_socket(metadata: &fs::Metadata) -> bool {
     metadata.file_type().is_socket()
 }
 
-/// Closes a connection at once, telling why where that is one system call.
+/// Closes a connection at once, with the reason where that is one system call.
 pub(super) fn dismiss(raw: Raw, refusal: Option<&Vec<u8>>) {
     let Some(refusal) = refusal else { return };
-    let mut unread = [0; 4096];
-    // The sockets do not block, and nothing is lost when they cannot take the bytes.
-    match raw {
-        Raw::Tcp(stream) => {
-            if let Ok(mut stream) = stream.into_std() {
-                let _ = stream.write(refusal);
-                let _ = stream.shutdown(Shutdown::Write);
-                let _ = stream.read(&mut unread);
-            }
-        }
-        Raw::Unix(stream) => {
-            if let Ok(mut stream) = stream.into_std() {
-                let _ = stream.write(refusal);
-                let _ = stream.shutdown(Shutdown::Write);
-                let _ = stream.read(&mut unread);
-            }
-        }
+    let socket: io::Result<OwnedFd> = match raw {
+        Raw::Tcp(stream) => stream.into_std().map(Into::into),
+        Raw::Unix(stream) => stream.into_std().map(Into::into),
+    };
+    // It does not block, and nothing is lost when it cannot take the bytes.
+    if let Ok(socket) = socket {
+        let _ = send(&socket, refusal, SendFlags::NOSIGNAL);
+        let _ = shutdown(&socket, Shutdown::Write);
+        let _ = recv(&socket, &mut [0; 4096], RecvFlags::empty());
     }
 }

@@ -1,9 +1,9 @@
 //! Sessions over real sockets, good and bad peers.
 use super::*;
 use crate::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
-use crate::machine::{Ended, Input, Output};
+use crate::machine::{Ended, Input, Side};
 use crate::message::{Message, MessageKind, Ping};
-use crate::refusal::RefusalCode;
+use crate::refusal::{Refusal, RefusalCode};
 use crate::samples;
 use crate::source_side::{SourceEvent, SourceSide, SourceSideConfig};
 use crate::wire::{HELLO_BYTES_MAX, encode};
@@ -50,88 +50,94 @@ pub(super) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// The next message of `connection`, or that it is `at` or over.
-async fn input(connection: &mut Connection, at: Option<Instant>) -> Input {
-    match connection.recv_until(at).await {
-        Ok(Some(message)) => Input::Message(message),
-        Ok(None) => Input::Timeout,
-        Err(_) => Input::Disconnected,
+/// A collector that takes the session of [`samples`] as an engine would.
+struct Serving {
+    /// Until Ready.
+    slot: Option<Slot>,
+}
+
+impl Handler for Serving {
+    type Side = CollectorSide;
+    type Wake = Refusal;
+
+    async fn on_event(
+        &mut self,
+        side: &mut CollectorSide,
+        event: CollectorEvent,
+    ) -> Result<(), Refusal> {
+        match event {
+            CollectorEvent::Hello(_) => {
+                side.welcome(Instant::now(), samples::welcome()).unwrap();
+                self.slot.as_ref().unwrap().peer_turn(Instant::now());
+            }
+            CollectorEvent::Connect(_) => {
+                side.ready(Instant::now()).unwrap();
+                self.slot = None;
+            }
+            CollectorEvent::Stats(_) => {}
+            CollectorEvent::Goodbye(_) => {
+                side.goodbye_ack(samples::goodbye_ack().delivered).unwrap();
+            }
+        }
+        Ok(())
+    }
+
+    async fn woken(&mut self) -> Refusal {
+        match &self.slot {
+            Some(slot) => slot.evicted().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn on_wake(&mut self, side: &mut CollectorSide, evicted: Refusal) {
+        side.refuse(evicted);
     }
 }
 
-/// Takes one session from Hello to its end as an engine would.
+/// Takes one session from Hello to its end.
 pub(super) async fn serve(accepted: Accepted) -> Ended {
     let Accepted { mut connection, hello, slot } = accepted;
-    let mut slot = Some(slot);
     let mut side = CollectorSide::new(Instant::now(), CollectorSideConfig::default());
     side.handle(Instant::now(), Input::Message(Message::Hello(hello)));
-    loop {
-        match side.poll() {
-            Output::Transmit(message) => {
-                let _ = connection.send(&message).await;
+    let ended = drive(&mut side, &mut connection, &mut Serving { slot: Some(slot) }).await;
+    connection.close().await;
+    ended
+}
+
+/// A source that says Goodbye as soon as it may send.
+struct Attending;
+
+impl Handler for Attending {
+    type Side = SourceSide;
+    type Wake = ();
+
+    async fn on_event(&mut self, side: &mut SourceSide, event: SourceEvent) -> Result<(), Refusal> {
+        match event {
+            SourceEvent::Welcomed(_) => {
+                let connect = samples::connect();
+                side.connect(Instant::now(), connect.endpoint, connect.streams).unwrap();
             }
-            Output::Event(CollectorEvent::Hello(_)) => {
-                side.welcome(Instant::now(), samples::welcome()).unwrap();
-                slot.as_ref().unwrap().peer_turn(Instant::now());
+            SourceEvent::Ready => {
+                side.stats(1, &samples::stats().streams).unwrap();
+                side.goodbye(samples::goodbye().streams).unwrap();
             }
-            Output::Event(CollectorEvent::Connect(_)) => {
-                side.ready(Instant::now()).unwrap();
-                slot = None;
-            }
-            Output::Event(CollectorEvent::Stats(_)) => {}
-            Output::Event(CollectorEvent::Goodbye(_)) => {
-                side.goodbye_ack(samples::goodbye_ack().delivered).unwrap();
-            }
-            Output::Event(CollectorEvent::Ended(ended)) => {
-                drop(slot);
-                connection.close().await;
-                return ended;
-            }
-            Output::Timeout(at) => {
-                let evicted = async {
-                    match &slot {
-                        Some(slot) => slot.evicted().await,
-                        None => std::future::pending().await,
-                    }
-                };
-                let input = tokio::select! {
-                    input = input(&mut connection, at) => input,
-                    refusal = evicted => {
-                        side.refuse(refusal);
-                        continue;
-                    }
-                };
-                side.handle(Instant::now(), input);
-            }
+            SourceEvent::Delivered(_) => {}
         }
+        Ok(())
     }
+
+    async fn woken(&mut self) {
+        std::future::pending().await
+    }
+
+    fn on_wake(&mut self, _: &mut SourceSide, (): ()) {}
 }
 
 /// Runs a source from Hello to Goodbye.
 pub(super) async fn attend(mut connection: Connection) -> Ended {
     let config = SourceSideConfig::new(samples::known());
     let mut side = SourceSide::new(Instant::now(), config, samples::hello());
-    loop {
-        match side.poll() {
-            Output::Transmit(message) => {
-                let _ = connection.send(&message).await;
-            }
-            Output::Event(SourceEvent::Welcomed(_)) => {
-                let connect = samples::connect();
-                side.connect(Instant::now(), connect.endpoint, connect.streams).unwrap();
-            }
-            Output::Event(SourceEvent::Ready) => {
-                side.stats(1, &samples::stats().streams).unwrap();
-                side.goodbye(samples::goodbye().streams).unwrap();
-            }
-            Output::Event(SourceEvent::Delivered(_)) => {}
-            Output::Event(SourceEvent::Ended(ended)) => return ended,
-            Output::Timeout(at) => {
-                let input = input(&mut connection, at).await;
-                side.handle(Instant::now(), input);
-            }
-        }
-    }
+    drive(&mut side, &mut connection, &mut Attending).await
 }
 
 async fn whole_session(address: &str) {
@@ -233,7 +239,7 @@ async fn stranger(bytes: &[u8], close: bool) -> (Vec<u8>, Rejected) {
     (answer, event)
 }
 
-fn refusal_in(answer: &[u8]) -> crate::refusal::Refusal {
+fn refusal_in(answer: &[u8]) -> Refusal {
     let message = crate::wire::Decoder::new(HELLO_BYTES_MAX).decode(&mut &answer[..]).unwrap();
     let Some(Message::Refused(refusal)) = message else { panic!("{message:?}") };
     refusal

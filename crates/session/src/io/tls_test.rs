@@ -112,7 +112,7 @@ async fn certificates_of_one_authority_connect_by_name_and_by_address() {
 async fn a_side_of_another_authority_is_refused_and_both_sides_say_why() {
     let (ours, theirs) = (pki(), pki());
     let other_authority = "another certificate authority than our";
-    let not_taken = "does not take our certificate";
+    let not_taken = "does not accept our certificate";
     let stranger = TlsFiles { ca: ours.source.ca.clone(), ..theirs.source.clone() };
     let says = [other_authority, not_taken];
     assert_refused(&ours.collector, with(&stranger), "localhost", says).await;
@@ -153,7 +153,7 @@ async fn a_source_without_certificate_is_refused_and_both_sides_say_why() {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let security = ClientSecurity { tls: Some(Arc::new(config)), insecure: false };
-    let says = ["shows no certificate", "wants a certificate of ours"];
+    let says = ["presented no certificate", "requires a certificate"];
     assert_refused(&pki.collector, security, "localhost", says).await;
 }
 

@@ -1,4 +1,4 @@
-//! Hello: who a source is, what it sends, and what it can send with.
+//! Hello: identity, devices and providers of a source.
 use super::{DEVICES_MAX, FAILED_MAX, PROTOCOL_VERSION, PROVIDERS_MAX};
 use crate::host::Host;
 use crate::json::{gid_json, hex64, list, net_json};
@@ -6,7 +6,7 @@ use crate::names::DeviceName;
 use catchment_verbs::{Gid, NetEnd};
 use serde::{Deserialize, Serialize};
 
-/// First message of a source: who it is, what it sends, what it can use.
+/// First message of a source: its identity, devices and providers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
@@ -19,20 +19,19 @@ pub struct Hello {
     pub instance: u64,
     /// Where the source runs.
     pub host: Host,
-    /// What it sends. At most 65,536, no name twice. None: the source only tries the way.
+    /// Its devices. At most 65,536, no name twice. Empty: the source only tests the path.
     #[serde(deserialize_with = "list::<_, _, DEVICES_MAX>")]
     pub devices: Vec<Device>,
-    /// What it can move bytes with, the preferred one first. 1 to 16, no provider twice at one
-    /// address.
+    /// The providers it can use, in order of preference. 1 to 16, no provider twice at one address.
     #[serde(deserialize_with = "list::<_, _, PROVIDERS_MAX>")]
     pub providers: Vec<ProviderOffer>,
-    /// What it cannot move bytes with, and why. At most 16.
+    /// The providers it cannot use, and why. At most 16.
     #[serde(deserialize_with = "list::<_, _, PROVIDERS_MAX>")]
     pub missing: Vec<WhyNot>,
-    /// Paths that it tried since its last session, and what went wrong. At most 16.
+    /// Paths that failed since its last session, and why. At most 16.
     #[serde(deserialize_with = "list::<_, _, FAILED_MAX>")]
     pub failed: Vec<FailedPath>,
-    /// The ring that it would like; the collector decides.
+    /// The ring that it requests; the collector decides.
     pub wish: RingWish,
 }
 
@@ -40,7 +39,7 @@ pub struct Hello {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProtocolRange {
-    /// Oldest version spoken. A Hello is written as this version says.
+    /// Oldest version spoken. The Hello has the form of this version.
     pub min: u16,
     /// Newest version spoken.
     pub max: u16,
@@ -50,7 +49,7 @@ impl ProtocolRange {
     /// What this library speaks.
     pub const OURS: Self = Self { min: PROTOCOL_VERSION, max: PROTOCOL_VERSION };
 
-    /// The newest version of both ranges, if there is one.
+    /// Returns the newest version in both ranges, if there is one.
     pub fn common(self, other: Self) -> Option<u16> {
         let newest = self.max.min(other.max);
         (newest >= self.min.max(other.min)).then_some(newest)
@@ -63,7 +62,7 @@ impl ProtocolRange {
 pub struct Device {
     /// Its name, also of its directory at the collector.
     pub name: DeviceName,
-    /// What its frames hold, such as `640x480:rgb24`; opaque to the session. 1 to 128 characters.
+    /// Format of its frames, such as `640x480:rgb24`; opaque to the session. 1 to 128 characters.
     pub format: Option<String>,
     /// What the source does with a frame when no block is free.
     pub policy: Policy,
@@ -77,13 +76,13 @@ pub struct Device {
 pub enum Policy {
     /// The filling thread waits.
     Block,
-    /// The oldest frame not yet sent gives way.
+    /// The oldest unsent frame is dropped.
     DropOldest,
     /// The new frame is dropped.
     DropNewest,
 }
 
-/// A provider that one side has, and where.
+/// A provider of one side, with its address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderOffer {
@@ -94,7 +93,7 @@ pub struct ProviderOffer {
     pub gid: Gid,
     /// Name of the provider's device, informative. 1 to 64 characters.
     pub device: Option<String>,
-    /// What it takes from the network; `None` where the provider has no packets.
+    /// Its network properties; `None` where the provider has no packets.
     #[serde(with = "net_json", default, skip_serializing_if = "Option::is_none")]
     pub net: Option<NetEnd>,
 }
@@ -110,7 +109,7 @@ pub struct WhyNot {
     pub reason: String,
 }
 
-/// The way of a session: which provider each side uses.
+/// The path of a session: which provider each side uses.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionPath {
@@ -129,14 +128,14 @@ pub struct SessionPath {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailedPath {
-    /// The path. With a path MTU: packets of this one did not pass, smaller ones did. Without:
-    /// nothing passed.
+    /// The path. With a path MTU: full packets did not pass, smaller ones did. Without: nothing
+    /// passed.
     pub path: SessionPath,
     /// What went wrong, as text. 1 to 512 characters.
     pub reason: String,
 }
 
-/// Size of a ring that a source would like.
+/// Ring size that a source requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RingWish {
@@ -146,7 +145,7 @@ pub struct RingWish {
     pub block_bytes: u32,
 }
 
-/// The versions that a Hello offers, whatever else it holds: a Hello of another version may have
+/// Reads the versions that a Hello offers and ignores the rest: a Hello of another version may have
 /// fields that this one does not know.
 pub(crate) fn protocol_of(text: &str) -> Result<ProtocolRange, serde_json::Error> {
     #[derive(Deserialize)]

@@ -1,8 +1,7 @@
 //! The messages of a session as types. Field by field in `docs/spec/session.md`.
 //!
-//! A value of these types is not yet checked; [`crate::wire`] checks every message that it reads
-//! or writes with [`Message::check`], so a message from a peer that reaches the engine is within
-//! all limits.
+//! A value of these types is not checked yet; [`crate::wire`] checks every message that it reads or
+//! writes with [`Message::check`], so a peer's message that reaches the handler is within all limits.
 mod hello;
 mod running;
 mod welcome;
@@ -21,13 +20,13 @@ use serde::Serialize;
 
 /// The protocol version that this library speaks.
 pub const PROTOCOL_VERSION: u16 = 2;
-/// Most devices of one source, and so most streams of one session.
+/// Maximum devices of one source, and so maximum streams of one session.
 pub const DEVICES_MAX: usize = 65_536;
-/// Most offers of a source.
+/// Maximum offers of a source.
 pub const PROVIDERS_MAX: usize = 16;
-/// Most paths that a source may say have failed.
+/// Maximum failed paths that a source reports.
 pub const FAILED_MAX: usize = 16;
-/// Most streams in one [`SourceStats`]; a source with more sends several.
+/// Maximum streams in one [`SourceStats`]; a source with more sends several.
 pub const STATS_STREAMS_MAX: usize = 256;
 
 /// Defines the messages: their types, and their names on the wire.
@@ -68,6 +67,13 @@ macro_rules! messages {
                     $(Message::$kind(_) => MessageKind::$kind,)*
                 }
             }
+
+            /// Reads the members of a message of this type.
+            pub(crate) fn read(kind: MessageKind, text: &str) -> Result<Self, serde_json::Error> {
+                match kind {
+                    $(MessageKind::$kind => crate::json::body(text).map(Message::$kind),)*
+                }
+            }
         }
     };
 }
@@ -87,7 +93,7 @@ messages! {
 }
 
 impl Message {
-    /// The epoch that the message names; `None` for Hello and Refused, which name none.
+    /// Returns the epoch of the message; `None` for Hello and Refused, which have none.
     pub fn epoch(&self) -> Option<u32> {
         match self {
             Self::Hello(_) | Self::Refused(_) => None,

@@ -1,4 +1,4 @@
-//! What is said while a session runs, and how it ends.
+//! The messages of a running session, and of its end.
 use super::{DEVICES_MAX, STATS_STREAMS_MAX};
 use crate::json::list;
 use crate::refusal::{Refusal, RefusalCode};
@@ -24,7 +24,7 @@ pub struct Pong {
     pub seq: u32,
 }
 
-/// What the source has done so far. Counters never fall while its `instance` stays the same.
+/// Counters of the source. They never fall while its `instance` stays the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceStats {
@@ -47,7 +47,7 @@ pub struct StreamStats {
     pub sent_frames: u64,
     /// Their payload in bytes.
     pub sent_bytes: u64,
-    /// Frames that gave way to newer ones (policy `drop_oldest`).
+    /// Frames dropped for newer ones (policy `drop_oldest`).
     pub dropped_oldest: u64,
     /// Frames dropped on arrival (policy `drop_newest`).
     pub dropped_newest: u64,
@@ -57,24 +57,24 @@ pub struct StreamStats {
     pub blocked_us: u64,
 }
 
-/// The session ends at once, without a Goodbye. Either side may send it after Ready.
+/// Ends the session at once, without a Goodbye. Either side may send it after Ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Revoke {
     /// The session.
     pub epoch: u32,
-    /// The kind, for programs.
+    /// The code, for programs.
     pub code: RefusalCode,
     /// What happened. At most 1,024 characters.
     pub reason: String,
     /// What can be done. At most 1,024 characters.
     pub remedy: String,
-    /// Least wait before a new session, in milliseconds; `None`: do not try again.
+    /// Shortest wait before a new session, in milliseconds; `None`: do not retry.
     pub retry_after_ms: Option<u32>,
 }
 
 impl Revoke {
-    /// The revocation of session `epoch` for the cause `refusal`.
+    /// Creates the revocation of session `epoch` for the cause `refusal`.
     pub fn new(epoch: u32, refusal: Refusal) -> Self {
         Self {
             epoch,
@@ -85,7 +85,7 @@ impl Revoke {
         }
     }
 
-    /// The cause.
+    /// Returns the cause.
     pub fn into_refusal(self) -> Refusal {
         Refusal {
             code: self.code,
@@ -96,7 +96,7 @@ impl Revoke {
     }
 }
 
-/// The source has sent all that it will send.
+/// The source has sent everything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Goodbye {
@@ -117,7 +117,7 @@ pub struct StreamEnd {
     pub end_packet: u64,
 }
 
-/// The collector has delivered all that came, and ends the session.
+/// The collector has delivered everything, and ends the session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GoodbyeAck {
@@ -128,7 +128,7 @@ pub struct GoodbyeAck {
     pub delivered: Vec<StreamDelivered>,
 }
 
-/// What the collector did with one stream in this session.
+/// What the collector delivered of one stream in this session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamDelivered {
@@ -138,6 +138,6 @@ pub struct StreamDelivered {
     pub next_packet: u64,
     /// Frames delivered to the sinks in this session.
     pub frames: u64,
-    /// Packet numbers that never came and were not announced as skipped.
+    /// Packet numbers that never arrived and were not announced as skipped.
     pub lost: u64,
 }

@@ -5,13 +5,13 @@ use crate::names::DeviceName;
 use catchment_verbs::Endpoint;
 use serde::{Deserialize, Serialize};
 
-/// The collector takes the source and says how.
+/// The collector accepts the source, on these terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Welcome {
-    /// The version both will speak from here on.
+    /// The version that both speak from here on.
     pub protocol: u16,
-    /// Number of this session, not 0; in every later message and in every block.
+    /// Number of this session, not 0; part of every later message and every block.
     pub epoch: u32,
     /// The chosen path.
     pub path: SessionPath,
@@ -22,7 +22,7 @@ pub struct Welcome {
     /// The collector's queue pair.
     #[serde(with = "EndpointJson")]
     pub endpoint: Endpoint,
-    /// A side that hears nothing for so long takes the other for dead. 100 to 600,000 ms.
+    /// After this time without a message a side considers the other dead. 100 to 600,000 ms.
     pub lease_ms: u32,
     /// A stream number for every device of the Hello.
     #[serde(deserialize_with = "list::<_, _, DEVICES_MAX>")]
@@ -45,8 +45,8 @@ pub struct Ring {
     /// Hash of the layout; both sides compute it and must find the same.
     #[serde(with = "hex64")]
     pub layout_hash: u64,
-    /// Whether every block must have a checksum: the collector's device does not promise the order
-    /// of the bytes of a WRITE, so that only the checksum shows when all of a block is there.
+    /// Whether every block must have a checksum: the collector's device does not guarantee the order
+    /// of the bytes of a WRITE, so only the checksum shows that a block is complete.
     pub checksum: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct StreamGrant {
     pub device: DeviceName,
     /// Its number in block headers and in later messages.
     pub stream: u32,
-    /// The first packet number that the collector lacks; `None` when it knows of none and takes
+    /// The first packet number that the collector lacks; `None` when it knows of none and accepts
     /// any.
     pub next_packet: Option<u64>,
 }

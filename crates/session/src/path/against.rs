@@ -1,12 +1,12 @@
-//! What stands against a pair of providers, from the facts of both sides.
+//! What rules a pair of providers out, by the facts of both sides.
 use super::{Because, CollectorFacts, KnownProviders, SourceFacts};
 use crate::host::Host;
 use crate::message::{FailedPath, ProviderOffer};
 use catchment_verbs::NetEnd;
 use std::net::IpAddr;
 
-/// shm needs one kernel (one memory), one network namespace (its sockets have abstract names) and
-/// one user (peers are checked by their credentials).
+/// Checks what shm needs: one kernel (one memory), one network namespace (its sockets have abstract
+/// names) and one user (peers are checked by their credentials).
 pub(super) fn memory(collector: &Host, source: &Host) -> Option<Because> {
     if source.boot_id != collector.boot_id {
         return Because::new(
@@ -35,8 +35,8 @@ pub(super) fn memory(collector: &Host, source: &Host) -> Option<Because> {
     None
 }
 
-/// RoCEv2 needs addresses of one family that reach each other without translation, and UDP
-/// port 4791 where the other side is an RNIC.
+/// Checks what RoCEv2 needs: addresses of one family that reach each other without translation, and
+/// UDP port 4791 where the other side is an RNIC.
 pub(super) fn packets(
     collector: (&CollectorFacts<'_>, &ProviderOffer),
     source: (&SourceFacts<'_>, &ProviderOffer),
@@ -59,7 +59,7 @@ fn families(collector: IpAddr, source: IpAddr) -> Option<Because> {
     )
 }
 
-/// What `peer` has against the port where `offer` of this side listens.
+/// Returns what rules out the port of `offer`, seen from `peer`.
 fn port(
     side: &str,
     offer: &ProviderOffer,
@@ -82,8 +82,8 @@ fn port(
             offer.name, net.udp_port
         ),
         format!(
-            "free UDP port {known} at the {side} (`catchment doctor` there tells who has it), \
-             and give no --roce-port"
+            "free UDP port {known} at the {side} (`catchment doctor` there shows its owner), \
+             and omit --roce-port"
         ),
     )
 }
@@ -120,8 +120,8 @@ fn reach(
     None
 }
 
-/// The path MTU for a pair: what both take, and below what was tried without success. `None` for
-/// a pair whose sides have no packets.
+/// Returns the path MTU for a pair: the smaller of both, and below what was tried without success.
+/// `None` for a pair without packets.
 pub(super) fn path_mtu(
     ours: &ProviderOffer,
     theirs: &ProviderOffer,
@@ -151,7 +151,8 @@ fn tried(failed: &FailedPath) -> Because {
     }
 }
 
-/// The path MTU to try after this one. From jumbo packets straight to what every Ethernet takes.
+/// Returns the path MTU to try after this one: from jumbo packets straight to what every Ethernet
+/// carries.
 fn smaller(path_mtu: u32) -> Option<u32> {
     match path_mtu {
         2048.. => Some(1024),

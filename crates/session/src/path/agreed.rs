@@ -5,13 +5,13 @@ use crate::names::fit;
 use catchment_verbs::{Endpoint, NetEnd};
 
 impl SessionPath {
-    /// Whether it leaves the memory of one host, so that what lies between can stop it.
+    /// Returns whether it leaves the host, so that the network can fail it.
     pub fn is_network(&self) -> bool {
         self.path_mtu.is_some()
     }
 
-    /// A peer's queue pair as this side must connect to it: with the path MTU of the session, which
-    /// must be the same at both ends.
+    /// Returns a peer's queue pair as this side must connect to it: with the path MTU of the session,
+    /// which must be the same at both ends.
     pub fn agreed(&self, peer: Endpoint) -> Endpoint {
         let net = match (peer.net, self.path_mtu) {
             (Some(net), Some(path_mtu)) => {
@@ -23,7 +23,7 @@ impl SessionPath {
         Endpoint { net, ..peer }
     }
 
-    /// That it was tried and failed: at this path MTU only, or at any.
+    /// Reports that it failed: at this path MTU only, or at any.
     pub fn failed(&self, path_mtu: Option<u32>, reason: &str) -> FailedPath {
         FailedPath { path: Self { path_mtu, ..self.clone() }, reason: fit(reason, WHY_CHARS_MAX) }
     }

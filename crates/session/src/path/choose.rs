@@ -1,4 +1,4 @@
-//! The choice itself.
+//! The choice of a pair.
 use super::rules::Side;
 use super::{
     About, Because, CollectorFacts, KnownProviders, PathChoice, PathError, PathRules, Recovery,
@@ -8,7 +8,7 @@ use crate::check::REASON_CHARS_MAX;
 use crate::message::{FailedPath, ProviderOffer, SessionPath};
 use crate::names::fit;
 
-/// What to do when the source offers nothing for a pair.
+/// Remedy when the source offers nothing for a pair.
 const OFFER_IT: &str = "allow it at the source";
 
 /// One pair to try.
@@ -20,10 +20,9 @@ struct Candidate<'a> {
     collector: &'static str,
 }
 
-/// Chooses the way between `source` and `collector`.
+/// Chooses the path between `source` and `collector`.
 ///
-/// Devices of the collector are asked for in the order of the candidates, and only as far as
-/// needed.
+/// Devices of the collector are opened in the order of the candidates, and only as far as needed.
 ///
 /// # Errors
 /// No pair is possible, with the reasons; or a rule names an unknown provider.
@@ -48,7 +47,7 @@ pub fn choose(
     Err(PathError::no_path(merged(whys)))
 }
 
-/// The reason against an offer of a provider that a later version may have.
+/// Returns the reason against an offer of an unknown provider, which a later version may have.
 fn unknown(offer: &ProviderOffer, known: &KnownProviders) -> Option<Why> {
     if known.get(&offer.name).is_some() {
         return None;
@@ -60,9 +59,8 @@ fn unknown(offer: &ProviderOffer, known: &KnownProviders) -> Option<Why> {
     Some(Why::new(About::Both(offer.name.clone()), because))
 }
 
-/// All pairs that speak one wire, in the order of trial: what the collector prefers, then as the
-/// source offers, then the better one. Pairs of which the source offers nothing come at the place
-/// that they would have, for the sake of the reasons.
+/// Returns all pairs with one wire, in the order of trial: by the collector's preference, then the
+/// source's, then rank. Pairs without an offer of the source keep their place, for the reasons.
 fn candidates<'a>(
     source: &SourceFacts<'a>,
     rules: &PathRules,
@@ -90,12 +88,12 @@ fn candidates<'a>(
     all
 }
 
-/// Place of a pair in the order without rules: shared memory, then the more RNICs the better.
+/// Returns the place of a pair without rules: shared memory, then the more RNICs the better.
 fn rank(pair: Candidate<'_>, known: &KnownProviders) -> usize {
     known.place(pair.source).unwrap_or(usize::MAX / 2) + known.place(pair.collector).unwrap_or(0)
 }
 
-/// The collector's end of the pair and the path MTU, if nothing stands against it.
+/// Returns the collector's end of the pair and the path MTU, if nothing rules the pair out.
 fn examine(
     pair: Candidate<'_>,
     collector: &mut CollectorFacts<'_>,
@@ -135,8 +133,8 @@ fn is_of(path: &SessionPath, source: &ProviderOffer, collector: &str) -> bool {
 }
 
 impl SourceFacts<'_> {
-    /// Place of a provider in the source's order; of one that it does not offer, where that one
-    /// stands in the usual order.
+    /// Returns the place of a provider in the source's order; for one that it does not offer, the
+    /// place by rank.
     fn place(&self, name: &str, known: &KnownProviders) -> (usize, usize) {
         let usual = |name: &str| known.place(name).unwrap_or(usize::MAX);
         if let Some(place) = self.offers.iter().position(|offer| offer.name == name) {
@@ -147,7 +145,7 @@ impl SourceFacts<'_> {
         (worse.unwrap_or(self.offers.len()), usual(name))
     }
 
-    /// Why the source does not offer a provider, as far as it says.
+    /// Returns why the source does not offer a provider, as far as it says.
     fn lack(&self, name: &str) -> Because {
         let told = self.missing.iter().find(|why| why.provider == name);
         Because {
@@ -158,7 +156,7 @@ impl SourceFacts<'_> {
     }
 }
 
-/// Where both sides lack the same for the same reason, it is said once.
+/// Merges reasons that are the same for both sides.
 fn merged(whys: Vec<Why>) -> Vec<Why> {
     let mut merged: Vec<Why> = Vec::new();
     for why in whys {
@@ -206,7 +204,7 @@ fn chosen(
     }
 }
 
-/// One end of a path, as text: `10.0.0.2 (ibverbs mlx5_0)`.
+/// Describes one end of a path: `10.0.0.2 (ibverbs mlx5_0)`.
 fn end(offer: &ProviderOffer, known: &KnownProviders) -> String {
     let ip = offer.gid.ip();
     match &offer.device {

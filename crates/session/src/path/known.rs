@@ -1,4 +1,4 @@
-//! The providers that a program has, as the choice knows them.
+//! The providers of a program, for the choice of a path.
 use catchment_verbs::{ProviderInfo, Wire};
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use std::sync::Arc;
 pub struct KnownProviders(Arc<[ProviderInfo]>);
 
 impl KnownProviders {
-    /// Puts them in the order of their ranks.
+    /// Sorts providers by rank.
     pub fn new(providers: impl IntoIterator<Item = ProviderInfo>) -> Self {
         let mut providers: Vec<_> = providers.into_iter().collect();
         providers.sort_by_key(|provider| provider.rank);
         Self(providers.into())
     }
 
-    /// Returns each, the best first.
+    /// Returns the providers, the best first.
     pub fn iter(&self) -> impl Iterator<Item = &ProviderInfo> {
         self.0.iter()
     }
@@ -35,7 +35,7 @@ impl KnownProviders {
         self.get(name).map(|provider| provider.wire)
     }
 
-    /// Whether the provider with this name is an RNIC's.
+    /// Returns whether the provider with this name is an RNIC's.
     pub fn is_hardware(&self, name: &str) -> bool {
         self.get(name).is_some_and(|provider| provider.is_hardware)
     }

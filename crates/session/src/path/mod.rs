@@ -1,9 +1,9 @@
-//! Choice of the way between two peers. Pure: the same facts give the same choice.
+//! Choice of the path between two peers. Pure: the same facts lead to the same choice.
 //!
-//! Each side has a provider of its own, and the two must speak one [`Wire`]: RNICs and software RoCE
+//! Each side has a provider of its own, and the two must use one [`Wire`]: RNICs and software RoCE
 //! do. Without rules the best pair is taken, by the ranks of the providers ([`KnownProviders`]):
-//! shared memory, then RNICs on both sides, on one side, on none. What the rules name is obeyed or refused with a reason, and the reason of a choice says
-//! why no better one was taken: nothing is silently slower.
+//! shared memory, then RNICs on both sides, on one side, on none. Rules are obeyed or refused with a
+//! reason, and the reason of a choice says why no better one was taken: nothing is silently slower.
 mod against;
 mod agreed;
 mod choose;
@@ -24,21 +24,21 @@ use crate::refusal::{Refusal, RefusalCode};
 use catchment_verbs::NetEnd;
 pub use catchment_verbs::Wire;
 
-/// When a source whose candidates have all failed may try again: one may have been repaired.
+/// When a source may retry after all candidates failed: one may have been repaired.
 const TRY_AGAIN_MS: u32 = 2_000;
 
-/// How lost packets are repaired.
+/// How lost packets are recovered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 #[display("{}", self.as_str())]
 pub enum Recovery {
-    /// What was lost is sent again; an extension of our own.
+    /// Only lost packets are sent again; an extension of our own.
     SelectiveRepeat,
-    /// What was lost and all after it is sent again, as the standard has it.
+    /// The lost packet and all after it are sent again, as in the standard.
     GoBackN,
 }
 
 impl Recovery {
-    /// That between two ends; `None` where there are no packets.
+    /// Returns the recovery between two ends; `None` where there are no packets.
     pub fn of(source: Option<NetEnd>, collector: Option<NetEnd>) -> Option<Self> {
         let (source, collector) = source.zip(collector)?;
         let both = source.extensions & collector.extensions;
@@ -49,7 +49,7 @@ impl Recovery {
         })
     }
 
-    /// The name, in text and JSON.
+    /// Returns the name, in text and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SelectiveRepeat => "selective repeat",
@@ -58,42 +58,42 @@ impl Recovery {
     }
 }
 
-/// What a source said of itself in its Hello, and what its connection shows.
+/// What a source reports in its Hello, and what its connection shows.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceFacts<'a> {
     /// Where it runs.
     pub host: &'a Host,
-    /// What it can move bytes with, the preferred one first.
+    /// The providers it can use, in order of preference.
     pub offers: &'a [ProviderOffer],
-    /// What it cannot, and why.
+    /// The providers it cannot use, and why.
     pub missing: &'a [WhyNot],
-    /// What it has tried.
+    /// Paths that failed.
     pub failed: &'a [FailedPath],
     /// Where its control connection comes from, as the collector sees it. `None` over a unix
     /// socket.
     pub seen: Option<IpAddr>,
 }
 
-/// What the collector knows of itself.
+/// Properties of the collector.
 pub struct CollectorFacts<'a> {
     /// Where it runs.
     pub host: &'a Host,
     /// The providers of its program.
     pub known: &'a KnownProviders,
-    /// What its user demands.
+    /// Rules of its user.
     pub rules: &'a PathRules,
     /// Opens the device of a provider for this source, or says why there is none.
     pub offer: &'a mut dyn FnMut(&str) -> Result<ProviderOffer, String>,
 }
 
-/// The way for a session.
+/// The chosen path of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathChoice {
-    /// As it stands in Welcome.
+    /// The path, as in Welcome.
     pub path: SessionPath,
     /// Why this one and no better one, as text.
     pub reason: String,
-    /// How losses are repaired; `None` where there are no packets.
+    /// How losses are recovered; `None` where there are no packets.
     pub recovery: Option<Recovery>,
     /// The source's end.
     pub source: ProviderOffer,
@@ -101,14 +101,14 @@ pub struct PathChoice {
     pub collector: ProviderOffer,
 }
 
-/// A reason against something, and what would remove it.
+/// A reason against a provider or pair, and what would remove it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Because {
-    /// What stands against it.
+    /// The reason.
     pub reason: String,
-    /// What would remove that.
+    /// What would remove it.
     pub remedy: String,
-    /// It was tried and did not work: that can change without a change of settings.
+    /// It was tried and failed, which can change without a change of settings.
     may_pass: bool,
 }
 
@@ -127,13 +127,13 @@ enum About {
     /// A provider at both sides.
     #[display("{_0}")]
     Both(String),
-    /// What lies between the source's provider and the collector's.
+    /// The network between the source's provider and the collector's.
     #[display("{_0} to {_1}")]
     Between(String, String),
 }
 
 impl About {
-    /// Both sides of shared memory are one.
+    /// Names a provider at one side; both sides of shared memory are one.
     fn at(side: Side, provider: &str, wire: Option<Wire>) -> Self {
         match wire {
             Some(Wire::Memory) => Self::Both(provider.to_owned()),
@@ -149,7 +149,7 @@ impl About {
         }
     }
 
-    /// The same provider at the other side.
+    /// Returns whether `other` is the same provider at the other side.
     fn is_counterpart(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::At(a, name), Self::At(b, other)) => a != b && name == other,
@@ -179,18 +179,18 @@ impl Why {
     }
 }
 
-/// No way can be chosen.
+/// No path can be chosen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
     /// Each pair of providers has a reason against it.
-    #[error("no way to move frames between source and collector: {}", join(whys))]
+    #[error("no path between source and collector: {}", join(whys))]
     NoPath {
         /// The reasons, each once.
         whys: Vec<Why>,
         /// What to do.
         remedy: String,
-        /// Whether some pair was tried and failed, which can change by itself.
+        /// Whether some pair was tried and failed, which can change without intervention.
         may_pass: bool,
     },
     /// A rule names a provider that does not exist.
@@ -200,7 +200,7 @@ pub enum PathError {
         list: &'static str,
         /// The name.
         seen: String,
-        /// The names that there are.
+        /// The known names.
         known: Vec<&'static str>,
     },
 }
@@ -212,13 +212,13 @@ fn join(whys: &[Why]) -> String {
 
 impl PathError {
     fn no_path(whys: Vec<Why>) -> Self {
-        // A way that was tried, else what was last: that works nearly everywhere.
+        // A path that was tried, else the last, which works nearly everywhere.
         let tried = whys.iter().find(|why| why.because.may_pass);
         let remedy = tried.or(whys.last()).map(|why| why.because.remedy.clone());
         Self::NoPath { may_pass: tried.is_some(), remedy: remedy.unwrap_or_default(), whys }
     }
 
-    /// The refusal to send to the source.
+    /// Returns the refusal for the source.
     pub fn refusal(&self) -> Refusal {
         match self {
             Self::NoPath { remedy, may_pass, .. } => {

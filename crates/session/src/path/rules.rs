@@ -1,16 +1,16 @@
-//! What a user demands of the provider that a side uses.
+//! Rules of a user about the provider that a side uses.
 use super::{Because, KnownProviders, PathError};
 use crate::names::printable;
 
-/// What a user demands. Names are those of [`KnownProviders`]. The rules of a side are about the
-/// provider that this side uses; the other side has rules of its own.
+/// Rules of a user. Names are those of [`KnownProviders`]. The rules of a side are about the provider
+/// that this side uses; the other side has rules of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PathRules {
-    /// Only these may be taken. Empty: any.
+    /// Only these may be used. Empty: any.
     pub require: Vec<String>,
     /// These come first, in this order.
     pub prefer: Vec<String>,
-    /// These may not be taken.
+    /// These may not be used.
     pub forbid: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ fn named(list: &[String], name: &str) -> bool {
 }
 
 impl PathRules {
-    /// The known providers that these rules allow, in the order of preference.
+    /// Returns the known providers that these rules allow, in order of preference.
     pub fn order(&self, known: &KnownProviders) -> Vec<&'static str> {
         let mut names: Vec<_> =
             known.names().filter(|name| self.against(Side::Source, name).is_none()).collect();
@@ -46,17 +46,17 @@ impl PathRules {
         names
     }
 
-    /// Place among the preferred; the last for what is not.
+    /// Returns the place among the preferred; the last for others.
     pub(super) fn place(&self, name: &str) -> usize {
         self.prefer.iter().position(|entry| entry == name).unwrap_or(usize::MAX)
     }
 
-    /// Whether the rules ask for this provider by its name.
+    /// Returns whether the rules name this provider as required or preferred.
     pub fn names(&self, name: &str) -> bool {
         named(&self.require, name) || named(&self.prefer, name)
     }
 
-    /// What the rules of this side have against a provider.
+    /// Returns what the rules of this side have against a provider.
     pub fn against(&self, side: Side, name: &str) -> Option<Because> {
         let at = side.name();
         if named(&self.forbid, name) {
@@ -74,7 +74,7 @@ impl PathRules {
         None
     }
 
-    /// What the rules say for a provider that was taken.
+    /// Describes what the rules say in favour of a provider that was taken.
     pub(super) fn in_favour(&self, name: &str) -> &'static str {
         if named(&self.require, name) {
             ", required by the collector's rules"

@@ -51,7 +51,7 @@ impl Sessions {
         match place.when {
             When::Active => self.active.retain(|active| *active != number),
             When::Rung => self.armed -= 1,
-            // The nap is found to be nobody's when it is over.
+            // When the nap is over, it belongs to no session.
             When::At(_) => {}
         }
         self.free.push(number);

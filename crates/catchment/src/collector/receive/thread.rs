@@ -23,7 +23,7 @@ const MAILBOX: u64 = u64::MAX;
 const EVENTS: usize = 64;
 /// How long a session that was rung waits at most while others have blocks.
 const CHECK_SLEEPERS: Duration = Duration::from_micros(100);
-/// Rounds between two looks at the clock, while some sleep.
+/// Rounds between two readings of the clock, while some sleep.
 const ROUNDS: u32 = 4;
 /// How often it polls where epoll fails.
 const WITHOUT_EPOLL: Duration = Duration::from_millis(1);
@@ -125,7 +125,7 @@ impl ReceiveLoop {
         }
     }
 
-    /// Gives each active session a turn.
+    /// Lets each active session have a turn.
     fn round(&mut self) -> Pause {
         let mut pause = Pause::Yield;
         let mut n = 0;
@@ -172,7 +172,7 @@ impl ReceiveLoop {
         intake.end(result);
     }
 
-    /// Wakes the sleepers that were rung or whose time has come, if it is time to look.
+    /// Wakes the sleepers that were rung or whose time has come, if a check is due.
     fn check_sleepers(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
         if !self.rounds.is_multiple_of(ROUNDS) || !self.sessions.some_sleep() {

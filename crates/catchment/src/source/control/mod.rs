@@ -1,4 +1,4 @@
-//! The control thread of a source: finds the collector, keeps the session, finds it again.
+//! The control thread of a source: connects to the collector, keeps the session, reconnects.
 mod session;
 
 use super::shared::Shared;
@@ -6,7 +6,7 @@ use super::{SourceBuilder, SourceError};
 use crate::providers::{Ends, Offers, Providers};
 use crate::session::backoff::Backoff;
 use crate::session::host::Host;
-use crate::session::io::{Address, ClientSecurity, ConnectError, Connection, drive};
+use crate::session::io::{Address, ClientSecurity, Connection, drive};
 use crate::session::message::{
     Device, FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, WhyNot,
 };
@@ -14,12 +14,13 @@ use crate::session::refusal::RefusalCode;
 use crate::session::source_side::{Ended, Retry, SourceSide, SourceSideConfig};
 use crate::session::tls::client_config;
 use catchment_transfer::Permit;
-use session::{Session, Setback};
+use catchment_verbs::provider::random;
+use session::Session;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A collector's time to take a connection.
+/// Time limit to connect to a collector.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Starts the thread. The description has been checked.
 pub(super) fn start(
@@ -29,6 +30,7 @@ pub(super) fn start(
     let config = |error: &dyn std::fmt::Display| SourceError::Config(error.to_string());
     let tls = builder.tls.as_ref().map(client_config).transpose();
     let (blocks, block_bytes) = builder.wish();
+    let instance = random().and_then(|high| Ok(u64::from(high) << 32 | u64::from(random()?)));
     let providers = Arc::new(Providers::new(&builder.providers));
     let asked = Arc::downgrade(&providers);
     let network = move || asked.upgrade().map_or(Vec::new(), |p| p.counters());
@@ -36,7 +38,7 @@ pub(super) fn start(
     let control = Control {
         address: builder.collector.parse().map_err(|e| config(&e))?,
         security: ClientSecurity { tls: tls.map_err(|e| config(&e))?, insecure: builder.insecure },
-        instance: random().map_err(|e| config(&e))?,
+        instance: instance.map_err(|e| config(&e))?,
         host: Host::read().map_err(|e| config(&e))?,
         providers: providers.clone(),
         wish: RingWish { blocks, block_bytes },
@@ -55,17 +57,11 @@ pub(super) fn start(
         .map_err(|e| config(&e))
 }
 
-/// When this host has started, the same instant in all its processes.
+/// Returns when this host was booted, the same instant in all its processes.
 fn boot_time() -> Option<Instant> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let up = Duration::try_from(time).ok()?;
     Instant::now().checked_sub(up)
-}
-
-fn random() -> Result<u64, rustix::io::Errno> {
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(u64::from_le_bytes(bytes))
 }
 
 struct Control {
@@ -82,49 +78,31 @@ struct Control {
     shared: Arc<Shared>,
 }
 
-/// How a try to have a session ended.
-struct Attempt {
+/// Why there is no session, or no longer one, although a retry may help.
+struct Setback {
     /// Whether frames could be sent.
     was_ready: bool,
-    /// For people.
+    /// For logs and errors.
     reason: String,
-    retry: Result<Duration, SourceError>,
+    /// Shortest pause before the next attempt.
+    pause: Duration,
     lesson: Lesson,
 }
 
-/// What a try showed about paths.
-enum Lesson {
-    Nothing,
-    /// This one does not work.
-    Failed(FailedPath),
-    /// The collector sees no way: what has failed may work after all by now.
-    Forget,
+impl Setback {
+    /// Creates a setback that passes by itself.
+    fn new(reason: String) -> Self {
+        Self { was_ready: false, reason, pause: Duration::ZERO, lesson: Lesson::Nothing }
+    }
 }
 
-impl Attempt {
-    /// Nothing that waiting would cure.
-    fn failed(error: SourceError) -> Self {
-        Self {
-            was_ready: false,
-            reason: error.to_string(),
-            retry: Err(error),
-            lesson: Lesson::Nothing,
-        }
-    }
-
-    /// Something that passes by itself.
-    fn put_off(reason: String) -> Self {
-        Self { was_ready: false, reason, retry: Ok(Duration::ZERO), lesson: Lesson::Nothing }
-    }
-
-    fn closed() -> Self {
-        Self {
-            was_ready: false,
-            reason: "the source ends".to_owned(),
-            retry: Err(SourceError::Closed),
-            lesson: Lesson::Nothing,
-        }
-    }
+/// What an attempt showed about paths.
+enum Lesson {
+    Nothing,
+    /// This path does not work.
+    Failed(FailedPath),
+    /// The collector finds no path: those that failed may work by now.
+    Forget,
 }
 
 /// Paths that failed since the last session, to be reported in the next Hello.
@@ -132,7 +110,7 @@ impl Attempt {
 struct Failed(Vec<FailedPath>);
 
 impl Failed {
-    /// Notes what a try showed. True if there is a reason to try another path at once.
+    /// Notes what an attempt showed. Returns whether to try another path at once.
     fn learn(&mut self, was_ready: bool, lesson: Lesson) -> bool {
         if was_ready {
             self.0.clear();
@@ -144,7 +122,7 @@ impl Failed {
                 false
             }
             Lesson::Failed(failed) => {
-                // A collector that chooses the same again gets the usual pauses.
+                // If the collector chooses the same path again, the usual pauses apply.
                 let is_new = self.0.iter().all(|known| known.path != failed.path);
                 self.0.truncate(FAILED_MAX - 1);
                 self.0.push(failed);
@@ -163,29 +141,29 @@ impl Control {
         let mut had_session = false;
         while !self.shared.life.is_stopped() {
             let attempt = Box::pin(self.attempt(&failed, had_session)).await;
-            had_session |= attempt.was_ready;
             if self.shared.life.is_finished() {
                 return;
             }
-            let retry_after = match attempt.retry {
-                Ok(retry_after) => retry_after,
+            let Setback { was_ready, reason, pause, lesson } = match attempt {
+                Ok(setback) => setback,
                 Err(error) => return self.shared.life.end(error),
             };
-            if attempt.was_ready {
+            had_session |= was_ready;
+            if was_ready {
                 failures = 0;
                 self.shared.metrics.reconnected();
-                tracing::warn!(collector = %self.address, reason = attempt.reason, "session lost, looking for the collector again");
+                tracing::warn!(collector = %self.address, reason, "session lost; reconnecting");
             } else {
-                if said.as_ref() != Some(&attempt.reason) {
-                    tracing::warn!(collector = %self.address, reason = attempt.reason, "not connected yet; retrying");
+                if said.as_ref() != Some(&reason) {
+                    tracing::warn!(collector = %self.address, reason, "not connected yet; retrying");
                 }
-                said = Some(attempt.reason.clone());
+                said = Some(reason.clone());
             }
-            self.shared.life.connect_failed(attempt.reason);
-            if failed.learn(attempt.was_ready, attempt.lesson) {
+            self.shared.life.connect_failed(reason);
+            if failed.learn(was_ready, lesson) {
                 continue;
             }
-            let delay = backoff.delay(failures, retry_after);
+            let delay = backoff.delay(failures, pause);
             failures += 1;
             self.pause(delay).await;
         }
@@ -202,25 +180,30 @@ impl Control {
         }
     }
 
-    async fn attempt(&self, failed: &Failed, had_session: bool) -> Attempt {
+    /// Runs one session to its end, or finds out why there is none.
+    ///
+    /// # Errors
+    /// A retry would not help.
+    async fn attempt(&self, failed: &Failed, had_session: bool) -> Result<Setback, SourceError> {
         let connecting = Connection::connect(&self.address, &self.security, CONNECT_LIMIT);
         let connected = tokio::select! {
             connected = connecting => connected,
-            () = self.stopped() => return Attempt::closed(),
+            () = self.stopped() => return Err(SourceError::Closed),
         };
         let mut connection = match connected {
             Ok(connection) => connection,
-            Err(error) => return self.not_connected(&error),
+            Err(error) if error.is_transient() => return Ok(Setback::new(error.to_string())),
+            Err(error) => return Err(SourceError::Config(error.to_string())),
         };
         let ends = Ends::of(&connection);
         let offers = self.providers.for_source(ends);
         let hello = match self.hello(&offers, failed) {
             Ok(hello) => hello,
-            // The settings worked before: a link that is down comes up again.
+            // The settings worked before: a link that is down may come up again.
             Err(error) if had_session && self.providers.may_return(ends) => {
-                return Attempt::put_off(error.to_string());
+                return Ok(Setback::new(error.to_string()));
             }
-            Err(error) => return Attempt::failed(error),
+            Err(error) => return Err(error),
         };
         let config = SourceSideConfig {
             ping_origin: boot_time(),
@@ -229,20 +212,10 @@ impl Control {
         let mut side = SourceSide::new(Instant::now(), config, hello);
         let mut session = Session::new(self, offers);
         let ended = drive(&mut side, &mut connection, &mut session).await;
-        let was_ready = session.was_ready;
         session.close_link();
-        let (setback, lost_because) = session.end(&ended);
-        match setback {
-            Some(setback) => Attempt {
-                was_ready,
-                reason: setback.reason().to_owned(),
-                retry: Ok(setback.pause()),
-                lesson: match setback {
-                    Setback::Path(failed) => Lesson::Failed(failed),
-                    Setback::Memory(_) => Lesson::Nothing,
-                },
-            },
-            None => self.after(&ended, was_ready, lost_because),
+        match session.setback(&ended) {
+            Some(setback) => Ok(setback),
+            None => self.after(&ended, session.was_ready, session.lost_because),
         }
     }
 
@@ -253,41 +226,34 @@ impl Control {
         }
     }
 
-    fn not_connected(&self, error: &ConnectError) -> Attempt {
-        let reason = error.to_string();
-        if error.is_transient() {
-            Attempt::put_off(reason)
-        } else {
-            Attempt::failed(SourceError::Config(reason))
-        }
-    }
-
-    fn after(&self, ended: &Ended, was_ready: bool, lost_because: Option<String>) -> Attempt {
+    fn after(
+        &self,
+        ended: &Ended,
+        was_ready: bool,
+        lost_because: Option<String>,
+    ) -> Result<Setback, SourceError> {
         let collector = self.address.to_string();
-        let retry = match (ended.retry(), ended) {
-            (Retry::After(delay), _) => Ok(delay),
+        let pause = match (ended.retry(), ended) {
+            (Retry::After(pause), _) => pause,
             (Retry::Never, Ended::Refused(refusal) | Ended::Revoked(refusal)) => {
-                Err(SourceError::Refused { collector, refusal: refusal.clone() })
+                return Err(SourceError::Refused { collector, refusal: refusal.clone() });
             }
             (Retry::Never, Ended::Misbehaved(refusal) | Ended::Withdrawn(refusal)) => {
-                Err(SourceError::Incompatible { collector, refusal: refusal.clone() })
+                return Err(SourceError::Incompatible { collector, refusal: refusal.clone() });
             }
-            (Retry::Never, _) => Err(SourceError::Closed),
+            (Retry::Never, _) => return Err(SourceError::Closed),
         };
-        let no_path = ended.told().is_some_and(|refusal| refusal.code == RefusalCode::NoPath);
+        let no_path =
+            ended.peer_refusal().is_some_and(|refusal| refusal.code == RefusalCode::NoPath);
         let reason = match (ended, lost_because) {
             (Ended::Disconnected(_), Some(because)) => format!("{ended}: {because}"),
             _ => ended.to_string(),
         };
-        Attempt {
-            was_ready,
-            reason,
-            retry,
-            lesson: if no_path { Lesson::Forget } else { Lesson::Nothing },
-        }
+        let lesson = if no_path { Lesson::Forget } else { Lesson::Nothing };
+        Ok(Setback { was_ready, reason, pause, lesson })
     }
 
-    /// What this source is.
+    /// Describes this source.
     fn hello(&self, offers: &Offers, failed: &Failed) -> Result<Hello, SourceError> {
         let providers = offers.list();
         if providers.is_empty() {

@@ -1,13 +1,11 @@
 //! One session of a source: from Hello to the end of its connection.
-use super::Control;
+use super::{Control, Lesson, Setback};
 use crate::observe::cpu::cpu_time_of_self;
 use crate::providers::Offers;
 use crate::session::io::{Handler, Lost};
-use crate::session::message::{
-    FailedPath, SessionPath, StreamEnd, StreamStart, StreamStats, Welcome,
-};
+use crate::session::message::{SessionPath, StreamEnd, StreamStart, StreamStats, Welcome};
 use crate::session::refusal::{Refusal, RefusalCode};
-use crate::session::source_side::{Ended, Input, SourceEvent, SourceSide};
+use crate::session::source_side::{Ended, Input, Side as _, SourceEvent, SourceSide};
 use crate::source::backlog::Waiting;
 use crate::source::connecting::Connecting;
 use crate::source::link::Link;
@@ -20,70 +18,46 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the control thread looks at the link.
-const LOOK: Duration = Duration::from_millis(250);
-/// How often it looks at the link of a source that sends nothing, if nothing else wakes it.
-const LOOK_IDLE: Duration = Duration::from_secs(2);
-/// When nothing has changed for so long, a source counts as idle: what it sent last has arrived, or
-/// the device has given it up.
+/// How often the control thread checks the link.
+const CHECK: Duration = Duration::from_millis(250);
+/// How often it checks the link of an idle source, if nothing else wakes it.
+const CHECK_IDLE: Duration = Duration::from_secs(2);
+/// After this time without a change a source counts as idle: what it sent last has arrived, or the
+/// device has given up.
 const IDLE_AFTER: Duration = Duration::from_secs(5);
-/// How often it looks while the last frames go out.
-const LOOK_CLOSING: Duration = Duration::from_millis(2);
+/// How often it checks while the last frames are sent.
+const CHECK_CLOSING: Duration = Duration::from_millis(2);
 /// How often it reports to the collector.
 const REPORT: Duration = Duration::from_millis(500);
 /// How often it reports although nothing has changed.
 const REPORT_IDLE: Duration = Duration::from_secs(60);
-/// The least pause after a collector whose memory could not be reached: it may just have ended.
+/// Shortest pause after a collector whose memory could not be reached: it may just have ended.
 const UNREACHABLE: Duration = Duration::from_millis(250);
-
-/// Why a session did not come to be, although another try may.
-pub(super) enum Setback {
-    /// The collector's memory on this host could not be reached: it may have ended in this moment.
-    Memory(String),
-    /// What lies between the two sides does not let packets pass, or a device failed.
-    Path(FailedPath),
-}
-
-impl Setback {
-    pub(super) fn reason(&self) -> &str {
-        match self {
-            Self::Memory(reason) => reason,
-            Self::Path(failed) => &failed.reason,
-        }
-    }
-
-    pub(super) fn pause(&self) -> Duration {
-        match self {
-            Self::Memory(_) => UNREACHABLE,
-            Self::Path(_) => Duration::ZERO,
-        }
-    }
-}
 
 /// One connection.
 pub(super) struct Session<'a> {
     control: &'a Control,
-    /// What the collector can choose from.
+    /// Offers to the collector.
     offers: Offers,
     prepared: Option<(Prepared, Welcome)>,
     connecting: Option<Connecting<Arc<Link>>>,
     link: Option<Arc<Link>>,
-    /// That of the Welcome.
+    /// Path of the Welcome.
     path: Option<SessionPath>,
     /// Whether frames could be sent.
     pub(super) was_ready: bool,
     said_goodbye: bool,
-    looked_at: Instant,
+    checked_at: Instant,
     report_at: Instant,
     reported_at: Instant,
-    /// When a counter changed last, as far as was looked.
+    /// When a check last found a changed counter.
     changed_at: Instant,
-    /// What was reported last.
+    /// The last report.
     reported: Vec<StreamStats>,
     setback: Option<Setback>,
-    /// What the connection broke with: a certificate that is not accepted shows only here.
-    lost_because: Option<String>,
-    /// Looks at the collector's status bytes that were counted.
+    /// Why the connection broke: a rejected certificate shows only here.
+    pub(super) lost_because: Option<String>,
+    /// Reads of the collector's status bytes counted so far.
     status_reads: u64,
 }
 
@@ -99,7 +73,7 @@ impl<'a> Session<'a> {
             path: None,
             was_ready: false,
             said_goodbye: false,
-            looked_at: now,
+            checked_at: now,
             report_at: now,
             reported_at: now,
             changed_at: now,
@@ -110,24 +84,27 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What to learn from it: why it did not come to be, and with what the connection broke.
-    pub(super) fn end(mut self, ended: &Ended) -> (Option<Setback>, Option<String>) {
-        let setback = match ended.told() {
+    /// Returns why it did not come to be, if another attempt may.
+    pub(super) fn setback(&mut self, ended: &Ended) -> Option<Setback> {
+        match ended.peer_refusal() {
             Some(refusal) if refusal.code == RefusalCode::PathFailed => {
                 self.failed(None, &refusal.reason)
             }
             None if matches!(ended, Ended::Withdrawn(_)) => self.setback.take(),
             Some(_) | None => None,
-        };
-        (setback, self.lost_because)
+        }
     }
 
+    /// Returns the setback of a path that does not let packets pass, or whose device failed.
     fn failed(&self, path_mtu: Option<u32>, reason: &str) -> Option<Setback> {
-        Some(Setback::Path(self.path.as_ref()?.failed(path_mtu, reason)))
+        let failed = self.path.as_ref()?.failed(path_mtu, reason);
+        let (was_ready, reason) = (self.was_ready, failed.reason.clone());
+        let lesson = Lesson::Failed(failed);
+        Some(Setback { was_ready, lesson, ..Setback::new(reason) })
     }
 }
 
-/// What a session waits for beside messages.
+/// Events of a session other than messages.
 pub(super) enum Wake {
     /// The queue pair is connected, or cannot be.
     Connected(Result<Arc<Link>, LinkError>),
@@ -144,7 +121,6 @@ impl Handler for Session<'_> {
             SourceEvent::Welcomed(welcome) => return self.on_welcome(side, welcome),
             SourceEvent::Ready => return self.on_ready(),
             SourceEvent::Delivered(_) => self.control.shared.life.set_finished(),
-            SourceEvent::Ended(_) => {}
         }
         Ok(())
     }
@@ -166,18 +142,18 @@ impl Handler for Session<'_> {
 
     fn check_between(&self) -> Option<Range<Instant>> {
         let closing = self.control.shared.life.is_closing() && self.link.is_some();
-        let idle = self.looked_at > self.changed_at + IDLE_AFTER;
+        let idle = self.checked_at > self.changed_at + IDLE_AFTER;
         let (least, most) = match (closing, idle) {
-            (true, _) => (LOOK_CLOSING, LOOK_CLOSING),
-            (false, true) => (LOOK, LOOK_IDLE),
-            (false, false) => (LOOK, LOOK),
+            (true, _) => (CHECK_CLOSING, CHECK_CLOSING),
+            (false, true) => (CHECK, CHECK_IDLE),
+            (false, false) => (CHECK, CHECK),
         };
-        Some(self.looked_at + least..self.looked_at + most)
+        Some(self.checked_at + least..self.checked_at + most)
     }
 
     /// Checks whether the link lives, whether it is time to report, whether all is sent.
     fn check(&mut self, side: &mut SourceSide) {
-        self.looked_at = Instant::now();
+        self.checked_at = Instant::now();
         self.control.providers.take_events();
         let shared = &self.control.shared;
         let Some(link) = &self.link else {
@@ -268,7 +244,7 @@ impl Session<'_> {
         self.control.shared.life.set_link(Some(link));
     }
 
-    /// Notes that another attempt may help, and returns the refusal for the collector.
+    /// Notes that a retry may help, and returns the refusal for the collector.
     fn unreachable(&mut self, error: &LinkError) -> Refusal {
         let reason = error.to_string();
         let is_network = self.path.as_ref().is_some_and(SessionPath::is_network);
@@ -276,14 +252,14 @@ impl Session<'_> {
             self.setback = self.failed(error.too_large(), &reason);
             return error.refusal();
         }
-        let told = format!("the collector's memory cannot be reached: {reason}");
-        self.setback = Some(Setback::Memory(told));
+        let why = format!("the collector's memory cannot be reached: {reason}");
+        self.setback = Some(Setback { pause: UNREACHABLE, ..Setback::new(why) });
         let remedy = "none needed; the source retries automatically";
         Refusal::new(RefusalCode::NoResource, reason, remedy)
     }
 
-    /// Reports, unless nothing has changed for a while: a thousand idle sources would keep a
-    /// collector busy with reading what it knows.
+    /// Reports, unless nothing has changed for a while: the reports of a thousand idle sources would
+    /// keep a collector busy.
     fn report_changes(&mut self, side: &mut SourceSide) {
         self.count();
         let now = Instant::now();
@@ -315,7 +291,7 @@ impl Session<'_> {
         self.reported = stats;
     }
 
-    /// Brings the counters up to date that are not worth an atomic for every block.
+    /// Updates the counters that are not worth an atomic for every block.
     fn count(&mut self) {
         let Some(link) = &self.link else { return };
         let shared = &self.control.shared;
@@ -352,7 +328,7 @@ impl Session<'_> {
         }
     }
 
-    /// Closes the link, and puts what the collector may not have back into the backlogs.
+    /// Closes the link, and returns frames that the collector may lack to the backlogs.
     pub(super) fn close_link(&mut self) {
         self.count();
         let shared = &self.control.shared;

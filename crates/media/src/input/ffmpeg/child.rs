@@ -1,4 +1,4 @@
-//! A child process with a piped output and the last of what it says on stderr.
+//! A child process with a piped output and the end of its stderr.
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 
-/// How much of stderr is kept: its end, where the reason stands.
+/// Bytes of stderr that are kept: its end, where the reason is.
 const STDERR_BYTES_MAX: usize = 4096;
-/// Asked of the kernel for the pipe, so that ffmpeg and the reader change turns less often.
+/// Requested size of the pipe, so that ffmpeg and the reader switch less often.
 const PIPE_BYTES: usize = 1 << 20;
 const THREAD_STACK_BYTES: usize = 128 << 10;
 
@@ -36,7 +36,7 @@ impl Child {
         let stderr = process.stderr.take();
         let mut child = Self { process, stdout, stderr: None };
         if let Some(pipe) = &child.stdout {
-            // Only a wish: the system may limit pipes to less.
+            // The system may limit pipes to less.
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
         }
         if let Some(pipe) = stderr {
@@ -59,7 +59,7 @@ impl Child {
         self.stdout.take()
     }
 
-    /// All of the output, at most `bytes_max` of it.
+    /// Reads all of the output, at most `bytes_max` bytes.
     pub(super) fn read_stdout(&mut self, bytes_max: u64) -> io::Result<Vec<u8>> {
         let mut output = Vec::new();
         if let Some(stdout) = self.stdout.take() {
@@ -68,7 +68,7 @@ impl Child {
         Ok(output)
     }
 
-    /// Waits until it ends: its exit status and its last words.
+    /// Waits until it ends; returns its exit status and the end of its stderr.
     pub(super) fn wait(&mut self) -> io::Result<(ExitStatus, String)> {
         self.stdout = None;
         let status = self.process.wait()?;
@@ -87,7 +87,7 @@ impl Drop for Child {
     }
 }
 
-/// Reads to the end, keeps the end. Reading on matters: a full pipe would stop the child.
+/// Reads to the end and keeps the last part. A full pipe would stop the child.
 fn read_tail(mut pipe: ChildStderr) -> String {
     let mut tail = VecDeque::new();
     let mut chunk = [0; STDERR_BYTES_MAX];
@@ -103,7 +103,7 @@ fn read_tail(mut pipe: ChildStderr) -> String {
     printable(&Vec::from(tail))
 }
 
-/// Text that is safe on a terminal: file names and metadata of a clip are not ours.
+/// Makes text safe for a terminal: file names and metadata of a clip are untrusted.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let clean: String =

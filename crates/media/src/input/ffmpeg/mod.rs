@@ -1,9 +1,9 @@
-//! Whatever ffmpeg opens, through a child process that writes raw frames to a pipe.
+//! Everything that ffmpeg opens, through a child process that writes raw frames to a pipe.
 //!
-//! The frames are byte for byte what `ffmpeg -i INPUT -f rawvideo -` writes: no option that
-//! could change them is added, and the pixel format stays the clip's own unless the user asks
-//! for another. A child process and not a library: no system library to build against, and a
-//! clip that crashes the decoder cannot take the source with it.
+//! The frames are byte for byte what `ffmpeg -i INPUT -f rawvideo -` writes: no option that could
+//! change them is added, and the pixel format stays the clip's own unless the user requests another.
+//! A child process needs no system library to build against, and a clip that crashes the decoder
+//! does not take the source with it.
 //!
 //! The child cannot outlive its reader for long. Dropping the input kills it. If this process
 //! dies, even by SIGKILL, the only reading end of the pipe closes with it (Rust opens
@@ -21,17 +21,17 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Stdio;
 
-/// How often each decoded frame is given.
+/// How often each decoded frame is output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameSync {
-    /// As `ffmpeg -f rawvideo` does by default: a constant rate. Clips whose own rate varies
-    /// get frames repeated or left out so that time runs right at [`FrameInput::frame_rate`].
+    /// A constant rate, ffmpeg's default for `rawvideo`. Frames of clips with a variable rate are
+    /// repeated or dropped so that they play correctly at [`FrameInput::frame_rate`].
     ConstantRate,
     /// Every decoded frame exactly once (`-fps_mode passthrough`).
     EveryFrame,
 }
 
-/// What is decoded, and how: all that both runs of ffmpeg (probing and decoding) share.
+/// What is decoded, and how: shared by both runs of ffmpeg (probing and decoding).
 #[derive(Debug)]
 struct Job {
     /// For messages.
@@ -68,7 +68,10 @@ impl Job {
         })
     }
 
-    /// Waits for a program that has closed its output: what it said if it failed.
+    /// Waits for a program that has closed its output, and returns its messages.
+    ///
+    /// # Errors
+    /// It failed.
     fn finish(&self, program: &Path, child: &mut Child) -> Result<String, InputError> {
         let (status, stderr) =
             child.wait().map_err(|source| InputError::Io { input: self.input.clone(), source })?;
@@ -95,8 +98,8 @@ pub struct FfmpegInput {
 }
 
 impl FfmpegInput {
-    /// Opens what `ffmpeg -i` takes; `options` say how, other than repeating. Decodes one frame to learn the format, then starts again;
-    /// so the input cannot be stdin.
+    /// Opens what `ffmpeg -i` takes; `options` say how, other than repeating. Decodes one frame to
+    /// learn the format, then starts again, so the input cannot be stdin.
     ///
     /// # Errors
     /// [`InputError::FfmpegMissing`], [`InputError::FfmpegStdin`], [`InputError::Ffmpeg`] with
@@ -132,12 +135,12 @@ impl FfmpegInput {
         Ok(())
     }
 
-    /// The end of the pipe: only the exit status tells whether it is the end of the clip.
+    /// Ends at the end of the pipe: only the exit status shows whether the clip has ended.
     fn end(&mut self) -> Result<FrameRead, InputError> {
         if let Some(mut child) = self.child.take() {
             let said = self.job.finish(&self.job.options.ffmpeg, &mut child)?;
             if !said.is_empty() {
-                tracing::warn!(input = self.job.input, "ffmpeg complained: {said}");
+                tracing::warn!(input = self.job.input, "ffmpeg reported: {said}");
             }
         }
         Ok(FrameRead::End)
@@ -178,7 +181,7 @@ impl FrameInput for FfmpegInput {
     }
 }
 
-/// An existing file is named so that ffmpeg takes no part of its name for a protocol.
+/// Names an existing file so that ffmpeg takes no part of the name for a protocol.
 fn ffmpeg_name(source: &OsStr) -> OsString {
     if !Path::new(source).exists() {
         return source.to_owned();
@@ -192,7 +195,7 @@ fn is_stdin(source: &OsStr) -> bool {
     ["-", "pipe:", "pipe:0", "/dev/stdin"].iter().any(|name| source == *name)
 }
 
-/// Streams that arrive at their own pace and cannot start again.
+/// Returns whether it is a stream that arrives at its own pace and cannot start again.
 fn is_live(source: &OsStr) -> bool {
     const LIVE: &[&str] = &[
         "rtsp", "rtsps", "rtp", "srtp", "rtmp", "rtmps", "rtmpt", "udp", "srt", "rist", "tcp",

@@ -1,11 +1,11 @@
-//! What frames ffmpeg will write, learnt by letting it write one.
+//! Finds out which frames ffmpeg will write, by letting it write one.
 //!
-//! ffprobe's description of a clip is not enough: ffmpeg picks one of several video streams,
-//! turns pictures that were recorded upright (which may even change the pixel format, as
-//! 4:2:2 cannot be turned in place), and rounds sizes. So the first frame is decoded exactly as
-//! later, but into a NUT stream, whose header says what the raw frames are, and ffprobe reads
-//! that header. The size of the frame is compared with what the format says it is: should a
-//! format not survive the way, that is an error and never a sheared picture.
+//! ffprobe's description of a clip is not enough: ffmpeg picks one of several video streams, rotates
+//! pictures that were recorded upright (which may even change the pixel format, as 4:2:2 cannot be
+//! rotated in place), and rounds sizes. So the first frame is decoded exactly as later, but into a
+//! NUT stream, whose header describes the raw frames, and ffprobe reads that header. The size of the
+//! frame is compared with that of the format: a format that NUT does not preserve is an error, never
+//! a sheared picture.
 use super::Job;
 use crate::format::{FrameFormat, FrameRate, PixelFormat};
 use crate::input::InputError;
@@ -20,7 +20,7 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 pub(super) struct Probed {
     pub(super) format: FrameFormat,
     pub(super) rate: Option<FrameRate>,
-    /// The options by which this version of ffmpeg gives every frame once.
+    /// The options with which this version of ffmpeg outputs every frame once.
     pub(super) passthrough: [&'static str; 2],
 }
 
@@ -75,7 +75,7 @@ fn ask(job: &Job) -> Result<Answer, InputError> {
     let json = prober
         .read_stdout(ANSWER_BYTES_MAX)
         .map_err(|source| InputError::Io { input: job.input.clone(), source })?;
-    // ffmpeg's reason first: without a frame ffprobe only says that it got nothing.
+    // ffmpeg's reason first: without a frame ffprobe only reports empty input.
     let said = job.finish(ffmpeg, &mut decoder)?;
     job.finish(ffprobe, &mut prober).map_err(|error| nothing_decoded(job, error, said))?;
     serde_json::from_slice(&json).map_err(|error| problem(job, error.to_string()))
@@ -121,7 +121,7 @@ fn check_size(
     Err(problem(
         job,
         format!(
-            "a frame has {} bytes, which {}x{} of {pix_fmt} has not; give --format, for example --format rgb24",
+            "a frame has {} bytes, which does not match {}x{} of {pix_fmt}; pass --format, for example --format rgb24",
             packet.size,
             format.width(),
             format.height(),
@@ -138,7 +138,7 @@ fn problem(job: &Job, problem: String) -> InputError {
     }
 }
 
-/// ffmpeg succeeded without a frame, so ffprobe failed: what ffmpeg said is the reason.
+/// ffmpeg succeeded without a frame, so ffprobe failed: ffmpeg's messages are the reason.
 fn nothing_decoded(job: &Job, error: InputError, said: String) -> InputError {
     if said.is_empty() {
         return error;
@@ -151,8 +151,8 @@ fn nothing_decoded(job: &Job, error: InputError, said: String) -> InputError {
     }
 }
 
-/// ffmpeg 5.1 brought `-fps_mode` for what was `-vsync` before. Versions that are no number
-/// are builds from its repository, and new.
+/// ffmpeg 5.1 renamed `-vsync` to `-fps_mode`. Versions that are not numbers are builds from its
+/// repository, and new.
 fn passthrough(version: &str) -> [&'static str; 2] {
     let mut parts = version.trim_start_matches('n').split(|c: char| !c.is_ascii_digit());
     let mut part = || parts.next().and_then(|digits| digits.parse::<u32>().ok());
