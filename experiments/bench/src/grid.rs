@@ -147,9 +147,13 @@ impl Options {
     fn mechanisms(&self, bytes: usize, blocks: usize, first: bool) -> Vec<Mechanism> {
         let status_reads =
             STATUS_READS.iter().filter(|_| STATUS_READ_CELLS.contains(&(bytes, blocks)));
+        // Others are measured only if they are named.
+        let named = self.only.iter().filter_map(|only| only.what.as_ref());
+        let others = named.filter(|one| !MECHANISMS.contains(one) && !STATUS_READS.contains(one));
         MECHANISMS
             .iter()
             .chain(status_reads)
+            .chain(others)
             .copied()
             .filter(|what| *what != Mechanism::Ucx || first)
             .filter(|what| {
@@ -191,6 +195,8 @@ mod tests {
         assert_eq!((cells[1].bytes, cells[1].blocks), (4096, 16));
         assert!(cells[1].mechanisms.contains(&Mechanism::OursCopy));
         assert_eq!(cells.len(), 2);
+        let window = options(&["--only", "sw-fair-tail,64,3"]).cells().unwrap();
+        assert_eq!(window[0].mechanisms, [Mechanism::SwFairTail]);
     }
 
     #[test]
