@@ -63,7 +63,6 @@ pub fn run(options: &LossOptions) -> Result<(), String> {
     }
     parallel::in_order(
         cells.len() as u64,
-        parallel::threads(),
         |at| cells[at as usize].run(span, options.seed),
         |_, row| {
             println!("{}", shown(&row));

@@ -48,7 +48,6 @@ fn hunt(options: &SoakOptions) -> Result<(), String> {
     let mut failures = 0;
     parallel::in_order(
         seeds,
-        parallel::threads(),
         |at| one(first + at, None),
         |at, result| {
             match result {
