@@ -2,7 +2,7 @@
 use crate::Psn;
 use crate::pacing::PacingConfig;
 use crate::wire::PathMtu;
-use catchment_verbs_types::Service;
+use catchment_verbs_types::{MAX_24_BITS, Service};
 use std::time::Duration;
 
 /// How lost packets are recovered. Both ends must have the same.
@@ -93,7 +93,7 @@ impl Config {
     /// Returns the same configuration within what is possible.
     pub(crate) fn clamped(self) -> Self {
         Self {
-            qpn: self.qpn & 0x00ff_ffff,
+            qpn: self.qpn & MAX_24_BITS,
             window_packets: self.window_packets.clamp(1, Self::MAX_WINDOW_PACKETS),
             ack_interval: self.ack_interval.clamp(1, 256),
             ..self

@@ -2,6 +2,7 @@
 //!
 //! Two of them have no order, only a distance: the later of two is the one that lies at most half
 //! the number space ahead (IBTA volume 1, 9.7.1). So there is no `Ord` here.
+use catchment_verbs_types::MAX_24_BITS;
 
 /// A packet sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, derive_more::Display)]
@@ -9,7 +10,7 @@ pub struct Psn(u32);
 
 impl Psn {
     /// Bits of a number that count.
-    pub const MASK: u32 = 0x00ff_ffff;
+    pub const MASK: u32 = MAX_24_BITS;
 
     /// Creates a number from the lowest 24 bits of `value`.
     pub const fn new(value: u32) -> Self {

@@ -7,8 +7,9 @@ use crate::wire::{Headers, NakCode, Opcode, Operation, Reth};
 use catchment_verbs_types::{Success, WcOpcode, WcStatus};
 
 /// The message that has begun and not ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Message {
+    #[default]
     None,
     Send,
     Write(Write),

@@ -21,8 +21,8 @@ use crate::Psn;
 use crate::config::{Config, InitAttr, Recovery, RtrAttr};
 use crate::input::Env;
 use crate::recovery::reorder::Reorder;
-use crate::wire::{NakCode, PathMtu, Syndrome};
-use catchment_verbs_types::WcStatus;
+use crate::wire::{NakCode, Syndrome};
+use catchment_verbs_types::{MAX_24_BITS, WcStatus};
 use message::Message;
 use receives::Receives;
 use reply::Replies;
@@ -31,11 +31,8 @@ use std::collections::VecDeque;
 /// Results of READs and atomics that are kept for duplicates, at least.
 const LEAST_RESULTS: usize = 16;
 
-/// MSNs have 24 bits.
-const MSN_MASK: u32 = 0x00ff_ffff;
-
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Responder {
     mtu: usize,
     dest_qpn: u32,
@@ -94,27 +91,7 @@ enum Outcome {
 
 impl Responder {
     pub(crate) fn new(config: &Config) -> Self {
-        Self {
-            mtu: PathMtu::Mtu1024.bytes(),
-            dest_qpn: 0,
-            access: InitAttr::default(),
-            rnr_timer: 0,
-            max_rd_atomic: 0,
-            window_packets: config.window_packets,
-            selective: false,
-            expected: Psn::default(),
-            msn: 0,
-            nak_sent: false,
-            message: Message::None,
-            receives: Receives::default(),
-            results: VecDeque::new(),
-            replies: Replies::default(),
-            reorder: None,
-            ack_due: false,
-            kept_since_sack: 0,
-            sack_due: false,
-            paced: false,
-        }
+        Self { window_packets: config.window_packets, ..Self::default() }
     }
 
     /// Sets what RTR says of the peer.
@@ -156,7 +133,7 @@ impl Responder {
     }
 
     fn count_message(&mut self) {
-        self.msn = (self.msn + 1) & MSN_MASK;
+        self.msn = (self.msn + 1) & MAX_24_BITS;
     }
 
     /// Ends the connection: the NAK is the last thing the peer hears.

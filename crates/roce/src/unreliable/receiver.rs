@@ -4,29 +4,17 @@ use crate::config::{InitAttr, RtrAttr};
 use crate::input::{Arrival, Env};
 use crate::responder::message::{Message, Write, length_fits};
 use crate::responder::receives::{ReceiveError, Receives};
-use crate::wire::{Headers, PathMtu};
+use crate::wire::Headers;
 use catchment_verbs_types::{Success, WcOpcode, WcStatus};
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct UnreliableReceiver {
     mtu: usize,
     access: InitAttr,
     expected: Psn,
     message: Message,
     pub(crate) receives: Receives,
-}
-
-impl Default for UnreliableReceiver {
-    fn default() -> Self {
-        Self {
-            mtu: PathMtu::Mtu1024.bytes(),
-            access: InitAttr::default(),
-            expected: Psn::default(),
-            message: Message::None,
-            receives: Receives::default(),
-        }
-    }
 }
 
 /// The message cannot be taken and is dropped.

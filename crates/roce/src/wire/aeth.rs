@@ -1,14 +1,12 @@
 //! Acknowledgement extended transport header: how it went (IBTA volume 1, 9.3 and 9.7.5).
 //!
 //! The numbers that its codes of credits stand for are here too.
+use catchment_verbs_types::MAX_24_BITS;
 use catchment_verbs_types::timer::steps;
 pub use catchment_verbs_types::timer::{rnr_timer, rnr_timer_code};
 
 /// Length of the header.
 pub(super) const BYTES: usize = 4;
-
-/// MSNs have 24 bits.
-const MSN_MASK: u32 = 0x00ff_ffff;
 
 /// Acknowledgement extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +104,15 @@ impl NakCode {
 
 impl Aeth {
     pub(super) fn decode(bytes: &[u8; BYTES]) -> Self {
-        Self { syndrome: Syndrome::from_u8(bytes[0]), msn: u32::from_be_bytes(*bytes) & MSN_MASK }
+        Self {
+            syndrome: Syndrome::from_u8(bytes[0]),
+            msn: u32::from_be_bytes(*bytes) & MAX_24_BITS,
+        }
     }
 
     pub(super) fn encode(self) -> [u8; BYTES] {
         let syndrome = u32::from(self.syndrome.to_u8());
-        (syndrome << 24 | self.msn & MSN_MASK).to_be_bytes()
+        (syndrome << 24 | self.msn & MAX_24_BITS).to_be_bytes()
     }
 }
 

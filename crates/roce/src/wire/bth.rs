@@ -2,15 +2,13 @@
 use super::Opcode;
 use super::decode_error::DecodeError;
 use crate::Psn;
+use catchment_verbs_types::MAX_24_BITS;
 
 /// Length of the header.
 pub(super) const BYTES: usize = 12;
 
 /// The default partition, full member. The only one there is in RoCEv2 without a subnet manager.
 pub const PKEY_DEFAULT: u16 = 0xffff;
-
-/// Queue pair numbers have 24 bits.
-const QPN_MASK: u32 = 0x00ff_ffff;
 
 const SOLICITED: u8 = 1 << 7;
 const MIG_REQ: u8 = 1 << 6;
@@ -78,7 +76,7 @@ impl Bth {
             pkey: u16::from_be_bytes(pkey),
             fecn: qpn & FECN != 0,
             becn: qpn & BECN != 0,
-            dest_qpn: qpn & QPN_MASK,
+            dest_qpn: qpn & MAX_24_BITS,
             ack_req: psn & ACK_REQ != 0,
             psn: Psn::new(psn),
         })
@@ -88,7 +86,7 @@ impl Bth {
         let flag = |set: bool, bit: u8| u8::from(set) << bit;
         let flags = flag(self.solicited, 7) | flag(self.mig_req, 6) | (self.pad & 3) << PAD_SHIFT;
         let congestion = u32::from(self.fecn) << 31 | u32::from(self.becn) << 30;
-        let qpn = (self.dest_qpn & QPN_MASK) | congestion;
+        let qpn = (self.dest_qpn & MAX_24_BITS) | congestion;
         let psn = self.psn.value() | u32::from(self.ack_req) << 31;
         let [k0, k1] = self.pkey.to_be_bytes();
         let [q0, q1, q2, q3] = qpn.to_be_bytes();
