@@ -80,7 +80,7 @@ impl IbCq {
                     out[taken] = Completion {
                         wr_id,
                         qpn: slot.qpn(),
-                        result: Err(Failure { status: WcStatus::Flushed, vendor_err: 0 }),
+                        result: Err(WcStatus::Flushed.into()),
                     };
                     taken += 1;
                 }

@@ -25,7 +25,7 @@ impl Cq for ShmCq {
     }
 
     fn capacity(&self) -> u32 {
-        self.core.capacity()
+        self.core.queue.capacity()
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -22,7 +22,7 @@ pub(crate) trait Attached: Send + Sync {
 
 /// A completion queue, as queue pairs see it.
 pub(crate) struct CqCore {
-    queue: CompletionQueue,
+    pub(crate) queue: CompletionQueue,
     attached: RwLock<Vec<Weak<dyn Attached>>>,
     /// Attached queue pairs that may have work to do when the queue is polled.
     active: AtomicUsize,
@@ -53,14 +53,9 @@ impl CqCore {
         Arc::ptr_eq(&self.context, context)
     }
 
-    /// Returns the channel, to wake a thread that sleeps on it.
-    pub(crate) fn channel(&self) -> Option<&EventChannel> {
-        self.queue.channel()
-    }
-
     /// Returns the descriptor that peers ring for a queue pair of this queue.
     pub(crate) fn channel_event(&self) -> Option<BorrowedFd<'_>> {
-        self.channel().map(|channel| channel.as_fd())
+        self.queue.channel().map(|channel| channel.as_fd())
     }
 
     /// A queue pair completes here from now on.
@@ -85,13 +80,7 @@ impl CqCore {
         self.active.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Returns whether completions were lost.
-    #[inline]
-    pub(crate) fn is_overrun(&self) -> bool {
-        self.queue.is_overrun()
-    }
-
-    /// Adds a completion. [`CqCore::announce_fenced`] follows after a fence.
+    /// Adds a completion. [`CompletionQueue::announce_fenced`] follows after a fence.
     #[inline]
     pub(crate) fn push(&self, entry: CqEntry) {
         if self.queue.push(entry) {
@@ -103,16 +92,6 @@ impl CqCore {
     fn report_overrun(&self) {
         self.context.events.add(catchment_verbs::AsyncEvent::CqOverrun);
         self.context.break_queue_pairs_of_overrun_queues();
-    }
-
-    /// Wakes a thread that requested a notification for such a completion.
-    #[inline]
-    pub(crate) fn announce_fenced(&self, solicited: bool) {
-        self.queue.announce_fenced(solicited);
-    }
-
-    pub(crate) fn capacity(&self) -> u32 {
-        self.queue.capacity()
     }
 
     /// Returns the attached queue pairs.

@@ -43,9 +43,10 @@ const RECEIVES: usize = 512;
 
 /// What a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Kind {
     /// A piece of a SEND.
-    Send,
+    Send = 1,
     /// The immediate of a WRITE.
     WriteImm,
     /// The message does not fit the receive; the sender knows already.
@@ -53,6 +54,8 @@ pub(crate) enum Kind {
     /// The receive cannot take anything; the sender knows already.
     Unusable,
 }
+
+const KINDS: [Kind; 4] = [Kind::Send, Kind::WriteImm, Kind::TooLong, Kind::Unusable];
 
 /// The header of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,12 +83,7 @@ impl Record {
     /// Its header.
     pub(crate) fn encode(&self) -> [u8; RECORD_HEADER_BYTES] {
         let mut out = [0; RECORD_HEADER_BYTES];
-        out[0] = match self.kind {
-            Kind::Send => 1,
-            Kind::WriteImm => 2,
-            Kind::TooLong => 3,
-            Kind::Unusable => 4,
-        };
+        out[0] = self.kind as u8;
         out[1] = u8::from(self.last) | u8::from(self.solicited) << 1;
         out[2] = u8::from(self.imm.is_some());
         out[4..8].copy_from_slice(&self.imm.unwrap_or(0).to_le_bytes());
@@ -102,13 +100,7 @@ impl Record {
             u32::from_le_bytes(word)
         };
         let record = Self {
-            kind: match bytes[0] {
-                1 => Kind::Send,
-                2 => Kind::WriteImm,
-                3 => Kind::TooLong,
-                4 => Kind::Unusable,
-                _ => return None,
-            },
+            kind: KINDS.into_iter().find(|kind| *kind as u8 == bytes[0])?,
             last: bytes[1] & 1 != 0,
             solicited: bytes[1] & 2 != 0,
             imm: (bytes[2] == 1).then(|| u32_at(4)),
@@ -273,7 +265,7 @@ mod tests {
 
     #[test]
     fn records_read_back_and_garbage_does_not() {
-        for kind in [Kind::Send, Kind::WriteImm, Kind::TooLong, Kind::Unusable] {
+        for kind in KINDS {
             for imm in [None, Some(0), Some(u32::MAX)] {
                 let record = Record {
                     kind,

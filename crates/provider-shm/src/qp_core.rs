@@ -130,10 +130,8 @@ impl QpCore {
         if result.is_ok() && !signaled {
             return;
         }
-        let result = match result {
-            Ok((opcode, bytes)) => Ok(Success::plain(opcode, bytes)),
-            Err(status) => Err(failure(status)),
-        };
+        let result = result.map(|(opcode, bytes)| Success::plain(opcode, bytes));
+        let result = result.map_err(Failure::from);
         self.send_cq.push(CqEntry {
             completion: Completion { wr_id, qpn: self.qpn, result },
             credits: Arc::clone(&self.sq),
@@ -147,7 +145,7 @@ impl QpCore {
             completion: Completion {
                 wr_id: recv.wr_id,
                 qpn: self.qpn,
-                result: result.map_err(failure),
+                result: result.map_err(Failure::from),
             },
             credits: Arc::clone(&self.rq),
             seq: recv.seq,
@@ -255,10 +253,10 @@ impl QpCore {
             }
         }
         if let Some(failed) = sent {
-            self.send_cq.announce_fenced(failed);
+            self.send_cq.queue.announce_fenced(failed);
         }
         if let Some(solicited) = received {
-            self.recv_cq.announce_fenced(solicited);
+            self.recv_cq.queue.announce_fenced(solicited);
         }
     }
 
@@ -294,7 +292,7 @@ impl QpCore {
 
     /// Lets a thread that sleeps on the send queue's channel go on with what waits.
     pub(crate) fn nudge(&self) {
-        if let Some(channel) = self.send_cq.channel() {
+        if let Some(channel) = self.send_cq.queue.channel() {
             channel.nudge();
         }
     }
@@ -332,8 +330,9 @@ impl QpCore {
     }
 
     /// To the error state if one of its completion queues lost something.
+    #[inline]
     pub(crate) fn fail_if_overrun(&self) {
-        if self.send_cq.is_overrun() || self.recv_cq.is_overrun() {
+        if self.send_cq.queue.is_overrun() || self.recv_cq.queue.is_overrun() {
             self.fail(Some("its completion queue overran"));
         }
     }
@@ -375,10 +374,6 @@ impl QpCore {
     pub(crate) fn go_on(&self) {
         self.progress(true, false);
     }
-}
-
-fn failure(status: WcStatus) -> Failure {
-    Failure { status, vendor_err: 0 }
 }
 
 impl Attached for QpCore {

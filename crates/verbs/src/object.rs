@@ -129,11 +129,13 @@ pub trait Mr: Send + Sync {
     fn bytes(&self) -> usize {
         self.region().bytes()
     }
-    /// To sleep until a peer has written here; `None` without [`Caps::doorbell`].
-    fn watch(&self) -> Option<Arc<dyn Watch>>;
+    /// Returns what to sleep on until a peer has written here; `None` without [`Caps::doorbell`].
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        None
+    }
     /// Tells peers that watch this region ([`Qp::watch_remote`]) that its owner changed it. Makes
     /// the caller's earlier stores visible first. Costs one load when no peer watches.
-    fn notify(&self);
+    fn notify(&self) {}
 }
 
 /// An address handle: the way to a port, for datagrams of UD queue pairs of its protection domain.
@@ -282,11 +284,20 @@ pub trait Qp: Send {
     /// # Errors
     /// [`RemoteMapError::Unsupported`] without that capability; otherwise as a WRITE of that
     /// range would fail.
-    fn map_remote(&self, addr: u64, bytes: u64, rkey: u32) -> Result<RemoteWindow, RemoteMapError>;
+    fn map_remote(
+        &self,
+        _addr: u64,
+        _bytes: u64,
+        _rkey: u32,
+    ) -> Result<RemoteWindow, RemoteMapError> {
+        Err(RemoteMapError::Unsupported)
+    }
     /// To sleep until the owner of a remote region calls [`Mr::notify`] ([`Caps::doorbell`] and
     /// [`Caps::direct`]).
     ///
     /// # Errors
     /// As for [`Qp::map_remote`].
-    fn watch_remote(&self, rkey: u32) -> Result<Arc<dyn Watch>, RemoteMapError>;
+    fn watch_remote(&self, _rkey: u32) -> Result<Arc<dyn Watch>, RemoteMapError> {
+        Err(RemoteMapError::Unsupported)
+    }
 }

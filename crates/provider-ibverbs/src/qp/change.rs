@@ -3,9 +3,7 @@ use super::IbQp;
 use crate::slots::Control;
 use crate::sys::types::{IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD};
 use crate::{ah, path};
-use catchment_verbs::provider::{
-    MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts, check_transition, random,
-};
+use catchment_verbs::provider::{MAX_24_BITS, check_transition, random};
 use catchment_verbs::{
     Access, Endpoint, ModifyError, Qp as _, QpState, QpTransition, RtrAttr, RtsAttr, Service, timer,
 };
@@ -65,7 +63,6 @@ impl IbQp {
     }
 
     fn enter_init_ud(&self, qkey: u32) -> Result<(), ModifyError> {
-        check_qkey(self.qpn(), qkey)?;
         let result = path::init_ud(&self.qp, self.device().place.port, qkey);
         result.map_err(|error| self.resources("going to INIT", &error))
     }
@@ -86,7 +83,6 @@ impl IbQp {
     }
 
     fn enter_rtr(&self, control: &mut Control, attr: &RtrAttr) -> Result<(), ModifyError> {
-        check_rtr(self.qpn(), attr)?;
         let most = self.device().caps.max_rd_atomic;
         self.check_rd_atomic("max_dest_rd_atomic", attr.max_dest_rd_atomic, most)?;
         let connection = path::Connection {
@@ -98,7 +94,6 @@ impl IbQp {
     }
 
     fn enter_rtr_uc(&self, control: &mut Control, remote: &Endpoint) -> Result<(), ModifyError> {
-        check_remote(self.qpn(), remote)?;
         self.connect(control, remote, &self.connection(remote)?)
     }
 
@@ -175,7 +170,6 @@ impl IbQp {
     }
 
     fn enter_rts(&mut self, attr: &RtsAttr) -> Result<(), ModifyError> {
-        check_rts(self.qpn(), attr)?;
         let most = self.device().caps.max_rd_atomic;
         self.check_rd_atomic("max_rd_atomic", attr.max_rd_atomic, most)?;
         let mut wire = *attr;

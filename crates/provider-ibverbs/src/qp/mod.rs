@@ -12,7 +12,7 @@ use crate::sys::{QueuePair, Refused};
 use catchment_verbs::provider::{Handle, Limits, MAX_24_BITS, check_rate, random};
 use catchment_verbs::{
     Endpoint, ModifyError, NetEnd, PostError, PostFailure, Qp, QpState, QpTransition, RateError,
-    RecvWr, RemoteMapError, RemoteWindow, RtsAttr, SendOp, SendWr, Service, VerbsError, Watch,
+    RecvWr, RtsAttr, SendOp, SendWr, Service, VerbsError,
 };
 use std::collections::VecDeque;
 use std::io;
@@ -279,14 +279,6 @@ impl Qp for IbQp {
             self.rate = before;
             RateError::Device { qpn: self.qpn(), reason: error.to_string() }
         })
-    }
-
-    fn map_remote(&self, _: u64, _: u64, _: u32) -> Result<RemoteWindow, RemoteMapError> {
-        Err(RemoteMapError::Unsupported)
-    }
-
-    fn watch_remote(&self, _: u32) -> Result<Arc<dyn Watch>, RemoteMapError> {
-        Err(RemoteMapError::Unsupported)
     }
 }
 

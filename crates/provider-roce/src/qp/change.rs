@@ -4,9 +4,7 @@ use crate::address_vector::AddressVector;
 use crate::engine::{Engine, Peer};
 use catchment_roce::wire::aeth;
 use catchment_roce::{self as roce, Psn, Recovery};
-use catchment_verbs::provider::{
-    MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts, random,
-};
+use catchment_verbs::provider::{MAX_24_BITS, random};
 use catchment_verbs::{
     Access, Endpoint, ModifyError, NetEnd, QpState, QpTransition, RtrAttr, RtsAttr,
 };
@@ -51,13 +49,11 @@ impl RoceQp {
     }
 
     fn enter_init_ud(&self, qkey: u32) -> Result<(), ModifyError> {
-        check_qkey(self.qpn, qkey)?;
         let attr = roce::InitAttr { qkey, ..roce::InitAttr::default() };
         self.change(QpState::Init, |engine| engine.init(self.index, attr))
     }
 
     fn enter_rtr(&self, attr: &RtrAttr) -> Result<(), ModifyError> {
-        check_rtr(self.qpn, attr)?;
         let (peer, wire) = self.connection(&attr.remote)?;
         let wire = roce::RtrAttr {
             max_dest_rd_atomic: attr.max_dest_rd_atomic as u8,
@@ -69,7 +65,6 @@ impl RoceQp {
     }
 
     fn enter_rtr_uc(&self, remote: &Endpoint) -> Result<(), ModifyError> {
-        check_remote(self.qpn, remote)?;
         let (peer, wire) = self.connection(remote)?;
         self.connect(Some(peer), wire)
     }
@@ -101,7 +96,6 @@ impl RoceQp {
     }
 
     fn enter_rts(&self, attr: &RtsAttr) -> Result<(), ModifyError> {
-        check_rts(self.qpn, attr)?;
         let wire = roce::RtsAttr {
             sq_psn: Psn::new(self.psn),
             max_rd_atomic: attr.max_rd_atomic as u8,

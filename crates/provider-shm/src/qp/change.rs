@@ -5,7 +5,6 @@ use crate::inbox::Inbox;
 use crate::inner::Peer;
 use crate::link::CallError;
 use crate::proto::{Refusal, Reply, Request};
-use catchment_verbs::provider::{check_rtr, check_rts};
 use catchment_verbs::{Gid, ModifyError, QpState, QpTransition, RtrAttr, RtsAttr};
 use std::sync::Arc;
 
@@ -62,7 +61,6 @@ impl ShmQp {
     }
 
     fn enter_rtr(&mut self, attr: &RtrAttr) -> Result<(), ModifyError> {
-        check_rtr(self.core.qpn, attr)?;
         let gid = attr.remote.gid;
         let core = &self.core;
         let link = core.context.link(gid).map_err(|error| self.modify_error(gid, &error))?;
@@ -119,7 +117,6 @@ impl ShmQp {
     }
 
     fn enter_rts(&mut self, attr: RtsAttr) -> Result<(), ModifyError> {
-        check_rts(self.core.qpn, &attr)?;
         let mut inner = self.core.lock();
         if !self.core.state().may_become(QpState::Rts) {
             drop(inner);

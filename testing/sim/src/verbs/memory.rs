@@ -1,7 +1,7 @@
 //! Registered memory and its keys.
 use super::Fabric;
 use catchment_verbs::mem::{Region, VolatileSlice};
-use catchment_verbs::{Access, Mr, Watch};
+use catchment_verbs::{Access, Mr};
 use std::sync::Arc;
 
 #[derive(Clone)]
@@ -79,12 +79,6 @@ impl Mr for SimMr {
     fn access(&self) -> Access {
         self.access
     }
-
-    fn watch(&self) -> Option<Arc<dyn Watch>> {
-        None
-    }
-
-    fn notify(&self) {}
 }
 
 impl Drop for SimMr {

@@ -203,6 +203,6 @@ fn entry(
     result: Result<Success, WcStatus>,
     (credits, seq): (Arc<WorkQueueCredits>, u64),
 ) -> CqEntry {
-    let failure = |status| Failure { status, vendor_err: 0 };
-    CqEntry { completion: Completion { wr_id, qpn, result: result.map_err(failure) }, credits, seq }
+    let result = result.map_err(Failure::from);
+    CqEntry { completion: Completion { wr_id, qpn, result }, credits, seq }
 }
