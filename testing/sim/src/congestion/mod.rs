@@ -11,11 +11,10 @@ mod switch;
 mod tests;
 
 use crate::link::LinkCounters;
-use crate::roce::{Host, HostConfig, Space, Writer, connected};
+use crate::roce::{Host, HostConfig, Space, Writer, address, connected};
 use crate::{Context, Frame, LinkConfig, LinkId, Loss, Node, NodeId, Random, Simulation, Stop};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{Config, Counters, PacingConfig, Qp, Recovery, Service};
-use std::net::Ipv6Addr;
 use std::ops::Range;
 use std::time::Duration;
 use switch::Switch;
@@ -222,10 +221,6 @@ struct Totals {
 
 fn link() -> LinkConfig {
     LinkConfig { rate_bps: Some(RATE_BPS), delay: DELAY, ..LinkConfig::default() }
-}
-
-fn address(number: usize) -> Ipv6Addr {
-    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + number as u16)
 }
 
 fn host(number: usize, space: Space, writer: Writer) -> Host<Writer> {

@@ -1,10 +1,9 @@
 //! One cell of the table: a link, a queue pair at each end, a long transfer.
-use crate::roce::{Host, HostConfig, Space, Writer, connected};
+use crate::roce::{Host, HostConfig, Space, Writer, address, connected};
 use crate::{BurstLength, LinkConfig, Loss, NodeId, Random, Simulation, Stop};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{Config, Recovery, Service};
 use serde::Serialize;
-use std::net::Ipv6Addr;
 use std::time::Duration;
 
 /// What a cell is about.
@@ -170,11 +169,7 @@ impl Row {
     }
 }
 
-fn address(number: u16) -> Ipv6Addr {
-    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + number)
-}
-
-fn host(cell: &Cell, number: u16, space: Space, writer: Writer) -> Host<Writer> {
+fn host(cell: &Cell, number: usize, space: Space, writer: Writer) -> Host<Writer> {
     let config = HostConfig {
         address: address(number),
         poll_interval: Duration::ZERO,
@@ -182,7 +177,7 @@ fn host(cell: &Cell, number: u16, space: Space, writer: Writer) -> Host<Writer> 
         ecn: false,
     };
     let mut host = Host::new(config, space, writer);
-    let [ours, theirs] = [number, 1 - number].map(|number| 100 + u32::from(number));
+    let [ours, theirs] = [number, 1 - number].map(|number| 100 + number as u32);
     let config = Config::new(ours, Service::Rc);
     let qp = connected(config, theirs, cell.recovery, cell.path_mtu);
     host.attach(qp, address(1 - number));

@@ -261,6 +261,11 @@ impl<P: Program> Node for Host<P> {
     }
 }
 
+/// Returns the address of host number `number` of a simulation.
+pub(crate) fn address(number: usize) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + number as u16)
+}
+
 /// Virtual time as queue pairs want it.
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)

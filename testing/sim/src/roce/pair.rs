@@ -26,7 +26,7 @@ pub enum Side {
 
 impl Side {
     fn address(self) -> Ipv6Addr {
-        Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, self as u16 + 1)
+        host::address(self as usize)
     }
 
     fn other(self) -> Self {

@@ -5,6 +5,7 @@
 //! result certain: what a READ has asked for is never written again (the standard lets a repeated
 //! READ see later WRITEs), and every request has memory of its own at this side.
 use crate::Random;
+use catchment_roce::WcOpcode;
 use std::fmt;
 use std::ops::Range;
 
@@ -75,6 +76,17 @@ impl What {
             self,
             Self::WriteImm { .. } | Self::Send | Self::SendImm(_) | Self::SendInvalidate(_)
         )
+    }
+
+    /// Returns the opcode of its completion.
+    pub(crate) fn opcode(&self) -> WcOpcode {
+        match self {
+            Self::Write { .. } | Self::WriteImm { .. } => WcOpcode::Write,
+            Self::Send | Self::SendImm(_) | Self::SendInvalidate(_) => WcOpcode::Send,
+            Self::Read { .. } => WcOpcode::Read,
+            Self::FetchAdd { .. } => WcOpcode::FetchAdd,
+            Self::CompareSwap { .. } => WcOpcode::CompareSwap,
+        }
     }
 
     pub(crate) fn lands(&self) -> bool {

@@ -5,14 +5,9 @@ use super::scenario::{EndScenario, MAX_INLINE, PairScenario, Scenario};
 use super::worker::{Remote, Worker};
 use crate::roce::{Rights, Space};
 use catchment_roce::{Config, InitAttr, Qp, QpState, RtrAttr, RtsAttr, Service};
-use std::net::Ipv6Addr;
 use std::rc::Rc;
 
 pub(super) type Memory = [(NearKeys, FarKeys); 2];
-
-pub(super) fn address(number: usize) -> Ipv6Addr {
-    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + number as u16)
-}
 
 pub(super) fn qpn(pair: usize, number: usize) -> u32 {
     0x11 + 0x100 * pair as u32 + 0x7000 * number as u32

@@ -2,10 +2,10 @@
 use super::check::{self, Allowed, Fault, Seen, demand};
 use super::forge::{Victim, forge};
 use super::scenario::{Scenario, Strike, TIME_MOST};
-use super::setup::{Memory, address, qpn, queue_pair, register, worker};
+use super::setup::{Memory, qpn, queue_pair, register, worker};
 use super::summary::Summary;
 use super::worker::Workers;
-use crate::roce::{Host, HostConfig, Space};
+use crate::roce::{Host, HostConfig, Space, address};
 use crate::{
     Chance, LinkConfig, LinkId, Loss, Node as _, NodeId, Observer, Random, Simulation, Stop,
 };

@@ -1,6 +1,6 @@
 //! Memory after a run: the peer's, which requests changed in their order, and that of the side that
 //! asked, where results landed and where nothing else may have changed.
-use super::{Fault, SCRIBBLE, Seen, UNTOUCHED, demand, same, untouched};
+use super::{Fault, SCRIBBLE, Seen, UNTOUCHED, demand, region, same, untouched};
 use crate::roce::Access;
 use crate::soak::plan::{Op, Plan, What, Wrong};
 use catchment_roce::AtomicOp;
@@ -103,11 +103,10 @@ fn atomic(what: &What) -> Option<(usize, AtomicOp)> {
 
 /// The peer's memory: every change once, in order, at least all that completed.
 pub(super) fn target(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
-    let region = seen.far.region(seen.far_keys.target);
-    let region = region.ok_or_else(|| Fault("the target is gone".into()))?;
+    let target = region(seen.far, seen.far_keys.target, "the target")?;
     let mut cursor = Cursor { plan: seen.plan, posted: seen.posted, at: 0, written: 0 };
     let mut model = seen.plan.target.clone();
-    for access in region.log() {
+    for access in target.log() {
         cursor.take(access)?;
         replay(&mut model, access);
     }
@@ -118,7 +117,7 @@ pub(super) fn target(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
         cursor.at,
         cursor.written
     );
-    same("the target", &region.bytes, &model)?;
+    same("the target", &target.bytes, &model)?;
     let forbidden = seen.far.region(seen.far_keys.forbidden);
     let intact = forbidden.is_some_and(|region| region.bytes.iter().all(|b| *b == UNTOUCHED));
     demand!(intact, "the region without rights was changed");
@@ -141,9 +140,7 @@ fn replay(model: &mut [u8], access: &Access) {
 
 /// What READs and atomics brought.
 pub(super) fn landing(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
-    let Some(region) = seen.near.region(seen.near_keys.landing) else {
-        return Err(Fault("the landing memory is gone".into()));
-    };
+    let region = region(seen.near, seen.near_keys.landing, "the landing memory")?;
     let mut owned_until = 0;
     for (id, op) in seen.plan.ops[..seen.posted].iter().enumerate() {
         let Some(expected) = result(op) else { continue };
@@ -181,9 +178,7 @@ fn result(op: &Op) -> Option<Vec<u8>> {
 
 /// What was sent from is only read.
 pub(super) fn source(seen: &Seen<'_>) -> Result<(), Fault> {
-    let Some(region) = seen.near.region(seen.near_keys.source) else {
-        return Err(Fault("the source is gone".into()));
-    };
+    let region = region(seen.near, seen.near_keys.source, "the source")?;
     let mut pairs = region.bytes.iter().zip(&seen.plan.source);
     let sound = pairs.all(|(byte, right)| byte == right || *byte == SCRIBBLE);
     demand!(sound, "memory that was only sent from has changed");

@@ -8,9 +8,9 @@ mod receives;
 
 pub(super) use memory::bounds_offset;
 
-use super::plan::{Op, Plan, What, Wrong};
-use crate::roce::Space;
-use catchment_roce::{Completion, PostFailure, Success, WcOpcode, WcStatus};
+use super::plan::{Op, Plan, Wrong};
+use crate::roce::{Region, Space};
+use catchment_roce::{Completion, PostFailure, Success, WcStatus};
 use std::ops::Range;
 
 /// What landing memory and receives hold before anything arrives.
@@ -162,13 +162,7 @@ fn blame(seen: &Seen<'_>) -> Result<(), Fault> {
 
 fn succeeded(id: usize, op: &Op, success: Success) -> Result<(), Fault> {
     demand!(op.wrong.is_none(), "request {id} succeeded although {:?} is wrong", op.wrong);
-    let opcode = match op.what {
-        What::Write { .. } | What::WriteImm { .. } => WcOpcode::Write,
-        What::Send | What::SendImm(_) | What::SendInvalidate(_) => WcOpcode::Send,
-        What::Read { .. } => WcOpcode::Read,
-        What::FetchAdd { .. } => WcOpcode::FetchAdd,
-        What::CompareSwap { .. } => WcOpcode::CompareSwap,
-    };
+    let opcode = op.what.opcode();
     let bytes = op.local.len() as u64;
     demand!(
         success.opcode == opcode && success.bytes == bytes,
@@ -184,6 +178,11 @@ fn refuses(wrong: Option<Wrong>, status: WcStatus) -> bool {
         Some(Wrong::TooLong) => status == WcStatus::RemoteInvalidRequest,
         None => false,
     }
+}
+
+/// Returns the region with this key; `what` names it.
+fn region<'a>(space: &'a Space, key: u32, what: &str) -> Result<&'a Region, Fault> {
+    space.region(key).ok_or_else(|| Fault(format!("{what}: the region is gone")))
 }
 
 fn same(what: &str, seen: &[u8], expected: &[u8]) -> Result<(), Fault> {

@@ -1,5 +1,5 @@
 //! What the peer received: messages in order, whole, each once.
-use super::{Fault, Seen, UNTOUCHED, demand, same, untouched};
+use super::{Fault, Seen, UNTOUCHED, demand, region, same, untouched};
 use crate::soak::plan::{Op, What, Wrong};
 use catchment_roce::{Success, WcOpcode, WcStatus};
 use std::ops::Range;
@@ -74,9 +74,7 @@ fn message(seen: &Seen<'_>, id: usize, op: &Op, success: Success) -> Result<(), 
         None => expected,
     };
     demand!(success == expected, "receive {id}: {success:?} instead of {expected:?}");
-    let Some(region) = seen.far.region(seen.far_keys.receive) else {
-        return Err(Fault("the receives are gone".into()));
-    };
+    let region = region(seen.far, seen.far_keys.receive, "the receives")?;
     if let Some(key) = invalidated {
         let valid = seen.far.region(key).is_some_and(|region| region.is_remote());
         demand!(!valid, "receive {id}: region {key:#x} was not invalidated");
@@ -90,9 +88,7 @@ fn message(seen: &Seen<'_>, id: usize, op: &Op, success: Success) -> Result<(), 
 
 /// Receives that took no message: the first may hold the beginning of one.
 fn unfinished(seen: &Seen<'_>, received: usize, next: Option<&Op>) -> Result<(), Fault> {
-    let Some(region) = seen.far.region(seen.far_keys.receive) else {
-        return Err(Fault("the receives are gone".into()));
-    };
+    let region = region(seen.far, seen.far_keys.receive, "the receives")?;
     let first = slot(seen, received);
     if first.start >= region.bytes.len() {
         return Ok(());

@@ -1,9 +1,9 @@
 //! The oracle accepts what a perfect stack does, and refuses every way to get it wrong.
-use super::super::plan::{Mix, PlanConfig};
+use super::super::plan::{Mix, PlanConfig, What};
 use super::super::setup::{far_keys, near_keys};
 use super::*;
 use crate::Random;
-use catchment_roce::{AtomicOp, Memory, Queue};
+use catchment_roce::{AtomicOp, Memory, Queue, WcOpcode};
 
 struct Left {
     plan: Plan,
@@ -122,14 +122,7 @@ fn failed(id: usize, queue: Queue, status: WcStatus) -> Completion {
 }
 
 fn success_of(op: &Op) -> Success {
-    let opcode = match op.what {
-        What::Write { .. } | What::WriteImm { .. } => WcOpcode::Write,
-        What::Send | What::SendImm(_) | What::SendInvalidate(_) => WcOpcode::Send,
-        What::Read { .. } => WcOpcode::Read,
-        What::FetchAdd { .. } => WcOpcode::FetchAdd,
-        What::CompareSwap { .. } => WcOpcode::CompareSwap,
-    };
-    Success::plain(opcode, op.local.len() as u64)
+    Success::plain(op.what.opcode(), op.local.len() as u64)
 }
 
 fn fresh(seed: u64, wrong: bool) -> Left {
