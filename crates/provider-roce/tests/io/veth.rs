@@ -64,7 +64,7 @@ fn the_roce_port_is_free_in_a_new_namespace() {
         let all = pair.left.run(local_addresses).unwrap().unwrap();
         let veth = all.iter().filter(|a| a.interface == "veth0");
         assert!(veth.clone().all(|a| a.mtu == 9000), "{all:?}");
-        assert!(veth.clone().any(|a| a.scope == Scope::LinkLocal && a.scope_id > 0));
+        assert!(veth.clone().any(|a| a.scope == Scope::LinkLocal && a.scope_id > 0), "{all:?}");
     });
 }
 

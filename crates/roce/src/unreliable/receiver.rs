@@ -37,7 +37,7 @@ impl UnreliableReceiver {
         if headers.bth.opcode.starts_message() {
             self.give_up(env);
         } else if !self.message.admits(headers.bth.opcode) {
-            // The rest of a message that was given up already.
+            // The rest of a message that was dropped already.
             return;
         }
         if self.execute(headers, arrival.payload, env).is_err() {
@@ -47,7 +47,7 @@ impl UnreliableReceiver {
         }
     }
 
-    /// Drops the message under way, which lacks a packet.
+    /// Drops the message in progress, which lacks a packet.
     fn give_up(&mut self, env: &mut Env<'_>) {
         if self.message != Message::None {
             env.counters.messages_dropped += 1;

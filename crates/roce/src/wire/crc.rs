@@ -1,4 +1,4 @@
-//! CRC-32 of zlib and Ethernet, with a register that can be set and read in between.
+//! CRC-32 of zlib and Ethernet, with an accessible register.
 use crc32fast::Hasher;
 
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ impl Crc {
     }
 }
 
-/// Returns the register after this many zero bits that follow a message which left `register`.
+/// Returns the register after appending this many zero bits to a message that left `register`.
 pub(super) const fn zeros(mut register: u32, bits: u32) -> u32 {
     let mut bit = 0;
     while bit < bits {

@@ -1,4 +1,4 @@
-//! Datagram extended transport header: who may receive and who sent (IBTA volume 1, 9.3).
+//! Datagram extended transport header: Q_Key and source queue pair (IBTA volume 1, 9.3).
 use catchment_verbs_types::MAX_24_BITS;
 
 /// Length of the header.

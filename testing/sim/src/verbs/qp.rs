@@ -1,4 +1,4 @@
-//! Queue pairs, as programs have them.
+//! Queue pairs, as the application holds them.
 use super::caps::CAPS;
 use super::work::{Data, Receive, Request, time_of};
 use super::world::World;

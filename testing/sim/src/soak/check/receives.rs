@@ -1,10 +1,10 @@
-//! What the peer received: messages in order, whole, each once.
+//! The peer's receives: whole messages, in order, each once.
 use super::{Fault, Seen, UNTOUCHED, demand, region, same, untouched};
 use crate::soak::plan::{Op, What, Wrong};
 use catchment_roce::{Success, WcOpcode, WcStatus};
 use std::ops::Range;
 
-/// The peer's receive queue: messages in order, whole, each once.
+/// Checks the peer's receive queue.
 pub(super) fn check(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
     let ops = seen.plan.ops[..seen.posted].iter().enumerate();
     let messages: Vec<_> = ops.filter(|(_, op)| op.what.takes_receive()).collect();
@@ -55,7 +55,7 @@ fn slot(seen: &Seen<'_>, id: usize) -> Range<usize> {
     id * bytes..(id + 1) * bytes
 }
 
-/// A message that was received.
+/// Checks a message that was received.
 fn message(seen: &Seen<'_>, id: usize, op: &Op, success: Success) -> Result<(), Fault> {
     let (opcode, imm, invalidated) = match op.what {
         What::WriteImm { imm, .. } => (WcOpcode::RecvWriteImm, Some(imm), None),
@@ -86,7 +86,7 @@ fn message(seen: &Seen<'_>, id: usize, op: &Op, success: Success) -> Result<(), 
     untouched("a receive", &region.bytes, end..slot.end)
 }
 
-/// Receives that took no message: the first may hold the beginning of one.
+/// Checks receives that took no message: the first may hold the beginning of one.
 fn unfinished(seen: &Seen<'_>, received: usize, next: Option<&Op>) -> Result<(), Fault> {
     let region = region(seen.far, seen.far_keys.receive, "the receives")?;
     let first = slot(seen, received);
