@@ -1,9 +1,9 @@
 //! A host: queue pairs, memory, a program, and a network card with one link.
 //!
 //! It is the driver and nothing else: it checks the ICRC, finds the queue pair, gathers payload and
-//! keeps timeouts. Frames that arrive within [`HostConfig::poll_interval`] are handled as one batch,
-//! as by an engine thread that polls its socket. It queues at most [`HostConfig::uplink_bytes`] on
-//! its link, as the transmit ring of a network card does.
+//! keeps timeouts. Frames that arrive within [`HostConfig::poll_interval`] are handled as one
+//! batch, as by an engine thread that polls its socket. It queues at most
+//! [`HostConfig::uplink_bytes`] on its link, as the transmit ring of a network card does.
 use super::packet::{open, seal};
 use super::space::Space;
 use crate::{CONGESTION_EXPERIENCED, Context, ECN_CAPABLE, Frame, Node};

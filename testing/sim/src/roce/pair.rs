@@ -278,7 +278,8 @@ impl Pair {
         self.run_losing(|_, _| false);
     }
 
-    /// Runs until nothing is left to happen, or for a virtual minute, and drops the packets for which
+    /// Runs until nothing is left to happen, or for a virtual minute, and drops the packets for
+    /// which
     /// `lose` returns true.
     pub fn run_losing(&mut self, lose: impl FnMut(Side, &Headers) -> bool) {
         self.run_for(Duration::from_secs(60), lose);

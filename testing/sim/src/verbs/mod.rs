@@ -37,7 +37,8 @@ mod tests;
 pub enum Pace {
     /// Only [`Fabric::advance_to`].
     ByCaller,
-    /// Also every poll of a completion queue, and every wait, that finds nothing: to the next event.
+    /// Also every poll of a completion queue, and every wait, that finds nothing: to the next
+    /// event.
     WhenPolled,
 }
 
