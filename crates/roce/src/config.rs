@@ -8,11 +8,11 @@ use std::time::Duration;
 /// How lost packets are recovered. Both ends must use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recovery {
-    /// Standard: the responder takes packets in order only, and the requester retransmits everything
-    /// from the lost packet on. For NICs and the kernel.
+    /// Standard: the responder takes packets in order only, and the requester retransmits
+    /// everything from the lost packet on. For NICs and the kernel.
     GoBackN,
-    /// Our extension: the responder keeps packets that arrive out of order and reports them in SACKs.
-    /// Only for peers that agreed to it out of band (`docs/spec/roce-profile.md`).
+    /// Our extension: the responder keeps packets that arrive out of order and reports them in
+    /// SACKs. Only for peers that agreed to it out of band (`docs/spec/roce-profile.md`).
     SelectiveRepeat,
 }
 
@@ -50,8 +50,8 @@ pub struct Config {
     pub window_bytes: u64,
     /// Most packets sent without an acknowledgement request (AckReq), 1 to 256.
     pub ack_interval: u32,
-    /// Most payload bytes of whole packets sent without AckReq: each acknowledgement costs the peer a
-    /// system call.
+    /// Most payload bytes of whole packets sent without AckReq: each acknowledgement costs the peer
+    /// a system call.
     pub ack_bytes: u32,
     /// Long READs are split into requests of this many bytes, so that the window limits them too.
     /// Rounded to whole packets, at most 64 packets with selective repeat.

@@ -15,8 +15,8 @@ pub struct Arrival<'a> {
     pub payload: &'a [u8],
     /// The IP header says "congestion experienced".
     pub ecn_marked: bool,
-    /// The 40 bytes that UD receives begin with: the IPv6 header, or 20 undefined bytes and the IPv4
-    /// header. With `None` they are left unchanged.
+    /// The 40 bytes that UD receives begin with: the IPv6 header, or 20 undefined bytes and the
+    /// IPv4 header. With `None` they are left unchanged.
     pub grh: Option<&'a [u8; GRH_BYTES]>,
 }
 

@@ -1,8 +1,8 @@
 //! Registered memory, as the driver provides it to a queue pair.
 //!
 //! The protocol never holds memory. It names addresses, and the driver's [`Memory`] checks key,
-//! bounds and rights against its table and moves the bytes. One [`Memory`] stands for one protection
-//! domain: a key of another domain is an unknown key.
+//! bounds and rights against its table and moves the bytes. One [`Memory`] stands for one
+//! protection domain: a key of another domain is an unknown key.
 
 /// What the peer wants to do with a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,8 +69,8 @@ pub trait Memory {
     /// As [`Memory::check_remote`] for [`RemoteAccess::Write`]; then nothing changes.
     fn write_remote(&mut self, rkey: u32, va: u64, data: &[u8]) -> Result<(), AccessError>;
 
-    /// Executes an atomic operation on eight bytes at `va`, a multiple of 8, and returns their previous
-    /// value.
+    /// Executes an atomic operation on eight bytes at `va`, a multiple of 8, and returns their
+    /// previous value.
     ///
     /// # Errors
     /// As [`Memory::check_remote`] for [`RemoteAccess::Atomic`]; then nothing changes.
@@ -82,8 +82,8 @@ pub trait Memory {
     /// [`AccessError`] when the key is unknown or of a region that cannot be invalidated.
     fn invalidate(&mut self, rkey: u32) -> Result<(), AccessError>;
 
-    /// Puts received bytes into a receive, or into the destination of a READ or an atomic. `data` is
-    /// never empty and lies inside a scatter-gather element that was posted.
+    /// Puts received bytes into a receive, or into the destination of a READ or an atomic. `data`
+    /// is never empty and lies inside a scatter-gather element that was posted.
     ///
     /// # Errors
     /// [`AccessError`] when the driver no longer has that memory.

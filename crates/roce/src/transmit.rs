@@ -1,9 +1,9 @@
 //! Packets to send: headers inline, payload by reference.
 //!
 //! The driver owns a [`TransmitBatch`] and uses it for all queue pairs in turn. A packet has its
-//! encoded headers, and refers to its payload: in local memory of a send request, in memory that the
-//! peer reads, or in the batch itself. The driver gathers headers, payload, pad and ICRC into one
-//! datagram; nothing is copied before.
+//! encoded headers, and refers to its payload: in local memory of a send request, in memory that
+//! the peer reads, or in the batch itself. The driver gathers headers, payload, pad and ICRC into
+//! one datagram; nothing is copied before.
 use crate::wire::{Headers, ICRC_BYTES, MAX_HEADER_BYTES};
 use std::ops::Range;
 

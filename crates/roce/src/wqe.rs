@@ -122,7 +122,8 @@ impl StoredPayload {
         }
     }
 
-    /// Adds the bytes from `offset` on to a packet. The range is valid: the caller segmented the message.
+    /// Adds the bytes from `offset` on to a packet. The range is valid: the caller segmented the
+    /// message.
     pub(crate) fn gather(&self, offset: u64, bytes: u64, out: &mut PieceWriter<'_>) {
         if let Some(data) = self.inline() {
             out.copy(&data[offset as usize..(offset + bytes) as usize]);

@@ -150,8 +150,8 @@ fn in_pieces(net: &NetHeader, packet: &Packet<'_>, transport_bytes: usize) -> u3
     icrc.finish()
 }
 
-/// Bits of an IP packet that routers may change (CA17-22 of IBTA annex A17), and so the ICRC may not
-/// see, as bytes with the bits of each.
+/// Bits of an IP packet that routers may change (CA17-22 of IBTA annex A17), and so the ICRC may
+/// not see, as bytes with the bits of each.
 fn variant_bits(ipv4: bool) -> Vec<(usize, u8)> {
     // Type of service, time to live, checksum; or traffic class, flow label, hop limit.
     let (ip, udp) = if ipv4 {

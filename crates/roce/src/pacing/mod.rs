@@ -1,10 +1,11 @@
 //! Pacing: how fast a queue pair sends.
 //!
 //! A [`TokenBucket`] spreads data packets at a rate: the one that the driver set, reduced by
-//! congestion notifications ([`rate`]). The other direction, notifying a sender whose packets arrive
-//! marked, is in [`notify`].
+//! congestion notifications ([`rate`]). The other direction, notifying a sender whose packets
+//! arrive marked, is in [`notify`].
 //!
-//! ACK, NAK and CNP packets are not paced: they are small, and delaying them costs more than it saves.
+//! ACK, NAK and CNP packets are not paced: they are small, and delaying them costs more than it
+//! saves.
 mod notify;
 mod rate;
 
@@ -30,8 +31,8 @@ pub struct PacingConfig {
     pub overhead_bytes: u32,
     /// Lower the rate when the peer sends congestion notifications (CNP).
     pub react_to_cnp: bool,
-    /// The rate before the first cut when `rate_bps` is `None`, in bits per second. Once the rate has
-    /// recovered to it, sending is unpaced again.
+    /// The rate before the first cut when `rate_bps` is `None`, in bits per second. Once the rate
+    /// has recovered to it, sending is unpaced again.
     pub line_rate_bps: u64,
     /// Minimum time between CNPs; `None` sends no CNPs.
     pub cnp_interval: Option<Duration>,

@@ -7,8 +7,8 @@
 //!   by 1 % of the ceiling per step. At the ceiling the control ends.
 //!
 //! There is no byte counter as in the paper: the timer alone drives recovery, so a queue pair that
-//! sends little recovers as fast as one that sends much. No timer fires; elapsed periods are applied
-//! when the rate is read.
+//! sends little recovers as fast as one that sends much. No timer fires; elapsed periods are
+//! applied when the rate is read.
 
 const CUT_INTERVAL_NS: u64 = 50_000;
 const ALPHA_PERIOD_NS: u64 = 55_000;

@@ -4,9 +4,9 @@
 //! Out: [`Qp::poll_transmit`] until it returns 0, [`Qp::poll_completion`] until it returns `None`,
 //! then [`Qp::next_timeout`] for the next timeout. Call all three after every input and every post.
 //!
-//! A device demultiplexes packets by `dest_qpn` and checks the sender's address, so a queue pair gets
-//! only its own packets. Times are nanoseconds since an origin that the caller chooses, and never go
-//! back.
+//! A device demultiplexes packets by `dest_qpn` and checks the sender's address, so a queue pair
+//! gets only its own packets. Times are nanoseconds since an origin that the caller chooses, and
+//! never go back.
 mod halves;
 mod modify;
 mod post;
@@ -125,7 +125,8 @@ impl Qp {
         }
     }
 
-    /// Handles an input. Nothing that a peer sends causes a panic, and the work per packet is bounded.
+    /// Handles an input. Nothing that a peer sends causes a panic, and the work per packet is
+    /// bounded.
     pub fn handle(&mut self, now_ns: u64, input: Input<'_>, memory: &mut dyn Memory) {
         match input {
             Input::Packet(arrival) => self.on_packet(now_ns, &arrival, memory),
@@ -149,9 +150,9 @@ impl Qp {
         !self.completions.is_empty()
     }
 
-    /// Adds packets that may leave now to the batch, in order, until it is full or none is left, and
-    /// returns their number. All go to one peer; on UD to [`TransmitBatch::destination`]. The batch
-    /// must be empty or hold packets of the same call sequence to the same peer.
+    /// Adds packets that may leave now to the batch, in order, until it is full or none is left,
+    /// and returns their number. All go to one peer; on UD to [`TransmitBatch::destination`]. The
+    /// batch must be empty or hold packets of the same call sequence to the same peer.
     ///
     /// `memory` checks again that the peer may read what it reads.
     pub fn poll_transmit(
@@ -192,8 +193,8 @@ impl Qp {
     }
 
     /// Returns when to call [`Qp::handle`] with [`Input::Timeout`] at the latest, in nanoseconds of
-    /// the same clock; `None` without a timer. Valid until the next call that changes the queue pair.
-    /// After the timeout there may be packets to send.
+    /// the same clock; `None` without a timer. Valid until the next call that changes the queue
+    /// pair. After the timeout there may be packets to send.
     pub fn next_timeout(&self) -> Option<u64> {
         match &self.halves {
             Halves::Rc { requester, responder } => {

@@ -72,8 +72,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Goes from RTS to SQD: requests not started wait. [`Qp::is_drained`] tells when the others are
-    /// done.
+    /// Goes from RTS to SQD: requests not started wait. [`Qp::is_drained`] tells when the others
+    /// are done.
     ///
     /// # Errors
     /// When the state is not RTS.

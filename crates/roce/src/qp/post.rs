@@ -14,8 +14,8 @@ const MAX_MESSAGE_BYTES: u64 = 1 << 31;
 const MAX_MESSAGE_PACKETS: u64 = 1 << 22;
 
 impl Qp {
-    /// Returns the limits of requests. Before RTR, when no path MTU is known, they allow the longest
-    /// message of the standard.
+    /// Returns the limits of requests. Before RTR, when no path MTU is known, they allow the
+    /// longest message of the standard.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -47,8 +47,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Posts a receive. The driver has checked the local keys, and keeps the memory registered until
-    /// it completes. In the error state it is accepted and flushed at once.
+    /// Posts a receive. The driver has checked the local keys, and keeps the memory registered
+    /// until it completes. In the error state it is accepted and flushed at once.
     ///
     /// # Errors
     /// When the state or a limit does not allow it; nothing is posted.

@@ -45,9 +45,9 @@ impl GoBackN {
         }
     }
 
-    /// Handles a NAK. A responder sends one per gap. A second one for the same PSN is new only if the
-    /// retransmitted packet had time to arrive; earlier it is a copy, and reacting to copies causes
-    /// storms.
+    /// Handles a NAK. A responder sends one per gap. A second one for the same PSN is new only if
+    /// the retransmitted packet had time to arrive; earlier it is a copy, and reacting to copies
+    /// causes storms.
     pub(crate) fn on_sequence_nak(&mut self, psn: Psn, clock: &mut Clock<'_>) {
         let patience_ns = clock.rto.srtt_ns().unwrap_or(0) / 2;
         if let Some((obeyed, at_ns)) = self.obeyed

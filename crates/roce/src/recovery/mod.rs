@@ -69,8 +69,8 @@ impl Engine {
         psn.distance_from(self.una()) >= 0 && psn.distance_from(self.next()) < 0
     }
 
-    /// Returns the payload bytes of request packets from `una` to `next` that are not in flight: the
-    /// peer keeps them, or they are lost.
+    /// Returns the payload bytes of request packets from `una` to `next` that are not in flight:
+    /// the peer keeps them, or they are lost.
     pub(crate) fn settled_bytes(&self) -> u64 {
         match self {
             Self::GoBackN(_) => 0,
@@ -78,8 +78,8 @@ impl Engine {
         }
     }
 
-    /// Notes that a request packet of `span` PSNs and this payload leaves: for the first time if `psn`
-    /// is `next`.
+    /// Notes that a request packet of `span` PSNs and this payload leaves: for the first time if
+    /// `psn` is `next`.
     pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, bytes: u16, now_ns: u64) {
         match self {
             Self::GoBackN(engine) => engine.on_sent(psn, span, now_ns),
@@ -103,8 +103,8 @@ impl Engine {
         }
     }
 
-    /// Handles a SACK after [`Engine::on_ack`] of its cumulative part. Returns whether something new
-    /// has arrived.
+    /// Handles a SACK after [`Engine::on_ack`] of its cumulative part. Returns whether something
+    /// new has arrived.
     pub(crate) fn on_sack(&mut self, sack: &Sack<'_>, clock: &mut Clock<'_>) -> bool {
         match self {
             Self::GoBackN(_) => false,
@@ -112,8 +112,8 @@ impl Engine {
         }
     }
 
-    /// Handles a NAK for the missing `psn`, which [`Engine::covers`], after [`Engine::on_ack`] of what
-    /// precedes it.
+    /// Handles a NAK for the missing `psn`, which [`Engine::covers`], after [`Engine::on_ack`] of
+    /// what precedes it.
     pub(crate) fn on_sequence_nak(&mut self, psn: Psn, clock: &mut Clock<'_>) {
         match self {
             Self::GoBackN(engine) => engine.on_sequence_nak(psn, clock),

@@ -1,7 +1,7 @@
 //! The reorder buffer: packets that arrived before an earlier one, kept until the gap is filled.
 //!
-//! It exists only while there is a gap. Its places are PSNs from the expected one on; payloads are in
-//! slots of one path MTU each, so a packet costs one copy and rarely an allocation.
+//! It exists only while there is a gap. Its places are PSNs from the expected one on; payloads are
+//! in slots of one path MTU each, so a packet costs one copy and rarely an allocation.
 use super::sack::PREFIX_BYTES;
 #[cfg(test)]
 use crate::Psn;
@@ -53,8 +53,8 @@ impl Reorder {
         self.kept == 0
     }
 
-    /// Keeps a packet that is `distance` after the expected one. Returns false if it is kept already,
-    /// or longer than the path MTU.
+    /// Keeps a packet that is `distance` after the expected one. Returns false if it is kept
+    /// already, or longer than the path MTU.
     pub(crate) fn keep(&mut self, distance: u32, headers: &Headers, payload: &[u8]) -> bool {
         let index = distance as usize;
         let is_kept = self.places.get(index).is_some_and(|&slot| slot != EMPTY);

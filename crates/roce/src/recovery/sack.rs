@@ -1,8 +1,9 @@
 //! The SACK packet: which packets after a gap have arrived.
 //!
-//! Opcode 0xC0, BTH, AETH (an ACK), and a bitmap as payload. BTH.PSN is the last PSN taken in order,
-//! as in an ACK. The payload begins with the number of the first bit, 4 bytes, most significant
-//! first: bit `b` of the bitmap stands for `BTH.PSN + 2 + first + b`, because the PSN right after
+//! Opcode 0xC0, BTH, AETH (an ACK), and a bitmap as payload. BTH.PSN is the last PSN taken in
+//! order, as in an ACK. The payload begins with the number of the first bit, 4 bytes, most
+//! significant first: bit `b` of the bitmap stands for `BTH.PSN + 2 + first + b`, because the PSN
+//! right after
 //! `BTH.PSN` is missing by definition. Bits are in bytes, least significant first. A 1 means kept; a
 //! 0 means nothing where a later packet of the same answer may have the bit.
 use crate::Psn;

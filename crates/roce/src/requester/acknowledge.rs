@@ -72,9 +72,9 @@ impl Requester {
         }
     }
 
-    /// Handles a NAK (PSN sequence error). While the peer has no receive for `psn`, every later packet
-    /// is a gap to it. Kernel rxe answers each with a NAK for `psn`; those are ignored, because they
-    /// would resend the window in vain.
+    /// Handles a NAK (PSN sequence error). While the peer has no receive for `psn`, every later
+    /// packet is a gap to it. Kernel rxe answers each with a NAK for `psn`; those are ignored,
+    /// because they would resend the window in vain.
     fn on_sequence_nak(&mut self, psn: Psn, env: &mut Env<'_>) {
         env.counters.sequence_naks_received += 1;
         let waits = |rnr: RnrWait| rnr.psn == psn && env.now_ns < rnr.until_ns;

@@ -42,8 +42,8 @@ impl Requester {
         Some(status)
     }
 
-    /// Completes everything: the blamed request, or the oldest, with `status`, the others as flushed.
-    /// Failures complete unsignaled requests too.
+    /// Completes everything: the blamed request, or the oldest, with `status`, the others as
+    /// flushed. Failures complete unsignaled requests too.
     pub(crate) fn flush(
         &mut self,
         status: Option<WcStatus>,

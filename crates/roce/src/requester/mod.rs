@@ -5,8 +5,8 @@
 //! completes requests in order, [`wqe`] segments messages. [`crate::recovery`] decides which PSN to
 //! retransmit.
 //!
-//! A request packet is delivered when an acknowledgement covers it; that moves the window. A READ or
-//! atomic is also answered, by packets with the same PSNs; that completes it.
+//! A request packet is delivered when an acknowledgement covers it; that moves the window. A READ
+//! or atomic is also answered, by packets with the same PSNs; that completes it.
 mod acknowledge;
 mod complete;
 pub(crate) use complete::succeeded;

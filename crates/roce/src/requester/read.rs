@@ -24,8 +24,8 @@ struct Open {
     prefix: u32,
     /// Answers received, a bit each (selective repeat).
     got: u64,
-    /// Answers to request again: a bit each under selective repeat, otherwise any bit for all missing
-    /// ones.
+    /// Answers to request again: a bit each under selective repeat, otherwise any bit for all
+    /// missing ones.
     wanted: u64,
     asked_ns: u64,
     /// The request was repeated.
@@ -154,8 +154,8 @@ impl Reads {
         None
     }
 
-    /// Handles an answer `psn` after the expected one: those between are lost, so everything from the
-    /// first of them on is requested again (go-back-N). Answers in flight still arrive and are
+    /// Handles an answer `psn` after the expected one: those between are lost, so everything from
+    /// the first of them on is requested again (go-back-N). Answers in flight still arrive and are
     /// ignored; only if answers start over without the missing one is it requested once more.
     fn on_gap(&mut self, expected: Psn, psn: Psn) {
         if let Some(gap) = self.gap.as_mut().filter(|gap| gap.missing == expected) {
@@ -184,8 +184,8 @@ impl Reads {
         self.find_losses(at, psn, now_ns);
     }
 
-    /// Marks answers missing before `psn` as lost, if they were requested only once: answers come in
-    /// the order of requests.
+    /// Marks answers missing before `psn` as lost, if they were requested only once: answers come
+    /// in the order of requests.
     fn find_losses(&mut self, at: usize, psn: Psn, now_ns: u64) {
         for open in self.open.range_mut(..=at) {
             let before = psn.distance_from(open.first) - ANSWER_THRESHOLD;
@@ -202,8 +202,8 @@ impl Reads {
         }
     }
 
-    /// Handles an acknowledgement of `psn`: requests before it were answered, so missing answers are
-    /// lost.
+    /// Handles an acknowledgement of `psn`: requests before it were answered, so missing answers
+    /// are lost.
     fn on_acknowledged(&mut self, psn: Psn, now_ns: u64) {
         let is_before = |open: &Open| psn.distance_from(open.end()) >= 0;
         if !self.selective {

@@ -22,9 +22,9 @@ impl Requester {
         None
     }
 
-    /// Handles silence of the peer. The full timeout costs a retry. An early one sends a probe if the
-    /// strategy has one: otherwise a peer that is only slow would get the whole window repeatedly,
-    /// until its socket overflows.
+    /// Handles silence of the peer. The full timeout costs a retry. An early one sends a probe if
+    /// the strategy has one: otherwise a peer that is only slow would get the whole window
+    /// repeatedly, until its socket overflows.
     fn on_silence(&mut self, now_ns: u64, counters: &mut Counters) -> Option<WcStatus> {
         if !self.expects() {
             self.rto.on_progress(now_ns, false);

@@ -45,9 +45,9 @@ impl Responder {
         })
     }
 
-    /// Executes a READ again, all or a part of it. The range must be in that of the original request,
-    /// at the offset of its PSN. Otherwise there is no answer: the request contradicts the original,
-    /// or is forged.
+    /// Executes a READ again, all or a part of it. The range must be in that of the original
+    /// request, at the offset of its PSN. Otherwise there is no answer: the request contradicts the
+    /// original, or is forged.
     fn read_again(&mut self, psn: Psn, reth: Reth) {
         let Some(&Executed { first, packets, what: Answer::Read { va, rkey, bytes } }) =
             self.executed(psn)

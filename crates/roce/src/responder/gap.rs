@@ -47,8 +47,8 @@ impl Responder {
         failed
     }
 
-    /// Keeps a packet until the gap before it is filled, and reports it: at once for a new gap, then
-    /// for several packets together.
+    /// Keeps a packet until the gap before it is filled, and reports it: at once for a new gap,
+    /// then for several packets together.
     fn keep(&mut self, distance: u32, arrival: &Arrival<'_>, env: &mut Env<'_>) {
         if distance >= self.window_packets {
             env.counters.dropped += 1;

@@ -25,8 +25,8 @@ pub(crate) struct Write {
 }
 
 impl Message {
-    /// Returns whether a packet may follow: it continues a message if and only if one of its kind is
-    /// in progress.
+    /// Returns whether a packet may follow: it continues a message if and only if one of its kind
+    /// is in progress.
     pub(crate) fn admits(&self, opcode: Opcode) -> bool {
         match self {
             Self::None => opcode.starts_message(),

@@ -1,7 +1,7 @@
 //! Queued answers, in the order of the requests.
 //!
-//! The queue is bounded: an acknowledgement replaces one right before it, which it covers; READs and
-//! atomics are limited by the queue pair, their duplicates by [`MOST_REPEATED`].
+//! The queue is bounded: an acknowledgement replaces one right before it, which it covers; READs
+//! and atomics are limited by the queue pair, their duplicates by [`MOST_REPEATED`].
 use crate::Psn;
 use crate::wire::Syndrome;
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! Sending answers: SACKs first, then the queue in order. READ data is sent packet by packet, paced,
-//! in at most half of a batch, so that our requests are not starved.
+//! Sending answers: SACKs first, then the queue in order. READ data is sent packet by packet,
+//! paced, in at most half of a batch, so that our requests are not starved.
 use super::Responder;
 use super::reply::{ReadJob, Reply};
 use crate::Psn;

@@ -21,7 +21,9 @@ pub enum OpenError {
     #[error(transparent)]
     Icrc(#[from] IcrcMismatch),
     /// For another partition: the key seen.
-    #[error("P_Key {0:#06x} is not that of the default partition: configure the peer to use 0xffff")]
+    #[error(
+        "P_Key {0:#06x} is not that of the default partition: configure the peer to use 0xffff"
+    )]
     PartitionKey(u16),
 }
 

@@ -7,7 +7,9 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum DecodeError {
     /// Shorter than its headers.
-    #[error("the packet has {bytes} bytes; its headers need {needed}: it was truncated or is not RoCEv2")]
+    #[error(
+        "the packet has {bytes} bytes; its headers need {needed}: it was truncated or is not RoCEv2"
+    )]
     TooShort {
         /// Bytes that there are.
         bytes: usize,

@@ -66,8 +66,8 @@ impl Icrc {
         Self(crc)
     }
 
-    /// Flips these bits of the IPv4 identification, which is faster than beginning again. Nothing may
-    /// have been added yet.
+    /// Flips these bits of the IPv4 identification, which is faster than beginning again. Nothing
+    /// may have been added yet.
     #[must_use]
     pub fn flip_ipv4_id(mut self, bits: u16) -> Self {
         let mut left = bits;

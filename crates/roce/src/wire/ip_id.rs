@@ -1,14 +1,14 @@
 //! Checking the ICRC of IPv4 packets on a UDP socket, which hides the identification.
 //!
 //! The ICRC covers identification, flags and fragment offset. Senders choose the identification,
-//! some a new one for each packet. A CRC is linear: the difference between the ICRC received and the
-//! one computed with identification 0 is the CRC of the difference in these four bytes alone, shifted
-//! by the number of bytes that follow. Shifting it back recovers the four bytes. Of their 32 bits,
-//! only the 16 of the identification and "don't fragment" may be set; a damaged packet passes with a
-//! probability of 2^-15. UDP and link have their own checksums.
+//! some a new one for each packet. A CRC is linear: the difference between the ICRC received and
+//! the one computed with identification 0 is the CRC of the difference in these four bytes alone,
+//! shifted by the number of bytes that follow. Shifting it back recovers the four bytes. Of their
+//! 32 bits, only the 16 of the identification and "don't fragment" may be set; a damaged packet
+//! passes with a probability of 2^-15. UDP and link have their own checksums.
 //!
-//! Shifting back is a multiplication by a constant that depends on the length: a linear map, kept as
-//! eight tables of 16 numbers.
+//! Shifting back is a multiplication by a constant that depends on the length: a linear map, kept
+//! as eight tables of 16 numbers.
 use super::icrc::{self, IcrcMismatch};
 use super::net::{IPV4_BYTES, Ip, Ipv4Id, NetHeader, UDP_BYTES};
 
@@ -129,8 +129,8 @@ impl Solver {
         four_bytes(factor.times(syndrome))
     }
 
-    /// Checks the ICRC of a packet, whatever its identification, and returns it; `None` over IPv6. That
-    /// of `net` is ignored.
+    /// Checks the ICRC of a packet, whatever its identification, and returns it; `None` over IPv6.
+    /// That of `net` is ignored.
     ///
     /// # Errors
     /// When no identification explains the ICRC: drop the packet.

@@ -210,7 +210,8 @@ impl NetHeader {
 
     /// Decodes IP and UDP headers, and returns them with the payload of the datagram.
     ///
-    /// Checksums of IPv4 and UDP are ignored: the ICRC is stronger, and senders set that of UDP to 0.
+    /// Checksums of IPv4 and UDP are ignored: the ICRC is stronger, and senders set that of UDP to
+    /// 0.
     ///
     /// # Errors
     /// When the bytes are not a whole UDP datagram in one IP packet.

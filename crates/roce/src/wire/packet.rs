@@ -52,8 +52,9 @@ impl Headers {
         }
     }
 
-    /// Returns a congestion notification for this queue pair (IBTA annex A17, figure 6): BECN is set, PSN
-    /// and flags are zero. The partition is that of the packet that was marked: the default one.
+    /// Returns a congestion notification for this queue pair (IBTA annex A17, figure 6): BECN is
+    /// set, PSN and flags are zero. The partition is that of the packet that was marked: the
+    /// default one.
     pub const fn cnp(dest_qpn: u32) -> Self {
         let mut bth = Bth::new(Opcode::Cnp, dest_qpn, Psn::new(0));
         bth.becn = true;

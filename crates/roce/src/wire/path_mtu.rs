@@ -38,7 +38,8 @@ impl PathMtu {
         })
     }
 
-    /// Returns the largest path MTU whose packets pass an interface with an MTU of `interface_bytes`;
+    /// Returns the largest path MTU whose packets pass an interface with an MTU of
+    /// `interface_bytes`;
     /// `None` if even the smallest do not.
     pub fn for_interface_mtu(interface_bytes: usize, ipv6: bool) -> Option<Self> {
         let ip = if ipv6 { net::IPV6_BYTES } else { net::IPV4_BYTES };

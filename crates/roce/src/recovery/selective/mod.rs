@@ -1,10 +1,10 @@
 //! Selective repeat: retransmits only lost packets.
 //!
 //! The peer reports in SACKs what it keeps. Losses are detected in the order of transmissions, not
-//! of PSNs, so lost retransmissions are detected alike (as in QUIC, RFC 9002, 6.1): a transmission is
-//! lost when a later one arrived and either [`PACKET_THRESHOLD`] were sent in between or 9/8 of a
-//! round trip has passed. A spurious loss raises both thresholds, so that reordering does not cause
-//! a flood of copies.
+//! of PSNs, so lost retransmissions are detected alike (as in QUIC, RFC 9002, 6.1): a transmission
+//! is lost when a later one arrived and either [`PACKET_THRESHOLD`] were sent in between or 9/8 of
+//! a round trip has passed. A spurious loss raises both thresholds, so that reordering does not
+//! cause a flood of copies.
 //!
 //! Two queues hold the state. `slots` has an entry for each PSN from `una` to `next`, `log` one for
 //! each transmission still undecided, oldest first. Every entry is pushed and popped once, so the

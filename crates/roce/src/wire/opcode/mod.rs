@@ -123,8 +123,8 @@ macro_rules! opcodes {
 opcodes! {
     /// The opcode of a packet.
     ///
-    /// Reliable datagram and XRC opcodes are not supported, nor FLUSH and ATOMIC WRITE of newer editions
-    /// of the standard: such packets are dropped.
+    /// Reliable datagram and XRC opcodes are not supported, nor FLUSH and ATOMIC WRITE of newer
+    /// editions of the standard: such packets are dropped.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     #[allow(missing_docs, reason = "the names are those of IBTA volume 1, 9.2")]
