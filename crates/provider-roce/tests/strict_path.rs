@@ -1,6 +1,6 @@
 //! A path that numbers the packets of a train otherwise than the ICRC says, to a peer that checks:
-//! what an adapter that cuts in hardware and an RNIC may be. Here the kernel cuts, and the receiver's
-//! host drops every IPv4 packet whose identification is not 0.
+//! what an adapter that cuts in hardware and an RNIC may be. Here the kernel cuts, and the
+//! receiver's host drops every IPv4 packet whose identification is not 0.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 mod common;
 

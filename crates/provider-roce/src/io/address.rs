@@ -13,7 +13,7 @@ pub enum Scope {
     Global,
     /// IPv6 unique local addresses, `fc00::/7`.
     UniqueLocal,
-    /// One link only: needs the interface beside the address.
+    /// One link only: needs the interface besides the address.
     LinkLocal,
     /// This host only.
     Loopback,
@@ -66,18 +66,18 @@ impl LocalAddress {
     }
 }
 
-/// Returns all addresses of interfaces that are up, the most useful first: by scope, IPv6 before IPv4, else
-/// in the kernel's order.
+/// Returns all addresses of interfaces that are up, the most useful first: by scope, IPv6 before
+/// IPv4, else in the kernel's order.
 ///
 /// # Errors
-/// When the system does not say.
+/// When the system does not report them.
 pub fn local_addresses() -> io::Result<Vec<LocalAddress>> {
     // Any socket will do to ask for an MTU.
     let flags = SocketFlags::CLOEXEC;
     let probe = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
     let mut found = Vec::new();
     for interface in if_addrs::get_if_addrs()? {
-        // An interface that went away meanwhile has no address any more.
+        // An interface that vanished meanwhile no longer has an address.
         if let Ok(Some(mtu)) = sys::mtu_if_up(probe.as_fd(), &interface.name) {
             found.push(local_address(&interface, mtu));
         }

@@ -102,14 +102,14 @@ impl Message {
     }
 }
 
-/// sendmmsg(2), never blocking; how many messages went, at least one.
+/// Calls sendmmsg(2), never blocking; returns how many messages were sent, at least one.
 ///
 /// # Safety
 /// As promised to [`Message::new`].
 pub(super) unsafe fn send(fd: BorrowedFd<'_>, messages: &mut [Message]) -> io::Result<usize> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     loop {
-        // SAFETY: `Message` is a transparent mmsghdr; the caller answers for what it points to.
+        // SAFETY: `Message` is a transparent mmsghdr; the caller guarantees what it points to.
         let sent = unsafe {
             libc::sendmmsg(
                 fd.as_raw_fd(),
@@ -125,13 +125,13 @@ pub(super) unsafe fn send(fd: BorrowedFd<'_>, messages: &mut [Message]) -> io::R
     }
 }
 
-/// recvmmsg(2), never blocking; how many messages came, at least one.
+/// Calls recvmmsg(2), never blocking; returns how many messages arrived, at least one.
 ///
 /// # Safety
 /// As promised to [`Message::new`].
 pub(super) unsafe fn recv(fd: BorrowedFd<'_>, messages: &mut [Message]) -> io::Result<usize> {
     loop {
-        // SAFETY: `Message` is a transparent mmsghdr; the caller answers for what it points to.
+        // SAFETY: `Message` is a transparent mmsghdr; the caller guarantees what it points to.
         let received = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! From one state to another.
+//! Transitions between states.
 use super::RoceQp;
 use crate::address_vector::AddressVector;
 use crate::engine::{Engine, Peer};
@@ -14,7 +14,7 @@ impl RoceQp {
         ModifyError::Illegal { qpn: self.qpn, from: self.shared.state(), to }
     }
 
-    /// Has the engine make a change; one that it refuses was overtaken by a failure.
+    /// Makes the engine apply a change; it refuses one only after a failure.
     fn change(
         &self,
         to: QpState,
@@ -26,7 +26,7 @@ impl RoceQp {
     }
 
     fn enter_reset(&mut self) -> Result<(), ModifyError> {
-        // Another start, so that late packets of before do not fit.
+        // A different start, so that late packets of the previous connection do not fit.
         self.psn = random().map_err(|error| ModifyError::Resources {
             qpn: self.qpn,
             what: "a new PSN",
@@ -111,7 +111,7 @@ impl RoceQp {
         self.change(QpState::Rts, |engine| engine.start(self.index, wire))
     }
 
-    /// Makes a change that the state and the service allow.
+    /// Makes a transition that the state and the service allow.
     pub(super) fn enter(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
         let to = transition.target();
         match transition {

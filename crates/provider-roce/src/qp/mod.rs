@@ -1,4 +1,4 @@
-//! A queue pair, as its owner holds it: posting, and the states.
+//! The application's queue pair: posting, and the states.
 mod change;
 
 use crate::address_vector::AhCore;
@@ -129,7 +129,7 @@ impl RoceQp {
         let outstanding = shared.rq.outstanding(self.recv_posted);
         shared.limits.check_recv(shared.state(), outstanding, wr)?;
         self.recv_posted += 1;
-        // A wrong key shows when a message comes for it.
+        // A wrong key is found when a message arrives for it.
         let held = self.hold(wr.sges, Access::LOCAL_WRITE);
         let recv = PostedRecv { wqe: RecvWqe::new(wr), held: held.unwrap_or_default() };
         if let Err(recv) = self.shared.recvs.push(recv) {

@@ -1,4 +1,5 @@
-//! The engine over datagrams that no socket carries: a switch in memory, which can lose and reorder.
+//! The engine over datagrams that no socket carries: a switch in memory, which can lose and
+//! reorder.
 use catchment_conformance::{Options, Side, connected, pattern, wait_one};
 use catchment_provider_roce::io::{Capabilities, Datagrams, Incoming, Outgoing, Path, PathError};
 use catchment_provider_roce::{PathMtu, RoceContext, RoceOptions, RoceProvider};

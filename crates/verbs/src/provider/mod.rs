@@ -1,7 +1,7 @@
-//! What every provider does alike: checks of arguments, queues, keys and doorbells.
+//! What all providers share: checks of arguments, queues, keys and doorbells.
 //!
-//! Applications do not need this module; a provider does. It keeps the rules of verbs, and the words
-//! of their errors, in one place:
+//! Applications do not need this module; a provider does. It keeps the rules of verbs, and the
+//! texts of their errors, in one place:
 //!
 //! - while objects are made: [`check_cq`], [`check_mr`], [`check_qp`], [`check_service`],
 //!   [`check_limit`], [`check_rate`], [`own_cq`], [`own_channel`], [`full`];
@@ -13,7 +13,7 @@
 //! - where software looks up keys: [`KeySlots`], [`RegionWatch`];
 //! - for packet numbers and secrets: [`random`].
 //!
-//! Posting is the hot path: nothing there allocates, locks or calls the system.
+//! Posting is the hot path: nothing there allocates, locks or makes a system call.
 mod completion_queue;
 mod create;
 mod events;

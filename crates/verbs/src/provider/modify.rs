@@ -1,4 +1,4 @@
-//! The state of a queue pair, and checks of what it is changed with.
+//! The state of a queue pair, and checks of its transitions.
 use crate::{Endpoint, MAX_24_BITS, MAX_QKEY, ModifyError, QpState, QpTransition, Service};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub struct StateCell(AtomicU8);
 
 impl StateCell {
-    /// The state. What was written before it was set is visible.
+    /// Returns the state. Writes made before it was set are visible.
     #[inline]
     pub fn get(&self) -> QpState {
         QpState::ALL[usize::from(self.0.load(Ordering::Acquire)).min(QpState::ALL.len() - 1)]
@@ -19,8 +19,8 @@ impl StateCell {
     }
 }
 
-/// Checks that queue pair `qpn` of this service, in state `from`, may make this transition, and that
-/// the attributes are in the ranges of the standard.
+/// Checks that queue pair `qpn` of this service, in state `from`, may make this transition, and
+/// that the attributes are in the ranges of the standard.
 ///
 /// # Errors
 /// [`ModifyError::Service`] for a transition of another service, [`ModifyError::Illegal`] for one
@@ -63,24 +63,24 @@ fn check_remote(qpn: u32, remote: &Endpoint) -> Result<(), ModifyError> {
     BITS_24.check(qpn, "remote psn", remote.psn)
 }
 
-/// What an attribute may be: 0 to `most`.
+/// The range of an attribute: 0 to `most`.
 struct Range {
     most: u32,
-    says: &'static str,
+    text: &'static str,
 }
 
-const BITS_3: Range = Range { most: 7, says: "0..=7" };
-const BITS_8: Range = Range { most: 255, says: "0..=255" };
+const BITS_3: Range = Range { most: 7, text: "0..=7" };
+const BITS_8: Range = Range { most: 255, text: "0..=255" };
 const QKEY: Range =
-    Range { most: MAX_QKEY, says: "31 bits: those with the highest bit are the system's" };
-const BITS_24: Range = Range { most: MAX_24_BITS, says: "24 bits" };
+    Range { most: MAX_QKEY, text: "31 bits: values with the highest bit belong to the system" };
+const BITS_24: Range = Range { most: MAX_24_BITS, text: "24 bits" };
 
 impl Range {
     fn check(&self, qpn: u32, what: &'static str, value: u32) -> Result<(), ModifyError> {
         if value <= self.most {
             return Ok(());
         }
-        Err(ModifyError::Attribute { qpn, what, value: value.into(), range: self.says })
+        Err(ModifyError::Attribute { qpn, what, value: value.into(), range: self.text })
     }
 }
 

@@ -32,19 +32,19 @@ pub struct WorkQueueCredits {
 }
 
 impl WorkQueueCredits {
-    /// Requests that still occupy the queue, of `posted` ever posted.
+    /// Returns the number of requests that still occupy the queue, of `posted` ever posted.
     #[inline]
     pub fn outstanding(&self, posted: u64) -> u64 {
         posted - self.freed.load(Ordering::Acquire)
     }
 
-    /// Requests that have left the queue.
+    /// Returns the number of requests that have left the queue.
     #[inline]
     pub fn freed(&self) -> u64 {
         self.freed.load(Ordering::Acquire)
     }
 
-    /// All requests before number `end` are free. Numbers may come in any order.
+    /// Frees all requests before number `end`. Calls may come in any order.
     #[inline]
     pub fn free_before(&self, end: u64) {
         self.freed.fetch_max(end, Ordering::AcqRel);
