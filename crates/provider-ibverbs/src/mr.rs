@@ -5,8 +5,8 @@ use catchment_verbs::mem::Region;
 use catchment_verbs::{Access, Mr};
 use std::sync::Arc;
 
-/// A registered region. Dropping it deregisters: afterwards the device reaches the memory no more,
-/// and requests that still name it fail. So nothing but this object has to keep it mapped.
+/// A registered region. Dropping it deregisters: afterwards the device cannot reach the memory, and
+/// requests that still name it fail. So only this object has to keep it mapped.
 pub(crate) struct IbMr {
     registration: Registration,
     access: Access,

@@ -1,4 +1,4 @@
-//! The shared memory in which a queue pair gets its messages.
+//! The shared memory in which a queue pair receives its messages.
 //!
 //! One memfd per queue pair, owned by the receiver, mapped by the one peer that sends:
 //!
@@ -14,7 +14,7 @@
 //! | then | the ring of records | sender |
 //!
 //! The owner never reads back what it wrote there. A sender starts message `n` only when `posted`
-//! is above `n`: that is RNR without a message to and fro.
+//! is above `n`: that is RNR without a message in either direction.
 use crate::tables::SharedWord;
 use catchment_verbs::mem::{MemError, Region, RegionOptions, VolatileSlice};
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ pub(crate) const MAX_FRAGMENT_BYTES: usize = 1 << 14;
 const MAX_RING_BYTES: u32 = 1 << 24;
 /// Most receives that a peer may offer.
 pub(crate) const MAX_RECV_SLOTS: u32 = 1 << 16;
-/// In the table of posted receives: this one cannot take anything.
+/// In the table of posted receives: this one is unusable.
 pub(crate) const BAD_RECEIVE: u64 = u64::MAX;
 
 const HEAD: usize = 64;
@@ -41,7 +41,7 @@ const OWNER_FLAG: usize = 192;
 const SENDER_FLAG: usize = 256;
 const RECEIVES: usize = 512;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -49,9 +49,9 @@ pub(crate) enum Kind {
     Send = 1,
     /// The immediate of a WRITE.
     WriteImm,
-    /// The message does not fit the receive; the sender knows already.
+    /// The message does not fit the receive; the sender already knows.
     TooLong,
-    /// The receive cannot take anything; the sender knows already.
+    /// The receive is unusable; the sender already knows.
     Unusable,
 }
 
@@ -74,13 +74,13 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Bytes that it takes in the ring.
+    /// Returns the bytes that it occupies in the ring.
     pub(crate) fn ring_bytes(&self) -> u64 {
         let bytes = RECORD_HEADER_BYTES + self.bytes as usize;
         bytes.next_multiple_of(RECORD_HEADER_BYTES) as u64
     }
 
-    /// Its header.
+    /// Returns its header.
     pub(crate) fn encode(&self) -> [u8; RECORD_HEADER_BYTES] {
         let mut out = [0; RECORD_HEADER_BYTES];
         out[0] = self.kind as u8;
@@ -111,7 +111,7 @@ impl Record {
     }
 }
 
-/// An inbox, at either side.
+/// An inbox, on either side.
 #[derive(Debug, Clone)]
 pub(crate) struct Inbox {
     region: Arc<Region>,
@@ -121,7 +121,8 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Allocates one, with the descriptor for the peer; without a ring if no receive can be posted.
+    /// Allocates an inbox, with the descriptor for the peer; without a ring if no receive can be
+    /// posted.
     pub(crate) fn alloc(recv_slots: u32) -> Result<(Self, OwnedFd), MemError> {
         let ring_bytes = if recv_slots == 0 { 0 } else { RING_BYTES };
         let (ring_at, bytes) = layout(ring_bytes, recv_slots);
@@ -129,8 +130,8 @@ impl Inbox {
         Ok((Self { region, ring_bytes, recv_slots, ring_at }, fd))
     }
 
-    /// A peer's, whose descriptor and sizes came over the socket. `None` for sizes that no honest
-    /// peer has.
+    /// Maps a peer's inbox, whose descriptor and sizes came over the socket; `None` for sizes that
+    /// no honest peer has.
     pub(crate) fn from_peer(
         fd: OwnedFd,
         ring_bytes: u32,
@@ -168,12 +169,12 @@ impl Inbox {
             .expect("the layout lies in the region, which is writable")
     }
 
-    /// Says whether the owner's queue pair takes requests.
+    /// Sets whether the owner's queue pair accepts requests.
     pub(crate) fn set_alive(&self, alive: bool) {
         self.u32_at(0).store(alive.into(), Ordering::Release);
     }
 
-    /// Returns the word to ask that of, at the sender.
+    /// Returns that word, at the sender.
     pub(crate) fn alive_word(&self) -> Result<SharedWord, MemError> {
         SharedWord::new(&self.region, 0)
     }
@@ -193,25 +194,25 @@ impl Inbox {
         self.u64_at(POSTED)
     }
 
-    /// Set while the owner sleeps.
+    /// Returns the flag that is set while the owner sleeps.
     #[inline]
     pub(crate) fn owner_flag(&self) -> &AtomicU32 {
         self.u32_at(OWNER_FLAG)
     }
 
-    /// Set while the sender sleeps.
+    /// Returns the flag that is set while the sender sleeps.
     #[inline]
     pub(crate) fn sender_flag(&self) -> &AtomicU32 {
         self.u32_at(SENDER_FLAG)
     }
 
-    /// Returns the bytes that receive number `n` takes.
+    /// Returns the capacity of receive number `n` in bytes.
     pub(crate) fn receive(&self, n: u64) -> &AtomicU64 {
         let slot = n % u64::from(self.recv_slots.max(1));
         self.u64_at(RECEIVES + slot as usize * 8)
     }
 
-    /// Shows the one or two pieces of the ring that hold `bytes` from count `at` on.
+    /// Visits the one or two pieces of the ring that hold `bytes` from count `at` on.
     pub(crate) fn pieces(&self, at: u64, bytes: usize) -> [Option<VolatileSlice<'_>>; 2] {
         let mask = u64::from(self.ring_bytes).wrapping_sub(1);
         let start = (at & mask) as usize;
@@ -253,7 +254,7 @@ impl Inbox {
     }
 }
 
-/// Returns where the ring begins, and the bytes of all.
+/// Returns where the ring begins, and the total bytes.
 fn layout(ring_bytes: u32, recv_slots: u32) -> (usize, usize) {
     let ring_at = (RECEIVES + recv_slots as usize * 8).next_multiple_of(64);
     (ring_at, (ring_at + ring_bytes as usize).next_multiple_of(4096))

@@ -41,7 +41,7 @@ pub enum VerbsError {
     },
     /// Registered memory is locked in RAM, beyond what the system lets this process lock.
     #[error(
-        "{provider}: cannot lock {asked_bytes} more bytes: {locked_bytes} are locked already, the \
+        "{provider}: cannot lock {asked_bytes} bytes more: {locked_bytes} are locked already, the \
          limit is {limit_bytes} (RLIMIT_MEMLOCK): raise it, in a shell with `ulimit -l \
          unlimited`, for logins in /etc/security/limits.conf (`* - memlock unlimited`), for a \
          service with LimitMEMLOCK=infinity, for a container with `--ulimit memlock=-1` or the \

@@ -26,7 +26,7 @@ fn pair(bench: &Bench) -> Option<(Side, Side)> {
     bench.offers_service(Service::Ud).then(|| (side(bench, 1), side(bench, 2)))
 }
 
-/// The way from one side to another, and the other as a destination.
+/// The path from one side to another, and the other as a destination.
 fn way(from: &Side, to: &Side, qkey: u32) -> (Arc<dyn Ah>, Destination) {
     let port = PortAddr::from(&to.qp.endpoint());
     let ah = from.pd.create_ah(&port).unwrap();
@@ -42,7 +42,7 @@ fn send(a: &mut Side, op: SendOp, data: &[u8]) {
     assert_eq!(done, Success::plain(WcOpcode::Send, data.len() as u64));
 }
 
-/// The datagram that comes next into memory at 0, which must be this one.
+/// Receives the next datagram into memory at 0, which must be this one.
 fn expect(b: &mut Side, sender: &dyn Qp, data: &[u8], imm: Option<u32>) {
     let done = wait_one(&*b.recv_cq);
     let bytes = (GRH_BYTES + data.len()) as u64;
@@ -87,7 +87,7 @@ pub fn datagrams_arrive_with_their_sender(bench: &Bench) {
     expect(&mut a, &*b.qp, b"and back", None);
 }
 
-/// A datagram with another Q_Key than the receiver's does not arrive; one with the right one does.
+/// A datagram with a wrong Q_Key does not arrive; one with the receiver's does.
 pub fn a_wrong_qkey_is_dropped(bench: &Bench) {
     let Some((mut a, mut b)) = pair(bench) else { return };
     let (_way, right) = way(&a, &b, 2);
@@ -124,7 +124,7 @@ pub fn a_datagram_without_a_receive_is_dropped(bench: &Bench) {
     receive(&mut other);
     send(&mut a, SendOp::SendTo(other_at), b"behind it");
     expect(&mut other, &*a.qp, b"behind it", None);
-    // The device has the one before it too, but may look at another queue pair later.
+    // The device has the one before it too, but may process another queue pair later.
     std::thread::sleep(Duration::from_millis(20));
     receive(&mut b);
     send(&mut a, SendOp::SendTo(b_at), b"found");
@@ -155,7 +155,7 @@ pub fn destinations_are_checked(bench: &Bench) {
     expect(&mut b, &*a.qp, b"right", None);
 }
 
-/// What was posted before its address handle was dropped goes all the same.
+/// A datagram that was posted before its address handle was dropped is still sent.
 pub fn a_datagram_outlives_its_address_handle(bench: &Bench) {
     let Some((mut a, mut b)) = pair(bench) else { return };
     for _ in 0..20 {

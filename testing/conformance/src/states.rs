@@ -42,7 +42,7 @@ fn transition(to: QpState, peer: Endpoint) -> QpTransition {
     }
 }
 
-/// Brings a side into a state by the legal way.
+/// Brings a side into a state by legal transitions.
 fn bring(side: &mut Side, to: QpState, peer: Endpoint) {
     let way: &[QpState] = match to {
         Reset => &[],
@@ -86,7 +86,7 @@ pub fn only_the_transitions_of_the_specification_exist(bench: &Bench) {
     }
 }
 
-/// Sends need RTS, receives INIT; in the error state both come back flushed.
+/// Sends need RTS, receives INIT; in the error state both are flushed.
 pub fn wrong_states_take_no_requests(bench: &Bench) {
     for state in STATES {
         let options = Options::default();

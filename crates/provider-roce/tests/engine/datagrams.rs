@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A packet that waits, and who sent it.
+/// A waiting packet, and its sender.
 type Waiting = (SocketAddr, Vec<u8>);
 
 /// Where packets for one address wait.
@@ -21,7 +21,7 @@ struct Inbox {
     event: OwnedFd,
 }
 
-/// What becomes of the packets on their way.
+/// What happens to packets in flight.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Treatment {
     All,

@@ -114,7 +114,7 @@ macro_rules! models {
                 new
             }
 
-            /// A turn of the engine's thread, if nobody else has the engine.
+            /// A turn of the engine's thread, if no other thread has the engine.
             fn turn(&self) {
                 match self.engine.try_lock() {
                     Ok(mut engine) => {
@@ -137,7 +137,7 @@ macro_rules! models {
                 self.wake_if(self.sleep.after_turn(0, due));
             }
 
-            /// The engine's thread, until so many requests are done.
+            /// Runs the engine's thread until this many requests are done.
             fn run(&self, requests: u32) {
                 loop {
                     self.turn();
@@ -157,7 +157,7 @@ macro_rules! models {
             }
         }
 
-        /// Each of so many threads does what is one request; the engine's thread does them all.
+        /// Each of several threads posts one request; the engine's thread executes them all.
         fn programs<const COUNT: usize>(program: fn(&Device, usize)) {
             check(move || {
                 let device = Device::new();

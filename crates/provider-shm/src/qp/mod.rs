@@ -1,4 +1,4 @@
-//! A queue pair, as its owner holds it: posting, and the states.
+//! The application's queue pair: posting, and the states.
 mod change;
 
 use crate::connection::Connection;
@@ -35,11 +35,11 @@ pub(crate) struct ShmQp {
     connection: Option<Arc<Connection>>,
     locals: LocalCache,
     remotes: RefCell<RemoteCache>,
-    /// The elements of the requests of this batch. To let go of one is an exchange, which waits until
-    /// the bytes copied before have reached the caches: it is left until [`ShmQp::finish`], where
-    /// they have.
+    /// The elements of the requests of this batch. Releasing one is an atomic exchange, which waits
+    /// until the bytes copied before have reached the caches: it is deferred to [`ShmQp::finish`],
+    /// where they have.
     pieces: Vec<Piece>,
-    /// Where those of the request in hand begin.
+    /// Where those of the current request begin.
     in_hand: usize,
     /// It has a rate limit.
     paced: bool,
@@ -194,7 +194,7 @@ impl ShmQp {
         }
     }
 
-    /// After a batch: who sleeps until what it did is woken.
+    /// Ends a batch: wakes the threads that sleep until what it did.
     #[inline]
     fn finish(&mut self) {
         let remotes = self.remotes.get_mut();
