@@ -32,8 +32,7 @@ pub(crate) fn check_port(device: &Device, to: &PortAddr) -> Result<u32, String> 
     )
 }
 
-/// Returns the route to a peer. Our GID is looked up in the table again: it moves when addresses
-/// are added or removed.
+/// Returns the route to a peer. Looks up our GID again: it moves when addresses change.
 pub(crate) fn route(device: &Device, remote: Gid) -> Result<path::Route, String> {
     let place = &device.place;
     let index = device.gid_index().ok_or_else(|| {

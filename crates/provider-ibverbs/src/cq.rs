@@ -137,8 +137,7 @@ impl Cq for IbCq {
     }
 }
 
-/// Returns what a successful request did. The device reports no length for most sends, so `sent` is
-/// what was posted.
+/// Returns what a successful request did. Most sends have no length, so `sent` is what was posted.
 #[inline]
 fn success(wc: &ibv_wc, (is_recv, is_datagram): (bool, bool), sent: u64) -> Success {
     if is_recv {

@@ -58,8 +58,7 @@ pub(crate) const NAME: &str = "ibverbs";
 pub struct IbverbsProvider {
     options: IbverbsOptions,
     roots: Roots,
-    /// Loaded when it is first needed. A failure is retried: the library may have been installed
-    /// since.
+    /// Loaded when first needed. A failure is retried: it may have been installed since.
     library: Arc<OnceLock<Arc<Library>>>,
 }
 
@@ -97,8 +96,7 @@ impl IbverbsProvider {
         Ok(choose::by_address(local, &inventory.devices, &inventory.addresses)?.to_string())
     }
 
-    /// Reports everything that decides whether, and over which device, verbs work here. Opens each
-    /// device briefly.
+    /// Reports what decides whether and over which device verbs work here. Opens each device.
     pub fn report(&self) -> Report {
         let library = self.library();
         let devices = Inventory::new(&self.roots).map(|mut inventory| {

@@ -6,13 +6,11 @@ use crate::sys::types::{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_packet_pacing_ca
 use catchment_verbs::{Gid, RateRange, Service};
 use std::{io, mem};
 
-/// Bytes on the wire of a WRITE besides IP and payload: Ethernet with its check, UDP, BTH, RETH,
-/// ICRC.
+/// Bytes on the wire of a WRITE besides IP and payload: Ethernet with FCS, UDP, BTH, RETH, ICRC.
 const PACKET_BYTES: u32 = 14 + 4 + 8 + 12 + 16 + 4;
 const STEP_BPS: u64 = 1_000;
 
-/// Returns the [`Caps::rate`](catchment_verbs::Caps::rate) of a device that paces RC queue pairs;
-/// `None` for any other.
+/// Returns the [`Caps::rate`](catchment_verbs::Caps::rate) of a device, if it paces RC queue pairs.
 pub(crate) fn range(pacing: &ibv_packet_pacing_caps, gid: Gid) -> Option<RateRange> {
     let paces = paces(pacing, Service::Rc) && pacing.qp_rate_limit_max > 0;
     let ip_bytes = if gid.ip().is_ipv4() { 20 } else { 40 };

@@ -12,8 +12,7 @@ pub struct DeviceCounters {
     pub queue_pairs: u64,
     /// Bytes of memory that they use now.
     pub queue_pair_bytes: u64,
-    /// Totals of all queue pairs, destroyed ones included: data packets and bytes, retransmissions,
-    /// NAKs, RNR NAKs, CNPs.
+    /// Totals of all queue pairs, destroyed ones too: packets, bytes, retransmissions, NAKs, CNPs.
     pub protocol: Counters,
     /// What was sent, acknowledgements included. Packets per message is the ratio of GSO.
     pub sent: SendCounters,

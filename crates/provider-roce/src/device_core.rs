@@ -28,8 +28,7 @@ pub(crate) struct DeviceCore {
     pub(crate) datagrams: Box<dyn Datagrams>,
     /// Queue pairs with posted requests that the engine has not taken.
     pub(crate) dirty: DirtySet,
-    /// Threads that wait for the engine or the keys, for rare changes; the engine's thread yields
-    /// to them.
+    /// Threads that wait for the engine or the keys; the engine's thread yields to them.
     pub(crate) contenders: AtomicU32,
     keys: RwLock<KeyTable>,
     /// Address handles; looked up when a datagram names a different one than the last.

@@ -10,8 +10,7 @@
 //! of a packet (addresses, lengths, ICRC) and nothing of queue pairs.
 //!
 //! Silent peers: requests to a dead peer fail after their retries. A queue pair that
-//! only receives cannot tell a dead peer from one with nothing to say; that is left to leases of
-//! the layer above.
+//! only receives cannot tell a dead peer from an idle one; that is left to leases of a higher layer.
 #![deny(unsafe_code)]
 mod address_vector;
 mod ah;
@@ -69,8 +68,7 @@ impl RoceProvider {
     /// for its address that reaches furthest.
     ///
     /// # Errors
-    /// When there is no such address, or the port is taken: the text names the owner and what
-    /// helps.
+    /// When there is no such address, or the port is taken: the text names the owner.
     pub fn open_device(&self, device: &str) -> Result<Arc<RoceContext>, VerbsError> {
         RoceContext::open(device, &self.options)
     }

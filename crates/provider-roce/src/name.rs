@@ -11,8 +11,7 @@ pub(crate) fn usable() -> Result<Vec<LocalAddress>, VerbsError> {
     local_addresses().map_err(|error| VerbsError::os("the addresses of this host", error))
 }
 
-/// Returns the address and port that a name stands for; an interface stands for its address of the
-/// widest scope.
+/// Returns the address and port of a name; for an interface, its address of the widest scope.
 ///
 /// # Errors
 /// [`VerbsError::NoDevice`] with the names that exist.

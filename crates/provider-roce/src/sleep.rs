@@ -65,8 +65,7 @@ impl Sleep {
         self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel)
     }
 
-    /// Call after a change that only a turn of the engine finds: returns whether to wake the
-    /// thread.
+    /// Call after a change that only a turn finds: returns whether to wake the thread.
     pub(crate) fn change(&self) -> bool {
         self.changed.store(true, Ordering::Release);
         self.must_wake()

@@ -44,8 +44,7 @@ fn drop_numbered_packets(at: &Namespace) {
     at.run(load).unwrap();
 }
 
-/// Moves the bytes four times, and checks by counters that packets were retransmitted; then the
-/// peer gets no trains.
+/// Moves the bytes four times and checks for retransmissions; then the peer gets no trains.
 fn goes_one_by_one(go: fn(&mut StrictPath, usize), again: fn(&roce::Counters) -> u64) {
     for bytes in [LONG, SHORT] {
         let mut path = StrictPath::new(bytes);

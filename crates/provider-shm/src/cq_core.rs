@@ -13,8 +13,7 @@ pub(crate) trait Attached: Send + Sync {
     /// Returns whether [`Attached::progress`] has something to do. A guess without the lock.
     fn has_work(&self) -> bool;
 
-    /// Moves what waits; may query the peer. A `thorough` caller waits for another thread that does
-    /// so.
+    /// Moves what waits; may query the peer. A `thorough` caller waits for a thread doing so.
     fn progress(&self, thorough: bool);
 
     /// Makes the peer ring when it puts something for us, or takes something of ours.

@@ -121,8 +121,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Allocates an inbox, with the descriptor for the peer; without a ring if no receive can be
-    /// posted.
+    /// Allocates an inbox and its descriptor; without a ring if no receive can be posted.
     pub(crate) fn alloc(recv_slots: u32) -> Result<(Self, OwnedFd), MemError> {
         let ring_bytes = if recv_slots == 0 { 0 } else { RING_BYTES };
         let (ring_at, bytes) = layout(ring_bytes, recv_slots);
@@ -130,8 +129,7 @@ impl Inbox {
         Ok((Self { region, ring_bytes, recv_slots, ring_at }, fd))
     }
 
-    /// Maps a peer's inbox, whose descriptor and sizes came over the socket; `None` for sizes that
-    /// no honest peer has.
+    /// Maps a peer's inbox, described over the socket; `None` for sizes of no honest peer.
     pub(crate) fn from_peer(
         fd: OwnedFd,
         ring_bytes: u32,

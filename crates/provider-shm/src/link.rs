@@ -148,7 +148,7 @@ impl PeerLink {
     }
 
     /// Sends a message without an answer. Never blocks; lost if the peer does not listen.
-    pub(crate) fn tell(&self, request: &Request) {
+    pub(crate) fn notify(&self, request: &Request) {
         let _ = socket::send(self.fd(), &request.encode(), &[]);
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! A queue pair with a limit executes no request while posting: requests are queued, and leave when
 //! the bucket opens, driven by a thread that polls the completion queue, or otherwise by the
-//! service thread, which sleeps until then. Without a limit, posting only reads a flag that its own
-//! thread owns.
+//! service thread, which sleeps until then. Without a limit, posting only reads its thread's flag.
 use catchment_verbs::{Flow, TokenBucket};
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,4 @@
-//! The part of a queue pair that several threads use: its state, waiting sends, and posted
-//! receives.
+//! The shared part of a queue pair: its state, waiting sends, and posted receives.
 //!
 //! The owner's thread executes one-sided requests without coming here for more than an atomic
 //! load. Everything else happens under one lock that is never held while a peer is queried.
@@ -159,8 +158,7 @@ impl QpCore {
         }
         inner.sends.push_back(waiting);
         let before = self.waiting.swap(inner.sends.len(), Ordering::AcqRel);
-        // After the count is there: the service thread forgets queue pairs without waiting
-        // requests.
+        // After the count: the service thread forgets queue pairs without waiting requests.
         if before == 0 {
             self.send_cq.activate();
             self.context.watch_waiting(self.qpn);
@@ -177,8 +175,7 @@ impl QpCore {
         }
     }
 
-    /// Moves to the error state: what is outstanding is flushed. `reason` if the application did
-    /// not request it.
+    /// Moves to the error state and flushes. `reason` unless the application requested it.
     pub(crate) fn fail(&self, reason: Option<&str>) {
         let mut inner = self.lock();
         self.fail_locked(&mut inner, reason);

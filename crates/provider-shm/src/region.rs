@@ -89,8 +89,7 @@ impl MrCore {
         }
     }
 
-    /// Returns the owner's watch, created at first use: when the owner asks for it or a peer maps
-    /// the region.
+    /// Returns the owner's watch, created when the owner needs it or a peer maps the region.
     pub(crate) fn watch(&self) -> io::Result<&Arc<Doorbell<SharedWord>>> {
         self.watch.get_or_create(|| self.owner_flag.clone())
     }

@@ -187,8 +187,7 @@ impl Watch for RemoteWatch {
         let is_armed = self.is_armed.swap(false, Ordering::AcqRel);
         loop {
             if !is_armed {
-                // Only to sleep until `wake`, which changes the word: the owner's changes are
-                // ignored.
+                // Only to sleep until `wake` changes the word: the owner's changes are ignored.
                 arm::arm(&self.flags, ARMED);
             }
             let seen = self.flags.peek();
@@ -243,8 +242,7 @@ impl RemoteCache {
         Some(at)
     }
 
-    /// Returns the region at a place that [`RemoteCache::find`] or [`RemoteCache::insert`]
-    /// returned.
+    /// Returns the region at a place from [`RemoteCache::find`] or [`RemoteCache::insert`].
     #[inline]
     pub(crate) fn get(&self, at: usize) -> &Arc<RemoteMr> {
         &self.entries[at]

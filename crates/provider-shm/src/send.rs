@@ -82,7 +82,7 @@ impl QpCore {
             return;
         };
         if let Some((connection, link)) = connection.and_then(|c| Some((c, c.link().ok()?))) {
-            link.tell(&Request::Fault { target: connection.facts.qpn, status: code });
+            link.notify(&Request::Fault { target: connection.facts.qpn, status: code });
         }
     }
 

@@ -19,8 +19,7 @@ pub(crate) const MAX_FDS: usize = 3;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// Returns the abstract address of a context: it is not in the file system and vanishes with its
-/// owner.
+/// Returns the abstract address of a context: no file, and it vanishes with its owner.
 fn address(gid: Gid) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(format!("catchment-shm-{gid}").as_bytes())?)
 }

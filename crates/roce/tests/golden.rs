@@ -242,7 +242,7 @@ fn ip_and_udp_headers_encode_as_they_were() {
     assert!(same > 150, "{same} compared");
 }
 
-/// Where the packet for nobody goes.
+/// The destination of the packet without a receiver.
 const UNKNOWN_QPN: u32 = 0x3333;
 
 /// As a receiver with reliable connections only decides.

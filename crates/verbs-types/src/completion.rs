@@ -76,8 +76,7 @@ impl Success {
         (self.rare == Rare::InvalidatedRkey).then_some(self.number)
     }
 
-    /// Returns the number of the queue pair that sent the received datagram, as the datagram
-    /// claims.
+    /// Returns the number of the queue pair that claims to have sent the received datagram.
     pub fn source_qpn(&self) -> Option<u32> {
         (self.rare == Rare::SourceQpn).then_some(self.number)
     }

@@ -7,8 +7,7 @@
 //! the same types, so a work request needs no translation between an application and the wire.
 //!
 //! Data is passed by value or by borrow: nothing here allocates, does I/O, reads a clock, or holds
-//! memory of an application. The names are those of the InfiniBand architecture specification (IBTA)
-//! and of `libibverbs`.
+//! memory of an application. The names are those of the IBTA specification and of `libibverbs`.
 //!
 //! Guarantees:
 //! - [`Limits`] is the only place that decides whether a request may be posted;

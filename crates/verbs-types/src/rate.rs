@@ -14,8 +14,7 @@ const SCALE: i128 = 1_000_000_000;
 const MIN_BURST_BYTES: u64 = 64 << 10;
 /// At fast rates, the bytes of this time may leave at once after a pause.
 const BURST_MS: u64 = 1;
-/// A queue that was not empty may catch up the bytes of this time: a busy machine delays a thread
-/// by that long.
+/// A queue that was not empty may catch up this time: a busy machine delays a thread so long.
 const BACKLOG_MS: u64 = 50;
 /// A queue that was empty for a shorter time did not pause: its thread was late.
 const PAUSE_NS: u64 = 10_000_000;
@@ -50,8 +49,7 @@ impl RateRange {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RateError {
-    /// The device cannot limit the rate of a queue pair (see `Caps::rate`): the device or its
-    /// provider.
+    /// The device or provider named cannot limit the rate of a queue pair (see `Caps::rate`).
     #[error("{0} cannot limit the rate of a queue pair")]
     Unsupported(String),
     /// The device cannot keep this rate.
@@ -147,8 +145,7 @@ impl TokenBucket {
         self.credit = self.credit.saturating_sub(scaled_bits(bytes));
     }
 
-    /// Notes that the queue was empty and no longer is. After a pause, the credit beyond a burst is
-    /// lost.
+    /// Notes that the queue was empty and no longer is. A pause forfeits credit beyond a burst.
     pub fn resume(&mut self) {
         if self.since == Since::Backlog {
             self.since = Since::Empty;

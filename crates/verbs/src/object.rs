@@ -110,8 +110,7 @@ pub trait Pd: Send + Sync {
     }
 }
 
-/// A registered region. Dropping it revokes the keys; the memory stays mapped until the requests
-/// that name it are done.
+/// A registered region. Dropping it revokes the keys; requests that name it keep the memory mapped.
 pub trait Mr: Send + Sync {
     /// Returns the memory.
     fn region(&self) -> &Arc<Region>;

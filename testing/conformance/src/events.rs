@@ -62,7 +62,7 @@ pub fn one_notification_gives_one_event(bench: &Bench) {
     for n in 0..4 {
         b.post_recv(n, &[place]);
     }
-    assert!(!b.channel.wait(SHORT).unwrap(), "nobody asked");
+    assert!(!b.channel.wait(SHORT).unwrap(), "none was requested");
     b.recv_cq.req_notify(false);
     let wr = SendWr::new(1, SendOp::Send, Payload::Sges(std::slice::from_ref(&sge)));
     a.post(wr);

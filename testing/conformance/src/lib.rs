@@ -186,7 +186,7 @@ pub struct Bench {
     pub deviations: Vec<Deviation>,
 }
 
-/// Where a device departs from the standard in a way that no provider can repair. A case
+/// Where a device deviates from the standard beyond what a provider can repair. A case
 /// accepts it only where the bench names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deviation {

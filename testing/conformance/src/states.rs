@@ -44,7 +44,7 @@ fn transition(to: QpState, peer: Endpoint) -> QpTransition {
 
 /// Brings a side into a state by legal transitions.
 fn bring(side: &mut Side, to: QpState, peer: Endpoint) {
-    let way: &[QpState] = match to {
+    let path: &[QpState] = match to {
         Reset => &[],
         Init => &[Init],
         Rtr => &[Init, Rtr],
@@ -52,7 +52,7 @@ fn bring(side: &mut Side, to: QpState, peer: Endpoint) {
         Sqd => &[Init, Rtr, Rts, Sqd],
         Error => &[Init, Error],
     };
-    for step in way {
+    for step in path {
         side.qp.modify(transition(*step, peer)).unwrap();
     }
     assert_eq!(side.qp.state(), to);

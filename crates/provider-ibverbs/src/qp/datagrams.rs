@@ -6,8 +6,7 @@ use catchment_verbs::{PostError, PostFailure, SendWr, Service};
 use std::sync::Arc;
 
 impl IbQp {
-    /// Like [`catchment_verbs::Qp::post_send`], for UD. A datagram holds its address handle until
-    /// it is done.
+    /// Like [`catchment_verbs::Qp::post_send`], for UD. A datagram holds its handle until done.
     pub(super) fn post_datagrams(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
         self.release_handles();
         let first = self.slot.sends.posted();

@@ -106,8 +106,7 @@ impl IbQp {
         }
     }
 
-    /// Returns whether the device is still there: once it is gone, requests only wait to be
-    /// flushed.
+    /// Returns whether the device is still there: otherwise requests only wait to be flushed.
     fn reaches_device(&self) -> bool {
         !self.device().is_gone()
     }

@@ -126,8 +126,7 @@ impl Device {
         unsafe { BorrowedFd::borrow_raw((*self.raw()).async_fd) }
     }
 
-    /// Returns the next event. `WouldBlock` if there is none; another error when the device is
-    /// gone.
+    /// Returns the next event. `WouldBlock` if there is none; another error once it is gone.
     pub(crate) fn next_event(&self) -> io::Result<AsyncEvent> {
         let mut event =
             ibv_async_event { element: async_event_element { qp: ptr::null_mut() }, event_type: 0 };

@@ -181,8 +181,7 @@ fn in_batches<T>(
     Ok(())
 }
 
-/// Converts the result of a posting function: an error number, and a pointer to the request at
-/// `index`.
+/// Converts the result of posting: an error number, and a pointer to the request at `index`.
 fn refused(errno: c_int, index: usize, last: usize) -> Result<(), Refused> {
     if errno == 0 {
         return Ok(());

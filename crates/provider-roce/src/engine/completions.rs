@@ -80,8 +80,7 @@ impl Engine {
     }
 }
 
-/// Publishes state and completions of a queue pair; returns a completion queue that has just
-/// overrun.
+/// Publishes state and completions of a queue pair; returns a queue that has just overrun.
 fn settle_one(
     entry: &mut QpEntry,
     device: &DeviceCore,

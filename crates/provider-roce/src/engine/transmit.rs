@@ -72,7 +72,7 @@ impl Engine {
         }
         if count > 0 {
             each(self, index);
-            // Only a queue pair that gave none has none: answers to READs fill half of a batch.
+            // Only a queue pair without packets has none: answers to READs fill half of a batch.
             self.make_ready(index);
         }
         self.set_timer(index);
@@ -134,8 +134,8 @@ impl Engine {
         }
     }
 
-    /// An RNIC drops packets of trains over IPv4 that the path numbers otherwise than the ICRC
-    /// says; then hardly one gets through at once. Such a peer gets them one by one.
+    /// An RNIC drops packets of trains over IPv4 that the path numbers differently from the ICRC:
+    /// hardly one arrives at the first attempt. Such a peer gets single packets.
     #[inline]
     pub(super) fn suspect_gso(&mut self, index: usize) {
         let Some(entry) = self.qps.get(index).filter(|entry| entry.trusts_gso) else { return };

@@ -149,7 +149,7 @@ pub struct SendBatch {
 }
 
 // SAFETY: the pointers in `vectors` lead into `arena` and into regions that `keep` holds, those in
-// `messages` into the boxes beside it and are written anew before each use: all of it is owned by
+// `messages` into the boxes next to it and are rewritten before each use: all of it is owned by
 // the batch and bound to no thread.
 unsafe impl Send for SendBatch {}
 

@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(OVER_16, [0x1_7519_97d0, 0x0_ccaa_009e]);
     }
 
-    /// Compares folding with the ordinary computation, for pieces that begin at, and have so many
+    /// Compares folding with the ordinary computation, for pieces that begin at, and have this many
     /// bytes, behind headers of some lengths, and in the middle of a payload.
     fn assert_same(fold: Fold, pieces: &[(usize, usize)]) {
         let bytes: Vec<u8> = (0..5000u32).map(|i| ((i * i) >> 3) as u8).collect();

@@ -49,8 +49,7 @@ pub struct BufferSize {
 }
 
 impl BufferSize {
-    /// Returns whether the system gave less than was asked for. Remedy: `CAP_NET_ADMIN`, or a
-    /// larger
+    /// Returns whether the system granted less than requested. Remedy: `CAP_NET_ADMIN`, or a larger
     /// `net.core.rmem_max` / `wmem_max`.
     pub fn is_limited(&self) -> bool {
         self.kernel_bytes < self.asked_bytes * 2

@@ -72,7 +72,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Goes from RTS to SQD: requests not started wait. [`Qp::is_drained`] tells when the others
+    /// Goes from RTS to SQD: requests not started wait. [`Qp::is_drained`] is true when the others
     /// are done.
     ///
     /// # Errors

@@ -135,7 +135,7 @@ impl Reorder {
         }
     }
 
-    /// Returns the PSNs of what is kept, for tests of what a SACK says.
+    /// Returns the PSNs of what is kept, for tests of SACKs.
     #[cfg(test)]
     fn kept_psns(&self, expected: Psn) -> Vec<u32> {
         let places = self.places.iter().zip(0u32..);

@@ -49,7 +49,7 @@ impl Shape {
         }
     }
 
-    /// Sets what RTR says of the peer.
+    /// Sets the peer's attributes from RTR.
     pub(crate) fn connect(&mut self, attr: &RtrAttr) {
         self.dest_qpn = attr.dest_qpn;
         self.mtu = attr.path_mtu.bytes() as u64;

@@ -45,8 +45,7 @@ pub enum MemError {
     /// The memory is mapped for reading only.
     #[error("the memory is mapped for reading only")]
     ReadOnly,
-    /// A descriptor from a peer that is not a memfd, or that the peer could still shrink: its
-    /// seals.
+    /// A peer's descriptor that is not a memfd, or that the peer could still shrink: its seals.
     #[error("the peer's descriptor is not a memfd sealed against shrinking (seals {0:#x})")]
     NotSealed(u32),
     /// The descriptor of this memory is closed.

@@ -178,8 +178,7 @@ impl<'a> VolatileSlice<'a> {
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Reads from a file or pipe straight into the memory, and returns how many bytes; 0 at the end
-    /// of the file.
+    /// Reads from a file or pipe straight into the memory; returns how many bytes, 0 at end of file.
     ///
     /// # Errors
     /// Those of `read(2)`; [`io::ErrorKind::PermissionDenied`] for memory mapped for reading.

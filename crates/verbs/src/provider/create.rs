@@ -18,8 +18,7 @@ fn foreign(what: &str) -> VerbsError {
     VerbsError::Invalid(format!("the {what} belongs to another device"))
 }
 
-/// Returns the completion queue as the provider's own type, if it belongs to this device:
-/// `is_ours`.
+/// Returns the completion queue as the provider's type, if `is_ours`: of this device.
 ///
 /// # Errors
 /// [`VerbsError::Invalid`] if not.

@@ -111,7 +111,7 @@ impl<P: Program> Host<P> {
         self.drops[reason as usize]
     }
 
-    /// Kills the host: it neither receives nor sends any more.
+    /// Kills the host: it no longer receives or sends.
     pub(crate) fn kill(&mut self) {
         self.dead = true;
         self.inbox.clear();

@@ -11,7 +11,7 @@ const fn ns(ns: u64) -> Duration {
     Duration::from_nanos(ns)
 }
 
-/// The times of the paper, as far as it gives them.
+/// The times of the paper, as far as published.
 fn times() -> Times {
     Times {
         write: OpTime::occupying(ns(3500)).with_ps_per_byte(1000),
