@@ -161,11 +161,11 @@ pub fn a_datagram_outlives_its_address_handle(bench: &Bench) {
     for _ in 0..20 {
         receive(&mut b);
         let (ah, to) = path_to(&a, &b, 2);
-        a.put(0, b"in flight");
+        a.put(0, b"in transit");
         let sge = a.sge(0, 10);
         a.post(SendWr::new(1, SendOp::SendTo(to), Payload::Sges(&[sge])));
         drop(ah);
-        expect(&mut b, &*a.qp, b"in flight", None);
+        expect(&mut b, &*a.qp, b"in transit", None);
         assert!(wait_one(&*a.send_cq).result.is_ok());
     }
 }
