@@ -1,5 +1,5 @@
-//! The structures and numbers of this crate are those of the system's headers: a C program that
-//! prints them is compiled and asked.
+//! The structures and numbers of this crate match the system's headers: a C program that prints
+//! them is compiled and run.
 use crate::{
     NUMBERS, VERBS_ABI_IS_EXTENDED, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context,
     ibv_cq, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_global_route, ibv_mr,
@@ -12,7 +12,7 @@ use std::mem::{offset_of, size_of};
 use std::path::Path;
 use std::process::Command;
 
-/// What to print in C, and what this crate has there.
+/// An expression to print in C, and its value in this crate.
 struct Fact {
     expression: String,
     ours: u64,
@@ -48,7 +48,7 @@ macro_rules! facts {
     (@name $name:ident = $c:literal) => { $c };
 }
 
-/// What is asked of devices, ports and memory.
+/// Attributes of devices, ports and memory.
 fn device_facts() -> Vec<Fact> {
     facts! {
         whole ibv_gid = "union ibv_gid" { raw: 16 }
@@ -88,7 +88,7 @@ fn device_facts() -> Vec<Fact> {
     }
 }
 
-/// What queues are made of, and what goes through them.
+/// Attributes of queues, and their requests.
 fn queue_facts() -> Vec<Fact> {
     facts! {
         part ibv_cq { context: 8, channel: 8, cq_context: 8, handle: 4, cqe: 4 }
@@ -136,7 +136,7 @@ fn queue_facts() -> Vec<Fact> {
     }
 }
 
-/// What stands how far before the end of the context, to which only an address is given.
+/// Distances from the end of the context, of which only the address is known.
 fn extension_facts() -> Vec<Fact> {
     let fact = |field: &str, ours: usize| Fact {
         expression: format!(

@@ -1,13 +1,13 @@
 //! The ABI of libibverbs: structures and numbers of `<infiniband/verbs.h>`, in the header's names.
 //!
-//! For programs that load the library at run time (`catchment-provider-ibverbs`), and for a library that
-//! takes its place. Nothing here calls anything: the crate has no code, only `repr(C)` types and numbers.
-//! The caller keeps the rules of the header: which pointers are valid, and for how long.
+//! For programs that load the library at run time (`catchment-provider-ibverbs`), and for a library
+//! that replaces it. Nothing here calls anything: the crate has no code, only `repr(C)` types and
+//! numbers. The caller follows the rules of the header: which pointers are valid, and for how long.
 //!
-//! What the crate promises: sizes, offsets and numbers are those of the system's headers, which the test
+//! Guarantees: sizes, offsets and numbers are those of the system's headers, which the test
 //! `layout` compares field by field through a C compiler. The ABI has been stable since rdma-core took over
-//! in 2016; structures that grow do so at their end, or (`verbs_context`) before their beginning. Where
-//! only the first fields matter and the library makes the object, the rest is left out.
+//! in 2016; structures that grow do so at their end, or (`verbs_context`) before their beginning.
+//! Where only the first fields matter and the library creates the object, the rest is omitted.
 #![forbid(unsafe_code)]
 #![allow(
     non_camel_case_types,
@@ -112,7 +112,7 @@ pub struct ibv_port_attr {
     pub port_cap_flags2: u16,
 }
 
-/// Made by the library; only its name is read, by a function.
+/// Created by the library; only its name is read, by a function.
 #[repr(C)]
 pub struct ibv_device {
     _private: [u8; 0],
@@ -161,7 +161,7 @@ pub struct ibv_context {
 /// `__VERBS_ABI_IS_EXTENDED`, as an address.
 pub const VERBS_ABI_IS_EXTENDED: usize = usize::MAX;
 
-/// The last fields: it grows at its beginning, and `sz` says how much of it a library has.
+/// The last fields: it grows at its beginning, and `sz` is the size that a library has.
 #[repr(C)]
 pub struct verbs_context {
     pub modify_qp_rate_limit:
@@ -177,7 +177,7 @@ pub struct verbs_context {
     >,
     _after_query: [Unused; 10],
     _abi_placeholder3: u64,
-    /// Bytes of the whole structure, as the library knows it.
+    /// Bytes of the library's whole structure.
     pub sz: usize,
     pub context: ibv_context,
 }
@@ -215,7 +215,7 @@ pub struct ibv_qp_rate_limit_attr {
     pub comp_mask: u32,
 }
 
-/// Made by the library; nothing of it is read.
+/// Created by the library; nothing of it is read.
 #[repr(C)]
 pub struct ibv_pd {
     _private: [u8; 0],
@@ -239,7 +239,7 @@ pub struct ibv_comp_channel {
     pub refcnt: c_int,
 }
 
-/// The first fields; the library makes it.
+/// The first fields; the library creates it.
 #[repr(C)]
 pub struct ibv_cq {
     pub context: *mut ibv_context,
@@ -249,13 +249,13 @@ pub struct ibv_cq {
     pub cqe: c_int,
 }
 
-/// Made by the library; this crate has none.
+/// Created by the library; this crate has no fields of it.
 #[repr(C)]
 pub struct ibv_srq {
     _private: [u8; 0],
 }
 
-/// The first fields; the library makes it.
+/// The first fields; the library creates it.
 #[repr(C)]
 pub struct ibv_qp {
     pub context: *mut ibv_context,
@@ -314,7 +314,7 @@ pub struct ibv_ah_attr {
     pub port_num: u8,
 }
 
-/// Made by the library; nothing of it is read.
+/// Created by the library; nothing of it is read.
 #[repr(C)]
 pub struct ibv_ah {
     _private: [u8; 0],

@@ -1,4 +1,4 @@
-//! Ways to peers, and address handles: ways that datagrams name.
+//! Paths to peers, and address handles: paths that datagrams name.
 use crate::cores::AhCore;
 use crate::device::Device;
 use crate::handles::IbPd;
@@ -32,13 +32,12 @@ pub(crate) fn check_port(device: &Device, to: &PortAddr) -> Result<u32, String> 
     )
 }
 
-/// How packets get there. Our GID is looked up in the table anew: addresses that come and go move
-/// it.
+/// Returns the route to a peer. Looks up our GID again: it moves when addresses change.
 pub(crate) fn route(device: &Device, remote: Gid) -> Result<path::Route, String> {
     let place = &device.place;
     let index = device.gid_index().ok_or_else(|| {
         format!(
-            "our own GID {} ({}) is not in the table of {} port {} any more: its address was \
+            "our own GID {} ({}) is no longer in the table of {} port {}: its address was \
              removed, or the interface is down; open the device again",
             place.gid,
             place.gid.ip(),
@@ -55,7 +54,7 @@ pub(crate) fn route(device: &Device, remote: Gid) -> Result<path::Route, String>
     })
 }
 
-/// An address handle, as the application holds it.
+/// The application's address handle.
 pub(crate) struct IbAh {
     core: Arc<Handle<AhCore>>,
     pd: IbPd,

@@ -1,4 +1,4 @@
-//! What open devices and protection domains make.
+//! Creating objects from open devices and protection domains.
 use crate::NAME;
 use crate::ah::IbAh;
 use crate::cores::CqCore;
@@ -18,9 +18,9 @@ use catchment_verbs::{
 };
 use std::sync::Arc;
 
-/// Keys in a row that a device may have given before. One that gives more has no others.
+/// Consecutive keys that a device may have used before. After more, it has no others.
 const MOST_KNOWN_KEYS: usize = 64;
-/// Bytes that a queue entry takes at most, to say how much memory a queue needs.
+/// Most bytes of a queue entry, to estimate the memory that a queue needs.
 const ENTRY_BYTES: u64 = 1024;
 
 impl Context for IbverbsContext {
@@ -70,7 +70,7 @@ impl IbPd {
         let mut made = self.register_once(region, access)?;
         let mut known = Vec::new();
         while retired.contains(made.rkey) && known.len() < MOST_KNOWN_KEYS {
-            // Kept for now, so that the device cannot give the same key at once.
+            // Kept for now, so that the device cannot return the same key again.
             known.push(made);
             made = self.register_once(region, access)?;
         }
@@ -122,7 +122,7 @@ impl Pd for IbPd {
         check_qp(&device.caps, &init)?;
         let cqs = (self.cq(&init.send_cq)?, self.cq(&init.recv_cq)?);
         let slot = device.slots.take(init.max_send_wr, init.max_recv_wr)?;
-        // Some devices make no queue of nothing.
+        // Some devices create no empty queue.
         let cap = ibv_qp_cap {
             max_send_wr: init.max_send_wr.max(1),
             max_recv_wr: init.max_recv_wr.max(1),

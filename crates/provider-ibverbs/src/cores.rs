@@ -1,12 +1,12 @@
-//! What a device and its queue pairs keep of completion queues and address handles. The objects that
-//! the application holds are in `cq` and `ah`.
+//! What a device and its queue pairs keep of completion queues and address handles. The
+//! application's objects are in `cq` and `ah`.
 use crate::sys::{AddressHandle, CompletionQueue, Domain};
 use catchment_verbs::PortAddr;
 use catchment_verbs::sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A completion queue, as queue pairs and events know it.
+/// What queue pairs and events need of a completion queue.
 pub(crate) struct CqCore {
     pub(crate) queue: Arc<CompletionQueue>,
     pub(crate) tag: usize,
@@ -30,17 +30,17 @@ impl CqCore {
         self.overrun.load(Ordering::Acquire)
     }
 
-    /// Completions were lost; true if that is new.
+    /// Notes that completions were lost; returns whether that is new.
     pub(crate) fn set_overrun(&self) -> bool {
         !self.overrun.swap(true, Ordering::AcqRel)
     }
 
-    /// The slots of its queue pairs.
+    /// Returns the slots of its queue pairs.
     pub(crate) fn queue_pairs(&self) -> Vec<u32> {
         self.queue_pairs.lock().clone()
     }
 
-    /// A queue pair uses it for one direction.
+    /// Adds a queue pair that uses it for one direction.
     pub(crate) fn add_user(&self, slot: u32) {
         self.queue_pairs.lock().push(slot);
     }

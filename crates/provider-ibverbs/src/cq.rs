@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Completions that one call takes from the device.
 const BATCH: usize = 32;
 
-/// A completion queue, as the application holds it.
+/// The application's completion queue.
 pub(crate) struct IbCq {
     pub(crate) core: Arc<CqCore>,
     /// A queue keeps the device open.
@@ -47,7 +47,7 @@ impl IbCq {
         self.context.device()
     }
 
-    /// What a completion of the device is to the application; nothing if the request was forgotten.
+    /// Translates a completion of the device; returns `None` if the request was forgotten.
     #[inline]
     fn translate(&self, wc: &ibv_wc) -> Option<Completion> {
         let id = RequestId(wc.wr_id);
@@ -63,7 +63,7 @@ impl IbCq {
         Some(Completion { wr_id, qpn: wc.qp_num, result })
     }
 
-    /// Once the device is gone: what is outstanding, as flushed.
+    /// Once the device is gone: reports what is outstanding as flushed.
     #[cold]
     fn flush(&self, out: &mut [Completion]) -> usize {
         let device = self.device();
@@ -80,7 +80,7 @@ impl IbCq {
                     out[taken] = Completion {
                         wr_id,
                         qpn: slot.qpn(),
-                        result: Err(Failure { status: WcStatus::Flushed, vendor_err: 0 }),
+                        result: Err(WcStatus::Flushed.into()),
                     };
                     taken += 1;
                 }
@@ -137,8 +137,7 @@ impl Cq for IbCq {
     }
 }
 
-/// What a request that succeeded did. The device gives no length for most sends, so `sent` is what
-/// was posted.
+/// Returns what a successful request did. Most sends have no length, so `sent` is what was posted.
 #[inline]
 fn success(wc: &ibv_wc, (is_recv, is_datagram): (bool, bool), sent: u64) -> Success {
     if is_recv {
@@ -161,8 +160,8 @@ fn success(wc: &ibv_wc, (is_recv, is_datagram): (bool, bool), sent: u64) -> Succ
     Success::plain(opcode, sent)
 }
 
-/// What a message carried beside its bytes, and who sent the datagram. A datagram over RoCE always
-/// has a network header, so its flags are never empty.
+/// Returns what a message carried besides its bytes, and the sender of a datagram. A datagram over
+/// RoCE always has a network header, so its flags are never empty.
 #[inline]
 fn with_flags(plain: Success, wc: &ibv_wc, is_datagram: bool) -> Success {
     let with_imm = wc.wc_flags & IBV_WC_WITH_IMM != 0;
@@ -193,7 +192,7 @@ fn status(status: c_uint) -> WcStatus {
     }
 }
 
-/// A completion channel: the device's, the end of the device, and a counter to wake the sleeper by,
+/// A completion channel: the device's, the end of the device, and a counter to wake the sleeper,
 /// behind one descriptor.
 pub(crate) struct IbChannel {
     pub(crate) channel: Arc<sys::Channel>,
@@ -215,7 +214,7 @@ impl IbChannel {
         Ok(Self { channel, all, woken, context })
     }
 
-    /// Whether it belongs to this device.
+    /// Returns whether it belongs to this device.
     pub(crate) fn is_of(&self, device: &Arc<Device>) -> bool {
         Arc::ptr_eq(self.context.device(), device)
     }
@@ -230,7 +229,7 @@ impl IbChannel {
                 Ok(true) => any = true,
                 Ok(false) => return Ok(any),
                 Err(error) => {
-                    self.context.device().lose(&format!("its completion channel says: {error}"));
+                    self.context.device().lose(&format!("its completion channel failed: {error}"));
                     return Ok(true);
                 }
             }

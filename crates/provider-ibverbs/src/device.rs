@@ -24,28 +24,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// Events that nobody has taken yet; the oldest go first.
+/// Events kept in case the application does not take them; the oldest are dropped.
 const MAX_EVENTS: usize = 4096;
-/// Requests outstanding at most, whatever the device can: what is kept of them takes memory.
+/// Most requests outstanding, whatever the device allows: records of them take memory.
 const MAX_WR: u32 = 1 << 14;
-/// Completion queue entries at most, likewise.
+/// Most completion queue entries, likewise.
 const MAX_CQE: u32 = 1 << 18;
-/// Elements of a request at most: drivers lose requests of a queue for many elements.
+/// Most elements of a request: drivers lose requests of a queue for many elements.
 const MAX_SGE: u32 = 16;
 /// `vendor_id` of the kernel's Soft-RoCE.
 const RXE_VENDOR: u32 = 0xff_ffff;
 /// Its driver.
 const RXE_DRIVER: &str = "rdma_rxe";
 
-/// Where a device does not do what verbs say, and what this crate does about it.
+/// Where a device deviates from verbs, so that this crate compensates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quirks {
     /// The kernel's Soft-RoCE (rdma_rxe):
-    /// - it takes seven retries for endless ones;
+    /// - it treats seven retries as endless ones;
     /// - its queue pairs go to the error state without an event;
     /// - it does not notice receives that are posted in the error state;
-    /// - it does not look at its send queue when it leaves SQD;
-    /// - its removal waits for us and nobody tells us.
+    /// - it does not process its send queue when it leaves SQD;
+    /// - its removal waits for us without an event.
     pub(crate) is_rxe: bool,
 }
 
@@ -55,7 +55,7 @@ impl Quirks {
     }
 }
 
-/// The driver of a device that has no hardware, whose driver the kernel does not name.
+/// Returns the driver of a software device, whose driver the kernel does not name.
 pub(crate) fn software_driver(attr: &ibv_device_attr) -> Option<&'static str> {
     Quirks::of(attr).is_rxe.then_some(RXE_DRIVER)
 }
@@ -67,24 +67,24 @@ pub(crate) struct Device {
     pub(crate) options: IbverbsOptions,
     pub(crate) caps: Caps,
     pub(crate) quirks: Quirks,
-    /// Which rates it keeps, and for which kinds of queue pairs.
+    /// The rates it supports, and for which kinds of queue pairs.
     pub(crate) pacing: Option<ibv_packet_pacing_caps>,
     /// The kernel's folder of its port.
     port_path: PathBuf,
-    /// The kernel's folder of its device file: gone as soon as somebody removes the device.
+    /// The kernel's folder of its device file: gone as soon as the device is removed.
     pub(crate) uverbs: PathBuf,
     /// Bytes of packets.
     pub(crate) path_mtu: u32,
     pub(crate) max_mr_bytes: u64,
     pub(crate) slots: SlotTable,
     pub(crate) retired_keys: RetiredKeys,
-    /// Address handles; looked up when a datagram names another one than that before.
+    /// Address handles; looked up when a datagram names a different one than the last.
     pub(crate) ahs: HandleTable<AhCore>,
     cqs: Mutex<HashMap<usize, Weak<CqCore>>>,
     next_cq: AtomicUsize,
     pub(crate) events: EventQueue,
     gone: AtomicBool,
-    /// Readable for ever once the device is gone.
+    /// Readable forever once the device is gone.
     pub(crate) gone_bell: OwnedFd,
     start: Instant,
     next_vector: AtomicU64,
@@ -136,18 +136,18 @@ impl Device {
         }))
     }
 
-    /// The index that our GID has now; none if the table has it no more.
+    /// Returns the current index of our GID; `None` if the table no longer has it.
     pub(crate) fn gid_index(&self) -> Option<u32> {
         let Place { index, gid, kind, .. } = self.place;
         sysfs::gid_index(&self.port_path, index, gid, kind)
     }
 
-    /// Nanoseconds since the device was opened.
+    /// Returns the nanoseconds since the device was opened.
     pub(crate) fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// The interrupt for the next completion queue: they take turns.
+    /// Returns the interrupt for the next completion queue: they take turns.
     pub(crate) fn next_vector(&self) -> u32 {
         let turn = self.next_vector.fetch_add(1, Ordering::Relaxed);
         (turn % u64::from(self.handle.completion_vectors())) as u32
@@ -157,7 +157,7 @@ impl Device {
         self.next_cq.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Events find this completion queue by its number.
+    /// Registers this completion queue under its number, for events.
     pub(crate) fn register_cq(&self, cq: &Arc<CqCore>) {
         self.cqs.lock().insert(cq.tag, Arc::downgrade(cq));
     }
@@ -171,7 +171,7 @@ impl Device {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Nothing will come from the device any more: everything outstanding fails, sleepers wake.
+    /// Marks the device as gone: everything outstanding fails, sleepers wake.
     pub(crate) fn lose(&self, reason: &str) {
         if self.gone.swap(true, Ordering::AcqRel) {
             return;
@@ -186,7 +186,7 @@ impl Device {
         ring(&self.gone_bell);
     }
 
-    /// A queue pair has gone to the error state by itself, or has to.
+    /// Handles a queue pair that went to the error state by itself, or must go there.
     pub(crate) fn fail(&self, slot: &Slot, reason: &str) {
         let control = slot.control.lock();
         let Some(qp) = &control.qp else { return };
@@ -197,7 +197,7 @@ impl Device {
         let reason = explain_queue_pair(slot.qpn(), control.peer.as_ref(), reason);
         tracing::info!(device = self.place.device, %reason, "queue pair failed");
         self.events.add(AsyncEvent::QpFatal { qpn: slot.qpn(), reason });
-        // It may be there already; if not, its requests would wait for ever.
+        // It may be in it already; if not, its requests would wait forever.
         if !self.is_gone()
             && let Err(error) = qp.set_state(IBV_QPS_ERR)
         {
@@ -251,23 +251,23 @@ impl Device {
     }
 }
 
-/// Why an event of a queue pair means that it failed; none if it does not.
+/// Returns why an event of a queue pair means that it failed; `None` if it does not.
 fn qp_event(kind: c_uint) -> Option<&'static str> {
     match kind {
         IBV_EVENT_QP_FATAL => Some("the device found it broken (IBV_EVENT_QP_FATAL)"),
         IBV_EVENT_QP_REQ_ERR => Some(
-            "the peer sent a request that it does not understand or take: of another kind, length or \
+            "the peer sent a request that it does not support: of the wrong kind, length or \
              order (IBV_EVENT_QP_REQ_ERR)",
         ),
         IBV_EVENT_QP_ACCESS_ERR => Some(
-            "the peer named memory that it may not reach: rkey, bounds or rights are wrong \
+            "the peer named memory that it may not access: rkey, bounds or rights are wrong \
              (IBV_EVENT_QP_ACCESS_ERR)",
         ),
         _ => None,
     }
 }
 
-/// Bytes of packets: the port's present MTU, or less if the options say so.
+/// Returns the path MTU in bytes: the port's current MTU, or less if the options require it.
 fn path_mtu(options: &IbverbsOptions, port: &ibv_port_attr) -> Result<u32, VerbsError> {
     let active = mtu_bytes(port.active_mtu).ok_or_else(|| {
         VerbsError::Invalid(format!("the port's MTU has the unknown code {}", port.active_mtu))
@@ -281,7 +281,7 @@ fn path_mtu(options: &IbverbsOptions, port: &ibv_port_attr) -> Result<u32, Verbs
     }
 }
 
-/// A limit that the library gives as a signed number.
+/// Converts a limit that the library returns as a signed number.
 fn positive(limit: c_int) -> u32 {
     u32::try_from(limit).unwrap_or(0)
 }
@@ -290,7 +290,7 @@ fn caps(attr: &ibv_device_attr, port: &ibv_port_attr, path_mtu: u32, probed: &Pr
     Caps {
         services: probed.services,
         send_invalidate: attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS != 0,
-        // What ibv_reg_mr makes is not to be invalidated by peers; memory windows are.
+        // Peers cannot invalidate regions of ibv_reg_mr, only memory windows.
         remote_invalidate: false,
         max_send_wr: positive(attr.max_qp_wr).min(MAX_WR),
         max_recv_wr: positive(attr.max_qp_wr).min(MAX_WR),

@@ -1,4 +1,4 @@
-//! Why verbs, or a device, cannot be used on this machine: what was seen, and what to do.
+//! Why verbs, or a device, cannot be used on this machine: what was found, and what to do.
 use crate::report::PortState;
 use catchment_verbs::VerbsError;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
-    /// The library is not there: what the dynamic linker said.
+    /// The library cannot be loaded: the dynamic linker's error.
     #[error(
         "libibverbs cannot be loaded ({0}): install it, on Debian and Ubuntu with `apt install \
          ibverbs-providers`, on Fedora and RHEL with `dnf install libibverbs`"
@@ -23,18 +23,18 @@ pub enum Unavailable {
     },
     /// The kernel's RDMA core is not loaded: the folder that is missing.
     #[error(
-        "the kernel knows no RDMA (no {0}): load the driver of the RNIC; without an RNIC, \
+        "the kernel has no RDMA support (no {0}): load the driver of the RNIC; without an RNIC, \
          `modprobe rdma_rxe` and `rdma link add rxe0 type rxe netdev eth0`"
     )]
     NoModule(String),
-    /// The RDMA core is there, a device is not.
+    /// The RDMA core is loaded, but there is no device.
     #[error(
         "the kernel has no RDMA device here: no RNIC, its driver is not loaded, or it belongs to \
          another network namespace (`rdma system`, `rdma dev`); without an RNIC, `rdma link add \
          rxe0 type rxe netdev eth0`"
     )]
     NoDevice,
-    /// There are devices, and no way from user space to them.
+    /// There are devices, but user space cannot reach them.
     #[error(
         "{0} cannot be reached from user space: `modprobe ib_uverbs`; if that is loaded, the \
          device is being removed"
@@ -62,7 +62,7 @@ pub enum Unavailable {
         device: String,
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
     /// libibverbs does not know a device that the kernel has.
@@ -71,12 +71,12 @@ pub enum Unavailable {
          libibverbs (Fedora, RHEL) of the same release as the library, or the vendor's"
     )]
     NoDriver(String),
-    /// Something else that the system said.
+    /// Any other error of the system.
     #[error("{what}: {reason}")]
     Os {
-        /// What was asked of it.
+        /// What was requested.
         what: String,
-        /// Its answer.
+        /// Its error.
         reason: String,
     },
 }
@@ -87,7 +87,7 @@ impl From<Unavailable> for VerbsError {
     }
 }
 
-/// Why no device leads from an address of this host.
+/// Why no device has an address of this host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoDevice {
@@ -111,7 +111,7 @@ pub enum NoDevice {
         port: u8,
         /// Index of the GID.
         index: u32,
-        /// The interface, as it is called there.
+        /// The name of the interface there.
         netdev: Option<String>,
     },
     /// The interface with the address has no RDMA device.

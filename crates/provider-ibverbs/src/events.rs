@@ -1,4 +1,4 @@
-//! The thread that waits for what a device tells outside of any request.
+//! The thread that waits for the asynchronous events of a device.
 use crate::device::Device;
 use catchment_verbs::event::{event_fd, ring, timespec};
 use rustix::event::{PollFd, PollFlags};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How often to look whether a device that nobody would tell of has been removed.
+/// How often to check for the removal of a device that reports no event for it.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// The running thread. Dropping this ends it.

@@ -1,5 +1,5 @@
-//! An open device and a protection domain, as the application and their objects hold them: all keep
-//! the device open. `context` has what they make.
+//! An open device and a protection domain, as held by the application and their objects: all keep
+//! the device open. `context` creates objects from them.
 use crate::device::Device;
 use crate::events::EventThread;
 use crate::sys::Domain;
@@ -27,7 +27,7 @@ impl IbverbsContext {
         &self.0.device
     }
 
-    /// The device, port and index of the GID that were chosen, as [`crate::IbverbsProvider`] opens
+    /// Returns the chosen device, port and index of the GID, as [`crate::IbverbsProvider`] opens
     /// them.
     pub fn place(&self) -> String {
         self.0.device.place.to_string()

@@ -1,4 +1,4 @@
-//! The addresses of this host, as far as this network namespace goes.
+//! The addresses of this host in this network namespace.
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io;
 use std::net::IpAddr;

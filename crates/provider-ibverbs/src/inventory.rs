@@ -18,7 +18,7 @@ pub(crate) struct Inventory {
 }
 
 impl Inventory {
-    /// The devices, none of them opened.
+    /// Lists the devices, without opening any.
     pub(crate) fn new(roots: &Roots) -> Result<Self, Unavailable> {
         let addresses = host::addresses().map_err(|error| Unavailable::Os {
             what: "the addresses of this host".to_owned(),
@@ -27,8 +27,8 @@ impl Inventory {
         Ok(Self { devices: sysfs::devices(roots)?, addresses, opened: BTreeMap::new() })
     }
 
-    /// Looks into the devices that `wanted` names: what only an open one tells, and the GIDs.
-    pub(crate) fn look_into(
+    /// Inspects the devices that `wanted` selects: the attributes of the open device, and the GIDs.
+    pub(crate) fn inspect(
         &mut self,
         roots: &Roots,
         library: Option<&Arc<Library>>,
@@ -37,8 +37,9 @@ impl Inventory {
         let chosen = self.devices.iter_mut().filter(|device| wanted(&device.name));
         for report in chosen {
             let opened = library.and_then(|library| open(library, report));
-            let told = opened.as_ref().is_some_and(|device| ask(device, report, &self.addresses));
-            if !told {
+            let has_gids =
+                opened.as_ref().is_some_and(|device| ask(device, report, &self.addresses));
+            if !has_gids {
                 sysfs::add_gids(roots, report, &self.addresses);
             }
             if let Some(device) = opened {
@@ -52,7 +53,7 @@ impl Inventory {
     }
 }
 
-/// Opens a device; what is in the way goes to its report.
+/// Opens a device, or records the problem in its report.
 fn open(library: &Arc<Library>, report: &mut DeviceReport) -> Option<Device> {
     if report.problem.is_some() {
         return None;
@@ -70,7 +71,7 @@ fn open(library: &Arc<Library>, report: &mut DeviceReport) -> Option<Device> {
     None
 }
 
-/// Asks an open device; false if it does not tell its GIDs.
+/// Queries an open device; returns false if it does not list its GIDs.
 fn ask(device: &Device, report: &mut DeviceReport, addresses: &[HostAddress]) -> bool {
     if let Ok(attr) = device.query() {
         report.driver = report.driver.take().or(software_driver(&attr).map(str::to_owned));

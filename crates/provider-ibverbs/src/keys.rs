@@ -1,7 +1,7 @@
-//! Keys that were given away once are not given away again.
+//! Keys that were handed out once are not handed out again.
 //!
-//! Devices number their keys in a circle, some a small one. A peer of a former session may still hold
-//! a key; it must not open the memory of the next.
+//! Devices number their keys in a circle, some a small one. A peer of a former session may still
+//! hold a key; it must not give access to memory of the next.
 use catchment_verbs::sync::Mutex;
 use std::collections::{HashSet, VecDeque};
 
@@ -18,12 +18,12 @@ struct Keys {
 }
 
 impl RetiredKeys {
-    /// Whether the key was in use once.
+    /// Returns whether the key was in use before.
     pub(crate) fn contains(&self, key: u32) -> bool {
         self.0.lock().all.contains(&key)
     }
 
-    /// The key is about to be taken back.
+    /// Remembers a key that is about to be revoked.
     pub(crate) fn add(&self, key: u32) {
         let mut keys = self.0.lock();
         if !keys.all.insert(key) {

@@ -1,12 +1,12 @@
 //! Verbs on RDMA hardware and on the kernel's RDMA devices (rdma_rxe), through libibverbs.
 //!
-//! The library is loaded at run time, by its versioned symbols: programs build and start on machines
-//! that have none, and get [`Unavailable`] there. A device is called as the kernel calls it
-//! (`mlx5_0`), with a port (`mlx5_0/1`) and the index of a GID (`mlx5_0/1/3`) where that matters, or
-//! by an IP address, which stands for the device, port and RoCE v2 GID that have it.
+//! The library is loaded at run time, by its versioned symbols: programs build and start on
+//! machines that have none, and get [`Unavailable`] there. A device has the kernel's name
+//! (`mlx5_0`), with a port (`mlx5_0/1`) and the index of a GID (`mlx5_0/1/3`) where that matters,
+//! or by an IP address, which stands for the device, port and RoCE v2 GID that have it.
 //!
-//! RoCE v2 only: InfiniBand needs local identifiers and iWARP a connection manager, neither of which
-//! an endpoint of the verbs vocabulary has.
+//! RoCE v2 only: InfiniBand needs local identifiers and iWARP a connection manager, neither of
+//! which an endpoint of the verbs vocabulary has.
 #![deny(unsafe_code)]
 mod ah;
 mod choose;
@@ -58,17 +58,17 @@ pub(crate) const NAME: &str = "ibverbs";
 pub struct IbverbsProvider {
     options: IbverbsOptions,
     roots: Roots,
-    /// Loaded when it is first needed. What failed is tried again: somebody may have installed it.
+    /// Loaded when first needed. A failure is retried: it may have been installed since.
     library: Arc<OnceLock<Arc<Library>>>,
 }
 
 impl IbverbsProvider {
-    /// A provider with these options. Nothing is loaded or opened yet.
+    /// Creates a provider with these options. Nothing is loaded or opened yet.
     pub fn new(options: IbverbsOptions) -> Self {
         Self { options, ..Self::default() }
     }
 
-    /// As [`Provider::open`], with access to what only these devices have.
+    /// Like [`Provider::open`], with access to what only these devices have.
     ///
     /// # Errors
     /// When verbs do not work here ([`Unavailable`]), there is no such device, its port is down, or
@@ -77,31 +77,30 @@ impl IbverbsProvider {
         let library = self.library()?;
         let mut inventory = Inventory::new(&self.roots)?;
         let name: DeviceName = device.parse().map_err(VerbsError::Invalid)?;
-        inventory.look_into(&self.roots, Some(&library), |at| name.may_be(at));
+        inventory.inspect(&self.roots, Some(&library), |at| name.may_be(at));
         let place = choose::resolve(device, &name, &inventory.devices, &inventory.addresses)?;
         let handle = inventory.opened(&place.device);
         let handle = handle.ok_or_else(|| Unavailable::NoDriver(place.device.clone()))?;
         IbverbsContext::new(Device::new(handle, place, (self.options.clone(), &self.roots))?)
     }
 
-    /// The name, for [`Provider::open`], of the device, port and GID that have this address of this
-    /// host. For use at once: the index of a GID moves when addresses come and go.
+    /// Returns the name, for [`Provider::open`], of the device, port and GID that have this address
+    /// of this host. Use it at once: the index of a GID moves when addresses are added or removed.
     ///
     /// # Errors
     /// Why there is none, and what helps.
     pub fn device_for(&self, local: IpAddr) -> Result<String, NoDevice> {
         let library = self.library()?;
         let mut inventory = Inventory::new(&self.roots)?;
-        inventory.look_into(&self.roots, Some(&library), |_| true);
+        inventory.inspect(&self.roots, Some(&library), |_| true);
         Ok(choose::by_address(local, &inventory.devices, &inventory.addresses)?.to_string())
     }
 
-    /// All that decides whether, and over which device, verbs work here. Opens each device for a
-    /// moment.
+    /// Reports what decides whether and over which device verbs work here. Opens each device.
     pub fn report(&self) -> Report {
         let library = self.library();
         let devices = Inventory::new(&self.roots).map(|mut inventory| {
-            inventory.look_into(&self.roots, library.as_ref().ok(), |_| true);
+            inventory.inspect(&self.roots, library.as_ref().ok(), |_| true);
             inventory.devices
         });
         Report {
@@ -120,7 +119,7 @@ impl IbverbsProvider {
     }
 }
 
-/// The provider as a registry knows it.
+/// The provider's entry for a registry.
 pub const INFO: ProviderInfo =
     ProviderInfo { name: NAME, rank: 100, wire: Wire::RoceV2, is_hardware: true };
 
@@ -132,7 +131,7 @@ impl Provider for IbverbsProvider {
     fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError> {
         let library = self.library()?;
         let mut inventory = Inventory::new(&self.roots)?;
-        inventory.look_into(&self.roots, Some(&library), |_| true);
+        inventory.inspect(&self.roots, Some(&library), |_| true);
         let devices = inventory.devices.iter();
         let ports = devices.flat_map(|device| device.ports.iter().map(move |port| (device, port)));
         Ok(ports
@@ -148,7 +147,7 @@ impl Provider for IbverbsProvider {
     }
 }
 
-/// One line for a person.
+/// Describes a device in one line for users.
 fn describe(device: &DeviceReport, port: &PortReport) -> String {
     let driver = device.driver.as_deref().unwrap_or("no driver named");
     let netdevs = port.netdevs.join(", ");

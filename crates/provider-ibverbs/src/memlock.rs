@@ -1,11 +1,11 @@
-//! How much memory this process may keep from being swapped out, and how much it does.
+//! How much memory this process may lock, and how much it has locked.
 
-/// What this process may lock; none without a limit.
+/// Returns how much this process may lock; `None` without a limit.
 pub(crate) fn limit_bytes() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Memlock).current
 }
 
-/// What devices have pinned of this process's memory: it counts against the limit.
+/// Returns how much of this process's memory devices have pinned: it counts against the limit.
 pub(crate) fn locked_bytes() -> u64 {
     pinned_bytes(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
 }

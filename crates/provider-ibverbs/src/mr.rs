@@ -2,11 +2,11 @@
 use crate::handles::IbPd;
 use crate::sys::Registration;
 use catchment_verbs::mem::Region;
-use catchment_verbs::{Access, Mr, Watch};
+use catchment_verbs::{Access, Mr};
 use std::sync::Arc;
 
-/// A registered region. Dropping it deregisters: afterwards the device reaches the memory no more,
-/// and requests that still name it fail. So nothing but this object has to keep it mapped.
+/// A registered region. Dropping it deregisters: afterwards the device cannot reach the memory, and
+/// requests that still name it fail. So only this object has to keep it mapped.
 pub(crate) struct IbMr {
     registration: Registration,
     access: Access,
@@ -42,12 +42,4 @@ impl Mr for IbMr {
     fn access(&self) -> Access {
         self.access
     }
-
-    /// None: a device does not tell the processor of what peers write.
-    fn watch(&self) -> Option<Arc<dyn Watch>> {
-        None
-    }
-
-    /// Nobody can watch.
-    fn notify(&self) {}
 }

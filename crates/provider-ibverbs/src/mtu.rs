@@ -2,12 +2,12 @@
 use crate::sys::types::{IBV_MTU_256, IBV_MTU_4096};
 use std::ffi::c_uint;
 
-/// Bytes of an `ibv_mtu`.
+/// Returns the bytes of an `ibv_mtu`.
 pub(crate) fn mtu_bytes(code: c_uint) -> Option<u32> {
     (IBV_MTU_256..=IBV_MTU_4096).contains(&code).then(|| 128 << code)
 }
 
-/// The `ibv_mtu` of so many bytes.
+/// Returns the `ibv_mtu` of this many bytes.
 pub(crate) fn mtu_code(bytes: u32) -> Option<c_uint> {
     (IBV_MTU_256..=IBV_MTU_4096).find(|code| mtu_bytes(*code) == Some(bytes))
 }

@@ -1,4 +1,4 @@
-//! How devices are called.
+//! Names of devices.
 use crate::report::{DeviceReport, GidKind, GidReport, PortReport};
 use catchment_verbs::Gid;
 use std::net::IpAddr;
@@ -46,7 +46,7 @@ impl FromStr for DeviceName {
         let wrong = |what: &str| {
             let shown: String = text.chars().take(64).collect();
             Err(format!(
-                "{shown:?}: {what}; a device is called by its name, as rxe0, rxe0/1 (port) or \
+                "{shown:?}: {what}; a device is given by its name, such as rxe0, rxe0/1 (port) or \
                  rxe0/1/3 (index of the GID), or by an address"
             ))
         };
@@ -75,7 +75,7 @@ impl FromStr for DeviceName {
 }
 
 impl DeviceName {
-    /// Whether it can stand for this device.
+    /// Returns whether it can stand for this device.
     pub(crate) fn may_be(&self, device: &str) -> bool {
         match self {
             Self::Address(_) => true,

@@ -1,12 +1,12 @@
-//! How devices are found and set up.
+//! Options of devices.
 use std::path::PathBuf;
 
-/// How an [`crate::IbverbsProvider`] finds and sets up its devices.
+/// Options with which a [`crate::IbverbsProvider`] finds and opens its devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IbverbsOptions {
     /// The library: a name for the dynamic linker, or a path.
     pub library: PathBuf,
-    /// Largest path MTU in bytes (256, 512, 1024, 2048 or 4096); `None` takes the port's.
+    /// Largest path MTU in bytes (256, 512, 1024, 2048 or 4096); `None`: the port's.
     pub path_mtu: Option<u32>,
     /// Traffic class of packets: the DSCP in the upper six bits, ECN in the lower two.
     pub traffic_class: u8,

@@ -1,11 +1,11 @@
-//! The way from RESET to RTS: which attributes each step needs (`ibv_modify_qp(3)`).
+//! The transitions from RESET to RTS: the attributes of each (`ibv_modify_qp(3)`).
 use crate::sys::QueuePair;
 use crate::sys::types::*;
 use catchment_verbs::{Access, Gid, RtsAttr, Service, timer};
 use std::ffi::c_uint;
 use std::io;
 
-/// Routers that a packet may cross.
+/// Most routers that a packet may cross.
 const HOP_LIMIT: u8 = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -18,7 +18,7 @@ pub(crate) struct Route {
     pub(crate) service_level: u8,
 }
 
-/// What both sides have to agree on.
+/// What both sides must agree on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Connection {
     pub(crate) qpn: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Connection {
     /// An `ibv_mtu`.
     pub(crate) mtu: c_uint,
     pub(crate) max_dest_rd_atomic: u8,
-    /// As the standard codes it.
+    /// As encoded by the standard.
     pub(crate) rnr_timer: u8,
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn ready_to_receive(
     }
 }
 
-/// The attributes of RTS, and their mask without the state.
+/// Returns the attributes of RTS, and their mask without the state.
 fn sending(attr: &RtsAttr) -> (ibv_qp_attr, c_uint) {
     let attr = ibv_qp_attr {
         max_rd_atomic: attr.max_rd_atomic as u8,

@@ -1,4 +1,4 @@
-//! What no query tells: a queue pair is made, and connected to itself, to find out.
+//! Capabilities that no query reports: found by a queue pair that is connected to itself.
 use crate::mtu::mtu_code;
 use crate::name::Place;
 use crate::path;
@@ -18,7 +18,7 @@ pub(crate) struct Probed {
     pub(crate) services: Services,
 }
 
-/// Makes a queue pair, with as much inline data as it can get, and connects it to itself.
+/// Creates a queue pair, with as much inline data as possible, and connects it to itself.
 pub(crate) fn probe(device: &Arc<Device>, place: &Place, path_mtu: u32) -> io::Result<Probed> {
     let domain = Arc::new(Domain::new(Arc::clone(device))?);
     let cq = Arc::new(CompletionQueue::new(Arc::clone(device), None, (1, 0, usize::MAX))?);
@@ -71,7 +71,7 @@ fn services(domain: &Arc<Domain>, cq: &Arc<CompletionQueue>, port: u8) -> Servic
     others.filter(|service| works(*service)).map(Services::from).fold(Services::RC, Services::union)
 }
 
-/// Drivers answer for a queue pair that is ready to send.
+/// Drivers answer only for a queue pair that is ready to send.
 fn data_in_order(qp: &QueuePair, place: &Place, path_mtu: u32) -> bool {
     let connected = connect_to_itself(qp, place, path_mtu);
     if let Err(error) = connected {

@@ -1,17 +1,16 @@
 //! Rates that a device keeps for its queue pairs.
 //!
-//! Drivers take a limit in RTS only, and forget it in RESET: a queue pair remembers what was asked and
-//! sets it whenever it comes to RTS.
+//! Drivers take a limit in RTS only, and forget it in RESET: a queue pair remembers the requested
+//! rate and sets it whenever it enters RTS.
 use crate::sys::types::{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_packet_pacing_caps};
 use catchment_verbs::{Gid, RateRange, Service};
 use std::{io, mem};
 
-/// Bytes on the wire of a WRITE beside IP and payload: Ethernet with its check, UDP, BTH, RETH, ICRC.
+/// Bytes on the wire of a WRITE besides IP and payload: Ethernet with FCS, UDP, BTH, RETH, ICRC.
 const PACKET_BYTES: u32 = 14 + 4 + 8 + 12 + 16 + 4;
 const STEP_BPS: u64 = 1_000;
 
-/// Returns what [`Caps::rate`](catchment_verbs::Caps::rate) says of a device that paces RC queue pairs;
-/// none for any other.
+/// Returns the [`Caps::rate`](catchment_verbs::Caps::rate) of a device, if it paces RC queue pairs.
 pub(crate) fn range(pacing: &ibv_packet_pacing_caps, gid: Gid) -> Option<RateRange> {
     let paces = paces(pacing, Service::Rc) && pacing.qp_rate_limit_max > 0;
     let ip_bytes = if gid.ip().is_ipv4() { 20 } else { 40 };
@@ -41,7 +40,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Takes a rate that the device's range has, and returns the one asked for before.
+    /// Stores a rate in the device's range, and returns the one requested before.
     pub(crate) fn ask(&mut self, rate_bps: Option<u64>) -> Self {
         let asked_kbps = rate_bps.map_or(0, |bps| (bps / STEP_BPS) as u32);
         Self { asked_kbps: mem::replace(&mut self.asked_kbps, asked_kbps), ..*self }
@@ -51,7 +50,7 @@ impl Rate {
         self.set_kbps = 0;
     }
 
-    /// Gives the device what was asked, unless it has that already.
+    /// Sets the requested rate on the device, unless it has that already.
     pub(crate) fn settle(&mut self, limit: impl FnOnce(u32) -> io::Result<()>) -> io::Result<()> {
         if self.asked_kbps != self.set_kbps {
             limit(self.asked_kbps)?;
@@ -74,7 +73,7 @@ mod tests {
     fn only_a_device_that_paces_rc_has_a_range() {
         let gid = Gid::from_ip(Ipv4Addr::LOCALHOST.into());
         let rc = 1 << IBV_QPT_RC;
-        // rdma_rxe answers zeros, mlx5 names raw packets only.
+        // rdma_rxe reports zeros, mlx5 only raw packets.
         for without in [pacing(0, 0), pacing(0, rc), pacing(100_000_000, 1 << 8)] {
             assert_eq!(range(&without, gid), None, "{without:?}");
         }
@@ -89,25 +88,25 @@ mod tests {
     #[test]
     fn the_device_is_told_once_and_again_after_it_forgot() {
         let mut rate = Rate::default();
-        let told = |rate: &mut Rate| {
-            let mut told = None;
+        let settled = |rate: &mut Rate| {
+            let mut settled = None;
             rate.settle(|kbps| {
-                told = Some(kbps);
+                settled = Some(kbps);
                 Ok(())
             })
-            .map(|()| told)
+            .map(|()| settled)
         };
-        assert_eq!(told(&mut rate).unwrap(), None, "no limit was asked");
+        assert_eq!(settled(&mut rate).unwrap(), None, "no limit was asked");
         rate.ask(Some(2_999_999));
-        assert_eq!(told(&mut rate).unwrap(), Some(2_999), "rounded down");
-        assert_eq!(told(&mut rate).unwrap(), None);
+        assert_eq!(settled(&mut rate).unwrap(), Some(2_999), "rounded down");
+        assert_eq!(settled(&mut rate).unwrap(), None);
         rate.forget_set();
-        assert_eq!(told(&mut rate).unwrap(), Some(2_999));
+        assert_eq!(settled(&mut rate).unwrap(), Some(2_999));
         let before = rate.ask(None);
         assert!(rate.settle(|_| Err(io::ErrorKind::Unsupported.into())).is_err());
         rate = before;
-        assert_eq!(told(&mut rate).unwrap(), None, "the limit is as before a refusal");
+        assert_eq!(settled(&mut rate).unwrap(), None, "the limit is as before a refusal");
         rate.ask(None);
-        assert_eq!(told(&mut rate).unwrap(), Some(0));
+        assert_eq!(settled(&mut rate).unwrap(), Some(0));
     }
 }

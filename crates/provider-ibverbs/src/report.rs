@@ -1,4 +1,4 @@
-//! What RDMA this machine has: devices, ports, GID tables.
+//! The RDMA of this machine: devices, ports, GID tables.
 use crate::Unavailable;
 use crate::host::HostAddress;
 use catchment_verbs::Gid;
@@ -12,7 +12,7 @@ pub struct Report {
     /// The devices that the kernel shows to this process.
     pub devices: Result<Vec<DeviceReport>, Unavailable>,
     /// Bytes of memory that this process may lock (`RLIMIT_MEMLOCK`): registered memory counts.
-    /// `None`: as much as there is.
+    /// `None`: unlimited.
     pub memlock_bytes: Option<u64>,
 }
 
@@ -24,7 +24,7 @@ pub struct DeviceReport {
     pub name: String,
     /// What it is.
     pub node: NodeKind,
-    /// The kernel's driver, where it says so.
+    /// The kernel's driver, if reported.
     pub driver: Option<String>,
     /// Firmware version; empty where there is none.
     pub firmware: String,
@@ -56,13 +56,13 @@ pub struct PortReport {
     pub number: u8,
     /// Whether it carries packets.
     pub state: PortState,
-    /// What network it is on.
+    /// The kind of its network.
     pub link: LinkLayer,
     /// Largest packet payload now, in bytes; `None` if the device cannot be opened.
     pub active_mtu_bytes: Option<u32>,
     /// Largest packet payload that it can be set to, in bytes; `None` as above.
     pub max_mtu_bytes: Option<u32>,
-    /// As the kernel words it, as `100 Gb/sec (4X EDR)`.
+    /// The kernel's text, such as `100 Gb/sec (4X EDR)`.
     pub rate: String,
     /// Network interfaces that its GIDs belong to.
     pub netdevs: Vec<String>,
@@ -104,10 +104,10 @@ pub enum PortState {
 impl PortState {
     pub(crate) fn advice(self) -> &'static str {
         match self {
-            // What the kernel says of a port whose device goes.
+            // What the kernel reports for a port whose device is being removed.
             Self::Other(0) => "the device is being removed, or its driver is just loading",
             Self::Down | Self::Init | Self::Armed | Self::Active | Self::Other(_) => {
-                "look at the cable and at `ip link`"
+                "check the cable and `ip link`"
             }
         }
     }
@@ -129,11 +129,11 @@ pub enum LinkLayer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidReport {
-    /// Its place in the table; it may move when addresses come and go.
+    /// Its index in the table; it may move when addresses are added or removed.
     pub index: u32,
     /// The GID.
     pub gid: Gid,
-    /// What packets look like that carry it.
+    /// The format of packets that carry it.
     pub kind: GidKind,
     /// Its network interface.
     pub netdev: Option<String>,
@@ -155,7 +155,7 @@ impl GidReport {
     }
 }
 
-/// What packets look like that carry a GID.
+/// The format of packets that carry a GID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 #[non_exhaustive]
 pub enum GidKind {
@@ -168,7 +168,7 @@ pub enum GidKind {
     /// InfiniBand.
     #[display("InfiniBand")]
     InfiniBand,
-    /// The kernel does not say.
+    /// The kernel does not report it.
     #[display("unknown type")]
     Unknown,
 }

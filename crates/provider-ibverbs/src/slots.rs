@@ -1,9 +1,9 @@
 //! What threads that poll share with the owner of a queue pair.
 //!
-//! A completion names its queue pair by a number that the device gives back unchanged: the slot, the
+//! A completion names its queue pair by a number that the device returns unchanged: the slot, the
 //! slot's epoch, which of the two queues, and the place in it. A poller finds the slot without a
-//! lock. So slots are not freed before the device is closed; the next queue pair of like size takes
-//! a slot over, under another epoch, by which late completions of the former are known.
+//! lock. So slots are not freed before the device is closed; the next queue pair of similar size
+//! reuses a slot under another epoch, which identifies late completions of the former.
 use crate::sys::QueuePair;
 use catchment_verbs::provider::{StateCell, WorkQueueCredits, full};
 use catchment_verbs::sync::Mutex;
@@ -87,13 +87,13 @@ impl WorkQueue {
         self.posted.load(Ordering::Acquire)
     }
 
-    /// Requests of `posted` that still occupy the queue.
+    /// Returns how many requests of `posted` still occupy the queue.
     #[inline]
     pub(crate) fn outstanding(&self, posted: u64) -> u64 {
         self.credits.outstanding(posted)
     }
 
-    /// Keeps a request that is about to be posted. The queue must have room for it.
+    /// Records a request that is about to be posted. The queue must have room for it.
     #[inline]
     pub(crate) fn keep(&self, seq: u64, wr_id: u64, bytes: u64) {
         let kept = self.at(seq);
@@ -101,13 +101,13 @@ impl WorkQueue {
         kept.bytes.store(bytes, Ordering::Release);
     }
 
-    /// Says that all requests before this number are posted.
+    /// Notes that all requests before this number are posted.
     #[inline]
     pub(crate) fn set_posted(&self, posted: u64) {
         self.posted.store(posted, Ordering::Release);
     }
 
-    /// A request has completed, and so have those before it: its `wr_id` and its length.
+    /// Completes a request and those before it; returns its `wr_id` and its length.
     #[inline]
     pub(crate) fn complete(&self, id: RequestId) -> (u64, u64) {
         let seq = id.seq(self.credits.freed());
@@ -118,7 +118,7 @@ impl WorkQueue {
         done
     }
 
-    /// Takes the oldest outstanding request out, if there is one: its `wr_id`.
+    /// Removes the oldest outstanding request, if there is one; returns its `wr_id`.
     pub(crate) fn flush_one(&self) -> Option<u64> {
         let (freed, posted) = (self.credits.freed(), self.posted());
         if freed >= posted {
@@ -134,7 +134,7 @@ impl WorkQueue {
     }
 }
 
-/// What changes of a queue pair take turns for.
+/// What changes of a queue pair lock.
 #[derive(Default)]
 pub(crate) struct Control {
     /// None once the queue pair is gone.
@@ -149,9 +149,9 @@ pub(crate) struct Slot {
     epoch: AtomicU32,
     qpn: AtomicU32,
     is_datagram: AtomicBool,
-    /// Sends that had left the queue when the queue pair moved in, or was reset.
+    /// Sends that had left the queue when the queue pair took the slot, or was reset.
     first_send: AtomicU64,
-    /// When the kernel was asked for the state, in nanoseconds of the device's clock.
+    /// When the kernel was last queried for the state, in nanoseconds of the device's clock.
     pub(crate) asked_ns: AtomicU64,
     pub(crate) state: StateCell,
     pub(crate) sends: WorkQueue,
@@ -179,7 +179,7 @@ impl Slot {
         self.qpn.load(Ordering::Relaxed)
     }
 
-    /// Whether its receives are of datagrams.
+    /// Returns whether its receives are of datagrams.
     #[inline]
     pub(crate) fn is_datagram(&self) -> bool {
         self.is_datagram.load(Ordering::Relaxed)
@@ -196,13 +196,13 @@ impl Slot {
         RequestId::new(self.index, self.epoch.load(Ordering::Relaxed), is_recv, seq)
     }
 
-    /// Sends that have completed since the queue pair was made or reset.
+    /// Returns how many sends have completed since the queue pair was created or reset.
     pub(crate) fn sends_done(&self) -> u64 {
         let first = self.first_send.load(Ordering::Relaxed);
         self.sends.credits.freed().saturating_sub(first)
     }
 
-    /// Forgets what is outstanding: late completions of it are known by their epoch.
+    /// Forgets what is outstanding: late completions are recognised by their epoch.
     pub(crate) fn clear(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.sends.clear();
@@ -232,7 +232,7 @@ struct Free {
 }
 
 impl SlotTable {
-    /// A slot for a queue pair of at most these capacities.
+    /// Returns a slot for a queue pair of at most these capacities.
     ///
     /// # Errors
     /// When there are as many queue pairs as identifiers can name.
@@ -268,7 +268,7 @@ impl SlotTable {
         self.chunks.get(chunk)?.get()?.get(at)?.get()
     }
 
-    /// The slot that a completion is of; none if what it completes is forgotten.
+    /// Returns the slot of a completion; `None` if its request was forgotten.
     #[inline]
     pub(crate) fn of(&self, id: RequestId) -> Option<&Arc<Slot>> {
         let slot = self.get(id.slot())?;

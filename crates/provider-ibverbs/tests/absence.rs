@@ -1,4 +1,4 @@
-//! Machines without libibverbs: everything says so, nothing panics.
+//! Machines without libibverbs: everything reports it, nothing panics.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider, NoDevice, Unavailable};
 use catchment_verbs::{Provider as _, VerbsError};

@@ -1,5 +1,5 @@
 //! The conformance suite on an RDMA device: the one that `CATCHMENT_IBVERBS_DEVICE` names, else the
-//! first that can be opened. On a machine without any, nothing is run, and a line says so.
+//! first that can be opened. On a machine without any, nothing is run, and a line reports it.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 use catchment_conformance::{Bench, CASES, Deviation, processes};
 use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider};
@@ -30,7 +30,7 @@ fn device() -> Result<String, String> {
     Err(reasons.join("; "))
 }
 
-/// What the device is known to do otherwise than the standard says.
+/// Where the device is known to deviate from the standard.
 fn deviations(device: &str) -> Vec<Deviation> {
     let name = device.split('/').next();
     let is_rxe = provider().report().devices.unwrap_or_default().iter().any(|report| {

@@ -1,4 +1,4 @@
-//! Where packets to a peer go, and what is kept of an address handle. `ah` makes both.
+//! The destination of packets to a peer, and the contents of an address handle. `ah` creates both.
 use crate::io::Route;
 use catchment_roce::wire::PathMtu;
 use catchment_verbs::PortAddr;
@@ -7,11 +7,11 @@ use catchment_verbs::provider::HandleTable;
 /// Address handles of one context.
 const MOST: usize = 1 << 16;
 
-/// Where packets to a port go, and how large they may be.
+/// The destination of packets to a port, and their largest size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AddressVector {
     pub(crate) route: Route,
-    /// What both ends and the route take.
+    /// The path MTU that both ends and the route allow.
     pub(crate) path_mtu: PathMtu,
 }
 

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 impl AddressVector {
-    /// Returns the vector from this device to a port; else why there is none, and what to do.
+    /// Returns the vector from this device to a port, or why there is none and what to do.
     pub(crate) fn to(device: &DeviceCore, to: &PortAddr) -> Result<Self, String> {
         let address = to.gid.ip();
         if address.is_ipv4() != device.local.is_ipv4() {
@@ -38,7 +38,7 @@ impl AddressVector {
     }
 }
 
-/// An address handle, as the application holds it.
+/// The application's address handle.
 pub(crate) struct RoceAh {
     core: Arc<Handle<AhCore>>,
     pd: RocePd,

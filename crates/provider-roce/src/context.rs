@@ -1,4 +1,4 @@
-//! Opening a device, and what devices and protection domains make.
+//! Opening a device, and creating objects from devices and protection domains.
 use crate::ah::RoceAh;
 use crate::cq::RoceCq;
 use crate::device::Device;
@@ -23,9 +23,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest inline payload: what fits into the send batch beside the headers for every packet.
+/// Longest inline payload: what fits into the send batch besides the headers for every packet.
 const MAX_INLINE_BYTES: u32 = 256;
-/// A window smaller than this is not worth the trouble, whatever the buffer.
+/// The smallest useful window, whatever the buffer.
 const LEAST_WINDOW_BYTES: u64 = 64 << 10;
 /// A peer whose engine does not run for a time slice of the scheduler is no loss.
 const RTO_MIN: Duration = Duration::from_millis(4);
@@ -75,7 +75,7 @@ fn bind(address: SocketAddr, options: &RoceOptions) -> Result<UdpSocket, BindErr
             free.set_port(0);
             let socket = UdpSocket::bind(free, &options.socket)?;
             let port = socket.local().port();
-            tracing::info!(%address, port, "UDP port is taken; using another one, which RNICs cannot reach");
+            tracing::info!(%address, port, "UDP port is taken; using another port, which RNICs cannot reach");
             Ok(socket)
         }
         bound => bound,
@@ -188,8 +188,8 @@ impl RocePd {
     }
 }
 
-/// Returns the window of a queue pair. The peer's receive buffer has to hold it; the size of that is
-/// not known, so our own stands for it.
+/// Returns the window of a queue pair. It must fit the peer's receive buffer, whose size is
+/// unknown, so our own is used.
 fn window_bytes(device: &Device) -> u64 {
     let buffer = device.datagrams.capabilities().receive_buffer_bytes as u64;
     device.options.window_bytes.min(buffer / 4).max(LEAST_WINDOW_BYTES)

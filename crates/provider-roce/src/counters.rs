@@ -1,4 +1,4 @@
-//! What a device counts.
+//! Counters of a device.
 use crate::FaultCounters;
 use crate::io::{RecvCounters, SendCounters};
 use catchment_roce::Counters;
@@ -10,14 +10,13 @@ use catchment_roce::wire::DropReason;
 pub struct DeviceCounters {
     /// Queue pairs now.
     pub queue_pairs: u64,
-    /// Bytes of memory that they take now.
+    /// Bytes of memory that they use now.
     pub queue_pair_bytes: u64,
-    /// What all queue pairs counted, those that are gone too: data packets and bytes, what was sent
-    /// again, NAKs, RNR NAKs, CNPs.
+    /// Totals of all queue pairs, destroyed ones too: packets, bytes, retransmissions, NAKs, CNPs.
     pub protocol: Counters,
-    /// What went out, acknowledgements too. Packets by messages is the ratio of GSO.
+    /// What was sent, acknowledgements included. Packets per message is the ratio of GSO.
     pub sent: SendCounters,
-    /// What came in. Packets by messages is the ratio of GRO.
+    /// What was received. Packets per message is the ratio of GRO.
     pub received: RecvCounters,
     /// Receive calls that failed.
     pub receive_errors: u64,
@@ -29,7 +28,7 @@ pub struct DeviceCounters {
     pub gso: bool,
     /// The kernel merges packets for this device.
     pub gro: bool,
-    /// Peers that get packets one by one all the same, because trains did not get through.
+    /// Peers that get single packets all the same, because trains did not arrive.
     pub gso_refused_peers: u64,
 }
 

@@ -6,7 +6,7 @@ use catchment_verbs::{Completion, Cq, CqError};
 use std::any::Any;
 use std::sync::Arc;
 
-/// A completion queue, as the application holds it.
+/// The application's completion queue.
 pub(crate) struct RoceCq {
     pub(crate) core: Arc<CompletionQueue>,
     /// A queue keeps the device open.

@@ -1,4 +1,4 @@
-//! An open device: its engine, and who does the engine's work.
+//! An open device: its engine, and the threads that do the engine's work.
 use crate::RoceOptions;
 use crate::device_core::DeviceCore;
 use crate::engine::tuning::SINGLE_AFTER_NS;
@@ -57,7 +57,7 @@ impl Device {
         })
     }
 
-    /// Returns the engine, for something rare. What it has to send goes with its next turn.
+    /// Returns the engine, for rare changes. What it has to send leaves with its next turn.
     pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
         self.contenders.fetch_add(1, Ordering::Relaxed);
         let engine = self.engine.lock();
@@ -76,8 +76,8 @@ impl Device {
         self.contenders.load(Ordering::Relaxed) > 0
     }
 
-    /// Queue pair `index` has something posted: the engine takes it soon. What is `short` is sent
-    /// here and now if no other thread has the engine: waking its thread would take longer.
+    /// Notifies the engine that queue pair `index` has posted requests. A `short` one is sent at
+    /// once if no other thread has the engine: waking its thread would take longer.
     #[inline]
     pub(crate) fn posted(&self, index: usize, short: bool) {
         self.dirty.add(index);
@@ -89,8 +89,8 @@ impl Device {
         }
     }
 
-    /// Sends a short request here and now, if none came just before it (many are better sent
-    /// together, by the engine's thread) and no other thread has the engine; returns whether it did.
+    /// Sends a short request at once, if none came just before it (many are better sent together,
+    /// by the engine's thread) and no other thread has the engine; returns whether it did.
     fn send_alone(&self) -> bool {
         let now_ns = self.now_ns();
         self.is_alone(now_ns) && self.take_turn(now_ns, TurnKind::PostedOnly)
@@ -109,7 +109,7 @@ impl Device {
         }
     }
 
-    /// Has the engine settle a queue pair soon that was changed.
+    /// Makes the engine settle a changed queue pair soon.
     pub(crate) fn kick_after_change(&self) {
         if self.sleep.change() {
             self.waker.wake();
@@ -117,7 +117,7 @@ impl Device {
     }
 
     /// With [`RoceOptions::inline_polling`]: does a turn of the engine, if no other thread does;
-    /// whether it did.
+    /// returns whether it did.
     #[inline]
     pub(crate) fn help(&self, kind: TurnKind) -> bool {
         if !self.options.inline_polling {
@@ -125,7 +125,7 @@ impl Device {
         }
         let now_ns = self.now_ns();
         let helps = self.take_turn(now_ns, kind);
-        // Who only posts looks for no packets: the thread must.
+        // A caller that only posts does not poll for packets: the thread must.
         if helps && kind == TurnKind::Full {
             self.helped_ns.store(now_ns, Ordering::Relaxed);
         }
@@ -150,8 +150,8 @@ impl Device {
         self.helped_ns.load(Ordering::Relaxed)
     }
 
-    /// Announces that the engine thread is about to sleep; returns false if it must not, because there is
-    /// work. From a nap it comes back soon, whatever happens.
+    /// Announces that the engine thread is about to sleep; returns false if it must not, because
+    /// there is work. From a nap it comes back soon, whatever happens.
     pub(crate) fn begin_sleep(&self, timeout: Duration) -> bool {
         self.sleep.begin(self.now_ns(), timeout, || self.dirty.any() || self.is_stopped())
     }

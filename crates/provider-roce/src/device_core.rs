@@ -1,5 +1,5 @@
-//! What the objects of a device and its engine share: addresses, limits, keys, events, and what
-//! carries the packets.
+//! What the objects of a device and its engine share: addresses, limits, keys, events, and the
+//! carrier of the packets.
 use crate::RoceOptions;
 use crate::address_vector::{self, AhCore};
 use crate::dirty::DirtySet;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
-/// Events kept for an application that does not ask for them; the oldest go first.
+/// Events kept in case the application does not take them; the oldest are dropped.
 const MAX_EVENTS: usize = 1024;
 
 /// See the module.
@@ -24,14 +24,14 @@ pub(crate) struct DeviceCore {
     pub(crate) path_mtu: PathMtu,
     pub(crate) caps: Caps,
     pub(crate) options: RoceOptions,
-    /// What carries the packets.
+    /// The carrier of the packets.
     pub(crate) datagrams: Box<dyn Datagrams>,
     /// Queue pairs with posted requests that the engine has not taken.
     pub(crate) dirty: DirtySet,
-    /// Threads that want the engine or the keys for something rare; the engine's thread lets them in.
+    /// Threads that wait for the engine or the keys; the engine's thread yields to them.
     pub(crate) contenders: AtomicU32,
     keys: RwLock<KeyTable>,
-    /// Address handles; looked up when a datagram names another one than that before.
+    /// Address handles; looked up when a datagram names a different one than the last.
     pub(crate) ahs: HandleTable<AhCore>,
     /// For the application.
     pub(crate) events: EventQueue,
@@ -72,18 +72,18 @@ impl DeviceCore {
         }
     }
 
-    /// A number that this device never gave before.
+    /// Returns a number that this device never used before.
     pub(crate) fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Nanoseconds since the device was opened: the clock of the protocol.
+    /// Returns the nanoseconds since the device was opened: the clock of the protocol.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Returns the keys, to look something up.
+    /// Returns the keys, for lookups.
     #[inline]
     pub(crate) fn keys(&self) -> RwLockReadGuard<'_, KeyTable> {
         self.keys.read()

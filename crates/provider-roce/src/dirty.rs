@@ -1,4 +1,4 @@
-//! Which queue pairs have something posted: a set of small numbers that threads add to and the
+//! The queue pairs with posted requests: a set of small numbers that threads add to and the
 //! engine empties, without locks. `tests/loom` tries every interleaving.
 use super::sync::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ const GROUPS: usize = 16;
 /// Numbers that fit.
 pub(crate) const MEMBERS: usize = GROUPS * 64 * 64;
 
-/// Two levels of bits: a bit of `summary` says that a word of `words` may have one.
+/// Two levels of bits: a bit of `summary` means that a word of `words` may have one.
 pub(crate) struct DirtySet<const N: usize = GROUPS> {
     words: Box<[AtomicU64]>,
     summary: [AtomicU64; N],
@@ -22,7 +22,7 @@ impl<const N: usize> DirtySet<N> {
         }
     }
 
-    /// Adds a number, after what it stands for was stored.
+    /// Adds a number, after the data it announces was stored.
     #[inline]
     pub(crate) fn add(&self, member: usize) {
         let word = member / 64;

@@ -1,29 +1,29 @@
-//! Faults on purpose: a device that loses, reorders, doubles or damages what it sends, or answers
-//! badly. It tests the other end: ours, or a hardware RNIC's.
+//! Injected faults: a device that loses, reorders, duplicates or corrupts what it sends, or answers
+//! wrongly. They test the other end: ours, or a hardware RNIC's.
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long a packet is held back that `reorder` chose: several packets pass it, no timeout does.
+/// How long `reorder` holds a packet back: several packets overtake it, but no timeout expires.
 const REORDER_HOLD: Duration = Duration::from_micros(200);
 
-/// What goes wrong, and how often. Written as `drop=0.01,reorder=0.02,nak-storm,seed=7`.
+/// Faults and their rates. Written as `drop=0.01,reorder=0.02,nak-storm,seed=7`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Faults {
     /// Share of packets that are lost, 0 to 1.
     pub drop: f64,
-    /// Share that is held back for a moment, so that later ones pass.
+    /// Share that is held back briefly, so that later ones overtake it.
     pub reorder: f64,
     /// Share that is sent twice.
     pub duplicate: f64,
-    /// Share in which one bit is wrong, whatever it is in; the ICRC shows it.
+    /// Share in which one bit is wrong, anywhere; the ICRC detects it.
     pub corrupt: f64,
     /// Share whose ICRC is wrong; all of them if the word stands alone.
     pub bad_icrc: f64,
     /// Every acknowledgement is preceded by a NAK (PSN sequence error) for the same packet.
     pub nak_storm: bool,
-    /// Acknowledgements are held back for this time, for ever if the word stands alone.
+    /// Acknowledgements are held back for this time, forever if the word stands alone.
     pub stall_ack: Option<Duration>,
     /// Seed of the choices: the same seed and the same packets give the same faults.
     pub seed: u64,
@@ -44,11 +44,11 @@ impl Default for Faults {
     }
 }
 
-/// Text that does not say which faults.
+/// Text that does not describe faults.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultParseError {
-    /// A word that is none.
+    /// An unknown word.
     #[error(
         "unknown fault {0:?}; known are drop=SHARE, reorder=SHARE, dup=SHARE, corrupt=SHARE, \
          bad-icrc[=SHARE], nak-storm, stall-ack[=TIME], seed=NUMBER, with commas between"
@@ -60,18 +60,18 @@ pub enum FaultParseError {
     /// A value where none is known.
     #[error("{0} takes no value, got {1:?}")]
     Value(&'static str, String),
-    /// A share that is none.
+    /// An invalid share.
     #[error("{name}={value:?}: a share is a number from 0 to 1, such as 0.01")]
     Share {
         /// The fault.
         name: &'static str,
-        /// The value seen.
+        /// The value given.
         value: String,
     },
-    /// A time that is none.
+    /// An invalid time.
     #[error("stall-ack={0:?}: a time is a whole number with us, ms or s, such as 10ms")]
     Time(String),
-    /// A seed that is none.
+    /// An invalid seed.
     #[error("seed={0:?}: a seed is a whole number")]
     Seed(String),
 }
@@ -135,7 +135,7 @@ fn time(text: &str) -> Result<Duration, FaultParseError> {
 }
 
 impl fmt::Display for Faults {
-    /// As it is parsed, without what does not happen.
+    /// As it is parsed, without faults of rate 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shares = [
             ("drop", self.drop),
@@ -163,11 +163,11 @@ impl fmt::Display for Faults {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FaultCounters {
-    /// Packets that went through here.
+    /// Packets that passed.
     pub packets: u64,
     /// Packets lost.
     pub dropped: u64,
-    /// Packets held back so that others pass.
+    /// Packets held back so that others overtake them.
     pub reordered: u64,
     /// Packets sent twice.
     pub duplicated: u64,
@@ -192,7 +192,7 @@ pub(crate) struct Datagram {
 /// The kind of a packet, as far as faults treat it differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Acknowledges and carries nothing.
+    /// A pure acknowledgement.
     Ack,
     /// Anything else.
     Other,
@@ -202,7 +202,7 @@ pub(crate) enum Kind {
 pub(crate) struct FaultInjector {
     faults: Faults,
     random: Random,
-    /// Packets that are held back, with the time when they go.
+    /// Packets that are held back, with the time when they leave.
     held: Vec<(u64, Datagram)>,
     pub(crate) counters: FaultCounters,
 }
@@ -223,12 +223,12 @@ impl FaultInjector {
         self.faults.nak_storm
     }
 
-    /// Returns when a packet that is held back goes.
+    /// Returns when the next held packet leaves.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.held.iter().map(|(due, _)| *due).min()
     }
 
-    /// The packets whose time has come.
+    /// Returns the packets whose time has come.
     pub(crate) fn due(&mut self, now_ns: u64, mut send: impl FnMut(&Datagram)) {
         self.held.retain(|(due, datagram)| {
             if *due <= now_ns {
@@ -291,7 +291,7 @@ impl FaultInjector {
     }
 }
 
-/// A small generator of reproducible numbers (splitmix64).
+/// A small deterministic generator of random numbers (splitmix64).
 #[derive(Debug, Clone)]
 struct Random(u64);
 

@@ -30,7 +30,7 @@ impl RoceContext {
         self.0.device.local
     }
 
-    /// Returns what the device has counted. Takes the engine for a moment and looks at every queue
+    /// Returns what the device has counted. Locks the engine briefly and visits every queue
     /// pair: not for every packet.
     pub fn counters(&self) -> DeviceCounters {
         self.0.device.engine().counters(&self.0.device)

@@ -1,8 +1,8 @@
 //! The keys of a context's regions.
 //!
-//! Inside, a key is `generation << 16 | slot`: a table lookup, and never the same twice. A peer must
-//! not guess the key of a region from that of another one, so what leaves is that number sent
-//! through a secret permutation of 32 bits, drawn when the device is opened.
+//! Inside, a key is `generation << 16 | slot`: a table lookup, and never the same twice. A peer
+//! must not guess the key of a region from that of another one, so the public key is that number
+//! under a secret permutation of 32 bits, drawn when the device is opened.
 use crate::region::MrCore;
 use catchment_verbs::VerbsError;
 use catchment_verbs::provider::KeySlots;
@@ -47,12 +47,13 @@ impl Permutation {
 pub(crate) struct KeyTable {
     permutation: Permutation,
     slots: KeySlots<Arc<MrCore>>,
-    /// The slot that was looked up last: packets in a row mostly name the same region. Only a hint, which any thread may write.
+    /// The slot that was looked up last: consecutive packets mostly name the same region. Only a
+    /// hint, which any thread may write.
     last: AtomicUsize,
 }
 
 impl KeyTable {
-    /// An empty table with this secret.
+    /// Creates an empty table with this secret.
     pub(crate) fn new(secret: [u32; ROUNDS]) -> Self {
         Self {
             permutation: Permutation(secret),
@@ -71,7 +72,7 @@ impl KeyTable {
         self.slots.insert(insert).map(Arc::clone)
     }
 
-    /// Takes a key back.
+    /// Revokes a key.
     pub(crate) fn remove(&mut self, key: u32) {
         self.slots.remove(self.permutation.backward(key));
     }

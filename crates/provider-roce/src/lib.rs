@@ -6,12 +6,11 @@
 //! themselves). Bytes are copied once at each end: from the registered region into the kernel, and
 //! from the receive buffer into the region.
 //!
-//! [`io`] moves packets between registered memory and the network. It knows what a packet looks
-//! like from outside (addresses, lengths, ICRC) and nothing of queue pairs.
+//! [`io`] moves packets between registered memory and the network. It knows the outside
+//! of a packet (addresses, lengths, ICRC) and nothing of queue pairs.
 //!
-//! What a peer's silence means: requests to a dead peer fail after their retries. A queue pair that
-//! only receives cannot tell a dead peer from one with nothing to say; that is for leases of the
-//! layer above.
+//! Silent peers: requests to a dead peer fail after their retries. A queue pair that
+//! only receives cannot tell a dead peer from an idle one; that is left to leases of a higher layer.
 #![deny(unsafe_code)]
 mod address_vector;
 mod ah;
@@ -62,14 +61,14 @@ impl RoceProvider {
         Self { options }
     }
 
-    /// As [`Provider::open`], with access to what only these devices have.
+    /// Like [`Provider::open`], with access to what only these devices have.
     ///
-    /// A device is called by an address (`10.0.0.1`, `fd00::1`), with a port if it is not that of
+    /// A device is named by an address (`10.0.0.1`, `fd00::1`), with a port if it is not that of
     /// the options (`10.0.0.1:0`, `[::1]:4791`), or by a network interface (`eth0`), which stands
     /// for its address that reaches furthest.
     ///
     /// # Errors
-    /// When there is no such address, or the port is taken: by whom and what helps is in the text.
+    /// When there is no such address, or the port is taken: the text names the owner.
     pub fn open_device(&self, device: &str) -> Result<Arc<RoceContext>, VerbsError> {
         RoceContext::open(device, &self.options)
     }
@@ -77,7 +76,8 @@ impl RoceProvider {
     /// Opens a device whose packets are carried by `datagrams` instead of a UDP socket.
     ///
     /// # Errors
-    /// When its MTU is unknown or too small for RoCE, or the system refuses a thread or a descriptor.
+    /// When its MTU is unknown or too small for RoCE, or the system refuses a thread or a
+    /// descriptor.
     pub fn open_on(&self, datagrams: Box<dyn Datagrams>) -> Result<Arc<RoceContext>, VerbsError> {
         RoceContext::open_on(datagrams, &self.options)
     }
@@ -103,7 +103,7 @@ impl RoceProvider {
     }
 }
 
-/// The provider as a registry knows it.
+/// The provider's entry for a registry.
 pub const INFO: ProviderInfo =
     ProviderInfo { name: "roce", rank: 200, wire: Wire::RoceV2, is_hardware: false };
 

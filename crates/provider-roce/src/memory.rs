@@ -1,4 +1,4 @@
-//! The regions of one protection domain, as the protocol sees them.
+//! The regions of one protection domain, for the protocol.
 use crate::keys::KeyTable;
 use crate::region::MrCore;
 use crate::request::InFlightQueue;
@@ -100,7 +100,7 @@ impl Memory for PdMemory<'_> {
     }
 }
 
-/// Copies received bytes into a region. What was placed before is visible before, and the last
+/// Copies received bytes into a region. Earlier writes become visible first, and the last
 /// aligned eight bytes (or fewer, of a short write) are visible last.
 fn place(mr: &MrCore, offset: usize, data: &[u8]) -> Result<(), AccessError> {
     let memory = mr.region.whole();

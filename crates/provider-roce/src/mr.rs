@@ -1,4 +1,4 @@
-//! Registered regions, as the application holds them.
+//! The application's registered regions.
 use crate::handles::RocePd;
 use crate::region::MrCore;
 use catchment_verbs::mem::Region;
@@ -6,14 +6,14 @@ use catchment_verbs::{Access, Mr, Watch};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// A registered region, as the application holds it.
+/// The application's registered region.
 pub(crate) struct RoceMr {
     pub(crate) core: Arc<MrCore>,
     pub(crate) pd: RocePd,
 }
 
 impl Drop for RoceMr {
-    /// Waits for the engine's present turn: afterwards no peer reaches the memory.
+    /// Waits for the engine's current turn: afterwards no peer reaches the memory.
     fn drop(&mut self) {
         self.core.deregister();
         self.pd.device().keys_mut().remove(self.core.key);

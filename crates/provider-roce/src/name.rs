@@ -6,16 +6,15 @@ use std::net::{IpAddr, SocketAddr};
 /// Addresses of this host that a device can have.
 ///
 /// # Errors
-/// When the system does not say.
+/// When the system does not report them.
 pub(crate) fn usable() -> Result<Vec<LocalAddress>, VerbsError> {
     local_addresses().map_err(|error| VerbsError::os("the addresses of this host", error))
 }
 
-/// Returns the address and port that a name stands for; an interface stands for the address of it that
-/// reaches furthest.
+/// Returns the address and port of a name; for an interface, its address of the widest scope.
 ///
 /// # Errors
-/// [`VerbsError::NoDevice`] with the names that there are.
+/// [`VerbsError::NoDevice`] with the names that exist.
 pub(crate) fn resolve(name: &str, default_port: u16) -> Result<SocketAddr, VerbsError> {
     let all = usable()?;
     let asked = name

@@ -1,24 +1,24 @@
-//! How a device is set up.
+//! Options of a device.
 use crate::Faults;
 use crate::io::SocketOptions;
 use catchment_roce::wire::{PathMtu, ROCE_PORT};
 use std::time::Duration;
 
-/// How the devices of a [`crate::RoceProvider`] are set up.
+/// Options of the devices of a [`crate::RoceProvider`].
 #[derive(Debug, Clone)]
 pub struct RoceOptions {
-    /// UDP port where a device name has none. RNICs and the kernel's stack know only 4791, the
-    /// default; another one, or 0 for any that is free, reaches only peers that learn of it from the endpoint.
+    /// UDP port where a device name has none. RNICs and the kernel's stack use only 4791, the
+    /// default; another, or 0 for any free one, reaches only peers that learn it from the endpoint.
     pub port: u16,
-    /// Where that port is taken, any that is free takes its place, instead of an error. Peers of
-    /// our own learn of it from the endpoint; RNICs know only 4791 and cannot follow.
+    /// If that port is taken, any free one is used instead of an error. Peers of our own learn it
+    /// from the endpoint; RNICs use only 4791 and cannot follow.
     pub other_port: bool,
-    /// Largest path MTU; `None` takes what the interface allows.
+    /// Largest path MTU; `None`: what the interface allows.
     pub path_mtu: Option<PathMtu>,
-    /// Selective repeat towards peers that can it too; off: go-back-N towards everybody.
+    /// Selective repeat with peers that support it; off: go-back-N with all.
     pub selective_repeat: bool,
-    /// Peers' WRITEs ring the doorbell of a watched region ([`catchment_verbs::Mr::watch`]). Off: as
-    /// with an RNIC, which reports none; watchers must poll.
+    /// Peers' WRITEs ring the doorbell of a watched region ([`catchment_verbs::Mr::watch`]). Off:
+    /// as with an RNIC, which reports none, watchers must poll.
     pub doorbell: bool,
     /// Threads that poll a completion queue, or post, move packets themselves instead of waiting
     /// for the engine thread: lower latency where the application polls all the time. The engine

@@ -43,13 +43,13 @@ impl MrCore {
         }
     }
 
-    /// False once it was deregistered, although a request may still hold it.
+    /// Returns false once it was deregistered, although a request may still hold it.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
         self.state.load(Ordering::Acquire) != KeyState::Deregistered as u8
     }
 
-    /// False once it was deregistered, or a peer has invalidated its key.
+    /// Returns false once it was deregistered, or a peer has invalidated its key.
     #[inline]
     pub(crate) fn is_reachable(&self) -> bool {
         self.state.load(Ordering::Acquire) == KeyState::Valid as u8
@@ -75,7 +75,7 @@ impl MrCore {
         (end <= self.region.bytes() as u64).then_some(offset as usize)
     }
 
-    /// The region is no longer registered.
+    /// Marks the region as deregistered.
     pub(crate) fn deregister(&self) {
         self.state.store(KeyState::Deregistered as u8, Ordering::Release);
     }

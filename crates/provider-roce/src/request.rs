@@ -1,8 +1,8 @@
-//! Requests on their way from an application to the engine, with the memory that they name.
+//! Requests passed from an application to the engine, with the memory that they name.
 //!
-//! The poster makes the work queue element that the protocol keeps. The request holds its regions,
-//! so they stay mapped until it has completed, even when the application drops them. One element,
-//! or a few inline bytes, need no allocation.
+//! The poster creates the work queue element that the protocol keeps. The request holds its
+//! regions, so they stay mapped until it has completed, even when the application drops them. One
+//! element, or a few inline bytes, need no allocation.
 use crate::address_vector::AhCore;
 use crate::region::MrCore;
 use catchment_roce::{RecvWqe, SendWqe};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 type Regions = Box<[Arc<MrCore>]>;
 
-/// The regions of a request, or why it cannot be done.
+/// The regions of a request, or why it cannot be executed.
 #[derive(Default)]
 pub(crate) enum Held {
     #[default]
@@ -27,7 +27,7 @@ pub(crate) enum Held {
     Wrong(WcStatus),
 }
 
-// A request is copied on its way to the engine.
+// A request is copied when it is passed to the engine.
 const _: () = assert!(size_of::<Held>() == 24);
 
 impl Held {
@@ -74,7 +74,7 @@ pub(crate) struct PostedRecv {
     pub(crate) held: Held,
 }
 
-/// A send that cannot be done: it fails when all before it are done.
+/// A send that cannot be executed: it fails when all before it are done.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WrongSend {
     pub(crate) wr_id: u64,
@@ -96,7 +96,7 @@ pub(crate) struct InFlightQueue {
 }
 
 impl InFlightQueue {
-    /// Returns the number that the next request gets.
+    /// Returns the number of the next request.
     pub(crate) fn next(&self) -> u64 {
         self.first + self.requests.len() as u64
     }
@@ -105,7 +105,7 @@ impl InFlightQueue {
         self.requests.push_back(request);
     }
 
-    /// Request number `seq` has completed, and so have all before it; its `wr_id`.
+    /// Removes request `seq`, which has completed, and all before it; returns its `wr_id`.
     pub(crate) fn complete(&mut self, seq: u64) -> u64 {
         let mut wr_id = 0;
         while self.first <= seq
@@ -117,7 +117,7 @@ impl InFlightQueue {
         wr_id
     }
 
-    /// Forgets all requests; the number of the next one.
+    /// Forgets all requests; returns the number of the next one.
     pub(crate) fn clear(&mut self) -> u64 {
         self.first = self.next();
         self.requests.clear();

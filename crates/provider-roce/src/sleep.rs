@@ -1,16 +1,16 @@
-//! How the engine's thread sleeps and misses nothing, while other threads make work for it, or do it.
+//! How the engine's thread sleeps without missing work that other threads create, or do themselves.
 //!
 //! ```text
-//! thread: say that it sleeps, fence, look once more, sleep
-//! others: make work,          fence, does it sleep? then wake it
+//! thread: announce the sleep, fence, check once more, sleep
+//! others: create work,        fence, does it sleep? then wake it
 //! ```
-//! With both fences one of the two sees the other. Posted requests are seen by looking. What only a
-//! turn of the engine finds (a queue pair that was changed, what another thread's turn began) is
-//! announced by a flag. `tests/loom` tries every interleaving.
+//! With both fences one of the two sees the other. Posted requests are found by the check. What
+//! only a turn of the engine finds (a queue pair that was changed, what another thread's turn
+//! began) is announced by a flag. `tests/loom` tries every interleaving.
 use super::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-/// The thread comes back from a sleep of this length by itself before anybody suffers.
+/// A sleep so short that no caller needs to end it.
 pub(crate) const NAP: Duration = Duration::from_millis(1);
 
 /// See the module documentation.
@@ -20,7 +20,7 @@ pub(crate) struct Sleep {
     changed: AtomicBool,
     /// The thread sleeps, or is about to: wake it.
     sleeping: AtomicBool,
-    /// Until when it sleeps at most.
+    /// When its sleep ends at the latest.
     until_ns: AtomicU64,
 }
 
@@ -34,8 +34,8 @@ impl Sleep {
         }
     }
 
-    /// Announces a sleep of the thread of at most this time; returns false if it must not sleep, because
-    /// something changed or `has_work` says so. From a nap it comes back soon, whatever changed.
+    /// Announces a sleep of the thread of at most this time; returns false if it must not sleep,
+    /// because something changed or `has_work` returns true. A nap ends soon, whatever changed.
     pub(crate) fn begin(
         &self,
         now_ns: u64,
@@ -53,26 +53,26 @@ impl Sleep {
         may
     }
 
-    /// The thread is awake.
+    /// Notes that the thread is awake.
     pub(crate) fn end(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// After work was made that the thread sees by looking: whether the caller must wake it.
+    /// Call after creating work that the thread's check finds: returns whether to wake it.
     #[inline]
     pub(crate) fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);
         self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel)
     }
 
-    /// After a change that only a turn of the engine finds: whether the caller must wake the thread.
+    /// Call after a change that only a turn finds: returns whether to wake the thread.
     pub(crate) fn change(&self) -> bool {
         self.changed.store(true, Ordering::Release);
         self.must_wake()
     }
 
-    /// After another thread did a turn at `now_ns`, and the next one is due then, if ever: whether
-    /// the caller must wake the thread. A thread that is about to sleep sees that something changed;
+    /// Call after another thread's turn at `now_ns`, with the time of the next one, if any: returns
+    /// whether to wake the thread. A thread that is about to sleep sees that something changed;
     /// one that naps, or wakes in time, is left alone.
     pub(crate) fn after_turn(&self, now_ns: u64, due_ns: Option<u64>) -> bool {
         self.changed.store(true, Ordering::Release);

@@ -65,7 +65,7 @@ fn a_thousand_queue_pairs_on_one_device() {
     let after = right.counters();
     println!("memory of one that was used: {} bytes", after.queue_pair_bytes / after.queue_pairs);
     assert!(after.queue_pair_bytes / after.queue_pairs < 16 << 10);
-    // Until acknowledgements and timers are over; nothing tells of that.
+    // Until acknowledgements and timers are over; no event reports that.
     std::thread::sleep(Duration::from_millis(300));
     let before = cpu_time();
     // The time over which idle queue pairs must not cost anything.

@@ -1,6 +1,6 @@
-//! A path that numbers the packets of a train otherwise than the ICRC says, to a peer that checks:
-//! what an adapter that cuts in hardware and an RNIC may be. Here the kernel cuts, and the receiver's
-//! host drops every IPv4 packet whose identification is not 0.
+//! A path that numbers the packets of a train differently from the ICRC, to a peer that checks:
+//! what an adapter that cuts in hardware and an RNIC may be. Here the kernel cuts, and the
+//! receiver's host drops every IPv4 packet whose identification is not 0.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 mod common;
 
@@ -14,9 +14,9 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// Of many trains: the first packet of each comes, and the peer misses the others.
+/// Only the first packet of each of many trains arrives, and the peer misses the others.
 const LONG: usize = 1 << 20;
-/// Of one train, whose first packet comes: the peer misses nothing, only its silence tells.
+/// Only the first packet of a train arrives: the peer misses nothing, only its silence shows it.
 const SHORT: usize = 1 << 15;
 /// Netfilter's rules of the receiver's host.
 const STRICT: &str = "table ip strict {
@@ -44,8 +44,7 @@ fn drop_numbered_packets(at: &Namespace) {
     at.run(load).unwrap();
 }
 
-/// Moves the bytes four times, and says by what is counted that packets went again; then the peer
-/// gets no more trains.
+/// Moves the bytes four times and checks for retransmissions; then the peer gets no trains.
 fn goes_one_by_one(go: fn(&mut StrictPath, usize), again: fn(&roce::Counters) -> u64) {
     for bytes in [LONG, SHORT] {
         let mut path = StrictPath::new(bytes);

@@ -1,4 +1,4 @@
-//! What a queue pair knows of the one it is connected with.
+//! What a queue pair knows of its peer.
 use crate::inbox::Inbox;
 use crate::link::{CallError, PeerLink};
 use crate::proto::QpFacts;
@@ -11,12 +11,12 @@ use std::time::Duration;
 
 /// The peer's queue pair.
 pub(crate) struct Connection {
-    /// None while this side asks nothing of the peer.
+    /// `None` while this side requests nothing of the peer.
     link: OnceLock<Arc<PeerLink>>,
     pub(crate) facts: QpFacts,
-    /// What the peer's queue pair lets us do.
+    /// What the peer's queue pair allows us to do.
     pub(crate) access: Access,
-    /// Where our messages go.
+    /// The peer's inbox, for our messages.
     pub(crate) inbox: Inbox,
     alive: SharedWord,
     recv_bell: Option<OwnedFd>,
@@ -24,7 +24,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// From what the peer sent. The descriptors are checked and mapped here.
+    /// Creates a connection from the peer's message. The descriptors are checked and mapped here.
     pub(crate) fn new(
         link: Option<Arc<PeerLink>>,
         facts: QpFacts,
@@ -46,7 +46,7 @@ impl Connection {
         })
     }
 
-    /// Returns what to ask the peer through, if this side has ever posted a request.
+    /// Returns the link for requests to the peer, if this side has ever posted one.
     pub(crate) fn link(&self) -> Result<&Arc<PeerLink>, CallError> {
         self.link.get().ok_or(CallError::Gone)
     }
@@ -55,13 +55,13 @@ impl Connection {
         let _ = self.link.set(link);
     }
 
-    /// Returns whether the peer's queue pair takes requests.
+    /// Returns whether the peer's queue pair accepts requests.
     #[inline]
     pub(crate) fn is_alive(&self) -> bool {
         self.alive.get().load(Ordering::Acquire) == 1
     }
 
-    /// What to wait when the peer has no receive posted.
+    /// Returns how long to wait when the peer has no receive posted.
     pub(crate) fn rnr_timer(&self) -> Duration {
         Duration::from_micros(self.facts.rnr_timer_us.into())
     }

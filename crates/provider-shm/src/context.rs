@@ -1,4 +1,4 @@
-//! Opening a device, and what devices and protection domains make.
+//! Opening a device, and creating objects from devices and protection domains.
 use crate::cq::{ShmChannel, ShmCq};
 use crate::cq_core::CqCore;
 use crate::handles::{ShmContext, ShmPd};

@@ -1,4 +1,4 @@
-//! Completion queues and channels, as the application holds them.
+//! The application's completion queues and channels.
 use crate::cq_core::{ChannelCore, CqCore};
 use crate::handles::ShmContext;
 use catchment_verbs::{Completion, CompletionChannel, Cq, CqError};
@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A completion queue, as the application holds it.
+/// The application's completion queue.
 pub(crate) struct ShmCq {
     pub(crate) core: Arc<CqCore>,
     /// A queue keeps the device open.
@@ -25,7 +25,7 @@ impl Cq for ShmCq {
     }
 
     fn capacity(&self) -> u32 {
-        self.core.capacity()
+        self.core.queue.capacity()
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -33,7 +33,7 @@ impl Cq for ShmCq {
     }
 }
 
-/// A completion channel, as the application holds it.
+/// The application's completion channel.
 pub(crate) struct ShmChannel(pub(crate) Arc<ChannelCore>);
 
 impl ShmChannel {

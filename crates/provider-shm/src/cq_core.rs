@@ -1,4 +1,4 @@
-//! Completion queues and channels, as queue pairs see them.
+//! Completion queues and channels, for queue pairs.
 use crate::device_core::DeviceCore;
 use catchment_verbs::provider::{CompletionQueue, CqEntry, EventChannel};
 use catchment_verbs::sync::{Mutex, RwLock};
@@ -8,21 +8,21 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Weak};
 
-/// What a completion queue asks of a queue pair that completes there.
+/// What a completion queue needs of a queue pair that completes there.
 pub(crate) trait Attached: Send + Sync {
     /// Returns whether [`Attached::progress`] has something to do. A guess without the lock.
     fn has_work(&self) -> bool;
 
-    /// Moves what waits; may ask the peer. A `thorough` caller waits for another thread that does so.
+    /// Moves what waits; may query the peer. A `thorough` caller waits for a thread doing so.
     fn progress(&self, thorough: bool);
 
-    /// The peer rings from now on when it puts something for us, or takes something of ours.
+    /// Makes the peer ring when it puts something for us, or takes something of ours.
     fn arm(&self);
 }
 
-/// A completion queue, as queue pairs see it.
+/// What queue pairs need of a completion queue.
 pub(crate) struct CqCore {
-    queue: CompletionQueue,
+    pub(crate) queue: CompletionQueue,
     attached: RwLock<Vec<Weak<dyn Attached>>>,
     /// Attached queue pairs that may have work to do when the queue is polled.
     active: AtomicUsize,
@@ -53,45 +53,34 @@ impl CqCore {
         Arc::ptr_eq(&self.context, context)
     }
 
-    /// Returns the channel, to wake a thread that sleeps on it.
-    pub(crate) fn channel(&self) -> Option<&EventChannel> {
-        self.queue.channel()
-    }
-
     /// Returns the descriptor that peers ring for a queue pair of this queue.
     pub(crate) fn channel_event(&self) -> Option<BorrowedFd<'_>> {
-        self.channel().map(|channel| channel.as_fd())
+        self.queue.channel().map(|channel| channel.as_fd())
     }
 
-    /// A queue pair completes here from now on.
+    /// Adds a queue pair that completes here.
     pub(crate) fn attach(&self, qp: Weak<dyn Attached>) {
         let mut attached = self.attached.write();
         attached.retain(|known| known.strong_count() > 0);
         attached.push(qp);
     }
 
-    /// A queue pair is gone.
+    /// Removes a queue pair.
     pub(crate) fn detach(&self, gone: &Weak<dyn Attached>) {
         self.attached.write().retain(|known| !known.ptr_eq(gone));
     }
 
-    /// An attached queue pair has something to do when this queue is polled.
+    /// Notes that an attached queue pair has something to do when this queue is polled.
     pub(crate) fn activate(&self) {
         self.active.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// It has not any more.
+    /// Notes that it no longer has.
     pub(crate) fn deactivate(&self) {
         self.active.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Returns whether completions were lost.
-    #[inline]
-    pub(crate) fn is_overrun(&self) -> bool {
-        self.queue.is_overrun()
-    }
-
-    /// Adds a completion. [`CqCore::announce_fenced`] follows after a fence.
+    /// Adds a completion. [`CompletionQueue::announce_fenced`] follows after a fence.
     #[inline]
     pub(crate) fn push(&self, entry: CqEntry) {
         if self.queue.push(entry) {
@@ -105,29 +94,19 @@ impl CqCore {
         self.context.break_queue_pairs_of_overrun_queues();
     }
 
-    /// Wakes a thread that requested a notification for such a completion.
-    #[inline]
-    pub(crate) fn announce_fenced(&self, solicited: bool) {
-        self.queue.announce_fenced(solicited);
-    }
-
-    pub(crate) fn capacity(&self) -> u32 {
-        self.queue.capacity()
-    }
-
     /// Returns the attached queue pairs.
     fn queue_pairs(&self) -> Vec<Arc<dyn Attached>> {
         self.attached.read().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Moves what waits on the attached queue pairs. A caller that will sleep must not miss what
-    /// another thread is just looking at, so it waits for that thread.
+    /// another thread is processing, so it waits for that thread.
     fn progress(&self, thorough: bool) {
         if self.active.load(Ordering::Acquire) == 0 {
             return;
         }
         let attached = self.attached.read();
-        // Released before any work: peers may be asked meanwhile.
+        // Released before any work: peers may be queried meanwhile.
         let busy: Vec<_> = attached
             .iter()
             .filter(|qp| qp.upgrade().is_some_and(|qp| qp.has_work()))
@@ -149,13 +128,13 @@ impl CqCore {
         Ok(taken + self.queue.drain(&mut out[taken..]))
     }
 
-    /// Asks for a notification, also from the peers.
+    /// Requests a notification, also from the peers.
     pub(crate) fn req_notify(&self, solicited_only: bool) {
         self.queue.request_notify(solicited_only);
         self.arm_peers();
     }
 
-    /// Peers ring from now on when they move something for an attached queue pair.
+    /// Makes peers ring when they move something for an attached queue pair.
     fn arm_peers(&self) {
         for qp in self.queue_pairs() {
             qp.arm();

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Events kept for an application that does not ask for them; the oldest go first.
+/// Events kept in case the application does not take them; the oldest are dropped.
 const MAX_EVENTS: usize = 1024;
 
 /// See the module.
@@ -24,7 +24,7 @@ pub(crate) struct DeviceCore {
     links: Mutex<HashMap<u64, Weak<PeerLink>>>,
     /// For the application.
     pub(crate) events: EventQueue,
-    /// Queue pairs with requests that wait; the service thread looks after them.
+    /// Queue pairs with waiting requests; the service thread drives them.
     pub(crate) waiting: Mutex<Vec<u32>>,
     overrun: AtomicBool,
 }
@@ -51,12 +51,12 @@ impl DeviceCore {
         })
     }
 
-    /// A number that this context never gave before.
+    /// Returns a number that this context never used before.
     pub(crate) fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns the connection to another context; made if there is none.
+    /// Returns the connection to another context; creates it if there is none.
     pub(crate) fn link(&self, peer: Gid) -> Result<Arc<PeerLink>, CallError> {
         if let Some(link) = self.known_link(peer) {
             return Ok(link);
@@ -82,7 +82,7 @@ impl DeviceCore {
         self.links.lock().get(&id)?.upgrade()
     }
 
-    /// The service thread looks after the requests that wait on this queue pair.
+    /// Makes the service thread drive the requests that wait on this queue pair.
     pub(crate) fn watch_waiting(&self, qpn: u32) {
         let mut waiting = self.waiting.lock();
         if waiting.contains(&qpn) {
@@ -94,8 +94,8 @@ impl DeviceCore {
         }
     }
 
-    /// A completion queue lost completions: the service thread breaks what completes there. Not
-    /// here, because the caller may hold the lock of a queue pair.
+    /// Reports that a completion queue lost completions: the service thread fails its queue pairs.
+    /// Not here, because the caller may hold the lock of a queue pair.
     pub(crate) fn break_queue_pairs_of_overrun_queues(&self) {
         self.overrun.store(true, Ordering::Release);
         event::ring(&self.wake);

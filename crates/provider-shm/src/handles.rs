@@ -1,12 +1,12 @@
-//! An open device and a protection domain, as the application and their objects hold them: all keep
-//! the device open. `context` opens devices, and has what they make.
+//! An open device and a protection domain, as held by the application and their objects: all keep
+//! the device open. `context` opens devices, and creates objects from them.
 use crate::state::State;
 use catchment_verbs::event;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-/// An open device, as the application holds it. The last handle ends the service thread.
+/// The application's open device. The last handle ends the service thread.
 #[derive(Clone)]
 pub(crate) struct ShmContext(Arc<Opened>);
 
@@ -20,7 +20,7 @@ impl ShmContext {
         Self(Arc::new(Opened { state, thread: Some(thread) }))
     }
 
-    /// What its objects share.
+    /// Returns what its objects share.
     pub(crate) fn state(&self) -> &Arc<State> {
         &self.0.state
     }

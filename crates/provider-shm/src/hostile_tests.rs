@@ -1,4 +1,4 @@
-//! A peer that writes anything into the memory that it shares with us.
+//! A peer that writes arbitrary data into the memory that it shares with us.
 use crate::handles::ShmContext;
 use crate::inbox::{Inbox, Kind, RECORD_HEADER_BYTES, Record};
 use crate::ring::Count;
@@ -21,7 +21,7 @@ fn receive(side: &mut Side, bytes: usize) {
     side.post_recv(1, &[side.sge(0, bytes)]);
 }
 
-/// Polls until nothing comes.
+/// Polls until the queue stays empty.
 fn poll(cq: &Arc<dyn Cq>) -> Vec<Completion> {
     let (mut all, mut out) = (Vec::new(), [Completion::EMPTY; 8]);
     while let n @ 1.. = cq.poll(&mut out).unwrap() {
@@ -103,7 +103,7 @@ fn a_receiver_that_lies_breaks_the_sender_only() {
     let lies: [(Lie, Option<WcStatus>); 3] = [
         // More taken than was sent.
         (|inbox| inbox.head().publish(99), Some(WcStatus::RemoteOperation)),
-        // More posted than can be: the message goes, and nobody takes it.
+        // More posted than possible: the message is sent, and no receive takes it.
         (|inbox| inbox.posted().publish(u64::MAX >> 1), None),
         // A receive of any length.
         (

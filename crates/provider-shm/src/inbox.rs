@@ -1,4 +1,4 @@
-//! The shared memory in which a queue pair gets its messages.
+//! The shared memory in which a queue pair receives its messages.
 //!
 //! One memfd per queue pair, owned by the receiver, mapped by the one peer that sends:
 //!
@@ -14,7 +14,7 @@
 //! | then | the ring of records | sender |
 //!
 //! The owner never reads back what it wrote there. A sender starts message `n` only when `posted`
-//! is above `n`: that is RNR without a message to and fro.
+//! is above `n`: that is RNR without a message in either direction.
 use crate::tables::SharedWord;
 use catchment_verbs::mem::{MemError, Region, RegionOptions, VolatileSlice};
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ pub(crate) const MAX_FRAGMENT_BYTES: usize = 1 << 14;
 const MAX_RING_BYTES: u32 = 1 << 24;
 /// Most receives that a peer may offer.
 pub(crate) const MAX_RECV_SLOTS: u32 = 1 << 16;
-/// In the table of posted receives: this one cannot take anything.
+/// In the table of posted receives: this one is unusable.
 pub(crate) const BAD_RECEIVE: u64 = u64::MAX;
 
 const HEAD: usize = 64;
@@ -41,18 +41,21 @@ const OWNER_FLAG: usize = 192;
 const SENDER_FLAG: usize = 256;
 const RECEIVES: usize = 512;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Kind {
     /// A piece of a SEND.
-    Send,
+    Send = 1,
     /// The immediate of a WRITE.
     WriteImm,
-    /// The message does not fit the receive; the sender knows already.
+    /// The message does not fit the receive; the sender already knows.
     TooLong,
-    /// The receive cannot take anything; the sender knows already.
+    /// The receive is unusable; the sender already knows.
     Unusable,
 }
+
+const KINDS: [Kind; 4] = [Kind::Send, Kind::WriteImm, Kind::TooLong, Kind::Unusable];
 
 /// The header of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,21 +74,16 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Bytes that it takes in the ring.
+    /// Returns the bytes that it occupies in the ring.
     pub(crate) fn ring_bytes(&self) -> u64 {
         let bytes = RECORD_HEADER_BYTES + self.bytes as usize;
         bytes.next_multiple_of(RECORD_HEADER_BYTES) as u64
     }
 
-    /// Its header.
+    /// Returns its header.
     pub(crate) fn encode(&self) -> [u8; RECORD_HEADER_BYTES] {
         let mut out = [0; RECORD_HEADER_BYTES];
-        out[0] = match self.kind {
-            Kind::Send => 1,
-            Kind::WriteImm => 2,
-            Kind::TooLong => 3,
-            Kind::Unusable => 4,
-        };
+        out[0] = self.kind as u8;
         out[1] = u8::from(self.last) | u8::from(self.solicited) << 1;
         out[2] = u8::from(self.imm.is_some());
         out[4..8].copy_from_slice(&self.imm.unwrap_or(0).to_le_bytes());
@@ -102,13 +100,7 @@ impl Record {
             u32::from_le_bytes(word)
         };
         let record = Self {
-            kind: match bytes[0] {
-                1 => Kind::Send,
-                2 => Kind::WriteImm,
-                3 => Kind::TooLong,
-                4 => Kind::Unusable,
-                _ => return None,
-            },
+            kind: KINDS.into_iter().find(|kind| *kind as u8 == bytes[0])?,
             last: bytes[1] & 1 != 0,
             solicited: bytes[1] & 2 != 0,
             imm: (bytes[2] == 1).then(|| u32_at(4)),
@@ -119,7 +111,7 @@ impl Record {
     }
 }
 
-/// An inbox, at either side.
+/// An inbox, on either side.
 #[derive(Debug, Clone)]
 pub(crate) struct Inbox {
     region: Arc<Region>,
@@ -129,7 +121,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Allocates one, with the descriptor for the peer; without a ring if no receive can be posted.
+    /// Allocates an inbox and its descriptor; without a ring if no receive can be posted.
     pub(crate) fn alloc(recv_slots: u32) -> Result<(Self, OwnedFd), MemError> {
         let ring_bytes = if recv_slots == 0 { 0 } else { RING_BYTES };
         let (ring_at, bytes) = layout(ring_bytes, recv_slots);
@@ -137,8 +129,7 @@ impl Inbox {
         Ok((Self { region, ring_bytes, recv_slots, ring_at }, fd))
     }
 
-    /// A peer's, whose descriptor and sizes came over the socket. `None` for sizes that no honest
-    /// peer has.
+    /// Maps a peer's inbox, described over the socket; `None` for sizes of no honest peer.
     pub(crate) fn from_peer(
         fd: OwnedFd,
         ring_bytes: u32,
@@ -176,12 +167,12 @@ impl Inbox {
             .expect("the layout lies in the region, which is writable")
     }
 
-    /// Says whether the owner's queue pair takes requests.
+    /// Sets whether the owner's queue pair accepts requests.
     pub(crate) fn set_alive(&self, alive: bool) {
         self.u32_at(0).store(alive.into(), Ordering::Release);
     }
 
-    /// Returns the word to ask that of, at the sender.
+    /// Returns that word, at the sender.
     pub(crate) fn alive_word(&self) -> Result<SharedWord, MemError> {
         SharedWord::new(&self.region, 0)
     }
@@ -201,25 +192,25 @@ impl Inbox {
         self.u64_at(POSTED)
     }
 
-    /// Set while the owner sleeps.
+    /// Returns the flag that is set while the owner sleeps.
     #[inline]
     pub(crate) fn owner_flag(&self) -> &AtomicU32 {
         self.u32_at(OWNER_FLAG)
     }
 
-    /// Set while the sender sleeps.
+    /// Returns the flag that is set while the sender sleeps.
     #[inline]
     pub(crate) fn sender_flag(&self) -> &AtomicU32 {
         self.u32_at(SENDER_FLAG)
     }
 
-    /// Returns the bytes that receive number `n` takes.
+    /// Returns the capacity of receive number `n` in bytes.
     pub(crate) fn receive(&self, n: u64) -> &AtomicU64 {
         let slot = n % u64::from(self.recv_slots.max(1));
         self.u64_at(RECEIVES + slot as usize * 8)
     }
 
-    /// Shows the one or two pieces of the ring that hold `bytes` from count `at` on.
+    /// Visits the one or two pieces of the ring that hold `bytes` from count `at` on.
     pub(crate) fn pieces(&self, at: u64, bytes: usize) -> [Option<VolatileSlice<'_>>; 2] {
         let mask = u64::from(self.ring_bytes).wrapping_sub(1);
         let start = (at & mask) as usize;
@@ -261,7 +252,7 @@ impl Inbox {
     }
 }
 
-/// Returns where the ring begins, and the bytes of all.
+/// Returns where the ring begins, and the total bytes.
 fn layout(ring_bytes: u32, recv_slots: u32) -> (usize, usize) {
     let ring_at = (RECEIVES + recv_slots as usize * 8).next_multiple_of(64);
     (ring_at, (ring_at + ring_bytes as usize).next_multiple_of(4096))
@@ -273,7 +264,7 @@ mod tests {
 
     #[test]
     fn records_read_back_and_garbage_does_not() {
-        for kind in [Kind::Send, Kind::WriteImm, Kind::TooLong, Kind::Unusable] {
+        for kind in KINDS {
             for imm in [None, Some(0), Some(u32::MAX)] {
                 let record = Record {
                     kind,

@@ -17,7 +17,7 @@ pub(crate) struct PostedRecv {
     pub(crate) wr_id: u64,
     pub(crate) seq: u64,
     pub(crate) pieces: Vec<Piece>,
-    /// Bytes that it takes; `None` if its elements are not usable.
+    /// Its capacity in bytes; `None` if its elements are not usable.
     pub(crate) room: Option<u64>,
     pub(crate) filled: u64,
 }
@@ -28,9 +28,9 @@ pub(crate) struct Peer {
     /// Our connection to its service thread. Closed when it has connected to ours and nothing is
     /// ever posted here: then one socket serves both.
     pub(crate) link: Option<Arc<PeerLink>>,
-    /// It was not ready when we came, so it comes to us.
+    /// It was not ready when we connected, so it connects to us.
     pub(crate) comes: bool,
-    /// The number of its connection to our service thread, once it came.
+    /// The number of its connection to our service thread, once it connected.
     pub(crate) asker: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Inner {
     pub(crate) access: Access,
     pub(crate) rnr_timer: Duration,
     pub(crate) attributes: RtsAttr,
-    /// Requests that could not be done when they were posted, oldest first.
+    /// Requests that could not be executed when they were posted, oldest first.
     pub(crate) sends: VecDeque<Waiting>,
     /// Requests from this number on wait until the queue leaves SQD.
     pub(crate) hold_from: u64,
@@ -68,9 +68,10 @@ pub(crate) struct Inner {
     pub(crate) pace: Option<Pace>,
     /// When the request at the front may leave, if it waits for the rate limit only.
     pub(crate) opens: Option<Instant>,
-    /// A key that the peer refused, for the request that asked for it.
+    /// A key that the peer refused, for the request that needed it.
     pub(crate) refused: Option<(u32, WcStatus)>,
-    /// Completions were pushed; threads that wait for failures or solicited events must be notified.
+    /// Completions were pushed; threads that wait for failures or solicited events must be
+    /// notified.
     pub(crate) pushed_send: Option<bool>,
     pub(crate) pushed_recv: Option<bool>,
 }
@@ -105,7 +106,7 @@ impl Inner {
         }
     }
 
-    /// Installs the connection that either side has made, unless there is one already.
+    /// Installs the connection that either side created, unless there is one already.
     pub(crate) fn connect(&mut self, connection: Connection) {
         self.inbox_fd = None;
         self.connection.get_or_insert_with(|| Arc::new(connection));

@@ -1,4 +1,4 @@
-//! The keys of a context's regions, and the two tables that peers map to see them.
+//! The keys of a context's regions, and their two tables, which peers map.
 //!
 //! A key is `generation << 16 | slot`. The *valid* table, read-only for peers, holds at each slot
 //! the key that is valid there now; so revoking a key is one store, and a peer's check is one
@@ -26,7 +26,7 @@ pub(crate) struct KeyTable {
 }
 
 impl KeyTable {
-    /// An empty table. Keys start at a random generation, so that the key of one context is
+    /// Creates an empty table. Keys start at a random generation, so that the key of one context is
     /// hardly ever valid in another.
     pub(crate) fn new(first_generation: u16) -> Result<Self, MemError> {
         let lazily = RegionOptions { populate: false };
@@ -55,7 +55,7 @@ impl KeyTable {
         Ok(made.expect("a key that was inserted has its region"))
     }
 
-    /// Revokes a key: from now on no peer can use it.
+    /// Revokes a key: no peer can use it afterwards.
     pub(crate) fn remove(&self, key: u32) {
         let mut slots = self.slots.write();
         self.valid_word(key).store(0, Ordering::Release);

@@ -4,14 +4,14 @@
 //! from a service thread. A peer gets the descriptor of a region once, maps it, and executes its
 //! WRITEs, READs and atomics itself in `post_send`: one copy, no system call, no lock. Messages
 //! (SEND, and the immediates of WRITE) go through a ring in shared memory, one for each queue pair
-//! and direction. Sleepers arm a flag in shared memory, and a thread that does something for them
+//! and direction. Sleepers arm a flag in shared memory, and a thread that has work for them
 //! rings an event counter; without a sleeper that costs one load.
 //!
 //! Nothing has a name in the file system, so nothing is left when a process is killed. Its peers
 //! see the hang-up of the socket: their queue pairs go to the error state and their sleepers wake.
 //!
-//! Rights protect against mistakes. They are no wall between processes of the same user, which may
-//! debug each other anyway; other users are refused.
+//! Rights protect against mistakes, not between processes of the same user, which may debug each
+//! other anyway; other users are refused.
 #![deny(unsafe_code)]
 mod connection;
 mod context;
@@ -56,13 +56,13 @@ pub const DEVICE: &str = "shm0";
 pub struct ShmProvider;
 
 impl ShmProvider {
-    /// It has no state: every context stands alone.
+    /// Creates the provider. It has no state: every context is independent.
     pub fn new() -> Self {
         Self
     }
 }
 
-/// The provider as a registry knows it.
+/// The provider's entry for a registry.
 pub const INFO: ProviderInfo =
     ProviderInfo { name: "shm", rank: 0, wire: Wire::Memory, is_hardware: false };
 

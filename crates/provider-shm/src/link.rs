@@ -1,4 +1,4 @@
-//! The connection to another context: asks its service thread, and notices its death.
+//! The connection to another context: queries its service thread, and notices its death.
 use crate::proto::{MESSAGE_BYTES, Refusal, Reply, Request};
 use crate::socket;
 use crate::tables::{BELLS_BYTES, VALID_BYTES};
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long an answer may take. A service thread never waits for anybody, but on a machine with much
-/// to do it may not get a processor for more than a second; a process that is gone is noticed at once.
+/// How long an answer may take. A service thread never waits for others, but on a busy machine it
+/// may not get a processor for more than a second; the end of a process is noticed at once.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Set in the epoll data of connections to peers.
 pub(crate) const LINK: u64 = 1 << 63;
 
-/// A peer did not do what was asked.
+/// A request to a peer failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
     /// The connection failed.
@@ -31,21 +31,21 @@ pub(crate) enum CallError {
     /// The process is gone.
     #[error("its process is gone")]
     Gone,
-    /// An answer that does not fit the question.
+    /// An answer that does not match the request.
     #[error("its answer is malformed; both sides must run the same version")]
     Protocol,
     /// Memory that cannot be mapped safely.
     #[error("its memory cannot be used: {0}")]
     Memory(#[from] MemError),
-    /// An earlier exchange got through at the peer only.
+    /// An earlier exchange succeeded only at the peer.
     #[error("it is connected with this queue pair, which does not know of it; reset both")]
     Stale,
-    /// It said no.
+    /// The peer refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }
 
-/// A connection to another context, shared by all queue pairs that lead there.
+/// A connection to another context, shared by all queue pairs to it.
 pub(crate) struct PeerLink {
     pub(crate) gid: Gid,
     pub(crate) id: u64,
@@ -60,7 +60,7 @@ pub(crate) struct PeerLink {
 }
 
 impl PeerLink {
-    /// Connects and says who we are.
+    /// Connects and identifies this context.
     pub(crate) fn connect(ours: Gid, peer: Gid, id: u64) -> Result<Self, CallError> {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let fd = socket::connect(peer, deadline)?;
@@ -92,7 +92,7 @@ impl PeerLink {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// The peer is gone, or does not behave: no more calls, and its watchers wake up.
+    /// Marks the peer as gone, or as misbehaving: no more calls, and its watchers wake up.
     pub(crate) fn die(&self) {
         self.dead.store(true, Ordering::Release);
         // The other side and our own service thread see a hang-up.
@@ -102,7 +102,7 @@ impl PeerLink {
         }
     }
 
-    /// Lets the service thread notice when this peer is gone.
+    /// Makes the service thread notice when this peer is gone.
     pub(crate) fn watch_hang_up(&self, epoll_fd: &OwnedFd) -> io::Result<()> {
         let data = epoll::EventData::new_u64(LINK | self.id);
         epoll::add(epoll_fd, &self.fd, data, epoll::EventFlags::RDHUP)?;
@@ -116,8 +116,8 @@ impl PeerLink {
         watches.push(watch);
     }
 
-    /// Asks, and waits up to [`ANSWER_TIMEOUT`] for the answer. Never called with a lock held that a
-    /// service thread takes.
+    /// Sends a request, and waits up to [`ANSWER_TIMEOUT`] for the answer. Never called with a lock
+    /// held that a service thread takes.
     pub(crate) fn call(
         &self,
         request: &Request,
@@ -129,7 +129,7 @@ impl PeerLink {
         }
         let answer = self.exchange(request, descriptors);
         if answer.is_err() {
-            // A late answer would be taken for that of the next question.
+            // A late answer would be taken for that of the next request.
             self.die();
         }
         match answer? {
@@ -147,8 +147,8 @@ impl PeerLink {
         receive(self.fd(), Instant::now() + ANSWER_TIMEOUT)
     }
 
-    /// Says something that has no answer. Never blocks; lost if the peer does not listen.
-    pub(crate) fn tell(&self, request: &Request) {
+    /// Sends a message without an answer. Never blocks; lost if the peer does not listen.
+    pub(crate) fn notify(&self, request: &Request) {
         let _ = socket::send(self.fd(), &request.encode(), &[]);
     }
 }

@@ -1,4 +1,4 @@
-//! The local regions that a queue pair used lately.
+//! The local regions that a queue pair used recently.
 use crate::keys::KeyTable;
 use crate::payload::Piece;
 use crate::region::MrCore;

@@ -1,11 +1,11 @@
-//! Registered regions, as the application holds them.
+//! The application's registered regions.
 use crate::handles::ShmPd;
 use crate::region::MrCore;
 use catchment_verbs::mem::Region;
 use catchment_verbs::{Access, Mr, Watch};
 use std::sync::Arc;
 
-/// A registered region, as the application holds it.
+/// The application's registered region.
 pub(crate) struct ShmMr {
     pub(crate) core: Arc<MrCore>,
     pub(crate) pd: ShmPd,

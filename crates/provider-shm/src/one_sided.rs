@@ -6,15 +6,15 @@ use catchment_verbs::mem::{CACHE_LINE_BYTES, VolatileSlice};
 use catchment_verbs::{Access, RemoteAddr, SendOp, WcStatus};
 use std::sync::atomic::{Ordering, fence};
 
-/// Of a WRITE, so many bytes are asked for before they are written.
+/// Bytes of a WRITE that are prefetched before they are written.
 const PREFETCHED_BYTES: usize = 512;
 
-/// Why a request is not done.
+/// Why a request is not executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     /// It failed.
     Failed(WcStatus),
-    /// The peer must be asked for this key first.
+    /// The peer must be queried for this key first.
     Unknown(u32),
 }
 
@@ -43,13 +43,13 @@ pub(crate) fn target(op: &SendOp) -> Option<(RemoteAddr, Access)> {
     }
 }
 
-/// Returns whether the peer's program has no part in it: no receive of its is taken.
+/// Returns whether the peer's program takes no part in it: it consumes no receive.
 #[inline]
 pub(crate) fn is_alone(op: &SendOp) -> bool {
     matches!(op, SendOp::Write(_)) || op.is_read_or_atomic()
 }
 
-/// Executes the one-sided part of `op` and says how many bytes it moved.
+/// Executes the one-sided part of `op` and returns how many bytes it moved.
 #[inline]
 pub(crate) fn execute(
     connection: &Connection,
@@ -63,7 +63,7 @@ pub(crate) fn execute(
     }
     let bytes = source.bytes();
     if bytes == 0 {
-        // IBTA 9.7.4.1.3: the key of a request without bytes is not looked at.
+        // IBTA 9.7.4.1.3: the key of a request without bytes is not checked.
         return Ok(0);
     }
     let at = cache.find(remote.rkey).ok_or(Obstacle::Unknown(remote.rkey))?;
@@ -105,9 +105,9 @@ pub(crate) fn execute(
     Ok(bytes)
 }
 
-/// The receiver looked at these lines last. Getting one back takes as long as a hand-over: let them
-/// come together, and not one after the other as they are written. Of a long piece the first and the
-/// last: the others come while these are written.
+/// The receiver read these lines last. Fetching one back takes as long as a hand-over: fetch them
+/// together, and not one after the other as they are written. Of a long piece the first and the
+/// last: the others arrive while these are written.
 #[inline]
 fn prefetch_for_write(memory: VolatileSlice<'_>, offset: usize, bytes: usize) {
     for at in (0..bytes.min(PREFETCHED_BYTES)).step_by(CACHE_LINE_BYTES) {

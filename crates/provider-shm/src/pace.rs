@@ -1,9 +1,8 @@
 //! The rate limit of a queue pair.
 //!
-//! A queue pair with a limit does no request where it is posted: requests go to those that wait, and
-//! leave when the bucket opens, driven by whoever polls the completion queue, or else by the service
-//! thread, which sleeps until then. Without a limit, posting only looks at a flag that its own thread
-//! owns.
+//! A queue pair with a limit executes no request while posting: requests are queued, and leave when
+//! the bucket opens, driven by a thread that polls the completion queue, or otherwise by the
+//! service thread, which sleeps until then. Without a limit, posting only reads its thread's flag.
 use catchment_verbs::{Flow, TokenBucket};
 use std::time::{Duration, Instant};
 
@@ -11,12 +10,12 @@ use std::time::{Duration, Instant};
 pub(crate) struct Pace {
     flow: Flow,
     bucket: TokenBucket,
-    /// Times count from here.
+    /// The origin of times.
     origin: Instant,
 }
 
 impl Pace {
-    /// Starts with a full burst.
+    /// Creates a pace with a full burst.
     pub(crate) fn new(rate_bps: u64) -> Self {
         Self {
             flow: Flow::of_rate(rate_bps),
@@ -31,7 +30,7 @@ impl Pace {
         self.bucket.restart();
     }
 
-    /// A request waits, and none did before.
+    /// Notes that a request waits, and none did before.
     pub(crate) fn resume(&mut self) {
         self.bucket.resume();
     }

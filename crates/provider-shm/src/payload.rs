@@ -1,4 +1,4 @@
-//! The local side of a request: which bytes, and copying them.
+//! The local side of a request: its bytes, and copying them.
 use crate::region::MrCore;
 use catchment_verbs::mem::VolatileSlice;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Source<'_> {
         }
     }
 
-    /// Shows `bytes` bytes from `skip` on, with their distance from `skip`.
+    /// Visits `bytes` bytes from `skip` on, with their distance from `skip`.
     pub(crate) fn parts(&self, skip: usize, bytes: usize, mut see: impl FnMut(usize, Part<'_>)) {
         match self {
             Source::Inline(data) => see(0, Part::Plain(&data[skip..skip + bytes])),
@@ -79,7 +79,7 @@ impl Source<'_> {
             Part::Plain(data) => word[at..at + data.len()].copy_from_slice(data),
             Part::Memory(memory) => {
                 let to = at + memory.bytes();
-                memory.read_at(0, &mut word[at..to]).expect("the part is as long as it says");
+                memory.read_at(0, &mut word[at..to]).expect("the part has the given length");
             }
         });
         word
@@ -89,7 +89,7 @@ impl Source<'_> {
     /// length.
     ///
     /// The last eight bytes become visible last if they end on an eight-byte boundary and the
-    /// length is a multiple of eight. Everything before, in program order, is visible before.
+    /// length is a multiple of eight. Earlier writes, in program order, become visible before.
     #[inline]
     pub(crate) fn write_to(&self, to: VolatileSlice<'_>, offset: usize, bytes: usize) {
         if let (Source::Inline([byte]), Ok(target)) = (self, to.atomic_u8(offset)) {
@@ -116,8 +116,8 @@ fn put(to: VolatileSlice<'_>, offset: usize, part: &Part<'_>) {
     debug_assert!(done.is_ok(), "bounds and rights are checked: {done:?}");
 }
 
-/// Scatters `from` over the pieces, beginning after `skip` bytes of them. What has no room is left
-/// out; the caller checks lengths before.
+/// Scatters `from` over the pieces, beginning after `skip` bytes of them. What has no room is
+/// omitted; the caller checks lengths before.
 pub(crate) fn scatter(pieces: &[Piece], skip: usize, from: VolatileSlice<'_>) {
     Source::Pieces(pieces).parts(skip, from.bytes(), |at, part| {
         if let (Part::Memory(to), Ok(from)) = (&part, from.subslice(at, part.bytes())) {

@@ -7,8 +7,8 @@ pub(crate) const MESSAGE_BYTES: usize = 64;
 const MAGIC: u32 = u32::from_le_bytes(*b"CShm");
 const VERSION: u16 = 2;
 
-/// What a peer must know of a queue pair to send to it. Travels with the inbox's descriptor, then
-/// the descriptors of the two channels, as far as `channels` says that they exist.
+/// What a peer must know of a queue pair to send to it. Sent with the inbox's descriptor, then the
+/// descriptors of the two channels, if `channels` lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QpFacts {
     /// Its number.
@@ -33,26 +33,26 @@ impl QpFacts {
     /// A descriptor that wakes a thread waiting until messages are taken.
     pub(crate) const SEND_CHANNEL: u32 = 2;
 
-    /// Descriptors that must come with it.
+    /// Returns how many descriptors must come with it.
     pub(crate) fn descriptors(&self) -> usize {
         1 + self.channels.count_ones() as usize
     }
 }
 
-/// What one context asks another.
+/// Requests of one context to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// The first message: who asks.
+    /// The first message: identifies the sender.
     Hello { gid: Gid },
     /// Connects the caller's queue pair with `target`.
     OpenQp { target: u32, caller: QpFacts },
-    /// Where the region of `rkey` is.
+    /// Requests the region of `rkey`.
     Resolve { target: u32, rkey: u32 },
-    /// A request of the caller's queue pair was not allowed: `target` goes to the error state.
+    /// Reports that a request of the caller's queue pair was not allowed: `target` fails.
     Fault { target: u32, status: u32 },
 }
 
-/// What the other answers.
+/// Replies of the other context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// With the descriptors of the key table (read only) and of the bells.
@@ -63,11 +63,11 @@ pub(crate) enum Reply {
     Known,
     /// With the descriptor of the region and the event counter of its owner.
     Region { addr: u64, bytes: u64, access: u32 },
-    /// Not done.
+    /// Refused.
     Refused(Refusal),
 }
 
-/// Why not.
+/// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     /// The queue pair is not in RTR yet, or still has an older connection.
@@ -76,7 +76,7 @@ pub(crate) enum Refusal {
     /// There is no such queue pair.
     #[error("it has no queue pair of that number; exchange the endpoints again")]
     NoQueuePair,
-    /// The queue pair is connected with another one.
+    /// The queue pair is connected to a different one.
     #[error("its queue pair expects another peer; exchange the endpoints again")]
     NotYourPeer,
     /// The queue pair is in the error state.
@@ -85,7 +85,7 @@ pub(crate) enum Refusal {
     /// No region has that key, or one of another protection domain.
     #[error("no region of its protection domain has that key")]
     NoRegion,
-    /// The message made no sense.
+    /// The message was invalid.
     #[error("it did not understand the message; both sides must run the same version")]
     Malformed,
     /// The system refused a descriptor.
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Request {
-    /// Its bytes.
+    /// Encodes it.
     pub(crate) fn encode(&self) -> [u8; MESSAGE_BYTES] {
         match self {
             Self::Hello { gid } => Writer::new(1).put(&gid.0).bytes,
@@ -216,7 +216,7 @@ impl Request {
         })
     }
 
-    /// Descriptors that must come with it.
+    /// Returns how many descriptors must come with it.
     pub(crate) fn descriptors(&self) -> usize {
         match self {
             Self::OpenQp { caller, .. } => caller.descriptors(),
@@ -226,7 +226,7 @@ impl Request {
 }
 
 impl Reply {
-    /// Its bytes.
+    /// Encodes it.
     pub(crate) fn encode(&self) -> [u8; MESSAGE_BYTES] {
         match self {
             Self::Hello => Writer::new(101).bytes,
@@ -255,7 +255,7 @@ impl Reply {
         })
     }
 
-    /// Descriptors that must come with it.
+    /// Returns how many descriptors must come with it.
     pub(crate) fn descriptors(&self) -> usize {
         match self {
             Self::Hello | Self::Region { .. } => 2,

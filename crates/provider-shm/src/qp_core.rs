@@ -1,8 +1,7 @@
-//! The part of a queue pair that several threads touch: its state, what waits to be sent, what is
-//! posted to receive.
+//! The shared part of a queue pair: its state, waiting sends, and posted receives.
 //!
 //! The owner's thread executes one-sided requests without coming here for more than an atomic
-//! load. Everything else happens under one lock that is never held while a peer is asked.
+//! load. Everything else happens under one lock that is never held while a peer is queried.
 use crate::cq_core::{Attached, CqCore};
 use crate::device_core::DeviceCore;
 use crate::inbox::{BAD_RECEIVE, Inbox};
@@ -34,7 +33,7 @@ pub(crate) struct QpCore {
     pub(crate) sq: Arc<WorkQueueCredits>,
     pub(crate) rq: Arc<WorkQueueCredits>,
     state: StateCell,
-    /// Length of `Inner::sends`, for who does not hold the lock.
+    /// Length of `Inner::sends`, for threads without the lock.
     waiting: AtomicUsize,
     inner: Mutex<Inner>,
 }
@@ -85,12 +84,12 @@ impl QpCore {
         self.waiting.load(Ordering::Acquire) != 0
     }
 
-    /// When the request at the front may leave, if it waits for the rate limit only.
+    /// Returns when the request at the front may leave, if it waits for the rate limit only.
     pub(crate) fn opens(&self) -> Option<Instant> {
         self.lock().opens
     }
 
-    /// What the peer must know.
+    /// Returns what the peer must know.
     pub(crate) fn facts(&self, inner: &Inner) -> QpFacts {
         let mut channels = 0;
         if self.recv_cq.channel_event().is_some() {
@@ -110,7 +109,7 @@ impl QpCore {
         }
     }
 
-    /// Returns the descriptors that go with [`QpCore::facts`].
+    /// Returns the descriptors that accompany [`QpCore::facts`].
     pub(crate) fn descriptors<'a>(&'a self, inbox: &'a OwnedFd) -> Vec<BorrowedFd<'a>> {
         let mut all = vec![inbox.as_fd()];
         all.extend(self.recv_cq.channel_event());
@@ -130,10 +129,8 @@ impl QpCore {
         if result.is_ok() && !signaled {
             return;
         }
-        let result = match result {
-            Ok((opcode, bytes)) => Ok(Success::plain(opcode, bytes)),
-            Err(status) => Err(failure(status)),
-        };
+        let result = result.map(|(opcode, bytes)| Success::plain(opcode, bytes));
+        let result = result.map_err(Failure::from);
         self.send_cq.push(CqEntry {
             completion: Completion { wr_id, qpn: self.qpn, result },
             credits: Arc::clone(&self.sq),
@@ -147,7 +144,7 @@ impl QpCore {
             completion: Completion {
                 wr_id: recv.wr_id,
                 qpn: self.qpn,
-                result: result.map_err(failure),
+                result: result.map_err(Failure::from),
             },
             credits: Arc::clone(&self.rq),
             seq: recv.seq,
@@ -161,7 +158,7 @@ impl QpCore {
         }
         inner.sends.push_back(waiting);
         let before = self.waiting.swap(inner.sends.len(), Ordering::AcqRel);
-        // After the count is there: the service thread forgets who has nothing that waits.
+        // After the count: the service thread forgets queue pairs without waiting requests.
         if before == 0 {
             self.send_cq.activate();
             self.context.watch_waiting(self.qpn);
@@ -178,15 +175,14 @@ impl QpCore {
         }
     }
 
-    /// To the error state: what is outstanding comes back flushed. `reason` if the application
-    /// did not ask for it.
+    /// Moves to the error state and flushes. `reason` unless the application requested it.
     pub(crate) fn fail(&self, reason: Option<&str>) {
         let mut inner = self.lock();
         self.fail_locked(&mut inner, reason);
         self.announce(inner);
     }
 
-    /// As [`QpCore::fail`], with the lock held and without waking anybody.
+    /// Like [`QpCore::fail`], with the lock held and without waking any thread.
     pub(crate) fn fail_locked(&self, inner: &mut Inner, reason: Option<&str>) {
         if matches!(self.state(), QpState::Reset | QpState::Err) {
             return;
@@ -212,11 +208,11 @@ impl QpCore {
             self.complete_recv(&recv, Err(WcStatus::Flushed));
             inner.pushed_recv = Some(true);
         }
-        // A peer that sleeps until we take something must see that we do not any more.
+        // A peer that sleeps until we take something must see that we no longer do.
         inner.taken = true;
     }
 
-    /// Everything outstanding vanishes, and the inbox is a new one.
+    /// Drops everything outstanding, and creates a new inbox.
     pub(crate) fn reset(&self, inner: &mut Inner, inbox: (Inbox, OwnedFd)) {
         self.set_state(QpState::Reset, inner);
         if let Some(connection) = &inner.connection {
@@ -255,16 +251,16 @@ impl QpCore {
             }
         }
         if let Some(failed) = sent {
-            self.send_cq.announce_fenced(failed);
+            self.send_cq.queue.announce_fenced(failed);
         }
         if let Some(solicited) = received {
-            self.recv_cq.announce_fenced(solicited);
+            self.recv_cq.queue.announce_fenced(solicited);
         }
     }
 
     /// Takes what the peer sent and sends what waits. If another thread is doing that, a
     /// `thorough` caller waits for it; others leave it to that thread. `may_ask`: the caller may
-    /// wait for an answer of the peer (a service thread may not).
+    /// wait for a reply of the peer (a service thread may not).
     pub(crate) fn progress(&self, thorough: bool, may_ask: bool) {
         let mut inner = match self.inner.try_lock() {
             Some(inner) => inner,
@@ -292,21 +288,21 @@ impl QpCore {
         self.announce(inner);
     }
 
-    /// Lets a thread that sleeps on the send queue's channel go on with what waits.
+    /// Wakes a thread that sleeps on the send queue's channel, to continue with what waits.
     pub(crate) fn nudge(&self) {
-        if let Some(channel) = self.send_cq.channel() {
+        if let Some(channel) = self.send_cq.queue.channel() {
             channel.nudge();
         }
     }
 
-    /// Makes sure that the peer can be asked. Waits for it, at most once.
+    /// Makes sure that the peer can be queried. Waits for it, at most once.
     pub(crate) fn keep_link(&self) {
         let mut inner = self.lock();
         inner.asks = true;
         let Some((connection, gid)) = inner.unlinked() else { return };
         drop(inner);
         let Ok(link) = self.context.link(gid) else {
-            // The peer is gone, and requests say so.
+            // The peer is gone, which requests report.
             return;
         };
         connection.set_link(Arc::clone(&link));
@@ -331,14 +327,15 @@ impl QpCore {
         self.announce(inner);
     }
 
-    /// To the error state if one of its completion queues lost something.
+    /// Moves to the error state if one of its completion queues lost something.
+    #[inline]
     pub(crate) fn fail_if_overrun(&self) {
-        if self.send_cq.is_overrun() || self.recv_cq.is_overrun() {
+        if self.send_cq.queue.is_overrun() || self.recv_cq.queue.is_overrun() {
             self.fail(Some("its completion queue overran"));
         }
     }
 
-    /// To the error state if its peer was reached through this link.
+    /// Moves to the error state if its peer was reached through this link.
     pub(crate) fn fail_if_linked(&self, link: u64) {
         let mut inner = self.lock();
         let linked = |peer: &Peer| peer.link.as_ref().is_some_and(|l| l.id == link);
@@ -349,7 +346,7 @@ impl QpCore {
         self.announce(inner);
     }
 
-    /// To the error state if its peer came through this connection, which broke although the peer's
+    /// Moves to the error state if its peer used this connection, which broke although the peer's
     /// queue pair was not closed. Returns whether it did.
     pub(crate) fn fail_if_asked(&self, asker: u64) -> bool {
         let inner = self.lock();
@@ -363,7 +360,7 @@ impl QpCore {
         broken
     }
 
-    /// To the error state because of what the peer did; its messages before that are delivered.
+    /// Moves to the error state because of the peer; its earlier messages are delivered.
     pub(crate) fn fail_by_peer(&self, reason: &str) {
         let mut inner = self.lock();
         self.receive_all(&mut inner);
@@ -371,14 +368,10 @@ impl QpCore {
         self.announce(inner);
     }
 
-    /// The peer has connected: what waited for that can go on.
+    /// Notes that the peer has connected: what waited for that continues.
     pub(crate) fn go_on(&self) {
         self.progress(true, false);
     }
-}
-
-fn failure(status: WcStatus) -> Failure {
-    Failure { status, vendor_err: 0 }
 }
 
 impl Attached for QpCore {

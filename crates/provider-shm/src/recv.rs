@@ -6,21 +6,21 @@ use crate::qp_core::QpCore;
 use crate::ring::{self, Count};
 use catchment_verbs::{QpState, Success, WcOpcode, WcStatus};
 
-/// Records taken at a time, so that one busy peer cannot keep a polling thread for ever.
+/// Records taken at a time, so that one busy peer cannot hold a polling thread forever.
 const BATCH: usize = 256;
 
 /// What to do after a record.
 enum Taken {
-    /// Go on.
+    /// Continue.
     More,
     /// Nothing is there, or no receive is posted for it.
     Nothing,
-    /// No honest peer does that.
+    /// The peer violates the protocol.
     Broken(String),
 }
 
 impl QpCore {
-    /// Takes what the peer has put.
+    /// Takes the records that the peer has put.
     pub(crate) fn receive(&self, inner: &mut Inner) {
         if inner.inbox.ring_bytes == 0 {
             return;
@@ -38,8 +38,8 @@ impl QpCore {
         }
     }
 
-    /// Takes all that the peer has put and that finds a receive: before the queue pair fails for a
-    /// reason that came later than these messages.
+    /// Takes all records for which there is a receive: before the queue pair fails for a reason
+    /// later than these messages.
     pub(crate) fn receive_all(&self, inner: &mut Inner) {
         loop {
             let before = inner.head;
@@ -61,7 +61,7 @@ impl QpCore {
         inner.inbox.get(inner.head, &mut header);
         let record = Record::decode(&header).filter(|record| record.ring_bytes() <= ready);
         let Some(record) = record else {
-            return Taken::Broken("the peer put a record that makes no sense".into());
+            return Taken::Broken("the peer put an invalid record".into());
         };
         if inner.recvs.is_empty() {
             return Taken::Nothing;
@@ -69,7 +69,7 @@ impl QpCore {
         self.deliver(inner, &record)
     }
 
-    /// Gives a record to the oldest receive.
+    /// Passes a record to the oldest receive.
     fn deliver(&self, inner: &mut Inner, record: &Record) -> Taken {
         let Some(mut recv) = inner.recvs.pop_front() else { return Taken::Nothing };
         let result = match record.kind {
@@ -97,7 +97,7 @@ impl QpCore {
     }
 }
 
-/// Copies the payload of a record behind what the receive has already.
+/// Appends the payload of a record to what the receive already has.
 fn fill(inner: &Inner, recv: &mut PostedRecv, record: &Record) -> Result<(), WcStatus> {
     let room = recv.room.ok_or(WcStatus::LocalProtection)?;
     let bytes = u64::from(record.bytes);

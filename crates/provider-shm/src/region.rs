@@ -1,4 +1,4 @@
-//! What the service thread and the queue pairs know of a registered region, and who sleeps on it.
+//! What the service thread and the queue pairs know of a registered region, and its sleepers.
 use crate::tables::{SharedWord, owner_bell_offset, peers_bell_offset};
 use catchment_verbs::Access;
 use catchment_verbs::mem::{MemError, Region, VolatileSlice};
@@ -24,7 +24,7 @@ pub(crate) struct MrCore {
 }
 
 impl MrCore {
-    /// A region under `key`.
+    /// Creates a region under `key`.
     pub(crate) fn new(
         key: u32,
         pd: u64,
@@ -44,7 +44,7 @@ impl MrCore {
         })
     }
 
-    /// False once it was deregistered, although a request may still hold it.
+    /// Returns false once it was deregistered, although a request may still hold it.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
         self.valid.load(Ordering::Acquire)
@@ -57,7 +57,7 @@ impl MrCore {
         self.region.slice(usize::try_from(offset).ok()?, bytes).ok()
     }
 
-    /// Returns the descriptor that lets a peer do what the rights allow, and no more.
+    /// Returns the descriptor that allows a peer only what the rights allow.
     pub(crate) fn export(&self) -> Result<OwnedFd, MemError> {
         if self.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
             self.region.fd()?.try_clone_to_owned().map_err(|source| MemError::Os {
@@ -70,14 +70,14 @@ impl MrCore {
         }
     }
 
-    /// Wakes all that sleep on a region that is no longer registered.
+    /// Wakes all threads that sleep on a region that is no longer registered.
     pub(crate) fn wake_all(&self) {
         self.peer_flags.take();
         futex::wake(self.peer_flags.get(), Scope::Shared, u32::MAX);
         self.wake_owner();
     }
 
-    /// The key is no longer valid.
+    /// Marks the key as no longer valid.
     pub(crate) fn revoke(&self) {
         self.valid.store(false, Ordering::Release);
     }
@@ -89,7 +89,7 @@ impl MrCore {
         }
     }
 
-    /// Returns the owner's watch, created at first use: when the owner asks for it or a peer maps the region.
+    /// Returns the owner's watch, created when the owner needs it or a peer maps the region.
     pub(crate) fn watch(&self) -> io::Result<&Arc<Doorbell<SharedWord>>> {
         self.watch.get_or_create(|| self.owner_flag.clone())
     }

@@ -1,4 +1,4 @@
-//! A peer's registered regions, as they are known and mapped here.
+//! A peer's registered regions that are mapped here.
 use crate::connection::Connection;
 use crate::link::{CallError, PeerLink};
 use crate::proto::{Reply, Request};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// A region of the peer, mapped here with the rights that it gave.
+/// A region of the peer, mapped here with the rights that it granted.
 pub(crate) struct RemoteMr {
     key: u32,
     addr: u64,
@@ -26,7 +26,7 @@ pub(crate) struct RemoteMr {
 }
 
 impl RemoteMr {
-    /// Asks the peer for the region of `rkey` and maps it.
+    /// Requests the region of `rkey` from the peer and maps it.
     pub(crate) fn resolve(connection: &Connection, rkey: u32) -> Result<Arc<Self>, WcStatus> {
         Self::ask(connection, rkey).map_err(|error| {
             tracing::debug!(qpn = connection.facts.qpn, rkey, %error, "rkey not resolved");
@@ -64,14 +64,15 @@ impl RemoteMr {
         &self.region
     }
 
-    /// False once the owner deregistered it.
+    /// Returns false once the owner has deregistered it.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
         let word = self.link.valid.whole().load_u64(valid_offset(self.key), Ordering::Acquire);
         matches!(word, Ok(key) if key == u64::from(self.key))
     }
 
-    /// Returns where `addr` is in the region, if `bytes` from there are inside and the rights allow it.
+    /// Returns where `addr` is in the region, if `bytes` from there are inside and the rights allow
+    /// it.
     #[inline]
     pub(crate) fn offset(&self, addr: u64, bytes: u64, rights: Access) -> Result<usize, WcStatus> {
         let offset = addr.checked_sub(self.addr).ok_or(WcStatus::RemoteAccess)?;
@@ -117,7 +118,7 @@ impl RemoteMr {
     }
 }
 
-/// What a failed question to the peer means for the request that needed the answer.
+/// Returns what a failed query of the peer means for the request that needed it.
 pub(crate) fn status_of(error: &CallError) -> WcStatus {
     match error {
         CallError::Refused(_) => WcStatus::RemoteAccess,
@@ -128,7 +129,7 @@ pub(crate) fn status_of(error: &CallError) -> WcStatus {
     }
 }
 
-/// The bell of a mapped region, for who fills it in place.
+/// The bell of a mapped region, for a caller that fills it in place.
 pub(crate) struct ShmBell(pub(crate) Arc<RemoteMr>);
 
 impl RemoteBell for ShmBell {
@@ -142,13 +143,13 @@ impl RemoteBell for ShmBell {
     }
 }
 
-/// Whether somebody sleeps on the word of a region, or is about to.
+/// Set while a thread sleeps on the word of a region, or is about to.
 const ARMED: u32 = 1;
 
 /// Sleeps until the owner of a remote region notifies, deregisters it, or dies.
 ///
 /// The sleepers of all peers share one word in the memory of the owner, and sleep on it (futex): no
-/// descriptor goes to the owner. So one peer must not disarm what another has armed: a word that
+/// descriptor is sent to the owner. So one peer must not disarm what another has armed: a word that
 /// stays armed costs the owner one system call at its next change.
 pub(crate) struct RemoteWatch {
     flags: SharedWord,
@@ -172,7 +173,7 @@ impl Watch for RemoteWatch {
         self.is_armed.store(true, Ordering::Release);
         arm::arm(&self.flags, ARMED);
         if self.is_gone() {
-            // Nobody will ring any more.
+            // No more rings will come.
             self.wake();
         }
     }
@@ -186,7 +187,7 @@ impl Watch for RemoteWatch {
         let is_armed = self.is_armed.swap(false, Ordering::AcqRel);
         loop {
             if !is_armed {
-                // Only to sleep until `wake`, which changes the word: what the owner does is ignored.
+                // Only to sleep until `wake` changes the word: the owner's changes are ignored.
                 arm::arm(&self.flags, ARMED);
             }
             let seen = self.flags.peek();
@@ -214,10 +215,10 @@ impl Watch for RemoteWatch {
     }
 }
 
-/// Regions known at once to one queue pair; more work too, but are asked for again and again.
+/// Regions known at once to one queue pair; more work too, but are queried repeatedly.
 const CACHED: usize = 64;
 
-/// The regions of the peer that a queue pair used lately.
+/// The regions of the peer that a queue pair used recently.
 #[derive(Default)]
 pub(crate) struct RemoteCache {
     entries: Vec<Arc<RemoteMr>>,
@@ -241,13 +242,13 @@ impl RemoteCache {
         Some(at)
     }
 
-    /// Returns the region at a place that [`RemoteCache::find`] or [`RemoteCache::insert`] gave.
+    /// Returns the region at a place from [`RemoteCache::find`] or [`RemoteCache::insert`].
     #[inline]
     pub(crate) fn get(&self, at: usize) -> &Arc<RemoteMr> {
         &self.entries[at]
     }
 
-    /// The region at this place is being written.
+    /// Marks the region at this place as written.
     #[inline]
     pub(crate) fn touch(&mut self, at: usize) {
         self.touched |= 1 << at;
@@ -259,7 +260,7 @@ impl RemoteCache {
         self.touched != 0
     }
 
-    /// Rings the owners of what was written and sleep. The caller has made a fence since.
+    /// Rings the sleeping owners of written regions. The caller has made a fence since.
     #[inline]
     pub(crate) fn ring_fenced(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);

@@ -1,4 +1,4 @@
-//! Send requests that are being done or wait, and how far they are.
+//! Send requests in progress or waiting, and their progress.
 use crate::connection::Connection;
 use crate::payload::{Piece, Source};
 use catchment_verbs::{SendOp, WcStatus};
@@ -33,7 +33,7 @@ impl Kept {
     }
 }
 
-/// How far a request is.
+/// The progress of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Progress {
     /// The rate limit let it through.
@@ -46,7 +46,7 @@ pub(crate) struct Progress {
     pub(crate) since: Option<Instant>,
 }
 
-/// A request that could not be done when it was posted.
+/// A request that could not be executed when it was posted.
 pub(crate) struct Waiting {
     pub(crate) wr_id: u64,
     pub(crate) seq: u64,
@@ -57,17 +57,17 @@ pub(crate) struct Waiting {
     pub(crate) progress: Progress,
 }
 
-/// What became of an attempt to do a request.
+/// The outcome of an attempt to execute a request.
 pub(crate) enum Outcome {
     /// It is done, or failed.
     Done(Result<u64, WcStatus>),
     /// It must wait.
     Wait,
-    /// The peer must be asked for a key.
+    /// The peer must be queried for a key.
     Ask(Arc<Connection>, u32),
 }
 
-/// What `QpCore::send_waiting` needs to go on.
+/// What `QpCore::send_waiting` needs to continue.
 pub(crate) enum Step {
     /// Time, or the peer.
     Rest,

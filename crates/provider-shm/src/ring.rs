@@ -1,14 +1,14 @@
 //! The indices of a message ring with one producer and one consumer in different processes.
 //!
-//! Both sides count bytes for ever; a position is the count modulo the ring. Each side keeps its
-//! own count privately and only *publishes* it: what the other side wrote is never trusted, it
-//! only says how far that side claims to be, and a claim that cannot be true is an error. The code
+//! Both sides count bytes without end; a position is the count modulo the ring. Each side keeps its
+//! own count privately and only *publishes* it: what the other side wrote is not trusted: it
+//! is a claim of its progress, and an impossible claim is an error. The code
 //! is generic over the word so that loom can try every interleaving (`tests/loom.rs`).
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A published count.
 pub trait Count {
-    /// Makes everything before visible to who reads this value.
+    /// Makes all earlier stores visible to a reader of this value.
     fn publish(&self, value: u64);
     /// Loads the value, and everything that was stored before it.
     fn observe(&self) -> u64;
@@ -26,7 +26,7 @@ impl Count for AtomicU64 {
     }
 }
 
-/// The other side published a count that cannot be.
+/// The other side published an impossible count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the peer's ring index is {seen}, ours {ours}, the ring has {bytes} bytes")]
 pub struct BadIndex {
@@ -38,7 +38,7 @@ pub struct BadIndex {
     pub bytes: u64,
 }
 
-/// Free bytes for a producer that wrote `tail` bytes in all.
+/// Returns the free bytes for a producer that wrote `tail` bytes in all.
 ///
 /// # Errors
 /// [`BadIndex`].
@@ -48,7 +48,7 @@ pub fn free_bytes<C: Count>(head: &C, tail: u64, bytes: u64) -> Result<u64, BadI
     bytes.checked_sub(tail.wrapping_sub(seen)).ok_or(BadIndex { seen, ours: tail, bytes })
 }
 
-/// Bytes to read for a consumer that read `head` bytes in all.
+/// Returns the bytes to read for a consumer that read `head` bytes in all.
 ///
 /// # Errors
 /// [`BadIndex`].

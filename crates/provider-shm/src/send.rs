@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 impl QpCore {
-    /// Does the requests that wait, as far as possible.
+    /// Executes the waiting requests, as far as possible.
     pub(crate) fn send_waiting(&self, inner: &mut Inner) -> Step {
         loop {
             let may_send = match self.state() {
@@ -60,7 +60,7 @@ impl QpCore {
         }
     }
 
-    /// Until when the rate limit keeps this request back. Once let through, it stays so.
+    /// Returns until when the rate limit holds this request back. Once passed, it stays so.
     fn closed_until(&self, inner: &mut Inner, waiting: &mut Waiting) -> Option<Instant> {
         let pace = inner.pace.as_mut()?;
         if waiting.op.is_read_or_atomic() || waiting.progress.paid {
@@ -71,7 +71,7 @@ impl QpCore {
         closed
     }
 
-    /// Tells the peer that a request of ours was not allowed: its queue pair fails too
+    /// Reports to the peer that a request of ours was not allowed: its queue pair fails too
     /// (IBTA 9.7.5.2.4).
     pub(crate) fn blame(&self, connection: Option<&Connection>, status: WcStatus) {
         let code = if status == WcStatus::RemoteAccess {
@@ -82,11 +82,11 @@ impl QpCore {
             return;
         };
         if let Some((connection, link)) = connection.and_then(|c| Some((c, c.link().ok()?))) {
-            link.tell(&Request::Fault { target: connection.facts.qpn, status: code });
+            link.notify(&Request::Fault { target: connection.facts.qpn, status: code });
         }
     }
 
-    /// Tries to do the request at the front.
+    /// Tries to execute the request at the front.
     pub(crate) fn attempt(
         &self,
         inner: &mut Inner,
@@ -166,7 +166,7 @@ enum Begin {
     Done(Result<u64, WcStatus>),
 }
 
-/// Finds the receive that the message takes, and does what comes before its first byte.
+/// Finds the receive that the message takes, and performs the steps before its first byte.
 fn begin(inner: &mut Inner, connection: &Arc<Connection>, front: &Front<'_>) -> Begin {
     let inbox = &connection.inbox;
     let posted = inbox.posted().observe();
@@ -294,7 +294,7 @@ fn put_fragments(
     }
 }
 
-/// Executes a one-sided request on the owner's thread, which may ask the peer. Requests that wait
+/// Executes a one-sided request on the owner's thread, which may query the peer. Waiting requests
 /// go through [`QpCore::attempt`].
 pub(crate) fn execute_now(
     connection: &Arc<Connection>,

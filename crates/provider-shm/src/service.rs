@@ -1,5 +1,5 @@
-//! The service thread of a context: answers peers, notices their death, looks after requests that
-//! wait. It never waits for a peer itself.
+//! The service thread of a context: answers peers, notices their death, drives waiting requests. It
+//! never waits for a peer itself.
 use crate::connection::Connection;
 use crate::link::LINK;
 use crate::proto::{MESSAGE_BYTES, QpFacts, Refusal, Reply, Request};
@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 const LISTENER: u64 = 0;
 const WAKE: u64 = 1;
 
-/// How long a new connection may take to say who it is.
+/// How long a new connection may take to identify itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
-/// Connections that have not said who they are; when more come, the oldest goes.
+/// Most unidentified connections; beyond that, the oldest is closed.
 const MAX_SILENT: usize = 64;
-/// How often requests that wait are looked at while no thread of the application polls.
+/// How often waiting requests are retried while no thread of the application polls.
 const TICK: Duration = Duration::from_millis(5);
 
 /// Starts the thread.
@@ -44,7 +44,7 @@ pub(crate) fn start(state: Arc<State>, listener: OwnedFd) -> io::Result<JoinHand
 /// A peer that connected to us.
 struct Asker {
     fd: OwnedFd,
-    /// Who it is, once it said so.
+    /// Its identity, once known.
     gid: Option<Gid>,
     since: Instant,
 }
@@ -105,7 +105,7 @@ impl Service {
         }
     }
 
-    /// What is due without anybody asking.
+    /// Performs what is due.
     fn look_after(&mut self) {
         let late: Vec<_> = self
             .askers
@@ -114,7 +114,7 @@ impl Service {
             .map(|(token, _)| *token)
             .collect();
         for token in late {
-            self.close(token, "it did not say who it is");
+            self.close(token, "it did not identify itself");
         }
         if self.state.take_overrun() {
             for qp in self.state.queue_pairs() {
@@ -136,7 +136,8 @@ impl Service {
                     tracing::warn!(
                         "out of file descriptors for a peer; raise the limit (ulimit -n)"
                     );
-                    // No event reports that a descriptor was closed: retry after a pause instead of spinning.
+                    // No event reports that a descriptor was closed: retry after a pause instead of
+                    // spinning.
                     std::thread::sleep(TICK);
                 }
             }
@@ -182,7 +183,7 @@ impl Service {
         }
     }
 
-    /// Wakes who waits for the writes of a peer that is gone.
+    /// Wakes threads that wait for the writes of a peer that is gone.
     fn wake_owners(&self) {
         for mr in self.state.keys.all() {
             mr.wake_owner();
@@ -203,7 +204,7 @@ impl Service {
         let Some(request) = request else {
             let fd = asker.fd.as_fd();
             let _ = socket::send(fd, &Reply::Refused(Refusal::Malformed).encode(), &[]);
-            return self.close(token, "its message makes no sense");
+            return self.close(token, "its message is invalid");
         };
         if let Err(reason) = self.answer(token, request, descriptors) {
             self.close(token, &reason);
@@ -223,8 +224,8 @@ impl Service {
                 asker.gid = Some(gid);
                 hello(&self.state)
             }
-            (Request::Hello { .. }, Some(_)) => return Err("it said twice who it is".into()),
-            (_, None) => return Err("it did not say first who it is".into()),
+            (Request::Hello { .. }, Some(_)) => return Err("it identified itself twice".into()),
+            (_, None) => return Err("it did not identify itself first".into()),
             (Request::OpenQp { target, caller }, Some(gid)) => {
                 open_qp(&self.state, (gid, token), target, caller, descriptors)
             }
@@ -241,7 +242,7 @@ impl Service {
         socket::send(asker.fd.as_fd(), &reply.encode(), &borrowed).map_err(|e| e.to_string())
     }
 
-    /// A peer is gone, with everything that it had.
+    /// Removes a peer that is gone, with everything of it.
     fn lose_link(&mut self, id: u64) {
         let Some(link) = self.state.link_of_id(id) else { return };
         let _ = epoll::delete(&self.state.epoll, link.fd());
@@ -263,7 +264,7 @@ fn hello(state: &State) -> Answer {
     Ok((Reply::Hello, vec![valid, dup(bells)?]))
 }
 
-/// Returns the queue pair that a peer means, if it is connected with that peer.
+/// Returns the queue pair that a peer names, if it is connected to that peer.
 fn target_of(state: &State, gid: Gid, target: u32) -> Result<Arc<QpCore>, Refusal> {
     let qp = state.queue_pair(target).ok_or(Refusal::NoQueuePair)?;
     match qp.lock().peer.as_ref() {

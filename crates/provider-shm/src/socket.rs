@@ -1,7 +1,7 @@
 //! The unix sockets between contexts: names, credentials, messages with descriptors.
 //!
-//! The sockets keep message boundaries (`SOCK_SEQPACKET`), so one receive is one message and a
-//! peer cannot leave half of one behind.
+//! The sockets preserve message boundaries (`SOCK_SEQPACKET`), so one receive is one message and a
+//! peer cannot leave a partial one.
 use catchment_verbs::Gid;
 use rustix::io::Errno;
 use rustix::net::{
@@ -19,7 +19,7 @@ pub(crate) const MAX_FDS: usize = 3;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// Returns the abstract address of a context: it has no place in the file system and goes with its owner.
+/// Returns the abstract address of a context: no file, and it vanishes with its owner.
 fn address(gid: Gid) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(format!("catchment-shm-{gid}").as_bytes())?)
 }
@@ -33,7 +33,7 @@ fn socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Starts to listen under the name of `gid`.
+/// Listens under the name of `gid`.
 pub(crate) fn listen(gid: Gid) -> io::Result<OwnedFd> {
     let fd = socket()?;
     rustix::net::bind(&fd, &address(gid)?)?;
@@ -49,7 +49,7 @@ pub(crate) fn connect(gid: Gid, deadline: Instant) -> io::Result<OwnedFd> {
         match rustix::net::connect(&fd, &address) {
             Ok(()) => break,
             Err(Errno::AGAIN) if Instant::now() < deadline => {
-                // Until the listener has accepted others: the system has no event for that.
+                // Until the listener has accepted others, for which the system has no event.
                 std::thread::sleep(Duration::from_millis(1));
             }
             Err(e) => return Err(e.into()),
@@ -94,7 +94,7 @@ pub(crate) fn send(
 }
 
 /// Takes one message; `None` when the peer is gone. Never blocks. Descriptors that did not fit or
-/// a message that is too long make an error; what was received of them is closed.
+/// a message that is too long are an error; descriptors received with it are closed.
 pub(crate) fn recv(
     fd: BorrowedFd<'_>,
     bytes: &mut [u8],

@@ -1,4 +1,4 @@
-//! What a context and its service thread share: all queue pairs beside what its objects share.
+//! What a context and its service thread share: all queue pairs, and what its objects share.
 use crate::device_core::DeviceCore;
 use crate::inbox::MAX_RECV_SLOTS;
 use crate::qp_core::QpCore;
@@ -75,7 +75,7 @@ impl State {
         &self.core
     }
 
-    /// A free queue pair number for `make`, which is known by it from then on.
+    /// Adds the queue pair that `make` builds for a free number.
     pub(crate) fn add_queue_pair(
         &self,
         make: impl FnOnce(u32) -> Result<Arc<QpCore>, VerbsError>,
@@ -108,7 +108,7 @@ impl State {
         self.queue_pairs.lock().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Queue pairs on which requests wait.
+    /// Returns the queue pairs on which requests wait.
     pub(crate) fn waiting(&self) -> Vec<Arc<QpCore>> {
         let mut numbers = self.waiting.lock();
         let mut waiting = Vec::new();

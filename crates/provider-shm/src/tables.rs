@@ -1,4 +1,4 @@
-//! Where the words of a key stand in the two tables that peers map, and words in shared memory.
+//! The places of a key's words in the two tables that peers map, and words in shared memory.
 use catchment_verbs::mem::{MemError, Region};
 use catchment_verbs::provider::KeySlots;
 use catchment_verbs::wait::arm::Flags;

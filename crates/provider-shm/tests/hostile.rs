@@ -1,4 +1,4 @@
-//! Peers that say anything to the service thread. It answers others all the while.
+//! Peers that send arbitrary data to the service thread. It keeps answering others.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 use catchment_conformance::{Bench, Options, connected};
 use catchment_provider_shm::ShmProvider;
@@ -102,7 +102,7 @@ fn a_thousand_silent_connections_stop_nobody() {
         }
     }
     assert_serves(&bench, &context);
-    // They are hung up on, and do not count for ever.
+    // They are disconnected, and do not count forever.
     for fd in held {
         catchment_conformance::eventually("the hang-up", || {
             let seen = rustix::net::recv(&fd, &mut [0u8; 8][..], rustix::net::RecvFlags::DONTWAIT);

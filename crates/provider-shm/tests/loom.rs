@@ -46,7 +46,7 @@ fn what_is_published_is_complete_and_what_is_taken_is_free() {
                 while ring::free_bytes(&ours.head, n, CELLS as u64) == Ok(0) {
                     thread::yield_now();
                 }
-                // SAFETY: loom checks that nobody else uses the cell now.
+                // SAFETY: loom checks that no other thread uses the cell now.
                 ours.cells[n as usize % CELLS].with_mut(|cell| unsafe { *cell = n + 100 });
                 ours.tail.publish(n + 1);
             }

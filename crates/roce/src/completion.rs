@@ -34,5 +34,5 @@ impl Completion {
     }
 }
 
-// As many of them are on their way as there are requests.
+// As many are in flight as requests.
 const _: () = assert!(size_of::<Completion>() == 40);

@@ -1,32 +1,32 @@
-//! What a queue pair is told when it is made and when it changes its state.
+//! The configuration of a queue pair, and the attributes of its state changes.
 use crate::Psn;
 use crate::pacing::PacingConfig;
 use crate::wire::PathMtu;
-use catchment_verbs_types::Service;
+use catchment_verbs_types::{MAX_24_BITS, Service};
 use std::time::Duration;
 
-/// How lost packets are recovered. Both ends must have the same.
+/// How lost packets are recovered. Both ends must use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recovery {
-    /// As the standard has it: the responder takes packets in order only, the requester sends
-    /// everything from the lost packet on again. For NICs and the kernel.
+    /// Standard: the responder takes packets in order only, and the requester retransmits
+    /// everything from the lost packet on. For NICs and the kernel.
     GoBackN,
-    /// Ours: the responder keeps what came out of order and says so in SACK packets. Only for peers
-    /// that agreed to it out of band (`docs/spec/roce-profile.md`).
+    /// Our extension: the responder keeps packets that arrive out of order and reports them in
+    /// SACKs. Only for peers that agreed to it out of band (`docs/spec/roce-profile.md`).
     SelectiveRepeat,
 }
 
-/// How a WRITE longer than the path MTU is cut.
+/// How a WRITE longer than the path MTU is segmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteLayout {
     /// A train of WRITE ONLY packets, each with address and key: equal sizes, good for GSO. A WRITE
-    /// with immediate data is classic all the same: its receive completes with the whole length.
+    /// with immediate data is always classic: its receive completes with the whole length.
     Train,
     /// One message of FIRST, MIDDLE, LAST packets.
     Classic,
 }
 
-/// Limits and habits of a queue pair: what is known before the peer is.
+/// Configuration of a queue pair: what is known before its peer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
     /// Number of the queue pair, 24 bits, unique in its device.
@@ -41,25 +41,25 @@ pub struct Config {
     pub max_sge: u32,
     /// Bytes of an inline payload.
     pub max_inline_bytes: u32,
-    /// How long WRITEs are cut.
+    /// How long WRITEs are segmented.
     pub write_layout: WriteLayout,
     /// Packets sent and not yet acknowledged in order; at most [`Config::MAX_WINDOW_PACKETS`].
     /// With selective repeat also the packets that the responder keeps out of order.
     pub window_packets: u32,
     /// Payload bytes sent and not yet acknowledged in order, or asked for by READ.
     pub window_bytes: u64,
-    /// Packets sent at most without asking for an acknowledgement, 1 to 256.
+    /// Most packets sent without an acknowledgement request (AckReq), 1 to 256.
     pub ack_interval: u32,
-    /// Payload bytes of whole packets sent at most without asking for an acknowledgement: each costs
-    /// the peer a system call.
+    /// Most payload bytes of whole packets sent without AckReq: each acknowledgement costs the peer
+    /// a system call.
     pub ack_bytes: u32,
-    /// Long READs are asked for in pieces of this many bytes, so that the window holds for them
-    /// too. Rounded to whole packets, at most 64 packets with selective repeat.
+    /// Long READs are split into requests of this many bytes, so that the window limits them too.
+    /// Rounded to whole packets, at most 64 packets with selective repeat.
     pub read_chunk_bytes: u32,
     /// Retransmission timeout from measured round trips, never above the timeout of
     /// [`RtsAttr`]. Off: always the timeout of [`RtsAttr`], as NICs do.
     pub adaptive_timeout: bool,
-    /// Least retransmission timeout when it is adaptive.
+    /// Minimum of the adaptive retransmission timeout.
     pub rto_min: Duration,
     /// Rate limit and reaction to congestion.
     pub pacing: PacingConfig,
@@ -69,7 +69,7 @@ impl Config {
     /// The largest window, in packets.
     pub const MAX_WINDOW_PACKETS: u32 = 1 << 16;
 
-    /// Usual limits for a queue pair with this number.
+    /// Returns the default limits for a queue pair with this number.
     pub fn new(qpn: u32, service: Service) -> Self {
         Self {
             qpn,
@@ -90,10 +90,10 @@ impl Config {
         }
     }
 
-    /// Returns the same configuration within what is possible.
+    /// Returns the configuration with all values clamped to their ranges.
     pub(crate) fn clamped(self) -> Self {
         Self {
-            qpn: self.qpn & 0x00ff_ffff,
+            qpn: self.qpn & MAX_24_BITS,
             window_packets: self.window_packets.clamp(1, Self::MAX_WINDOW_PACKETS),
             ack_interval: self.ack_interval.clamp(1, 256),
             ..self
@@ -125,7 +125,7 @@ pub struct RtrAttr {
     pub rq_psn: Psn,
     /// READs and atomics of the peer to serve at once, 0 to 255.
     pub max_dest_rd_atomic: u8,
-    /// How long a sender that found no receive waits: an RNR timer code, 0 to 31
+    /// How long a sender waits when no receive is posted: an RNR timer code, 0 to 31
     /// ([`crate::wire::aeth::rnr_timer`]).
     pub min_rnr_timer: u8,
     /// How losses are recovered.
@@ -133,7 +133,7 @@ pub struct RtrAttr {
 }
 
 impl RtrAttr {
-    /// Usual attributes: 16 READs and atomics, RNR timer 640 microseconds, go-back-N.
+    /// Returns the default attributes: 16 READs and atomics, RNR timer 640 microseconds, go-back-N.
     pub fn new(dest_qpn: u32, path_mtu: PathMtu, rq_psn: Psn) -> Self {
         Self {
             dest_qpn,
@@ -153,17 +153,18 @@ pub struct RtsAttr {
     pub sq_psn: Psn,
     /// READs and atomics outstanding at once: no more than the peer serves.
     pub max_rd_atomic: u8,
-    /// Silence of the peer before something is sent again; none waits for ever
+    /// Silence of the peer before a retransmission; `None` waits without a limit
     /// ([`crate::ack_timeout`]).
     pub timeout: Option<Duration>,
-    /// How often it is sent again, 0 to 7. Seven means seven tries.
+    /// Retries after a timeout, 0 to 7. Seven means seven.
     pub retry_cnt: u8,
-    /// How often a request is sent again that found no receive, 0 to 7; 7 means for ever.
+    /// Retries of a request that found no receive, 0 to 7; 7 is unlimited.
     pub rnr_retry: u8,
 }
 
 impl RtsAttr {
-    /// Usual attributes: 16 READs and atomics, timeout code 12 (17 ms), 7 tries, RNR for ever.
+    /// Returns the default attributes: 16 READs and atomics, timeout code 12 (17 ms), 7 retries,
+    /// unlimited RNR retries.
     pub fn new(sq_psn: Psn) -> Self {
         Self {
             sq_psn,

@@ -1,4 +1,4 @@
-//! What a queue pair counts. All grow only.
+//! Counters of a queue pair. They only grow.
 use std::ops::AddAssign;
 
 /// Defines counters, and their sum over queue pairs.
@@ -20,23 +20,23 @@ macro_rules! counters {
 counters! {
     /// Counters of one queue pair since it was made; a reset to RESET keeps them.
     pub struct Counters {
-        /// Data packets sent: requests and READ responses, with those sent again.
+        /// Data packets sent: requests and READ responses, with retransmissions.
         pub packets_sent,
         /// Payload bytes of them.
         pub bytes_sent,
-        /// Request packets sent again.
+        /// Request packets retransmitted.
         pub retransmitted,
-        /// Packets found lost by later ones that arrived.
+        /// Packets detected as lost because later ones arrived.
         pub lost,
-        /// Sent again although they had arrived: acknowledged before the second one could be.
+        /// Retransmitted although they had arrived: acknowledged too soon for the second one.
         pub spurious,
-        /// READ response packets sent again, because the peer asked again.
+        /// READ response packets sent again, because the peer repeated its request.
         pub responses_repeated,
         /// Retransmission timeouts.
         pub timeouts,
-        /// Probes of a silent tail.
+        /// Tail loss probes.
         pub probes,
-        /// Parts of READs and atomics asked for again.
+        /// Requests of READ parts and atomics repeated.
         pub reads_repeated,
         /// NAK PSN sequence error received.
         pub sequence_naks_received,
@@ -52,7 +52,7 @@ counters! {
         pub bytes_received,
         /// Duplicate requests received.
         pub duplicates,
-        /// Requests that came before an earlier one.
+        /// Requests that arrived before an earlier one.
         pub out_of_order,
         /// Of these, those kept until the gap was filled (selective repeat).
         pub reordered,
@@ -62,8 +62,8 @@ counters! {
         pub rnr_naks_sent,
         /// NAKs sent that end the connection.
         pub fatal_naks_sent,
-        /// Packets dropped: they do not belong to this service type or partition, to this state, carry
-        /// the wrong Q_Key, or answer nothing that was asked.
+        /// Packets dropped: of another service type or partition, not valid in this state, with the
+        /// wrong Q_Key, or responses to no request.
         pub dropped,
         /// Messages dropped on UC and UD: incomplete, no receive, or no right.
         pub messages_dropped,

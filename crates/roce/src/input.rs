@@ -1,4 +1,4 @@
-//! What a queue pair is told, and what its handlers work with.
+//! Inputs of a queue pair, and the environment of its handlers.
 use crate::completion::Completion;
 use crate::counters::Counters;
 use crate::memory::Memory;
@@ -15,8 +15,8 @@ pub struct Arrival<'a> {
     pub payload: &'a [u8],
     /// The IP header says "congestion experienced".
     pub ecn_marked: bool,
-    /// The 40 bytes that UD receives begin with: the IPv6 header, or 20 bytes of nothing and the
-    /// IPv4 header. Without it they are left as they are.
+    /// The 40 bytes that UD receives begin with: the IPv6 header, or 20 undefined bytes and the
+    /// IPv4 header. With `None` they are left unchanged.
     pub grh: Option<&'a [u8; GRH_BYTES]>,
 }
 
@@ -30,16 +30,16 @@ impl<'a> Arrival<'a> {
 /// What can happen to a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// A packet came.
+    /// A packet arrived.
     Packet(Arrival<'a>),
-    /// The driver has handed over all packets that it had received together. Acknowledgements wait
-    /// for this, so that one answers them all; it must come soon after the last packet.
+    /// The driver has passed all packets that it received together. Acknowledgements wait for this,
+    /// so that one covers them all; it must follow the last packet soon.
     EndOfBatch,
-    /// The time that [`crate::Qp::next_timeout`] named has come.
+    /// The time that [`crate::Qp::next_timeout`] returned has come.
     Timeout,
 }
 
-/// What a handler works with.
+/// The environment of a handler.
 pub(crate) struct Env<'a> {
     pub(crate) now_ns: u64,
     pub(crate) memory: &'a mut dyn Memory,

@@ -1,14 +1,14 @@
-//! RoCEv2 without I/O: what stands on the wire, and how a queue pair answers it.
+//! RoCEv2 without I/O: the wire formats, and queue pairs as state machines.
 //!
 //! RoCEv2 is the InfiniBand transport in UDP datagrams to port 4791 (InfiniBand Architecture
-//! Specification, volume 1, chapter 9 and annex A17). `docs/spec/roce-profile.md` says which part
-//! of it this is, and where the standard leaves a choice.
+//! Specification, volume 1, chapter 9 and annex A17). `docs/spec/roce-profile.md` lists
+//! what is implemented, and the choices where the standard leaves one.
 //!
 //! - [`Psn`]: packet sequence numbers, 24 bits that wrap.
 //! - [`wire`]: the packet formats and the invariant CRC.
 //! - [`Qp`]: a queue pair of service type RC, UC or UD. Packets and times go in, packets,
 //!   completions and the next timeout come out.
-//! - [`Memory`]: what the driver does for it: check keys, move bytes.
+//! - [`Memory`]: what the driver provides: checking keys, moving bytes.
 //! - [`TransmitBatch`]: packets to send, their payload by reference.
 //! - [`pcap`]: captures for Wireshark.
 //!
@@ -22,8 +22,8 @@
 //! | memory | reached through [`Memory`] only, and only during a call |
 //! | who may call | one thread at a time; nothing blocks, and the work of a call is bounded |
 //!
-//! A completion counts when the packets that were polled before it are sent. A driver does this for
-//! each queue pair that something happened to:
+//! A completion is valid once the packets polled before it are sent. A driver does this for each
+//! queue pair after an input:
 //!
 //! ```
 //! use catchment_roce::{Input, Memory, Qp, TransmitBatch};
@@ -46,8 +46,8 @@
 //! }
 //! ```
 //!
-//! Nothing here opens a socket, reads a clock or draws a random number. Nothing allocates for a
-//! packet, but for copies of packets that came out of order under selective repeat.
+//! Nothing here opens a socket, reads a clock or draws a random number. The only allocations per
+//! packet are copies of packets that arrive out of order under selective repeat.
 #![forbid(unsafe_code)]
 
 mod completion;

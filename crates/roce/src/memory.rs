@@ -1,8 +1,8 @@
-//! Registered memory, as the driver shows it to a queue pair.
+//! Registered memory, as the driver provides it to a queue pair.
 //!
-//! The protocol never holds memory. It says where bytes go, and the driver's [`Memory`] checks key,
-//! bounds and rights against its table and moves them. One [`Memory`] stands for one protection
-//! domain: a key of another domain is an unknown key.
+//! The protocol never holds memory. It names addresses, and the driver's [`Memory`] checks key,
+//! bounds and rights against its table and moves the bytes. One [`Memory`] stands for one
+//! protection domain: a key of another domain is an unknown key.
 
 /// What the peer wants to do with a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ impl AtomicOp {
     }
 }
 
-/// Key, bounds or rights do not allow what was asked. It says no more: the peer learns nothing else.
+/// Key, bounds or rights do not allow the access. No details, because the peer must not learn them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the key, its bounds or its rights do not allow this access")]
 pub struct AccessError;
@@ -50,7 +50,7 @@ pub struct AccessError;
 /// A queue pair calls `check_remote` when a message begins, and the other functions for each of its
 /// packets. Each must check again: a region may have been deregistered in between.
 pub trait Memory {
-    /// Returns whether the peer may do this with the whole range. Not asked for empty ranges.
+    /// Checks that the peer may access the whole range. Not called for empty ranges.
     ///
     /// # Errors
     /// [`AccessError`] when the key is unknown, the range leaves the region, or a right is missing.
@@ -66,24 +66,24 @@ pub trait Memory {
     /// the program in the order of the calls.
     ///
     /// # Errors
-    /// As [`Memory::check_remote`] for [`RemoteAccess::Write`]; nothing is changed then.
+    /// As [`Memory::check_remote`] for [`RemoteAccess::Write`]; then nothing changes.
     fn write_remote(&mut self, rkey: u32, va: u64, data: &[u8]) -> Result<(), AccessError>;
 
-    /// Does an atomic operation on eight bytes, `va` being a multiple of 8, and returns their value
-    /// before it.
+    /// Executes an atomic operation on eight bytes at `va`, a multiple of 8, and returns their
+    /// previous value.
     ///
     /// # Errors
-    /// As [`Memory::check_remote`] for [`RemoteAccess::Atomic`]; nothing is changed then.
+    /// As [`Memory::check_remote`] for [`RemoteAccess::Atomic`]; then nothing changes.
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, AccessError>;
 
-    /// Takes a key away (SEND with invalidate).
+    /// Invalidates a key (SEND with invalidate).
     ///
     /// # Errors
     /// [`AccessError`] when the key is unknown or of a region that cannot be invalidated.
     fn invalidate(&mut self, rkey: u32) -> Result<(), AccessError>;
 
-    /// Puts received bytes into a receive, or into the destination of a READ or an atomic. `data` is
-    /// never empty and lies inside a scatter-gather element that was posted.
+    /// Puts received bytes into a receive, or into the destination of a READ or an atomic. `data`
+    /// is never empty and lies inside a scatter-gather element that was posted.
     ///
     /// # Errors
     /// [`AccessError`] when the driver no longer has that memory.

@@ -1,4 +1,4 @@
-//! Packet captures, to look at with Wireshark: formats bytes, writes no file.
+//! Packet captures for Wireshark: formats bytes, writes no file.
 //!
 //! The format is that of libpcap with nanoseconds, little-endian; each packet begins with its IP
 //! header (link type 101, "raw IP").
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const LINK_TYPE_RAW_IP: u32 = 101;
-/// Longest packet that a reader has to expect.
+/// Snapshot length: the longest packet.
 const PACKET_BYTES_MAX: u32 = 1 << 16;
 
-/// Returns what a capture begins with.
+/// Returns the file header of a capture.
 pub fn file_header() -> [u8; 24] {
     let version = [2_u16, 4].map(u16::to_le_bytes);
     let words = [0, 0, PACKET_BYTES_MAX, LINK_TYPE_RAW_IP].map(u32::to_le_bytes);
@@ -24,7 +24,7 @@ pub fn file_header() -> [u8; 24] {
 /// Appends one packet to a capture: the IP and UDP headers of `net`, then the payload of the
 /// datagram, ICRC included.
 ///
-/// `at` is when, since 1970 or any other origin; seconds beyond 32 bits wrap.
+/// `at` is the time since 1970 or any other origin; seconds wrap at 32 bits.
 pub fn append(out: &mut Vec<u8>, at: Duration, net: &NetHeader, datagram: &[u8]) {
     let mut headers = [0; MAX_NET_BYTES];
     let net_bytes = net.encode(datagram.len(), &mut headers);

@@ -1,15 +1,16 @@
 //! Packet sequence numbers: 24 bits that wrap.
 //!
-//! Two of them have no order, only a distance: the later of two is the one that lies at most half
-//! the number space ahead (IBTA volume 1, 9.7.1). So there is no `Ord` here.
+//! They have no total order, only a distance: the later of two is at most half the number space
+//! ahead (IBTA volume 1, 9.7.1). So there is no `Ord` here.
+use catchment_verbs_types::MAX_24_BITS;
 
 /// A packet sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, derive_more::Display)]
 pub struct Psn(u32);
 
 impl Psn {
-    /// Bits of a number that count.
-    pub const MASK: u32 = 0x00ff_ffff;
+    /// Mask of the significant bits.
+    pub const MASK: u32 = MAX_24_BITS;
 
     /// Creates a number from the lowest 24 bits of `value`.
     pub const fn new(value: u32) -> Self {
@@ -42,7 +43,7 @@ impl Psn {
     /// Returns how many packets this one is after `earlier`: from -2^23 to 2^23 - 1, negative when
     /// it is before.
     pub const fn distance_from(self, earlier: Self) -> i32 {
-        // The sign bit of 24 bits goes to that of 32, and comes back with the shift.
+        // Shifting left and back extends the sign of 24 bits.
         (self.0.wrapping_sub(earlier.0) << 8).cast_signed() >> 8
     }
 }

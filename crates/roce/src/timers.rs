@@ -1,12 +1,12 @@
-//! Times as numbers.
+//! Times in nanoseconds.
 use std::time::Duration;
 
-/// A `Duration` as nanoseconds; what does not fit is the largest number.
+/// Returns a duration in nanoseconds, saturating.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the earlier of two times, where none is never.
+/// Returns the earlier of two times; `None` is never.
 pub(crate) fn earliest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,13 +1,13 @@
-//! What a queue pair wants sent: headers inline, payload by reference.
+//! Packets to send: headers inline, payload by reference.
 //!
 //! The driver owns a [`TransmitBatch`] and uses it for all queue pairs in turn. A packet has its
-//! encoded headers, and says where its payload lies: in local memory of a send request, in memory
-//! that the peer reads, or in the batch itself. The driver gathers it with the headers, the pad and
-//! the ICRC into one datagram; nothing was copied before.
+//! encoded headers, and refers to its payload: in local memory of a send request, in memory that
+//! the peer reads, or in the batch itself. The driver gathers headers, payload, pad and ICRC into
+//! one datagram; nothing is copied before.
 use crate::wire::{Headers, ICRC_BYTES, MAX_HEADER_BYTES};
 use std::ops::Range;
 
-/// Where a piece of a payload lies.
+/// A reference to a piece of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// In local memory of a send request, which stays posted.
@@ -19,7 +19,7 @@ pub enum Piece {
         /// Bytes.
         bytes: u32,
     },
-    /// In memory that the peer reads. [`crate::Memory::check_remote`] allowed it just now.
+    /// In memory that the peer reads, just checked with [`crate::Memory::check_remote`].
     Remote {
         /// Key of the region.
         rkey: u32,
@@ -69,7 +69,7 @@ impl OutPacket {
         usize::from(self.payload_bytes)
     }
 
-    /// Zero bytes that follow the payload, 0 to 3.
+    /// Returns the number of zero bytes after the payload, 0 to 3.
     pub fn pad_bytes(&self) -> usize {
         usize::from(self.pad)
     }
@@ -80,7 +80,7 @@ impl OutPacket {
     }
 }
 
-/// Packets to one peer, owned by the driver and used again and again.
+/// Packets to one peer, owned and reused by the driver.
 #[derive(Debug, Default)]
 pub struct TransmitBatch {
     packets: Vec<OutPacket>,
@@ -115,7 +115,7 @@ impl TransmitBatch {
         &self.packets
     }
 
-    /// Returns where the payload of a packet of this batch lies, in order.
+    /// Returns the pieces of the payload of a packet of this batch, in order.
     pub fn pieces(&self, packet: &OutPacket) -> &[Piece] {
         &self.pieces[packet.pieces.start as usize..packet.pieces.end as usize]
     }
@@ -125,8 +125,8 @@ impl TransmitBatch {
         &self.bytes[start as usize..(start + bytes) as usize]
     }
 
-    /// Returns the address handle ([`crate::Destination::ah`]) of these datagrams; none on RC and UC,
-    /// which have one peer.
+    /// Returns the address handle ([`crate::Destination::ah`]) of these datagrams; `None` on RC and
+    /// UC, which have one peer.
     pub fn destination(&self) -> Option<u32> {
         self.destination
     }
@@ -141,7 +141,7 @@ impl TransmitBatch {
         self.packets.len() >= self.max_packets
     }
 
-    /// Adds a packet whose payload is put together by `pieces`.
+    /// Adds a packet whose payload `pieces` writes.
     pub(crate) fn push(
         &mut self,
         headers: &Headers,

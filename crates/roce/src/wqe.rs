@@ -1,7 +1,7 @@
-//! Work queue elements: requests that own what the borrowed ones of verbs name.
+//! Work queue elements: owned copies of the borrowed work requests of verbs.
 //!
-//! A provider makes one of them where the application posts, and the queue pair keeps that same
-//! value until the request has completed.
+//! A provider makes one when the application posts, and the queue pair keeps it until the request
+//! completes.
 use crate::memory::{AccessError, Memory};
 use crate::transmit::{Piece, PieceWriter};
 use catchment_verbs_types::{Payload, RecvWr, SendOp, SendWr, Sge};
@@ -12,13 +12,13 @@ const SHORT_INLINE: usize = 54;
 /// An element of the send queue, made from a [`SendWr`].
 #[derive(Clone, Debug)]
 pub struct SendWqe {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
     /// What to do.
     pub op: SendOp,
-    /// With which bytes. For READ and atomics: where the result goes.
+    /// The payload; for READ and atomics the destination of the result.
     pub payload: StoredPayload,
-    /// Make a completion when it succeeds.
+    /// Generate a completion on success.
     pub signaled: bool,
     /// Wait for earlier READs and atomics first.
     pub fence: bool,
@@ -45,9 +45,9 @@ impl SendWqe {
 /// An element of the receive queue, made from a [`RecvWr`].
 #[derive(Clone, Debug)]
 pub struct RecvWqe {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
-    /// Where a message goes.
+    /// The destination of a message.
     pub payload: StoredPayload,
 }
 
@@ -63,7 +63,7 @@ impl RecvWqe {
 #[derive(Clone, Debug)]
 pub struct StoredPayload(Stored);
 
-// Elements are moved on their way from a poster to its queue pair.
+// Elements are moved from the poster to the queue pair.
 const _: () = assert!(size_of::<StoredPayload>() == 56);
 
 #[derive(Clone, Debug)]
@@ -122,7 +122,8 @@ impl StoredPayload {
         }
     }
 
-    /// Adds the bytes from `offset` on to a packet. They exist: the caller segmented the message.
+    /// Adds the bytes from `offset` on to a packet. The range is valid: the caller segmented the
+    /// message.
     pub(crate) fn gather(&self, offset: u64, bytes: u64, out: &mut PieceWriter<'_>) {
         if let Some(data) = self.inline() {
             out.copy(&data[offset as usize..(offset + bytes) as usize]);

@@ -77,7 +77,7 @@ fn without_a_timeout_a_request_waits_for_ever() {
     assert_eq!(pair[A].qp().next_timeout(), None);
 }
 
-/// Runs one bad request between two good ones, and gives what all completed with.
+/// Runs one bad request between two good ones, and returns the status of each.
 fn with_bad(recovery: Recovery, bad: impl FnOnce(&mut Pair)) -> Pair {
     let mut pair = Setup::recovering(recovery).pair();
     pair[A].post(1, SendOp::Write(remote(0)), &[sge(0, 300)]);

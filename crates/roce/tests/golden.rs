@@ -150,8 +150,8 @@ fn in_pieces(net: &NetHeader, packet: &Packet<'_>, transport_bytes: usize) -> u3
     icrc.finish()
 }
 
-/// Bits of an IP packet that routers may change (CA17-22 of IBTA annex A17), and so the ICRC may not
-/// see, as bytes with the bits of each.
+/// Bits of an IP packet that routers may change (CA17-22 of IBTA annex A17), and so the ICRC may
+/// not see, as bytes with the bits of each.
 fn variant_bits(ipv4: bool) -> Vec<(usize, u8)> {
     // Type of service, time to live, checksum; or traffic class, flow label, hop limit.
     let (ip, udp) = if ipv4 {
@@ -242,7 +242,7 @@ fn ip_and_udp_headers_encode_as_they_were() {
     assert!(same > 150, "{same} compared");
 }
 
-/// Where the packet for nobody goes.
+/// The destination of the packet without a receiver.
 const UNKNOWN_QPN: u32 = 0x3333;
 
 /// As a receiver with reliable connections only decides.

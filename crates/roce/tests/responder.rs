@@ -32,7 +32,7 @@ fn give(node: &mut End, headers: &Headers, payload: &[u8]) {
     node.deliver(1, headers, payload);
 }
 
-/// Ends the batch and gives the answers: opcode, PSN, syndrome, MSN, payload.
+/// Ends the batch and returns the answers: opcode, PSN, syndrome, MSN, payload.
 fn answers(node: &mut End) -> Vec<(Opcode, u32, Syndrome, u32, Vec<u8>)> {
     node.handle(1, Input::EndOfBatch);
     let packets = node.transmit(1, &mut TransmitBatch::new(512));
@@ -46,7 +46,7 @@ fn answers(node: &mut End) -> Vec<(Opcode, u32, Syndrome, u32, Vec<u8>)> {
 }
 
 /// Answers without payloads.
-fn says(node: &mut End) -> Vec<(u32, Syndrome, u32)> {
+fn replies(node: &mut End) -> Vec<(u32, Syndrome, u32)> {
     answers(node).into_iter().map(|(_, psn, syndrome, msn, _)| (psn, syndrome, msn)).collect()
 }
 
@@ -59,18 +59,18 @@ fn one_nak_for_a_gap_and_silence_until_the_missing_packet_comes() {
     let mut node = responder(Recovery::GoBackN);
     let only = |psn| write(Opcode::RcWriteOnly, psn, 0, 4);
     give(&mut node, &only(500), b"good");
-    assert_eq!(says(&mut node), [(500, Syndrome::ACK, 1)]);
+    assert_eq!(replies(&mut node), [(500, Syndrome::ACK, 1)]);
     for psn in [502, 503, 504, 502] {
         give(&mut node, &only(psn), b"evil");
     }
-    assert_eq!(says(&mut node), [(501, SEQUENCE, 1)]);
+    assert_eq!(replies(&mut node), [(501, SEQUENCE, 1)]);
     give(&mut node, &only(505), b"evil");
-    assert_eq!(says(&mut node), []);
+    assert_eq!(replies(&mut node), []);
     assert_eq!(&node.bytes()[..4], b"good");
     give(&mut node, &only(501), b"next");
-    assert_eq!(says(&mut node), [(501, Syndrome::ACK, 2)]);
+    assert_eq!(replies(&mut node), [(501, Syndrome::ACK, 2)]);
     give(&mut node, &only(503), b"evil");
-    assert_eq!(says(&mut node), [(502, SEQUENCE, 2)]);
+    assert_eq!(replies(&mut node), [(502, SEQUENCE, 2)]);
 }
 
 #[test]
@@ -79,15 +79,15 @@ fn a_duplicate_is_acknowledged_with_the_newest_psn_and_not_executed() {
         let mut node = responder(recovery);
         give(&mut node, &write(Opcode::RcWriteOnly, 500, 0, 4), b"old.");
         give(&mut node, &write(Opcode::RcWriteOnly, 501, 0, 4), b"new.");
-        assert_eq!(says(&mut node), [(501, Syndrome::ACK, 2)]);
+        assert_eq!(replies(&mut node), [(501, Syndrome::ACK, 2)]);
         let mut again = write(Opcode::RcWriteOnly, 500, 0, 4);
         again.bth.ack_req = false;
         give(&mut node, &again, b"old.");
-        assert_eq!(says(&mut node), [(501, Syndrome::ACK, 2)]);
+        assert_eq!(replies(&mut node), [(501, Syndrome::ACK, 2)]);
         assert_eq!(&node.bytes()[..4], b"new.");
         node.receive(1, &[sge(100, 10)]);
         give(&mut node, &request(Opcode::RcSendOnly, 400), b"ghost");
-        assert_eq!(says(&mut node), [(501, Syndrome::ACK, 2)]);
+        assert_eq!(replies(&mut node), [(501, Syndrome::ACK, 2)]);
         assert_eq!(node.qp().recv_queue_len(), 1);
     }
 }
@@ -103,9 +103,9 @@ fn a_duplicate_write_acknowledges_no_later_read_whose_answer_may_be_lost() {
         give(&mut node, &write(Opcode::RcWriteOnly, 502, 8, 4), b"more");
         assert_eq!(answers(&mut node).len(), 3);
         give(&mut node, &write(Opcode::RcWriteOnly, 500, 0, 4), b"data");
-        assert_eq!(says(&mut node), [(500, Syndrome::ACK, 3)]);
+        assert_eq!(replies(&mut node), [(500, Syndrome::ACK, 3)]);
         give(&mut node, &write(Opcode::RcWriteOnly, 502, 8, 4), b"more");
-        assert_eq!(says(&mut node), [(502, Syndrome::ACK, 3)]);
+        assert_eq!(replies(&mut node), [(502, Syndrome::ACK, 3)]);
     }
 }
 
@@ -205,7 +205,7 @@ fn early_packets_are_kept_and_reported_under_selective_repeat_only() {
     let sack = answers(&mut node);
     assert_eq!((sack[0].1, sack[0].4[4]), (501, 0b11));
     give(&mut node, &write(Opcode::RcWriteOnly, 502, 8, 4), b"last");
-    assert_eq!(says(&mut node), [(504, Syndrome::ACK, 5)]);
+    assert_eq!(replies(&mut node), [(504, Syndrome::ACK, 5)]);
     assert_eq!(&node.bytes()[..20], b"misskeptlastkeptkept");
 }
 
@@ -223,13 +223,13 @@ fn the_reorder_buffer_is_bounded() {
     assert!(bytes < 8 << 20, "{bytes}");
 }
 
-/// What a fresh responder says to a request, and that it is dead then.
+/// Checks a fresh responder's answer to a request, and that it has failed then.
 fn refuses(headers: &Headers, payload: &[u8], syndrome: Syndrome) {
     for recovery in BOTH {
         let mut node = responder(recovery);
         node.receive(1, &[sge(0, 1000)]);
         give(&mut node, headers, payload);
-        assert_eq!(says(&mut node), [(500, syndrome, 0)], "{headers:?}");
+        assert_eq!(replies(&mut node), [(500, syndrome, 0)], "{headers:?}");
         assert_eq!(node.qp().state(), QpState::Err, "{headers:?}");
         assert!(node.bytes().iter().all(|&byte| byte == 0));
         give(&mut node, &write(Opcode::RcWriteOnly, 501, 0, 4), b"late");
@@ -274,7 +274,7 @@ fn messages_do_not_interleave() {
         first.bth.ack_req = false;
         give(&mut node, &first, &[1; 256]);
         give(&mut node, &next, &[1; 256][..if next.bth.opcode.has_payload() { 256 } else { 0 }]);
-        assert_eq!(says(&mut node), [(501, INVALID, 0)], "{next:?}");
+        assert_eq!(replies(&mut node), [(501, INVALID, 0)], "{next:?}");
     }
 }
 
@@ -300,7 +300,7 @@ fn more_reads_at_once_than_agreed_are_refused() {
     for index in 0..17 {
         give(&mut node, &write(Opcode::RcReadRequest, 500 + index, 0, 4), &[]);
     }
-    assert_eq!(says(&mut node).last(), Some(&(516, INVALID, 16)));
+    assert_eq!(replies(&mut node).last(), Some(&(516, INVALID, 16)));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! UC and UD: what arrives whole is delivered, what is lost is lost, nobody waits.
+//! UC and UD: what arrives whole is delivered, losses are not recovered, nothing waits.
 use crate::pair::{A, B, Setup, losing, remote, sge};
 use catchment_roce::wire::{Bth, Deth, Headers, Opcode};
 use catchment_roce::{

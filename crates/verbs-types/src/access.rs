@@ -15,8 +15,8 @@ bitflags! {
         const REMOTE_READ = 1 << 2;
         /// A peer may compare-and-swap and fetch-and-add.
         const REMOTE_ATOMIC = 1 << 3;
-        /// A peer may take the region's rkey away, by SEND with invalidate
-        /// (`Caps::remote_invalidate`). Local use of the region goes on.
+        /// A peer may revoke the region's rkey, by SEND with invalidate
+        /// (`Caps::remote_invalidate`). Local use of the region continues.
         const REMOTE_INVALIDATE = 1 << 19;
         /// The device may place writes in any order (`IBV_ACCESS_RELAXED_ORDERING`).
         const RELAXED_ORDERING = 1 << 20;

@@ -15,7 +15,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// A placeholder to fill an array with before `Cq::poll`.
+    /// Returns a placeholder to fill an array with before `Cq::poll`.
     pub const EMPTY: Self = Self {
         wr_id: 0,
         qpn: 0,
@@ -23,7 +23,7 @@ impl Completion {
     };
 }
 
-/// What a request that succeeded did.
+/// What a successful request did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Success {
     /// The kind of the completed request.
@@ -38,7 +38,7 @@ pub struct Success {
     number: u32,
 }
 
-/// What only few receives have.
+/// What only a few receives have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rare {
     Nothing,
@@ -47,7 +47,7 @@ enum Rare {
 }
 
 impl Success {
-    /// Makes a success without immediate data, invalidated key or source.
+    /// Creates a success without immediate data, invalidated key or source.
     #[inline]
     pub fn plain(opcode: WcOpcode, bytes: u64) -> Self {
         Self { opcode, bytes, imm: None, rare: Rare::Nothing, number: 0 }
@@ -70,13 +70,13 @@ impl Success {
         Self { rare: Rare::SourceQpn, number: qpn, ..self }
     }
 
-    /// Returns the rkey of the receiving side that the received message invalidated. No peer can use
-    /// it from the moment this completion exists.
+    /// Returns the rkey of the receiving side that the received message invalidated. No peer can
+    /// use it from the moment this completion exists.
     pub fn invalidated_rkey(&self) -> Option<u32> {
         (self.rare == Rare::InvalidatedRkey).then_some(self.number)
     }
 
-    /// Returns the number of the queue pair that sent the received datagram, as the datagram claims.
+    /// Returns the number of the queue pair that claims to have sent the received datagram.
     pub fn source_qpn(&self) -> Option<u32> {
         (self.rare == Rare::SourceQpn).then_some(self.number)
     }
@@ -124,7 +124,7 @@ pub enum WcStatus {
     /// A message longer than the receive buffer, or than the provider allows.
     #[error("local length error: the message is longer than the buffer posted for it")]
     LocalLength,
-    /// The queue pair is broken inside.
+    /// The queue pair has an internal error.
     #[error("local queue pair operation error")]
     LocalQpOperation,
     /// An lkey, its bounds or its rights do not fit the scatter-gather element.
@@ -154,7 +154,7 @@ pub enum WcStatus {
     /// Any other failure.
     #[error("general error")]
     General,
-    /// A status that this crate does not know, as the device gave it.
+    /// A status that this crate does not know, as the device reported it.
     #[error("unknown completion status {0}")]
     Other(u32),
 }

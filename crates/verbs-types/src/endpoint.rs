@@ -30,7 +30,7 @@ impl fmt::Display for Gid {
     }
 }
 
-/// A text is not a [`Gid`].
+/// Text that is not a [`Gid`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a GID: 32 hexadecimal digits are needed")]
 pub struct GidParseError(pub String);
@@ -56,29 +56,29 @@ pub struct Endpoint {
     pub qpn: u32,
     /// First packet sequence number that this side sends, 24 bits.
     pub psn: u32,
-    /// What this side takes from the network; `None` where the provider has no packets.
+    /// What this side accepts from the network; `None` where the provider has no packets.
     pub net: Option<NetEnd>,
 }
 
-/// One end of a path over a network. Each side sends the other its own; what both support is used.
+/// One end of a path over a network. Each side sends its own; what both support is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NetEnd {
-    /// UDP port where it listens. RNICs know only 4791.
+    /// UDP port that it listens on. RNICs use only 4791.
     pub udp_port: u16,
-    /// Largest path MTU that it takes, in bytes: 256, 512, 1024, 2048 or 4096.
+    /// Largest path MTU that it accepts, in bytes: 256, 512, 1024, 2048 or 4096.
     pub path_mtu: u32,
-    /// What it can beyond the standard, one bit each, such as
+    /// Its extensions of the standard, one bit each, such as
     /// [`SELECTIVE_REPEAT`](NetEnd::SELECTIVE_REPEAT). 0 for an RNIC.
     pub extensions: u32,
 }
 
 impl NetEnd {
-    /// The only UDP port that an RNIC knows (IBTA annex 17).
+    /// The only UDP port that an RNIC uses (IBTA annex 17).
     pub const RNIC_UDP_PORT: u16 = 4791;
-    /// Bit of [`extensions`](NetEnd::extensions): lost packets alone are sent again.
+    /// Bit of [`extensions`](NetEnd::extensions): only lost packets are retransmitted.
     pub const SELECTIVE_REPEAT: u32 = 1;
 
-    /// That of an RNIC with this path MTU in bytes.
+    /// Returns the end of an RNIC with this path MTU in bytes.
     pub fn of_rnic(path_mtu: u32) -> Self {
         Self { udp_port: Self::RNIC_UDP_PORT, path_mtu, extensions: 0 }
     }

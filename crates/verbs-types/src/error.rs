@@ -113,13 +113,13 @@ pub enum PostFailure {
     /// Queue pairs of this service do not have the operation.
     #[error("a queue pair of the service {0} does not have this operation")]
     Service(Service),
-    /// The device does not have the operation; `Caps` says so beforehand.
+    /// The device does not have the operation; see `Caps`.
     #[error("this device does not offer {0}")]
     NotOffered(&'static str),
-    /// The destination of a datagram cannot be one.
+    /// The destination of a datagram is invalid.
     #[error("the destination of the datagram: {0}")]
     Destination(&'static str),
-    /// The device refused the request for a reason of its own: number of the system's error.
+    /// The device refused the request for a reason of its own: the system's error number.
     #[error("the device refused the request: {}", std::io::Error::from_raw_os_error(*.0))]
     Device(i32),
 }

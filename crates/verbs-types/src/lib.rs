@@ -1,17 +1,15 @@
-//! Plain types of verbs: the one vocabulary of applications, providers and the RoCE protocol.
+//! Plain types of verbs: the shared vocabulary of applications, providers and the RoCE protocol.
 //!
-//! The crate defines what a queue pair is asked to do ([`SendWr`], [`RecvWr`], [`SendOp`], [`Sge`]),
-//! what it answers ([`Completion`], [`WcStatus`]), the states that it goes through ([`QpState`],
-//! [`QpTransition`]) and the errors of doing so ([`ModifyError`], [`PostError`]). `catchment-verbs`
-//! adds the traits of providers and registered memory, and re-exports everything here;
-//! `catchment-roce` implements the protocol with the same types, so a work request needs no
-//! translation between an application and the wire.
+//! The crate defines requests ([`SendWr`], [`RecvWr`], [`SendOp`], [`Sge`]), their completions
+//! ([`Completion`], [`WcStatus`]), the states of a queue pair ([`QpState`], [`QpTransition`]) and the
+//! errors ([`ModifyError`], [`PostError`]). `catchment-verbs` adds the traits of providers and
+//! registered memory, and re-exports everything here; `catchment-roce` implements the protocol with
+//! the same types, so a work request needs no translation between an application and the wire.
 //!
-//! Data comes in and goes out by value or by borrow: nothing here allocates, does I/O, reads a clock,
-//! or holds memory of an application. The names are those of the InfiniBand architecture
-//! specification (IBTA) and of `libibverbs`.
+//! Data is passed by value or by borrow: nothing here allocates, does I/O, reads a clock, or holds
+//! memory of an application. The names are those of the IBTA specification and of `libibverbs`.
 //!
-//! What the crate promises:
+//! Guarantees:
 //! - [`Limits`] is the only place that decides whether a request may be posted;
 //! - types on the hot path stay small: a [`SendOp`] has 40 bytes, a [`Completion`] has 40.
 #![forbid(unsafe_code)]

@@ -63,7 +63,7 @@ const DATAGRAMS: u16 = 0b11 << 6;
 const ATOMICS: u16 = 0b11 << 8;
 
 impl Limits {
-    /// Makes the limits of a queue pair of this service. `send_invalidate` says whether the device
+    /// Creates the limits of a queue pair of this service. `send_invalidate`: whether the device
     /// offers SEND with invalidate.
     pub fn new(
         service: Service,

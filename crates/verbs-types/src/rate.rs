@@ -5,17 +5,16 @@
 //! something is owed, and the rest of it is then earned at the new rate.
 //!
 //! A thread that is late must not cost the queue pair its rate, and a pause must not be followed by
-//! a flood. So the credit has two bounds: a small one after a pause, and a large one while there was
-//! always something to send.
+//! a flood. So the credit has two bounds: a small one after a pause, and a large one while there
+//! was always something to send.
 
-/// Bits are counted in parts of this.
+/// Parts of a bit that are counted.
 const SCALE: i128 = 1_000_000_000;
 /// Bytes that may leave at once after a pause, at any rate: a batch for segmentation offload.
 const MIN_BURST_BYTES: u64 = 64 << 10;
-/// What fast rates give in this time may leave at once after a pause.
+/// At fast rates, the bytes of this time may leave at once after a pause.
 const BURST_MS: u64 = 1;
-/// What a rate gives in this time may be caught up by a queue that was not empty: a busy machine
-/// lets a thread wait that long.
+/// A queue that was not empty may catch up this time: a busy machine delays a thread so long.
 const BACKLOG_MS: u64 = 50;
 /// A queue that was empty for a shorter time did not pause: its thread was late.
 const PAUSE_NS: u64 = 10_000_000;
@@ -29,7 +28,7 @@ pub struct RateRange {
     pub max_bps: u64,
     /// Rates are rounded down to a multiple of this, bits a second.
     pub step_bps: u64,
-    /// Bytes that a packet of a WRITE counts beside its payload; 0 where there are no packets.
+    /// Bytes that a packet of a WRITE counts besides its payload; 0 where there are no packets.
     pub packet_overhead_bytes: u32,
 }
 
@@ -50,14 +49,13 @@ impl RateRange {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RateError {
-    /// The device cannot limit the rate of a queue pair; `Caps::rate` says so beforehand:
-    /// the device or its provider.
+    /// The device or provider named cannot limit the rate of a queue pair (see `Caps::rate`).
     #[error("{0} cannot limit the rate of a queue pair")]
     Unsupported(String),
     /// The device cannot keep this rate.
     #[error("rate of {asked_bps} bit/s is out of range: {min_bps} to {max_bps} bit/s")]
     OutOfRange {
-        /// The rate asked for.
+        /// The requested rate.
         asked_bps: u64,
         /// The lowest rate.
         min_bps: u64,
@@ -69,7 +67,7 @@ pub enum RateError {
     Device {
         /// The queue pair.
         qpn: u32,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
 }
@@ -79,7 +77,7 @@ pub enum RateError {
 pub struct TokenBucket {
     /// Negative: what is owed.
     credit: i128,
-    /// Up to when the credit was earned.
+    /// The time up to which the credit was earned.
     at_ns: u64,
     since: Since,
 }
@@ -113,9 +111,9 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns the flow of a rate limit that an application sets: after a pause at most 64 KiB leave
-    /// at once, or what the rate gives in a millisecond; of a queue that was not empty, at most what
-    /// the rate gives in 50 milliseconds.
+    /// Returns the flow of a rate limit that an application sets: after a pause at most 64 KiB
+    /// leave at once, or the bytes of a millisecond at this rate; from a queue that was not empty,
+    /// at most the bytes of 50 milliseconds.
     pub fn of_rate(rate_bps: u64) -> Self {
         let bytes_per_ms = rate_bps / 8 / 1000;
         Self {
@@ -147,15 +145,14 @@ impl TokenBucket {
         self.credit = self.credit.saturating_sub(scaled_bits(bytes));
     }
 
-    /// The queue was empty and is no more. If it was so for a while, what was earned beyond a burst
-    /// is lost.
+    /// Notes that the queue was empty and no longer is. A pause forfeits credit beyond a burst.
     pub fn resume(&mut self) {
         if self.since == Since::Backlog {
             self.since = Since::Empty;
         }
     }
 
-    /// The limit was set anew: what was earned beyond a burst is lost.
+    /// Notes that the limit was set again: the credit beyond a burst is lost.
     pub fn restart(&mut self) {
         self.since = Since::Set;
     }
@@ -220,7 +217,7 @@ mod tests {
         assert!(bucket.may_send(801, fast));
         bucket.take(801, 1000, fast);
         assert!(bucket.opens_ns(fast) < 2_000);
-        // And the other way: what was sent fast is owed at the slow rate.
+        // And the reverse: what was sent fast is owed at the slow rate.
         let mut bucket = filled(0, fast);
         bucket.take(0, 1000, fast);
         assert_eq!(bucket.opens_ns(slow), 8_000_001);

@@ -1,4 +1,4 @@
-//! Transport services of queue pairs, and how datagrams find their way.
+//! Transport services of queue pairs, and the addressing of datagrams.
 use crate::{Endpoint, Gid, NetEnd};
 use bitflags::bitflags;
 use std::fmt;
@@ -15,7 +15,7 @@ pub enum Service {
     #[display("UC")]
     Uc,
     /// Unreliable datagram: SEND, with or without immediate data, of at most one path MTU, to
-    /// anybody. What is lost is lost.
+    /// any queue pair. Lost datagrams are not retransmitted.
     #[display("UD")]
     Ud,
 }
@@ -63,23 +63,23 @@ impl fmt::Display for Services {
     }
 }
 
-/// The largest Q_Key of a program. A Q_Key is what datagrams must carry so that a queue pair
-/// takes them; those with the highest bit are the system's (IBTA 3.5.3).
+/// The largest Q_Key of a program. A queue pair accepts only datagrams that carry its Q_Key; values
+/// with the highest bit belong to the system (IBTA 3.5.3).
 pub const MAX_QKEY: u32 = 0x7fff_ffff;
 
 /// Bytes that each receive of a UD queue pair begins with: the network header of the datagram, the
 /// global route header of InfiniBand. Completions count them.
 ///
 /// Over IPv6 they are the IPv6 header; over IPv4 the header is in the last 20 bytes, and the first
-/// 20 say nothing (IBTA annex 17, A17.4.5.2). [`source_gid`] reads them.
+/// 20 are undefined (IBTA annex 17, A17.4.5.2). [`source_gid`] reads them.
 pub const GRH_BYTES: usize = 40;
 
-/// Where a port is, for datagrams: what an address handle is made of (`ibv_ah_attr`).
+/// The address of a port, for datagrams: the attributes of an address handle (`ibv_ah_attr`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PortAddr {
     /// The device port.
     pub gid: Gid,
-    /// What it takes from the network; `None` is an RNIC's with the largest path MTU.
+    /// What it accepts from the network; `None` is an RNIC's with the largest path MTU.
     pub net: Option<NetEnd>,
 }
 
@@ -89,21 +89,21 @@ impl From<&Endpoint> for PortAddr {
     }
 }
 
-/// Whom a datagram is for.
+/// The destination of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
-    /// The way there: `Ah::handle` of an address handle of the same protection domain.
+    /// The path: `Ah::handle` of an address handle of the same protection domain.
     pub ah: u32,
     /// The queue pair there, 24 bits.
     pub qpn: u32,
-    /// Its Q_Key, at most [`MAX_QKEY`]. A datagram with another one is dropped there.
+    /// Its Q_Key, at most [`MAX_QKEY`]. A datagram with a different one is dropped.
     pub qkey: u32,
 }
 
-/// The port that a received datagram came from: read from the [`GRH_BYTES`] at the beginning of its
-/// receive. `None` where they are no IP header.
+/// Returns the port that a received datagram came from, read from the [`GRH_BYTES`] at the
+/// beginning of its receive; `None` if they are not an IP header.
 ///
-/// The header says nothing of UDP ports: an answer to a peer on another port than
+/// The header has no UDP ports: an answer to a peer on a port other than
 /// [`NetEnd::RNIC_UDP_PORT`] needs a [`PortAddr`] that the peer gave.
 pub fn source_gid(grh: &[u8; GRH_BYTES]) -> Option<Gid> {
     const V4_AT: usize = 20;

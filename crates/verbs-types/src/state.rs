@@ -5,9 +5,9 @@ use std::time::Duration;
 /// States of a queue pair (IBTA 10.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QpState {
-    /// Fresh; takes no requests.
+    /// Fresh; accepts no requests.
     Reset,
-    /// Takes receives, processes nothing.
+    /// Accepts receives, processes nothing.
     Init,
     /// Ready to receive: processes what the peer sends.
     Rtr,
@@ -20,7 +20,7 @@ pub enum QpState {
 }
 
 impl QpState {
-    /// All states; each is at the place of its number.
+    /// All states; each at the index of its number.
     pub const ALL: [Self; 6] =
         [Self::Reset, Self::Init, Self::Rtr, Self::Rts, Self::Sqd, Self::Err];
 
@@ -49,7 +49,7 @@ impl QpState {
         self != Self::Reset
     }
 
-    /// Returns whether sends may be posted. In the error state they are taken and flushed.
+    /// Returns whether sends may be posted. In the error state they are accepted and flushed.
     pub fn takes_send(self) -> bool {
         matches!(self, Self::Rts | Self::Sqd | Self::Err)
     }
@@ -57,8 +57,8 @@ impl QpState {
 
 /// A state change for `Qp::modify`, with the attributes that the transition needs.
 ///
-/// The enum takes the place of the attribute masks of `ibv_modify_qp(3)`: a required attribute
-/// cannot be left out and a forbidden one cannot be given.
+/// The enum replaces the attribute masks of `ibv_modify_qp(3)`: a required attribute
+/// cannot be omitted and a forbidden one cannot be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QpTransition {
     /// Back to the beginning. Outstanding requests vanish without completions.
@@ -70,7 +70,7 @@ pub enum QpTransition {
     },
     /// To INIT (UD).
     ToInitUd {
-        /// What datagrams must carry to be taken; at most [`crate::MAX_QKEY`].
+        /// The Q_Key that datagrams must carry; at most [`crate::MAX_QKEY`].
         qkey: u32,
     },
     /// To RTR (RC): the peer is known now.
@@ -81,8 +81,8 @@ pub enum QpTransition {
     ToRtrUd,
     /// To RTS (RC, from RTR), or on from SQD.
     ToRts(RtsAttr),
-    /// To RTS (UC and UD, from RTR), or on from SQD: nothing is waited for or sent again, so there
-    /// is nothing to say of it.
+    /// To RTS (UC and UD, from RTR), or on from SQD: nothing is acknowledged or retried, so
+    /// there are no attributes.
     ToRtsUnreliable,
     /// Drain the send queue.
     ToSqd,
@@ -128,7 +128,7 @@ pub struct RtrAttr {
 }
 
 impl RtrAttr {
-    /// Usual attributes for this peer.
+    /// Returns the usual attributes for this peer.
     pub fn new(remote: Endpoint) -> Self {
         Self { remote, max_dest_rd_atomic: 16, min_rnr_timer: Duration::from_micros(640) }
     }
@@ -143,7 +143,7 @@ pub struct RtsAttr {
     pub timeout: Duration,
     /// How often a request is sent again, 0..=7.
     pub retry_cnt: u8,
-    /// How often a request is sent again that found no receive, 0..=7; 7 means for ever.
+    /// How often a request is sent again that found no receive, 0..=7; 7 means forever.
     pub rnr_retry: u8,
 }
 

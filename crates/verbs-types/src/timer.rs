@@ -1,8 +1,8 @@
 //! Times and counts as the standard codes them in a few bits.
 use std::time::Duration;
 
-/// Returns what a code of credits, or of a wait in units of 10 µs, stands for: 1, 2, 3, 4, 6, 8, 12,
-/// then each the double of the one two before. Only the lowest five bits of `code` count.
+/// Returns what a code of credits, or of a wait in units of 10 µs, stands for: 1, 2, 3, 4, 6, 8,
+/// 12, then each the double of the one two before. Only the lowest five bits of `code` count.
 pub const fn steps(code: u8) -> u32 {
     match code & 31 {
         0 => 0,
@@ -44,8 +44,8 @@ pub const fn ack_timeout(code: u8) -> Option<Duration> {
     }
 }
 
-/// Returns the code of the shortest timeout of 4.096 µs · 2^code that is at least `timeout`, or of the
-/// longest one. 0 is no timeout, for a duration of zero.
+/// Returns the code of the shortest timeout of 4.096 µs · 2^code that is at least `timeout`, or of
+/// the longest one. 0 is no timeout, for a duration of zero.
 pub fn ack_timeout_code(timeout: Duration) -> u8 {
     if timeout.is_zero() {
         return 0;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     /// IBTA volume 1, 9.7.5, encoding for RNR NAK timer field, in units of 10 microseconds; code 0
-    /// stands last.
+    /// is last.
     const RNR_TIMERS: [u64; 32] = [
         1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
         2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152, 65536,

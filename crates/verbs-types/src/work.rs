@@ -25,7 +25,7 @@ pub struct RemoteAddr {
 /// The operation of a send request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendOp {
-    /// RDMA WRITE: local data to the peer's memory; the peer's program sees nothing.
+    /// RDMA WRITE: local data to the peer's memory; the peer's program is not notified.
     Write(RemoteAddr),
     /// RDMA WRITE that also takes a receive of the peer and completes it with this number.
     WriteImm(RemoteAddr, u32),
@@ -35,9 +35,10 @@ pub enum SendOp {
     Send,
     /// A message with immediate data.
     SendImm(u32),
-    /// A message that also takes this rkey of the peer away (`Caps::send_invalidate`; RC).
-    /// The peer must have registered the region with [`crate::Access::REMOTE_INVALIDATE`]; if not,
-    /// this is a remote access error. Its receive says which ([`crate::Success::invalidated_rkey`]).
+    /// A message that also invalidates this rkey of the peer (`Caps::send_invalidate`; RC). The
+    /// peer must have registered the region with [`crate::Access::REMOTE_INVALIDATE`]; if not, this
+    /// is a remote access error. Its receive reports the key
+    /// ([`crate::Success::invalidated_rkey`]).
     SendInvalidate(u32),
     /// A datagram (UD).
     SendTo(Destination),
@@ -165,13 +166,13 @@ impl Payload<'_> {
 /// A request for the send queue. A slice of them is what verbs call a linked list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendWr<'a> {
-    /// Comes back in the completion; the provider does not read it.
+    /// Returned in the completion; the provider does not read it.
     pub wr_id: u64,
     /// What to do.
     pub op: SendOp,
-    /// With which bytes.
+    /// The bytes to do it with.
     pub payload: Payload<'a>,
-    /// Make a completion when it succeeds. A failure always makes one.
+    /// Generate a completion on success. A failure always generates one.
     pub signaled: bool,
     /// Wait for earlier READs and atomics first.
     pub fence: bool,
@@ -180,7 +181,7 @@ pub struct SendWr<'a> {
 }
 
 impl<'a> SendWr<'a> {
-    /// Makes a signaled request without fence.
+    /// Creates a signaled request without fence.
     pub fn new(wr_id: u64, op: SendOp, payload: Payload<'a>) -> Self {
         SendWr { wr_id, op, payload, signaled: true, fence: false, solicited: false }
     }
@@ -194,7 +195,7 @@ impl<'a> SendWr<'a> {
 /// A request for the receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecvWr<'a> {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
     /// Where a message goes, in order. May be empty for immediates without data. On UD the first
     /// [`crate::GRH_BYTES`] are for the network header.

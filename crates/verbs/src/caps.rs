@@ -1,7 +1,7 @@
 //! What a device can do, as data. The conformance suite checks that these claims are true.
 use crate::{RateRange, Services};
 
-/// What a device can do and how much of it.
+/// The operations and limits of a device.
 ///
 /// Limits are inclusive. A request beyond a limit is refused with an error that names the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Caps {
     pub max_inline_bytes: u32,
     /// Most entries of one completion queue.
     pub max_cqe: u32,
-    /// Most bytes of one message of any kind; of a datagram (UD) no more than `path_mtu`.
+    /// Most bytes of one message of any kind; of a datagram (UD) at most `path_mtu`.
     pub max_message_bytes: u64,
     /// Most outstanding READ and atomic requests of one queue pair.
     pub max_rd_atomic: u32,
@@ -40,17 +40,17 @@ pub struct Caps {
     pub writes_in_order: bool,
     /// [`crate::Qp::map_remote`] works.
     pub direct: bool,
-    /// [`crate::Mr::watch`] works, and with `direct` [`crate::Qp::watch_remote`] too: over a network
-    /// nobody can sleep on the memory of a peer.
+    /// [`crate::Mr::watch`] works, and with `direct` [`crate::Qp::watch_remote`] too: no
+    /// process can sleep on a peer's memory over a network.
     pub doorbell: bool,
     /// Rates that [`crate::Qp::set_rate`] can keep; `None` where it is refused.
     pub rate: Option<RateRange>,
-    /// [`crate::QpInit::strict`] gives queues of exactly the requested capacity. A completion queue
-    /// may be larger than asked for anywhere: [`crate::Cq::capacity`] says what it is.
+    /// [`crate::QpInit::strict`] creates queues of exactly the requested capacity. A completion
+    /// queue may be larger than requested on any device: see [`crate::Cq::capacity`].
     pub strict_capacity: bool,
 }
 
-/// What goes between two providers. Those of one wire understand each other.
+/// What two providers exchange. Those of the same wire interoperate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
     /// Memory of one kernel: it reaches processes of one host.
@@ -59,18 +59,18 @@ pub enum Wire {
     RoceV2,
 }
 
-/// What there is to know of a provider before it is opened: each provider crate has one constant of
-/// this type, and the choice between providers uses nothing else.
+/// What is known of a provider before it is opened: each provider crate has one constant of this
+/// type, and the choice between providers uses nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProviderInfo {
     /// Its name on the command line, in JSON and in messages: 1 to 32 characters of `[a-z0-9-]`.
     pub name: &'static str,
     /// Its place in the order of preference; the lowest is the best.
     pub rank: u32,
-    /// What it speaks, and so whom it reaches.
+    /// What it speaks, and so which peers it reaches.
     pub wire: Wire,
-    /// An RNIC does the work: it knows only the standard's UDP port, its devices have names that
-    /// people know, and it can run out of memory that may be locked.
+    /// An RNIC does the work: it uses only the standard's UDP port, users know its devices by name,
+    /// and it can run out of memory that may be locked.
     pub is_hardware: bool,
 }
 
@@ -79,6 +79,6 @@ pub struct ProviderInfo {
 pub struct DeviceInfo {
     /// Name to open it by; unique within the provider.
     pub name: String,
-    /// One line for a person: what the device is.
+    /// What the device is, in one line for users.
     pub description: String,
 }

@@ -10,15 +10,15 @@ pub enum VerbsError {
     Os {
         /// The call and what it was for.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// There is no device of that name.
     #[error("no device {name:?}; this provider has: {}", .known.join(", "))]
     NoDevice {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The names that exist.
         known: Vec<String>,
     },
     /// The provider cannot work on this machine.
@@ -26,7 +26,7 @@ pub enum VerbsError {
     Unavailable {
         /// Name of the provider.
         provider: &'static str,
-        /// What was seen and what to do.
+        /// What was found and what to do.
         reason: String,
     },
     /// A value is beyond what the device can do.
@@ -34,41 +34,41 @@ pub enum VerbsError {
     Limit {
         /// The field that is too large.
         what: &'static str,
-        /// The value asked for.
+        /// The requested value.
         asked: u64,
         /// The largest value allowed.
         limit: u64,
     },
-    /// Registered memory stays in RAM, and the system lets this process keep too little there.
+    /// Registered memory is locked in RAM, beyond what the system lets this process lock.
     #[error(
-        "{provider}: {asked_bytes} bytes more must stay in memory, {locked_bytes} do already, and \
-         this process may keep {limit_bytes} (RLIMIT_MEMLOCK): raise the limit, in a shell with \
-         `ulimit -l unlimited`, for logins in /etc/security/limits.conf (`* - memlock unlimited`), \
-         for a service with LimitMEMLOCK=infinity, for a container with `--ulimit memlock=-1` or \
-         the capability IPC_LOCK"
+        "{provider}: cannot lock {asked_bytes} bytes more: {locked_bytes} are locked already, the \
+         limit is {limit_bytes} (RLIMIT_MEMLOCK): raise it, in a shell with `ulimit -l \
+         unlimited`, for logins in /etc/security/limits.conf (`* - memlock unlimited`), for a \
+         service with LimitMEMLOCK=infinity, for a container with `--ulimit memlock=-1` or the \
+         capability IPC_LOCK"
     )]
     MemoryLock {
         /// Name of the provider.
         provider: &'static str,
-        /// Bytes asked for.
+        /// Requested bytes.
         asked_bytes: u64,
-        /// Bytes that are kept in memory already.
+        /// Bytes already locked.
         locked_bytes: u64,
-        /// Bytes that may be.
+        /// The most that may be locked.
         limit_bytes: u64,
     },
-    /// The device has no queue pairs of this service; [`crate::Caps::services`] says so beforehand.
+    /// The device has no queue pairs of this service; see [`crate::Caps::services`].
     #[error("this device offers no {asked}: it has {offered}")]
     Service {
-        /// The service asked for.
+        /// The requested service.
         asked: Service,
-        /// Those there are.
+        /// The services of the device.
         offered: Services,
     },
     /// A combination of arguments that verbs do not allow.
     #[error("{0}")]
     Invalid(String),
-    /// The provider does not have this operation; [`crate::Caps`] says so beforehand.
+    /// The provider does not have this operation; see [`crate::Caps`].
     #[error("{provider} does not support {what}")]
     Unsupported {
         /// Name of the provider.
@@ -79,7 +79,7 @@ pub enum VerbsError {
 }
 
 impl VerbsError {
-    /// An operating system error with the call that met it.
+    /// Returns an operating system error with the call that failed.
     pub fn os(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         Self::Os { what: what.into(), source: source.into() }
     }
@@ -121,7 +121,7 @@ pub enum RemoteMapError {
         rkey: u32,
         /// The remote address.
         addr: u64,
-        /// The length asked for.
+        /// The requested length.
         len: u64,
         /// The reason, as a WRITE there would report it.
         status: WcStatus,

@@ -6,10 +6,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// As good as for ever.
+/// Effectively forever.
 const LONGEST: Duration = Duration::from_secs(1 << 30);
 
-/// An event counter that never blocks.
+/// Creates an event counter that never blocks.
 ///
 /// # Errors
 /// When the process or the system has no descriptor left.
@@ -23,18 +23,18 @@ pub fn ring(fd: impl AsFd) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
-/// Takes all rings; true if there was one.
+/// Takes all rings; returns whether there was one.
 pub fn take_rings(fd: impl AsFd) -> bool {
     rustix::io::read(fd, &mut [0u8; 8]).is_ok()
 }
 
-/// When this much time from now is over.
+/// Returns the time at which `timeout` from now ends.
 pub fn deadline(timeout: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(timeout).unwrap_or(now + LONGEST)
 }
 
-/// A duration as the system takes it; the longest it can take if it is longer.
+/// Returns a duration as the system's type, capped at the longest that it can hold.
 pub fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4),
@@ -42,10 +42,10 @@ pub fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Waits until `fd` is readable; false when the deadline passed.
+/// Waits until `fd` is readable; returns false when the deadline passed.
 ///
 /// # Errors
-/// What poll(2) says, interruptions aside.
+/// Those of poll(2), except interruptions.
 pub fn wait_readable(fd: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -1,4 +1,4 @@
-//! The objects of a provider, as traits. Dynamic dispatch happens here: one call a batch.
+//! The objects of a provider, as traits. Dynamic dispatch happens here: one call per batch.
 use crate::mem::{Region, RegionOptions};
 use crate::{
     Access, Caps, Completion, CqError, DeviceInfo, Endpoint, Gid, Limits, ModifyError, NetEnd,
@@ -10,11 +10,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A way to move bytes: hardware, shared memory, UDP.
+/// A transport for verbs: hardware, shared memory, UDP.
 pub trait Provider: Send + Sync {
-    /// Short name, as in `--provider`.
+    /// Returns the short name, as in `--provider`.
     fn name(&self) -> &'static str;
-    /// The devices there are now.
+    /// Returns the devices that exist now.
     ///
     /// # Errors
     /// When the provider cannot work on this machine, with what to do.
@@ -28,27 +28,27 @@ pub trait Provider: Send + Sync {
 
 /// An open device.
 pub trait Context: Send + Sync {
-    /// What the device can do.
+    /// Returns what the device can do.
     fn caps(&self) -> &Caps;
-    /// The address that peers use in [`Endpoint`].
+    /// Returns the address that peers use in [`Endpoint`].
     fn gid(&self) -> Gid;
-    /// What the device takes from the network, the same for all its queue pairs; `None` where the
-    /// provider has no packets. An RNIC's, unless the provider says else: it listens on
-    /// [`NetEnd::RNIC_UDP_PORT`] and has no extensions.
+    /// Returns what the device accepts from the network, the same for all its queue pairs; `None`
+    /// where the provider has no packets. By default that of an RNIC: port
+    /// [`NetEnd::RNIC_UDP_PORT`], no extensions.
     fn net(&self) -> Option<NetEnd> {
         self.caps().path_mtu.map(NetEnd::of_rnic)
     }
-    /// Makes a protection domain.
+    /// Allocates a protection domain.
     ///
     /// # Errors
     /// When the device has no room.
     fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError>;
-    /// Makes a channel to sleep on for completions.
+    /// Creates a channel to sleep on for completions.
     ///
     /// # Errors
     /// When the system has no descriptor left.
     fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError>;
-    /// Makes a completion queue of `capacity` entries.
+    /// Creates a completion queue of `capacity` entries.
     ///
     /// # Errors
     /// When `capacity` is 0 or beyond [`Caps::max_cqe`].
@@ -87,19 +87,19 @@ pub trait Pd: Send + Sync {
     /// Registers a region.
     ///
     /// # Errors
-    /// When the rights contradict each other (remote writing without local writing), the device does
-    /// not have one ([`Caps::remote_invalidate`]), or there is no room.
+    /// When the rights contradict each other (remote writing without local writing), the device
+    /// does not have one ([`Caps::remote_invalidate`]), or there is no room.
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError>;
-    /// Makes a queue pair in state RESET.
+    /// Creates a queue pair in state RESET.
     ///
     /// # Errors
-    /// When the service is not offered, a capacity is beyond [`Caps`], or a completion queue belongs
-    /// to another context.
+    /// When the service is not offered, a capacity is beyond [`Caps`], or a completion queue
+    /// belongs to another context.
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError>;
-    /// Makes an address handle: the way to a port, for datagrams.
+    /// Creates an address handle: the path to a port, for datagrams.
     ///
     /// # Errors
-    /// When the device has no UD, or no way leads there.
+    /// When the device has no UD, or no route to the port exists.
     fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError>;
     /// Allocates and registers memory in one step.
     ///
@@ -110,74 +110,76 @@ pub trait Pd: Send + Sync {
     }
 }
 
-/// A registered region. Dropping it takes the keys back; the memory stays mapped until the
-/// requests that name it are done.
+/// A registered region. Dropping it revokes the keys; requests that name it keep the memory mapped.
 pub trait Mr: Send + Sync {
-    /// The memory.
+    /// Returns the memory.
     fn region(&self) -> &Arc<Region>;
-    /// Key for scatter-gather elements.
+    /// Returns the key for scatter-gather elements.
     fn lkey(&self) -> u32;
-    /// Key for peers. Never the same twice in the life of a context, as far as its 32 bits reach.
+    /// Returns the key for peers. A context does not use a key twice, as far as 32 bits reach.
     fn rkey(&self) -> u32;
-    /// The rights.
+    /// Returns the access rights.
     fn access(&self) -> Access;
-    /// Address of the first byte, for [`crate::Sge`] here and [`crate::RemoteAddr`] at the peer.
+    /// Returns the address of the first byte, for [`crate::Sge`] here and [`crate::RemoteAddr`] at
+    /// the peer.
     fn addr(&self) -> u64 {
         self.region().addr()
     }
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn bytes(&self) -> usize {
         self.region().bytes()
     }
-    /// To sleep until a peer has written here; `None` without [`Caps::doorbell`].
-    fn watch(&self) -> Option<Arc<dyn Watch>>;
-    /// Tells peers that watch this region ([`Qp::watch_remote`]) that its owner changed it. Makes
+    /// Returns what to sleep on until a peer has written here; `None` without [`Caps::doorbell`].
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        None
+    }
+    /// Notifies peers that watch this region ([`Qp::watch_remote`]) of a change by its owner. Makes
     /// the caller's earlier stores visible first. Costs one load when no peer watches.
-    fn notify(&self);
+    fn notify(&self) {}
 }
 
-/// An address handle: the way to a port, for datagrams of UD queue pairs of its protection domain.
-/// Dropping it takes the handle back; datagrams posted before still go.
+/// An address handle: the path to a port, for datagrams of UD queue pairs of its protection domain.
+/// Dropping it destroys the handle; datagrams posted before are still sent.
 pub trait Ah: Send + Sync {
-    /// Number for [`crate::Destination::ah`].
+    /// Returns the number for [`crate::Destination::ah`].
     fn handle(&self) -> u32;
-    /// Where the way leads.
+    /// Returns the port that the path leads to.
     fn to(&self) -> &PortAddr;
 }
 
 /// A completion queue.
 pub trait Cq: Send + Sync {
-    /// Takes up to `out.len()` completions, oldest first, and says how many. Never blocks.
+    /// Takes up to `out.len()` completions, oldest first, and returns how many. Never blocks.
     ///
     /// # Errors
     /// [`CqError::Overrun`] once completions were lost.
     fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError>;
-    /// Asks for one event on the channel at the next completion (only a solicited or failed one
+    /// Requests one event on the channel at the next completion (only a solicited or failed one
     /// if `solicited_only`). Poll once more afterwards: a completion may have come before.
     fn req_notify(&self, solicited_only: bool);
-    /// Entries that the queue can hold.
+    /// Returns how many entries the queue can hold.
     fn capacity(&self) -> u32;
-    /// The provider's own type, so that it can recognise its queues in [`QpInit`].
+    /// Returns the provider's own type, so that it recognises its queues in [`QpInit`].
     fn as_any(&self) -> &dyn std::any::Any;
 }
 
 /// Something to sleep on until a completion queue has an entry.
 pub trait CompletionChannel: Send + Sync {
-    /// Sleeps until an event or until the time is over; takes the events that are there. True if
-    /// there was one.
+    /// Sleeps until an event or a timeout, and takes all events. Returns whether there was one.
     ///
     /// # Errors
-    /// Only what the operating system refuses.
+    /// Only errors of the operating system.
     fn wait(&self, timeout: Duration) -> io::Result<bool>;
-    /// Lets the sleeper go, or the next one: as if there had been an event. From any thread.
+    /// Wakes the current sleeper, or the next one, as an event would. From any thread.
     fn wake(&self);
-    /// Readable while an event is there.
+    /// Returns a descriptor that is readable while there is an event.
     fn as_fd(&self) -> BorrowedFd<'_>;
-    /// The provider's own type, so that it can recognise its channels in [`Context::create_cq`].
+    /// Returns the provider's own type, so that it recognises its channels in
+    /// [`Context::create_cq`].
     fn as_any(&self) -> &dyn std::any::Any;
 }
 
-/// What a queue pair is made with.
+/// Parameters of a new queue pair.
 #[derive(Clone)]
 pub struct QpInit {
     /// The transport service ([`Caps::services`]).
@@ -200,8 +202,8 @@ pub struct QpInit {
 }
 
 impl QpInit {
-    /// Describes a reliable connection whose requests complete on `cq`, with one element and no inline
-    /// data a request, and capacities that the device may round up.
+    /// Describes a reliable connection whose requests complete on `cq`, with one element and no
+    /// inline data per request, and capacities that the device may round up.
     pub fn rc(cq: &Arc<dyn Cq>, max_send_wr: u32, max_recv_wr: u32) -> Self {
         Self {
             service: Service::Rc,
@@ -215,8 +217,8 @@ impl QpInit {
         }
     }
 
-    /// Returns the limits of the requests of a queue pair with exactly these capacities, on a device
-    /// with these capabilities.
+    /// Returns the limits of the requests of a queue pair with exactly these capacities, on a
+    /// device with these capabilities.
     pub fn limits(&self, caps: &Caps) -> Limits {
         let capacity = QpCapacity {
             max_send_wr: self.max_send_wr,
@@ -233,24 +235,24 @@ impl QpInit {
     }
 }
 
-/// A queue pair. One thread at a time owns it; that is why no lock is needed.
+/// A queue pair. One thread at a time owns it, so no lock is needed.
 pub trait Qp: Send {
-    /// Its number, 24 bits, unique in the context.
+    /// Returns its number, 24 bits, unique in the context.
     fn qpn(&self) -> u32;
-    /// The state it is in. A peer's death shows here as [`QpState::Err`].
+    /// Returns its state. After a peer's death that is [`QpState::Err`].
     fn state(&self) -> QpState;
-    /// What a peer needs to reach it.
+    /// Returns what a peer needs to reach it.
     fn endpoint(&self) -> Endpoint;
-    /// Goes to another state.
+    /// Changes the state.
     ///
     /// # Errors
-    /// [`ModifyError::Illegal`] for a transition that does not exist; the state is unchanged then.
+    /// [`ModifyError::Illegal`] for a transition that does not exist. The state is then unchanged.
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError>;
     /// Connects a fresh queue pair of [`Service::Rc`]: through INIT, where the peer gets the rights
     /// `access`, and RTR to RTS (IBTA 10.3.1).
     ///
     /// # Errors
-    /// As for [`Qp::modify`]; it is in the last state that it reached then.
+    /// As for [`Qp::modify`]; the queue pair stays in the last state that it reached.
     fn connect(&mut self, access: Access, rtr: RtrAttr, rts: RtsAttr) -> Result<(), ModifyError> {
         self.modify(QpTransition::ToInit { access })?;
         self.modify(QpTransition::ToRtr(rtr))?;
@@ -269,24 +271,33 @@ pub trait Qp: Send {
     /// Limits the rate at which the queue pair sends, in bits a second; `None` removes the limit.
     /// Possible in any state; the limit holds through all state changes, until the next call.
     ///
-    /// What counts are SENDs and WRITEs, with the headers of their packets where there are packets
-    /// ([`Caps::rate`]). Requests beyond the rate stay in the send queue and complete later; no byte
-    /// is dropped. Bytes that the application stores through [`Qp::map_remote`] do not count.
+    /// SENDs and WRITEs count, with the headers of their packets where there are packets
+    /// ([`Caps::rate`]). Requests beyond the rate stay in the send queue and complete later; no
+    /// byte is dropped. Bytes that the application stores through [`Qp::map_remote`] do not count.
     ///
     /// # Errors
     /// [`RateError::Unsupported`] without [`Caps::rate`], [`RateError::OutOfRange`] beyond it,
-    /// [`RateError::Device`] when the device refuses. The limit is as before then.
+    /// [`RateError::Device`] when the device refuses. The limit is then unchanged.
     fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError>;
-    /// Maps a piece of the peer's memory, to fill it in place ([`Caps::direct`]).
+    /// Maps part of the peer's memory, to fill it in place ([`Caps::direct`]).
     ///
     /// # Errors
     /// [`RemoteMapError::Unsupported`] without that capability; otherwise as a WRITE of that
     /// range would fail.
-    fn map_remote(&self, addr: u64, bytes: u64, rkey: u32) -> Result<RemoteWindow, RemoteMapError>;
-    /// To sleep until the owner of a remote region calls [`Mr::notify`] ([`Caps::doorbell`] and
-    /// [`Caps::direct`]).
+    fn map_remote(
+        &self,
+        _addr: u64,
+        _bytes: u64,
+        _rkey: u32,
+    ) -> Result<RemoteWindow, RemoteMapError> {
+        Err(RemoteMapError::Unsupported)
+    }
+    /// Returns a watch to sleep on until the owner of a remote region calls [`Mr::notify`]
+    /// ([`Caps::doorbell`] and [`Caps::direct`]).
     ///
     /// # Errors
     /// As for [`Qp::map_remote`].
-    fn watch_remote(&self, rkey: u32) -> Result<Arc<dyn Watch>, RemoteMapError>;
+    fn watch_remote(&self, _rkey: u32) -> Result<Arc<dyn Watch>, RemoteMapError> {
+        Err(RemoteMapError::Unsupported)
+    }
 }

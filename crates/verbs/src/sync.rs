@@ -29,12 +29,12 @@ mod counting {
 
     /// Counts an acquisition by this thread.
     pub(super) fn count() {
-        // A thread that ends has no count any more.
+        // A thread that is ending no longer has a count.
         let _ = COUNT.try_with(|count| count.fetch_add(1, Ordering::Relaxed));
     }
 
-    /// Returns the names of the threads of this process that acquired a lock of this module, and how
-    /// often each did.
+    /// Returns the names of the threads of this process that acquired a lock of this module, and
+    /// how often each did.
     pub fn acquisitions() -> Vec<(String, u64)> {
         let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
         let each = counts.iter();
@@ -108,7 +108,7 @@ impl<T> RwLock<T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Acquires exclusive access, blocking while anybody else has the lock.
+    /// Acquires exclusive access, blocking while any other thread has the lock.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         count();

@@ -16,17 +16,17 @@ pub enum Wake {
 
 /// Sleeps until registered memory changes.
 ///
-/// The order that loses no change: [`Watch::arm`], look at the memory once more, [`Watch::wait`].
+/// The order that loses no change: [`Watch::arm`], check the memory once more, [`Watch::wait`].
 /// A wake-up may come without a change. Not arming costs the writer nothing.
 pub trait Watch: Send + Sync {
-    /// From now on the next write rings. Orders the caller's following loads after it.
+    /// Makes the next write ring. Orders the caller's following loads after it.
     fn arm(&self);
-    /// Takes the arming back, so that writers need not ring.
+    /// Disarms, so that writers need not ring.
     fn disarm(&self);
     /// Sleeps until rung or until the time is over, and takes one ring.
     ///
     /// # Errors
-    /// Only what the operating system refuses.
+    /// Only errors of the operating system.
     fn wait(&self, timeout: Duration) -> io::Result<Wake>;
     /// Rings from this process, to end a [`Watch::wait`] of another thread.
     fn wake(&self);
@@ -39,11 +39,11 @@ pub trait Watch: Send + Sync {
 pub trait RemoteBell: Send + Sync {
     /// Makes the caller's earlier stores visible, then rings if the owner armed its watch.
     fn ring(&self);
-    /// False once the owner deregistered the region or is gone.
+    /// Returns false once the owner has deregistered the region or is gone.
     fn is_valid(&self) -> bool;
 }
 
-/// A piece of the peer's registered memory, mapped here ([`crate::Qp::map_remote`]).
+/// Part of the peer's registered memory, mapped here ([`crate::Qp::map_remote`]).
 ///
 /// It stays mapped as long as the value lives, even if the peer is gone: what was written can
 /// still be read.

@@ -1,4 +1,4 @@
-//! The capabilities tell the truth.
+//! The capabilities are true.
 use crate::queues::init_of;
 use crate::{Bench, Options};
 use catchment_verbs::{

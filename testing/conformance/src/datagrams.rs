@@ -26,8 +26,8 @@ fn pair(bench: &Bench) -> Option<(Side, Side)> {
     bench.offers_service(Service::Ud).then(|| (side(bench, 1), side(bench, 2)))
 }
 
-/// The way from one side to another, and the other as a destination.
-fn way(from: &Side, to: &Side, qkey: u32) -> (Arc<dyn Ah>, Destination) {
+/// The path from one side to another, and the other as a destination.
+fn path_to(from: &Side, to: &Side, qkey: u32) -> (Arc<dyn Ah>, Destination) {
     let port = PortAddr::from(&to.qp.endpoint());
     let ah = from.pd.create_ah(&port).unwrap();
     assert_eq!(*ah.to(), port);
@@ -42,7 +42,7 @@ fn send(a: &mut Side, op: SendOp, data: &[u8]) {
     assert_eq!(done, Success::plain(WcOpcode::Send, data.len() as u64));
 }
 
-/// The datagram that comes next into memory at 0, which must be this one.
+/// Receives the next datagram into memory at 0, which must be this one.
 fn expect(b: &mut Side, sender: &dyn Qp, data: &[u8], imm: Option<u32>) {
     let done = wait_one(&*b.recv_cq);
     let bytes = (GRH_BYTES + data.len()) as u64;
@@ -64,8 +64,8 @@ pub fn datagrams_arrive_with_their_sender(bench: &Bench) {
     let Some((mut a, mut b)) = pair(bench) else { return };
     let mut c = side(bench, 3);
     let mtu = a.context.caps().path_mtu.unwrap() as usize;
-    let (_to_b, b_at) = way(&a, &b, 2);
-    let (_to_c, c_at) = way(&a, &c, 3);
+    let (_to_b, b_at) = path_to(&a, &b, 2);
+    let (_to_c, c_at) = path_to(&a, &c, 3);
     for bytes in [0, 1, 31, 200, mtu] {
         let data = pattern(bytes as u64, bytes);
         for (to, at) in [(&mut b, b_at), (&mut c, c_at)] {
@@ -81,16 +81,16 @@ pub fn datagrams_arrive_with_their_sender(bench: &Bench) {
     receive(&mut b);
     a.run(SendWr::new(1, SendOp::SendTo(b_at), Payload::Inline(&inline))).unwrap();
     expect(&mut b, &*a.qp, &inline, None);
-    let (_back, a_at) = way(&b, &a, 1);
+    let (_back, a_at) = path_to(&b, &a, 1);
     receive(&mut a);
     send(&mut b, SendOp::SendTo(a_at), b"and back");
     expect(&mut a, &*b.qp, b"and back", None);
 }
 
-/// A datagram with another Q_Key than the receiver's does not arrive; one with the right one does.
+/// A datagram with a wrong Q_Key does not arrive; one with the receiver's does.
 pub fn a_wrong_qkey_is_dropped(bench: &Bench) {
     let Some((mut a, mut b)) = pair(bench) else { return };
-    let (_way, right) = way(&a, &b, 2);
+    let (_path, right) = path_to(&a, &b, 2);
     receive(&mut b);
     let wrong = Destination { qkey: 3, ..right };
     send(&mut a, SendOp::SendTo(wrong), b"wrong");
@@ -103,7 +103,7 @@ pub fn a_wrong_qkey_is_dropped(bench: &Bench) {
 /// One byte more than a packet holds is refused when it is posted.
 pub fn a_datagram_fits_one_packet(bench: &Bench) {
     let Some((mut a, b)) = pair(bench) else { return };
-    let (_way, to) = way(&a, &b, 2);
+    let (_path, to) = path_to(&a, &b, 2);
     let mtu = a.context.caps().path_mtu.unwrap();
     let sges = [a.sge(0, mtu as usize), a.sge(0, 1)];
     let wr = SendWr::new(1, SendOp::SendTo(to), Payload::Sges(&sges));
@@ -118,13 +118,13 @@ pub fn a_datagram_fits_one_packet(bench: &Bench) {
 pub fn a_datagram_without_a_receive_is_dropped(bench: &Bench) {
     let Some((mut a, mut b)) = pair(bench) else { return };
     let mut other = ready(Side::new(b.context.clone(), &options(2)), 2);
-    let (_to_b, b_at) = way(&a, &b, 2);
-    let (_to_other, other_at) = way(&a, &other, 2);
+    let (_to_b, b_at) = path_to(&a, &b, 2);
+    let (_to_other, other_at) = path_to(&a, &other, 2);
     send(&mut a, SendOp::SendTo(b_at), b"lost");
     receive(&mut other);
     send(&mut a, SendOp::SendTo(other_at), b"behind it");
     expect(&mut other, &*a.qp, b"behind it", None);
-    // The device has the one before it too, but may look at another queue pair later.
+    // The device has the one before it too, but may process another queue pair later.
     std::thread::sleep(Duration::from_millis(20));
     receive(&mut b);
     send(&mut a, SendOp::SendTo(b_at), b"found");
@@ -135,10 +135,10 @@ pub fn a_datagram_without_a_receive_is_dropped(bench: &Bench) {
 /// What cannot be a destination is refused when it is posted, and nothing is broken.
 pub fn destinations_are_checked(bench: &Bench) {
     let Some((mut a, mut b)) = pair(bench) else { return };
-    let (ah, right) = way(&a, &b, 2);
+    let (ah, right) = path_to(&a, &b, 2);
     let other_pd = a.context.alloc_pd().unwrap();
     let foreign = other_pd.create_ah(ah.to()).unwrap();
-    let (gone, gone_at) = way(&a, &b, 2);
+    let (gone, gone_at) = path_to(&a, &b, 2);
     drop(gone);
     for wrong in [
         gone_at,
@@ -155,17 +155,17 @@ pub fn destinations_are_checked(bench: &Bench) {
     expect(&mut b, &*a.qp, b"right", None);
 }
 
-/// What was posted before its address handle was dropped goes all the same.
+/// A datagram that was posted before its address handle was dropped is still sent.
 pub fn a_datagram_outlives_its_address_handle(bench: &Bench) {
     let Some((mut a, mut b)) = pair(bench) else { return };
     for _ in 0..20 {
         receive(&mut b);
-        let (ah, to) = way(&a, &b, 2);
-        a.put(0, b"on its way");
+        let (ah, to) = path_to(&a, &b, 2);
+        a.put(0, b"in transit");
         let sge = a.sge(0, 10);
         a.post(SendWr::new(1, SendOp::SendTo(to), Payload::Sges(&[sge])));
         drop(ah);
-        expect(&mut b, &*a.qp, b"on its way", None);
+        expect(&mut b, &*a.qp, b"in transit", None);
         assert!(wait_one(&*a.send_cq).result.is_ok());
     }
 }

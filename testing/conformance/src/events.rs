@@ -62,7 +62,7 @@ pub fn one_notification_gives_one_event(bench: &Bench) {
     for n in 0..4 {
         b.post_recv(n, &[place]);
     }
-    assert!(!b.channel.wait(SHORT).unwrap(), "nobody asked");
+    assert!(!b.channel.wait(SHORT).unwrap(), "none was requested");
     b.recv_cq.req_notify(false);
     let wr = SendWr::new(1, SendOp::Send, Payload::Sges(std::slice::from_ref(&sge)));
     a.post(wr);
@@ -71,13 +71,13 @@ pub fn one_notification_gives_one_event(bench: &Bench) {
     wait_one(&*b.recv_cq);
     wait_one(&*b.recv_cq);
     a.post(wr);
-    assert!(!b.channel.wait(SHORT).unwrap(), "asked once, told twice");
-    // What came before the request is found by polling once more, as the documentation says.
+    assert!(!b.channel.wait(SHORT).unwrap(), "requested once, notified twice");
+    // What came before the request is found by polling once more, as documented.
     b.recv_cq.req_notify(false);
     wait_one(&*b.recv_cq);
 }
 
-/// Only solicited messages and failures wake who asked for these.
+/// Only solicited messages and failures wake a sleeper that requested these.
 pub fn solicited_only_ignores_the_rest(bench: &Bench) {
     let (mut a, mut b) = bench.pair();
     let (sge, place) = (a.sge(0, 8), b.sge(0, 8));
@@ -97,12 +97,12 @@ pub fn solicited_only_ignores_the_rest(bench: &Bench) {
     assert!(b.channel.wait(PATIENCE).unwrap(), "failures are solicited");
 }
 
-/// Another thread lets the sleeper go, before it sleeps or while it does, once.
+/// Another thread wakes the sleeper, before it sleeps or while it does, once.
 pub fn a_sleeper_can_be_woken(bench: &Bench) {
     let (a, _b) = bench.pair();
     a.channel.wake();
     assert!(a.channel.wait(PATIENCE).unwrap(), "it will sleep");
-    assert!(!a.channel.wait(SHORT).unwrap(), "woken once, told twice");
+    assert!(!a.channel.wait(SHORT).unwrap(), "woken once, notified twice");
     for _ in 0..crate::rounds(200) {
         thread::scope(|scope| {
             scope.spawn(|| a.channel.wake());
@@ -123,7 +123,7 @@ pub fn a_sleeping_sender_wakes_when_a_receive_is_posted(bench: &Bench) {
         let (channel, send_cq) = (a.channel.clone(), a.send_cq.clone());
         thread::scope(|scope| {
             let sender = scope.spawn(|| sleep_for(&*channel, &*send_cq, 1)[0]);
-            // Until the other thread sleeps, most likely: a sleeper cannot say that it does.
+            // Until the other thread sleeps, most likely: a sleeper cannot announce it.
             thread::sleep(Duration::from_millis(20));
             b.post_recv(2, &[place]);
             let done = sender.join().unwrap();
@@ -172,7 +172,7 @@ pub fn a_watch_wakes_after_a_write(bench: &Bench) {
     watch.arm();
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| watch.wait(PATIENCE).unwrap());
-        // Until the other thread sleeps, most likely: a sleeper cannot say that it does.
+        // Until the other thread sleeps, most likely: a sleeper cannot announce it.
         thread::sleep(Duration::from_millis(10));
         a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
         assert_eq!(sleeper.join().unwrap(), Wake::Rung);
@@ -222,7 +222,7 @@ pub fn no_watch_is_lost_in_ping_pong(bench: &Bench) {
     });
 }
 
-/// `Mr::notify` rings those who armed, each of them; dropping the region rings too.
+/// `Mr::notify` rings every armed watcher; dropping the region rings too.
 pub fn the_owner_wakes_who_watches_from_afar(bench: &Bench) {
     let (a, b) = bench.pair();
     let key = b.mr.rkey();

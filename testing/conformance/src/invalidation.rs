@@ -27,7 +27,7 @@ fn invalidate(a: &mut Side, b: &mut Side, rkey: u32) -> (Result<(), WcStatus>, O
     (sent.result.map(|_| ()).map_err(|failure| failure.status), received.result.ok())
 }
 
-/// The receiver learns which key; afterwards no peer reaches the region, and the owner still does.
+/// The receiver learns which key; afterwards no peer reaches the region, but the owner does.
 pub fn an_invalidated_key_is_dead_for_peers(bench: &Bench) {
     let Some((mut a, mut b)) = pair(bench, RIGHTS) else { return };
     let kept = b.pd.alloc_mr(4096, RIGHTS).unwrap();

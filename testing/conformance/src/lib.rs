@@ -9,12 +9,12 @@
 //! ));
 //! ```
 //! The cases know nothing of the provider: what is optional is asked of its [`Caps`], and what the
-//! capabilities claim is put to the test. Where verbs leave a choice, a case accepts both.
+//! capabilities claim is tested. Where verbs leave a choice, a case accepts both.
 //!
 //! Cases with a second process start the test binary again with an environment variable; the test
-//! `conformance_child` is where that process does its work.
+//! `conformance_child` does the work of that process.
 //!
-//! What a device does not offer is not tried, and a line on the standard error stream says so.
+//! What a device does not offer is not tried, and a line on standard error reports it.
 //!
 //! A case reports by panicking. Set `CATCHMENT_CONFORMANCE_ROUNDS` to multiply the length of the
 //! cases that repeat (1 by default; 0.1 for a machine that is emulated).
@@ -58,7 +58,7 @@ macro_rules! conformance {
     };
 }
 
-/// Gives all cases to another macro of this crate.
+/// Passes all cases to another macro of this crate.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_cases {
@@ -158,7 +158,7 @@ macro_rules! conformance_tests {
             }
         )*
 
-        /// Where the second process of a case does its work; nothing in the first.
+        /// The second process of a case does its work here; nothing in the first.
         #[test]
         fn conformance_child() {
             $crate::processes::child(&$bench);
@@ -182,11 +182,11 @@ pub const CASES: &[(&str, Case)] = conformance_cases! { conformance_list };
 pub struct Bench {
     pub provider: Arc<dyn Provider>,
     pub device: String,
-    /// Where the device is known not to do what the standard says.
+    /// Where the device is known to deviate from the standard.
     pub deviations: Vec<Deviation>,
 }
 
-/// Where a device departs from the standard in a way that no provider can repair. A case
+/// Where a device deviates from the standard beyond what a provider can repair. A case
 /// accepts it only where the bench names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deviation {
@@ -206,8 +206,8 @@ impl Bench {
         Self { provider, device: device.to_owned(), deviations: Vec::new() }
     }
 
-    /// Asserts the status that the standard has, or the one that the device is known to give in its
-    /// place.
+    /// Asserts the status that the standard has, or the one that the device is known to report in
+    /// its place.
     fn assert_status(&self, seen: WcStatus, standard: WcStatus, known: Deviation) {
         let instead = if standard == WcStatus::RemoteInvalidRequest {
             WcStatus::RemoteOperation
@@ -232,7 +232,7 @@ impl Bench {
         Side::new(self.open(), options)
     }
 
-    /// Whether the device offers what a case is about; if not, a line says so. It goes past the
+    /// Returns whether the device offers what a case needs; if not, prints a line. It bypasses the
     /// capture of test output: nothing is left out silently.
     pub fn offers(&self, what: &str, is_offered: bool) -> bool {
         if !is_offered {
@@ -243,7 +243,7 @@ impl Bench {
         is_offered
     }
 
-    /// As [`Bench::offers`], of a service.
+    /// Like [`Bench::offers`], for a service.
     pub fn offers_service(&self, service: Service) -> bool {
         self.offers(&service.to_string(), self.caps().services.has(service))
     }

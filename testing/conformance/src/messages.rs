@@ -5,7 +5,7 @@ use catchment_verbs::{
 };
 use std::time::{Duration, Instant};
 
-/// Sends `bytes` from `a` to `b` while both are polled, and gives both completions.
+/// Sends `bytes` from `a` to `b` while both are polled, and returns both completions.
 pub fn transfer(a: &mut Side, b: &mut Side, wr: SendWr<'_>) -> (Completion, Completion) {
     a.post(wr);
     let (mut sent, mut received) = ([Completion::EMPTY], [Completion::EMPTY]);
@@ -65,7 +65,7 @@ pub fn immediates_arrive(bench: &Bench) {
     assert_eq!(b.get(500, 9), b"immediate");
 }
 
-/// Full duplex with messages longer than internal buffers: nobody waits for the other for ever.
+/// Full duplex with messages longer than internal buffers: neither side blocks the other.
 pub fn both_directions_at_once(bench: &Bench) {
     const BYTES: usize = 150_000;
     let (mut a, mut b) = bench.pair();
@@ -91,7 +91,7 @@ pub fn both_directions_at_once(bench: &Bench) {
     }
 }
 
-/// RNR with patience: the message goes when a receive is posted.
+/// RNR with patience: the message is delivered when a receive is posted.
 pub fn a_message_waits_for_its_receive(bench: &Bench) {
     let (mut a, mut b) = bench.pair();
     a.put(0, b"patience");
@@ -103,7 +103,7 @@ pub fn a_message_waits_for_its_receive(bench: &Bench) {
         assert_empty(&*b.recv_cq);
     }
     b.post_recv(2, &[place]);
-    // Nobody polls the sender's queue: the message goes all the same.
+    // No thread polls the sender's queue: the message is sent all the same.
     assert_eq!(wait_one(&*b.recv_cq).wr_id, 2);
     assert_eq!(wait_one(&*a.send_cq).wr_id, 1);
     assert_eq!(b.get(0, 8), b"patience");

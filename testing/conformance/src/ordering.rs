@@ -74,7 +74,7 @@ pub fn a_later_write_is_seen_later(bench: &Bench) {
         }
     });
     let sges = [a.sge(0, BYTES)];
-    // On a busy machine the reader may come late: it must have looked while WRITEs came.
+    // On a busy machine the reader may come late: it must have polled while WRITEs arrived.
     let has_looked = || newest.load(Ordering::Relaxed) > 0 || reader.is_finished();
     let mut rounds = crate::rounds_while_quick(20_000);
     for n in (1..).take_while(|_| rounds.next().is_some() || !has_looked()) {

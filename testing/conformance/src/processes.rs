@@ -11,7 +11,7 @@ use catchment_verbs::{
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where the second process does its work.
+/// The work of the second process.
 pub fn child(bench: &Bench) {
     let Some(role) = role() else { return };
     match role.as_str() {
@@ -25,7 +25,7 @@ pub fn child(bench: &Bench) {
     }
 }
 
-/// What two processes must tell each other.
+/// What two processes must exchange.
 struct Card {
     end: Endpoint,
     memory: RemoteAddr,
@@ -53,7 +53,7 @@ impl Card {
     }
 }
 
-/// Connects this side with that of a child, and gives the child's card.
+/// Connects this side with that of a child, and returns the child's card.
 fn join(side: &mut Side, child: &mut Child, options: &Options) -> Card {
     let card = Card::read(&child.hear());
     child.tell(&Card::of(side));
@@ -72,7 +72,7 @@ fn join_parent(bench: &Bench, lines: &mut dyn Iterator<Item = String>) -> (Side,
     (side, card)
 }
 
-/// Does what the parent tells it.
+/// Executes the parent's commands.
 fn servant(bench: &Bench) {
     let mut lines = std::io::stdin().lines().map_while(Result::ok);
     let (mut side, card) = join_parent(bench, &mut lines);
@@ -209,7 +209,7 @@ fn survive_one(
     let mut child = start("victim");
     let mut side = Side::new(context.clone(), &options);
     let theirs = join(&mut side, &mut child, &options);
-    // A side that has never posted must notice too, where silence says something.
+    // A side that has never posted must notice too, where silence means something.
     let idle = bench.caps().path_mtu.is_none() && random.below(3) == 0;
     let time = Duration::from_micros(random.below(20_000));
     let mut outstanding =
@@ -224,7 +224,7 @@ fn survive_one(
             })
         });
         child.kill();
-        // Over a network silence alone says nothing: a request has to find out.
+        // Over a network silence alone means nothing: a request has to find out.
         if bench.caps().path_mtu.is_some() {
             probe(&mut side, &theirs, &mut outstanding);
         }
@@ -285,13 +285,13 @@ fn work(side: &mut Side, theirs: &Card, time: Duration) -> Outstanding {
     outstanding
 }
 
-/// Everything outstanding comes back exactly once; afterwards both queues take their full capacity
+/// Everything outstanding completes exactly once; afterwards both queues take their full capacity
 /// again.
 fn assert_all_flushed(side: &mut Side, outstanding: &Outstanding) {
     for (cq, count) in [(&side.send_cq, outstanding.sends), (&side.recv_cq, outstanding.receives)] {
         for done in crate::wait_some(&**cq, count) {
             let status = done.result.err().map(|failure| failure.status);
-            // Where a kernel clears up, the peer's memory may be gone before its queue pair.
+            // Where a kernel cleans up, the peer's memory may be gone before its queue pair.
             assert!(
                 matches!(
                     status,

@@ -113,7 +113,7 @@ pub fn rights_of_the_queue_pair_are_enforced(bench: &Bench) {
     }
 }
 
-/// After deregistration no request gets through, even if an earlier one did.
+/// After deregistration no request succeeds, even if an earlier one did.
 pub fn a_deregistered_region_is_out_of_reach(bench: &Bench) {
     let (mut a, b) = bench.pair();
     let region = Region::alloc(4096, Default::default()).unwrap();
@@ -131,7 +131,7 @@ pub fn a_deregistered_region_is_out_of_reach(bench: &Bench) {
     assert_eq!(&region.whole().to_vec()[..8], b"12345678");
 }
 
-/// IBTA 9.7.5.2.4: a remote access error breaks the responder's queue pair too, and says so.
+/// IBTA 9.7.5.2.4: a remote access error fails the responder's queue pair too, and is reported.
 pub fn the_responder_of_a_forbidden_request_fails_too(bench: &Bench) {
     let (mut a, b) = bench.pair();
     let mut wrong = b.remote(0);
@@ -149,7 +149,7 @@ pub fn the_responder_of_a_forbidden_request_fails_too(bench: &Bench) {
     );
 }
 
-/// No key comes twice in the life of a context.
+/// No key is used twice in the life of a context.
 pub fn keys_are_unique(bench: &Bench) {
     let pd = bench.open().alloc_pd().unwrap();
     let region = Region::alloc(64, Default::default()).unwrap();

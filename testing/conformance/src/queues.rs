@@ -156,7 +156,7 @@ pub fn everything_outstanding_is_flushed_once_and_in_order(bench: &Bench) {
         }
         assert_empty(&**cq);
     }
-    // Later ones come back at once.
+    // Later ones complete at once.
     a.post(SendWr::new(50, SendOp::Write(b.remote(0)), Payload::Sges(&sges)));
     a.post_recv(51, &sges);
     assert_eq!(wait_one(&*a.send_cq).wr_id, 50);
@@ -164,7 +164,7 @@ pub fn everything_outstanding_is_flushed_once_and_in_order(bench: &Bench) {
     assert_eq!(b.get(0, 8), [0; 8]);
 }
 
-/// A completion that finds its queue full breaks the queue pair, and both are told.
+/// A completion that finds its queue full fails the queue pair, and events report both.
 pub fn an_overrun_breaks_the_queue_pair(bench: &Bench) {
     // A completion queue may be longer than asked for.
     let entries = bench.open().create_cq(2, None).unwrap().capacity();

@@ -83,7 +83,7 @@ pub fn a_limited_queue_pair_sends_messages(bench: &Bench) {
     wait_some(&*a.send_cq, PIECES);
 }
 
-/// What waits for a slow rate goes at once when the limit is gone.
+/// What waits for a slow rate is sent at once when the limit is removed.
 pub fn a_limit_can_be_taken_away_while_requests_wait(bench: &Bench) {
     let (mut a, b) = bench.pair();
     let Some(range) = range(bench) else { return };
@@ -104,7 +104,7 @@ pub fn a_limit_outlives_a_reset(bench: &Bench) {
     assert_limited(&mut a, &b, range);
 }
 
-/// Requests wait where the lowest rate makes them wait long, and go when there is no limit.
+/// Requests wait where the lowest rate makes them wait long, and are sent without a limit.
 fn assert_limited(a: &mut Side, b: &Side, range: RateRange) {
     let data = pattern(5, ALL);
     a.put(0, &data);

@@ -28,7 +28,7 @@ impl Holdings {
         }
     }
 
-    /// Waits until no more is held than this: what a peer's service does may come a little later.
+    /// Waits until no more is held than this: a peer's service may act a little later.
     pub fn assert_back(self) {
         let deadline = std::time::Instant::now() + crate::PATIENCE;
         loop {
@@ -41,7 +41,7 @@ impl Holdings {
             }
             let late = std::time::Instant::now() >= deadline;
             assert!(!late, "held before: {self:?}, held now: {now:?}");
-            // Until the service of the peer has cleaned up, which it tells nobody.
+            // Until the service of the peer has cleaned up, which no event reports.
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
@@ -151,7 +151,7 @@ pub fn starving(bench: &Bench) {
     say("done");
 }
 
-/// As a program does it that checks every result.
+/// Like a program that checks every result.
 fn try_everything(bench: &Bench) -> Result<(), Box<dyn Error>> {
     let mut sides = Vec::new();
     for _ in 0..2 {

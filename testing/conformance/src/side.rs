@@ -157,19 +157,19 @@ impl Side {
         done.result
     }
 
-    /// As [`Side::run`] with registered memory, for an expected success.
+    /// Like [`Side::run`] with registered memory, for an expected success.
     pub fn run_ok(&mut self, op: SendOp, sges: &[Sge]) -> Success {
         self.run(SendWr::new(77, op, Payload::Sges(sges))).unwrap()
     }
 
-    /// As [`Side::run`] with registered memory, for an expected failure.
+    /// Like [`Side::run`] with registered memory, for an expected failure.
     pub fn run_failing(&mut self, op: SendOp, sges: &[Sge]) -> WcStatus {
         let result = self.run(SendWr::new(78, op, Payload::Sges(sges)));
         result.expect_err("the request must fail").status
     }
 }
 
-/// Whether [`Qp::watch_remote`] works.
+/// Returns whether [`Qp::watch_remote`] works.
 pub fn watches_afar(caps: &Caps) -> bool {
     caps.doorbell && caps.direct
 }

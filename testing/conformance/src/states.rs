@@ -42,9 +42,9 @@ fn transition(to: QpState, peer: Endpoint) -> QpTransition {
     }
 }
 
-/// Brings a side into a state by the legal way.
+/// Brings a side into a state by legal transitions.
 fn bring(side: &mut Side, to: QpState, peer: Endpoint) {
-    let way: &[QpState] = match to {
+    let path: &[QpState] = match to {
         Reset => &[],
         Init => &[Init],
         Rtr => &[Init, Rtr],
@@ -52,7 +52,7 @@ fn bring(side: &mut Side, to: QpState, peer: Endpoint) {
         Sqd => &[Init, Rtr, Rts, Sqd],
         Error => &[Init, Error],
     };
-    for step in way {
+    for step in path {
         side.qp.modify(transition(*step, peer)).unwrap();
     }
     assert_eq!(side.qp.state(), to);
@@ -86,7 +86,7 @@ pub fn only_the_transitions_of_the_specification_exist(bench: &Bench) {
     }
 }
 
-/// Sends need RTS, receives INIT; in the error state both come back flushed.
+/// Sends need RTS, receives INIT; in the error state both are flushed.
 pub fn wrong_states_take_no_requests(bench: &Bench) {
     for state in STATES {
         let options = Options::default();

@@ -29,7 +29,7 @@ pub fn wait_some(cq: &dyn Cq, n: usize) -> Vec<Completion> {
     out
 }
 
-/// The next `n` completions, sleeping until they come: ask, look once more, sleep.
+/// Returns the next `n` completions, sleeping until they arrive: arm, poll once more, sleep.
 pub fn sleep_for(channel: &dyn CompletionChannel, cq: &dyn Cq, n: usize) -> Vec<Completion> {
     let mut out = vec![Completion::EMPTY; n];
     let mut seen = 0;
@@ -74,7 +74,7 @@ pub fn rounds(short: u64) -> u64 {
     ((short as f64 * factor()) as u64).max(1)
 }
 
-/// Numbers of rounds from 1 to `rounds(short)`. A machine that has much else to do does fewer after
+/// Numbers of rounds from 1 to `rounds(short)`. A busy machine does fewer after
 /// a few seconds, but a twentieth at least, unless the environment asks for long cases.
 pub fn rounds_while_quick(short: u64) -> impl Iterator<Item = u64> {
     let start = Instant::now();

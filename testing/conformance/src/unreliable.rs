@@ -3,7 +3,7 @@ use crate::{Bench, Options, Side, assert_empty, connect, eventually, pattern, wa
 use catchment_verbs::{Payload, QpState, QpTransition, SendOp, SendWr, Service, Success, WcOpcode};
 use std::time::{Duration, Instant};
 
-/// Few enough packets that no buffer on the way is too small for them.
+/// Few enough packets for every buffer on the path.
 const BYTES: usize = 20_000;
 
 fn options() -> Options {
@@ -26,7 +26,7 @@ fn send(a: &mut Side, op: SendOp, bytes: usize) {
     assert_eq!(done, Success::plain(expected, bytes as u64));
 }
 
-/// All that has come in order on the connection was taken, once this WRITE is there.
+/// Once this WRITE is visible, everything before it on the connection was processed.
 fn pass(a: &mut Side, b: &Side, mark: u8) {
     let data = [mark; 8];
     a.run(SendWr::new(99, SendOp::Write(b.remote(900_000)), Payload::Inline(&data))).unwrap();
@@ -86,7 +86,7 @@ pub fn a_write_with_a_wrong_key_is_dropped(bench: &Bench) {
     assert_eq!((a.qp.state(), b.qp.state()), (QpState::Rts, QpState::Rts));
 }
 
-/// In SQD requests wait, and go afterwards; after a reset a connection can be made anew.
+/// In SQD requests wait, and are sent afterwards; after a reset the queue pair can connect again.
 pub fn a_connection_is_drained_and_made_anew(bench: &Bench) {
     let Some((mut a, mut b)) = pair(bench) else { return };
     a.qp.modify(QpTransition::ToSqd).unwrap();

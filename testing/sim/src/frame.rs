@@ -1,12 +1,12 @@
 //! What a link carries.
 
-/// ECN bits of a packet whose sender understands marks.
+/// ECN bits of a packet whose transport is ECN-capable (ECT(0)).
 pub(crate) const ECN_CAPABLE: u8 = 2;
-/// ECN bits of a packet that met congestion.
+/// ECN bits of a packet that experienced congestion (CE).
 pub(crate) const CONGESTION_EXPERIENCED: u8 = 3;
 const ECN_SHIFT: u32 = 4;
 
-/// An IP packet on its way, from the first byte of its IP header to the last of its payload.
+/// An IP packet in flight, from the first byte of its IP header to the last of its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
     bytes: Vec<u8>,
@@ -21,12 +21,12 @@ impl Frame {
         &self.bytes
     }
 
-    /// How long the packet is; the link adds nothing to it.
+    /// Returns the length of the packet; the link adds nothing to it.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The ECN bits of an IPv6 packet (RFC 3168); 0 for anything else, which is not capable of them.
+    /// Returns the ECN bits of an IPv6 packet (RFC 3168); 0 for anything else.
     pub(crate) fn ecn(&self) -> u8 {
         match self.bytes[..] {
             [first, second, ..] if first >> 4 == 6 => second >> ECN_SHIFT & 3,
@@ -42,8 +42,7 @@ impl Frame {
         }
     }
 
-    /// Marks that it met congestion, if its sender said that it understands such marks; whether it
-    /// did.
+    /// Marks the packet as CE if its transport is ECN-capable; returns whether it did.
     pub(crate) fn mark(&mut self) -> bool {
         let capable = self.ecn() != 0;
         if capable {

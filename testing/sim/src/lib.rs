@@ -2,16 +2,15 @@
 //!
 //! The state machines under test are the ones that ship; only clock, wire and chance are replaced.
 //! A `Simulation` has nodes and one-way `Link`s between them. A link has a rate, a delay, a
-//! drop-tail queue and an MTU, and it can lose, hold back, double and corrupt frames. Frames are
-//! whole IP packets, so that a run can be written as a capture (`Observer`) and opened in any
-//! analyser.
+//! drop-tail queue and an MTU, and can lose, delay, duplicate and corrupt frames. Frames are whole
+//! IP packets, so a run can be saved as a capture (`Observer`) and opened in any analyser.
 //!
-//! A run is the same run on every machine: time is a number that events advance, events of one
-//! moment happen in the order in which they were made, all chance comes from [`Random`], and
-//! nothing here iterates over a hash table.
+//! A run is deterministic on every machine: events advance the time, events at the same time happen
+//! in the order in which they were scheduled, all chance comes from [`Random`], and nothing here
+//! iterates over a hash table.
 //!
-//! [`verbs`] is a second world with the same rules: a provider of verbs whose operations take as long
-//! as they are told to, for what is built on verbs.
+//! [`verbs`] applies the same rules to code built on verbs: a provider whose operations take
+//! configured times.
 #![allow(missing_docs, reason = "only our own tests and measurements use it")]
 #![forbid(unsafe_code)]
 

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 enum Command {
     /// Goodput on links that lose packets
     Loss(loss::LossOptions),
-    /// Everything that can go wrong at once, seed after seed
+    /// All faults at once, seed after seed
     Soak(soak::SoakOptions),
 }
 

@@ -8,23 +8,23 @@ use std::time::Duration;
 pub(crate) struct Event<'a> {
     pub(crate) at: Duration,
     pub(crate) kind: EventKind,
-    /// With which frame, as it was at that moment.
+    /// The frame as it was at that time.
     pub(crate) frame: &'a Frame,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
-    /// A node offered it to the link, which will do this with it.
+    /// A node offered the frame to the link, with this outcome.
     Offered(Fate),
     Arrived,
 }
 
-/// Is told everything that happens on links.
+/// Receives every event on links.
 pub(crate) trait Observer {
     fn event(&mut self, event: &Event<'_>);
 }
 
-/// A shared observer, so that the caller can look at it after the run.
+/// A shared observer, so that the caller can read it after the run.
 impl<O: Observer> Observer for Rc<RefCell<O>> {
     fn event(&mut self, event: &Event<'_>) {
         self.borrow_mut().event(event);

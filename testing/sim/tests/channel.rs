@@ -12,7 +12,7 @@ use catchment_sim::verbs::{Fabric, Pace, Times};
 use catchment_verbs::{Context, Provider};
 use std::sync::Arc;
 
-/// Two devices of a fabric of their own.
+/// Returns two devices of a new fabric.
 fn two_devices() -> [Arc<dyn Context>; 2] {
     let provider = Fabric::new(Times::usual(), Pace::WhenPolled).provider();
     [(); 2].map(|()| provider.open("sim0").unwrap())

@@ -1,11 +1,10 @@
-//! The conformance suite on the provider in virtual time, whose clock moves when somebody polls.
+//! The conformance suite on the provider in virtual time, whose clock advances when polled.
 use catchment_conformance::{Bench, CASES, processes, start};
 use catchment_sim::verbs::{Fabric, Pace, Times};
 use std::sync::Arc;
 
-/// What cannot be: a second process has another fabric, time does not move while a program only
-/// looks at memory, waiting takes no time of the clock on the wall, and a device takes hardly any
-/// descriptor that could be missing.
+/// Cases that cannot run here: a second process has another fabric, time does not advance while a
+/// program only reads memory, waiting takes no real time, and a device needs few descriptors.
 const NOT_HERE: [&str; 8] = [
     "rates::a_limit_can_be_taken_away_while_requests_wait",
     "rates::a_limit_outlives_a_reset",
@@ -42,7 +41,7 @@ fn objects_may_be_dropped_in_any_order() {
     start("drops").says("done");
 }
 
-/// Where the second process of a case does its work; nothing in the first.
+/// Runs the second process of a case; does nothing in the first.
 #[test]
 fn conformance_child() {
     processes::child(&bench());

@@ -7,7 +7,7 @@ use crate::report::{DeviceReport, GidKind, LinkLayer, NodeKind, PortReport, Port
 use catchment_verbs::{Gid, VerbsError};
 use std::net::IpAddr;
 
-/// The place that a user's name, as it was `asked` and parsed, stands for.
+/// Returns the place that a user's name stands for, as `asked` and as parsed.
 pub(crate) fn resolve(
     asked: &str,
     name: &DeviceName,
@@ -35,7 +35,7 @@ pub(crate) fn resolve(
     }
 }
 
-/// What devices are called: with the port where there is more than one.
+/// Returns the names of devices: with the port where there is more than one.
 pub(crate) fn names(devices: &[DeviceReport]) -> Vec<String> {
     let all = devices.iter();
     all.flat_map(|device| device.ports.iter().map(|port| port_name(device, port))).collect()
@@ -48,7 +48,7 @@ pub(crate) fn port_name(device: &DeviceReport, port: &PortReport) -> String {
     }
 }
 
-/// The first port that works.
+/// Returns the first port that works.
 fn by_device(device: &DeviceReport) -> Result<Place, VerbsError> {
     let tried = device.ports.iter().map(|port| by_port(device, port, None));
     let mut first = None;
@@ -61,7 +61,7 @@ fn by_device(device: &DeviceReport) -> Result<Place, VerbsError> {
     Err(first.unwrap_or_else(|| VerbsError::Invalid(format!("{} has no port", device.name))))
 }
 
-/// The entry asked for, or the best one of a port.
+/// Returns the requested entry, or the best one of a port.
 fn by_port(
     device: &DeviceReport,
     port: &PortReport,
@@ -101,7 +101,7 @@ fn table(port: &PortReport) -> String {
     list(&entries.collect::<Vec<_>>())
 }
 
-/// Addresses that reach far come first.
+/// Ranks addresses of a wide scope first.
 fn rank(gid: Gid) -> u8 {
     match gid.ip() {
         IpAddr::V4(v4) if !v4.is_link_local() => 0,
@@ -112,7 +112,7 @@ fn rank(gid: Gid) -> u8 {
     }
 }
 
-/// What a port speaks if it is not RoCE.
+/// Returns what a port speaks if it is not RoCE.
 fn foreign_kind(device: &DeviceReport, port: &PortReport) -> Option<&'static str> {
     match (device.node, port.link) {
         (NodeKind::Iwarp, _) => Some("iWARP"),
@@ -187,7 +187,7 @@ fn checked(address: IpAddr, device: &DeviceReport, port: &PortReport) -> Result<
     Ok(())
 }
 
-/// Why the address is no RoCE GID of the device on its interface.
+/// Returns why the address is not a RoCE GID of the device on its interface.
 fn why_not_on(
     address: IpAddr,
     netdev: &str,

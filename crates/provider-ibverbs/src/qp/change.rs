@@ -1,11 +1,9 @@
-//! From one state to another.
+//! Transitions between states.
 use super::IbQp;
 use crate::slots::Control;
 use crate::sys::types::{IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD};
 use crate::{ah, path};
-use catchment_verbs::provider::{
-    MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts, check_transition, random,
-};
+use catchment_verbs::provider::{MAX_24_BITS, check_transition, random};
 use catchment_verbs::{
     Access, Endpoint, ModifyError, Qp as _, QpState, QpTransition, RtrAttr, RtsAttr, Service, timer,
 };
@@ -36,7 +34,7 @@ impl IbQp {
     }
 
     fn enter_reset(&mut self, control: &mut Control) -> Result<(), ModifyError> {
-        // Another start, so that late packets of before do not fit.
+        // A different start, so that late packets of the previous connection do not fit.
         let random = random().map_err(|error| self.resources("a new PSN", &error))?;
         self.psn = random & MAX_24_BITS;
         if self.reaches_device() {
@@ -65,7 +63,6 @@ impl IbQp {
     }
 
     fn enter_init_ud(&self, qkey: u32) -> Result<(), ModifyError> {
-        check_qkey(self.qpn(), qkey)?;
         let result = path::init_ud(&self.qp, self.device().place.port, qkey);
         result.map_err(|error| self.resources("going to INIT", &error))
     }
@@ -76,7 +73,7 @@ impl IbQp {
             return Ok(());
         }
         if state == QpState::Reset {
-            // Linux has no way from RESET to the error state but this.
+            // Linux has no other path from RESET to the error state.
             match self.limits.service {
                 Service::Rc | Service::Uc => self.enter_init(Access::empty())?,
                 Service::Ud => self.enter_init_ud(0)?,
@@ -86,7 +83,6 @@ impl IbQp {
     }
 
     fn enter_rtr(&self, control: &mut Control, attr: &RtrAttr) -> Result<(), ModifyError> {
-        check_rtr(self.qpn(), attr)?;
         let most = self.device().caps.max_rd_atomic;
         self.check_rd_atomic("max_dest_rd_atomic", attr.max_dest_rd_atomic, most)?;
         let connection = path::Connection {
@@ -98,7 +94,6 @@ impl IbQp {
     }
 
     fn enter_rtr_uc(&self, control: &mut Control, remote: &Endpoint) -> Result<(), ModifyError> {
-        check_remote(self.qpn(), remote)?;
         self.connect(control, remote, &self.connection(remote)?)
     }
 
@@ -142,11 +137,11 @@ impl IbQp {
                 "no route leads there from this device's interface (`ip route get`)"
             }
             Some(libc::ETIMEDOUT | libc::ENODATA | libc::EAGAIN) => {
-                "nobody answers for that address on the link (`ip neighbour`): the peer is down, or \
+                "no host answers for that address on the link (`ip neighbour`): the peer is down, or \
                  in another network"
             }
             Some(libc::EINVAL) => {
-                "the kernel or the driver takes the GID, the path MTU or a limit for wrong"
+                "the kernel or the driver rejects the GID, the path MTU or a limit"
             }
             _ => "see the kernel's log (dmesg)",
         };
@@ -175,7 +170,6 @@ impl IbQp {
     }
 
     fn enter_rts(&mut self, attr: &RtsAttr) -> Result<(), ModifyError> {
-        check_rts(self.qpn(), attr)?;
         let most = self.device().caps.max_rd_atomic;
         self.check_rd_atomic("max_rd_atomic", attr.max_rd_atomic, most)?;
         let mut wire = *attr;
@@ -229,7 +223,7 @@ impl IbQp {
     }
 
     /// Until rdma_rxe has seen that the queue is drained, also one in which nothing was, it refuses
-    /// to leave SQD, and says only EINVAL.
+    /// to leave SQD, with only EINVAL.
     fn await_drained(&self) -> io::Result<()> {
         let begin = Instant::now();
         while self.qp.is_draining()? {
@@ -239,7 +233,7 @@ impl IbQp {
                     "requests from before SQD are not done: wait for their completions first",
                 ));
             }
-            // Nothing tells it but the question.
+            // Only a query reports it.
             thread::sleep(DRAINED_POLL);
         }
         Ok(())

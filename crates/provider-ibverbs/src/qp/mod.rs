@@ -1,4 +1,4 @@
-//! A queue pair, as its owner holds it: posting, and the states.
+//! The application's queue pair: posting, and the states.
 mod change;
 mod datagrams;
 
@@ -12,14 +12,14 @@ use crate::sys::{QueuePair, Refused};
 use catchment_verbs::provider::{Handle, Limits, MAX_24_BITS, check_rate, random};
 use catchment_verbs::{
     Endpoint, ModifyError, NetEnd, PostError, PostFailure, Qp, QpState, QpTransition, RateError,
-    RecvWr, RemoteMapError, RemoteWindow, RtsAttr, SendOp, SendWr, Service, VerbsError, Watch,
+    RecvWr, RtsAttr, SendOp, SendWr, Service, VerbsError,
 };
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, MutexGuard};
 
-/// The kernel is asked for the state of a queue pair this often at most.
+/// The shortest interval between queries of a queue pair's state.
 const ASK_NS: u64 = 10_000_000;
 
 pub(crate) struct IbQp {
@@ -33,7 +33,7 @@ pub(crate) struct IbQp {
     sending: Option<RtsAttr>,
     rate: Rate,
     /// Address handles of the datagrams that are outstanding, by number, oldest first.
-    ways: VecDeque<(u64, Arc<Handle<AhCore>>)>,
+    handles: VecDeque<(u64, Arc<Handle<AhCore>>)>,
 }
 
 impl IbQp {
@@ -56,13 +56,13 @@ impl IbQp {
             psn: 0,
             sending: None,
             rate: Rate::default(),
-            ways: VecDeque::new(),
+            handles: VecDeque::new(),
         };
         qp.psn = random()? & MAX_24_BITS;
         Ok(qp)
     }
 
-    /// Tells the device the rate that was asked, once it takes one.
+    /// Sets the requested rate on the device, once it accepts one.
     fn settle_rate(&mut self) -> io::Result<()> {
         if self.slot.state.get() != QpState::Rts || !self.reaches_device() {
             return Ok(());
@@ -74,13 +74,13 @@ impl IbQp {
         self.pd.device()
     }
 
-    /// Asks the kernel, if it may know more than we do and was not asked just now.
+    /// Queries the kernel for the state, if it may have changed and was not queried just now.
     fn ask_for_state(&self) {
         let device = self.device();
         let sends = &self.slot.sends;
         let waits = sends.outstanding(sends.posted()) > 0;
         if !waits && !device.quirks.is_rxe {
-            // What peers do wrong comes as an event.
+            // Errors of peers arrive as events.
             return;
         }
         let (now, asked) = (device.now_ns(), self.slot.asked_ns.load(Ordering::Relaxed));
@@ -92,7 +92,7 @@ impl IbQp {
             Ok(IBV_QPS_ERR | IBV_QPS_SQE) => device.fail(
                 &self.slot,
                 "the device moved it to the error state: a request of this side or of the peer \
-                 failed, and its completion says why",
+                 failed, and its completion reports why",
             ),
             Ok(_) => {}
             Err(error) => device.lose(&format!("it does not answer ({error})")),
@@ -106,14 +106,14 @@ impl IbQp {
         }
     }
 
-    /// Whether the device has to be asked at all: once it is gone, requests only wait to be flushed.
+    /// Returns whether the device is still there: otherwise requests only wait to be flushed.
     fn reaches_device(&self) -> bool {
         !self.device().is_gone()
     }
 
-    /// Keeps what completions need of sends, and has `post` post them.
+    /// Records what completions need of sends, and posts them with `post`.
     #[inline]
-    fn give_sends(
+    fn post_sends(
         &self,
         requests: &[SendWr<'_>],
         post: impl FnOnce((u64, u64)) -> Result<(), Refused>,
@@ -122,7 +122,7 @@ impl IbQp {
         self.give(false, self.limits.max_send_wr, kept, post)
     }
 
-    fn give_recvs(&self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
+    fn post_recvs(&self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         let kept = requests.iter().map(|wr| (wr.wr_id, 0));
         let post = |ids| self.qp.post_recv(requests, ids);
         let result = self.give(true, self.limits.max_recv_wr, kept, post);
@@ -130,7 +130,7 @@ impl IbQp {
         result
     }
 
-    /// Keeps number and length of requests for one of the queues, and has `post` post them.
+    /// Records number and length of requests for one of the queues, and posts them with `post`.
     #[inline]
     fn give(
         &self,
@@ -154,7 +154,7 @@ impl IbQp {
         result
     }
 
-    /// What becomes of requests that the device refused: how many are posted, and the error.
+    /// Handles requests that the device refused: returns how many are posted, and the error.
     #[cold]
     fn after_refusal(
         &self,
@@ -172,9 +172,9 @@ impl IbQp {
         (refused.index, Err(error))
     }
 
-    /// Soft-RoCE flushes the receives that are there when it is told to go to the error state, and
-    /// none that come later. Whoever notices the error tells it once; so do we, if it was noticed
-    /// before our receives were there.
+    /// Soft-RoCE flushes the receives that exist when it is moved to the error state, and none
+    /// posted later. The thread that notices the error moves it once; so does this one, if that was
+    /// before its receives were posted.
     fn flush_late_receives(&self) {
         if !self.device().quirks.is_rxe {
             return;
@@ -202,7 +202,7 @@ fn check_alignment(op: &SendOp) -> Result<(), PostFailure> {
     Ok(())
 }
 
-/// How many of these requests are right, and what is wrong with the next.
+/// Returns how many of these requests are valid, and the error of the next.
 fn split<T>(
     requests: &[T],
     check: impl Fn(u64, &T) -> Result<(), PostFailure>,
@@ -256,7 +256,7 @@ impl Qp for IbQp {
             self.limits.check_send(state, outstanding + n, wr)
         });
         let requests = &requests[..right];
-        self.give_sends(requests, |ids| self.qp.post_send(requests, ids)).and(wrong)
+        self.post_sends(requests, |ids| self.qp.post_send(requests, ids)).and(wrong)
     }
 
     fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
@@ -264,7 +264,7 @@ impl Qp for IbQp {
         let outstanding = self.slot.recvs.outstanding(posted);
         let (right, wrong) =
             split(requests, |n, wr| self.limits.check_recv(state, outstanding + n, wr));
-        self.give_recvs(&requests[..right]).and(wrong)
+        self.post_recvs(&requests[..right]).and(wrong)
     }
 
     fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
@@ -280,19 +280,11 @@ impl Qp for IbQp {
             RateError::Device { qpn: self.qpn(), reason: error.to_string() }
         })
     }
-
-    fn map_remote(&self, _: u64, _: u64, _: u32) -> Result<RemoteWindow, RemoteMapError> {
-        Err(RemoteMapError::Unsupported)
-    }
-
-    fn watch_remote(&self, _: u32) -> Result<Arc<dyn Watch>, RemoteMapError> {
-        Err(RemoteMapError::Unsupported)
-    }
 }
 
 impl Drop for IbQp {
     fn drop(&mut self) {
-        // Events and pollers reach the queue pair through its slot: first it leaves that.
+        // Events and pollers reach the queue pair through its slot: leave that first.
         self.slot.control.lock().qp = None;
         self.cqs.0.remove_user(self.slot.index);
         self.cqs.1.remove_user(self.slot.index);

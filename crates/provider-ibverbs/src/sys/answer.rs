@@ -1,10 +1,10 @@
-//! What the library's functions answer.
+//! Results of the library's functions.
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-/// What functions answer that give an error number, or -1 and leave it in `errno`.
+/// Converts the result of functions that return an error number, or -1 with `errno`.
 pub(super) fn check(code: c_int) -> io::Result<()> {
     match code {
         0 => Ok(()),
@@ -13,8 +13,8 @@ pub(super) fn check(code: c_int) -> io::Result<()> {
     }
 }
 
-/// An object of the library. Dropping this gives it back: so in a structure it stands before what
-/// keeps alive what it was made from.
+/// An object of the library. Dropping this destroys it: so in a structure it comes before the
+/// fields that keep alive what it was created from.
 pub(super) struct Object<T> {
     object: NonNull<T>,
     give_back: GiveBack<T>,
@@ -30,11 +30,11 @@ unsafe impl<T> Send for Object<T> {}
 unsafe impl<T> Sync for Object<T> {}
 
 impl<T> Object<T> {
-    /// `what` says what giving it back is, for the log.
+    /// `what` names its destruction, for the log.
     ///
     /// # Safety
-    /// `give_back` may be called with `object` once nothing made from it is left, which is when this
-    /// is dropped, and nobody else does so.
+    /// `give_back` may be called with `object` once nothing created from it is left, which is when
+    /// this is dropped, and is not called elsewhere.
     pub(super) unsafe fn new(
         object: NonNull<T>,
         give_back: GiveBack<T>,
@@ -52,13 +52,13 @@ impl<T> Drop for Object<T> {
     fn drop(&mut self) {
         // SAFETY: as promised to `new`: what was made from the object kept it alive.
         if let Err(error) = check(unsafe { (self.give_back)(self.as_ptr()) }) {
-            // Nothing else can be done about it.
+            // There is no other remedy.
             tracing::warn!(%error, "{}", self.what);
         }
     }
 }
 
-/// What functions answer that give an object, or null and leave the error in `errno`.
+/// Converts the result of functions that return an object, or null with `errno`.
 pub(super) fn made<T>(object: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(object).ok_or_else(io::Error::last_os_error)
 }

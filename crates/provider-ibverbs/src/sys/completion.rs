@@ -13,7 +13,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// A new one, whose descriptor never blocks.
+    /// Creates a channel whose descriptor never blocks.
     pub(crate) fn new(device: Arc<Device>) -> io::Result<Self> {
         let functions = &device.library.functions;
         // SAFETY: the context is open.
@@ -31,7 +31,7 @@ impl Channel {
         unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
     }
 
-    /// Takes one event; false if there is none.
+    /// Takes one event; returns false if there is none.
     pub(crate) fn take_event(&self) -> io::Result<bool> {
         let functions = &self.device.library.functions;
         let (mut cq, mut tag) = (ptr::null_mut(), ptr::null_mut());
@@ -57,7 +57,7 @@ pub(crate) struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// At least `capacity` entries. The tag comes back in events.
+    /// Creates a queue of at least `capacity` entries. The tag is returned in events.
     pub(crate) fn new(
         device: Arc<Device>,
         channel: Option<Arc<Channel>>,
@@ -88,7 +88,7 @@ impl CompletionQueue {
         u32::try_from(entries).unwrap_or(1)
     }
 
-    /// Takes completions into the beginning of `out`, and says how many.
+    /// Moves completions to the beginning of `out`, and returns how many.
     #[inline]
     pub(crate) fn poll<'a>(
         &self,

@@ -1,4 +1,4 @@
-//! Open devices, and what they tell outside of any request.
+//! Open devices, and their asynchronous events.
 use super::answer::{Object, check, made, non_blocking};
 use super::library::Library;
 use super::types::*;
@@ -27,9 +27,9 @@ pub(crate) struct Device {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
-    /// To a queue pair, known by the tag it was made with: which of `IBV_EVENT_QP_...`.
+    /// To a queue pair, identified by the tag it was created with: which of `IBV_EVENT_QP_...`.
     Qp(usize, u32),
-    /// A completion queue overran, known by the tag it was made with.
+    /// A completion queue overran, identified by the tag it was created with.
     Cq(usize),
     /// To a port: which of `IBV_EVENT_...`, and the port.
     Port(u32, c_int),
@@ -42,7 +42,7 @@ impl Device {
     pub(crate) fn open(library: Arc<Library>, name: &str) -> io::Result<Option<Self>> {
         let functions = &library.functions;
         let mut count = 0;
-        // SAFETY: the call fills the count and gives a list, or null.
+        // SAFETY: the call fills the count and returns a list, or null.
         let list = made(unsafe { (functions.ibv_get_device_list)(&raw mut count) })?;
         let count = usize::try_from(count).unwrap_or(0);
         // SAFETY: the list has that many entries and lives until it is given back below.
@@ -57,7 +57,7 @@ impl Device {
             // SAFETY: as above. An open device stays alive without the list.
             made(unsafe { (functions.ibv_open_device)(*device) })
         });
-        // SAFETY: the list is that of above and is not used any more.
+        // SAFETY: the list is that of above and is not used again.
         unsafe { (functions.ibv_free_device_list)(list.as_ptr()) };
         let Some(context) = opened.transpose()? else { return Ok(None) };
         Self::new(library, context).map(Some)
@@ -101,8 +101,8 @@ impl Device {
         Ok(attr)
     }
 
-    /// The entries in use of the GID tables of all ports; none where the library or the kernel
-    /// cannot tell them at once. `most` is the length of the tables together.
+    /// Returns the used entries of the GID tables of all ports; `None` where the library or the
+    /// kernel cannot list them in one call. `most` is the length of the tables together.
     pub(crate) fn gid_table(&self, most: usize) -> Option<Vec<ibv_gid_entry>> {
         let query = self.library.functions._ibv_query_gid_table?;
         // SAFETY: zeros are a value of this structure of numbers.
@@ -120,13 +120,13 @@ impl Device {
         u32::try_from(vectors).unwrap_or(1).max(1)
     }
 
-    /// Readable while an event is there. Never blocks.
+    /// Returns a descriptor that is readable while there is an event. Never blocks.
     pub(crate) fn async_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context is open, and its descriptor with it.
         unsafe { BorrowedFd::borrow_raw((*self.raw()).async_fd) }
     }
 
-    /// The next event. `WouldBlock` if there is none; another error when the device is gone.
+    /// Returns the next event. `WouldBlock` if there is none; another error once it is gone.
     pub(crate) fn next_event(&self) -> io::Result<AsyncEvent> {
         let mut event =
             ibv_async_event { element: async_event_element { qp: ptr::null_mut() }, event_type: 0 };

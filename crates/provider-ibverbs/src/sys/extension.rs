@@ -1,6 +1,6 @@
-//! Functions of a device that stand before its context, in newer libraries than the first.
+//! Functions of a device that precede its context, in newer libraries than the first.
 //!
-//! The header calls them by `verbs_get_ctx_op`; its macros are no symbols, so this does what they do.
+//! The header calls them by `verbs_get_ctx_op`; its macros are not symbols, so this does the same.
 use super::QueuePair;
 use super::answer::check;
 use super::device::Device;
@@ -8,7 +8,7 @@ use super::types::*;
 use std::mem::{self, offset_of};
 use std::{io, ptr};
 
-/// Returns the function of this name; none if the library or the driver does not have it.
+/// Returns the function of this name; `None` if the library or the driver does not have it.
 ///
 /// Safety: the context is open.
 macro_rules! operation {
@@ -24,7 +24,7 @@ macro_rules! operation {
 /// # Safety
 /// The context is one that a library opened, and still open.
 unsafe fn extended(context: *mut ibv_context, reach: usize) -> Option<*const verbs_context> {
-    // SAFETY: the context is open. The field has said since libibverbs 1.1.7 whether it is extended.
+    // SAFETY: the context is open. Since libibverbs 1.1.7 the field tells whether it is extended.
     if unsafe { (*context).abi_compat }.addr() != VERBS_ABI_IS_EXTENDED {
         return None;
     }
@@ -35,8 +35,8 @@ unsafe fn extended(context: *mut ibv_context, reach: usize) -> Option<*const ver
 }
 
 impl Device {
-    /// Asks which rates queue pairs can be held to; none where the library, the driver or the
-    /// kernel does not say.
+    /// Queries the rates that queue pairs can be limited to; `None` where the library, the driver
+    /// or the kernel does not report them.
     pub(crate) fn query_pacing(&self) -> Option<ibv_packet_pacing_caps> {
         // SAFETY: the context is open.
         let query = unsafe { operation!(self.raw(), query_device_ex) }?;
@@ -51,7 +51,7 @@ impl Device {
         Some(attr.packet_pacing_caps)
     }
 
-    /// Whether the rate of a queue pair can be limited, if the device says that it can do so.
+    /// Returns whether the rate of a queue pair can be limited, if the device reports that it can.
     pub(crate) fn has_rate_limit(&self) -> bool {
         // SAFETY: the context is open.
         unsafe { operation!(self.raw(), modify_qp_rate_limit) }.is_some()
@@ -77,11 +77,11 @@ mod tests {
     use std::ffi::c_int;
 
     extern "C" fn limit(_: *mut ibv_qp, attr: *mut ibv_qp_rate_limit_attr) -> c_int {
-        // SAFETY: the test gives a structure of its own.
+        // SAFETY: the test passes a structure of its own.
         unsafe { (*attr).rate_limit as c_int }
     }
 
-    /// What `operation!` finds in a context whose library says that it knows `sz` bytes.
+    /// Returns what `operation!` finds in a context whose library reports `sz` bytes.
     fn find(compat: usize, sz: usize) -> Option<c_int> {
         // SAFETY: zeros are a value of this structure of pointers that may be null, and numbers.
         let mut made: Box<verbs_context> = Box::new(unsafe { mem::zeroed() });

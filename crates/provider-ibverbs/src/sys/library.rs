@@ -91,7 +91,7 @@ functions! {
 struct Symbol(&'static str, &'static str);
 
 /// A loaded library. It stays loaded as long as the process lives: it keeps drivers, threads and
-/// signal handlers of its own, and is not made to be taken out.
+/// signal handlers of its own, and does not support unloading.
 struct Handle(NonNull<c_void>);
 
 impl Handle {
@@ -100,7 +100,7 @@ impl Handle {
             .map_err(|_| "the name has a zero byte".to_owned())?;
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE;
         // SAFETY: the name ends with a zero. The library's initialisers run; they are those of the
-        // system's libibverbs, or of what the caller named instead.
+        // system's libibverbs, or of the library that the caller named instead.
         let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
         NonNull::new(handle).map(Handle).ok_or_else(last_error)
     }
@@ -113,7 +113,7 @@ impl Handle {
         let found = unsafe { libc::dlvsym(self.0.as_ptr(), name.as_ptr(), version.as_ptr()) };
         #[cfg(not(target_env = "gnu"))]
         let found = {
-            // musl knows no versions: it gives the default one, which is the newest.
+            // musl has no versions: it returns the default one, which is the newest.
             let _ = version;
             // SAFETY: as above.
             unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) }
@@ -140,10 +140,10 @@ impl Handle {
 }
 
 fn last_error() -> String {
-    // SAFETY: the call gives a text of this thread that is valid until its next call, or null.
+    // SAFETY: the call returns a text of this thread that is valid until its next call, or null.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
-        return "the dynamic linker does not say why".to_owned();
+        return "the dynamic linker reports no reason".to_owned();
     }
     // SAFETY: as above.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
@@ -158,7 +158,7 @@ impl Library {
     /// Loads the library, once more if it is loaded already.
     ///
     /// # Errors
-    /// When it is not there, or lacks a function.
+    /// When it cannot be loaded, or lacks a function.
     pub(crate) fn load(path: &Path) -> Result<Arc<Self>, Unavailable> {
         let handle = Handle::open(path).map_err(Unavailable::NoLibrary)?;
         let functions = Functions::find(&handle);
@@ -166,7 +166,7 @@ impl Library {
             library: path.display().to_string(),
             symbol: format!("{name}@{version}"),
         })?;
-        // On kernels before 5.12 a child process would otherwise take pages away from under a
+        // On kernels before 5.12 a child process would otherwise take pages away from a
         // device; on later ones the call does nothing. Must come before any other.
         // SAFETY: the function takes nothing.
         let refused = unsafe { (functions.ibv_fork_init)() };

@@ -18,14 +18,14 @@ impl Domain {
         let functions = &device.library.functions;
         // SAFETY: the context is open.
         let pd = made(unsafe { (functions.ibv_alloc_pd)(device.raw()) })?;
-        // SAFETY: what is made of the domain keeps it alive.
+        // SAFETY: what is created from the domain keeps it alive.
         let pd =
             unsafe { Object::new(pd, functions.ibv_dealloc_pd, "giving back a protection domain") };
         Ok(Self { pd, device })
     }
 }
 
-/// Registered memory. Dropping it takes the keys back; afterwards the device does not reach it.
+/// Registered memory. Dropping it revokes the keys; afterwards the device cannot reach it.
 pub(crate) struct Registration {
     domain: Arc<Domain>,
     pub(crate) region: Arc<Region>,
@@ -40,8 +40,8 @@ unsafe impl Send for Registration {}
 unsafe impl Sync for Registration {}
 
 impl Registration {
-    /// Registers a region with rights as bits of `ibv_access_flags`, and optional ones that are left
-    /// out where the library does not know them.
+    /// Registers a region with rights as bits of `ibv_access_flags`, and optional ones that are
+    /// omitted where the library does not know them.
     pub(crate) fn new(
         domain: Arc<Domain>,
         region: Arc<Region>,

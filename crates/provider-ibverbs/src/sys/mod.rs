@@ -1,7 +1,7 @@
 //! libibverbs, as safe objects. The only module with unsafe code.
 //!
-//! An object keeps alive what it was made from, so objects are destroyed in the order that verbs ask
-//! for, whatever the order of dropping. The library's functions may be called from any thread.
+//! An object keeps alive what it was created from, so objects are destroyed in the order that verbs
+//! require, whatever the order of dropping. The library's functions may be called from any thread.
 mod address;
 mod answer;
 mod completion;

@@ -16,7 +16,7 @@ const _: () = {
     assert!(offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey));
 };
 
-/// The device did not take a request: which one, and the error number it gave.
+/// The device refused a request: which one, and the error number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) index: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Refused {
 }
 
 impl QueuePair {
-    /// Gives requests to the device, under numbers that count up from `first_id` in steps of
+    /// Posts requests to the device, under numbers that count up from `first_id` in steps of
     /// `step`, wrapping.
     ///
     /// The device checks keys, bounds and rights of the memory that the elements name; inline data
@@ -37,19 +37,19 @@ impl QueuePair {
         in_batches(requests, ids, |batch, ids, _| self.post_sends(batch, ids, |_, _| {}))
     }
 
-    /// As [`QueuePair::post_send`], for datagrams: `way` gives the address handle of a request by
-    /// its index. It must live until the request is done.
+    /// Like [`QueuePair::post_send`], for datagrams: `handle` returns the address handle of a
+    /// request by its index. It must live until the request is done.
     pub(crate) fn post_datagrams<'a>(
         &self,
         requests: &[SendWr<'_>],
         ids: (u64, u64),
-        way: impl Fn(usize) -> &'a AddressHandle,
+        handle: impl Fn(usize) -> &'a AddressHandle,
     ) -> Result<(), Refused> {
         in_batches(requests, ids, |batch, ids, start| {
             self.post_sends(batch, ids, |n, place| {
                 if let Some(to) = batch[n].op.destination() {
                     place.wr.ud = send_wr_ud {
-                        ah: way(start + n).raw(),
+                        ah: handle(start + n).raw(),
                         remote_qpn: to.qpn,
                         remote_qkey: to.qkey,
                     };
@@ -86,7 +86,7 @@ impl QueuePair {
         refused(errno, (bad as usize).wrapping_sub(start as usize) / size_of::<ibv_send_wr>(), last)
     }
 
-    /// Gives receives to the device, under numbers that count up from `first_id` in steps of
+    /// Posts receives to the device, under numbers that count up from `first_id` in steps of
     /// `step`, wrapping.
     pub(crate) fn post_recv(
         &self,
@@ -120,8 +120,8 @@ impl QueuePair {
         refused(errno, (bad as usize).wrapping_sub(start as usize) / size_of::<ibv_recv_wr>(), last)
     }
 
-    /// Makes the kernel's Soft-RoCE look at the send queue again: the command that its posting ends
-    /// with, for no new request (`rdma/ib_user_verbs.h`).
+    /// Makes the kernel's Soft-RoCE process the send queue again: the command that its posting ends
+    /// with, without a new request (`rdma/ib_user_verbs.h`).
     pub(crate) fn ring_soft_doorbell(&self) -> io::Result<()> {
         const POST_SEND: u32 = 28;
         let mut response = [0u32; 1];
@@ -181,14 +181,14 @@ fn in_batches<T>(
     Ok(())
 }
 
-/// The answer of a posting function: an error number, and a pointer to the request at `index`.
+/// Converts the result of posting: an error number, and a pointer to the request at `index`.
 fn refused(errno: c_int, index: usize, last: usize) -> Result<(), Refused> {
     if errno == 0 {
         return Ok(());
     }
     let errno =
         if errno < 0 { io::Error::last_os_error().raw_os_error().unwrap_or(-errno) } else { errno };
-    // A driver that gives no pointer to the request has refused the first, as far as one can know.
+    // A driver that returns no pointer to the request has presumably refused the first.
     Err(Refused { index: if index <= last { index } else { 0 }, errno })
 }
 
@@ -196,12 +196,12 @@ fn next<T>(start: *mut T, n: usize, last: usize) -> *mut T {
     if n == last { ptr::null_mut() } else { start.wrapping_add(n + 1) }
 }
 
-/// The elements of a request. The library reads them only, whatever its header says.
+/// Returns the elements of a request. The library only reads them, whatever its header declares.
 fn elements(sges: &[Sge]) -> (*mut ibv_sge, c_int) {
     (sges.as_ptr().cast_mut().cast(), c_int::try_from(sges.len()).unwrap_or(c_int::MAX))
 }
 
-/// One request, not linked yet. Inline data is named by `inline`.
+/// Returns one request, not linked yet. Inline data is named by `inline`.
 #[inline]
 fn send(request: &SendWr<'_>, inline: &mut MaybeUninit<ibv_sge>) -> ibv_send_wr {
     let (sg_list, num_sge, is_inline) = match request.payload {
@@ -251,7 +251,7 @@ fn operation(op: &SendOp) -> (c_uint, u32, send_wr_op) {
         SendOp::Write(remote) => (IBV_WR_RDMA_WRITE, 0, at(remote)),
         SendOp::WriteImm(remote, imm) => (IBV_WR_RDMA_WRITE_WITH_IMM, imm.to_be(), at(remote)),
         SendOp::Read(remote) => (IBV_WR_RDMA_READ, 0, at(remote)),
-        // Whom a datagram is for is filled in by who has its address handle.
+        // The caller, which has the address handle, fills in the destination of a datagram.
         SendOp::Send | SendOp::SendTo(_) => (IBV_WR_SEND, 0, ibv_send_wr::EMPTY.wr),
         SendOp::SendImm(imm) | SendOp::SendImmTo(_, imm) => {
             (IBV_WR_SEND_WITH_IMM, imm.to_be(), ibv_send_wr::EMPTY.wr)

@@ -13,7 +13,7 @@ pub(crate) struct QueuePairInit {
     pub(crate) recv_cq: Arc<CompletionQueue>,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) service: Service,
-    /// Comes back in events.
+    /// Returned in events.
     pub(crate) tag: usize,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    /// A new one in RESET, with at least these capacities.
+    /// Creates a queue pair in RESET, with at least these capacities.
     pub(crate) fn new(domain: Arc<Domain>, init: QueuePairInit) -> io::Result<Self> {
         let mut attr = ibv_qp_init_attr {
             qp_context: init.tag as *mut c_void,
@@ -66,12 +66,12 @@ impl QueuePair {
         self.modify(ibv_qp_attr { qp_state: state, ..Self::no_attributes() }, IBV_QP_STATE)
     }
 
-    /// The state, as the kernel knows it.
+    /// Returns the kernel's state of it.
     pub(crate) fn query_state(&self) -> io::Result<c_uint> {
         Ok(self.query()?.qp_state)
     }
 
-    /// Whether it is in SQD and not all requests from before are done.
+    /// Returns whether it is in SQD with earlier requests not done yet.
     pub(crate) fn is_draining(&self) -> io::Result<bool> {
         Ok(self.query()?.sq_draining != 0)
     }
@@ -87,7 +87,7 @@ impl QueuePair {
         Ok(attr)
     }
 
-    /// Whether the bytes of one operation that arrives here become visible in order.
+    /// Returns whether the bytes of an arriving operation become visible in order.
     pub(crate) fn data_in_order(&self, opcode: c_uint) -> bool {
         match self.device().library.functions.ibv_query_qp_data_in_order {
             // SAFETY: the queue pair is alive.

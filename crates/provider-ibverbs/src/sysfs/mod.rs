@@ -1,4 +1,4 @@
-//! What the kernel says about RDMA devices in /sys, without opening any.
+//! What the kernel reports about RDMA devices in /sys, without opening any.
 use crate::Unavailable;
 use crate::host::HostAddress;
 use crate::report::{DeviceReport, GidKind, GidReport, LinkLayer, NodeKind, PortReport, PortState};
@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Where the kernel's files are; elsewhere in tests.
+/// The folders of the kernel's files; others in tests.
 #[derive(Debug, Clone)]
 pub(crate) struct Roots {
     pub(crate) sys: PathBuf,
@@ -20,8 +20,8 @@ impl Default for Roots {
     }
 }
 
-/// All devices, in the order of their names, without their GIDs: [`add_gids`] reads these, which
-/// takes long where tables are.
+/// Returns all devices, in the order of their names, without their GIDs: [`add_gids`] reads these,
+/// which takes long for large tables.
 pub(crate) fn devices(roots: &Roots) -> Result<Vec<DeviceReport>, Unavailable> {
     let class = roots.sys.join("class/infiniband");
     let names = match entries(&class) {
@@ -69,7 +69,7 @@ pub(crate) fn uverbs_path(roots: &Roots, device: &str) -> PathBuf {
     roots.sys.join("class/infiniband_verbs").join(uverbs(roots, device).unwrap_or_default())
 }
 
-/// The name of the device file, as `uverbs0`.
+/// Returns the name of the device file, such as `uverbs0`.
 fn uverbs(roots: &Roots, device: &str) -> Option<String> {
     let class = roots.sys.join("class/infiniband_verbs");
     let all = entries(&class).ok()?;
@@ -152,7 +152,7 @@ fn gid(port: &Path, index: u32, link: LinkLayer, addresses: &[HostAddress]) -> O
     Some(GidReport::new(index, gid, kind, netdev, addresses))
 }
 
-/// The index of a GID of this kind in the table of a port, which is `hint` unless it moved.
+/// Returns the index of a GID of this kind in the table of a port: `hint`, unless it moved.
 pub(crate) fn gid_index(port: &Path, hint: u32, gid: Gid, kind: GidKind) -> Option<u32> {
     let link = link_layer(port);
     let is_it = |index: &u32| {
@@ -188,13 +188,13 @@ fn entries(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The first line of a file; nothing where it cannot be read, as for unused entries of a table.
+/// Returns the first line of a file; empty if it cannot be read, as for unused entries of a table.
 fn line(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.lines().next().unwrap_or_default().trim().to_owned()
 }
 
-/// The number before the colon: `4: ACTIVE`.
+/// Returns the number before the colon: `4: ACTIVE`.
 fn number(text: &str) -> Option<u32> {
     text.split(':').next()?.trim().parse().ok()
 }

@@ -1,4 +1,4 @@
-//! What users are told when something is wrong with a device, a port, an address, a limit or a peer.
+//! The error texts for a faulty device, port, address, limit or peer.
 //!
 //! The tests make and remove RDMA devices of their own, which takes root and the kernel's rdma_rxe.
 //! So they run only where `CATCHMENT_IBVERBS_FAULTS` is set: in the lab's virtual machine.

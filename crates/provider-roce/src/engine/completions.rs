@@ -1,4 +1,4 @@
-//! After something happened to a queue pair: its completions, its state, its timer.
+//! What follows a change of a queue pair: its completions, its state, its timer.
 use super::Engine;
 use super::entry::QpEntry;
 use super::posting::accept;
@@ -80,7 +80,7 @@ impl Engine {
     }
 }
 
-/// Publishes state and completions of a queue pair; a completion queue that has just overrun.
+/// Publishes state and completions of a queue pair; returns a queue that has just overrun.
 fn settle_one(
     entry: &mut QpEntry,
     device: &DeviceCore,
@@ -134,7 +134,7 @@ fn fail_wrong(
     let was_broken = entry.qp.state() == QpState::Err;
     let seq = entry.sends.next();
     entry.sends.push(InFlight { wr_id: wrong.wr_id, held: Held::None });
-    entry.cause = Some("a send names memory that it may not use");
+    entry.cause = Some("a send names memory that it may not access");
     entry.qp.set_error();
     publish_failure(entry, device, keys);
     let failed = roce::Completion {

@@ -53,11 +53,11 @@ impl QpShared {
 pub(crate) struct Peer {
     pub(crate) address: IpAddr,
     pub(crate) route: Route,
-    /// What it said of itself.
+    /// What it announced.
     pub(crate) end: Endpoint,
 }
 
-/// What a queue pair is made of.
+/// Parameters of a new queue pair.
 pub(crate) struct Parts {
     pub(crate) shared: Arc<QpShared>,
     pub(crate) config: roce::Config,
@@ -73,13 +73,13 @@ pub(crate) struct QpEntry {
     pub(crate) pd: u64,
     /// None before RTR, and always on UD.
     pub(crate) peer: Option<Peer>,
-    /// Datagrams must carry it.
+    /// The Q_Key that datagrams must carry.
     pub(crate) qkey: u32,
     pub(crate) send_cq: Arc<CompletionQueue>,
     pub(crate) recv_cq: Arc<CompletionQueue>,
     pub(crate) sends: InFlightQueue,
     pub(crate) recvs: InFlightQueue,
-    /// Sends that were posted and that the protocol must not have yet.
+    /// Posted sends that the protocol must not have yet.
     pub(crate) backlog: VecDeque<PostedSend>,
     /// A send with a wrong local key: it fails when all before it are done.
     pub(crate) wrong: Option<WrongSend>,
@@ -120,7 +120,7 @@ impl QpEntry {
         }
     }
 
-    /// Lets the protocol take something.
+    /// Runs the protocol on an input.
     #[inline]
     pub(crate) fn handle(
         &mut self,
@@ -134,7 +134,7 @@ impl QpEntry {
         self.qp.handle(now_ns, input, &mut memory);
     }
 
-    /// Returns where the packets of a batch that it has just filled go.
+    /// Returns the destination of the packets of a batch that it has just filled.
     #[inline]
     pub(crate) fn route(&self, packets: &roce::TransmitBatch) -> Option<Route> {
         match &self.peer {
@@ -143,8 +143,8 @@ impl QpEntry {
         }
     }
 
-    /// Returns where datagrams go that name this address handle. They are sent, and their completions not
-    /// delivered yet.
+    /// Returns the destination of datagrams that name this address handle. They are sent, but their
+    /// completions are not delivered yet.
     #[cold]
     fn datagram_route(&self, handle: u32) -> Option<Route> {
         self.sends.address_handle(handle).map(|ah| ah.vector.route)

@@ -1,4 +1,4 @@
-//! Sending with injected faults: packet by packet, each put together in memory of its own.
+//! Sending with injected faults: packet by packet, each assembled in memory of its own.
 use super::Engine;
 use super::transmit::resolve;
 use crate::device_core::DeviceCore;
@@ -9,7 +9,7 @@ use catchment_roce::wire::{Opcode, icrc};
 use catchment_roce::{OutPacket, Piece, TransmitBatch};
 use std::net::SocketAddr;
 
-/// Turns of queue pairs before received packets are looked at again.
+/// Turns of queue pairs before packets are received again.
 const TURNS: usize = 4;
 const SYNDROME_AT: usize = 12;
 /// NAK: PSN sequence error.
@@ -84,7 +84,7 @@ fn pass(faults: &mut FaultInjector, device: &DeviceCore, to: SocketAddr, transpo
 
 /// Adds the ICRC. Alone in its datagram, an IPv4 packet has identification 0.
 fn sealed(from: SocketAddr, to: SocketAddr, mut transport: Vec<u8>) -> Datagram {
-    // Connecting excludes addresses of two families; such a packet is as good as lost.
+    // Connecting excludes addresses of two families; such a packet counts as lost.
     let icrc = net_header(from, to).map_or(0, |net| icrc::compute(&net, &transport));
     transport.extend_from_slice(&icrc.to_le_bytes());
     Datagram { to, bytes: transport }

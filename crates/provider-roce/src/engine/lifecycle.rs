@@ -1,4 +1,4 @@
-//! Queue pairs come, change their state, and go. All of this is rare and under the engine's lock.
+//! Queue pairs are added, change their state, and are removed: rare, and under the engine's lock.
 use super::Engine;
 use super::entry::{Parts, Peer, QpEntry};
 use super::posting::accept;
@@ -13,7 +13,7 @@ impl Engine {
         })
     }
 
-    /// Takes a queue pair out. Outstanding requests vanish.
+    /// Removes a queue pair. Outstanding requests vanish.
     pub(crate) fn remove(&mut self, index: usize) {
         if let Some(entry) = self.qps.remove(index) {
             self.retired += entry.qp.counters();
@@ -81,7 +81,7 @@ impl Engine {
         })
     }
 
-    /// Limits the rate of a queue pair; what waited for the old rate goes by the new one.
+    /// Limits the rate of a queue pair; waiting packets follow the new one.
     pub(crate) fn set_rate(&mut self, index: usize, rate_bps: Option<u64>) {
         if let Some(entry) = self.qps.get(index) {
             entry.qp.set_rate_bps(rate_bps);

@@ -1,6 +1,6 @@
 //! The engine of a device: it drives all queue pairs, by one thread at a time.
 //!
-//! # What comes in, what goes out
+//! # Inputs and outputs
 //!
 //! ```text
 //! packets ── receive ─► queue pairs ─► transmit ── packets ─► io::Datagrams
@@ -8,13 +8,14 @@
 //! timers ─── timers ──►
 //! ```
 //!
-//! A *turn* ([`Engine::turn`]) receives what has arrived, takes what programs have posted, passes the
-//! packets to their queue pairs, fires timers, lets each queue pair that may send fill the send batch
-//! in turn, and delivers completions. Whoever holds the engine's lock takes a turn: its own thread
-//! ([`thread`]), or with inline polling a thread of the application. Programs never wait for that lock
-//! to post or to poll: requests come through a lock-free ring of each queue pair ([`entry`]).
+//! A *turn* ([`Engine::turn`]) receives what has arrived, takes what programs have posted, passes
+//! the packets to their queue pairs, fires timers, lets each queue pair that may send fill the send
+//! batch in turn, and delivers completions. A turn is taken under the engine's lock, by its own
+//! thread ([`thread`]), or with inline polling a thread of the application. Programs never wait for
+//! that lock to post or to poll: requests come through a lock-free ring of each queue pair
+//! ([`entry`]).
 //!
-//! # What it promises
+//! # Guarantees
 //!
 //! - A turn never blocks, and ends after a bounded amount of work.
 //! - A request whose checks passed completes exactly once, in order, or is flushed; a completion is
@@ -36,7 +37,7 @@
 //! | [`entry`], [`table`] | one queue pair; all of them, by number |
 //! | [`lifecycle`] | queue pairs are added, change their state, and are removed |
 //! | [`faulty`] | packets out while faults are injected |
-//! | [`tuning`] | what is there for speed alone, with what each brought |
+//! | [`tuning`] | measures for speed alone, with the gain of each |
 mod completions;
 mod entry;
 mod faulty;
@@ -63,7 +64,7 @@ use std::sync::Arc;
 use table::QpTable;
 use timers::Timers;
 
-/// What a turn takes in.
+/// The inputs of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TurnKind {
     /// Packets that have arrived, and posted requests.
@@ -87,7 +88,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Returns whether another turn must follow soon, whatever comes.
+    /// Returns whether another turn must follow soon in any case.
     pub(crate) fn is_unfinished(self) -> bool {
         self.held_back || self.blocked || self.unsent
     }
@@ -99,14 +100,14 @@ pub(crate) struct Engine {
     ring: RecvRing,
     check: IcrcCheck,
     batch: SendBatch,
-    /// Packets of one queue pair on their way into the batch.
+    /// Packets of one queue pair, before they enter the batch.
     packets: roce::TransmitBatch,
     /// Headers and inline payload of one packet.
     head: Vec<u8>,
     faults: Option<FaultInjector>,
     /// Queue pairs to which something happened in this turn.
     touched: Vec<usize>,
-    /// Queue pairs that sending gave completions: they count when the packets are with the kernel.
+    /// Queue pairs with completions from sending: delivered once the kernel has the packets.
     sent: Vec<usize>,
     /// Queue pairs that may have something to send.
     ready: VecDeque<usize>,
@@ -117,7 +118,7 @@ pub(crate) struct Engine {
     timers: Timers,
     drops: [u64; DropReason::COUNT],
     receive_errors: u64,
-    /// What queue pairs counted that are gone.
+    /// Counters of queue pairs that were removed.
     retired: roce::Counters,
 }
 
@@ -145,12 +146,12 @@ impl Engine {
 
     /// Does what there is to do now. Never blocks, and ends after a bounded amount of work.
     ///
-    /// When a few packets came and there is nothing else to do, their acknowledgements wait for one
-    /// turn: a program that answers what it was sent has them leave together with its answer.
+    /// If a few packets arrived and nothing else is to be done, their acknowledgements wait for one
+    /// turn: if the program replies, they leave together with its reply.
     pub(crate) fn turn(&mut self, device: &DeviceCore, now_ns: u64, kind: TurnKind) -> Turn {
         let keys = device.keys();
-        // First what has come, then what was posted, then the former is looked at: a receive that
-        // was posted before its message was sent is there when the message is.
+        // First fetch packets, then take posted requests, then process the packets: a receive that
+        // was posted before its message was sent is then found.
         let received = match kind {
             TurnKind::Full => self.fetch(device),
             TurnKind::PostedOnly => 0,

@@ -1,4 +1,4 @@
-//! Requests that programs have posted, on their way into the protocol.
+//! Moves requests that programs have posted into the protocol.
 use super::Engine;
 use super::entry::QpEntry;
 use crate::device_core::DeviceCore;
@@ -11,7 +11,7 @@ impl Engine {
         let before = self.touched.len();
         let Self { qps, touched, .. } = self;
         device.dirty.take(|index| {
-            // A queue pair that is gone may have posted something.
+            // A removed queue pair may have posted something.
             if let Some(entry) = qps.get(index) {
                 accept(entry);
                 if !entry.is_touched {
@@ -45,7 +45,7 @@ impl Engine {
     }
 }
 
-/// Gives the protocol all that it may have.
+/// Passes the protocol all requests that it may have.
 pub(super) fn accept(entry: &mut QpEntry) {
     while let Some(recv) = entry.shared.recvs.pop() {
         give_recv(entry, recv);

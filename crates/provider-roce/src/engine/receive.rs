@@ -1,4 +1,4 @@
-//! What comes in: fetched, checked, given to its queue pair.
+//! Received packets: fetched, checked, passed to their queue pair.
 use super::Engine;
 use super::entry::QpEntry;
 use crate::device_core::DeviceCore;
@@ -9,11 +9,11 @@ use catchment_roce::wire::{self, DropReason};
 use catchment_roce::{Arrival, Input, QpState, Service};
 use std::sync::Arc;
 
-/// The ECN bits of a packet that met congestion.
+/// The ECN bits of a packet that experienced congestion (CE).
 const CONGESTION_EXPERIENCED: u8 = 3;
 
 impl Engine {
-    /// Fetches what has come; how many packets.
+    /// Fetches what has arrived; returns how many packets.
     pub(super) fn fetch(&mut self, device: &DeviceCore) -> usize {
         self.ring.receive(&*device.datagrams).unwrap_or_else(|error| {
             self.receive_errors += 1;
@@ -22,7 +22,7 @@ impl Engine {
         })
     }
 
-    /// Gives each fetched packet to its queue pair.
+    /// Passes each fetched packet to its queue pair.
     pub(super) fn dispatch(&mut self, now_ns: u64, keys: &KeyTable) {
         let Self { ring, check, qps, drops, touched, written, .. } = self;
         for train in ring.trains() {
@@ -62,7 +62,7 @@ impl Engine {
     }
 }
 
-/// Gives a packet to a queue pair without a peer: a datagram, or nothing that it may have.
+/// Passes a packet to a queue pair without a peer, which accepts only datagrams.
 #[cold]
 fn datagram(
     entry: &mut QpEntry,

@@ -1,7 +1,7 @@
 //! Queue pairs by number.
 //!
 //! A number is `generation << 16 | place`, places counted from a random one. So a late packet for a
-//! queue pair that is gone finds no other one in its place, and finding one is an array access.
+//! removed queue pair finds no other one in its place, and a lookup is an array access.
 use super::entry::QpEntry;
 use crate::dirty::MEMBERS;
 use catchment_verbs::VerbsError;
@@ -57,7 +57,7 @@ impl QpTable {
         Ok(self.places.len() - 1)
     }
 
-    /// Takes a queue pair out.
+    /// Removes a queue pair.
     pub(crate) fn remove(&mut self, index: usize) -> Option<Box<QpEntry>> {
         let entry = self.places.get_mut(index)?.entry.take()?;
         self.free.push_back(index);

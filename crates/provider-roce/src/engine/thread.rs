@@ -1,5 +1,5 @@
-//! The thread of an engine: it takes turns until there is nothing to do, polls a little longer, then
-//! sleeps until a packet, a posted request or a timer wakes it.
+//! The thread of an engine: it takes turns until there is nothing to do, polls a little longer,
+//! then sleeps until a packet, a posted request or a timer wakes it.
 use super::tuning::{self, NAP};
 use super::{Turn, TurnKind};
 use crate::device::Device;

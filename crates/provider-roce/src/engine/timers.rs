@@ -1,4 +1,4 @@
-//! Timers of queue pairs: a heap that is put right lazily.
+//! Timers of queue pairs: a heap that is corrected lazily.
 //!
 //! A timer mostly moves to later, with every acknowledgement. So a queue pair stays in the heap at
 //! the earliest time it ever asked for, and when that has come it is asked again. An idle queue
@@ -44,7 +44,7 @@ impl Engine {
         let mut fired = false;
         while let Some((time_ns, index)) = self.timers.take_due(now_ns) {
             let Some(entry) = self.qps.get(index) else { continue };
-            // Another entry of the heap counts, or a queue pair that is gone had this place.
+            // Another entry of the heap counts, or this place belonged to a removed queue pair.
             if entry.timer_ns != Some(time_ns) {
                 continue;
             }

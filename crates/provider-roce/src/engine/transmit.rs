@@ -1,4 +1,4 @@
-//! What goes out: some packets of each queue pair in turn, gathered from registered memory.
+//! Sent packets: some of each queue pair in turn, gathered from registered memory.
 use super::entry::QpEntry;
 use super::{Engine, tuning};
 use crate::device_core::DeviceCore;
@@ -72,7 +72,7 @@ impl Engine {
         }
         if count > 0 {
             each(self, index);
-            // Only a queue pair that gave none has none: answers to READs fill half of a batch.
+            // Only a queue pair without packets has none: answers to READs fill half of a batch.
             self.make_ready(index);
         }
         self.set_timer(index);
@@ -134,8 +134,8 @@ impl Engine {
         }
     }
 
-    /// An RNIC drops packets of trains over IPv4 that the path numbers otherwise than the ICRC
-    /// says; then hardly one gets through at once. Such a peer gets them one by one.
+    /// An RNIC drops packets of trains over IPv4 that the path numbers differently from the ICRC:
+    /// hardly one arrives at the first attempt. Such a peer gets single packets.
     #[inline]
     pub(super) fn suspect_gso(&mut self, index: usize) {
         let Some(entry) = self.qps.get(index).filter(|entry| entry.trusts_gso) else { return };
@@ -163,7 +163,8 @@ impl Engine {
     }
 }
 
-/// Returns whether most packets of a queue pair had to be sent again, requests of ours or answers to READs.
+/// Returns whether most packets of a queue pair had to be sent again, requests of ours or answers
+/// to READs.
 fn lose_most(counters: &Counters) -> bool {
     let complaints = counters.timeouts + counters.sequence_naks_received + counters.duplicates;
     let again = counters.retransmitted + counters.responses_repeated;
@@ -199,7 +200,7 @@ fn push_many(
     }
 }
 
-/// Returns where a piece of a payload lies; `None` for memory that is gone, which the protocol excludes,
+/// Returns where a piece of a payload lies; `None` for revoked memory, which the protocol excludes,
 /// and for bytes of the batch.
 pub(super) fn resolve<'a>(
     entry: &'a QpEntry,
@@ -243,10 +244,10 @@ mod tests {
         };
         for made in [requests, answers] {
             assert!(lose_most(&made(8, 50, 100)));
-            assert!(!lose_most(&made(7, 50, 100)), "too few to say");
+            assert!(!lose_most(&made(7, 50, 100)), "too few to decide");
             assert!(!lose_most(&made(100, 49, 100)), "most got through");
         }
-        // Requests of the peer that came twice say nothing of what we send.
+        // Duplicate requests of the peer do not count: they are no loss of ours.
         assert!(!lose_most(&answers(100, 0, 0)));
     }
 }

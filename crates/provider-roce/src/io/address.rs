@@ -1,11 +1,10 @@
 //! The addresses of this host.
-use super::name::Name;
 use super::sys;
+use if_addrs::Interface;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use std::ffi::CStr;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::{io, ptr};
 
 /// How far an address reaches. The order is the order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,7 +13,7 @@ pub enum Scope {
     Global,
     /// IPv6 unique local addresses, `fc00::/7`.
     UniqueLocal,
-    /// One link only: needs the interface beside the address.
+    /// One link only: needs the interface besides the address.
     LinkLocal,
     /// This host only.
     Loopback,
@@ -67,57 +66,37 @@ impl LocalAddress {
     }
 }
 
-/// Returns all addresses of interfaces that are up, the most useful first: by scope, IPv6 before IPv4, else
-/// in the kernel's order.
+/// Returns all addresses of interfaces that are up, the most useful first: by scope, IPv6 before
+/// IPv4, else in the kernel's order.
 ///
 /// # Errors
-/// When the system does not say.
+/// When the system does not report them.
 pub fn local_addresses() -> io::Result<Vec<LocalAddress>> {
     // Any socket will do to ask for an MTU.
     let flags = SocketFlags::CLOEXEC;
     let probe = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
     let mut found = Vec::new();
-    for (interface, address) in interface_addresses()? {
-        // An interface that went away meanwhile has no address any more.
-        let Ok(mtu) = sys::interface_mtu(probe.as_fd(), &interface) else { continue };
-        found.push(local_address(interface, address, mtu));
+    for interface in if_addrs::get_if_addrs()? {
+        // An interface that vanished meanwhile no longer has an address.
+        if let Ok(Some(mtu)) = sys::mtu_if_up(probe.as_fd(), &interface.name) {
+            found.push(local_address(&interface, mtu));
+        }
     }
     found.sort_by_key(LocalAddress::rank);
     Ok(found)
 }
 
-fn local_address(interface: String, address: SocketAddr, mtu: u32) -> LocalAddress {
-    let scope_id = match address {
-        SocketAddr::V6(v6) => v6.scope_id(),
-        SocketAddr::V4(_) => 0,
-    };
-    LocalAddress { address: address.ip(), scope: Scope::of(address.ip()), interface, scope_id, mtu }
-}
-
-fn interface_addresses() -> io::Result<Vec<(String, SocketAddr)>> {
-    let mut list = ptr::null_mut();
-    // SAFETY: the call writes one pointer, to a list that is freed below.
-    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
-        return Err(io::Error::last_os_error());
+fn local_address(interface: &Interface, mtu: u32) -> LocalAddress {
+    let address = interface.ip();
+    let scope = Scope::of(address);
+    let is_ambiguous = scope == Scope::LinkLocal && address.is_ipv6();
+    LocalAddress {
+        address,
+        scope,
+        interface: interface.name.clone(),
+        scope_id: interface.index.filter(|_| is_ambiguous).unwrap_or(0),
+        mtu,
     }
-    let mut found = Vec::new();
-    let mut at = list;
-    while !at.is_null() {
-        // SAFETY: `at` is an element of the list, which lives until freeifaddrs.
-        let entry = unsafe { &*at };
-        // SAFETY: an address of the list is null or as long as its family says.
-        let address = unsafe { Name::read(entry.ifa_addr) };
-        let up = entry.ifa_flags & libc::IFF_UP as libc::c_uint != 0;
-        if let Some(address) = address.filter(|_| up) {
-            // SAFETY: every element has a name that ends in zero.
-            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
-            found.push((name.to_string_lossy().into_owned(), address));
-        }
-        at = entry.ifa_next;
-    }
-    // SAFETY: the list came from getifaddrs and nothing points into it any more.
-    unsafe { libc::freeifaddrs(list) };
-    Ok(found)
 }
 
 #[cfg(test)]
@@ -127,8 +106,9 @@ mod tests {
     #[test]
     fn addresses_that_reach_further_come_first() {
         let at = |text: &str| {
-            let address: SocketAddr = SocketAddr::new(text.parse().unwrap(), 0);
-            local_address("if".into(), address, 1500)
+            let address = text.parse().unwrap();
+            let (interface, scope) = ("if".into(), Scope::of(address));
+            LocalAddress { address, scope, interface, scope_id: 0, mtu: 1500 }
         };
         let mut list: Vec<_> =
             ["127.0.0.1", "fe80::1", "10.0.0.1", "::1", "fd00::1", "2001:db8::1"].map(at).into();

@@ -1,4 +1,4 @@
-//! Packets on their way out: gathered from registered memory, grouped into trains.
+//! Packets to be sent: gathered from registered memory, grouped into trains.
 use super::control::Control;
 use super::icrc::ICRC_BYTES;
 use super::name::Name;
@@ -97,13 +97,13 @@ impl PacketSlot {
     }
 }
 
-/// Packets to one peer that go to the kernel in one message.
+/// Packets to one peer that are passed to the kernel in one message.
 #[derive(Debug, Clone)]
 pub(super) struct Train {
     pub(super) route: Route,
     pub(super) packets: Range<usize>,
-    /// Its gather entries. One that leads into the arena has the trailer of a packet and the head of
-    /// the next one.
+    /// Its gather entries. One that leads into the arena has the trailer of a packet and the head
+    /// of the next one.
     pub(super) vectors: Range<usize>,
     /// Length of all but the last packet.
     pub(super) segment_bytes: usize,
@@ -149,7 +149,7 @@ pub struct SendBatch {
 }
 
 // SAFETY: the pointers in `vectors` lead into `arena` and into regions that `keep` holds, those in
-// `messages` into the boxes beside it and are written anew before each use: all of it is owned by
+// `messages` into the boxes next to it and are rewritten before each use: all of it is owned by
 // the batch and bound to no thread.
 unsafe impl Send for SendBatch {}
 
@@ -178,11 +178,11 @@ impl SendBatch {
     }
 
     /// Adds a packet: `head` is copied (transport headers, and payload that is not in registered
-    /// memory). Short pieces are read at once, longer ones when the packet goes. Pad and ICRC are
-    /// added; the pad count in the BTH is the caller's.
+    /// memory). Short pieces are read at once, longer ones when the packet is sent. Pad and ICRC
+    /// are added; the pad count in the BTH is the caller's.
     ///
     /// # Errors
-    /// [`Full::NoRoom`]: flush first. Others: this packet can never go.
+    /// [`Full::NoRoom`]: flush first. Others: this packet can never be sent.
     #[inline]
     pub fn push(&mut self, route: &Route, head: &[u8], pieces: &[Piece<'_>]) -> Result<(), Full> {
         let (short, pieces) = pieces.split_at(short(pieces));
@@ -205,7 +205,7 @@ impl SendBatch {
         Ok(())
     }
 
-    /// Returns where the packet would go.
+    /// Returns the destination of the packet.
     #[inline]
     fn plan(
         &self,
@@ -292,7 +292,8 @@ impl SendBatch {
         }
     }
 
-    /// Returns whether the last train takes this packet. Then its gather entries are the last ones, too.
+    /// Returns whether the last train takes this packet. Then its gather entries are the last ones,
+    /// too.
     #[inline]
     fn joins(&self, route: &Route, slot: &PacketSlot, pieces: &[Piece<'_>]) -> bool {
         self.trains.last().is_some_and(|train| {
@@ -306,7 +307,7 @@ impl SendBatch {
         })
     }
 
-    /// Lengthens the last train by the packet that comes next, or begins another one.
+    /// Appends the next packet to the last train, or begins a new one.
     #[inline]
     fn note(&mut self, route: &Route, slot: &PacketSlot, first_vector: usize, joins: bool) {
         let (at, vectors_end) = (self.packets.len(), self.vectors.len());

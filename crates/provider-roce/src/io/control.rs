@@ -1,4 +1,4 @@
-//! Control messages beside a datagram: segment size, ECN.
+//! Control messages of a datagram: segment size, ECN.
 //!
 //! The layout is that of the kernel's `struct cmsghdr`: length (a machine word), level, type, data,
 //! each message padded to a machine word.
@@ -16,7 +16,7 @@ pub(super) struct Control {
     bytes: [u8; CONTROL_BYTES],
 }
 
-/// What the control messages of a received datagram say.
+/// The contents of the control messages of a received datagram.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Received {
     /// Bytes of each merged packet; `None` when the kernel merged nothing.

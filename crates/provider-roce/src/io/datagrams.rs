@@ -1,7 +1,7 @@
 //! What carries a device's packets: batches out, a ring in, and a descriptor to wait on.
 //!
-//! A [`UdpSocket`](super::UdpSocket) is the first that does. Another one carries the same datagrams by
-//! other means, such as frames of a wireless adapter whose rate it chooses for each packet.
+//! A [`UdpSocket`](super::UdpSocket) is the first that does. Another one carries the same datagrams
+//! by other means, such as frames of a wireless adapter whose rate it chooses for each packet.
 use super::batch::{Route, SendBatch, Train};
 use super::path::{Path, PathError};
 use super::recv::RecvRing;
@@ -16,8 +16,8 @@ use std::os::fd::BorrowedFd;
 ///
 /// A datagram is what UDP would carry: transport headers, payload, pad and ICRC, which covers both
 /// addresses and ports. Over IPv4 it also covers the identification of the packet: 0 for a train of
-/// one packet, and counted from 0 in a train of several. What arrives damaged, twice, late or not at
-/// all is recovered by the protocol.
+/// one packet, and counted from 0 in a train of several. What arrives damaged, twice, late or not
+/// at all is recovered by the protocol.
 pub trait Datagrams: Send + Sync {
     /// Returns the address and port that packets come from and that peers send to.
     fn local(&self) -> SocketAddr;
@@ -37,18 +37,19 @@ pub trait Datagrams: Send + Sync {
     /// [`PathError`].
     fn path_to(&self, remote: SocketAddr) -> Result<Path, PathError>;
 
-    /// Sends trains in order without blocking, and returns how many of them were taken, at least one.
+    /// Sends trains in order without blocking, and returns how many of them were taken, at least
+    /// one.
     ///
     /// # Errors
     /// The first train was not taken: `EAGAIN` to wait until [`Datagrams::wait_fd`] is writable,
-    /// `ENOBUFS` to retry after a moment, `EOPNOTSUPP` to get the packets of a train one by one from
+    /// `ENOBUFS` to retry a little later, `EOPNOTSUPP` to get the packets of a train one by one from
     /// now on, `EMSGSIZE` for a packet that is too long. Any other drops the train.
     fn send(&self, trains: &mut Outgoing<'_>) -> io::Result<usize>;
 
     /// Sends one datagram without blocking: for faults that are injected.
     ///
     /// # Errors
-    /// The datagram was not sent; nobody sends it again.
+    /// The datagram was not sent and is not retried.
     fn send_one(&self, remote: SocketAddr, bytes: &[u8]) -> io::Result<()>;
 
     /// Fills the ring with what has arrived, without blocking, and returns the number of packets; 0
@@ -75,14 +76,14 @@ pub struct Capabilities {
     pub receive_buffer_bytes: usize,
 }
 
-/// Trains that go out in one call, with their ICRCs.
+/// Trains that are sent in one call, with their ICRCs.
 pub struct Outgoing<'b> {
     pub(super) batch: &'b mut SendBatch,
     pub(super) range: Range<usize>,
 }
 
 impl Outgoing<'_> {
-    /// Returns the trains in the order in which they must go.
+    /// Returns the trains in the order in which they must be sent.
     pub fn trains(&self) -> impl ExactSizeIterator<Item = OutgoingTrain<'_>> {
         let batch = &*self.batch;
         let trains = &batch.trains[self.range.clone()];
@@ -97,7 +98,7 @@ pub struct OutgoingTrain<'b> {
 }
 
 impl OutgoingTrain<'_> {
-    /// Returns where it goes.
+    /// Returns its destination.
     pub fn route(&self) -> Route {
         self.train.route
     }

@@ -1,4 +1,4 @@
-//! What goes wrong with a socket: opening it, and sending.
+//! Errors of a socket: opening it, and sending.
 use super::port_owner;
 use rustix::io::Errno;
 use std::io;
@@ -8,32 +8,32 @@ use std::net::{IpAddr, SocketAddr};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Somebody else has the port. Who, as far as it can be known, is looked up when the text is
-    /// asked for: that reads the open files of all processes.
+    /// Another process has the port. Its owner, as far as it can be known, is looked up when the
+    /// error is displayed: that reads the open files of all processes.
     #[error("UDP port {at} is taken: {advice}", at = .0, advice = port_owner::advice(*.0))]
     InUse(SocketAddr),
     /// The address is none of this host's (of this network namespace's).
     #[error("{address} is not an address of this host, which has: {}", .known.join(", "))]
     NotLocal {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// The addresses there are.
+        /// The addresses of this host.
         known: Vec<String>,
     },
     /// The system refused for another reason.
     #[error("UDP {address}: {call}: {source}")]
     Os {
-        /// The address and port asked for.
+        /// The requested address and port.
         address: SocketAddr,
         /// The system call.
         call: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl BindError {
-    /// What bind(2) refused.
+    /// Why bind(2) failed.
     pub(super) fn refused(address: SocketAddr, errno: Errno) -> Self {
         match errno {
             Errno::ADDRINUSE => Self::InUse(address),
@@ -65,7 +65,7 @@ pub struct SendFault {
     /// The MTU of the path in bytes, IP header included, if the packets exceed it: it may
     /// have dropped.
     pub ip_mtu: Option<u32>,
-    /// What the kernel said.
+    /// The kernel's error.
     #[source]
     pub source: io::Error,
 }

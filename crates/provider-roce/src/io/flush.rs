@@ -41,7 +41,7 @@ pub struct SendCounters {
     pub packets: u64,
     /// Their bytes, ICRC included.
     pub bytes: u64,
-    /// Messages they went in; a train that the kernel cuts is one.
+    /// Messages that carried them; a train that the kernel segments is one.
     pub messages: u64,
     /// System calls.
     pub calls: u64,
@@ -49,7 +49,7 @@ pub struct SendCounters {
     pub blocked: u64,
     /// Packets that the kernel refused.
     pub refused_packets: u64,
-    /// Trains that went packet by packet, because the path does not support GSO.
+    /// Trains sent packet by packet, because the path does not support GSO.
     pub gso_fallbacks: u64,
 }
 
@@ -61,8 +61,8 @@ enum Remedy {
 }
 
 impl SendBatch {
-    /// Hands all packets to the kernel. Never blocks. What cannot go now stays and goes with the
-    /// next flush; what can never go is dropped and reported by [`SendBatch::take_faults`].
+    /// Hands all packets to the kernel. Never blocks. What cannot be sent now waits for the
+    /// next flush; what can never be sent is dropped and reported by [`SendBatch::take_faults`].
     ///
     /// `datagrams` is what the batch was created for.
     pub fn flush(&mut self, datagrams: &dyn Datagrams) -> Flush {
@@ -88,7 +88,7 @@ impl SendBatch {
         done
     }
 
-    /// Makes one system call with as many trains as are good for it; returns how many went.
+    /// Makes one system call with as many trains as fit; returns how many were sent.
     fn send_some(&mut self, datagrams: &dyn Datagrams) -> io::Result<usize> {
         let range = self.next..self.call_end();
         for at in range.clone() {
@@ -202,7 +202,7 @@ impl SendBatch {
             segment_bytes: self.packets[at].bytes,
             bytes: self.packets[at].bytes,
             closed: true,
-            // The identification of IPv4, which the ICRC covers, is another one now.
+            // The identification of IPv4, which the ICRC covers, is different now.
             sealed: false,
             route: train.route,
         });
@@ -261,7 +261,7 @@ mod tests {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let bind = || UdpSocket::bind(address.parse().unwrap(), &SocketOptions::default());
             let (tx, rx) = (bind().unwrap(), bind().unwrap());
-            // Without a checksum the kernel refuses to cut; this socket was not told.
+            // Without a checksum the kernel refuses to segment; this socket does not know.
             options::drop_checksum(tx.as_fd(), tx.local().is_ipv6()).unwrap();
             let mut batch = SendBatch::new(&tx, 64);
             let route = Route { local: tx.local().ip(), remote: rx.local(), ecn: 0 };

@@ -1,14 +1,15 @@
 //! CRC-32 over memory that others may write meanwhile, without copying it first.
 //!
-//! Library functions want a `&[u8]`, which nobody may change. So the bytes of what is sent are read
-//! here, with volatile loads that go straight into the arithmetic: a number that others change
-//! meanwhile gives a wrong checksum, and nothing else. Headers are few bytes, for which a call of a
-//! library function takes long: they lead, as if the piece began with them. What is received lies in
-//! memory of our own, and goes through the library.
+//! Library functions need a `&[u8]`, which no one may change. So the bytes of what is sent are read
+//! here, with volatile loads that feed the arithmetic directly: a number that others change
+//! meanwhile yields a wrong checksum, and nothing else. Headers are few bytes, for which a call of
+//! a library function takes long: they lead, as if the piece began with them. What is received lies
+//! in memory of our own, and goes through the library.
 //!
-//! [`fold`] multiplies without carries: that moves the polynomial of what was read over the next 128
-//! bytes and adds those (Gopal and others, "Fast CRC Computation for Generic Polynomials Using
-//! PCLMULQDQ", Intel 2009, with four registers of 256 bits). Measured: `docs/concept/roce-engine.md`.
+//! [`fold`] multiplies without carries: that moves the polynomial of what was read over the next
+//! 128 bytes and adds those (Gopal and others, "Fast CRC Computation for Generic Polynomials Using
+//! PCLMULQDQ", Intel 2009, with four registers of 256 bits). Measured:
+//! `docs/concept/roce-engine.md`.
 use catchment_roce::wire::Icrc;
 use catchment_roce::wire::icrc::LEAD_BYTES;
 #[cfg(target_arch = "x86_64")]
@@ -95,8 +96,8 @@ unsafe fn fold(register: u32, lead: &[u8; LEAD_BYTES], from: *const u8, steps: u
     #[repr(C, packed)]
     struct Unaligned(__m256i);
 
-    // SAFETY of all loads: the caller says that 128 bytes for each step are mapped; volatile, since
-    // others may write there.
+    // SAFETY of all loads: the caller guarantees that 128 bytes for each step are mapped; volatile,
+    // since others may write there.
     let load = |step: usize, part: usize| -> __m256i {
         // SAFETY: as above.
         unsafe {
@@ -142,7 +143,8 @@ fn append(sum: __m128i, next: __m128i) -> __m128i {
     _mm_xor_si128(_mm_xor_si128(low, high), next)
 }
 
-/// Returns the register that 16 bytes leave from register 0 (Barrett's reduction; the paper's figure 12).
+/// Returns the register that 16 bytes leave from register 0 (Barrett's reduction; the paper's
+/// figure 12).
 ///
 /// # Safety
 /// The processor has AVX2 and VPCLMULQDQ.
@@ -163,7 +165,7 @@ fn reduce(bytes: __m128i) -> u32 {
     _mm_cvtsi128_si32(_mm_srli_si128::<4>(rest)).cast_unsigned()
 }
 
-/// Never called: [`is_available`] says no.
+/// Never called: [`is_available`] returns false.
 ///
 /// # Safety
 /// None is needed.
@@ -172,7 +174,7 @@ unsafe fn fold(_: u32, _: &[u8; LEAD_BYTES], _: *const u8, _: usize) -> u32 {
     unreachable!("no processor of this kind can fold")
 }
 
-/// What the lower and the upper half of 128 bits are multiplied with to move them over so many bytes.
+/// The multipliers of the lower and the upper half of 128 bits that move them by this many bytes.
 #[cfg(target_arch = "x86_64")]
 const OVER_128: [i64; 2] = over_bytes(128);
 #[cfg(test)]
@@ -195,8 +197,8 @@ const fn over_bytes(bytes: usize) -> [i64; 2] {
     [power(8 * bytes + 32), power(8 * bytes - 32)]
 }
 
-/// x^exponent modulo the polynomial of CRC-32, highest power in the lowest bit; one bit to the left,
-/// as the product of two such numbers needs.
+/// x^exponent modulo the polynomial of CRC-32, highest power in the lowest bit; one bit to the
+/// left, as the product of two such numbers needs.
 #[cfg(target_arch = "x86_64")]
 const fn power(exponent: usize) -> i64 {
     let mut value: u32 = 1 << 31;
@@ -221,7 +223,7 @@ mod tests {
         assert_eq!(OVER_16, [0x1_7519_97d0, 0x0_ccaa_009e]);
     }
 
-    /// Compares with the ordinary way what folding gives of pieces that begin at, and have so many
+    /// Compares folding with the ordinary computation, for pieces that begin at, and have this many
     /// bytes, behind headers of some lengths, and in the middle of a payload.
     fn assert_same(fold: Fold, pieces: &[(usize, usize)]) {
         let bytes: Vec<u8> = (0..5000u32).map(|i| ((i * i) >> 3) as u8).collect();
@@ -259,7 +261,7 @@ mod tests {
     #[test]
     fn folding_gives_what_the_ordinary_way_gives() {
         let pieces = [(0, 128), (1, 256), (9, 384), (13, 1024), (31, 4096), (64, 4864)];
-        // Where the processor cannot, nobody calls it.
+        // Not called where the processor lacks it.
         if is_available() {
             assert_same(Fold::new(), &pieces);
         }

@@ -7,14 +7,14 @@ use catchment_roce::wire::net::Ipv4Id;
 use catchment_roce::wire::{Icrc, NetHeader};
 use std::net::{IpAddr, SocketAddr};
 
-/// A packet is not what its sender sent, or no RoCE packet.
+/// A packet is corrupt, or not a RoCE packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IcrcError {
     /// No room for an ICRC.
     #[error("a datagram of {0} bytes is too short for an ICRC")]
     TooShort(usize),
-    /// Damaged, or sent by something else.
+    /// Corrupt, or sent by something else.
     #[error(transparent)]
     Mismatch(#[from] IcrcMismatch),
 }
@@ -59,14 +59,15 @@ impl IcrcCheck {
 #[derive(Debug)]
 pub struct TrainCheck<'c> {
     solver: &'c mut Solver,
-    /// None when the addresses are of two families, which no socket gives.
+    /// Returns `None` when the addresses are of two families, which no socket reports.
     net: Option<NetHeader>,
     /// What the ICRC covers before the transport, for packets of this length.
     begun: Option<(usize, Icrc)>,
 }
 
 impl TrainCheck<'_> {
-    /// Returns the transport bytes (from the BTH to the pad) of a whole packet: all that UDP carried.
+    /// Returns the transport bytes (from the BTH to the pad) of a whole packet: all that UDP
+    /// carried.
     ///
     /// # Errors
     /// [`IcrcError`]: drop the packet and count it.
@@ -89,8 +90,8 @@ impl TrainCheck<'_> {
     }
 }
 
-/// Returns the network header of a datagram, as far as a UDP socket shows it; none when the addresses
-/// are of two families.
+/// Returns the network header of a datagram, as far as a UDP socket shows it; none when the
+/// addresses are of two families.
 #[inline]
 pub(crate) fn net_header(from: SocketAddr, to: SocketAddr) -> Option<NetHeader> {
     let mut net = match (from.ip(), to.ip()) {

@@ -1,5 +1,5 @@
-//! Sockets of a RoCE device: trains of packets out of registered memory, packets in place on the
-//! way in.
+//! Sockets of a RoCE device: trains of packets sent from registered memory, packets
+//! received in place.
 //!
 //! A device has one [`UdpSocket`], for one address. [`SendBatch`] gathers packets, puts equal ones
 //! to the same peer into one GSO send, computes their ICRC and hands several sends to the kernel in

@@ -58,28 +58,6 @@ impl Name {
             _ => None,
         }
     }
-
-    /// Returns the address that a pointer of the system points to, if it is one of the two kinds.
-    ///
-    /// # Safety
-    /// `address` is null or points to an address that is as long as its family says.
-    pub(super) unsafe fn read(address: *const libc::sockaddr) -> Option<SocketAddr> {
-        if address.is_null() {
-            return None;
-        }
-        // SAFETY: the caller promises a family, and of the two kinds that many bytes.
-        unsafe {
-            match i32::from((*address).sa_family) {
-                libc::AF_INET => Some(SocketAddr::V4(from_v4(
-                    address.cast::<libc::sockaddr_in>().read_unaligned(),
-                ))),
-                libc::AF_INET6 => Some(SocketAddr::V6(from_v6(
-                    address.cast::<libc::sockaddr_in6>().read_unaligned(),
-                ))),
-                _ => None,
-            }
-        }
-    }
 }
 
 fn from_v4(a: libc::sockaddr_in) -> SocketAddrV4 {

@@ -3,7 +3,7 @@ use super::sys;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Values that `libc` does not have for every C library.
+/// Values that `libc` lacks for some C libraries.
 const SO_NO_CHECK: i32 = 11;
 
 /// How to set up a [`super::UdpSocket`].
@@ -49,7 +49,7 @@ pub struct BufferSize {
 }
 
 impl BufferSize {
-    /// Returns whether the system gave less than was asked for. Remedy: `CAP_NET_ADMIN`, or a larger
+    /// Returns whether the system granted less than requested. Remedy: `CAP_NET_ADMIN`, or a larger
     /// `net.core.rmem_max` / `wmem_max`.
     pub fn is_limited(&self) -> bool {
         self.kernel_bytes < self.asked_bytes * 2
@@ -89,12 +89,12 @@ pub(super) fn drop_checksum(fd: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
     }
 }
 
-/// Asks for a receive buffer; privileged where possible, else up to `net.core.rmem_max`.
+/// Asks for a receive buffer; privileged where possible, otherwise up to `net.core.rmem_max`.
 pub(super) fn receive_buffer(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<BufferSize> {
     buffer(fd, bytes, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)
 }
 
-/// Asks for a send buffer; privileged where possible, else up to `net.core.wmem_max`.
+/// Asks for a send buffer; privileged where possible, otherwise up to `net.core.wmem_max`.
 pub(super) fn send_buffer(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<BufferSize> {
     buffer(fd, bytes, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)
 }

@@ -1,4 +1,4 @@
-//! The path to a peer: which address of ours it starts from, and how long packets may be.
+//! The path to a peer: its local address, and the longest packet.
 use super::sys;
 use catchment_roce::wire::PathMtu;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -10,14 +10,14 @@ use std::os::fd::{AsFd, OwnedFd};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// The routes of this host do not lead there.
+    /// No route of this host leads there.
     #[error("no route to {remote} from {local}: {source}")]
     Unreachable {
         /// The peer.
         remote: SocketAddr,
-        /// The address of ours to start from.
+        /// The local address.
         local: IpAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Not even the smallest path MTU fits.
@@ -30,22 +30,22 @@ pub enum PathError {
     },
 }
 
-/// The path to a peer, as the kernel's routes have it now.
+/// The path to a peer, according to the kernel's current routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 #[display("{local} to {}: MTU {ip_mtu}, RoCE path MTU {}", remote.ip(), path_mtu.bytes())]
 pub struct Path {
-    /// The address of ours that packets come from.
+    /// The local address that packets are sent from.
     pub local: IpAddr,
     /// The peer.
     pub remote: SocketAddr,
-    /// Longest IP packet in bytes: that of the interface, or less where a router has said so.
+    /// Longest IP packet in bytes: that of the interface, or less if a router reported so.
     pub ip_mtu: u32,
     /// The largest RoCE path MTU that fits.
     pub path_mtu: PathMtu,
 }
 
-/// Asks for the paths from one address to many peers, in the network namespace of the thread that
-/// made it. Takes one descriptor and sends nothing.
+/// Queries the paths from one address to many peers, in the network namespace of the thread that
+/// created it. Uses one descriptor and sends nothing.
 #[derive(Debug)]
 pub struct PathProbe {
     fd: OwnedFd,
@@ -53,10 +53,10 @@ pub struct PathProbe {
 }
 
 impl PathProbe {
-    /// Creates a probe of ways that start at this address; its port does not matter.
+    /// Creates a probe of paths that start at this address; its port does not matter.
     ///
     /// # Errors
-    /// When the address is none of this host's, or there is no descriptor left.
+    /// When the address is not one of this host's, or there is no descriptor left.
     pub fn new(local: SocketAddr) -> io::Result<Self> {
         let family = match local {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -87,7 +87,7 @@ impl PathProbe {
         self.ask(remote).map(|(_, mtu)| mtu)
     }
 
-    /// Connecting a UDP socket looks the route up and sends nothing.
+    /// Connecting a UDP socket looks up the route and sends nothing.
     fn ask(&self, remote: SocketAddr) -> io::Result<(IpAddr, u32)> {
         let (level, name) = match remote {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),

@@ -1,10 +1,10 @@
-//! Who may own a UDP port that is taken.
+//! The owner of a taken UDP port.
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::{fs, io};
 
-/// Who has this UDP port on all addresses, or on one, of the network namespace of the calling
-/// thread, and what helps; `None` while it is free. Has the port itself for a moment.
+/// Returns the owner of this UDP port on all addresses, or on one, of the network namespace of the
+/// calling thread, and what helps; `None` while it is free. Binds the port itself for a moment.
 pub fn port_owner(port: u16) -> Option<String> {
     let all = [
         SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
@@ -16,7 +16,7 @@ pub fn port_owner(port: u16) -> Option<String> {
     all.into_iter().find(taken).map(advice)
 }
 
-/// Says in words who holds `address`, as far as this process may know, and what helps.
+/// Describes the owner of `address`, as far as this process may know, and what helps.
 pub(super) fn advice(address: SocketAddr) -> String {
     let who = owner(address);
     format!(
@@ -38,7 +38,7 @@ fn owner(address: SocketAddr) -> String {
                 .to_owned()
         }
         (None, Some(_)) => {
-            "a process that this user may not look into owns it, or the kernel".to_owned()
+            "a process that this user may not inspect owns it, or the kernel".to_owned()
         }
         (None, None) => {
             "something in this network namespace owns it, perhaps the kernel".to_owned()
@@ -58,8 +58,9 @@ fn inode_of(address: SocketAddr) -> Option<u64> {
     found.next()
 }
 
-/// Returns the inode of the line whose local port is `port`. Columns: number, local address and port in
-/// hexadecimal, remote address, state, queues, timer, retransmissions, user, timeout, inode.
+/// Returns the inode of the line whose local port is `port`. Columns: number, local address and
+/// port in hexadecimal, remote address, state, queues, timer, retransmissions, user, timeout,
+/// inode.
 fn inode_in(table: &str, port: u16) -> Option<u64> {
     let wanted = format!(":{port:04X}");
     let mut lines = table.lines().skip(1).map(str::split_whitespace);

@@ -1,4 +1,4 @@
-//! Packets on their way in: whole trains in one buffer where the kernel merged them, each packet
+//! Received packets: whole trains in one buffer where the kernel merged them, each packet
 //! shown in place.
 use super::control::{CONTROL_BYTES, Control, Received};
 use super::name::{NAME_BYTES, Name};
@@ -11,50 +11,50 @@ use std::os::fd::BorrowedFd;
 /// Bytes of a buffer: what a datagram, or a merged train, can have at most.
 const BUFFER_BYTES: usize = 65_536;
 
-/// One packet, in the buffer that it came in.
+/// One packet, in its receive buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
-    /// Who sent it.
+    /// The sender.
     pub from: SocketAddr,
-    /// Where to: an address of ours.
+    /// The destination: an address of ours.
     pub to: SocketAddr,
-    /// The two ECN bits; 3: a router met congestion.
+    /// The two ECN bits; 3: congestion experienced (CE).
     pub ecn: u8,
-    /// All that UDP carried: transport bytes and ICRC.
+    /// The UDP payload: transport bytes and ICRC.
     pub bytes: &'a [u8],
 }
 
-/// Packets that came in one message: one after the other, all of one length but the last.
+/// Packets received in one message: one after the other, all of one length but the last.
 #[derive(Debug, Clone, Copy)]
 pub struct Train<'a> {
-    /// Who sent them.
+    /// The sender.
     pub from: SocketAddr,
-    /// Where to: an address of ours.
+    /// The destination: an address of ours.
     pub to: SocketAddr,
-    /// The two ECN bits; 3: a router met congestion.
+    /// The two ECN bits; 3: congestion experienced (CE).
     pub ecn: u8,
     segment_bytes: usize,
     bytes: &'a [u8],
 }
 
 impl<'a> Train<'a> {
-    /// Returns all that UDP carried, packet by packet: transport bytes and ICRC.
+    /// Returns the UDP payload, packet by packet: transport bytes and ICRC.
     #[inline]
     pub fn packets(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.bytes.chunks(self.segment_bytes)
     }
 }
 
-/// What a ring has seen since it was made.
+/// What a ring has received since it was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecvCounters {
     /// Packets.
     pub packets: u64,
     /// Their bytes, ICRC included.
     pub bytes: u64,
-    /// Messages they came in: fewer than packets where the kernel merges.
+    /// Messages that carried them: fewer than packets where the kernel merges.
     pub messages: u64,
-    /// System calls that brought something.
+    /// System calls that returned something.
     pub calls: u64,
     /// Messages that did not fit their buffer; what did not fit is lost.
     pub truncated: u64,
@@ -86,8 +86,8 @@ pub struct RecvRing {
     counters: RecvCounters,
 }
 
-// SAFETY: the pointers in `vectors` and `messages` lead into the ring's own heap memory, are written
-// anew before each use, and are bound to no thread.
+// SAFETY: the pointers in `vectors` and `messages` lead into the ring's own heap memory, are
+// written anew before each use, and are bound to no thread.
 unsafe impl Send for RecvRing {}
 
 impl RecvRing {
@@ -97,7 +97,7 @@ impl RecvRing {
         Self::with_buffer_bytes(buffers, BUFFER_BYTES)
     }
 
-    /// As [`RecvRing::new`] with smaller buffers: for sockets without GRO, where a buffer holds
+    /// Like [`RecvRing::new`] with smaller buffers: for sockets without GRO, where a buffer holds
     /// one packet. What does not fit is lost and counted.
     pub fn with_buffer_bytes(buffers: usize, buffer_bytes: usize) -> Self {
         let buffers = buffers.clamp(1, MAX_MESSAGES);
@@ -115,8 +115,8 @@ impl RecvRing {
         }
     }
 
-    /// Replaces what the ring held by what has arrived, as much as it holds. Never blocks. Returns the
-    /// number of packets: 0 when nothing has arrived.
+    /// Replaces the contents of the ring by what has arrived, as far as it fits. Never blocks.
+    /// Returns the number of packets: 0 when nothing has arrived.
     ///
     /// # Errors
     /// As [`Datagrams::receive`].
@@ -125,7 +125,7 @@ impl RecvRing {
         datagrams.receive(&mut Incoming { ring: self })
     }
 
-    /// Returns the number of receives from a socket with one call; returns the number of packets.
+    /// Receives from a socket with one call; returns the number of packets.
     pub(super) fn receive_from_socket(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -146,7 +146,7 @@ impl RecvRing {
         Ok(packets)
     }
 
-    /// Copies a train into the next buffer; false if there is none, or it is too short.
+    /// Copies a train into the next buffer; returns false if there is none, or it is too short.
     pub(super) fn add(
         &mut self,
         (from, to): (SocketAddr, SocketAddr),
@@ -183,7 +183,7 @@ impl RecvRing {
         }
     }
 
-    /// Reads what the kernel says of message `i`; how many packets it has.
+    /// Reads the kernel's description of message `i`; returns how many packets it has.
     fn take(&mut self, i: usize, local: SocketAddr) -> usize {
         let message = &self.messages[i];
         let control = self.controls[i].received(message.control_bytes());
@@ -219,7 +219,7 @@ impl RecvRing {
         packets
     }
 
-    /// Returns the packets of the last [`RecvRing::receive`], in the order in which they came.
+    /// Returns the packets of the last [`RecvRing::receive`], in the order of arrival.
     pub fn packets(&self) -> impl Iterator<Item = Packet<'_>> {
         self.trains().flat_map(|train| {
             train.packets().map(move |bytes| Packet {
@@ -231,8 +231,8 @@ impl RecvRing {
         })
     }
 
-    /// As [`RecvRing::packets`], as they were merged: what is the same for all packets of a train
-    /// need not be done for each.
+    /// Like [`RecvRing::packets`], but as they were merged: what is the same for all packets of a
+    /// train need not be done for each.
     pub fn trains(&self) -> impl Iterator<Item = Train<'_>> {
         self.got.iter().map(|got| {
             let start = got.buffer * self.buffer_bytes;
@@ -246,13 +246,13 @@ impl RecvRing {
         })
     }
 
-    /// Returns what the ring has seen since it was made.
+    /// Returns what the ring has received since it was created.
     pub fn counters(&self) -> RecvCounters {
         self.counters
     }
 }
 
-/// Returns the length of the packets in a message: what the kernel says, or all of it.
+/// Returns the length of the packets in a message: the kernel's segment size, or all of it.
 fn segment(control: Received, bytes: usize) -> usize {
     control.segment_bytes.filter(|segment| *segment > 0).unwrap_or(bytes).max(1)
 }

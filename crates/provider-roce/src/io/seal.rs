@@ -1,4 +1,4 @@
-//! The ICRC of what goes out, computed over registered memory just before the system call.
+//! The ICRC of sent packets, computed over registered memory just before the system call.
 use super::SendBatch;
 use super::batch::{PacketSlot, Train};
 use super::fold::Fold;
@@ -7,8 +7,8 @@ use catchment_roce::wire::net::Ipv4Id;
 use catchment_roce::wire::{Icrc, NetHeader};
 use std::net::SocketAddr;
 
-/// Bytes copied at a time of what is not folded: the checksum needs a slice that nobody changes, and
-/// registered memory may change at any time. The copy stays in the first-level cache.
+/// Bytes copied at a time of what is not folded: the checksum needs a slice that does not change,
+/// and registered memory may change at any time. The copy stays in the first-level cache.
 const CHUNK_BYTES: usize = 2048;
 
 /// Writes the ICRC of all packets of a train, once.
@@ -38,7 +38,7 @@ pub(super) fn seal(batch: &mut SendBatch, at: usize) {
 /// What the ICRC covers before the transport, for the packets of one train.
 struct Begun {
     net: NetHeader,
-    /// The kernel gives the segments of a train the identifications 0, 1, 2 ... over IPv4.
+    /// The kernel numbers the segments of a train: identifications 0, 1, 2 ... over IPv4.
     counts: bool,
     /// Packets of one length begin alike, but for that.
     kept: Option<(usize, Icrc)>,
@@ -88,7 +88,7 @@ fn gather(batch: &SendBatch, slot: &PacketSlot, mut icrc: Icrc, fold: Fold) -> u
     icrc.finish()
 }
 
-/// Returns what follows so many bytes of a gather entry.
+/// Returns the rest of a gather entry after this many bytes.
 #[inline]
 fn after(entry: &libc::iovec, bytes: usize) -> libc::iovec {
     libc::iovec {
@@ -97,7 +97,7 @@ fn after(entry: &libc::iovec, bytes: usize) -> libc::iovec {
     }
 }
 
-/// Shows the bytes of a gather entry in order, by copying small pieces.
+/// Passes the bytes of a gather entry in order, by copying small pieces.
 #[inline]
 pub(super) fn for_each_chunk(part: &libc::iovec, mut see: impl FnMut(&[u8])) {
     let mut chunk = [std::mem::MaybeUninit::<u8>::uninit(); CHUNK_BYTES];

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// An unconnected UDP socket, bound to one address.
 ///
 /// Unconnected, because the kernel gives IPv4 packets of a connected socket an identification that
-/// nobody can know, and the ICRC covers it.
+/// cannot be predicted, and the ICRC covers it.
 #[derive(Debug)]
 pub struct UdpSocket {
     fd: OwnedFd,
@@ -26,7 +26,8 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Opens a socket in the network namespace of the calling thread. Port 0 lets the kernel choose.
+    /// Opens a socket in the network namespace of the calling thread. Port 0 lets the kernel
+    /// choose.
     ///
     /// # Errors
     /// [`BindError::InUse`], [`BindError::NotLocal`] (also
@@ -51,7 +52,7 @@ impl UdpSocket {
             sys::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_BUSY_POLL, us)
                 .map_err(os("setsockopt(SO_BUSY_POLL)"))?;
         }
-        // A kernel without GRO (before 5.0) gives packets one by one, which is slower and no error.
+        // A kernel without GRO (before 5.0) delivers single packets, which is slower but no error.
         let gro =
             wanted.gro && sys::set_option(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
         rustix::net::bind(&fd, &address).map_err(|errno| BindError::refused(address, errno))?;
@@ -61,7 +62,7 @@ impl UdpSocket {
         Ok(Self { fd, local, receive_buffer, send_buffer, gso, gro, paths: Mutex::new(paths) })
     }
 
-    /// Returns where it is bound: the address asked for, with the port.
+    /// Returns its bound address: the requested one, with the port.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
@@ -76,12 +77,12 @@ impl UdpSocket {
         self.gro
     }
 
-    /// Returns the receive buffer that it got.
+    /// Returns the size of its receive buffer.
     pub fn receive_buffer(&self) -> BufferSize {
         self.receive_buffer
     }
 
-    /// Returns the send buffer that it got.
+    /// Returns the size of its send buffer.
     pub fn send_buffer(&self) -> BufferSize {
         self.send_buffer
     }

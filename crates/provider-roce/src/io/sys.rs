@@ -25,7 +25,21 @@ pub(super) fn option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i3
     done(result).map(|()| value)
 }
 
-pub(super) fn interface_mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
+/// Returns the MTU of an interface; none if it is down.
+pub(super) fn mtu_if_up(fd: BorrowedFd<'_>, name: &str) -> io::Result<Option<u32>> {
+    let flags = ask_interface(fd, name, libc::SIOCGIFFLAGS as _)?;
+    // SAFETY: the call succeeded, so this member of the union is the one that was written.
+    let flags = unsafe { flags.ifr_ifru.ifru_flags };
+    if i32::from(flags) & libc::IFF_UP == 0 {
+        return Ok(None);
+    }
+    let mtu = ask_interface(fd, name, libc::SIOCGIFMTU as _)?;
+    // SAFETY: as above.
+    let mtu = unsafe { mtu.ifr_ifru.ifru_mtu };
+    Ok(u32::try_from(mtu).ok())
+}
+
+fn ask_interface(fd: BorrowedFd<'_>, name: &str, what: libc::Ioctl) -> io::Result<libc::ifreq> {
     // SAFETY: all-zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     // The last byte stays 0.
@@ -36,12 +50,9 @@ pub(super) fn interface_mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    // SAFETY: the request is a valid ifreq during the call, which writes its MTU.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
-    done(result)?;
-    // SAFETY: the call succeeded, so this member of the union is the one that was written.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    u32::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
+    // SAFETY: the request is a valid ifreq during the call, which writes one member of its union.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), what, &raw mut request) };
+    done(result).map(|()| request)
 }
 
 /// One message of a batch, as the kernel takes it. All-zero is valid: an empty message.
@@ -91,14 +102,14 @@ impl Message {
     }
 }
 
-/// sendmmsg(2), never blocking; how many messages went, at least one.
+/// Calls sendmmsg(2), never blocking; returns how many messages were sent, at least one.
 ///
 /// # Safety
 /// As promised to [`Message::new`].
 pub(super) unsafe fn send(fd: BorrowedFd<'_>, messages: &mut [Message]) -> io::Result<usize> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     loop {
-        // SAFETY: `Message` is a transparent mmsghdr; the caller answers for what it points to.
+        // SAFETY: `Message` is a transparent mmsghdr; the caller guarantees what it points to.
         let sent = unsafe {
             libc::sendmmsg(
                 fd.as_raw_fd(),
@@ -114,13 +125,13 @@ pub(super) unsafe fn send(fd: BorrowedFd<'_>, messages: &mut [Message]) -> io::R
     }
 }
 
-/// recvmmsg(2), never blocking; how many messages came, at least one.
+/// Calls recvmmsg(2), never blocking; returns how many messages arrived, at least one.
 ///
 /// # Safety
 /// As promised to [`Message::new`].
 pub(super) unsafe fn recv(fd: BorrowedFd<'_>, messages: &mut [Message]) -> io::Result<usize> {
     loop {
-        // SAFETY: `Message` is a transparent mmsghdr; the caller answers for what it points to.
+        // SAFETY: `Message` is a transparent mmsghdr; the caller guarantees what it points to.
         let received = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! Sleeping until packets come, or another thread has something to send.
+//! Sleeping until packets arrive, or another thread has something to send.
 use catchment_verbs::event;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ pub enum Wakeup {
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// Ends the present sleep, or else the next one.
+    /// Ends the current sleep, or the next one.
     pub fn wake(&self) {
         event::ring(&*self.0);
     }
@@ -44,7 +44,7 @@ impl Waiter {
         Ok(Self { event: Arc::new(event::event_fd()?) })
     }
 
-    /// Returns what other threads end a sleep with.
+    /// Returns a handle with which other threads end a sleep.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.event))
     }
@@ -54,7 +54,7 @@ impl Waiter {
     /// [`super::Blocked::SocketFull`].
     ///
     /// # Errors
-    /// What poll(2) says.
+    /// Those of poll(2).
     pub fn sleep(
         &self,
         socket: BorrowedFd<'_>,
@@ -66,10 +66,10 @@ impl Waiter {
         self.poll(&mut [self.rings(), PollFd::from_borrowed_fd(socket, events)], timeout)
     }
 
-    /// Sleeps until a [`Waker`] is used or the time is over, whatever comes to a socket.
+    /// Sleeps until a [`Waker`] is used or the time is over, whatever arrives at a socket.
     ///
     /// # Errors
-    /// What poll(2) says.
+    /// Those of poll(2).
     pub fn nap(&self, timeout: Duration) -> io::Result<Wakeup> {
         self.poll(&mut [self.rings()], timeout)
     }
@@ -83,7 +83,7 @@ impl Waiter {
         match poll(fds, Some(&event::timespec(timeout))) {
             Ok(0) => return Ok(Wakeup::TimedOut),
             Ok(_) => {}
-            // A signal: the caller looks what there is to do.
+            // A signal: the caller checks for work.
             Err(Errno::INTR) => return Ok(Wakeup::Woken),
             Err(e) => return Err(e.into()),
         }

@@ -1,12 +1,10 @@
-//! From one state to another.
+//! Transitions between states.
 use super::RoceQp;
 use crate::address_vector::AddressVector;
 use crate::engine::{Engine, Peer};
 use catchment_roce::wire::aeth;
 use catchment_roce::{self as roce, Psn, Recovery};
-use catchment_verbs::provider::{
-    MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts, random,
-};
+use catchment_verbs::provider::{MAX_24_BITS, random};
 use catchment_verbs::{
     Access, Endpoint, ModifyError, NetEnd, QpState, QpTransition, RtrAttr, RtsAttr,
 };
@@ -16,7 +14,7 @@ impl RoceQp {
         ModifyError::Illegal { qpn: self.qpn, from: self.shared.state(), to }
     }
 
-    /// Has the engine make a change; one that it refuses was overtaken by a failure.
+    /// Makes the engine apply a change; it refuses one only after a failure.
     fn change(
         &self,
         to: QpState,
@@ -28,7 +26,7 @@ impl RoceQp {
     }
 
     fn enter_reset(&mut self) -> Result<(), ModifyError> {
-        // Another start, so that late packets of before do not fit.
+        // A different start, so that late packets of the previous connection do not fit.
         self.psn = random().map_err(|error| ModifyError::Resources {
             qpn: self.qpn,
             what: "a new PSN",
@@ -51,13 +49,11 @@ impl RoceQp {
     }
 
     fn enter_init_ud(&self, qkey: u32) -> Result<(), ModifyError> {
-        check_qkey(self.qpn, qkey)?;
         let attr = roce::InitAttr { qkey, ..roce::InitAttr::default() };
         self.change(QpState::Init, |engine| engine.init(self.index, attr))
     }
 
     fn enter_rtr(&self, attr: &RtrAttr) -> Result<(), ModifyError> {
-        check_rtr(self.qpn, attr)?;
         let (peer, wire) = self.connection(&attr.remote)?;
         let wire = roce::RtrAttr {
             max_dest_rd_atomic: attr.max_dest_rd_atomic as u8,
@@ -69,7 +65,6 @@ impl RoceQp {
     }
 
     fn enter_rtr_uc(&self, remote: &Endpoint) -> Result<(), ModifyError> {
-        check_remote(self.qpn, remote)?;
         let (peer, wire) = self.connection(remote)?;
         self.connect(Some(peer), wire)
     }
@@ -101,7 +96,6 @@ impl RoceQp {
     }
 
     fn enter_rts(&self, attr: &RtsAttr) -> Result<(), ModifyError> {
-        check_rts(self.qpn, attr)?;
         let wire = roce::RtsAttr {
             sq_psn: Psn::new(self.psn),
             max_rd_atomic: attr.max_rd_atomic as u8,
@@ -117,7 +111,7 @@ impl RoceQp {
         self.change(QpState::Rts, |engine| engine.start(self.index, wire))
     }
 
-    /// Makes a change that the state and the service allow.
+    /// Makes a transition that the state and the service allow.
     pub(super) fn enter(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
         let to = transition.target();
         match transition {

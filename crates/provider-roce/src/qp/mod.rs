@@ -1,4 +1,4 @@
-//! A queue pair, as its owner holds it: posting, and the states.
+//! The application's queue pair: posting, and the states.
 mod change;
 
 use crate::address_vector::AhCore;
@@ -9,11 +9,12 @@ use crate::handles::RocePd;
 use crate::region::MrCore;
 use crate::request::{Held, PostedRecv, PostedSend};
 use catchment_roce::{RecvWqe, SendWqe};
-use catchment_verbs::provider::{Handle, MAX_24_BITS, check_rate, check_transition, local_rights};
+use catchment_verbs::provider::{
+    Handle, MAX_24_BITS, check_rate, check_transition, local_rights, post_each,
+};
 use catchment_verbs::{
     Access, Destination, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState,
-    QpTransition, RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, Service, Sge, Watch,
-    WcStatus,
+    QpTransition, RateError, RecvWr, SendWr, Service, Sge, WcStatus,
 };
 use std::sync::Arc;
 
@@ -128,7 +129,7 @@ impl RoceQp {
         let outstanding = shared.rq.outstanding(self.recv_posted);
         shared.limits.check_recv(shared.state(), outstanding, wr)?;
         self.recv_posted += 1;
-        // A wrong key shows when a message comes for it.
+        // A wrong key is found when a message arrives for it.
         let held = self.hold(wr.sges, Access::LOCAL_WRITE);
         let recv = PostedRecv { wqe: RecvWqe::new(wr), held: held.unwrap_or_default() };
         if let Err(recv) = self.shared.recvs.push(recv) {
@@ -167,18 +168,6 @@ impl RoceQp {
         self.next_recent = (self.next_recent + 1) % RECENT;
         Some(mr)
     }
-}
-
-/// Posts requests in order, up to the first that is refused.
-#[inline]
-fn post_each<W>(
-    requests: &[W],
-    mut post: impl FnMut(&W) -> Result<(), PostFailure>,
-) -> Result<(), PostError> {
-    for (index, wr) in requests.iter().enumerate() {
-        post(wr).map_err(|reason| PostError { index, reason })?;
-    }
-    Ok(())
 }
 
 impl Qp for RoceQp {
@@ -224,14 +213,6 @@ impl Qp for RoceQp {
         device.engine().set_rate(self.index, rate_bps);
         device.kick_after_change();
         Ok(())
-    }
-
-    fn map_remote(&self, _: u64, _: u64, _: u32) -> Result<RemoteWindow, RemoteMapError> {
-        Err(RemoteMapError::Unsupported)
-    }
-
-    fn watch_remote(&self, _: u32) -> Result<Arc<dyn Watch>, RemoteMapError> {
-        Err(RemoteMapError::Unsupported)
     }
 }
 

@@ -1,5 +1,6 @@
-//! The engine over datagrams that no socket carries: a switch in memory, which can lose and reorder.
-use catchment_conformance::{Options, Side, connected, wait_one};
+//! The engine over datagrams that no socket carries: a switch in memory, which can lose and
+//! reorder.
+use catchment_conformance::{Options, Side, connected, pattern, wait_one};
 use catchment_provider_roce::io::{Capabilities, Datagrams, Incoming, Outgoing, Path, PathError};
 use catchment_provider_roce::{PathMtu, RoceContext, RoceOptions, RoceProvider};
 use catchment_verbs::sync::Mutex;
@@ -11,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A packet that waits, and who sent it.
+/// A waiting packet, and its sender.
 type Waiting = (SocketAddr, Vec<u8>);
 
 /// Where packets for one address wait.
@@ -20,7 +21,7 @@ struct Inbox {
     event: OwnedFd,
 }
 
-/// What becomes of the packets on their way.
+/// What happens to packets in flight.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Treatment {
     All,
@@ -135,12 +136,8 @@ fn pair(treatment: Treatment, addresses: [&str; 2]) -> (Side, Side) {
     connected((left, &options), (right, &options))
 }
 
-fn pattern(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|at| ((at * at) >> 3) as u8).collect()
-}
-
 fn exchange(a: &mut Side, b: &mut Side) {
-    let data = pattern(300_000);
+    let data = pattern(1, 300_000);
     a.put(0, &data);
     a.run_ok(SendOp::Write(b.remote(0)), &[a.sge(0, data.len())]);
     assert!(b.get(0, data.len()) == data, "written");

@@ -33,7 +33,7 @@ fn sides(faults: &str, service: Service) -> (Side, Side, Arc<RoceContext>) {
     (a, b, right)
 }
 
-/// Takes the messages that have come, checks them, and gives their receives back.
+/// Takes the messages that have arrived, checks them, and reposts their receives.
 fn take(b: &mut Side, arrived: &mut Vec<u64>) {
     let mut out = [Completion::EMPTY];
     while b.recv_cq.poll(&mut out).unwrap() == 1 {
@@ -100,7 +100,7 @@ fn datagrams_that_are_not_taken_are_counted() {
     assert!(wait_one(&*b.recv_cq).result.is_ok());
 }
 
-/// Someone who talks to a queue pair of another service, or to one that is not ready, is counted.
+/// Packets to a queue pair of another service, or to one that is not ready, are counted.
 #[test]
 fn packets_of_another_service_are_dropped() {
     let (mut a, b, device) = sides("", Service::Ud);

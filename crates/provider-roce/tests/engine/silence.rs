@@ -5,7 +5,7 @@ use catchment_conformance::{Options, PATIENCE, Random, connected};
 use catchment_verbs::{Completion, Payload, QpState, RecvWr, SendOp, SendWr, Sge};
 use std::time::{Duration, Instant};
 
-/// Whatever was on its way when the peer vanished, requests fail after their retries.
+/// Whatever was in flight when the peer vanished, requests fail after their retries.
 #[test]
 fn requests_to_a_peer_that_vanished_fail_in_time() {
     let options = Options::default();

@@ -242,7 +242,7 @@ fn trains_are_numbered_as_the_icrc_expects_and_packets_alone_are_not() {
         assert_eq!(batch.counters().messages, 1, "one train");
         assert_eq!(observer.rightly_numbered(16, PATIENCE), 16, "{address}");
     }
-    // The observer can tell: packets that go alone all have identification 0.
+    // The observer can tell: packets sent alone all have identification 0.
     let address = "127.0.0.1".parse().unwrap();
     let sender = bind(address, &SocketOptions::default());
     let mut observer = Observer::bind(address);

@@ -1,9 +1,9 @@
 //! Does the kernel number the packets of a train as the ICRC expects?
 //!
-//! Over IPv4 the ICRC covers the identification, and the kernel chooses it: 0 for a packet alone, 0,
-//! 1, 2 ... for the segments of a GSO send. A UDP socket does not see the identification, and our
-//! receiver takes any. A socket filter does see it: the observer's lets only those packets pass whose
-//! identification is the number that they carry.
+//! Over IPv4 the ICRC covers the identification, and the kernel chooses it: 0 for a packet alone,
+//! 0, 1, 2 ... for the segments of a GSO send. A UDP socket does not see the identification, and
+//! our receiver takes any. A socket filter does see it: the observer's lets only those packets pass
+//! whose identification is the number that they carry.
 use catchment_provider_roce::io::{RecvRing, Route, SendBatch, SocketOptions, UdpSocket};
 use catchment_roce::Psn;
 use catchment_roce::wire::{Bth, Headers, MAX_HEADER_BYTES, Opcode};

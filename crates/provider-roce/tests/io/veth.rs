@@ -64,7 +64,7 @@ fn the_roce_port_is_free_in_a_new_namespace() {
         let all = pair.left.run(local_addresses).unwrap().unwrap();
         let veth = all.iter().filter(|a| a.interface == "veth0");
         assert!(veth.clone().all(|a| a.mtu == 9000), "{all:?}");
-        assert!(veth.clone().any(|a| a.scope == Scope::LinkLocal && a.scope_id > 0));
+        assert!(veth.clone().any(|a| a.scope == Scope::LinkLocal && a.scope_id > 0), "{all:?}");
     });
 }
 
@@ -94,7 +94,7 @@ fn a_path_that_shrinks_is_found_and_reported() {
                 assert_eq!(fault.ip_mtu, Some(1500), "{fault}");
                 assert!(fault.to_string().contains("is now 1500"), "{fault}");
             }
-            // Being too long says nothing about GSO.
+            // Being too long does not concern GSO.
             assert!(link.batch.gso_refused().is_empty());
             assert_eq!(link.receive(1), [(5, 1024)]);
         }
@@ -132,7 +132,7 @@ fn packets_wait_while_the_socket_is_full() {
         let small =
             SocketOptions { send_buffer_bytes: 8 << 10, gso: false, ..SocketOptions::default() };
         let mut link = link(&pair, ENDS[0], &small);
-        // The peer does not say where it is: packets wait in the kernel, on the socket's account.
+        // The peer does not answer ARP: packets wait in the kernel, on the socket's account.
         pair.right.ip(&["link", "set", "veth0", "arp", "off"]).unwrap();
         pair.left.ip(&["neigh", "flush", "dev", "veth0"]).unwrap();
         link.push(0, &[1024; 40]);

@@ -1,8 +1,8 @@
 //! A flag of the model checker whose stores are swaps.
 //!
-//! When one thread stores and another one swaps, loom does not take from fences which came first, and
-//! reports what no machine does: a swap that reads what was there before a store that it must see.
-//! Of two swaps it knows. Every order of them is tried, so none is lost.
+//! When one thread stores and another one swaps, loom does not take from fences which came first,
+//! and reports what no machine does: a swap that reads what was there before a store that it must
+//! see. Of two swaps it knows. Every order of them is tried, so none is lost.
 use loom::sync::atomic::{self, Ordering};
 
 pub(crate) struct AtomicBool(atomic::AtomicBool);

@@ -4,10 +4,10 @@
 //! Run it with
 //! `RUSTFLAGS="--cfg loom" cargo test -p catchment-provider-roce --release --test loom`.
 //!
-//! The code is that of the provider, `dirty.rs` and `sleep.rs`, compiled with the checker's atomics;
-//! the engine is a number of requests, and the event counter is one that blocks. A wake-up that gets
-//! lost is a deadlock, which the checker reports. Compiled without the fences the code must fail: a
-//! checker that finds nothing proves nothing.
+//! The code is that of the provider, `dirty.rs` and `sleep.rs`, compiled with the checker's
+//! atomics; the engine is a number of requests, and the event counter is one that blocks. A wake-up
+//! that gets lost is a deadlock, which the checker reports. Compiled without the fences the code
+//! must fail: a checker that finds nothing proves nothing.
 #![cfg(loom)]
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -55,8 +55,8 @@ struct Engine {
     left: u32,
 }
 
-/// Bounded, so that the search ends: two switches of threads that nothing forces find each fault that
-/// was put into the code on purpose.
+/// Bounded, so that the search ends: two switches of threads that nothing forces find each fault
+/// that was put into the code on purpose.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
@@ -114,7 +114,7 @@ macro_rules! models {
                 new
             }
 
-            /// A turn of the engine's thread, if nobody else has the engine.
+            /// A turn of the engine's thread, if no other thread has the engine.
             fn turn(&self) {
                 match self.engine.try_lock() {
                     Ok(mut engine) => {
@@ -137,7 +137,7 @@ macro_rules! models {
                 self.wake_if(self.sleep.after_turn(0, due));
             }
 
-            /// The engine's thread, until so many requests are done.
+            /// Runs the engine's thread until this many requests are done.
             fn run(&self, requests: u32) {
                 loop {
                     self.turn();
@@ -157,7 +157,7 @@ macro_rules! models {
             }
         }
 
-        /// Each of so many threads does what is one request; the engine's thread does them all.
+        /// Each of several threads posts one request; the engine's thread executes them all.
         fn programs<const COUNT: usize>(program: fn(&Device, usize)) {
             check(move || {
                 let device = Device::new();
@@ -198,7 +198,8 @@ macro_rules! models {
             });
         }
 
-        /// The other thread may see when the nap would have ended, while the thread sleeps for long.
+        /// The other thread may see when the nap would have ended, while the thread sleeps for
+        /// long.
         pub(crate) fn a_thread_that_napped_before_finishes_too() {
             check(|| {
                 let device = Device::new();

@@ -1,16 +1,15 @@
-//! From one state to another.
+//! Transitions between states.
 use super::ShmQp;
 use crate::connection::Connection;
 use crate::inbox::Inbox;
 use crate::inner::Peer;
 use crate::link::CallError;
 use crate::proto::{Refusal, Reply, Request};
-use catchment_verbs::provider::{check_rtr, check_rts};
 use catchment_verbs::{Gid, ModifyError, QpState, QpTransition, RtrAttr, RtsAttr};
 use std::sync::Arc;
 
 impl ShmQp {
-    /// Makes a transition that the present state allows.
+    /// Makes a transition that the current state allows.
     pub(super) fn change(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
         match transition {
             QpTransition::ToReset => self.enter_reset()?,
@@ -62,13 +61,12 @@ impl ShmQp {
     }
 
     fn enter_rtr(&mut self, attr: &RtrAttr) -> Result<(), ModifyError> {
-        check_rtr(self.core.qpn, attr)?;
         let gid = attr.remote.gid;
         let core = &self.core;
         let link = core.context.link(gid).map_err(|error| self.modify_error(gid, &error))?;
         let (facts, inbox_fd) = {
             let mut inner = core.lock();
-            // The peer's process may have failed us before this.
+            // The peer's process may have failed before this.
             if core.state() != QpState::Init {
                 return Err(self.illegal(QpState::Rtr));
             }
@@ -96,7 +94,7 @@ impl ShmQp {
             Ok((Reply::Known, _)) if inner.connection.is_some() => return Ok(()),
             Ok((Reply::Known, _)) => Err(CallError::Stale),
             Ok(_) => Err(CallError::Protocol),
-            // The peer comes to us when it gets there.
+            // The peer connects to us when it reaches this state.
             Err(CallError::Refused(Refusal::NotReady)) => {
                 if let Some(peer) = &mut inner.peer {
                     peer.comes = true;
@@ -119,7 +117,6 @@ impl ShmQp {
     }
 
     fn enter_rts(&mut self, attr: RtsAttr) -> Result<(), ModifyError> {
-        check_rts(self.core.qpn, &attr)?;
         let mut inner = self.core.lock();
         if !self.core.state().may_become(QpState::Rts) {
             drop(inner);

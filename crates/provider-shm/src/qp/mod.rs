@@ -1,4 +1,4 @@
-//! A queue pair, as its owner holds it: posting, and the states.
+//! The application's queue pair: posting, and the states.
 mod change;
 
 use crate::connection::Connection;
@@ -13,7 +13,7 @@ use crate::remote::{RemoteCache, RemoteMr, ShmBell};
 use crate::request::{Front, Kept, Outcome, Progress, Waiting};
 use crate::{one_sided, send};
 use catchment_verbs::mem::RegionSlice;
-use catchment_verbs::provider::{check_rate, check_transition, local_rights};
+use catchment_verbs::provider::{check_rate, check_transition, local_rights, post_each};
 use catchment_verbs::{
     Access, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
     RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, Watch, WcStatus,
@@ -35,11 +35,11 @@ pub(crate) struct ShmQp {
     connection: Option<Arc<Connection>>,
     locals: LocalCache,
     remotes: RefCell<RemoteCache>,
-    /// The elements of the requests of this batch. To let go of one is an exchange, which waits until
-    /// the bytes copied before have reached the caches: it is left until [`ShmQp::finish`], where
-    /// they have.
+    /// The elements of the requests of this batch. Releasing one is an atomic exchange, which waits
+    /// until the bytes copied before have reached the caches: it is deferred to [`ShmQp::finish`],
+    /// where they have.
     pieces: Vec<Piece>,
-    /// Where those of the request in hand begin.
+    /// Where those of the current request begin.
     in_hand: usize,
     /// It has a rate limit.
     paced: bool,
@@ -194,7 +194,7 @@ impl ShmQp {
         }
     }
 
-    /// After a batch: who sleeps until what it did is woken.
+    /// Ends a batch: wakes the threads that sleep until what it did.
     #[inline]
     fn finish(&mut self) {
         let remotes = self.remotes.get_mut();
@@ -203,7 +203,7 @@ impl ShmQp {
             fence(Ordering::SeqCst);
             remotes.ring_fenced();
             if let Some(failed) = pushed {
-                self.core.send_cq.announce_fenced(failed);
+                self.core.send_cq.queue.announce_fenced(failed);
             }
         }
         self.pieces.clear();
@@ -259,9 +259,7 @@ impl Qp for ShmQp {
     }
 
     fn state(&self) -> QpState {
-        if self.core.send_cq.is_overrun() || self.core.recv_cq.is_overrun() {
-            self.core.fail_if_overrun();
-        }
+        self.core.fail_if_overrun();
         self.core.state()
     }
 
@@ -276,26 +274,14 @@ impl Qp for ShmQp {
     }
 
     fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
-        if self.core.send_cq.is_overrun() || self.core.recv_cq.is_overrun() {
-            self.core.fail_if_overrun();
-        }
-        let mut result = Ok(());
-        for (index, wr) in requests.iter().enumerate() {
-            if let Err(reason) = self.check_send(wr) {
-                result = Err(PostError { index, reason });
-                break;
-            }
-            self.post(wr);
-        }
+        self.core.fail_if_overrun();
+        let result = post_each(requests, |wr| self.check_send(wr).map(|()| self.post(wr)));
         self.finish();
         result
     }
 
     fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
-        for (index, wr) in requests.iter().enumerate() {
-            self.post_one_recv(wr).map_err(|reason| PostError { index, reason })?;
-        }
-        Ok(())
+        post_each(requests, |wr| self.post_one_recv(wr))
     }
 
     fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {

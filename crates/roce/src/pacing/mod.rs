@@ -1,10 +1,11 @@
 //! Pacing: how fast a queue pair sends.
 //!
-//! A [`TokenBucket`] spreads data packets at a rate. The rate is what the driver set, less
-//! what congestion notifications took away ([`rate`]). The other direction, asking a sender to slow
-//! down when its packets come marked, is in [`notify`].
+//! A [`TokenBucket`] spreads data packets at a rate: the one that the driver set, reduced by
+//! congestion notifications ([`rate`]). The other direction, notifying a sender whose packets
+//! arrive marked, is in [`notify`].
 //!
-//! ACK, NAK and CNP packets are not paced: they are small, and late ones cost more than they save.
+//! ACK, NAK and CNP packets are not paced: they are small, and delaying them costs more than it
+//! saves.
 mod notify;
 mod rate;
 
@@ -17,23 +18,23 @@ use std::time::Duration;
 /// Rate limit and reaction to congestion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PacingConfig {
-    /// Bits a second on the wire; none sends as fast as the driver takes packets.
+    /// Bits per second on the wire; `None` sends as fast as the driver takes packets.
     pub rate_bps: Option<u64>,
-    /// Bytes that may leave at once after a pause. At least a GSO batch, or the driver sends small
-    /// ones.
+    /// Bytes that may leave at once after a pause. At least a GSO batch, otherwise the driver sends
+    /// small ones.
     pub burst_bytes: u32,
-    /// Bytes that may leave at once when there was always something to send: what a late driver may
-    /// catch up. At least a burst.
+    /// Bytes that may leave at once with a backlog: how much a late driver may catch up. At least a
+    /// burst.
     pub backlog_bytes: u64,
-    /// What a packet costs on the wire beside its UDP payload: 14 Ethernet, 20 IPv4 (40 IPv6),
+    /// Overhead of a packet on the wire besides its UDP payload: 14 Ethernet, 20 IPv4 (40 IPv6),
     /// 8 UDP, 4 frame check.
     pub overhead_bytes: u32,
     /// Lower the rate when the peer sends congestion notifications (CNP).
     pub react_to_cnp: bool,
-    /// The rate from which the first cut starts when `rate_bps` is none, bits a second. When the
-    /// rate has recovered to it, sending is unpaced again.
+    /// The rate before the first cut when `rate_bps` is `None`, in bits per second. Once the rate
+    /// has recovered to it, sending is unpaced again.
     pub line_rate_bps: u64,
-    /// Send at most one CNP in this time; none sends no CNP for marked packets.
+    /// Minimum time between CNPs; `None` sends no CNPs.
     pub cnp_interval: Option<Duration>,
 }
 
@@ -56,7 +57,7 @@ impl Default for PacingConfig {
 pub(crate) struct Pacer {
     config: PacingConfig,
     bucket: TokenBucket,
-    /// When a packet may leave, as [`Pacer::may_send`] found it when none may.
+    /// When a packet may leave, set by [`Pacer::may_send`] if none may now.
     pub(crate) opens_ns: u64,
     rate: RateControl,
 }
@@ -71,7 +72,7 @@ impl Pacer {
         }
     }
 
-    /// Takes another rate limit; what congestion took away is forgotten.
+    /// Sets another rate limit; earlier congestion is forgotten.
     pub(crate) fn configure(&mut self, config: PacingConfig) {
         self.config = config;
         self.rate = RateControl::new(config.rate_bps.unwrap_or(config.line_rate_bps));
@@ -83,7 +84,7 @@ impl Pacer {
         self.bucket.resume();
     }
 
-    /// Bits a second now; none is unpaced.
+    /// Returns the current rate in bits per second; `None` if unpaced.
     pub(crate) fn rate_bps(&mut self, now_ns: u64) -> Option<u64> {
         self.rate.current_bps(now_ns).or(self.config.rate_bps)
     }

@@ -1,4 +1,4 @@
-//! Congestion notifications to the peer: its packets came marked (ECN congestion experienced).
+//! Congestion notifications to the peer, whose packets arrive marked (ECN congestion experienced).
 
 /// At most one CNP in an interval (IBTA annex A17.9.3).
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl Notifier {
         }
     }
 
-    /// Returns whether a CNP is due; it is not any more after the call.
+    /// Returns whether a CNP is due, and clears it.
     pub(crate) fn take(&mut self) -> bool {
         std::mem::take(&mut self.due)
     }

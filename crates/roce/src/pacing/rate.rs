@@ -1,23 +1,23 @@
 //! Rate control by congestion notifications, after DCQCN (Zhu et al., SIGCOMM 2015).
 //!
-//! - A CNP cuts the rate by `alpha / 2` and remembers the rate before as target; `alpha` (how much
-//!   of the recent time was congested) grows towards 1. At most one cut in 50 us.
+//! - A CNP cuts the rate by `alpha / 2` and sets the target to the previous rate; `alpha` (the
+//!   congested fraction of recent time) grows towards 1. At most one cut in 50 us.
 //! - Without CNPs `alpha` decays every 55 us.
-//! - Every 300 us the rate goes half the way to the target; after 5 such steps the target itself
-//!   grows by 1 % of the ceiling a step. At the ceiling the control lets go.
+//! - Every 300 us the rate moves halfway to the target; after 5 such steps the target itself grows
+//!   by 1 % of the ceiling per step. At the ceiling the control ends.
 //!
-//! The byte counter of the paper is left out: the timer alone drives recovery, so that a queue pair
-//! that sends little recovers as fast as one that sends much. Nothing runs by itself; periods are
-//! caught up when somebody asks.
+//! There is no byte counter as in the paper: the timer alone drives recovery, so a queue pair that
+//! sends little recovers as fast as one that sends much. No timer fires; elapsed periods are
+//! applied when the rate is read.
 
 const CUT_INTERVAL_NS: u64 = 50_000;
 const ALPHA_PERIOD_NS: u64 = 55_000;
 const INCREASE_PERIOD_NS: u64 = 300_000;
 const ALPHA_GAIN: f64 = 1.0 / 256.0;
 const FAST_STEPS: u32 = 5;
-/// More steps than these are never needed to come back to the ceiling.
+/// Recovery to the ceiling never needs more steps.
 const MAX_STEPS: u64 = 256;
-/// No cut goes below this, so that probing never stops.
+/// Lower bound of cuts, so that probing never stops.
 const MIN_BPS: f64 = 1_000_000.0;
 
 /// See the module.
@@ -44,7 +44,7 @@ impl RateControl {
         Self { ceiling_bps: ceiling_bps.max(1) as f64, active: None }
     }
 
-    /// Returns the rate now; none while congestion takes nothing away.
+    /// Returns the current rate; `None` without congestion.
     pub(crate) fn current_bps(&mut self, now_ns: u64) -> Option<u64> {
         let ceiling = self.ceiling_bps;
         let active = self.active.as_mut()?;
@@ -94,7 +94,7 @@ impl Active {
         self.steps = 0;
     }
 
-    /// Catches up with the periods that went by.
+    /// Applies the periods that have passed.
     fn advance(&mut self, now_ns: u64, ceiling_bps: f64) {
         let periods = now_ns.saturating_sub(self.alpha_ns) / ALPHA_PERIOD_NS;
         self.alpha_ns += periods * ALPHA_PERIOD_NS;

@@ -1,12 +1,11 @@
-//! A queue pair: the one door in, and the three ways out.
+//! A queue pair: one input and three outputs.
 //!
-//! In: [`Qp::handle`] with a packet, the end of a batch of packets, or a timeout that has come.
-//! Out: [`Qp::poll_transmit`] until it gives 0, [`Qp::poll_completion`] until it gives none, then
-//! [`Qp::next_timeout`] says when to come back at the latest. Do all three after every input and
-//! every post.
+//! In: [`Qp::handle`] with a packet, the end of a batch of packets, or a timeout.
+//! Out: [`Qp::poll_transmit`] until it returns 0, [`Qp::poll_completion`] until it returns `None`,
+//! then [`Qp::next_timeout`] for the next timeout. Call all three after every input and every post.
 //!
-//! A device demultiplexes packets by `dest_qpn` and checks the sender's address; the queue pair
-//! gets packets that are its own. Times are nanoseconds since an origin that the caller chooses and
+//! A device demultiplexes packets by `dest_qpn` and checks the sender's address, so a queue pair
+//! gets only its own packets. Times are nanoseconds since an origin that the caller chooses, and
 //! never go back.
 mod halves;
 mod modify;
@@ -42,7 +41,7 @@ pub struct Qp {
 }
 
 impl Qp {
-    /// Creates a queue pair in RESET. Limits beyond what is possible are lowered to it.
+    /// Creates a queue pair in RESET. Limits are clamped to their ranges.
     pub fn new(config: Config) -> Self {
         let config = config.clamped();
         Self {
@@ -80,26 +79,26 @@ impl Qp {
         &self.config
     }
 
-    /// Returns what it counted.
+    /// Returns its counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Returns why it went to the error state by itself: the status of the own request that failed;
-    /// or, when a request of the peer failed, the status that the peer's request completes with, or
-    /// that of the receive which the message did not fit.
+    /// Returns why it went to the error state by itself: the status of our request that failed; or,
+    /// when a request of the peer failed, the status with which it completes there, or that of the
+    /// receive that the message did not fit.
     pub fn error_cause(&self) -> Option<WcStatus> {
         self.error
     }
 
-    /// Returns the number of bytes of heap that it holds now, for accounting.
+    /// Returns the bytes of heap that it uses, for accounting.
     pub fn heap_bytes(&self) -> usize {
         let completions = self.completions.capacity() * size_of::<Completion>();
         completions + self.halves.heap_bytes()
     }
 
-    /// Sets the rate limit, bits a second on the wire; none sends as fast as the driver takes packets.
-    /// It holds through all states, until the next call.
+    /// Sets the rate limit in bits per second on the wire; `None` sends as fast as the driver takes
+    /// packets. It persists through all states until the next call.
     pub fn set_rate_bps(&mut self, rate_bps: Option<u64>) {
         let fresh = PacingConfig::default();
         let (burst, backlog) =
@@ -113,12 +112,12 @@ impl Qp {
         self.pacer.configure(*pacing);
     }
 
-    /// Returns the rate now, after congestion took its part; none is unpaced.
+    /// Returns the current rate, reduced by congestion; `None` if unpaced.
     pub fn rate_bps(&mut self, now_ns: u64) -> Option<u64> {
         self.pacer.rate_bps(now_ns)
     }
 
-    /// Measured round trip: smoothed, in nanoseconds; none before the first one.
+    /// Returns the smoothed round-trip time in nanoseconds; `None` before the first measurement.
     pub fn srtt_ns(&self) -> Option<u64> {
         match &self.halves {
             Halves::Rc { requester, .. } => requester.srtt_ns(),
@@ -126,7 +125,7 @@ impl Qp {
         }
     }
 
-    /// Takes what happened. Nothing that a peer sends makes it panic, and the work for a packet is
+    /// Handles an input. Nothing that a peer sends causes a panic, and the work per packet is
     /// bounded.
     pub fn handle(&mut self, now_ns: u64, input: Input<'_>, memory: &mut dyn Memory) {
         match input {
@@ -140,8 +139,8 @@ impl Qp {
         }
     }
 
-    /// Returns the next completion. Those of requests that stay unacknowledged (UC, UD) are there
-    /// as soon as their last packet is in a batch: send the batch first.
+    /// Returns the next completion. Requests without acknowledgement (UC, UD) complete as soon as
+    /// their last packet is in a batch: send the batch first.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
@@ -151,12 +150,11 @@ impl Qp {
         !self.completions.is_empty()
     }
 
-    /// Adds packets that may leave now to the batch, in order, until it is full or nothing is left,
-    /// and gives their number. All of them go to one peer; on UD to
-    /// [`TransmitBatch::destination`]. The batch must be empty or hold packets of this same call
-    /// sequence to this same peer.
+    /// Adds packets that may leave now to the batch, in order, until it is full or none is left,
+    /// and returns their number. All go to one peer; on UD to [`TransmitBatch::destination`]. The
+    /// batch must be empty or hold packets of the same call sequence to the same peer.
     ///
-    /// `memory` is asked whether the peer may still read what it reads.
+    /// `memory` checks again that the peer may read what it reads.
     pub fn poll_transmit(
         &mut self,
         now_ns: u64,
@@ -195,8 +193,8 @@ impl Qp {
     }
 
     /// Returns when to call [`Qp::handle`] with [`Input::Timeout`] at the latest, in nanoseconds of
-    /// the same clock; none when nothing is waited for. Holds until the next call that changes
-    /// anything. After the timeout there may be packets to send.
+    /// the same clock; `None` without a timer. Valid until the next call that changes the queue
+    /// pair. After the timeout there may be packets to send.
     pub fn next_timeout(&self) -> Option<u64> {
         match &self.halves {
             Halves::Rc { requester, responder } => {
@@ -212,7 +210,7 @@ impl Qp {
         }
     }
 
-    /// Returns whether every request that was begun has completed; of interest in SQD.
+    /// Returns whether every request that was started has completed; used in SQD.
     pub fn is_drained(&self) -> bool {
         match &self.halves {
             Halves::Rc { requester, .. } => requester.is_drained(),
@@ -220,7 +218,7 @@ impl Qp {
         }
     }
 
-    /// Send requests posted and not completed.
+    /// Returns the number of send requests posted and not completed.
     pub fn send_queue_len(&self) -> usize {
         match &self.halves {
             Halves::Rc { requester, .. } => requester.len(),
@@ -264,7 +262,7 @@ impl Qp {
         let failed = match &mut self.halves {
             Halves::Rc { requester, responder } => {
                 if bth.opcode.is_response() {
-                    // A responder that may not send yet has asked for nothing.
+                    // Before RTS it has sent no request.
                     if self.state == QpState::Rtr {
                         env.counters.dropped += 1;
                         return;
@@ -310,7 +308,7 @@ impl Qp {
 
     fn on_timeout(&mut self, now_ns: u64) {
         if self.pacer.opens_ns <= now_ns {
-            // It does not wait any more: the driver knows, and asks for packets when it has room.
+            // The pacer is open: the driver polls for packets when it has room.
             self.halves.stop_waiting_for_pacer();
         }
         if !matches!(self.state, QpState::Rts | QpState::Sqd) {
@@ -322,7 +320,7 @@ impl Qp {
         }
     }
 
-    /// To ERR: the oldest send request fails with `first`, everything else is flushed.
+    /// Goes to ERR: the oldest send request fails with `first`, everything else is flushed.
     fn fail(&mut self, cause: Option<WcStatus>, first: Option<WcStatus>) {
         self.state = QpState::Err;
         self.error = self.error.or(cause);

@@ -1,11 +1,11 @@
-//! State changes that a program asks for.
+//! State changes requested by the application.
 use super::{Halves, Qp, post};
 use crate::config::{InitAttr, RtrAttr, RtsAttr};
 use crate::pacing::Pacer;
 use catchment_verbs_types::{MAX_24_BITS, ModifyError, QpState};
 
 impl Qp {
-    /// To RESET, from any state: requests vanish without completions, completions not polled too.
+    /// Goes to RESET, from any state: drops requests without completions, and unpolled completions.
     pub fn reset(&mut self) {
         self.state = QpState::Reset;
         self.init = InitAttr::default();
@@ -17,7 +17,7 @@ impl Qp {
         self.pacer = Pacer::new(self.config.pacing);
     }
 
-    /// To INIT: receives may be posted.
+    /// Goes to INIT: receives may be posted.
     ///
     /// # Errors
     /// When the state is neither RESET nor INIT.
@@ -27,7 +27,7 @@ impl Qp {
         Ok(())
     }
 
-    /// To RTR: what the peer sends is processed.
+    /// Goes to RTR: packets of the peer are processed.
     ///
     /// # Errors
     /// When the state is not INIT, or an attribute is out of range.
@@ -54,7 +54,7 @@ impl Qp {
         Ok(())
     }
 
-    /// To RTS from RTR: requests are sent.
+    /// Goes from RTR to RTS: requests are sent.
     ///
     /// # Errors
     /// When the state is not RTR, or an attribute is out of range.
@@ -72,7 +72,8 @@ impl Qp {
         Ok(())
     }
 
-    /// From RTS to SQD: requests not begun wait. [`Qp::is_drained`] says when the others are done.
+    /// Goes from RTS to SQD: requests not started wait. [`Qp::is_drained`] is true when the others
+    /// are done.
     ///
     /// # Errors
     /// When the state is not RTS.
@@ -80,7 +81,7 @@ impl Qp {
         self.step(QpState::Sqd)
     }
 
-    /// From SQD back to RTS.
+    /// Goes from SQD back to RTS.
     ///
     /// # Errors
     /// When the state is not SQD.
@@ -92,7 +93,7 @@ impl Qp {
         Ok(())
     }
 
-    /// To ERR, from any state but RESET: everything outstanding is flushed.
+    /// Goes to ERR, from any state but RESET: everything outstanding is flushed.
     pub fn set_error(&mut self) {
         if self.state != QpState::Reset {
             self.fail(None, None);

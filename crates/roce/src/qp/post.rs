@@ -6,41 +6,40 @@ use crate::wire::PathMtu;
 use crate::wqe::{RecvWqe, SendWqe};
 use catchment_verbs_types::{Limits, PostFailure, QpCapacity, QpState, RecvWr, SendWr, Service};
 
-/// The longest message of the standard (IBTA volume 1, 9.7.8).
+/// Maximum message length of the standard (IBTA volume 1, 9.7.8).
 const MAX_MESSAGE_BYTES: u64 = 1 << 31;
 
-/// PSNs of one message, so that distances stay clear of half the number space. Only at a path MTU of
-/// 256 this is less than [`MAX_MESSAGE_BYTES`].
+/// Maximum PSNs of one message, so that distances stay below half the number space. Only at a path
+/// MTU of 256 this is less than [`MAX_MESSAGE_BYTES`].
 const MAX_MESSAGE_PACKETS: u64 = 1 << 22;
 
 impl Qp {
-    /// Returns the limits that requests must keep. Before RTR, when no path MTU is known, they allow
-    /// the longest message of the standard.
+    /// Returns the limits of requests. Before RTR, when no path MTU is known, they allow the
+    /// longest message of the standard.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
     /// Posts a send request. The driver has checked the local keys, and keeps the memory registered
-    /// until the request completes. In the error state it is taken and flushed at once.
+    /// until the request completes. In the error state it is accepted and flushed at once.
     ///
     /// # Errors
-    /// When the state, the service type or a limit does not allow it; nothing was posted.
+    /// When the state, the service type or a limit does not allow it; nothing is posted.
     pub fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostFailure> {
         self.limits.check_send(self.state, self.send_queue_len() as u64, wr)?;
         if wr.op.is_misaligned_atomic() {
             return Err(PostFailure::Payload(
-                "the remote address of an atomic is a multiple of eight",
+                "the remote address of an atomic must be a multiple of eight",
             ));
         }
         self.take_send(SendWqe::new(wr));
         Ok(())
     }
 
-    /// Posts an element that was made elsewhere from a request within [`Qp::limits`]. It is moved,
-    /// not copied.
+    /// Posts an element made from a request within [`Qp::limits`]. It is moved, not copied.
     ///
     /// # Errors
-    /// When the state does not allow it or the queue is full; nothing was posted.
+    /// When the state does not allow it or the queue is full; nothing is posted.
     pub fn post_send_wqe(&mut self, wqe: SendWqe) -> Result<(), PostFailure> {
         self.limits.check_send_room(self.state, self.send_queue_len() as u64)?;
         debug_assert!(wqe.op.exists_on(self.config.service), "{:?}", wqe.op);
@@ -48,21 +47,21 @@ impl Qp {
         Ok(())
     }
 
-    /// Posts a receive. The driver has checked the local keys, and keeps the memory registered until
-    /// it completes. In the error state it is taken and flushed at once.
+    /// Posts a receive. The driver has checked the local keys, and keeps the memory registered
+    /// until it completes. In the error state it is accepted and flushed at once.
     ///
     /// # Errors
-    /// When the state or a limit does not allow it; nothing was posted.
+    /// When the state or a limit does not allow it; nothing is posted.
     pub fn post_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
         self.limits.check_recv(self.state, self.recv_queue_len() as u64, wr)?;
         self.take_recv(RecvWqe::new(wr));
         Ok(())
     }
 
-    /// Posts an element that was made elsewhere from a receive within [`Qp::limits`].
+    /// Posts an element made from a receive within [`Qp::limits`].
     ///
     /// # Errors
-    /// When the state does not allow it or the queue is full; nothing was posted.
+    /// When the state does not allow it or the queue is full; nothing is posted.
     pub fn post_recv_wqe(&mut self, wqe: RecvWqe) -> Result<(), PostFailure> {
         self.limits.check_recv_room(self.state, self.recv_queue_len() as u64)?;
         self.take_recv(wqe);

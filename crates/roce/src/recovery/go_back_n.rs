@@ -1,16 +1,16 @@
-//! Go-back-N (IBTA volume 1, 9.7.5.1 and 9.7.6): from a lost packet on everything is sent again.
+//! Go-back-N (IBTA volume 1, 9.7.5.1 and 9.7.6): retransmits everything from a lost packet on.
 use super::Clock;
 use crate::Psn;
 
-/// Three numbers: `una <= resend <= next`. Below `next`, `resend` is what goes out next.
+/// Three numbers: `una <= resend <= next`. While below `next`, `resend` is sent next.
 #[derive(Debug)]
 pub(crate) struct GoBackN {
     pub(crate) una: Psn,
     resend: Psn,
     pub(crate) next: Psn,
-    /// The packet whose round trip is measured: none that was sent twice (Karn).
+    /// The packet whose round trip is measured: never a retransmitted one (Karn).
     timed: Option<(Psn, u64)>,
-    /// The last NAK that was obeyed.
+    /// The last NAK that took effect.
     obeyed: Option<(Psn, u64)>,
 }
 
@@ -45,9 +45,9 @@ impl GoBackN {
         }
     }
 
-    /// A responder sends one NAK for a gap. A second one for the same PSN can only be news when the
-    /// packet, sent again, had the time to arrive; earlier it is a copy, and obeying copies makes
-    /// storms.
+    /// Handles a NAK. A responder sends one per gap. A second one for the same PSN is new only if
+    /// the retransmitted packet had time to arrive; earlier it is a copy, and reacting to copies
+    /// causes storms.
     pub(crate) fn on_sequence_nak(&mut self, psn: Psn, clock: &mut Clock<'_>) {
         let patience_ns = clock.rto.srtt_ns().unwrap_or(0) / 2;
         if let Some((obeyed, at_ns)) = self.obeyed
@@ -61,7 +61,7 @@ impl GoBackN {
         self.go_back(psn);
     }
 
-    /// From `psn` on everything goes out again.
+    /// Retransmits everything from `psn` on.
     pub(crate) fn go_back(&mut self, psn: Psn) {
         if psn.distance_from(self.resend) < 0 {
             self.resend = psn;
@@ -95,7 +95,7 @@ mod tests {
             act(&mut self.engine, &mut clock);
         }
 
-        /// Sends everything lost again and returns the PSNs.
+        /// Retransmits what is lost and returns the PSNs.
         fn resend(&mut self, now_ns: u64) -> Vec<u32> {
             let mut sent = Vec::new();
             while let Some(psn) = self.engine.next_lost() {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_until_somebody_says_so() {
+    fn nothing_is_lost_until_a_nak_or_a_timeout() {
         let mut bench = Bench::new();
         assert_eq!(bench.resend(1), []);
         bench.with(1, |engine, clock| engine.on_ack(Psn::new(104), clock));

@@ -1,9 +1,9 @@
-//! Recovery of lost request packets: which PSN to send again, and when.
+//! Recovery of lost request packets: which PSN to retransmit, and when.
 //!
-//! The requester asks and tells through [`Engine`]; behind it are two strategies, one file each:
-//! [`go_back_n`] as the standard has it, and [`selective`] for two of our own. Both know PSNs only,
-//! not messages. Timers that both need are in [`rto`]; the receiving side of selective repeat is
-//! [`reorder`], its packet format [`sack`].
+//! The requester uses [`Engine`], which has two strategies, one file each: [`go_back_n`] of the
+//! standard, and [`selective`] between two of our stacks. Both know PSNs only, not messages. Their
+//! common timer is in [`rto`]; the receiving side of selective repeat is [`reorder`], its packet
+//! format [`sack`].
 mod go_back_n;
 pub(crate) mod reorder;
 pub(crate) mod rto;
@@ -24,7 +24,7 @@ pub(crate) enum Engine {
     Selective(Box<Selective>),
 }
 
-/// What an engine works with.
+/// The environment of an engine.
 pub(crate) struct Clock<'a> {
     pub(crate) now_ns: u64,
     pub(crate) rto: &'a mut Rto,
@@ -43,7 +43,7 @@ impl Engine {
         matches!(self, Self::Selective(_))
     }
 
-    /// Oldest PSN not acknowledged in order.
+    /// Returns the oldest PSN not acknowledged in order.
     pub(crate) fn una(&self) -> Psn {
         match self {
             Self::GoBackN(engine) => engine.una,
@@ -51,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// First PSN never sent.
+    /// Returns the first PSN never sent.
     pub(crate) fn next(&self) -> Psn {
         match self {
             Self::GoBackN(engine) => engine.next,
@@ -59,7 +59,7 @@ impl Engine {
         }
     }
 
-    /// PSNs from `una` to `next`.
+    /// Returns the number of PSNs from `una` to `next`.
     pub(crate) fn in_flight(&self) -> u32 {
         self.next().distance_from(self.una()).max(0).cast_unsigned()
     }
@@ -69,8 +69,8 @@ impl Engine {
         psn.distance_from(self.una()) >= 0 && psn.distance_from(self.next()) < 0
     }
 
-    /// Returns the number of payload bytes of request packets from `una` to `next` that are not on
-    /// their way: the peer keeps them, or they are lost.
+    /// Returns the payload bytes of request packets from `una` to `next` that are not in flight:
+    /// the peer keeps them, or they are lost.
     pub(crate) fn settled_bytes(&self) -> u64 {
         match self {
             Self::GoBackN(_) => 0,
@@ -78,7 +78,7 @@ impl Engine {
         }
     }
 
-    /// A request packet with so much payload leaves that takes `span` PSNs: for the first time if
+    /// Notes that a request packet of `span` PSNs and this payload leaves: for the first time if
     /// `psn` is `next`.
     pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, bytes: u16, now_ns: u64) {
         match self {
@@ -87,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// Returns the PSN to send again before anything new.
+    /// Returns the PSN to retransmit before anything new.
     pub(crate) fn next_lost(&mut self) -> Option<Psn> {
         match self {
             Self::GoBackN(engine) => engine.next_lost(),
@@ -95,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// Everything up to and including `psn`, which [`Engine::covers`], has arrived.
+    /// Notes that everything up to and including `psn`, which [`Engine::covers`], has arrived.
     pub(crate) fn on_ack(&mut self, psn: Psn, clock: &mut Clock<'_>) {
         match self {
             Self::GoBackN(engine) => engine.on_ack(psn, clock),
@@ -103,8 +103,8 @@ impl Engine {
         }
     }
 
-    /// A SACK, whose cumulative part was given to [`Engine::on_ack`] before. True when it says that
-    /// something new arrived.
+    /// Handles a SACK after [`Engine::on_ack`] of its cumulative part. Returns whether something
+    /// new has arrived.
     pub(crate) fn on_sack(&mut self, sack: &Sack<'_>, clock: &mut Clock<'_>) -> bool {
         match self {
             Self::GoBackN(_) => false,
@@ -112,8 +112,8 @@ impl Engine {
         }
     }
 
-    /// The responder misses `psn`, which [`Engine::covers`]; what lies before was given to
-    /// [`Engine::on_ack`].
+    /// Handles a NAK for the missing `psn`, which [`Engine::covers`], after [`Engine::on_ack`] of
+    /// what precedes it.
     pub(crate) fn on_sequence_nak(&mut self, psn: Psn, clock: &mut Clock<'_>) {
         match self {
             Self::GoBackN(engine) => engine.on_sequence_nak(psn, clock),
@@ -121,7 +121,7 @@ impl Engine {
         }
     }
 
-    /// The responder had no receive for `psn`, which [`Engine::covers`], and dropped it.
+    /// Handles an RNR NAK: the responder dropped `psn`, which [`Engine::covers`].
     pub(crate) fn on_rnr_nak(&mut self, psn: Psn) {
         match self {
             Self::GoBackN(engine) => engine.go_back(psn),
@@ -129,7 +129,7 @@ impl Engine {
         }
     }
 
-    /// Looks for losses that only time shows.
+    /// Detects losses by time.
     pub(crate) fn on_time(&mut self, clock: &mut Clock<'_>) {
         match self {
             Self::GoBackN(_) => {}
@@ -137,7 +137,7 @@ impl Engine {
         }
     }
 
-    /// Returns when [`Engine::on_time`] may find something.
+    /// Returns when [`Engine::on_time`] may detect a loss.
     pub(crate) fn loss_time_ns(&self) -> Option<u64> {
         match self {
             Self::GoBackN(_) => None,
@@ -145,8 +145,8 @@ impl Engine {
         }
     }
 
-    /// Sends one packet that makes a silent peer answer, before its timeout; returns false when
-    /// this strategy has none.
+    /// Retransmits one packet to make a silent peer answer before the timeout; returns false if the
+    /// strategy has no probes.
     pub(crate) fn probe(&mut self) -> bool {
         match self {
             Self::GoBackN(_) => false,
@@ -154,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// The timeout has come: everything not known to have arrived is lost.
+    /// Handles the timeout: everything not known to have arrived is lost.
     pub(crate) fn on_timeout(&mut self) {
         match self {
             Self::GoBackN(engine) => engine.go_back(engine.una),

@@ -1,7 +1,7 @@
-//! The reorder buffer: packets that came before an earlier one, kept until the gap is filled.
+//! The reorder buffer: packets that arrived before an earlier one, kept until the gap is filled.
 //!
-//! It exists only while there is a gap. Its places are PSNs from the expected one on; payloads lie
-//! in slabs of one path MTU each, so that a packet costs one copy and rarely an allocation.
+//! It exists only while there is a gap. Its places are PSNs from the expected one on; payloads are
+//! in slots of one path MTU each, so a packet costs one copy and rarely an allocation.
 use super::sack::PREFIX_BYTES;
 #[cfg(test)]
 use crate::Psn;
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// Payloads in one allocation.
 const CHUNK: usize = 32;
 
-/// No packet is kept in this place.
+/// A place without a packet.
 const EMPTY: u32 = u32::MAX;
 
 /// A packet that was taken out.
@@ -25,8 +25,8 @@ pub(crate) struct Kept {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Reorder {
-    /// `places[d]` has the slot of the packet with the expected PSN plus `d`, or [`EMPTY`]. Short
-    /// entries: one packet that claims to come from far ahead makes all places up to its own.
+    /// `places[d]` is the slot of the packet with the expected PSN plus `d`, or [`EMPTY`]. Entries are
+    /// small: one packet far ahead creates all places up to its own.
     places: VecDeque<u32>,
     kept: usize,
     /// Headers and payload lengths of the slots.
@@ -53,8 +53,8 @@ impl Reorder {
         self.kept == 0
     }
 
-    /// Keeps a packet that is `distance` after the expected one. False when it is kept already, or
-    /// is longer than a packet may be.
+    /// Keeps a packet that is `distance` after the expected one. Returns false if it is kept
+    /// already, or longer than the path MTU.
     pub(crate) fn keep(&mut self, distance: u32, headers: &Headers, payload: &[u8]) -> bool {
         let index = distance as usize;
         let is_kept = self.places.get(index).is_some_and(|&slot| slot != EMPTY);
@@ -85,7 +85,7 @@ impl Reorder {
         slot
     }
 
-    /// The expected PSN moved on by `count`: what was kept for the PSNs in between goes.
+    /// Advances the expected PSN by `count`, and drops what was kept for the PSNs in between.
     pub(crate) fn advance(&mut self, count: u32) {
         for _ in 0..count {
             match self.places.pop_front() {
@@ -96,7 +96,7 @@ impl Reorder {
         }
     }
 
-    /// Takes out the packet with the expected PSN. Its payload is there until [`Reorder::release`].
+    /// Takes out the packet with the expected PSN. Its payload is valid until [`Reorder::release`].
     pub(crate) fn take_expected(&mut self) -> Option<Kept> {
         let place = self.places.front_mut().filter(|slot| **slot != EMPTY)?;
         let slot = std::mem::replace(place, EMPTY);
@@ -117,7 +117,7 @@ impl Reorder {
         self.kept -= 1;
     }
 
-    /// The payloads of the SACK packets that say what is kept, none longer than `most_bytes`.
+    /// Calls `each` with the payload of each SACK for what is kept, none longer than `most_bytes`.
     pub(crate) fn sacks(&self, most_bytes: usize, mut each: impl FnMut(&[u8])) {
         let bits_each = (most_bytes - PREFIX_BYTES) / 8 * 64;
         // Neither the expected PSN nor the cumulative one before it has a bit.
@@ -135,7 +135,7 @@ impl Reorder {
         }
     }
 
-    /// Returns the PSNs of what is kept, for tests of what a SACK says.
+    /// Returns the PSNs of what is kept, for tests of SACKs.
     #[cfg(test)]
     fn kept_psns(&self, expected: Psn) -> Vec<u32> {
         let places = self.places.iter().zip(0u32..);

@@ -1,10 +1,10 @@
-//! Round trip times and the timer that fires when a peer is silent.
+//! Round-trip times and the retransmission timer.
 //!
-//! The timeout of the standard is one fixed time. Where it may adapt, it is `srtt + 4 * rttvar`
-//! (RFC 6298), doubled after every firing, never above the fixed one. Only firings of the full,
-//! fixed timeout count as tries: a short one costs a packet, not the connection.
+//! The timeout of the standard is fixed. An adaptive one is `srtt + 4 * rttvar` (RFC 6298), doubled
+//! after every expiry, never above the fixed one. Only expiries of the full, fixed timeout count as
+//! retries: a short one costs a packet, not the connection.
 
-/// Granularity below which the variance makes no difference.
+/// Clock granularity: lower bound of the variance term.
 const GRANULARITY_NS: u64 = 100_000;
 
 /// The timer. Without a timeout it never fires.
@@ -12,7 +12,7 @@ const GRANULARITY_NS: u64 = 100_000;
 pub(crate) struct Rto {
     /// The timeout of the standard.
     timeout_ns: Option<u64>,
-    /// The least adaptive one; none does not adapt.
+    /// Minimum of the adaptive timeout; `None` if it is fixed.
     least_ns: Option<u64>,
     srtt_ns: u64,
     rttvar_ns: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Rto {
     /// The shortest round trip seen.
     pub(crate) min_ns: u64,
     backoff: u32,
-    /// Since when the peer is silent; none while nothing is expected of it.
+    /// Since when the peer is silent; `None` while nothing is expected of it.
     silent_ns: Option<u64>,
 }
 
@@ -49,12 +49,12 @@ impl Rto {
         (self.srtt_ns > 0).then_some(self.srtt_ns)
     }
 
-    /// Returns the larger of the smoothed and the latest round trip; none before the first.
+    /// Returns the larger of the smoothed and the latest round trip; `None` before the first.
     pub(crate) fn recent_ns(&self) -> Option<u64> {
         self.srtt_ns().map(|srtt| srtt.max(self.latest_ns))
     }
 
-    /// Returns the timeout now, before backoff.
+    /// Returns the current timeout before backoff.
     fn base_ns(&self) -> Option<u64> {
         let timeout = self.timeout_ns?;
         match (self.least_ns, self.srtt_ns()) {
@@ -66,23 +66,23 @@ impl Rto {
         }
     }
 
-    /// Returns the timeout now.
+    /// Returns the current timeout.
     fn interval_ns(&self) -> Option<u64> {
         let backed_off = self.base_ns()?.saturating_mul(1 << self.backoff.min(20));
         Some(backed_off.min(self.timeout_ns?))
     }
 
-    /// Returns how long to wait at most before asking for an acknowledgement once more.
+    /// Returns the longest time between two acknowledgement requests.
     pub(crate) fn ask_after_ns(&self) -> u64 {
         self.base_ns().map_or(u64::MAX, |base| base / 4)
     }
 
-    /// Starts waiting for the peer, if it was not waited for.
+    /// Starts the timer if it is not running.
     pub(crate) fn expect(&mut self, now_ns: u64) {
         self.silent_ns.get_or_insert(now_ns);
     }
 
-    /// Restarts the timer after an answer; `more` says whether another is expected.
+    /// Restarts the timer after an answer, or stops it unless `more` answers are expected.
     pub(crate) fn on_progress(&mut self, now_ns: u64, more: bool) {
         self.backoff = 0;
         self.silent_ns = more.then_some(now_ns);
@@ -98,7 +98,7 @@ impl Rto {
         Some(self.silent_ns?.saturating_add(self.interval_ns()?))
     }
 
-    /// Returns whether this firing would come before the timeout of the standard.
+    /// Returns whether the timer expires before the timeout of the standard.
     pub(crate) fn is_early(&self) -> bool {
         self.interval_ns() < self.timeout_ns
     }

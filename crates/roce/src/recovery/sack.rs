@@ -1,10 +1,11 @@
 //! The SACK packet: which packets after a gap have arrived.
 //!
-//! Opcode 0xC0, BTH, AETH (an ACK), and as payload a bitmap. BTH.PSN is the last PSN taken in order,
-//! as in an ACK. The payload begins with the number of the first bit, 4 bytes, most significant
-//! first: bit `b` of the bitmap stands for `BTH.PSN + 2 + first + b`, because the PSN right after
-//! `BTH.PSN` is missing by definition. Bits are in bytes, least significant first. A 1 says "kept";
-//! a 0 says nothing when a later packet of the same answer could say it.
+//! Opcode 0xC0, BTH, AETH (an ACK), and a bitmap as payload. BTH.PSN is the last PSN taken in
+//! order, as in an ACK. The payload begins with the number of the first bit, 4 bytes, most
+//! significant first: bit `b` of the bitmap stands for `BTH.PSN + 2 + first + b`, because the PSN
+//! right after
+//! `BTH.PSN` is missing by definition. Bits are in bytes, least significant first. A 1 means kept; a
+//! 0 means nothing where a later packet of the same answer may have the bit.
 use crate::Psn;
 
 /// Bytes before the bitmap.
@@ -20,7 +21,7 @@ pub(crate) struct Sack<'a> {
 }
 
 impl<'a> Sack<'a> {
-    /// None when the payload is too short or points far away.
+    /// Returns `None` when the payload is too short or the first bit is too far away.
     pub(crate) fn decode(cumulative: Psn, payload: &'a [u8]) -> Option<Self> {
         let (first, bitmap) = payload.split_first_chunk::<PREFIX_BYTES>()?;
         let first = u32::from_be_bytes(*first);

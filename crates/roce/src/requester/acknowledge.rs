@@ -36,7 +36,7 @@ impl Requester {
                     }
                     NakCode::RemoteAccess => WcStatus::RemoteAccess,
                     NakCode::RemoteOperation => WcStatus::RemoteOperation,
-                    // Invalid RD is for reliable datagrams; it ends a connection all the same.
+                    // Invalid RD is for reliable datagrams; here it also ends the connection.
                     NakCode::InvalidRequest | NakCode::InvalidRd => WcStatus::RemoteInvalidRequest,
                 };
                 self.deliver_before(psn, env);
@@ -49,7 +49,7 @@ impl Requester {
         }
     }
 
-    /// Requests up to and including `psn` have arrived.
+    /// Notes that requests up to and including `psn` have arrived.
     pub(super) fn deliver(&mut self, psn: Psn, env: &mut Env<'_>) {
         if !self.engine.covers(psn) {
             return;
@@ -64,7 +64,7 @@ impl Requester {
         self.on_progress(env.now_ns);
     }
 
-    /// A NAK for `psn` acknowledges everything before it.
+    /// Acknowledges everything before `psn`, as a NAK for it implies.
     fn deliver_before(&mut self, psn: Psn, env: &mut Env<'_>) {
         if psn != self.engine.una() {
             self.deliver(psn.sub(1), env);
@@ -72,8 +72,9 @@ impl Requester {
         }
     }
 
-    /// While the peer has no receive for `psn`, everything behind it looks to it like a gap. Kernel
-    /// rxe answers each with a NAK for `psn`; obeying them would send the window for nothing.
+    /// Handles a NAK (PSN sequence error). While the peer has no receive for `psn`, every later
+    /// packet is a gap to it. Kernel rxe answers each with a NAK for `psn`; those are ignored,
+    /// because they would resend the window in vain.
     fn on_sequence_nak(&mut self, psn: Psn, env: &mut Env<'_>) {
         env.counters.sequence_naks_received += 1;
         let waits = |rnr: RnrWait| rnr.psn == psn && env.now_ns < rnr.until_ns;

@@ -6,7 +6,7 @@ use catchment_verbs_types::{Success, WcStatus};
 use std::collections::VecDeque;
 
 impl Requester {
-    /// Acknowledged packets leave the window.
+    /// Removes acknowledged packets from the window.
     pub(super) fn release(&mut self) {
         let una = self.engine.una();
         while let Some(wqe) = self.sq.get_mut(self.unacked).filter(|wqe| wqe.sent > 0) {
@@ -24,7 +24,7 @@ impl Requester {
         }
     }
 
-    /// Takes what is done from the head of the queue.
+    /// Completes the done requests at the head of the queue.
     pub(super) fn complete(&mut self, completions: &mut VecDeque<Completion>) {
         while self.sq.front().is_some_and(Wqe::is_done) {
             let Some(wqe) = self.sq.pop_front() else { return };
@@ -36,14 +36,14 @@ impl Requester {
         }
     }
 
-    /// Remembers whose fault it is, for [`Requester::flush`].
+    /// Records the request that failed, for [`Requester::flush`].
     pub(super) fn blame(&mut self, psn: Psn, status: WcStatus) -> Option<WcStatus> {
         self.blamed = Some(psn);
         Some(status)
     }
 
-    /// Ends everything: the blamed request, or the oldest, with `status`, the others flushed.
-    /// Failures complete unsignaled requests too.
+    /// Completes everything: the blamed request, or the oldest, with `status`, the others as
+    /// flushed. Failures complete unsignaled requests too.
     pub(crate) fn flush(
         &mut self,
         status: Option<WcStatus>,

@@ -1,13 +1,12 @@
-//! The requester of a reliable connection: sends requests, takes the answers, completes.
+//! The requester of a reliable connection: sends requests, handles responses, completes requests.
 //!
-//! One event, one file: [`transmit`] sends, [`acknowledge`] takes ACK, NAK, RNR NAK and SACK,
-//! [`read`] keeps the READs and atomics that are not answered yet, [`timeout`] is for a silent peer,
-//! [`complete`] ends requests in order. Which PSN is sent again is the business of
-//! [`crate::recovery`]. [`wqe`] cuts messages into packets.
+//! One event, one file: [`transmit`] sends, [`acknowledge`] handles ACK, NAK, RNR NAK and SACK,
+//! [`read`] tracks outstanding READs and atomics, [`timeout`] handles a silent peer, [`complete`]
+//! completes requests in order, [`wqe`] segments messages. [`crate::recovery`] decides which PSN to
+//! retransmit.
 //!
-//! A request packet has two lives. It is delivered when an acknowledgement covers it; that moves the
-//! window. A READ or atomic is also answered, by packets that carry the same PSNs; that completes
-//! it.
+//! A request packet is delivered when an acknowledgement covers it; that moves the window. A READ
+//! or atomic is also answered, by packets with the same PSNs; that completes it.
 mod acknowledge;
 mod complete;
 pub(crate) use complete::succeeded;
@@ -29,7 +28,7 @@ use read::Reads;
 use std::collections::VecDeque;
 use wqe::{Shape, Wqe};
 
-/// Packets of a READ that is asked for at once under selective repeat: the bits of one word.
+/// Packets of one READ request under selective repeat: the bits of one word.
 const SELECTIVE_READ_PACKETS: u32 = 64;
 
 /// See the module.
@@ -39,14 +38,14 @@ pub(crate) struct Requester {
     limits: Limits,
     /// Requests posted and not completed, oldest first.
     sq: VecDeque<Wqe>,
-    /// Index in `sq` of the first request not sent whole.
+    /// Index in `sq` of the first request not fully sent.
     unsent: usize,
-    /// Index in `sq` of the first request not acknowledged whole.
+    /// Index in `sq` of the first request not fully acknowledged.
     unacked: usize,
     engine: Engine,
     rto: Rto,
     reads: Reads,
-    /// Payload bytes sent and not acknowledged, or asked for and not answered.
+    /// Payload bytes sent and not acknowledged, or requested and not answered.
     bytes_in_flight: u64,
     since_ack_req: u32,
     last_ack_req_ns: u64,
@@ -103,7 +102,7 @@ impl Requester {
         }
     }
 
-    /// Sets what RTR says of the peer.
+    /// Sets the attributes of RTR.
     pub(crate) fn connect(&mut self, attr: &RtrAttr) {
         self.shape.connect(attr);
         self.limits.connect(attr);
@@ -134,8 +133,7 @@ impl Requester {
         self.sq.push_back(Wqe::new(request, self.shape.mtu));
     }
 
-    /// Takes a response. A status means that the request it belongs to failed, and with it the
-    /// queue pair.
+    /// Handles a response. Returns a status if its request failed, and with it the queue pair.
     pub(crate) fn handle(&mut self, arrival: &Arrival<'_>, env: &mut Env<'_>) -> Option<WcStatus> {
         let failed = match arrival.headers.bth.opcode.operation() {
             Operation::Acknowledge => self.on_acknowledge(arrival.headers, env),
@@ -153,7 +151,7 @@ impl Requester {
         failed
     }
 
-    /// Returns the request that `psn` belongs to, with the packet's index in it. `psn` was sent.
+    /// Returns the request of a sent `psn`, with the packet's index in it.
     fn find(&self, psn: Psn) -> Option<(usize, u32)> {
         let begun = self.begun();
         let after = self.sq.range(..begun);
@@ -168,17 +166,17 @@ impl Requester {
         (packet < wqe.sent).then_some((index, packet))
     }
 
-    /// Returns the number of requests of which a packet was sent.
+    /// Returns the number of requests with a packet sent.
     fn begun(&self) -> usize {
         self.unsent + usize::from(self.sq.get(self.unsent).is_some_and(|wqe| wqe.sent > 0))
     }
 
-    /// Returns whether the peer owes something: an acknowledgement or an answer.
+    /// Returns whether an acknowledgement or answer of the peer is outstanding.
     fn expects(&self) -> bool {
         self.engine.in_flight() > 0 || !self.reads.is_empty()
     }
 
-    /// Restarts the timers: the peer answered with something new.
+    /// Restarts the timer after progress of the peer.
     fn on_progress(&mut self, now_ns: u64) {
         self.tries = 0;
         let more = self.expects();

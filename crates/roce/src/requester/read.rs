@@ -1,9 +1,8 @@
-//! READs and atomics that were sent and are not answered whole.
+//! READs and atomics that were sent and are not fully answered.
 //!
-//! Towards NICs answers count in PSN order only: a gap asks for everything from the missing one on,
-//! once per gap, unless answers begin anew without it. Under selective repeat every answer counts,
-//! and only what is missing is asked for again: there are at most 64 answers to one request, a bit
-//! each.
+//! Under go-back-N answers count in PSN order only: a gap repeats the request from the missing one
+//! on, once per gap, unless answers start over without it. Under selective repeat every answer
+//! counts, and only missing ones are requested again: a request has at most 64 answers, a bit each.
 use super::Requester;
 use crate::Psn;
 use crate::input::{Arrival, Env};
@@ -12,7 +11,7 @@ use crate::wire::Headers;
 use catchment_verbs_types::{SendOp, WcStatus};
 use std::collections::VecDeque;
 
-/// Answers that may overtake a missing one before it counts as lost (selective repeat).
+/// Later answers that may arrive before a missing one counts as lost (selective repeat).
 const ANSWER_THRESHOLD: i32 = 3;
 
 /// A READ request packet or an atomic.
@@ -21,15 +20,15 @@ struct Open {
     first: Psn,
     packets: u32,
     bytes: u64,
-    /// Answers received in order; the first one missing has this index.
+    /// Answers received in order: the index of the first missing one.
     prefix: u32,
     /// Answers received, a bit each (selective repeat).
     got: u64,
-    /// Answers to ask for again: a bit each under selective repeat, else any bit for all that are
-    /// missing.
+    /// Answers to request again: a bit each under selective repeat, otherwise any bit for all
+    /// missing ones.
     wanted: u64,
     asked_ns: u64,
-    /// Was asked for again.
+    /// The request was repeated.
     repeated: bool,
 }
 
@@ -40,15 +39,15 @@ pub(crate) struct Reads {
     selective: bool,
     gap: Option<Gap>,
     pub(crate) loss_time_ns: Option<u64>,
-    /// How long an answer may take; none before the first round trip.
+    /// How long an answer may take; `None` before the first round trip.
     patience_ns: Option<u64>,
 }
 
-/// A missing answer from which on everything was asked for again (go-back-N).
+/// A missing answer from which on the request was repeated (go-back-N).
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     missing: Psn,
-    /// The latest answer that came too early.
+    /// The latest answer after the gap.
     latest: Psn,
 }
 
@@ -107,7 +106,7 @@ impl Reads {
         found.find_map(|(at, open)| Some((at, open.index_of(psn)?)))
     }
 
-    /// Returns the next answers to ask for again: first PSN and count.
+    /// Returns the next answers to request again: first PSN and count.
     pub(crate) fn next_ask(&self) -> Option<(Psn, u32)> {
         let open = self.open.iter().find(|open| open.wanted != 0)?;
         if !self.selective {
@@ -117,7 +116,7 @@ impl Reads {
         Some((open.first.add(start), (open.wanted >> start).trailing_ones()))
     }
 
-    /// What [`Reads::next_ask`] gave was sent.
+    /// Notes that a request from [`Reads::next_ask`] was sent.
     pub(crate) fn on_asked(&mut self, psn: Psn, count: u32, now_ns: u64) {
         let Some((at, index)) = self.position(psn) else { return };
         let open = &mut self.open[at];
@@ -131,8 +130,7 @@ impl Reads {
         }
     }
 
-    /// Notes that the request packet that begins at `psn` is sent again; returns its PSNs from
-    /// there on.
+    /// Notes that the request packet at `psn` is retransmitted; returns its PSNs from there on.
     pub(crate) fn asked_again(&mut self, psn: Psn, now_ns: u64) -> u32 {
         let Some((at, index)) = self.position(psn) else { return 1 };
         self.open[at].asked_ns = now_ns;
@@ -140,8 +138,7 @@ impl Reads {
         self.open[at].packets - index
     }
 
-    /// Returns whether the answer `psn` is wanted now, and in which request. Out of order it makes
-    /// a gap.
+    /// Returns the request of answer `psn`, if it is expected now. Out of order it is a gap.
     fn expect(&mut self, psn: Psn) -> Option<usize> {
         let (at, index) = self.position(psn)?;
         if self.selective {
@@ -157,15 +154,14 @@ impl Reads {
         None
     }
 
-    /// The answer `psn` came before the one that is expected: the ones between are lost, and
-    /// everything from the first of them on is asked for again (go-back-N). What was on its way
-    /// still comes and says nothing new; only when answers begin anew, and the missing one is not
-    /// among them, is it asked for once more.
+    /// Handles an answer `psn` after the expected one: those between are lost, so everything from
+    /// the first of them on is requested again (go-back-N). Answers in flight still arrive and are
+    /// ignored; only if answers start over without the missing one is it requested once more.
     fn on_gap(&mut self, expected: Psn, psn: Psn) {
         if let Some(gap) = self.gap.as_mut().filter(|gap| gap.missing == expected) {
-            let begins_anew = psn.distance_from(gap.latest) <= 0;
+            let starts_over = psn.distance_from(gap.latest) <= 0;
             gap.latest = psn;
-            if !begins_anew {
+            if !starts_over {
                 return;
             }
         }
@@ -188,8 +184,8 @@ impl Reads {
         self.find_losses(at, psn, now_ns);
     }
 
-    /// Answers come in the order of requests, so what is missing before `psn` is lost, if it was
-    /// asked for once only.
+    /// Marks answers missing before `psn` as lost, if they were requested only once: answers come
+    /// in the order of requests.
     fn find_losses(&mut self, at: usize, psn: Psn, now_ns: u64) {
         for open in self.open.range_mut(..=at) {
             let before = psn.distance_from(open.first) - ANSWER_THRESHOLD;
@@ -206,8 +202,8 @@ impl Reads {
         }
     }
 
-    /// An acknowledgement came for `psn`, so what was asked for before it was answered: what is
-    /// missing is lost.
+    /// Handles an acknowledgement of `psn`: requests before it were answered, so missing answers
+    /// are lost.
     fn on_acknowledged(&mut self, psn: Psn, now_ns: u64) {
         let is_before = |open: &Open| psn.distance_from(open.end()) >= 0;
         if !self.selective {
@@ -225,7 +221,7 @@ impl Reads {
         }
     }
 
-    /// Asks again for what was asked for a second time and did not come (selective repeat).
+    /// Requests answers again that a repeated request did not bring in time (selective repeat).
     pub(crate) fn on_time(&mut self, now_ns: u64, rto: &Rto) {
         self.learn(rto);
         let (true, Some(patience_ns)) = (self.selective, self.patience_ns) else { return };
@@ -239,7 +235,7 @@ impl Reads {
         self.find_loss_time();
     }
 
-    /// Learns from the round trips measured.
+    /// Updates the patience from measured round trips.
     fn learn(&mut self, rto: &Rto) {
         self.patience_ns = rto.recent_ns().map(|rtt| rtt + rtt / 4);
     }
@@ -251,7 +247,7 @@ impl Reads {
         self.loss_time_ns = asked.min().map(|at| at.saturating_add(patience_ns));
     }
 
-    /// Asks again for everything missing: the peer is silent.
+    /// Requests all missing answers again.
     pub(crate) fn want_all(&mut self) {
         let selective = self.selective;
         for open in &mut self.open {
@@ -259,7 +255,7 @@ impl Reads {
         }
     }
 
-    /// Of requests not delivered yet only the request is sent again, and the engine does that.
+    /// Leaves requests that are not delivered to the engine, which retransmits them.
     pub(crate) fn unwant_undelivered(&mut self, una: Psn) {
         for open in &mut self.open {
             if open.first.distance_from(una) >= 0 {
@@ -268,7 +264,7 @@ impl Reads {
         }
     }
 
-    /// Takes out the oldest request if it is answered: its first PSN, PSNs, and bytes.
+    /// Takes out the oldest request if it is answered.
     fn pop_answered(&mut self) -> Option<Open> {
         let answered = self.open.front().is_some_and(Open::is_answered);
         let open = answered.then(|| self.open.pop_front()).flatten()?;
@@ -284,7 +280,7 @@ impl Reads {
 }
 
 impl Requester {
-    /// Takes a READ response. Any of the four opcodes is right: only PSN and length count.
+    /// Handles a READ response. Any of the four opcodes is accepted: only PSN and length matter.
     pub(super) fn on_read_response(
         &mut self,
         arrival: &Arrival<'_>,
@@ -308,7 +304,7 @@ impl Requester {
         None
     }
 
-    /// Takes the result of an atomic operation.
+    /// Handles the result of an atomic operation.
     pub(super) fn on_atomic_acknowledge(
         &mut self,
         headers: &Headers,
@@ -332,7 +328,7 @@ impl Requester {
         None
     }
 
-    /// Delivers the request that is answered, and every request before it.
+    /// Delivers the answered request and every one before it.
     fn deliver_answered(&mut self, psn: Psn, env: &mut Env<'_>) {
         if let Some((at, _)) = self.reads.position(psn) {
             self.deliver(self.reads.open[at].end().sub(1), env);
@@ -352,7 +348,7 @@ impl Requester {
         self.on_progress(now_ns);
     }
 
-    /// Asks again for answers that an acknowledgement overtook.
+    /// Requests answers again that an acknowledgement overtook.
     pub(super) fn on_acknowledged_past_reads(&mut self, psn: Psn, now_ns: u64) {
         if !self.reads.is_empty() {
             self.reads.on_acknowledged(psn, now_ns);

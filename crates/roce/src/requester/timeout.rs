@@ -1,11 +1,11 @@
-//! A peer that does not answer.
+//! Timeouts: a peer that does not answer.
 use super::Requester;
 use crate::counters::Counters;
 use crate::recovery::Clock;
 use catchment_verbs_types::WcStatus;
 
 impl Requester {
-    /// Handles the timeout that `next_timeout` named. A status means that the peer is given up.
+    /// Handles the timeout of `next_timeout`. Returns a status if the connection failed.
     pub(crate) fn on_timeout(&mut self, now_ns: u64, counters: &mut Counters) -> Option<WcStatus> {
         if let Some(rnr) = self.rnr {
             if now_ns < rnr.until_ns {
@@ -22,9 +22,9 @@ impl Requester {
         None
     }
 
-    /// A firing at the full timeout costs a try. An early one costs a packet, where a packet makes
-    /// the peer say what it has; a peer that was only slow would get the whole window again else,
-    /// and again, until its socket overflows.
+    /// Handles silence of the peer. The full timeout costs a retry. An early one sends a probe if
+    /// the strategy has one: otherwise a peer that is only slow would get the whole window
+    /// repeatedly, until its socket overflows.
     fn on_silence(&mut self, now_ns: u64, counters: &mut Counters) -> Option<WcStatus> {
         if !self.expects() {
             self.rto.on_progress(now_ns, false);

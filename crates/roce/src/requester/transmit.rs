@@ -1,7 +1,7 @@
-//! Sending: what goes out next, and what stops it.
+//! Sending: which packet is next, and what delays it.
 //!
-//! First what is asked for again, then what is lost, then new packets. New ones wait for the window,
-//! a fence, the limit of READs and atomics. All of them wait for an RNR timer and for the pacer.
+//! First repeated READ requests, then retransmissions, then new packets. New ones wait for the
+//! window, a fence, and the limit of READs and atomics. All wait for the RNR timer and the pacer.
 use super::wqe::Cut;
 use super::{Requester, Wqe};
 use crate::Psn;
@@ -9,15 +9,15 @@ use crate::counters::Counters;
 use crate::pacing::Pacer;
 use crate::transmit::TransmitBatch;
 
-/// PSNs from the oldest request to the next packet, at most: distances must stay clear of half the
-/// number space.
+/// Most PSNs from the oldest request to the next packet: distances must stay below half the number
+/// space.
 const HORIZON: i32 = 3 << 21;
 
-/// What goes out next.
+/// What to send next.
 enum Next {
-    /// `count` answers from `psn` on are asked for again.
+    /// The request of `count` answers from `psn` on, again.
     Ask { psn: Psn, count: u32 },
-    /// A request packet is sent again.
+    /// A retransmission of a request packet.
     Again(Psn),
     /// The next packet of the first unsent request.
     New,
@@ -90,7 +90,7 @@ impl Requester {
         self.fits(span, bytes) && self.is_near(span)
     }
 
-    /// PSNs and payload bytes of the next new packet, or of its answer.
+    /// Returns PSNs and payload bytes of the next new packet, or of its answer.
     fn next_size(&self, wqe: &Wqe) -> (u32, u64) {
         let span = if wqe.request.op.is_read() {
             (wqe.packets - wqe.sent).min(self.limits.read_chunk_packets)
@@ -100,7 +100,7 @@ impl Requester {
         (span, wqe.bytes_of(wqe.sent, span, self.shape.mtu))
     }
 
-    /// Returns whether the window holds that much more. An empty window holds anything.
+    /// Returns whether the window has room. An empty window has room for anything.
     fn fits(&self, span: u32, bytes: u64) -> bool {
         let packets = self.engine.in_flight();
         let packets_fit = packets == 0 || packets + span <= self.limits.window_packets;
@@ -151,7 +151,7 @@ impl Requester {
         counters: &mut Counters,
     ) {
         let Some((index, packet)) = self.find(psn) else {
-            // Nothing was sent with this PSN: a broken invariant, and no reason to loop.
+            // Nothing was sent with this PSN: a broken invariant; do not loop.
             debug_assert!(false, "PSN {psn} belongs to no request");
             self.engine.on_sent(psn, 1, 0, now_ns);
             return;
@@ -187,8 +187,8 @@ impl Requester {
         }
     }
 
-    /// Returns whether this packet asks for an acknowledgement: when it is wanted, when none of the
-    /// last packets did, or when the last one that did left long ago.
+    /// Returns whether this packet requests an acknowledgement: if `wanted`, if none of the last
+    /// packets did, or if the last one that did left long ago.
     fn ack_req(&mut self, wanted: bool, now_ns: u64) -> bool {
         self.since_ack_req += 1;
         let is_late = now_ns.saturating_sub(self.last_ack_req_ns) >= self.rto.ask_after_ns();

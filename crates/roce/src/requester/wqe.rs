@@ -1,4 +1,4 @@
-//! Send queue entries, and how a message is cut into packets.
+//! Send queue entries, and the segmentation of messages into packets.
 use crate::Psn;
 use crate::config::{Config, RtrAttr, WriteLayout};
 use crate::wire::{AtomicEth, Bth, Headers, Opcode, PathMtu, Reth, pad_bytes};
@@ -10,7 +10,7 @@ use catchment_verbs_types::{RemoteAddr, SendOp, Service};
 pub(crate) struct Wqe {
     pub(crate) request: SendWqe,
     pub(crate) bytes: u64,
-    /// PSN of its first packet; means something once `sent` is not 0.
+    /// PSN of its first packet; valid once `sent` is not 0.
     pub(crate) first: Psn,
     /// PSNs that it takes.
     pub(crate) packets: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Wqe {
     pub(crate) answered: u32,
 }
 
-/// How one packet of a message is cut.
+/// One packet of a message: its headers, and its part of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) headers: Headers,
@@ -30,7 +30,7 @@ pub(crate) struct Cut {
     pub(crate) bytes: u64,
 }
 
-/// What all packets of a queue pair have in common.
+/// What all packets of a queue pair share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) service: Service,
@@ -49,7 +49,7 @@ impl Shape {
         }
     }
 
-    /// Sets what RTR says of the peer.
+    /// Sets the peer's attributes from RTR.
     pub(crate) fn connect(&mut self, attr: &RtrAttr) {
         self.dest_qpn = attr.dest_qpn;
         self.mtu = attr.path_mtu.bytes() as u64;
@@ -93,13 +93,13 @@ impl Wqe {
         self.cut(index, shape)
     }
 
-    /// Packet `index` of a SEND or WRITE, or an atomic request.
+    /// Returns packet `index` of a SEND or WRITE, or an atomic request.
     pub(crate) fn cut(&self, index: u32, shape: &Shape) -> Cut {
         let offset = u64::from(index) * shape.mtu;
         let bytes = self.bytes_of(index, 1, shape.mtu);
         let (opcode, reth) = match self.request.op {
             SendOp::Write(remote) | SendOp::WriteImm(remote, _) => {
-                // A train with immediate data would tell the peer the length of its last packet only.
+                // The receive of a train would complete with the length of its last packet only.
                 let with_imm = matches!(self.request.op, SendOp::WriteImm(..));
                 let train = shape.layout == WriteLayout::Train && !with_imm;
                 let position = Position::of(index, self.packets);
@@ -201,7 +201,7 @@ impl Position {
     }
 }
 
-/// An opcode of RC; [`RcOpcode::of`] gives that of another service.
+/// An opcode of RC; [`RcOpcode::of`] returns that of another service.
 #[derive(Clone, Copy)]
 struct RcOpcode(Opcode);
 
@@ -212,12 +212,12 @@ impl RcOpcode {
             Service::Uc => 0x20,
             Service::Ud => 0x60,
         };
-        // What UC and UD do not have was refused when it was posted.
+        // Operations that UC and UD lack were refused at posting.
         Opcode::from_u8(self.0 as u8 | class).unwrap_or(self.0)
     }
 
-    /// Returns whether this packet makes a completion at the peer: only there the solicited bit
-    /// counts.
+    /// Returns whether this packet completes a receive of the peer: only then the solicited bit
+    /// matters.
     fn takes_receive(self, index: u32, packets: u32) -> bool {
         index + 1 == packets && (self.0.is_send() || self.0.has_imm())
     }

@@ -1,4 +1,4 @@
-//! Requests that came before (IBTA volume 1, 9.7.4.5.1): nothing is executed twice but READ.
+//! Duplicate requests (IBTA volume 1, 9.7.4.5.1): only READs are executed twice.
 use super::{Answer, Executed, Responder};
 use crate::Psn;
 use crate::input::Env;
@@ -25,8 +25,8 @@ impl Responder {
         }
     }
 
-    /// Acknowledges what was executed, but no READ or atomic that came after the duplicate: its own
-    /// answer may be lost, and Linux's rdma_rxe takes an ACK with its PSN for it, without data.
+    /// Acknowledges what was executed, but no READ or atomic after the duplicate: its answer may be
+    /// lost, and Linux's rdma_rxe takes an ACK with its PSN for that answer, without data.
     fn acknowledge_again(&mut self, psn: Psn) {
         let mut answers = self.results.iter().map(|executed| executed.first);
         let is_later =
@@ -45,9 +45,9 @@ impl Responder {
         })
     }
 
-    /// A READ is executed again, whole or a part of it. What is asked for must lie in what was
-    /// asked for before, at the place where its PSN is. Else nothing is said: the peer has forgotten
-    /// what it asked, or somebody else is asking.
+    /// Executes a READ again, all or a part of it. The range must be in that of the original
+    /// request, at the offset of its PSN. Otherwise there is no answer: the request contradicts the
+    /// original, or is forged.
     fn read_again(&mut self, psn: Psn, reth: Reth) {
         let Some(&Executed { first, packets, what: Answer::Read { va, rkey, bytes } }) =
             self.executed(psn)
@@ -67,7 +67,7 @@ impl Responder {
         self.replies.read_again(self.read_job(psn, reth));
     }
 
-    /// The saved result of an atomic. One that is too old is not answered.
+    /// Sends the saved result of an atomic again. One that is too old is not answered.
     fn answer_again(&mut self, psn: Psn) {
         if let Some(&Executed { what: Answer::Atomic { before }, .. }) = self.executed(psn) {
             self.flush_ack();

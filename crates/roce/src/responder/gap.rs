@@ -1,11 +1,11 @@
-//! Requests behind a gap: refused with a NAK, or kept until the gap is filled (IBTA volume 1, 9.7.4.1.1).
+//! Requests after a gap: refused with a NAK, or kept until it is filled (IBTA volume 1, 9.7.4.1.1).
 use super::Responder;
 use crate::input::{Arrival, Env};
 use crate::recovery::reorder::Reorder;
 use crate::wire::{NakCode, Syndrome};
 use catchment_verbs_types::WcStatus;
 
-/// Packets kept behind a gap without a SACK, at most.
+/// Most packets kept after a gap without a SACK.
 const SACK_INTERVAL: u32 = 16;
 
 impl Responder {
@@ -21,7 +21,7 @@ impl Responder {
         }
     }
 
-    /// Executes what was kept behind a gap that was filled, up to the next gap.
+    /// Executes the packets kept after a filled gap, up to the next gap.
     pub(super) fn feed(&mut self, env: &mut Env<'_>) -> Option<WcStatus> {
         let mut reorder = self.reorder.take()?;
         let mut failed = None;
@@ -39,7 +39,7 @@ impl Responder {
                 }
             }
         }
-        // Whoever waits behind the gap wants to know that it is closed.
+        // The requester waits for the gap to close.
         self.ack_due = true;
         if !reorder.is_empty() {
             self.reorder = Some(reorder);
@@ -47,8 +47,8 @@ impl Responder {
         failed
     }
 
-    /// Keeps a packet until the gap before it is filled, and lets the peer know: at once when the
-    /// gap is new, then for some packets together.
+    /// Keeps a packet until the gap before it is filled, and reports it: at once for a new gap,
+    /// then for several packets together.
     fn keep(&mut self, distance: u32, arrival: &Arrival<'_>, env: &mut Env<'_>) {
         if distance >= self.window_packets {
             env.counters.dropped += 1;

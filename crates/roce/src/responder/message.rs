@@ -1,4 +1,4 @@
-//! SEND and WRITE: the sequence of opcodes, and the bytes.
+//! SEND and WRITE: the sequence of opcodes, and the payload.
 use super::receives::ReceiveError;
 use super::{INVALID, NO_ACCESS, Outcome, Responder};
 use crate::input::Env;
@@ -6,15 +6,16 @@ use crate::memory::{AccessError, Memory, RemoteAccess};
 use crate::wire::{Headers, NakCode, Opcode, Operation, Reth};
 use catchment_verbs_types::{Success, WcOpcode, WcStatus};
 
-/// The message that has begun and not ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The message in progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Message {
+    #[default]
     None,
     Send,
     Write(Write),
 }
 
-/// A WRITE under way.
+/// A WRITE in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
     pub(crate) va: u64,
@@ -24,8 +25,8 @@ pub(crate) struct Write {
 }
 
 impl Message {
-    /// Returns whether a packet may follow: a message is continued if and only if one has begun,
-    /// and by its own kind.
+    /// Returns whether a packet may follow: it continues a message if and only if one of its kind
+    /// is in progress.
     pub(crate) fn admits(&self, opcode: Opcode) -> bool {
         match self {
             Self::None => opcode.starts_message(),
@@ -36,8 +37,8 @@ impl Message {
 }
 
 impl Write {
-    /// Returns the WRITE that a packet belongs to: the one under way, or that which it begins. None
-    /// if its length contradicts what is left.
+    /// Returns the WRITE of a packet: the one in progress, or the one that it begins. `None` if its
+    /// length contradicts what is left.
     pub(crate) fn of(message: &Message, headers: &Headers, payload: usize) -> Option<Self> {
         let write = if let Message::Write(write) = message {
             *write
@@ -50,7 +51,7 @@ impl Write {
         fits.then_some(write)
     }
 
-    /// Puts the bytes of one packet in place. The whole range is checked with the first one.
+    /// Puts the bytes of one packet in place. The first packet checks the whole range.
     pub(crate) fn place(
         &mut self,
         opcode: Opcode,
@@ -70,8 +71,7 @@ impl Write {
     }
 }
 
-/// Returns whether a packet of a message has a length that its opcode allows (IBTA volume 1,
-/// 9.7.4.1.6).
+/// Returns whether the opcode of a packet allows its length (IBTA volume 1, 9.7.4.1.6).
 pub(crate) fn length_fits(opcode: Opcode, payload: usize, mtu: usize) -> bool {
     if opcode.ends_message() {
         payload <= mtu && (opcode.is_only() || payload > 0)
@@ -97,7 +97,7 @@ impl Responder {
             Operation::Write => self.execute_write(headers, payload, env),
             Operation::ReadRequest => self.execute_read(headers, env),
             Operation::CompareSwap | Operation::FetchAdd => self.execute_atomic(headers, env),
-            // No requests: the queue pair does not give them here.
+            // Not requests: never passed here.
             Operation::ReadResponse
             | Operation::Acknowledge
             | Operation::AtomicAcknowledge
@@ -135,7 +135,7 @@ impl Responder {
         Outcome::Done(1)
     }
 
-    /// Fails a receive that the message does not fit: both ends are notified.
+    /// Fails a receive that the message does not fit, at both ends.
     fn fail_receive(&mut self, error: ReceiveError, env: &mut Env<'_>) -> Outcome {
         let status = error.status();
         self.receives.fail(status, env.completions);

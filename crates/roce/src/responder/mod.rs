@@ -2,10 +2,10 @@
 //!
 //! One event, one file: [`order`] decides whether a packet is expected, early or a duplicate;
 //! [`message`] checks the sequence of opcodes and executes SEND and WRITE; [`read`] and [`atomic`]
-//! the requests that are answered with data; [`duplicate`] what came before; [`reply`] keeps the
-//! answers in order; [`transmit`] sends them.
+//! execute requests that are answered with data; [`duplicate`] handles duplicates; [`reply`] queues
+//! the answers in order; [`transmit`] sends them.
 //!
-//! Checks come in the order of the standard (IBTA volume 1, 9.7.4): PSN, opcode sequence, rights of
+//! Checks are in the order of the standard (IBTA volume 1, 9.7.4): PSN, opcode sequence, rights of
 //! the queue pair, receive, length, key and range, alignment.
 mod atomic;
 mod duplicate;
@@ -21,21 +21,18 @@ use crate::Psn;
 use crate::config::{Config, InitAttr, Recovery, RtrAttr};
 use crate::input::Env;
 use crate::recovery::reorder::Reorder;
-use crate::wire::{NakCode, PathMtu, Syndrome};
-use catchment_verbs_types::WcStatus;
+use crate::wire::{NakCode, Syndrome};
+use catchment_verbs_types::{MAX_24_BITS, WcStatus};
 use message::Message;
 use receives::Receives;
 use reply::Replies;
 use std::collections::VecDeque;
 
-/// Results of READs and atomics that are kept for duplicates, at least.
+/// Minimum of results of READs and atomics kept for duplicates.
 const LEAST_RESULTS: usize = 16;
 
-/// MSNs have 24 bits.
-const MSN_MASK: u32 = 0x00ff_ffff;
-
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Responder {
     mtu: usize,
     dest_qpn: u32,
@@ -48,7 +45,7 @@ pub(crate) struct Responder {
     expected: Psn,
     /// Messages completed.
     msn: u32,
-    /// A NAK or RNR NAK for `expected` was sent: say nothing more about it.
+    /// A NAK or RNR NAK for `expected` was sent: send no other.
     nak_sent: bool,
     message: Message,
     pub(crate) receives: Receives,
@@ -63,7 +60,7 @@ pub(crate) struct Responder {
     pub(crate) paced: bool,
 }
 
-/// A READ or atomic that was executed, for duplicates of it.
+/// An executed READ or atomic, kept for duplicates of it.
 #[derive(Clone, Copy, Debug)]
 struct Executed {
     first: Psn,
@@ -77,47 +74,27 @@ enum Answer {
     Atomic { before: u64 },
 }
 
-/// The request is one that this queue pair does not take.
+/// The request is invalid for this queue pair.
 const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::RemoteInvalidRequest);
-/// Key, range or rights do not fit.
+/// Key, range or rights do not allow the access.
 const NO_ACCESS: Outcome = Outcome::Fatal(NakCode::RemoteAccess, WcStatus::RemoteAccess);
 
-/// What became of a request packet in order.
+/// The outcome of a request packet in order.
 enum Outcome {
-    /// Executed; the next PSN is this many further.
+    /// Executed; it took this many PSNs.
     Done(u32),
-    /// No receive for it.
+    /// No receive is posted.
     NotReady,
-    /// The connection ends; what our own program learns, and what the peer learns.
+    /// The connection ends: the code for the peer, and the status for our application.
     Fatal(NakCode, WcStatus),
 }
 
 impl Responder {
     pub(crate) fn new(config: &Config) -> Self {
-        Self {
-            mtu: PathMtu::Mtu1024.bytes(),
-            dest_qpn: 0,
-            access: InitAttr::default(),
-            rnr_timer: 0,
-            max_rd_atomic: 0,
-            window_packets: config.window_packets,
-            selective: false,
-            expected: Psn::default(),
-            msn: 0,
-            nak_sent: false,
-            message: Message::None,
-            receives: Receives::default(),
-            results: VecDeque::new(),
-            replies: Replies::default(),
-            reorder: None,
-            ack_due: false,
-            kept_since_sack: 0,
-            sack_due: false,
-            paced: false,
-        }
+        Self { window_packets: config.window_packets, ..Self::default() }
     }
 
-    /// Sets what RTR says of the peer.
+    /// Sets the attributes of RTR.
     pub(crate) fn connect(&mut self, attr: &RtrAttr, access: &InitAttr) {
         self.mtu = attr.path_mtu.bytes();
         self.dest_qpn = attr.dest_qpn;
@@ -128,14 +105,14 @@ impl Responder {
         self.expected = attr.rq_psn;
     }
 
-    /// All packets that came together were handled: time to acknowledge.
+    /// Acknowledges the packets that arrived together, if due.
     pub(crate) fn end_of_batch(&mut self) {
         if std::mem::take(&mut self.ack_due) {
             self.acknowledge();
         }
     }
 
-    /// The newest PSN executed is acknowledged; with a SACK when something is kept behind a gap.
+    /// Acknowledges the latest executed PSN; with a SACK when packets are kept after a gap.
     fn acknowledge(&mut self) {
         if self.reorder.is_some() {
             self.sack_due = true;
@@ -148,7 +125,7 @@ impl Responder {
         self.replies.acknowledge(psn, syndrome, self.msn);
     }
 
-    /// Acknowledgements that are due go before an answer of another kind.
+    /// Queues a due acknowledgement before an answer of another kind.
     fn flush_ack(&mut self) {
         if self.reorder.is_none() && std::mem::take(&mut self.ack_due) {
             self.reply(Syndrome::ACK, self.expected.sub(1));
@@ -156,10 +133,10 @@ impl Responder {
     }
 
     fn count_message(&mut self) {
-        self.msn = (self.msn + 1) & MSN_MASK;
+        self.msn = (self.msn + 1) & MAX_24_BITS;
     }
 
-    /// Ends the connection: the NAK is the last thing the peer hears.
+    /// Ends the connection: the NAK is the last packet to the peer.
     fn refuse(&mut self, psn: Psn, code: NakCode, status: WcStatus, env: &mut Env<'_>) -> WcStatus {
         self.flush_ack();
         self.reply(Syndrome::Nak(code), psn);

@@ -1,4 +1,4 @@
-//! Is a request expected, early, or a duplicate (IBTA volume 1, 9.7.4.1.1)?
+//! PSN order: a request is expected, early, or a duplicate (IBTA volume 1, 9.7.4.1.1).
 use super::{Outcome, Responder};
 use crate::input::{Arrival, Env};
 use crate::wire::{Headers, Syndrome};
@@ -6,7 +6,7 @@ use catchment_verbs_types::WcStatus;
 use std::cmp::Ordering;
 
 impl Responder {
-    /// Takes a request packet. A status means that the connection ends.
+    /// Handles a request packet. Returns a status if the connection ends.
     pub(crate) fn handle(&mut self, arrival: &Arrival<'_>, env: &mut Env<'_>) -> Option<WcStatus> {
         let distance = arrival.headers.bth.psn.distance_from(self.expected);
         match distance.cmp(&0) {
@@ -35,7 +35,7 @@ impl Responder {
         }
     }
 
-    /// Executes the expected packet. True when it was, false when it found no receive.
+    /// Executes the expected packet; returns false if no receive is posted.
     pub(super) fn take(
         &mut self,
         headers: &Headers,

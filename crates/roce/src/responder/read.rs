@@ -1,5 +1,5 @@
-//! READ requests. The data is not made here: a job keeps what is left, and packets are made of it
-//! when there is room for them.
+//! READ requests. A job keeps what is left to send; its packets are made when there is room for
+//! them.
 use super::reply::ReadJob;
 use super::{Answer, Executed, INVALID, NO_ACCESS, Outcome, Responder};
 use crate::Psn;
@@ -7,7 +7,7 @@ use crate::input::Env;
 use crate::memory::RemoteAccess;
 use crate::wire::{Headers, Reth};
 
-/// PSNs of one READ, at most: half of the distance that two PSNs may have.
+/// Most PSNs of one READ: half of the largest distance of two PSNs.
 const MOST_PACKETS: u32 = 1 << 22;
 
 impl Responder {
@@ -36,12 +36,12 @@ impl Responder {
         Outcome::Done(packets)
     }
 
-    /// Returns the answers to a READ with this PSN, none of which is made.
+    /// Returns the job for a READ with this PSN.
     pub(super) fn read_job(&self, psn: Psn, Reth { va, rkey, dma_bytes: left }: Reth) -> ReadJob {
         ReadJob { psn, va, rkey, left, begun: false, msn: self.msn }
     }
 
-    /// Responses that a READ of this length takes.
+    /// Returns the number of responses to a READ of this length.
     pub(super) fn packets_of(&self, bytes: u32) -> u32 {
         bytes.div_ceil(self.mtu as u32).max(1)
     }

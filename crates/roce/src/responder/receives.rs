@@ -19,7 +19,7 @@ pub(crate) struct Receives {
     queue: VecDeque<Receive>,
 }
 
-/// Why a message does not go into its receive.
+/// Why a message does not fit its receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReceiveError {
     TooLong,
@@ -65,7 +65,7 @@ impl Receives {
         Ok(())
     }
 
-    /// Leaves this many bytes of the first receive as they are.
+    /// Skips this many bytes of the first receive.
     pub(crate) fn skip(&mut self, bytes: u64) -> Result<(), ReceiveError> {
         match self.queue.front_mut() {
             Some(first) if first.room - first.filled >= bytes => {
@@ -81,7 +81,7 @@ impl Receives {
         self.queue.front().map_or(0, |first| first.filled)
     }
 
-    /// The message in the first receive is dropped; the receive is for the next one.
+    /// Drops the message in the first receive, which takes the next one.
     pub(crate) fn rewind(&mut self) {
         if let Some(first) = self.queue.front_mut() {
             first.filled = 0;

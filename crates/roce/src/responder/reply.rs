@@ -1,12 +1,12 @@
-//! Answers on their way out, in the order of the requests.
+//! Queued answers, in the order of the requests.
 //!
-//! The queue is bounded: an acknowledgement takes the place of one right before it, because it says
-//! more; READs and atomics are limited by the queue pair, their duplicates by [`MOST_REPEATED`].
+//! The queue is bounded: an acknowledgement replaces one right before it, which it covers; READs
+//! and atomics are limited by the queue pair, their duplicates by [`MOST_REPEATED`].
 use crate::Psn;
 use crate::wire::Syndrome;
 use std::collections::VecDeque;
 
-/// Answers that are given a second time and wait, at most.
+/// Most repeated answers in the queue.
 const MOST_REPEATED: usize = 256;
 
 /// An answer.
@@ -69,7 +69,7 @@ impl Replies {
         self.queue.push_back(Reply::Atomic { psn, before, msn, repeated: true });
     }
 
-    /// Answers a READ again, or a part of it. Not when a job that waits will give all of it.
+    /// Answers a READ or a part of it again, unless a queued job covers it.
     pub(crate) fn read_again(&mut self, again: ReadJob) {
         let waits = self.queue.iter().any(|reply| match reply {
             Reply::Read { job, .. } => job.covers(&again),
@@ -109,7 +109,7 @@ impl Replies {
 }
 
 impl ReadJob {
-    /// Returns whether this job will give all that the other one asks for.
+    /// Returns whether this job covers the other one.
     fn covers(&self, other: &Self) -> bool {
         let skipped = other.va.wrapping_sub(self.va);
         other.psn.distance_from(self.psn) >= 0

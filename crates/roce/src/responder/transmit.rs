@@ -1,5 +1,5 @@
-//! Sending answers: SACKs first, then the queue in order. READ data is made packet by packet, paced,
-//! and takes at most half of a batch, so that own requests are not shut out.
+//! Sending answers: SACKs first, then the queue in order. READ data is sent packet by packet,
+//! paced, in at most half of a batch, so that our requests are not starved.
 use super::Responder;
 use super::reply::{ReadJob, Reply};
 use crate::Psn;
@@ -10,9 +10,9 @@ use crate::transmit::{Piece, TransmitBatch};
 use crate::wire::{Aeth, Bth, Headers, NakCode, Opcode, Syndrome, pad_bytes};
 use catchment_verbs_types::WcStatus;
 
-/// What became of one READ response.
+/// The outcome of one READ response.
 enum Made {
-    /// There is more to come of this READ.
+    /// More responses follow.
     More,
     /// It was the last one.
     Last,
@@ -21,7 +21,7 @@ enum Made {
 }
 
 impl Responder {
-    /// Fills the batch with answers. A status means that the connection ends.
+    /// Fills the batch with answers. Returns a status if the connection ends.
     pub(crate) fn transmit(
         &mut self,
         now_ns: u64,
@@ -124,7 +124,7 @@ impl Responder {
         self.sack_due = false;
         let mut headers = self.answer(Opcode::Sack, self.expected.sub(1), Syndrome::ACK, self.msn);
         let Some(reorder) = &self.reorder else {
-            // The gap closed meanwhile: an ACK is on its way.
+            // The gap closed meanwhile: an ACK is queued.
             return;
         };
         reorder.sacks(self.mtu, |payload| {

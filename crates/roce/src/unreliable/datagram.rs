@@ -1,4 +1,4 @@
-//! The receiving half of UD (IBTA volume 1, 9.8.3): each packet is a message from anybody.
+//! The receiving half of UD (IBTA volume 1, 9.8.3): each packet is a message, from any sender.
 use crate::config::{InitAttr, RtrAttr};
 use crate::input::{Arrival, Env};
 use crate::responder::receives::{ReceiveError, Receives};

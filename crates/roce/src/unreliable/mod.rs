@@ -1,4 +1,4 @@
-//! Unreliable services: UC and UD. What is sent is done, what is lost is lost.
+//! Unreliable services: UC and UD. Requests complete when sent; losses are not recovered.
 mod datagram;
 mod receiver;
 mod sender;

@@ -4,29 +4,17 @@ use crate::config::{InitAttr, RtrAttr};
 use crate::input::{Arrival, Env};
 use crate::responder::message::{Message, Write, length_fits};
 use crate::responder::receives::{ReceiveError, Receives};
-use crate::wire::{Headers, PathMtu};
+use crate::wire::Headers;
 use catchment_verbs_types::{Success, WcOpcode, WcStatus};
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct UnreliableReceiver {
     mtu: usize,
     access: InitAttr,
     expected: Psn,
     message: Message,
     pub(crate) receives: Receives,
-}
-
-impl Default for UnreliableReceiver {
-    fn default() -> Self {
-        Self {
-            mtu: PathMtu::Mtu1024.bytes(),
-            access: InitAttr::default(),
-            expected: Psn::default(),
-            message: Message::None,
-            receives: Receives::default(),
-        }
-    }
 }
 
 /// The message cannot be taken and is dropped.
@@ -49,7 +37,7 @@ impl UnreliableReceiver {
         if headers.bth.opcode.starts_message() {
             self.give_up(env);
         } else if !self.message.admits(headers.bth.opcode) {
-            // The rest of a message that was given up already.
+            // The rest of a message that was dropped already.
             return;
         }
         if self.execute(headers, arrival.payload, env).is_err() {
@@ -59,7 +47,7 @@ impl UnreliableReceiver {
         }
     }
 
-    /// Drops the message under way, which lacks a packet.
+    /// Drops the message in progress, which lacks a packet.
     fn give_up(&mut self, env: &mut Env<'_>) {
         if self.message != Message::None {
             env.counters.messages_dropped += 1;

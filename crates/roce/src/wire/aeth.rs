@@ -1,33 +1,29 @@
-//! Acknowledgement extended transport header: how it went (IBTA volume 1, 9.3 and 9.7.5).
-//!
-//! The numbers that its codes of credits stand for are here too.
+//! Acknowledgement extended transport header (IBTA volume 1, 9.3 and 9.7.5), with its credit codes.
+use catchment_verbs_types::MAX_24_BITS;
 use catchment_verbs_types::timer::steps;
 pub use catchment_verbs_types::timer::{rnr_timer, rnr_timer_code};
 
 /// Length of the header.
 pub(super) const BYTES: usize = 4;
 
-/// MSNs have 24 bits.
-const MSN_MASK: u32 = 0x00ff_ffff;
-
 /// Acknowledgement extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// How it went.
+    /// The outcome.
     pub syndrome: Syndrome,
     /// Message sequence number, 24 bits: requests that the responder has completed.
     pub msn: u32,
 }
 
-/// How it went.
+/// The outcome of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syndrome {
-    /// All went well up to this PSN.
+    /// All requests up to this PSN succeeded.
     Ack {
-        /// Code of the receives that the responder has, 0 to 31. See [`credits`].
+        /// Credit code of the responder's receives, 0 to 31. See [`credits`].
         credits: u8,
     },
-    /// The responder has no receive posted: send this PSN again later.
+    /// The responder has no receive posted: retransmit this PSN later.
     Rnr {
         /// Code of the time to wait, 0 to 31. See [`rnr_timer`].
         timer: u8,
@@ -44,9 +40,9 @@ pub enum Syndrome {
 pub enum NakCode {
     /// Packets are missing before this one: go back.
     PsnSequence = 0,
-    /// The request is one that this queue pair does not take.
+    /// The request is invalid for this queue pair.
     InvalidRequest = 1,
-    /// Key, range or rights do not fit.
+    /// Key, range or rights do not allow the access.
     RemoteAccess = 2,
     /// The responder itself failed.
     RemoteOperation = 3,
@@ -59,14 +55,14 @@ const KIND_RNR: u8 = 1 << 5;
 const KIND_NAK: u8 = 3 << 5;
 const VALUE_MASK: u8 = 0x1f;
 
-/// The credit code that says: do not count on me.
+/// The credit code of a responder without flow control.
 pub const NO_CREDITS: u8 = 31;
 
 impl Syndrome {
-    /// An acknowledgement that takes no part in flow control by credits.
+    /// An acknowledgement without credits.
     pub const ACK: Self = Self::Ack { credits: NO_CREDITS };
 
-    /// Returns the meaning of a byte. Every byte has one.
+    /// Decodes a byte. Every byte is valid.
     pub const fn from_u8(byte: u8) -> Self {
         let value = byte & VALUE_MASK;
         match byte & !VALUE_MASK {
@@ -80,7 +76,7 @@ impl Syndrome {
         }
     }
 
-    /// Returns the byte. Only the lowest 5 bits of a code count.
+    /// Returns the byte. Only the lowest 5 bits of a code are used.
     pub const fn to_u8(self) -> u8 {
         match self {
             Self::Ack { credits } => KIND_ACK | credits & VALUE_MASK,
@@ -106,16 +102,19 @@ impl NakCode {
 
 impl Aeth {
     pub(super) fn decode(bytes: &[u8; BYTES]) -> Self {
-        Self { syndrome: Syndrome::from_u8(bytes[0]), msn: u32::from_be_bytes(*bytes) & MSN_MASK }
+        Self {
+            syndrome: Syndrome::from_u8(bytes[0]),
+            msn: u32::from_be_bytes(*bytes) & MAX_24_BITS,
+        }
     }
 
     pub(super) fn encode(self) -> [u8; BYTES] {
         let syndrome = u32::from(self.syndrome.to_u8());
-        (syndrome << 24 | self.msn & MSN_MASK).to_be_bytes()
+        (syndrome << 24 | self.msn & MAX_24_BITS).to_be_bytes()
     }
 }
 
-/// Returns how many receives a credit code promises; none when it promises nothing (IBTA volume 1,
+/// Returns how many receives a credit code promises; `None` without flow control (IBTA volume 1,
 /// 9.7.7).
 pub const fn credits(code: u8) -> Option<u32> {
     match code & VALUE_MASK {

@@ -1,4 +1,5 @@
-//! Headers of atomic operations: the request's operands, the answer's old value (IBTA volume 1, 9.3).
+//! Headers of atomic operations: the request's operands, the answer's old value (IBTA volume 1,
+//! 9.3).
 
 /// Length of [`AtomicEth`].
 pub(super) const BYTES: usize = 28;

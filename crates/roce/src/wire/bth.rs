@@ -2,15 +2,13 @@
 use super::Opcode;
 use super::decode_error::DecodeError;
 use crate::Psn;
+use catchment_verbs_types::MAX_24_BITS;
 
 /// Length of the header.
 pub(super) const BYTES: usize = 12;
 
-/// The default partition, full member. The only one there is in RoCEv2 without a subnet manager.
+/// The default partition, full member. RoCEv2 without a subnet manager has no other.
 pub const PKEY_DEFAULT: u16 = 0xffff;
-
-/// Queue pair numbers have 24 bits.
-const QPN_MASK: u32 = 0x00ff_ffff;
 
 const SOLICITED: u8 = 1 << 7;
 const MIG_REQ: u8 = 1 << 6;
@@ -23,9 +21,9 @@ const ACK_REQ: u32 = 1 << 31;
 /// Base transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bth {
-    /// What the packet is.
+    /// The kind of the packet.
     pub opcode: Opcode,
-    /// The receiver's completion wakes those that wait for solicited events.
+    /// The completion at the receiver is a solicited event.
     pub solicited: bool,
     /// State of path migration. Adapters send 1; ignored when received.
     pub mig_req: bool,
@@ -62,7 +60,7 @@ impl Bth {
         }
     }
 
-    /// Reserved bits are not looked at.
+    /// Decodes a header. Reserved bits are ignored.
     pub(super) fn decode(bytes: &[u8; BYTES]) -> Result<Self, DecodeError> {
         let [opcode, flags, pkey @ .., q0, q1, q2, q3, p0, p1, p2, p3] = *bytes;
         let (qpn, psn) =
@@ -78,7 +76,7 @@ impl Bth {
             pkey: u16::from_be_bytes(pkey),
             fecn: qpn & FECN != 0,
             becn: qpn & BECN != 0,
-            dest_qpn: qpn & QPN_MASK,
+            dest_qpn: qpn & MAX_24_BITS,
             ack_req: psn & ACK_REQ != 0,
             psn: Psn::new(psn),
         })
@@ -88,7 +86,7 @@ impl Bth {
         let flag = |set: bool, bit: u8| u8::from(set) << bit;
         let flags = flag(self.solicited, 7) | flag(self.mig_req, 6) | (self.pad & 3) << PAD_SHIFT;
         let congestion = u32::from(self.fecn) << 31 | u32::from(self.becn) << 30;
-        let qpn = (self.dest_qpn & QPN_MASK) | congestion;
+        let qpn = (self.dest_qpn & MAX_24_BITS) | congestion;
         let psn = self.psn.value() | u32::from(self.ack_req) << 31;
         let [k0, k1] = self.pkey.to_be_bytes();
         let [q0, q1, q2, q3] = qpn.to_be_bytes();
@@ -97,13 +95,13 @@ impl Bth {
     }
 }
 
-/// Zero bytes that follow a payload of this length.
+/// Returns the number of pad bytes after a payload of this length.
 pub const fn pad_bytes(payload_bytes: usize) -> u8 {
     (payload_bytes.wrapping_neg() & 3) as u8
 }
 
-/// Returns whether a packet of this partition is for the default partition: as a full or as a
-/// limited member (IBTA volume 1, 10.9).
+/// Returns whether this is the key of the default partition, as a full or a limited member (IBTA
+/// volume 1, 10.9).
 pub const fn pkey_matches(pkey: u16) -> bool {
     pkey & 0x7fff == PKEY_DEFAULT & 0x7fff
 }

@@ -1,4 +1,4 @@
-//! CRC-32 of zlib and Ethernet, with a register that can be set and read in between.
+//! CRC-32 of zlib and Ethernet, with an accessible register.
 //!
 //! `crc32fast` computes it, with the processor's instructions where it has any, else with tables. Long
 //! pieces are quicker by shifts than by tables: a bit is replaced by four later ones until only the last

@@ -1,6 +1,6 @@
 //! From the payload of a UDP datagram to a packet, and back.
 //!
-//! [`open`] does the checks that need no queue pair, cheapest first. [`seal`] writes a packet in
+//! [`open`] makes the checks that need no queue pair, cheapest first. [`seal`] writes a packet in
 //! one piece; a driver that gathers from registered memory uses [`Headers::encode`] and [`Icrc`].
 use super::decode_error::DecodeError;
 use super::icrc::{self, ICRC_BYTES, Icrc, IcrcMismatch};
@@ -14,14 +14,16 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No packet that is spoken here.
+    /// Not a packet of a supported format.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// Damaged, or changed on the way.
+    /// Damaged, or changed in transit.
     #[error(transparent)]
     Icrc(#[from] IcrcMismatch),
     /// For another partition: the key seen.
-    #[error("P_Key {0:#06x} is not that of the default partition: let the peer use 0xffff")]
+    #[error(
+        "P_Key {0:#06x} is not that of the default partition: configure the peer to use 0xffff"
+    )]
     PartitionKey(u16),
 }
 
@@ -36,10 +38,10 @@ impl OpenError {
     }
 }
 
-/// Reads the payload of a UDP datagram, and checks all that needs no queue pair: form, ICRC and
-/// partition. The caller looks at destination queue pair, its transport and its peer.
+/// Decodes the payload of a UDP datagram, and checks all that needs no queue pair: format, ICRC and
+/// partition. The caller checks the destination queue pair, its transport and its peer.
 ///
-/// `net` is how the datagram came; over IPv4, the identification in it does not matter.
+/// `net` is the header of the datagram; over IPv4, its identification does not matter.
 ///
 /// # Errors
 /// When the datagram is to be dropped: count it by [`OpenError::reason`] and send no answer.
@@ -61,7 +63,7 @@ pub fn open<'a>(
 
 /// Appends the payload of a UDP datagram to `out`: headers, payload, pad and ICRC.
 ///
-/// The pad count is set by the payload's length, whatever [`super::Bth::pad`] says.
+/// The pad count follows from the payload's length; [`super::Bth::pad`] is ignored.
 pub fn seal(net: &NetHeader, headers: &Headers, payload: &[u8], out: &mut Vec<u8>) {
     let mut headers = *headers;
     headers.bth.pad = pad_bytes(payload.len());

@@ -1,9 +1,8 @@
-//! Datagram extended transport header: who may receive and who sent (IBTA volume 1, 9.3).
+//! Datagram extended transport header: Q_Key and source queue pair (IBTA volume 1, 9.3).
+use catchment_verbs_types::MAX_24_BITS;
 
 /// Length of the header.
 pub(super) const BYTES: usize = 8;
-
-const QPN_MASK: u32 = 0x00ff_ffff;
 
 /// Datagram extended transport header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,10 +16,10 @@ pub struct Deth {
 impl Deth {
     pub(super) fn decode(bytes: &[u8; BYTES]) -> Self {
         let number = u64::from_be_bytes(*bytes);
-        Self { qkey: (number >> 32) as u32, src_qpn: number as u32 & QPN_MASK }
+        Self { qkey: (number >> 32) as u32, src_qpn: number as u32 & MAX_24_BITS }
     }
 
     pub(super) fn encode(self) -> [u8; BYTES] {
-        (u64::from(self.qkey) << 32 | u64::from(self.src_qpn & QPN_MASK)).to_be_bytes()
+        (u64::from(self.qkey) << 32 | u64::from(self.src_qpn & MAX_24_BITS)).to_be_bytes()
     }
 }

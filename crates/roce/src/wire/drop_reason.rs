@@ -33,19 +33,19 @@ reasons! {
     pub enum DropReason {
         /// Shorter than its headers.
         TooShort = "too_short",
-        /// Length, or count of pad bytes, is not that of a padded packet.
+        /// The length or the pad count is invalid.
         Misaligned = "misaligned",
-        /// No opcode that is spoken here.
+        /// An unsupported opcode.
         UnknownOpcode = "unknown_opcode",
         /// Another version of the transport.
         TransportVersion = "transport_version",
-        /// A payload where its opcode has none.
+        /// A payload with an opcode that has none.
         UnexpectedPayload = "unexpected_payload",
         /// The invariant CRC does not match.
         Icrc = "icrc",
         /// Not for the default partition.
         PartitionKey = "partition_key",
-        /// No queue pair of this number, or not in a state to receive.
+        /// No queue pair with this number, or not in a state to receive.
         UnknownQp = "unknown_qp",
         /// Not from the address that the queue pair is connected to.
         WrongPeer = "wrong_peer",

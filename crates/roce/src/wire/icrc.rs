@@ -1,11 +1,12 @@
-//! Invariant CRC: over all that no router changes (IBTA volume 1, 7.8.1; annex A17, A17.3.3).
+//! Invariant CRC: over all fields that routers do not change (IBTA volume 1, 7.8.1; annex A17,
+//! A17.3.3).
 //!
-//! It covers 8 bytes of ones, IP and UDP headers with ones where routers may write, and all from
-//! the BTH to the pad, with ones for the byte of the congestion bits. It is the CRC-32 of zlib and
-//! Ethernet, and stands at the end of the packet with its lowest byte first.
+//! It covers 8 bytes of ones, IP and UDP headers with ones in the variant fields, and everything
+//! from the BTH to the pad, with ones in the byte of the congestion bits. It is the CRC-32 of zlib
+//! and Ethernet, at the end of the packet with its lowest byte first.
 //!
-//! What comes before the BTH depends on addresses, ports and length only. So an [`Icrc`] that was
-//! begun can be kept and copied for the next packet of the same length.
+//! What precedes the BTH depends on addresses, ports and length only. So an [`Icrc`] that was begun
+//! can be copied for the next packet of the same length.
 use super::bth;
 use super::crc::{Crc, zeros};
 use super::net::{IPV4_BYTES, MAX_NET_BYTES, NetHeader, UDP_BYTES};
@@ -17,7 +18,7 @@ pub const ICRC_BYTES: usize = 4;
 /// Longest headers that [`Icrc::headers_folded`] takes: BTH, RETH and immediate data.
 pub const LEAD_BYTES: usize = 32;
 
-/// Ones in the place of an InfiniBand local route header, which RoCEv2 has not.
+/// Ones in place of an InfiniBand local route header, which RoCEv2 lacks.
 const LOCAL_ROUTE: [u8; 8] = [0xff; 8];
 /// The byte of the BTH with the congestion bits, in the little-endian number of its first eight.
 const CONGESTION: u64 = 0xff << (4 * 8);
@@ -40,23 +41,22 @@ static IPV4_ID_BITS: [u32; 16] = {
 /// The ICRC does not match.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error(
-    "the packet ends with ICRC {received:08x}, but its bytes give {computed:08x}: damaged, or changed on the way"
+    "the packet ends with ICRC {received:08x}, but its bytes have {computed:08x}: damaged, or changed in transit"
 )]
 pub struct IcrcMismatch {
-    /// What the packet says.
+    /// ICRC of the packet.
     pub received: u32,
-    /// What its bytes give.
+    /// ICRC of its bytes.
     pub computed: u32,
 }
 
-/// An ICRC in the making: begun with [`Icrc::begin`], then headers, payload, pad.
+/// A partial ICRC: begun with [`Icrc::begin`], then headers, payload, pad.
 #[derive(Clone, Copy, Debug)]
 pub struct Icrc(Crc);
 
 impl Icrc {
-    /// Begins a packet that has `transport_bytes` from the BTH to the pad.
-    ///
-    /// May be kept and copied for all packets with the same header and length.
+    /// Begins a packet with `transport_bytes` from the BTH to the pad. The result can be copied for
+    /// all packets with the same header and length.
     pub fn begin(net: &NetHeader, transport_bytes: usize) -> Self {
         let mut headers = [0; MAX_NET_BYTES];
         let bytes = net.encode_masked(transport_bytes + ICRC_BYTES, &mut headers);
@@ -66,8 +66,8 @@ impl Icrc {
         Self(crc)
     }
 
-    /// Returns the same beginning over IPv4 with these bits of the identification flipped, which is
-    /// quicker than to begin anew. Nothing may have been added yet.
+    /// Flips these bits of the IPv4 identification, which is faster than beginning again. Nothing
+    /// may have been added yet.
     #[must_use]
     pub fn flip_ipv4_id(mut self, bits: u16) -> Self {
         let mut left = bits;
@@ -81,10 +81,10 @@ impl Icrc {
     /// Adds the encoded headers: the BTH and what follows it, all in one piece.
     pub fn headers(&mut self, headers: &[u8]) {
         let Some((bth, rest)) = headers.split_first_chunk::<{ bth::BYTES }>() else {
-            // No packet is so short; it gives some number, which does not match.
+            // No packet is this short; any number will not match.
             return self.0.update(headers);
         };
-        // Eight bytes at once: a load of eight waits long for one byte that was just stored.
+        // Eight bytes at once: a load of eight stalls on one byte that was just stored.
         let mut masked = *bth;
         if let Some(first) = masked.first_chunk_mut() {
             *first = (u64::from_le_bytes(*first) | CONGESTION).to_le_bytes();
@@ -98,19 +98,19 @@ impl Icrc {
         self.0.update(piece);
     }
 
-    /// Adds a piece of the payload that somebody else sees: memory that cannot be shown as a slice,
-    /// because others may write to it, or that is read faster than here.
+    /// Adds a piece of the payload that `fold` reads: memory that cannot be a slice, because others
+    /// may write to it, or that `fold` reads faster.
     ///
-    /// `fold` gets a register (lowest bit first, not inverted) and bytes that lead. It gives the
-    /// register that the piece leaves from the sum of both: of the register, and of what the bytes
+    /// `fold` gets a register (lowest bit first, not inverted) and leading bytes. It returns the
+    /// register that the piece leaves from the sum of the register and of what the leading bytes
     /// leave from register 0.
     #[inline]
     pub fn payload_folded(&mut self, fold: impl FnOnce(u32, &[u8; LEAD_BYTES]) -> u32) {
         self.0.register = fold(self.0.register, &[0; LEAD_BYTES]);
     }
 
-    /// [`Icrc::headers`] and [`Icrc::payload_folded`] in one: the headers lead. False, and nothing
-    /// was added, if they are longer than [`LEAD_BYTES`], or shorter than a BTH.
+    /// [`Icrc::headers`] and [`Icrc::payload_folded`] in one, with the headers as leading bytes.
+    /// Returns false and adds nothing if they are longer than [`LEAD_BYTES`] or shorter than a BTH.
     #[inline]
     pub fn headers_folded(
         &mut self,
@@ -142,15 +142,15 @@ impl Icrc {
     }
 }
 
-/// Returns the ICRC of a packet that lies in one piece: the bytes from the BTH to the pad.
+/// Returns the ICRC of a packet in one piece: the bytes from the BTH to the pad.
 pub fn compute(net: &NetHeader, transport: &[u8]) -> u32 {
     let mut icrc = Icrc::begin(net, transport.len());
     icrc.headers(transport);
     icrc.finish()
 }
 
-/// Checks the ICRC of a packet whose IP header is known: over IPv6 always, over IPv4 where the
-/// identification was seen. Elsewhere use [`super::ip_id::Solver`].
+/// Checks the ICRC of a packet whose IP header is known: IPv6, or IPv4 with its identification.
+/// Otherwise use [`super::ip_id::Solver`].
 ///
 /// # Errors
 /// When it does not match: drop the packet.
@@ -162,8 +162,7 @@ pub fn verify(net: &NetHeader, transport: &[u8], received: u32) -> Result<(), Ic
     Err(IcrcMismatch { received, computed })
 }
 
-/// Parts the payload of a UDP datagram into transport bytes and ICRC; none when it is too short to
-/// have one.
+/// Splits the payload of a UDP datagram into transport bytes and ICRC; `None` if it is too short.
 pub fn split(datagram: &[u8]) -> Option<(&[u8], u32)> {
     let (transport, icrc) = datagram.split_last_chunk()?;
     Some((transport, u32::from_le_bytes(*icrc)))

@@ -1,13 +1,13 @@
-//! Checking the ICRC of IPv4 packets on a UDP socket, which does not show the identification.
+//! Checking the ICRC of IPv4 packets on a UDP socket, which hides the identification.
 //!
 //! The ICRC covers identification, flags and fragment offset. Senders choose the identification,
-//! and some choose a new one for each packet. A CRC is linear: the difference between the ICRC
-//! received and the one computed with identification 0 is the CRC of the difference in these four
-//! bytes alone, moved by the number of bytes that follow. Moving it back shows the four bytes. Of
-//! their 32 bits, only the 16 of the identification and "don't fragment" may be set; a damaged
-//! packet passes with a probability of 2^-15. UDP and link have their own checksums.
+//! some a new one for each packet. A CRC is linear: the difference between the ICRC received and
+//! the one computed with identification 0 is the CRC of the difference in these four bytes alone,
+//! shifted by the number of bytes that follow. Shifting it back recovers the four bytes. Of their
+//! 32 bits, only the 16 of the identification and "don't fragment" may be set; a damaged packet
+//! passes with a probability of 2^-15. UDP and link have their own checksums.
 //!
-//! Moving back is a multiplication with a constant that depends on the length: a linear map, kept
+//! Shifting back is a multiplication by a constant that depends on the length: a linear map, kept
 //! as eight tables of 16 numbers.
 use super::icrc::{self, IcrcMismatch};
 use super::net::{IPV4_BYTES, Ip, Ipv4Id, NetHeader, UDP_BYTES};
@@ -55,27 +55,26 @@ const fn inverse_power(mut power: usize) -> u32 {
     result
 }
 
-/// Returns what moves a difference back over the rest of the packet, and the four bytes themselves.
+/// Returns the factor that shifts a difference back over the rest of the packet and the four bytes.
 const fn back(transport_bytes: usize) -> u32 {
     inverse_power(8 * (BETWEEN_BYTES + transport_bytes) + 32)
 }
 
-/// Returns what the four bytes are: `moved` is their difference to those of
-/// [`Ipv4Id::UNFRAGMENTED`].
+/// Returns the four bytes; `moved` is their difference from those of [`Ipv4Id::UNFRAGMENTED`].
 fn four_bytes(moved: u32) -> Option<Ipv4Id> {
     let base = u32::from_le_bytes(Ipv4Id::UNFRAGMENTED.to_bytes());
     Ipv4Id::from_bytes((moved ^ base).to_le_bytes())
 }
 
 /// Returns the identification that explains `syndrome`: the ICRC received, XOR the one computed
-/// with [`Ipv4Id::UNFRAGMENTED`]. None when the packet is damaged.
+/// with [`Ipv4Id::UNFRAGMENTED`]. `None` when the packet is damaged.
 ///
 /// `transport_bytes` is the length from the BTH to the pad. [`Solver`] is faster.
 pub fn solve(syndrome: u32, transport_bytes: usize) -> Option<Ipv4Id> {
     four_bytes(multiply(syndrome, back(transport_bytes)))
 }
 
-/// Multiplication with a constant, four bits at a time.
+/// Multiplication by a constant, four bits at a time.
 struct Factor {
     transport_bytes: usize,
     tables: [[u32; 16]; 8],
@@ -105,14 +104,13 @@ impl Factor {
     }
 }
 
-/// Solves for the identification, and remembers what it computed for the lengths seen last: about
-/// 35 KiB.
+/// Solves for the identification, with a cache of tables for the lengths seen last: about 35 KiB.
 pub struct Solver {
     factors: Box<[Factor]>,
 }
 
 impl Solver {
-    /// Nothing remembered yet.
+    /// Creates a solver with an initial cache.
     pub fn new() -> Self {
         Self { factors: (0..LENGTHS).map(|slot| Factor::new(4 * slot)).collect() }
     }
@@ -131,8 +129,8 @@ impl Solver {
         four_bytes(factor.times(syndrome))
     }
 
-    /// Checks the ICRC of a packet, whatever its identification. `net` may have any; that of the
-    /// packet comes back, and none over IPv6.
+    /// Checks the ICRC of a packet, whatever its identification, and returns it; `None` over IPv6.
+    /// That of `net` is ignored.
     ///
     /// # Errors
     /// When no identification explains the ICRC: drop the packet.

@@ -1,14 +1,14 @@
-//! What stands on the wire: headers, whole packets, the invariant CRC.
+//! The wire format: headers, whole packets, the invariant CRC.
 //!
-//! A datagram is `BTH, extension headers, payload, pad, ICRC`. "Transport bytes" means all of it
-//! but the ICRC. Which extension headers follow is a matter of the [`Opcode`] alone.
+//! A datagram is `BTH, extension headers, payload, pad, ICRC`. "Transport bytes" are all of it but
+//! the ICRC. The [`Opcode`] alone determines the extension headers.
 //!
-//! Everything is decoded by value and encoded into the caller's array: nothing allocates.
+//! Decoding returns values and encoding fills the caller's array: nothing allocates.
 //!
 //! - [`Headers`], [`Packet`]: decode and encode.
 //! - [`datagram`]: a whole datagram, opened and sealed.
-//! - [`icrc`]: the checksum over what no router changes; [`ip_id`]: checking it without seeing the
-//!   identification of the IPv4 header.
+//! - [`icrc`]: the checksum over invariant fields; [`ip_id`]: checking it without the identification
+//!   of the IPv4 header.
 //! - [`net`]: the IP and UDP headers, as far as the ICRC covers them.
 //!
 //! ```

@@ -1,10 +1,10 @@
-//! IP and UDP headers, as far as RoCEv2 has a say in them (IBTA annex A17, A17.3.1, A17.3.2).
+//! IP and UDP headers, as far as RoCEv2 defines them (IBTA annex A17, A17.3.1, A17.3.2).
 //!
 //! No options, no extension headers, no fragments. The UDP checksum may be zero, over IPv6 too.
 use std::net::{Ipv4Addr, Ipv6Addr};
 use thiserror::Error;
 
-/// The UDP port that packets go to, answers too.
+/// The destination UDP port of all packets, also of answers.
 pub const ROCE_PORT: u16 = 4791;
 
 /// Length of an IPv4 header without options.
@@ -52,12 +52,12 @@ pub enum Ip {
     },
 }
 
-/// The fields of an IPv4 header that a receiving UDP socket does not show.
+/// The fields of an IPv4 header that a UDP socket hides from receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ipv4Id {
     /// Identification.
     pub id: u16,
-    /// Whether routers may not cut the packet.
+    /// Whether routers must not fragment the packet.
     pub dont_fragment: bool,
 }
 
@@ -76,7 +76,7 @@ impl Ipv4Id {
         ((self.id as u32) << 16 | flags as u32).to_be_bytes()
     }
 
-    /// The meaning of the four bytes; none when they are of a fragment, or use the reserved flag.
+    /// Decodes the four bytes; `None` for a fragment, or with the reserved flag set.
     pub const fn from_bytes(bytes: [u8; 4]) -> Option<Self> {
         let [i0, i1, f0, f1] = bytes;
         let flags = u16::from_be_bytes([f0, f1]);
@@ -93,12 +93,12 @@ impl Default for Ipv4Id {
     }
 }
 
-/// Why bytes are no IP packet that may carry RoCEv2.
+/// Why bytes are not an IP packet that may carry RoCEv2.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetError {
     /// Shorter than its headers say.
-    #[error("{bytes} bytes of IP packet, {needed} needed: it was cut")]
+    #[error("{bytes} bytes of IP packet, {needed} needed: it was truncated")]
     TooShort {
         /// Bytes that there are.
         bytes: usize,
@@ -109,17 +109,17 @@ pub enum NetError {
     #[error("the IP packet begins with {0:#04x}; only 0x45 and 0x6. carry RoCEv2")]
     Version(u8),
     /// Not UDP directly after the IP header: the protocol seen.
-    #[error("IP protocol {0} instead of 17: no UDP")]
+    #[error("IP protocol {0} instead of 17: not UDP")]
     Protocol(u8),
     /// A fragment: identification, flags and fragment offset.
-    #[error("flags and fragment offset are {0:02x?}: fragments are not taken")]
+    #[error("flags and fragment offset are {0:02x?}: fragments are not supported")]
     Fragment([u8; 4]),
     /// The length fields of IP and UDP contradict each other.
     #[error("{udp} bytes of UDP in {ip} bytes of IP payload: the lengths contradict each other")]
     Length {
-        /// Length that the UDP header says.
+        /// Length in the UDP header.
         udp: usize,
-        /// Length that the IP header says, less the IP header.
+        /// Length in the IP header, without the IP header.
         ip: usize,
     },
 }
@@ -157,7 +157,7 @@ impl NetHeader {
     /// Writes IP and UDP headers for a UDP payload of this length to the beginning of `out`, and
     /// returns how long they are. The UDP checksum is 0.
     ///
-    /// A payload longer than IP can carry gives lengths without their upper bits.
+    /// A payload longer than IP can carry results in truncated length fields.
     pub fn encode(&self, udp_payload_bytes: usize, out: &mut [u8; MAX_NET_BYTES]) -> usize {
         let bytes = self.write(udp_payload_bytes, Free::ZERO, out);
         if let Ip::V4 { .. } = self.ip {
@@ -167,8 +167,8 @@ impl NetHeader {
         bytes
     }
 
-    /// Returns the header as receives of UD queue pairs begin with it: the IPv6 header, or 20 bytes
-    /// of nothing and the IPv4 header (A17.4.5.2).
+    /// Returns the first bytes of a UD receive: the IPv6 header, or 20 undefined bytes and the IPv4
+    /// header (A17.4.5.2).
     pub fn grh(&self, udp_payload_bytes: usize) -> [u8; crate::GRH_BYTES] {
         let mut headers = [0; MAX_NET_BYTES];
         self.encode(udp_payload_bytes, &mut headers);
@@ -178,7 +178,7 @@ impl NetHeader {
         grh
     }
 
-    /// As [`NetHeader::encode`], with ones where routers may change something: what the ICRC covers.
+    /// As [`NetHeader::encode`], with ones in the variant fields: what the ICRC covers.
     pub(super) fn encode_masked(
         &self,
         udp_payload_bytes: usize,
@@ -208,13 +208,13 @@ impl NetHeader {
         bytes
     }
 
-    /// Reads IP and UDP headers, and returns them with what the datagram carries.
+    /// Decodes IP and UDP headers, and returns them with the payload of the datagram.
     ///
-    /// Checksums of IPv4 and UDP are not looked at: the ICRC is stronger, and senders set that of
-    /// UDP to 0.
+    /// Checksums of IPv4 and UDP are ignored: the ICRC is stronger, and senders set that of UDP to
+    /// 0.
     ///
     /// # Errors
-    /// When the bytes are no whole UDP datagram in one IP packet.
+    /// When the bytes are not a whole UDP datagram in one IP packet.
     pub fn decode(packet: &[u8]) -> Result<(Self, &[u8]), NetError> {
         match packet.first().copied() {
             Some(0x45) => decode_ipv4(packet),
@@ -225,7 +225,7 @@ impl NetHeader {
     }
 }
 
-/// Fields that routers may change, and so the ICRC does not cover.
+/// Variant fields, which routers may change and the ICRC does not cover.
 #[derive(Clone, Copy)]
 struct Free {
     tos: u8,
@@ -307,7 +307,7 @@ fn decode_ipv6(packet: &[u8]) -> Result<(NetHeader, &[u8]), NetError> {
     decode_udp(Ip::V6 { src, dst }, protocol, payload, rest)
 }
 
-/// `ip_payload` is the length that the IP header says; `bytes` may have more, as Ethernet pads.
+/// `ip_payload` is the length in the IP header; `bytes` may be longer, because Ethernet pads.
 fn decode_udp(
     ip: Ip,
     protocol: u8,
@@ -336,8 +336,8 @@ fn decode_udp(
 /// Returns the UDP source port of a queue pair: 0xC000 to 0xFFFF, by a hash of both queue pair
 /// numbers.
 ///
-/// Routers choose among equal paths by it. So all packets of a queue pair have the same, and those
-/// of many differ.
+/// Routers hash it to choose among equal paths. So all packets of a queue pair have the same port,
+/// and those of many queue pairs differ.
 pub const fn source_port(src_qpn: u32, dst_qpn: u32) -> u16 {
     let both = (src_qpn as u64) << 24 | dst_qpn as u64;
     let mixed = both.wrapping_mul(0x9e37_79b9_7f4a_7c15);

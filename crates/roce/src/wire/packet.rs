@@ -15,20 +15,19 @@ const CNP_BYTES: usize = 16;
 
 /// All headers of a packet.
 ///
-/// Those that [`Opcode::headers`] names are there; the others are `None`. That is what decoding
-/// gives. Encoding goes by the opcode, too: it writes a header that is missing as zeros, and leaves
-/// out one too many.
+/// Decoding sets those of [`Opcode::headers`]; the others are `None`. Encoding also follows the
+/// opcode: it writes a missing header as zeros, and omits an extra one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     /// Base transport header.
     pub bth: Bth,
-    /// Who may receive and who sent, of a datagram.
+    /// Q_Key and source queue pair of a datagram.
     pub deth: Option<Deth>,
-    /// Where a WRITE goes or what a READ wants.
+    /// Range of a WRITE or READ.
     pub reth: Option<Reth>,
     /// Operands of an atomic operation.
     pub atomic: Option<AtomicEth>,
-    /// How it went.
+    /// Acknowledgement.
     pub aeth: Option<Aeth>,
     /// The value before an atomic operation.
     pub atomic_ack: Option<u64>,
@@ -39,7 +38,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Headers with no other than the BTH yet.
+    /// Returns headers with the BTH only.
     pub const fn new(bth: Bth) -> Self {
         Self {
             bth,
@@ -53,8 +52,9 @@ impl Headers {
         }
     }
 
-    /// A congestion notification for this queue pair (IBTA annex A17, figure 6): BECN is set, PSN
-    /// and flags are zero. The partition is that of the packet that was marked: the default one.
+    /// Returns a congestion notification for this queue pair (IBTA annex A17, figure 6): BECN is
+    /// set, PSN and flags are zero. The partition is that of the packet that was marked: the
+    /// default one.
     pub const fn cnp(dest_qpn: u32) -> Self {
         let mut bth = Bth::new(Opcode::Cnp, dest_qpn, Psn::new(0));
         bth.becn = true;
@@ -62,10 +62,10 @@ impl Headers {
         Self::new(bth)
     }
 
-    /// Reads the headers at the beginning of `bytes`, and returns how long they are.
+    /// Decodes the headers at the beginning of `bytes`, and returns their length.
     ///
     /// # Errors
-    /// When the bytes are too few, or no headers that are spoken here.
+    /// When there are too few bytes, or the headers are not supported.
     #[inline]
     pub fn decode(bytes: &[u8]) -> Result<(Self, usize), DecodeError> {
         let mut rest = Rest::new(bytes);
@@ -103,9 +103,9 @@ impl Headers {
         Ok((headers, header_bytes))
     }
 
-    /// Writes the headers to the beginning of `out`, and returns how long they are.
+    /// Writes the headers to the beginning of `out`, and returns their length.
     ///
-    /// Bits that a field has too many are left out. The pad count is that of [`Bth::pad`].
+    /// Excess bits of a field are dropped. The pad count is that of [`Bth::pad`].
     #[inline]
     pub fn encode(&self, out: &mut [u8; MAX_HEADER_BYTES]) -> usize {
         let set = self.bth.opcode.headers();
@@ -146,7 +146,7 @@ fn put<const N: usize>(out: &mut [u8; MAX_HEADER_BYTES], at: usize, bytes: &[u8;
     at + N
 }
 
-/// What is left of the bytes.
+/// The remaining bytes.
 struct Rest<'a> {
     bytes: &'a [u8],
     total: usize,
@@ -166,7 +166,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// A packet: headers, and a payload that stays where it is.
+/// A packet: headers, and a borrowed payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// The headers.
@@ -176,12 +176,12 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads the transport bytes of a packet: from the BTH to the pad, without the ICRC.
+    /// Decodes the transport bytes of a packet: from the BTH to the pad, without the ICRC.
     ///
-    /// The values of pad bytes and of reserved bits are not looked at.
+    /// The values of pad bytes and of reserved bits are ignored.
     ///
     /// # Errors
-    /// When the bytes are no packet that is spoken here: count it by [`DecodeError::reason`] and
+    /// When the bytes are not a supported packet: count it by [`DecodeError::reason`] and
     /// send no answer.
     #[inline]
     pub fn decode(transport: &'a [u8]) -> Result<Self, DecodeError> {

@@ -1,4 +1,4 @@
-//! Path MTU: how much payload one packet carries.
+//! Path MTU: the payload of one packet.
 use super::packet::WORD_BYTES;
 use super::{ICRC_BYTES, bth, net, reth};
 
@@ -13,7 +13,7 @@ pub enum PathMtu {
     Mtu4096,
 }
 
-/// What the longest packet with payload has beside it and the IP header: a WRITE with immediate.
+/// Overhead of the longest packet besides payload and IP header: a WRITE with immediate.
 const OVERHEAD_BYTES: usize = net::UDP_BYTES + bth::BYTES + reth::BYTES + WORD_BYTES + ICRC_BYTES;
 
 impl PathMtu {
@@ -26,7 +26,7 @@ impl PathMtu {
         256 << self as usize
     }
 
-    /// Returns the path MTU with this length; none when there is no such.
+    /// Returns the path MTU with this length; `None` if there is none.
     pub const fn from_bytes(bytes: usize) -> Option<Self> {
         Some(match bytes {
             256 => Self::Mtu256,
@@ -38,8 +38,9 @@ impl PathMtu {
         })
     }
 
-    /// Returns the largest whose packets pass an interface that carries IP packets of up to
-    /// `interface_bytes`; none when even the smallest do not.
+    /// Returns the largest path MTU whose packets pass an interface with an MTU of
+    /// `interface_bytes`;
+    /// `None` if even the smallest do not.
     pub fn for_interface_mtu(interface_bytes: usize, ipv6: bool) -> Option<Self> {
         let ip = if ipv6 { net::IPV6_BYTES } else { net::IPV4_BYTES };
         let room = interface_bytes.checked_sub(ip + OVERHEAD_BYTES)?;

@@ -1,4 +1,4 @@
-//! RDMA extended transport header: where a WRITE goes, or what a READ wants (IBTA volume 1, 9.3.3).
+//! RDMA extended transport header: the range of a WRITE or READ (IBTA volume 1, 9.3.3).
 
 /// Length of the header.
 pub(super) const BYTES: usize = 16;

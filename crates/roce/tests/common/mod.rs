@@ -15,7 +15,7 @@ pub(crate) struct Vector {
 
 /// The file of packets captured from the kernel and a prototype.
 pub(crate) const CAPTURED: &str = "vectors.json";
-/// The file of packets that an independent encoder made, for opcodes that nobody captured.
+/// The file of packets that an independent encoder made, for opcodes without a capture.
 pub(crate) const COMPUTED: &str = "vectors_computed.json";
 
 pub(crate) fn vectors(file: &str) -> Vec<Vector> {

@@ -18,7 +18,7 @@ pub enum MemError {
         call: &'static str,
         /// Bytes asked for.
         bytes: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A region of zero bytes.
@@ -31,7 +31,7 @@ pub enum MemError {
         offset: usize,
         /// Bytes asked for.
         bytes: usize,
-        /// Bytes there are.
+        /// Bytes that exist.
         available: usize,
     },
     /// An atomic access that its size does not divide.
@@ -45,19 +45,18 @@ pub enum MemError {
     /// The memory is mapped for reading only.
     #[error("the memory is mapped for reading only")]
     ReadOnly,
-    /// A descriptor from a peer that is not a memfd, or one that the peer could still shrink:
-    /// the seals it has.
+    /// A peer's descriptor that is not a memfd, or that the peer could still shrink: its seals.
     #[error("the peer's descriptor is not a memfd sealed against shrinking (seals {0:#x})")]
     NotSealed(u32),
     /// The descriptor of this memory is closed.
     #[error("the memory has no descriptor to share: share memory that this process allocated")]
     NoDescriptor,
-    /// A descriptor from a peer that is shorter than the peer said.
+    /// A descriptor from a peer whose memory is shorter than announced.
     #[error("the peer's memory has {seen} bytes, it announced {announced}")]
     Truncated {
         /// Bytes that the peer announced.
         announced: usize,
-        /// Bytes that there are.
+        /// Bytes that exist.
         seen: u64,
     },
 }
@@ -65,7 +64,7 @@ pub enum MemError {
 /// How to allocate a [`Region`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionOptions {
-    /// Touch every page now, so that no page fault happens on the way of a frame.
+    /// Touch every page now, so that no page fault delays a frame.
     pub populate: bool,
 }
 
@@ -105,7 +104,7 @@ impl Region {
         Ok(Arc::new(region))
     }
 
-    /// Allocates memory like [`Region::alloc`], and returns its descriptor beside it. For memory that
+    /// Allocates memory like [`Region::alloc`], and returns its descriptor too. For memory that
     /// is shared with one peer: drop the descriptor once the peer has mapped it.
     ///
     /// # Errors
@@ -153,7 +152,7 @@ impl Region {
         if seen < announced_bytes as u64 {
             return Err(MemError::Truncated { announced: announced_bytes, seen });
         }
-        // A peer's sparse terabyte must not become real memory here: map what exists, no more.
+        // A peer's sparse terabyte must not become real memory here: map only what exists.
         let populate = stat.st_blocks as u64 * 512 >= announced_bytes as u64;
         Ok(Arc::new(Self::map(&fd, announced_bytes, writable, RegionOptions { populate })?))
     }
@@ -194,17 +193,17 @@ impl Region {
         Ok(())
     }
 
-    /// Address of the first byte in this process.
+    /// Returns the address of the first byte in this process.
     pub fn addr(&self) -> u64 {
         self.ptr.as_ptr() as u64
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether this process may write.
+    /// Returns whether this process may write.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
@@ -217,7 +216,7 @@ impl Region {
         self.fd.as_ref().map(AsFd::as_fd).ok_or(MemError::NoDescriptor)
     }
 
-    /// A second descriptor of the same memory, which cannot be mapped for writing.
+    /// Returns a second descriptor of the same memory, which cannot be mapped for writing.
     ///
     /// # Errors
     /// [`MemError::NoDescriptor`] as [`Region::fd`], [`MemError::Os`] when /proc is not there.
@@ -228,13 +227,13 @@ impl Region {
             .map_err(|e| os_error("open(/proc/self/fd, O_RDONLY)", self.bytes, e))
     }
 
-    /// The whole memory.
+    /// Returns the whole memory.
     pub fn whole(&self) -> VolatileSlice<'_> {
         // SAFETY: the mapping is `bytes` long and lives as long as `self`, which the slice borrows.
         unsafe { VolatileSlice::from_raw(self.ptr, self.bytes, self.writable) }
     }
 
-    /// A part of the memory.
+    /// Returns a part of the memory.
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`].
@@ -263,7 +262,7 @@ pub struct RegionSlice {
 }
 
 impl RegionSlice {
-    /// `bytes` of the region from `offset` on.
+    /// Returns `bytes` of the region from `offset` on.
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`].
@@ -272,17 +271,17 @@ impl RegionSlice {
         Ok(Self { region, offset, bytes })
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The region it is a part of.
+    /// Returns the region that it is a part of.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    /// The memory.
+    /// Returns the memory.
     #[inline]
     pub fn memory(&self) -> VolatileSlice<'_> {
         // SAFETY: `new` checked that the range lies in the region, which `self` keeps mapped.

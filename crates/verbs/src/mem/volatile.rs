@@ -13,10 +13,10 @@ const CHUNK_BYTES: usize = 4096;
 ///
 /// Copies may be torn by concurrent writes. Nothing here reaches memory outside of the slice.
 ///
-/// # What Rust promises, and what not
+/// # What Rust guarantees, and what not
 /// The atomics of this type are sound under Rust's memory model, even with concurrent writers. The
 /// copies are plain ones: neither volatile nor atomic, because such copies go word by word. Rust's
-/// model calls a plain copy that races with another thread's write undefined, and says nothing of
+/// model calls a plain copy that races with another thread's write undefined, and does not cover
 /// writes by a device or another process. We rely on what compilers do: a `memcpy` of memory that
 /// they cannot see yields some bytes. No reference to them exists, no caller trusts them, and the
 /// protocols order by atomics.
@@ -41,13 +41,13 @@ impl<'a> VolatileSlice<'a> {
         VolatileSlice { ptr, bytes, writable, _region: PhantomData }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Address of the first byte in this process.
+    /// Returns the address of the first byte in this process.
     #[inline]
     pub fn addr(&self) -> u64 {
         self.ptr.as_ptr() as u64
@@ -68,7 +68,7 @@ impl<'a> VolatileSlice<'a> {
         if self.writable { Ok(ptr) } else { Err(MemError::ReadOnly) }
     }
 
-    /// A part of it.
+    /// Returns a part of it.
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`].
@@ -124,7 +124,7 @@ impl<'a> VolatileSlice<'a> {
         Ok(())
     }
 
-    /// All bytes in a new vector.
+    /// Returns all bytes in a new vector.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut out = vec![0; self.bytes];
         // SAFETY: both are `bytes` long and do not overlap.
@@ -132,7 +132,7 @@ impl<'a> VolatileSlice<'a> {
         out
     }
 
-    /// Shows the bytes in order as plain slices, by copying small pieces: for checksums and
+    /// Passes the bytes in order as plain slices, by copying small pieces: for checksums and
     /// parsers, which need a slice that does not change.
     #[inline]
     pub fn for_each_chunk(&self, mut see: impl FnMut(&[u8])) {
@@ -150,21 +150,21 @@ impl<'a> VolatileSlice<'a> {
     }
 
     /// Writes the bytes to a file at its current position, without a copy in this process, and
-    /// says how many were written.
+    /// returns how many were written.
     ///
     /// # Errors
-    /// What `write(2)` says.
+    /// Those of `write(2)`.
     pub fn write_to_fd(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
         // SAFETY: the range is mapped; the kernel only reads it.
         let n = unsafe { libc::write(fd.as_raw_fd(), self.ptr.as_ptr().cast(), self.bytes) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Writes several pieces of memory to a file or socket with one call, in order, and says how many
-    /// bytes went: at most the first 16 pieces.
+    /// Writes several pieces of memory to a file or socket with one call, in order, at most the
+    /// first 16, and returns how many bytes were written.
     ///
     /// # Errors
-    /// What `writev(2)` says.
+    /// Those of `writev(2)`.
     pub fn write_all_to_fd(pieces: &[VolatileSlice<'_>], fd: BorrowedFd<'_>) -> io::Result<usize> {
         const MOST: usize = 16;
         let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST];
@@ -178,11 +178,10 @@ impl<'a> VolatileSlice<'a> {
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Reads from a file or pipe straight into the memory, and says how many bytes came; 0 at the
-    /// end of the file.
+    /// Reads from a file or pipe straight into the memory; returns how many bytes, 0 at end of file.
     ///
     /// # Errors
-    /// What `read(2)` says; [`io::ErrorKind::PermissionDenied`] for memory mapped for reading.
+    /// Those of `read(2)`; [`io::ErrorKind::PermissionDenied`] for memory mapped for reading.
     pub fn read_from_fd(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
         if !self.writable {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, MemError::ReadOnly));
@@ -192,7 +191,7 @@ impl<'a> VolatileSlice<'a> {
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
-    /// The byte at `offset` as an atomic.
+    /// Returns the byte at `offset` as an atomic.
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`], [`MemError::ReadOnly`].
@@ -203,7 +202,7 @@ impl<'a> VolatileSlice<'a> {
         Ok(unsafe { AtomicU8::from_ptr(ptr.as_ptr()) })
     }
 
-    /// Four bytes at `offset` as an atomic in host byte order.
+    /// Returns the four bytes at `offset` as an atomic in host byte order.
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`], [`MemError::Misaligned`], [`MemError::ReadOnly`].
@@ -214,7 +213,7 @@ impl<'a> VolatileSlice<'a> {
         Ok(unsafe { AtomicU32::from_ptr(ptr.as_ptr().cast()) })
     }
 
-    /// Eight bytes at `offset` as an atomic in host byte order.
+    /// Returns the eight bytes at `offset` as an atomic in host byte order.
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`], [`MemError::Misaligned`], [`MemError::ReadOnly`].
@@ -249,7 +248,7 @@ impl<'a> VolatileSlice<'a> {
 
     /// Compares the 64 bytes at `offset` with `reference`: bit i is set where byte i differs.
     ///
-    /// The bytes are read without an order. Whoever acts on a set bit loads that byte again with
+    /// The bytes are read in no particular order. To act on a set bit, load that byte again with
     /// [`Ordering::Acquire`].
     ///
     /// # Errors
@@ -274,7 +273,7 @@ impl<'a> VolatileSlice<'a> {
     }
 
     /// Asks the processor to fetch the cache line at `offset` for writing, if it is inside: takes
-    /// it away from the core that read it last, while this thread goes on with something else.
+    /// it away from the core that read it last, while this thread continues.
     #[inline]
     pub fn prefetch_for_write(&self, offset: usize) {
         if offset < self.bytes {

@@ -17,8 +17,8 @@ const SOLICITED: u32 = 2;
 
 /// A completion queue: any thread adds entries, any thread polls them.
 ///
-/// The queue never allocates after its creation and takes no lock. Adding costs nothing for a
-/// sleeper that is not there, apart from the fence before [`CompletionQueue::announce_fenced`].
+/// The queue never allocates after its creation and takes no lock. While no thread sleeps,
+/// notifying costs only the fence before [`CompletionQueue::announce_fenced`].
 #[derive(Debug)]
 pub struct CompletionQueue {
     entries: ArrayQueue<CqEntry>,
@@ -246,7 +246,7 @@ mod tests {
         let queue = CompletionQueue::new(8, Some(channel.clone()));
         let notified = || channel.wait(Duration::ZERO).unwrap();
         queue.announce(true);
-        assert!(!notified(), "nobody asked");
+        assert!(!notified(), "none was requested");
         queue.request_notify(true);
         queue.announce(false);
         assert!(!notified());

@@ -1,9 +1,9 @@
-//! Checks of what objects are made with.
+//! Checks of the parameters of new objects.
 use crate::mem::Region;
 use crate::{Access, Caps, CompletionChannel, Cq, QpInit, RateError, Service, VerbsError};
 use std::sync::Arc;
 
-/// Whether a value is within a limit of the device; `what` names the field.
+/// Checks that a value is within a limit of the device; `what` names the field.
 ///
 /// # Errors
 /// [`VerbsError::Limit`] if it is beyond.
@@ -18,7 +18,7 @@ fn foreign(what: &str) -> VerbsError {
     VerbsError::Invalid(format!("the {what} belongs to another device"))
 }
 
-/// Returns the completion queue as the provider made it, if it did so for this device: `is_ours`.
+/// Returns the completion queue as the provider's type, if `is_ours`: of this device.
 ///
 /// # Errors
 /// [`VerbsError::Invalid`] if not.
@@ -30,7 +30,7 @@ pub fn own_cq<T: 'static>(
     own.ok_or_else(|| foreign("completion queue"))
 }
 
-/// As [`own_cq`], for the channel of a completion queue that may have none.
+/// Like [`own_cq`], for the optional channel of a completion queue.
 ///
 /// # Errors
 /// [`VerbsError::Invalid`] for a channel of another device.
@@ -43,12 +43,12 @@ pub fn own_channel<T: 'static>(
     own.map(Some).ok_or_else(|| foreign("completion channel"))
 }
 
-/// The error for one object more than a table has room for.
+/// Returns the error for one object more than a table has room for.
 pub fn full(what: &'static str, limit: usize) -> VerbsError {
     VerbsError::Limit { what, asked: limit as u64 + 1, limit: limit as u64 }
 }
 
-/// Whether the device can make a completion queue of `capacity` entries.
+/// Checks that the device can create a completion queue of `capacity` entries.
 ///
 /// # Errors
 /// [`VerbsError::Invalid`] for none, [`VerbsError::Limit`] beyond [`Caps::max_cqe`].
@@ -59,7 +59,7 @@ pub fn check_cq(caps: &Caps, capacity: u32) -> Result<(), VerbsError> {
     check_limit("max_cqe", capacity, caps.max_cqe)
 }
 
-/// Whether a region can be registered with these rights (IBTA 10.6.3.1).
+/// Checks that a region can be registered with these rights (IBTA 10.6.3.1).
 ///
 /// # Errors
 /// [`VerbsError::Invalid`] if the rights contradict each other, the region's mapping, or [`Caps`].
@@ -81,10 +81,10 @@ pub fn check_mr(caps: &Caps, region: &Region, access: Access) -> Result<(), Verb
     Ok(())
 }
 
-/// Whether the device offers this service.
+/// Checks that the device offers this service.
 ///
 /// # Errors
-/// [`VerbsError::Service`] names those that it does.
+/// [`VerbsError::Service`] with the services that it offers.
 pub fn check_service(caps: &Caps, asked: Service) -> Result<(), VerbsError> {
     if caps.services.has(asked) {
         return Ok(());
@@ -92,12 +92,12 @@ pub fn check_service(caps: &Caps, asked: Service) -> Result<(), VerbsError> {
     Err(VerbsError::Service { asked, offered: caps.services })
 }
 
-/// Whether the device can make a queue pair of this service and these capacities. Whose the completion queues are is
-/// for the provider to see.
+/// Checks that the device can create a queue pair of this service and these capacities. The
+/// provider checks that the completion queues are its own.
 ///
 /// # Errors
-/// [`VerbsError::Service`] for a service that it does not offer, [`VerbsError::Invalid`] for a queue
-/// pair without queues, [`VerbsError::Limit`] for a capacity beyond [`Caps`].
+/// [`VerbsError::Service`] for a service that it does not offer, [`VerbsError::Invalid`] for a
+/// queue pair without queues, [`VerbsError::Limit`] for a capacity beyond [`Caps`].
 pub fn check_qp(caps: &Caps, init: &QpInit) -> Result<(), VerbsError> {
     check_service(caps, init.service)?;
     if init.max_send_wr == 0 && init.max_recv_wr == 0 {
@@ -109,8 +109,8 @@ pub fn check_qp(caps: &Caps, init: &QpInit) -> Result<(), VerbsError> {
     check_limit("max_inline_bytes", init.max_inline_bytes, caps.max_inline_bytes)
 }
 
-/// Whether the queue pairs of a device can keep this rate; no limit is always possible. `device`
-/// names it in the error.
+/// Checks that the queue pairs of a device can keep this rate; no limit is always possible.
+/// `device` names it in the error.
 ///
 /// # Errors
 /// [`RateError::Unsupported`] without [`Caps::rate`], [`RateError::OutOfRange`] beyond it.

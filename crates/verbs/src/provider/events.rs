@@ -1,9 +1,9 @@
-//! Events of a device that wait for the application.
+//! Events of a device, queued for the application.
 use crate::AsyncEvent;
 use crate::sync::Mutex;
 use std::collections::VecDeque;
 
-/// Events kept for an application that does not ask for them: so many, the oldest go first.
+/// A bounded queue of events, in case the application does not take them; the oldest are dropped.
 #[derive(Debug)]
 pub struct EventQueue {
     events: Mutex<VecDeque<AsyncEvent>>,
@@ -11,7 +11,7 @@ pub struct EventQueue {
 }
 
 impl EventQueue {
-    /// An empty one that keeps at most this many.
+    /// Creates an empty queue that keeps at most this many.
     pub fn new(most: usize) -> Self {
         Self { events: Mutex::default(), most }
     }

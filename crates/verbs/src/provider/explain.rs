@@ -1,7 +1,7 @@
-//! Failures in the words of a user: who, what was seen, what most likely caused it.
+//! Failures described for users: the queue pair, what happened, the most likely cause.
 use crate::{Endpoint, Failure, WcStatus};
 
-/// A queue pair, its peer, and what happened.
+/// Describes a queue pair, its peer, and what happened.
 pub fn explain_queue_pair(qpn: u32, peer: Option<&Endpoint>, reason: &str) -> String {
     match peer {
         None => format!("queue pair {qpn}, not connected: {reason}"),
@@ -14,8 +14,8 @@ pub fn explain_queue_pair(qpn: u32, peer: Option<&Endpoint>, reason: &str) -> St
     }
 }
 
-/// Why a request failed and the most likely cause. `path_mtu` is that of the queue pair, in bytes,
-/// where there are packets; `acknowledged` is how many sends had been before.
+/// Returns why a request failed and the most likely cause. `path_mtu` is that of the queue pair, in
+/// bytes, where there are packets; `acknowledged` is how many sends were acknowledged before.
 pub fn explain_failure(failure: &Failure, path_mtu: Option<u32>, acknowledged: u64) -> String {
     let vendor = match failure.vendor_err {
         0 => String::new(),
@@ -29,7 +29,7 @@ pub fn explain_failure(failure: &Failure, path_mtu: Option<u32>, acknowledged: u
     )
 }
 
-/// How far a queue pair got, as far as completions show.
+/// Returns how far a queue pair got, according to its completions.
 pub fn position(acknowledged: u64) -> String {
     match acknowledged {
         0 => "no request is known to be acknowledged".to_owned(),
@@ -45,9 +45,9 @@ fn cause(status: WcStatus, path_mtu: Option<u32>) -> String {
                 format!("packets of the path MTU {mtu}")
             });
             format!(
-                "most likely the peer's process has ended, or its queue pair or GID is another one \
-                 than it said; else a link is down, {packets} do not pass, or a firewall drops UDP \
-                 port 4791"
+                "most likely the peer's process has ended, or its queue pair or GID is not the one \
+                 it announced; otherwise a link is down, {packets} do not pass, or a firewall \
+                 drops UDP port 4791"
             )
         }
         WcStatus::RnrRetryExceeded => {
@@ -64,8 +64,8 @@ fn cause(status: WcStatus, path_mtu: Option<u32>) -> String {
                 .to_owned()
         }
         WcStatus::RemoteOperation => {
-            "the peer failed while it did the request: most likely its receive names memory that it \
-             may not use"
+            "the peer failed to execute the request: most likely its receive names memory that it \
+             may not access"
                 .to_owned()
         }
         WcStatus::LocalProtection => {
@@ -76,14 +76,14 @@ fn cause(status: WcStatus, path_mtu: Option<u32>) -> String {
             "a message longer than the receive posted for it, or than the device can send".to_owned()
         }
         WcStatus::Flushed => {
-            "the device moved the queue pair to the error state before: an event may say why"
+            "the queue pair was already in the error state: an asynchronous event may report why"
                 .to_owned()
         }
         WcStatus::BadResponse
         | WcStatus::LocalQpOperation
         | WcStatus::General
         | WcStatus::Other(_) => {
-            "look at the kernel's log (dmesg) for the device's own words".to_owned()
+            "see the kernel's log (dmesg) for messages of the device's driver".to_owned()
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Objects that requests name by a number.
+//! Objects that requests refer to by number.
 use super::full;
 use crate::VerbsError;
 use crate::sync::Mutex;
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// An object under its number.
+/// An object with its number.
 #[derive(Debug)]
 pub struct Handle<T> {
     number: u32,
@@ -16,19 +16,19 @@ pub struct Handle<T> {
 }
 
 impl<T> Handle<T> {
-    /// Its number.
+    /// Returns its number.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// False once it was taken back, although a request may still hold it.
+    /// Returns false once it was removed, although a request may still hold it.
     pub fn is_valid(&self) -> bool {
         self.valid.load(Ordering::Acquire)
     }
 }
 
-/// The objects of one kind that a device has given numbers to, so many at most. Looking one up
-/// takes a lock: who names the same one again and again keeps it, and asks [`Handle::is_valid`].
+/// The numbered objects of one kind of a device, up to a limit. Looking one up takes a lock: a
+/// caller that uses the same one repeatedly keeps it and checks [`Handle::is_valid`].
 #[derive(Debug)]
 pub struct HandleTable<T> {
     what: &'static str,
@@ -43,12 +43,12 @@ struct Handles<T> {
 }
 
 impl<T> HandleTable<T> {
-    /// An empty one; `what` names the objects in errors.
+    /// Creates an empty table; `what` names the objects in errors.
     pub fn new(what: &'static str, most: usize) -> Self {
         Self { what, most, handles: Mutex::new(Handles { last: 0, all: HashMap::new() }) }
     }
 
-    /// Gives an object a number that no other one had for as long as 32 bits reach.
+    /// Adds an object under a number that is not reused as far as 32 bits reach.
     ///
     /// # Errors
     /// [`VerbsError::Limit`] when the table is full.
@@ -68,12 +68,12 @@ impl<T> HandleTable<T> {
         Ok(handle)
     }
 
-    /// The object of this number.
+    /// Returns the object with this number.
     pub fn find(&self, number: u32) -> Option<Arc<Handle<T>>> {
         self.handles.lock().all.get(&number).map(Arc::clone)
     }
 
-    /// Takes a number back.
+    /// Removes an object.
     pub fn remove(&self, handle: &Handle<T>) {
         handle.valid.store(false, Ordering::Release);
         self.handles.lock().all.remove(&handle.number);
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_leads_to_its_object_until_it_is_taken_back() {
+    fn a_number_leads_to_its_object_until_it_is_removed() {
         let table = HandleTable::new("things", 2);
         let (a, b) = (table.add('a').unwrap(), table.add('b').unwrap());
         assert_ne!(a.number(), b.number());

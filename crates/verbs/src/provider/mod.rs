@@ -1,20 +1,19 @@
-//! What every provider does alike: checks of arguments, queues, keys and doorbells.
+//! What all providers share: checks of arguments, queues, keys and doorbells.
 //!
-//! Applications do not need this module; a provider does. It keeps the rules of verbs, and the words
-//! of their errors, in one place:
+//! Applications do not need this module; a provider does. It keeps the rules of verbs, and the
+//! texts of their errors, in one place:
 //!
-//! - while objects are made: [`check_cq`], [`check_mr`], [`check_qp`], [`check_service`], [`check_limit`], [`check_rate`],
-//!   [`own_cq`], [`own_channel`], [`full`];
-//! - while a queue pair changes its state: [`check_transition`], [`check_rtr`], [`check_remote`],
-//!   [`check_rts`], [`check_qkey`], [`StateCell`];
+//! - while objects are made: [`check_cq`], [`check_mr`], [`check_qp`], [`check_service`],
+//!   [`check_limit`], [`check_rate`], [`own_cq`], [`own_channel`], [`full`];
+//! - while a queue pair changes its state: [`check_transition`], [`StateCell`];
 //! - when something failed: [`explain_queue_pair`], [`explain_failure`], [`EventQueue`];
-//! - while requests are posted and polled: [`Limits`], [`WorkQueueCredits`], [`CqEntry`], [`local_rights`],
-//!   [`HandleTable`];
+//! - while requests are posted and polled: [`post_each`], [`Limits`], [`WorkQueueCredits`],
+//!   [`CqEntry`], [`local_rights`], [`HandleTable`];
 //! - where software makes the completions: [`CompletionQueue`], [`EventChannel`];
 //! - where software looks up keys: [`KeySlots`], [`RegionWatch`];
 //! - for packet numbers and secrets: [`random`].
 //!
-//! Posting is the hot path: nothing there allocates, locks or calls the system.
+//! Posting is the hot path: nothing there allocates, locks or makes a system call.
 mod completion_queue;
 mod create;
 mod events;
@@ -35,7 +34,7 @@ pub use events::EventQueue;
 pub use explain::{explain_failure, explain_queue_pair, position};
 pub use handles::{Handle, HandleTable};
 pub use key_slots::KeySlots;
-pub use modify::{StateCell, check_qkey, check_remote, check_rtr, check_rts, check_transition};
-pub use post::{CqEntry, WorkQueueCredits, local_rights};
+pub use modify::{StateCell, check_transition};
+pub use post::{CqEntry, WorkQueueCredits, local_rights, post_each};
 pub use random::random;
 pub use region_watch::RegionWatch;

@@ -1,7 +1,5 @@
-//! The state of a queue pair, and checks of what it is changed with.
-use crate::{
-    Endpoint, MAX_24_BITS, MAX_QKEY, ModifyError, QpState, QpTransition, RtrAttr, RtsAttr, Service,
-};
+//! The state of a queue pair, and checks of its transitions.
+use crate::{Endpoint, MAX_24_BITS, MAX_QKEY, ModifyError, QpState, QpTransition, Service};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The state of a queue pair, for several threads. A fresh one is [`QpState::Reset`].
@@ -9,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub struct StateCell(AtomicU8);
 
 impl StateCell {
-    /// The state. What was written before it was set is visible.
+    /// Returns the state. Writes made before it was set are visible.
     #[inline]
     pub fn get(&self) -> QpState {
         QpState::ALL[usize::from(self.0.load(Ordering::Acquire)).min(QpState::ALL.len() - 1)]
@@ -21,12 +19,12 @@ impl StateCell {
     }
 }
 
-/// Whether an application may ask queue pair `qpn` of this service, in state `from`, for this
-/// transition.
+/// Checks that queue pair `qpn` of this service, in state `from`, may make this transition, and
+/// that the attributes are in the ranges of the standard.
 ///
 /// # Errors
-/// [`ModifyError::Service`] for one of another service, [`ModifyError::Illegal`] for one that does
-/// not exist from there.
+/// [`ModifyError::Service`] for a transition of another service, [`ModifyError::Illegal`] for one
+/// that does not exist from there, [`ModifyError::Attribute`] for the first attribute out of range.
 pub fn check_transition(
     (qpn, service): (u32, Service),
     from: QpState,
@@ -39,70 +37,57 @@ pub fn check_transition(
     if !from.may_become(to) {
         return Err(ModifyError::Illegal { qpn, from, to });
     }
-    Ok(())
+    match transition {
+        QpTransition::ToInitUd { qkey } => QKEY.check(qpn, "qkey", *qkey),
+        QpTransition::ToRtr(attr) => {
+            check_remote(qpn, &attr.remote)?;
+            BITS_8.check(qpn, "max_dest_rd_atomic", attr.max_dest_rd_atomic)
+        }
+        QpTransition::ToRtrUc(remote) => check_remote(qpn, remote),
+        QpTransition::ToRts(attr) => {
+            BITS_3.check(qpn, "retry_cnt", attr.retry_cnt.into())?;
+            BITS_3.check(qpn, "rnr_retry", attr.rnr_retry.into())?;
+            BITS_8.check(qpn, "max_rd_atomic", attr.max_rd_atomic)
+        }
+        QpTransition::ToReset
+        | QpTransition::ToInit { .. }
+        | QpTransition::ToRtrUd
+        | QpTransition::ToRtsUnreliable
+        | QpTransition::ToSqd
+        | QpTransition::ToErr => Ok(()),
+    }
 }
 
-/// Whether the peer of queue pair `qpn` is in the ranges of the standard.
-///
-/// # Errors
-/// [`ModifyError::Attribute`] names the first number that is not.
-pub fn check_remote(qpn: u32, remote: &Endpoint) -> Result<(), ModifyError> {
+fn check_remote(qpn: u32, remote: &Endpoint) -> Result<(), ModifyError> {
     BITS_24.check(qpn, "remote qpn", remote.qpn)?;
     BITS_24.check(qpn, "remote psn", remote.psn)
 }
 
-/// Whether queue pair `qpn` may have this Q_Key.
-///
-/// # Errors
-/// [`ModifyError::Attribute`] if it is one of the system's.
-pub fn check_qkey(qpn: u32, qkey: u32) -> Result<(), ModifyError> {
-    QKEY.check(qpn, "qkey", qkey)
-}
-
-/// Whether the attributes of queue pair `qpn` for RTR are in the ranges of the standard.
-///
-/// # Errors
-/// [`ModifyError::Attribute`] names the first that is not.
-pub fn check_rtr(qpn: u32, attr: &RtrAttr) -> Result<(), ModifyError> {
-    check_remote(qpn, &attr.remote)?;
-    BITS_8.check(qpn, "max_dest_rd_atomic", attr.max_dest_rd_atomic)
-}
-
-/// Whether the attributes of queue pair `qpn` for RTS are in the ranges of the standard.
-///
-/// # Errors
-/// [`ModifyError::Attribute`] names the first that is not.
-pub fn check_rts(qpn: u32, attr: &RtsAttr) -> Result<(), ModifyError> {
-    BITS_3.check(qpn, "retry_cnt", attr.retry_cnt.into())?;
-    BITS_3.check(qpn, "rnr_retry", attr.rnr_retry.into())?;
-    BITS_8.check(qpn, "max_rd_atomic", attr.max_rd_atomic)
-}
-
-/// What an attribute may be: 0 to `most`.
+/// The range of an attribute: 0 to `most`.
 struct Range {
     most: u32,
-    says: &'static str,
+    text: &'static str,
 }
 
-const BITS_3: Range = Range { most: 7, says: "0..=7" };
-const BITS_8: Range = Range { most: 255, says: "0..=255" };
+const BITS_3: Range = Range { most: 7, text: "0..=7" };
+const BITS_8: Range = Range { most: 255, text: "0..=255" };
 const QKEY: Range =
-    Range { most: MAX_QKEY, says: "31 bits: those with the highest bit are the system's" };
-const BITS_24: Range = Range { most: MAX_24_BITS, says: "24 bits" };
+    Range { most: MAX_QKEY, text: "31 bits: values with the highest bit belong to the system" };
+const BITS_24: Range = Range { most: MAX_24_BITS, text: "24 bits" };
 
 impl Range {
     fn check(&self, qpn: u32, what: &'static str, value: u32) -> Result<(), ModifyError> {
         if value <= self.most {
             return Ok(());
         }
-        Err(ModifyError::Attribute { qpn, what, value: value.into(), range: self.says })
+        Err(ModifyError::Attribute { qpn, what, value: value.into(), range: self.text })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Endpoint, Gid};
+    use crate::{Gid, RtrAttr, RtsAttr};
 
     #[test]
     fn a_state_is_got_as_it_was_set() {
@@ -131,48 +116,44 @@ mod tests {
         }
     }
 
-    #[test]
-    fn qkeys_of_the_system_are_refused() {
-        assert!(check_qkey(1, MAX_QKEY).is_ok());
-        assert!(check_qkey(1, MAX_QKEY + 1).is_err());
+    /// Checks the attributes of a transition that queue pair 1 of this service may make.
+    fn attributes(service: Service, transition: QpTransition) -> Result<(), String> {
+        let to = transition.target();
+        let from = QpState::ALL.into_iter().find(|from| from.may_become(to)).unwrap();
+        check_transition((1, service), from, &transition).map_err(|error| error.to_string())
     }
 
-    fn rtr(qpn: u32, psn: u32, max_dest_rd_atomic: u32) -> RtrAttr {
-        let remote = Endpoint { gid: Gid::default(), qpn, psn, net: None };
-        RtrAttr { max_dest_rd_atomic, ..RtrAttr::new(remote) }
+    #[test]
+    fn qkeys_of_the_system_are_refused() {
+        let check = |qkey| attributes(Service::Ud, QpTransition::ToInitUd { qkey });
+        assert_eq!(check(MAX_QKEY), Ok(()));
+        assert!(check(MAX_QKEY + 1).unwrap_err().contains("qkey = 2147483648 is out of range"));
     }
 
     #[test]
     fn attributes_out_of_range_are_named() {
-        assert!(check_rtr(1, &rtr(MAX_24_BITS, MAX_24_BITS, 255)).is_ok());
-        for (attr, name) in [
-            (rtr(MAX_24_BITS + 1, 0, 0), "remote qpn"),
-            (rtr(0, MAX_24_BITS + 1, 0), "remote psn"),
-            (rtr(0, 0, 256), "max_dest_rd_atomic"),
-        ] {
-            let error = check_rtr(1, &attr).unwrap_err();
-            assert!(
-                matches!(error, ModifyError::Attribute { what, .. } if what == name),
-                "{error}"
-            );
-        }
-        let usual = RtsAttr::default();
-        assert!(check_rts(1, &usual).is_ok());
-        for (attr, text) in [
+        let remote = |qpn, psn| Endpoint { gid: Gid::default(), qpn, psn, net: None };
+        let rtr = |qpn, psn, max_dest_rd_atomic| {
+            let attr = RtrAttr { max_dest_rd_atomic, ..RtrAttr::new(remote(qpn, psn)) };
+            attributes(Service::Rc, QpTransition::ToRtr(attr))
+        };
+        let uc = |qpn, psn| attributes(Service::Uc, QpTransition::ToRtrUc(remote(qpn, psn)));
+        let rts = |attr| attributes(Service::Rc, QpTransition::ToRts(attr));
+        let (most, usual) = (MAX_24_BITS, RtsAttr::default());
+        assert_eq!([rtr(most, most, 255), uc(most, most), rts(usual)], [const { Ok(()) }; 3]);
+        for (refused, text) in [
+            (rtr(most + 1, 0, 0), "remote qpn = 16777216 is out of range (24 bits)"),
+            (rtr(0, most + 1, 0), "remote psn = 16777216 is out of range (24 bits)"),
+            (uc(0, most + 1), "remote psn = 16777216 is out of range (24 bits)"),
+            (rtr(0, 0, 256), "max_dest_rd_atomic = 256 is out of range (0..=255)"),
+            (rts(RtsAttr { retry_cnt: 8, ..usual }), "retry_cnt = 8 is out of range (0..=7)"),
+            (rts(RtsAttr { rnr_retry: 255, ..usual }), "rnr_retry = 255 is out of range (0..=7)"),
             (
-                RtsAttr { retry_cnt: 8, ..usual },
-                "queue pair 1: retry_cnt = 8 is out of range (0..=7)",
-            ),
-            (
-                RtsAttr { rnr_retry: 255, ..usual },
-                "queue pair 1: rnr_retry = 255 is out of range (0..=7)",
-            ),
-            (
-                RtsAttr { max_rd_atomic: 256, ..usual },
-                "queue pair 1: max_rd_atomic = 256 is out of range (0..=255)",
+                rts(RtsAttr { max_rd_atomic: 256, ..usual }),
+                "max_rd_atomic = 256 is out of range (0..=255)",
             ),
         ] {
-            assert_eq!(check_rts(1, &attr).unwrap_err().to_string(), text);
+            assert_eq!(refused, Err(format!("queue pair 1: {text}")));
         }
     }
 }

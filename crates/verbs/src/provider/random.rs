@@ -5,7 +5,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// Returns a random number from the system.
 ///
 /// # Errors
-/// [`VerbsError::Os`] when the system has none.
+/// [`VerbsError::Os`] when the system fails to provide one.
 pub fn random() -> Result<u32, VerbsError> {
     let mut bytes = [0u8; 4];
     getrandom(&mut bytes[..], GetRandomFlags::empty())

@@ -6,8 +6,7 @@ use std::io;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
-/// A [`Doorbell`] that costs a descriptor only once it is used. Ringing one that was never used is
-/// one load.
+/// A [`Doorbell`] that needs a descriptor only once it is used. Ringing an unused one is one load.
 #[derive(Debug)]
 pub struct RegionWatch<F = AtomicU32>(OnceLock<Arc<Doorbell<F>>>);
 

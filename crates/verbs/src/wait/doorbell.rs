@@ -10,10 +10,10 @@ use std::time::Duration;
 const ARMED: u32 = 1;
 
 /// Rung by some threads or processes, slept on by others. Costs the ringer a fence and a load while
-/// nobody sleeps. All threads that sleep on one doorbell share it: a ring wakes one of them.
+/// no thread sleeps. All threads that sleep on one doorbell share it: a ring wakes one of them.
 ///
-/// `F` is the armed flag: a word of its own, or one in memory that another process reaches. What
-/// sleeps elsewhere is rung with [`arm::take_armed`] and the descriptor.
+/// `F` is the armed flag: a word of its own, or one in memory that another process reaches. A
+/// sleeper elsewhere is rung with [`arm::take_armed`] and the descriptor.
 #[derive(Debug)]
 pub struct Doorbell<F = AtomicU32> {
     armed: F,

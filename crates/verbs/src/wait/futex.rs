@@ -6,7 +6,7 @@ use std::io;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Who sleeps on a word and wakes.
+/// Which threads sleep on a word and wake others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Threads of this process only.
@@ -28,7 +28,7 @@ impl Scope {
 /// the word again.
 ///
 /// # Errors
-/// What futex(2) says, apart from the reasons to check the word again.
+/// Those of futex(2), except the reasons to check the word again.
 pub fn sleep(
     word: &AtomicU32,
     scope: Scope,
@@ -42,9 +42,9 @@ pub fn sleep(
     }
 }
 
-/// Wakes at most `most` of those who sleep on this word.
+/// Wakes at most `most` of the threads that sleep on this word.
 pub fn wake(word: &AtomicU32, scope: Scope, most: u32) {
-    // Fails only for an address that is none.
+    // Fails only for an invalid address.
     let _ = futex::wake(word, scope.flags(), most.min(i32::MAX as u32));
 }
 
@@ -57,12 +57,12 @@ impl Futex {
         &self.0
     }
 
-    /// As [`sleep`]. All that it could say is why it returned early: the caller checks the word.
+    /// Like [`sleep`]. An error only explains an early return: the caller checks the word.
     pub(super) fn wait(&self, expected: u32, timeout: Option<Duration>) {
         let _ = sleep(&self.0, Scope::Process, expected, timeout);
     }
 
-    /// As [`wake`].
+    /// Like [`wake`].
     pub(super) fn wake(&self, sleepers: u32) {
         wake(&self.0, Scope::Process, sleepers);
     }

@@ -85,7 +85,7 @@ impl Waiter {
         self.backoff.reset();
     }
 
-    /// Returns whether the next poll must be a complete one. A quick poll looks only where it
+    /// Returns whether the next poll must be a complete one. A quick poll checks only where it
     /// predicts the next item, and can be wrong.
     #[inline]
     pub fn wants_complete_poll(&self) -> bool {

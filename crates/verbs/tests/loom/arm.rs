@@ -49,7 +49,7 @@ fn nobody_sleeps_for_ever<F: Flags + Send + Sync + 'static>(make: fn() -> F) {
         arm::arm(&*flags, 1);
         let sleeps = data.load(Ordering::Relaxed) == 0;
         let rung = writer.join().unwrap();
-        assert!(!sleeps || rung, "asleep for ever");
+        assert!(!sleeps || rung, "asleep forever");
     });
 }
 
@@ -59,7 +59,7 @@ fn an_armed_sleeper_is_rung() {
 }
 
 #[test]
-#[should_panic(expected = "asleep for ever")]
+#[should_panic(expected = "asleep forever")]
 fn without_the_fences_it_would_sleep_for_ever() {
     nobody_sleeps_for_ever(|| Unfenced(AtomicU32::new(0)));
 }
@@ -83,7 +83,7 @@ fn of_two_sleepers_each_is_rung() {
         let rung = arm::take_armed(&*flags);
         for sleeper in sleepers {
             let (bit, sleeps) = sleeper.join().unwrap();
-            assert!(!sleeps || rung & bit != 0, "sleeper {bit} sleeps for ever");
+            assert!(!sleeps || rung & bit != 0, "sleeper {bit} sleeps forever");
         }
     });
 }

@@ -6,7 +6,7 @@ use loom::thread;
 
 macro_rules! model {
     ($name:ident, $code:ident) => {
-        /// One thread stores and notifies; this one, and so many others, sleep until they see it.
+        /// One thread stores and notifies; this one and `others` more sleep until they see it.
         fn $name(others: usize, one: bool) {
             type Shared = Arc<(crate::$code::event_count::EventCount, AtomicU32)>;
             fn sleep_until_stored(shared: &Shared) {

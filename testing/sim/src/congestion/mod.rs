@@ -1,33 +1,32 @@
-//! Many senders, one receiver, one link that is too narrow for them: what marks and notifications do.
+//! Many senders, one receiver and a bottleneck link: the effect of ECN marks and CNPs.
 //!
 //! ```text
 //! sender 0 ──┐
-//! sender 1 ──┤ switch ── receiver        all links alike; the queue to the receiver marks and drops
+//! sender 1 ──┤ switch ── receiver        the queue to the receiver marks and drops
 //! sender n ──┘
 //! ```
-//! The switch marks what finds too much in its queue; the receiver's queue pairs send CNPs; those of
-//! the senders slow down (DCQCN). All of it is the shipped code, on IP packets with ECN bits.
+//! The switch marks packets when its queue is long, the receiver's queue pairs send CNPs, and the
+//! senders' queue pairs slow down (DCQCN): the shipped code, on IP packets with ECN bits.
 mod switch;
 mod tests;
 
 use crate::link::LinkCounters;
-use crate::roce::{Host, HostConfig, Space, Writer, connected};
+use crate::roce::{Host, HostConfig, Space, Writer, address, connected};
 use crate::{Context, Frame, LinkConfig, LinkId, Loss, Node, NodeId, Random, Simulation, Stop};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{Config, Counters, PacingConfig, Qp, Recovery, Service};
-use std::net::Ipv6Addr;
 use std::ops::Range;
 use std::time::Duration;
 use switch::Switch;
 
-/// Bits a second of each link.
+/// Bits per second of each link.
 const RATE_BPS: u64 = 10_000_000_000;
-/// One way over one link: a rack.
+/// One-way delay of one link, as in a rack.
 const DELAY: Duration = Duration::from_micros(2);
-/// Room in the switch.
+/// Length of the switch's queue.
 const QUEUE_BYTES: usize = 256 << 10;
 const PATH_MTU: PathMtu = PathMtu::Mtu1024;
-/// Of payload in what goes over a link at path MTU 1024: 80 bytes are headers and ICRC.
+/// Payload as a fraction of a packet at path MTU 1024: 80 bytes are headers and ICRC.
 const PAYLOAD_SHARE: f64 = 1024.0 / (1024.0 + 80.0);
 
 #[derive(Clone)]
@@ -35,11 +34,11 @@ struct Case {
     /// When each sender posts.
     senders: Vec<Range<Duration>>,
     recovery: Recovery,
-    /// Above how many bytes in its queue the switch marks.
+    /// Queue length in bytes above which the switch marks.
     mark_above: Option<usize>,
-    /// What senders do with notifications.
+    /// Whether senders react to CNPs.
     react_to_cnp: bool,
-    /// What gets lost on the way back from the receiver, CNPs and acknowledgements.
+    /// Loss on the return path from the receiver: CNPs and acknowledgements.
     loss_back: Loss,
 }
 
@@ -90,10 +89,10 @@ struct Incast {
     bottleneck: LinkId,
 }
 
-/// What happened in a span of time.
+/// The outcome of a span of time.
 #[derive(Debug)]
 struct Outcome {
-    /// Payload in place, of each sender, as a part of what the link could carry.
+    /// Goodput of each sender, as a fraction of the link's capacity.
     shares: Vec<f64>,
     marked: u64,
     queue_full: u64,
@@ -107,7 +106,7 @@ impl Outcome {
         self.shares.iter().sum()
     }
 
-    /// Jain's index of fairness: 1 when all get the same, 1/n when one gets all.
+    /// Returns Jain's fairness index: 1 when all get the same, 1/n when one gets everything.
     fn fairness(&self) -> f64 {
         let squares: f64 = self.shares.iter().map(|share| share * share).sum();
         self.goodput().powi(2) / (self.shares.len() as f64 * squares)
@@ -166,11 +165,11 @@ impl Incast {
     fn host(&self, id: NodeId) -> &Host<Writer> {
         match self.simulation.node(id) {
             Station::Host(host) => host,
-            Station::Switch(_) => panic!("the switch is no host"),
+            Station::Switch(_) => panic!("the switch is not a host"),
         }
     }
 
-    /// What happens in a span of virtual time; everything before it is warm-up.
+    /// Returns the outcome of a span of virtual time; everything before it is warm-up.
     fn observe(&mut self, span: Range<Duration>) -> Outcome {
         let before = self.totals(span.start);
         let after = self.totals(span.end);
@@ -192,7 +191,7 @@ impl Incast {
         }
     }
 
-    /// What was counted up to a time.
+    /// Returns the counters at a time.
     fn totals(&mut self, at: Duration) -> Totals {
         let stop = self.simulation.run(at, |_| false);
         assert_ne!(stop, Stop::Livelock, "time stands still");
@@ -222,10 +221,6 @@ struct Totals {
 
 fn link() -> LinkConfig {
     LinkConfig { rate_bps: Some(RATE_BPS), delay: DELAY, ..LinkConfig::default() }
-}
-
-fn address(number: usize) -> Ipv6Addr {
-    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + number as u16)
 }
 
 fn host(number: usize, space: Space, writer: Writer) -> Host<Writer> {

@@ -1,4 +1,4 @@
-//! A switch: what arrives leaves at once by the link that leads to its address. Queues are in links.
+//! A switch: forwards each frame at once to the link of its destination. Queues are in the links.
 use crate::{Context, Frame, Node};
 use std::net::Ipv6Addr;
 use std::time::Duration;

@@ -1,16 +1,16 @@
-//! Figures are those of a run in virtual time, the same everywhere; limits leave room for changes
-//! that do no harm.
+//! Runs are in virtual time, so figures are the same everywhere; the limits leave room for harmless
+//! changes.
 use super::*;
 use crate::Chance;
 
 const MS: Duration = Duration::from_millis(1);
-/// Senders begin with whole windows and hear of it; then they have settled.
+/// Senders begin with full windows and get CNPs; by then they have settled.
 const SETTLED: Range<Duration> =
     Range { start: Duration::from_millis(10), end: Duration::from_millis(30) };
 /// The time between two notifications of a queue pair.
 const CNP_INTERVAL: Duration = Duration::from_micros(50);
 
-/// What happens when all have settled.
+/// Returns the outcome after all have settled.
 fn settled(case: &Case) -> Outcome {
     let outcome = Incast::new(case).observe(SETTLED);
     println!(
@@ -45,12 +45,12 @@ fn senders_that_hear_of_congestion_share_the_link_and_lose_nothing() {
 
 #[test]
 fn a_queue_pair_notifies_at_most_once_in_an_interval() {
-    // Whatever it says, it is not heard: every packet that comes is marked.
+    // Senders ignore CNPs, so every packet that arrives is marked.
     let deaf = Case { react_to_cnp: false, mark_above: Some(0), ..Case::new(2) };
     let outcome = settled(&deaf);
     let span = SETTLED.end - SETTLED.start;
     let most = (span.as_nanos() / CNP_INTERVAL.as_nanos()) as u64;
-    // One of the two may have nothing that comes through.
+    // All packets of one of the two may be dropped.
     assert!((most * 9 / 10..=2 * most).contains(&outcome.cnps_sent), "{outcome:?}");
     assert!(outcome.marked > 10 * outcome.cnps_sent, "{outcome:?}");
 }
@@ -75,7 +75,7 @@ fn lost_notifications_are_followed_by_others() {
     assert_eq!(outcome.queue_full, 0, "{outcome:?}");
 }
 
-/// One that has the link for itself, and another one that comes and goes.
+/// One sender has the link to itself while another comes and goes.
 #[test]
 fn a_sender_makes_room_and_takes_it_back() {
     let mut case = Case::new(2);
@@ -85,9 +85,9 @@ fn a_sender_makes_room_and_takes_it_back() {
     assert!(alone.shares[0] > 0.99, "{alone:?}");
     let together = incast.observe(15 * MS..25 * MS);
     assert!(together.fairness() > 0.9, "{together:?}");
-    // The newcomer began with more than the queue holds, and took both far down.
+    // The newcomer began with more than the queue holds, which slowed both down a lot.
     assert!(together.goodput() > 0.8, "{together:?}");
-    // From half the rate it goes up by a hundredth in 300 us.
+    // From half the rate, each 300 us adds a hundredth.
     let after = incast.observe(50 * MS..60 * MS);
     assert!(after.shares[0] > 0.99, "{after:?}");
     assert_eq!(after.shares[1], 0.0, "{after:?}");

@@ -1,27 +1,26 @@
-//! What a link is like.
+//! Configuration of a link.
 use crate::{Chance, Random};
 use std::time::Duration;
 
-/// A link in one direction. The default is perfect: infinitely fast, no delay, endless queue.
+/// A one-way link. The default is perfect: infinitely fast, no delay, unlimited queue.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LinkConfig {
-    /// Bits of IP packets a second; nothing means infinitely fast.
+    /// Bits of IP packets per second; `None` is infinitely fast.
     pub(crate) rate_bps: Option<u64>,
     /// From the last bit sent to the last bit received.
     pub(crate) delay: Duration,
-    /// The most bytes that wait or are being sent, the frame on its way out counted whole.
-    /// A frame that does not fit is dropped. Nothing means no limit.
+    /// Limit of bytes queued or being sent, the frame being sent counted whole. A frame that does
+    /// not fit is dropped. `None` is unlimited.
     pub(crate) queue_bytes: Option<usize>,
-    /// A frame that finds more bytes than these in the queue is marked: congestion experienced. Only
-    /// where its sender understands marks. Nothing means none is.
+    /// Queue length in bytes above which ECN-capable frames are marked as CE. `None` marks none.
     pub(crate) mark_above: Option<usize>,
-    /// The longest IP packet; a longer one is dropped, nothing is fragmented. Nothing: no limit.
+    /// Longest IP packet; a longer one is dropped, not fragmented. `None` is unlimited.
     pub(crate) mtu: Option<usize>,
-    /// Frames that get lost after they took their time on the wire.
+    /// Frames lost on the wire, after their transmission.
     pub(crate) loss: Loss,
-    /// Frames that are held back, so that later ones overtake them.
+    /// Frames delayed so that later ones overtake them.
     pub(crate) reorder: Delay,
-    /// Frames that arrive a second time, that much later.
+    /// Frames that arrive a second time, this much later.
     pub(crate) duplicate: Delay,
     /// Frames with inverted bits.
     pub(crate) corrupt: Corruption,
@@ -33,19 +32,19 @@ pub(crate) enum Loss {
     None,
     Random(Chance),
     Bursts {
-        /// The part of all frames that is lost over a long time, from 0 to 1.
+        /// Long-term fraction of frames lost, 0 to 1.
         fraction: f64,
-        /// How long bursts are.
+        /// Burst length.
         length: BurstLength,
     },
-    /// Exactly these: the numbers of frames as the link sends them, the first is 0.
+    /// Exactly these frames, numbered from 0 in the order in which the link sends them.
     Chosen(Vec<u64>),
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum BurstLength {
     Fixed(u32),
-    /// As many on average, geometrically distributed, at least one.
+    /// This mean, geometrically distributed, at least one.
     Mean(f64),
 }
 
@@ -61,21 +60,21 @@ impl BurstLength {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Delay {
     pub(crate) chance: Chance,
-    /// The longest; each is drawn evenly up to it. To let about n frames overtake, take n times
+    /// The maximum; delays are uniform up to it. For about n frames to overtake, use n times
     /// [`LinkConfig::transmit_time`].
     pub(crate) most: Duration,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Corruption {
-    /// How many frames have any.
+    /// Chance that a frame is corrupted.
     pub(crate) chance: Chance,
-    /// The most bits in a frame; each number from 1 up to it is as likely.
+    /// Maximum of inverted bits in a frame; their number is uniform from 1 to this.
     pub(crate) bits_most: u32,
 }
 
 impl LinkConfig {
-    /// How long the link takes to send `bytes`, rounded up to whole nanoseconds.
+    /// Returns the serialization time of `bytes`, rounded up to whole nanoseconds.
     pub(crate) fn transmit_time(&self, bytes: usize) -> Duration {
         let Some(rate_bps) = self.rate_bps else { return Duration::ZERO };
         let bit_ns = bytes as u128 * 8 * 1_000_000_000;
@@ -89,7 +88,7 @@ pub(crate) struct Losses {
     loss: Loss,
     /// Frames decided so far.
     frames: u64,
-    /// Frames that the current burst still takes, where its length is fixed.
+    /// Frames that the current burst of fixed length still takes.
     left: u32,
     in_burst: bool,
 }
@@ -102,7 +101,7 @@ impl Losses {
         Self { loss, frames: 0, left: 0, in_burst: false }
     }
 
-    /// Whether the next frame is lost.
+    /// Returns whether the next frame is lost.
     pub(crate) fn next(&mut self, random: &mut Random) -> bool {
         let frame = self.frames;
         self.frames += 1;
@@ -122,7 +121,7 @@ impl Losses {
         }
     }
 
-    /// Whether the burst that took the frame before takes this one too.
+    /// Returns whether the current burst also takes this frame.
     fn goes_on(&mut self, length: BurstLength, random: &mut Random) -> bool {
         match length {
             BurstLength::Fixed(_) => self.left > 0,
@@ -141,9 +140,10 @@ impl Losses {
     }
 }
 
-/// The chance that a burst begins at a frame that is in none, so that `fraction` is lost overall.
+/// Returns the chance q that a burst begins at a frame outside of one, so that `fraction` is lost
+/// overall.
 ///
-/// Between two bursts of mean length L lie (1-q)/q frames, so fraction = L / (L + (1-q)/q).
+/// Between bursts of mean length L there are (1-q)/q frames, so fraction = L / (L + (1-q)/q).
 fn begins(fraction: f64, length: BurstLength) -> Chance {
     Chance::of(fraction / (fraction + length.mean() * (1.0 - fraction)))
 }

@@ -1,8 +1,8 @@
-//! A link in one direction: a queue, a transmitter, a wire with faults.
+//! A one-way link: a queue, a transmitter, and a wire with faults.
 //!
-//! A frame that is offered is first checked against the MTU and the room in the queue. The
-//! transmitter sends one frame after the other at the link's rate. What happens on the wire happens
-//! after that: a frame that gets lost has taken its time all the same.
+//! An offered frame is first checked against the MTU and the room in the queue. The transmitter
+//! sends frames one by one at the link's rate. Faults happen on the wire, after transmission, so a
+//! lost frame still takes its transmission time.
 mod config;
 #[cfg(test)]
 mod tests;
@@ -19,10 +19,10 @@ pub(crate) struct Link {
     config: LinkConfig,
     losses: Losses,
     random: Random,
-    /// When each frame that waits or is being sent has left, and its length.
+    /// When each frame that is queued or being sent has left, and its length.
     queue: VecDeque<(Duration, usize)>,
     queue_bytes: usize,
-    /// When the transmitter is done with everything.
+    /// When the transmitter becomes idle.
     busy_until: Duration,
     pub(crate) counters: LinkCounters,
 }
@@ -36,22 +36,22 @@ pub(crate) struct Arrival {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Carried {
-        /// Later than it would have.
+        /// It arrives late.
         held_back: bool,
         doubled: bool,
         corrupted: bool,
-        /// As one that met congestion.
+        /// It is marked as CE.
         marked: bool,
     },
-    /// It is lost on the wire.
+    /// Lost on the wire.
     Lost,
-    /// The queue had no room for it.
+    /// The queue was full.
     QueueFull,
-    /// It is longer than the MTU.
+    /// Longer than the MTU.
     TooLong,
 }
 
-/// What a link did so far, in frames unless it says otherwise.
+/// What a link has done so far, in frames unless stated otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LinkCounters {
     /// Put on the wire.
@@ -62,7 +62,7 @@ pub(crate) struct LinkCounters {
     pub(crate) held_back: u64,
     pub(crate) doubled: u64,
     pub(crate) corrupted: u64,
-    /// Marked, because too much waited before it.
+    /// Marked as CE.
     pub(crate) marked: u64,
     pub(crate) queue_full: u64,
     pub(crate) too_long: u64,
@@ -81,13 +81,13 @@ impl Link {
         }
     }
 
-    /// Changes what it is like; what was offered before goes its old way.
+    /// Changes the configuration; frames offered before are not affected.
     pub(crate) fn reconfigure(&mut self, config: LinkConfig) {
         self.losses = Losses::new(config.loss.clone());
         self.config = config;
     }
 
-    /// Takes a frame at `now`, which never goes back, and adds to `arrivals` what comes of it.
+    /// Takes a frame at `now`, which never goes back, and adds the resulting arrivals.
     pub(crate) fn offer(
         &mut self,
         now: Duration,
@@ -111,7 +111,7 @@ impl Link {
         self.carry(sent + self.config.delay, (frame, marked), arrivals)
     }
 
-    /// Bytes that wait or are being sent; the frame on its way out counts whole.
+    /// Returns the bytes queued or being sent; the frame being sent counts whole.
     pub(crate) fn backlog_bytes(&mut self, now: Duration) -> usize {
         while let Some(&(leaves, bytes)) = self.queue.front() {
             if leaves > now {
@@ -123,7 +123,7 @@ impl Link {
         self.queue_bytes
     }
 
-    /// When no more than `bytes` wait or are being sent, if nothing else is offered.
+    /// Returns when at most `bytes` are queued or being sent, if nothing else is offered.
     pub(crate) fn drained_to(&self, bytes: usize) -> Duration {
         let mut left = self.queue_bytes;
         for &(leaves, frame_bytes) in &self.queue {
@@ -135,7 +135,7 @@ impl Link {
         Duration::ZERO
     }
 
-    /// Queues `bytes` and says when the last of them has left.
+    /// Queues `bytes` and returns when the last of them has left.
     fn transmit(&mut self, now: Duration, bytes: usize) -> Duration {
         self.busy_until = self.busy_until.max(now) + self.config.transmit_time(bytes);
         self.queue.push_back((self.busy_until, bytes));
@@ -145,7 +145,7 @@ impl Link {
         self.busy_until
     }
 
-    /// What the wire does to a frame that would arrive `at` this time.
+    /// Applies the wire's faults to a frame that would arrive `at` this time.
     fn carry(
         &mut self,
         at: Duration,
@@ -175,7 +175,7 @@ impl Link {
         drawn.then(|| self.random.time_up_to(delay.most))
     }
 
-    /// Inverts bits, each another one, if chance says so.
+    /// Inverts distinct bits, by chance; returns whether it did.
     fn corrupt(&mut self, frame: &mut Frame) -> bool {
         let Corruption { chance, bits_most } = self.config.corrupt;
         let bits = frame.len() * 8;

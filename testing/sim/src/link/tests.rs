@@ -17,7 +17,7 @@ fn link(config: LinkConfig) -> Link {
     Link::new(config, Random::new(7))
 }
 
-/// Offers `count` frames, each when the one before has left, and returns what became of them.
+/// Offers `count` frames, each when the previous one has left, and returns their fates.
 fn offer_all(link: &mut Link, count: u64, bytes: usize) -> (Vec<Fate>, Vec<Arrival>) {
     let mut arrivals = Vec::new();
     let fates = (0..count).map(|number| {
@@ -91,7 +91,7 @@ fn a_queue_takes_what_fits_and_drops_the_tail() {
     assert_eq!(offer(100, 8), Fate::QueueFull);
     assert_eq!(arrivals.len(), 11);
     assert_eq!(link.counters.queue_full, 3);
-    // The longest wait is that of a full queue.
+    // The longest wait is for a full queue.
     assert_eq!(arrivals[10].at, Duration::from_micros(100 + 1000));
 }
 
@@ -243,7 +243,7 @@ fn the_same_seed_makes_the_same_faults() {
     assert_ne!(run(1), run(2));
 }
 
-/// An IPv6 packet of a sender with these ECN bits.
+/// Returns an IPv6 packet with these ECN bits.
 fn packet(ecn: u8, bytes: usize) -> Frame {
     let mut content = vec![0; bytes];
     content[0] = 0x60;
@@ -268,7 +268,7 @@ fn frames_that_find_too_much_before_them_are_marked() {
     // Nothing, 100 and 200 bytes wait; then 300.
     let fates = [(); 4].map(|()| offer(0, crate::ECN_CAPABLE));
     assert_eq!(fates.map(marked), [false, false, false, true]);
-    // Who does not understand marks gets none.
+    // A transport that is not ECN-capable gets no marks.
     assert!(!marked(offer(0, 0)));
     // Of 500 bytes, 200 are left after 300 us.
     assert!(!marked(offer(300, crate::ECN_CAPABLE)));

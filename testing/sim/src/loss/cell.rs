@@ -1,25 +1,24 @@
 //! One cell of the table: a link, a queue pair at each end, a long transfer.
-use crate::roce::{Host, HostConfig, Space, Writer, connected};
+use crate::roce::{Host, HostConfig, Space, Writer, address, connected};
 use crate::{BurstLength, LinkConfig, Loss, NodeId, Random, Simulation, Stop};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{Config, Recovery, Service};
 use serde::Serialize;
-use std::net::Ipv6Addr;
 use std::time::Duration;
 
-/// What a cell is about.
+/// The parameters of a cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Cell {
     /// How losses are recovered.
     pub(crate) recovery: Recovery,
     /// Rate of the link in both directions.
     pub(crate) rate_bps: u64,
-    /// Round trip of an empty link, without serialisation.
+    /// Round trip of an idle link, without serialization.
     pub(crate) rtt_ms: u64,
     pub(crate) path_mtu: PathMtu,
-    /// Packets that get lost in a row.
+    /// Packets lost in a row.
     pub(crate) burst: u32,
-    /// Fraction of packets that get lost, in each direction.
+    /// Fraction of packets lost, in each direction.
     pub(crate) loss: f64,
 }
 
@@ -33,12 +32,12 @@ pub(crate) struct Row {
     pub(crate) burst: u32,
     pub(crate) loss: f64,
     pub(crate) goodput_fraction: f64,
-    /// What it should be, for selective repeat.
+    /// The goal, for selective repeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) goal: Option<f64>,
-    /// Packets sent again, as a fraction of those sent, over the whole run.
+    /// Retransmitted packets as a fraction of those sent, over the whole run.
     pub(crate) retransmitted_fraction: f64,
-    /// Packets sent again that had arrived, as a fraction of those sent.
+    /// Packets retransmitted although they had arrived, as a fraction of those sent.
     pub(crate) spurious_fraction: f64,
     /// Retransmission timeouts over the whole run.
     pub(crate) timeouts: u64,
@@ -46,9 +45,9 @@ pub(crate) struct Row {
     pub(crate) broken: Option<String>,
 }
 
-/// Bytes that a packet of a train of WRITEs has beside its payload.
+/// Bytes of a packet of a train of WRITEs besides its payload.
 const OVERHEAD_BYTES: usize = 40 + 8 + 12 + 16 + 4;
-/// What a network card takes ahead.
+/// Transmit ring of the network card.
 const UPLINK_BYTES: usize = 64 << 10;
 /// Round trips before the span begins.
 const WARM_UP_RTTS: u32 = 20;
@@ -71,10 +70,10 @@ impl Cell {
         }
     }
 
-    /// Transfers for `span` of virtual time after the warm-up.
+    /// Measures `span` of virtual time after the warm-up.
     ///
     /// # Panics
-    /// When a byte arrives wrong or time stands still.
+    /// When a wrong byte arrives or time stands still.
     pub(crate) fn run(&self, span: Duration, seed: u64) -> Row {
         let mut transfer = Transfer::new(self, seed);
         let warm_up = WARM_UP_RTTS * Duration::from_millis(self.rtt_ms);
@@ -117,14 +116,14 @@ impl Transfer {
         Self { simulation, from, to }
     }
 
-    /// Payload bytes in place at a time.
+    /// Returns the payload bytes in place at a time.
     fn bytes_at(&mut self, at: Duration) -> u64 {
         let stop = self.simulation.run(at, |_| false);
         assert_ne!(stop, Stop::Livelock, "time stands still");
         self.simulation.node(self.to).qps.get(0).counters().bytes_received
     }
 
-    /// What was written is what was sent.
+    /// Checks that what was written is what was sent.
     fn verify(&self) {
         let sender = self.simulation.node(self.from);
         let wrong = sender.program.wrong_byte(&sender.space, &self.simulation.node(self.to).space);
@@ -170,11 +169,7 @@ impl Row {
     }
 }
 
-fn address(number: u16) -> Ipv6Addr {
-    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + number)
-}
-
-fn host(cell: &Cell, number: u16, space: Space, writer: Writer) -> Host<Writer> {
+fn host(cell: &Cell, number: usize, space: Space, writer: Writer) -> Host<Writer> {
     let config = HostConfig {
         address: address(number),
         poll_interval: Duration::ZERO,
@@ -182,7 +177,7 @@ fn host(cell: &Cell, number: u16, space: Space, writer: Writer) -> Host<Writer> 
         ecn: false,
     };
     let mut host = Host::new(config, space, writer);
-    let [ours, theirs] = [number, 1 - number].map(|number| 100 + u32::from(number));
+    let [ours, theirs] = [number, 1 - number].map(|number| 100 + number as u32);
     let config = Config::new(ours, Service::Rc);
     let qp = connected(config, theirs, cell.recovery, cell.path_mtu);
     host.attach(qp, address(1 - number));

@@ -1,4 +1,4 @@
-//! The command: which cells, how they are shown.
+//! The command: which cells to run and how to show them.
 use super::{Cell, Row, report};
 use crate::parallel;
 use catchment_roce::Recovery;
@@ -9,19 +9,19 @@ use std::time::Duration;
 /// Options of `bench loss`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LossOptions {
-    /// One JSON object a line
+    /// One JSON object per line
     #[arg(long)]
     pub json: bool,
     /// Write the page of results to this file too
     #[arg(long)]
     pub markdown: Option<PathBuf>,
-    /// Virtual time that counts in each cell
+    /// Measured virtual time of each cell, in seconds
     #[arg(long, default_value_t = 4.0)]
     pub seconds: f64,
-    /// Where all chance comes from
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Only cells whose line of JSON contains this text, such as go-back-n
+    /// Only cells whose JSON line contains this text, such as go-back-n
     #[arg(long)]
     pub only: Option<String>,
 }
@@ -47,7 +47,7 @@ fn cells() -> Vec<Cell> {
 /// Runs the cells and prints a line for each.
 ///
 /// # Errors
-/// When an option makes no sense or the page cannot be written.
+/// When an option is out of range or the page cannot be written.
 pub fn run(options: &LossOptions) -> Result<(), String> {
     let seconds = options.seconds;
     if !(seconds > 0.0 && seconds <= 3600.0) {
@@ -63,7 +63,6 @@ pub fn run(options: &LossOptions) -> Result<(), String> {
     }
     parallel::in_order(
         cells.len() as u64,
-        parallel::threads(),
         |at| cells[at as usize].run(span, options.seed),
         |_, row| {
             println!("{}", shown(&row));

@@ -1,4 +1,4 @@
-//! How rows are shown.
+//! Formatting of rows.
 use super::{LossOptions, Row};
 use std::fmt::Write as _;
 

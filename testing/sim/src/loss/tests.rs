@@ -1,4 +1,4 @@
-//! A part of the table as a snapshot: a change of it is a change that a reviewer must judge.
+//! A part of the table as a snapshot, so that a reviewer judges every change of it.
 use super::*;
 use catchment_roce::Recovery;
 use catchment_roce::wire::PathMtu;
@@ -52,7 +52,7 @@ fn selective_repeat_reaches_its_goals_in_a_short_transfer() {
             loss,
         };
         let row = cell.run(Duration::from_millis(500), 1);
-        // A short span loses more or less than the average: 0.01 for that.
+        // Loss varies in a short span: allow 0.01 for that.
         let goal = cell.goal().unwrap() - 0.01;
         assert!(row.goodput_fraction >= goal, "{row:?}");
         assert_eq!(row.broken, None);

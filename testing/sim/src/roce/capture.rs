@@ -3,8 +3,8 @@ use crate::{Event, EventKind, Observer};
 use catchment_roce::pcap;
 use catchment_roce::wire::NetHeader;
 
-/// Keeps every packet that a node offered to a link, with virtual time, in the format of libpcap:
-/// write [`Capture::bytes`] to a file and open it with Wireshark.
+/// Records every packet that a node offers to a link, with virtual time, in libpcap format: write
+/// [`Capture::bytes`] to a file and open it with Wireshark.
 #[derive(Debug, Clone)]
 pub(crate) struct Capture {
     bytes: Vec<u8>,

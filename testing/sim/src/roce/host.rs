@@ -1,9 +1,9 @@
 //! A host: queue pairs, memory, a program, and a network card with one link.
 //!
-//! It does what a driver does and nothing else: checks the ICRC, finds the queue pair, gathers
-//! payload, obeys timeouts. Frames that arrive within [`HostConfig::poll_interval`] are handed over
-//! as one batch, as an engine thread does that looks at its socket now and then. It gives its link
-//! no more than [`HostConfig::uplink_bytes`] ahead, as the transmit ring of a network card.
+//! It is the driver and nothing else: it checks the ICRC, finds the queue pair, gathers payload and
+//! keeps timeouts. Frames that arrive within [`HostConfig::poll_interval`] are handled as one
+//! batch, as by an engine thread that polls its socket. It queues at most
+//! [`HostConfig::uplink_bytes`] on its link, as the transmit ring of a network card does.
 use super::packet::{open, seal};
 use super::space::Space;
 use crate::{CONGESTION_EXPERIENCED, Context, ECN_CAPABLE, Frame, Node};
@@ -18,22 +18,22 @@ pub(crate) trait Program {
     /// A request of the queue pair at `index` completed.
     fn completed(&mut self, now: Duration, index: usize, completion: Completion, space: &mut Space);
 
-    /// Something happened: post what there is to post. Called until nothing comes of it.
+    /// Posts what there is to post, after any event. Called until nothing more happens.
     fn act(&mut self, now: Duration, qps: &mut QpTable, space: &mut Space);
 
-    /// When it wants to act by itself.
+    /// Returns when it wants to act by itself.
     fn wake_at(&self) -> Option<Duration>;
 }
 
-/// Habits of a host.
+/// Configuration of a host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostConfig {
     pub(crate) address: Ipv6Addr,
-    /// How long a frame may wait for others, to be handed over with them.
+    /// How long a frame may wait for others, to be handled with them.
     pub(crate) poll_interval: Duration,
-    /// Bytes in the queue of its link above which it adds nothing.
+    /// Queue length of its link, in bytes, above which it sends nothing.
     pub(crate) uplink_bytes: usize,
-    /// It says in each packet that it understands marks, and looks at those that come.
+    /// It marks its packets as ECN-capable and reads the marks of those that arrive.
     pub(crate) ecn: bool,
 }
 
@@ -70,16 +70,16 @@ pub(crate) struct Host<P> {
     batch: TransmitBatch,
     inbox: Vec<Frame>,
     inbox_at: Option<Duration>,
-    /// When the link takes more, if it is that what sending waits for.
+    /// When the link has room, if sending waits for that.
     room_at: Option<Duration>,
-    /// The queue pair whose turn to send it is.
+    /// The queue pair that sends next.
     turn: usize,
     drops: [u64; DropReason::COUNT],
     pub(crate) foreign: u64,
     dead: bool,
 }
 
-/// Packets that a queue pair may send before the next one has its turn.
+/// Packets that a queue pair may send in its turn.
 const BATCH_PACKETS: usize = 8;
 
 impl<P: Program> Host<P> {
@@ -111,7 +111,7 @@ impl<P: Program> Host<P> {
         self.drops[reason as usize]
     }
 
-    /// The host is gone: it neither hears nor says anything any more.
+    /// Kills the host: it no longer receives or sends.
     pub(crate) fn kill(&mut self) {
         self.dead = true;
         self.inbox.clear();
@@ -121,7 +121,7 @@ impl<P: Program> Host<P> {
         self.dead
     }
 
-    /// Lets the program act and sends what there is to send; call it after a change from outside.
+    /// Lets the program act and sends what is ready; call it after a change from outside.
     pub(crate) fn pump(&mut self, context: &mut Context<'_>) {
         if self.dead {
             return;
@@ -149,7 +149,7 @@ impl<P: Program> Host<P> {
         moved
     }
 
-    /// Sends batches, one queue pair after the other, until none has more or the link is full.
+    /// Sends batches, round robin, until no queue pair has more or the link is full.
     fn transmit(&mut self, context: &mut Context<'_>) -> bool {
         self.room_at = None;
         let (count, mut idle, mut sent) = (self.qps.entries.len(), 0, false);
@@ -198,7 +198,7 @@ impl<P: Program> Host<P> {
         for entry in &mut self.qps.entries {
             entry.qp.handle(now_ns, Input::EndOfBatch, &mut self.space);
         }
-        // Its room is used again.
+        // Reuses the allocation.
         self.inbox = inbox;
         self.inbox.clear();
     }
@@ -261,7 +261,12 @@ impl<P: Program> Node for Host<P> {
     }
 }
 
-/// Virtual time as queue pairs want it.
+/// Returns the address of host number `number` of a simulation.
+pub(crate) fn address(number: usize) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + number as u16)
+}
+
+/// Returns virtual time in nanoseconds, as queue pairs take it.
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -280,7 +285,7 @@ fn destination(net: &NetHeader) -> Option<Ipv6Addr> {
     }
 }
 
-/// The transport bytes of a packet: headers, payload and pad.
+/// Returns the transport bytes of a packet: headers, payload and pad.
 pub(super) fn transport(batch: &TransmitBatch, packet: &OutPacket, space: &Space) -> Vec<u8> {
     let pieces = batch.pieces(packet).iter();
     let mut bytes = packet.header().to_vec();
@@ -289,16 +294,16 @@ pub(super) fn transport(batch: &TransmitBatch, packet: &OutPacket, space: &Space
     bytes
 }
 
-/// Puts a packet of a queue pair on a frame.
+/// Makes a frame of a queue pair's packet.
 fn frame(net: &NetHeader, batch: &TransmitBatch, packet: &OutPacket, space: &Space) -> Frame {
     let payload = batch.pieces(packet).iter().map(|piece| gather(*piece, batch, space));
     seal(net, packet.header(), payload, packet.payload_bytes(), packet.pad_bytes())
 }
 
-/// The bytes of a piece.
+/// Returns the bytes of a piece.
 ///
 /// # Panics
-/// When a queue pair wants to send from where nothing is: a fault of it.
+/// When the queue pair names memory that is not registered: a bug in it.
 fn gather<'a>(piece: Piece, batch: &'a TransmitBatch, space: &'a Space) -> &'a [u8] {
     let (key, addr, bytes) = match piece {
         Piece::Batch { start, bytes } => return batch.bytes(start, bytes),
@@ -306,5 +311,5 @@ fn gather<'a>(piece: Piece, batch: &'a TransmitBatch, space: &'a Space) -> &'a [
         Piece::Remote { rkey, va, bytes } => (rkey, va, bytes),
     };
     let found = space.local(key, addr, bytes as usize);
-    found.unwrap_or_else(|| panic!("{piece:x?} is to be sent, which is not registered memory"))
+    found.unwrap_or_else(|| panic!("{piece:x?} is not in registered memory"))
 }

@@ -9,7 +9,7 @@ mod writer;
 pub(crate) use packet::seal;
 
 pub(crate) use capture::Capture;
-pub(crate) use host::{Host, HostConfig, Program, QpTable};
+pub(crate) use host::{Host, HostConfig, Program, QpTable, address};
 pub use pair::{Cable, End, Logged, Pair, Side};
 pub use space::{Access, Region, Rights, Space};
 pub(crate) use writer::{Writer, connected};

@@ -4,7 +4,7 @@ use catchment_roce::wire::net::{Ip, MAX_NET_BYTES};
 use catchment_roce::wire::{DropReason, ICRC_BYTES, Icrc, NetHeader, Packet, ROCE_PORT, icrc};
 use std::net::Ipv6Addr;
 
-/// Puts an IP packet together: network headers, transport headers, payload, pad, ICRC.
+/// Assembles an IP packet: network headers, transport headers, payload, pad, ICRC.
 pub(crate) fn seal<'a>(
     net: &NetHeader,
     headers: &[u8],
@@ -26,10 +26,10 @@ pub(crate) fn seal<'a>(
     Frame::new(bytes)
 }
 
-/// What a frame carries for the host with this address.
+/// Returns the packet that a frame carries for the host with this address.
 ///
 /// # Errors
-/// Why the host drops it; nothing when it is not for the host's RoCE port at all.
+/// Why the host drops it; `None` when it is not for the host's RoCE port at all.
 pub(crate) fn open(
     frame: &Frame,
     own: Ipv6Addr,

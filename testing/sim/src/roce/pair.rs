@@ -1,8 +1,8 @@
-//! Two hosts with a queue pair each, on a cable whose every packet a test may lose.
+//! Two hosts with a queue pair each, on a cable where a test may drop any packet.
 //!
-//! A [`Pair`] moves time until nothing is left to happen. Each packet passes the middle of the cable,
-//! where it is logged and the caller decides whether it goes on. An [`End`] can be driven without the
-//! other, too: packets in by [`End::deliver`], packets out by [`End::transmit`].
+//! A [`Pair`] advances time until nothing is left to happen. Each packet passes the middle of the
+//! cable, where it is logged and the caller decides whether to drop it. An [`End`] can also run
+//! alone: packets in by [`End::deliver`], packets out by [`End::transmit`].
 use super::host::{self, Host, HostConfig, Program, QpTable};
 use super::packet::open;
 use super::{Rights, Space};
@@ -26,7 +26,7 @@ pub enum Side {
 
 impl Side {
     fn address(self) -> Ipv6Addr {
-        Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, self as u16 + 1)
+        host::address(self as usize)
     }
 
     fn other(self) -> Self {
@@ -37,21 +37,21 @@ impl Side {
     }
 }
 
-/// What the two directions of a cable are like.
+/// Configuration of both directions of a cable.
 #[derive(Debug, Clone, Copy)]
 pub struct Cable {
-    /// From the last bit sent until the packet is handed to the queue pair.
+    /// From the last bit sent until the queue pair gets the packet.
     pub latency: Duration,
-    /// Bits a second; nothing is without limit. Packets queue without limit.
+    /// Bits per second; `None` is unlimited. The queue is unlimited.
     pub rate_bps: Option<u64>,
-    /// Every packet arrives a second time, this much later at most.
+    /// Every packet arrives a second time, at most this much later.
     pub twin: Option<Duration>,
 }
 
-/// A packet that passed the middle of the cable, lost there or not.
+/// A packet that reached the middle of the cable, dropped there or not.
 #[derive(Debug, Clone, Copy)]
 pub struct Logged {
-    /// Where it was going.
+    /// Its destination.
     pub to: Side,
     /// When, in nanoseconds of virtual time.
     pub at_ns: u64,
@@ -59,10 +59,10 @@ pub struct Logged {
     pub headers: Headers,
 }
 
-/// Frames that arrive within this time are one batch: those that a sender sent together.
+/// Frames that arrive within this time are one batch, as those sent together.
 const BATCH: Duration = Duration::from_nanos(1);
 
-/// One queue pair and one region that the peer may do everything to, at [`Space::FIRST_ADDR`] under
+/// One queue pair and one region to which the peer has all rights, at [`Space::FIRST_ADDR`] under
 /// [`Space::FIRST_KEY`].
 pub struct End {
     host: Host<Completions>,
@@ -115,12 +115,12 @@ impl End {
         &mut self.host.space
     }
 
-    /// Returns whether its peer may do anything to the region with this key.
+    /// Returns whether its peer has any right to the region with this key.
     pub fn is_remote(&self, key: u32) -> bool {
         self.host.space.region(key).is_some_and(super::Region::is_remote)
     }
 
-    /// Returns what stands in its region.
+    /// Returns the content of its region.
     ///
     /// # Panics
     /// Never: the region is registered at construction.
@@ -166,10 +166,10 @@ impl End {
         &self.host.program.0
     }
 
-    /// `wr_id`s in order of completion.
+    /// Returns the `wr_id`s in order of completion.
     ///
     /// # Panics
-    /// When one failed.
+    /// When a request failed.
     pub fn succeeded(&self) -> Vec<u64> {
         self.completions()
             .iter()
@@ -178,13 +178,13 @@ impl End {
             .collect()
     }
 
-    /// `wr_id`s in order of completion, each with its error.
+    /// Returns the `wr_id`s in order of completion, each with its error.
     pub fn statuses(&self) -> Vec<(u64, Option<WcStatus>)> {
         let all = self.completions().iter();
         all.map(|completion| (completion.wr_id, completion.result.err())).collect()
     }
 
-    /// Tells its queue pair that something happened.
+    /// Passes an input to its queue pair.
     pub fn handle(&mut self, now_ns: u64, input: Input<'_>) {
         let Host { qps, space, .. } = &mut self.host;
         qps.get_mut(0).handle(now_ns, input, space);
@@ -208,7 +208,7 @@ impl End {
     }
 }
 
-/// What a simulation of two ends has for nodes.
+/// A node of the simulation of two ends.
 enum Station {
     End(Box<End>),
     /// The middle of the cable, with the frames that have reached it.
@@ -268,18 +268,19 @@ impl Pair {
         Self { simulation, ends, middle, log: Vec::new() }
     }
 
-    /// Virtual time, in nanoseconds.
+    /// Returns the virtual time in nanoseconds.
     pub fn now_ns(&self) -> u64 {
         host::nanos(self.simulation.now)
     }
 
-    /// Runs without any loss until nothing happens any more.
+    /// Runs without loss until nothing is left to happen.
     pub fn run(&mut self) {
         self.run_losing(|_, _| false);
     }
 
-    /// Runs until nothing happens any more, or for a virtual minute, and loses the packets that
-    /// `lose` says.
+    /// Runs until nothing is left to happen, or for a virtual minute, and drops the packets for
+    /// which
+    /// `lose` returns true.
     pub fn run_losing(&mut self, lose: impl FnMut(Side, &Headers) -> bool) {
         self.run_for(Duration::from_secs(60), lose);
     }
@@ -287,7 +288,7 @@ impl Pair {
     /// As [`Pair::run_losing`], for this time at most.
     ///
     /// # Panics
-    /// When an end turns in a circle.
+    /// When an end spins without time advancing.
     pub fn run_for(&mut self, limit: Duration, mut lose: impl FnMut(Side, &Headers) -> bool) {
         let until = self.simulation.now + limit;
         for end in self.ends {
@@ -302,12 +303,12 @@ impl Pair {
             match self.simulation.run(until, arrived) {
                 Stop::Done => self.forward(&mut lose),
                 Stop::Idle | Stop::TimeUp => return,
-                Stop::Livelock => panic!("no end: something spins at {} ns", self.now_ns()),
+                Stop::Livelock => panic!("an end spins at {} ns", self.now_ns()),
             }
         }
     }
 
-    /// Sends on what has reached the middle and is not lost.
+    /// Forwards the packets in the middle that are not dropped.
     fn forward(&mut self, lose: &mut impl FnMut(Side, &Headers) -> bool) {
         let (at_ns, log) = (self.now_ns(), &mut self.log);
         self.simulation.call(self.middle, |station, context| {
@@ -327,13 +328,13 @@ impl Pair {
         self.log.iter().filter(move |logged| logged.to == to)
     }
 
-    /// Their opcodes.
+    /// Returns the opcodes of the packets that went to `to`.
     pub fn opcodes(&self, to: Side) -> Vec<Opcode> {
         self.sent(to).map(|logged| logged.headers.bth.opcode).collect()
     }
 }
 
-/// Returns where a frame goes, and its transport headers.
+/// Returns the destination of a frame and its transport headers.
 fn read(frame: &Frame) -> (Side, Headers) {
     let read = |to: Side| open(frame, to.address()).ok().map(|(_, packet)| (to, packet.headers));
     [Side::A, Side::B].into_iter().find_map(read).expect("sealed by a host")
@@ -345,7 +346,7 @@ impl Index<Side> for Pair {
     fn index(&self, side: Side) -> &End {
         match self.simulation.node(self.ends[side as usize]) {
             Station::End(end) => end,
-            Station::Middle(_) => unreachable!("the middle is no end"),
+            Station::Middle(_) => unreachable!("the middle is not an end"),
         }
     }
 }
@@ -354,7 +355,7 @@ impl IndexMut<Side> for Pair {
     fn index_mut(&mut self, side: Side) -> &mut End {
         match self.simulation.node_mut(self.ends[side as usize]) {
             Station::End(end) => end,
-            Station::Middle(_) => unreachable!("the middle is no end"),
+            Station::Middle(_) => unreachable!("the middle is not an end"),
         }
     }
 }

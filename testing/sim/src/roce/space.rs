@@ -1,4 +1,4 @@
-//! Memory of a host: regions with keys, and a log of what the peer did to each.
+//! Memory of a host: regions with keys, and a log of the peer's accesses to each.
 use catchment_roce::{AccessError, AtomicOp, Memory, RemoteAccess};
 
 /// Registered memory of one host, one protection domain.
@@ -13,12 +13,12 @@ pub struct Region {
     pub key: u32,
     pub addr: u64,
     pub bytes: Vec<u8>,
-    /// What peers may do to it.
+    /// Rights of peers.
     pub rights: Rights,
     log: Option<Vec<Access>>,
 }
 
-/// What a peer may do to a region.
+/// Rights of peers to a region.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rights {
     pub write: bool,
@@ -31,7 +31,7 @@ impl Rights {
     pub const ALL: Self = Self { write: true, read: true, atomic: true };
 }
 
-/// Something that changed a region from afar, in the order in which it happened.
+/// A remote access that changed a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     Write {
@@ -46,10 +46,10 @@ pub enum Access {
     },
 }
 
-/// Regions are that far apart, so that no range reaches from one into the next.
+/// Regions are this far apart, so that no range reaches from one into the next.
 const REGION_STRIDE: u64 = 1 << 40;
 
-/// Spread out, so that a wrong key is no other region's.
+/// Spread out, so that a wrong key is never that of another region.
 const fn key(number: u64) -> u32 {
     (number as u32).wrapping_mul(0x0101_0107) ^ 0x5a00
 }
@@ -64,7 +64,7 @@ impl Space {
     /// The address of the region that is registered first.
     pub const FIRST_ADDR: u64 = addr(1);
 
-    /// Registers `bytes`. Addresses differ from region to region and are no multiples of pages.
+    /// Registers `bytes` and returns the key. Addresses are unique and not page-aligned.
     pub fn register(&mut self, bytes: Vec<u8>, rights: Rights) -> u32 {
         let number = self.regions.len() as u64 + 1;
         let key = key(number);
@@ -72,32 +72,32 @@ impl Space {
         key
     }
 
-    /// From now on keeps what peers do to this region.
+    /// Starts logging the accesses of peers to this region.
     pub fn keep_log(&mut self, key: u32) {
         if let Some(region) = self.region_mut(key) {
             region.log = Some(Vec::new());
         }
     }
 
-    /// The address of the region with this key; 0 if there is none.
+    /// Returns the address of the region with this key; 0 if there is none.
     pub fn addr(&self, key: u32) -> u64 {
         self.region(key).map_or(0, |region| region.addr)
     }
 
-    /// The region with this key.
+    /// Returns the region with this key.
     pub fn region(&self, key: u32) -> Option<&Region> {
         self.regions.iter().find(|region| region.key == key)
     }
 
-    /// The bytes of a local range.
+    /// Returns the bytes of a local range.
     pub fn local(&self, lkey: u32, addr: u64, bytes: usize) -> Option<&[u8]> {
         let region = self.region(lkey)?;
         let start = region.offset(addr, bytes as u64).ok()?;
         Some(&region.bytes[start..start + bytes])
     }
 
-    /// Overwrites a local range, as a program does with memory that is its own again. A range that
-    /// is not there is left alone.
+    /// Overwrites a local range, as a program reuses memory after a completion. Ignores a range
+    /// that is not registered.
     pub fn fill(&mut self, lkey: u32, addr: u64, bytes: usize, value: u8) {
         let Some(region) = self.region_mut(lkey) else { return };
         if let Ok(start) = region.offset(addr, bytes as u64) {
@@ -105,12 +105,12 @@ impl Space {
         }
     }
 
-    /// The region with this key.
+    /// Returns the region with this key.
     pub fn region_mut(&mut self, key: u32) -> Option<&mut Region> {
         self.regions.iter_mut().find(|region| region.key == key)
     }
 
-    /// The region with this key, if a peer may do this to it.
+    /// Returns the region with this key, if its rights allow this access.
     fn remote(&mut self, access: RemoteAccess, rkey: u32) -> Result<&mut Region, AccessError> {
         let region = self.region_mut(rkey).ok_or(AccessError)?;
         region.allows(access).then_some(region).ok_or(AccessError)
@@ -118,12 +118,12 @@ impl Space {
 }
 
 impl Region {
-    /// What peers did to it, if that was kept.
+    /// Returns the accesses of peers, if they were logged.
     pub fn log(&self) -> &[Access] {
         self.log.as_deref().unwrap_or_default()
     }
 
-    /// Whether a peer may do anything to it.
+    /// Returns whether peers have any right to it.
     pub fn is_remote(&self) -> bool {
         self.rights != Rights::LOCAL
     }
@@ -136,7 +136,7 @@ impl Region {
         }
     }
 
-    /// Where a range begins, if all of it is in the region.
+    /// Returns the offset of a range, if all of it is in the region.
     fn offset(&self, addr: u64, bytes: u64) -> Result<usize, AccessError> {
         let start = addr.checked_sub(self.addr).ok_or(AccessError)?;
         let end = start.checked_add(bytes).ok_or(AccessError)?;

@@ -1,4 +1,4 @@
-//! A program that writes without a pause, and queue pairs for it.
+//! A program that writes continuously, and queue pairs for it.
 use super::{Program, QpTable, Rights, Space};
 use crate::Random;
 use catchment_roce::wire::PathMtu;
@@ -11,15 +11,15 @@ use std::time::Duration;
 
 const REGION_BYTES: usize = 4 << 20;
 const WRITE_BYTES: usize = 256 << 10;
-/// WRITEs that are posted ahead: far more than a window.
+/// WRITEs posted ahead: far more than a window.
 const POSTED_MOST: usize = 128;
 
-/// Posts WRITEs as long as there is room, from and to regions of its own.
+/// Posts WRITEs while there is room, from and to regions of its own.
 pub(crate) struct Writer {
     source: Sge,
     target: RemoteAddr,
     during: Range<Duration>,
-    /// WRITEs that it posts ahead.
+    /// WRITEs posted ahead.
     ahead: usize,
     posted: usize,
     pub(crate) broken: Option<WcStatus>,
@@ -27,7 +27,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// One that writes from `near` to `far`, both of which get a region, for ever.
+    /// Creates a writer from a new region of `near` to one of `far`, without an end.
     pub(crate) fn new(near: &mut Space, far: &mut Space, random: &mut Random) -> Self {
         let mut content = vec![0; REGION_BYTES];
         random.fill(&mut content);
@@ -41,7 +41,7 @@ impl Writer {
         }
     }
 
-    /// One that never writes.
+    /// Creates a writer that never writes.
     pub(crate) fn idle() -> Self {
         Self {
             source: Sge::default(),
@@ -54,19 +54,18 @@ impl Writer {
         }
     }
 
-    /// The same, but it posts only then; little ahead where there is an end, so that it ends soon
-    /// after.
+    /// Limits posting to this span; if it has an end, little is posted ahead.
     #[cfg(test)]
     pub(crate) fn during(self, during: Range<Duration>) -> Self {
         let ends = during.end < Duration::MAX;
         Self { ahead: if ends { 2 } else { self.ahead }, during, ..self }
     }
 
-    /// Where something else was written than was sent.
+    /// Returns the offset of the first byte written that differs from the one sent.
     pub(crate) fn wrong_byte(&self, near: &Space, far: &Space) -> Option<usize> {
         let sent = &near.region(self.source.lkey)?.bytes;
         let written = &far.region(self.target.rkey)?.bytes;
-        // Zeros have not been written yet; of random bytes one in 256 is zero too.
+        // Zeros are not written yet; one in 256 random bytes is also zero.
         let mut pairs = written.iter().zip(sent);
         pairs.position(|(a, b)| a != b && *a != 0)
     }
@@ -106,8 +105,7 @@ impl Program for Writer {
     }
 }
 
-/// A queue pair of the reliable service that is connected to the one with the number `peer`; the peer
-/// may write.
+/// Returns an RC queue pair connected to the one with number `peer`, which may write.
 pub(crate) fn connected(config: Config, peer: u32, recovery: Recovery, path_mtu: PathMtu) -> Qp {
     let mut qp = Qp::new(config);
     let init = InitAttr { remote_write: true, ..InitAttr::default() };

@@ -1,18 +1,18 @@
-//! Nodes, links between them, and the events that move time.
+//! Nodes, links between them, and the events that advance time.
 use crate::{Arrival, Event, EventKind, Frame, Link, LinkConfig, Observer, Random};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Something with links: a host, a switch, a station.
+/// An endpoint of links: a host or a switch.
 ///
-/// After each call the simulation asks [`wake_at`](Self::wake_at) anew.
+/// After each call the simulation calls [`wake_at`](Self::wake_at) again.
 pub(crate) trait Node {
     fn receive(&mut self, frame: Frame, context: &mut Context<'_>);
 
-    /// The time that [`wake_at`](Self::wake_at) named has come.
+    /// Called at the time that [`wake_at`](Self::wake_at) returned.
     fn wake(&mut self, context: &mut Context<'_>);
 
-    /// When the node next wants to do something by itself; a time in the past means at once.
+    /// Returns when the node next wants to be woken; a time in the past means at once.
     fn wake_at(&self) -> Option<Duration>;
 }
 
@@ -24,23 +24,23 @@ pub(crate) struct LinkId(usize);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Nothing is left to happen, ever.
+    /// No event is left.
     Idle,
     /// The time is up.
     TimeUp,
     /// The caller's condition holds.
     Done,
-    /// Events go on and on without time moving: a node wakes itself for nothing.
+    /// Events continue without time advancing: a node keeps waking itself.
     Livelock,
 }
 
-/// So many events at one moment are no work any more but a node that turns in a circle.
+/// More events than this at one time are a livelock.
 const EVENTS_PER_MOMENT_MOST: u32 = 1_000_000;
 
 pub(crate) struct Simulation<N> {
     nodes: Vec<Slot<N>>,
     wires: Vec<Wire>,
-    /// What will happen, by time and then by the order in which it was decided.
+    /// Future events, by time and then in the order in which they were scheduled.
     agenda: BTreeMap<(Duration, u64), Action>,
     decided: u64,
     pub(crate) now: Duration,
@@ -51,9 +51,9 @@ pub(crate) struct Simulation<N> {
 
 struct Slot<N> {
     node: N,
-    /// The links that leave it.
+    /// Its outgoing links.
     egress: Vec<LinkId>,
-    /// Where in the agenda its wake-up is.
+    /// The key of its wake-up in the agenda.
     wake: Option<(Duration, u64)>,
 }
 
@@ -78,14 +78,14 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Offers a frame to the link that leaves at `port` (links count from 0 as they were made);
-    /// where there is none, the frame is gone.
+    /// Offers a frame to the outgoing link at `port` (numbered from 0 in the order of `connect`);
+    /// drops it if there is none.
     pub(crate) fn send(&mut self, port: usize, frame: Frame) {
         let Some(&id) = self.egress.get(port) else { return };
         let before = (!self.observers.is_empty()).then(|| frame.clone());
         let fate = self.wires[id.0].link.offer(self.now, frame, self.arrivals);
         if let Some(frame) = before {
-            tell(self.observers, self.now, EventKind::Offered(fate), &frame);
+            notify(self.observers, self.now, EventKind::Offered(fate), &frame);
         }
         for Arrival { at, frame } in self.arrivals.drain(..) {
             let action = Action::Arrive { link: id, frame };
@@ -94,21 +94,21 @@ impl Context<'_> {
         }
     }
 
-    /// Bytes that wait in the link at `port`, as a host knows of its own network card.
+    /// Returns the bytes queued in the link at `port`, as a host knows of its own network card.
     pub(crate) fn backlog_bytes(&mut self, port: usize) -> usize {
         let now = self.now;
         let link = self.egress.get(port).map(|id| &mut self.wires[id.0].link);
         link.map_or(0, |link| link.backlog_bytes(now))
     }
 
-    /// When no more than `bytes` wait in the link at `port`.
+    /// Returns when at most `bytes` are queued in the link at `port`.
     pub(crate) fn drained_to(&self, port: usize, bytes: usize) -> Duration {
         let link = self.egress.get(port).map(|id| &self.wires[id.0].link);
         link.map_or(Duration::ZERO, |link| link.drained_to(bytes))
     }
 }
 
-fn tell(observers: &mut [Box<dyn Observer>], at: Duration, kind: EventKind, frame: &Frame) {
+fn notify(observers: &mut [Box<dyn Observer>], at: Duration, kind: EventKind, frame: &Frame) {
     let event = Event { at, kind, frame };
     for observer in observers {
         observer.event(&event);
@@ -129,7 +129,7 @@ impl<N: Node> Simulation<N> {
         }
     }
 
-    /// Adds a node; it is asked for its first wake-up at once.
+    /// Adds a node and schedules its first wake-up.
     pub(crate) fn add(&mut self, node: N) -> NodeId {
         let id = NodeId(self.nodes.len());
         self.nodes.push(Slot { node, egress: Vec::new(), wake: None });
@@ -137,7 +137,7 @@ impl<N: Node> Simulation<N> {
         id
     }
 
-    /// Adds a link from one node to another. The first that leaves a node is its port 0.
+    /// Adds a link from one node to another. The first outgoing link of a node is its port 0.
     pub(crate) fn connect(&mut self, from: NodeId, to: NodeId, config: LinkConfig) -> LinkId {
         let id = LinkId(self.wires.len());
         self.wires.push(Wire { link: Link::new(config, self.random.fork()), to });
@@ -145,7 +145,7 @@ impl<N: Node> Simulation<N> {
         id
     }
 
-    /// From now on `observer` is told what happens.
+    /// Adds an observer of all further events.
     pub(crate) fn observe(&mut self, observer: Box<dyn Observer>) {
         self.observers.push(observer);
     }
@@ -154,8 +154,8 @@ impl<N: Node> Simulation<N> {
         &self.nodes[id.0].node
     }
 
-    /// A node, to change it from outside; [`call`](Self::call) it afterwards, so that it is asked when
-    /// it wants to wake.
+    /// Returns a node to change it from outside; [`call`](Self::call) it afterwards, so that its
+    /// wake-up is rescheduled.
     pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut N {
         &mut self.nodes[id.0].node
     }
@@ -164,12 +164,12 @@ impl<N: Node> Simulation<N> {
         &self.wires[id.0].link
     }
 
-    /// A link, to change what it is like.
+    /// Returns a link to reconfigure it.
     pub(crate) fn link_mut(&mut self, id: LinkId) -> &mut Link {
         &mut self.wires[id.0].link
     }
 
-    /// Calls `act` with a node, as if something outside the network had happened to it.
+    /// Calls `act` with a node, as for an event outside the network.
     pub(crate) fn call<R>(
         &mut self,
         id: NodeId,
@@ -190,7 +190,7 @@ impl<N: Node> Simulation<N> {
         result
     }
 
-    /// Lets things happen until `until`, or until `done` says so, which is asked after each event.
+    /// Runs until `until`, or until `done`, called after each event, returns true.
     pub(crate) fn run(&mut self, until: Duration, mut done: impl FnMut(&Self) -> bool) -> Stop {
         let mut events_of_moment = 0;
         loop {
@@ -216,7 +216,7 @@ impl<N: Node> Simulation<N> {
         match action {
             Action::Arrive { link, frame } => {
                 let now = self.now;
-                tell(&mut self.observers, now, EventKind::Arrived, &frame);
+                notify(&mut self.observers, now, EventKind::Arrived, &frame);
                 let to = self.wires[link.0].to;
                 self.call(to, |node, context| node.receive(frame, context));
             }
@@ -227,7 +227,7 @@ impl<N: Node> Simulation<N> {
         }
     }
 
-    /// Puts the wake-up that a node wants into the agenda, in place of the one before.
+    /// Replaces the scheduled wake-up of a node by the one that it wants now.
     fn reschedule(&mut self, id: NodeId) {
         let slot = &mut self.nodes[id.0];
         let wanted = slot.node.wake_at().map(|at| at.max(self.now));

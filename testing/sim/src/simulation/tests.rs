@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 /// Sends a number, waits for the echo, sends the next.
 struct Player {
-    /// Left to serve; none for the side that only answers.
+    /// Serves left; 0 for the side that only answers.
     serves: u64,
     serve_at: Option<Duration>,
     heard: Vec<(Duration, u64)>,
@@ -98,14 +98,14 @@ fn a_run_follows_from_its_seed() {
         simulation.run(LONG, |_| false);
         print.borrow().value()
     };
-    // The number itself says that it is the same run on every machine.
+    // The constant shows that the run is the same on every machine.
     assert_eq!(fingerprint(5), FINGERPRINT_OF_SEED_5);
     assert_ne!(fingerprint(5), fingerprint(6));
 }
 
 const FINGERPRINT_OF_SEED_5: u32 = 1_135_846_107;
 
-/// A number that differs as soon as two runs differ in one event or one byte.
+/// A hash that differs if two runs differ in one event or one byte.
 #[derive(Debug, Clone, Default)]
 struct Fingerprint {
     hasher: crc32fast::Hasher,
@@ -162,7 +162,7 @@ fn every_frame_offered_and_arrived_is_observed() {
     assert!(log.is_sorted_by_key(|(at, _)| *at));
 }
 
-/// Wants to be woken at once, always.
+/// Always wants to be woken at once.
 struct Restless;
 
 impl Node for Restless {
@@ -174,7 +174,7 @@ impl Node for Restless {
 }
 
 #[test]
-fn a_node_that_turns_in_a_circle_is_found() {
+fn a_node_that_spins_is_found() {
     let mut simulation = Simulation::new(0);
     simulation.add(Restless);
     assert_eq!(simulation.run(LONG, |_| false), Stop::Livelock);

@@ -1,7 +1,7 @@
-//! Packets of somebody who knows addresses, queue pair numbers, keys and the ICRC, but not the PSN.
+//! Packets of an attacker that knows addresses, queue pair numbers, keys and the ICRC, but no PSN.
 //!
-//! They must change nothing: they lie half the number space away from what a queue pair expects, or
-//! are for a queue pair that is not there.
+//! They must change nothing: their PSNs are far from those that a queue pair expects, or their
+//! queue pair does not exist.
 use crate::roce::seal;
 use crate::{Frame, Random};
 use catchment_roce::Psn;
@@ -11,27 +11,27 @@ use catchment_roce::wire::{
 };
 use std::net::Ipv6Addr;
 
-/// Whom a forged packet is for, and whose it pretends to be.
+/// The destination of a forged packet, and the source it claims.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Victim {
     pub(crate) address: Ipv6Addr,
     pub(crate) qpn: u32,
     pub(crate) peer_address: Ipv6Addr,
     pub(crate) peer_qpn: u32,
-    /// The first PSN of either direction, responder's and requester's.
+    /// The first PSNs of both directions, responder's and requester's.
     pub(crate) first_psns: [Psn; 2],
-    /// A region that peers may use.
+    /// A region to which peers have rights.
     pub(crate) rkey: u32,
     pub(crate) addr: u64,
     pub(crate) path_mtu: usize,
 }
 
-/// Runs are shorter than this, so that a PSN so far from the first is never expected.
+/// Runs have fewer packets than this, so a PSN this far from the first is never expected.
 const FAR: u32 = 1 << 22;
 
 pub(crate) fn forge(victim: &Victim, random: &mut Random) -> Frame {
     let opcode = loop {
-        // A congestion notification is obeyed, whoever sends it: that is its nature.
+        // CNPs carry no PSN, so a forged one has an effect.
         match random.pick(&Opcode::ALL) {
             Some(Opcode::Cnp) | None => {}
             Some(opcode) => break opcode,

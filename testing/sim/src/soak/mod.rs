@@ -1,7 +1,7 @@
-//! Everything going wrong at once, seed after seed.
+//! All faults at once, seed after seed.
 //!
-//! A seed makes a `scenario`: links, hosts, queue pairs, and for each a `plan` of requests. The
-//! workers post it, `trial` lets time pass, and `check` is the oracle.
+//! A seed determines a `scenario`: links, hosts, queue pairs, and a `plan` of requests for each.
+//! The workers post the plans, `trial` advances time, and `check` is the oracle.
 mod check;
 mod forge;
 mod options;

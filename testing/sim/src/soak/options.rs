@@ -1,4 +1,4 @@
-//! The command: which seeds, what is said about them.
+//! The command: which seeds to run and what to report.
 use super::check::Fault;
 use super::scenario::Scenario;
 use super::summary::Summary;
@@ -13,13 +13,13 @@ use std::rc::Rc;
 /// Options of `soak roce`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SoakOptions {
-    /// How many seeds to run
+    /// Number of seeds to run
     #[arg(long, default_value_t = 10_000)]
     pub seeds: u64,
     /// The first seed
     #[arg(long, default_value_t = 0)]
     pub first: u64,
-    /// Run this seed alone and tell what happened
+    /// Run only this seed and print what happened
     #[arg(long)]
     pub seed: Option<u64>,
     /// With --seed: write every packet to this file, for Wireshark
@@ -27,13 +27,13 @@ pub struct SoakOptions {
     pub pcap: Option<PathBuf>,
 }
 
-/// After so many failed seeds there is nothing more to learn.
+/// Failed seeds after which the run stops.
 const FAILURES_MOST: usize = 10;
 
 /// Runs the seeds.
 ///
 /// # Errors
-/// When one of them failed; each is printed with the command that replays it.
+/// When a seed failed; each is printed with the command that replays it.
 pub fn run(options: &SoakOptions) -> Result<(), String> {
     match options.seed {
         Some(seed) => replay(seed, options.pcap.as_deref()),
@@ -48,7 +48,6 @@ fn hunt(options: &SoakOptions) -> Result<(), String> {
     let mut failures = 0;
     parallel::in_order(
         seeds,
-        parallel::threads(),
         |at| one(first + at, None),
         |at, result| {
             match result {
@@ -84,13 +83,13 @@ fn replay(seed: u64, pcap: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-/// One seed; a panic of the code under test is a fault like others.
+/// Runs one seed; a panic of the code under test is a fault too.
 pub(super) fn one(seed: u64, observer: Option<Box<dyn Observer>>) -> Result<Summary, Fault> {
     let run = AssertUnwindSafe(|| trial::run(Scenario::new(seed), observer));
     catch_unwind(run).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Fault(format!("panic: {}", text.unwrap_or("without words"))))
+        Err(Fault(format!("panic: {}", text.unwrap_or("without a message"))))
     })
 }
 

@@ -1,10 +1,11 @@
-//! What one side asks of the other: requests in order, and what must come of each.
+//! The requests of one side, in order, with their expected results.
 //!
-//! A plan is made before the run. It keeps a model of the peer's memory and applies each request to
-//! it in the order of posting, which is the order that the responder owes. Two rules make every
-//! result certain: what a READ has asked for is never written again (the standard lets a repeated
-//! READ see later WRITEs), and every request has memory of its own at this side.
+//! A plan is made before the run. It applies each request to a model of the peer's memory in the
+//! order of posting, in which the responder must execute them. Two rules make every result certain:
+//! no WRITE follows to a range that was read (the standard lets a repeated READ see later WRITEs),
+//! and every request has its own local memory.
 use crate::Random;
+use catchment_roce::WcOpcode;
 use std::fmt;
 use std::ops::Range;
 
@@ -13,11 +14,11 @@ pub(crate) struct Plan {
     pub(crate) ops: Vec<Op>,
     /// Local memory that requests send from.
     pub(crate) source: Vec<u8>,
-    /// Bytes of local memory that READs and atomics put their results in.
+    /// Bytes of local memory for the results of READs and atomics.
     pub(crate) landing_bytes: usize,
     /// The peer's memory before the first request; ends with [`CELLS`] cells for atomics.
     pub(crate) target: Vec<u8>,
-    /// Regions of the peer that messages take away.
+    /// Regions of the peer that messages invalidate.
     pub(crate) spare_regions: usize,
     /// The longest request that the plan may have.
     pub(crate) longest: usize,
@@ -26,14 +27,14 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone)]
 pub(crate) struct Op {
     pub(crate) what: What,
-    /// Where its bytes are in the source, or go to in the landing memory.
+    /// Its bytes in the source, or in the landing memory.
     pub(crate) local: Range<usize>,
-    /// Scatter-gather elements, at least one; with none the payload is inline.
+    /// Scatter-gather elements; 0 for an inline payload.
     pub(crate) sges: usize,
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
     pub(crate) solicited: bool,
-    /// What is wrong with it.
+    /// Why it is invalid, if it is.
     pub(crate) wrong: Option<Wrong>,
 }
 
@@ -49,9 +50,9 @@ pub(crate) enum What {
     },
     Send,
     SendImm(u32),
-    /// Takes away the spare region of this number.
+    /// Invalidates the spare region of this number.
     SendInvalidate(usize),
-    /// Must give these bytes.
+    /// Must return these bytes.
     Read {
         offset: usize,
         expected: Vec<u8>,
@@ -77,6 +78,17 @@ impl What {
         )
     }
 
+    /// Returns the opcode of its completion.
+    pub(crate) fn opcode(&self) -> WcOpcode {
+        match self {
+            Self::Write { .. } | Self::WriteImm { .. } => WcOpcode::Write,
+            Self::Send | Self::SendImm(_) | Self::SendInvalidate(_) => WcOpcode::Send,
+            Self::Read { .. } => WcOpcode::Read,
+            Self::FetchAdd { .. } => WcOpcode::FetchAdd,
+            Self::CompareSwap { .. } => WcOpcode::CompareSwap,
+        }
+    }
+
     pub(crate) fn lands(&self) -> bool {
         matches!(self, Self::Read { .. }) || self.is_atomic()
     }
@@ -86,20 +98,20 @@ impl What {
     }
 }
 
-/// What can be wrong with a request, so that the peer must refuse it.
+/// Why a request is invalid, so that the peer must refuse it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// A key that nobody has.
+    /// A key that does not exist.
     Key,
     /// The last byte is beyond the region.
     Bounds,
-    /// A region that peers may not touch.
+    /// A region to which peers have no rights.
     Rights,
     /// A message longer than the receive.
     TooLong,
 }
 
-/// How much a plan has and of what.
+/// Size and composition of a plan.
 #[derive(Debug, Clone)]
 pub(crate) struct PlanConfig {
     pub(crate) ops: usize,
@@ -111,7 +123,7 @@ pub(crate) struct PlanConfig {
     pub(crate) wrong: bool,
 }
 
-/// How often each kind of request comes, in relation to each other.
+/// Relative frequencies of the kinds of requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mix {
     pub(crate) write: u64,
@@ -142,7 +154,7 @@ const GUARD: usize = 8;
 /// Length of a SEND that is too long for any receive.
 pub(crate) const TOO_LONG: usize = 1;
 
-/// Few words: a scenario is printed for a reader.
+/// Short, because a scenario is printed.
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} requests", self.ops.len())
@@ -159,13 +171,13 @@ impl Plan {
         planner.finish()
     }
 
-    /// The longest payload of a right request that takes a receive.
+    /// Returns the longest payload of a valid request that takes a receive.
     pub(crate) fn longest_message(&self) -> usize {
         let messages = self.ops.iter().filter(|op| op.wrong != Some(Wrong::TooLong));
         messages.filter(|op| op.what.takes_receive()).map(|op| op.local.len()).max().unwrap_or(0)
     }
 
-    /// The bytes that a request sends.
+    /// Returns the bytes that a request sends.
     pub(crate) fn sent(&self, op: &Op) -> &[u8] {
         &self.source[op.local.clone()]
     }
@@ -174,11 +186,11 @@ impl Plan {
 struct Planner<'a> {
     config: &'a PlanConfig,
     random: Random,
-    /// As far as it is made.
+    /// The plan so far.
     plan: Plan,
     /// The target after all requests so far.
     model: Vec<u8>,
-    /// Ranges that a READ has asked for.
+    /// Ranges that a READ reads.
     frozen: Vec<Range<usize>>,
 }
 
@@ -195,7 +207,7 @@ impl<'a> Planner<'a> {
     }
 
     fn finish(mut self) -> Plan {
-        // So that the end of the last request shows.
+        // The end of the last request must be visible.
         if let Some(last) = self.plan.ops.last_mut() {
             last.signaled = true;
         }
@@ -226,7 +238,7 @@ impl<'a> Planner<'a> {
         self.plan.ops.push(op);
     }
 
-    /// A length: nothing, a few bytes, around whole packets, anything.
+    /// Draws a length: empty, a few bytes, around whole packets, anything.
     fn length(&mut self) -> usize {
         let mtu = self.config.path_mtu as u64;
         let mtus = self.random.between(1, self.config.mtus_most);
@@ -255,7 +267,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Where `bytes` of the target begin that no READ has asked for.
+    /// Draws the offset of `bytes` of the target that no READ reads.
     fn place(&mut self, bytes: usize) -> Option<usize> {
         let room = self.plan.target.len() - CELLS * 8 - bytes;
         let frozen = &self.frozen;
@@ -318,7 +330,7 @@ impl<'a> Planner<'a> {
         self.random.pick(&choices).unwrap_or(Wrong::Key)
     }
 
-    /// Local memory of its own for a request.
+    /// Allocates local memory for a request.
     fn allocate(&mut self, what: &What, bytes: usize) -> Range<usize> {
         if what.lands() {
             let start = self.plan.landing_bytes;
@@ -332,7 +344,7 @@ impl<'a> Planner<'a> {
         start..start + bytes
     }
 
-    /// Does a request to the model.
+    /// Applies a request to the model.
     fn apply(&mut self, what: &What, local: &Range<usize>) {
         match what {
             What::Write { offset } | What::WriteImm { offset, .. } => {

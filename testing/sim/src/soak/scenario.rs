@@ -1,4 +1,4 @@
-//! What goes wrong in a run: everything follows from the seed.
+//! The faults of a run, all derived from the seed.
 use super::plan::{Mix, Plan, PlanConfig};
 use crate::{BurstLength, Chance, Corruption, Delay, LinkConfig, Loss, Random};
 use catchment_roce::wire::PathMtu;
@@ -15,21 +15,21 @@ pub(crate) struct Scenario {
     pub(crate) links: [LinkConfig; 2],
     pub(crate) hosts: [HostScenario; 2],
     pub(crate) pairs: Vec<PairScenario>,
-    /// Hosts and links mark packets that met congestion.
+    /// ECN is on.
     pub(crate) ecn: bool,
-    /// How often somebody sends forged packets to both hosts.
+    /// Number of forged packets to each host.
     pub(crate) forgeries: u64,
-    /// What else ends connections.
+    /// An event that ends connections.
     pub(crate) strike: Option<Strike>,
-    /// Little is lost, nothing is wrong, and everybody is patient: every request succeeds.
+    /// Little loss, only valid requests, long timeouts: every request succeeds.
     pub(crate) must_succeed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostScenario {
-    /// Frames that arrive wait so long and are then taken together.
+    /// How long arriving frames wait, to be handled together.
     pub(crate) poll_interval: Duration,
-    /// Bytes that the host gives its network card ahead.
+    /// Transmit ring of the network card, in bytes.
     pub(crate) uplink_bytes: usize,
 }
 
@@ -56,25 +56,25 @@ pub(crate) struct EndScenario {
     pub(crate) min_rnr_timer: u8,
     /// Receives posted at the beginning.
     pub(crate) receives_first: usize,
-    /// One more each time this has passed.
+    /// Interval at which one more is posted.
     pub(crate) receive_interval: Duration,
-    /// Receives beyond those that messages take.
+    /// Receives in excess of the messages.
     pub(crate) receives_spare: usize,
-    /// Pause between two requests.
+    /// Pause between requests.
     pub(crate) think: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strike {
-    /// A host is gone from then on.
+    /// Kills a host.
     Kill { host: usize, at: Duration },
-    /// A program brings a queue pair to the error state.
+    /// A program moves a queue pair to the error state.
     Fail { host: usize, pair: usize, at: Duration },
-    /// Nothing gets through from then on, for so long.
+    /// Drops everything for this time.
     Blackout { at: Duration, lasts: Duration },
 }
 
-/// Time after which a run that has not ended hangs: more timeouts than there are packets.
+/// Time after which a run counts as hung: more timeouts than there are packets.
 pub(crate) const TIME_MOST: Duration = Duration::from_secs(1200);
 /// The longest timeout where losses are heavy; queues may hold frames longer than that.
 const TIMEOUT_MOST: Duration = Duration::from_millis(400);
@@ -87,7 +87,7 @@ impl Scenario {
         let mut links = [(); 2].map(|()| link(gentle, path_mtu, &mut random));
         let hosts = [(); 2].map(|()| host(path_mtu, &mut random));
         if gentle {
-            // Else the same packet of a burst is dropped each time that the burst is sent again.
+            // Otherwise the same packet of a burst is dropped at each retransmission of the burst.
             links.iter_mut().for_each(|link| link.queue_bytes = None);
         }
         let recoveries = [Recovery::GoBackN, Recovery::SelectiveRepeat];
@@ -120,7 +120,7 @@ impl Scenario {
     }
 }
 
-/// Gentle links lose up to one frame in twenty; the others up to one in three, in bursts too.
+/// Draws a link: gentle ones lose up to one frame in twenty, others one in three, also in bursts.
 fn link(gentle: bool, path_mtu: PathMtu, random: &mut Random) -> LinkConfig {
     let rate_bps = random.pick(&[10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000]);
     let delays_us = [1, 10, 100, 1_000, 10_000];
@@ -147,13 +147,13 @@ fn link(gentle: bool, path_mtu: PathMtu, random: &mut Random) -> LinkConfig {
     config
 }
 
-/// Nothing, everything, or what finds some packets before it.
+/// Draws the queue length above which frames are marked: never, always, or some packets.
 fn mark_above(path_mtu: PathMtu, random: &mut Random) -> Option<usize> {
     let packets = random.pick(&[None, Some(0), Some(1), Some(4), Some(16)]);
     packets.flatten().map(|packets| packets * path_mtu.bytes())
 }
 
-/// Never in half of the cases, else up to so many in a thousand.
+/// Draws a chance: never in half of the cases, otherwise up to this many in a thousand.
 fn chance_up_to(thousandths: u64, random: &mut Random) -> Chance {
     match random.below(2) {
         0 => Chance::NEVER,
@@ -189,10 +189,10 @@ fn host(path_mtu: PathMtu, random: &mut Random) -> HostScenario {
     }
 }
 
-/// More than ever waits in a queue without limit: hosts look at the queue before they send.
+/// More than an unlimited queue ever holds, because hosts limit what they send ahead.
 const QUEUE_BYTES: usize = 64 << 10;
 
-/// The longest that a packet and its answer take when queues are full and everything is held back.
+/// Returns the longest round trip, with full queues and every frame delayed.
 fn round_trip(links: &[LinkConfig; 2], hosts: &[HostScenario; 2], path_mtu: PathMtu) -> Duration {
     let one_way = |link: &LinkConfig| {
         let queued = link.transmit_time(link.queue_bytes.unwrap_or(QUEUE_BYTES) + path_mtu.bytes());
@@ -242,7 +242,7 @@ fn end(
 }
 
 fn plan(gentle: bool, mix: Mix, path_mtu: PathMtu, random: &mut Random) -> Plan {
-    // One side may only serve.
+    // One side may be a responder only.
     let ops = if random.below(6) == 0 { 0 } else { random.between(1, 60) };
     let config = PlanConfig {
         ops: usize::try_from(ops).unwrap_or(0),

@@ -5,14 +5,9 @@ use super::scenario::{EndScenario, MAX_INLINE, PairScenario, Scenario};
 use super::worker::{Remote, Worker};
 use crate::roce::{Rights, Space};
 use catchment_roce::{Config, InitAttr, Qp, QpState, RtrAttr, RtsAttr, Service};
-use std::net::Ipv6Addr;
 use std::rc::Rc;
 
 pub(super) type Memory = [(NearKeys, FarKeys); 2];
-
-pub(super) fn address(number: usize) -> Ipv6Addr {
-    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + number as u16)
-}
 
 pub(super) fn qpn(pair: usize, number: usize) -> u32 {
     0x11 + 0x100 * pair as u32 + 0x7000 * number as u32
@@ -35,7 +30,7 @@ pub(super) fn near_keys(own: &Plan, space: &mut Space) -> NearKeys {
     }
 }
 
-/// Registers the memory that an end needs for its peer's plan, with so many receives.
+/// Registers the memory that an end needs for its peer's plan, with `slots` receives.
 pub(super) fn far_keys(peer: &Plan, slots: usize, space: &mut Space) -> FarKeys {
     let target = space.register(peer.target.clone(), Rights::ALL);
     space.keep_log(target);
@@ -51,7 +46,7 @@ pub(super) fn far_keys(peer: &Plan, slots: usize, space: &mut Space) -> FarKeys 
     }
 }
 
-/// Receives that an end posts for the plan of its peer.
+/// Returns the number of receives that an end posts for its peer's plan.
 fn receives(peer: &Plan, own: &EndScenario) -> usize {
     peer.ops.iter().filter(|op| op.what.takes_receive()).count() + own.receives_spare
 }
@@ -73,7 +68,7 @@ pub(super) fn worker(
     Worker::new(Rc::clone(&ends[number]), *near, own.clone(), most, remote)
 }
 
-/// A queue pair, connected.
+/// Returns a connected queue pair.
 pub(super) fn queue_pair(scenario: &Scenario, pair: usize, number: usize) -> Qp {
     let (own, peer) = (&scenario.pairs[pair].ends[number], &scenario.pairs[pair].ends[1 - number]);
     let mut config = Config::new(qpn(pair, number), Service::Rc);

@@ -1,4 +1,4 @@
-//! What happened in runs, counted.
+//! Counters of runs.
 use std::fmt;
 
 #[derive(Debug, Clone, Copy, Default, derive_more::AddAssign)]
@@ -11,7 +11,7 @@ pub(crate) struct Summary {
     pub(crate) frames: u64,
     pub(crate) lost: u64,
     pub(crate) corrupted: u64,
-    /// Frames that no queue pair saw: damaged, or not for the host.
+    /// Frames dropped before any queue pair: damaged, or not for the host.
     pub(crate) dropped: u64,
     pub(crate) retransmitted: u64,
     pub(crate) rnr_naks: u64,
@@ -26,8 +26,8 @@ impl fmt::Display for Summary {
         write!(f, ", {} queue pairs in error", self.broken)?;
         write!(f, "; {} frames, {} lost", self.frames, self.lost)?;
         write!(f, ", {} corrupted", self.corrupted)?;
-        write!(f, " ({} dropped before a queue pair saw them)", self.dropped)?;
-        write!(f, ", {} sent again", self.retransmitted)?;
+        write!(f, " ({} dropped before any queue pair)", self.dropped)?;
+        write!(f, ", {} retransmitted", self.retransmitted)?;
         write!(f, ", {} RNR NAKs, {} CNPs", self.rnr_naks, self.cnps)
     }
 }

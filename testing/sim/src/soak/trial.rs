@@ -1,11 +1,11 @@
-//! One run: builds the hosts of a scenario, lets them work, strikes, and asks the oracle.
+//! One run: builds the hosts of a scenario, runs them, applies its strike, and calls the oracle.
 use super::check::{self, Allowed, Fault, Seen, demand};
 use super::forge::{Victim, forge};
 use super::scenario::{Scenario, Strike, TIME_MOST};
-use super::setup::{Memory, address, qpn, queue_pair, register, worker};
+use super::setup::{Memory, qpn, queue_pair, register, worker};
 use super::summary::Summary;
 use super::worker::Workers;
-use crate::roce::{Host, HostConfig, Space};
+use crate::roce::{Host, HostConfig, Space, address};
 use crate::{
     Chance, LinkConfig, LinkId, Loss, Node as _, NodeId, Observer, Random, Simulation, Stop,
 };
@@ -77,7 +77,7 @@ impl Run {
         }
     }
 
-    /// Forged packets reach both hosts while they work.
+    /// Sends forged packets to both hosts while they work.
     fn forge(&mut self) -> Result<(), Fault> {
         let mut random = Random::new(!self.scenario.seed);
         for _ in 0..self.scenario.forgeries {
@@ -108,7 +108,7 @@ impl Run {
         }
     }
 
-    /// Lets things happen up to the strike and past it.
+    /// Runs up to the strike and past it.
     fn strike(&mut self) -> Result<(), Fault> {
         match self.scenario.strike {
             None => {}
@@ -152,7 +152,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lets things happen until no request is open.
+    /// Runs until no request is open.
     fn work(&mut self) -> Result<(), Fault> {
         let hosts = self.hosts;
         let stop = self
@@ -184,15 +184,15 @@ impl Run {
         text
     }
 
-    /// With nothing to do, queue pairs fall silent.
+    /// Checks that idle queue pairs become silent.
     fn settle(&mut self) -> Result<(), Fault> {
         let stop = self.simulation.run(2 * TIME_MOST, |_| false);
         self.demand_time_moves(stop)?;
-        demand!(stop == Stop::Idle, "nobody has anything to do, but it goes on and on");
+        demand!(stop == Stop::Idle, "idle queue pairs do not become silent");
         Ok(())
     }
 
-    /// Brings all queue pairs to the error state, so that receives come back.
+    /// Moves all queue pairs to the error state, so that receives are flushed.
     fn tear_down(&mut self) -> Result<(), Fault> {
         for host in self.hosts {
             self.simulation.call(host, |host, context| {
@@ -203,7 +203,7 @@ impl Run {
             });
         }
         let stop = self.simulation.run(3 * TIME_MOST, |_| false);
-        demand!(stop == Stop::Idle, "queue pairs in the error state do not fall silent");
+        demand!(stop == Stop::Idle, "queue pairs in the error state do not become silent");
         Ok(())
     }
 
@@ -221,7 +221,7 @@ impl Run {
         if self.scenario.must_succeed {
             demand!(
                 summary.succeeded == summary.requests,
-                "{} of {} requests succeeded, although nothing stood in their way",
+                "{} of {} requests succeeded, although nothing prevented the others",
                 summary.succeeded,
                 summary.requests
             );
@@ -229,11 +229,11 @@ impl Run {
         Ok(summary)
     }
 
-    /// Why an end is in the error state, in words.
+    /// Describes why an end is in the error state.
     fn cause(&self, pair: usize, number: usize) -> String {
         let qp = self.host(number).qps.get(pair);
         let (cause, naks) = (qp.error_cause(), qp.counters().fatal_naks_sent);
-        format!("host {number} broke by {cause:?} after {naks} fatal NAKs")
+        format!("host {number} failed with {cause:?} after {naks} fatal NAKs")
     }
 
     fn seen(&self, pair: usize, number: usize) -> Seen<'_> {

@@ -1,4 +1,4 @@
-//! The program at one end of a queue pair: posts its plan, and receives for the plan of the peer.
+//! The program at one end of a queue pair: posts its plan, and receives for its peer's plan.
 use super::check::{FarKeys, NearKeys, SCRIBBLE, bounds_offset};
 use super::plan::{Op, Plan, What, Wrong};
 use super::scenario::EndScenario;
@@ -10,29 +10,29 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// One end. See the module.
+/// See the module.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) scenario: Rc<EndScenario>,
     pub(crate) near: NearKeys,
-    /// What the peer uses of own memory, receives too.
+    /// Our memory that the peer uses, with the receives.
     pub(crate) own: FarKeys,
-    /// Receives to post altogether.
+    /// Receives to post in all.
     pub(crate) receives_most: usize,
     pub(crate) remote: Remote,
     pub(crate) posted: usize,
     pub(crate) receives_posted: usize,
     pub(crate) sends: Vec<Completion>,
     pub(crate) receives: Vec<Completion>,
-    /// Requests whose local memory is the program's again.
+    /// Requests whose local memory may be reused.
     released: usize,
     post_at: Duration,
     receive_at: Duration,
-    /// Waiting for a completion, not for time.
+    /// The send queue is full: posting waits for a completion.
     is_full: bool,
-    /// The queue pair is in the error state: nothing is posted any more.
+    /// The queue pair is in the error state: posting has stopped.
     is_over: bool,
-    /// A request that the queue pair refused to take.
+    /// Why the queue pair refused a request.
     pub(crate) refused: Option<PostFailure>,
 }
 
@@ -74,7 +74,7 @@ impl Worker {
         &self.scenario.plan
     }
 
-    /// Whether no request of this end is open, and none will be posted.
+    /// Returns whether no request of this end is open or left to post.
     pub(crate) fn is_done(&self, qp: &Qp) -> bool {
         let all_posted = self.posted == self.plan().ops.len();
         qp.state() == QpState::Err || (all_posted && qp.send_queue_len() == 0)
@@ -129,7 +129,7 @@ impl Worker {
         posted
     }
 
-    /// Posts the next request; false when the queue is full.
+    /// Posts the next request; returns false when the queue is full.
     fn post(&mut self, qp: &mut Qp, space: &Space) -> bool {
         let op = &self.plan().ops[self.posted];
         let key = if op.what.lands() { self.near.landing } else { self.near.source };
@@ -176,7 +176,7 @@ impl Worker {
         }
     }
 
-    /// Where a request goes, or where a wrong one tries to.
+    /// Returns the remote address of a request, also of an invalid one.
     fn place(&self, op: &Op, offset: usize) -> RemoteAddr {
         let rkey = self.remote.keys.target;
         let (offset, rkey) = match op.wrong {
@@ -203,7 +203,7 @@ impl Worker {
         }
     }
 
-    /// Uses memory again that requests up to this one sent from.
+    /// Reuses the memory that requests up to this one sent from.
     fn release(&mut self, last: usize, space: &mut Space) {
         let scenario = Rc::clone(&self.scenario);
         let Some(region) = space.region(self.near.source) else { return };
@@ -219,7 +219,7 @@ impl Worker {
     }
 }
 
-/// A range of a region in so many elements.
+/// Splits a range of a region into `count` elements.
 fn sges(space: &Space, key: u32, range: Range<usize>, count: usize) -> Vec<Sge> {
     let base = space.addr(key);
     let cut = |at: usize| range.start + range.len() * at / count;

@@ -1,4 +1,4 @@
-//! What every device of a fabric offers.
+//! Capabilities of every device of a fabric.
 use catchment_verbs::{Caps, RateRange, Services};
 
 pub(super) const CAPS: Caps = Caps {

@@ -1,4 +1,4 @@
-//! A queue pair as the fabric knows it: its state, its queues, and what is on its way.
+//! A queue pair in the fabric: its state, its queues, and its requests in flight.
 use super::work::{Flight, Receive, Request, fetches};
 use catchment_verbs::provider::WorkQueueCredits;
 use catchment_verbs::{Access, Flow, QpState, RtrAttr, RtsAttr, TokenBucket};
@@ -11,7 +11,7 @@ pub(super) struct QpData {
     pub(super) send_cq: u32,
     pub(super) recv_cq: u32,
     pub(super) state: QpState,
-    /// Resets so far: what was planned in another life does not happen.
+    /// Resets so far: events of an earlier life are dropped.
     pub(super) life: u64,
     pub(super) pd: u32,
     pub(super) access: Access,
@@ -21,25 +21,25 @@ pub(super) struct QpData {
     pub(super) sends: VecDeque<Request>,
     /// Requests from this number on wait until the queue leaves SQD.
     pub(super) hold_from: u64,
-    /// In the pipe or behind it, not returned, in order.
+    /// In or past the pipe and not completed, in order.
     pub(super) flights: VecDeque<Flight>,
-    /// Reached the peer, which has not taken them yet, in order.
+    /// At the peer and not executed yet, in order.
     pub(super) arrived: VecDeque<u64>,
-    /// An event for the next request is in the agenda.
+    /// An event for the next request is scheduled.
     pub(super) serving: bool,
-    /// The peer is asked again later.
+    /// A retry is scheduled.
     pub(super) retrying: bool,
     pub(super) retries: u8,
     pub(super) pipe_free: Duration,
     pub(super) last_reach: Duration,
-    /// The rate limit, and what it is owed.
+    /// The rate limit and its token bucket.
     pub(super) pace: Option<(Flow, TokenBucket)>,
     pub(super) recvs: VecDeque<Receive>,
     pub(super) posted: Places,
     pub(super) recv_posted: Places,
 }
 
-/// Places of a work queue: the number of requests ever posted, and those that polling freed.
+/// Places of a work queue: requests ever posted, and those freed by polling.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places {
     pub(super) posted: u64,
@@ -99,7 +99,7 @@ impl QpData {
         };
     }
 
-    /// Until when the rate limit keeps the next request back; if it does not, the request counts.
+    /// Returns until when the rate limit delays the next request; if it does not, charges it.
     pub(super) fn closed_until(&mut self, now: Duration) -> Option<Duration> {
         let request = self.sends.front().filter(|request| !fetches(request.op))?;
         let (flow, bucket) = self.pace.as_mut()?;
@@ -111,7 +111,7 @@ impl QpData {
         Some(Duration::from_nanos(bucket.opens_ns(*flow)))
     }
 
-    /// How long the peer must wait that finds no receive.
+    /// Returns how long a peer that finds no receive must wait.
     pub(super) fn min_rnr_timer(&self) -> Duration {
         self.peer.map_or(Duration::ZERO, |attr| attr.min_rnr_timer)
     }

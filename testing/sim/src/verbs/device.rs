@@ -15,7 +15,7 @@ use catchment_verbs::{
 };
 use std::sync::Arc;
 
-/// The name of the only device; each time it is opened it is another one.
+/// The only name; each open makes a new device.
 const DEVICE: &str = "sim0";
 
 /// A provider of devices on a [`Fabric`].
@@ -145,7 +145,7 @@ impl Pd for SimPd {
         Ok(Box::new(SimQp::new(fabric, qpn, self.context.gid, limits)))
     }
 
-    /// Always refused: there are no datagrams here.
+    /// Always refused: UD is not offered.
     fn create_ah(&self, _: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
         Err(VerbsError::Service { asked: Service::Ud, offered: CAPS.services })
     }

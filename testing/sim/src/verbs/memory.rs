@@ -1,7 +1,7 @@
 //! Registered memory and its keys.
 use super::Fabric;
 use catchment_verbs::mem::{Region, VolatileSlice};
-use catchment_verbs::{Access, Mr, Watch};
+use catchment_verbs::{Access, Mr};
 use std::sync::Arc;
 
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub(super) struct Piece {
 }
 
 impl Registered {
-    /// The piece from this address on, if it is inside.
+    /// Returns the piece at this address, if it is in bounds.
     pub(super) fn piece(&self, addr: u64, bytes: u64) -> Option<Piece> {
         let offset = usize::try_from(addr.checked_sub(self.region.addr())?).ok()?;
         let bytes = usize::try_from(bytes).ok()?;
@@ -34,7 +34,7 @@ impl Piece {
         self.bytes
     }
 
-    /// The memory. It was found to be inside when the piece was made.
+    /// Returns the memory, whose bounds were checked at creation.
     pub(super) fn memory(&self) -> VolatileSlice<'_> {
         let whole = self.region.whole();
         whole.subslice(self.offset, self.bytes).unwrap_or(whole)
@@ -46,7 +46,7 @@ pub(super) fn scatter(pieces: &[Piece], data: &[u8]) {
     for piece in pieces {
         let (now, later) = rest.split_at(rest.len().min(piece.bytes()));
         let written = piece.memory().write_at(0, now);
-        debug_assert!(written.is_ok(), "a piece is inside of its region");
+        debug_assert!(written.is_ok(), "a piece is inside its region");
         rest = later;
     }
 }
@@ -79,12 +79,6 @@ impl Mr for SimMr {
     fn access(&self) -> Access {
         self.access
     }
-
-    fn watch(&self) -> Option<Arc<dyn Watch>> {
-        None
-    }
-
-    fn notify(&self) {}
 }
 
 impl Drop for SimMr {

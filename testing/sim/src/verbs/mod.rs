@@ -1,14 +1,12 @@
-//! Verbs in virtual time: a provider whose operations take as long as [`Times`] say.
+//! Verbs in virtual time: a provider whose operations take the times of [`Times`].
 //!
-//! Mechanisms over verbs are driven with it as they ship; only the device is replaced. A [`Fabric`]
-//! has devices, queue pairs, memory and a clock. Requests of a queue pair go through its pipe one
-//! after the other; an effect reaches the peer's memory or receive queue, and a completion the
-//! sender's queue, when its time has come. Nothing is lost and nothing overtakes.
+//! It runs shipped mechanisms over verbs; only the device is replaced. A [`Fabric`] has devices,
+//! queue pairs, memory and a clock. Requests of a queue pair go through its pipe one by one; each
+//! takes effect at the peer, and then completes, at its time. Nothing is lost or reordered.
 //!
-//! Time moves when [`Fabric::advance_to`] says so ([`Pace::ByCaller`]; [`run`] does it for programs
-//! that are written as [`Thread`]s), or, for programs that know nothing of virtual time, whenever
-//! somebody polls and finds nothing ([`Pace::WhenPolled`]). By the caller's pace and from one
-//! thread, a run is the same run everywhere.
+//! [`Fabric::advance_to`] advances time ([`Pace::ByCaller`]; [`run`] does it for programs written
+//! as [`Thread`]s). For programs unaware of virtual time, a poll that finds nothing advances it
+//! ([`Pace::WhenPolled`]). With [`Pace::ByCaller`] and one thread, runs are deterministic.
 mod caps;
 mod connection;
 mod device;
@@ -18,7 +16,7 @@ mod queue;
 mod responder;
 mod threads;
 mod times;
-mod way;
+mod transfer;
 mod work;
 mod world;
 
@@ -34,16 +32,17 @@ use world::World;
 #[cfg(test)]
 mod tests;
 
-/// Who moves time.
+/// What advances time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// [`Fabric::advance_to`] and nothing else.
+    /// Only [`Fabric::advance_to`].
     ByCaller,
-    /// Also every poll of a completion queue, and every wait, that finds nothing: to the next event.
+    /// Also every poll of a completion queue, and every wait, that finds nothing: to the next
+    /// event.
     WhenPolled,
 }
 
-/// Devices that reach each other, and their clock. Clones are handles to the same one.
+/// Devices that reach each other, and their clock. Clones are handles to the same fabric.
 #[derive(Clone)]
 pub struct Fabric {
     shared: Arc<Shared>,
@@ -55,27 +54,27 @@ struct Shared {
 }
 
 impl Fabric {
-    /// A fabric without devices, at time zero.
+    /// Creates a fabric without devices, at time zero.
     pub fn new(times: Times, pace: Pace) -> Self {
         Self { shared: Arc::new(Shared { world: Mutex::new(World::new(times)), pace }) }
     }
 
-    /// A provider of devices on it.
+    /// Returns a provider of devices on it.
     pub fn provider(&self) -> SimProvider {
         SimProvider::new(self.clone())
     }
 
-    /// Virtual time since the start.
+    /// Returns the virtual time since the start.
     pub fn now(&self) -> Duration {
         self.world().now
     }
 
-    /// When something happens next by itself; `None` if all is quiet.
+    /// Returns when the next event is; `None` if there is none.
     pub fn next_event(&self) -> Option<Duration> {
         self.world().next_event()
     }
 
-    /// Lets happen what happens until then, and makes it that time.
+    /// Runs all events until then, and sets the time to it.
     pub fn advance_to(&self, time: Duration) {
         self.world().advance_to(time);
     }
@@ -84,7 +83,7 @@ impl Fabric {
         self.shared.world.lock()
     }
 
-    /// Somebody looked and found nothing: true if something happened meanwhile.
+    /// Advances time after a poll that found nothing; returns whether there was an event.
     fn idle(&self) -> bool {
         if self.shared.pace == Pace::ByCaller {
             return false;

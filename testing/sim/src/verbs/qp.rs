@@ -1,17 +1,13 @@
-//! Queue pairs, as programs have them.
+//! Queue pairs, as the application holds them.
 use super::caps::CAPS;
 use super::work::{Data, Receive, Request, time_of};
 use super::world::World;
 use super::{Fabric, OpTime};
-use catchment_verbs::provider::{
-    Limits, check_rate, check_rtr, check_rts, check_transition, local_rights,
-};
+use catchment_verbs::provider::{Limits, check_rate, check_transition, local_rights, post_each};
 use catchment_verbs::{
     Access, Endpoint, Flow, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpState,
-    QpTransition, RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, TokenBucket, Watch,
-    WcStatus,
+    QpTransition, RateError, RecvWr, SendWr, TokenBucket, WcStatus,
 };
-use std::sync::Arc;
 
 pub(super) struct SimQp {
     fabric: Fabric,
@@ -23,21 +19,6 @@ pub(super) struct SimQp {
 impl SimQp {
     pub(super) fn new(fabric: Fabric, qpn: u32, gid: Gid, limits: Limits) -> Self {
         Self { fabric, qpn, gid, limits }
-    }
-
-    fn check_attributes(&self, transition: &QpTransition) -> Result<(), ModifyError> {
-        match transition {
-            QpTransition::ToRtr(attr) => check_rtr(self.qpn, attr),
-            QpTransition::ToRts(attr) => check_rts(self.qpn, attr),
-            QpTransition::ToReset
-            | QpTransition::ToInit { .. }
-            | QpTransition::ToInitUd { .. }
-            | QpTransition::ToRtrUc(_)
-            | QpTransition::ToRtrUd
-            | QpTransition::ToRtsUnreliable
-            | QpTransition::ToSqd
-            | QpTransition::ToErr => Ok(()),
-        }
     }
 
     fn post_one(
@@ -114,7 +95,6 @@ impl Qp for SimQp {
         let qp = world.qp(self.qpn);
         let (from, to) = (qp.state, transition.target());
         check_transition((self.qpn, self.limits.service), from, &transition)?;
-        self.check_attributes(&transition)?;
         match transition {
             QpTransition::ToReset => qp.reset(),
             QpTransition::ToErr => world.enter_error(self.qpn),
@@ -138,23 +118,14 @@ impl Qp for SimQp {
     fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
         let mut world = self.fabric.world();
         let mut behind = None;
-        let mut result = Ok(());
-        for (index, wr) in requests.iter().enumerate() {
-            if let Err(reason) = self.post_one(&mut world, wr, &mut behind) {
-                result = Err(PostError { index, reason });
-                break;
-            }
-        }
+        let result = post_each(requests, |wr| self.post_one(&mut world, wr, &mut behind));
         world.pump(self.qpn);
         result
     }
 
     fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         let mut world = self.fabric.world();
-        for (index, wr) in requests.iter().enumerate() {
-            self.post_one_recv(&mut world, wr).map_err(|reason| PostError { index, reason })?;
-        }
-        Ok(())
+        post_each(requests, |wr| self.post_one_recv(&mut world, wr))
     }
 
     fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
@@ -165,14 +136,6 @@ impl Qp for SimQp {
         bucket.restart();
         *pace = rate_bps.map(|rate_bps| (Flow::of_rate(rate_bps), bucket));
         Ok(())
-    }
-
-    fn map_remote(&self, _: u64, _: u64, _: u32) -> Result<RemoteWindow, RemoteMapError> {
-        Err(RemoteMapError::Unsupported)
-    }
-
-    fn watch_remote(&self, _: u32) -> Result<Arc<dyn Watch>, RemoteMapError> {
-        Err(RemoteMapError::Unsupported)
     }
 }
 

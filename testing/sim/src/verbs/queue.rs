@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A sleeping thread checks this often whether time can move.
+/// How often a sleeping thread checks whether time can advance.
 const NAP: Duration = Duration::from_millis(1);
 
 pub(super) struct CqData {
@@ -29,12 +29,11 @@ impl SimChannel {
 }
 
 impl CompletionChannel for SimChannel {
-    /// Lets things happen in virtual time until there is a notification; what another thread must
-    /// do is waited for in real time.
+    /// Advances virtual time until there is a notification; waits for other threads in real time.
     fn wait(&self, timeout: Duration) -> io::Result<bool> {
         let mut left = timeout;
         loop {
-            // The other thread may end and leave its last request to this one.
+            // Another thread may end and leave its last request to this one.
             let nap = left.min(NAP);
             let advance = || while !self.events.is_notified() && self.fabric.idle() {};
             if self.events.wait_with(nap, advance)? {

@@ -1,26 +1,26 @@
-//! What a peer does with a request that reached it.
+//! Executing requests at the peer.
 use super::memory::{Piece, gather, scatter};
 use super::world::World;
 use catchment_verbs::{Access, RemoteAddr, SendOp, Success, WcOpcode, WcStatus};
 use std::time::Duration;
 
-/// A request as its peer sees it.
+/// A request at the peer.
 pub(super) struct Message {
     pub(super) op: SendOp,
     pub(super) bytes: u64,
     pub(super) solicited: bool,
-    /// Nothing where bytes are fetched.
+    /// Empty for READs and atomics.
     pub(super) data: Vec<u8>,
 }
 
-/// What a peer did with a request.
+/// What became of a request at the peer.
 pub(super) enum Taken {
     Done(Option<Vec<u8>>),
-    /// Not yet: it has no receive posted.
+    /// No receive is posted yet.
     NotReady(Duration),
-    /// It does not answer.
+    /// The peer does not answer.
     Silent,
-    /// It refuses, with this for the requester.
+    /// Refused, with this status for the requester.
     Refused(WcStatus),
 }
 
@@ -40,7 +40,7 @@ impl World {
                     refused @ (Taken::NotReady(_) | Taken::Silent | Taken::Refused(_)) => refused,
                 }
             }
-            // Datagrams do not come: UD is not offered.
+            // There are no datagrams: UD is not offered.
             SendOp::Send
             | SendOp::SendImm(_)
             | SendOp::SendInvalidate(_)
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// The piece of a responder's memory that a request names, if it may.
+    /// Returns the responder's memory that a request names, if rights allow it.
     fn remote(&self, responder: u32, at: RemoteAddr, bytes: u64, needed: Access) -> Option<Piece> {
         let qp = self.qps.get(&responder)?;
         let registered = self.regions.get(&at.rkey)?;
@@ -65,8 +65,7 @@ impl World {
         may.then(|| registered.piece(at.addr, bytes))?
     }
 
-    /// Takes the key away from the peers that the operation names, if the region allows it; false
-    /// if it does not.
+    /// Invalidates the key that the operation names; returns false if the region does not allow it.
     fn invalidates(&mut self, responder: u32, op: SendOp) -> bool {
         let SendOp::SendInvalidate(rkey) = op else { return true };
         let pd = self.qp(responder).pd;
@@ -124,7 +123,7 @@ impl World {
         Taken::Done(Some(before))
     }
 
-    /// Completes the oldest receive; `data` goes into it where there is any.
+    /// Completes the oldest receive with `data`, if there is any.
     fn deliver(&mut self, responder: u32, message: &Message, data: Option<&[u8]>) -> Taken {
         let qp = self.qp(responder);
         let Some(receive) = qp.recvs.pop_front() else {

@@ -1,4 +1,4 @@
-//! Operations take as long as they are told to.
+//! Operations take their configured times.
 use super::{Fabric, Next, OpTime, Pace, Stuck, Thread, Times, run};
 use catchment_verbs::{
     Access, Completion, Context, Cq, Mr, Payload, Pd, Provider, Qp, QpInit, RecvWr, RemoteAddr,
@@ -11,7 +11,7 @@ const fn ns(ns: u64) -> Duration {
     Duration::from_nanos(ns)
 }
 
-/// Those of the paper, as far as it says them.
+/// The times of the paper, as far as published.
 fn times() -> Times {
     Times {
         write: OpTime::occupying(ns(3500)).with_ps_per_byte(1000),
@@ -91,7 +91,7 @@ fn a_block_and_its_status_byte_take_the_time_of_one_write() {
     a.qp.post_send(&[block, status]).unwrap();
     fabric.advance_to(ns(3599));
     assert_eq!((a.done(), b.byte(99), b.byte(1000)), (vec![], 0, 0));
-    // The bytes are taken when they go, not when they are posted.
+    // Bytes are read when they are sent, not when they are posted.
     a.set(98, 8);
     fabric.advance_to(ns(3600));
     assert_eq!((b.byte(99), b.byte(98)), (7, 8));
@@ -141,7 +141,7 @@ fn writes_follow_each_other_and_messages_overlap() {
     }
     fabric.advance_to(ns(78_000));
     assert_eq!(b.done(), [12]);
-    // The second one waits for a receive, and asks again.
+    // The second one waits for a receive, and retries.
     fabric.advance_to(ns(79_000));
     b.qp.post_recv(&[RecvWr { wr_id: 13, sges: &[] }]).unwrap();
     fabric.advance_to(ns(79_000) + RtrAttr::new(a.qp.endpoint()).min_rnr_timer);

@@ -1,13 +1,13 @@
-//! Programs as threads in virtual time, each with a processor of its own.
+//! Programs as threads in virtual time, each on its own processor.
 use super::Fabric;
 use std::time::Duration;
 
-/// What a thread does after a step.
+/// What a thread does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It is busy for so long, then goes on.
+    /// It is busy for this time.
     Busy(Duration),
-    /// It found nothing: it looks again as soon as anything has changed.
+    /// It found nothing: it runs again after any change.
     Idle,
     Done,
 }
@@ -17,7 +17,7 @@ pub trait Thread<E> {
     fn step(&mut self, now: Duration) -> Result<Next, E>;
 }
 
-/// All threads wait, and nothing will ever happen.
+/// A deadlock: all threads are idle and no event is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("at {at:?} all threads wait for each other")]
 pub struct Stuck {
@@ -25,15 +25,15 @@ pub struct Stuck {
     pub at: Duration,
 }
 
-/// A thread that turns in a circle: so many steps at one moment are no work any more.
+/// More steps than this at one time are a livelock.
 const STEPS_PER_MOMENT_MOST: u32 = 10_000_000;
 
-/// Lets threads run until the first one is done.
+/// Runs threads until the first one is done.
 ///
 /// # Errors
-/// What a thread's step says; [`Stuck`] where nothing can go on.
+/// The error of a thread's step; [`Stuck`] on a deadlock.
 pub fn run<E: From<Stuck>>(fabric: &Fabric, threads: &mut [&mut dyn Thread<E>]) -> Result<(), E> {
-    // When each goes on; `None` for one that waits for a change.
+    // When each runs next; `None` for one that waits for a change.
     let mut due: Vec<Option<Duration>> = vec![Some(fabric.now()); threads.len()];
     loop {
         if moment(fabric, threads, &mut due)? {
@@ -51,7 +51,7 @@ pub fn run<E: From<Stuck>>(fabric: &Fabric, threads: &mut [&mut dyn Thread<E>]) 
     }
 }
 
-/// Lets everybody do what can be done now; true when one is done.
+/// Runs all threads that are due now; returns true when one is done.
 fn moment<E: From<Stuck>>(
     fabric: &Fabric,
     threads: &mut [&mut dyn Thread<E>],
@@ -76,7 +76,7 @@ fn moment<E: From<Stuck>>(
         if !changed {
             return Ok(false);
         }
-        // What one did may be what another waits for.
+        // One may have done what another waits for.
         for due in due.iter_mut().filter(|due| due.is_none()) {
             *due = Some(now);
         }

@@ -1,36 +1,36 @@
-//! How long operations take.
+//! Durations of operations.
 use std::time::Duration;
 
 /// Times of one kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpTime {
-    /// The queue pair's pipe is taken for so long: the next request begins afterwards.
+    /// Time in the queue pair's pipe, after which the next request begins.
     pub occupies: Duration,
-    /// And for so long for each byte, in picoseconds.
+    /// Additional time in the pipe per byte, in picoseconds.
     pub occupies_ps_per_byte: u64,
-    /// From then until the effect is there, or a READ takes its bytes.
+    /// From the end of the pipe to the effect; for a READ until the peer's bytes are read.
     pub reaches: Duration,
-    /// From the effect until the requester can poll the completion.
+    /// From the effect to the completion.
     pub returns: Duration,
 }
 
 impl OpTime {
-    /// So long in the pipe, effect and completion at its end.
+    /// This time in the pipe, effect and completion at its end.
     pub fn occupying(time: Duration) -> Self {
         Self { occupies: time, ..Self::default() }
     }
 
-    /// Beside other requests: the effect half way, the completion at the end of this time.
+    /// Concurrent with other requests: effect after half of this time, completion at its end.
     pub fn round_trip(time: Duration) -> Self {
         Self { reaches: time / 2, returns: time - time / 2, ..Self::default() }
     }
 
-    /// Beside other requests: effect and completion at the end of this time.
+    /// Concurrent with other requests: effect and completion at the end of this time.
     pub fn one_way(time: Duration) -> Self {
         Self { reaches: time, ..Self::default() }
     }
 
-    /// The same with this time for each byte.
+    /// Returns the same with this time per byte.
     pub fn with_ps_per_byte(self, occupies_ps_per_byte: u64) -> Self {
         Self { occupies_ps_per_byte, ..self }
     }
@@ -44,10 +44,10 @@ impl OpTime {
     }
 }
 
-/// How long the operations of a fabric take.
+/// Durations of the operations of a fabric.
 ///
-/// What is posted with one call is one operation to the pipe: requests behind the first take
-/// [`Times::linked`] and their bytes there, and reach the peer as the first one does.
+/// The requests of one call are one operation in the pipe: those after the first take
+/// [`Times::linked`] and the time of their bytes, and reach the peer as the first one does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
     /// WRITE, with or without immediate data, and atomics.
@@ -58,12 +58,12 @@ pub struct Times {
     pub read: OpTime,
     /// SEND.
     pub send: OpTime,
-    /// In the pipe, for each request behind the first of a call.
+    /// Time in the pipe of each request after the first of a call.
     pub linked: Duration,
 }
 
 impl Times {
-    /// Those of a device as there are many: 3 to 5 microseconds for each, 7 GB/s.
+    /// Returns the times of a typical device: 3 to 5 microseconds per operation, 7 GB/s.
     pub fn usual() -> Self {
         Self {
             write: OpTime::occupying(Duration::from_micros(3)).with_ps_per_byte(140),

@@ -1,4 +1,4 @@
-//! Requests as the fabric keeps them.
+//! Requests in the fabric.
 use super::memory::Piece;
 use super::times::{OpTime, Times};
 use catchment_verbs::{SendOp, Success, WcStatus};
@@ -12,14 +12,14 @@ pub(super) struct Request {
     pub(super) bytes: u64,
     pub(super) signaled: bool,
     pub(super) solicited: bool,
-    /// The first request of its call; nothing for that one itself.
+    /// The time of the first request of its call; `None` for the first itself.
     pub(super) behind: Option<OpTime>,
 }
 
 pub(super) enum Data {
     Inline(Vec<u8>),
     Pieces(Vec<Piece>),
-    /// A key, its bounds or its rights are wrong.
+    /// A key, its bounds or its rights are invalid.
     Forbidden,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Flight {
     pub(super) request: Request,
     /// From the effect to the completion.
     pub(super) returns: Duration,
-    /// What a READ or an atomic took with it.
+    /// The bytes that a READ or an atomic fetched.
     pub(super) fetched: Option<Vec<u8>>,
     pub(super) done: Option<Result<(), WcStatus>>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Flight {
 pub(super) struct Receive {
     pub(super) seq: u64,
     pub(super) wr_id: u64,
-    /// `None` where a key, its bounds or its rights are wrong.
+    /// `None` if a key, its bounds or its rights are invalid.
     pub(super) pieces: Option<Vec<Piece>>,
 }
 
@@ -50,7 +50,7 @@ impl Request {
         let own = time_of(times, self.op, matches!(self.data, Data::Inline(_)));
         match self.behind {
             None => (own, own.pipe(self.bytes)),
-            // It goes to the peer and back by itself.
+            // It makes its own round trip.
             Some(_) if fetches(self.op) => (own, times.linked + own.per_byte(self.bytes)),
             Some(first) => (first, times.linked + own.per_byte(self.bytes)),
         }
@@ -77,7 +77,7 @@ pub(super) fn time_of(times: &Times, op: SendOp, inline: bool) -> OpTime {
     }
 }
 
-/// Whether bytes come back.
+/// Returns whether the operation fetches bytes.
 pub(super) fn fetches(op: SendOp) -> bool {
     match op {
         SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => true,

@@ -1,4 +1,4 @@
-//! The state of a fabric: its clock, its agenda, its objects, and the completions that it writes.
+//! The state of a fabric: its clock, agenda, objects and completions.
 use super::connection::QpData;
 use super::memory::{Piece, Registered};
 use super::queue::CqData;
@@ -16,13 +16,13 @@ pub(super) enum Event {
     Serve,
     /// A request reaches the peer.
     Reach(u64),
-    /// What the peer could not take is tried again.
+    /// A request that the peer was not ready for is retried.
     Retry,
-    /// The requester learns what became of a request.
+    /// The requester gets the result of a request.
     Return(u64),
 }
 
-/// An event, of whom, and of which of its lives: a reset begins a new one.
+/// A scheduled event of a queue pair in one of its lives: a reset begins a new one.
 #[derive(Debug, Clone, Copy)]
 struct Planned {
     qpn: u32,
@@ -33,10 +33,10 @@ struct Planned {
 pub(super) struct World {
     pub(super) times: Times,
     pub(super) now: Duration,
-    /// By time, and then by the order in which it was decided.
+    /// By time, and then in the order of scheduling.
     agenda: BTreeMap<(Duration, u64), Planned>,
     decided: u64,
-    /// Numbers that were given to queue pairs, keys and all other objects.
+    /// Numbers assigned so far, to queue pairs, keys and all other objects.
     pub(super) numbers: u32,
     pub(super) regions: BTreeMap<u32, Registered>,
     pub(super) qps: BTreeMap<u32, QpData>,
@@ -60,23 +60,24 @@ impl World {
         }
     }
 
-    /// A number that nothing else has; 24 bits, as a queue pair's must be.
+    /// Returns a unique number; 24 bits, as a queue pair's must be.
     pub(super) fn number(&mut self) -> u32 {
         self.numbers += 1;
         self.numbers
     }
 
-    /// The queue pair of this number. It is there as long as somebody holds it: nothing else names it.
+    /// Returns the queue pair with this number, which exists while the application holds it.
     pub(super) fn qp(&mut self, qpn: u32) -> &mut QpData {
-        self.qps.get_mut(&qpn).expect("a queue pair that somebody holds, or an event of its life")
+        self.qps
+            .get_mut(&qpn)
+            .expect("a queue pair that the application holds, or an event of its life")
     }
 
     pub(super) fn next_event(&self) -> Option<Duration> {
         self.agenda.first_key_value().map(|(&(at, _), _)| at)
     }
 
-    /// Takes the next event until then from the agenda, and makes it its time; without one, makes it
-    /// that time.
+    /// Takes the next event until then and sets the time to it; without one, sets the time to then.
     pub(super) fn due(&mut self, time: Duration) -> Option<(u32, Event)> {
         while self.next_event().is_some_and(|at| at <= time) {
             let ((at, _), planned) = self.agenda.pop_first()?;
@@ -95,7 +96,7 @@ impl World {
         self.agenda.insert((at.max(self.now), self.decided), planned);
     }
 
-    /// Completes a send request: always if it failed, only if signaled if not.
+    /// Completes a send request: a success only if signaled, a failure always.
     pub(super) fn complete_send(
         &mut self,
         qpn: u32,
@@ -134,9 +135,9 @@ impl World {
         queue.announce(solicited || failed || queue.is_overrun());
     }
 
-    /// Completions were lost: all queue pairs that complete there are broken.
+    /// Fails all queue pairs of a completion queue that lost completions.
     fn overrun(&mut self, cq: u32, device: u32) {
-        self.tell(device, AsyncEvent::CqOverrun);
+        self.add_event(device, AsyncEvent::CqOverrun);
         let completes = |qp: &QpData| qp.send_cq == cq || qp.recv_cq == cq;
         let broken: Vec<u32> =
             self.qps.iter().filter(|(_, qp)| completes(qp)).map(|(&qpn, _)| qpn).collect();
@@ -145,18 +146,18 @@ impl World {
         }
     }
 
-    /// A queue pair goes to the error state by itself.
+    /// Moves a queue pair to the error state, with an event.
     pub(super) fn fail(&mut self, qpn: u32, reason: &str) {
         let qp = self.qp(qpn);
         if matches!(qp.state, QpState::Err | QpState::Reset) {
             return;
         }
         let device = qp.device;
-        self.tell(device, AsyncEvent::QpFatal { qpn, reason: reason.to_owned() });
+        self.add_event(device, AsyncEvent::QpFatal { qpn, reason: reason.to_owned() });
         self.enter_error(qpn);
     }
 
-    /// Everything outstanding is flushed.
+    /// Moves a queue pair to the error state and flushes everything outstanding.
     pub(super) fn enter_error(&mut self, qpn: u32) {
         let qp = self.qp(qpn);
         qp.state = QpState::Err;
@@ -167,7 +168,7 @@ impl World {
         let waiting: Vec<Request> = qp.sends.drain(..).collect();
         let recvs: Vec<Receive> = qp.recvs.drain(..).collect();
         for flight in flights {
-            // It has failed already; its completion was on the way.
+            // It may have failed already, with its completion in flight.
             let status = flight.done.and_then(Result::err).unwrap_or(WcStatus::Flushed);
             let place = (flight.request.wr_id, flight.request.seq, true);
             self.complete_send(qpn, place, Err(status));
@@ -182,7 +183,7 @@ impl World {
         }
     }
 
-    /// The pieces that elements name, if all keys, bounds and rights are right.
+    /// Returns the pieces that elements name, if all keys, bounds and rights are valid.
     pub(super) fn pieces(&self, sges: &[Sge], pd: u32, needed: Access) -> Option<Vec<Piece>> {
         let piece = |sge: &Sge| {
             let registered = self.regions.get(&sge.lkey)?;
@@ -192,7 +193,7 @@ impl World {
         sges.iter().map(piece).collect()
     }
 
-    fn tell(&mut self, device: u32, event: AsyncEvent) {
+    fn add_event(&mut self, device: u32, event: AsyncEvent) {
         self.events.entry(device).or_default().push_back(event);
     }
 }
@@ -203,6 +204,6 @@ fn entry(
     result: Result<Success, WcStatus>,
     (credits, seq): (Arc<WorkQueueCredits>, u64),
 ) -> CqEntry {
-    let failure = |status| Failure { status, vendor_err: 0 };
-    CqEntry { completion: Completion { wr_id, qpn, result: result.map_err(failure) }, credits, seq }
+    let result = result.map_err(Failure::from);
+    CqEntry { completion: Completion { wr_id, qpn, result }, credits, seq }
 }

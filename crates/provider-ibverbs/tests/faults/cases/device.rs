@@ -5,7 +5,7 @@ use catchment_verbs::{
 };
 use std::process::Command;
 
-/// `rdma link delete` while queue pairs are connected and somebody sleeps: the removal waits for us,
+/// `rdma link delete` while queue pairs are connected and a thread sleeps: the removal waits for us,
 /// and we notice.
 pub(super) fn removed() {
     let cable = Cable::new();

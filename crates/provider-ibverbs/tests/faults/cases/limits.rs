@@ -8,7 +8,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 const LIMIT_BYTES: u64 = 256 << 10;
 const ASKED_BYTES: usize = 1 << 20;
 
-/// The limit is the process's, the right to exceed it a thread's: this one gives it away.
+/// The limit is the process's, the right to exceed it a thread's: this one drops it.
 pub(super) fn memlock() {
     let cable = Cable::new();
     let context = cable.open();

@@ -1,4 +1,4 @@
-//! Peers that go, or take back what they gave.
+//! Peers that end, or revoke what they granted.
 use super::{Cable, assert_says, reason};
 use catchment_verbs::{SendOp, WcStatus};
 

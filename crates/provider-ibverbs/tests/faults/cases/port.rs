@@ -5,7 +5,7 @@ use catchment_netns::Namespace;
 use catchment_provider_ibverbs::{NoDevice, PortState};
 use catchment_verbs::{AsyncEvent, Endpoint, Gid, QpTransition, RtrAttr, VerbsError};
 
-/// An event tells of the port; whoever looks for a device then is told too.
+/// An event reports the port; opening a device then reports it too.
 pub(super) fn goes_down_and_up() {
     let cable = Cable::new();
     let context = cable.open();
@@ -39,7 +39,7 @@ pub(super) fn loses_its_address() {
     let address = cable.address.to_string();
     assert_says(
         &refused.unwrap().to_string(),
-        &[&address, &cable.device, "not in the table", "open the device again"],
+        &[&address, &cable.device, "no longer in the table", "open the device again"],
     );
 }
 

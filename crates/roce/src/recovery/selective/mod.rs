@@ -1,39 +1,39 @@
-//! Selective repeat: only what is lost is sent again.
+//! Selective repeat: retransmits only lost packets.
 //!
-//! The peer tells in SACKs what it keeps. Losses are detected in the order of transmissions, not of
-//! PSNs, so that a retransmission that is lost is found the same way (as QUIC does, RFC 9002, 6.1):
-//! a transmission is lost when one sent later arrived, and either [`PACKET_THRESHOLD`] were sent in
-//! between or 9/8 of a round trip has passed. When a loss turns out to be none, both thresholds
-//! grow, so that a network that reorders is not flooded with copies.
+//! The peer reports in SACKs what it keeps. Losses are detected in the order of transmissions, not
+//! of PSNs, so lost retransmissions are detected alike (as in QUIC, RFC 9002, 6.1): a transmission
+//! is lost when a later one arrived and either [`PACKET_THRESHOLD`] were sent in between or 9/8 of
+//! a round trip has passed. A spurious loss raises both thresholds, so that reordering does not
+//! cause a flood of copies.
 //!
-//! Two queues hold the state. `slots` has an entry for each PSN from `una` to `next`. `log` has one
-//! for each transmission not yet judged, oldest first. Every entry is pushed and popped once, so the
-//! work for an acknowledgement is its bits plus what it settles.
+//! Two queues hold the state. `slots` has an entry for each PSN from `una` to `next`, `log` one for
+//! each transmission still undecided, oldest first. Every entry is pushed and popped once, so the
+//! work for an acknowledgement is its bits plus the entries that it resolves.
 use super::Clock;
 use super::sack::Sack;
 use crate::Psn;
 use std::collections::VecDeque;
 
-/// Transmissions that may arrive before an earlier one without it being lost.
+/// Later transmissions that may arrive before an earlier one counts as lost.
 const PACKET_THRESHOLD: i32 = 3;
 const PACKET_THRESHOLD_MOST: i32 = 96;
 /// Time threshold, in eighths of the round trip.
 const TIME_EIGHTHS: u64 = 9;
 const TIME_EIGHTHS_MOST: u64 = 16;
-/// The time threshold when the round trip is shorter than this, or not known.
+/// Lower bound of the round trip for the time threshold.
 const LEAST_RTT_NS: u64 = 50_000;
-/// A queue with more room than this gives memory back when it is empty.
+/// Capacity that an empty queue keeps.
 const KEPT_CAPACITY: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Sent, nothing known.
+    /// Sent and undecided.
     InFlight,
     /// In the queue `lost`.
     Lost,
-    /// The peer has it.
+    /// Kept by the peer.
     Kept,
-    /// A PSN of READ responses: no request packet has it.
+    /// A PSN of READ responses, without a request packet.
     Covered,
 }
 
@@ -73,18 +73,18 @@ pub(crate) struct Selective {
     /// The latest transmission known to have arrived, if any did.
     arrived: Option<u32>,
     lost: VecDeque<Psn>,
-    /// Payload of the packets in `slots` that are not on their way: kept by the peer, or lost.
+    /// Payload of the packets in `slots` that are not in flight: kept by the peer, or lost.
     pub(crate) settled_bytes: u64,
     pub(crate) loss_time_ns: Option<u64>,
     packet_threshold: i32,
     time_eighths: u64,
 }
 
-/// What one acknowledgement brought.
+/// What one acknowledgement reported.
 #[derive(Default)]
 struct News {
     any: bool,
-    /// Latest transmission that was the only one of its PSN, and when it was sent.
+    /// Latest transmission of a PSN that was sent once, and when.
     timed: Option<(u32, u64)>,
 }
 
@@ -108,7 +108,7 @@ impl Selective {
         self.una.add(self.slots.len() as u32)
     }
 
-    /// `bytes` counts for a packet that is new.
+    /// Notes a transmission; `bytes` matters for a new packet only.
     pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, bytes: u16, now_ns: u64) {
         let tx = self.log_first.wrapping_add(self.log.len() as u32);
         self.log.push_back(Transmission { psn, sent_ns: now_ns });
@@ -162,7 +162,7 @@ impl Selective {
             }
             self.arrive(index, &mut news, clock);
         }
-        // What follows the cumulative PSN is missing, whatever an earlier SACK said.
+        // The PSN after the cumulative one is missing, whatever an earlier SACK reported.
         if base == -1 && self.slots.front().is_some_and(|slot| slot.state == State::Kept) {
             self.mark_lost(0);
         }
@@ -170,7 +170,7 @@ impl Selective {
         news.any
     }
 
-    /// The packet in a slot has arrived.
+    /// Notes that the packet in a slot has arrived.
     fn arrive(&mut self, index: usize, news: &mut News, clock: &mut Clock<'_>) {
         let slot = self.slots[index];
         if !matches!(slot.state, State::InFlight | State::Lost) {
@@ -210,7 +210,7 @@ impl Selective {
         }
     }
 
-    /// Judges transmissions from the oldest on, as far as is possible now.
+    /// Decides about transmissions from the oldest on, as far as possible now.
     pub(crate) fn detect(&mut self, clock: &mut Clock<'_>) {
         self.loss_time_ns = None;
         let Some(arrived) = self.arrived else { return };
@@ -236,12 +236,12 @@ impl Selective {
         }
     }
 
-    /// Returns whether this transmission is the last one of a packet of which nothing is known.
+    /// Returns whether this transmission is the last one of an undecided packet.
     fn is_in_flight(&self, psn: Psn, tx: u32) -> bool {
         self.slot(psn).is_some_and(|slot| slot.state == State::InFlight && slot.tx == tx)
     }
 
-    /// The peer says that it does not have this one.
+    /// Notes that the peer does not have this packet.
     pub(crate) fn on_refused(&mut self, psn: Psn) {
         let index = psn.distance_from(self.una);
         if let Ok(index) = usize::try_from(index)
@@ -303,7 +303,7 @@ impl Selective {
         (index < self.slots.len()).then_some(index)
     }
 
-    /// An idle queue pair stays small.
+    /// Shrinks empty queues, so that an idle queue pair stays small.
     fn give_back(&mut self) {
         if self.slots.is_empty() && self.slots.capacity() > 2 * KEPT_CAPACITY {
             self.slots.shrink_to(KEPT_CAPACITY);

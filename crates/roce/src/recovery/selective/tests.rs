@@ -30,7 +30,7 @@ impl Bench {
         act(&mut self.engine, &mut clock);
     }
 
-    /// A SACK that says: in order up to `cumulative`, and these are kept.
+    /// Handles a SACK: in order up to `cumulative`, and these are kept.
     fn sack(&mut self, now_ns: u64, cumulative: u32, kept: &[u32]) {
         let mut payload = vec![0; 12];
         for psn in kept {
@@ -47,7 +47,7 @@ impl Bench {
         });
     }
 
-    /// Sends what is lost again and returns the PSNs.
+    /// Retransmits what is lost and returns the PSNs.
     fn resend(&mut self, now_ns: u64) -> Vec<u32> {
         let mut sent = Vec::new();
         while let Some(psn) = self.engine.next_lost() {
@@ -59,7 +59,7 @@ impl Bench {
 }
 
 #[test]
-fn what_arrived_or_is_lost_is_no_longer_on_its_way() {
+fn what_arrived_or_is_lost_is_no_longer_in_flight() {
     let mut bench = Bench::new();
     assert_eq!(bench.engine.settled_bytes, 0);
     bench.sack(RTT, 101, &[103, 104, 105, 108]);

@@ -1,7 +1,7 @@
-//! Opcodes: the first byte of a packet says what it is and which headers follow.
+//! Opcodes: the first byte of a packet determines its kind and its headers.
 //!
 //! The upper three bits are the transport, the lower five the operation (IBTA volume 1, 9.2).
-//! Everything that the code asks about an opcode is in a table, made at compile time.
+//! All properties of an opcode are in a table built at compile time.
 
 /// Headers that may follow the BTH, as a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl HeaderSet {
     }
 }
 
-/// Which kind of queue pair a packet is for.
+/// The kind of queue pair that a packet is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Reliable connection.
@@ -63,13 +63,13 @@ pub enum Transport {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Congestion notification: about a queue pair, for none.
+    /// Congestion notification, for any kind.
     Cnp,
-    /// Ours, in the manufacturer's space: reliable connections between two Catchments.
+    /// Our extension, in the manufacturer's space: RC between two of our stacks.
     Extension,
 }
 
-/// What a packet is part of.
+/// The operation that a packet is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// SEND.
@@ -90,11 +90,11 @@ pub enum Operation {
     FetchAdd,
     /// Congestion notification packet.
     Cnp,
-    /// Selective acknowledgement, ours.
+    /// Selective acknowledgement, our extension.
     Sack,
 }
 
-/// Where in its message a packet stands.
+/// The position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
     /// The first of several packets.
@@ -123,8 +123,8 @@ macro_rules! opcodes {
 opcodes! {
     /// The opcode of a packet.
     ///
-    /// Reliable datagram and XRC opcodes are not here, nor FLUSH and ATOMIC WRITE of newer editions of
-    /// the standard: such packets are dropped.
+    /// Reliable datagram and XRC opcodes are not supported, nor FLUSH and ATOMIC WRITE of newer
+    /// editions of the standard: such packets are dropped.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     #[allow(missing_docs, reason = "the names are those of IBTA volume 1, 9.2")]
@@ -168,12 +168,12 @@ opcodes! {
         UdSendOnlyWithImm = 0x65,
         /// Congestion notification packet (IBTA annex A17, A17.9.3).
         Cnp = 0x81,
-        /// Ours: a selective acknowledgement. Only a peer that asked for it gets one.
+        /// Our extension: a selective acknowledgement, sent only to peers that agreed to it.
         Sack = 0xc0,
     }
 }
 
-/// What an opcode means.
+/// The properties of an opcode.
 #[derive(Clone, Copy)]
 struct Shape {
     transport: Transport,
@@ -185,33 +185,32 @@ struct Shape {
 }
 
 impl Opcode {
-    /// Returns the opcode with this number; none when there is no such, or none that is spoken
-    /// here.
+    /// Returns the opcode with this number; `None` if it is undefined or not supported.
     pub const fn from_u8(number: u8) -> Option<Self> {
         BY_NUMBER[number as usize]
     }
 
-    /// Returns which kind of queue pair the packet is for.
+    /// Returns the kind of queue pair that the packet is for.
     pub const fn transport(self) -> Transport {
         self.shape().transport
     }
 
-    /// Returns what the packet is part of.
+    /// Returns the operation that the packet is part of.
     pub const fn operation(self) -> Operation {
         self.shape().operation
     }
 
-    /// Returns where in its message the packet stands.
+    /// Returns the position of the packet in its message.
     pub const fn position(self) -> Position {
         self.shape().position
     }
 
-    /// Returns which headers follow the BTH.
+    /// Returns the headers that follow the BTH.
     pub const fn headers(self) -> HeaderSet {
         self.shape().headers
     }
 
-    /// Returns the length of the BTH and all that follows before the payload, in bytes.
+    /// Returns the length of all headers in bytes, with the BTH.
     pub const fn header_bytes(self) -> usize {
         self.shape().header_bytes as usize
     }
@@ -266,7 +265,7 @@ impl Opcode {
         matches!(self.operation(), Operation::ReadResponse)
     }
 
-    /// Returns whether the packet asks for an atomic operation.
+    /// Returns whether the packet requests an atomic operation.
     pub const fn is_atomic(self) -> bool {
         matches!(self.operation(), Operation::CompareSwap | Operation::FetchAdd)
     }
@@ -298,7 +297,7 @@ impl Opcode {
 }
 
 static BY_NUMBER: [Option<Opcode>; 256] = by_number();
-/// By number; the rows of numbers that are no opcode are never read.
+/// By number; rows of undefined numbers are never read.
 static SHAPES: [Shape; 256] = shapes();
 
 const fn by_number() -> [Option<Opcode>; 256] {

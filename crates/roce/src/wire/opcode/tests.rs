@@ -9,12 +9,12 @@ fn numbers_and_opcodes_are_the_same_both_ways() {
     }
 }
 
-/// The name, which is that of IBTA volume 1, 9.2, says all that the table of shapes says.
+/// The name, from IBTA volume 1, 9.2, implies everything in the table of shapes.
 #[test]
 fn an_opcode_is_what_its_name_says() {
     for opcode in Opcode::ALL {
         let name = format!("{opcode:?}");
-        let says = |word: &str| name.contains(word);
+        let has = |word: &str| name.contains(word);
         let transports = [
             ("Rc", Transport::Rc),
             ("Uc", Transport::Uc),
@@ -24,22 +24,22 @@ fn an_opcode_is_what_its_name_says() {
         ];
         let of_name = transports.into_iter().find(|(start, _)| name.starts_with(start));
         assert_eq!(of_name.map(|(_, transport)| transport), Some(opcode.transport()));
-        assert_eq!(opcode.is_first(), says("First"), "{name}");
-        assert_eq!(opcode.is_middle(), says("Middle"), "{name}");
-        assert_eq!(opcode.is_last(), says("Last"), "{name}");
-        assert_eq!(opcode.is_send(), says("Send"), "{name}");
-        assert_eq!(opcode.is_write(), says("Write"), "{name}");
-        assert_eq!(opcode.is_read_response(), says("ReadResponse"), "{name}");
-        assert_eq!(opcode.is_atomic(), says("Swap") || says("FetchAdd"), "{name}");
-        assert_eq!(opcode.has_imm(), says("WithImm"), "{name}");
-        assert_eq!(opcode.headers().has(HeaderSet::IETH), says("WithInvalidate"), "{name}");
-        let response = says("Response") || says("Acknowledge") || says("Sack");
+        assert_eq!(opcode.is_first(), has("First"), "{name}");
+        assert_eq!(opcode.is_middle(), has("Middle"), "{name}");
+        assert_eq!(opcode.is_last(), has("Last"), "{name}");
+        assert_eq!(opcode.is_send(), has("Send"), "{name}");
+        assert_eq!(opcode.is_write(), has("Write"), "{name}");
+        assert_eq!(opcode.is_read_response(), has("ReadResponse"), "{name}");
+        assert_eq!(opcode.is_atomic(), has("Swap") || has("FetchAdd"), "{name}");
+        assert_eq!(opcode.has_imm(), has("WithImm"), "{name}");
+        assert_eq!(opcode.headers().has(HeaderSet::IETH), has("WithInvalidate"), "{name}");
+        let response = has("Response") || has("Acknowledge") || has("Sack");
         assert_eq!(opcode.is_response(), response, "{name}");
-        assert_eq!(opcode.is_request(), !response && !says("Cnp"), "{name}");
-        let data = says("Send") || says("Write") || says("Response") || says("Sack");
+        assert_eq!(opcode.is_request(), !response && !has("Cnp"), "{name}");
+        let data = has("Send") || has("Write") || has("Response") || has("Sack");
         assert_eq!(opcode.has_payload(), data, "{name}");
-        assert_eq!(opcode.ends_message(), !says("First") && !says("Middle"), "{name}");
-        assert_eq!(opcode.starts_message(), !says("Last") && !says("Middle"), "{name}");
+        assert_eq!(opcode.ends_message(), !has("First") && !has("Middle"), "{name}");
+        assert_eq!(opcode.starts_message(), !has("Last") && !has("Middle"), "{name}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a request needs of its regions, and which places of a work queue are free.
-use crate::{Access, Completion, SendOp};
+//! Posting a list of requests, the rights that they need, and the free places of a work queue.
+use crate::{Access, Completion, PostError, PostFailure, SendOp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,6 +7,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[inline]
 pub fn local_rights(op: &SendOp) -> Access {
     if op.is_read_or_atomic() { Access::LOCAL_WRITE } else { Access::empty() }
+}
+
+/// Posts requests in order with `post`, up to the first that it refuses.
+///
+/// # Errors
+/// The index of that request, and why it was refused.
+#[inline]
+pub fn post_each<W>(
+    requests: &[W],
+    mut post: impl FnMut(&W) -> Result<(), PostFailure>,
+) -> Result<(), PostError> {
+    for (index, wr) in requests.iter().enumerate() {
+        post(wr).map_err(|reason| PostError { index, reason })?;
+    }
+    Ok(())
 }
 
 /// How many requests of one work queue have left it. They are numbered from 0 in the order of
@@ -17,19 +32,19 @@ pub struct WorkQueueCredits {
 }
 
 impl WorkQueueCredits {
-    /// Requests that still occupy the queue, of `posted` ever posted.
+    /// Returns the number of requests that still occupy the queue, of `posted` ever posted.
     #[inline]
     pub fn outstanding(&self, posted: u64) -> u64 {
         posted - self.freed.load(Ordering::Acquire)
     }
 
-    /// Requests that have left the queue.
+    /// Returns the number of requests that have left the queue.
     #[inline]
     pub fn freed(&self) -> u64 {
         self.freed.load(Ordering::Acquire)
     }
 
-    /// All requests before number `end` are free. Numbers may come in any order.
+    /// Frees all requests before number `end`. Calls may come in any order.
     #[inline]
     pub fn free_before(&self, end: u64) {
         self.freed.fetch_max(end, Ordering::AcqRel);

@@ -5,7 +5,7 @@ use crate::{
 };
 use std::any::Any;
 
-/// A queue that stays empty; no check looks into it.
+/// A queue that stays empty; no check reads it.
 struct Empty;
 
 impl Cq for Empty {

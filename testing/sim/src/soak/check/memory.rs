@@ -1,11 +1,11 @@
-//! Memory after a run: the peer's, which requests changed in their order, and that of the side that
-//! asked, where results landed and where nothing else may have changed.
-use super::{Fault, SCRIBBLE, Seen, UNTOUCHED, demand, same, untouched};
+//! Memory after a run: the peer's, which requests changed in order, and the requester's, where only
+//! results may have landed.
+use super::{Fault, SCRIBBLE, Seen, UNTOUCHED, demand, region, same, untouched};
 use crate::roce::Access;
 use crate::soak::plan::{Op, Plan, What, Wrong};
 use catchment_roce::AtomicOp;
 
-/// Where in the plan the peer's memory is.
+/// How far the peer's memory is in the plan.
 struct Cursor<'a> {
     plan: &'a Plan,
     posted: usize,
@@ -15,7 +15,7 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// Goes on to the next request that changes memory.
+    /// Skips to the next request that changes memory.
     fn skip(&mut self) {
         while let Some(op) = self.plan.ops[..self.posted].get(self.at) {
             if changes_memory(op) || op.wrong.is_some() {
@@ -29,7 +29,7 @@ impl Cursor<'_> {
         self.skip();
         let at = self.at;
         let Some(op) = self.plan.ops[..self.posted].get(at) else {
-            return Err(Fault(format!("{} that nobody asked for", shown(access))));
+            return Err(Fault(format!("{} that no request asked for", shown(access))));
         };
         let fits = match (access, &op.what) {
             (
@@ -45,7 +45,7 @@ impl Cursor<'_> {
         let wrong = op.wrong;
         demand!(
             fits,
-            "{} where request {at} ({:?}, {wrong:?} wrong) was next, with {} bytes in place",
+            "{} where request {at} ({:?}, invalid: {wrong:?}) was next, with {} bytes in place",
             shown(access),
             op.what,
             self.written
@@ -73,7 +73,7 @@ fn shown(access: &Access) -> String {
     }
 }
 
-/// Where a request begins whose last byte is out of bounds.
+/// Returns the offset at which the last byte of a request is out of bounds.
 pub(in crate::soak) fn bounds_offset(plan: &Plan, op: &Op) -> usize {
     if op.what.is_atomic() {
         return plan.target.len();
@@ -101,13 +101,12 @@ fn atomic(what: &What) -> Option<(usize, AtomicOp)> {
     }
 }
 
-/// The peer's memory: every change once, in order, at least all that completed.
+/// Checks the peer's memory: every change once, in order, including all completed requests.
 pub(super) fn target(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
-    let region = seen.far.region(seen.far_keys.target);
-    let region = region.ok_or_else(|| Fault("the target is gone".into()))?;
+    let target = region(seen.far, seen.far_keys.target, "the target")?;
     let mut cursor = Cursor { plan: seen.plan, posted: seen.posted, at: 0, written: 0 };
     let mut model = seen.plan.target.clone();
-    for access in region.log() {
+    for access in target.log() {
         cursor.take(access)?;
         replay(&mut model, access);
     }
@@ -118,7 +117,7 @@ pub(super) fn target(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
         cursor.at,
         cursor.written
     );
-    same("the target", &region.bytes, &model)?;
+    same("the target", &target.bytes, &model)?;
     let forbidden = seen.far.region(seen.far_keys.forbidden);
     let intact = forbidden.is_some_and(|region| region.bytes.iter().all(|b| *b == UNTOUCHED));
     demand!(intact, "the region without rights was changed");
@@ -139,11 +138,9 @@ fn replay(model: &mut [u8], access: &Access) {
     }
 }
 
-/// What READs and atomics brought.
+/// Checks the results of READs and atomics.
 pub(super) fn landing(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
-    let Some(region) = seen.near.region(seen.near_keys.landing) else {
-        return Err(Fault("the landing memory is gone".into()));
-    };
+    let region = region(seen.near, seen.near_keys.landing, "the landing memory")?;
     let mut owned_until = 0;
     for (id, op) in seen.plan.ops[..seen.posted].iter().enumerate() {
         let Some(expected) = result(op) else { continue };
@@ -153,7 +150,7 @@ pub(super) fn landing(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
         if id < done {
             same(&format!("the result of request {id}"), landed, &expected)?;
         } else if op.wrong == Some(Wrong::Bounds) {
-            // A READ that is asked for in pieces may get those that are in bounds.
+            // A READ split into several requests may get the parts that are in bounds.
         } else if op.wrong.is_some() {
             untouched("a refused result", &region.bytes, op.local.clone())?;
         } else {
@@ -179,11 +176,9 @@ fn result(op: &Op) -> Option<Vec<u8>> {
     }
 }
 
-/// What was sent from is only read.
+/// Checks that memory that was sent from is only read.
 pub(super) fn source(seen: &Seen<'_>) -> Result<(), Fault> {
-    let Some(region) = seen.near.region(seen.near_keys.source) else {
-        return Err(Fault("the source is gone".into()));
-    };
+    let region = region(seen.near, seen.near_keys.source, "the source")?;
     let mut pairs = region.bytes.iter().zip(&seen.plan.source);
     let sound = pairs.all(|(byte, right)| byte == right || *byte == SCRIBBLE);
     demand!(sound, "memory that was only sent from has changed");

@@ -1,21 +1,21 @@
-//! The oracle: given a plan and what was seen, says what is wrong.
+//! The oracle: checks the observations of a run against its plan.
 //!
-//! It holds for every run, whatever the network did: requests complete in order; what completed was
-//! done, once, in the order of posting; what did not complete was done in part or not at all, and
-//! nothing after it; no byte changed that nobody asked to change.
+//! The rules hold whatever the network did: requests complete in order; a completed request was
+//! executed exactly once, in the order of posting; one that did not complete was executed in part
+//! or not at all, and none after it; no other byte changed.
 mod memory;
 mod receives;
 
 pub(super) use memory::bounds_offset;
 
-use super::plan::{Op, Plan, What, Wrong};
-use crate::roce::Space;
-use catchment_roce::{Completion, PostFailure, Success, WcOpcode, WcStatus};
+use super::plan::{Op, Plan, Wrong};
+use crate::roce::{Region, Space};
+use catchment_roce::{Completion, PostFailure, Success, WcStatus};
 use std::ops::Range;
 
-/// What landing memory and receives hold before anything arrives.
+/// Initial content of landing memory and receives.
 pub(crate) const UNTOUCHED: u8 = 0x5c;
-/// What a program writes over bytes that were sent.
+/// What the program writes over bytes that were sent.
 pub(crate) const SCRIBBLE: u8 = 0xee;
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -33,9 +33,9 @@ pub(crate) use demand;
 
 pub(crate) struct Seen<'a> {
     pub(crate) plan: &'a Plan,
-    /// Requests that were posted; the others never began.
+    /// Number of requests posted.
     pub(crate) posted: usize,
-    /// A request that could not be posted: none ever is.
+    /// Why a request could not be posted: must be `None`.
     pub(crate) refused: Option<PostFailure>,
     /// Completions of the send queue.
     pub(crate) sends: &'a [Completion],
@@ -46,11 +46,11 @@ pub(crate) struct Seen<'a> {
     pub(crate) near_keys: NearKeys,
     pub(crate) far: &'a Space,
     pub(crate) far_keys: &'a FarKeys,
-    /// What else than a wrong request may end the connection.
+    /// Failures allowed besides those of an invalid request.
     pub(crate) allowed: Allowed,
-    /// This side is dead: it got no completions after that.
+    /// This side was killed: it gets no completions after that.
     pub(crate) near_is_dead: bool,
-    /// The peer is dead.
+    /// The peer was killed.
     pub(crate) far_is_dead: bool,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct FarKeys {
     pub(crate) slot_bytes: usize,
 }
 
-/// Failures that a scenario makes possible, for requests with which nothing is wrong.
+/// Failures that a scenario allows for valid requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Allowed {
     pub(crate) timeout: bool,
@@ -86,7 +86,7 @@ impl Allowed {
     }
 }
 
-/// Checks one direction and says how many requests succeeded.
+/// Checks one direction and returns how many requests succeeded.
 pub(crate) fn check(seen: &Seen<'_>) -> Result<usize, Fault> {
     demand!(seen.refused.is_none(), "a request was refused: {:?}", seen.refused);
     let done = sends(seen)?;
@@ -97,7 +97,7 @@ pub(crate) fn check(seen: &Seen<'_>) -> Result<usize, Fault> {
     Ok(done)
 }
 
-/// The send queue: in order, successes before the first failure, then only failures.
+/// Checks the send queue: completions in order, and only failures after the first failure.
 fn sends(seen: &Seen<'_>) -> Result<usize, Fault> {
     let ops = &seen.plan.ops[..seen.posted];
     let mut next = 0;
@@ -130,14 +130,13 @@ fn sends(seen: &Seen<'_>) -> Result<usize, Fault> {
     Ok(failed_at.unwrap_or(most))
 }
 
-/// The first of these requests that must complete: after a failure all must.
+/// Returns the first of these requests that must complete; after a failure all must.
 fn owed(ops: &[Op], failed_at: Option<usize>) -> Option<usize> {
     ops.iter().position(|op| op.signaled || failed_at.is_some())
 }
 
-/// Of the requests that failed, one is the reason and has a status of its own. It need not be the
-/// first: those before it may wait for data that was lost. Where the reason lies elsewhere, all are
-/// flushed.
+/// Checks the statuses of failures: one request caused them and has its own status. It need not be
+/// the first: earlier ones may wait for data that was lost. With any other cause all are flushed.
 fn blame(seen: &Seen<'_>) -> Result<(), Fault> {
     let failed = seen.sends.iter().filter_map(|completion| {
         let status = completion.result.err()?;
@@ -146,29 +145,23 @@ fn blame(seen: &Seen<'_>) -> Result<(), Fault> {
     let failed: Vec<_> = failed.collect();
     let allowed = seen.allowed;
     match failed[..] {
-        [] => demand!(allowed.flush, "requests were flushed for nothing, {allowed:?}"),
+        [] => demand!(allowed.flush, "requests were flushed without a cause, {allowed:?}"),
         [(id, status)] => {
             let wrong = seen.plan.ops[id].wrong;
             let refused = refuses(wrong, status);
             demand!(
                 refused || allowed.permits(status),
-                "request {id} failed with {status:?}, with {wrong:?} wrong and {allowed:?}"
+                "request {id} failed with {status:?}, invalid: {wrong:?}, {allowed:?}"
             );
         }
-        _ => demand!(false, "more than one request is to blame: {failed:?}"),
+        _ => demand!(false, "more than one request failed by itself: {failed:?}"),
     }
     Ok(())
 }
 
 fn succeeded(id: usize, op: &Op, success: Success) -> Result<(), Fault> {
-    demand!(op.wrong.is_none(), "request {id} succeeded although {:?} is wrong", op.wrong);
-    let opcode = match op.what {
-        What::Write { .. } | What::WriteImm { .. } => WcOpcode::Write,
-        What::Send | What::SendImm(_) | What::SendInvalidate(_) => WcOpcode::Send,
-        What::Read { .. } => WcOpcode::Read,
-        What::FetchAdd { .. } => WcOpcode::FetchAdd,
-        What::CompareSwap { .. } => WcOpcode::CompareSwap,
-    };
+    demand!(op.wrong.is_none(), "request {id} succeeded although invalid: {:?}", op.wrong);
+    let opcode = op.what.opcode();
     let bytes = op.local.len() as u64;
     demand!(
         success.opcode == opcode && success.bytes == bytes,
@@ -177,13 +170,18 @@ fn succeeded(id: usize, op: &Op, success: Success) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether this is how a peer refuses such a request.
+/// Returns whether a peer refuses such a request with this status.
 fn refuses(wrong: Option<Wrong>, status: WcStatus) -> bool {
     match wrong {
         Some(Wrong::Key | Wrong::Bounds | Wrong::Rights) => status == WcStatus::RemoteAccess,
         Some(Wrong::TooLong) => status == WcStatus::RemoteInvalidRequest,
         None => false,
     }
+}
+
+/// Returns the region with this key; `what` names it.
+fn region<'a>(space: &'a Space, key: u32, what: &str) -> Result<&'a Region, Fault> {
+    space.region(key).ok_or_else(|| Fault(format!("{what}: the region is gone")))
 }
 
 fn same(what: &str, seen: &[u8], expected: &[u8]) -> Result<(), Fault> {
@@ -200,7 +198,7 @@ fn untouched(what: &str, bytes: &[u8], range: Range<usize>) -> Result<(), Fault>
     let changed = bytes[range].iter().position(|byte| *byte != UNTOUCHED);
     demand!(
         changed.is_none(),
-        "{what} changed at byte {} where nothing is",
+        "{what} changed at byte {}, outside of any request",
         start + changed.unwrap_or(0)
     );
     Ok(())

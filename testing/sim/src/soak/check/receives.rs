@@ -1,10 +1,10 @@
-//! What the peer received: messages in order, whole, each once.
-use super::{Fault, Seen, UNTOUCHED, demand, same, untouched};
+//! The peer's receives: whole messages, in order, each once.
+use super::{Fault, Seen, UNTOUCHED, demand, region, same, untouched};
 use crate::soak::plan::{Op, What, Wrong};
 use catchment_roce::{Success, WcOpcode, WcStatus};
 use std::ops::Range;
 
-/// The peer's receive queue: messages in order, whole, each once.
+/// Checks the peer's receive queue.
 pub(super) fn check(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
     let ops = seen.plan.ops[..seen.posted].iter().enumerate();
     let messages: Vec<_> = ops.filter(|(_, op)| op.what.takes_receive()).collect();
@@ -55,7 +55,7 @@ fn slot(seen: &Seen<'_>, id: usize) -> Range<usize> {
     id * bytes..(id + 1) * bytes
 }
 
-/// A message that was received.
+/// Checks a message that was received.
 fn message(seen: &Seen<'_>, id: usize, op: &Op, success: Success) -> Result<(), Fault> {
     let (opcode, imm, invalidated) = match op.what {
         What::WriteImm { imm, .. } => (WcOpcode::RecvWriteImm, Some(imm), None),
@@ -74,9 +74,7 @@ fn message(seen: &Seen<'_>, id: usize, op: &Op, success: Success) -> Result<(), 
         None => expected,
     };
     demand!(success == expected, "receive {id}: {success:?} instead of {expected:?}");
-    let Some(region) = seen.far.region(seen.far_keys.receive) else {
-        return Err(Fault("the receives are gone".into()));
-    };
+    let region = region(seen.far, seen.far_keys.receive, "the receives")?;
     if let Some(key) = invalidated {
         let valid = seen.far.region(key).is_some_and(|region| region.is_remote());
         demand!(!valid, "receive {id}: region {key:#x} was not invalidated");
@@ -88,11 +86,9 @@ fn message(seen: &Seen<'_>, id: usize, op: &Op, success: Success) -> Result<(), 
     untouched("a receive", &region.bytes, end..slot.end)
 }
 
-/// Receives that took no message: the first may hold the beginning of one.
+/// Checks receives that took no message: the first may hold the beginning of one.
 fn unfinished(seen: &Seen<'_>, received: usize, next: Option<&Op>) -> Result<(), Fault> {
-    let Some(region) = seen.far.region(seen.far_keys.receive) else {
-        return Err(Fault("the receives are gone".into()));
-    };
+    let region = region(seen.far, seen.far_keys.receive, "the receives")?;
     let first = slot(seen, received);
     if first.start >= region.bytes.len() {
         return Ok(());

@@ -1,9 +1,9 @@
-//! The oracle accepts what a perfect stack does, and refuses every way to get it wrong.
-use super::super::plan::{Mix, PlanConfig};
+//! The oracle accepts what a correct stack does, and refuses every deviation.
+use super::super::plan::{Mix, PlanConfig, What};
 use super::super::setup::{far_keys, near_keys};
 use super::*;
 use crate::Random;
-use catchment_roce::{AtomicOp, Memory, Queue};
+use catchment_roce::{AtomicOp, Memory, Queue, WcOpcode};
 
 struct Left {
     plan: Plan,
@@ -42,7 +42,7 @@ impl Left {
         assert!(fault.contains(because), "{fault:?} instead of {because:?}");
     }
 
-    /// Does request `id` as a responder would.
+    /// Executes request `id` as a responder would.
     fn execute(&mut self, id: usize) {
         let op = self.plan.ops[id].clone();
         let target = self.far.addr(self.far_keys.target);
@@ -122,14 +122,7 @@ fn failed(id: usize, queue: Queue, status: WcStatus) -> Completion {
 }
 
 fn success_of(op: &Op) -> Success {
-    let opcode = match op.what {
-        What::Write { .. } | What::WriteImm { .. } => WcOpcode::Write,
-        What::Send | What::SendImm(_) | What::SendInvalidate(_) => WcOpcode::Send,
-        What::Read { .. } => WcOpcode::Read,
-        What::FetchAdd { .. } => WcOpcode::FetchAdd,
-        What::CompareSwap { .. } => WcOpcode::CompareSwap,
-    };
-    Success::plain(opcode, op.local.len() as u64)
+    Success::plain(op.what.opcode(), op.local.len() as u64)
 }
 
 fn fresh(seed: u64, wrong: bool) -> Left {
@@ -159,7 +152,7 @@ fn fresh(seed: u64, wrong: bool) -> Left {
     }
 }
 
-/// After a run in which requests before `until` were done.
+/// Returns the state after a run in which requests before `until` were executed.
 fn after(seed: u64, until: usize) -> Left {
     let mut left = fresh(seed, false);
     (0..until).for_each(|id| left.execute(id));
@@ -167,7 +160,7 @@ fn after(seed: u64, until: usize) -> Left {
     left
 }
 
-/// The first request that is like this.
+/// Returns the first request that matches.
 fn find(left: &Left, like: impl Fn(&Op) -> bool) -> usize {
     left.plan.ops.iter().position(like).unwrap()
 }
@@ -207,14 +200,14 @@ fn one_request_is_to_blame_and_flushes_need_a_reason() {
     left.sends.retain(|completion| completion.wr_id < 12);
     let flushes = (12..40).map(|id| failed(id, Queue::Send, WcStatus::Flushed));
     left.sends.extend(flushes);
-    left.refused("flushed for nothing");
+    left.refused("flushed without a cause");
     left.allowed.flush = true;
     assert_eq!(left.check().unwrap(), 12);
     let last = left.sends.len();
     left.sends[last - 1].result = Err(WcStatus::TransportRetryExceeded);
     assert_eq!(left.check().unwrap(), 12);
     left.sends[last - 2].result = Err(WcStatus::TransportRetryExceeded);
-    left.refused("more than one request is to blame");
+    left.refused("more than one request failed by itself");
 }
 
 #[test]
@@ -293,7 +286,7 @@ fn what_is_written_twice_too_late_or_not_at_all_is_refused() {
     let sends = left.sends.len();
     left.execute(write);
     left.sends.truncate(sends);
-    left.refused("nobody asked for");
+    left.refused("no request asked for");
 
     let mut left = fresh(6, false);
     for id in 0..40 {

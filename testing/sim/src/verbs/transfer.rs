@@ -1,4 +1,4 @@
-//! The way of a request: through the pipe, to the peer, and back.
+//! The transfer of a request: through the pipe, to the peer, and back.
 use super::connection::QpData;
 use super::memory::{gather, scatter};
 use super::responder::{Message, Taken};
@@ -7,8 +7,8 @@ use super::world::{Event, World};
 use catchment_verbs::{QpState, WcStatus};
 use std::time::Duration;
 
-/// An `rnr_retry` that means: for ever.
-const FOR_EVER: u8 = 7;
+/// An `rnr_retry` without a limit.
+const UNLIMITED: u8 = 7;
 
 impl World {
     pub(super) fn advance_to(&mut self, time: Duration) {
@@ -22,11 +22,11 @@ impl World {
             Event::Serve => self.serve(qpn),
             Event::Reach(seq) => self.reach(qpn, seq),
             Event::Retry => self.retry(qpn),
-            Event::Return(seq) => self.come_back(qpn, seq),
+            Event::Return(seq) => self.complete(qpn, seq),
         }
     }
 
-    /// Lets the pipe take the next request, if there is one and it is free.
+    /// Schedules the next request, if there is one and the pipe takes it.
     pub(super) fn pump(&mut self, qpn: u32) {
         let qp = self.qp(qpn);
         if qp.may_serve() {
@@ -71,16 +71,16 @@ impl World {
         self.offer(qpn);
     }
 
-    /// Offers the peer what has reached it, in order.
+    /// Offers the peer the requests that have reached it, in order.
     fn offer(&mut self, qpn: u32) {
         while let Some(&seq) = self.qp(qpn).arrived.front() {
-            let taken = self.take_at_peer(qpn, seq);
+            let taken = self.execute_at_peer(qpn, seq);
             let now = self.now;
             let qp = self.qp(qpn);
             let (again, most, gives_up) = match taken {
                 Taken::NotReady(after) => (after, qp.rts.rnr_retry, WcStatus::RnrRetryExceeded),
                 Taken::Silent => {
-                    let most = qp.rts.retry_cnt.min(FOR_EVER - 1);
+                    let most = qp.rts.retry_cnt.min(UNLIMITED - 1);
                     (qp.rts.timeout, most, WcStatus::TransportRetryExceeded)
                 }
                 Taken::Done(fetched) => {
@@ -92,7 +92,7 @@ impl World {
                     continue;
                 }
             };
-            if most != FOR_EVER && qp.retries >= most {
+            if most != UNLIMITED && qp.retries >= most {
                 self.taken(qpn, seq, Err(gives_up));
                 continue;
             }
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// The peer has decided about the oldest request that reached it.
+    /// Takes the peer's answer to the oldest request that reached it.
     fn taken(&mut self, qpn: u32, seq: u64, result: Result<Option<Vec<u8>>, WcStatus>) {
         let now = self.now;
         let qp = self.qp(qpn);
@@ -114,7 +114,7 @@ impl World {
             Ok(fetched) => flight.fetched = fetched,
             Err(status) => {
                 flight.done = Some(Err(status));
-                // What comes behind a request that failed does not reach the peer.
+                // Requests after one that failed do not reach the peer.
                 qp.arrived.clear();
                 qp.retrying = true;
             }
@@ -123,7 +123,7 @@ impl World {
     }
 
     /// Executes a request at the peer.
-    fn take_at_peer(&mut self, qpn: u32, seq: u64) -> Taken {
+    fn execute_at_peer(&mut self, qpn: u32, seq: u64) -> Taken {
         let qp = self.qp(qpn);
         let peer = qp.peer.map(|attr| attr.remote.qpn);
         let (Some(peer), Some(flight)) = (peer, qp.flight(seq)) else { return Taken::Silent };
@@ -147,8 +147,8 @@ impl World {
         }
     }
 
-    /// The requester learns what became of a request; completions keep their order.
-    pub(super) fn come_back(&mut self, qpn: u32, seq: u64) {
+    /// Returns a request's result to the requester; completions keep their order.
+    pub(super) fn complete(&mut self, qpn: u32, seq: u64) {
         if let Some(flight) = self.qp(qpn).flight(seq) {
             let done = flight.done.unwrap_or(Ok(()));
             flight.done = Some(done);
