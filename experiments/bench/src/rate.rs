@@ -21,9 +21,8 @@ const FIXED: [f64; 4] = [1e6, 1e7, 1e8, 1e9];
 /// And these shares of the rate without a limit.
 const SHARES: [f64; 3] = [0.2, 0.5, LARGEST_SHARE];
 const LARGEST_SHARE: f64 = 0.8;
-/// Packets that a measurement has at least, beside its time: with the first one it waits for the end of the
-/// warm-up's last one, which is a packet's time too much.
-const LEAST_PACKETS: u64 = 250;
+/// Packets that a measurement has at least, beside its time.
+const LEAST_PACKETS: u64 = 100;
 /// WRITEs of rates below this are of one packet.
 const SLOW_BPS: f64 = 2e8;
 const SHORT_BYTES: u64 = 4096;

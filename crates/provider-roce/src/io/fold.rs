@@ -9,33 +9,52 @@
 //! [`fold`] multiplies without carries: that moves the polynomial of what was read over the next
 //! 128 bytes and adds those (Gopal and others, "Fast CRC Computation for Generic Polynomials Using
 //! PCLMULQDQ", Intel 2009, with four registers of 256 bits). Measured:
-//! `docs/concept/roce-engine.md`.
-use catchment_roce::wire::Icrc;
+//! `docs/concept/roce-engine.md`. A processor without that instruction shifts ([`fold_by_shifts`]).
 use catchment_roce::wire::icrc::LEAD_BYTES;
+use catchment_roce::wire::{Icrc, fold_by_shifts, has_crc_instructions};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     __m128i, _mm_and_si128, _mm_clmulepi64_si128, _mm_cvtsi128_si32, _mm_set_epi32, _mm_set_epi64x,
     _mm_srli_si128, _mm_xor_si128,
 };
 
+#[cfg(target_arch = "x86_64")]
 const STEP_BYTES: usize = 128;
+/// Bytes that a shift takes at a time, and least bytes for which it is called.
+const WORD_BYTES: usize = 16;
+const SHIFT_BYTES_MIN: usize = 3 * WORD_BYTES;
 
-/// Folds bytes where they lie, if the processor can.
+/// How bytes are folded where they lie.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fold {
-    is_available: bool,
+pub(super) enum Fold {
+    /// By carry-less multiplication.
+    #[cfg(target_arch = "x86_64")]
+    Multiply,
+    /// By shifts, on a processor without.
+    Shift,
+    /// Not at all: `crc32fast` is faster, over copies.
+    Copy,
 }
 
 impl Fold {
     #[inline]
     pub(super) fn new() -> Self {
-        Self { is_available: is_available() }
+        #[cfg(target_arch = "x86_64")]
+        if is_available() {
+            return Self::Multiply;
+        }
+        if has_crc_instructions() { Self::Copy } else { Self::Shift }
     }
 
     /// Returns how many bytes of a piece are folded, the first ones.
     #[inline]
     pub(super) fn takes(self, bytes: usize) -> usize {
-        if self.is_available { bytes - bytes % STEP_BYTES } else { 0 }
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Multiply => bytes - bytes % STEP_BYTES,
+            Self::Shift if bytes >= SHIFT_BYTES_MIN => bytes - bytes % WORD_BYTES,
+            Self::Shift | Self::Copy => 0,
+        }
     }
 
     /// Adds headers and the first bytes of the payload; returns whether it did.
@@ -50,10 +69,10 @@ impl Fold {
         from: *const u8,
         bytes: usize,
     ) -> bool {
+        // SAFETY: the caller's.
         bytes > 0
-            && icrc.headers_folded(headers, |register, lead| {
-                // SAFETY: the caller's; `takes` returned some bytes, so the processor can.
-                unsafe { fold(register, lead, from, bytes / STEP_BYTES) }
+            && icrc.headers_folded(headers, |register, lead| unsafe {
+                self.fold(register, lead, from, bytes)
             })
     }
 
@@ -64,21 +83,47 @@ impl Fold {
     #[inline]
     pub(super) unsafe fn payload(self, icrc: &mut Icrc, from: *const u8, bytes: usize) {
         if bytes > 0 {
-            icrc.payload_folded(|register, lead| {
-                // SAFETY: as above.
-                unsafe { fold(register, lead, from, bytes / STEP_BYTES) }
-            });
+            // SAFETY: the caller's.
+            icrc.payload_folded(|register, lead| unsafe { self.fold(register, lead, from, bytes) });
+        }
+    }
+
+    /// # Safety
+    /// As [`Fold::headers`], and some bytes.
+    #[inline]
+    unsafe fn fold(
+        self,
+        register: u32,
+        lead: &[u8; LEAD_BYTES],
+        from: *const u8,
+        bytes: usize,
+    ) -> u32 {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the caller's; only a processor that can is asked to.
+            Self::Multiply => unsafe { fold(register, lead, from, bytes / STEP_BYTES) },
+            Self::Shift | Self::Copy => {
+                #[repr(C, packed)]
+                struct Unaligned(u128);
+                let load = |word: usize| {
+                    // SAFETY: the caller's; volatile, since others may write there.
+                    let number = unsafe {
+                        let at = from.add(word * WORD_BYTES);
+                        std::ptr::read_volatile(at.cast::<Unaligned>()).0
+                    };
+                    u128::from_le(number)
+                };
+                fold_by_shifts(register, lead, (0..bytes / WORD_BYTES).map(load))
+            }
         }
     }
 }
 
 /// Returns whether this processor can do [`fold`].
+#[cfg(target_arch = "x86_64")]
 #[inline]
 fn is_available() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx2");
-    #[cfg(not(target_arch = "x86_64"))]
-    return false;
+    is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx2")
 }
 
 /// Folds `steps` times 128 bytes, at least one: see [`Icrc::payload_folded`].
@@ -163,15 +208,6 @@ fn reduce(bytes: __m128i) -> u32 {
     let multiple = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(times, low), divisor);
     let rest = _mm_xor_si128(bytes, multiple);
     _mm_cvtsi128_si32(_mm_srli_si128::<4>(rest)).cast_unsigned()
-}
-
-/// Never called: [`is_available`] returns false.
-///
-/// # Safety
-/// None is needed.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn fold(_: u32, _: &[u8; LEAD_BYTES], _: *const u8, _: usize) -> u32 {
-    unreachable!("no processor of this kind can fold")
 }
 
 /// The multipliers of the lower and the upper half of 128 bits that move them by this many bytes.
@@ -262,8 +298,11 @@ mod tests {
     fn folding_gives_what_the_ordinary_way_gives() {
         let pieces = [(0, 128), (1, 256), (9, 384), (13, 1024), (31, 4096), (64, 4864)];
         // Not called where the processor lacks it.
+        #[cfg(target_arch = "x86_64")]
         if is_available() {
-            assert_same(Fold::new(), &pieces);
+            assert_same(Fold::Multiply, &pieces);
         }
+        assert_same(Fold::Shift, &pieces);
+        assert_same(Fold::Shift, &[(0, 48), (1, 64), (13, 80), (7, 4800)]);
     }
 }

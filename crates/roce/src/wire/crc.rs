@@ -4,6 +4,7 @@
 //! pieces are quicker by shifts than by tables: a bit is replaced by four later ones until only the last
 //! bytes are left, since a multiple of the polynomial has only five terms (Russell, "Chorba: A novel
 //! CRC32 implementation", arXiv 2412.16398, 2024).
+use super::icrc::LEAD_BYTES;
 use crc32fast::Hasher;
 
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +21,7 @@ impl Crc {
 
     #[inline]
     pub(super) fn update(&mut self, bytes: &[u8]) {
-        let update = if has_instructions() { library } else { shift };
+        let update = if has_crc_instructions() { library } else { shift };
         self.register = update(self.register, bytes);
     }
 
@@ -32,7 +33,7 @@ impl Crc {
 
 /// Returns whether `crc32fast` uses instructions of this processor.
 #[inline]
-fn has_instructions() -> bool {
+pub fn has_crc_instructions() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.1");
     #[cfg(not(target_arch = "x86_64"))]
@@ -57,23 +58,52 @@ const _: () = {
 /// Words of 16 bytes that one word's bits are moved into.
 const REACH: usize = 3;
 
-/// Moves the bits of all words but the last three into later ones; what they then hold is short.
+/// Little-endian numbers.
+#[inline]
+fn numbers(words: &[[u8; 16]]) -> impl ExactSizeIterator<Item = u128> {
+    words.iter().map(|word| u128::from_le_bytes(*word))
+}
+
 fn shift(register: u32, bytes: &[u8]) -> u32 {
-    let (words, rest) = bytes.as_chunks::<16>();
-    let Some((body, last)) = words.split_last_chunk::<REACH>() else {
+    let (words, rest) = bytes.as_chunks();
+    if words.len() < REACH {
         return library(register, bytes);
-    };
-    let [a, b, c, d] = LATER;
-    let mut sums = [u128::from(register), 0, 0];
-    for word in body {
-        let word = u128::from_le_bytes(*word) ^ sums[0];
-        let next = (word << (a - 128)) ^ (word << (b - 128)) ^ (word << (c - 128));
-        let second = (word >> (256 - a)) ^ (word >> (256 - b)) ^ (word >> (256 - c));
-        sums = [sums[1] ^ next, sums[2] ^ second ^ (word << (d - 256)), word >> (384 - d)];
     }
-    let left: [_; REACH] =
-        std::array::from_fn(|at| (u128::from_le_bytes(last[at]) ^ sums[at]).to_le_bytes());
-    library(library(0, left.as_flattened()), rest)
+    library(shift_words([u128::from(register), 0, 0], numbers(words)), rest)
+}
+
+/// Folds a piece for [`Icrc::payload_folded`](super::Icrc::payload_folded): at least three numbers of 16
+/// bytes, little-endian, with bytes that lead.
+#[inline]
+pub fn fold_by_shifts(
+    register: u32,
+    lead: &[u8; LEAD_BYTES],
+    words: impl ExactSizeIterator<Item = u128>,
+) -> u32 {
+    let mut sums = numbers(lead.as_chunks().0).fold([0; REACH], move_on);
+    sums[0] ^= u128::from(register);
+    shift_words(sums, words)
+}
+
+/// Returns the register that at least three words leave, the first of which `sums` are added to: moves the
+/// bits of all but the last three into later ones; what those then hold is short.
+#[inline]
+fn shift_words(mut sums: [u128; REACH], mut words: impl ExactSizeIterator<Item = u128>) -> u32 {
+    for _ in REACH..words.len() {
+        sums = move_on(sums, words.next().unwrap_or_default());
+    }
+    let left = sums.map(|sum| (sum ^ words.next().unwrap_or_default()).to_le_bytes());
+    library(0, left.as_flattened())
+}
+
+/// Adds a word to what was moved into it, and moves it on into the next three.
+#[inline]
+fn move_on(sums: [u128; REACH], word: u128) -> [u128; REACH] {
+    let [a, b, c, d] = LATER;
+    let word = word ^ sums[0];
+    let next = (word << (a - 128)) ^ (word << (b - 128)) ^ (word << (c - 128));
+    let second = (word >> (256 - a)) ^ (word >> (256 - b)) ^ (word >> (256 - c));
+    [sums[1] ^ next, sums[2] ^ second ^ (word << (d - 256)), word >> (384 - d)]
 }
 
 /// Returns the register after this many zero bits that follow a message which left `register`.
