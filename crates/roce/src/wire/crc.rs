@@ -60,39 +60,39 @@ const REACH: usize = 3;
 
 /// Little-endian numbers.
 #[inline]
-fn numbers(words: &[[u8; 16]]) -> impl ExactSizeIterator<Item = u128> {
+fn numbers(words: &[[u8; 16]]) -> impl Iterator<Item = u128> {
     words.iter().map(|word| u128::from_le_bytes(*word))
 }
 
 fn shift(register: u32, bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks();
-    if words.len() < REACH {
+    let Some((body, last)) = words.split_last_chunk::<REACH>() else {
         return library(register, bytes);
-    }
-    library(shift_words([u128::from(register), 0, 0], numbers(words)), rest)
+    };
+    let last = last.map(u128::from_le_bytes);
+    library(shift_words([u128::from(register), 0, 0], numbers(body), last), rest)
 }
 
-/// Folds a piece for [`Icrc::payload_folded`](super::Icrc::payload_folded): at least three numbers of 16
-/// bytes, little-endian, with bytes that lead.
+/// Folds a piece for [`Icrc::payload_folded`](super::Icrc::payload_folded): little-endian numbers of 16
+/// bytes, the last three of them apart, with bytes that lead.
 #[inline]
 pub fn fold_by_shifts(
     register: u32,
     lead: &[u8; LEAD_BYTES],
-    words: impl ExactSizeIterator<Item = u128>,
+    body: impl Iterator<Item = u128>,
+    last: [u128; REACH],
 ) -> u32 {
     let mut sums = numbers(lead.as_chunks().0).fold([0; REACH], move_on);
     sums[0] ^= u128::from(register);
-    shift_words(sums, words)
+    shift_words(sums, body, last)
 }
 
-/// Returns the register that at least three words leave, the first of which `sums` are added to: moves the
-/// bits of all but the last three into later ones; what those then hold is short.
+/// Returns the register that words leave, the first of which `sums` are added to: moves the bits of all but
+/// the last three into later ones; what those then hold is short.
 #[inline]
-fn shift_words(mut sums: [u128; REACH], mut words: impl ExactSizeIterator<Item = u128>) -> u32 {
-    for _ in REACH..words.len() {
-        sums = move_on(sums, words.next().unwrap_or_default());
-    }
-    let left = sums.map(|sum| (sum ^ words.next().unwrap_or_default()).to_le_bytes());
+fn shift_words(sums: [u128; REACH], body: impl Iterator<Item = u128>, last: [u128; REACH]) -> u32 {
+    let sums = body.fold(sums, move_on);
+    let left: [_; REACH] = std::array::from_fn(|at| (sums[at] ^ last[at]).to_le_bytes());
     library(0, left.as_flattened())
 }
 
