@@ -47,7 +47,12 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     sessions.report(args, collector.metrics())?;
     let last = collector.stop();
     drop(dashboard);
-    print_summary(args, &last)
+    print_summary(args, &last)?;
+    match last.totals.frames_lost {
+        0 => Ok(()),
+        1 => Err(Failure::new(Code::Failed, anyhow!("1 frame is lost"))),
+        lost => Err(Failure::new(Code::Failed, anyhow!("{} frames are lost", units::count(lost)))),
+    }
 }
 
 #[derive(Default)]

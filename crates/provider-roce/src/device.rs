@@ -6,7 +6,6 @@ use crate::engine::{Engine, TurnKind};
 use crate::io::{Datagrams, Waiter, Waker};
 use crate::sleep::Sleep;
 use catchment_roce::wire::PathMtu;
-use catchment_verbs::provider::random;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Caps, VerbsError};
 use std::ops::Deref;
@@ -45,7 +44,7 @@ impl Device {
         options: RoceOptions,
         waiter: &Waiter,
     ) -> Result<Self, VerbsError> {
-        let engine = Engine::new(&*datagrams, &options, random()?);
+        let engine = Engine::new(&*datagrams, &options);
         Ok(Self {
             core: DeviceCore::new(datagrams, path_mtu, caps, options)?,
             engine: Mutex::new(engine),

@@ -6,7 +6,7 @@ use crate::dirty::DirtySet;
 use crate::io::Datagrams;
 use crate::keys::KeyTable;
 use catchment_roce::wire::PathMtu;
-use catchment_verbs::provider::{EventQueue, HandleTable, random};
+use catchment_verbs::provider::{EventQueue, HandleTable};
 use catchment_verbs::sync::RwLock;
 use catchment_verbs::{Caps, Gid, NetEnd, VerbsError};
 use std::net::SocketAddr;
@@ -55,7 +55,7 @@ impl DeviceCore {
             datagrams,
             dirty: DirtySet::new(),
             contenders: AtomicU32::new(0),
-            keys: RwLock::new(KeyTable::new([random()?, random()?, random()?, random()?])),
+            keys: RwLock::default(),
             ahs: address_vector::table(),
             events: EventQueue::new(MAX_EVENTS),
             ids: AtomicU64::new(1),

@@ -64,7 +64,7 @@ impl PeerLink {
     pub(crate) fn connect(ours: Gid, peer: Gid, id: u64) -> Result<Self, CallError> {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let fd = socket::connect(peer, deadline)?;
-        socket::send(fd.as_fd(), &Request::Hello { gid: ours }.encode(), &[])?;
+        socket::send(fd.as_fd(), &Request::Hello { gid: ours, peer }.encode(), &[])?;
         let (reply, descriptors) = receive(fd.as_fd(), deadline)?;
         if reply != Reply::Hello {
             return Err(CallError::Protocol);

@@ -5,7 +5,7 @@ use catchment_verbs::Gid;
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CShm");
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// What a peer must know of a queue pair to send to it. Sent with the inbox's descriptor, then the
 /// descriptors of the two channels, if `channels` lists them.
@@ -42,8 +42,8 @@ impl QpFacts {
 /// Requests of one context to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// The first message: identifies the sender.
-    Hello { gid: Gid },
+    /// The first message: identifies the sender, and shows that it was told the GID of the receiver.
+    Hello { gid: Gid, peer: Gid },
     /// Connects the caller's queue pair with `target`.
     OpenQp { target: u32, caller: QpFacts },
     /// Requests the region of `rkey`.
@@ -194,7 +194,7 @@ impl Request {
     /// Encodes it.
     pub(crate) fn encode(&self) -> [u8; MESSAGE_BYTES] {
         match self {
-            Self::Hello { gid } => Writer::new(1).put(&gid.0).bytes,
+            Self::Hello { gid, peer } => Writer::new(1).put(&gid.0).put(&peer.0).bytes,
             Self::OpenQp { target, caller } => Writer::new(2).u32(*target).facts(caller).bytes,
             Self::Resolve { target, rkey } => Writer::new(3).u32(*target).u32(*rkey).bytes,
             Self::Fault { target, status } => Writer::new(4).u32(*target).u32(*status).bytes,
@@ -205,7 +205,7 @@ impl Request {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, mut reader) = Reader::new(bytes)?;
         if kind == 1 {
-            return Some(Self::Hello { gid: Gid(reader.take()) });
+            return Some(Self::Hello { gid: Gid(reader.take()), peer: Gid(reader.take()) });
         }
         let target = reader.u32();
         Some(match kind {
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn every_message_reads_back_what_was_written() {
         for request in [
-            Request::Hello { gid: Gid([9; 16]) },
+            Request::Hello { gid: Gid([9; 16]), peer: Gid([8; 16]) },
             Request::OpenQp { target: 5, caller: FACTS },
             Request::Resolve { target: 6, rkey: 7 },
             Request::Fault { target: 8, status: 2 },
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn foreign_bytes_are_no_message() {
-        let good = Request::Hello { gid: Gid([9; 16]) }.encode();
+        let good = Request::Hello { gid: Gid([9; 16]), peer: Gid([8; 16]) }.encode();
         assert_eq!(Request::decode(&good[..63]), None);
         assert_eq!(Request::decode(&[]), None);
         assert_eq!(Reply::decode(&good), None);

@@ -59,15 +59,13 @@ impl MrCore {
 
     /// Returns the descriptor that allows a peer only what the rights allow.
     pub(crate) fn export(&self) -> Result<OwnedFd, MemError> {
-        if self.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
-            self.region.fd()?.try_clone_to_owned().map_err(|source| MemError::Os {
-                call: "dup",
-                bytes: self.region.bytes(),
-                source,
-            })
-        } else {
-            self.region.read_only_fd()
+        let may_write = self.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        if !may_write {
+            return self.region.read_only_fd();
         }
+        let bytes = self.region.bytes();
+        let os = |source| MemError::Os { call: "dup", bytes, source };
+        self.region.fd()?.try_clone_to_owned().map_err(os)
     }
 
     /// Wakes all threads that sleep on a region that is no longer registered.

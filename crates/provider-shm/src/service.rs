@@ -220,7 +220,10 @@ impl Service {
     ) -> Result<(), String> {
         let Some(asker) = self.askers.get_mut(&token) else { return Ok(()) };
         let answer = match (request, asker.gid) {
-            (Request::Hello { gid }, None) => {
+            (Request::Hello { peer, .. }, _) if peer != self.state.gid => {
+                return Err("it does not know the GID of this context".into());
+            }
+            (Request::Hello { gid, .. }, None) => {
                 asker.gid = Some(gid);
                 hello(&self.state)
             }

@@ -8,6 +8,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use sha2::{Digest as _, Sha256};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -19,9 +20,12 @@ pub(crate) const MAX_FDS: usize = 3;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// Returns the abstract address of a context: no file, and it vanishes with its owner.
+/// Returns the abstract address of a context: no file, and it vanishes with its owner. The GID is the secret
+/// that lets a peer in, so the name, which /proc/net/unix shows to everyone, is a digest of it.
 fn address(gid: Gid) -> io::Result<SocketAddrUnix> {
-    Ok(SocketAddrUnix::new_abstract_name(format!("catchment-shm-{gid}").as_bytes())?)
+    let digest: [u8; 32] = Sha256::digest(gid.0).into();
+    let name: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(SocketAddrUnix::new_abstract_name(format!("catchment-shm-{name}").as_bytes())?)
 }
 
 fn socket() -> io::Result<OwnedFd> {

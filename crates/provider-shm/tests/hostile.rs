@@ -8,6 +8,7 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
 };
+use sha2::{Digest as _, Sha256};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,9 +22,14 @@ fn bench() -> Bench {
 }
 
 fn dial(gid: Gid) -> OwnedFd {
+    let digest: [u8; 32] = Sha256::digest(gid.0).into();
+    let name: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    dial_name(&format!("catchment-shm-{name}"))
+}
+
+fn dial_name(name: &str) -> OwnedFd {
     let (unix, seqpacket) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let fd = rustix::net::socket_with(unix, seqpacket, SocketFlags::CLOEXEC, None).unwrap();
-    let name = format!("catchment-shm-{gid}");
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
     rustix::net::connect(&fd, &address).unwrap();
     fd
@@ -48,11 +54,32 @@ fn assert_serves(bench: &Bench, context: &Arc<dyn catchment_verbs::Context>) {
 }
 
 fn message(kind: u16, rest: &[u8]) -> Vec<u8> {
-    let mut bytes = b"CShm\x02\0".to_vec();
+    let mut bytes = b"CShm\x03\0".to_vec();
     bytes.extend(kind.to_le_bytes());
     bytes.extend(rest);
     bytes.resize(64, 0);
     bytes
+}
+
+/// Another process of this user, which sees all sockets and has no session.
+#[test]
+fn a_stranger_finds_no_gid_and_is_let_in_nowhere() {
+    let _turn = TURN.lock();
+    let bench = bench();
+    let context = bench.open();
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    assert!(!sockets.contains(&context.gid().to_string()));
+    let names = sockets.lines().filter_map(|line| line.split_once('@'));
+    let names: Vec<&str> = names.map(|(_, name)| name).collect();
+    let ours: Vec<_> = names.iter().filter(|name| name.starts_with("catchment-shm-")).collect();
+    assert!(!ours.is_empty());
+    for name in ours {
+        let fd = dial_name(name);
+        send(&fd, &message(1, &[7; 32]), 0);
+        let seen = rustix::net::recv(&fd, &mut [0u8; 64][..], rustix::net::RecvFlags::empty());
+        assert!(matches!(seen, Ok((0, _)) | Err(_)), "{name} answered a stranger: {seen:?}");
+    }
+    assert_serves(&bench, &context);
 }
 
 #[test]
@@ -67,7 +94,8 @@ fn any_bytes_and_descriptors_are_survived() {
         let fd = dial(context.gid());
         let noise = catchment_conformance::pattern(round, (round * 7 % 200) as usize);
         if round % 2 == 0 {
-            send(&fd, &message(1, &[round as u8; 16]), 0);
+            let ours = [round as u8; 16];
+            send(&fd, &message(1, [ours, context.gid().0].as_flattened()), 0);
         }
         match round % 5 {
             0 => send(&fd, &noise, 0),

@@ -209,6 +209,56 @@ fn early_packets_are_kept_and_reported_under_selective_repeat_only() {
     assert_eq!(&node.bytes()[..20], b"misskeptlastkeptkept");
 }
 
+/// A third host that guesses numbers ahead of the expected one.
+#[test]
+fn early_packets_that_cannot_be_legal_are_dropped_and_end_nothing() {
+    let mut node = responder(Recovery::SelectiveRepeat);
+    let wrong_key = |opcode| {
+        let mut headers = write(opcode, 501, 0, 4);
+        headers.reth = headers.reth.map(|reth| Reth { rkey: KEY ^ 1, ..reth });
+        headers
+    };
+    let forged = [
+        (wrong_key(Opcode::RcWriteOnly), &b"evil"[..]),
+        (wrong_key(Opcode::RcReadRequest), &[]),
+        (write(Opcode::RcWriteOnly, 502, 1 << 20, 4), b"evil"),
+        (write(Opcode::RcWriteFirst, 503, 0, 4), b"evil"),
+        (write(Opcode::RcReadRequest, 504, 0, u32::MAX), &[]),
+        (request(Opcode::RcReadRequest, 504), &[]),
+        (request(Opcode::RcSendOnly, 505), &[1; 257]),
+        (atomic(Opcode::RcFetchAdd, 506, BASE + 4, 1), &[]),
+        (atomic(Opcode::RcCompareSwap, 506, 8, 1), &[]),
+    ];
+    for (headers, payload) in &forged {
+        give(&mut node, headers, payload);
+    }
+    let counters = node.qp().counters();
+    assert_eq!((counters.dropped, counters.reordered), (forged.len() as u64, 0));
+    assert_eq!(answers(&mut node), []);
+    give(&mut node, &write(Opcode::RcWriteOnly, 500, 0, 4), b"good");
+    assert_eq!(replies(&mut node), [(500, Syndrome::ACK, 1)]);
+    assert_eq!(node.bytes()[..8], *b"good\0\0\0\0");
+}
+
+#[test]
+fn a_kept_packet_that_does_not_continue_the_stream_is_asked_for_again() {
+    let mut node = responder(Recovery::SelectiveRepeat);
+    node.receive(1, &[sge(0, 2)]);
+    // Legal in itself: the end of a WRITE, and a message too long for the receive.
+    give(&mut node, &request(Opcode::RcWriteLast, 501), b"evil");
+    give(&mut node, &request(Opcode::RcSendOnly, 502), b"long");
+    assert_eq!(node.qp().counters().reordered, 2);
+    answers(&mut node);
+    for (psn, bytes) in [(500, b"good"), (501, b"next"), (502, b"last")] {
+        let offset = u64::from(psn - 500) * 4;
+        give(&mut node, &write(Opcode::RcWriteOnly, psn, offset, 4), bytes);
+        // The cumulative acknowledgement says that the next one is missing.
+        assert_eq!(answers(&mut node)[0].1, psn);
+    }
+    assert_eq!(&node.bytes()[..12], b"goodnextlast");
+    assert_eq!((node.qp().state(), node.qp().counters().dropped), (QpState::Rts, 2));
+}
+
 #[test]
 fn the_reorder_buffer_is_bounded() {
     let mut node = responder(Recovery::SelectiveRepeat);

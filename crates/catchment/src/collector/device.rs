@@ -2,6 +2,7 @@
 use crate::Frame;
 use crate::observe::preview::PixelSource;
 use crate::observe::{DeviceMetrics, FrameObservation};
+use crate::session::check::NUMBER_MAX;
 use crate::sink::{DeviceSink, NullSink, Rejected};
 use catchment_transfer::ReceivedBlock;
 use catchment_transfer::order::Tally;
@@ -16,8 +17,11 @@ pub(super) struct Device {
     pub(super) metrics: Arc<DeviceMetrics>,
     /// While no session has it.
     sink: Mutex<Option<Box<dyn DeviceSink>>>,
-    /// First packet number that is not with the sink; [`UNKNOWN`] before the first frame.
+    /// First packet number that is neither with the sink nor lost; [`UNKNOWN`] before the first frame.
     next_packet: AtomicU64,
+    /// The source process that sends this device, and how many of its frames are lost.
+    instance: AtomicU64,
+    lost: AtomicU64,
 }
 
 /// No packet number.
@@ -31,6 +35,8 @@ impl Device {
             metrics,
             next_packet: AtomicU64::new(sink.next_packet().unwrap_or(UNKNOWN)),
             sink: Mutex::new(Some(sink)),
+            instance: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
         }
     }
 
@@ -49,13 +55,40 @@ impl Device {
         (0..tally.reordered).for_each(|_| self.metrics.reordered());
     }
 
-    /// Whether the block's bytes are what the source committed. A wrong one is counted.
+    /// Begins a session of a source process. `lost` packet numbers are missing between what the collector
+    /// has and where the stream begins.
+    pub(super) fn begin(&self, instance: u64, lost: u64) {
+        if self.instance.swap(instance, Ordering::Relaxed) != instance {
+            self.lost.store(0, Ordering::Relaxed);
+        }
+        self.lose(lost);
+    }
+
+    /// Returns how many frames of the source process are lost, in all its sessions.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    fn lose(&self, frames: u64) {
+        // One writer at a time: the session that begins, then the worker that has the stream.
+        let lost = self.lost().saturating_add(frames).min(NUMBER_MAX);
+        self.lost.store(lost, Ordering::Relaxed);
+        self.metrics.frames_lost(frames);
+    }
+
+    /// Returns whether the block's bytes are what the source committed. The frame of a damaged one is
+    /// lost: counted once, and not awaited any more.
     pub(super) fn verify(&self, block: &ReceivedBlock) -> bool {
         let intact = block.check_crc().is_ok();
         if !intact {
+            let packet = block.header().packet_number;
             self.metrics.checksum_error();
-            tracing::error!(device = %self.name, packet = block.header().packet_number,
-                "a block's checksum is wrong; the frame is not delivered");
+            tracing::error!(device = %self.name, packet,
+                "a block's checksum is wrong; the frame is lost");
+            if self.next_packet().is_none_or(|next| next <= packet) {
+                self.next_packet.store(packet + 1, Ordering::Release);
+                self.lose(1);
+            }
         }
         intact
     }

@@ -281,13 +281,14 @@ impl Session {
                 *first = start.first_packet;
             }
         }
+        let instance = self.hello.as_ref().map_or(0, |hello| hello.instance);
         let open = |(device, first): (&Arc<Device>, u64)| {
             let sink = device.lend_sink().ok_or_else(|| sink_in_use(device))?;
             let lost = device.next_packet().map_or(0, |next| first.saturating_sub(next));
-            device.metrics.frames_lost(lost);
+            device.begin(instance, lost);
             let inlet = Stream::open(sink, self.state.staging.clone(), blocks);
             let order = SharedProgress::new(first, self.state.unsettled.clone());
-            let progress = StreamProgress::new(inlet.stream().clone(), order.clone(), lost);
+            let progress = StreamProgress::new(inlet.stream().clone(), order.clone());
             let intake = StreamIntake { order: InOrder::new(first), inlet, progress: order };
             Ok((intake, progress))
         };
@@ -331,7 +332,7 @@ impl Session {
                     stream: end.stream,
                     next_packet,
                     frames: progress.stream.delivered(),
-                    lost: progress.lost,
+                    lost: progress.stream.device().lost(),
                 })
             })
             .collect()

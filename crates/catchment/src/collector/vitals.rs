@@ -21,8 +21,6 @@ pub(super) struct Vitals {
 pub(super) struct StreamProgress {
     pub(super) stream: Arc<Stream>,
     pub(super) order: Arc<SharedProgress>,
-    /// Packet numbers missing between what the collector had and where the stream begins.
-    pub(super) lost: u64,
     /// Since when blocks wait for this packet number.
     waits_for: Option<(u64, Instant)>,
 }
@@ -64,9 +62,8 @@ impl Vitals {
 }
 
 impl StreamProgress {
-    /// Of a stream that begins `lost` numbers behind what the collector had.
-    pub(super) fn new(stream: Arc<Stream>, order: Arc<SharedProgress>, lost: u64) -> Self {
-        Self { stream, order, lost, waits_for: None }
+    pub(super) fn new(stream: Arc<Stream>, order: Arc<SharedProgress>) -> Self {
+        Self { stream, order, waits_for: None }
     }
 
     /// Returns the packet number that did not come for longer than `limit`, although later ones

@@ -27,8 +27,8 @@ struct State {
     /// Why the source takes no more frames.
     ended: Option<Arc<SourceError>>,
     closing: bool,
-    /// Every accepted frame is with the collector's sinks, and it has said so.
-    finished: bool,
+    /// The collector is done with every accepted frame, and has said how many of them are lost.
+    finished: Option<u64>,
     stopped: bool,
     /// What the last try to connect said.
     last_failure: Option<String>,
@@ -78,10 +78,10 @@ impl Lifecycle {
         self.state.lock().closing
     }
 
-    /// Says that the collector has delivered everything.
-    pub(super) fn set_finished(&self) {
+    /// Says that the collector is done with everything: all is with its sinks but for `lost` frames.
+    pub(super) fn set_finished(&self, lost: u64) {
         let mut state = self.state.lock();
-        state.finished = true;
+        state.finished = Some(lost);
         self.notify(state);
     }
 
@@ -94,7 +94,7 @@ impl Lifecycle {
     }
 
     pub(super) fn is_finished(&self) -> bool {
-        self.state.lock().finished
+        self.state.lock().finished.is_some()
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -142,14 +142,14 @@ impl Lifecycle {
         }
     }
 
-    /// Sleeps until the collector has everything, the source has ended, or the time is over. True
-    /// if the collector has everything.
-    pub(super) fn wait_finished(&self, deadline: Instant) -> bool {
+    /// Sleeps until the collector is done with everything, the source has ended, or the time is over.
+    /// Returns how many frames are lost, if the collector is done.
+    pub(super) fn wait_finished(&self, deadline: Instant) -> Option<u64> {
         let mut state = self.state.lock();
-        while !state.finished && state.ended.is_none() {
+        while state.finished.is_none() && state.ended.is_none() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return false;
+                return None;
             }
             state = self.sleep(state, Some(left));
         }

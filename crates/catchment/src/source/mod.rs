@@ -126,7 +126,8 @@ impl Source {
     /// returns the final counters. Device handles that still live get [`SourceError::Closed`].
     ///
     /// # Errors
-    /// [`SourceError::Undelivered`] if that takes longer than `timeout`;
+    /// [`SourceError::Undelivered`] if that takes longer than `timeout`; [`SourceError::Lost`] if the
+    /// collector could not deliver some of them;
     /// [`SourceError::Ended`] if the collector refused the source for good.
     pub fn close(mut self, timeout: Duration) -> Result<SourceSnapshot, SourceError> {
         self.shared.life.begin_closing();
@@ -138,8 +139,11 @@ impl Source {
         let frames = self.shared.undelivered_frames();
         match ended {
             Some(error) => Err(SourceError::Ended(error)),
-            None if finished && frames == 0 => Ok(self.shared.metrics.snapshot()),
-            None => Err(SourceError::Undelivered { frames, timeout }),
+            None => match finished {
+                Some(0) if frames == 0 => Ok(self.shared.metrics.snapshot()),
+                Some(lost) if frames == 0 => Err(SourceError::Lost { frames: lost }),
+                _ => Err(SourceError::Undelivered { frames, timeout }),
+            },
         }
     }
 
@@ -244,6 +248,12 @@ pub enum SourceError {
         frames: usize,
         /// The time that was given.
         timeout: Duration,
+    },
+    /// Frames that this source sent never reached the collector's sinks, and cannot be had again.
+    #[error("{frames} frames are lost: damaged on their way, or sent to a collector that ended")]
+    Lost {
+        /// How many, in all sessions of this source.
+        frames: u64,
     },
     /// The provider of verbs failed.
     #[error("{0}")]

@@ -377,6 +377,9 @@ impl Failures {
         if let SourceError::Undelivered { frames, .. } = error {
             self.undelivered = frames as u64;
         }
+        if let SourceError::Lost { frames } = error {
+            self.undelivered = frames;
+        }
         self.of_source = Some(source_failure(error));
     }
 

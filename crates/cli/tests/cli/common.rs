@@ -185,7 +185,13 @@ impl Service {
 
     /// Asks it to end; its summary.
     #[track_caller]
-    pub(super) fn end(mut self) -> Value {
+    pub(super) fn end(self) -> Value {
+        self.end_with(0)
+    }
+
+    /// Asks it to end, which it must do with this exit code; its summary.
+    #[track_caller]
+    pub(super) fn end_with(mut self, code: i32) -> Value {
         signal(self.id(), rustix::process::Signal::TERM);
         let summary = loop {
             let line = self.lines.recv_timeout(LIMIT).expect("a summary");
@@ -193,7 +199,7 @@ impl Service {
                 break line;
             }
         };
-        assert_eq!(wait(&mut self.child.0).code(), Some(0));
+        assert_eq!(wait(&mut self.child.0).code(), Some(code));
         summary
     }
 }

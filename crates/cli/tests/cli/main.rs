@@ -4,6 +4,7 @@
 mod bench;
 mod clips;
 mod common;
+mod damage;
 mod demo;
 mod errors;
 mod examine;

@@ -123,9 +123,9 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(datagrams: &dyn Datagrams, options: &RoceOptions, random: u32) -> Self {
+    pub(crate) fn new(datagrams: &dyn Datagrams, options: &RoceOptions) -> Self {
         Self {
-            qps: QpTable::new(random),
+            qps: QpTable::default(),
             ring: RecvRing::new(options.receive_buffers),
             check: IcrcCheck::new(),
             batch: SendBatch::new(datagrams, tuning::BATCH_PACKETS),

@@ -1,49 +1,53 @@
 //! Queue pairs by number.
 //!
-//! A number is `generation << 16 | place`, places counted from a random one. So a late packet for a
-//! removed queue pair finds no other one in its place, and a lookup is an array access.
+//! Every number is drawn from the system's random source, so that nobody guesses those of others. The
+//! last number of a place is not drawn again before the place has another: a late packet for a removed
+//! queue pair finds no other one.
 use super::entry::QpEntry;
 use crate::dirty::MEMBERS;
 use catchment_verbs::VerbsError;
-use catchment_verbs::provider::full;
-use std::collections::VecDeque;
+use catchment_verbs::provider::{MAX_24_BITS, full, random};
+use std::collections::{HashMap, VecDeque};
+
+/// 0 and 1 are the special queue pairs, and all ones mean multicast.
+const FIRST_QPN: u32 = 2;
 
 struct Place {
     qpn: u32,
-    generation: u8,
     entry: Option<Box<QpEntry>>,
 }
 
 /// See the module documentation.
+#[derive(Default)]
 pub(crate) struct QpTable {
     places: Vec<Place>,
     free: VecDeque<usize>,
-    start: u32,
+    /// The place of each number, also of one whose queue pair is gone.
+    numbers: HashMap<u32, usize>,
 }
 
 impl QpTable {
-    /// Creates an empty table; the numbers depend on `random`.
-    pub(crate) fn new(random: u32) -> Self {
-        Self { places: Vec::new(), free: VecDeque::new(), start: random }
-    }
-
     /// Adds what `make` builds for a new number; returns its index and the number.
     pub(crate) fn insert(
         &mut self,
         make: impl FnOnce(u32) -> QpEntry,
     ) -> Result<(usize, u32), VerbsError> {
+        let qpn = self.draw()?;
         let index = self.free_place()?;
-        let start = self.start;
         let place = &mut self.places[index];
-        // 0 would make the special queue pairs 0 and 1 possible, 255 multicast.
-        place.generation = match place.generation.wrapping_add(1) {
-            0 | 0xff => 1,
-            next => next,
-        };
-        let low = (index as u32).wrapping_add(start) & 0xffff;
-        place.qpn = u32::from(place.generation) << 16 | low;
-        place.entry = Some(Box::new(make(place.qpn)));
-        Ok((index, place.qpn))
+        self.numbers.remove(&place.qpn);
+        *place = Place { qpn, entry: Some(Box::new(make(qpn))) };
+        self.numbers.insert(qpn, index);
+        Ok((index, qpn))
+    }
+
+    fn draw(&self) -> Result<u32, VerbsError> {
+        loop {
+            let qpn = random()? & MAX_24_BITS;
+            if (FIRST_QPN..MAX_24_BITS).contains(&qpn) && !self.numbers.contains_key(&qpn) {
+                return Ok(qpn);
+            }
+        }
     }
 
     fn free_place(&mut self) -> Result<usize, VerbsError> {
@@ -53,7 +57,7 @@ impl QpTable {
         if self.places.len() == MEMBERS {
             return Err(full("queue pairs of a context", MEMBERS));
         }
-        self.places.push(Place { qpn: 0, generation: (self.start >> 16) as u8, entry: None });
+        self.places.push(Place { qpn: 0, entry: None });
         Ok(self.places.len() - 1)
     }
 
@@ -67,9 +71,8 @@ impl QpTable {
     /// Returns the index of a number.
     #[inline]
     pub(crate) fn find(&self, qpn: u32) -> Option<usize> {
-        let index = (qpn.wrapping_sub(self.start) & 0xffff) as usize;
-        let place = self.places.get(index)?;
-        (place.qpn == qpn && place.entry.is_some()).then_some(index)
+        let index = *self.numbers.get(&qpn)?;
+        self.places[index].entry.is_some().then_some(index)
     }
 
     /// Returns the queue pair at an index.

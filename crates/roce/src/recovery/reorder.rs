@@ -49,6 +49,11 @@ impl Reorder {
         }
     }
 
+    /// Returns the memory of what is kept.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        (self.kept * self.mtu) as u64
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.kept == 0
     }

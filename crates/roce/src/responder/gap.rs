@@ -1,8 +1,15 @@
 //! Requests after a gap: refused with a NAK, or kept until it is filled (IBTA volume 1, 9.7.4.1.1).
+//!
+//! A packet after a gap may be forged: whoever guesses a number in the window need not see the stream.
+//! So one that cannot be legal is dropped and not kept, and one that turns out to be illegal once the gap
+//! is filled is dropped too: the requester sends its own again, which is then judged in order.
 use super::Responder;
+use super::message::{Write, length_fits};
+use super::read::MOST_PACKETS;
 use crate::input::{Arrival, Env};
+use crate::memory::RemoteAccess;
 use crate::recovery::reorder::Reorder;
-use crate::wire::{NakCode, Syndrome};
+use crate::wire::{Headers, NakCode, Operation, Reth, Syndrome};
 use catchment_verbs_types::WcStatus;
 
 /// Most packets kept after a gap without a SACK.
@@ -26,6 +33,11 @@ impl Responder {
         let mut reorder = self.reorder.take()?;
         let mut failed = None;
         while let Some(kept) = reorder.take_expected() {
+            if !self.continues(&kept.headers, reorder.payload(&kept).len(), env) {
+                env.counters.dropped += 1;
+                reorder.release(&kept);
+                break;
+            }
             let before = self.expected;
             let taken = self.take(&kept.headers, reorder.payload(&kept), env);
             reorder.release(&kept);
@@ -50,11 +62,14 @@ impl Responder {
     /// Keeps a packet until the gap before it is filled, and reports it: at once for a new gap,
     /// then for several packets together.
     fn keep(&mut self, distance: u32, arrival: &Arrival<'_>, env: &mut Env<'_>) {
-        if distance >= self.window_packets {
+        let mtu = self.mtu;
+        let kept_bytes = self.reorder.as_ref().map_or(0, |reorder| reorder.kept_bytes());
+        let has_room =
+            distance < self.window_packets && kept_bytes + mtu as u64 <= self.window_bytes;
+        if !has_room || !self.is_legal(arrival.headers, arrival.payload.len(), env) {
             env.counters.dropped += 1;
             return;
         }
-        let mtu = self.mtu;
         let is_new_gap = self.reorder.is_none();
         let reorder = self.reorder.get_or_insert_with(|| Box::new(Reorder::new(mtu)));
         let is_new = reorder.keep(distance, arrival.headers, arrival.payload);
@@ -69,5 +84,51 @@ impl Responder {
             self.kept_since_sack = 0;
             self.ack_due = true;
         }
+    }
+
+    /// Returns whether a packet can be legal, whatever comes before it: rights, length, key and range.
+    fn is_legal(&self, headers: &Headers, payload: usize, env: &Env<'_>) -> bool {
+        let opcode = headers.bth.opcode;
+        let reaches = |access, rkey, va, bytes| {
+            bytes == 0 || env.memory.check_remote(access, rkey, va, bytes).is_ok()
+        };
+        let reaches_all =
+            |access, reth: Reth| reaches(access, reth.rkey, reth.va, reth.dma_bytes.into());
+        match opcode.operation() {
+            Operation::Send => length_fits(opcode, payload, self.mtu),
+            Operation::Write => {
+                self.access.remote_write
+                    && length_fits(opcode, payload, self.mtu)
+                    && headers.reth.is_none_or(|reth| reaches_all(RemoteAccess::Write, reth))
+            }
+            Operation::ReadRequest => headers.reth.is_some_and(|reth| {
+                self.access.remote_read
+                    && self.packets_of(reth.dma_bytes) <= MOST_PACKETS
+                    && reaches_all(RemoteAccess::Read, reth)
+            }),
+            Operation::CompareSwap | Operation::FetchAdd => headers.atomic.is_some_and(|atomic| {
+                self.access.remote_atomic
+                    && atomic.va.is_multiple_of(8)
+                    && reaches(RemoteAccess::Atomic, atomic.rkey, atomic.va, 8)
+            }),
+            Operation::ReadResponse
+            | Operation::Acknowledge
+            | Operation::AtomicAcknowledge
+            | Operation::Cnp
+            | Operation::Sack => false,
+        }
+    }
+
+    /// Returns whether a kept packet that is now expected continues what was executed.
+    fn continues(&self, headers: &Headers, payload: usize, env: &Env<'_>) -> bool {
+        let opcode = headers.bth.opcode;
+        let fits = if opcode.is_write() {
+            Write::of(&self.message, headers, payload).is_some()
+        } else if opcode.is_send() {
+            self.receives.is_empty() || self.receives.has_room(payload as u64)
+        } else {
+            self.replies.answers < self.max_rd_atomic
+        };
+        fits && self.message.admits(opcode) && self.is_legal(headers, payload, env)
     }
 }

@@ -39,7 +39,9 @@ pub(crate) struct Responder {
     access: InitAttr,
     rnr_timer: u8,
     max_rd_atomic: usize,
+    /// Most packets and bytes that are kept after a gap: as many as a peer has in flight.
     window_packets: u32,
+    window_bytes: u64,
     pub(crate) selective: bool,
     /// The PSN expected next.
     expected: Psn,
@@ -91,7 +93,11 @@ enum Outcome {
 
 impl Responder {
     pub(crate) fn new(config: &Config) -> Self {
-        Self { window_packets: config.window_packets, ..Self::default() }
+        Self {
+            window_packets: config.window_packets,
+            window_bytes: config.window_bytes,
+            ..Self::default()
+        }
     }
 
     /// Sets the attributes of RTR.

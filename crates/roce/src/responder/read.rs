@@ -8,7 +8,7 @@ use crate::memory::RemoteAccess;
 use crate::wire::{Headers, Reth};
 
 /// Most PSNs of one READ: half of the largest distance of two PSNs.
-const MOST_PACKETS: u32 = 1 << 22;
+pub(super) const MOST_PACKETS: u32 = 1 << 22;
 
 impl Responder {
     pub(super) fn execute_read(&mut self, headers: &Headers, env: &mut Env<'_>) -> Outcome {

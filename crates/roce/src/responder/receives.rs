@@ -65,6 +65,11 @@ impl Receives {
         Ok(())
     }
 
+    /// Returns whether the first receive has room for this many bytes more.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.queue.front().is_some_and(|first| first.room - first.filled >= bytes)
+    }
+
     /// Skips this many bytes of the first receive.
     pub(crate) fn skip(&mut self, bytes: u64) -> Result<(), ReceiveError> {
         match self.queue.front_mut() {

@@ -138,6 +138,7 @@ pub struct StreamDelivered {
     pub next_packet: u64,
     /// Frames delivered to the sinks in this session.
     pub frames: u64,
-    /// Packet numbers that never arrived and were not announced as skipped.
+    /// Frames of this source process that could not be delivered, in all its sessions: packet numbers that
+    /// never arrived and were not announced as skipped, and frames with a wrong checksum.
     pub lost: u64,
 }

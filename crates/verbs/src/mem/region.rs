@@ -3,9 +3,12 @@ use super::VolatileSlice;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+/// TMPFS_MAGIC of statfs(2): memfds without huge pages.
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// Memory could not be allocated, mapped or reached.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +51,23 @@ pub enum MemError {
     /// A peer's descriptor that is not a memfd, or that the peer could still shrink: its seals.
     #[error("the peer's descriptor is not a memfd sealed against shrinking (seals {0:#x})")]
     NotSealed(u32),
+    /// A peer's descriptor of memory that may have no pages when it is read: the type of its file system.
+    #[error(
+        "the peer's memory is not plain shared memory (file system {0:#x}): huge pages that have run \
+         out would kill this process"
+    )]
+    NotPlain(u64),
+    /// The memory is shared with peers that may write, or with peers that may not: never with both, since
+    /// a descriptor that can be opened again is only read-only if the memory is sealed.
+    #[error(
+        "the memory is shared {shared} already and cannot be shared {asked} too: register a copy"
+    )]
+    SharedOtherwise {
+        /// How it is shared.
+        shared: &'static str,
+        /// How it was to be shared.
+        asked: &'static str,
+    },
     /// The descriptor of this memory is closed.
     #[error("the memory has no descriptor to share: share memory that this process allocated")]
     NoDescriptor,
@@ -85,6 +105,8 @@ pub struct Region {
     writable: bool,
     /// Kept for memory that may be shared with more peers.
     fd: Option<OwnedFd>,
+    /// The same memory for peers that may only read, opened once.
+    read_only: OnceLock<OwnedFd>,
 }
 
 // SAFETY: the mapping belongs to no thread, and all access goes through `VolatileSlice`, which
@@ -113,7 +135,10 @@ impl Region {
         bytes: usize,
         options: RegionOptions,
     ) -> Result<(Arc<Self>, OwnedFd), MemError> {
-        let (region, fd) = Self::create(bytes, options)?;
+        let (mut region, fd) = Self::create(bytes, options)?;
+        region.fd = Some(fd);
+        region.fd()?;
+        let fd = region.fd.take().ok_or(MemError::NoDescriptor)?;
         Ok((Arc::new(region), fd))
     }
 
@@ -125,7 +150,7 @@ impl Region {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create("catchment", flags).map_err(os("memfd_create"))?;
         rustix::fs::ftruncate(&fd, bytes as u64).map_err(os("ftruncate"))?;
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)
             .map_err(os("fcntl(F_ADD_SEALS)"))?;
         Ok((Self::map(&fd, bytes, true, options)?, fd))
     }
@@ -146,6 +171,11 @@ impl Region {
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemError::NotSealed(0))?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MemError::NotSealed(seals.bits()));
+        }
+        let plain =
+            rustix::fs::fstatfs(&fd).map_err(|e| os_error("fstatfs", announced_bytes, e))?;
+        if plain.f_type != TMPFS {
+            return Err(MemError::NotPlain(plain.f_type as u64));
         }
         let stat = rustix::fs::fstat(&fd).map_err(|e| os_error("fstat", announced_bytes, e))?;
         let seen = stat.st_size as u64;
@@ -170,7 +200,7 @@ impl Region {
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, fd, 0) }
                 .map_err(|e| os_error("mmap", bytes, e))?;
         let ptr = NonNull::new(ptr.cast()).ok_or(MemError::Empty)?;
-        let region = Self { ptr, bytes, writable, fd: None };
+        let region = Self { ptr, bytes, writable, fd: None, read_only: OnceLock::new() };
         region.advise(options)?;
         Ok(region)
     }
@@ -208,23 +238,53 @@ impl Region {
         self.writable
     }
 
-    /// Returns the memfd.
+    /// Returns the memfd, for peers that may write. From now on the memory has no other seals than those
+    /// against shrinking and growing.
     ///
     /// # Errors
-    /// [`MemError::NoDescriptor`] for memory of a peer, or of [`Region::alloc_with_fd`].
+    /// [`MemError::NoDescriptor`] for memory of a peer, or of [`Region::alloc_with_fd`];
+    /// [`MemError::SharedOtherwise`] after [`Region::read_only_fd`].
     pub fn fd(&self) -> Result<BorrowedFd<'_>, MemError> {
-        self.fd.as_ref().map(AsFd::as_fd).ok_or(MemError::NoDescriptor)
+        self.seal(SealFlags::empty())
     }
 
-    /// Returns a second descriptor of the same memory, which cannot be mapped for writing.
+    /// Returns a descriptor of the same memory for a peer that may only read. From now on nobody can map
+    /// the memory for writing, whatever descriptor of it is opened again; this mapping stays writable.
     ///
     /// # Errors
-    /// [`MemError::NoDescriptor`] as [`Region::fd`], [`MemError::Os`] when /proc is not there.
+    /// [`MemError::NoDescriptor`] as [`Region::fd`], [`MemError::SharedOtherwise`] after it,
+    /// [`MemError::Os`] when /proc is not there.
     pub fn read_only_fd(&self) -> Result<OwnedFd, MemError> {
-        use std::os::fd::AsRawFd;
-        let path = format!("/proc/self/fd/{}", self.fd()?.as_raw_fd());
-        rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|e| os_error("open(/proc/self/fd, O_RDONLY)", self.bytes, e))
+        let os = |call| move |e| os_error(call, self.bytes, e);
+        let fd = self.seal(SealFlags::FUTURE_WRITE)?;
+        if self.read_only.get().is_none() {
+            // Only once: a peer may change the mode of its descriptor, and so of the memory.
+            let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+            let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+                .map_err(os("open(/proc/self/fd, O_RDONLY)"))?;
+            let _ = self.read_only.set(opened);
+        }
+        let opened = self.read_only.get().ok_or(MemError::NoDescriptor)?;
+        rustix::io::fcntl_dupfd_cloexec(opened, 0).map_err(os("fcntl(F_DUPFD_CLOEXEC)"))
+    }
+
+    /// Adds these seals and the one that no more can be added, unless that was done before.
+    fn seal(&self, seals: SealFlags) -> Result<BorrowedFd<'_>, MemError> {
+        let fd = self.fd.as_ref().ok_or(MemError::NoDescriptor)?;
+        let os = |call| move |e| os_error(call, self.bytes, e);
+        match rustix::fs::fcntl_add_seals(fd, seals | SealFlags::SEAL) {
+            // Sealed before.
+            Ok(()) | Err(rustix::io::Errno::PERM) => {}
+            Err(e) => return Err(os("fcntl(F_ADD_SEALS)")(e)),
+        }
+        let there = rustix::fs::fcntl_get_seals(fd).map_err(os("fcntl(F_GET_SEALS)"))?;
+        let name = |seals: SealFlags| {
+            if seals.contains(SealFlags::FUTURE_WRITE) { "for reading" } else { "for writing" }
+        };
+        match (name(there), name(seals)) {
+            (shared, asked) if shared == asked => Ok(fd.as_fd()),
+            (shared, asked) => Err(MemError::SharedOtherwise { shared, asked }),
+        }
     }
 
     /// Returns the whole memory.
@@ -314,6 +374,36 @@ mod tests {
         assert_eq!(&seen, b"catchment!");
         assert!(rustix::fs::ftruncate(ours.fd().unwrap(), 1).is_err());
         assert!(matches!(theirs.fd(), Err(MemError::NoDescriptor)));
+    }
+
+    /// As a peer would that was given a descriptor: by opening it again, or by changing its mode.
+    #[test]
+    fn a_read_only_descriptor_cannot_be_made_writable() {
+        let ours = region(4096);
+        let fd = ours.read_only_fd().unwrap();
+        rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o777)).unwrap();
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let again = rustix::fs::open(path, OFlags::RDWR, Mode::empty()).unwrap();
+        assert!(rustix::io::write(&again, b"x").is_err());
+        assert!(matches!(Region::from_peer(again, 4096, true), Err(MemError::Os { .. })));
+        rustix::fs::fchmod(&fd, Mode::empty()).unwrap();
+        ours.whole().write_at(0, b"ours").unwrap();
+        let next = Region::from_peer(ours.read_only_fd().unwrap(), 4096, false).unwrap();
+        let mut seen = [0; 4];
+        next.whole().read_at(0, &mut seen).unwrap();
+        assert_eq!(&seen, b"ours");
+        assert!(matches!(ours.fd(), Err(MemError::SharedOtherwise { .. })));
+    }
+
+    #[test]
+    fn memory_of_huge_pages_is_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        // Where the kernel has no huge pages there is nothing to refuse.
+        let Ok(fd) = rustix::fs::memfd_create("huge", flags) else { return };
+        rustix::fs::ftruncate(&fd, 2 << 20).unwrap();
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).unwrap();
+        let refused = Region::from_peer(fd, 4096, true);
+        assert!(matches!(refused, Err(MemError::NotPlain(_))), "{refused:?}");
     }
 
     #[test]

@@ -120,7 +120,10 @@ impl Handler for Session<'_> {
         match event {
             SourceEvent::Welcomed(welcome) => return self.on_welcome(side, welcome),
             SourceEvent::Ready => return self.on_ready(),
-            SourceEvent::Delivered(_) => self.control.shared.life.set_finished(),
+            SourceEvent::Delivered(ack) => {
+                let lost = ack.delivered.iter().map(|stream| stream.lost);
+                self.control.shared.life.set_finished(lost.fold(0, u64::saturating_add));
+            }
         }
         Ok(())
     }
