@@ -39,7 +39,7 @@ pub(crate) struct Responder {
     access: InitAttr,
     rnr_timer: u8,
     max_rd_atomic: usize,
-    /// Most packets and bytes that are kept after a gap: as many as a peer has in flight.
+    /// Limits of what is kept after a gap.
     window_packets: u32,
     window_bytes: u64,
     pub(crate) selective: bool,
