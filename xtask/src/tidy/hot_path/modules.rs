@@ -136,7 +136,7 @@ pub(super) const HOT_PATH_EXCEPTIONS: &[(&str, &str, &str)] = &[
     ),
     (
         "crates/provider-roce/src/engine/table.rs",
-        "Box::new(make(place.qpn))",
+        "Box::new(make(qpn))",
         "a queue pair is created before its first block",
     ),
     (
