@@ -4,8 +4,10 @@
 //! pieces are quicker by shifts than by tables: a bit is replaced by four later ones until only the last
 //! bytes are left, since a multiple of the polynomial has only five terms (Russell, "Chorba: A novel
 //! CRC32 implementation", arXiv 2412.16398, 2024).
-use super::icrc::LEAD_BYTES;
 use crc32fast::Hasher;
+
+/// Longest headers that [`Icrc::headers_folded`](super::Icrc::headers_folded) takes: BTH, RETH and immediate data.
+pub const LEAD_BYTES: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Crc {

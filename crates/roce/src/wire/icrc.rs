@@ -8,15 +8,13 @@
 //! What precedes the BTH depends on addresses, ports and length only. So an [`Icrc`] that was begun
 //! can be copied for the next packet of the same length.
 use super::bth;
+pub use super::crc::LEAD_BYTES;
 use super::crc::{Crc, zeros};
 use super::net::{IPV4_BYTES, MAX_NET_BYTES, NetHeader, UDP_BYTES};
 use thiserror::Error;
 
 /// Length of the ICRC.
 pub const ICRC_BYTES: usize = 4;
-
-/// Longest headers that [`Icrc::headers_folded`] takes: BTH, RETH and immediate data.
-pub const LEAD_BYTES: usize = 32;
 
 /// Ones in place of an InfiniBand local route header, which RoCEv2 lacks.
 const LOCAL_ROUTE: [u8; 8] = [0xff; 8];
