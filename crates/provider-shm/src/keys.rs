@@ -30,8 +30,11 @@ impl KeyTable {
     /// hardly ever valid in another.
     pub(crate) fn new(first_generation: u16) -> Result<Self, MemError> {
         let lazily = RegionOptions { populate: false };
+        let valid = Region::alloc(VALID_BYTES, lazily)?;
+        // Seals it, and opens what all peers get.
+        drop(valid.read_only_fd()?);
         Ok(Self {
-            valid: Region::alloc(VALID_BYTES, lazily)?,
+            valid,
             bells: Region::alloc(BELLS_BYTES, lazily)?,
             slots: RwLock::new(KeySlots::new(first_generation)),
         })
