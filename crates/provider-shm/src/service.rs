@@ -324,7 +324,10 @@ fn resolve(state: &State, gid: Gid, target: u32, rkey: u32) -> Answer {
     if mr.pd != qp.pd || !mr.access.is_remote() {
         return Err(Refusal::NoRegion);
     }
-    let region = mr.export().map_err(|_| Refusal::NoDescriptor)?;
+    let region = mr.export().map_err(|error| {
+        tracing::warn!(%error, "a region cannot be shared with a peer");
+        Refusal::NoDescriptor
+    })?;
     let watch = mr.watch().map_err(|_| Refusal::NoDescriptor)?;
     let bell = dup(watch.as_fd().ok_or(Refusal::NoDescriptor)?)?;
     let reply = Reply::Region {
