@@ -7,6 +7,7 @@ use super::entry::QpEntry;
 use crate::dirty::MEMBERS;
 use catchment_verbs::VerbsError;
 use catchment_verbs::provider::{MAX_24_BITS, full, random};
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 
 /// 0 and 1 are the special queue pairs, and all ones mean multicast.
@@ -24,6 +25,8 @@ pub(crate) struct QpTable {
     free: VecDeque<usize>,
     /// The place of each number, also of one whose queue pair is gone.
     numbers: HashMap<u32, usize>,
+    /// The place that was found last: consecutive packets are mostly for one queue pair.
+    last: Cell<usize>,
 }
 
 impl QpTable {
@@ -71,8 +74,13 @@ impl QpTable {
     /// Returns the index of a number.
     #[inline]
     pub(crate) fn find(&self, qpn: u32) -> Option<usize> {
+        let is_here = |place: &Place| place.qpn == qpn && place.entry.is_some();
+        if self.places.get(self.last.get()).is_some_and(is_here) {
+            return Some(self.last.get());
+        }
         let index = *self.numbers.get(&qpn)?;
-        self.places[index].entry.is_some().then_some(index)
+        self.last.set(index);
+        is_here(&self.places[index]).then_some(index)
     }
 
     /// Returns the queue pair at an index.
