@@ -183,7 +183,7 @@ fn json(
     let offer = |offer: &ProviderOffer| OfferJson {
         provider: offer.name.clone(),
         device: offer.device.clone(),
-        gid: offer.gid.to_string(),
+        gid: if is_packets(offer) { offer.gid.to_string() } else { offer.gid.redacted() },
         address: is_packets(offer).then(|| offer.gid.ip().to_string()),
         udp_port: offer.net.map(|net| net.udp_port),
         path_mtu: offer.net.map(|net| net.path_mtu),

@@ -13,11 +13,15 @@ pub fn describe(
     (source, collector): (Endpoint, Endpoint),
     reason: &str,
 ) -> SessionSnapshot {
+    // That of shared memory is a secret of the two sides.
+    let gid = |end: Endpoint| {
+        if path.is_network() { end.gid.to_string() } else { end.gid.redacted() }
+    };
     let address = |end: Endpoint| path.is_network().then(|| end.gid.ip().to_string());
     let recovery = Recovery::of(source.net, collector.net);
     SessionSnapshot {
-        collector_gid: shown(path, collector),
-        source_gid: shown(path, source),
+        collector_gid: gid(collector),
+        source_gid: gid(source),
         collector_qpn: collector.qpn,
         source_qpn: source.qpn,
         collector_address: address(collector),
@@ -26,15 +30,6 @@ pub fn describe(
         recovery: recovery.map(|recovery| recovery.as_str().to_owned()),
         ..SessionSnapshot::new(&path.collector, &path.source, reason)
     }
-}
-
-/// Returns a GID as logs, metrics and pages show it. That of shared memory lets whoever knows it in.
-fn shown(path: &SessionPath, end: Endpoint) -> String {
-    if path.is_network() {
-        return end.gid.to_string();
-    }
-    let [first, second, ..] = end.gid.0;
-    format!("{first:02x}{second:02x}...")
 }
 
 /// Returns what there is to see of the RoCEv2 device that listens at `device`.

@@ -42,7 +42,7 @@ impl ShmQp {
     }
 
     fn modify_error(&self, peer: Gid, error: &CallError) -> ModifyError {
-        ModifyError::Peer { qpn: self.core.qpn, peer: peer.to_string(), reason: error.to_string() }
+        ModifyError::Peer { qpn: self.core.qpn, peer: peer.redacted(), reason: error.to_string() }
     }
 
     fn enter_reset(&mut self) -> Result<(), ModifyError> {
