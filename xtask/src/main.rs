@@ -4,6 +4,7 @@
 //! fresh clone starts quickly.
 #![forbid(unsafe_code)]
 
+mod attack;
 mod bench;
 mod docs;
 mod lab;
@@ -44,6 +45,8 @@ enum Recipe {
     Docs,
     /// Other people's stacks and hardware, in virtual machines
     Lab(lab::Args),
+    /// Attacks and faults of use, played from outside against a build of the command
+    Attack(attack::Args),
     /// Long runs that look for rare faults, with the seed that replays them
     Soak(soak::Args),
     /// Run one program with a limit, for `cargo xtask test`
@@ -74,6 +77,7 @@ fn perform(recipe: Recipe) -> anyhow::Result<ExitCode> {
         Recipe::Tidy(args) => tidy::run(&repo()?, &args),
         Recipe::Docs => docs::run(&repo()?),
         Recipe::Lab(args) => lab::run(&repo()?, &args),
+        Recipe::Attack(args) => attack::run(&repo()?, &args),
         Recipe::Soak(args) => soak::run(&repo()?, &args),
         Recipe::Limited(args) => return limited::run(&args),
     }?;
@@ -120,7 +124,7 @@ mod tests {
         let text = listing("cargo xtask", &Cli::command());
         let names: Vec<_> =
             text.lines().map(|line| line.split_whitespace().nth(2).unwrap()).collect();
-        assert_eq!(names, ["test", "bench", "tidy", "docs", "lab", "soak"]);
+        assert_eq!(names, ["test", "bench", "tidy", "docs", "lab", "attack", "soak"]);
         assert!(text.lines().all(|line| line.split_whitespace().count() > 4), "{text}");
     }
 

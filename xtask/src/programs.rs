@@ -7,9 +7,15 @@ use crate::{metadata, run};
 use anyhow::{Result, ensure};
 use std::path::PathBuf;
 
-const TARGETS: &[&str] =
-    &["--package=catchment-cli", "--package=catchment-lab", "--package=catchment-sim", "--bins"];
+const TARGETS: &[&str] = &[
+    "--package=catchment-attack",
+    "--package=catchment-cli",
+    "--package=catchment-lab",
+    "--package=catchment-sim",
+    "--bins",
+];
 
+pub(crate) const ATTACK: &str = "catchment-attack";
 pub(crate) const CATCHMENT: &str = "catchment";
 pub(crate) const LAB: &str = "catchment-lab";
 pub(crate) const SIM: &str = "catchment-sim";

@@ -5,7 +5,7 @@
 //! has a folder of its own, because its `--cfg` would otherwise rebuild everything twice.
 use crate::repo::Repo;
 use crate::run::{self, Show, Tally};
-use crate::{docs, lab, limited, metadata, prerequisites, programs, soak, tidy};
+use crate::{attack, docs, lab, limited, metadata, prerequisites, programs, soak, tidy};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::process::Command;
@@ -38,6 +38,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("release", "the programs, as users build them", false, release),
     step("demo", "a short demo, its summary checked", false, demo),
     step("soak", "a few rounds of kill -9", false, short_soak),
+    step("attack", "attacks from outside, those that take a moment", false, attacks),
     step("lab", "the kernel's RDMA devices, in virtual machines", false, lab_cases),
     step("sim", "RoCE on a bad network, new seeds", false, simulate),
 ];
@@ -169,6 +170,10 @@ fn release(context: &Context<'_>) -> Result<Tally> {
 fn short_soak(context: &Context<'_>) -> Result<Tally> {
     let rounds = if context.full { 50 } else { 5 };
     soak::short(context.repo, rounds, SOAK_SECONDS_PER_ROUND).map(no_cases)
+}
+
+fn attacks(context: &Context<'_>) -> Result<Tally> {
+    attack::short(context.repo, context.full).map(no_cases)
 }
 
 fn simulate(context: &Context<'_>) -> Result<Tally> {

@@ -38,6 +38,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("lab", "conformance perf provider-ibverbs provider-roce roce sim verbs", ""),
     ("sim", "probe roce verbs", "channel conformance transfer"),
     ("netns", "", ""),
+    ("attack", "netns", ""),
     ("cli", "catchment doctor", "netns"),
     ("fuzz", "roce session verbs", ""),
     (

@@ -1,0 +1,90 @@
+//! What the command says when a session goes well: models for messages by hand, whatever the version.
+use crate::host::Host;
+use crate::host::process::Process;
+use crate::scene::{Scene, Setup};
+use crate::wire::relay::Relay;
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// Messages of a session of one device.
+pub(crate) struct Learned {
+    pub(crate) hello: Value,
+    pub(crate) connect: Value,
+}
+
+/// Holds one session over a provider, and notes what its source says.
+pub(crate) fn learn(host: &Host, provider: &'static str) -> Result<Learned> {
+    let setup = Setup { bystanders: 0, ..Setup::over(provider) };
+    let mut scene = Scene::start(host, "learned", &setup)?;
+    let relay = Relay::start(Ipv4Addr::LOCALHOST, scene.address)?;
+    let mut command = scene.source_command("model", relay.address);
+    command.args(["--frames", "3", "--wait", "30"]);
+    let mut source = scene.start_source(&mut command, "model")?;
+    ensure!(source.finish()? == 0, "no session to learn from: {}", source.last_line());
+    scene.collector.stop()?;
+    let said = |kind| relay.message(kind).with_context(|| format!("no {kind} was said"));
+    Ok(Learned { hello: said("hello")?, connect: said("connect")? })
+}
+
+/// A session that the attacker holds itself, with the command: what it was told.
+pub(crate) struct Own {
+    pub(crate) source: Process,
+    pub(crate) relay: Relay,
+}
+
+/// Opens a session as this device, as any process of the same user can.
+pub(crate) fn own_session(scene: &Scene<'_>, device: &str, words: &[&str]) -> Result<Own> {
+    let relay = Relay::start(Ipv4Addr::LOCALHOST, scene.address)?;
+    let mut command = scene.source_command(device, relay.address);
+    let mut source = scene.start_source(command.args(words), device)?;
+    source.wait_event("session")?;
+    Ok(Own { source, relay })
+}
+
+impl Own {
+    pub(crate) fn told(&self, kind: &str, pointer: &str) -> Result<Value> {
+        told(&self.relay, kind, pointer)
+    }
+}
+
+/// What was said in a session: a member of the first message of this type.
+pub(crate) fn told(relay: &Relay, kind: &str, pointer: &str) -> Result<Value> {
+    let message = relay.message(kind).with_context(|| format!("no {kind} was said"))?;
+    let member = message.pointer(pointer).cloned();
+    member.with_context(|| format!("{kind} has no {pointer}"))
+}
+
+/// Where the ring of a relayed session lies at the collector, and its slots.
+pub(crate) struct RingPlace {
+    pub(crate) addr: u64,
+    blocks: u64,
+    block_bytes: u64,
+}
+
+impl RingPlace {
+    pub(crate) fn of(relay: &Relay) -> Result<Self> {
+        let number = |pointer| -> Result<u64> {
+            told(relay, "welcome", pointer)?.as_u64().context("not a number")
+        };
+        let addr = told(relay, "welcome", "/ring/addr")?;
+        Ok(Self {
+            addr: u64::from_str_radix(addr.as_str().unwrap_or_default(), 16)?,
+            blocks: number("/ring/blocks")?,
+            block_bytes: number("/ring/block_bytes")?,
+        })
+    }
+
+    /// A byte of the payload of each slot, `back` bytes before the header.
+    pub(crate) fn payloads(&self, back: u64) -> impl Iterator<Item = u64> {
+        let status = 2 * self.blocks.next_multiple_of(64);
+        let first = self.addr + status.next_multiple_of(4096);
+        let ends = (1..=self.blocks).map(move |slot| first + slot * self.block_bytes);
+        ends.map(move |end| end - 64 - back)
+    }
+}
+
+/// An address without anybody behind it.
+pub(crate) fn nobody() -> Result<SocketAddr> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
