@@ -1,11 +1,12 @@
 //! What the command says when a session goes well: models for messages by hand, whatever the version.
 use crate::host::Host;
-use crate::host::process::Process;
+use crate::host::process::{Process, wait_until};
 use crate::scene::{Scene, Setup};
 use crate::wire::relay::Relay;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Messages of a session of one device.
 pub(crate) struct Learned {
@@ -16,7 +17,9 @@ pub(crate) struct Learned {
 /// Holds one session over a provider, and notes what its source says.
 pub(crate) fn learn(host: &Host, provider: &'static str) -> Result<Learned> {
     let setup = Setup { bystanders: 0, ..Setup::over(provider) };
-    let mut scene = Scene::start(host, "learned", &setup)?;
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("learned-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let mut scene = Scene::start(host, &name, &setup)?;
     let relay = Relay::start(Ipv4Addr::LOCALHOST, scene.address)?;
     let mut command = scene.source_command("model", relay.address);
     command.args(["--frames", "3", "--wait", "30"]);
@@ -39,6 +42,16 @@ pub(crate) fn own_session(scene: &Scene<'_>, device: &str, words: &[&str]) -> Re
     let mut command = scene.source_command(device, relay.address);
     let mut source = scene.start_source(command.args(words), device)?;
     source.wait_event("session")?;
+    Ok(Own { source, relay })
+}
+
+/// Opens a session whose source is never told that it is ready: its queue pair is for others to connect.
+pub(crate) fn half_session(scene: &Scene<'_>, device: &str) -> Result<Own> {
+    let hold = |_, message: Value| (message["type"] != "ready").then_some(message);
+    let relay = Relay::with(Ipv4Addr::LOCALHOST, scene.address, hold)?;
+    let mut command = scene.source_command(device, relay.address);
+    let source = scene.start_source(&mut command, device)?;
+    wait_until("the collector is ready", || relay.message("ready").is_some())?;
     Ok(Own { source, relay })
 }
 

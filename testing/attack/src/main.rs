@@ -22,6 +22,10 @@ use report::Line;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Plays attacks against a build of the command
 #[derive(Parser)]
@@ -61,8 +65,8 @@ enum Program {
     Play { name: String, args: String },
 }
 
-/// Set in a process that has mounts of its own.
-const MARK: &str = "CATCHMENT_ATTACK_MOUNTS";
+/// Set in a process that has namespaces of its own.
+const MARK: &str = "CATCHMENT_ATTACK_NAMESPACES";
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -87,11 +91,13 @@ fn run(cli: &Cli) -> Result<bool> {
         return Ok(true);
     }
     if std::env::var_os(MARK).is_none() {
-        return Err(in_own_mounts());
+        return Err(in_own_namespaces());
     }
+    let loopback = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+    ensure!(loopback.is_ok_and(|status| status.success()), "ip(8) of iproute2 is missing");
     let binary = cli.binary.as_ref().context("which build? Say --binary FILE")?;
     let host = Host::new(binary, &cli.docs.canonicalize()?)?;
-    let lines: Vec<Line> = cases.iter().map(|case| play(cli, &host, case)).collect();
+    let lines = play_all(cli, &host, &cases)?;
     conclude(cli, &lines)
 }
 
@@ -100,17 +106,49 @@ fn is_chosen(cli: &Cli, case: &Case) -> bool {
     (cli.only.is_empty() || cli.only.iter().any(named)) && (!cli.short || case.quick)
 }
 
-/// Starts this program again where mounts vanish with it.
-fn in_own_mounts() -> anyhow::Error {
+/// Starts this program again where mounts vanish with it, and ports and sockets are its own.
+fn in_own_namespaces() -> anyhow::Error {
     let own = std::env::current_exe().unwrap_or_default();
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "--"]).arg(own);
+    command.args(["--mount", "--propagation", "private", "--net", "--"]).arg(own);
     command.args(std::env::args_os().skip(1)).env(MARK, "1");
     anyhow::Error::from(command.exec()).context("unshare(1) of util-linux is missing")
 }
 
+/// How long the short form may go on starting cases, and how many it plays at once: most only wait.
+const SHORT: Duration = Duration::from_secs(45);
+const SHORT_AT_ONCE: usize = 4;
+
+/// Plays the cases, in the short form only those that hold by the list: others would take longer.
+fn play_all(cli: &Cli, host: &Host, cases: &[&Case]) -> Result<Vec<Line>> {
+    let list = cli.expect.as_deref().map(report::read).transpose()?;
+    let holds = |case: &Case| list.as_ref().is_none_or(|list| list.get(case.name) == Some(&true));
+    let chosen: Vec<&Case> =
+        cases.iter().copied().filter(|case| !cli.short || holds(case)).collect();
+    let (start, next, lines) = (Instant::now(), AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while !cli.short || start.elapsed() < SHORT {
+            let Some(case) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+            let line = play(cli, host, case);
+            lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..if cli.short { SHORT_AT_ONCE } else { 1 } {
+            scope.spawn(work);
+        }
+    });
+    let lines = lines.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if cli.short {
+        let fell = cases.len() - chosen.len();
+        let late = chosen.len() - lines.len();
+        eprintln!("{fell} cases do not hold by the list, {late} found no time");
+    }
+    Ok(lines)
+}
+
 fn play(cli: &Cli, host: &Host, case: &Case) -> Line {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let line = Line::new(case.name, (case.play)(host, case.name));
     if cli.json {
         println!("{}", line.json());

@@ -229,7 +229,9 @@ impl<'h> Scene<'h> {
             source.signal(rustix::process::Signal::TERM);
         }
         for (number, source) in self.sources.iter_mut().enumerate() {
-            let code = source.end_within(LIMIT);
+            // What hangs shows at the first; the others need not be waited for as long.
+            let limit = if faults.is_empty() { LIMIT } else { LIMIT / 20 };
+            let code = source.end_within(limit);
             let summary = source.event("summary").unwrap_or_default();
             let undelivered = summary["frames_undelivered"].as_u64();
             if code != Some(0) || undelivered != Some(0) {
@@ -247,12 +249,28 @@ impl<'h> Scene<'h> {
             faults.push(format!("the collector ended with {code}: {}", self.collector.last_line()));
             return Ok(faults);
         }
-        self.collector.stop()?;
+        self.collector.signal(rustix::process::Signal::TERM);
+        let limit = if faults.is_empty() { LIMIT } else { LIMIT / 4 };
+        if self.collector.end_within(limit).is_none() {
+            faults.push("the collector does not end".to_owned());
+        }
         let summary = self.collector.event("summary").unwrap_or_default();
         for (number, sent) in sent.iter().enumerate() {
             faults.extend(lost_of(&summary, &bystander(number), *sent));
         }
         Ok(faults)
+    }
+}
+
+impl Scene<'_> {
+    /// Says which bystanders had to connect again: nothing was lost, but their sessions were ended.
+    fn broken(&self) -> Vec<String> {
+        let again = |source: &Process| source.event("summary")?["reconnects"].as_u64();
+        let counts = self.sources.iter().map(|source| again(source).unwrap_or(0)).enumerate();
+        let broken = counts.filter(|(_, count)| *count > 0);
+        broken
+            .map(|(number, count)| format!("{} connected {count} times again", bystander(number)))
+            .collect()
     }
 }
 
@@ -369,6 +387,7 @@ fn once(
     }
     faults.extend(scene.leftovers(&devices));
     faults.extend(scene.finish()?);
+    faults.extend(scene.broken());
     Ok((faults, slow, seen))
 }
 

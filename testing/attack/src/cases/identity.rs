@@ -291,7 +291,8 @@ fn insecure(host: &Host, name: &str) -> Result<Verdict> {
     let said = collector.said();
     let warnings = said.lines().filter(|line| {
         let line = line.to_lowercase();
-        line.contains("insecure")
+        !line.contains("frames go to")
+            && line.contains("insecure")
             && (line.contains("warn")
                 || line.contains("anyone")
                 || line.contains("without certificates"))

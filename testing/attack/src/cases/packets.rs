@@ -3,7 +3,7 @@
 //! What it would have to guess (queue pair numbers, PSNs, keys, addresses) it is told, as far as a case
 //! says so: each case stands for the attacker that has guessed so much.
 use super::{Case, quick, slow};
-use crate::host::place::{COLLECTOR, SOURCE, User};
+use crate::host::place::{COLLECTOR, SOURCE, STRANGER, User};
 use crate::host::process::pass;
 use crate::learned::{RingPlace, learn, told};
 use crate::scene::{Check, Scene, Setup, attacked};
@@ -33,9 +33,11 @@ pub(super) const CASES: &[Case] = &[
         "Packets ahead of their turn take no more memory than a window",
         |h, n| attacked(h, n, &Setup::lan(), kept),
     ),
-    quick("3.wrong-key", "A WRITE of a wrong key at the expected PSN ends no session", |h, n| {
-        attacked(h, n, &Setup::lan(), wrong_key)
-    }),
+    quick(
+        "3.wrong-key",
+        "A WRITE of a wrong key from a UDP port that nobody told ends no session",
+        |h, n| attacked(h, n, &Setup::lan(), wrong_key),
+    ),
     slow("3.nak-access", "A spoofed NAK remote access error ends no session", |h, n| {
         attacked(h, n, &large(), |scene| naks(scene, NAK_ACCESS))
     }),
@@ -126,34 +128,38 @@ fn metrics(scene: &Scene<'_>) -> Result<String> {
     crate::scene::inside(scene.lan.as_ref().map(|lan| &lan.collector), get)
 }
 
-fn early_counted(scene: &mut Scene<'_>) -> Result<Check> {
-    let dropped = |text: &str| {
-        let samples = text
-            .lines()
-            .filter(|line| line.starts_with("catchment_roce_") && line.contains("drop"));
-        samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
-    };
-    let before = dropped(&metrics(scene)?);
-    let (_, text) = early(scene)?;
-    pass(Duration::from_millis(300));
-    let counted = dropped(&metrics(scene)?) - before;
-    Ok((counted > 500.0, format!("{counted} counted as dropped; {text}")))
+/// Packets dropped so far, with their reasons.
+fn dropped(text: &str) -> (f64, String) {
+    let lines =
+        text.lines().filter(|line| line.starts_with("catchment_roce_packets_dropped_total"));
+    let lines: Vec<_> = lines.filter(|line| !line.ends_with(" 0")).collect();
+    let sum = lines.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+    let reasons = lines.iter().filter_map(|line| line.split("reason=").nth(1));
+    (sum, reasons.collect::<Vec<_>>().join(" "))
 }
 
-/// Whole packets that are legal but for their turn, as far ahead as a window reaches.
+fn early_counted(scene: &mut Scene<'_>) -> Result<Check> {
+    let (before, _) = dropped(&metrics(scene)?);
+    let (_, text) = early(scene)?;
+    pass(Duration::from_millis(300));
+    let (now, reasons) = dropped(&metrics(scene)?);
+    let counted = now - before;
+    Ok((counted > 400.0, format!("{counted} counted as dropped ({reasons}); {text}")))
+}
+
+/// The peer itself leaves a gap and sends whole packets behind it, as far as a window reaches.
 fn kept(scene: &mut Scene<'_>) -> Result<Check> {
-    scene.sources[0].signal(rustix::process::Signal::STOP);
-    pass(Duration::from_millis(200));
+    let learned = learn(scene.host, "roce")?;
     let peak = scene.collector.usage().peak_kib;
-    let more =
-        json!({ "step": 1, "packets": 1 << 16, "bytes": 1024, "once": true, "seconds": 1.2 });
-    let args = with(facts(scene)?, &more);
-    let found = scene.attack(User::Router, "blind_writes", &args);
+    let args = json!({
+        "address": scene.address, "model": learned.hello, "connect": learned.connect, "instance": 99,
+        "names": 1, "from": STRANGER, "to": COLLECTOR, "packets": 16_000, "seconds": 0.3,
+    });
+    let found = scene.attack(User::Router, "leave_a_gap", &args)?;
     let grown = scene.collector.usage().peak_kib.saturating_sub(peak) >> 10;
-    scene.sources[0].signal(rustix::process::Signal::CONT);
     let text =
-        format!("{grown} MiB more, {} packets, told number, key, address and PSN", found?["sent"]);
-    Ok((grown <= 8, text))
+        format!("{grown} MiB more for {} packets of 1,024 bytes behind a gap", found["sent"]);
+    Ok((grown <= 8 && found["sent"] != 0, text))
 }
 
 fn wrong_key(scene: &mut Scene<'_>) -> Result<Check> {

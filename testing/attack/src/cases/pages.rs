@@ -136,7 +136,7 @@ fn needs(host: &Host) -> Result<Verdict> {
     Ok(Verdict::new(missing.is_empty(), format!("the README lacks {missing:?}")))
 }
 
-/// Paragraphs with a rate or a share that name no command.
+/// Sections with a rate or a share that name no command.
 fn numbers(host: &Host) -> Result<Verdict> {
     let mut pages = vec![host.docs.join("README.md")];
     pages.extend(fs::read_dir(host.docs.join("docs/guide"))?.flatten().map(|entry| entry.path()));
@@ -151,7 +151,7 @@ fn numbers(host: &Host) -> Result<Verdict> {
         };
         let named = |part: &str| part.contains("catchment ") || part.contains("cargo xtask");
         let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let parts = text.split("\n\n").filter(measured).filter(|part| !named(part));
+        let parts = text.split("\n## ").filter(measured).filter(|part| !named(part));
         bare.extend(
             parts.map(|part| format!("{name}: {}", part.lines().next().unwrap_or_default())),
         );

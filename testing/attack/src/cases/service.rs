@@ -6,9 +6,12 @@ use crate::host::process::{Process, pass};
 use crate::learned::{Learned, learn};
 use crate::report::Verdict;
 use crate::scene::{Check, Scene, Setup, attacked, names, newcomer};
+use crate::wire::relay::Relay;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::fs;
+use std::net::Ipv4Addr;
+use std::process::Command;
 use std::time::Duration;
 
 pub(super) const CASES: &[Case] = &[
@@ -32,16 +35,12 @@ pub(super) const CASES: &[Case] = &[
         forged(h, n, no_frame)
     }),
     quick("4.jump", "A jump of packet numbers is refused and binds no name", |h, n| {
-        attacked(h, n, &Setup::over("roce"), |scene| jump(scene, &learn(scene.host, "roce")?))
+        attacked(h, n, &Setup::over("shm"), jump)
     }),
     slow(
         "4.jump-restart",
         "A jump of packet numbers binds no name over restarts either",
-        |h, n| {
-            attacked(h, n, &Setup::over("roce"), |scene| {
-                jump_restart(scene, &learn(scene.host, "roce")?)
-            })
-        },
+        |h, n| attacked(h, n, &Setup::over("shm"), jump_restart),
     ),
     quick("4.garbage", "Bytes that are no message disturb nobody", |h, n| {
         attacked(h, n, &Setup::over("shm"), |scene| {
@@ -158,20 +157,34 @@ fn no_frame(scene: &mut Scene<'_>, learned: &Learned) -> Result<Check> {
 
 const FAR: u64 = (1 << 53) - 2;
 
-fn jump(scene: &mut Scene<'_>, learned: &Learned) -> Result<Check> {
-    let more = json!({ "devices": ["jumped"], "first_packet": FAR });
-    let found = scene.attack(User::Other, "sessions", &args(scene, learned, &more))?;
-    let (held, text) = newcomer(scene, "jumped")?;
-    Ok((held, format!("answered {}; then the device itself: {text}", kind(&found["last"]))))
+/// A source of the attacker that believes that the collector has seen nearly all packet numbers.
+fn send_far(scene: &Scene<'_>) -> Result<String> {
+    let relay = Relay::with(Ipv4Addr::LOCALHOST, scene.address, |_, mut message| {
+        for stream in message["streams"].as_array_mut().into_iter().flatten() {
+            if stream["device"].is_string() {
+                stream["next_packet"] = json!(FAR);
+            }
+        }
+        Some(message)
+    })?;
+    let mut command = scene.source_command("jumped", relay.address);
+    command.args(["--frames", "1", "--wait", "3"]);
+    let mut source = scene.start_source(&mut command, "far")?;
+    let code = source.finish()?;
+    Ok(format!("a frame of number 2^53 - 2 ended with {code} {}", source.last_line()))
 }
 
-fn jump_restart(scene: &mut Scene<'_>, learned: &Learned) -> Result<Check> {
-    let more = json!({ "devices": ["jumped"], "first_packet": FAR, "seconds": 0.2 });
-    scene.attack(User::Other, "sessions", &args(scene, learned, &more))?;
+fn jump(scene: &mut Scene<'_>) -> Result<Check> {
+    let far = send_far(scene)?;
+    let (held, text) = newcomer(scene, "jumped")?;
+    Ok((held, format!("{far}; then the device itself: {text}")))
+}
+
+fn jump_restart(scene: &mut Scene<'_>) -> Result<Check> {
+    let far = send_far(scene)?;
     let folder = scene.host.folder("4.jump-restarted")?;
-    let copied =
-        std::process::Command::new("cp").arg("-a").arg(scene.out()).arg(&folder.path).status()?;
-    let setup = Setup { bystanders: 0, ..Setup::over("roce") };
+    let copied = Command::new("cp").arg("-a").arg(scene.out()).arg(&folder.path).status()?;
+    let setup = Setup { bystanders: 0, ..Setup::over("shm") };
     let mut command = crate::scene::collect_command(scene.host, &setup, &folder);
     let mut collector = Process::start(&mut command, &folder.path, "again")?;
     let listening = collector.wait_event("listening")?;
@@ -180,10 +193,8 @@ fn jump_restart(scene: &mut Scene<'_>, learned: &Learned) -> Result<Check> {
     command.args(["--frames", "5", "--wait", "10"]);
     let mut source = scene.start_source(&mut command, "jumped")?;
     let code = source.finish()?;
-    let text = format!(
-        "the device at a collector of the same directory ended with {code}: {}",
-        source.last_line()
-    );
+    let text =
+        format!("{far}; the device at a new collector ended with {code}: {}", source.last_line());
     Ok((code == 0 && copied.success(), text))
 }
 

@@ -3,7 +3,7 @@ use super::{Case, quick, slow};
 use crate::host::Host;
 use crate::host::place::User;
 use crate::host::process::pass;
-use crate::learned::{Own, own_session, told};
+use crate::learned::{Own, half_session, own_session, told};
 use crate::report::Verdict;
 use crate::scene::{Check, Scene, Setup, attacked, newcomer};
 use crate::wire::{http, shm};
@@ -213,7 +213,7 @@ impl Drop for HugePages {
 
 fn inbox(scene: &mut Scene<'_>, huge: bool) -> Result<Check> {
     let _pages = huge.then(HugePages::promise);
-    let own = own_session(scene, "own", &[])?;
+    let own = half_session(scene, "own")?;
     let args = json!({
         "own": own.told("welcome", "/path/source_gid")?, "secret": own.told("welcome", "/endpoint/gid")?,
         "qpn": own.told("welcome", "/endpoint/qpn")?, "own_qpn": own.told("connect", "/endpoint/qpn")?,

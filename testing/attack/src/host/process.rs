@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes on a machine that does other work too.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(40);
 const POLL: Duration = Duration::from_millis(5);
 
 /// Polls until `look` finds something.

@@ -31,6 +31,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("inbox", shared_memory::inbox),
     ("shm_versions", shared_memory::versions),
     ("blind_writes", packets::blind_writes),
+    ("leave_a_gap", packets::leave_a_gap),
     ("naks", packets::naks),
     ("cnps", packets::cnps),
 ];

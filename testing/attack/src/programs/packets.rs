@@ -1,11 +1,14 @@
 //! Packets of a third host that sees neither stream.
 use super::Args;
+use super::sessions::{devices, peer};
 use crate::host::process::pass;
 use crate::wire::roce::{
     ACKNOWLEDGE, Bth, CNP, PORT, Raw, Route, WRITE_ONLY, aeth, reth, transport,
 };
-use anyhow::Result;
+use crate::wire::session::forge;
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 fn route(args: &Args) -> Result<Route> {
@@ -43,6 +46,48 @@ pub(super) fn blind_writes(args: &Args) -> Result<Value> {
     let header = reth(args.number("addr")?, args.number("key")? as u32, bytes as u32);
     let bth = Bth { opcode: WRITE_ONLY, qpn: args.number("qpn")? as u32, psn: 0, ack: true };
     sweep(args, bth, &[header, vec![0xee; bytes]].concat())
+}
+
+/// Holds a session of its own, and sends all but its first packets.
+pub(super) fn leave_a_gap(args: &Args) -> Result<Value> {
+    let (mut peer, hello) = (peer(args)?, args.value("model"));
+    let from: Ipv4Addr = args.text("from")?.parse()?;
+    let mut hello = forge(hello, args.number("instance")?, &devices(args, 0)?)?;
+    let gid: String = from.octets().iter().map(|byte| format!("{byte:02x}")).collect();
+    hello["providers"][0]["gid"] = json!(format!("00000000000000000000ffff{gid}"));
+    let mut connect = args.value("connect").clone();
+    connect["endpoint"]["psn"] = json!(0);
+    let welcome = peer.hello(&hello)?;
+    let ready = peer.ready(&welcome, &connect, 0)?;
+    ensure!(ready["type"] == "ready", "answered {ready}");
+    let number = |pointer| welcome.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    let addr = u64::from_str_radix(welcome["ring"]["addr"].as_str().unwrap_or_default(), 16)?;
+    let bytes = 1024;
+    let header = reth(addr + 8192, number("/ring/rkey") as u32, bytes);
+    let rest = [header, vec![0; bytes as usize]].concat();
+    let to = (args.text("to")?.parse()?, number("/endpoint/net/udp_port") as u16);
+    let own = number_of(&hello, "/providers/0/net/udp_port");
+    let (raw, route) = (Raw::open()?, Route { from: (from, own), to });
+    let count = args.number("packets")?;
+    for psn in 0..count as u32 {
+        let bth = Bth {
+            opcode: WRITE_ONLY,
+            qpn: number("/endpoint/qpn") as u32,
+            psn: psn + 8,
+            ack: false,
+        };
+        raw.send(route, &transport(bth, &rest))?;
+        if psn % 64 == 0 {
+            // Its buffer is not what is tried here.
+            pass(Duration::from_millis(1));
+        }
+    }
+    pass(args.time()?);
+    Ok(json!({ "sent": count }))
+}
+
+fn number_of(value: &Value, pointer: &str) -> u16 {
+    value.pointer(pointer).and_then(Value::as_u64).unwrap_or(u64::from(PORT)) as u16
 }
 
 /// Acknowledgements with this syndrome.

@@ -9,13 +9,13 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::time::Instant;
 
-fn peer(args: &Args) -> Result<Peer> {
+pub(super) fn peer(args: &Args) -> Result<Peer> {
     let Ok(name) = args.text("certificate") else { return Peer::connect(args.address()?) };
     Ok(Peer::over(tls::connect(args.address()?, Path::new(args.text("certificates")?), name)?))
 }
 
 /// Names of as many devices as asked for.
-fn devices(args: &Args, session: u64) -> Result<Vec<String>> {
+pub(super) fn devices(args: &Args, session: u64) -> Result<Vec<String>> {
     if let Some(names) = args.value("devices").as_array() {
         return Ok(names.iter().filter_map(Value::as_str).map(str::to_owned).collect());
     }
