@@ -2,8 +2,8 @@
 use crate::programs;
 use crate::repo::Repo;
 use crate::run;
-use anyhow::Result;
-use std::path::PathBuf;
+use anyhow::{Context as _, Result};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -44,10 +44,14 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     command.current_dir(repo.root());
     let flags = [("--list", args.list), ("--short", args.short), ("--json", args.json)];
     command.args(flags.iter().filter(|flag| flag.1).map(|flag| flag.0));
-    args.only.iter().for_each(|name| drop(command.args(["--only", name])));
+    for name in &args.only {
+        command.args(["--only", name]);
+    }
     let release = || programs::built(repo, programs::CATCHMENT);
-    command.arg("--binary").arg(args.binary.clone().map_or_else(release, Ok)?);
-    command.arg("--docs").arg(args.docs.as_deref().unwrap_or(repo.root()));
+    let given = args.binary.as_ref().map(|path| absolute(path)).transpose()?;
+    command.arg("--binary").arg(given.map_or_else(release, Ok)?);
+    let docs = args.docs.as_deref().unwrap_or(repo.root());
+    command.arg("--docs").arg(absolute(docs)?);
     if let Some(list) = &args.record {
         command.arg("--record").arg(list);
     } else if args.binary.is_none() {
@@ -55,6 +59,10 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     }
     let finished = run::finish(&mut command, LIMIT, run::Show::All)?;
     run::demand_success(&command, finished.status)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| path.display().to_string())
 }
 
 /// The short form that `cargo xtask test` runs. It fails if a case does not hold that did.

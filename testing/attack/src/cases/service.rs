@@ -160,7 +160,8 @@ const FAR: u64 = (1 << 53) - 2;
 /// A source of the attacker that believes that the collector has seen nearly all packet numbers.
 fn send_far(scene: &Scene<'_>) -> Result<String> {
     let relay = Relay::with(Ipv4Addr::LOCALHOST, scene.address, |_, mut message| {
-        for stream in message["streams"].as_array_mut().into_iter().flatten() {
+        for stream in message.get_mut("streams").and_then(Value::as_array_mut).into_iter().flatten()
+        {
             if stream["device"].is_string() {
                 stream["next_packet"] = json!(FAR);
             }

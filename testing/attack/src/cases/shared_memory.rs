@@ -113,7 +113,7 @@ fn fchmod(scene: &mut Scene<'_>) -> Result<Check> {
     let mut changed = 0;
     for range in shared.filter_map(|line| line.split(' ').next()) {
         let path = format!("/proc/{}/map_files/{range}", own.source.id());
-        let nothing = fs::Permissions::from_mode(0);
+        let nothing = fs::Permissions::from_mode(0o0);
         changed += usize::from(fs::set_permissions(path, nothing).is_ok());
     }
     let (held, text) = newcomer(scene, "later")?;

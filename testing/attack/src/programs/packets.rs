@@ -29,7 +29,7 @@ fn sweep(args: &Args, bth: Bth, rest: &[u8]) -> Result<Value> {
             let psn = first.wrapping_add(number.wrapping_mul(step)) & 0xff_ffff;
             raw.send(route, &transport(Bth { psn, ..bth }, rest))?;
             sent += 1;
-            if sent % 64 == 0 && start.elapsed() > time {
+            if sent.is_multiple_of(64) && start.elapsed() > time {
                 break 'all;
             }
         }
@@ -77,7 +77,7 @@ pub(super) fn leave_a_gap(args: &Args) -> Result<Value> {
             ack: false,
         };
         raw.send(route, &transport(bth, &rest))?;
-        if psn % 64 == 0 {
+        if psn.is_multiple_of(64) {
             // Its buffer is not what is tried here.
             pass(Duration::from_millis(1));
         }

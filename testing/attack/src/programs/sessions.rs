@@ -67,12 +67,14 @@ pub(super) fn sessions(args: &Args) -> Result<Value> {
     Ok(json!({ "ready": held.len(), "last": summary(&last) }))
 }
 
-/// Says Hello many times, and collects the keys and numbers that it is told.
+/// Says Hello many times, one after the other, and collects the keys and numbers that it is told.
 pub(super) fn sample(args: &Args) -> Result<Value> {
-    let (mut keys, mut numbers, mut psns) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut keys, mut numbers) = (Vec::new(), Vec::new());
+    let no = json!({ "type": "refused", "code": "busy", "reason": "r", "remedy": "r", "retry_after_ms": null });
     for number in 0..args.number("count")? {
-        let instance = args.number("instance")? + number;
-        let hello = forge(args.value("model"), instance, &devices(args, number)?)?;
+        let named = devices(args, number % 50)?;
+        let mut hello = forge(args.value("model"), args.number("instance")? + number, &named)?;
+        hello["wish"] = json!({ "blocks": 1, "block_bytes": 128 });
         let mut peer = peer(args)?;
         let welcome = peer.hello(&hello)?;
         let told = |pointer: &str| {
@@ -81,9 +83,11 @@ pub(super) fn sample(args: &Args) -> Result<Value> {
         };
         keys.push(told("/ring/rkey")?);
         numbers.push(told("/endpoint/qpn")?);
-        psns.push(told("/endpoint/psn")?);
+        // What was made for it is gone once the collector hangs up.
+        peer.send(&no)?;
+        while peer.receive().is_ok() {}
     }
-    Ok(json!({ "keys": keys, "numbers": numbers, "psns": psns }))
+    Ok(json!({ "keys": keys, "numbers": numbers }))
 }
 
 /// Sends these texts as they are, each on a connection of its own, and keeps these open.

@@ -51,18 +51,16 @@ pub(super) fn foreign_ring(args: &Args) -> Result<Value> {
     let secrets = [gids("secrets"), listed].concat();
     let (qpn, rkey) = (args.number("qpn")? as u32, args.number("rkey")? as u32);
     let (mut tries, mut got) = (0, Vec::new());
-    for name in shm::listeners() {
-        for version in VERSIONS {
-            for (caller, secret) in callers.iter().flat_map(|c| secrets.iter().map(move |s| (c, s)))
-            {
-                tries += 1;
-                if let Some(ring) = ring(&name, version, *caller, *secret, (qpn, rkey)) {
-                    got.push(name.clone());
-                    spoil(&ring);
-                }
-                if version < 3 {
-                    break;
-                }
+    for (name, version) in shm::listeners().iter().flat_map(|n| VERSIONS.map(move |v| (n, v))) {
+        // Old versions ask for no secret.
+        let asked = if version < 3 { 1 } else { secrets.len() };
+        for (caller, secret) in
+            callers.iter().flat_map(|c| secrets.iter().take(asked).map(move |s| (c, s)))
+        {
+            tries += 1;
+            if let Some(ring) = ring(name, version, *caller, *secret, (qpn, rkey)) {
+                got.push(name.clone());
+                spoil(&ring);
             }
         }
     }
