@@ -184,6 +184,19 @@ impl<'h> Scene<'h> {
         Ok(found)
     }
 
+    /// Does `work` while an attack program goes on, which is ended then.
+    pub(crate) fn beside<T>(
+        &mut self,
+        (user, program, args): (User, &str, &Value),
+        work: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let attack = self.start_attack(user, program, args)?;
+        pass(Duration::from_secs(1));
+        let done = work(self);
+        self.attack_cpu_s += Usage::of_tree(attack.id()).cpu_s;
+        done
+    }
+
     /// Returns the least rate of the bystanders during `work`, and at least a second of it.
     fn rate_during<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, f64)> {
         let (start, counts) = (Instant::now(), self.counts());

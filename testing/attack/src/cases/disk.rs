@@ -50,7 +50,11 @@ pub(super) const CASES: &[Case] = &[
         let small = Small::start(h, n, &[])?;
         small.fill()?;
         let said = || small.source.said().to_lowercase();
-        let told = |text: &str| ["disk", "space", "store"].iter().any(|word| text.contains(word));
+        let told = |text: &str| {
+            ["disk", "bytes are free", "cannot store", "not stored"]
+                .iter()
+                .any(|word| text.contains(word))
+        };
         let held = poll(Duration::from_secs(8), || told(&said()).then_some(())).is_some();
         Ok(Verdict::new(held, said()))
     }),

@@ -12,8 +12,6 @@ use anyhow::{Context as _, Result};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(super) const CASES: &[Case] = &[
@@ -113,23 +111,20 @@ fn again(scene: &mut Scene<'_>, made: bool) -> Result<Check> {
     Ok((ended.is_none() && new == 0, text))
 }
 
-/// The first attempt is held back until the source has given it up and is served on another one.
+/// The first attempt arrives when the source has given it up and is served on another one.
 fn older_attempt(host: &Host, name: &str) -> Result<Verdict> {
     let mut scene = Scene::start(host, name, &Setup { bystanders: 0, ..Setup::over("shm") })?;
-    let held = Arc::new(AtomicBool::new(true));
-    let gate = Arc::clone(&held);
-    let relay = Relay::with(Ipv4Addr::LOCALHOST, scene.address, move |number, message| {
-        while number == 0 && message["type"] == "hello" && gate.load(Ordering::SeqCst) {
-            pass(Duration::from_millis(10));
-        }
-        Some(message)
+    let relay = Relay::with(Ipv4Addr::LOCALHOST, scene.address, |number, message| {
+        (number > 0 || message["type"] != "hello").then_some(message)
     })?;
     let mut command = scene.source_command("late", relay.address);
     let mut source = scene.start_source(&mut command, "late")?;
     let folder = scene.out().join("late");
     goes_on(&folder, 20)?;
-    held.store(false, Ordering::SeqCst);
-    pass(Duration::from_secs(3));
+    let older = relay.message("hello").context("no Hello was said")?;
+    let args = json!({ "address": scene.address, "texts": [older.to_string()], "seconds": 0.5 });
+    scene.attack(User::Same, "raw", &args)?;
+    pass(Duration::from_secs(2));
     let moved = source.code().is_none() && goes_on(&folder, 50).is_ok();
     let code = if moved { source.stop()? } else { source.code().unwrap_or(0) };
     let faults = scene.finish()?;

@@ -38,11 +38,16 @@ pub(super) const CASES: &[Case] = &[
 fn log_of_connections(scene: &mut Scene<'_>) -> Result<Check> {
     let lines = |scene: &Scene<'_>| scene.collector.stderr().lines().count();
     let before = lines(scene);
-    let args = json!({ "address": scene.address, "count": 15 });
+    let args = json!({ "address": scene.address, "count": 8 });
     let found = scene.attack(User::Other, "garbage", &args)?;
+    let strangers = scene.attack(User::Other, "strangers", &json!({}))?;
     pass(Duration::from_millis(300));
     let more = lines(scene) - before;
-    Ok((more <= 14, format!("{more} lines for {} bad connections of 7 kinds", found["sent"])))
+    let text = format!(
+        "{more} lines for {} bad connections of 7 kinds, and strangers at {} sockets of shared memory",
+        found["sent"], strangers["contexts"]
+    );
+    Ok((more <= 9, text))
 }
 
 fn log_of_disk(host: &Host, name: &str) -> Result<Verdict> {

@@ -1,6 +1,6 @@
 //! Processes of a case: what they print, what they use, how they end.
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -66,6 +66,15 @@ impl Usage {
             threads: number("Threads:"),
             cpu_s: (ticks(11) + ticks(12)) / 100.0,
         }
+    }
+}
+
+impl Usage {
+    /// What a process and its child use, as far as a program in a namespace of its own is one.
+    pub(crate) fn of_tree(pid: u32) -> Self {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let child = children.unwrap_or_default().split_whitespace().find_map(|id| id.parse().ok());
+        child.map_or(Self::of(pid), Self::of)
     }
 }
 
@@ -163,7 +172,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
+        // With what it has started: an attack program runs below unshare(1), in the same group.
+        if let Some(group) = Pid::from_raw(self.id().cast_signed()) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         let _ = self.child.wait();
     }
 }

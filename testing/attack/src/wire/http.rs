@@ -1,7 +1,9 @@
 //! As little HTTP as the page needs.
 use crate::wire::session::{self, Wire};
 use anyhow::{Context as _, Result};
-use std::net::SocketAddr;
+use rustix::net::sockopt::Timeout;
+use rustix::net::{AddressFamily, SocketType};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// Fetches a path; returns the status and the body.
@@ -9,6 +11,18 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     let stream = session::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     ask(stream, &address.to_string(), path)
+}
+
+/// Fetches a path from this address of the host.
+pub(crate) fn get_from(own: Ipv4Addr, page: SocketAddr, path: &str) -> Result<(u16, String)> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    rustix::net::bind(&socket, &SocketAddr::from((own, 0)))?;
+    let limit = Some(Duration::from_secs(5));
+    rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, limit)?;
+    rustix::net::connect(&socket, &page).context("cannot connect")?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(limit)?;
+    ask(stream, &page.to_string(), path)
 }
 
 pub(crate) fn ask(mut wire: impl Wire, host: &str, path: &str) -> Result<(u16, String)> {
