@@ -1,7 +1,6 @@
 //! `cargo xtask attack`: builds the attacks and the command, and plays the one against the other.
-use crate::programs;
 use crate::repo::Repo;
-use crate::run;
+use crate::{programs, run};
 use anyhow::{Context as _, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;

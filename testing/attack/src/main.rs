@@ -149,7 +149,7 @@ fn play_all(cli: &Cli, host: &Host, cases: &[&Case]) -> Result<Vec<Line>> {
 
 fn play(cli: &Cli, host: &Host, case: &Case) -> Line {
     let start = Instant::now();
-    let line = Line::new(case.name, (case.play)(host, case.name));
+    let line = Line::new(case.name, (case.play)(host, case.name)).without(&host.folder);
     if cli.json {
         println!("{}", line.json());
     } else {

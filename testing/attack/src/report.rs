@@ -25,6 +25,9 @@ impl Verdict {
     }
 }
 
+/// Most characters of a detail.
+const DETAIL_CHARS: usize = 400;
+
 /// One line of output or of a list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Line {
@@ -40,6 +43,13 @@ impl Line {
         });
         let detail = verdict.detail.split_whitespace().collect::<Vec<_>>().join(" ");
         Self { case: case.to_owned(), held: verdict.held, detail }
+    }
+
+    /// Leaves out a folder of this machine, and what is too long to read.
+    pub(crate) fn without(mut self, folder: &Path) -> Self {
+        self.detail = self.detail.replace(&folder.display().to_string(), "");
+        self.detail = self.detail.chars().take(DETAIL_CHARS).collect();
+        self
     }
 
     pub(crate) fn json(&self) -> String {

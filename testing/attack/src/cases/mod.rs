@@ -60,6 +60,16 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
+    fn the_committed_lists_have_every_case_and_no_other() {
+        let names: BTreeSet<_> = all().map(|case| case.name.to_owned()).collect();
+        for list in ["c62d8cb", "now"] {
+            let path = format!("{}/lists/{list}.jsonl", env!("CARGO_MANIFEST_DIR"));
+            let listed = crate::report::read(path.as_ref()).unwrap();
+            assert_eq!(listed.into_keys().collect::<BTreeSet<_>>(), names, "{list}");
+        }
+    }
+
+    #[test]
     fn cases_have_names_of_their_own_that_begin_with_their_part() {
         let names: BTreeSet<_> = all().map(|case| case.name).collect();
         assert_eq!(names.len(), all().count());

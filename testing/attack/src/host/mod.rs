@@ -12,7 +12,8 @@ pub(crate) const VICTIM: u32 = 61_001;
 
 /// Folders that belong to the victim, with the programs that it runs. Dropping it removes all.
 pub(crate) struct Host {
-    folder: PathBuf,
+    /// Where the folders of cases are.
+    pub(crate) folder: PathBuf,
     /// The command under attack.
     pub(crate) binary: PathBuf,
     /// This program, for its attack programs.
