@@ -88,6 +88,25 @@ impl RingPlace {
         })
     }
 
+    /// Finds it among the mappings of the collector: an address of RDMA need not be one of memory.
+    pub(crate) fn mapped_at(mut self, process: u32) -> Result<Self> {
+        let bytes = 2 * self.blocks.next_multiple_of(64);
+        let bytes = bytes.next_multiple_of(4096) + self.blocks * self.block_bytes;
+        let maps = std::fs::read_to_string(format!("/proc/{process}/maps"))?;
+        let shared =
+            maps.lines().filter(|line| line.contains(" rw-s ") && line.contains("catchment"));
+        let ranges = shared.filter_map(|line| {
+            let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+            Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?))
+        });
+        let mut fitting =
+            ranges.filter(|(from, to)| to - from >= bytes && to - from < bytes + 4096);
+        let (from, _) =
+            fitting.next().with_context(|| format!("no ring of {bytes} bytes is mapped"))?;
+        self.addr = from;
+        Ok(self)
+    }
+
     /// A byte of the payload of each slot, `back` bytes before the header.
     pub(crate) fn payloads(&self, back: u64) -> impl Iterator<Item = u64> {
         let status = 2 * self.blocks.next_multiple_of(64);

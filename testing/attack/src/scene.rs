@@ -226,9 +226,10 @@ impl<'h> Scene<'h> {
             ));
         }
         if !self.setup.leaves_devices {
-            let new = names(&self.out()).into_iter().filter(|name| !devices.contains(name)).count();
+            let new =
+                directories(&self.out()).into_iter().filter(|name| !devices.contains(name)).count();
             if new > 0 {
-                faults.push(format!("{new} directories or files of devices were left"));
+                faults.push(format!("{new} directories of devices were left"));
             }
         }
         faults
@@ -325,6 +326,11 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
     names
 }
 
+/// Names of what lies in a folder as a directory, as those of devices do.
+pub(crate) fn directories(folder: &Path) -> Vec<String> {
+    names(folder).into_iter().filter(|name| folder.join(name).is_dir()).collect()
+}
+
 /// Number of the newest frame in a device's directory, from 1; 0 if there is none.
 pub(crate) fn newest_frame(folder: &Path) -> u64 {
     let numbers = names(folder).into_iter().filter_map(|name| name.parse::<u64>().ok());
@@ -382,7 +388,7 @@ fn once(
     attack: impl Fn(&mut Scene<'_>) -> Result<Check>,
 ) -> Result<Played> {
     let mut scene = Scene::start(host, name, setup)?;
-    let devices = names(&scene.out());
+    let devices = directories(&scene.out());
     let start = Instant::now();
     let ((held, seen), rate) = scene.rate_during(|scene| attack(scene))?;
     let share = scene.attack_cpu_s / start.elapsed().as_secs_f64();

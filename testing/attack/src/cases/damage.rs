@@ -64,7 +64,7 @@ impl Damage {
         let rate = if provider == "shm" { 100 } else { 25 };
         let setup = Setup { bystanders: 1, relay: true, input, rate, ..Setup::over(provider) };
         let mut scene = Scene::start(host, name, &setup.send(send).collect(&["--lease", "60"]))?;
-        let place = RingPlace::of(&scene.relays[0])?;
+        let place = RingPlace::of(&scene.relays[0])?.mapped_at(scene.collector.id())?;
         let path = format!("/proc/{}/mem", scene.collector.id());
         let memory = File::options().read(true).write(true).open(path)?;
         let damage = |back: u64| {
@@ -228,7 +228,8 @@ fn restart(host: &Host, name: &str) -> Result<Verdict> {
     pass(Duration::from_millis(500));
     let code = scene.sources[0].stop()?;
     scene.collector.stop()?;
-    let files = crate::scene::names(&scene.out().join(bystander(0))).len() as u64;
+    let stored = crate::scene::names(&scene.out().join(bystander(0)));
+    let files = stored.iter().filter(|name| name.parse::<u64>().is_ok()).count() as u64;
     let sent = scene.sources[0].event("summary").unwrap_or_default();
     let accepted = Damage::number(&sent, "frames_sent");
     let text = format!("{accepted} sent, {files} stored over both runs, exit code {code}");

@@ -82,7 +82,10 @@ pub(super) const CASES: &[Case] = &[
         small.collector.signal(Signal::INT);
         let code = small.collector.end_within(LIMIT);
         let summary = small.collector.event("summary").unwrap_or_default();
-        let lost = summary["frames_lost"].as_u64().unwrap_or(0);
+        let lost = ["frames_lost", "frames_given_up"]
+            .iter()
+            .filter_map(|name| summary[*name].as_u64())
+            .sum::<u64>();
         Ok(Verdict::new(code == Some(1) && lost > 0, format!("ended with {code:?}, {lost} lost")))
     }),
     quick("5.out-removed", "A device's directory removed in mid-stream is made again", |h, n| {

@@ -7,7 +7,7 @@ use crate::learned::nobody;
 use crate::report::Verdict;
 use crate::scene::{Check, Scene, Setup, attacked, bystander, goes_on, newest_frame};
 use crate::wire::relay::Relay;
-use crate::wire::session::{Peer, forge};
+use crate::wire::session::Peer;
 use anyhow::{Context as _, Result};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -92,10 +92,14 @@ fn pause_source(host: &Host, name: &str) -> Result<Verdict> {
 
 /// Says a live source's Hello again: word by word, or one made with its number.
 fn again(scene: &mut Scene<'_>, made: bool) -> Result<Check> {
-    let hello = scene.relays[0].message("hello").context("no Hello was said")?;
-    let instance = hello["instance"].as_str().and_then(|hex| u64::from_str_radix(hex, 16).ok());
-    let forged = forge(&hello, instance.context("no instance")?, &[bystander(0)])?;
-    let hello = if made { forged } else { hello };
+    let mut hello = scene.relays[0].message("hello").context("no Hello was said")?;
+    if made {
+        // What is known of the source, in an attempt that looks newer.
+        hello["software"] = json!("another process");
+        if hello["attempt"].is_u64() {
+            hello["attempt"] = json!(1_000_000);
+        }
+    }
     let args = json!({ "address": scene.address, "texts": [hello.to_string()], "seconds": 1.0 });
     let sessions = scene.relays[0].connections();
     let found = scene.attack(User::Other, "raw", &args)?;

@@ -5,7 +5,7 @@ use crate::host::place::User;
 use crate::host::process::{Process, pass};
 use crate::learned::{Learned, learn};
 use crate::report::Verdict;
-use crate::scene::{Check, Scene, Setup, attacked, names, newcomer};
+use crate::scene::{Check, Scene, Setup, attacked, newcomer};
 use crate::wire::relay::Relay;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ fn args(scene: &Scene<'_>, learned: &Learned, more: &Value) -> Value {
 }
 
 fn directories(scene: &Scene<'_>) -> usize {
-    names(&scene.out()).len() - scene.sources.len()
+    crate::scene::directories(&scene.out()).len() - scene.sources.len()
 }
 
 fn hello_5mb(scene: &mut Scene<'_>, learned: &Learned) -> Result<Check> {

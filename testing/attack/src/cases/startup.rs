@@ -75,13 +75,13 @@ fn two_signals(host: &Host, name: &str) -> Result<Verdict> {
     let mut codes = Vec::new();
     for round in 0..6_u64 {
         let mut scene = Scene::start(host, name, &Setup { bystanders: 1, ..Setup::over("shm") })?;
-        for process in [&scene.sources[0], &scene.collector] {
+        let Scene { sources, collector, .. } = &mut scene;
+        for process in [&mut sources[0], collector] {
             process.signal(Signal::TERM);
             pass(Duration::from_millis(round * 7));
             process.signal(Signal::TERM);
+            codes.extend(process.end_within(LIMIT));
         }
-        codes.extend(scene.sources[0].end_within(LIMIT));
-        codes.extend(scene.collector.end_within(LIMIT));
     }
     let held = codes.iter().all(|code| *code == 0) && codes.len() == 12;
     Ok(Verdict::new(held, format!("exit codes {codes:?}")))
@@ -120,7 +120,7 @@ fn descriptors(scene: &mut Scene<'_>) -> Result<Check> {
 
 fn exhausted(host: &Host, name: &str) -> Result<Verdict> {
     let folder = host.folder(name)?;
-    let mut collector = limited(host, &folder, "56:56")?;
+    let mut collector = limited(host, &folder, "80:80")?;
     let listening = collector.wait_event("listening")?;
     let address = listening["address"].as_str().context("no address")?.to_owned();
     let start = |number: usize| {

@@ -2,6 +2,7 @@
 //!
 //! What the newest version adds to a message is learned from one that the command itself has sent.
 use anyhow::{Context as _, Result, bail, ensure};
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -67,9 +68,20 @@ impl Peer {
         read(&mut self.wire)?.context("it hung up")
     }
 
-    /// Sends a Hello and returns the answer.
+    /// Sends a Hello and returns the answer, once it has proven to be who it says, where it is asked to.
     pub(crate) fn hello(&mut self, hello: &Value) -> Result<Value> {
         self.send(hello)?;
+        let answer = self.receive()?;
+        if answer["type"] != "challenge" {
+            return Ok(answer);
+        }
+        let nonce = bytes_of(answer["nonce"].as_str().unwrap_or_default());
+        let attempt = hello["attempt"].as_u64().unwrap_or(0).to_be_bytes();
+        let text = [b"catchment session proof\0".as_slice(), &nonce, &attempt].concat();
+        let seed =
+            hello["software"].as_str().and_then(|text| text.rsplit(' ').next()?.parse().ok());
+        let signature = key(seed.unwrap_or(0))?.sign(&text);
+        self.send(&json!({ "type": "proof", "signature": hex(signature.as_ref()) }))?;
         self.receive()
     }
 
@@ -93,6 +105,22 @@ impl Peer {
     }
 }
 
+/// The key of a process that calls itself by this number.
+fn key(number: u64) -> Result<Ed25519KeyPair> {
+    let mut seed = [7; 32];
+    seed[..8].copy_from_slice(&number.to_be_bytes());
+    Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|error| anyhow::anyhow!("no key: {error}"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes_of(hex: &str) -> Vec<u8> {
+    let pairs = (0..hex.len() / 2).filter_map(|at| hex.get(2 * at..2 * at + 2));
+    pairs.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
+}
+
 /// Makes a Hello from one of the command: another process, with these devices.
 pub(crate) fn forge(model: &Value, instance: u64, devices: &[String]) -> Result<Value> {
     let mut hello = model.clone();
@@ -105,6 +133,12 @@ pub(crate) fn forge(model: &Value, instance: u64, devices: &[String]) -> Result<
     };
     hello["devices"] = devices.iter().map(named).collect();
     hello["instance"] = json!(format!("{instance:016x}"));
+    if hello["attempt"].is_u64() {
+        // From version 3 on a process is known by a key, found again here by the name of its software.
+        hello["instance"] = json!(hex(key(instance)?.public_key().as_ref()));
+        hello["attempt"] = json!(1);
+        hello["software"] = json!(format!("attack {instance}"));
+    }
     if hello["type"] != "hello" {
         bail!("the model is no Hello: {}", hello["type"]);
     }
