@@ -122,7 +122,11 @@ impl RemoteMr {
 pub(crate) fn status_of(error: &CallError) -> WcStatus {
     match error {
         CallError::Refused(_) => WcStatus::RemoteAccess,
-        CallError::Memory(_) | CallError::Protocol | CallError::Stale => WcStatus::RemoteOperation,
+        CallError::Memory(_)
+        | CallError::Protocol
+        | CallError::Version(_)
+        | CallError::NoDescriptor
+        | CallError::Stale => WcStatus::RemoteOperation,
         CallError::Io(_) | CallError::TimedOut | CallError::Gone => {
             WcStatus::TransportRetryExceeded
         }
