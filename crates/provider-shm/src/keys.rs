@@ -71,6 +71,11 @@ impl KeyTable {
         slots.values().filter_map(Weak::upgrade).collect()
     }
 
+    /// Returns whether a page of the tables could not be had.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.valid.is_broken() || self.bells.is_broken()
+    }
+
     fn valid_word(&self, key: u32) -> &AtomicU64 {
         self.valid.whole().atomic_u64(valid_offset(key)).expect("a slot lies in the table")
     }

@@ -109,6 +109,11 @@ impl PeerLink {
         self.fd.as_fd()
     }
 
+    /// Returns whether a page of the peer's tables could not be had.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.valid.is_broken() || self.bells.is_broken()
+    }
+
     /// Returns whether the peer is known to be gone.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)

@@ -7,7 +7,7 @@ use crate::proto::{MESSAGE_BYTES, QpFacts, Refusal, Reply, Request};
 use crate::qp_core::QpCore;
 use crate::socket;
 use crate::state::State;
-use catchment_verbs::{Gid, QpState, Watch as _, event};
+use catchment_verbs::{Gid, QpState, Watch as _, event, mem};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use std::io;
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 const LISTENER: u64 = 0;
 const WAKE: u64 = 1;
+const BROKEN: u64 = 2;
 
 /// How often waiting requests are retried while no thread of the application polls.
 const TICK: Duration = Duration::from_millis(5);
@@ -31,6 +32,10 @@ pub(crate) fn start(state: Arc<State>, listener: OwnedFd) -> io::Result<JoinHand
     };
     add(listener.as_fd(), LISTENER, epoll::EventFlags::IN)?;
     add(state.wake.as_fd(), WAKE, epoll::EventFlags::IN)?;
+    if let Some(broken) = mem::broken_event() {
+        // All contexts watch it, and none reads it.
+        add(broken, BROKEN, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+    }
     let mut service = Service::new(state, listener);
     std::thread::Builder::new().name("catchment-shm".into()).spawn(move || service.run())
 }
@@ -49,7 +54,7 @@ type Answer = Result<(Reply, Vec<OwnedFd>), Refusal>;
 impl Service {
     fn new(state: Arc<State>, listener: OwnedFd) -> Self {
         let spare = event::event_fd().ok();
-        let (askers, refused) = (Askers::new(WAKE + 1), Refused::default());
+        let (askers, refused) = (Askers::new(BROKEN + 1), Refused::default());
         Self { state, listener, askers, refused, spare }
     }
 
@@ -88,6 +93,7 @@ impl Service {
             WAKE => {
                 event::take_rings(&self.state.wake);
             }
+            BROKEN => self.fail_broken(),
             _ if token & LINK != 0 => self.lose_link(token & !LINK),
             _ => self.serve(token),
         }
@@ -255,6 +261,19 @@ impl Service {
             }
             sent => sent.map_err(|error| error.to_string()),
         }
+    }
+
+    /// Ends the queue pairs whose memory lost a page.
+    fn fail_broken(&self) {
+        if self.state.keys.is_broken() {
+            // All peers may write to it, so it tells nothing of any one.
+            tracing::warn!("a page of the table of wake-ups cannot be had: they may come late");
+        }
+        let regions = self.state.keys.all();
+        for qp in self.state.queue_pairs() {
+            qp.fail_if_broken(&regions);
+        }
+        self.wake_owners();
     }
 
     /// Removes a peer that is gone, with everything of it.
