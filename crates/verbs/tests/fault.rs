@@ -188,5 +188,6 @@ fn sent_by_a_process() {
     let _region = region(PAGE);
     let me = rustix::process::getpid();
     rustix::process::kill_process(me, rustix::process::Signal::BUS).unwrap();
+    // Until the signal ends the process, which nothing in it can wait for.
     std::thread::sleep(std::time::Duration::from_secs(60));
 }
