@@ -3,7 +3,7 @@
 mod raw;
 
 use catchment_conformance::{Bench, Options, Side, connected, eventually, wait_one};
-use catchment_probe::child::{Child, hear, role, say};
+use catchment_probe::child::{Child, MARK, hear, role, say};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
@@ -12,7 +12,9 @@ use catchment_verbs::{
 };
 use raw::{HELLO, OPEN_QP, REFUSED, RESOLVE, Socket, TABLES, TOO_MANY};
 use rustix::process::{Resource, Rlimit};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::AsFd as _;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 /// The tests count the descriptors of the process, so they take turns.
@@ -46,7 +48,12 @@ fn second_process() {
 
 /// Opens connections, says Hello in each, and keeps all that are let in.
 fn flood() {
-    let theirs: u128 = hear().parse().unwrap();
+    let (held, refused) = flood_with_hellos(hear().parse().unwrap());
+    say(&format!("{} {refused}", held.len()));
+    hear();
+}
+
+fn flood_with_hellos(theirs: u128) -> (Vec<Socket>, u32) {
     let (mut held, mut refused) = (Vec::new(), 0);
     for n in 0..5000u128 {
         let socket = Socket::dial(theirs.to_le_bytes());
@@ -60,8 +67,56 @@ fn flood() {
             break;
         }
     }
-    say(&format!("{} {refused}", held.len()));
+    (held, refused)
+}
+
+/// Set for the collector in a PID namespace of its own.
+const CONTAINED: &str = "CATCHMENT_SHM_CONTAINED";
+
+#[test]
+fn contained_process() {
+    if std::env::var(CONTAINED).is_err() {
+        return;
+    }
+    assert!(std::process::id() < 10, "a namespace of its own");
+    let bench = bench();
+    let context = bench.open();
+    assert_serves(&bench, &context);
+    let before = descriptors();
+    say(&u128::from_le_bytes(context.gid().0).to_string());
     hear();
+    assert_serves(&bench, &context);
+    say("served");
+    eventually("descriptors are back", || descriptors() <= before);
+    say("back");
+}
+
+/// For a collector in a container, processes outside of it have no number that tells them apart.
+#[test]
+fn issue_13_a_flood_from_another_pid_namespace_is_limited_too() {
+    let _turn = TURN.lock();
+    let namespaces = ["--user", "--pid", "--fork", "--kill-child"];
+    let can = Command::new("unshare").args(namespaces).arg("true").output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        eprintln!("no PID namespace can be made here: not tried");
+        return;
+    }
+    let mut collector = Command::new("unshare");
+    collector.args(namespaces).arg(std::env::current_exe().unwrap());
+    collector.args(["contained_process", "--nocapture", "--test-threads=1"]).env(CONTAINED, "1");
+    collector.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut collector = collector.spawn().unwrap();
+    let lines = BufReader::new(collector.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut says = lines.filter_map(|line| line.strip_prefix(MARK).map(str::to_owned));
+    let (held, _refused) = flood_with_hellos(says.next().unwrap().parse().unwrap());
+    let most = rustix::process::getrlimit(Resource::Nofile).current.unwrap();
+    assert_eq!(held.len() as u64, (most / 8).min(5000), "let in");
+    let mut input = collector.stdin.take().unwrap();
+    writeln!(input, "flooded").unwrap();
+    assert_eq!(says.next().unwrap(), "served");
+    drop(held);
+    assert_eq!(says.next().unwrap(), "back");
+    assert!(collector.wait().unwrap().success());
 }
 
 /// 20,000 connections of one process, each with a right Hello, took the page and all sessions with them.
