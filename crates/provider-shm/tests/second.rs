@@ -6,6 +6,7 @@ mod raw;
 use catchment_conformance::{Bench, Options, Side, connected, eventually, wait_one};
 use catchment_probe::child::{Child, hear, role, say};
 use catchment_provider_shm::ShmProvider;
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Endpoint, Gid, Payload, QpState, RemoteAddr, SendOp, SendWr};
 use raw::{
     BELLS_BYTES, HELLO, KNOWN, Memory, Message, OPEN_QP, QP, REGION, RESOLVE, Socket, TABLES,
@@ -222,6 +223,7 @@ fn second_process() {
         let mapped = map(second, peer);
         match role.as_str() {
             "second" => be_good(second, peer, &mapped, &opened),
+            "curious" => be_curious(second, peer, &mapped.socket),
             "deaf" => be_deaf(peer, &mapped.socket),
             "holes" => make_holes(second, &mapped, &opened),
             other => panic!("no role {other}"),
@@ -244,6 +246,19 @@ fn be_good(second: &Second, peer: &Peer, mapped: &Mapped, opened: &Message) {
     say(&String::from_utf8(received(second)).unwrap());
     send(opened, b"a message");
     say("sent");
+}
+
+/// Asks the same again and again, and reads each answer.
+fn be_curious(second: &Second, peer: &Peer, socket: &Socket) {
+    let inbox = second.inbox.1.as_fd();
+    for _ in 0..500 {
+        socket.send(RESOLVE, &[peer.qpn, peer.key].map(u32::to_le_bytes).concat(), &[]);
+        assert_eq!(socket.receive().unwrap().descriptors.len(), 2);
+        let request = [&peer.qpn.to_le_bytes()[..], &second.facts()].concat();
+        socket.send(OPEN_QP, &request, &[inbox]);
+        assert_eq!(socket.receive().unwrap().kind, KNOWN);
+    }
+    say("asked");
 }
 
 /// Asks and reads no answer: each is two descriptors on their way.
@@ -302,12 +317,16 @@ fn join(context: &Arc<dyn catchment_verbs::Context>, role: &str) -> (Side, Child
     (side, child, peer)
 }
 
+/// A test counts the descriptors of the process, so they take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
 fn bench() -> Bench {
     Bench::new(Arc::new(ShmProvider::new()), "shm0")
 }
 
 #[test]
 fn a_second_implementation_writes_reads_and_sends() {
+    let _turn = TURN.lock();
     let (mut side, mut child, peer) = {
         let context = bench().open();
         join(&context, "second")
@@ -331,10 +350,24 @@ fn a_second_implementation_writes_reads_and_sends() {
     eventually("the error state", || side.qp.state() == QpState::Err);
 }
 
+/// A region has one watch, and a queue pair one inbox, however often a peer asks.
+#[test]
+fn issue_13_asking_often_takes_nothing() {
+    let _turn = TURN.lock();
+    let context = bench().open();
+    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = count();
+    let (_side, mut child, _) = join(&context, "curious");
+    child.says("asked");
+    // Pipes of the second process, what a side has, a connection in each direction, a watch.
+    assert!(count() <= before + 10, "{before} descriptors, then {}", count());
+}
+
 /// 1,000 questions of a peer that reads no answer left so many descriptors on their way that the system
 /// allows this user no more.
 #[test]
 fn issue_13_who_reads_no_answers_is_disconnected() {
+    let _turn = TURN.lock();
     let bench = bench();
     let context = bench.open();
     let (_side, mut child, _) = join(&context, "deaf");
@@ -351,6 +384,7 @@ fn issue_13_who_reads_no_answers_is_disconnected() {
 /// to see that, run this test after `sysctl vm.overcommit_memory=2`.
 #[test]
 fn issue_13_holes_in_shared_memory_end_one_session_at_most() {
+    let _turn = TURN.lock();
     let bench = bench();
     let context = bench.open();
     let options = Options::default();
