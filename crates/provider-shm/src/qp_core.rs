@@ -194,7 +194,11 @@ impl QpCore {
         }
         self.set_state(QpState::Err, inner);
         if let Some(reason) = reason {
-            tracing::debug!(qpn = self.qpn, reason, "queue pair failed");
+            if reason == LOST {
+                tracing::warn!(qpn = self.qpn, reason, "queue pair failed");
+            } else {
+                tracing::debug!(qpn = self.qpn, reason, "queue pair failed");
+            }
             self.context
                 .events
                 .add(AsyncEvent::QpFatal { qpn: self.qpn, reason: reason.to_owned() });

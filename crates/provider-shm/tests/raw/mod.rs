@@ -160,6 +160,13 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the own mapping, of which no reference is left.
+        let _ = unsafe { rustix::mm::munmap(self.ptr.cast(), self.bytes) };
+    }
+}
+
 impl Memory {
     /// Creates memory with the seals of what peers may write.
     pub(crate) fn create(bytes: usize) -> (Self, OwnedFd) {
@@ -183,7 +190,7 @@ impl Memory {
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
         let (at, flags) = (std::ptr::null_mut(), MapFlags::SHARED);
-        // SAFETY: a new mapping, which lasts as long as the process.
+        // SAFETY: a new mapping.
         let ptr = unsafe { rustix::mm::mmap(at, bytes, prot, flags, fd, 0) }.unwrap();
         Self { ptr: ptr.cast(), bytes }
     }
