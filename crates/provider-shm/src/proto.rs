@@ -316,6 +316,30 @@ mod tests {
         }
     }
 
+    /// The messages of section 10 of docs/spec/shm.md, in its order.
+    #[test]
+    fn messages_are_those_of_the_page() {
+        let (target, facts) = (0x12_3456, QpFacts { qpn: 0xab_cdef, inbox_id: 3, ..FACTS });
+        let expected = [
+            Request::Hello { gid: Gid([1; 16]), peer: Gid([2; 16]) }.encode(),
+            Request::OpenQp { target, caller: facts }.encode(),
+            Request::Resolve { target, rkey: 0x89ab_cdef }.encode(),
+            Request::Fault { target, status: 1 }.encode(),
+            Reply::Hello.encode(),
+            Reply::Region { addr: 0x7f00_0000_1000, bytes: 1 << 20, access: 15 }.encode(),
+            Reply::Refused(Refusal::TooMany).encode(),
+        ];
+        let page = include_str!("../../../docs/spec/shm.md");
+        let rows =
+            page.lines().filter_map(|line| line.split_once("| `4353686d")?.1.split_once('`'));
+        let seen: Vec<String> = rows.map(|(hex, _)| hex.replace(' ', "")).collect();
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        assert_eq!(seen.len(), expected.len());
+        for (seen, expected) in seen.iter().zip(expected) {
+            assert_eq!(format!("{seen:0<120}"), hex(&expected[4..]));
+        }
+    }
+
     #[test]
     fn foreign_bytes_are_no_message() {
         let good = Request::Hello { gid: Gid([9; 16]), peer: Gid([8; 16]) }.encode();

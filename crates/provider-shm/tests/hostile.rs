@@ -7,7 +7,7 @@ use catchment_probe::child::{Child, MARK, hear, role, say};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
-    Access, Context, Cq, Endpoint, Mr, Payload, Qp, QpInit, QpState, QpTransition, RemoteAddr,
+    Access, Context, Cq, Endpoint, Gid, Mr, Payload, Qp, QpInit, QpState, QpTransition, RemoteAddr,
     RtrAttr, RtsAttr, SendOp, SendWr,
 };
 use raw::{HELLO, OPEN_QP, REFUSED, RESOLVE, Socket, TABLES, TOO_MANY};
@@ -211,6 +211,26 @@ fn issue_13_a_process_without_descriptors_is_said_to_have_none() {
     child.says("connected");
     assert_eq!(try_rtr(&mut sides[1], peers[1]), "connected");
     child.tell("end");
+}
+
+/// A collector that was updated and a source that was not, or the other way.
+#[test]
+fn a_peer_of_another_version_is_told_both() {
+    let _turn = TURN.lock();
+    let gid = u128::from(std::process::id()).to_le_bytes();
+    let listener = raw::listen(gid);
+    let older = std::thread::spawn(move || {
+        let socket = Socket::accept(&listener);
+        socket.receive().unwrap();
+        let mut refused = raw::message(REFUSED, &5u32.to_le_bytes());
+        refused[4] = 3;
+        socket.send_bytes(&refused, &[]);
+    });
+    let mut side = Side::new(bench().open(), &Options::default());
+    side.init(&Options::default());
+    let told = try_rtr(&mut side, Endpoint { gid: Gid(gid), qpn: 9, psn: 0, net: None });
+    assert!(told.contains("version 3 of") && told.contains("process version 4"), "{told}");
+    older.join().unwrap();
 }
 
 /// Sources of sessions, each in a process of its own, as `catchment send` does it.
