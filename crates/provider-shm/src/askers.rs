@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// How long a new connection may take to identify itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 /// Most connections that have not identified themselves, of all peers and of one.
-const MAX_SILENT: usize = 64;
-const MAX_SILENT_OF_ONE: usize = 16;
+const MAX_SILENT: usize = 256;
+const MAX_SILENT_OF_ONE: usize = 64;
 /// Most connections of one process, however many descriptors there are.
 const MAX_OF_ONE: u64 = 1024;
 /// The number of processes that have none in our PID namespace.
@@ -209,8 +209,8 @@ mod tests {
         assert_eq!(many.victim(7), Some(11));
         assert_eq!(many.victim(8), None);
         assert_eq!(many.oldest_silent(), Some(11), "of the process that has the most");
-        let processes: Vec<u32> = (0..MAX_SILENT as u32).map(|n| 1 + n / 9).collect();
-        assert_eq!(askers(&processes).victim(99), Some(10 + 54));
+        let processes: Vec<u32> = (0..MAX_SILENT as u32).map(|n| 1 + n / 60).collect();
+        assert_eq!(askers(&processes).victim(99), Some(10 + 180));
     }
 
     #[test]
