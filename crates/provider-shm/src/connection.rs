@@ -55,6 +55,11 @@ impl Connection {
         let _ = self.link.set(link);
     }
 
+    /// Returns whether a page of what the peer shares for all requests could not be had.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.inbox.is_broken() || self.link.get().is_some_and(|link| link.is_broken())
+    }
+
     /// Returns whether the peer's queue pair accepts requests.
     #[inline]
     pub(crate) fn is_alive(&self) -> bool {

@@ -122,7 +122,11 @@ impl RemoteMr {
 pub(crate) fn status_of(error: &CallError) -> WcStatus {
     match error {
         CallError::Refused(_) => WcStatus::RemoteAccess,
-        CallError::Memory(_) | CallError::Protocol | CallError::Stale => WcStatus::RemoteOperation,
+        CallError::Memory(_)
+        | CallError::Protocol
+        | CallError::Version(_)
+        | CallError::NoDescriptor
+        | CallError::Stale => WcStatus::RemoteOperation,
         CallError::Io(_) | CallError::TimedOut | CallError::Gone => {
             WcStatus::TransportRetryExceeded
         }
@@ -139,7 +143,7 @@ impl RemoteBell for ShmBell {
     }
 
     fn is_valid(&self) -> bool {
-        !self.0.link.is_dead() && self.0.is_valid()
+        !self.0.link.is_dead() && self.0.is_valid() && !self.0.region.is_broken()
     }
 }
 
@@ -246,6 +250,11 @@ impl RemoteCache {
     #[inline]
     pub(crate) fn get(&self, at: usize) -> &Arc<RemoteMr> {
         &self.entries[at]
+    }
+
+    /// Returns whether a page of one of them could not be had.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.entries.iter().any(|mr| mr.region.is_broken())
     }
 
     /// Marks the region at this place as written.
