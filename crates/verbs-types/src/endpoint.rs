@@ -76,8 +76,9 @@ pub struct NetEnd {
     pub udp_port: u16,
     /// Largest path MTU that it accepts, in bytes: 256, 512, 1024, 2048 or 4096.
     pub path_mtu: u32,
-    /// Its extensions of the standard, one bit each, such as
-    /// [`SELECTIVE_REPEAT`](NetEnd::SELECTIVE_REPEAT). 0 for an RNIC.
+    /// Its extensions of the standard; 0 for an RNIC. Bits 0 to 7 are one each, such as
+    /// [`SELECTIVE_REPEAT`](NetEnd::SELECTIVE_REPEAT), 8 to 12 are [`NetEnd::window_bytes`], 16 to 31
+    /// [`NetEnd::source_port`].
     pub extensions: u32,
 }
 
@@ -86,10 +87,43 @@ impl NetEnd {
     pub const RNIC_UDP_PORT: u16 = 4791;
     /// Bit of [`extensions`](NetEnd::extensions): only lost packets are retransmitted.
     pub const SELECTIVE_REPEAT: u32 = 1;
+    /// Bit of [`extensions`](NetEnd::extensions): a NAK that ends a connection is repeated when it is
+    /// challenged, and believed only then.
+    pub const CHALLENGES: u32 = 1 << 1;
+    const WINDOW_SHIFT: u32 = 8;
+    const WINDOW_MASK: u32 = 0x1f;
+    const SOURCE_PORT_SHIFT: u32 = 16;
 
     /// Returns the end of an RNIC with this path MTU in bytes.
     pub fn of_rnic(path_mtu: u32) -> Self {
         Self { udp_port: Self::RNIC_UDP_PORT, path_mtu, extensions: 0 }
+    }
+
+    /// Returns this end with the UDP port that all its packets come from.
+    #[must_use]
+    pub fn with_source_port(self, port: u16) -> Self {
+        let others = self.extensions & ((1 << Self::SOURCE_PORT_SHIFT) - 1);
+        Self { extensions: others | u32::from(port) << Self::SOURCE_PORT_SHIFT, ..self }
+    }
+
+    /// Returns the UDP port that all its packets come from; `None` if they may come from any.
+    pub fn source_port(&self) -> Option<u16> {
+        let port = (self.extensions >> Self::SOURCE_PORT_SHIFT) as u16;
+        (port != 0).then_some(port)
+    }
+
+    /// Returns this end with the most payload that it has in flight, rounded down to a power of two.
+    #[must_use]
+    pub fn with_window_bytes(self, bytes: u64) -> Self {
+        let others = self.extensions & !(Self::WINDOW_MASK << Self::WINDOW_SHIFT);
+        let power = bytes.max(1).ilog2().min(Self::WINDOW_MASK);
+        Self { extensions: others | power << Self::WINDOW_SHIFT, ..self }
+    }
+
+    /// Returns the most payload that it has in flight, in bytes; `None` if it does not say.
+    pub fn window_bytes(&self) -> Option<u64> {
+        let power = self.extensions >> Self::WINDOW_SHIFT & Self::WINDOW_MASK;
+        (power != 0).then_some(1 << power)
     }
 }
 
@@ -170,6 +204,17 @@ mod tests {
         ] {
             assert_eq!(Gid::from_ip(IpAddr::from(v4)).to_string(), text);
         }
+    }
+
+    #[test]
+    fn source_port_and_window_share_the_extensions_with_the_bits() {
+        let plain = NetEnd { udp_port: 4791, path_mtu: 1024, extensions: NetEnd::CHALLENGES };
+        assert_eq!((plain.source_port(), plain.window_bytes()), (None, None));
+        let end = plain.with_source_port(0xc123).with_window_bytes((4 << 20) + 1);
+        assert_eq!((end.source_port(), end.window_bytes()), (Some(0xc123), Some(4 << 20)));
+        assert_eq!(end.extensions, 0xc123_0000 | 22 << 8 | NetEnd::CHALLENGES);
+        let other = end.with_source_port(0xffff).with_window_bytes(u64::MAX);
+        assert_eq!((other.source_port(), other.window_bytes()), (Some(0xffff), Some(1 << 31)));
     }
 
     #[test]

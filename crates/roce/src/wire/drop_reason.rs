@@ -49,6 +49,8 @@ reasons! {
         UnknownQp = "unknown_qp",
         /// Not from the address that the queue pair is connected to.
         WrongPeer = "wrong_peer",
+        /// Not from the UDP port that the peer has told.
+        WrongPort = "wrong_port",
         /// Not for a queue pair of this transport.
         WrongTransport = "wrong_transport",
         /// The queue pair has another Q_Key.
