@@ -32,8 +32,8 @@ impl AddressVector {
         let path = device.datagrams.path_to(remote).map_err(|error| error.to_string())?;
         let path_mtu = theirs.min(device.path_mtu).min(path.path_mtu);
         tracing::info!(%path, agreed = path_mtu.bytes(), "path to a peer");
-        let route =
-            Route { local: device.local.ip(), remote, ecn: if device.options.ecn { 2 } else { 0 } };
+        let ecn = if device.options.ecn { 2 } else { 0 };
+        let route = Route { local: device.local, remote, ecn };
         Ok(Self { route, path_mtu })
     }
 }

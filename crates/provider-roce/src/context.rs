@@ -25,8 +25,6 @@ use std::time::Duration;
 
 /// Longest inline payload: what fits into the send batch besides the headers for every packet.
 const MAX_INLINE_BYTES: u32 = 256;
-/// The smallest useful window, whatever the buffer.
-const LEAST_WINDOW_BYTES: u64 = 64 << 10;
 /// A peer whose engine does not run for a time slice of the scheduler is no loss.
 const RTO_MIN: Duration = Duration::from_millis(4);
 /// Bytes of a packet's Ethernet, IP and UDP headers and frame check.
@@ -177,22 +175,16 @@ impl RocePd {
             max_recv_wr: init.max_recv_wr,
             max_sge: init.max_sge.max(1),
             max_inline_bytes: init.max_inline_bytes,
-            window_bytes: window_bytes(device),
+            window_bytes: device.window_bytes(),
             rto_min: RTO_MIN,
             pacing: roce::PacingConfig {
                 overhead_bytes: FRAME_BYTES + ip_bytes(&device.local.ip()),
+                react_to_cnp: device.options.ecn,
                 ..config.pacing
             },
             ..config
         }
     }
-}
-
-/// Returns the window of a queue pair. It must fit the peer's receive buffer, whose size is
-/// unknown, so our own is used.
-fn window_bytes(device: &Device) -> u64 {
-    let buffer = device.datagrams.capabilities().receive_buffer_bytes as u64;
-    device.options.window_bytes.min(buffer / 4).max(LEAST_WINDOW_BYTES)
 }
 
 impl Pd for RocePd {

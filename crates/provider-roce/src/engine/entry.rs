@@ -52,6 +52,8 @@ impl QpShared {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
     pub(crate) address: IpAddr,
+    /// The UDP port that all its packets come from; `None` if it did not say.
+    pub(crate) source_port: Option<u16>,
     pub(crate) route: Route,
     /// What it announced.
     pub(crate) end: Endpoint,

@@ -3,7 +3,7 @@ use super::Engine;
 use super::transmit::resolve;
 use crate::device_core::DeviceCore;
 use crate::fault::{Datagram, FaultInjector, Kind};
-use crate::io::net_header;
+use crate::io::{Route, net_header};
 use crate::keys::KeyTable;
 use catchment_roce::wire::{Opcode, icrc};
 use catchment_roce::{OutPacket, Piece, TransmitBatch};
@@ -41,7 +41,7 @@ impl Engine {
                     out.extend_from_slice(&memory.to_vec());
                 }
             });
-            pass(faults, device, route.remote, gathered);
+            pass(faults, device, &route, gathered);
         }
     }
 }
@@ -65,7 +65,7 @@ fn gather(
     bytes
 }
 
-fn pass(faults: &mut FaultInjector, device: &DeviceCore, to: SocketAddr, transport: Vec<u8>) {
+fn pass(faults: &mut FaultInjector, device: &DeviceCore, route: &Route, transport: Vec<u8>) {
     let opcode = transport.first().and_then(|byte| Opcode::from_u8(*byte));
     let kind = match opcode {
         Some(Opcode::RcAcknowledge | Opcode::Sack) => Kind::Ack,
@@ -74,9 +74,9 @@ fn pass(faults: &mut FaultInjector, device: &DeviceCore, to: SocketAddr, transpo
     if opcode == Some(Opcode::RcAcknowledge) && faults.storms() {
         let mut nak = transport.clone();
         nak[SYNDROME_AT] = NAK_PSN_SEQUENCE;
-        send(device, &sealed(device.local, to, nak));
+        send(device, &sealed(route.local, route.remote, nak));
     }
-    let datagram = sealed(device.local, to, transport);
+    let datagram = sealed(route.local, route.remote, transport);
     faults.pass(device.now_ns(), kind, datagram, |datagram| {
         send(device, datagram);
     });
@@ -87,11 +87,11 @@ fn sealed(from: SocketAddr, to: SocketAddr, mut transport: Vec<u8>) -> Datagram 
     // Connecting excludes addresses of two families; such a packet counts as lost.
     let icrc = net_header(from, to).map_or(0, |net| icrc::compute(&net, &transport));
     transport.extend_from_slice(&icrc.to_le_bytes());
-    Datagram { to, bytes: transport }
+    Datagram { from, to, bytes: transport }
 }
 
 fn send(device: &DeviceCore, datagram: &Datagram) {
-    let sent = device.datagrams.send_one(datagram.to, &datagram.bytes);
+    let sent = device.datagrams.send_one(datagram.from, datagram.to, &datagram.bytes);
     if let Err(error) = sent {
         tracing::debug!(%error, to = %datagram.to, "packet not sent");
     }

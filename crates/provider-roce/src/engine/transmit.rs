@@ -63,6 +63,7 @@ impl Engine {
         let Some(index) = self.ready.pop_front() else { return 0 };
         let Some(entry) = self.qps.get(index) else { return 0 };
         entry.is_ready = false;
+        self.first_new = entry.qp.next_psn();
         self.packets.clear();
         let count = poll(entry, now_ns, keys, &mut self.packets);
         // What a READ of the peer reads may have gone away, or requests of UC and UD are sent.
@@ -89,6 +90,7 @@ impl Engine {
             self.gather_one(to, &packets, packet, device, keys);
         }
         self.packets = packets;
+        self.held.add(index, self.first_new, &self.batch);
     }
 
     fn gather_one(
@@ -158,6 +160,9 @@ impl Engine {
         let done = self.batch.flush(&*device.datagrams);
         for fault in self.batch.take_faults() {
             tracing::debug!(%fault, "packets not sent");
+        }
+        if done.blocked.is_none() {
+            self.held.clear();
         }
         done.blocked.is_some()
     }

@@ -34,9 +34,8 @@ const TRAILER_BYTES: usize = 3 + ICRC_BYTES;
 /// From where to where, and how marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// The address that the packets come from: that of the socket, or one of them where it is
-    /// bound to all.
-    pub local: IpAddr,
+    /// The address and the port that the packets come from.
+    pub local: SocketAddr,
     /// The peer, with its RoCE port.
     pub remote: SocketAddr,
     /// The two ECN bits: 0 not capable, 1 and 2 capable, 3 congestion met.
@@ -126,7 +125,6 @@ impl Train {
 /// Equal packets in a row to one peer (the last may be shorter) become one GSO send, where the
 /// socket and the path allow it. All memory is allocated at creation.
 pub struct SendBatch {
-    pub(super) local: SocketAddr,
     gso: bool,
     pub(super) arena: Box<[u8]>,
     arena_used: usize,
@@ -158,7 +156,6 @@ impl SendBatch {
     pub fn new(datagrams: &dyn Datagrams, packets: usize) -> Self {
         let packets = packets.max(1);
         Self {
-            local: datagrams.local(),
             gso: datagrams.capabilities().segmentation,
             arena: vec![0; packets * ARENA_BYTES_PER_PACKET + MAX_OWN_BYTES].into(),
             arena_used: 0,
@@ -363,6 +360,11 @@ impl SendBatch {
         first.map_or(0, |first| self.packets.len() - first)
     }
 
+    /// Returns the number of packets since it was last empty, with the kernel or not.
+    pub fn packets(&self) -> usize {
+        self.packets.len()
+    }
+
     /// Returns the number of packets that still have room.
     pub fn room_packets(&self) -> usize {
         self.packets_max - self.packets.len()
@@ -399,7 +401,6 @@ fn bytes_of(pieces: &[Piece<'_>]) -> usize {
 impl std::fmt::Debug for SendBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SendBatch")
-            .field("local", &self.local)
             .field("waiting_packets", &self.waiting_packets())
             .field("gso_refused", &self.gso_refused)
             .finish_non_exhaustive()
@@ -418,7 +419,7 @@ mod tests {
         let address = "[::1]:0".parse().unwrap();
         let socket = UdpSocket::bind(address, &SocketOptions::default()).unwrap();
         let region = Region::alloc(1 << 16, RegionOptions::default()).unwrap();
-        let route = Route { local: socket.local().ip(), remote: socket.local(), ecn: 0 };
+        let route = Route { local: socket.local(), remote: socket.local(), ecn: 0 };
         for (bytes, entries) in [(1024, 1 + 10 * 2), (COPIED_BYTES, 1)] {
             let mut batch = SendBatch::new(&socket, 64);
             for i in 0..10 {

@@ -23,6 +23,7 @@ mod port_owner;
 mod recv;
 mod seal;
 mod socket;
+mod source_ports;
 mod sys;
 mod wait;
 

@@ -5,7 +5,6 @@ use super::fold::Fold;
 use super::icrc::{self, ICRC_BYTES};
 use catchment_roce::wire::net::Ipv4Id;
 use catchment_roce::wire::{Icrc, NetHeader};
-use std::net::SocketAddr;
 
 /// Bytes copied at a time of what is not folded: the checksum needs a slice that does not change,
 /// and registered memory may change at any time. The copy stays in the first-level cache.
@@ -18,8 +17,7 @@ pub(super) fn seal(batch: &mut SendBatch, at: usize) {
         return;
     }
     batch.trains[at].sealed = true;
-    let from = SocketAddr::new(train.route.local, batch.local.port());
-    let Some(net) = icrc::net_header(from, train.route.remote) else {
+    let Some(net) = icrc::net_header(train.route.local, train.route.remote) else {
         // An address of each family: the kernel will refuse the train, whatever its ICRC.
         return;
     };

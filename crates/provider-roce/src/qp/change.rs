@@ -2,7 +2,7 @@
 use super::RoceQp;
 use crate::address_vector::AddressVector;
 use crate::engine::{Engine, Peer};
-use catchment_roce::wire::aeth;
+use catchment_roce::wire::{PathMtu, aeth};
 use catchment_roce::{self as roce, Psn, Recovery};
 use catchment_verbs::provider::{MAX_24_BITS, random};
 use catchment_verbs::{
@@ -27,15 +27,16 @@ impl RoceQp {
 
     fn enter_reset(&mut self) -> Result<(), ModifyError> {
         // A different start, so that late packets of the previous connection do not fit.
-        self.psn = random().map_err(|error| ModifyError::Resources {
-            qpn: self.qpn,
-            what: "a new PSN",
-            reason: error.to_string(),
-        })? & MAX_24_BITS;
+        self.psn = self.draw("a new PSN")? & MAX_24_BITS;
         self.device().engine().reset(self.index);
         self.shared.sq.free_before(self.posted);
         self.shared.rq.free_before(self.recv_posted);
         Ok(())
+    }
+
+    fn draw(&self, what: &'static str) -> Result<u32, ModifyError> {
+        let refused = |reason: String| ModifyError::Resources { qpn: self.qpn, what, reason };
+        random().map_err(|error| refused(error.to_string()))
     }
 
     fn enter_init(&self, access: Access) -> Result<(), ModifyError> {
@@ -59,6 +60,8 @@ impl RoceQp {
             max_dest_rd_atomic: attr.max_dest_rd_atomic as u8,
             min_rnr_timer: aeth::rnr_timer_code(attr.min_rnr_timer),
             recovery: self.recovery(&attr.remote),
+            window_packets: self.window_packets(&attr.remote, wire.path_mtu),
+            challenges: self.challenges(&attr.remote)?,
             ..wire
         };
         self.connect(Some(peer), wire)
@@ -85,7 +88,14 @@ impl RoceQp {
             peer: remote.gid.ip().to_string(),
             reason,
         })?;
-        let peer = Peer { address: vector.route.remote.ip(), route: vector.route, end: *remote };
+        let mut route = vector.route;
+        route.local.set_port(self.source_port);
+        let peer = Peer {
+            address: route.remote.ip(),
+            source_port: remote.net.and_then(|net| net.source_port()),
+            route,
+            end: *remote,
+        };
         Ok((peer, roce::RtrAttr::new(remote.qpn, vector.path_mtu, Psn::new(remote.psn))))
     }
 
@@ -93,6 +103,25 @@ impl RoceQp {
         let theirs = remote.net.map_or(0, |net| net.extensions);
         let both = self.device().options.selective_repeat && theirs & NetEnd::SELECTIVE_REPEAT != 0;
         if both { Recovery::SelectiveRepeat } else { Recovery::GoBackN }
+    }
+
+    /// Returns the packets that may be in flight, as both ends compute it.
+    fn window_packets(&self, remote: &Endpoint, path_mtu: PathMtu) -> u32 {
+        let ends =
+            self.device().net().window_bytes().zip(remote.net.and_then(|net| net.window_bytes()));
+        ends.map_or(roce::Config::MAX_WINDOW_PACKETS, |(ours, theirs)| {
+            roce::RtrAttr::window_packets_of(ours.min(theirs), path_mtu)
+        })
+    }
+
+    /// Draws the secret of challenges for a peer that answers them.
+    fn challenges(&self, remote: &Endpoint) -> Result<Option<u64>, ModifyError> {
+        let theirs = remote.net.map_or(0, |net| net.extensions);
+        if theirs & NetEnd::CHALLENGES == 0 {
+            return Ok(None);
+        }
+        let half = || self.draw("a secret for challenges").map(u64::from);
+        Ok(Some(half()? << 32 | half()?))
     }
 
     fn enter_rts(&self, attr: &RtsAttr) -> Result<(), ModifyError> {

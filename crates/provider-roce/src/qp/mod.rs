@@ -28,6 +28,8 @@ pub(crate) struct RoceQp {
     index: usize,
     qpn: u32,
     psn: u32,
+    /// The UDP port that its packets come from.
+    source_port: u16,
     /// Requests ever posted.
     posted: u64,
     recv_posted: u64,
@@ -45,7 +47,9 @@ impl RoceQp {
         (index, qpn): (usize, u32),
         psn: u32,
     ) -> Self {
+        let source_port = pd.device().datagrams.source_port(qpn);
         Self {
+            source_port,
             shared,
             pd,
             index,
@@ -181,7 +185,8 @@ impl Qp for RoceQp {
 
     fn endpoint(&self) -> Endpoint {
         let device = self.device();
-        Endpoint { gid: device.gid, qpn: self.qpn, psn: self.psn, net: Some(device.net()) }
+        let net = device.net().with_source_port(self.source_port);
+        Endpoint { gid: device.gid, qpn: self.qpn, psn: self.psn, net: Some(net) }
     }
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {

@@ -23,7 +23,8 @@ fn two_addresses_of_a_host_share_the_port_of_roce() {
     let end = a.qp.endpoint();
     assert_eq!(end.gid.to_string(), "00000000000000000000ffff7f004701");
     let net = end.net.unwrap();
-    assert_eq!((net.udp_port, net.path_mtu, net.extensions), (4791, 4096, 1));
+    assert_eq!((net.udp_port, net.path_mtu, net.extensions & 0xff), (4791, 4096, 3));
+    assert!(net.window_bytes().is_some() && net.source_port().is_some_and(|port| port >= 0xc000));
     a.put(0, &pattern(1, 100_000));
     a.run_ok(SendOp::Write(b.remote(8)), &[a.sge(0, 100_000)]);
     assert!(b.get(8, 100_000) == pattern(1, 100_000));
