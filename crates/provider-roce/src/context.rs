@@ -6,7 +6,7 @@ use crate::engine::{Parts, QpShared, thread};
 use crate::handles::{RoceContext, RocePd};
 use crate::io::{BindError, Datagrams, UdpSocket, Waiter};
 use crate::mr::RoceMr;
-use crate::qp::RoceQp;
+use crate::qp::{RoceQp, draw_key};
 use crate::region::MrCore;
 use crate::{RoceOptions, name};
 use catchment_roce::wire::PathMtu;
@@ -114,7 +114,8 @@ fn path_mtu(datagrams: &dyn Datagrams, options: &RoceOptions) -> Result<PathMtu,
     let local = datagrams.local();
     let mtu = datagrams.ip_mtu();
     let mtu = mtu.map_err(|e| VerbsError::os("asking for the MTU of an address", e))?;
-    let largest = PathMtu::for_interface_mtu(mtu as usize, local.is_ipv6()).ok_or_else(|| {
+    let room = (mtu as usize).saturating_sub(options.trailer_bytes());
+    let largest = PathMtu::for_interface_mtu(room, local.is_ipv6()).ok_or_else(|| {
         VerbsError::Invalid(format!(
             "the MTU of {mtu} at {} is too small for RoCE, which needs at least 324",
             local.ip()
@@ -178,7 +179,9 @@ impl RocePd {
             window_bytes: device.window_bytes(),
             rto_min: RTO_MIN,
             pacing: roce::PacingConfig {
-                overhead_bytes: FRAME_BYTES + ip_bytes(&device.local.ip()),
+                overhead_bytes: FRAME_BYTES
+                    + ip_bytes(&device.local.ip())
+                    + device.options.trailer_bytes() as u32,
                 react_to_cnp: device.options.ecn,
                 ..config.pacing
             },
@@ -207,9 +210,9 @@ impl Pd for RocePd {
             send_cq: self.cq(&init.send_cq)?,
             recv_cq: self.cq(&init.recv_cq)?,
         };
-        let psn = random()?;
+        let secrets = (random()?, draw_key(self.device())?);
         let place = self.device().engine().add(parts)?;
-        Ok(Box::new(RoceQp::new(shared, self.clone(), place, psn)))
+        Ok(Box::new(RoceQp::new(shared, self.clone(), place, secrets)))
     }
 
     fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {

@@ -68,10 +68,12 @@ impl DeviceCore {
     /// Returns what peers must know of the network side.
     pub(crate) fn net(&self) -> NetEnd {
         let selective = u32::from(self.options.selective_repeat) * NetEnd::SELECTIVE_REPEAT;
+        let authenticated = u32::from(self.options.authenticate) * NetEnd::AUTHENTICATED;
         let end = NetEnd {
             udp_port: self.local.port(),
             path_mtu: self.path_mtu.bytes() as u32,
-            extensions: selective | NetEnd::CHALLENGES,
+            extensions: selective | authenticated | NetEnd::CHALLENGES,
+            key: None,
         };
         end.with_window_bytes(self.window_bytes())
     }

@@ -80,7 +80,15 @@ pub struct NetEnd {
     /// [`SELECTIVE_REPEAT`](NetEnd::SELECTIVE_REPEAT), 8 to 12 are [`NetEnd::window_bytes`], 16 to 31
     /// [`NetEnd::source_port`].
     pub extensions: u32,
+    /// The key of the packets that this queue pair sends, if they are authenticated. Told over an encrypted
+    /// session only, and in no text.
+    pub key: Option<PacketKey>,
 }
+
+/// A secret of the packets of one queue pair, drawn by chance.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, derive_more::Debug)]
+#[debug("PacketKey(..)")]
+pub struct PacketKey(pub [u8; 16]);
 
 impl NetEnd {
     /// The only UDP port that an RNIC uses (IBTA annex 17).
@@ -90,13 +98,15 @@ impl NetEnd {
     /// Bit of [`extensions`](NetEnd::extensions): a NAK that ends a connection is repeated when it is
     /// challenged, and believed only then.
     pub const CHALLENGES: u32 = 1 << 1;
+    /// Bit of [`extensions`](NetEnd::extensions): packets are authenticated, and others are dropped.
+    pub const AUTHENTICATED: u32 = 1 << 2;
     const WINDOW_SHIFT: u32 = 8;
     const WINDOW_MASK: u32 = 0x1f;
     const SOURCE_PORT_SHIFT: u32 = 16;
 
     /// Returns the end of an RNIC with this path MTU in bytes.
     pub fn of_rnic(path_mtu: u32) -> Self {
-        Self { udp_port: Self::RNIC_UDP_PORT, path_mtu, extensions: 0 }
+        Self { udp_port: Self::RNIC_UDP_PORT, path_mtu, extensions: 0, key: None }
     }
 
     /// Returns this end with the UDP port that all its packets come from.
@@ -159,6 +169,7 @@ fn parse_endpoint(text: &str) -> Option<Endpoint> {
             udp_port: port.parse().ok()?,
             path_mtu: mtu.parse().ok()?,
             extensions: extensions.parse().ok()?,
+            key: None,
         }),
         _ => return None,
     };
@@ -208,7 +219,8 @@ mod tests {
 
     #[test]
     fn source_port_and_window_share_the_extensions_with_the_bits() {
-        let plain = NetEnd { udp_port: 4791, path_mtu: 1024, extensions: NetEnd::CHALLENGES };
+        let extensions = NetEnd::CHALLENGES;
+        let plain = NetEnd { extensions, ..NetEnd::of_rnic(1024) };
         assert_eq!((plain.source_port(), plain.window_bytes()), (None, None));
         let end = plain.with_source_port(0xc123).with_window_bytes((4 << 20) + 1);
         assert_eq!((end.source_port(), end.window_bytes()), (Some(0xc123), Some(4 << 20)));
@@ -218,9 +230,18 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_in_no_text() {
+        let net = NetEnd { key: Some(PacketKey([0xab; 16])), ..NetEnd::of_rnic(1024) };
+        let end = Endpoint { gid: Gid::default(), qpn: 1, psn: 2, net: Some(net) };
+        for text in [end.to_string(), format!("{end:?}")] {
+            assert!(!text.contains("ab") && !text.contains("171"), "{text}");
+        }
+    }
+
+    #[test]
     fn an_endpoint_reads_back_what_it_prints() {
         let gid = Gid([7; 16]);
-        let net = NetEnd { udp_port: 4791, path_mtu: 4096, extensions: 1 };
+        let net = NetEnd { extensions: 1, ..NetEnd::of_rnic(4096) };
         for net in [None, Some(net)] {
             let (qpn, psn) = (17, 0x00ff_ffff);
             let end = Endpoint { gid, qpn, psn, net };

@@ -122,6 +122,8 @@ pub(crate) struct Engine {
     /// Regions that peers wrote to, and that may have a watcher.
     written: Vec<Arc<MrCore>>,
     timers: Timers,
+    /// Queue pairs have keys of their packets.
+    authenticates: bool,
     drops: [u64; DropReason::COUNT],
     receive_errors: u64,
     /// Counters of queue pairs that were removed.
@@ -146,6 +148,7 @@ impl Engine {
             held_back: false,
             written: Vec::new(),
             timers: Timers::default(),
+            authenticates: options.authenticate,
             drops: [0; DropReason::COUNT],
             receive_errors: 0,
             retired: roce::Counters::default(),

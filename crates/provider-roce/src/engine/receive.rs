@@ -27,13 +27,19 @@ impl Engine {
     /// Passes each fetched packet to its queue pair.
     pub(super) fn dispatch(&mut self, now_ns: u64, keys: &KeyTable) {
         let Self { ring, check, qps, drops, touched, written, held, batch, .. } = self;
+        let authenticates = self.authenticates;
         for train in ring.trains() {
             let mut check = check.train(&train);
             let ecn_marked = train.ecn == CONGESTION_EXPERIENCED;
             // The queue pair of the last packet, which may take packets from this sender.
             let mut known = None;
             for bytes in train.packets() {
-                let taken = open(&mut check, bytes).and_then(|packet| {
+                let taken = checked(&mut check, bytes).and_then(|sealed| {
+                    let transport = match authenticates {
+                        true => opened(qps, sealed, train.from)?,
+                        false => sealed,
+                    };
+                    let packet = wire::Packet::decode(transport).map_err(|error| error.reason())?;
                     let qpn = packet.headers.bth.dest_qpn;
                     let index = match known {
                         Some((number, index)) if number == qpn => index,
@@ -98,15 +104,25 @@ fn datagram(
     Ok(())
 }
 
-/// Checks the ICRC and reads the headers.
+/// Checks the ICRC; returns all before it.
 #[inline]
-fn open<'a>(
-    check: &mut io::TrainCheck<'_>,
-    bytes: &'a [u8],
-) -> Result<wire::Packet<'a>, DropReason> {
-    let transport = check.check(bytes).map_err(|error| match error {
+fn checked<'a>(check: &mut io::TrainCheck<'_>, bytes: &'a [u8]) -> Result<&'a [u8], DropReason> {
+    check.check(bytes).map_err(|error| match error {
         io::IcrcError::TooShort(_) => DropReason::TooShort,
         io::IcrcError::Mismatch(_) => DropReason::Icrc,
-    })?;
-    wire::Packet::decode(transport).map_err(|error| error.reason())
+    })
+}
+
+/// Returns the bytes that the peer of a queue pair has sealed; all, if its packets are not authenticated.
+#[cold]
+fn opened<'a>(
+    qps: &mut QpTable,
+    sealed: &'a [u8],
+    from: SocketAddr,
+) -> Result<&'a [u8], DropReason> {
+    let index = find(qps, wire::dest_qpn(sealed).ok_or(DropReason::TooShort)?, from)?;
+    match qps.get(index).and_then(|entry| entry.opener.as_mut()) {
+        Some(opener) => opener.open(sealed),
+        None => Ok(sealed),
+    }
 }

@@ -120,16 +120,17 @@ impl Engine {
         keys: &KeyTable,
     ) -> Result<(), Full> {
         let Some(entry) = self.qps.get(index) else { return Ok(()) };
+        let sealer = entry.sealer.as_ref();
         match packets.pieces(packet) {
-            [] => self.batch.push(route, packet.header(), &[]),
+            [] => self.batch.push_sealed(route, sealer, packet.header(), &[]),
             [Piece::Batch { start, bytes }] => {
                 self.head.clear();
                 self.head.extend_from_slice(packet.header());
                 self.head.extend_from_slice(packets.bytes(*start, *bytes));
-                self.batch.push(route, &self.head, &[])
+                self.batch.push_sealed(route, sealer, &self.head, &[])
             }
             [piece] => match resolve(entry, keys, piece) {
-                Some(piece) => self.batch.push(route, packet.header(), &[piece]),
+                Some(piece) => self.batch.push_sealed(route, sealer, packet.header(), &[piece]),
                 None => Ok(()),
             },
             many => push_many(&mut self.batch, route, packet.header(), entry, keys, many),
@@ -200,7 +201,7 @@ fn push_many(
 ) -> Result<(), Full> {
     let found: Option<Vec<_>> = pieces.iter().map(|piece| resolve(entry, keys, piece)).collect();
     match found {
-        Some(found) => batch.push(route, head, &found),
+        Some(found) => batch.push_sealed(route, entry.sealer.as_ref(), head, &found),
         None => Ok(()),
     }
 }

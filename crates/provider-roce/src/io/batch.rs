@@ -3,7 +3,7 @@ use super::control::Control;
 use super::icrc::ICRC_BYTES;
 use super::name::Name;
 use super::sys::{MAX_MESSAGES, Message};
-use super::{Datagrams, SendCounters, SendFault};
+use super::{AUTH_BYTES, Datagrams, Sealer, SendCounters, SendFault};
 use catchment_verbs::mem::{MemError, Region};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -21,7 +21,7 @@ const COPIED_BYTES: usize = 256;
 /// Longest transport headers with inline payload of one packet.
 const MAX_HEAD_BYTES: usize = 4096 + 64;
 /// Most bytes of one packet in the arena.
-const MAX_OWN_BYTES: usize = MAX_HEAD_BYTES + COPIED_BYTES + TRAILER_BYTES;
+const MAX_OWN_BYTES: usize = MAX_HEAD_BYTES + COPIED_BYTES + TRAILER_BYTES + AUTH_BYTES;
 /// Gather entries for each packet on average: head, two pieces, trailer.
 const VECTORS_PER_PACKET: usize = 4;
 /// Most pieces of one packet.
@@ -87,12 +87,20 @@ pub(super) struct PacketSlot {
     /// Length with pad and ICRC.
     pub(super) bytes: usize,
     pub(super) pad: usize,
+    /// The index of who seals it, if it is authenticated.
+    pub(super) sealer: Option<usize>,
 }
 
 impl PacketSlot {
-    /// Pad and ICRC in the arena.
+    /// Pad, counter and tag, and ICRC in the arena.
     pub(super) fn trailer(&self) -> Range<usize> {
-        self.head.end..self.head.end + self.pad + ICRC_BYTES
+        self.head.end..self.seal().end + ICRC_BYTES
+    }
+
+    /// Counter and tag in the arena; empty if it is not authenticated.
+    pub(super) fn seal(&self) -> Range<usize> {
+        let start = self.head.end + self.pad;
+        start..start + if self.sealer.is_some() { AUTH_BYTES } else { 0 }
     }
 }
 
@@ -140,6 +148,10 @@ pub struct SendBatch {
     pub(super) next: usize,
     /// Keeps the memory of the pieces mapped.
     keep: Vec<Arc<Region>>,
+    /// Who seals the packets that are authenticated.
+    pub(super) sealers: Vec<Arc<Sealer>>,
+    /// One packet in one piece, to be sealed.
+    pub(super) whole: Vec<u8>,
     /// Peers to which GSO was refused.
     gso_refused: Vec<IpAddr>,
     pub(super) counters: SendCounters,
@@ -168,6 +180,8 @@ impl SendBatch {
             trains: Vec::with_capacity(packets),
             next: 0,
             keep: Vec::with_capacity(packets),
+            sealers: Vec::new(),
+            whole: Vec::new(),
             gso_refused: Vec::new(),
             counters: SendCounters::default(),
             faults: Vec::new(),
@@ -182,8 +196,24 @@ impl SendBatch {
     /// [`Full::NoRoom`]: flush first. Others: this packet can never be sent.
     #[inline]
     pub fn push(&mut self, route: &Route, head: &[u8], pieces: &[Piece<'_>]) -> Result<(), Full> {
+        self.push_sealed(route, None, head, pieces)
+    }
+
+    /// Like [`SendBatch::push`]; authenticated with counter and tag if there is a sealer.
+    ///
+    /// # Errors
+    /// As [`SendBatch::push`].
+    #[inline]
+    pub fn push_sealed(
+        &mut self,
+        route: &Route,
+        sealer: Option<&Arc<Sealer>>,
+        head: &[u8],
+        pieces: &[Piece<'_>],
+    ) -> Result<(), Full> {
         let (short, pieces) = pieces.split_at(short(pieces));
-        let mut slot = self.plan(head, short, pieces)?;
+        let sealer = sealer.map(|sealer| self.keep_sealer(sealer));
+        let mut slot = self.plan(sealer, head, short, pieces)?;
         self.copy(&slot, head, short)?;
         let before = self.vectors.len();
         let joins = self.joins(route, &slot, pieces);
@@ -206,6 +236,7 @@ impl SendBatch {
     #[inline]
     fn plan(
         &self,
+        sealer: Option<usize>,
         head: &[u8],
         short: &[Piece<'_>],
         pieces: &[Piece<'_>],
@@ -216,12 +247,13 @@ impl SendBatch {
         let own = head.len() + bytes_of(short);
         let unpadded = own + bytes_of(pieces);
         let pad = unpadded.wrapping_neg() % 4;
-        let bytes = unpadded + pad + ICRC_BYTES;
+        let authenticated = if sealer.is_some() { AUTH_BYTES } else { 0 };
+        let bytes = unpadded + pad + authenticated + ICRC_BYTES;
         if bytes > MAX_TRAIN_BYTES || head.len() > MAX_HEAD_BYTES {
             return Err(Full::TooLong { bytes, head_bytes: head.len() });
         }
-        let slot =
-            PacketSlot { head: self.arena_used..self.arena_used + own, pieces: 0..0, bytes, pad };
+        let head = self.arena_used..self.arena_used + own;
+        let slot = PacketSlot { head, pieces: 0..0, bytes, pad, sealer };
         let fits = self.packets.len() < self.packets_max
             && slot.trailer().end <= self.arena.len()
             && self.vectors.len() + pieces.len() + 2 <= self.vectors.capacity();
@@ -279,6 +311,14 @@ impl SendBatch {
         if let (Some(bytes), Some(last)) = (joined_bytes, self.vectors.last_mut()) {
             last.iov_len -= bytes;
         }
+    }
+
+    /// Returns the index of a sealer, mostly that of the packet before.
+    fn keep_sealer(&mut self, sealer: &Arc<Sealer>) -> usize {
+        if !self.sealers.last().is_some_and(|last| Arc::ptr_eq(last, sealer)) {
+            self.sealers.push(Arc::clone(sealer));
+        }
+        self.sealers.len() - 1
     }
 
     #[inline]
@@ -378,6 +418,7 @@ impl SendBatch {
         self.arena_used = 0;
         self.vectors.clear();
         self.keep.clear();
+        self.sealers.clear();
     }
 }
 

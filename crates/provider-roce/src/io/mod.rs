@@ -9,6 +9,7 @@
 //!
 //! Nothing here keeps state of a peer, except the addresses where GSO was refused.
 mod address;
+mod auth;
 mod batch;
 mod control;
 mod datagrams;
@@ -28,6 +29,7 @@ mod sys;
 mod wait;
 
 pub use address::{LocalAddress, Scope, local_addresses};
+pub use auth::{AUTH_BYTES, Opener, Sealer};
 pub use batch::{Full, MAX_PIECES, MAX_TRAIN_PACKETS, Piece, Route, SendBatch};
 pub use datagrams::{Capabilities, Datagrams, Incoming, Outgoing, OutgoingTrain};
 pub use error::{BindError, SendFault};

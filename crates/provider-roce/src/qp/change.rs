@@ -1,12 +1,13 @@
 //! Transitions between states.
-use super::RoceQp;
+use super::{RoceQp, draw_key};
 use crate::address_vector::AddressVector;
 use crate::engine::{Engine, Peer};
+use crate::io::{Opener, Sealer};
 use catchment_roce::wire::{PathMtu, aeth};
 use catchment_roce::{self as roce, Psn, Recovery};
 use catchment_verbs::provider::{MAX_24_BITS, random};
 use catchment_verbs::{
-    Access, Endpoint, ModifyError, NetEnd, QpState, QpTransition, RtrAttr, RtsAttr,
+    Access, Endpoint, ModifyError, NetEnd, QpState, QpTransition, RtrAttr, RtsAttr, VerbsError,
 };
 
 impl RoceQp {
@@ -28,6 +29,7 @@ impl RoceQp {
     fn enter_reset(&mut self) -> Result<(), ModifyError> {
         // A different start, so that late packets of the previous connection do not fit.
         self.psn = self.draw("a new PSN")? & MAX_24_BITS;
+        self.key = draw_key(self.device()).map_err(|error| self.lacks("a new key", &error))?;
         self.device().engine().reset(self.index);
         self.shared.sq.free_before(self.posted);
         self.shared.rq.free_before(self.recv_posted);
@@ -35,8 +37,11 @@ impl RoceQp {
     }
 
     fn draw(&self, what: &'static str) -> Result<u32, ModifyError> {
-        let refused = |reason: String| ModifyError::Resources { qpn: self.qpn, what, reason };
-        random().map_err(|error| refused(error.to_string()))
+        random().map_err(|error| self.lacks(what, &error))
+    }
+
+    fn lacks(&self, what: &'static str, error: &VerbsError) -> ModifyError {
+        ModifyError::Resources { qpn: self.qpn, what, reason: error.to_string() }
     }
 
     fn enter_init(&self, access: Access) -> Result<(), ModifyError> {
@@ -64,20 +69,45 @@ impl RoceQp {
             challenges: self.challenges(&attr.remote)?,
             ..wire
         };
-        self.connect(Some(peer), wire)
+        let keys = self.keys(&attr.remote)?;
+        self.connect(Some(peer), keys, wire)
     }
 
     fn enter_rtr_uc(&self, remote: &Endpoint) -> Result<(), ModifyError> {
         let (peer, wire) = self.connection(remote)?;
-        self.connect(Some(peer), wire)
+        self.connect(Some(peer), self.keys(remote)?, wire)
     }
 
     fn enter_rtr_ud(&self) -> Result<(), ModifyError> {
-        self.connect(None, roce::RtrAttr::new(0, self.device().path_mtu, Psn::default()))
+        self.connect(None, None, roce::RtrAttr::new(0, self.device().path_mtu, Psn::default()))
     }
 
-    fn connect(&self, peer: Option<Peer>, wire: roce::RtrAttr) -> Result<(), ModifyError> {
-        self.change(QpState::Rtr, |engine| engine.connect(self.index, peer, wire))
+    fn connect(
+        &self,
+        peer: Option<Peer>,
+        keys: Option<(Sealer, Opener)>,
+        wire: roce::RtrAttr,
+    ) -> Result<(), ModifyError> {
+        self.change(QpState::Rtr, |engine| engine.connect(self.index, peer, keys, wire))
+    }
+
+    /// Returns who seals and opens the packets of a connection, if both sides authenticate them.
+    fn keys(&self, remote: &Endpoint) -> Result<Option<(Sealer, Opener)>, ModifyError> {
+        let reason = match (self.key, remote.net.and_then(|net| net.key)) {
+            (None, None) => return Ok(None),
+            (Some(ours), Some(theirs)) => {
+                let keys = Sealer::new(ours).zip(Opener::new(theirs));
+                return keys.map(Some).ok_or_else(|| self.illegal(QpState::Rtr));
+            }
+            (Some(_), None) => {
+                "this side takes authenticated packets only: start both with --authenticate"
+            }
+            (None, Some(_)) => {
+                "it takes authenticated packets only: start this side with --authenticate too"
+            }
+        };
+        let (qpn, peer) = (self.qpn, remote.gid.ip().to_string());
+        Err(ModifyError::Peer { qpn, peer, reason: reason.to_owned() })
     }
 
     /// Returns the peer of a connection, and the attributes that it needs.

@@ -5,7 +5,9 @@ use catchment_netns::{Namespace, VethPair, with_privilege};
 use catchment_provider_roce::{DeviceCounters, DropReason, RoceContext, RoceOptions, RoceProvider};
 use catchment_roce::Psn;
 use catchment_roce::wire::net::{Ipv4Id, MAX_NET_BYTES, NetHeader};
-use catchment_roce::wire::{Aeth, Bth, Headers, NakCode, Opcode, ROCE_PORT, Syndrome, datagram};
+use catchment_roce::wire::{
+    Aeth, Bth, Headers, NakCode, Opcode, ROCE_PORT, Reth, Syndrome, datagram, icrc,
+};
 use catchment_verbs::{Endpoint, Payload, QpState, RemoteAddr, SendOp, SendWr, WcStatus};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeSet;
@@ -25,7 +27,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    fn new() -> Self {
+    fn new(options: &RoceOptions) -> Self {
         let pair = VethPair::new(9000).unwrap();
         let far = Namespace::new().unwrap();
         far.ip(&[
@@ -52,7 +54,7 @@ impl Hosts {
         let raw = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW)));
         let third = far.run(raw).unwrap().unwrap();
         let open = |at: &Namespace, address: IpAddr| {
-            let provider = RoceProvider::new(RoceOptions::default());
+            let provider = RoceProvider::new(options.clone());
             at.run(|| provider.open_device(&address.to_string())).unwrap().unwrap()
         };
         let left = open(&pair.left, VethPair::LEFT_V4);
@@ -75,10 +77,14 @@ impl Hosts {
         datagram::seal(&net, headers, payload, &mut transport);
         let mut network = [0; MAX_NET_BYTES];
         let bytes = net.encode(transport.len(), &mut network);
-        let packet = [&network[..bytes], &transport].concat();
+        self.inject(&[&network[..bytes], &transport].concat());
+    }
+
+    /// Sends the left host this packet, from the IP header on.
+    fn inject(&self, packet: &[u8]) {
         let to = SocketAddr::new(VethPair::LEFT_V4, ROCE_PORT).into();
         // The network needs a moment before the first packet passes.
-        eventually("sending a packet", || self.third.send_to(&packet, &to).is_ok());
+        eventually("sending a packet", || self.third.send_to(packet, &to).is_ok());
     }
 
     fn counters(&self) -> DeviceCounters {
@@ -96,7 +102,7 @@ fn nak(to: &Endpoint, psn: u32, code: NakCode) -> Headers {
 #[test]
 fn a_nak_of_a_third_host_ends_no_connection() {
     with_privilege("attacker::a_nak_of_a_third_host_ends_no_connection", || {
-        let mut hosts = Hosts::new();
+        let mut hosts = Hosts::new(&RoceOptions::default());
         let (ours, theirs) = (hosts.a.qp.endpoint(), hosts.b.qp.endpoint());
         let port = theirs.net.unwrap().source_port().unwrap();
         // Nobody has a receive for it: it stays in flight.
@@ -145,7 +151,7 @@ fn a_nak_of_a_third_host_ends_no_connection() {
 #[test]
 fn congestion_notifications_of_a_third_host_change_nothing() {
     with_privilege("attacker::congestion_notifications_of_a_third_host_change_nothing", || {
-        let mut hosts = Hosts::new();
+        let mut hosts = Hosts::new(&RoceOptions::default());
         let port = hosts.b.qp.endpoint().net.unwrap().source_port().unwrap();
         let cnp = Headers::cnp(hosts.a.qp.qpn());
         for round in 0..200u8 {
@@ -163,7 +169,7 @@ fn congestion_notifications_of_a_third_host_change_nothing() {
 #[test]
 fn packets_leave_from_the_port_that_the_peer_was_told() {
     with_privilege("attacker::packets_leave_from_the_port_that_the_peer_was_told", || {
-        let mut hosts = Hosts::new();
+        let mut hosts = Hosts::new(&RoceOptions::default());
         let raw = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP));
         let wire = hosts.pair.right.run(raw).unwrap().unwrap();
         wire.set_nonblocking(true).unwrap();
@@ -183,4 +189,85 @@ fn packets_leave_from_the_port_that_the_peer_was_told() {
         assert!(ports.len() >= 4 && ports.iter().all(|port| *port >= 0xc000), "{ports:?}");
         assert!(told >= 0xc000);
     });
+}
+
+/// It knows all numbers, ports and keys of memory, and has copies of what went by: only the key is missing.
+#[test]
+fn a_third_host_changes_nothing_of_an_authenticated_connection() {
+    with_privilege("attacker::a_third_host_changes_nothing_of_an_authenticated_connection", || {
+        let options = RoceOptions { authenticate: true, ..RoceOptions::default() };
+        let mut hosts = Hosts::new(&options);
+        let raw = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP));
+        let wire = hosts.pair.left.run(raw).unwrap().unwrap();
+        let (ours, theirs) = (hosts.a.qp.endpoint(), hosts.b.qp.endpoint());
+        let port = theirs.net.unwrap().source_port().unwrap();
+        hosts.a.put(0, &pattern(1, 20_000));
+        let sge = [hosts.a.sge(0, 20_000)];
+        hosts.a.run_ok(SendOp::Write(hosts.b.remote(0)), &sge);
+        assert!(hosts.b.get(0, 20_000) == pattern(1, 20_000));
+
+        let forged = every_kind(&ours, &theirs, &hosts.a.remote(0));
+        let before = hosts.counters();
+        for (headers, payload) in &forged {
+            hosts.forge(port, headers, payload);
+            // With 24 bytes where counter and tag stand.
+            hosts.forge(port, headers, &[payload.as_slice(), &[9; 24]].concat());
+        }
+        let dropped = 2 * forged.len() as u64;
+        eventually("forged packets", || hosts.counters().dropped(DropReason::Forged) == dropped);
+
+        // The acknowledgement that went by, once more, and altered with a right ICRC.
+        let mut packet = [0; 4096];
+        let bytes = (&wire).read(&mut packet).unwrap();
+        // The UDP checksum is not there yet: a network card would have added it.
+        packet[26..28].fill(0);
+        let (net, sealed) = NetHeader::decode(&packet[..bytes]).unwrap();
+        hosts.inject(&packet[..bytes]);
+        eventually("a replay", || hosts.counters().dropped(DropReason::Replayed) == 1);
+        let (transport, _) = icrc::split(sealed).unwrap();
+        // Another PSN, another counter, another tag.
+        for (at, count) in [(11, 1), (transport.len() - 17, 2), (transport.len() - 1, 3)] {
+            let mut altered = transport.to_vec();
+            altered[at] ^= 0x40;
+            let net = net.with_ipv4_id(Ipv4Id::new(1));
+            let icrc = icrc::compute(&net, &altered).to_le_bytes();
+            let mut network = [0; MAX_NET_BYTES];
+            let head = net.encode(altered.len() + icrc.len(), &mut network);
+            hosts.inject(&[&network[..head], &altered, &icrc].concat());
+            let dropped = |reason| hosts.counters().dropped(reason);
+            let all = || dropped(DropReason::Forged) + dropped(DropReason::Replayed);
+            eventually("an altered packet", || all() == 2 * forged.len() as u64 + 1 + count);
+        }
+        assert_eq!(hosts.counters().protocol, before.protocol, "no queue pair saw any of it");
+        assert!(hosts.a.get(0, 20_000) == pattern(1, 20_000));
+        hosts.b.run_ok(SendOp::Read(hosts.a.remote(0)), &[hosts.b.sge(30_000, 20_000)]);
+        assert!(hosts.b.get(30_000, 20_000) == pattern(1, 20_000));
+    });
+}
+
+/// A packet of each kind that would do something, with the right numbers.
+fn every_kind(ours: &Endpoint, theirs: &Endpoint, at: &RemoteAddr) -> Vec<(Headers, Vec<u8>)> {
+    let request = |opcode| {
+        let mut headers = Headers::new(Bth::new(opcode, ours.qpn, Psn::new(theirs.psn)));
+        headers.reth = Some(Reth { va: at.addr, rkey: at.rkey, dma_bytes: 4 });
+        headers
+    };
+    let answer = |syndrome| {
+        let mut headers = nak(ours, ours.psn, NakCode::RemoteAccess);
+        headers.aeth = Some(Aeth { syndrome, msn: 0 });
+        (headers, Vec::new())
+    };
+    let syndromes = [
+        Syndrome::ACK,
+        Syndrome::Rnr { timer: 0 },
+        Syndrome::Nak(NakCode::PsnSequence),
+        Syndrome::Nak(NakCode::RemoteAccess),
+    ];
+    let mut all: Vec<_> = syndromes.map(answer).into();
+    all.push((Headers::cnp(ours.qpn), Vec::new()));
+    all.push((request(Opcode::RcReadRequest), Vec::new()));
+    for opcode in [Opcode::RcWriteOnly, Opcode::RcSendOnly, Opcode::Challenge] {
+        all.push((request(opcode), b"evil".to_vec()));
+    }
+    all
 }
