@@ -92,7 +92,7 @@ fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
         .lease(args.lease)
         .ring_bytes_max(args.ring_bytes)
         .look_every(Duration::from_micros(args.look_every_us))
-        .providers(args.providers.set()?);
+        .providers(args.providers.secured(&args.security)?);
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
 
 fn asking(args: &ExplainArgs) -> Result<Asking, Failure> {
     Ok(Asking {
-        providers: args.providers.set()?,
+        providers: args.providers.secured(&args.security)?,
         security: client_security(&args.security)?,
         limit: Some(args.wait),
     })

@@ -57,7 +57,7 @@ pub(crate) fn hello() -> Hello {
                 name: "roce".to_owned(),
                 gid: endpoint(3).gid,
                 device: None,
-                net: Some(NetEnd { udp_port: 4791, path_mtu: 4096, extensions: 1 }),
+                net: Some(NetEnd { extensions: 1, ..NetEnd::of_rnic(4096) }),
             },
         ],
         missing: vec![WhyNot {

@@ -40,8 +40,15 @@ fn an_endpoint_on_a_network_says_what_it_takes() {
     let text = altered(MessageKind::Connect, "\"psn\":16777215}", net);
     let mut expected = samples::connect();
     expected.endpoint.net =
-        Some(catchment_verbs::NetEnd { udp_port: 4791, path_mtu: 4096, extensions: 1 });
-    assert_eq!(parse(text.as_bytes()), Ok(Message::Connect(expected)));
+        Some(catchment_verbs::NetEnd { extensions: 1, ..catchment_verbs::NetEnd::of_rnic(4096) });
+    assert_eq!(parse(text.as_bytes()), Ok(Message::Connect(expected.clone())));
+    let key = r#""extensions":1,"key":"000102030405060708090a0b0c0d0e0f"}"#;
+    let with_key = text.replacen("\"extensions\":1}", key, 1);
+    let bytes: [u8; 16] = std::array::from_fn(|at| at as u8);
+    let net = expected.endpoint.net.as_mut().unwrap();
+    net.key = Some(catchment_verbs::PacketKey(bytes));
+    assert_eq!(parse(with_key.as_bytes()), Ok(Message::Connect(expected)));
+    assert!(parse_error(&with_key.replacen("0e0f", "0e", 1)).contains("32 hexadecimal digits"));
     for (from, to, field) in [
         ("4096", "1500", "endpoint.net.path_mtu is 1500"),
         ("4791", "0", "endpoint.net.udp_port is 0"),

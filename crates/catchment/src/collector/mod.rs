@@ -44,7 +44,7 @@ mod vitals;
 mod workers;
 
 use crate::observe::{CollectorMetrics, CollectorSnapshot};
-use crate::providers::{ProviderOptions, ProviderSet, Providers};
+use crate::providers::{KEYS_IN_CLEAR, ProviderOptions, ProviderSet, Providers};
 use crate::session::host::{Host, HostError};
 use crate::session::io::{
     Address, AddressError, BindError, Listener, ListenerConfig, Rejected, ServerSecurity,
@@ -193,6 +193,9 @@ impl CollectorBuilder {
     /// [`CollectorError`], with what to do.
     pub fn start(self) -> Result<Collector, CollectorError> {
         self.providers.rules.check(&self.providers.known())?;
+        if self.providers.authenticates() && self.tls.is_none() {
+            return Err(CollectorError::KeysInClear);
+        }
         let address: Address = self.listen.parse()?;
         let tls = self.tls.as_ref().map(server_config).transpose()?;
         let security = ServerSecurity { tls, insecure: self.insecure };
@@ -379,6 +382,9 @@ pub enum CollectorError {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// Packets are to be authenticated, and their keys would go in clear.
+    #[error("{KEYS_IN_CLEAR}")]
+    KeysInClear,
     /// A rule names a provider that does not exist.
     #[error(transparent)]
     Path(#[from] PathError),

@@ -6,7 +6,7 @@ use super::shared::{DeviceState, Shared};
 use super::{FRAME_BYTES_MAX, Source, SourceError, control, pump};
 use crate::format::FrameFormat;
 use crate::observe::SourceMetrics;
-use crate::providers::{ProviderOptions, ProviderSet};
+use crate::providers::{KEYS_IN_CLEAR, ProviderOptions, ProviderSet};
 use crate::session::check::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX};
 use crate::session::message::Policy;
 use crate::session::names::{DeviceName, DeviceNameError};
@@ -272,6 +272,9 @@ impl SourceBuilder {
             .rules
             .check(&self.providers.known())
             .map_err(|error| SourceError::Config(error.to_string()))?;
+        if self.providers.authenticates() && self.tls.is_none() {
+            return wrong(KEYS_IN_CLEAR.to_owned());
+        }
         if self.devices.is_empty() {
             return wrong("a source needs at least one device".to_owned());
         }

@@ -111,6 +111,10 @@ pub(crate) struct Security {
     /// Connect off loopback without certificates: anyone on the path can read and change everything
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// Authenticate every RoCEv2 packet with keys from the session (AES-GCM): spoofed ones change nothing; in
+    /// software on both sides, not with RNICs
+    #[arg(long, requires = "cert")]
+    pub(crate) authenticate: bool,
 }
 
 impl Security {

@@ -1,4 +1,5 @@
 //! Which providers may be used, and with which settings: the same for every command.
+use super::Security;
 use crate::failure::{Code, Failure, OrFail as _};
 use catchment::ibverbs::IbverbsOptions;
 use catchment::providers::ProviderSet;
@@ -78,6 +79,15 @@ impl ProviderArgs {
         let set = ProviderSet::default().with(self.roce()).with(self.devices.ibverbs());
         rules.check(&set.known()).or_fail(Code::Usage)?;
         Ok(set.rules(rules))
+    }
+
+    /// Returns the same, with authenticated packets if they are asked for.
+    ///
+    /// # Errors
+    /// As [`ProviderArgs::set`].
+    pub(crate) fn secured(&self, security: &Security) -> Result<ProviderSet, Failure> {
+        let authenticate = security.authenticate;
+        Ok(self.set()?.with(RoceOptions { authenticate, ..self.roce() }))
     }
 
     pub(crate) fn roce(&self) -> RoceOptions {

@@ -101,7 +101,7 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> Result<SourceBuilder, Failure> {
         .checksum(!args.no_checksum)
         .in_place(!args.no_in_place)
         .insecure(args.security.insecure)
-        .providers(args.providers.set()?);
+        .providers(args.providers.secured(&args.security)?);
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }

@@ -43,6 +43,28 @@ fn frames_come_from_who_has_a_certificate_of_the_same_authority() {
     check_synthetic(&out, "cam", 0, INPUT, 20);
 }
 
+/// Keys go over the encrypted session; a side that does not authenticate gets no path to one that does.
+#[test]
+fn packets_are_authenticated_between_two_that_ask_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path());
+    let out = dir.path().join("out");
+    let with = |files: Vec<String>, more: &[&str]| {
+        files.into_iter().chain(more.iter().map(|word| (*word).to_owned())).collect::<Vec<_>>()
+    };
+    let authenticated = ["--require", "roce", "--authenticate"];
+    let collector = start(&out, &with(files(dir.path(), "127.0.0.1"), &authenticated));
+    let plain = with(files(dir.path(), "camera"), &["--require", "roce"]);
+    let refused = send(&collector, &plain).expect(3);
+    assert!(refused.stderr.contains("authenticated packets only"), "{refused:#?}");
+    send(&collector, &with(files(dir.path(), "camera"), &authenticated)).expect(0);
+    check_synthetic(&out, "cam", 0, INPUT, 20);
+    let summary = collector.end();
+    assert_eq!((&summary["provider"], &summary["frames_lost"]), (&"roce".into(), &0.into()));
+    let in_clear = run(["collect", "--out", out.to_str().unwrap(), "--authenticate"]).expect(2);
+    assert!(in_clear.stderr.contains("--cert"), "{in_clear:#?}");
+}
+
 #[test]
 fn certificates_are_not_overwritten_and_the_authority_is_used_again() {
     let dir = tempfile::tempdir().unwrap();
