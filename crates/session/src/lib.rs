@@ -19,6 +19,7 @@
 //! | [`message`], [`check`], [`names`], [`refusal`] | the messages and their limits | no |
 //! | [`wire`] | framing and JSON | no |
 //! | [`source_side`], [`collector_side`], [`machine`] | the two state machines | no |
+//! | [`identity`] | the key pair of a source, and its proof | draws random bytes |
 //! | [`registry`] | which session owns a device | no |
 //! | [`path`] | choice of the provider of each side | no |
 //! | [`backoff`] | pauses between attempts | no |
@@ -35,6 +36,7 @@ pub mod cert;
 pub mod check;
 pub mod collector_side;
 pub mod host;
+pub mod identity;
 pub mod io;
 mod json;
 pub mod machine;
@@ -46,6 +48,9 @@ pub mod registry;
 pub mod source_side;
 pub mod tls;
 pub mod wire;
+
+/// Name and version of this software, as Hello and refusals show it.
+pub const SOFTWARE: &str = concat!("catchment ", env!("CARGO_PKG_VERSION"));
 
 #[cfg(test)]
 mod handshake_test;

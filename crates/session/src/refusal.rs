@@ -36,7 +36,7 @@ pub enum RefusalCode {
     NotAllowed,
     /// The peer took too long.
     Timeout,
-    /// A newer session of the same source took its devices over.
+    /// A later attempt of the same source process took its devices over.
     Superseded,
     /// The collector or source is shutting down.
     ShuttingDown,
@@ -70,7 +70,7 @@ static TABLE: [(RefusalCode, &str, Option<u32>); 18] = [
     (NoResource, "no_resource", Some(1_000)),
     (NotAllowed, "not_allowed", None),
     (Timeout, "timeout", Some(0)),
-    (Superseded, "superseded", None),
+    (Superseded, "superseded", Some(1_000)),
     (ShuttingDown, "shutting_down", Some(500)),
     (Internal, "internal", Some(1_000)),
 ];
@@ -151,6 +151,13 @@ impl Refusal {
     #[must_use]
     pub fn retry_after_ms(mut self, wait_ms: u32) -> Self {
         self.retry_after_ms = Some(wait_ms);
+        self
+    }
+
+    /// Says that a retry cannot succeed until somebody changes something.
+    #[must_use]
+    pub fn permanent(mut self) -> Self {
+        self.retry_after_ms = None;
         self
     }
 

@@ -139,8 +139,10 @@ impl LentSink {
         let accepted = catch_unwind(AssertUnwindSafe(|| sink.accept(frame)));
         if let Ok(Err(rejected)) = accepted {
             device.metrics.sink_error();
+            device.metrics.sink_refused(&rejected.error);
             return Err(rejected);
         }
+        device.metrics.sink_took();
         device.next_packet.store(number + 1, Ordering::Release);
         if accepted.is_ok() {
             device.metrics.frame_received(&observation);

@@ -43,11 +43,13 @@ mod stream;
 mod vitals;
 mod workers;
 
+use crate::in_clear::InClear;
 use crate::observe::{CollectorMetrics, CollectorSnapshot};
 use crate::providers::{KEYS_IN_CLEAR, ProviderOptions, ProviderSet, Providers};
 use crate::session::host::{Host, HostError};
 use crate::session::io::{
     Address, AddressError, BindError, Listener, ListenerConfig, Rejected, ServerSecurity,
+    raise_descriptor_limit,
 };
 use crate::session::path::{PathError, PathRules};
 use crate::session::refusal::{Refusal, RefusalCode};
@@ -200,12 +202,12 @@ impl CollectorBuilder {
         let tls = self.tls.as_ref().map(server_config).transpose()?;
         let security = ServerSecurity { tls, insecure: self.insecure };
         let metrics = CollectorMetrics::new();
+        raise_descriptor_limit();
         let runtime = runtime()?;
         let rejected = on_rejected(metrics.clone());
         let bind = Listener::bind(&address, security, ListenerConfig::default(), rejected);
         let listener = runtime.block_on(bind)?;
         let local = listener.local().clone();
-        limits::raise_descriptor_limit();
         let workers = Workers::start(self.workers)
             .map_err(|e| CollectorError::Os("start a worker thread", e))?;
         let (receive, receiving) =
@@ -223,6 +225,7 @@ impl CollectorBuilder {
             metrics,
             sessions: Mutex::new(Sessions::default()),
             unsettled: Arc::default(),
+            in_clear: InClear::default(),
         });
         let asked = Arc::downgrade(&state);
         let network = move || asked.upgrade().map_or(Vec::new(), |e| e.providers.counters());

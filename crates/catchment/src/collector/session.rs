@@ -2,19 +2,22 @@
 use super::device::Device;
 use super::receive::{Intake, IntakeError, SharedProgress, StreamIntake};
 use super::ring::Ring;
-use super::state::{CollectorState, Registration};
+use super::state::{Chosen, CollectorState, Registration};
 use super::stream::Stream;
 use super::vitals::{StreamProgress, Vitals};
 use crate::observe::{SessionGuard, SessionSnapshot, SourceTotals};
 use crate::providers::{Ends, describe};
+use crate::session::check::WHY_CHARS_MAX;
 use crate::session::collector_side::{
-    CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Side as _,
+    CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Misuse, Side as _,
 };
+use crate::session::identity::Nonce;
 use crate::session::io::{Accepted, Connection, Handler, Slot, drive};
 use crate::session::message::{
     Connect, Goodbye, Hello, Message, PROTOCOL_VERSION, ProtocolRange, SessionPath, SourceStats,
     StreamDelivered, StreamStart, Welcome,
 };
+use crate::session::names::fit;
 use crate::session::refusal::{Refusal, RefusalCode};
 use catchment_transfer::order::InOrder;
 use catchment_transfer::{Receiver, ReceiverOptions};
@@ -39,6 +42,7 @@ pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
         ends: Ends::of(&connection),
         peer: peer.clone(),
         slot: Some(slot),
+        asked: None,
         hello: None,
         setup: None,
         running: None,
@@ -53,6 +57,9 @@ pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
     }
     if ended == Ended::Finished {
         tracing::info!(%peer, "session finished");
+    } else if session.hello.is_none() && ended.peer_is_gone() {
+        // Of these a collector that stood still finds many, and anyone can make more.
+        tracing::info!(%peer, reason = %ended, "attempt given up");
     } else {
         tracing::warn!(%peer, reason = %ended, "session ended");
     }
@@ -91,6 +98,8 @@ struct Session {
     peer: String,
     /// Place among the unfinished handshakes, until Ready.
     slot: Option<Slot>,
+    /// A Hello whose proof is awaited, and the path for it.
+    asked: Option<(Hello, Chosen)>,
     hello: Option<Hello>,
     setup: Option<Setup>,
     running: Option<Running>,
@@ -121,6 +130,8 @@ struct Running {
     vitals: Arc<Vitals>,
     intake: Option<Intake>,
     progress: Vec<StreamProgress>,
+    /// Whether the source was told that sinks refuse frames.
+    told_refusing: bool,
     _open: SessionGuard,
 }
 
@@ -134,7 +145,8 @@ impl Handler for Session {
         event: CollectorEvent,
     ) -> Result<(), Refusal> {
         match event {
-            CollectorEvent::Hello(hello) => return self.on_hello(side, hello).await,
+            CollectorEvent::Hello(hello) => return self.on_hello(side, hello),
+            CollectorEvent::Proven => return self.on_proven(side).await,
             CollectorEvent::Connect(connect) => return self.on_connect(side, connect).await,
             CollectorEvent::Stats(stats) => self.on_stats(&stats),
             CollectorEvent::Goodbye(goodbye) => self.goodbye = Some(goodbye),
@@ -163,6 +175,11 @@ impl Handler for Session {
         }
     }
 
+    fn heard(&mut self, side: &mut CollectorSide) {
+        self.registration.heard();
+        self.report_sinks(side);
+    }
+
     /// Sinks send no notification when they have the last frames.
     fn check_between(&self) -> Option<Range<Instant>> {
         let at = self.checked_at + CHECK_CLOSING;
@@ -185,10 +202,30 @@ impl Handler for Session {
 }
 
 impl Session {
-    async fn on_hello(&mut self, side: &mut CollectorSide, hello: Hello) -> Result<(), Refusal> {
+    /// Asks for the proof that the Hello is not an old one before anything is done for it.
+    fn on_hello(&mut self, side: &mut CollectorSide, hello: Hello) -> Result<(), Refusal> {
+        let chosen = self.state.choose_path(&hello, &hello.failed, self.ends)?;
+        self.asked = Some((hello, chosen));
+        side.challenge(Instant::now(), Nonce::random().map_err(|e| fault(&e))?)
+            .map_err(|e| fault(&e))?;
+        if let Some(slot) = &self.slot {
+            slot.peer_turn(Instant::now());
+        }
+        Ok(())
+    }
+
+    async fn on_proven(&mut self, side: &mut CollectorSide) -> Result<(), Refusal> {
         let ends = self.ends;
-        let chosen = self.state.choose_path(&hello, &hello.failed, ends)?;
-        self.state.claim(&self.registration, &hello).await?;
+        let (hello, chosen) = self.asked.take().ok_or_else(|| fault(&"Proof without Hello"))?;
+        // While it waits for devices of others, it may lose its place.
+        tokio::select! {
+            biased;
+            claimed = self.state.claim(&self.registration, &hello) => claimed?,
+            refusal = evicted(self.slot.as_ref()) => return Err(refusal),
+        }
+        if let Some(slot) = &self.slot {
+            slot.our_turn();
+        }
         let devices = self.state.open_devices(&hello).await?;
         // 0 is no session's.
         let epoch = random().map_err(|e| fault(&e))?.max(1);
@@ -249,6 +286,7 @@ impl Session {
         let intake = self.state.receive.add(setup.receiver, intakes);
         setup.devices.iter().for_each(|device| device.metrics.set_connected(true));
         let peer = &self.peer;
+        self.state.in_clear.check(&setup.path, ends.1, ends.0);
         let session = SessionSnapshot {
             peer: peer.clone(),
             devices: setup.devices.len() as u64,
@@ -261,6 +299,7 @@ impl Session {
             vitals,
             intake: Some(intake),
             progress,
+            told_refusing: false,
             _open: self.state.metrics.session_opened(session),
         });
         self.slot = None;
@@ -281,7 +320,7 @@ impl Session {
                 *first = start.first_packet;
             }
         }
-        let instance = self.hello.as_ref().map_or(0, |hello| hello.instance);
+        let instance = self.hello.as_ref().map_or(0, |hello| hello.instance.number());
         let open = |(device, first): (&Arc<Device>, u64)| {
             let sink = device.lend_sink().ok_or_else(|| sink_in_use(device))?;
             let lost = device.next_packet().map_or(0, |next| first.saturating_sub(next));
@@ -304,7 +343,26 @@ impl Session {
                 dropped_oldest: report.dropped_oldest,
                 dropped_newest: report.dropped_newest,
             };
-            progress.stream.device().metrics.source_reported(hello.instance, totals);
+            progress.stream.device().metrics.source_reported(hello.instance.number(), totals);
+        }
+    }
+
+    /// Tells the source when sinks begin to refuse its frames, and when none does any more.
+    fn report_sinks(&mut self, side: &mut CollectorSide) {
+        let Some(running) = &mut self.running else { return };
+        let devices = running.progress.iter().map(|progress| progress.stream.device());
+        let mut refusing = devices.filter(|device| device.metrics.is_sink_refusing());
+        let Some(first) = refusing.next() else {
+            if std::mem::take(&mut running.told_refusing) {
+                log_misuse(side.sink_report(0, None));
+            }
+            return;
+        };
+        let count = u32::try_from(1 + refusing.count()).unwrap_or(u32::MAX);
+        if !std::mem::replace(&mut running.told_refusing, true) {
+            let why = first.metrics.sink_refusal();
+            let reason = fit(&format!("device {}: {why}", first.name), WHY_CHARS_MAX);
+            log_misuse(side.sink_report(count, Some(reason)));
         }
     }
 
@@ -371,6 +429,12 @@ impl Running {
             let remedy = "use a source that follows docs/spec/block.md";
             Some(Refusal::new(RefusalCode::BadMessage, reason, remedy))
         })
+    }
+}
+
+fn log_misuse(result: Result<(), Misuse>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "the source is not told about sinks");
     }
 }
 

@@ -8,6 +8,7 @@ use crate::format::FrameFormat;
 use crate::observe::SourceMetrics;
 use crate::providers::{KEYS_IN_CLEAR, ProviderOptions, ProviderSet};
 use crate::session::check::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX};
+use crate::session::io::raise_descriptor_limit;
 use crate::session::message::Policy;
 use crate::session::names::{DeviceName, DeviceNameError};
 use crate::session::path::PathRules;
@@ -226,6 +227,7 @@ impl SourceBuilder {
     /// [`SourceError::Refused`] when the collector refuses for good.
     pub fn connect(self) -> Result<Source, SourceError> {
         self.check()?;
+        raise_descriptor_limit();
         let metrics = SourceMetrics::new();
         let devices = self.device_states(&metrics)?;
         let shared = Arc::new(Shared {

@@ -174,9 +174,9 @@ pub enum SourceError {
     /// The description of the source is wrong.
     #[error("{0}")]
     Config(String),
-    /// The collector cannot be reached.
+    /// The collector cannot be reached, or does not take this source for now.
     #[error(
-        "no collector at {collector} within {waited:?}: {reason}; start one with `catchment collect`, or wait longer"
+        "no session with a collector at {collector} within {waited:?}: {reason}; if none runs there, start one with `catchment collect`; or wait longer"
     )]
     Unreachable {
         /// Its address.

@@ -42,7 +42,7 @@ impl Fake {
         let endpoint = self.qp.endpoint();
         assert_eq!(endpoint.gid, self.context.gid());
         format!(
-            r#"{{"type":"welcome","protocol":2,"epoch":7,"path":{{"source":"shm","source_gid":"{}","collector":"shm","path_mtu":null}},"reason":"a test","ring":{{"addr":"{:016x}","rkey":{},"blocks":{},"block_bytes":{},"layout_hash":"{:016x}","checksum":false}},"endpoint":{{"gid":"{}","qpn":{},"psn":{}}},"lease_ms":1000,"streams":[{{"device":"cam","stream":0,"next_packet":null}}]}}"#,
+            r#"{{"type":"welcome","protocol":3,"epoch":7,"path":{{"source":"shm","source_gid":"{}","collector":"shm","path_mtu":null}},"reason":"a test","ring":{{"addr":"{:016x}","rkey":{},"blocks":{},"block_bytes":{},"layout_hash":"{:016x}","checksum":false}},"endpoint":{{"gid":"{}","qpn":{},"psn":{}}},"lease_ms":1000,"streams":[{{"device":"cam","stream":0,"next_packet":null}}]}}"#,
             self.source_gid,
             self.mr.addr(),
             self.mr.rkey(),
@@ -97,6 +97,8 @@ fn session(mut stream: TcpStream, mut fake: Fake, lie: impl Fn(&Fake) -> String)
     if let Ok(Message::Hello(hello)) = catchment::session::wire::parse(hello.as_bytes()) {
         fake.source_gid = hello.providers[0].gid;
     }
+    say(&mut stream, r#"{"type":"challenge","nonce":"00112233445566778899aabbccddeeff"}"#);
+    let Some(_proof) = hear(&mut stream) else { return };
     say(&mut stream, &lie(&fake));
     while let Some(message) = hear(&mut stream) {
         if message.contains(r#""type":"connect""#) {
@@ -132,7 +134,7 @@ const WRONG_WELCOMES: [(&str, &str, &str); 14] = [
     ("ADDR", "fffffffffffff000", "last address"),
     (r#""epoch":7"#, r#""epoch":0"#, "epoch"),
     (r#""lease_ms":1000"#, r#""lease_ms":0"#, "lease_ms"),
-    (r#""protocol":2"#, r#""protocol":9"#, "version 9"),
+    (r#""protocol":3"#, r#""protocol":9"#, "version 9"),
     // A provider that nobody offered.
     (r#""source":"shm""#, r#""source":"ib""#, "ib"),
     (STREAM, "", "devices of Hello"),

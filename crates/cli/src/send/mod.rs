@@ -17,6 +17,9 @@ use catchment::input::pace::spread_phase;
 use catchment::input::{FrameInput, InputOptions, open};
 use catchment::observe::cpu::CpuMeter;
 use catchment::observe::{SessionSnapshot, SourceSampler};
+use catchment::session::SOFTWARE;
+use catchment::session::message::ProtocolRange;
+use catchment::session::refusal::RefusalCode;
 use catchment::source::{DeviceSpec, Source, SourceBuilder, SourceError};
 use feed::{Feed, FeedError, Schedule};
 use std::ffi::OsStr;
@@ -156,7 +159,8 @@ fn announce_waiting(args: &SendArgs) -> Result<(), Failure> {
     // A program that started this one starts the collector too.
     if !args.until_stdin_closes {
         say!(
-            "waiting for a collector at {collector}; start it with: catchment collect --listen {collector} --out DIR"
+            "waiting for a collector at {collector}; if none runs there: catchment collect --listen {collector} --out DIR{}",
+            if args.security.insecure { " --insecure" } else { "" }
         );
     }
     if args.json {
@@ -410,13 +414,21 @@ fn source_failure(error: SourceError) -> Failure {
     if let SourceError::Ended(cause) = &error {
         return Failure::new(code, anyhow!("{cause}"));
     }
-    let undelivered = matches!(error, SourceError::Undelivered { .. });
+    let hint = hint(&error);
     let failure = Failure::new(code, error);
-    if undelivered {
-        failure.hint("start the collector again, or give it more time with --wait")
-    } else {
-        failure
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
+}
+
+fn hint(error: &SourceError) -> Option<String> {
+    if matches!(error, SourceError::Undelivered { .. }) {
+        return Some("start the collector again, or give it more time with --wait".to_owned());
+    }
+    let SourceError::Refused { refusal, .. } = error else { return None };
+    (refusal.code == RefusalCode::ProtocolVersion)
+        .then(|| format!("this source is {SOFTWARE} and speaks {}", ProtocolRange::OURS))
 }
 
 fn source_code(error: &SourceError) -> Code {

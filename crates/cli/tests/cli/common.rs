@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -79,14 +80,21 @@ impl Drop for Kept {
 pub(super) struct Running {
     child: Kept,
     texts: [thread::JoinHandle<String>; 2],
+    said: Arc<Mutex<String>>,
 }
 
 impl Running {
     pub(super) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stdout = collect_text(child.stdout.take().unwrap());
-        let stderr = collect_text(child.stderr.take().unwrap());
-        Self { child: Kept(child), texts: [stdout, stderr] }
+        let said = Arc::<Mutex<String>>::default();
+        let stdout = collect_text(child.stdout.take().unwrap(), Arc::default());
+        let stderr = collect_text(child.stderr.take().unwrap(), said.clone());
+        Self { child: Kept(child), texts: [stdout, stderr], said }
+    }
+
+    /// Whether its stderr has this text so far.
+    pub(super) fn said(&self, text: &str) -> bool {
+        self.said.lock().unwrap().contains(text)
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -108,10 +116,17 @@ impl Running {
     }
 }
 
-fn collect_text(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHandle<String> {
+/// Reads to the end; what has come so far is in `said`.
+fn collect_text(
+    mut from: impl std::io::Read + Send + 'static,
+    said: Arc<Mutex<String>>,
+) -> thread::JoinHandle<String> {
     thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = from.read_to_end(&mut bytes);
+        let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
+        while let Ok(count @ 1..) = from.read(&mut chunk) {
+            bytes.extend(&chunk[..count]);
+            *said.lock().unwrap() = String::from_utf8_lossy(&bytes).into_owned();
+        }
         String::from_utf8_lossy(&bytes).into_owned()
     })
 }

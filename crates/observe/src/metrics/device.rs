@@ -37,6 +37,9 @@ pub struct DeviceMetrics {
     connected: AtomicBool,
     frames: FrameCounters,
     reported: Mutex<Reported>,
+    /// Whether the sink refused the frame that it was offered last, and why it did when it last did.
+    sink_refuses: AtomicBool,
+    sink_refusal: Mutex<String>,
     preview: Preview,
 }
 
@@ -58,6 +61,8 @@ impl DeviceMetrics {
             connected: AtomicBool::new(true),
             frames: FrameCounters::default(),
             reported: Mutex::default(),
+            sink_refuses: AtomicBool::new(false),
+            sink_refusal: Mutex::default(),
             preview: Preview::new(format),
         }
     }
@@ -94,6 +99,30 @@ impl DeviceMetrics {
     /// Marks the device as connected to a source, or not. Changes no counter.
     pub fn set_connected(&self, connected: bool) {
         self.connected.store(connected, Relaxed);
+    }
+
+    /// Notes why the sink refused a frame. Takes a lock: not for the data path.
+    pub fn sink_refused(&self, why: &dyn std::fmt::Display) {
+        *lock(&self.sink_refusal) = why.to_string();
+        self.sink_refuses.store(true, Relaxed);
+    }
+
+    /// Notes that the sink took a frame.
+    #[inline]
+    pub fn sink_took(&self) {
+        if self.sink_refuses.load(Relaxed) {
+            self.sink_refuses.store(false, Relaxed);
+        }
+    }
+
+    /// Returns whether the sink refused the frame that it was offered last.
+    pub fn is_sink_refusing(&self) -> bool {
+        self.sink_refuses.load(Relaxed)
+    }
+
+    /// Returns why the sink last refused a frame. Takes a lock: not for the data path.
+    pub fn sink_refusal(&self) -> String {
+        lock(&self.sink_refusal).clone()
     }
 
     /// Sets the format of a source that came back. Takes a lock: not for the data path.

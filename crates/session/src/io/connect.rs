@@ -38,7 +38,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Protection(#[from] ProtectionError),
     /// No collector answers there.
-    #[error("cannot connect to {address}: {source}; is a collector listening there?")]
+    #[error("cannot connect to {address}: {source}; {}", advice(.source))]
     Connect {
         /// What was dialled.
         address: Address,
@@ -64,6 +64,14 @@ pub enum ConnectError {
         /// The time that was allowed.
         limit: Duration,
     },
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    let used_up = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    if used_up.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
+        return "raise the limit of open files of this process (ulimit -n)";
+    }
+    "is a collector listening there?"
 }
 
 impl ConnectError {

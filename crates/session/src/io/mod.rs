@@ -6,6 +6,7 @@
 mod address;
 mod connect;
 mod connection;
+mod descriptors;
 mod driver;
 mod listener;
 mod reason;
@@ -15,6 +16,7 @@ mod socket;
 pub use address::{Address, AddressError, Peer};
 pub use connect::{ClientSecurity, ConnectError};
 pub use connection::{Connection, MessageReader, MessageWriter, RecvError, SendError};
+pub use descriptors::{NoDescriptors, raise_descriptor_limit};
 pub use driver::{Handler, Lost, drive};
 pub use listener::{Accepted, Listener, ListenerConfig, OnRejected, RejectReason, Rejected};
 pub use slots::Slot;

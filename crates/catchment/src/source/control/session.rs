@@ -3,7 +3,9 @@ use super::{Control, Lesson, Setback};
 use crate::observe::cpu::cpu_time_of_self;
 use crate::providers::Offers;
 use crate::session::io::{Handler, Lost};
-use crate::session::message::{SessionPath, StreamEnd, StreamStart, StreamStats, Welcome};
+use crate::session::message::{
+    SessionPath, SinkReport, StreamEnd, StreamStart, StreamStats, Welcome,
+};
 use crate::session::refusal::{Refusal, RefusalCode};
 use crate::session::source_side::{Ended, Input, Side as _, SourceEvent, SourceSide};
 use crate::source::backlog::Waiting;
@@ -56,7 +58,7 @@ pub(super) struct Session<'a> {
     reported: Vec<StreamStats>,
     setback: Option<Setback>,
     /// Why the connection broke: a rejected certificate shows only here.
-    pub(super) lost_because: Option<String>,
+    pub(super) lost: Option<Lost>,
     /// Reads of the collector's status bytes counted so far.
     status_reads: u64,
 }
@@ -79,7 +81,7 @@ impl<'a> Session<'a> {
             changed_at: now,
             reported: Vec::new(),
             setback: None,
-            lost_because: None,
+            lost: None,
             status_reads: 0,
         }
     }
@@ -120,6 +122,7 @@ impl Handler for Session<'_> {
         match event {
             SourceEvent::Welcomed(welcome) => return self.on_welcome(side, welcome),
             SourceEvent::Ready => return self.on_ready(),
+            SourceEvent::Sink(report) => self.on_sink(&report),
             SourceEvent::Delivered(ack) => {
                 let lost = ack.delivered.iter().map(|stream| stream.lost);
                 self.control.shared.life.set_finished(lost.fold(0, u64::saturating_add));
@@ -178,7 +181,7 @@ impl Handler for Session<'_> {
     }
 
     fn lost(&mut self, lost: Lost) {
-        self.lost_because = Some(lost.to_string());
+        self.lost = Some(lost);
     }
 }
 
@@ -223,10 +226,21 @@ impl Session<'_> {
             permit: self.control.permit.clone(),
             checksum: self.control.shared.checksum || welcome.ring.checksum,
         };
+        self.control.in_clear.check(&welcome.path, prepared.endpoint(), welcome.endpoint);
         let peer = self.control.address.to_string();
         let connect = move |prepared: Prepared, target| prepared.connect(target, &options);
         self.connecting = Some(Connecting::begin(prepared, &welcome, peer, connect)?);
         Ok(())
+    }
+
+    /// Says whether the collector can store what it is sent; while it cannot, frames wait here.
+    fn on_sink(&self, report: &SinkReport) {
+        let collector = &self.control.address;
+        match &report.reason {
+            Some(reason) => tracing::warn!(%collector, devices = report.refusing, reason,
+                "the collector cannot store frames; they wait at this source until it can"),
+            None => tracing::warn!(%collector, "the collector stores frames again"),
+        }
     }
 
     fn on_connected(&mut self, side: &mut SourceSide, connected: Result<Arc<Link>, LinkError>) {
