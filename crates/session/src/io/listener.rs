@@ -1,5 +1,6 @@
 //! Accepts connections and hands out those that have sent a valid Hello.
 use super::address::{Address, Peer};
+use super::certificate::certificate_name;
 use super::connect::local_ip;
 use super::connection::{Connection, RecvError};
 use super::reason::handshake_reason;
@@ -327,7 +328,11 @@ async fn protect(raw: Raw, peer: &Peer, context: &Context) -> Result<Connection,
     };
     let accepted = TlsAcceptor::from(tls.clone()).accept(stream).await;
     let stream = accepted.map_err(|error| RejectReason::Tls(handshake_reason(&error)))?;
-    Ok(Connection::new(stream, peer, local, protection))
+    let name = certificate_name(stream.get_ref().1.peer_certificates());
+    let name = name.ok_or_else(|| RejectReason::Tls("the certificate holds no name".to_owned()))?;
+    let mut connection = Connection::new(stream, peer, local, protection);
+    connection.set_certificate(Some(name));
+    Ok(connection)
 }
 
 /// Receives the first message. One above 64 KiB needs a place of its own, of which there are few:
