@@ -1,8 +1,9 @@
 //! One session: sets up the ring and its intake as the handshake goes on, and tears them down.
 use super::device::Device;
+use super::devices::{Admitted, Asked};
 use super::receive::{Intake, IntakeError, SharedProgress, StreamIntake};
 use super::ring::Ring;
-use super::state::{CollectorState, Registration};
+use super::state::{CollectorState, Registration, not_opened};
 use super::stream::Stream;
 use super::vitals::{StreamProgress, Vitals};
 use crate::observe::{SessionGuard, SessionSnapshot, SourceTotals};
@@ -28,6 +29,9 @@ use std::time::{Duration, Instant};
 const CHECK_CLOSING: Duration = Duration::from_millis(2);
 /// When a source may try again whose queue pair could not be reached.
 const CONNECT_AGAIN_MS: u32 = 1_000;
+/// Packet numbers between what the collector has and where a stream begins, at most: frames of two years
+/// at 1,000 a second.
+const JUMP_MAX: u64 = 1 << 36;
 
 /// Runs a session from its Hello to its end.
 pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
@@ -38,6 +42,7 @@ pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
         state,
         ends: Ends::of(&connection),
         peer: peer.clone(),
+        certificate: connection.certificate().map(str::to_owned),
         slot: Some(slot),
         hello: None,
         setup: None,
@@ -89,6 +94,8 @@ struct Session {
     registration: Registration,
     ends: Ends,
     peer: String,
+    /// Name in the certificate of the source.
+    certificate: Option<String>,
     /// Place among the unfinished handshakes, until Ready.
     slot: Option<Slot>,
     hello: Option<Hello>,
@@ -113,7 +120,7 @@ struct Setup {
     reason: String,
     ring: Ring,
     receiver: Receiver,
-    devices: Vec<Arc<Device>>,
+    devices: Asked,
 }
 
 /// What Ready started.
@@ -122,6 +129,7 @@ struct Running {
     intake: Option<Intake>,
     progress: Vec<StreamProgress>,
     _open: SessionGuard,
+    _devices: Admitted,
 }
 
 impl Handler for Session {
@@ -189,7 +197,7 @@ impl Session {
         let ends = self.ends;
         let chosen = self.state.choose_path(&hello, &hello.failed, ends)?;
         self.state.claim(&self.registration, &hello).await?;
-        let devices = self.state.open_devices(&hello).await?;
+        let devices = self.state.look_up_devices(&hello, self.certificate.clone()).await?;
         // 0 is no session's.
         let epoch = random().map_err(|e| fault(&e))?.max(1);
         let (choice, ring) = self.state.make_ring(chosen, &hello, ends).await?;
@@ -231,6 +239,7 @@ impl Session {
         if let Some(slot) = &self.slot {
             slot.our_turn();
         }
+        check_jumps(setup.devices.next_packets(), &connect.streams)?;
         let mut ring = setup.ring;
         let ends = (connect.endpoint, ring.endpoint());
         let queues = Some(ring.queues);
@@ -242,16 +251,17 @@ impl Session {
         .await
         .map_err(|e| fault(&e))?;
         connected.map_err(|e| not_reached(&setup.path, &e))?;
-        let room = setup.receiver.layout().blocks() as usize / setup.devices.len().max(1);
-        let (intakes, progress) = self.open_streams(&setup.devices, &connect.streams, room)?;
+        let devices = self.state.devices.admit(setup.devices).map_err(|e| not_opened(&e))?;
+        let room = setup.receiver.layout().blocks() as usize / devices.len().max(1);
+        let (intakes, progress) = self.open_streams(&devices, &connect.streams, room)?;
         let vitals = Vitals::new(ring, &progress);
         self.state.watch(&self.registration, &setup.path.collector, &vitals);
         let intake = self.state.receive.add(setup.receiver, intakes);
-        setup.devices.iter().for_each(|device| device.metrics.set_connected(true));
+        devices.iter().for_each(|device| device.metrics.set_connected(true));
         let peer = &self.peer;
         let session = SessionSnapshot {
             peer: peer.clone(),
-            devices: setup.devices.len() as u64,
+            devices: devices.len() as u64,
             queues,
             ..describe(&setup.path, ends, &setup.reason)
         };
@@ -262,6 +272,7 @@ impl Session {
             intake: Some(intake),
             progress,
             _open: self.state.metrics.session_opened(session),
+            _devices: devices,
         });
         self.slot = None;
         side.ready(Instant::now()).map_err(|e| fault(&e))
@@ -271,7 +282,7 @@ impl Session {
     /// collector has and that are lost.
     fn open_streams(
         &self,
-        devices: &[Arc<Device>],
+        devices: &Admitted,
         starts: &[StreamStart],
         blocks: usize,
     ) -> Result<(Vec<StreamIntake>, Vec<StreamProgress>), Refusal> {
@@ -284,6 +295,7 @@ impl Session {
         let instance = self.hello.as_ref().map_or(0, |hello| hello.instance);
         let open = |(device, first): (&Arc<Device>, u64)| {
             let sink = device.lend_sink().ok_or_else(|| sink_in_use(device))?;
+            let sink = sink.at_first(devices.binding(&device.name));
             let lost = device.next_packet().map_or(0, |next| first.saturating_sub(next));
             device.begin(instance, lost);
             let inlet = Stream::open(sink, self.state.staging.clone(), blocks);
@@ -357,6 +369,9 @@ impl Session {
                 progress.stream.device().metrics.set_connected(false);
             }
         }
+        // Devices without a frame are forgotten before another session may have their names.
+        self.running = None;
+        self.setup = None;
         self.registration.release();
     }
 }
@@ -408,6 +423,27 @@ fn not_reached(path: &SessionPath, error: &ModifyError) -> Refusal {
     }
     // The source may just have been too slow to answer.
     Refusal::new(RefusalCode::NoPath, error.to_string(), remedy).retry_after_ms(CONNECT_AGAIN_MS)
+}
+
+/// Refuses streams that begin further on than any source can have come: the numbers of such a device
+/// would soon be used up, for whoever sends it later.
+fn check_jumps(
+    known: impl Iterator<Item = Option<u64>>,
+    starts: &[StreamStart],
+) -> Result<(), Refusal> {
+    let known: Vec<_> = known.collect();
+    for StreamStart { stream, first_packet } in starts {
+        let next = known.get(*stream as usize).copied().flatten().unwrap_or(0);
+        if first_packet.saturating_sub(next) > JUMP_MAX {
+            let reason = format!(
+                "stream {stream} begins with packet {first_packet}, the collector lacks {next}; \
+                 {JUMP_MAX} packets are the longest jump"
+            );
+            let remedy = "number the frames of a device from 0 on, each one higher";
+            return Err(Refusal::new(RefusalCode::BadResume, reason, remedy));
+        }
+    }
+    Ok(())
 }
 
 /// The session that had the device before has not given its sink back.
