@@ -1,7 +1,7 @@
 //! `catchment collect`: a collector until it is asked to end.
 use crate::args::{CollectArgs, SinkKind};
 use crate::cert::CERT_HINT;
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{
     CollectEvent, CollectProgress, CollectSummary, CollectedDevice, Listening, Received,
 };
@@ -9,22 +9,28 @@ use crate::output::progress::Progress;
 use crate::output::{self, say, table, units};
 use crate::stop;
 use anyhow::{Context as _, anyhow};
-use catchment::collector::{Collector, CollectorBuilder, CollectorError};
+use catchment::collector::{Collector, CollectorBuilder, CollectorError, END_LIMIT, forget_owner};
 use catchment::observe::{
     CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DeviceCounters,
     DeviceSnapshot, LatencySummary, Sampler, cpu,
 };
+use catchment::session::names::DeviceName;
 use catchment::sink::{DirectorySink, DiskLimit};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+/// The file in `--out` that says whose device names are.
+const OWNERS: &str = ".owners";
 const TICK: Duration = Duration::from_secs(1);
 const SESSIONS_LISTED: usize = 20;
 /// Devices that the table lists; of more, only those with losses.
 const DEVICES_LISTED: usize = 40;
 
 pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
+    if let Some(device) = &args.forget {
+        return forget(args, device);
+    }
     let stop = stop::watch(args.until_stdin_closes, || {})?;
     let collector = builder(args)?.start().map_err(start_failure)?;
     let dashboard = dashboard(args, &collector)?;
@@ -45,14 +51,44 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     }
     drop(progress);
     sessions.report(args, collector.metrics())?;
-    let last = collector.stop();
+    say_what_waits(&collector);
+    let last = collector.stop_within(END_LIMIT);
     drop(dashboard);
     print_summary(args, &last)?;
-    match last.totals.frames_lost {
-        0 => Ok(()),
-        1 => Err(Failure::new(Code::Failed, anyhow!("1 frame is lost"))),
-        lost => Err(Failure::new(Code::Failed, anyhow!("{} frames are lost", units::count(lost)))),
+    let missing = |frames: u64, what: &str| {
+        let were = if frames == 1 { "is" } else { "are" };
+        (frames > 0).then(|| format!("{} {were} {what}", units::counted(frames, "frame")))
+    };
+    let given_up = "given up: they could not be stored; sources that live send them again";
+    let missing =
+        [missing(last.totals.frames_lost, "lost"), missing(last.frames_given_up, given_up)];
+    let missing: Vec<String> = missing.into_iter().flatten().collect();
+    if missing.is_empty() {
+        return Ok(());
     }
+    Err(Failure::new(Code::Failed, anyhow!("{}", missing.join(", "))))
+}
+
+/// Says for what the end waits, if it does.
+fn say_what_waits(collector: &Collector) {
+    let refusing = collector.refusing();
+    let Some((device, reason)) = refusing.first() else { return };
+    let devices = units::counted(refusing.len() as u64, "device");
+    say!(
+        "waiting up to {} s for frames of {devices} that cannot be stored ({device}: {reason}); Ctrl-C gives them up",
+        END_LIMIT.as_secs()
+    );
+}
+
+/// Frees a device name.
+fn forget(args: &CollectArgs, device: &DeviceName) -> Result<(), Failure> {
+    let out = args.out.as_deref().unwrap_or_else(|| Path::new("."));
+    let owner = forget_owner(&out.join(OWNERS), device.as_str()).or_fail(Code::Local)?;
+    match owner {
+        Some(owner) => say!("device {device} does not belong to certificate \"{owner}\" any more"),
+        None => say!("device {device} belongs to no certificate"),
+    }
+    Ok(())
 }
 
 #[derive(Default)]
@@ -87,11 +123,14 @@ fn start_failure(error: CollectorError) -> Failure {
 }
 
 fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
-    let mut builder = Collector::builder(args.listen.to_string())
+    let listen = args.listen.as_ref().map(ToString::to_string).unwrap_or_default();
+    let mut builder = Collector::builder(listen)
         .insecure(args.security.insecure)
         .lease(args.lease)
         .ring_bytes_max(args.ring_bytes)
         .look_every(Duration::from_micros(args.look_every_us))
+        .devices_max(args.devices_max)
+        .allow(args.allow.iter().cloned())
         .providers(args.providers.secured(&args.security)?);
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
@@ -103,7 +142,7 @@ fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
             Failure::new(Code::Local, e).hint("give a directory you may write to with --out")
         })?;
     let limit = args.keep_frames.map_or(DiskLimit::KeepAll, DiskLimit::KeepNewest);
-    Ok(builder.sink(DirectorySink::new(out).limit(limit)))
+    Ok(builder.sink(DirectorySink::new(out).limit(limit)).owners_file(out.join(OWNERS)))
 }
 
 /// The directory for frames, unless they go nowhere.
@@ -241,6 +280,7 @@ fn summary(last: &CollectorSnapshot, out: Option<String>) -> CollectSummary {
         source_provider: path.map(|path| path.source_provider.clone()),
         provider_reason: path.map(|path| path.reason.clone()),
         sessions_refused: last.sessions_refused.values().sum(),
+        frames_given_up: last.frames_given_up,
         out,
         devices: last.devices.iter().map(device).collect(),
     }

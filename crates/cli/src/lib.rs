@@ -39,6 +39,7 @@ pub fn measure(args: &BenchArgs, program: &Program) -> ExitCode {
 }
 
 fn exit_code(result: Result<(), Failure>) -> ExitCode {
+    output::log::end();
     result.map_or_else(output::report, |()| ExitCode::SUCCESS)
 }
 

@@ -29,6 +29,8 @@ pub struct CollectorSnapshot {
     pub sessions: Vec<SessionSnapshot>,
     /// The RoCEv2 devices that this process has open.
     pub roce: Vec<RoceSnapshot>,
+    /// Frames that no sink took before the collector ended. Sources that live send them again.
+    pub frames_given_up: u64,
     /// Counters of all devices together, those removed included.
     pub totals: DeviceCounters,
     /// Latency of all frames of all devices since the start.

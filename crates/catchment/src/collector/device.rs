@@ -3,10 +3,11 @@ use crate::Frame;
 use crate::observe::preview::PixelSource;
 use crate::observe::{DeviceMetrics, FrameObservation};
 use crate::session::check::NUMBER_MAX;
-use crate::sink::{DeviceSink, NullSink, Rejected};
+use crate::sink::{DeviceSink, NullSink, Rejected, SinkError};
 use catchment_transfer::ReceivedBlock;
 use catchment_transfer::order::Tally;
 use catchment_verbs::sync::Mutex;
+use crossbeam_utils::atomic::AtomicCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +23,10 @@ pub(super) struct Device {
     /// The source process that sends this device, and how many of its frames are lost.
     instance: AtomicU64,
     lost: AtomicU64,
+    /// [`Device::next_packet`] when the collector met it.
+    met_at: u64,
+    /// Why the sink refuses its frames now.
+    refused: AtomicCell<Option<Arc<String>>>,
 }
 
 /// No packet number.
@@ -30,10 +35,13 @@ const UNKNOWN: u64 = u64::MAX;
 impl Device {
     /// Creates a device that no session has.
     pub(super) fn new(name: &str, metrics: Arc<DeviceMetrics>, sink: Box<dyn DeviceSink>) -> Self {
+        let met_at = sink.next_packet().unwrap_or(UNKNOWN);
         Self {
             name: name.into(),
             metrics,
-            next_packet: AtomicU64::new(sink.next_packet().unwrap_or(UNKNOWN)),
+            next_packet: AtomicU64::new(met_at),
+            met_at,
+            refused: AtomicCell::default(),
             sink: Mutex::new(Some(sink)),
             instance: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -96,22 +104,57 @@ impl Device {
     /// Lends the sink to a session; `None` while another one has it.
     pub(super) fn lend_sink(self: &Arc<Self>) -> Option<LentSink> {
         let sink = self.sink.lock().take()?;
-        Some(LentSink { device: self.clone(), sink })
+        Some(LentSink { device: self.clone(), sink, at_first: None })
     }
 
-    /// Whether a frame was ever delivered.
+    /// Returns whether a frame came, or was lost, since the collector met it.
     pub(super) fn was_used(&self) -> bool {
-        self.next_packet().is_some()
+        self.next_packet.load(Ordering::Acquire) != self.met_at || self.lost() > 0
+    }
+
+    /// Returns whether its sink, while no session has it, knows where the device goes on.
+    pub(super) fn is_stored(&self) -> bool {
+        self.sink.lock().as_ref().is_some_and(|sink| sink.next_packet().is_some())
+    }
+
+    /// Tells the sink what the source says that the frames of its session hold.
+    pub(super) fn describe(&self, format: &str) {
+        if let Some(sink) = &mut *self.sink.lock() {
+            sink.describe(format);
+        }
+    }
+
+    /// Notes why the sink refuses a frame, or that it took it after all.
+    pub(super) fn note_refused(&self, error: Option<&SinkError>) {
+        self.refused.store(error.map(|error| error.to_string().into()));
+    }
+
+    /// Returns why the sink refuses its frames now, if it does.
+    pub(super) fn refused(&self) -> Option<String> {
+        let refused = self.refused.take();
+        let reason = refused.as_deref().cloned();
+        self.refused.store(refused);
+        reason
     }
 }
+
+pub(super) type AtFirst = Box<dyn FnOnce() + Send>;
 
 /// The sink of a device, lent to one session. Dropping it returns it.
 pub(super) struct LentSink {
     device: Arc<Device>,
     sink: Box<dyn DeviceSink>,
+    /// What the first frame of the session brings about.
+    at_first: Option<AtFirst>,
 }
 
 impl LentSink {
+    /// Does this once, with the first frame.
+    pub(super) fn at_first(mut self, work: Option<AtFirst>) -> Self {
+        self.at_first = work;
+        self
+    }
+
     pub(super) fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -144,6 +187,9 @@ impl LentSink {
         }
         device.metrics.sink_took();
         device.next_packet.store(number + 1, Ordering::Release);
+        if let Some(at_first) = self.at_first.take() {
+            at_first();
+        }
         if accepted.is_ok() {
             device.metrics.frame_received(&observation);
         } else {

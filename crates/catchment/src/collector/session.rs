@@ -1,8 +1,9 @@
 //! One session: sets up the ring and its intake as the handshake goes on, and tears them down.
 use super::device::Device;
+use super::devices::{Admitted, Asked};
 use super::receive::{Intake, IntakeError, SharedProgress, StreamIntake};
 use super::ring::Ring;
-use super::state::{Chosen, CollectorState, Registration};
+use super::state::{Chosen, CollectorState, Registration, not_opened};
 use super::stream::Stream;
 use super::vitals::{StreamProgress, Vitals};
 use crate::observe::{SessionGuard, SessionSnapshot, SourceTotals};
@@ -41,6 +42,7 @@ pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
         state,
         ends: Ends::of(&connection),
         peer: peer.clone(),
+        certificate: connection.certificate().map(str::to_owned),
         slot: Some(slot),
         asked: None,
         hello: None,
@@ -96,6 +98,8 @@ struct Session {
     registration: Registration,
     ends: Ends,
     peer: String,
+    /// Name in the certificate of the source.
+    certificate: Option<String>,
     /// Place among the unfinished handshakes, until Ready.
     slot: Option<Slot>,
     /// A Hello whose proof is awaited, and the path for it.
@@ -122,7 +126,7 @@ struct Setup {
     reason: String,
     ring: Ring,
     receiver: Receiver,
-    devices: Vec<Arc<Device>>,
+    devices: Asked,
 }
 
 /// What Ready started.
@@ -133,6 +137,7 @@ struct Running {
     /// Whether the source was told that sinks refuse frames.
     told_refusing: bool,
     _open: SessionGuard,
+    _devices: Admitted,
 }
 
 impl Handler for Session {
@@ -226,7 +231,7 @@ impl Session {
         if let Some(slot) = &self.slot {
             slot.our_turn();
         }
-        let devices = self.state.open_devices(&hello).await?;
+        let devices = self.state.look_up_devices(&hello, self.certificate.clone()).await?;
         // 0 is no session's.
         let epoch = random().map_err(|e| fault(&e))?.max(1);
         let (choice, ring) = self.state.make_ring(chosen, &hello, ends).await?;
@@ -279,17 +284,18 @@ impl Session {
         .await
         .map_err(|e| fault(&e))?;
         connected.map_err(|e| not_reached(&setup.path, &e))?;
-        let room = setup.receiver.layout().blocks() as usize / setup.devices.len().max(1);
-        let (intakes, progress) = self.open_streams(&setup.devices, &connect.streams, room)?;
+        let devices = self.state.devices.admit(setup.devices).map_err(|e| not_opened(&e))?;
+        let room = setup.receiver.layout().blocks() as usize / devices.len().max(1);
+        let (intakes, progress) = self.open_streams(&devices, &connect.streams, room)?;
         let vitals = Vitals::new(ring, &progress);
         self.state.watch(&self.registration, &setup.path.collector, &vitals);
         let intake = self.state.receive.add(setup.receiver, intakes);
-        setup.devices.iter().for_each(|device| device.metrics.set_connected(true));
+        devices.iter().for_each(|device| device.metrics.set_connected(true));
         let peer = &self.peer;
         self.state.in_clear.check(&setup.path, ends.1, ends.0);
         let session = SessionSnapshot {
             peer: peer.clone(),
-            devices: setup.devices.len() as u64,
+            devices: devices.len() as u64,
             queues,
             ..describe(&setup.path, ends, &setup.reason)
         };
@@ -301,6 +307,7 @@ impl Session {
             progress,
             told_refusing: false,
             _open: self.state.metrics.session_opened(session),
+            _devices: devices,
         });
         self.slot = None;
         side.ready(Instant::now()).map_err(|e| fault(&e))
@@ -310,7 +317,7 @@ impl Session {
     /// collector has and that are lost.
     fn open_streams(
         &self,
-        devices: &[Arc<Device>],
+        devices: &Admitted,
         starts: &[StreamStart],
         blocks: usize,
     ) -> Result<(Vec<StreamIntake>, Vec<StreamProgress>), Refusal> {
@@ -323,6 +330,7 @@ impl Session {
         let instance = self.hello.as_ref().map_or(0, |hello| hello.instance.number());
         let open = |(device, first): (&Arc<Device>, u64)| {
             let sink = device.lend_sink().ok_or_else(|| sink_in_use(device))?;
+            let sink = sink.at_first(devices.binding(&device.name));
             let lost = device.next_packet().map_or(0, |next| first.saturating_sub(next));
             device.begin(instance, lost);
             let inlet = Stream::open(sink, self.state.staging.clone(), blocks);
@@ -415,6 +423,9 @@ impl Session {
                 progress.stream.device().metrics.set_connected(false);
             }
         }
+        // Devices without a frame are forgotten before another session may have their names.
+        self.running = None;
+        self.setup = None;
         self.registration.release();
     }
 }

@@ -1,6 +1,6 @@
 //! What all sessions of a collector share.
-use super::device::Device;
-use super::devices::Devices;
+use super::devices::{Asked, Devices, OpenError};
+use super::owners::NotYours;
 use super::receive::ReceiveThreads;
 use super::ring::{Ring, RingBudget};
 use super::staging::Staging;
@@ -42,7 +42,7 @@ pub(super) struct CollectorState {
     pub(super) rings: RingBudget,
     /// For frames over several blocks, of all sources together.
     pub(super) staging: Arc<Staging>,
-    pub(super) devices: Devices,
+    pub(super) devices: Arc<Devices>,
     pub(super) receive: ReceiveThreads,
     pub(super) metrics: Arc<CollectorMetrics>,
     pub(super) sessions: Mutex<Sessions>,
@@ -255,38 +255,29 @@ impl CollectorState {
         }
     }
 
-    /// The devices of the Hello, in its order.
-    pub(super) async fn open_devices(
-        self: &Arc<Self>,
+    /// Looks up the devices of the Hello, for the source with this certificate.
+    pub(super) async fn look_up_devices(
+        &self,
         hello: &Hello,
-    ) -> Result<Vec<Arc<Device>>, Refusal> {
-        let state = self.clone();
+        certificate: Option<String>,
+    ) -> Result<Asked, Refusal> {
+        let devices = self.devices.clone();
         let wanted: Vec<_> = hello
             .devices
             .iter()
             .map(|d| (d.name.to_string(), d.format.clone().unwrap_or_default()))
             .collect();
-        let opened = tokio::task::spawn_blocking(move || {
-            let open = |(name, format): &(String, String)| state.devices.open(name, format);
-            wanted.iter().map(open).collect::<Result<Vec<_>, _>>()
-        });
-        match opened.await {
-            Ok(Ok(devices)) => Ok(devices),
-            Ok(Err(error)) => Err(Refusal::new(
-                RefusalCode::NoResource,
-                error.to_string(),
-                "fix this on the collector; the source retries automatically",
-            )),
-            Err(error) => {
-                Err(Refusal::new(RefusalCode::Internal, error.to_string(), "report this"))
-            }
-        }
+        let look_up = move || devices.look_up(wanted, certificate.as_deref());
+        let found = tokio::task::spawn_blocking(look_up).await;
+        found
+            .map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string(), "report this"))?
+            .map_err(|error| not_opened(&error))
     }
 
-    pub(super) fn grants(hello: &Hello, devices: &[Arc<Device>]) -> Vec<StreamGrant> {
-        let wanted = hello.devices.iter().zip(devices);
-        let grant = |((wanted, device), stream): ((&message::Device, &Arc<Device>), u32)| {
-            StreamGrant { device: wanted.name.clone(), stream, next_packet: device.next_packet() }
+    pub(super) fn grants(hello: &Hello, devices: &Asked) -> Vec<StreamGrant> {
+        let wanted = hello.devices.iter().zip(devices.next_packets());
+        let grant = |((wanted, next_packet), stream): ((&message::Device, Option<u64>), u32)| {
+            StreamGrant { device: wanted.name.clone(), stream, next_packet }
         };
         wanted.zip(0..).map(grant).collect()
     }
@@ -333,4 +324,25 @@ impl CollectorState {
             Err(error) => Err(failed(&error)),
         }
     }
+}
+
+/// Why devices cannot be received.
+pub(super) fn not_opened(error: &OpenError) -> Refusal {
+    let (code, remedy) = match error {
+        OpenError::Sink(_) | OpenError::TooMany => {
+            (RefusalCode::NoResource, "fix this on the collector; the source retries automatically")
+        }
+        OpenError::OfOneSource { .. } | OpenError::NotYours(NotYours::TooMany { .. }) => {
+            (RefusalCode::NotAllowed, "send fewer, or raise --devices-max at the collector")
+        }
+        OpenError::NotYours(NotYours::NotAllowed { .. }) => (
+            RefusalCode::NotAllowed,
+            "use another name, or allow this one with --allow at the collector",
+        ),
+        OpenError::NotYours(NotYours::Owned { .. }) => (
+            RefusalCode::NotAllowed,
+            "use another name, or free this one at the collector: catchment collect --out OUT --forget NAME",
+        ),
+    };
+    Refusal::new(code, error.to_string(), remedy)
 }

@@ -158,7 +158,12 @@ impl Stream {
 
     fn step(&self, delivery: &mut Delivery) -> Step {
         if let Some(frame) = delivery.rejected.take() {
-            return self.offer(delivery, frame);
+            let step = self.offer(delivery, frame);
+            if step == Step::Done {
+                self.device.note_refused(None);
+                tracing::warn!(device = %self.device.name, "the sink takes frames again");
+            }
+            return step;
         }
         let held = delivery.held.take();
         let was_held = held.is_some();
@@ -254,21 +259,25 @@ impl Stream {
     }
 
     fn report(&self, error: &SinkError) {
+        self.device.note_refused(Some(error));
         tracing::warn!(device = %&self.device.name, %error, "the sink refused a frame; the device waits");
     }
 }
 
 impl Delivery {
     /// Drops what waits, for good: the source sends it again to the next collector. Returns how
-    /// many blocks there were.
-    pub(super) fn give_up(&mut self) -> usize {
+    /// many frames there were.
+    pub(super) fn give_up(&mut self) -> u64 {
         let rejected = self.rejected.take();
-        let mut given_up = usize::from(rejected.is_some());
+        let mut given_up = u64::from(rejected.is_some());
+        let mut last = rejected.as_ref().map(Frame::packet_number);
         rejected.into_iter().for_each(Frame::abandon);
         let mut held = self.held.take();
         while let Some(block) = held.take().or_else(|| self.blocks.pop()) {
+            let number = Some(block.header().packet_number);
+            given_up += u64::from(number != last);
+            last = number;
             block.abandon();
-            given_up += 1;
         }
         given_up
     }
@@ -284,6 +293,7 @@ enum Assembled {
     NoMemory(HeldBlock),
 }
 
+#[derive(PartialEq, Eq)]
 enum Step {
     Done,
     Stalled,

@@ -67,6 +67,7 @@ impl DeviceSink for MoodyDevice {
                     path: "moody".into(),
                     available_bytes: 0,
                     reserve_bytes: 1,
+                    advice: "wait",
                 };
                 return Err(Rejected { frame, error });
             }

@@ -96,6 +96,7 @@ fn frames_that_a_sink_refused_to_the_end_go_to_the_next_collector() {
         path: PathBuf::from("/full"),
         available_bytes: 0,
         reserve_bytes: 1,
+        advice: "wait",
     });
     let first = collector().sink(full).start().unwrap();
     let at = first.local_addr().to_string();

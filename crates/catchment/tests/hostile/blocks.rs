@@ -154,7 +154,11 @@ fn numbers_that_go_back_are_discarded() {
     eventually("three discarded", || duplicates() == 3);
     world.outlives(ringed, "backwards");
 
-    world.finish();
+    let mut ringed = Bad::new(&world).ringed("end", 8, 0);
+    ringed.commit(0, 1, &header(NUMBER_MAX, 10));
+    let refusal = ringed.bad.refusal();
+    assert!(refusal.reason.contains("numbers end"), "{refusal}");
+    world.finish_after(ringed, "the end of numbers");
 }
 
 /// One who took the last numbers would end the device for all who come after.
@@ -172,6 +176,11 @@ fn a_source_cannot_use_up_the_numbers_of_a_device() {
         assert!(refusal.reason.contains(&first.to_string()), "{refusal}");
         world.outlives(bad, "a jump");
     }
+    let mut ringed = Bad::new(&world).ringed("end", 8, 0);
+    ringed.commit(0, 1, &header(JUMP_MAX + 1, 10));
+    let refusal = ringed.bad.refusal();
+    assert!(refusal.reason.contains("too far"), "{refusal}");
+    world.outlives(ringed, "a jump in the ring");
     let ringed = Bad::new(&world).ringed("end", 8, 0);
     ringed.commit(0, 1, &header(0, 10));
     eventually("the first frame", || world.frames("end").len() == 1);

@@ -1,6 +1,8 @@
 //! Arguments of `catchment collect`.
 use super::{ProviderArgs, Security, values};
+use catchment::collector::AllowRule;
 use catchment::session::io::Address;
+use catchment::session::names::DeviceName;
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,15 +21,15 @@ pub(crate) enum SinkKind {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CollectArgs {
     /// Where sources connect: HOST:PORT (port 0: a free one) or unix:PATH
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) listen: Address,
+    #[arg(long, value_name = "ADDR", required_unless_present = "forget")]
+    pub(crate) listen: Option<Address>,
     /// Directory for the frames: OUT/DEVICE/NUMBER holds exactly a frame's bytes
     #[arg(long, value_name = "OUT")]
     pub(crate) out: Option<PathBuf>,
     /// What to do with the frames [default: dir]
     #[arg(long, value_name = "KIND")]
     pub(crate) sink: Option<SinkKind>,
-    /// Keep only the newest N frames of each device
+    /// Keep only the newest N frames of each device, and fewer where the disk is nearly full
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) keep_frames: Option<u64>,
     /// Address of the live page [default: a free port of 127.0.0.1]
@@ -38,6 +40,17 @@ pub(crate) struct CollectArgs {
     pub(crate) no_dashboard: bool,
     #[command(flatten)]
     pub(crate) security: Security,
+    /// Let sources with this certificate send these devices, and no others; `*` stands for any characters.
+    /// Repeat it for each certificate. Without it a device name belongs to the first certificate that
+    /// used it
+    #[arg(long, value_name = "CERT=DEVICE,...", requires = "cert")]
+    pub(crate) allow: Vec<AllowRule>,
+    /// Free a device name that belongs to a certificate, and end; needs --out
+    #[arg(long, value_name = "DEVICE", requires = "out")]
+    pub(crate) forget: Option<DeviceName>,
+    /// Maximum devices of one source, and of all sources of one certificate together
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = values::count)]
+    pub(crate) devices_max: usize,
     /// How long a source may be silent before it counts as gone
     #[arg(long, value_name = "SECONDS", value_parser = values::some_seconds, default_value = "10")]
     pub(crate) lease: Duration,

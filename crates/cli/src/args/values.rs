@@ -58,6 +58,12 @@ pub(crate) fn some_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A number from 1 to 65,536.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=65_536).contains(number));
+    number.ok_or_else(|| "not a number from 1 to 65536".into())
+}
+
 /// Bytes, as a number or with a unit: `256MiB`, `1GB`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     const UNITS: &[(&str, u64)] = &[

@@ -52,6 +52,8 @@ pub(crate) struct CollectSummary {
     pub(crate) frames_duplicate: u64,
     pub(crate) checksum_errors: u64,
     pub(crate) sink_errors: u64,
+    /// Not stored before the end.
+    pub(crate) frames_given_up: u64,
     pub(crate) latency_us_p999: Option<f64>,
     pub(crate) latency_us_max: Option<f64>,
     pub(crate) cpu_s: f64,

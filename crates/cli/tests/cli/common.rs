@@ -233,11 +233,11 @@ pub(super) fn demo(tmp: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// Names of the frames in a device's directory, in order.
+/// Names of the frames in a device's directory, in order. Hidden files are no frames.
 pub(super) fn frames(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
-    let mut names: Vec<String> = entries.map(|entry| name(entry).into_string().unwrap()).collect();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
     names.sort();
     names
 }

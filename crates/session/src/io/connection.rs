@@ -80,6 +80,7 @@ pub struct Connection {
     peer: Peer,
     local: Option<IpAddr>,
     protection: Protection,
+    certificate: Option<String>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -103,7 +104,19 @@ impl Connection {
             peer,
             local,
             protection,
+            certificate: None,
         }
+    }
+
+    /// Notes whose certificate the peer has shown.
+    pub(super) fn set_certificate(&mut self, name: Option<String>) {
+        self.certificate = name;
+    }
+
+    /// Returns the name in the certificate that the peer has shown: its common name, or else its first
+    /// alternative name. None without TLS, and at a source.
+    pub fn certificate(&self) -> Option<&str> {
+        self.certificate.as_deref()
     }
 
     /// Returns the other end.

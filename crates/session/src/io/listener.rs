@@ -1,5 +1,6 @@
 //! Accepts connections and hands out those that have sent a valid Hello.
 use super::address::{Address, Peer};
+use super::certificate::certificate_name;
 use super::connect::local_ip;
 use super::connection::{Connection, RecvError};
 use super::descriptors::{Descriptors, NoDescriptors};
@@ -349,14 +350,19 @@ async fn protect(raw: Raw, peer: &Peer, context: &Context) -> Result<Connection,
     let Some(tls) = &context.tls else {
         return Ok(Connection::new(stream, peer, local, protection));
     };
-    match TlsAcceptor::from(tls.clone()).accept(stream).into_fallible().await {
-        Ok(stream) => Ok(Connection::new(stream, peer, local, protection)),
+    let stream = match TlsAcceptor::from(tls.clone()).accept(stream).into_fallible().await {
+        Ok(stream) => stream,
         Err((error, stream)) => {
             // With what the peer still sends unread, the alert that says why would not arrive.
             Connection::new(stream, peer, local, protection).close().await;
-            Err(RejectReason::Tls(handshake_reason(&error)))
+            return Err(RejectReason::Tls(handshake_reason(&error)));
         }
-    }
+    };
+    let name = certificate_name(stream.get_ref().1.peer_certificates());
+    let name = name.ok_or_else(|| RejectReason::Tls("the certificate holds no name".to_owned()))?;
+    let mut connection = Connection::new(stream, peer, local, protection);
+    connection.set_certificate(Some(name));
+    Ok(connection)
 }
 
 /// Receives the first message. One above 64 KiB needs a place of its own, of which there are few:

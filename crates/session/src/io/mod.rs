@@ -4,6 +4,7 @@
 //! those that have sent a valid Hello; the number of unfinished handshakes is bounded, so peers that
 //! never finish cost little and block no other. [`drive`] runs a session over a connection.
 mod address;
+mod certificate;
 mod connect;
 mod connection;
 mod descriptors;
