@@ -1,7 +1,7 @@
 //! `catchment collect`: a collector until it is asked to end.
 use crate::args::{CollectArgs, SinkKind};
 use crate::cert::CERT_HINT;
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{
     CollectEvent, CollectProgress, CollectSummary, CollectedDevice, Listening, Received,
 };
@@ -48,6 +48,10 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     let last = collector.stop();
     drop(dashboard);
     print_summary(args, &last)?;
+    for device in &last.devices {
+        let sum = device.counters.ledger().check(&device.name, "collector");
+        sum.or_fail(Code::Failed)?;
+    }
     match last.totals.frames_lost {
         0 => Ok(()),
         1 => Err(Failure::new(Code::Failed, anyhow!("1 frame is lost"))),
@@ -175,8 +179,15 @@ fn received(
     Received {
         frames_received: counters.frames_received,
         frames_verified: counters.frames_verified,
+        frames_numbered: counters.frames_numbered,
         frames_lost: counters.frames_lost,
+        frames_lost_missing: counters.lost_missing,
+        frames_lost_damaged: counters.lost_damaged,
+        frames_lost_sink: counters.lost_sink,
         frames_skipped: counters.frames_skipped,
+        frames_dropped_oldest: counters.source_dropped_oldest,
+        frames_dropped_newest: counters.source_dropped_newest,
+        frames_dropped_reconnect: counters.source_dropped_reconnect,
         bytes_received: counters.bytes_received,
         latency_us_p50: latency_us_p50.map(units::tenths),
         latency_us_p99: latency_us_p99.map(units::tenths),
@@ -279,7 +290,7 @@ fn row(name: String, format: String, received: &Received) -> Vec<String> {
         units::count(received.frames_received),
         units::count(received.frames_verified),
         units::count(received.frames_lost),
-        units::count(received.frames_skipped),
+        units::count(received.dropped()),
         units::bytes(received.bytes_received as f64),
         units::latency(received.latency_us_p50),
         units::latency(received.latency_us_p99),

@@ -21,6 +21,8 @@
 //! | `stream`, `growing`, `handover` | one device in one session: how its blocks get to a worker |
 //! | `ready`, `workers`, `resting` | streams that wait for a worker, the threads that call the sinks, streams whose sink refused |
 //! | `devices`, `device`, `block`, `staging` | devices across sessions; their blocks; memory for large frames |
+//! | `again` | how often a damaged frame is asked for again |
+mod again;
 pub(crate) mod block;
 mod device;
 mod devices;
