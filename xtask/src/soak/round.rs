@@ -1,9 +1,8 @@
 //! One round: starts the processes, kills and restarts them, ends them, and checks everything.
 use super::agents::{Agent, FRAME_BYTES, Setting};
-use super::frames;
 use super::plan::{Plan, Role, Strike};
 use super::residue::Residue;
-use super::sums;
+use super::{frames, sums};
 use crate::proc::{Footprint, poll_until};
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
