@@ -9,13 +9,15 @@ use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 
 const FRAME_BYTES: usize = 64 * 64;
+/// With the 64 bytes behind the payload (docs/spec/block.md).
+const BLOCK_BYTES: usize = FRAME_BYTES + 64;
 const DAMAGED: u64 = 7;
 const DAMAGED_BYTE: u8 = 0xa7;
 const IN_PAYLOAD: u64 = 1000;
-/// The last word of the 64 bytes behind the payload (docs/spec/block.md).
 const IN_COMMIT_WORD: u64 = FRAME_BYTES as u64 + 56;
 
-/// Where a frame of such bytes lies in the shared memory of a process.
+/// Where a frame of such bytes lies in the shared memory of a process, in a block that is committed: its last
+/// word was 0 in a ring that is new.
 fn find(process: u32, memory: &File, byte: u8) -> Vec<u64> {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
     let shared = maps.lines().filter(|line| line.contains(" rw-s ") && line.contains("catchment"));
@@ -25,8 +27,11 @@ fn find(process: u32, memory: &File, byte: u8) -> Vec<u64> {
         let [from, to] = [from, to].map(|hex| u64::from_str_radix(hex, 16).unwrap());
         let mut copy = vec![0; (to - from) as usize];
         memory.read_exact_at(&mut copy, from).unwrap();
-        let is_frame = |at: &usize| copy[*at..].iter().take(FRAME_BYTES).all(|b| *b == byte);
-        let places = (0..=copy.len().saturating_sub(FRAME_BYTES)).step_by(64).filter(is_frame);
+        let is_frame = |at: &usize| {
+            let (frame, trailer) = copy[*at..][..BLOCK_BYTES].split_at(FRAME_BYTES);
+            frame.iter().all(|b| *b == byte) && trailer[56..] != [0; 8]
+        };
+        let places = (0..=copy.len().saturating_sub(BLOCK_BYTES)).step_by(64).filter(is_frame);
         found.extend(places.map(|at| from + at as u64));
     }
     found
