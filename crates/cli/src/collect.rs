@@ -48,15 +48,31 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     let last = collector.stop();
     drop(dashboard);
     print_summary(args, &last)?;
+    check_fates(&last)
+}
+
+/// Fails unless every frame is delivered, or dropped by its source on purpose.
+fn check_fates(last: &CollectorSnapshot) -> Result<(), Failure> {
     for device in &last.devices {
         let sum = device.counters.ledger().check(&device.name, "collector");
         sum.or_fail(Code::Failed)?;
     }
-    match last.totals.frames_lost {
-        0 => Ok(()),
-        1 => Err(Failure::new(Code::Failed, anyhow!("1 frame is lost"))),
-        lost => Err(Failure::new(Code::Failed, anyhow!("{} frames are lost", units::count(lost)))),
-    }
+    let totals = &last.totals;
+    let is = match totals.frames_lost {
+        0 => return Ok(()),
+        1 => "is",
+        _ => "are",
+    };
+    let causes = [
+        (totals.lost_missing, "never came"),
+        (totals.lost_damaged, "came damaged and could not be had again"),
+        (totals.lost_sink, "made the sink panic"),
+    ];
+    let causes = causes.iter().filter(|(frames, _)| *frames > 0);
+    let causes: Vec<_> =
+        causes.map(|(frames, what)| format!("{} {what}", units::count(*frames))).collect();
+    let lost = units::counted(totals.frames_lost, "frame");
+    Err(Failure::new(Code::Failed, anyhow!("{lost} {is} lost: {}", causes.join(", "))))
 }
 
 #[derive(Default)]

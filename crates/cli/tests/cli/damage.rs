@@ -5,7 +5,7 @@ use crate::common::{
 use catchment_netns::wait_until;
 use rustix::process::Signal;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 
 const FRAME_BYTES: usize = 64 * 64;
@@ -31,10 +31,22 @@ fn find(process: u32, memory: &File, byte: u8) -> Vec<u64> {
             let (frame, trailer) = copy[*at..][..BLOCK_BYTES].split_at(FRAME_BYTES);
             frame.iter().all(|b| *b == byte) && trailer[56..] != [0; 8]
         };
-        let places = (0..=copy.len().saturating_sub(BLOCK_BYTES)).step_by(64).filter(is_frame);
+        let ends = (copy.len() + 1).saturating_sub(BLOCK_BYTES);
+        let places = (0..ends).step_by(64).filter(is_frame);
         found.extend(places.map(|at| from + at as u64));
     }
     found
+}
+
+/// Stops all threads of a collector, which goes on for a moment after the signal.
+fn stop(collector: &Collector) {
+    signal(collector.id(), Signal::STOP);
+    let has_stopped = |task: io::Result<fs::DirEntry>| {
+        let stat = task.and_then(|task| fs::read_to_string(task.path().join("stat")));
+        stat.is_ok_and(|stat| stat.rsplit_once(") ").unwrap().1.starts_with('T'))
+    };
+    let tasks = || fs::read_dir(format!("/proc/{}/task", collector.id())).unwrap();
+    wait_until("all threads have stopped", || tasks().all(has_stopped));
 }
 
 /// Changes a byte of all frames of this byte that wait in a collector's ring, once all are there: the one
@@ -106,7 +118,7 @@ fn a_damaged_frame_is_lost_at_both_ends_and_delivered_at_none() {
     input.write_all(&[0x11; FRAME_BYTES]).unwrap();
     wait_for_frames(dir.path(), "cam", 1);
     // The frames that come now wait in the ring.
-    signal(collector.id(), Signal::STOP);
+    stop(&collector);
     for _ in 0..DAMAGED {
         input.write_all(&[DAMAGED_BYTE; FRAME_BYTES]).unwrap();
     }
@@ -144,7 +156,7 @@ fn frames_damaged_beyond_recognition_are_lost_and_stop_nobody() {
         let mut input = source.stdin().unwrap();
         input.write_all(&[0xa0; FRAME_BYTES]).unwrap();
         wait_for_frames(dir.path(), "cam", 1);
-        signal(collector.id(), Signal::STOP);
+        stop(&collector);
         for number in 1..=frames_sent {
             input.write_all(&[0xa0 + number; FRAME_BYTES]).unwrap();
         }
