@@ -55,18 +55,7 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     let last = collector.stop_within(END_LIMIT);
     drop(dashboard);
     print_summary(args, &last)?;
-    let missing = |frames: u64, what: &str| {
-        let were = if frames == 1 { "is" } else { "are" };
-        (frames > 0).then(|| format!("{} {were} {what}", units::counted(frames, "frame")))
-    };
-    let given_up = "given up: they could not be stored; sources that live send them again";
-    let missing =
-        [missing(last.totals.frames_lost, "lost"), missing(last.frames_given_up, given_up)];
-    let missing: Vec<String> = missing.into_iter().flatten().collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::new(Code::Failed, anyhow!("{}", missing.join(", "))))
+    check_fates(&last)
 }
 
 /// Says for what the end waits, if it does.
@@ -89,6 +78,41 @@ fn forget(args: &CollectArgs, device: &DeviceName) -> Result<(), Failure> {
         None => say!("device {device} belongs to no certificate"),
     }
     Ok(())
+}
+
+/// Fails unless every frame is delivered, or dropped by its source on purpose.
+fn check_fates(last: &CollectorSnapshot) -> Result<(), Failure> {
+    for device in &last.devices {
+        let sum = device.counters.ledger().check(&device.name, "collector");
+        sum.or_fail(Code::Failed)?;
+    }
+    let mut missing = Vec::new();
+    let totals = &last.totals;
+    let is = |frames: u64| if frames == 1 { "is" } else { "are" };
+    if totals.frames_lost > 0 {
+        let causes = [
+            (totals.lost_missing, "never came"),
+            (totals.lost_damaged, "came damaged and could not be had again"),
+            (totals.lost_sink, "made the sink panic"),
+        ];
+        let causes = causes.iter().filter(|(frames, _)| *frames > 0);
+        let causes: Vec<_> =
+            causes.map(|(frames, what)| format!("{} {what}", units::count(*frames))).collect();
+        let lost = units::counted(totals.frames_lost, "frame");
+        missing.push(format!("{lost} {} lost: {}", is(totals.frames_lost), causes.join(", ")));
+    }
+    let given_up = last.frames_given_up;
+    if given_up > 0 {
+        missing.push(format!(
+            "{} {} given up: they could not be stored; sources that live send them again",
+            units::counted(given_up, "frame"),
+            is(given_up)
+        ));
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(Code::Failed, anyhow!("{}", missing.join("; "))))
 }
 
 #[derive(Default)]
@@ -214,8 +238,15 @@ fn received(
     Received {
         frames_received: counters.frames_received,
         frames_verified: counters.frames_verified,
+        frames_numbered: counters.frames_numbered,
         frames_lost: counters.frames_lost,
+        frames_lost_missing: counters.lost_missing,
+        frames_lost_damaged: counters.lost_damaged,
+        frames_lost_sink: counters.lost_sink,
         frames_skipped: counters.frames_skipped,
+        frames_dropped_oldest: counters.source_dropped_oldest,
+        frames_dropped_newest: counters.source_dropped_newest,
+        frames_dropped_reconnect: counters.source_dropped_reconnect,
         bytes_received: counters.bytes_received,
         latency_us_p50: latency_us_p50.map(units::tenths),
         latency_us_p99: latency_us_p99.map(units::tenths),
@@ -319,7 +350,7 @@ fn row(name: String, format: String, received: &Received) -> Vec<String> {
         units::count(received.frames_received),
         units::count(received.frames_verified),
         units::count(received.frames_lost),
-        units::count(received.frames_skipped),
+        units::count(received.dropped()),
         units::bytes(received.bytes_received as f64),
         units::latency(received.latency_us_p50),
         units::latency(received.latency_us_p99),

@@ -34,6 +34,8 @@ pub enum RefusalCode {
     NoResource,
     /// The peer may not do this.
     NotAllowed,
+    /// A block is not what its source committed: the session begins again where it was.
+    Damaged,
     /// The peer took too long.
     Timeout,
     /// A later attempt of the same source process took its devices over.
@@ -47,14 +49,14 @@ pub enum RefusalCode {
 }
 
 use RefusalCode::{
-    BadMessage, BadResume, BadRing, Busy, DeviceInUse, DuplicateDevice, Internal, NoPath,
+    BadMessage, BadResume, BadRing, Busy, Damaged, DeviceInUse, DuplicateDevice, Internal, NoPath,
     NoResource, NotAllowed, Other, PathFailed, ProtocolVersion, ShuttingDown, Superseded, Timeout,
     UnexpectedMessage, UnknownStream, WrongEpoch,
 };
 
 /// Every known code with its text and the shortest wait before a retry (`None`: a retry cannot
 /// succeed until the configuration changes).
-static TABLE: [(RefusalCode, &str, Option<u32>); 18] = [
+static TABLE: [(RefusalCode, &str, Option<u32>); 19] = [
     (Busy, "busy", Some(250)),
     (ProtocolVersion, "protocol_version", None),
     (BadMessage, "bad_message", None),
@@ -69,6 +71,7 @@ static TABLE: [(RefusalCode, &str, Option<u32>); 18] = [
     (BadRing, "bad_ring", None),
     (NoResource, "no_resource", Some(1_000)),
     (NotAllowed, "not_allowed", None),
+    (Damaged, "damaged", Some(0)),
     (Timeout, "timeout", Some(0)),
     (Superseded, "superseded", Some(1_000)),
     (ShuttingDown, "shutting_down", Some(500)),

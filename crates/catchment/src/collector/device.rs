@@ -1,13 +1,13 @@
 //! A device as the collector knows it, across all sessions of its source.
+use super::again::Again;
 use crate::Frame;
 use crate::observe::preview::PixelSource;
-use crate::observe::{DeviceMetrics, FrameObservation};
+use crate::observe::{DeviceMetrics, FrameObservation, LossCause};
 use crate::session::check::NUMBER_MAX;
-use crate::sink::{DeviceSink, NullSink, Rejected, SinkError};
+use crate::sink::{DeviceSink, NullSink, Rejected};
 use catchment_transfer::ReceivedBlock;
 use catchment_transfer::order::Tally;
 use catchment_verbs::sync::Mutex;
-use crossbeam_utils::atomic::AtomicCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +20,24 @@ pub(super) struct Device {
     sink: Mutex<Option<Box<dyn DeviceSink>>>,
     /// First packet number that is neither with the sink nor lost; [`UNKNOWN`] before the first frame.
     next_packet: AtomicU64,
+    /// Where its packet numbers begin at this collector; until one is passed, where the session does.
+    origin: AtomicU64,
     /// The source process that sends this device, and how many of its frames are lost.
     instance: AtomicU64,
     lost: AtomicU64,
     /// [`Device::next_packet`] when the collector met it.
     met_at: u64,
-    /// Why the sink refuses its frames now.
-    refused: AtomicCell<Option<Arc<String>>>,
+    again: Again,
+}
+
+/// What a block is, compared with what its source committed.
+pub(super) enum Verdict {
+    /// The same.
+    Intact,
+    /// Not the same, and the frame is lost.
+    Lost,
+    /// Not the same, and the source may still have the frame.
+    AskAgain,
 }
 
 /// No packet number.
@@ -35,16 +46,18 @@ const UNKNOWN: u64 = u64::MAX;
 impl Device {
     /// Creates a device that no session has.
     pub(super) fn new(name: &str, metrics: Arc<DeviceMetrics>, sink: Box<dyn DeviceSink>) -> Self {
-        let met_at = sink.next_packet().unwrap_or(UNKNOWN);
+        let next_packet = sink.next_packet();
+        let met_at = next_packet.unwrap_or(UNKNOWN);
         Self {
             name: name.into(),
             metrics,
             next_packet: AtomicU64::new(met_at),
             met_at,
-            refused: AtomicCell::default(),
+            origin: AtomicU64::new(next_packet.unwrap_or(0)),
             sink: Mutex::new(Some(sink)),
             instance: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            again: Again::new(),
         }
     }
 
@@ -58,18 +71,23 @@ impl Device {
         if *tally == Tally::default() {
             return;
         }
-        self.metrics.frames_skipped(tally.skipped);
         (0..tally.duplicates).for_each(|_| self.metrics.duplicate_discarded());
         (0..tally.reordered).for_each(|_| self.metrics.reordered());
     }
 
-    /// Begins a session of a source process. `lost` packet numbers are missing between what the collector
-    /// has and where the stream begins.
-    pub(super) fn begin(&self, instance: u64, lost: u64) {
+    /// Begins a session of a source process whose stream begins with this packet number. Numbers between
+    /// what the collector has and that one are lost.
+    pub(super) fn begin(&self, instance: u64, first_packet: u64) {
         if self.instance.swap(instance, Ordering::Relaxed) != instance {
             self.lost.store(0, Ordering::Relaxed);
         }
-        self.lose(lost);
+        let Some(next) = self.next_packet() else {
+            return self.origin.store(first_packet, Ordering::Relaxed);
+        };
+        if first_packet > next {
+            self.move_to(first_packet);
+            self.lose(LossCause::Missing, first_packet - next);
+        }
     }
 
     /// Returns how many frames of the source process are lost, in all its sessions.
@@ -77,28 +95,80 @@ impl Device {
         self.lost.load(Ordering::Relaxed)
     }
 
-    fn lose(&self, frames: u64) {
+    /// First packet number that is neither with the sink nor lost, in this session.
+    fn expected(&self) -> u64 {
+        self.next_packet().unwrap_or_else(|| self.origin.load(Ordering::Relaxed))
+    }
+
+    /// Moves on behind a frame. Its source has left out the numbers before it that did not come.
+    fn pass(&self, packet: u64) {
+        let skipped = packet.saturating_sub(self.expected());
+        if skipped > 0 {
+            self.metrics.frames_skipped(skipped);
+        }
+        self.move_to(packet + 1);
+    }
+
+    fn move_to(&self, next: u64) {
+        let origin = self.origin.load(Ordering::Relaxed);
+        self.metrics.frames_numbered(next.saturating_sub(origin));
+        self.next_packet.store(next, Ordering::Release);
+    }
+
+    /// Returns whether a frame that is not here as it was sent may be asked for again.
+    pub(super) fn may_ask_again(&self, packet: u64) -> bool {
+        let may = self.again.ask(packet);
+        if may {
+            // The next session may begin behind it: then it is lost.
+            let origin = self.origin.load(Ordering::Relaxed);
+            let _ = self.next_packet.compare_exchange(
+                UNKNOWN,
+                origin,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+        }
+        may
+    }
+
+    fn lose(&self, cause: LossCause, frames: u64) {
         // One writer at a time: the session that begins, then the worker that has the stream.
         let lost = self.lost().saturating_add(frames).min(NUMBER_MAX);
         self.lost.store(lost, Ordering::Relaxed);
-        self.metrics.frames_lost(frames);
+        self.metrics.frames_lost(cause, frames);
     }
 
-    /// Returns whether the block's bytes are what the source committed. The frame of a damaged one is
-    /// lost: counted once, and not awaited any more.
-    pub(super) fn verify(&self, block: &ReceivedBlock) -> bool {
-        let intact = block.check_crc().is_ok();
-        if !intact {
-            let packet = block.header().packet_number;
-            self.metrics.checksum_error();
-            tracing::error!(device = %self.name, packet,
-                "a block's checksum is wrong; the frame is lost");
-            if self.next_packet().is_none_or(|next| next <= packet) {
-                self.next_packet.store(packet + 1, Ordering::Release);
-                self.lose(1);
-            }
+    /// Compares the block with what its source committed. A frame that is lost counts once, and is not
+    /// awaited any more.
+    pub(super) fn verify(&self, block: &ReceivedBlock) -> Verdict {
+        // An empty frame stands for one that its source cannot send again.
+        if block.header().frame_bytes > 0 && block.check_crc().is_ok() {
+            return Verdict::Intact;
         }
-        intact
+        self.judge_damaged(block)
+    }
+
+    #[cold]
+    fn judge_damaged(&self, block: &ReceivedBlock) -> Verdict {
+        let packet = block.header().packet_number;
+        let is_there = block.header().frame_bytes > 0;
+        if is_there || !self.again.has_asked_for(packet) {
+            self.metrics.checksum_error();
+        }
+        if packet < self.expected() {
+            // Another block of a frame that is lost.
+            return Verdict::Lost;
+        }
+        if is_there && self.may_ask_again(packet) {
+            tracing::warn!(device = %self.name, packet,
+                "a block's checksum is wrong; the frame is asked for again");
+            return Verdict::AskAgain;
+        }
+        tracing::error!(device = %self.name, packet,
+            "a frame was damaged and cannot be had again; it is lost");
+        self.pass(packet);
+        self.lose(LossCause::Damaged, 1);
+        Verdict::Lost
     }
 
     /// Lends the sink to a session; `None` while another one has it.
@@ -124,17 +194,9 @@ impl Device {
         }
     }
 
-    /// Notes why the sink refuses a frame, or that it took it after all.
-    pub(super) fn note_refused(&self, error: Option<&SinkError>) {
-        self.refused.store(error.map(|error| error.to_string().into()));
-    }
-
     /// Returns why the sink refuses its frames now, if it does.
     pub(super) fn refused(&self) -> Option<String> {
-        let refused = self.refused.take();
-        let reason = refused.as_deref().cloned();
-        self.refused.store(refused);
-        reason
+        self.metrics.is_sink_refusing().then(|| self.metrics.sink_refusal())
     }
 }
 
@@ -159,12 +221,12 @@ impl LentSink {
         &self.device
     }
 
-    /// Delivers a frame to the sink and counts it.
+    /// Delivers a frame to the sink and counts it. Returns whether the sink has it.
     #[allow(
         clippy::result_large_err,
         reason = "the frame comes back as it went in, without an allocation"
     )]
-    pub(super) fn deliver(&mut self, frame: Frame, now_ns: u64) -> Result<(), Rejected> {
+    pub(super) fn deliver(&mut self, frame: Frame, now_ns: u64) -> Result<bool, Rejected> {
         let device = &*self.device;
         let sink = &mut self.sink;
         let number = frame.packet_number();
@@ -186,7 +248,7 @@ impl LentSink {
             return Err(rejected);
         }
         device.metrics.sink_took();
-        device.next_packet.store(number + 1, Ordering::Release);
+        device.pass(number);
         if let Some(at_first) = self.at_first.take() {
             at_first();
         }
@@ -194,9 +256,10 @@ impl LentSink {
             device.metrics.frame_received(&observation);
         } else {
             device.metrics.sink_error();
+            device.lose(LossCause::Sink, 1);
             tracing::error!(device = %device.name, packet = number, "the sink panicked; the frame is lost");
         }
-        Ok(())
+        Ok(accepted.is_ok())
     }
 }
 

@@ -22,6 +22,8 @@
 //! | `ready`, `workers`, `resting` | streams that wait for a worker, the threads that call the sinks, streams whose sink refused |
 //! | `devices`, `device`, `block`, `staging` | devices across sessions; their blocks; memory for large frames |
 //! | `owners` | which certificate may send which device |
+//! | `again` | how often a damaged frame is asked for again |
+mod again;
 pub(crate) mod block;
 mod device;
 mod devices;

@@ -27,6 +27,7 @@ use catchment_verbs::provider::random;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// How often a session checks whether the last frames are delivered.
 const CHECK_CLOSING: Duration = Duration::from_millis(2);
@@ -136,6 +137,8 @@ struct Running {
     progress: Vec<StreamProgress>,
     /// Whether the source was told that sinks refuse frames.
     told_refusing: bool,
+    /// Blocks are there as soon as their source has sent them.
+    is_local: bool,
     _open: SessionGuard,
     _devices: Admitted,
 }
@@ -196,7 +199,9 @@ impl Handler for Session {
         let Some(running) = &mut self.running else { return };
         if running.vitals.is_broken() {
             side.handle(Instant::now(), Input::Disconnected);
-        } else if let Some(refusal) = running.gap(self.state.lease) {
+        } else if let Some(refusal) = running.damaged() {
+            side.refuse(refusal);
+        } else if let Some(refusal) = running.gap(self.state.lease, self.goodbye.as_ref()) {
             side.refuse(refusal);
         } else if let Some(delivered) = self.delivered()
             && let Err(error) = side.goodbye_ack(delivered)
@@ -286,8 +291,10 @@ impl Session {
         connected.map_err(|e| not_reached(&setup.path, &e))?;
         let devices = self.state.devices.admit(setup.devices).map_err(|e| not_opened(&e))?;
         let room = setup.receiver.layout().blocks() as usize / devices.len().max(1);
-        let (intakes, progress) = self.open_streams(&devices, &connect.streams, room)?;
-        let vitals = Vitals::new(ring, &progress);
+        let attention = Arc::new(Notify::new());
+        let (intakes, progress) =
+            self.open_streams(&devices, &connect.streams, room, &attention)?;
+        let vitals = Vitals::new(ring, &progress, attention);
         self.state.watch(&self.registration, &setup.path.collector, &vitals);
         let intake = self.state.receive.add(setup.receiver, intakes);
         devices.iter().for_each(|device| device.metrics.set_connected(true));
@@ -306,6 +313,7 @@ impl Session {
             intake: Some(intake),
             progress,
             told_refusing: false,
+            is_local: !setup.path.is_network(),
             _open: self.state.metrics.session_opened(session),
             _devices: devices,
         });
@@ -320,6 +328,7 @@ impl Session {
         devices: &Admitted,
         starts: &[StreamStart],
         blocks: usize,
+        attention: &Arc<Notify>,
     ) -> Result<(Vec<StreamIntake>, Vec<StreamProgress>), Refusal> {
         let mut first_packets = vec![0; devices.len()];
         for start in starts {
@@ -331,9 +340,9 @@ impl Session {
         let open = |(device, first): (&Arc<Device>, u64)| {
             let sink = device.lend_sink().ok_or_else(|| sink_in_use(device))?;
             let sink = sink.at_first(devices.binding(&device.name));
-            let lost = device.next_packet().map_or(0, |next| first.saturating_sub(next));
-            device.begin(instance, lost);
-            let inlet = Stream::open(sink, self.state.staging.clone(), blocks);
+            device.begin(instance, first);
+            let staging = self.state.staging.clone();
+            let inlet = Stream::open(sink, staging, blocks, attention.clone());
             let order = SharedProgress::new(first, self.state.unsettled.clone());
             let progress = StreamProgress::new(inlet.stream().clone(), order.clone());
             let intake = StreamIntake { order: InOrder::new(first), inlet, progress: order };
@@ -350,6 +359,7 @@ impl Session {
                 frames_sent: report.sent_frames,
                 dropped_oldest: report.dropped_oldest,
                 dropped_newest: report.dropped_newest,
+                dropped_reconnect: report.dropped_reconnect,
             };
             progress.stream.device().metrics.source_reported(hello.instance.number(), totals);
         }
@@ -431,12 +441,28 @@ impl Session {
 }
 
 impl Running {
-    fn gap(&mut self, limit: Duration) -> Option<Refusal> {
-        let now = Instant::now();
-        self.progress.iter_mut().find_map(|progress| {
-            let number = progress.gap(now, limit)?;
+    /// Returns why the session must begin again, if a frame was damaged that the source may still have.
+    fn damaged(&self) -> Option<Refusal> {
+        self.progress.iter().find_map(|progress| {
+            let number = progress.stream.asks_for()?;
             let device = &progress.stream.device().name;
-            let reason = format!("packet {number} of device {device} did not come, later ones did");
+            Some(damaged(&format!("packet {number} of device {device} has a wrong checksum")))
+        })
+    }
+
+    fn gap(&mut self, limit: Duration, goodbye: Option<&Goodbye>) -> Option<Refusal> {
+        let now = Instant::now();
+        let goodbye = goodbye.filter(|_| self.is_local);
+        self.progress.iter_mut().zip(0..).find_map(|(progress, number)| {
+            let mut ends = goodbye.iter().flat_map(|goodbye| &goodbye.streams);
+            let end = ends.find(|end| end.stream == number).map_or(0, |end| end.end_packet);
+            let packet = progress.gap(now, limit, end)?;
+            let device = progress.stream.device();
+            let what = if end > packet { "although it was sent" } else { "later ones did" };
+            let reason = format!("packet {packet} of device {} did not come, {what}", device.name);
+            if device.may_ask_again(packet) {
+                return Some(damaged(&reason));
+            }
             let remedy = "use a source that follows docs/spec/block.md";
             Some(Refusal::new(RefusalCode::BadMessage, reason, remedy))
         })
@@ -490,6 +516,13 @@ fn sink_in_use(device: &Device) -> Refusal {
     let reason = format!("the sink of device {} is still in use", &device.name);
     let remedy = "wait; the source retries automatically";
     Refusal::new(RefusalCode::Busy, reason, remedy).retry_after_ms(CONNECT_AGAIN_MS)
+}
+
+/// The source still has what it committed, and sends it again in a new session.
+fn damaged(reason: &str) -> Refusal {
+    let remedy =
+        "nothing: the source sends it again; if this lasts, check the memory of both hosts";
+    Refusal::new(RefusalCode::Damaged, reason, remedy)
 }
 
 fn misbehaved(error: &IntakeError) -> Refusal {

@@ -4,7 +4,7 @@
 //! a time has the [`Delivery`], with the sink, and pops them, which keeps the frames in order; both,
 //! and the session, see the counters of [`Stream`]. No side waits for another one.
 use super::block::HeldBlock;
-use super::device::{Device, LentSink};
+use super::device::{Device, LentSink, Verdict};
 use super::growing::{Consumer, Producer, growing_queue};
 use super::handover::Parked;
 use super::staging::{Staged, Staging};
@@ -13,9 +13,13 @@ use crate::frame::{FrameBytes, now_unix_ns};
 use crate::sink::{Rejected, SinkError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::Notify;
 
 /// Frames that a worker takes from one stream before it turns to others.
 const FRAMES_A_TURN: usize = 16;
+
+/// No packet number.
+const NOTHING: u64 = u64::MAX;
 
 /// What a worker's turn left behind.
 pub(super) enum Turn {
@@ -36,6 +40,11 @@ pub(super) struct Stream {
     done: AtomicU64,
     /// Frames that the sink took in this session.
     delivered: AtomicU64,
+    /// The packet number of a damaged frame that the source is asked for: it begins there again, in a new
+    /// session. [`NOTHING`] while there is none; from then on nothing is delivered or released.
+    asks_for: AtomicU64,
+    /// Wakes the session's task when it does.
+    attention: Arc<Notify>,
     /// The worker's half, while no worker has it and none needs to.
     parked: Parked<Delivery>,
 }
@@ -90,14 +99,21 @@ impl Inlet {
 
 impl Stream {
     /// Creates the stream of a device that has lent its sink, with room for `blocks` blocks before
-    /// its queue grows.
-    pub(super) fn open(sink: LentSink, staging: Arc<Staging>, blocks: usize) -> Inlet {
+    /// its queue grows. It notifies `attention` when the session must end.
+    pub(super) fn open(
+        sink: LentSink,
+        staging: Arc<Staging>,
+        blocks: usize,
+        attention: Arc<Notify>,
+    ) -> Inlet {
         let (producer, consumer) = growing_queue(blocks);
         let stream = Self {
             device: sink.device().clone(),
             pushed: AtomicU64::new(0),
             done: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
+            asks_for: AtomicU64::new(NOTHING),
+            attention,
             parked: Parked::new(Box::new(Delivery {
                 sink,
                 staging,
@@ -119,9 +135,15 @@ impl Stream {
         self.delivered.load(Ordering::Relaxed)
     }
 
-    /// Returns whether everything pushed has reached the sink.
+    /// Returns whether everything pushed has reached the sink or is lost.
     pub(super) fn is_idle(&self) -> bool {
-        !self.has_blocks()
+        !self.has_blocks() && self.asks_for().is_none()
+    }
+
+    /// Returns the packet number of the frame that the source must send again.
+    pub(super) fn asks_for(&self) -> Option<u64> {
+        let packet = self.asks_for.load(Ordering::Acquire);
+        (packet != NOTHING).then_some(packet)
     }
 
     fn has_blocks(&self) -> bool {
@@ -157,10 +179,12 @@ impl Stream {
     }
 
     fn step(&self, delivery: &mut Delivery) -> Step {
+        if self.asks_for.load(Ordering::Relaxed) != NOTHING {
+            return self.abandon_next(delivery);
+        }
         if let Some(frame) = delivery.rejected.take() {
             let step = self.offer(delivery, frame);
             if step == Step::Done {
-                self.device.note_refused(None);
                 tracing::warn!(device = %self.device.name, "the sink takes frames again");
             }
             return step;
@@ -168,10 +192,15 @@ impl Stream {
         let held = delivery.held.take();
         let was_held = held.is_some();
         let Some(block) = held.or_else(|| delivery.blocks.pop()) else { return Step::Empty };
-        if !was_held && !self.device.verify(&block) {
-            delivery.partial = None;
-            self.done();
-            return Step::Done;
+        let verdict = if was_held { Verdict::Intact } else { self.device.verify(&block) };
+        match verdict {
+            Verdict::Intact => {}
+            Verdict::Lost => {
+                delivery.partial = None;
+                self.done();
+                return Step::Done;
+            }
+            Verdict::AskAgain => return self.ask_again(delivery, block),
         }
         match self.assemble(delivery, block) {
             Assembled::Frame(frame) => self.offer(delivery, frame),
@@ -184,6 +213,25 @@ impl Stream {
                 Step::Done
             }
         }
+    }
+
+    /// Leaves this block and all later ones to the source, and has the session end.
+    #[cold]
+    fn ask_again(&self, delivery: &mut Delivery, block: HeldBlock) -> Step {
+        delivery.partial = None;
+        self.asks_for.store(block.header().packet_number, Ordering::Release);
+        block.abandon();
+        self.done();
+        self.attention.notify_one();
+        Step::Done
+    }
+
+    #[cold]
+    fn abandon_next(&self, delivery: &mut Delivery) -> Step {
+        let Some(block) = delivery.blocks.pop() else { return Step::Empty };
+        block.abandon();
+        self.done();
+        Step::Done
     }
 
     /// Puts a block to the frame that it is of.
@@ -240,8 +288,8 @@ impl Stream {
 
     fn offer(&self, delivery: &mut Delivery, frame: Frame) -> Step {
         match delivery.sink.deliver(frame, now_unix_ns()) {
-            Ok(()) => {
-                self.delivered.fetch_add(1, Ordering::Relaxed);
+            Ok(has_it) => {
+                self.delivered.fetch_add(u64::from(has_it), Ordering::Relaxed);
                 self.done();
                 Step::Done
             }
@@ -259,7 +307,6 @@ impl Stream {
     }
 
     fn report(&self, error: &SinkError) {
-        self.device.note_refused(Some(error));
         tracing::warn!(device = %&self.device.name, %error, "the sink refused a frame; the device waits");
     }
 }

@@ -92,7 +92,17 @@ fn serve(
     at
 }
 
-fn session(mut stream: TcpStream, mut fake: Fake, lie: impl Fn(&Fake) -> String) {
+fn session(stream: TcpStream, fake: Fake, lie: impl Fn(&Fake) -> String) {
+    session_to_goodbye(stream, fake, lie, None);
+}
+
+/// Answers Goodbye with this, if anything.
+fn session_to_goodbye(
+    mut stream: TcpStream,
+    mut fake: Fake,
+    lie: impl Fn(&Fake) -> String,
+    farewell: Option<&str>,
+) {
     let Some(hello) = hear(&mut stream) else { return };
     if let Ok(Message::Hello(hello)) = catchment::session::wire::parse(hello.as_bytes()) {
         fake.source_gid = hello.providers[0].gid;
@@ -110,7 +120,36 @@ fn session(mut stream: TcpStream, mut fake: Fake, lie: impl Fn(&Fake) -> String)
         } else if let Some(seq) = message.strip_prefix(r#"{"type":"ping","epoch":7,"seq":"#) {
             let pong = format!(r#"{{"type":"pong","epoch":7,"seq":{seq}"#);
             say(&mut stream, &pong);
+        } else if message.contains(r#""type":"goodbye""#) {
+            farewell.iter().for_each(|answer| say(&mut stream, answer));
         }
+    }
+}
+
+/// It says that nothing is lost, and delivered less than it got, or more.
+#[test]
+fn a_collector_whose_numbers_do_not_add_up_is_found_out() {
+    for (delivered, wanted) in [(5, "8 sent, 5 delivered"), (9, "8 sent, 9 delivered")] {
+        let (listener, at) = listen();
+        let serving = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let farewell = format!(
+                r#"{{"type":"goodbye_ack","epoch":7,"delivered":[{{"stream":0,"next_packet":8,"frames":{delivered},"lost":0}}]}}"#
+            );
+            let fake = Fake::new(RingLayout::total_bytes);
+            session_to_goodbye(stream, fake, Fake::welcome, Some(&farewell));
+        });
+        let source = try_source(&at, true).unwrap();
+        let mut device = source.device("cam").unwrap();
+        for _ in 0..8 {
+            device.frame(10).unwrap().send_bytes(&[7; 10]).unwrap();
+        }
+        let error = source.close(Duration::from_secs(60)).err().unwrap();
+        assert!(matches!(error, SourceError::Unaccounted(_)), "{delivered}: {error}");
+        for part in [wanted, "device cam"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        serving.join().unwrap();
     }
 }
 

@@ -63,6 +63,14 @@ fn blocks_that_no_source_writes_end_the_session_with_a_reason() {
             ringed.commit(slot, 1, &header(100 + u64::from(slot) * 1_000_000_007, 10));
         }
     };
+    for _ in 0..3 {
+        // What does not come may have been damaged beyond recognition: it is asked for again.
+        let mut ringed = Bad::new(&world).ringed("bad", 8, 0);
+        leave_a_gap(&ringed);
+        let refusal = ringed.refusal_while_alive();
+        assert_eq!(refusal.code.as_str(), "damaged", "{refusal}");
+        world.outlives(ringed, "a gap");
+    }
     ends_with("a gap that is never filled", &leave_a_gap, "packet 0 of device bad");
     assert_eq!(world.refused("bad_message"), cases.len() as u64 + 1);
     world.finish();
@@ -73,7 +81,7 @@ fn blocks_that_no_source_writes_end_the_session_with_a_reason() {
 fn blocks_that_are_not_valid_are_never_delivered() {
     let world = World::start(|c| c);
     type Attack = fn(&Ringed);
-    let cases: [(&str, Attack); 7] = [
+    let cases: [(&str, Attack); 6] = [
         ("another epoch", |r| r.commit_as(r.epoch() ^ 1, 0, 1, 1, &header(0, 10))),
         ("epoch 0", |r| r.commit_as(0, 0, 1, 1, &header(0, 10))),
         ("generation 0", |r| r.commit_as(r.epoch(), 0, 0, 1, &header(0, 10))),
@@ -88,10 +96,6 @@ fn blocks_that_are_not_valid_are_never_delivered() {
             r.write(from, &[0; 64]);
             r.write(r.layout.full_offset() + 4, &[1]);
             r.ring();
-        }),
-        ("a wrong checksum", |r| {
-            let wrong = BlockHeader { flags: FLAG_CRC, crc32c: 0xdead_beef, ..header(0, 10) };
-            r.commit(0, 1, &wrong);
         }),
     ];
     for (i, (case, attack)) in cases.into_iter().enumerate() {
@@ -109,8 +113,42 @@ fn blocks_that_are_not_valid_are_never_delivered() {
         assert_eq!(world.frames(&device), [(1, vec![0x5a; 10])], "{case}");
         world.outlives(ringed, case);
     }
-    assert_eq!(world.collector.metrics().snapshot().totals.checksum_errors, 1);
+    assert_eq!(world.collector.metrics().snapshot().totals.checksum_errors, 0);
     world.finish();
+}
+
+/// What is damaged is asked for again, unreleased, and lost when it is damaged every time.
+#[test]
+fn a_frame_with_a_wrong_checksum_is_asked_for_a_few_times_and_then_lost() {
+    let world = World::start(|c| c);
+    let wrong = BlockHeader { flags: FLAG_CRC, crc32c: 0xdead_beef, ..header(0, 10) };
+    for _ in 0..3 {
+        let mut ringed = Bad::new(&world).ringed("bad", 8, 0);
+        ringed.commit(0, 1, &wrong);
+        ringed.commit(1, 1, &header(1, 10));
+        let refusal = ringed.bad.refusal();
+        assert_eq!(refusal.code.as_str(), "damaged", "{refusal}");
+        assert_eq!(refusal.retry_after_ms, Some(0), "{refusal}");
+        assert!(refusal.reason.contains("packet 0 of device bad"), "{refusal}");
+        let released = [0, 1].map(|slot| ringed.is_released(slot, 1));
+        assert_eq!(released, [false; 2], "the source keeps both");
+        world.outlives(ringed, "asked for again");
+    }
+    let mut ringed = Bad::new(&world).ringed("bad", 8, 0);
+    ringed.commit(0, 1, &wrong);
+    ringed.commit(1, 1, &header(1, 10));
+    // So says a source that has lost a frame itself.
+    ringed.commit(2, 1, &header(2, 0));
+    ringed.commit(3, 1, &header(3, 10));
+    eventually("the frames behind", || world.frames("bad").len() == 2);
+    ringed.assert_alive();
+    assert_eq!(world.frames("bad").iter().map(|(n, _)| *n).collect::<Vec<_>>(), [1, 3]);
+    let devices = world.collector.metrics().snapshot().devices;
+    let bad = devices.iter().find(|device| device.name == "bad").unwrap().counters;
+    assert_eq!((bad.frames_lost, bad.lost_damaged, bad.checksum_errors), (2, 2, 5));
+    assert_eq!(bad.ledger().check("bad", "collector"), Ok(()));
+    assert_eq!(bad.frames_numbered, 4);
+    world.finish_after(ringed, "a lost frame");
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub struct SourceTotals {
     pub dropped_oldest: u64,
     /// Frames dropped because no block was free.
     pub dropped_newest: u64,
+    /// Frames sent over a connection that broke, and dropped instead of being sent again.
+    pub dropped_reconnect: u64,
 }
 
 /// The last report of a source, to turn its running totals into differences.
@@ -94,6 +96,7 @@ impl DeviceMetrics {
         add(&mut sum.frames_sent, totals.frames_sent, last.frames_sent);
         add(&mut sum.dropped_oldest, totals.dropped_oldest, last.dropped_oldest);
         add(&mut sum.dropped_newest, totals.dropped_newest, last.dropped_newest);
+        add(&mut sum.dropped_reconnect, totals.dropped_reconnect, last.dropped_reconnect);
     }
 
     /// Marks the device as connected to a source, or not. Changes no counter.
@@ -139,6 +142,7 @@ impl DeviceMetrics {
             source_frames_sent: reported.frames_sent,
             source_dropped_oldest: reported.dropped_oldest,
             source_dropped_newest: reported.dropped_newest,
+            source_dropped_reconnect: reported.dropped_reconnect,
             ..self.frames.counters(timed)
         }
     }
