@@ -52,7 +52,7 @@ mod snapshot;
 mod sync;
 
 #[cfg(feature = "live-page")]
-pub use dashboard::{Dashboard, DashboardConfig, DashboardError};
+pub use dashboard::{Dashboard, DashboardConfig, DashboardError, PageTls};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use metrics::{
     CollectorMetrics, DeviceMetrics, DropCause, FrameCounters, FrameObservation, SessionGuard,

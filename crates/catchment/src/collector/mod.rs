@@ -51,7 +51,8 @@ use crate::session::io::{
 };
 use crate::session::path::{PathError, PathRules};
 use crate::session::refusal::{Refusal, RefusalCode};
-use crate::session::tls::{TlsError, TlsFiles, server_config};
+use crate::session::reread::ServerTls;
+use crate::session::tls::{TlsError, TlsFiles};
 use crate::sink::{CallbackSink, NullSink, Sink};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::BackoffPolicy;
@@ -103,7 +104,8 @@ impl CollectorBuilder {
         self.sink(CallbackSink::new(function))
     }
 
-    /// Sets the certificates for control connections; needed to listen off loopback.
+    /// Sets the certificates for control connections; needed to listen off loopback. They are read again
+    /// when the files change, for connections from then on.
     #[must_use]
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = Some(files);
@@ -194,7 +196,7 @@ impl CollectorBuilder {
     pub fn start(self) -> Result<Collector, CollectorError> {
         self.providers.rules.check(&self.providers.known())?;
         let address: Address = self.listen.parse()?;
-        let tls = self.tls.as_ref().map(server_config).transpose()?;
+        let tls = self.tls.map(ServerTls::open).transpose()?;
         let security = ServerSecurity { tls, insecure: self.insecure };
         let metrics = CollectorMetrics::new();
         let runtime = runtime()?;

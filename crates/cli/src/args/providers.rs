@@ -1,5 +1,6 @@
 //! Which providers may be used, and with which settings: the same for every command.
 use crate::failure::{Code, Failure, OrFail as _};
+use anyhow::anyhow;
 use catchment::ibverbs::IbverbsOptions;
 use catchment::providers::ProviderSet;
 use catchment::roce::{Faults, PathMtu, RoceOptions};
@@ -58,6 +59,18 @@ impl DeviceArgs {
     }
 }
 
+const ROCE: &str = "roce";
+const SHM: &str = "shm";
+
+fn has(names: &[String], name: &str) -> bool {
+    names.iter().any(|one| one == name)
+}
+
+fn idle_fault(because: &str) -> Failure {
+    let error = anyhow!("--fault would do nothing: it spoils frames over RoCEv2, and {because}");
+    Failure::new(Code::Usage, error).hint("add --provider roce, or omit --fault")
+}
+
 fn path_mtu(text: &str) -> Result<PathMtu, String> {
     let bytes = text.parse().ok().and_then(PathMtu::from_bytes);
     bytes.ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096 bytes".to_owned())
@@ -77,7 +90,24 @@ impl ProviderArgs {
         };
         let set = ProviderSet::default().with(self.roce()).with(self.devices.ibverbs());
         rules.check(&set.known()).or_fail(Code::Usage)?;
+        let is_out = |names: &[String]| !names.is_empty() && !has(names, ROCE);
+        if self.fault.is_some() && (is_out(&self.require) || has(&self.forbid, ROCE)) {
+            return Err(idle_fault("the rules leave roce out"));
+        }
         Ok(set.rules(rules))
+    }
+
+    /// Refuses faults where both ends are on this host, which frames then cross over shared memory.
+    ///
+    /// # Errors
+    /// No rule keeps frames off shared memory.
+    pub(crate) fn check_fault_within_host(&self) -> Result<(), Failure> {
+        let only_roce = !self.require.is_empty() && !has(&self.require, SHM);
+        let roce_first = self.prefer.first().is_some_and(|name| name == ROCE);
+        if self.fault.is_none() || only_roce || roce_first || has(&self.forbid, SHM) {
+            return Ok(());
+        }
+        Err(idle_fault("within a host they go over shm"))
     }
 
     pub(crate) fn roce(&self) -> RoceOptions {

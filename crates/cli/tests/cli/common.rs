@@ -66,7 +66,7 @@ pub(super) fn finish(command: &mut Command) -> Finished {
 }
 
 /// A process that is killed when this is dropped.
-struct Kept(Child);
+pub(super) struct Kept(pub(super) Child);
 
 impl Drop for Kept {
     fn drop(&mut self) {

@@ -9,6 +9,7 @@ mod demo;
 mod errors;
 mod examine;
 mod one_binary;
+mod page;
 mod quiet;
 mod roce;
 mod sessions;

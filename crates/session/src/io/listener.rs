@@ -7,6 +7,7 @@ use super::slots::{Slot, Slots};
 use super::socket::{BindError, Raw, ServerSecurity, Socket, dismiss};
 use crate::message::{Hello, Message, MessageKind};
 use crate::refusal::{Refusal, RefusalCode};
+use crate::reread::ServerTls;
 use crate::tls::Protection;
 use crate::wire::{DecodeError, HELLO_BYTES_MAX, LONG_BYTES_MAX, SHORT_BYTES_MAX, encode};
 use std::fs;
@@ -200,7 +201,7 @@ impl Drop for Listener {
 }
 
 struct Context {
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Option<Arc<ServerTls>>,
     protection: Protection,
     config: ListenerConfig,
     long_hellos: Semaphore,
@@ -325,7 +326,7 @@ async fn protect(raw: Raw, peer: &Peer, context: &Context) -> Result<Connection,
     let Some(tls) = &context.tls else {
         return Ok(Connection::new(stream, peer, local, protection));
     };
-    let accepted = TlsAcceptor::from(tls.clone()).accept(stream).await;
+    let accepted = TlsAcceptor::from(tls.current()).accept(stream).await;
     let stream = accepted.map_err(|error| RejectReason::Tls(handshake_reason(&error)))?;
     Ok(Connection::new(stream, peer, local, protection))
 }
