@@ -33,10 +33,10 @@ pub(crate) fn reread_on_hangup<C: Send + Sync + 'static>(
     tls: Option<&Arc<Reread<C>>>,
 ) {
     let Some(tls) = tls.cloned() else { return };
-    stop.on_hangup(move || match tls.reread() {
+    stop.on_hangup(Arc::new(move || match tls.reread() {
         Ok(()) => say!("the certificates are read again; open connections keep those they have"),
         Err(error) => say!("warning: the certificates stay as they were: {error}"),
-    });
+    }));
 }
 
 const DAY: Duration = Duration::from_secs(86_400);

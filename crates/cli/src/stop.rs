@@ -28,7 +28,7 @@ pub(crate) struct Stop {
 
 #[derive(derive_more::Debug)]
 #[debug("Hook")]
-struct Hook(Box<dyn Fn() + Send + Sync>);
+struct Hook(Arc<dyn Fn() + Send + Sync>);
 
 /// Returns whether this process has a terminal. The kernel takes it away before it sends SIGHUP.
 fn has_terminal() -> bool {
@@ -46,8 +46,8 @@ impl Stop {
     }
 
     /// Makes SIGHUP call `then` from now on, unless it says that the terminal has gone.
-    pub(crate) fn on_hangup(&self, then: impl Fn() + Send + Sync + 'static) {
-        let _ = self.on_hangup.set(Hook(Box::new(then)));
+    pub(crate) fn on_hangup(&self, then: Arc<dyn Fn() + Send + Sync>) {
+        let _ = self.on_hangup.set(Hook(then));
     }
 
     /// Does what SIGHUP is for; returns whether the command goes on.

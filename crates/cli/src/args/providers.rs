@@ -2,7 +2,7 @@
 use crate::failure::{Code, Failure, OrFail as _};
 use anyhow::anyhow;
 use catchment::ibverbs::IbverbsOptions;
-use catchment::providers::ProviderSet;
+use catchment::providers::{ProviderOptions as _, ProviderSet};
 use catchment::roce::{Faults, PathMtu, RoceOptions};
 use catchment::session::path::PathRules;
 use clap::Args;
@@ -59,9 +59,6 @@ impl DeviceArgs {
     }
 }
 
-const ROCE: &str = "roce";
-const SHM: &str = "shm";
-
 fn has(names: &[String], name: &str) -> bool {
     names.iter().any(|one| one == name)
 }
@@ -90,9 +87,10 @@ impl ProviderArgs {
         };
         let set = ProviderSet::default().with(self.roce()).with(self.devices.ibverbs());
         rules.check(&set.known()).or_fail(Code::Usage)?;
-        let is_out = |names: &[String]| !names.is_empty() && !has(names, ROCE);
-        if self.fault.is_some() && (is_out(&self.require) || has(&self.forbid, ROCE)) {
-            return Err(idle_fault("the rules leave roce out"));
+        let spoilt = self.roce().info().name;
+        let is_out = !self.require.is_empty() && !has(&self.require, spoilt);
+        if self.fault.is_some() && (is_out || has(&self.forbid, spoilt)) {
+            return Err(idle_fault(&format!("the rules leave {spoilt} out")));
         }
         Ok(set.rules(rules))
     }
@@ -102,12 +100,18 @@ impl ProviderArgs {
     /// # Errors
     /// No rule keeps frames off shared memory.
     pub(crate) fn check_fault_within_host(&self) -> Result<(), Failure> {
-        let only_roce = !self.require.is_empty() && !has(&self.require, SHM);
-        let roce_first = self.prefer.first().is_some_and(|name| name == ROCE);
-        if self.fault.is_none() || only_roce || roce_first || has(&self.forbid, SHM) {
+        let known = ProviderSet::default().known();
+        let packets = known.wire(self.roce().info().name);
+        let are_packets = |name: &str| known.wire(name) == packets;
+        let only_packets =
+            !self.require.is_empty() && self.require.iter().all(|name| are_packets(name));
+        let packets_first = self.prefer.first().is_some_and(|name| are_packets(name));
+        let mut others = known.names().filter(|name| !are_packets(name));
+        let no_other = others.all(|name| has(&self.forbid, name));
+        if self.fault.is_none() || only_packets || packets_first || no_other {
             return Ok(());
         }
-        Err(idle_fault("within a host they go over shm"))
+        Err(idle_fault("within a host they go through shared memory"))
     }
 
     pub(crate) fn roce(&self) -> RoceOptions {

@@ -120,7 +120,8 @@ pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
         let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let reason = if text.parse::<IpAddr>().is_ok() || !text.contains(':') {
+        let is_bare = text.parse::<IpAddr>().is_ok();
+        let reason = if is_bare || !text.contains(':') {
             "it has no port"
         } else if port.parse::<u16>().is_err() {
             "its port is not a number from 0 to 65535"

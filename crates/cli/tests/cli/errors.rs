@@ -42,7 +42,7 @@ fn wrong_arguments() {
 2 | send --loop --input - --format 64x48:rgb24 127.0.0.1:1 | --loop with --input - & standard input cannot be read again
 2 | send --input synthetic --fault drop=0.1 127.0.0.1:1 | --fault would do nothing & --provider roce
 2 | send --input synthetic --fault drop=0.1 --require shm 10.0.0.1:1 | --fault would do nothing & leave roce out
-2 | demo --fault drop=0.1 | --fault would do nothing & shm & --provider roce
+2 | demo --fault drop=0.1 | --fault would do nothing & shared memory & --provider roce
 2 | demo --sink null --out frames | --out does nothing with --sink null
 2 | collect --listen 127.0.0.1:0 --sink null --out frames | --out does nothing with --sink null & omit
 2 | collect --listen 127.0.0.1:0 --sink null --keep-frames 3 | --keep-frames does nothing with --sink null

@@ -1,11 +1,12 @@
 //! The live page and the metrics under viewers who mean no good, and for those who come from other hosts.
 use crate::common::{Service, catchment};
 use catchment_netns::{VethPair, with_privilege};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,6 +88,43 @@ fn viewers_who_do_not_read_keep_nobody_out() {
     catchment_netns::wait_until("most connections are closed", || open() < 150);
     drop(slow);
     is_served(&page);
+}
+
+/// A connection that comes from this address of loopback.
+fn connect_from(own: Ipv4Addr, page: &str) -> TcpStream {
+    let socket = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    let socket = socket.unwrap();
+    rustix::net::bind(&socket, &SocketAddrV4::new(own, 0)).unwrap();
+    rustix::net::connect(&socket, &page.parse::<SocketAddrV4>().unwrap()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+#[test]
+fn many_connections_of_one_address_end_none_of_another() {
+    let collector = collector(&["--dashboard", "127.0.0.1:0"]);
+    let page = page(&collector);
+    let mut follower = BufReader::new(connect_from(Ipv4Addr::new(127, 0, 0, 2), &page));
+    follower.get_mut().write_all(request("/api/events", &page).as_bytes()).unwrap();
+    let mut line = String::new();
+    follower.read_line(&mut line).unwrap();
+    assert!(line.starts_with("HTTP/1.1 200"), "{line}");
+    let crowd: Vec<_> =
+        (0..400).map(|_| connect_from(Ipv4Addr::new(127, 0, 0, 3), &page)).collect();
+    is_served(&page);
+    for _ in 0..3 {
+        line.clear();
+        while !line.contains("data: ") {
+            assert_ne!(follower.read_line(&mut line).unwrap(), 0, "the events ended: {line}");
+        }
+    }
+    drop(crowd);
 }
 
 /// A client that trusts the authority in one folder, with a certificate from another one, if any.
