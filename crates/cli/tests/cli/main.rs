@@ -6,6 +6,7 @@ mod clips;
 mod common;
 mod damage;
 mod demo;
+mod docs;
 mod errors;
 mod examine;
 mod one_binary;
