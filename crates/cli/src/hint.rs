@@ -5,6 +5,7 @@ use catchment::observe::Dashboard;
 use catchment::session::io::Address;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::path::PathBuf;
 
 /// A source for the collector that listens at `local`.
 pub(crate) fn send(local: &Address, security: &Security) -> String {
@@ -14,7 +15,7 @@ pub(crate) fn send(local: &Address, security: &Security) -> String {
 
 /// A collector at the address where a source looks for it.
 pub(crate) fn collect(address: &Address, security: &Security) -> String {
-    let words = words(address, security);
+    let words = words(address, &of_host(address, security));
     format!("catchment collect --listen {address} --out frames{words}")
 }
 
@@ -41,8 +42,22 @@ pub(crate) fn is_remote(address: &Address) -> bool {
     ip.map_or(host != "localhost", |ip| !ip.to_canonical().is_loopback())
 }
 
-/// The options that the other side of the address needs, with the files of this side: they hold on this
-/// host.
+/// The files of the host with this address: those of this side if they are for it, else those to which
+/// `catchment cert` gives its name.
+fn of_host(address: &Address, security: &Security) -> Security {
+    let Address::Tcp { host, .. } = address else { return security.clone() };
+    if security.files().is_none_or(|files| files.is_for(host)) {
+        return security.clone();
+    }
+    let named = |path: &Option<PathBuf>, ending: &str| {
+        let name = format!("{}.{ending}", host.replace(':', "_"));
+        path.as_ref().map(|path| path.with_file_name(name))
+    };
+    let (cert, key) = (named(&security.cert, "pem"), named(&security.key, "key"));
+    Security { cert, key, ..security.clone() }
+}
+
+/// The options that the address needs, with files that are on this host.
 fn words(address: &Address, security: &Security) -> String {
     match security.files() {
         Some(files) => {
