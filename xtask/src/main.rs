@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod deny;
 mod docs;
 mod lab;
 mod limited;

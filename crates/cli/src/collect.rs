@@ -1,23 +1,25 @@
 //! `catchment collect`: a collector until it is asked to end.
 use crate::args::{CollectArgs, SinkKind};
-use crate::cert::CERT_HINT;
+use crate::cert::{reread_on_hangup, tls_failure};
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{
     CollectEvent, CollectProgress, CollectSummary, CollectedDevice, Listening, Received,
 };
 use crate::output::progress::Progress;
 use crate::output::{self, say, table, units};
-use crate::stop;
+use crate::{hint, stop};
 use anyhow::{Context as _, anyhow};
 use catchment::collector::{Collector, CollectorBuilder, CollectorError, END_LIMIT, forget_owner};
 use catchment::observe::{
     CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DeviceCounters,
-    DeviceSnapshot, LatencySummary, Sampler, cpu,
+    DeviceSnapshot, LatencySummary, PageTls, Sampler, cpu,
 };
 use catchment::session::names::DeviceName;
+use catchment::session::reread::ServerTls;
 use catchment::sink::{DirectorySink, DiskLimit};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The file in `--out` that says whose device names are.
@@ -33,7 +35,10 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     }
     let stop = stop::watch(args.until_stdin_closes, || {})?;
     let collector = builder(args)?.start().map_err(start_failure)?;
-    let dashboard = dashboard(args, &collector)?;
+    let tls = args.security.files().map(ServerTls::open).transpose().map_err(tls_failure)?;
+    reread_on_hangup(&stop, tls.as_ref());
+    hint::warn_insecure(collector.local_addr(), args.security.insecure);
+    let dashboard = dashboard(args, &collector, tls)?;
     announce(args, &collector, dashboard.as_ref())?;
     let progress = if args.until_stdin_closes { Progress::none() } else { Progress::text() };
     let mut sampler = Sampler::new(collector.metrics().clone());
@@ -141,9 +146,10 @@ impl Sessions {
 }
 
 fn start_failure(error: CollectorError) -> Failure {
-    let about_tls = matches!(error, CollectorError::Tls(_));
-    let failure = Failure::new(Code::Local, error);
-    if about_tls { failure.hint(CERT_HINT) } else { failure }
+    if let CollectorError::Tls(error) = error {
+        return tls_failure(error);
+    }
+    Failure::new(Code::Local, error)
 }
 
 fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
@@ -171,6 +177,7 @@ fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
 
 /// The directory for frames, unless they go nowhere.
 fn out(args: &CollectArgs) -> Result<Option<&Path>, Failure> {
+    SinkKind::check(args.sink, args.out.as_deref(), args.keep_frames)?;
     match (args.sink.unwrap_or(SinkKind::Dir), &args.out) {
         (SinkKind::Null, _) => Ok(None),
         (SinkKind::Dir, Some(out)) => Ok(Some(out)),
@@ -183,14 +190,19 @@ fn out(args: &CollectArgs) -> Result<Option<&Path>, Failure> {
 }
 
 /// The live page. One that the user did not ask for may fail.
-fn dashboard(args: &CollectArgs, collector: &Collector) -> Result<Option<Dashboard>, Failure> {
+fn dashboard(
+    args: &CollectArgs,
+    collector: &Collector,
+    tls: Option<Arc<ServerTls>>,
+) -> Result<Option<Dashboard>, Failure> {
     if args.no_dashboard {
         return Ok(None);
     }
     let config = DashboardConfig {
         listen: args.dashboard.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        tls: tls.map(|tls| PageTls::new(move || tls.current())),
         insecure_remote: args.security.insecure,
-        ..DashboardConfig::default()
+        host_names: args.dashboard_name.clone(),
     };
     match Dashboard::start(config, collector.metrics().clone()) {
         Ok(dashboard) => Ok(Some(dashboard)),
@@ -209,7 +221,7 @@ fn announce(
 ) -> Result<(), Failure> {
     let out = out(args)?.map(|path| path.display().to_string());
     let address = collector.local_addr().to_string();
-    let dashboard = dashboard.map(Dashboard::url);
+    let dashboard = dashboard.map(|page| hint::page(page, &args.security));
     if args.json {
         return output::print_json(&CollectEvent::Listening(Listening {
             address,
@@ -218,7 +230,10 @@ fn announce(
             pid: std::process::id(),
         }));
     }
-    say!("collecting at {address}; sources: catchment send --input ... {address}");
+    say!(
+        "collecting at {address}; sources: {}",
+        hint::send(collector.local_addr(), &args.security)
+    );
     match out {
         Some(out) => say!("frames go to {out}/DEVICE/"),
         None => say!("frames are verified and not stored"),

@@ -15,6 +15,7 @@ mod devices;
 mod doctor;
 mod explain;
 mod failure;
+mod hint;
 mod output;
 mod send;
 mod stop;

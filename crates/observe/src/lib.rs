@@ -53,7 +53,7 @@ mod snapshot;
 mod sync;
 
 #[cfg(feature = "live-page")]
-pub use dashboard::{Dashboard, DashboardConfig, DashboardError};
+pub use dashboard::{Dashboard, DashboardConfig, DashboardError, PageTls};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use ledger::{Ledger, Unaccounted};
 pub use metrics::{

@@ -24,7 +24,7 @@
 //! | [`path`] | choice of the provider of each side | no |
 //! | [`backoff`] | pauses between attempts | no |
 //! | [`host`] | identity of the host and process | reads files |
-//! | [`io`], [`tls`] | sockets, listener, TLS | yes |
+//! | [`io`], [`tls`], [`reread`] | sockets, listener, TLS | yes |
 //! | `cert` | makes certificates (feature `certificates`) | writes files |
 //!
 //! It knows nothing of rings, frames, metrics or pages; the crates above translate.
@@ -45,6 +45,7 @@ pub mod names;
 pub mod path;
 pub mod refusal;
 pub mod registry;
+pub mod reread;
 pub mod source_side;
 pub mod tls;
 pub mod wire;

@@ -59,7 +59,8 @@ use crate::session::io::{
 };
 use crate::session::path::{PathError, PathRules};
 use crate::session::refusal::{Refusal, RefusalCode};
-use crate::session::tls::{TlsError, TlsFiles, server_config};
+use crate::session::reread::ServerTls;
+use crate::session::tls::{TlsError, TlsFiles};
 use crate::sink::{CallbackSink, NullSink, Sink, SinkError};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::BackoffPolicy;
@@ -116,7 +117,8 @@ impl CollectorBuilder {
         self.sink(CallbackSink::new(function))
     }
 
-    /// Sets the certificates for control connections; needed to listen off loopback.
+    /// Sets the certificates for control connections; needed to listen off loopback. They are read again
+    /// when the files change, for connections from then on.
     #[must_use]
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = Some(files);
@@ -233,7 +235,7 @@ impl CollectorBuilder {
             return Err(CollectorError::KeysInClear);
         }
         let address: Address = self.listen.parse()?;
-        let tls = self.tls.as_ref().map(server_config).transpose()?;
+        let tls = self.tls.map(ServerTls::open).transpose()?;
         let security = ServerSecurity { tls, insecure: self.insecure };
         self.sink.begin()?;
         let owners = Owners::new(self.allowed, self.owners)?;

@@ -99,7 +99,8 @@ impl Arguments {
 /// How the control connection is protected.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Security {
-    /// Certificate of this side (PEM); needed off loopback, `catchment cert` makes it
+    /// Certificate of this side (PEM); needed off loopback, `catchment cert` makes it. Read again, as key
+    /// and authority, when it changes
     #[arg(long, value_name = "FILE", requires_all = ["key", "ca"], conflicts_with = "insecure")]
     pub(crate) cert: Option<PathBuf>,
     /// Private key of the certificate (PEM)

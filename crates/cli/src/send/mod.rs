@@ -4,8 +4,9 @@ mod feed;
 mod report;
 
 use crate::args::{InputArgs, SendArgs};
-use crate::cert::client_security;
+use crate::cert::{client_security, reread_on_hangup};
 use crate::failure::{Code, Failure, OrFail as _};
+use crate::hint;
 use crate::output::events::{Connected, SendEvent};
 use crate::output::progress::Progress;
 use crate::output::{self, say};
@@ -14,7 +15,7 @@ use anyhow::anyhow;
 use carry::{Outcome, carry};
 use catchment::format::FrameRate;
 use catchment::input::pace::spread_phase;
-use catchment::input::{FrameInput, InputOptions, open};
+use catchment::input::{FrameInput, FrameSync, InputOptions, open};
 use catchment::observe::cpu::CpuMeter;
 use catchment::observe::{SessionSnapshot, SourceSampler};
 use catchment::session::SOFTWARE;
@@ -44,12 +45,17 @@ enum Event {
 
 pub(crate) fn run(args: &SendArgs) -> Result<(), Failure> {
     // Unusable certificates are reported before any waiting.
-    client_security(&args.security)?;
+    let security = client_security(&args.security)?;
+    hint::warn_insecure(&args.collector, args.security.insecure);
+    if !hint::is_remote(&args.collector) {
+        args.providers.check_fault_within_host()?;
+    }
     let (sender, events) = mpsc::channel();
     let asked = sender.clone();
     let stop = stop::watch(args.until_stdin_closes, move || {
         let _ = asked.send(Event::AskedToEnd);
     })?;
+    reread_on_hangup(&stop, security.tls.as_ref());
     let inputs = open_all(&args.each)?;
     let source = connect(args, builder(args, &inputs)?, &sender, &events)?;
     let sending = Sending {
@@ -82,6 +88,7 @@ fn open_one(
     let options = InputOptions {
         format: one.format,
         repeat: one.repeat,
+        sync: one.every_frame.then_some(FrameSync::EveryFrame),
         device: one.device.to_string(),
         device_index: u32::try_from(index).unwrap_or(u32::MAX),
         first_frame,
@@ -159,8 +166,8 @@ fn announce_waiting(args: &SendArgs) -> Result<(), Failure> {
     // A program that started this one starts the collector too.
     if !args.until_stdin_closes {
         say!(
-            "waiting for a collector at {collector}; if none runs there: catchment collect --listen {collector} --out DIR{}",
-            if args.security.insecure { " --insecure" } else { "" }
+            "waiting for a collector at {collector}; if none runs there: {}",
+            hint::collect(&args.collector, &args.security)
         );
     }
     if args.json {

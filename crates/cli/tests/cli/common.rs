@@ -67,7 +67,7 @@ pub(super) fn finish(command: &mut Command) -> Finished {
 }
 
 /// A process that is killed when this is dropped.
-struct Kept(Child);
+pub(super) struct Kept(pub(super) Child);
 
 impl Drop for Kept {
     fn drop(&mut self) {
@@ -79,22 +79,21 @@ impl Drop for Kept {
 /// A process whose output is collected. Dropping it kills it.
 pub(super) struct Running {
     child: Kept,
-    texts: [thread::JoinHandle<String>; 2],
-    said: Arc<Mutex<String>>,
+    texts: [Text; 2],
+}
+
+/// What a process writes, collected on a thread.
+struct Text {
+    so_far: Arc<Mutex<Vec<u8>>>,
+    thread: thread::JoinHandle<()>,
 }
 
 impl Running {
     pub(super) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = Arc::<Mutex<String>>::default();
-        let stdout = collect_text(child.stdout.take().unwrap(), Arc::default());
-        let stderr = collect_text(child.stderr.take().unwrap(), said.clone());
-        Self { child: Kept(child), texts: [stdout, stderr], said }
-    }
-
-    /// Whether its stderr has this text so far.
-    pub(super) fn said(&self, text: &str) -> bool {
-        self.said.lock().unwrap().contains(text)
+        let stdout = collect_text(child.stdout.take().unwrap());
+        let stderr = collect_text(child.stderr.take().unwrap());
+        Self { child: Kept(child), texts: [stdout, stderr] }
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -105,30 +104,39 @@ impl Running {
         self.child.0.stdin.take()
     }
 
+    /// What it has written to stderr so far.
+    pub(super) fn said(&self) -> String {
+        read_so_far(&self.texts[1].so_far)
+    }
+
     /// As an out-of-memory killer would.
     pub(super) fn kill(self) {}
 
     #[track_caller]
     pub(super) fn finish(mut self) -> Finished {
         let code = wait(&mut self.child.0).code();
-        let [stdout, stderr] = self.texts.map(|text| text.join().unwrap());
+        let [stdout, stderr] = self.texts.map(|text| {
+            text.thread.join().unwrap();
+            read_so_far(&text.so_far)
+        });
         Finished { code, stdout, stderr }
     }
 }
 
-/// Reads to the end; what has come so far is in `said`.
-fn collect_text(
-    mut from: impl std::io::Read + Send + 'static,
-    said: Arc<Mutex<String>>,
-) -> thread::JoinHandle<String> {
-    thread::spawn(move || {
-        let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
-        while let Ok(count @ 1..) = from.read(&mut chunk) {
-            bytes.extend(&chunk[..count]);
-            *said.lock().unwrap() = String::from_utf8_lossy(&bytes).into_owned();
+fn collect_text(mut from: impl std::io::Read + Send + 'static) -> Text {
+    let so_far = Arc::<Mutex<Vec<u8>>>::default();
+    let into = so_far.clone();
+    let thread = thread::spawn(move || {
+        let mut part = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut part) {
+            into.lock().unwrap().extend_from_slice(&part[..count]);
         }
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+    });
+    Text { so_far, thread }
+}
+
+fn read_so_far(text: &Mutex<Vec<u8>>) -> String {
+    String::from_utf8_lossy(&text.lock().unwrap()).into_owned()
 }
 
 #[track_caller]

@@ -9,6 +9,7 @@ use super::slots::{Slot, Slots};
 use super::socket::{BindError, Raw, ServerSecurity, Socket, dismiss};
 use crate::message::{Hello, Message, MessageKind};
 use crate::refusal::{Refusal, RefusalCode};
+use crate::reread::ServerTls;
 use crate::tls::Protection;
 use crate::wire::{DecodeError, HELLO_BYTES_MAX, LONG_BYTES_MAX, SHORT_BYTES_MAX, encode};
 use std::fs;
@@ -210,7 +211,7 @@ impl Drop for Listener {
 }
 
 struct Context {
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Option<Arc<ServerTls>>,
     protection: Protection,
     config: ListenerConfig,
     long_hellos: Semaphore,
@@ -350,7 +351,7 @@ async fn protect(raw: Raw, peer: &Peer, context: &Context) -> Result<Connection,
     let Some(tls) = &context.tls else {
         return Ok(Connection::new(stream, peer, local, protection));
     };
-    let stream = match TlsAcceptor::from(tls.clone()).accept(stream).into_fallible().await {
+    let stream = match TlsAcceptor::from(tls.current()).accept(stream).into_fallible().await {
         Ok(stream) => stream,
         Err((error, stream)) => {
             // With what the peer still sends unread, the alert that says why would not arrive.

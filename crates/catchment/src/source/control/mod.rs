@@ -14,8 +14,8 @@ use crate::session::message::{
     Device, FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, WhyNot,
 };
 use crate::session::refusal::RefusalCode;
+use crate::session::reread::ClientTls;
 use crate::session::source_side::{Ended, Retry, SourceSide, SourceSideConfig};
-use crate::session::tls::client_config;
 use catchment_transfer::Permit;
 use session::Session;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) fn start(
     shared: Arc<Shared>,
 ) -> Result<JoinHandle<()>, SourceError> {
     let config = |error: &dyn std::fmt::Display| SourceError::Config(error.to_string());
-    let tls = builder.tls.as_ref().map(client_config).transpose();
+    let tls = builder.tls.clone().map(ClientTls::open).transpose();
     let (blocks, block_bytes) = builder.wish();
     let providers = Arc::new(Providers::new(&builder.providers));
     let asked = Arc::downgrade(&providers);
