@@ -62,7 +62,8 @@ fn words(address: &Address, security: &Security) -> String {
     match security.files() {
         Some(files) => {
             let [cert, key, ca] = [&files.cert, &files.key, &files.ca].map(|path| path.display());
-            format!(" --cert {cert} --key {key} --ca {ca}")
+            let authenticate = if security.authenticate { " --authenticate" } else { "" };
+            format!(" --cert {cert} --key {key} --ca {ca}{authenticate}")
         }
         None if security.insecure && is_remote(address) => " --insecure".to_owned(),
         None => String::new(),
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     fn open(insecure: bool) -> Security {
-        Security { cert: None, key: None, ca: None, insecure }
+        Security { cert: None, key: None, ca: None, insecure, authenticate: false }
     }
 
     #[test]

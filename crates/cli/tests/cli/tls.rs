@@ -225,7 +225,7 @@ fn the_printed_command_of_a_collector_works() {
     let source = Running::start(source.args(files(dir.path(), "camera")));
     wait_until("the source says how to start one", || source.said().contains("if none runs there: "));
     let said = source.said();
-    let command = said.lines().find_map(|line| line.split_once("start it with: ")).unwrap().1;
+    let command = said.lines().find_map(|line| line.split_once("if none runs there: ")).unwrap().1;
     let mut shell = pasted(&format!("exec {command}"));
     let _collector = Kept(shell.current_dir(dir.path()).spawn().unwrap());
     source.finish().expect(0);
