@@ -168,12 +168,13 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(found)
 }
 
-/// Opens a private key, which only its owner may be able to read. One of root may also be read by a
-/// group: container platforms mount keys like this.
+/// Opens a private key, which only its owner may be able to read. One of root may also be read by the
+/// group through which this user reads it: container platforms mount keys like this.
 pub(crate) fn open_key(path: &Path) -> Result<BufReader<File>, TlsError> {
     let file = open(path)?;
     let seen = file.get_ref().metadata().map_err(|source| read_error(path, source))?;
-    let wrong = if seen.uid() == 0 { 0o037 } else { 0o077 };
+    let is_lent = seen.uid() == 0 && !rustix::process::geteuid().is_root();
+    let wrong = if is_lent { 0o037 } else { 0o077 };
     let mode = seen.mode() & 0o777;
     if mode & wrong != 0 {
         return Err(TlsError::Exposed { path: path.to_owned(), mode });

@@ -169,7 +169,7 @@ fn a_key_that_others_can_read_is_refused_with_the_chmod_to_make() {
     let dir = tempfile::tempdir().unwrap();
     make(dir.path());
     let key = dir.path().join("camera.key");
-    fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(&key, Permissions::from_mode(0o640)).unwrap();
     let chmod = format!("chmod 600 {}", key.display());
     let words = ["collect", "--listen", "127.0.0.1:0", "--sink", "null"].map(str::to_owned);
     let collect = run(words.into_iter().chain(files(dir.path(), "camera"))).expect(5);
