@@ -2,6 +2,7 @@
 use crate::connection::Connection;
 use crate::link::{CallError, PeerLink};
 use crate::proto::{Reply, Request};
+use crate::socket;
 use crate::tables::{SharedWord, owner_bell_offset, peers_bell_offset, valid_offset};
 use catchment_verbs::mem::{Region, VolatileSlice};
 use catchment_verbs::wait::arm::{self, Flags as _};
@@ -50,7 +51,7 @@ impl RemoteMr {
             region: Region::from_peer(fd, bytes, writable)?,
             link: Arc::clone(link),
             owner_flag: SharedWord::new(&link.bells, owner_bell_offset(rkey))?,
-            bell,
+            bell: socket::never_waiting(bell)?,
             watch: OnceLock::new(),
         }))
     }

@@ -6,6 +6,7 @@ use crate::credentials::Credentials;
 use crate::proto::{MESSAGE_BYTES, Refusal, Reply};
 use catchment_verbs::{Gid, event};
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -161,6 +162,14 @@ pub(crate) fn recv(
         ));
     }
     Ok((seen.bytes > 0).then_some((seen.bytes, descriptors)))
+}
+
+/// Returns a descriptor that a peer gave to ring, such that who rings does not wait: a full pipe would hold
+/// the thread, and the service thread with all its peers.
+pub(crate) fn never_waiting(bell: OwnedFd) -> io::Result<OwnedFd> {
+    let flags = rustix::fs::fcntl_getfl(&bell)?;
+    rustix::fs::fcntl_setfl(&bell, flags | OFlags::NONBLOCK)?;
+    Ok(bell)
 }
 
 /// Returns whether no descriptor is left, or too many are on their way.

@@ -12,7 +12,7 @@ use raw::{
     BELLS_BYTES, HELLO, KNOWN, Memory, Message, OPEN_QP, QP, REGION, RESOLVE, Socket, TABLES,
     VALID_BYTES,
 };
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -60,6 +60,8 @@ struct Second {
     inbox: (Memory, OwnedFd),
     region: (Memory, OwnedFd),
     event: OwnedFd,
+    /// Its receive channel.
+    channel: Option<OwnedFd>,
 }
 
 impl Second {
@@ -75,6 +77,7 @@ impl Second {
             inbox: Memory::create(INBOX_BYTES),
             region: Memory::create(REGION_BYTES),
             event: rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap(),
+            channel: None,
         };
         second.valid.0.count(8 * SLOT).store(KEY.into(), Ordering::Release);
         second
@@ -83,7 +86,8 @@ impl Second {
     fn facts(&self) -> Vec<u8> {
         let mut facts = [QPN, RIGHTS].map(u32::to_le_bytes).concat();
         facts.extend(99u64.to_le_bytes());
-        let rest = [RING_BYTES as u32, RECEIVES as u32, 1000, 0];
+        let channels = u32::from(self.channel.is_some());
+        let rest = [RING_BYTES as u32, RECEIVES as u32, 1000, channels];
         facts.extend(rest.map(u32::to_le_bytes).concat());
         facts
     }
@@ -103,7 +107,10 @@ impl Second {
                     assert!(known && (message.u32(8), message.u32(12)) == (QPN, peer.qpn));
                     self.inbox.0.word(0).store(1, Ordering::Release);
                     opened(message);
-                    socket.send(QP, &self.facts(), &[self.inbox.1.as_fd()]);
+                    let inbox = Some(&self.inbox.1);
+                    let all: Vec<_> =
+                        inbox.into_iter().chain(&self.channel).map(OwnedFd::as_fd).collect();
+                    socket.send(QP, &self.facts(), &all);
                 }
                 RESOLVE => {
                     assert_eq!((message.u32(8), message.u32(12)), (QPN, KEY));
@@ -208,7 +215,13 @@ fn received(second: &Second) -> Vec<u8> {
 #[test]
 fn second_process() {
     let Some(role) = role() else { return };
-    let second = Second::new();
+    let mut second = Second::new();
+    if role == "stuffed" {
+        second.channel = Some(full_pipe());
+        second.inbox.0.count(512).store(100, Ordering::Relaxed);
+        second.inbox.0.count(72).store(1, Ordering::Release);
+        second.inbox.0.word(192).store(1, Ordering::Release);
+    }
     say(&card(second.gid, QPN, ADDRESS, KEY));
     let peer = read_card(&hear());
     let (sender, opened) = std::sync::mpsc::channel();
@@ -220,6 +233,10 @@ fn second_process() {
         });
         let opened = opened.recv().unwrap();
         assert_eq!(hear(), "connected");
+        if role == "stuffed" {
+            hear();
+            std::process::exit(0);
+        }
         let mapped = map(second, peer);
         match role.as_str() {
             "second" => be_good(second, peer, &mapped, &opened),
@@ -246,6 +263,16 @@ fn be_good(second: &Second, peer: &Peer, mapped: &Mapped, opened: &Message) {
     say(&String::from_utf8(received(second)).unwrap());
     send(opened, b"a message");
     say("sent");
+}
+
+/// A pipe into which nothing more goes, and whose writers wait.
+fn full_pipe() -> OwnedFd {
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    rustix::fs::fcntl_setfl(&write, OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&write, &[0; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&write, OFlags::empty()).unwrap();
+    std::mem::forget(read);
+    write
 }
 
 /// Asks the same again and again, and reads each answer.
@@ -348,6 +375,15 @@ fn a_second_implementation_writes_reads_and_sends() {
     assert_eq!(side.get(0, 9), b"a message");
     child.kill();
     eventually("the error state", || side.qp.state() == QpState::Err);
+}
+
+/// A peer whose doorbell is a full pipe held the thread that rang it.
+#[test]
+fn who_rings_a_peer_does_not_wait_for_it() {
+    let _turn = TURN.lock();
+    let context = bench().open();
+    let (mut side, _child, _) = join(&context, "stuffed");
+    side.run_ok(SendOp::Send, &[side.sge(0, 16)]);
 }
 
 /// A region has one watch, and a queue pair one inbox, however often a peer asks.

@@ -197,7 +197,9 @@ impl Handler for Session {
     fn check(&mut self, side: &mut CollectorSide) {
         self.checked_at = Instant::now();
         let Some(running) = &mut self.running else { return };
-        if running.vitals.is_broken() {
+        if running.vitals.has_lost_a_page() {
+            side.refuse(lost_page());
+        } else if running.vitals.is_broken() {
             side.handle(Instant::now(), Input::Disconnected);
         } else if let Some(refusal) = running.damaged() {
             side.refuse(refusal);
@@ -528,6 +530,13 @@ fn damaged(reason: &str) -> Refusal {
 fn misbehaved(error: &IntakeError) -> Refusal {
     let remedy = "use a source that follows docs/spec/block.md";
     Refusal::new(RefusalCode::BadMessage, error.to_string(), remedy)
+}
+
+fn lost_page() -> Refusal {
+    let reason = "a page of the ring cannot be had (SIGBUS): the source took it away and this host has no \
+        other, or its memory is defective";
+    let remedy = "none if it comes once; else look at vm.overcommit_memory and the memory of the collector's host";
+    Refusal::new(RefusalCode::NoResource, reason, remedy)
 }
 
 fn fault(what: &dyn std::fmt::Display) -> Refusal {

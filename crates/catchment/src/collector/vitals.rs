@@ -55,6 +55,11 @@ impl Vitals {
         self.ring.lock().is_broken()
     }
 
+    /// Returns whether a page of the ring could not be had.
+    pub(super) fn has_lost_a_page(&self) -> bool {
+        self.ring.lock().has_lost_a_page()
+    }
+
     /// Returns whether the source's proof of the path came.
     pub(super) fn was_reached(&self) -> bool {
         self.ring.lock().was_reached()

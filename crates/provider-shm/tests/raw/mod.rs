@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::retry_on_intr;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -95,7 +96,7 @@ impl Socket {
 
     pub(crate) fn dial_name(name: &str) -> Self {
         let fd = socket();
-        rustix::net::connect(&fd, &address(name)).unwrap();
+        retry_on_intr(|| rustix::net::connect(&fd, &address(name))).unwrap();
         Self(fd)
     }
 
@@ -121,14 +122,16 @@ impl Socket {
             assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
         }
         let flags = SendFlags::NOSIGNAL;
-        rustix::net::sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, flags).is_ok()
+        let pieces = &[IoSlice::new(bytes)];
+        retry_on_intr(|| rustix::net::sendmsg(&self.0, pieces, &mut control, flags)).is_ok()
     }
 
     /// Returns the next message, or `None` after a hang-up.
     pub(crate) fn receive(&self) -> Option<Message> {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
-        assert_eq!(rustix::event::poll(&mut fds, Some(&patience)), Ok(1), "no answer");
+        let ready = retry_on_intr(|| rustix::event::poll(&mut fds, Some(&patience)));
+        assert_eq!(ready, Ok(1), "no answer");
         let mut bytes = [0; 64];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
         let mut control = RecvAncillaryBuffer::new(&mut space);

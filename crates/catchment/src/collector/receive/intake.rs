@@ -212,8 +212,10 @@ impl SessionIntake {
     /// The source may be gone in the middle of anything: what it committed counts, also if it did
     /// not live to say so in the status bytes. It may also be alive and go on: once around the ring
     /// finds what was there before; the rest stays unreleased, for the next session.
+    /// Of a ring that has lost a page nothing is taken: who knows what stands there.
     pub(super) fn begin_draining(&mut self) {
-        let blocks = self.receiver.layout().blocks();
+        let is_broken = self.receiver.mr().region().is_broken();
+        let blocks = if is_broken { 0 } else { self.receiver.layout().blocks() };
         self.draining.get_or_insert(blocks);
     }
 
