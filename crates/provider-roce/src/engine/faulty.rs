@@ -88,7 +88,7 @@ fn pass(faults: &mut FaultInjector, device: &DeviceCore, way: Way<'_>, transport
 fn sealed((route, sealer): Way<'_>, mut transport: Vec<u8>) -> Datagram {
     let (from, to) = (route.local, route.remote);
     if let Some(sealer) = sealer {
-        let sealed = sealer.seal(&transport);
+        let sealed = sealer.seal(&mut transport.clone());
         transport.extend_from_slice(&sealed);
     }
     // Connecting excludes addresses of two families; such a packet counts as lost.

@@ -1,14 +1,19 @@
 //! Authenticated packets, between two of our stacks that exchanged keys over their encrypted session.
 //!
-//! Between the pad and the ICRC stand a counter of 8 bytes and a tag of 16: AES-128-GCM of nothing, with all
-//! bytes from the BTH to the pad as additional data and the counter as nonce (GMAC, NIST SP 800-38D). Each
-//! side has drawn the key of what it sends, and gives every packet another counter, a retransmission too: so
-//! no nonce is used twice. The receiver takes each counter once.
+//! Between the pad and the ICRC stand a counter of 8 bytes and a tag of 16: that of AES-128-GCM over all bytes
+//! from the BTH to the pad, with the counter as nonce. The bytes are sent as they are, and the ciphertext is
+//! thrown away at both ends. It hides nothing, but takes a quarter of the time that the same bytes take as
+//! additional data, and authenticates as well: two messages of one nonce differ by as much as their
+//! ciphertexts, which is all that the tag depends on.
+//!
+//! Each side has drawn the key of what it sends, and gives every packet another counter, a retransmission too:
+//! so no nonce is used twice. The receiver takes each counter once.
 use catchment_roce::wire::DropReason;
 use catchment_verbs::PacketKey;
-use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
+use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use subtle::ConstantTimeEq;
 
 const COUNTER_BYTES: usize = 8;
 const TAG_BYTES: usize = 16;
@@ -24,10 +29,17 @@ fn key(key: PacketKey) -> Option<LessSafeKey> {
     UnboundKey::new(&AES_128_GCM, &key.0).ok().map(LessSafeKey::new)
 }
 
-fn nonce(counter: [u8; COUNTER_BYTES]) -> Nonce {
+/// Returns the tag of a packet, whose bytes are changed; `None` if it is longer than the algorithm takes.
+fn tag(
+    key: &LessSafeKey,
+    counter: [u8; COUNTER_BYTES],
+    transport: &mut [u8],
+) -> Option<[u8; TAG_BYTES]> {
     let mut nonce = [0; 12];
     nonce[12 - COUNTER_BYTES..].copy_from_slice(&counter);
-    Nonce::assume_unique_for_key(nonce)
+    let nonce = Nonce::assume_unique_for_key(nonce);
+    let tag = key.seal_in_place_separate_tag(nonce, Aad::empty(), transport).ok()?;
+    tag.as_ref().try_into().ok()
 }
 
 /// Seals what one queue pair sends.
@@ -42,17 +54,14 @@ impl Sealer {
         Some(Self { key: key(own)?, next: AtomicU64::new(0) })
     }
 
-    /// Returns counter and tag of a packet: all bytes from the BTH to the pad.
-    pub(crate) fn seal(&self, transport: &[u8]) -> [u8; AUTH_BYTES] {
+    /// Returns counter and tag of a packet: all bytes from the BTH to the pad, a copy that is overwritten.
+    pub(crate) fn seal(&self, transport: &mut [u8]) -> [u8; AUTH_BYTES] {
         let counter = self.next.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        let tag =
-            self.key.seal_in_place_separate_tag(nonce(counter), Aad::from(transport), &mut []);
         let mut sealed = [0; AUTH_BYTES];
         sealed[..COUNTER_BYTES].copy_from_slice(&counter);
-        // It fails only for messages that are too long for the algorithm; zeros are no tag.
-        if let Ok(tag) = tag {
-            sealed[COUNTER_BYTES..].copy_from_slice(tag.as_ref());
-        }
+        // No packet is too long; zeros would be no tag.
+        sealed[COUNTER_BYTES..]
+            .copy_from_slice(&tag(&self.key, counter, transport).unwrap_or_default());
         sealed
     }
 }
@@ -67,12 +76,14 @@ impl fmt::Debug for Sealer {
 pub struct Opener {
     key: LessSafeKey,
     window: Window,
+    /// One packet, to be overwritten.
+    copy: Vec<u8>,
 }
 
 impl Opener {
     /// Creates the opener for the peer's key.
     pub fn new(theirs: PacketKey) -> Option<Self> {
-        Some(Self { key: key(theirs)?, window: Window::default() })
+        Some(Self { key: key(theirs)?, window: Window::default(), copy: Vec::new() })
     }
 
     /// Returns the bytes from the BTH to the pad, if the peer sealed them and they did not come before.
@@ -81,21 +92,18 @@ impl Opener {
     /// [`DropReason::Forged`], [`DropReason::Replayed`].
     pub(crate) fn open<'a>(&mut self, sealed: &'a [u8]) -> Result<&'a [u8], DropReason> {
         let forged = DropReason::Forged;
-        let (rest, tag) = sealed.split_last_chunk::<TAG_BYTES>().ok_or(forged)?;
+        let (rest, theirs) = sealed.split_last_chunk::<TAG_BYTES>().ok_or(forged)?;
         let (transport, counter) = rest.split_last_chunk::<COUNTER_BYTES>().ok_or(forged)?;
         let number = u64::from_be_bytes(*counter);
         if self.window.is_old(number) {
             return Err(DropReason::Replayed);
         }
-        let tag = Tag::from(*tag);
-        let opened = self.key.open_in_place_separate_tag(
-            nonce(*counter),
-            Aad::from(transport),
-            tag,
-            &mut [],
-            0..,
-        );
-        opened.map_err(|_| forged)?;
+        self.copy.clear();
+        self.copy.extend_from_slice(transport);
+        let ours = tag(&self.key, *counter, &mut self.copy).ok_or(forged)?;
+        if !bool::from(ours.ct_eq(theirs)) {
+            return Err(forged);
+        }
         self.window.note(number);
         Ok(transport)
     }
@@ -153,7 +161,7 @@ mod tests {
     #[test]
     fn a_packet_is_opened_once_and_only_as_it_was_sealed() {
         let (sealer, mut opener) = (Sealer::new(KEY).unwrap(), Opener::new(KEY).unwrap());
-        let whole = |bytes: &[u8]| [bytes, &sealer.seal(bytes)].concat();
+        let whole = |bytes: &[u8]| [bytes, &sealer.seal(&mut bytes.to_vec())].concat();
         let (first, second) = (whole(b"the same"), whole(b"the same"));
         assert_ne!(first, second, "a retransmission has a counter of its own");
         assert_eq!(opener.open(&second), Ok(&b"the same"[..]));
@@ -173,12 +181,18 @@ mod tests {
         assert_eq!(other.open(&third), Err(DropReason::Forged));
     }
 
-    /// NIST's test vector of AES-128-GCM without plaintext and data (GCM specification, test case 1).
+    /// Test cases 1 and 2 of the specification of GCM (McGrew and Viega): zeros.
     #[test]
     fn the_tag_is_that_of_the_standard() {
-        let tag = Sealer::new(PacketKey([0; 16])).unwrap().seal(&[]);
-        assert_eq!(tag[..8], [0; 8]);
-        assert_eq!(tag[8..], 0x58e2_fcce_fa7e_3061_367f_1d57_a4e7_455a_u128.to_be_bytes());
+        let sealed = |bytes: &mut [u8]| Sealer::new(PacketKey([0; 16])).unwrap().seal(bytes);
+        for (bytes, tag) in [
+            (0, 0x58e2_fcce_fa7e_3061_367f_1d57_a4e7_455a_u128),
+            (16, 0xab6e_47d4_2cec_13bd_f53a_67b2_1257_bddf),
+        ] {
+            let sealed = sealed(&mut vec![0; bytes]);
+            assert_eq!(sealed[..COUNTER_BYTES], [0; COUNTER_BYTES]);
+            assert_eq!(sealed[COUNTER_BYTES..], tag.to_be_bytes());
+        }
     }
 
     #[test]

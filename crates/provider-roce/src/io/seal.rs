@@ -45,7 +45,7 @@ fn authenticate(batch: &mut SendBatch, slot: &PacketSlot, sealer: usize) {
         for_each_chunk(piece, |chunk| batch.whole.extend_from_slice(chunk));
     }
     batch.whole.resize(batch.whole.len() + slot.pad, 0);
-    let sealed = batch.sealers[sealer].seal(&batch.whole);
+    let sealed = batch.sealers[sealer].seal(&mut batch.whole);
     batch.arena[slot.seal()].copy_from_slice(&sealed);
 }
 

@@ -3,11 +3,11 @@
 use catchment_conformance::{Options, Side, connected, eventually, pattern, wait_one};
 use catchment_netns::{Namespace, VethPair, with_privilege};
 use catchment_provider_roce::{DeviceCounters, DropReason, RoceContext, RoceOptions, RoceProvider};
-use catchment_roce::Psn;
 use catchment_roce::wire::net::{Ipv4Id, MAX_NET_BYTES, NetHeader};
 use catchment_roce::wire::{
     Aeth, Bth, Headers, NakCode, Opcode, ROCE_PORT, Reth, Syndrome, datagram, icrc,
 };
+use catchment_roce::{Counters, Psn};
 use catchment_verbs::{Endpoint, Payload, QpState, RemoteAddr, SendOp, SendWr, WcStatus};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeSet;
@@ -238,7 +238,14 @@ fn a_third_host_changes_nothing_of_an_authenticated_connection() {
             let all = || dropped(DropReason::Forged) + dropped(DropReason::Replayed);
             eventually("an altered packet", || all() == 2 * forged.len() as u64 + 1 + count);
         }
-        assert_eq!(hosts.counters().protocol, before.protocol, "no queue pair saw any of it");
+        // On a busy machine an acknowledgement of ours may have come twice, so not all of them are compared.
+        let seen = |counters: &DeviceCounters| {
+            let Counters { rnr_naks_received, sequence_naks_received, .. } = counters.protocol;
+            let Counters { cnps_received, bytes_received, reordered, .. } = counters.protocol;
+            let naks = (rnr_naks_received, sequence_naks_received, counters.protocol.forged_naks);
+            (naks, cnps_received, bytes_received, reordered)
+        };
+        assert_eq!(seen(&hosts.counters()), seen(&before), "no queue pair saw any of it");
         assert!(hosts.a.get(0, 20_000) == pattern(1, 20_000));
         hosts.b.run_ok(SendOp::Read(hosts.a.remote(0)), &[hosts.b.sge(30_000, 20_000)]);
         assert!(hosts.b.get(30_000, 20_000) == pattern(1, 20_000));
