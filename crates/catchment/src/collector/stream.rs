@@ -186,10 +186,8 @@ impl Stream {
             return self.offer_again(delivery, frame);
         }
         let held = delivery.held.take();
-        let was_held = held.is_some();
         let Some(block) = held.or_else(|| delivery.blocks.pop()) else { return Step::Empty };
-        let verdict = if was_held { Verdict::Intact } else { self.device.verify(&block) };
-        match verdict {
+        match self.device.verify(&block) {
             Verdict::Intact => {}
             Verdict::Lost => {
                 delivery.partial = None;
