@@ -183,24 +183,22 @@ impl Stream {
             return self.abandon_next(delivery);
         }
         if let Some(frame) = delivery.rejected.take() {
-            let step = self.offer(delivery, frame);
-            if step == Step::Done {
-                tracing::warn!(device = %self.device.name, "the sink takes frames again");
-            }
-            return step;
+            return self.offer_again(delivery, frame);
         }
         let held = delivery.held.take();
-        let was_held = held.is_some();
         let Some(block) = held.or_else(|| delivery.blocks.pop()) else { return Step::Empty };
-        let verdict = if was_held { Verdict::Intact } else { self.device.verify(&block) };
-        match verdict {
+        match self.device.verify(&block) {
             Verdict::Intact => {}
             Verdict::Lost => {
                 delivery.partial = None;
                 self.done();
                 return Step::Done;
             }
-            Verdict::AskAgain => return self.ask_again(delivery, block),
+            Verdict::AskAgain => {
+                let packet = block.header().packet_number;
+                block.abandon();
+                return self.ask_again(delivery, packet);
+            }
         }
         match self.assemble(delivery, block) {
             Assembled::Frame(frame) => self.offer(delivery, frame),
@@ -215,12 +213,34 @@ impl Stream {
         }
     }
 
-    /// Leaves this block and all later ones to the source, and has the session end.
+    /// Offers a frame that the sink refused. It has waited where others can write.
     #[cold]
-    fn ask_again(&self, delivery: &mut Delivery, block: HeldBlock) -> Step {
+    fn offer_again(&self, delivery: &mut Delivery, frame: Frame) -> Step {
+        match frame.block().map_or(Verdict::Intact, |block| self.device.verify(block)) {
+            Verdict::Intact => {
+                let step = self.offer(delivery, frame);
+                if step == Step::Done {
+                    tracing::warn!(device = %self.device.name, "the sink takes frames again");
+                }
+                step
+            }
+            Verdict::Lost => {
+                self.done();
+                Step::Done
+            }
+            Verdict::AskAgain => {
+                let packet = frame.packet_number();
+                frame.abandon();
+                self.ask_again(delivery, packet)
+            }
+        }
+    }
+
+    /// Leaves all later blocks to the source too, and has the session end.
+    #[cold]
+    fn ask_again(&self, delivery: &mut Delivery, packet: u64) -> Step {
         delivery.partial = None;
-        self.asks_for.store(block.header().packet_number, Ordering::Release);
-        block.abandon();
+        self.asks_for.store(packet, Ordering::Release);
         self.done();
         self.attention.notify_one();
         Step::Done

@@ -63,7 +63,7 @@ fn blocks_that_no_source_writes_end_the_session_with_a_reason() {
             ringed.commit(slot, 1, &header(100 + u64::from(slot) * 1_000_000_007, 10));
         }
     };
-    for _ in 0..3 {
+    for _ in 0..8 {
         // What does not come may have been damaged beyond recognition: it is asked for again.
         let mut ringed = Bad::new(&world).ringed("bad", 8, 0);
         leave_a_gap(&ringed);
@@ -122,7 +122,7 @@ fn blocks_that_are_not_valid_are_never_delivered() {
 fn a_frame_with_a_wrong_checksum_is_asked_for_a_few_times_and_then_lost() {
     let world = World::start(|c| c);
     let wrong = BlockHeader { flags: FLAG_CRC, crc32c: 0xdead_beef, ..header(0, 10) };
-    for _ in 0..3 {
+    for _ in 0..8 {
         let mut ringed = Bad::new(&world).ringed("bad", 8, 0);
         ringed.commit(0, 1, &wrong);
         ringed.commit(1, 1, &header(1, 10));
@@ -145,7 +145,7 @@ fn a_frame_with_a_wrong_checksum_is_asked_for_a_few_times_and_then_lost() {
     assert_eq!(world.frames("bad").iter().map(|(n, _)| *n).collect::<Vec<_>>(), [1, 3]);
     let devices = world.collector.metrics().snapshot().devices;
     let bad = devices.iter().find(|device| device.name == "bad").unwrap().counters;
-    assert_eq!((bad.frames_lost, bad.lost_damaged, bad.checksum_errors), (2, 2, 5));
+    assert_eq!((bad.frames_lost, bad.lost_damaged, bad.checksum_errors), (2, 2, 10));
     assert_eq!(bad.ledger().check("bad", "collector"), Ok(()));
     assert_eq!(bad.frames_numbered, 4);
     world.finish_after(ringed, "a lost frame");

@@ -79,7 +79,8 @@ fn damaged_frames_that_the_source_still_has_arrive_as_they_were_sent() {
         let mut input = source.stdin().unwrap();
         input.write_all(&[0x11; FRAME_BYTES]).unwrap();
         wait_for_frames(dir.path(), "cam", 1);
-        // The collector cannot store the next frame; those behind it wait in the ring.
+        // The collector cannot store the next frame: it waits in the ring, checked, and those behind it
+        // not checked yet.
         let obstacle = dir.path().join("cam/000000000001");
         fs::write(&obstacle, "of another program").unwrap();
         input.write_all(&[0x22; FRAME_BYTES]).unwrap();
@@ -87,6 +88,7 @@ fn damaged_frames_that_the_source_still_has_arrive_as_they_were_sent() {
             input.write_all(&[DAMAGED_BYTE; FRAME_BYTES]).unwrap();
         }
         damage(&collector, DAMAGED_BYTE, DAMAGED - 1, IN_PAYLOAD);
+        damage(&collector, 0x22, 1, IN_PAYLOAD);
         drop(input);
         fs::remove_file(obstacle).unwrap();
         let sent = source.finish().expect(0).last_json();
