@@ -17,14 +17,19 @@ fn number(name: Option<&String>) -> usize {
     name.map_or(0, |name| name.parse().unwrap())
 }
 
-/// A collector whose `--out` is a file system of 20 MB in a mount namespace of its own, and that file
-/// system as others see it.
-fn on_a_small_disk(dir: &Path, words: &[&str]) -> (Collector, PathBuf) {
+/// A collector whose `--out` is a file system of 20 MB in a mount namespace of its own.
+fn small_disk(dir: &Path, words: &[&str]) -> Command {
     let mount = "mount -t tmpfs -o size=20m tmpfs \"$0\" && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", mount]).arg(dir).arg(env!("CARGO_BIN_EXE_catchment"));
     command.args(["collect", "--json", "--no-dashboard", "--listen", "127.0.0.1:0", "--out"]);
-    let collector = Collector::start_command(command.arg(dir).args(words).env_remove("RUST_LOG"));
+    command.arg(dir).args(words).env_remove("RUST_LOG");
+    command
+}
+
+/// Starts it; its directory, as others see it.
+fn start(command: &mut Command, dir: &Path) -> (Collector, PathBuf) {
+    let collector = Collector::start_command(command);
     let inside = dir.strip_prefix("/").unwrap();
     let disk = Path::new("/proc").join(collector.id().to_string()).join("root").join(inside);
     (collector, disk)
@@ -34,11 +39,12 @@ fn on_a_small_disk(dir: &Path, words: &[&str]) -> (Collector, PathBuf) {
 fn a_small_disk_holds_frames_and_the_oldest_give_way() {
     with_privilege("disk::a_small_disk_holds_frames_and_the_oldest_give_way", || {
         let dir = tempfile::tempdir().unwrap();
-        let (all, disk) = on_a_small_disk(dir.path(), &[]);
+        let (all, disk) = start(&mut small_disk(dir.path(), &[]), dir.path());
         let few = ["--frames", "10", "--rate", "max"];
         finish(&mut send(LARGE, "cam", &all.address, &few)).expect(0);
         check_synthetic(&disk, "cam", 0, LARGE, 10);
-        let (newest, disk) = on_a_small_disk(dir.path(), &["--keep-frames", "1000"]);
+        let (newest, disk) =
+            start(&mut small_disk(dir.path(), &["--keep-frames", "1000"]), dir.path());
         let many = ["--frames", "100", "--rate", "max"];
         finish(&mut send(LARGE, "cam", &newest.address, &many)).expect(0);
         let kept = frames(&disk.join("cam"));
@@ -49,10 +55,32 @@ fn a_small_disk_holds_frames_and_the_oldest_give_way() {
 }
 
 #[test]
+fn a_full_disk_holds_a_stream_up_until_there_is_room() {
+    with_privilege("disk::a_full_disk_holds_a_stream_up_until_there_is_room", || {
+        let (dir, said) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
+        let mut command = small_disk(dir.path(), &[]);
+        let (collector, disk) = start(command.stderr(said.reopen().unwrap()), dir.path());
+        let words = ["--frames", "30", "--rate", "max"];
+        let source = Running::start(&mut send(LARGE, "cam", &collector.address, &words));
+        let says = |text: &str| fs::read_to_string(said.path()).unwrap().contains(text);
+        wait_until("it says what helps", || says("--keep-frames"));
+        let cam = disk.join("cam");
+        for name in frames(&cam) {
+            fs::remove_file(cam.join(name)).unwrap();
+        }
+        source.finish().expect(0);
+        assert!(says("the sink takes frames again"));
+        assert_eq!(number(frames(&cam).last()), 29);
+        assert_eq!(collector.end()["frames_received"], 30);
+    });
+}
+
+#[test]
 fn a_stream_goes_on_when_another_program_fills_the_disk() {
     with_privilege("disk::a_stream_goes_on_when_another_program_fills_the_disk", || {
         let dir = tempfile::tempdir().unwrap();
-        let (collector, disk) = on_a_small_disk(dir.path(), &["--keep-frames", "1000"]);
+        let (collector, disk) =
+            start(&mut small_disk(dir.path(), &["--keep-frames", "1000"]), dir.path());
         let words = ["--rate", "50"];
         let source = Running::start(&mut send(INPUT, "cam", &collector.address, &words));
         wait_for_frames(&disk, "cam", 10);

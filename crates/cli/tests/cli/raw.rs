@@ -1,4 +1,5 @@
 //! A source that is not ours: it speaks docs/spec/session.md over a plain socket, and obeys nobody.
+use catchment_netns::wait_until;
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,31 +12,45 @@ const GID: &str = "abababababababababababababababab";
 pub(super) struct Raw(TcpStream);
 
 impl Raw {
-    pub(super) fn connect(address: &str) -> Self {
+    fn connect(address: &str) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Self(stream)
     }
 
-    pub(super) fn send(&mut self, message: &Value) {
-        let text = message.to_string();
+    fn send(&mut self, text: &str) {
         let bytes = u32::try_from(text.len()).unwrap().to_be_bytes();
         // A collector that has refused meanwhile has closed.
         let _ = self.0.write_all(&bytes).and_then(|()| self.0.write_all(text.as_bytes()));
     }
 
-    pub(super) fn receive(&mut self) -> Value {
+    /// The next message; null when the collector has closed.
+    fn receive(&mut self) -> Value {
         let mut bytes = [0; 4];
-        self.0.read_exact(&mut bytes).expect("an answer");
-        let mut text = vec![0; u32::from_be_bytes(bytes) as usize];
-        self.0.read_exact(&mut text).unwrap();
-        serde_json::from_slice(&text).unwrap()
+        let mut text = Vec::new();
+        let received = self.0.read_exact(&mut bytes).and_then(|()| {
+            text.resize(u32::from_be_bytes(bytes) as usize, 0);
+            self.0.read_exact(&mut text)
+        });
+        received.map_or(Value::Null, |()| serde_json::from_slice(&text).unwrap())
     }
 
-    /// Says Hello as a source with these devices on this host; the answer.
-    pub(super) fn hello(&mut self, instance: u64, devices: &[String]) -> Value {
-        self.send(&hello(instance, devices));
-        self.receive()
+    /// Says Hello as a source with these devices on this host, until the collector has heard it in time;
+    /// the connection, and the answer.
+    pub(super) fn hello(address: &str, instance: u64, devices: &[String]) -> (Self, Value) {
+        // It must come within 5 s: it is made before.
+        let hello = hello(instance, devices).to_string();
+        let mut answered = None;
+        wait_until("an answer to Hello", || {
+            let mut raw = Self::connect(address);
+            raw.send(&hello);
+            let answer = raw.receive();
+            // Late, on a machine that has other things to do.
+            let again = answer.is_null() || answer["retry_after_ms"].is_u64();
+            answered = Some((raw, answer));
+            !again
+        });
+        answered.unwrap()
     }
 
     /// Connects after this Welcome, with streams that begin at this packet; the answer.
@@ -46,9 +61,9 @@ impl Raw {
         let streams: Vec<_> = streams.map(begin).collect();
         let endpoint = json!({"gid": GID, "qpn": 17, "psn": 1});
         let epoch = &welcome["epoch"];
-        self.send(
-            &json!({"type": "connect", "epoch": epoch, "endpoint": endpoint, "streams": streams}),
-        );
+        let connect =
+            json!({"type": "connect", "epoch": epoch, "endpoint": endpoint, "streams": streams});
+        self.send(&connect.to_string());
         self.receive()
     }
 }

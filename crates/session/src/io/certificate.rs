@@ -28,3 +28,30 @@ fn text(name: &GeneralName<'_>) -> Option<String> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "certificates")]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    fn name(common: Option<&str>, others: &[&str]) -> Option<String> {
+        let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+        let mut params = CertificateParams::new(others).unwrap();
+        params.distinguished_name.remove(DnType::CommonName);
+        if let Some(common) = common {
+            params.distinguished_name.push(DnType::CommonName, common);
+        }
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        certificate_name(Some(&[certificate.der().clone()]))
+    }
+
+    #[test]
+    fn the_common_name_counts_and_without_one_the_first_alternative() {
+        assert_eq!(name(Some("line1"), &["a.lab"]).as_deref(), Some("line1"));
+        assert_eq!(name(None, &["a.lab", "b.lab"]).as_deref(), Some("a.lab"));
+        assert_eq!(name(Some(""), &["10.0.0.1"]).as_deref(), Some("10.0.0.1"));
+        assert_eq!(name(None, &["fd00::1"]).as_deref(), Some("fd00::1"));
+        assert_eq!(name(None, &[]), None);
+    }
+}
