@@ -6,6 +6,7 @@
 
 mod attack;
 mod bench;
+mod deny;
 mod docs;
 mod lab;
 mod limited;

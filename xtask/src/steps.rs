@@ -5,9 +5,11 @@
 //! has a folder of its own, because its `--cfg` would otherwise rebuild everything twice.
 use crate::repo::Repo;
 use crate::run::{self, Show, Tally};
-use crate::{attack, docs, lab, limited, metadata, prerequisites, programs, soak, tidy};
+use crate::{attack, deny, docs, lab, limited, metadata, prerequisites, programs, soak, tidy};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -29,6 +31,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("tools", "the tools that tests use are installed", true, tools),
     step("fmt", "the code is formatted", true, fmt),
     step("tidy", "the rules of cargo xtask tidy", true, tidy_rules),
+    step("deny", "licences and weaknesses of dependencies", true, dependencies),
     step("clippy", "no warning in any target", true, clippy),
     step("build", "everything builds, tests too", true, build),
     step("test", "unit and integration tests", true, tests),
@@ -109,6 +112,10 @@ fn tidy_rules(context: &Context<'_>) -> Result<Tally> {
     tidy::run(context.repo, &tidy::Args::default()).map(no_cases)
 }
 
+fn dependencies(context: &Context<'_>) -> Result<Tally> {
+    deny::check(context.repo).map(no_cases)
+}
+
 fn clippy(context: &Context<'_>) -> Result<Tally> {
     let args = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     run::succeed(&mut run::cargo(context.repo.root(), &args)).map(no_cases)
@@ -164,8 +171,34 @@ fn documents(context: &Context<'_>) -> Result<Tally> {
 }
 
 fn release(context: &Context<'_>) -> Result<Tally> {
-    programs::built(context.repo, programs::CATCHMENT).map(drop).map(no_cases)
+    let program = programs::built(context.repo, programs::CATCHMENT)?;
+    let bytes = std::fs::read(&program).with_context(|| program.display().to_string())?;
+    let home = std::env::var_os("CARGO_HOME").or_else(|| std::env::var_os("HOME"));
+    let places = [Some(context.repo.root().as_os_str().to_owned()), home];
+    check_program(&bytes, &places.into_iter().flatten().collect::<Vec<_>>()).map(no_cases)
 }
+
+/// Checks that the program has no symbols and names no folder of this machine.
+fn check_program(bytes: &[u8], places: &[OsString]) -> Result<()> {
+    let most = PROGRAM_BYTES_MAX;
+    ensure!(bytes.len() <= most, "the program has {} bytes, more than {most}", bytes.len());
+    let has = |text: &[u8]| bytes.windows(text.len()).any(|part| part == text);
+    ensure!(!has(b".symtab\0"), "the program has symbols: profile.release.strip is not at work");
+    for place in places {
+        let folder = [place.as_bytes(), b"/"].concat();
+        ensure!(
+            !has(&folder),
+            "the program names {}: .cargo/rustc.sh was not at work; \
+             unset RUSTC_WRAPPER, remove {}/target/release and build again",
+            place.display(),
+            places[0].display()
+        );
+    }
+    Ok(())
+}
+
+/// It has about 10 MB.
+const PROGRAM_BYTES_MAX: usize = 16 << 20;
 
 fn short_soak(context: &Context<'_>) -> Result<Tally> {
     let rounds = if context.full { 50 } else { 5 };
@@ -215,6 +248,16 @@ mod tests {
         assert!(check_demo("{\"frames_verified\":null}").is_err());
         assert!(check_demo("").is_err());
         assert!(check_demo("done\n").unwrap_err().to_string().contains("no JSON summary"));
+    }
+
+    #[test]
+    fn a_program_that_tells_where_it_was_built_is_refused() {
+        let places = [OsString::from("/place/of/me/catchment"), OsString::from("/place/of/me")];
+        check_program(b"registry/a/src/lib.rs", &places).unwrap();
+        let told = |bytes: &[u8]| check_program(bytes, &places).unwrap_err().to_string();
+        assert!(told(b"at /place/of/me/.cargo/registry/a").contains("names /place/of/me:"));
+        assert!(told(b"\0.symtab\0").contains("symbols"));
+        assert!(told(&vec![0; 17 << 20]).contains("17825792 bytes"));
     }
 
     #[test]

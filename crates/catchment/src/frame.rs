@@ -43,6 +43,14 @@ impl Frame {
         }
     }
 
+    /// Returns the block that it lies in, where others can still write.
+    pub(crate) fn block(&self) -> Option<&HeldBlock> {
+        match &self.bytes {
+            FrameBytes::Block(block) => Some(block),
+            FrameBytes::Assembled { .. } => None,
+        }
+    }
+
     /// Returns the name of the device that captured it.
     pub fn device(&self) -> &str {
         &self.device

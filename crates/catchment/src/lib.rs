@@ -43,6 +43,7 @@
 pub mod collector;
 mod frame;
 pub mod ibverbs;
+mod in_clear;
 pub mod perf;
 pub mod providers;
 pub mod roce;

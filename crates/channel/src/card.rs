@@ -184,7 +184,7 @@ fn net(bytes: &[u8; CARD_BYTES]) -> Result<Option<NetEnd>, CardError> {
         (0, 0) if extensions == 0 => Ok(None),
         (0, _) => range("UDP port", 0),
         (_, 256 | 512 | 1024 | 2048 | 4096) => {
-            Ok(Some(NetEnd { udp_port, path_mtu: path_mtu.into(), extensions }))
+            Ok(Some(NetEnd { udp_port, path_mtu: path_mtu.into(), extensions, key: None }))
         }
         (_, other) => range("path MTU", other.into()),
     }
@@ -226,7 +226,7 @@ mod tests {
                 gid: Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 2]),
                 qpn: 0x00ab_cdef,
                 psn: 0x0012_3456,
-                net: Some(NetEnd { udp_port: 4791, path_mtu: 4096, extensions: 1 }),
+                net: Some(NetEnd { extensions: 1, ..NetEnd::of_rnic(4096) }),
             },
             memory: RemoteMemory {
                 addr: 0x7f01_0203_0405_0000,

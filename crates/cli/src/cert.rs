@@ -2,9 +2,12 @@
 use crate::args::{CertArgs, Security};
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::{self, say};
+use crate::stop::Stop;
 use catchment::session::cert::{Authority, CertError, Issued};
 use catchment::session::io::ClientSecurity;
-use catchment::session::tls::client_config;
+use catchment::session::reread::{ClientTls, Reread};
+use catchment::session::tls::TlsError;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub(crate) const CERT_HINT: &str =
@@ -12,9 +15,28 @@ pub(crate) const CERT_HINT: &str =
 
 /// Reads the certificates of a side that connects, if it has any.
 pub(crate) fn client_security(security: &Security) -> Result<ClientSecurity, Failure> {
-    let tls = security.files().map(|files| client_config(&files)).transpose();
-    let tls = tls.map_err(|error| Failure::new(Code::Local, error).hint(CERT_HINT))?;
+    let tls = security.files().map(ClientTls::open).transpose();
+    let tls = tls.map_err(tls_failure)?;
     Ok(ClientSecurity { tls, insecure: security.insecure })
+}
+
+/// Where files are the wrong ones, says how to make right ones.
+pub(crate) fn tls_failure(error: TlsError) -> Failure {
+    let is_ours = matches!(error, TlsError::Exposed { .. });
+    let failure = Failure::new(Code::Local, error);
+    if is_ours { failure } else { failure.hint(CERT_HINT) }
+}
+
+/// Makes SIGHUP read the certificates again in place of ending this process, if there are any.
+pub(crate) fn reread_on_hangup<C: Send + Sync + 'static>(
+    stop: &Stop,
+    tls: Option<&Arc<Reread<C>>>,
+) {
+    let Some(tls) = tls.cloned() else { return };
+    stop.on_hangup(Arc::new(move || match tls.reread() {
+        Ok(()) => say!("the certificates are read again; open connections keep those they have"),
+        Err(error) => say!("warning: the certificates stay as they were: {error}"),
+    }));
 }
 
 const DAY: Duration = Duration::from_secs(86_400);

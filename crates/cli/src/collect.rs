@@ -1,33 +1,44 @@
 //! `catchment collect`: a collector until it is asked to end.
 use crate::args::{CollectArgs, SinkKind};
-use crate::cert::CERT_HINT;
-use crate::failure::{Code, Failure};
+use crate::cert::{reread_on_hangup, tls_failure};
+use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{
     CollectEvent, CollectProgress, CollectSummary, CollectedDevice, Listening, Received,
 };
 use crate::output::progress::Progress;
 use crate::output::{self, say, table, units};
-use crate::stop;
+use crate::{hint, stop};
 use anyhow::{Context as _, anyhow};
-use catchment::collector::{Collector, CollectorBuilder, CollectorError};
+use catchment::collector::{Collector, CollectorBuilder, CollectorError, END_LIMIT, forget_owner};
 use catchment::observe::{
     CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DeviceCounters,
-    DeviceSnapshot, LatencySummary, Sampler, cpu,
+    DeviceSnapshot, LatencySummary, PageTls, Sampler, cpu,
 };
+use catchment::session::names::DeviceName;
+use catchment::session::reread::ServerTls;
 use catchment::sink::{DirectorySink, DiskLimit};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+/// The file in `--out` that says whose device names are.
+const OWNERS: &str = ".owners";
 const TICK: Duration = Duration::from_secs(1);
 const SESSIONS_LISTED: usize = 20;
 /// Devices that the table lists; of more, only those with losses.
 const DEVICES_LISTED: usize = 40;
 
 pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
+    if let Some(device) = &args.forget {
+        return forget(args, device);
+    }
     let stop = stop::watch(args.until_stdin_closes, || {})?;
     let collector = builder(args)?.start().map_err(start_failure)?;
-    let dashboard = dashboard(args, &collector)?;
+    let tls = args.security.files().map(ServerTls::open).transpose().map_err(tls_failure)?;
+    reread_on_hangup(&stop, tls.as_ref());
+    hint::warn_insecure(collector.local_addr(), args.security.insecure);
+    let dashboard = dashboard(args, &collector, tls)?;
     announce(args, &collector, dashboard.as_ref())?;
     let progress = if args.until_stdin_closes { Progress::none() } else { Progress::text() };
     let mut sampler = Sampler::new(collector.metrics().clone());
@@ -45,14 +56,68 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     }
     drop(progress);
     sessions.report(args, collector.metrics())?;
-    let last = collector.stop();
+    say_what_waits(&collector);
+    let last = collector.stop_within(END_LIMIT);
     drop(dashboard);
     print_summary(args, &last)?;
-    match last.totals.frames_lost {
-        0 => Ok(()),
-        1 => Err(Failure::new(Code::Failed, anyhow!("1 frame is lost"))),
-        lost => Err(Failure::new(Code::Failed, anyhow!("{} frames are lost", units::count(lost)))),
+    check_fates(&last)
+}
+
+/// Says for what the end waits, if it does.
+fn say_what_waits(collector: &Collector) {
+    let refusing = collector.refusing();
+    let Some((device, reason)) = refusing.first() else { return };
+    let devices = units::counted(refusing.len() as u64, "device");
+    say!(
+        "waiting up to {} s for frames of {devices} that cannot be stored ({device}: {reason}); Ctrl-C gives them up",
+        END_LIMIT.as_secs()
+    );
+}
+
+/// Frees a device name.
+fn forget(args: &CollectArgs, device: &DeviceName) -> Result<(), Failure> {
+    let out = args.out.as_deref().unwrap_or_else(|| Path::new("."));
+    let owner = forget_owner(&out.join(OWNERS), device.as_str()).or_fail(Code::Local)?;
+    match owner {
+        Some(owner) => say!("device {device} does not belong to certificate \"{owner}\" any more"),
+        None => say!("device {device} belongs to no certificate"),
     }
+    Ok(())
+}
+
+/// Fails unless every frame is delivered, or dropped by its source on purpose.
+fn check_fates(last: &CollectorSnapshot) -> Result<(), Failure> {
+    for device in &last.devices {
+        let sum = device.counters.ledger().check(&device.name, "collector");
+        sum.or_fail(Code::Failed)?;
+    }
+    let mut missing = Vec::new();
+    let totals = &last.totals;
+    let is = |frames: u64| if frames == 1 { "is" } else { "are" };
+    if totals.frames_lost > 0 {
+        let causes = [
+            (totals.lost_missing, "never came"),
+            (totals.lost_damaged, "came damaged and could not be had again"),
+            (totals.lost_sink, "made the sink panic"),
+        ];
+        let causes = causes.iter().filter(|(frames, _)| *frames > 0);
+        let causes: Vec<_> =
+            causes.map(|(frames, what)| format!("{} {what}", units::count(*frames))).collect();
+        let lost = units::counted(totals.frames_lost, "frame");
+        missing.push(format!("{lost} {} lost: {}", is(totals.frames_lost), causes.join(", ")));
+    }
+    let given_up = last.frames_given_up;
+    if given_up > 0 {
+        missing.push(format!(
+            "{} {} given up: they could not be stored; sources that live send them again",
+            units::counted(given_up, "frame"),
+            is(given_up)
+        ));
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(Code::Failed, anyhow!("{}", missing.join("; "))))
 }
 
 #[derive(Default)]
@@ -81,18 +146,22 @@ impl Sessions {
 }
 
 fn start_failure(error: CollectorError) -> Failure {
-    let about_tls = matches!(error, CollectorError::Tls(_));
-    let failure = Failure::new(Code::Local, error);
-    if about_tls { failure.hint(CERT_HINT) } else { failure }
+    if let CollectorError::Tls(error) = error {
+        return tls_failure(error);
+    }
+    Failure::new(Code::Local, error)
 }
 
 fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
-    let mut builder = Collector::builder(args.listen.to_string())
+    let listen = args.listen.as_ref().map(ToString::to_string).unwrap_or_default();
+    let mut builder = Collector::builder(listen)
         .insecure(args.security.insecure)
         .lease(args.lease)
         .ring_bytes_max(args.ring_bytes)
         .look_every(Duration::from_micros(args.look_every_us))
-        .providers(args.providers.set()?);
+        .devices_max(args.devices_max)
+        .allow(args.allow.iter().cloned())
+        .providers(args.providers.secured(&args.security)?);
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }
@@ -103,11 +172,12 @@ fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
             Failure::new(Code::Local, e).hint("give a directory you may write to with --out")
         })?;
     let limit = args.keep_frames.map_or(DiskLimit::KeepAll, DiskLimit::KeepNewest);
-    Ok(builder.sink(DirectorySink::new(out).limit(limit)))
+    Ok(builder.sink(DirectorySink::new(out).limit(limit)).owners_file(out.join(OWNERS)))
 }
 
 /// The directory for frames, unless they go nowhere.
 fn out(args: &CollectArgs) -> Result<Option<&Path>, Failure> {
+    SinkKind::check(args.sink, args.out.as_deref(), args.keep_frames)?;
     match (args.sink.unwrap_or(SinkKind::Dir), &args.out) {
         (SinkKind::Null, _) => Ok(None),
         (SinkKind::Dir, Some(out)) => Ok(Some(out)),
@@ -120,14 +190,19 @@ fn out(args: &CollectArgs) -> Result<Option<&Path>, Failure> {
 }
 
 /// The live page. One that the user did not ask for may fail.
-fn dashboard(args: &CollectArgs, collector: &Collector) -> Result<Option<Dashboard>, Failure> {
+fn dashboard(
+    args: &CollectArgs,
+    collector: &Collector,
+    tls: Option<Arc<ServerTls>>,
+) -> Result<Option<Dashboard>, Failure> {
     if args.no_dashboard {
         return Ok(None);
     }
     let config = DashboardConfig {
         listen: args.dashboard.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        tls: tls.map(|tls| PageTls::new(move || tls.current())),
         insecure_remote: args.security.insecure,
-        ..DashboardConfig::default()
+        host_names: args.dashboard_name.clone(),
     };
     match Dashboard::start(config, collector.metrics().clone()) {
         Ok(dashboard) => Ok(Some(dashboard)),
@@ -146,7 +221,7 @@ fn announce(
 ) -> Result<(), Failure> {
     let out = out(args)?.map(|path| path.display().to_string());
     let address = collector.local_addr().to_string();
-    let dashboard = dashboard.map(Dashboard::url);
+    let dashboard = dashboard.map(|page| hint::page(page, &args.security));
     if args.json {
         return output::print_json(&CollectEvent::Listening(Listening {
             address,
@@ -155,7 +230,10 @@ fn announce(
             pid: std::process::id(),
         }));
     }
-    say!("collecting at {address}; sources: catchment send --input ... {address}");
+    say!(
+        "collecting at {address}; sources: {}",
+        hint::send(collector.local_addr(), &args.security)
+    );
     match out {
         Some(out) => say!("frames go to {out}/DEVICE/"),
         None => say!("frames are verified and not stored"),
@@ -175,8 +253,15 @@ fn received(
     Received {
         frames_received: counters.frames_received,
         frames_verified: counters.frames_verified,
+        frames_numbered: counters.frames_numbered,
         frames_lost: counters.frames_lost,
+        frames_lost_missing: counters.lost_missing,
+        frames_lost_damaged: counters.lost_damaged,
+        frames_lost_sink: counters.lost_sink,
         frames_skipped: counters.frames_skipped,
+        frames_dropped_oldest: counters.source_dropped_oldest,
+        frames_dropped_newest: counters.source_dropped_newest,
+        frames_dropped_reconnect: counters.source_dropped_reconnect,
         bytes_received: counters.bytes_received,
         latency_us_p50: latency_us_p50.map(units::tenths),
         latency_us_p99: latency_us_p99.map(units::tenths),
@@ -241,6 +326,7 @@ fn summary(last: &CollectorSnapshot, out: Option<String>) -> CollectSummary {
         source_provider: path.map(|path| path.source_provider.clone()),
         provider_reason: path.map(|path| path.reason.clone()),
         sessions_refused: last.sessions_refused.values().sum(),
+        frames_given_up: last.frames_given_up,
         out,
         devices: last.devices.iter().map(device).collect(),
     }
@@ -279,7 +365,7 @@ fn row(name: String, format: String, received: &Received) -> Vec<String> {
         units::count(received.frames_received),
         units::count(received.frames_verified),
         units::count(received.frames_lost),
-        units::count(received.frames_skipped),
+        units::count(received.dropped()),
         units::bytes(received.bytes_received as f64),
         units::latency(received.latency_us_p50),
         units::latency(received.latency_us_p99),

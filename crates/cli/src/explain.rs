@@ -2,6 +2,7 @@
 use crate::args::{ExplainArgs, There};
 use crate::cert::client_security;
 use crate::failure::{Code, Failure};
+use crate::hint;
 use crate::output::{self, table};
 use anyhow::anyhow;
 use catchment::observe::SessionSnapshot;
@@ -38,6 +39,12 @@ struct OfferJson {
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let asking = asking(args)?;
+    if let There::Collector(address) = &args.host {
+        hint::warn_insecure(address, args.security.insecure);
+        if !hint::is_remote(address) {
+            args.providers.check_fault_within_host()?;
+        }
+    }
     let (name, collector) = match &args.host {
         There::Host(host) => (Some(host), None),
         There::Collector(address @ Address::Tcp { host, .. }) => (Some(host), Some(address)),
@@ -56,7 +63,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
 
 fn asking(args: &ExplainArgs) -> Result<Asking, Failure> {
     Ok(Asking {
-        providers: args.providers.set()?,
+        providers: args.providers.secured(&args.security)?,
         security: client_security(&args.security)?,
         limit: Some(args.wait),
     })

@@ -15,6 +15,7 @@ mod devices;
 mod doctor;
 mod explain;
 mod failure;
+mod hint;
 mod output;
 mod send;
 mod stop;
@@ -39,6 +40,7 @@ pub fn measure(args: &BenchArgs, program: &Program) -> ExitCode {
 }
 
 fn exit_code(result: Result<(), Failure>) -> ExitCode {
+    output::log::end();
     result.map_or_else(output::report, |()| ExitCode::SUCCESS)
 }
 

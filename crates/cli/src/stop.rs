@@ -5,13 +5,15 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::parent_id;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Exit code after a second Ctrl-C: 128 and the number of SIGINT, as shells count.
 const INTERRUPTED_TWICE: i32 = 130;
+/// Signals that come this soon after the first one say the same.
+const ONE_REQUEST: Duration = Duration::from_secs(1);
 const ORPHAN_POLL: Duration = Duration::from_millis(50);
 
 /// Set once, when the command must end.
@@ -20,11 +22,45 @@ pub(crate) struct Stop {
     asked: AtomicBool,
     /// Readable from then on.
     bell: OwnedFd,
+    /// What SIGHUP does in place of ending the command.
+    on_hangup: OnceLock<Hook>,
+    /// Whether the command was started in a terminal: then SIGHUP may also say that this has gone.
+    in_terminal: bool,
+}
+
+#[derive(derive_more::Debug)]
+#[debug("Hook")]
+struct Hook(Arc<dyn Fn() + Send + Sync>);
+
+/// Returns whether this process has a terminal. The kernel takes it away before it sends SIGHUP.
+fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
 }
 
 impl Stop {
     fn new() -> std::io::Result<Self> {
-        Ok(Self { asked: AtomicBool::new(false), bell: eventfd(0, EventfdFlags::CLOEXEC)? })
+        Ok(Self {
+            asked: AtomicBool::new(false),
+            bell: eventfd(0, EventfdFlags::CLOEXEC)?,
+            on_hangup: OnceLock::new(),
+            in_terminal: has_terminal(),
+        })
+    }
+
+    /// Makes SIGHUP call `then` from now on, unless it says that the terminal has gone.
+    pub(crate) fn on_hangup(&self, then: Arc<dyn Fn() + Send + Sync>) {
+        let _ = self.on_hangup.set(Hook(then));
+    }
+
+    /// Does what SIGHUP is for; returns whether the command goes on.
+    fn survives_hangup(&self) -> bool {
+        match self.on_hangup.get() {
+            Some(Hook(then)) if !self.in_terminal || has_terminal() => {
+                then();
+                true
+            }
+            Some(_) | None => false,
+        }
     }
 
     fn set(&self) {
@@ -70,7 +106,7 @@ pub(crate) fn watch(
             then();
         })
     };
-    watch_signals(asked.clone())?;
+    watch_signals(stop.clone(), asked.clone())?;
     if until_stdin_closes {
         let parent = parent_id();
         spawn("stdin", move || {
@@ -93,7 +129,10 @@ fn end_when_orphaned(parent: u32) {
     std::process::exit(Code::Failed as i32);
 }
 
-fn watch_signals(asked: Arc<impl Fn() + Send + Sync + 'static>) -> Result<(), Failure> {
+fn watch_signals(
+    stop: Arc<Stop>,
+    asked: Arc<impl Fn() + Send + Sync + 'static>,
+) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     let runtime = runtime.or_fail(Code::Failed)?;
     let listen = |kind| {
@@ -106,16 +145,25 @@ fn watch_signals(asked: Arc<impl Fn() + Send + Sync + 'static>) -> Result<(), Fa
     spawn("signals", move || {
         let mut wait_for_one = || {
             runtime.block_on(async {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                    _ = hangup.recv() => {}
+                loop {
+                    tokio::select! {
+                        _ = interrupt.recv() => return,
+                        _ = terminate.recv() => return,
+                        _ = hangup.recv() => {}
+                    }
+                    if !stop.survives_hangup() {
+                        return;
+                    }
                 }
             });
         };
         wait_for_one();
         asked();
-        wait_for_one();
+        let first = Instant::now();
+        // timeout(1) signals its child and then the child's group: that is one request.
+        while first.elapsed() < ONE_REQUEST {
+            wait_for_one();
+        }
         say!("ended without waiting");
         std::process::exit(INTERRUPTED_TWICE);
     })

@@ -4,7 +4,8 @@
 //! cargo run -p catchment-observe --example dashboard -- [DEVICES] [ADDRESS] [SECONDS]
 //! ```
 use catchment_observe::{
-    CollectorMetrics, Dashboard, DashboardConfig, DeviceMetrics, FrameObservation, SessionSnapshot,
+    CollectorMetrics, Dashboard, DashboardConfig, DeviceMetrics, FrameObservation, LossCause,
+    SessionSnapshot,
 };
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -43,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Does what a collector does for each frame. Two cameras are in trouble, to show how that looks.
 fn deliver(camera: &DeviceMetrics, index: u64, number: u64) {
     match (index, number) {
-        (5, n) if n % 180 == 90 => return camera.frames_lost(1),
+        (5, n) if n % 180 == 90 => return camera.frames_lost(LossCause::Missing, 1),
         (7, n) if n % 60 < 10 => return camera.frames_skipped(1),
         _ => {}
     }

@@ -4,6 +4,7 @@
 //! most 1/32 (3.2 %) above the true one and never below it. The range is 1 ns to 73 minutes; longer
 //! durations count in the last bucket and in the exact maximum. A bucket holds the values in
 //! `(lower, upper]`, so that counts of "at most 2^k ns" are exact, as Prometheus needs them.
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,22 +14,12 @@ const SUB: usize = 1 << SUB_BITS;
 const MAX_BITS: u32 = 42;
 const BUCKETS: usize = (MAX_BITS - SUB_BITS + 1) as usize * SUB;
 
-/// Durations in nanoseconds, recorded from any thread. About 10 KB.
-#[derive(Debug)]
+/// Durations in nanoseconds, recorded from any thread. About 10 KB from the first one on.
+#[derive(Debug, Default)]
 pub struct Histogram {
-    buckets: Box<[AtomicU64]>,
+    buckets: OnceLock<Box<[AtomicU64]>>,
     sum_ns: AtomicU64,
     max_ns: AtomicU64,
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Self {
-            buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
-            sum_ns: AtomicU64::new(0),
-            max_ns: AtomicU64::new(0),
-        }
-    }
 }
 
 impl Histogram {
@@ -39,7 +30,7 @@ impl Histogram {
 
     /// Counts one duration of `ns` nanoseconds.
     pub fn record(&self, ns: u64) {
-        self.buckets[index_of(ns)].fetch_add(1, Relaxed);
+        self.buckets.get_or_init(no_counts)[index_of(ns)].fetch_add(1, Relaxed);
         self.sum_ns.fetch_add(ns, Relaxed);
         // Nearly always false once a stream runs: a load is cheaper than a locked instruction.
         if ns > self.max_ns.load(Relaxed) {
@@ -54,11 +45,23 @@ impl Histogram {
             (count > 0).then_some((i, count))
         };
         HistogramSnapshot {
-            buckets: self.buckets.iter().enumerate().filter_map(counted).collect(),
+            buckets: self
+                .buckets
+                .get()
+                .into_iter()
+                .flatten()
+                .enumerate()
+                .filter_map(counted)
+                .collect(),
             sum_ns: self.sum_ns.load(Relaxed),
             max_ns: self.max_ns.load(Relaxed),
         }
     }
+}
+
+#[cold]
+fn no_counts() -> Box<[AtomicU64]> {
+    (0..BUCKETS).map(|_| AtomicU64::new(0)).collect()
 }
 
 /// The counts of a [`Histogram`] at one moment: only buckets that are not empty.

@@ -43,6 +43,7 @@ pub mod cpu;
 #[cfg(feature = "live-page")]
 mod dashboard;
 mod histogram;
+mod ledger;
 mod metrics;
 mod network;
 pub mod preview;
@@ -52,11 +53,12 @@ mod snapshot;
 mod sync;
 
 #[cfg(feature = "live-page")]
-pub use dashboard::{Dashboard, DashboardConfig, DashboardError};
+pub use dashboard::{Dashboard, DashboardConfig, DashboardError, PageTls};
 pub use histogram::{Histogram, HistogramSnapshot};
+pub use ledger::{Ledger, Unaccounted};
 pub use metrics::{
-    CollectorMetrics, DeviceMetrics, DropCause, FrameCounters, FrameObservation, SessionGuard,
-    SourceDeviceMetrics, SourceMetrics, SourceTotals,
+    CollectorMetrics, DeviceMetrics, DropCause, FrameCounters, FrameObservation, LossCause,
+    SessionGuard, SourceDeviceMetrics, SourceMetrics, SourceTotals,
 };
 pub use network::{QueueSizes, RoceSnapshot, SessionSnapshot};
 pub use sampler::{Sampler, SourceSampler};

@@ -3,6 +3,7 @@
 //! One definition serves `/api/status`, the page, the terminal, the final report and Prometheus.
 //! Names end in their unit. Counters only grow while the process lives.
 use super::histogram::HistogramSnapshot;
+use super::ledger::Ledger;
 use super::network::{RoceSnapshot, SessionSnapshot};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ pub struct CollectorSnapshot {
     pub sessions: Vec<SessionSnapshot>,
     /// The RoCEv2 devices that this process has open.
     pub roce: Vec<RoceSnapshot>,
+    /// Frames that no sink took before the collector ended. Sources that live send them again.
+    pub frames_given_up: u64,
     /// Counters of all devices together, those removed included.
     pub totals: DeviceCounters,
     /// Latency of all frames of all devices since the start.
@@ -79,6 +82,8 @@ macro_rules! counters {
 counters! {
     /// Counters of one device, or of all together.
     pub struct DeviceCounters {
+        /// Packet numbers that went by, whatever became of their frames.
+        pub frames_numbered: u64,
         /// Frames delivered to the sinks.
         pub frames_received: u64,
         /// Their payload bytes.
@@ -87,8 +92,14 @@ counters! {
         pub frames_verified: u64,
         /// Blocks refused for a wrong checksum or commit word.
         pub checksum_errors: u64,
-        /// Frames that never arrived and that the source did not drop on purpose.
+        /// Frames that could not be delivered: the sum of the next three.
         pub frames_lost: u64,
+        /// Frames that never arrived and that the source did not drop on purpose.
+        pub lost_missing: u64,
+        /// Frames that were damaged and could not be had again.
+        pub lost_damaged: u64,
+        /// Frames over which the sink panicked.
+        pub lost_sink: u64,
         /// Frames that the source dropped on purpose, inferred from the packet numbers.
         pub frames_skipped: u64,
         /// Frames that arrived twice; the second was discarded.
@@ -105,6 +116,20 @@ counters! {
         pub source_dropped_oldest: u64,
         /// Frames the source rejected because no block was free, as it reported.
         pub source_dropped_newest: u64,
+        /// Frames the source had sent over a connection that broke and dropped then, as it reported.
+        pub source_dropped_reconnect: u64,
+    }
+}
+
+impl DeviceCounters {
+    /// Returns what became of the frames.
+    pub fn ledger(&self) -> Ledger {
+        Ledger {
+            sent: self.frames_numbered,
+            delivered: self.frames_received,
+            dropped: self.frames_skipped,
+            lost: self.frames_lost,
+        }
     }
 }
 
@@ -234,10 +259,29 @@ counters! {
         pub dropped_newest: u64,
         /// Frames sent over a connection that broke, and not again; they count as sent too.
         pub dropped_reconnect: u64,
+        /// Packet numbers that were used, each for a frame that was sent or dropped; 0 until the collector
+        /// has confirmed the last frame.
+        pub frames_numbered: u64,
+        /// Frames that the collector's sinks have, as it says; 0 until then.
+        pub frames_delivered: u64,
+        /// Frames sent that could not be delivered, as far as is known.
+        pub frames_lost: u64,
         /// Times a frame waited for a free block.
         pub block_waits: u64,
         /// Total time of those waits.
         pub block_wait_ns: u64,
+    }
+}
+
+impl SourceCounters {
+    /// Returns what became of the frames, once the collector has confirmed the last one.
+    pub fn ledger(&self) -> Ledger {
+        Ledger {
+            sent: self.frames_numbered,
+            delivered: self.frames_delivered,
+            dropped: self.dropped_oldest + self.dropped_newest + self.dropped_reconnect,
+            lost: self.frames_lost,
+        }
     }
 }
 

@@ -30,10 +30,12 @@ impl AddressVector {
             remote.set_scope_id(from.scope_id());
         }
         let path = device.datagrams.path_to(remote).map_err(|error| error.to_string())?;
-        let path_mtu = theirs.min(device.path_mtu).min(path.path_mtu);
+        let room = (path.ip_mtu as usize).saturating_sub(device.options.trailer_bytes());
+        let fitting = PathMtu::for_interface_mtu(room, address.is_ipv6());
+        let path_mtu = theirs.min(device.path_mtu).min(fitting.unwrap_or(PathMtu::Mtu256));
         tracing::info!(%path, agreed = path_mtu.bytes(), "path to a peer");
-        let route =
-            Route { local: device.local.ip(), remote, ecn: if device.options.ecn { 2 } else { 0 } };
+        let ecn = if device.options.ecn { 2 } else { 0 };
+        let route = Route { local: device.local, remote, ecn };
         Ok(Self { route, path_mtu })
     }
 }

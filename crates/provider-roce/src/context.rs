@@ -6,7 +6,7 @@ use crate::engine::{Parts, QpShared, thread};
 use crate::handles::{RoceContext, RocePd};
 use crate::io::{BindError, Datagrams, UdpSocket, Waiter};
 use crate::mr::RoceMr;
-use crate::qp::RoceQp;
+use crate::qp::{RoceQp, draw_key};
 use crate::region::MrCore;
 use crate::{RoceOptions, name};
 use catchment_roce::wire::PathMtu;
@@ -25,8 +25,6 @@ use std::time::Duration;
 
 /// Longest inline payload: what fits into the send batch besides the headers for every packet.
 const MAX_INLINE_BYTES: u32 = 256;
-/// The smallest useful window, whatever the buffer.
-const LEAST_WINDOW_BYTES: u64 = 64 << 10;
 /// A peer whose engine does not run for a time slice of the scheduler is no loss.
 const RTO_MIN: Duration = Duration::from_millis(4);
 /// Bytes of a packet's Ethernet, IP and UDP headers and frame check.
@@ -116,7 +114,8 @@ fn path_mtu(datagrams: &dyn Datagrams, options: &RoceOptions) -> Result<PathMtu,
     let local = datagrams.local();
     let mtu = datagrams.ip_mtu();
     let mtu = mtu.map_err(|e| VerbsError::os("asking for the MTU of an address", e))?;
-    let largest = PathMtu::for_interface_mtu(mtu as usize, local.is_ipv6()).ok_or_else(|| {
+    let room = (mtu as usize).saturating_sub(options.trailer_bytes());
+    let largest = PathMtu::for_interface_mtu(room, local.is_ipv6()).ok_or_else(|| {
         VerbsError::Invalid(format!(
             "the MTU of {mtu} at {} is too small for RoCE, which needs at least 324",
             local.ip()
@@ -177,22 +176,18 @@ impl RocePd {
             max_recv_wr: init.max_recv_wr,
             max_sge: init.max_sge.max(1),
             max_inline_bytes: init.max_inline_bytes,
-            window_bytes: window_bytes(device),
+            window_bytes: device.window_bytes(),
             rto_min: RTO_MIN,
             pacing: roce::PacingConfig {
-                overhead_bytes: FRAME_BYTES + ip_bytes(&device.local.ip()),
+                overhead_bytes: FRAME_BYTES
+                    + ip_bytes(&device.local.ip())
+                    + device.options.trailer_bytes() as u32,
+                react_to_cnp: device.options.ecn,
                 ..config.pacing
             },
             ..config
         }
     }
-}
-
-/// Returns the window of a queue pair. It must fit the peer's receive buffer, whose size is
-/// unknown, so our own is used.
-fn window_bytes(device: &Device) -> u64 {
-    let buffer = device.datagrams.capabilities().receive_buffer_bytes as u64;
-    device.options.window_bytes.min(buffer / 4).max(LEAST_WINDOW_BYTES)
 }
 
 impl Pd for RocePd {
@@ -215,9 +210,9 @@ impl Pd for RocePd {
             send_cq: self.cq(&init.send_cq)?,
             recv_cq: self.cq(&init.recv_cq)?,
         };
-        let psn = random()?;
+        let secrets = (random()?, draw_key(self.device())?);
         let place = self.device().engine().add(parts)?;
-        Ok(Box::new(RoceQp::new(shared, self.clone(), place, psn)))
+        Ok(Box::new(RoceQp::new(shared, self.clone(), place, secrets)))
     }
 
     fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {

@@ -16,6 +16,8 @@ use std::time::Instant;
 
 /// Events kept in case the application does not take them; the oldest are dropped.
 const MAX_EVENTS: usize = 1024;
+/// The smallest useful window, whatever the buffer.
+const LEAST_WINDOW_BYTES: u64 = 64 << 10;
 
 /// See the module.
 pub(crate) struct DeviceCore {
@@ -65,11 +67,22 @@ impl DeviceCore {
 
     /// Returns what peers must know of the network side.
     pub(crate) fn net(&self) -> NetEnd {
-        NetEnd {
+        let selective = u32::from(self.options.selective_repeat) * NetEnd::SELECTIVE_REPEAT;
+        let authenticated = u32::from(self.options.authenticate) * NetEnd::AUTHENTICATED;
+        let end = NetEnd {
             udp_port: self.local.port(),
             path_mtu: self.path_mtu.bytes() as u32,
-            extensions: u32::from(self.options.selective_repeat) * NetEnd::SELECTIVE_REPEAT,
-        }
+            extensions: selective | authenticated | NetEnd::CHALLENGES,
+            key: None,
+        };
+        end.with_window_bytes(self.window_bytes())
+    }
+
+    /// Returns the window of a queue pair. It must fit the peer's receive buffer, whose size is unknown, so
+    /// our own is used.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        let buffer = self.datagrams.capabilities().receive_buffer_bytes as u64;
+        self.options.window_bytes.min(buffer / 4).max(LEAST_WINDOW_BYTES)
     }
 
     /// Returns a number that this device never used before.

@@ -184,6 +184,7 @@ pub struct FaultCounters {
 /// A whole datagram to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Datagram {
+    pub(crate) from: std::net::SocketAddr,
     pub(crate) to: std::net::SocketAddr,
     /// Transport bytes and ICRC.
     pub(crate) bytes: Vec<u8>,
@@ -351,7 +352,8 @@ mod tests {
             let mut injector = FaultInjector::new(&faults);
             let mut sent = 0;
             for _ in 0..10_000 {
-                let datagram = Datagram { to: ([127, 0, 0, 1], 4791).into(), bytes: vec![0; 16] };
+                let at = ([127, 0, 0, 1], 4791).into();
+                let datagram = Datagram { from: at, to: at, bytes: vec![0; 16] };
                 injector.pass(0, Kind::Other, datagram, |_| sent += 1);
             }
             (injector.counters, sent)

@@ -2,6 +2,7 @@
 use crate::inbox::Inbox;
 use crate::link::{CallError, PeerLink};
 use crate::proto::QpFacts;
+use crate::socket;
 use crate::tables::SharedWord;
 use catchment_verbs::{Access, event};
 use std::os::fd::OwnedFd;
@@ -34,15 +35,18 @@ impl Connection {
         let fd = descriptors.next().ok_or(CallError::Protocol)?;
         let inbox = Inbox::from_peer(fd, facts.ring_bytes, facts.recv_slots)
             .ok_or(CallError::Protocol)??;
-        let mut channel = |bit| (facts.channels & bit != 0).then(|| descriptors.next()).flatten();
+        let mut channel = |bit| {
+            let bell = (facts.channels & bit != 0).then(|| descriptors.next()).flatten();
+            bell.map(socket::never_waiting).transpose()
+        };
         Ok(Self {
             link: link.map_or_else(OnceLock::new, OnceLock::from),
             facts,
             access: Access::from_bits_truncate(facts.access),
             alive: inbox.alive_word()?,
             inbox,
-            recv_bell: channel(QpFacts::RECV_CHANNEL),
-            send_bell: channel(QpFacts::SEND_CHANNEL),
+            recv_bell: channel(QpFacts::RECV_CHANNEL)?,
+            send_bell: channel(QpFacts::SEND_CHANNEL)?,
         })
     }
 
@@ -53,6 +57,11 @@ impl Connection {
 
     pub(crate) fn set_link(&self, link: Arc<PeerLink>) {
         let _ = self.link.set(link);
+    }
+
+    /// Returns whether a page of what the peer shares for all requests could not be had.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.inbox.is_broken() || self.link.get().is_some_and(|link| link.is_broken())
     }
 
     /// Returns whether the peer's queue pair accepts requests.

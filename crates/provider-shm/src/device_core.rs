@@ -39,7 +39,7 @@ impl DeviceCore {
         Ok(Self {
             gid: Gid(gid),
             caps,
-            keys: KeyTable::new(random()? as u16)?,
+            keys: KeyTable::new()?,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
                 .map_err(os("epoll_create for a service thread"))?,
             wake: event::event_fd().map_err(|e| VerbsError::os("eventfd", e))?,

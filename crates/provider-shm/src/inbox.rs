@@ -151,6 +151,12 @@ impl Inbox {
         }))
     }
 
+    /// Returns whether a page of it could not be had.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.region.is_broken()
+    }
+
     #[inline]
     fn u64_at(&self, offset: usize) -> &AtomicU64 {
         self.region

@@ -112,6 +112,14 @@ impl Inner {
         self.connection.get_or_insert_with(|| Arc::new(connection));
     }
 
+    /// Returns whether a page of the memory between the two queue pairs could not be had.
+    pub(crate) fn is_broken(&self) -> bool {
+        let connection = self.connection.as_ref();
+        self.inbox.is_broken()
+            || self.cache.is_broken()
+            || connection.is_some_and(|c| c.is_broken())
+    }
+
     /// Returns the connection, if there is no link to its peer.
     pub(crate) fn unlinked(&self) -> Option<(Arc<Connection>, Gid)> {
         let peer = self.peer.as_ref().filter(|peer| peer.link.is_none())?;

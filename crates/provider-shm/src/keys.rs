@@ -1,14 +1,12 @@
 //! The keys of a context's regions, and their two tables, which peers map.
 //!
-//! A key is `generation << 16 | slot`. The *valid* table, read-only for peers, holds at each slot
-//! the key that is valid there now; so revoking a key is one store, and a peer's check is one
+//! Keys are drawn from the system's random source; the low 16 bits of a key are its slot. The *valid*
+//! table, read-only for peers, holds at each slot the key that is valid there now; so revoking a key is one store, and a peer's check is one
 //! load. The *bells* table, writable for peers, holds at each slot two words of flags: whether the
 //! owner sleeps, and which peers sleep. The worst that a peer can do to them is to cause or to
 //! suppress wake-ups of this context.
 use crate::region::MrCore;
-use crate::tables::{
-    BELLS_BYTES, VALID_BYTES, owner_bell_offset, peers_bell_offset, slot_of, valid_offset,
-};
+use crate::tables::{BELLS_BYTES, VALID_BYTES, owner_bell_offset, peers_bell_offset, valid_offset};
 use catchment_verbs::VerbsError;
 use catchment_verbs::mem::{MemError, Region, RegionOptions};
 use catchment_verbs::provider::KeySlots;
@@ -26,18 +24,13 @@ pub(crate) struct KeyTable {
 }
 
 impl KeyTable {
-    /// Creates an empty table. Keys start at a random generation, so that the key of one context is
-    /// hardly ever valid in another.
-    pub(crate) fn new(first_generation: u16) -> Result<Self, MemError> {
+    /// Creates an empty table.
+    pub(crate) fn new() -> Result<Self, MemError> {
         let lazily = RegionOptions { populate: false };
         let valid = Region::alloc(VALID_BYTES, lazily)?;
         // Seals it, and opens what all peers get.
         drop(valid.read_only_fd()?);
-        Ok(Self {
-            valid,
-            bells: Region::alloc(BELLS_BYTES, lazily)?,
-            slots: RwLock::new(KeySlots::new(first_generation)),
-        })
+        Ok(Self { valid, bells: Region::alloc(BELLS_BYTES, lazily)?, slots: RwLock::default() })
     }
 
     /// Adds the region that `make` builds under a new key.
@@ -68,14 +61,19 @@ impl KeyTable {
     /// Returns the region of a key.
     pub(crate) fn lookup(&self, key: u32) -> Option<Arc<MrCore>> {
         let slots = self.slots.read();
-        let mr = slots.at(slot_of(key))?.upgrade()?;
-        (mr.key == key && mr.is_valid()).then_some(mr)
+        let mr = slots.get(key)?.upgrade()?;
+        mr.is_valid().then_some(mr)
     }
 
     /// Returns all registered regions.
     pub(crate) fn all(&self) -> Vec<Arc<MrCore>> {
         let slots = self.slots.read();
         slots.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Returns whether a page of the tables could not be had.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.valid.is_broken() || self.bells.is_broken()
     }
 
     fn valid_word(&self, key: u32) -> &AtomicU64 {

@@ -13,10 +13,12 @@
 //! Rights protect against mistakes, not between processes of the same user, which may debug each
 //! other anyway; other users are refused.
 #![deny(unsafe_code)]
+mod askers;
 mod connection;
 mod context;
 mod cq;
 mod cq_core;
+mod credentials;
 mod device_core;
 mod handles;
 #[cfg(test)]

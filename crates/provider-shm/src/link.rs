@@ -1,5 +1,5 @@
 //! The connection to another context: queries its service thread, and notices its death.
-use crate::proto::{MESSAGE_BYTES, Refusal, Reply, Request};
+use crate::proto::{MESSAGE_BYTES, Refusal, Reply, Request, VERSION, other_version};
 use crate::socket;
 use crate::tables::{BELLS_BYTES, VALID_BYTES};
 use catchment_verbs::mem::{MemError, Region};
@@ -24,7 +24,7 @@ pub(crate) const LINK: u64 = 1 << 63;
 pub(crate) enum CallError {
     /// The connection failed.
     #[error("{0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// No answer in time.
     #[error("its process did not answer within {ANSWER_TIMEOUT:?}")]
     TimedOut,
@@ -34,6 +34,15 @@ pub(crate) enum CallError {
     /// An answer that does not match the request.
     #[error("its answer is malformed; both sides must run the same version")]
     Protocol,
+    /// An answer in another version of this protocol.
+    #[error(
+        "it speaks version {0} of the shared memory handshake, this process version {VERSION}: update \
+         the older one"
+    )]
+    Version(u16),
+    /// This process has no descriptor for an answer.
+    #[error("this process has no file descriptor left; raise its limit (ulimit -n)")]
+    NoDescriptor,
     /// Memory that cannot be mapped safely.
     #[error("its memory cannot be used: {0}")]
     Memory(#[from] MemError),
@@ -43,6 +52,12 @@ pub(crate) enum CallError {
     /// The peer refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
+}
+
+impl From<io::Error> for CallError {
+    fn from(error: io::Error) -> Self {
+        if socket::is_exhausted(&error) { Self::NoDescriptor } else { Self::Io(error) }
+    }
 }
 
 /// A connection to another context, shared by all queue pairs to it.
@@ -64,10 +79,17 @@ impl PeerLink {
     pub(crate) fn connect(ours: Gid, peer: Gid, id: u64) -> Result<Self, CallError> {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let fd = socket::connect(peer, deadline)?;
-        socket::send(fd.as_fd(), &Request::Hello { gid: ours, peer }.encode(), &[])?;
-        let (reply, descriptors) = receive(fd.as_fd(), deadline)?;
-        if reply != Reply::Hello {
-            return Err(CallError::Protocol);
+        let hello = Request::Hello { gid: ours, peer }.encode();
+        let sent = socket::send(fd.as_fd(), &hello, &[]);
+        // A peer may have refused the connection before it saw the Hello.
+        let (reply, descriptors) = match (receive(fd.as_fd(), deadline), sent) {
+            (Err(CallError::Gone | CallError::Io(_)), Err(error)) => return Err(error.into()),
+            (answer, _) => answer?,
+        };
+        match reply {
+            Reply::Hello => {}
+            Reply::Refused(reason) => return Err(reason.into()),
+            Reply::Qp(_) | Reply::Known | Reply::Region { .. } => return Err(CallError::Protocol),
         }
         let [valid, bells]: [OwnedFd; 2] =
             descriptors.try_into().map_err(|_| CallError::Protocol)?;
@@ -85,6 +107,12 @@ impl PeerLink {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Returns whether a page of the peer's keys could not be had. One of its bells is no reason to end
+    /// anything: every peer of that context may take it away, and what is lost are wake-ups.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.valid.is_broken()
     }
 
     /// Returns whether the peer is known to be gone.
@@ -158,8 +186,17 @@ fn receive(fd: BorrowedFd<'_>, deadline: Instant) -> Result<(Reply, Vec<OwnedFd>
         return Err(CallError::TimedOut);
     }
     let mut bytes = [0; MESSAGE_BYTES];
-    let (len, descriptors) = socket::recv(fd, &mut bytes)?.ok_or(CallError::Gone)?;
-    let reply = Reply::decode(&bytes[..len]).ok_or(CallError::Protocol)?;
+    let received = match socket::recv(fd, &mut bytes) {
+        // It was closed with something unread; its last answer stands behind this error.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+            socket::recv(fd, &mut bytes)
+        }
+        received => received,
+    };
+    let (len, descriptors) = received?.ok_or(CallError::Gone)?;
+    let Some(reply) = Reply::decode(&bytes[..len]) else {
+        return Err(other_version(&bytes[..len]).map_or(CallError::Protocol, CallError::Version));
+    };
     if reply.descriptors() != descriptors.len() {
         return Err(CallError::Protocol);
     }

@@ -102,7 +102,12 @@ pub(crate) fn execute(
         | SendOp::SendImmTo(..)
         | SendOp::SendImm(_) => {}
     }
-    Ok(bytes)
+    // After the access: it is what shows that a page cannot be had.
+    if cache.get(at).region().is_broken() {
+        Err(WcStatus::RemoteOperation.into())
+    } else {
+        Ok(bytes)
+    }
 }
 
 /// The receiver read these lines last. Fetching one back takes as long as a hand-over: fetch them

@@ -5,7 +5,8 @@ use catchment_verbs::Gid;
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CShm");
-const VERSION: u16 = 3;
+/// Raised with every change; both sides must have the same.
+pub(crate) const VERSION: u16 = 4;
 
 /// What a peer must know of a queue pair to send to it. Sent with the inbox's descriptor, then the
 /// descriptors of the two channels, if `channels` lists them.
@@ -89,11 +90,17 @@ pub(crate) enum Refusal {
     #[error("it did not understand the message; both sides must run the same version")]
     Malformed,
     /// The system refused a descriptor.
-    #[error("it has no file descriptor left; raise its limit (ulimit -n)")]
+    #[error("its process has no file descriptor left; raise its limit (ulimit -n)")]
     NoDescriptor,
+    /// The process of the asker, or all together, have as many connections as they may.
+    #[error(
+        "it has as many connections of this process, or of all, as it takes; close some, or raise its \
+         limit of file descriptors (ulimit -n)"
+    )]
+    TooMany,
 }
 
-const REFUSALS: [Refusal; 7] = [
+const REFUSALS: [Refusal; 8] = [
     Refusal::NotReady,
     Refusal::NoQueuePair,
     Refusal::NotYourPeer,
@@ -101,6 +108,7 @@ const REFUSALS: [Refusal; 7] = [
     Refusal::NoRegion,
     Refusal::Malformed,
     Refusal::NoDescriptor,
+    Refusal::TooMany,
 ];
 
 struct Writer {
@@ -140,6 +148,13 @@ impl Writer {
             .u32(facts.rnr_timer_us)
             .u32(facts.channels)
     }
+}
+
+/// Returns the version of a message of another version.
+pub(crate) fn other_version(bytes: &[u8]) -> Option<u16> {
+    let (magic, rest) = bytes.split_first_chunk::<4>()?;
+    let version = u16::from_le_bytes(*rest.first_chunk()?);
+    (u32::from_le_bytes(*magic) == MAGIC && version != VERSION).then_some(version)
 }
 
 /// Reads fields; every message has its full length, so no read is beyond the end.
@@ -301,17 +316,43 @@ mod tests {
         }
     }
 
+    /// The messages of section 10 of docs/spec/shm.md, in its order.
+    #[test]
+    fn messages_are_those_of_the_page() {
+        let (target, facts) = (0x12_3456, QpFacts { qpn: 0xab_cdef, inbox_id: 3, ..FACTS });
+        let expected = [
+            Request::Hello { gid: Gid([1; 16]), peer: Gid([2; 16]) }.encode(),
+            Request::OpenQp { target, caller: facts }.encode(),
+            Request::Resolve { target, rkey: 0x89ab_cdef }.encode(),
+            Request::Fault { target, status: 1 }.encode(),
+            Reply::Hello.encode(),
+            Reply::Region { addr: 0x7f00_0000_1000, bytes: 1 << 20, access: 15 }.encode(),
+            Reply::Refused(Refusal::TooMany).encode(),
+        ];
+        let page = include_str!("../../../docs/spec/shm.md");
+        let rows =
+            page.lines().filter_map(|line| line.split_once("| `4353686d")?.1.split_once('`'));
+        let seen: Vec<String> = rows.map(|(hex, _)| hex.replace(' ', "")).collect();
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        assert_eq!(seen.len(), expected.len());
+        for (seen, expected) in seen.iter().zip(expected) {
+            assert_eq!(format!("{seen:0<120}"), hex(&expected[4..]));
+        }
+    }
+
     #[test]
     fn foreign_bytes_are_no_message() {
         let good = Request::Hello { gid: Gid([9; 16]), peer: Gid([8; 16]) }.encode();
         assert_eq!(Request::decode(&good[..63]), None);
         assert_eq!(Request::decode(&[]), None);
         assert_eq!(Reply::decode(&good), None);
-        for at in [0, 4, 6] {
+        for (at, version) in [(0, None), (4, Some(VERSION ^ 0x40)), (6, None)] {
             let mut bad = good;
             bad[at] ^= 0x40;
             assert_eq!(Request::decode(&bad), None, "byte {at}");
+            assert_eq!(other_version(&bad), version);
         }
+        assert_eq!(other_version(&good), None);
         let mut bad = Reply::Refused(Refusal::Malformed).encode();
         bad[8] = 200;
         assert_eq!(Reply::decode(&bad), None);

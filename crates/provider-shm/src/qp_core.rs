@@ -7,6 +7,7 @@ use crate::device_core::DeviceCore;
 use crate::inbox::{BAD_RECEIVE, Inbox};
 use crate::inner::{Inner, Peer, PostedRecv};
 use crate::proto::QpFacts;
+use crate::region::MrCore;
 use crate::remote::RemoteMr;
 use crate::request::{Step, Waiting};
 use crate::ring::Count;
@@ -20,6 +21,10 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
+
+/// Why a queue pair failed whose memory lost a page.
+pub(crate) const LOST: &str = "a page of memory that is shared with the peer cannot be had (SIGBUS): the \
+    peer took it away and the system has no other, or the memory is defective";
 
 /// See the module documentation.
 pub(crate) struct QpCore {
@@ -189,7 +194,11 @@ impl QpCore {
         }
         self.set_state(QpState::Err, inner);
         if let Some(reason) = reason {
-            tracing::debug!(qpn = self.qpn, reason, "queue pair failed");
+            if reason == LOST {
+                tracing::warn!(qpn = self.qpn, reason, "queue pair failed");
+            } else {
+                tracing::debug!(qpn = self.qpn, reason, "queue pair failed");
+            }
             self.context
                 .events
                 .add(AsyncEvent::QpFatal { qpn: self.qpn, reason: reason.to_owned() });
@@ -333,6 +342,16 @@ impl QpCore {
         if self.send_cq.queue.is_overrun() || self.recv_cq.queue.is_overrun() {
             self.fail(Some("its completion queue overran"));
         }
+    }
+
+    /// Moves to the error state if a page of its memory, or of its protection domain's, could not be had.
+    pub(crate) fn fail_if_broken(&self, regions: &[Arc<MrCore>]) {
+        let mut inner = self.lock();
+        let mut regions = regions.iter().filter(|mr| mr.pd == self.pd && mr.access.is_remote());
+        if inner.is_broken() || regions.any(|mr| mr.region.is_broken()) {
+            self.fail_locked(&mut inner, Some(LOST));
+        }
+        self.announce(inner);
     }
 
     /// Moves to the error state if its peer was reached through this link.

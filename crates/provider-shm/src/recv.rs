@@ -2,7 +2,7 @@
 use crate::inbox::{Kind, MAX_FRAGMENT_BYTES, RECORD_HEADER_BYTES, Record};
 use crate::inner::{Inner, PostedRecv};
 use crate::payload::scatter;
-use crate::qp_core::QpCore;
+use crate::qp_core::{LOST, QpCore};
 use crate::ring::{self, Count};
 use catchment_verbs::{QpState, Success, WcOpcode, WcStatus};
 
@@ -59,6 +59,9 @@ impl QpCore {
         };
         let mut header = [0; RECORD_HEADER_BYTES];
         inner.inbox.get(inner.head, &mut header);
+        if inner.inbox.is_broken() {
+            return Taken::Broken(LOST.into());
+        }
         let record = Record::decode(&header).filter(|record| record.ring_bytes() <= ready);
         let Some(record) = record else {
             return Taken::Broken("the peer put an invalid record".into());
@@ -110,7 +113,7 @@ fn fill(inner: &Inner, recv: &mut PostedRecv, record: &Record) -> Result<(), WcS
         scatter(&recv.pieces, recv.filled as usize, piece);
         recv.filled += piece.bytes() as u64;
     }
-    Ok(())
+    if inner.inbox.is_broken() { Err(WcStatus::General) } else { Ok(()) }
 }
 
 fn success(recv: &PostedRecv, record: &Record) -> Success {

@@ -2,6 +2,7 @@
 use crate::connection::Connection;
 use crate::link::{CallError, PeerLink};
 use crate::proto::{Reply, Request};
+use crate::socket;
 use crate::tables::{SharedWord, owner_bell_offset, peers_bell_offset, valid_offset};
 use catchment_verbs::mem::{Region, VolatileSlice};
 use catchment_verbs::wait::arm::{self, Flags as _};
@@ -50,7 +51,7 @@ impl RemoteMr {
             region: Region::from_peer(fd, bytes, writable)?,
             link: Arc::clone(link),
             owner_flag: SharedWord::new(&link.bells, owner_bell_offset(rkey))?,
-            bell,
+            bell: socket::never_waiting(bell)?,
             watch: OnceLock::new(),
         }))
     }
@@ -122,7 +123,11 @@ impl RemoteMr {
 pub(crate) fn status_of(error: &CallError) -> WcStatus {
     match error {
         CallError::Refused(_) => WcStatus::RemoteAccess,
-        CallError::Memory(_) | CallError::Protocol | CallError::Stale => WcStatus::RemoteOperation,
+        CallError::Memory(_)
+        | CallError::Protocol
+        | CallError::Version(_)
+        | CallError::NoDescriptor
+        | CallError::Stale => WcStatus::RemoteOperation,
         CallError::Io(_) | CallError::TimedOut | CallError::Gone => {
             WcStatus::TransportRetryExceeded
         }
@@ -139,7 +144,7 @@ impl RemoteBell for ShmBell {
     }
 
     fn is_valid(&self) -> bool {
-        !self.0.link.is_dead() && self.0.is_valid()
+        !self.0.link.is_dead() && self.0.is_valid() && !self.0.region.is_broken()
     }
 }
 
@@ -246,6 +251,11 @@ impl RemoteCache {
     #[inline]
     pub(crate) fn get(&self, at: usize) -> &Arc<RemoteMr> {
         &self.entries[at]
+    }
+
+    /// Returns whether a page of one of them could not be had.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.entries.iter().any(|mr| mr.region.is_broken())
     }
 
     /// Marks the region at this place as written.

@@ -5,7 +5,7 @@ use crate::inner::Inner;
 use crate::one_sided::{self, Obstacle};
 use crate::payload::{Part, Source};
 use crate::proto::Request;
-use crate::qp_core::QpCore;
+use crate::qp_core::{LOST, QpCore};
 use crate::remote::RemoteCache;
 use crate::request::{Front, Outcome, Progress, Step, Waiting};
 use crate::ring::{self, Count};
@@ -53,7 +53,7 @@ impl QpCore {
                     self.pop_waiting(inner);
                     if let Some(status) = status {
                         self.blame(inner.connection.as_deref(), status);
-                        self.fail_locked(inner, None);
+                        self.fail_locked(inner, inner.is_broken().then_some(LOST));
                     }
                 }
             }

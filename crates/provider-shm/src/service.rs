@@ -1,16 +1,15 @@
 //! The service thread of a context: answers peers, notices their death, drives waiting requests. It
 //! never waits for a peer itself.
+use crate::askers::{self, Askers, Refused};
 use crate::connection::Connection;
 use crate::link::LINK;
 use crate::proto::{MESSAGE_BYTES, QpFacts, Refusal, Reply, Request};
 use crate::qp_core::QpCore;
 use crate::socket;
 use crate::state::State;
-use catchment_verbs::{Gid, QpState, Watch as _, event};
+use catchment_verbs::{Gid, QpState, Watch as _, event, mem};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
-use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,47 +20,42 @@ use std::time::{Duration, Instant};
 
 const LISTENER: u64 = 0;
 const WAKE: u64 = 1;
+const BROKEN: u64 = 2;
 
-/// How long a new connection may take to identify itself.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
-/// Most unidentified connections; beyond that, the oldest is closed.
-const MAX_SILENT: usize = 64;
 /// How often waiting requests are retried while no thread of the application polls.
 const TICK: Duration = Duration::from_millis(5);
 
 /// Starts the thread.
 pub(crate) fn start(state: Arc<State>, listener: OwnedFd) -> io::Result<JoinHandle<()>> {
-    let add = |fd: BorrowedFd<'_>, token| {
-        epoll::add(&state.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
+    let add = |fd: BorrowedFd<'_>, token, flags| {
+        epoll::add(&state.epoll, fd, epoll::EventData::new_u64(token), flags)
     };
-    add(listener.as_fd(), LISTENER)?;
-    add(state.wake.as_fd(), WAKE)?;
-    std::thread::Builder::new()
-        .name("catchment-shm".into())
-        .spawn(move || Service::new(state, listener).run())
-}
-
-/// A peer that connected to us.
-struct Asker {
-    fd: OwnedFd,
-    /// Its identity, once known.
-    gid: Option<Gid>,
-    since: Instant,
+    add(listener.as_fd(), LISTENER, epoll::EventFlags::IN)?;
+    add(state.wake.as_fd(), WAKE, epoll::EventFlags::IN)?;
+    if let Some(broken) = mem::broken_event() {
+        // All contexts watch it, and none reads it.
+        add(broken, BROKEN, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+    }
+    let mut service = Service::new(state, listener);
+    std::thread::Builder::new().name("catchment-shm".into()).spawn(move || service.run())
 }
 
 struct Service {
     state: Arc<State>,
     listener: OwnedFd,
-    /// By number; numbers grow, so the oldest is first.
-    askers: BTreeMap<u64, Asker>,
-    next: u64,
+    askers: Askers,
+    refused: Refused,
+    /// Given up for a moment when no descriptor is left, to tell a peer so.
+    spare: Option<OwnedFd>,
 }
 
 type Answer = Result<(Reply, Vec<OwnedFd>), Refusal>;
 
 impl Service {
     fn new(state: Arc<State>, listener: OwnedFd) -> Self {
-        Self { state, listener, askers: BTreeMap::new(), next: WAKE + 1 }
+        let spare = event::event_fd().ok();
+        let (askers, refused) = (Askers::new(BROKEN + 1), Refused::default());
+        Self { state, listener, askers, refused, spare }
     }
 
     fn run(&mut self) {
@@ -90,8 +84,7 @@ impl Service {
             let left = opens.map(|opens| opens.saturating_duration_since(Instant::now()));
             return Some(left.map_or(TICK, |left| left.min(TICK)));
         }
-        let silent = self.askers.values().find(|asker| asker.gid.is_none())?;
-        Some(HELLO_TIMEOUT.saturating_sub(silent.since.elapsed()) + TICK)
+        self.askers.until_late().map(|left| left + TICK)
     }
 
     fn handle(&mut self, token: u64) {
@@ -100,6 +93,7 @@ impl Service {
             WAKE => {
                 event::take_rings(&self.state.wake);
             }
+            BROKEN => self.fail_broken(),
             _ if token & LINK != 0 => self.lose_link(token & !LINK),
             _ => self.serve(token),
         }
@@ -107,13 +101,7 @@ impl Service {
 
     /// Performs what is due.
     fn look_after(&mut self) {
-        let late: Vec<_> = self
-            .askers
-            .iter()
-            .filter(|(_, asker)| asker.gid.is_none() && asker.since.elapsed() > HELLO_TIMEOUT)
-            .map(|(token, _)| *token)
-            .collect();
-        for token in late {
+        while let Some(token) = self.askers.late() {
             self.close(token, "it did not identify itself");
         }
         if self.state.take_overrun() {
@@ -127,52 +115,61 @@ impl Service {
     }
 
     fn accept(&mut self) {
-        match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-        {
+        match socket::accept(&self.listener) {
             Ok(fd) => self.admit(fd),
-            // No descriptor is left: an unfriendly peer must not keep them all.
-            Err(Errno::MFILE | Errno::NFILE) => {
-                if !self.close_oldest_silent() {
-                    tracing::warn!(
-                        "out of file descriptors for a peer; raise the limit (ulimit -n)"
-                    );
-                    // No event reports that a descriptor was closed: retry after a pause instead of
-                    // spinning.
-                    std::thread::sleep(TICK);
-                }
-            }
+            // An unfriendly peer must not keep them all.
+            Err(Errno::MFILE | Errno::NFILE) => match self.askers.oldest_silent() {
+                Some(token) => self.refuse(token, Refusal::NoDescriptor),
+                None => self.refuse_next(),
+            },
             Err(_) => {}
         }
     }
 
+    /// Tells the next peer that no descriptor is left for it.
+    fn refuse_next(&mut self) {
+        self.refused.add("out of file descriptors for a peer; raise the limit (ulimit -n)");
+        self.spare = None;
+        if let Ok(fd) = socket::accept(&self.listener) {
+            askers::refuse(&fd, Refusal::NoDescriptor);
+        }
+        self.spare = event::event_fd().ok();
+        if self.spare.is_none() {
+            // No event reports that a descriptor was closed: retry after a pause instead of
+            // spinning.
+            std::thread::sleep(TICK);
+        }
+    }
+
     fn admit(&mut self, fd: OwnedFd) {
-        if let Err(error) = socket::check_credentials(&fd) {
-            tracing::warn!(%error, "peer refused");
-            return;
+        let process = match socket::check_credentials(&fd) {
+            Ok(process) => process,
+            Err(error) => return self.refused.add(&error.to_string()),
+        };
+        if let Some(token) = self.askers.victim(process) {
+            self.refuse(token, Refusal::TooMany);
         }
-        let silent = self.askers.values().filter(|a| a.gid.is_none()).count();
-        if silent >= MAX_SILENT {
-            self.close_oldest_silent();
-        }
-        let token = self.next;
-        self.next += 1;
+        let token = self.askers.next();
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         let data = epoll::EventData::new_u64(token);
         if epoll::add(&self.state.epoll, &fd, data, flags).is_ok() {
-            let (gid, since) = (None, Instant::now());
-            self.askers.insert(token, Asker { fd, gid, since });
+            self.askers.insert(fd, process);
+            // Mostly the Hello is there already, and the connection does not count as silent.
+            self.serve(token);
         }
     }
 
-    fn close_oldest_silent(&mut self) -> bool {
-        let silent = self.askers.iter().find(|(_, a)| a.gid.is_none());
-        let Some(token) = silent.map(|(token, _)| *token) else { return false };
-        self.close(token, "too many others wait");
-        true
+    /// Closes a connection and tells its peer why.
+    fn refuse(&mut self, token: u64, reason: Refusal) {
+        self.refused.add(&reason.to_string());
+        if let Some(asker) = self.askers.get(token) {
+            askers::refuse(&asker.fd, reason);
+        }
+        self.close(token, "refused");
     }
 
     fn close(&mut self, token: u64, reason: &str) {
-        if self.askers.remove(&token).is_none() {
+        if self.askers.remove(token).is_none() {
             return;
         }
         tracing::debug!(reason, "connection of a peer closed");
@@ -191,19 +188,23 @@ impl Service {
     }
 
     fn serve(&mut self, token: u64) {
-        let Some(asker) = self.askers.get(&token) else { return };
+        let Some(asker) = self.askers.get(token) else { return };
         let mut bytes = [0; MESSAGE_BYTES];
         let (len, descriptors) = match socket::recv(asker.fd.as_fd(), &mut bytes) {
             Ok(Some(message)) => message,
             Ok(None) => return self.close(token, "it hung up"),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            // It was read without its descriptors, so this answers it.
+            Err(error) if socket::is_exhausted(&error) => {
+                self.refused.add(&Refusal::NoDescriptor.to_string());
+                return socket::send_refusal(&asker.fd, Refusal::NoDescriptor);
+            }
             Err(error) => return self.close(token, &error.to_string()),
         };
         let request = Request::decode(&bytes[..len])
             .filter(|request| request.descriptors() == descriptors.len());
         let Some(request) = request else {
-            let fd = asker.fd.as_fd();
-            let _ = socket::send(fd, &Reply::Refused(Refusal::Malformed).encode(), &[]);
+            socket::send_refusal(&asker.fd, Refusal::Malformed);
             return self.close(token, "its message is invalid");
         };
         if let Err(reason) = self.answer(token, request, descriptors) {
@@ -218,13 +219,16 @@ impl Service {
         request: Request,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), String> {
-        let Some(asker) = self.askers.get_mut(&token) else { return Ok(()) };
-        let answer = match (request, asker.gid) {
+        let Some(gid) = self.askers.get(token).map(|asker| asker.gid) else { return Ok(()) };
+        let answer = match (request, gid) {
             (Request::Hello { peer, .. }, _) if peer != self.state.gid => {
                 return Err("it does not know the GID of this context".into());
             }
             (Request::Hello { gid, .. }, None) => {
-                asker.gid = Some(gid);
+                if let Err(reason) = self.askers.identify(token, gid) {
+                    self.refuse(token, reason);
+                    return Ok(());
+                }
                 hello(&self.state)
             }
             (Request::Hello { .. }, Some(_)) => return Err("it identified itself twice".into()),
@@ -240,9 +244,36 @@ impl Service {
                 return Ok(());
             }
         };
+        self.reply(token, answer)
+    }
+
+    fn reply(&mut self, token: u64, answer: Answer) -> Result<(), String> {
+        let Some(asker) = self.askers.get(token) else { return Ok(()) };
         let (reply, descriptors) = answer.unwrap_or_else(|no| (Reply::Refused(no), Vec::new()));
+        if !socket::is_read(&asker.fd) {
+            return Err("it asks on and reads no answer".into());
+        }
         let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-        socket::send(asker.fd.as_fd(), &reply.encode(), &borrowed).map_err(|e| e.to_string())
+        match socket::send(asker.fd.as_fd(), &reply.encode(), &borrowed) {
+            Err(error) if socket::is_exhausted(&error) => {
+                socket::send_refusal(&asker.fd, Refusal::NoDescriptor);
+                Ok(())
+            }
+            sent => sent.map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Ends the queue pairs whose memory lost a page.
+    fn fail_broken(&self) {
+        if self.state.keys.is_broken() {
+            // All peers may write to it, so it tells nothing of any one.
+            tracing::warn!("a page of the table of wake-ups cannot be had: they may come late");
+        }
+        let regions = self.state.keys.all();
+        for qp in self.state.queue_pairs() {
+            qp.fail_if_broken(&regions);
+        }
+        self.wake_owners();
     }
 
     /// Removes a peer that is gone, with everything of it.

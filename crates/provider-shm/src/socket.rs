@@ -2,7 +2,11 @@
 //!
 //! The sockets preserve message boundaries (`SOCK_SEQPACKET`), so one receive is one message and a
 //! peer cannot leave a partial one.
-use catchment_verbs::Gid;
+use crate::credentials::Credentials;
+use crate::proto::{MESSAGE_BYTES, Refusal, Reply};
+use catchment_verbs::{Gid, event};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -11,7 +15,7 @@ use rustix::net::{
 use sha2::{Digest as _, Sha256};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Most descriptors of one message.
@@ -63,22 +67,50 @@ pub(crate) fn connect(gid: Gid, deadline: Instant) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Refuses every peer that is neither the same user nor root.
-pub(crate) fn check_credentials(fd: &OwnedFd) -> io::Result<()> {
-    let peer = rustix::net::sockopt::socket_peercred(fd)?;
-    let ours = rustix::process::geteuid();
-    if peer.uid == ours || peer.uid.is_root() {
-        return Ok(());
+/// Accepts a connection. Few answers fit into it that its peer does not read, so that few
+/// descriptors are on their way to it.
+pub(crate) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::accept_with(listener, flags)?;
+    // The system rounds it up to the least that it allows: a handful of messages.
+    rustix::net::sockopt::set_socket_send_buffer_size(&fd, 1)?;
+    Ok(fd)
+}
+
+/// Returns whether the peer has read all answers, or all but one or two.
+pub(crate) fn is_read(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::OUT)];
+    let polled = rustix::event::poll(&mut fds, Some(&event::timespec(Duration::ZERO)));
+    polled.is_ok() && fds[0].revents().contains(PollFlags::OUT)
+}
+
+/// Refuses every peer that is neither the same user nor root. Returns the number of its process, 0
+/// if that is of another PID namespace.
+pub(crate) fn check_credentials(fd: &OwnedFd) -> io::Result<u32> {
+    let peer = Credentials::of_peer(fd.as_fd())?;
+    let ours = rustix::process::geteuid().as_raw();
+    if peer.user == ours || peer.user == 0 {
+        return Ok(peer.process);
     }
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
         format!(
-            "process {} belongs to user {}, this one to user {}; run both as the same user",
-            peer.pid.as_raw_nonzero(),
-            peer.uid.as_raw(),
-            ours.as_raw()
+            "process {} belongs to user {}, this one to user {ours}; run both as the same user",
+            peer.process, peer.user,
         ),
     ))
+}
+
+/// Discards what waits to be read: who closes with something unread resets its peer, which then may
+/// not see the last answer.
+pub(crate) fn drain(fd: &OwnedFd) {
+    let mut bytes = [0; MESSAGE_BYTES];
+    while matches!(recv(fd.as_fd(), &mut bytes), Ok(Some(_))) {}
+}
+
+/// Sends a refusal. Lost if the peer does not read.
+pub(crate) fn send_refusal(fd: &OwnedFd, reason: Refusal) {
+    let _ = send(fd.as_fd(), &Reply::Refused(reason).encode(), &[]);
 }
 
 /// Sends one message. Never blocks.
@@ -98,7 +130,8 @@ pub(crate) fn send(
 }
 
 /// Takes one message; `None` when the peer is gone. Never blocks. Descriptors that did not fit or
-/// a message that is too long are an error; descriptors received with it are closed.
+/// a message that is too long are an error; descriptors received with it are closed. The error is
+/// that of the system ([`is_exhausted`]) if this process has no descriptor left.
 pub(crate) fn recv(
     fd: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -113,11 +146,34 @@ pub(crate) fn recv(
             descriptors.extend(received);
         }
     }
+    if seen.flags.contains(ReturnFlags::CTRUNC) && descriptors.len() < MAX_FDS {
+        // There was room for more, so the system had none for this process.
+        return Err(io::Error::other(
+            "this process has no file descriptors left; raise its limit of open files (ulimit -n)",
+        ));
+    }
     if seen.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        // The system also cuts the descriptors off that this process has no room for. While those that
+        // came are held, another copy shows it.
+        rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "a message or its descriptors are longer than any of this protocol",
         ));
     }
     Ok((seen.bytes > 0).then_some((seen.bytes, descriptors)))
+}
+
+/// Returns a descriptor that a peer gave to ring, such that who rings does not wait: a full pipe would hold
+/// the thread, and the service thread with all its peers.
+pub(crate) fn never_waiting(bell: OwnedFd) -> io::Result<OwnedFd> {
+    let flags = rustix::fs::fcntl_getfl(&bell)?;
+    rustix::fs::fcntl_setfl(&bell, flags | OFlags::NONBLOCK)?;
+    Ok(bell)
+}
+
+/// Returns whether no descriptor is left, or too many are on their way.
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::TOOMANYREFS))
 }

@@ -10,7 +10,8 @@ use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-const QPN_MASK: u64 = MAX_24_BITS as u64;
+/// 0 and 1 are the special queue pairs of InfiniBand, all ones is multicast.
+const FIRST_QPN: u32 = 2;
 /// Numbers are drawn until one is free, so half of them stay so.
 const MOST_QUEUE_PAIRS: usize = (MAX_24_BITS / 2) as usize;
 
@@ -48,7 +49,6 @@ pub(crate) struct State {
     core: Arc<DeviceCore>,
     /// Ends the service thread.
     pub(crate) stop: AtomicBool,
-    first_qpn: u64,
     queue_pairs: Mutex<HashMap<u32, Weak<QpCore>>>,
 }
 
@@ -65,7 +65,6 @@ impl State {
         Ok(Self {
             core: Arc::new(DeviceCore::new(caps())?),
             stop: AtomicBool::new(false),
-            first_qpn: random()?.into(),
             queue_pairs: Mutex::default(),
         })
     }
@@ -75,7 +74,8 @@ impl State {
         &self.core
     }
 
-    /// Adds the queue pair that `make` builds for a free number.
+    /// Adds the queue pair that `make` builds for a free number. All numbers are drawn from the system's
+    /// random source.
     pub(crate) fn add_queue_pair(
         &self,
         make: impl FnOnce(u32) -> Result<Arc<QpCore>, VerbsError>,
@@ -85,9 +85,8 @@ impl State {
             return Err(full("queue pairs of a context", MOST_QUEUE_PAIRS));
         }
         let qpn = loop {
-            let qpn = (self.first_qpn.wrapping_add(self.next_id()) & QPN_MASK) as u32;
-            // 0 and 1 are the special queue pairs of InfiniBand, all ones is multicast.
-            if qpn > 1 && u64::from(qpn) != QPN_MASK && !queue_pairs.contains_key(&qpn) {
+            let qpn = random()? & MAX_24_BITS;
+            if (FIRST_QPN..MAX_24_BITS).contains(&qpn) && !queue_pairs.contains_key(&qpn) {
                 break qpn;
             }
         };

@@ -5,8 +5,8 @@ use catchment_verbs::wait::arm::Flags;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-/// Regions registered at once in one context. Fixed, so that peers map the tables once.
-const SLOTS: usize = KeySlots::<()>::MAX;
+/// Slots of a context's keys. Fixed, so that peers map the tables once.
+const SLOTS: usize = KeySlots::<()>::SLOTS;
 /// Bytes of the valid table.
 pub(crate) const VALID_BYTES: usize = SLOTS * 8;
 /// Bytes of the bells table.
@@ -16,7 +16,7 @@ const BELL_STRIDE: usize = 16;
 
 /// Returns the slot of a key.
 #[inline]
-pub(crate) fn slot_of(key: u32) -> usize {
+fn slot_of(key: u32) -> usize {
     KeySlots::<()>::slot_of(key)
 }
 

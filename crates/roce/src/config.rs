@@ -68,6 +68,8 @@ pub struct Config {
 impl Config {
     /// The largest window, in packets.
     pub const MAX_WINDOW_PACKETS: u32 = 1 << 16;
+    /// The window of [`Config::new`], in packets.
+    pub const DEFAULT_WINDOW_PACKETS: u32 = 16 << 10;
 
     /// Returns the default limits for a queue pair with this number.
     pub fn new(qpn: u32, service: Service) -> Self {
@@ -79,7 +81,7 @@ impl Config {
             max_sge: 16,
             max_inline_bytes: 256,
             write_layout: WriteLayout::Train,
-            window_packets: 16 << 10,
+            window_packets: Self::DEFAULT_WINDOW_PACKETS,
             window_bytes: 4 << 20,
             ack_interval: 256,
             ack_bytes: 256 << 10,
@@ -130,6 +132,13 @@ pub struct RtrAttr {
     pub min_rnr_timer: u8,
     /// How losses are recovered.
     pub recovery: Recovery,
+    /// Packets from the oldest that is not acknowledged to the latest, both ways, if both ends agreed to
+    /// fewer than [`Config::window_packets`].
+    pub window_packets: u32,
+    /// A secret of this connection, drawn by chance, if the peer answers challenges: a NAK then ends the
+    /// connection only when the peer repeats it with a number made from the secret. `None` for RNICs,
+    /// whose NAKs are believed.
+    pub challenges: Option<u64>,
 }
 
 impl RtrAttr {
@@ -142,7 +151,17 @@ impl RtrAttr {
             max_dest_rd_atomic: 16,
             min_rnr_timer: 12,
             recovery: Recovery::GoBackN,
+            window_packets: Config::MAX_WINDOW_PACKETS,
+            challenges: None,
         }
+    }
+
+    /// Returns the packets that may be in flight between two ends that agreed to a window of so many
+    /// bytes: as many as fill it four times, because what the peer keeps behind a gap does not count
+    /// as in flight for its sender.
+    pub fn window_packets_of(window_bytes: u64, path_mtu: PathMtu) -> u32 {
+        let packets = 4 * window_bytes / path_mtu.bytes() as u64;
+        u32::try_from(packets).unwrap_or(u32::MAX).clamp(64, Config::DEFAULT_WINDOW_PACKETS)
     }
 }
 

@@ -42,8 +42,14 @@ counters! {
         pub sequence_naks_received,
         /// RNR NAKs received.
         pub rnr_naks_received,
+        /// NAKs that would have ended the connection, and that the peer did not send: it said so when
+        /// asked.
+        pub forged_naks,
         /// CNPs received.
         pub cnps_received,
+        /// Of these, those that did not count: no packet was in flight that a switch could mark, or one had
+        /// counted in this round trip.
+        pub cnps_ignored,
         /// CNPs sent.
         pub cnps_sent,
         /// Packets received, after the driver's checks.

@@ -1,4 +1,5 @@
 //! Inputs of a queue pair, and the environment of its handlers.
+use crate::Psn;
 use crate::completion::Completion;
 use crate::counters::Counters;
 use crate::memory::Memory;
@@ -15,6 +16,9 @@ pub struct Arrival<'a> {
     pub payload: &'a [u8],
     /// The IP header says "congestion experienced".
     pub ecn_marked: bool,
+    /// The first PSN of ours that the driver still holds, if the network has not taken all: the peer has
+    /// not seen it, nor what follows.
+    pub held_from: Option<Psn>,
     /// The 40 bytes that UD receives begin with: the IPv6 header, or 20 undefined bytes and the
     /// IPv4 header. With `None` they are left unchanged.
     pub grh: Option<&'a [u8; GRH_BYTES]>,
@@ -23,7 +27,7 @@ pub struct Arrival<'a> {
 impl<'a> Arrival<'a> {
     /// Creates a packet without marks, from a connected peer.
     pub fn new(headers: &'a Headers, payload: &'a [u8]) -> Self {
-        Arrival { headers, payload, ecn_marked: false, grh: None }
+        Arrival { headers, payload, ecn_marked: false, held_from: None, grh: None }
     }
 }
 

@@ -4,6 +4,7 @@
 mod common;
 mod corpus;
 mod errors;
+mod forged;
 mod golden;
 mod hostile;
 mod operations;

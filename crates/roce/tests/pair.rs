@@ -24,6 +24,10 @@ pub(crate) const BOTH: [Recovery; 2] = [Recovery::GoBackN, Recovery::SelectiveRe
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) recovery: Recovery,
+    /// Both ends are ours: NAKs that end the connection are challenged.
+    pub(crate) challenges: bool,
+    /// The window that both agreed to.
+    pub(crate) window_packets: u32,
     pub(crate) psn: u32,
     pub(crate) rts: RtsAttr,
     pub(crate) region_bytes: usize,
@@ -35,6 +39,8 @@ impl Default for Setup {
         Self {
             config: Config::new(0, Service::Rc),
             recovery: Recovery::GoBackN,
+            challenges: false,
+            window_packets: Config::MAX_WINDOW_PACKETS,
             psn: 0xff_fff0,
             rts: RtsAttr::new(Psn::default()),
             region_bytes: 1 << 20,
@@ -60,7 +66,9 @@ impl Setup {
         qp.init(InitAttr { remote_write: true, remote_read: true, remote_atomic: true, qkey: 77 })
             .unwrap();
         let rtr = RtrAttr::new(dest_qpn, PathMtu::Mtu256, Psn::new(dest_psn));
-        qp.rtr(RtrAttr { recovery: self.recovery, ..rtr }).unwrap();
+        let challenges = self.challenges.then_some(u64::from(qpn));
+        let Self { recovery, window_packets, .. } = *self;
+        qp.rtr(RtrAttr { recovery, window_packets, challenges, ..rtr }).unwrap();
         qp.rts(RtsAttr { sq_psn: Psn::new(psn), ..self.rts }).unwrap();
         End::new(side, qp, self.region_bytes)
     }

@@ -105,8 +105,12 @@ fn marked_packets_slow_the_sender_down() {
     let mut headers = Headers::new(Bth::new(Opcode::RcWriteOnly, 0x22, Psn::new(0xff_fff0)));
     headers.reth = Some(Default::default());
     let arrival = Arrival { ecn_marked: true, ..Arrival::new(&headers, &[]) };
+    // Only what is in flight can be marked.
+    pair[A].post(1, SendOp::Write(remote(0)), &[sge(0, 4)]);
+    pair.run();
+    let now_ns = pair.now_ns();
     for _ in 0..10 {
-        pair[B].handle(1, Input::Packet(arrival));
+        pair[B].handle(now_ns, Input::Packet(arrival));
     }
     pair.run();
     assert_eq!(pair.opcodes(A).iter().filter(|&&o| o == Opcode::Cnp).count(), 1);

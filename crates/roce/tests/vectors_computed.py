@@ -167,12 +167,21 @@ def broken(version):
         bad("partition_key", bth(0x04, pkey=pkey)[0])
 
 
+def challenges(version):
+    aeth = struct.pack(">I", 0x62 << 24)
+    fields = dict(aeth=dict(syndrome=0x62, msn=0))
+    message("CHALLENGE", version, 0xC1, aeth, fields, 8)
+    message("CHALLENGE_ANSWER", version, 0xC2, aeth, fields, 8)
+
+
 for version in [4, 6]:
     for part in [uc, ud, rest, broken]:
         part(version)
+for version in [4, 6]:
+    challenges(version)
 
 ABOUT = (
-    "Packets that vectors.json has not: UC, UD, our extension, edges, broken ones. "
+    "Packets that vectors.json has not: UC, UD, our extensions, edges, broken ones. "
     "Written by vectors_computed.py. hex = from the IP header on. note of a broken one = why."
 )
 with open("vectors_computed.json", "w") as out:

@@ -3,13 +3,13 @@
 //! The directory holds `ca.pem` and `ca.key`, and for each certificate `NAME.pem` and `NAME.key`.
 //! Keys are ECDSA P-256 in files that only their owner can read. No file is ever overwritten.
 use crate::names::DeviceName;
-use crate::tls::TlsFiles;
+use crate::tls::{TlsError, TlsFiles, open, open_key};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, Read, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -53,6 +53,9 @@ pub enum CertError {
         /// What the system said.
         source: io::Error,
     },
+    /// The authority's key cannot be read, or others can read it too.
+    #[error(transparent)]
+    Key(#[from] TlsError),
     /// The authority's files do not hold a certificate and its key.
     #[error("{} does not hold a usable certificate authority: {detail}", dir.display())]
     Authority {
@@ -96,7 +99,7 @@ pub struct Authority {
 /// A new certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
-    /// Its files, ready for [`crate::tls::server_config`] or [`crate::tls::client_config`].
+    /// Its files, ready for [`crate::reread::ServerTls`] or [`crate::reread::ClientTls`].
     pub files: TlsFiles,
     /// When it expires.
     pub not_after: SystemTime,
@@ -128,8 +131,9 @@ impl Authority {
             dir: dir.to_owned(),
             detail: error.to_string(),
         };
-        let key = KeyPair::from_pem(&read(dir, "ca.key")?).map_err(wrong)?;
-        let pem = read(dir, "ca.pem")?;
+        let pem = read(dir, "ca.key", open_key)?;
+        let key = KeyPair::from_pem(&pem).map_err(wrong)?;
+        let pem = read(dir, "ca.pem", open)?;
         let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(wrong)?;
         Ok(Self { dir: dir.to_owned(), issuer })
     }
@@ -225,16 +229,17 @@ fn subject_alt_name(subject: &str) -> Result<SanType, CertError> {
     Ok(SanType::DnsName(name))
 }
 
-fn read(dir: &Path, name: &'static str) -> Result<String, CertError> {
+type Open = fn(&Path) -> Result<BufReader<File>, TlsError>;
+
+fn read(dir: &Path, name: &'static str, open: Open) -> Result<String, CertError> {
     let path = dir.join(name);
-    fs::read_to_string(&path).map_err(|source| {
-        if source.kind() == io::ErrorKind::NotFound {
-            let (dir, missing) = (dir.to_owned(), name);
-            CertError::NoAuthority { dir, missing }
-        } else {
-            file_error("read", &path, source)
-        }
-    })
+    if !path.exists() {
+        return Err(CertError::NoAuthority { dir: dir.to_owned(), missing: name });
+    }
+    let mut text = String::new();
+    let read = open(&path)?.read_to_string(&mut text);
+    read.map_err(|source| file_error("read", &path, source))?;
+    Ok(text)
 }
 
 fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), CertError> {
@@ -282,6 +287,16 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_others_can_read_makes_no_certificates() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Authority::create(dir.path(), SystemTime::now()).unwrap());
+        let key = dir.path().join("ca.key");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o604)).unwrap();
+        let error = Authority::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(&format!("chmod 600 {}", key.display())), "{error}");
+    }
+
+    #[test]
     fn names_that_cannot_be_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
@@ -300,7 +315,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = Authority::open(dir.path()).unwrap_err();
         assert!(error.to_string().contains("ca.key"), "{error}");
-        fs::write(dir.path().join("ca.key"), "nonsense").unwrap();
+        write_new(&dir.path().join("ca.key"), "nonsense", 0o600).unwrap();
+        fs::write(dir.path().join("ca.pem"), "").unwrap();
         let error = Authority::open(dir.path()).unwrap_err();
         assert!(matches!(error, CertError::Authority { .. }), "{error}");
     }
@@ -318,7 +334,7 @@ mod tests {
         params.key_identifier_method = KeyIdMethod::PreSpecified(b"the key's own id".to_vec());
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
-        fs::write(dir.path().join("ca.key"), key.serialize_pem()).unwrap();
+        write_new(&dir.path().join("ca.key"), &key.serialize_pem(), 0o600).unwrap();
         let ca = Authority::open(dir.path()).unwrap();
         let leaf = ca.issue("cam", &["cam.lab"], SystemTime::now(), LEAF_VALIDITY).unwrap();
         let leaf = CertificateDer::from_pem_file(leaf.files.cert).unwrap();

@@ -1,9 +1,9 @@
 //! Valid ranges of every field of every message.
 use crate::host::Host;
 use crate::message::{
-    Connect, DEVICES_MAX, Device, FailedPath, Goodbye, GoodbyeAck, Hello, Message, PROVIDERS_MAX,
-    Ping, Pong, ProtocolRange, ProviderOffer, Ready, Revoke, Ring, RingWish, STATS_STREAMS_MAX,
-    SessionPath, SourceStats, Welcome, WhyNot,
+    Challenge, Connect, DEVICES_MAX, Device, FailedPath, Goodbye, GoodbyeAck, Hello, Message,
+    PROVIDERS_MAX, Ping, Pong, Proof, ProtocolRange, ProviderOffer, Ready, Revoke, Ring, RingWish,
+    STATS_STREAMS_MAX, SessionPath, SinkReport, SourceStats, Welcome, WhyNot,
 };
 use crate::names::{is_printable, printable};
 use crate::refusal::Refusal;
@@ -118,6 +118,7 @@ impl Message {
     pub fn check(&self) -> Result<(), Invalid> {
         match self {
             Self::Hello(message) => message.check(),
+            Self::Challenge(Challenge { nonce: _ }) | Self::Proof(Proof { signature: _ }) => Ok(()),
             Self::Welcome(message) => message.check(),
             Self::Refused(message) => message.check(),
             Self::Connect(message) => message.check(),
@@ -125,6 +126,7 @@ impl Message {
             | Self::Ping(Ping { epoch: value, seq: _ })
             | Self::Pong(Pong { epoch: value, seq: _ }) => epoch(*value),
             Self::SourceStats(message) => message.check(),
+            Self::SinkReport(message) => message.check(),
             Self::Revoke(message) => message.check(),
             Self::Goodbye(message) => message.check(),
             Self::GoodbyeAck(message) => message.check(),
@@ -139,6 +141,8 @@ impl Hello {
         ensure(min <= max, "protocol.max", max, "protocol.min or more")?;
         text(&self.software, 128, "software", "1 to 128 printable characters")?;
         self.host.check()?;
+        number(self.attempt, "attempt")?;
+        ensure(self.attempt > 0, "attempt", self.attempt, "1 to 9007199254740991")?;
         let len = self.devices.len();
         ensure(len <= DEVICES_MAX, "devices", len, "0 to 65536 devices")?;
         for (i, device) in self.devices.iter().enumerate() {
@@ -287,6 +291,16 @@ impl SourceStats {
             }
         }
         Ok(())
+    }
+}
+
+impl SinkReport {
+    fn check(&self) -> Checked {
+        epoch(self.epoch)?;
+        let fits = self.reason.is_some() == (self.refusing > 0);
+        let field = "refusing";
+        ensure(fits, field, self.refusing, "0 without a reason, or 1 or more with one")?;
+        self.reason.as_ref().map_or(Ok(()), |reason| why(reason, "reason"))
     }
 }
 

@@ -4,19 +4,20 @@
 //! each call drain [`Side::poll`] until it returns [`Output::Timeout`].
 //!
 //! ```text
-//! WaitHello ──Hello──> Deciding ──welcome()──> WaitConnect ──Connect──> Connecting
-//!             Closing <──Goodbye── Streaming <──ready()──────────────────────┘
-//!                └──goodbye_ack()──> over
+//! WaitHello ──Hello──> Deciding ──challenge()──> WaitProof ──Proof──> Granting ──welcome()──┐
+//!     Closing <──Goodbye── Streaming <──ready()── Connecting <──Connect── WaitConnect <─────┘
+//!        └──goodbye_ack()──> over
 //! ```
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use catchment_verbs::Gid;
 
+use crate::identity::{Instance, Nonce};
 use crate::machine::{self, Core, Stage, unknown_stream};
 use crate::message::{
-    Connect, Goodbye, GoodbyeAck, Hello, Message, MessageKind, Pong, ProviderOffer, Ready,
-    SourceStats, StreamDelivered, Welcome,
+    Challenge, Connect, Goodbye, GoodbyeAck, Hello, Message, MessageKind, Pong, Proof,
+    ProviderOffer, Ready, SinkReport, SourceStats, StreamDelivered, Welcome,
 };
 use crate::refusal::{Refusal, RefusalCode};
 use crate::source_side::same_streams;
@@ -26,7 +27,7 @@ pub use crate::machine::{Ended, Input, Misuse, Output, Side};
 /// Settings of the collector's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CollectorSideConfig {
-    /// Time limit for Hello, and again for Connect.
+    /// Time limit for Hello, again for Proof and for Connect.
     pub handshake: Duration,
 }
 
@@ -40,8 +41,11 @@ impl Default for CollectorSideConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CollectorEvent {
     /// A source introduces itself; no device is listed twice. Answer with
-    /// [`CollectorSide::welcome`] or [`Side::refuse`].
+    /// [`CollectorSide::challenge`] or [`Side::refuse`].
     Hello(Hello),
+    /// The Hello is of the process that it names, and not an old one. Answer with
+    /// [`CollectorSide::welcome`] or [`Side::refuse`].
+    Proven,
     /// The source's queue pair is ready; the streams are exactly those of the Welcome, and none
     /// begins below its grant. Make ours ready, then call [`CollectorSide::ready`].
     Connect(Connect),
@@ -55,6 +59,8 @@ pub enum CollectorEvent {
 enum State {
     WaitHello,
     Deciding,
+    WaitProof,
+    Granting,
     WaitConnect,
     Connecting,
     Streaming,
@@ -66,10 +72,12 @@ impl machine::State for State {
     const OVER: Self = Self::Over;
 
     fn facts(self) -> (&'static str, Stage) {
-        use MessageKind::{Connect, Hello};
+        use MessageKind::{Connect, Hello, Proof};
         match self {
             Self::WaitHello => ("the collector waits for Hello", Stage::Awaits(Hello)),
-            Self::Deciding => ("the collector prepares Welcome", Stage::Prepares),
+            Self::Deciding => ("the collector prepares Challenge", Stage::Prepares),
+            Self::WaitProof => ("the collector waits for Proof", Stage::Awaits(Proof)),
+            Self::Granting => ("the collector prepares Welcome", Stage::Prepares),
             Self::WaitConnect => ("the collector waits for Connect", Stage::Awaits(Connect)),
             Self::Connecting => ("the collector prepares Ready", Stage::Prepares),
             Self::Streaming => ("frames are received", Stage::Runs),
@@ -86,10 +94,17 @@ struct Stream {
     from: u64,
 }
 
+/// Most packet numbers that a source may leave out when a session begins. Numbers are used up for ever, so
+/// a source that took the last ones would end its device for all who come after it.
+pub const JUMP_MAX: u64 = 1 << 40;
+
 /// The collector's half of one session.
 #[derive(Debug)]
 pub struct CollectorSide {
     core: Core<State, CollectorEvent>,
+    /// Who Hello says that it is from, and which attempt.
+    claim: Option<(Instance, u64)>,
+    nonce: Option<Nonce>,
     /// Stream numbers, sorted, and beside them their state.
     numbers: Vec<u32>,
     streams: Vec<Stream>,
@@ -122,18 +137,34 @@ impl CollectorSide {
     pub fn new(now: Instant, config: CollectorSideConfig) -> Self {
         Self {
             core: Core::new(now, config.handshake, State::WaitHello),
+            claim: None,
+            nonce: None,
             numbers: Vec::new(),
             streams: Vec::new(),
             offers: Vec::new(),
         }
     }
 
-    /// Accepts the source. The streams of `welcome` should be the devices of its Hello.
+    /// Asks the source to prove that the Hello is its own, with a number that was never used before.
     ///
     /// # Errors
     /// No Hello awaits an answer. After the end of the session it does nothing.
+    pub fn challenge(&mut self, now: Instant, nonce: Nonce) -> Result<(), Misuse> {
+        if self.core.may("challenge", &[State::Deciding])? {
+            self.nonce = Some(nonce);
+            self.core.transmit(Message::Challenge(Challenge { nonce }));
+            self.core.handshake_until = now + self.core.handshake;
+            self.core.state = State::WaitProof;
+        }
+        Ok(())
+    }
+
+    /// Accepts the source. The streams of `welcome` should be the devices of its Hello.
+    ///
+    /// # Errors
+    /// No proven Hello awaits an answer. After the end of the session it does nothing.
     pub fn welcome(&mut self, now: Instant, welcome: Welcome) -> Result<(), Misuse> {
-        if self.core.may("welcome", &[State::Deciding])? {
+        if self.core.may("welcome", &[State::Granting])? {
             let mut streams: Vec<(u32, u64)> = welcome
                 .streams
                 .iter()
@@ -166,6 +197,18 @@ impl CollectorSide {
         Ok(())
     }
 
+    /// Tells the source how many of its streams have a frame that their sink refuses, and why one does.
+    ///
+    /// # Errors
+    /// No frames are received in this state. After the end of the session it does nothing.
+    pub fn sink_report(&mut self, refusing: u32, reason: Option<String>) -> Result<(), Misuse> {
+        if self.core.may("sink_report", &[State::Streaming, State::Closing])? {
+            let report = SinkReport { epoch: self.core.epoch, refusing, reason };
+            self.core.transmit(Message::SinkReport(report));
+        }
+        Ok(())
+    }
+
     /// Ends the session: everything is delivered. `delivered` names every stream once.
     ///
     /// # Errors
@@ -183,11 +226,17 @@ impl CollectorSide {
         let kind = message.kind();
         match (message, self.core.state) {
             (Message::Hello(hello), State::WaitHello) => self.on_hello(hello)?,
+            (Message::Proof(proof), State::WaitProof) => self.on_proof(&proof)?,
             (Message::Connect(connect), State::WaitConnect) => self.on_connect(connect)?,
             // Also while streaming: the source may have given up before it read our Ready.
             (
                 Message::Refused(refusal),
-                State::Deciding | State::WaitConnect | State::Connecting | State::Streaming,
+                State::Deciding
+                | State::WaitProof
+                | State::Granting
+                | State::WaitConnect
+                | State::Connecting
+                | State::Streaming,
             ) => {
                 self.core.end(Ended::Refused(refusal));
             }
@@ -210,8 +259,24 @@ impl CollectorSide {
     fn on_hello(&mut self, hello: Hello) -> Result<(), Refusal> {
         check_hello(&hello)?;
         self.offers.clone_from(&hello.providers);
+        self.claim = Some((hello.instance, hello.attempt));
         self.core.state = State::Deciding;
         self.core.event(CollectorEvent::Hello(hello));
+        Ok(())
+    }
+
+    fn on_proof(&mut self, proof: &Proof) -> Result<(), Refusal> {
+        let asked = self.claim.zip(self.nonce.take());
+        let proves = |((instance, attempt), nonce): ((Instance, u64), Nonce)| {
+            instance.proves(nonce, attempt, &proof.signature)
+        };
+        if !asked.is_some_and(proves) {
+            let reason = "the proof is not of the process that Hello names, or not of this Hello";
+            let remedy = "send a Hello of your own";
+            return Err(Refusal::new(RefusalCode::NotAllowed, reason, remedy));
+        }
+        self.core.state = State::Granting;
+        self.core.event(CollectorEvent::Proven);
         Ok(())
     }
 
@@ -220,7 +285,7 @@ impl CollectorSide {
         same_streams(MessageKind::Connect, &self.numbers, numbers)?;
         self.check_gid(connect.endpoint.gid)?;
         for start in &connect.streams {
-            self.advance(MessageKind::Connect, start.stream, start.first_packet)?;
+            self.advance(MessageKind::Connect, start.stream, start.first_packet, JUMP_MAX)?;
         }
         self.core.state = State::Connecting;
         self.core.event(CollectorEvent::Connect(connect));
@@ -254,20 +319,33 @@ impl CollectorSide {
         let numbers = goodbye.streams.iter().map(|end| end.stream);
         same_streams(MessageKind::Goodbye, &self.numbers, numbers)?;
         for end in &goodbye.streams {
-            self.advance(MessageKind::Goodbye, end.stream, end.end_packet)?;
+            self.advance(MessageKind::Goodbye, end.stream, end.end_packet, u64::MAX)?;
         }
         self.core.state = State::Closing;
         self.core.event(CollectorEvent::Goodbye(goodbye));
         Ok(())
     }
 
-    /// Advances a stream, whose packet numbers only grow: grant, begin, end.
-    fn advance(&mut self, kind: MessageKind, stream: u32, to: u64) -> Result<(), Refusal> {
+    /// Advances a stream, whose packet numbers only grow: grant, begin, end. By `most` at most.
+    fn advance(
+        &mut self,
+        kind: MessageKind,
+        stream: u32,
+        to: u64,
+        most: u64,
+    ) -> Result<(), Refusal> {
         let index = self.numbers.binary_search(&stream).unwrap_or(0);
         let from = &mut self.streams[index].from;
         if to < *from {
             let reason = format!("{kind}: stream {stream} goes back from packet {from} to {to}");
             let remedy = "continue from next_packet of Welcome";
+            return Err(Refusal::new(RefusalCode::BadResume, reason, remedy));
+        }
+        if to - *from > most {
+            let reason = format!(
+                "{kind}: stream {stream} jumps from packet {from} to {to}, at most {most} may be left out"
+            );
+            let remedy = "restart the source, which then continues where the collector is";
             return Err(Refusal::new(RefusalCode::BadResume, reason, remedy));
         }
         *from = to;

@@ -1,5 +1,6 @@
 //! The two state machines against peers that do one thing wrong.
-use crate::collector_side::{CollectorSide, CollectorSideConfig};
+use crate::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig, JUMP_MAX};
+use crate::identity::Hex;
 use crate::machine::{Ended, Input, Output, Retry, Side};
 use crate::message::*;
 use crate::refusal::{Refusal, RefusalCode};
@@ -22,17 +23,40 @@ fn drain<S: Side>(side: &mut S) -> (Vec<Message>, Vec<Output<S::Event>>, Option<
 
 /// A source that has said Hello.
 fn source(now: Instant) -> SourceSide {
-    let config = SourceSideConfig::new(samples::known());
+    let mut side = SourceSide::new(now, config(), samples::hello());
+    drain(&mut side);
+    side
+}
+
+fn config() -> SourceSideConfig {
+    SourceSideConfig::new(samples::known(), samples::identity())
+}
+
+/// A source that has proven who it is.
+fn proven(now: Instant, config: SourceSideConfig) -> SourceSide {
     let mut side = SourceSide::new(now, config, samples::hello());
+    drain(&mut side);
+    let challenge = Challenge { nonce: samples::NONCE };
+    side.handle(now, Input::Message(Message::Challenge(challenge)));
+    assert_eq!(drain(&mut side).0, [Message::Proof(samples::proof())]);
+    side
+}
+
+/// A collector that has challenged [`samples::hello`].
+fn challenged(now: Instant) -> CollectorSide {
+    let mut side = CollectorSide::new(now, CollectorSideConfig::default());
+    side.handle(now, Input::Message(Message::Hello(samples::hello())));
+    drain(&mut side);
+    side.challenge(now, samples::NONCE).unwrap();
     drain(&mut side);
     side
 }
 
 /// A collector that has welcomed [`samples::hello`].
 fn welcomed(now: Instant) -> CollectorSide {
-    let mut side = CollectorSide::new(now, CollectorSideConfig::default());
-    side.handle(now, Input::Message(Message::Hello(samples::hello())));
-    drain(&mut side);
+    let mut side = challenged(now);
+    side.handle(now, Input::Message(Message::Proof(samples::proof())));
+    assert_eq!(drain(&mut side).1, [Output::Event(CollectorEvent::Proven)]);
     side.welcome(now, samples::welcome()).unwrap();
     drain(&mut side);
     side
@@ -48,9 +72,7 @@ fn streaming_collector(now: Instant) -> CollectorSide {
 }
 
 fn streaming_source(now: Instant, ping_origin: Option<Instant>) -> SourceSide {
-    let config = SourceSideConfig { ping_origin, ..SourceSideConfig::new(samples::known()) };
-    let mut side = SourceSide::new(now, config, samples::hello());
-    drain(&mut side);
+    let mut side = proven(now, SourceSideConfig { ping_origin, ..config() });
     side.handle(now, Input::Message(Message::Welcome(samples::welcome())));
     drain(&mut side);
     let connect = samples::connect();
@@ -103,7 +125,7 @@ fn a_streaming_side_ends_on_every_message_that_does_not_belong_there() {
             let refusal = refusal_of(streaming_collector(now), message.clone());
             assert_eq!(refusal.code, RefusalCode::UnexpectedMessage, "{kind}");
         }
-        if !matches!(kind, Pong | Revoke) {
+        if !matches!(kind, Pong | Revoke | SinkReport) {
             let refusal = refusal_of(streaming_source(now, None), message);
             assert_eq!(refusal.code, RefusalCode::UnexpectedMessage, "{kind}");
         }
@@ -160,6 +182,16 @@ fn streams_must_be_those_of_the_welcome() {
             RefusalCode::BadResume,
             "stream 1 goes back from packet 240 to 239",
         ),
+        (
+            vec![start(0, JUMP_MAX + 1), start(1, 240)],
+            RefusalCode::BadResume,
+            "stream 0 jumps from packet 0 to 1099511627777",
+        ),
+        (
+            vec![start(0, 0), start(1, 240 + JUMP_MAX + 1)],
+            RefusalCode::BadResume,
+            "stream 1 jumps from packet 240 to 1099511628017",
+        ),
     ] {
         let connect = Connect { streams, ..samples::connect() };
         let refusal = refusal_of(welcomed(now), Message::Connect(connect));
@@ -195,12 +227,31 @@ fn a_hello_that_names_something_twice_is_refused() {
 }
 
 #[test]
+fn a_hello_without_its_proof_gets_nothing() {
+    let now = Instant::now();
+    let wrong = Proof { signature: Hex([7; 64]) };
+    let refusal = refusal_of(challenged(now), Message::Proof(wrong));
+    assert_eq!(refusal.code, RefusalCode::NotAllowed);
+    let connect = Message::Connect(samples::connect());
+    assert_eq!(refusal_of(challenged(now), connect).code, RefusalCode::UnexpectedMessage);
+    assert!(challenged(now).welcome(now, samples::welcome()).is_err());
+    // A recorded proof answers one nonce only.
+    let mut side = CollectorSide::new(now, CollectorSideConfig::default());
+    side.handle(now, Input::Message(Message::Hello(samples::hello())));
+    drain(&mut side);
+    side.challenge(now, Hex([1; 16])).unwrap();
+    drain(&mut side);
+    let refusal = refusal_of(side, Message::Proof(samples::proof()));
+    assert_eq!(refusal.code, RefusalCode::NotAllowed);
+}
+
+#[test]
 fn a_source_checks_what_it_is_granted() {
     let now = Instant::now();
-    let fresh = || source(now);
+    let fresh = || proven(now, config());
     type Change = fn(&mut Welcome);
     let changes: [(&str, Change); 10] = [
-        ("version 3", |w| w.protocol = 3),
+        ("version 4", |w| w.protocol = 4),
         ("provider efa", |w| w.path.source = "efa".to_owned()),
         ("not offered", |w| w.path.source_gid.0[0] ^= 1),
         ("do not understand each other", |w| w.path.collector = "roce".to_owned()),
@@ -259,8 +310,10 @@ fn a_silent_peer_ends_the_handshake_on_both_sides() {
     let mut collector = welcomed(now);
     collector.handle(late, Input::Timeout);
     assert!(waiting(&drain(&mut collector).1, MessageKind::Connect));
-    let mut source =
-        SourceSide::new(now, SourceSideConfig::new(samples::known()), samples::hello());
+    let mut collector = challenged(now);
+    collector.handle(late, Input::Timeout);
+    assert!(waiting(&drain(&mut collector).1, MessageKind::Proof));
+    let mut source = SourceSide::new(now, config(), samples::hello());
     assert_eq!(drain(&mut source).2, Some(late));
     source.handle(late, Input::Timeout);
     let (_, events, _) = drain(&mut source);
@@ -336,7 +389,7 @@ fn a_command_in_the_wrong_state_is_an_error_of_ours_and_after_the_end_nothing() 
     let now = Instant::now();
     let mut source = source(now);
     let misuse = source.goodbye(vec![]).unwrap_err();
-    assert_eq!(misuse.to_string(), "goodbye called while the source waits for Welcome");
+    assert_eq!(misuse.to_string(), "goodbye called while the source waits for Challenge");
     source.handle(now, Input::Disconnected);
     drain(&mut source);
     source.goodbye(vec![]).unwrap();

@@ -137,9 +137,32 @@ pub(crate) mod gid_json {
     }
 }
 
-/// A [`NetEnd`] as `{udp_port, path_mtu, extensions}`, or nothing.
+/// A [`catchment_verbs::PacketKey`] as 32 hexadecimal digits, or nothing.
+mod key_json {
+    use catchment_verbs::{Gid, PacketKey};
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        key: &Option<PacketKey>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match key {
+            // Sixteen bytes are written as those of a GID are.
+            Some(key) => super::gid_json::serialize(&Gid(key.0), serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<PacketKey>, D::Error> {
+        Ok(Some(PacketKey(super::gid_json::deserialize(deserializer)?.0)))
+    }
+}
+
+/// A [`NetEnd`] as `{udp_port, path_mtu, extensions}`, with `key` if it has one, or nothing.
 pub(crate) mod net_json {
-    use catchment_verbs::NetEnd;
+    use catchment_verbs::{NetEnd, PacketKey};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[derive(Serialize, Deserialize)]
@@ -148,6 +171,8 @@ pub(crate) mod net_json {
         udp_port: u16,
         path_mtu: u32,
         extensions: u32,
+        #[serde(with = "super::key_json", default, skip_serializing_if = "Option::is_none")]
+        key: Option<PacketKey>,
     }
 
     #[derive(Serialize, Deserialize)]

@@ -19,11 +19,12 @@
 //! | [`message`], [`check`], [`names`], [`refusal`] | the messages and their limits | no |
 //! | [`wire`] | framing and JSON | no |
 //! | [`source_side`], [`collector_side`], [`machine`] | the two state machines | no |
+//! | [`identity`] | the key pair of a source, and its proof | draws random bytes |
 //! | [`registry`] | which session owns a device | no |
 //! | [`path`] | choice of the provider of each side | no |
 //! | [`backoff`] | pauses between attempts | no |
 //! | [`host`] | identity of the host and process | reads files |
-//! | [`io`], [`tls`] | sockets, listener, TLS | yes |
+//! | [`io`], [`tls`], [`reread`] | sockets, listener, TLS | yes |
 //! | `cert` | makes certificates (feature `certificates`) | writes files |
 //!
 //! It knows nothing of rings, frames, metrics or pages; the crates above translate.
@@ -35,6 +36,7 @@ pub mod cert;
 pub mod check;
 pub mod collector_side;
 pub mod host;
+pub mod identity;
 pub mod io;
 mod json;
 pub mod machine;
@@ -43,9 +45,13 @@ pub mod names;
 pub mod path;
 pub mod refusal;
 pub mod registry;
+pub mod reread;
 pub mod source_side;
 pub mod tls;
 pub mod wire;
+
+/// Name and version of this software, as Hello and refusals show it.
+pub const SOFTWARE: &str = concat!("catchment ", env!("CARGO_PKG_VERSION"));
 
 #[cfg(test)]
 mod handshake_test;

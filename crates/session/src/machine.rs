@@ -84,6 +84,17 @@ impl Ended {
         Some(refusal)
     }
 
+    /// Returns whether the peer left or fell silent, rather than that a side found a fault.
+    pub fn peer_is_gone(&self) -> bool {
+        match self {
+            Self::Refused(_)
+            | Self::HandshakeTimeout { .. }
+            | Self::LeaseExpired { .. }
+            | Self::Disconnected(_) => true,
+            Self::Finished | Self::Revoked(_) | Self::Misbehaved(_) | Self::Withdrawn(_) => false,
+        }
+    }
+
     /// Returns whether and when a source should try again.
     pub fn retry(&self) -> Retry {
         match self {

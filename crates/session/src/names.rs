@@ -6,9 +6,10 @@ use std::sync::Arc;
 /// Longest device name, in characters.
 pub const DEVICE_NAME_CHARS_MAX: usize = 64;
 
-/// The name of a device: 1 to 64 characters of `[A-Za-z0-9._-]`, not starting with a dot.
+/// The name of a device: 1 to 64 characters of `[A-Za-z0-9._-]`, not starting with a dot or a hyphen.
 ///
-/// A value of this type can be joined to a path without leaving its parent. Cloning is cheap.
+/// A value of this type can be joined to a path without leaving its parent, and is no option of a
+/// command. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, derive_more::Debug)]
 #[debug("DeviceName({_0})")]
 pub struct DeviceName(Arc<str>);
@@ -43,6 +44,9 @@ pub enum DeviceNameError {
     /// The name would be a hidden directory, `.` or `..`: the text, escaped and cut.
     #[error("device name \"{0}\" starts with a dot; put a letter or digit first")]
     Dot(String),
+    /// Commands would take the name for an option: the text, escaped and cut.
+    #[error("device name \"{0}\" starts with a hyphen; put a letter or digit first")]
+    Hyphen(String),
 }
 
 fn is_allowed(character: char) -> bool {
@@ -64,6 +68,9 @@ impl FromStr for DeviceName {
         }
         if text.starts_with('.') {
             return Err(DeviceNameError::Dot(seen()));
+        }
+        if text.starts_with('-') {
+            return Err(DeviceNameError::Hyphen(seen()));
         }
         Ok(Self(text.into()))
     }
@@ -121,7 +128,7 @@ mod tests {
 
     #[test]
     fn usual_names_are_taken() {
-        for name in ["a", "cam0", "Line-3_top.left", "0", "-", &"x".repeat(64)] {
+        for name in ["a", "cam0", "Line-3_top.left", "0", "a-", &"x".repeat(64)] {
             assert_eq!(name.parse::<DeviceName>().unwrap().as_str(), name);
         }
     }
@@ -134,6 +141,7 @@ mod tests {
         assert!(error("../etc").contains("'/'"));
         assert!(error(".").contains("starts with a dot"));
         assert!(error("..").contains("starts with a dot"));
+        assert!(error("-rf").contains("starts with a hyphen"));
         assert!(error("a b").contains("' '"));
         assert!(error("kamera-ü").contains("'ü'"));
         assert!(error("a\0b").contains("\\u{0}"));

@@ -2,6 +2,7 @@
 //! processes die and sessions stay half open.
 use crate::backoff::Backoff;
 use crate::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
+use crate::identity::{Hex, Identity, Nonce};
 use crate::machine::{Ended, Input, Output, Retry, Side};
 use crate::message::*;
 use crate::refusal::{Refusal, RefusalCode};
@@ -44,7 +45,8 @@ impl Pipe {
 
 /// A source process.
 struct Source {
-    instance: u64,
+    identity: Identity,
+    attempt: u64,
     oldest: u64,
     next_new: u64,
     next_send: u64,
@@ -53,6 +55,7 @@ struct Source {
 /// The collector's end of one session, perhaps half open.
 struct Session {
     side: CollectorSide,
+    hello: Option<Hello>,
     epoch: u32,
     /// Packet numbers committed in this session's ring and not yet delivered.
     ring: VecDeque<u64>,
@@ -70,6 +73,12 @@ struct World {
     connections: u64,
 }
 
+fn identity(seed: u64) -> Identity {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_be_bytes());
+    Identity::from_seed(Hex(bytes)).unwrap()
+}
+
 impl World {
     fn new(seed: u64) -> Self {
         Self {
@@ -78,14 +87,21 @@ impl World {
             registry: Registry::new(),
             sessions: BTreeMap::new(),
             delivered: Vec::new(),
-            source: Source { instance: seed, oldest: 0, next_new: 0, next_send: 0 },
+            source: Source {
+                identity: identity(seed),
+                attempt: 0,
+                oldest: 0,
+                next_new: 0,
+                next_send: 0,
+            },
             connections: 0,
         }
     }
 
     fn hello(&self) -> Hello {
         let mut hello = samples::hello();
-        hello.instance = self.source.instance;
+        hello.instance = self.source.identity.instance();
+        hello.attempt = self.source.attempt;
         hello.devices.truncate(1);
         hello.devices[0].next_packet = self.source.next_new;
         hello
@@ -113,8 +129,9 @@ impl World {
         self.registry.release(id);
     }
 
-    /// Does what a collector's engine does with a Hello.
-    fn admit(&mut self, id: u64, hello: &Hello) {
+    /// Does what a collector's engine does with a Hello that is proven.
+    fn admit(&mut self, id: u64) {
+        let hello = &self.sessions[&id].hello.clone().unwrap();
         let superseded = match self.registry.claim(id, hello) {
             Ok(superseded) => superseded,
             Err(refusal) => return self.session(id).side.refuse(refusal.retry_after_ms(100)),
@@ -140,7 +157,12 @@ impl World {
             let now = self.now;
             match self.session(id).side.poll() {
                 Output::Transmit(message) => sent.push(message),
-                Output::Event(CollectorEvent::Hello(hello)) => self.admit(id, &hello),
+                Output::Event(CollectorEvent::Hello(hello)) => {
+                    let session = self.session(id);
+                    session.hello = Some(hello);
+                    session.side.challenge(now, Nonce::random().unwrap()).unwrap();
+                }
+                Output::Event(CollectorEvent::Proven) => self.admit(id),
                 Output::Event(CollectorEvent::Connect(_)) => {
                     self.session(id).side.ready(now).unwrap();
                 }
@@ -172,19 +194,23 @@ impl World {
     /// One connection until it ends or has carried `budget` messages; how the source ended.
     fn connection(&mut self, budget: u64) -> Ended {
         self.connections += 1;
+        self.source.attempt += 1;
         let id = self.connections;
         let config = CollectorSideConfig::default();
         let session = Session {
             side: CollectorSide::new(self.now, config),
+            hello: None,
             epoch: u32::try_from(id).unwrap(),
             ring: VecDeque::new(),
             end: None,
             ended: None,
         };
         self.sessions.insert(id, session);
+        let identity = self.source.identity.clone();
+        let config = SourceSideConfig::new(samples::known(), identity);
         let mut link = Link {
             id,
-            side: SourceSide::new(self.now, SourceSideConfig::new(samples::known()), self.hello()),
+            side: SourceSide::new(self.now, config, self.hello()),
             to_collector: Pipe::new(),
             to_source: Pipe::new(),
             streaming: false,
@@ -248,6 +274,7 @@ impl Link {
                 Output::Transmit(message) => self.to_collector.push(&message),
                 Output::Event(SourceEvent::Welcomed(welcome)) => self.resume(world, &welcome),
                 Output::Event(SourceEvent::Ready) => self.streaming = true,
+                Output::Event(SourceEvent::Sink(_)) => {}
                 Output::Event(SourceEvent::Delivered(ack)) => {
                     assert_eq!(ack.delivered[0].next_packet, world.source.next_new);
                 }
@@ -327,7 +354,8 @@ impl Link {
         }
         if world.rng.below(100) < 30 {
             // The source process dies with all that it retained.
-            world.source.instance += 1_000_000;
+            world.source.identity = identity(world.connections << 32);
+            world.source.attempt = 0;
             world.source.oldest = 0;
             world.source.next_new = 0;
             return Ended::Disconnected("killed");
@@ -344,8 +372,8 @@ fn run(seed: u64) -> u64 {
     for attempt in 0..200 {
         // The first connections break at every message boundary in turn, later ones hold.
         let budget = match attempt {
-            0 => seed % 16,
-            1..12 => world.rng.below(16),
+            0 => seed % 18,
+            1..12 => world.rng.below(18),
             _ => u64::MAX,
         };
         let ended = world.connection(budget);

@@ -34,9 +34,11 @@ pub enum RefusalCode {
     NoResource,
     /// The peer may not do this.
     NotAllowed,
+    /// A block is not what its source committed: the session begins again where it was.
+    Damaged,
     /// The peer took too long.
     Timeout,
-    /// A newer session of the same source took its devices over.
+    /// A later attempt of the same source process took its devices over.
     Superseded,
     /// The collector or source is shutting down.
     ShuttingDown,
@@ -47,14 +49,14 @@ pub enum RefusalCode {
 }
 
 use RefusalCode::{
-    BadMessage, BadResume, BadRing, Busy, DeviceInUse, DuplicateDevice, Internal, NoPath,
+    BadMessage, BadResume, BadRing, Busy, Damaged, DeviceInUse, DuplicateDevice, Internal, NoPath,
     NoResource, NotAllowed, Other, PathFailed, ProtocolVersion, ShuttingDown, Superseded, Timeout,
     UnexpectedMessage, UnknownStream, WrongEpoch,
 };
 
 /// Every known code with its text and the shortest wait before a retry (`None`: a retry cannot
 /// succeed until the configuration changes).
-static TABLE: [(RefusalCode, &str, Option<u32>); 18] = [
+static TABLE: [(RefusalCode, &str, Option<u32>); 19] = [
     (Busy, "busy", Some(250)),
     (ProtocolVersion, "protocol_version", None),
     (BadMessage, "bad_message", None),
@@ -69,8 +71,9 @@ static TABLE: [(RefusalCode, &str, Option<u32>); 18] = [
     (BadRing, "bad_ring", None),
     (NoResource, "no_resource", Some(1_000)),
     (NotAllowed, "not_allowed", None),
+    (Damaged, "damaged", Some(0)),
     (Timeout, "timeout", Some(0)),
-    (Superseded, "superseded", None),
+    (Superseded, "superseded", Some(1_000)),
     (ShuttingDown, "shutting_down", Some(500)),
     (Internal, "internal", Some(1_000)),
 ];
@@ -151,6 +154,13 @@ impl Refusal {
     #[must_use]
     pub fn retry_after_ms(mut self, wait_ms: u32) -> Self {
         self.retry_after_ms = Some(wait_ms);
+        self
+    }
+
+    /// Says that a retry cannot succeed until somebody changes something.
+    #[must_use]
+    pub fn permanent(mut self) -> Self {
+        self.retry_after_ms = None;
         self
     }
 

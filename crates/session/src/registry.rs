@@ -1,4 +1,5 @@
 //! Which session owns which device. Pure, without a clock.
+use crate::identity::Instance;
 use crate::message::Hello;
 use crate::names::DeviceName;
 use crate::refusal::{Refusal, RefusalCode};
@@ -13,7 +14,8 @@ pub struct Registry {
 #[derive(Debug, Clone, Copy)]
 struct Owner {
     session: u64,
-    instance: u64,
+    instance: Instance,
+    attempt: u64,
 }
 
 impl Registry {
@@ -22,19 +24,19 @@ impl Registry {
         Self::default()
     }
 
-    /// Assigns the devices of `hello` to `session`, a number that the caller never reuses; later
-    /// connections have higher ones.
+    /// Assigns the devices of `hello` to `session`, a number that the caller never reuses. The source
+    /// process must have proven that the Hello is its own.
     ///
-    /// A device of the same source process (`instance`) moves over: its connection broke and the
-    /// collector has not noticed yet. Returns the sessions that lost devices, each once; revoke them
-    /// with code `superseded`.
+    /// A device of the same source process (`instance`) moves over to its later attempt: its connection
+    /// broke and the collector has not noticed yet. Returns the sessions that lost devices, each once;
+    /// revoke them with code `superseded`.
     ///
     /// # Errors
-    /// Another source process owns one of the devices, or a later session of the same process, which
+    /// Another source process owns one of the devices, or a later attempt of the same process, which
     /// has abandoned this one. Nothing has changed then.
     pub fn claim(&mut self, session: u64, hello: &Hello) -> Result<Vec<u64>, Refusal> {
         let superseded = self.in_the_way(session, hello)?;
-        let owner = Owner { session, instance: hello.instance };
+        let owner = Owner { session, instance: hello.instance, attempt: hello.attempt };
         for device in &hello.devices {
             self.owners.insert(device.name.clone(), owner);
         }
@@ -53,14 +55,23 @@ impl Registry {
             if owner.instance != hello.instance {
                 return Err(in_use(&device.name));
             }
-            if owner.session > session {
+            if owner.session == session {
+                continue;
+            }
+            if owner.attempt >= hello.attempt {
                 return Err(superseded_refusal());
             }
-            if owner.session != session && !superseded.contains(&owner.session) {
+            if !superseded.contains(&owner.session) {
                 superseded.push(owner.session);
             }
         }
         Ok(superseded)
+    }
+
+    /// Returns the session of another source process that has a device of `hello`.
+    pub fn other_owner(&self, hello: &Hello) -> Option<u64> {
+        let mut owners = hello.devices.iter().filter_map(|device| self.owners.get(&device.name));
+        owners.find(|owner| owner.instance != hello.instance).map(|owner| owner.session)
     }
 
     /// Frees the devices that `session` still owns.
@@ -78,8 +89,8 @@ impl Registry {
 pub fn superseded_refusal() -> Refusal {
     Refusal::new(
         RefusalCode::Superseded,
-        "a newer session of the same source has its devices",
-        "nothing: the newer session goes on",
+        "a later attempt of the same source process has its devices",
+        "none needed; the source retries automatically",
     )
 }
 
@@ -94,45 +105,51 @@ fn in_use(device: &DeviceName) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Hex;
     use crate::samples::hello;
 
-    fn hello_of(instance: u64, names: &[&str]) -> Hello {
+    fn hello_of(instance: u8, attempt: u64, names: &[&str]) -> Hello {
         let template = hello();
         let device = |name: &&str| crate::message::Device {
             name: name.parse().unwrap(),
             ..template.devices[0].clone()
         };
-        Hello { instance, devices: names.iter().map(device).collect(), ..template.clone() }
+        let instance = Instance(Hex([instance; 32]));
+        Hello { instance, attempt, devices: names.iter().map(device).collect(), ..template.clone() }
     }
 
     #[test]
     fn the_second_live_source_of_a_device_is_refused_and_nothing_changes() {
         let mut registry = Registry::new();
-        assert_eq!(registry.claim(1, &hello_of(7, &["a", "b"])), Ok(vec![]));
-        let refusal = registry.claim(2, &hello_of(8, &["c", "b"])).unwrap_err();
+        assert_eq!(registry.claim(1, &hello_of(7, 1, &["a", "b"])), Ok(vec![]));
+        let refusal = registry.claim(2, &hello_of(8, 2, &["c", "b"])).unwrap_err();
         assert_eq!(refusal.code, RefusalCode::DeviceInUse);
         assert!(refusal.reason.contains("device b"), "{refusal}");
         assert_eq!(registry.owner(&"c".parse().unwrap()), None);
         registry.release(1);
-        assert_eq!(registry.claim(2, &hello_of(8, &["c", "b"])), Ok(vec![]));
+        assert_eq!(registry.claim(2, &hello_of(8, 2, &["c", "b"])), Ok(vec![]));
     }
 
     #[test]
     fn a_reconnect_of_the_same_process_takes_its_devices_over() {
         let mut registry = Registry::new();
-        registry.claim(1, &hello_of(7, &["a", "b"])).unwrap();
-        assert_eq!(registry.claim(2, &hello_of(7, &["a", "b"])), Ok(vec![1]));
+        registry.claim(1, &hello_of(7, 1, &["a", "b"])).unwrap();
+        assert_eq!(registry.claim(2, &hello_of(7, 2, &["a", "b"])), Ok(vec![1]));
         registry.release(1);
         assert_eq!(registry.owner(&"a".parse().unwrap()), Some(2));
     }
 
-    /// An older connection whose Hello was held up must not take the devices back.
+    /// An attempt that the source gave up must not take the devices back, however late it is read.
     #[test]
-    fn a_session_that_was_overtaken_gets_nothing() {
+    fn an_attempt_that_was_overtaken_gets_nothing() {
         let mut registry = Registry::new();
-        registry.claim(2, &hello_of(7, &["a"])).unwrap();
-        let refusal = registry.claim(1, &hello_of(7, &["a"])).unwrap_err();
-        assert_eq!(refusal.code, RefusalCode::Superseded);
-        assert_eq!(registry.owner(&"a".parse().unwrap()), Some(2));
+        registry.claim(1, &hello_of(7, 5, &["a"])).unwrap();
+        for attempt in [4, 5] {
+            let refusal = registry.claim(2, &hello_of(7, attempt, &["a"])).unwrap_err();
+            assert_eq!(refusal.code, RefusalCode::Superseded);
+            assert!(refusal.retry_after_ms.is_some(), "{refusal}");
+        }
+        assert_eq!(registry.owner(&"a".parse().unwrap()), Some(1));
+        assert_eq!(registry.claim(2, &hello_of(7, 6, &["a"])), Ok(vec![1]));
     }
 }

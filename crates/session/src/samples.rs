@@ -1,5 +1,6 @@
 //! One message of each kind with its text, for tests: the golden bytes of the protocol.
 use crate::host::Host;
+use crate::identity::{Hex, Identity, Nonce};
 use crate::message::*;
 use crate::path::KnownProviders;
 use crate::refusal::{Refusal, RefusalCode};
@@ -9,6 +10,18 @@ fn endpoint(last: u8) -> Endpoint {
     let mut gid = [0xab; 16];
     gid[15] = last;
     Endpoint { gid: Gid(gid), qpn: 17, psn: 0x00ff_ffff, net: None }
+}
+
+/// The key pair of the source.
+pub(crate) fn identity() -> Identity {
+    Identity::from_seed(Hex([7; 32])).unwrap()
+}
+
+/// The collector's number for its Challenge.
+pub(crate) const NONCE: Nonce = Hex(*b"0123456789abcdef");
+
+pub(crate) fn proof() -> Proof {
+    Proof { signature: identity().prove(NONCE, hello().attempt) }
 }
 
 /// The providers of both sides.
@@ -23,9 +36,10 @@ pub(crate) fn known() -> KnownProviders {
 
 pub(crate) fn hello() -> Hello {
     Hello {
-        protocol: ProtocolRange { min: 2, max: 2 },
+        protocol: ProtocolRange { min: 3, max: 3 },
         software: "catchment 0.1.0".to_owned(),
-        instance: 0x0123_4567_89ab_cdef,
+        instance: identity().instance(),
+        attempt: 3,
         host: Host {
             boot_id: "0f4b6a9e-7d0e-4c59-9a55-1f2a3b4c5d6e".to_owned(),
             netns: 4_026_531_840,
@@ -57,7 +71,7 @@ pub(crate) fn hello() -> Hello {
                 name: "roce".to_owned(),
                 gid: endpoint(3).gid,
                 device: None,
-                net: Some(NetEnd { udp_port: 4791, path_mtu: 4096, extensions: 1 }),
+                net: Some(NetEnd { extensions: 1, ..NetEnd::of_rnic(4096) }),
             },
         ],
         missing: vec![WhyNot {
@@ -79,7 +93,7 @@ pub(crate) fn hello() -> Hello {
 
 pub(crate) fn welcome() -> Welcome {
     Welcome {
-        protocol: 2,
+        protocol: 3,
         epoch: 7,
         path: SessionPath {
             source: "shm".to_owned(),
@@ -134,6 +148,11 @@ pub(crate) fn stats() -> SourceStats {
     }
 }
 
+pub(crate) fn sink_report() -> SinkReport {
+    let reason = "cannot write /out/cam1/000000000250: No space left on device (os error 28)";
+    SinkReport { epoch: 7, refusing: 1, reason: Some(reason.to_owned()) }
+}
+
 pub(crate) fn goodbye() -> Goodbye {
     let end = |stream, end_packet| StreamEnd { stream, end_packet };
     Goodbye { epoch: 7, streams: vec![end(0, 300), end(1, 300)] }
@@ -150,11 +169,19 @@ pub(crate) fn golden() -> Vec<(Message, &'static str)> {
     vec![
         (
             Message::Hello(hello()),
-            r#"{"type":"hello","protocol":{"min":2,"max":2},"software":"catchment 0.1.0","instance":"0123456789abcdef","host":{"boot_id":"0f4b6a9e-7d0e-4c59-9a55-1f2a3b4c5d6e","netns":4026531840,"uid":1000,"pid":4242},"devices":[{"name":"cam0","format":"640x480:rgb24","policy":"block","next_packet":0},{"name":"cam1","format":null,"policy":"drop_oldest","next_packet":250}],"providers":[{"name":"shm","gid":"ababababababababababababababab01","device":"shm0"},{"name":"roce","gid":"ababababababababababababababab03","device":null,"net":{"udp_port":4791,"path_mtu":4096,"extensions":1}}],"missing":[{"provider":"ibverbs","reason":"libibverbs.so.1 is not installed"}],"failed":[{"path":{"source":"roce","source_gid":"ababababababababababababababab03","collector":"ibverbs","path_mtu":4096},"reason":"packets of 4096 bytes did not pass"}],"wish":{"blocks":64,"block_bytes":1048576}}"#,
+            r#"{"type":"hello","protocol":{"min":3,"max":3},"software":"catchment 0.1.0","instance":"ea4a6c63e29c520abef5507b132ec5f9954776aebebe7b92421eea691446d22c","attempt":3,"host":{"boot_id":"0f4b6a9e-7d0e-4c59-9a55-1f2a3b4c5d6e","netns":4026531840,"uid":1000,"pid":4242},"devices":[{"name":"cam0","format":"640x480:rgb24","policy":"block","next_packet":0},{"name":"cam1","format":null,"policy":"drop_oldest","next_packet":250}],"providers":[{"name":"shm","gid":"ababababababababababababababab01","device":"shm0"},{"name":"roce","gid":"ababababababababababababababab03","device":null,"net":{"udp_port":4791,"path_mtu":4096,"extensions":1}}],"missing":[{"provider":"ibverbs","reason":"libibverbs.so.1 is not installed"}],"failed":[{"path":{"source":"roce","source_gid":"ababababababababababababababab03","collector":"ibverbs","path_mtu":4096},"reason":"packets of 4096 bytes did not pass"}],"wish":{"blocks":64,"block_bytes":1048576}}"#,
+        ),
+        (
+            Message::Challenge(Challenge { nonce: NONCE }),
+            r#"{"type":"challenge","nonce":"30313233343536373839616263646566"}"#,
+        ),
+        (
+            Message::Proof(proof()),
+            r#"{"type":"proof","signature":"f0f8094eba1f2b66924a4499b8d4466f34b6d99e779eaaa253a6cc8430624d2b764a0305d16003482e01b1369cd855b80f162a3f8ef5d0938b8c274062642406"}"#,
         ),
         (
             Message::Welcome(welcome()),
-            r#"{"type":"welcome","protocol":2,"epoch":7,"path":{"source":"shm","source_gid":"ababababababababababababababab01","collector":"shm","path_mtu":null},"reason":"same host, network namespace and user","ring":{"addr":"00007f1234560000","rkey":99,"blocks":64,"block_bytes":1048576,"layout_hash":"fedcba9876543210","checksum":false},"endpoint":{"gid":"ababababababababababababababab02","qpn":17,"psn":16777215},"lease_ms":3000,"streams":[{"device":"cam0","stream":0,"next_packet":null},{"device":"cam1","stream":1,"next_packet":240}]}"#,
+            r#"{"type":"welcome","protocol":3,"epoch":7,"path":{"source":"shm","source_gid":"ababababababababababababababab01","collector":"shm","path_mtu":null},"reason":"same host, network namespace and user","ring":{"addr":"00007f1234560000","rkey":99,"blocks":64,"block_bytes":1048576,"layout_hash":"fedcba9876543210","checksum":false},"endpoint":{"gid":"ababababababababababababababab02","qpn":17,"psn":16777215},"lease_ms":3000,"streams":[{"device":"cam0","stream":0,"next_packet":null},{"device":"cam1","stream":1,"next_packet":240}]}"#,
         ),
         (
             Message::Refused(refusal()),
@@ -170,6 +197,10 @@ pub(crate) fn golden() -> Vec<(Message, &'static str)> {
         (
             Message::SourceStats(stats()),
             r#"{"type":"source_stats","epoch":7,"cpu_us":1250000,"streams":[{"stream":1,"sent_frames":5,"sent_bytes":4608000,"dropped_oldest":2,"dropped_newest":0,"dropped_reconnect":5,"blocked_us":0}]}"#,
+        ),
+        (
+            Message::SinkReport(sink_report()),
+            r#"{"type":"sink_report","epoch":7,"refusing":1,"reason":"cannot write /out/cam1/000000000250: No space left on device (os error 28)"}"#,
         ),
         (
             Message::Revoke(Revoke::new(

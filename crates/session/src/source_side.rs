@@ -4,17 +4,19 @@
 //! each call drain [`Side::poll`] until it returns [`Output::Timeout`].
 //!
 //! ```text
-//! Hello ──> WaitWelcome ──Welcome──> Deciding ──connect()──> WaitReady ──Ready──> Streaming
-//!                                                         Leaving <──goodbye()──────┘
+//! Hello ──> WaitChallenge ──Challenge──> WaitWelcome ──Welcome──> Deciding ──connect()──> WaitReady
+//!                                      Leaving <──goodbye()── Streaming <──Ready──────────────┘
 //! ```
 use std::time::{Duration, Instant};
 
 use catchment_verbs::Endpoint;
 
+use crate::identity::Identity;
 use crate::machine::{self, Core, Stage, unknown_stream};
 use crate::message::{
-    Connect, Goodbye, GoodbyeAck, Hello, Message, MessageKind, Ping, Pong, ProtocolRange,
-    STATS_STREAMS_MAX, SessionPath, SourceStats, StreamEnd, StreamStart, StreamStats, Welcome,
+    Challenge, Connect, Goodbye, GoodbyeAck, Hello, Message, MessageKind, Ping, Pong, Proof,
+    ProtocolRange, STATS_STREAMS_MAX, SessionPath, SinkReport, SourceStats, StreamEnd, StreamStart,
+    StreamStats, Welcome,
 };
 use crate::path::KnownProviders;
 use crate::refusal::{Refusal, RefusalCode};
@@ -22,10 +24,12 @@ use crate::refusal::{Refusal, RefusalCode};
 pub use crate::machine::{Ended, Input, Misuse, Output, Retry, Side};
 
 /// Settings of the source's side.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct SourceSideConfig {
     /// Providers of this program: the collector may choose no other.
     pub known: KnownProviders,
+    /// The key pair of this process; its public half is in Hello.
+    pub identity: Identity,
     /// Time limit for Welcome, and again for Ready.
     pub handshake: Duration,
     /// Common origin of neighbouring sources, which aligns their pings: each is sent a little early,
@@ -37,9 +41,9 @@ pub struct SourceSideConfig {
 const PING_SLOTS: u32 = 8;
 
 impl SourceSideConfig {
-    /// Returns the usual settings for a program with these providers.
-    pub fn new(known: KnownProviders) -> Self {
-        Self { known, handshake: Duration::from_secs(5), ping_origin: None }
+    /// Returns the usual settings for a process with these providers and this key pair.
+    pub fn new(known: KnownProviders, identity: Identity) -> Self {
+        Self { known, identity, handshake: Duration::from_secs(5), ping_origin: None }
     }
 }
 
@@ -51,12 +55,15 @@ pub enum SourceEvent {
     Welcomed(Welcome),
     /// Frames may be sent.
     Ready,
+    /// The collector's sinks refuse frames, or take them again.
+    Sink(SinkReport),
     /// The collector has delivered everything; [`Ended::Finished`] follows.
     Delivered(GoodbyeAck),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
+    WaitChallenge,
     WaitWelcome,
     Deciding,
     WaitReady,
@@ -69,8 +76,9 @@ impl machine::State for State {
     const OVER: Self = Self::Over;
 
     fn facts(self) -> (&'static str, Stage) {
-        use MessageKind::{Ready, Welcome};
+        use MessageKind::{Challenge, Ready, Welcome};
         match self {
+            Self::WaitChallenge => ("the source waits for Challenge", Stage::Awaits(Challenge)),
             Self::WaitWelcome => ("the source waits for Welcome", Stage::Awaits(Welcome)),
             Self::Deciding => ("the source prepares Connect", Stage::Prepares),
             Self::WaitReady => ("the source waits for Ready", Stage::Awaits(Ready)),
@@ -86,6 +94,7 @@ impl machine::State for State {
 pub struct SourceSide {
     core: Core<State, SourceEvent>,
     known: KnownProviders,
+    identity: Identity,
     hello: Hello,
     /// Stream numbers of the session, sorted.
     streams: Vec<u32>,
@@ -118,11 +127,12 @@ impl Side for SourceSide {
 impl SourceSide {
     /// Creates a machine for a new connection; its first output is `hello`.
     pub fn new(now: Instant, config: SourceSideConfig, hello: Hello) -> Self {
-        let mut core = Core::new(now, config.handshake, State::WaitWelcome);
+        let mut core = Core::new(now, config.handshake, State::WaitChallenge);
         core.transmit(Message::Hello(hello.clone()));
         Self {
             core,
             known: config.known,
+            identity: config.identity,
             hello,
             streams: Vec::new(),
             ping_origin: config.ping_origin,
@@ -192,11 +202,12 @@ impl SourceSide {
     fn accept(&mut self, now: Instant, message: Message) -> Result<(), Refusal> {
         let kind = message.kind();
         match (message, self.core.state) {
+            (Message::Challenge(challenge), State::WaitChallenge) => self.on_challenge(challenge),
             (Message::Welcome(welcome), State::WaitWelcome) => self.on_welcome(welcome)?,
             (Message::Ready(_), State::WaitReady) => self.on_ready(now),
             (
                 Message::Refused(refusal),
-                State::WaitWelcome | State::Deciding | State::WaitReady,
+                State::WaitChallenge | State::WaitWelcome | State::Deciding | State::WaitReady,
             ) => {
                 self.core.end(Ended::Refused(refusal));
             }
@@ -204,6 +215,9 @@ impl SourceSide {
                 self.core.end(Ended::Revoked(revoke.into_refusal()));
             }
             (Message::Pong(pong), State::Streaming | State::Leaving) => self.on_pong(now, pong)?,
+            (Message::SinkReport(report), State::Streaming | State::Leaving) => {
+                self.core.event(SourceEvent::Sink(report));
+            }
             (Message::GoodbyeAck(ack), State::Leaving) => self.on_goodbye_ack(ack)?,
             _ => return Err(self.core.unexpected(kind)),
         }
@@ -221,6 +235,12 @@ impl SourceSide {
         self.ping_sent = Some((seq, now));
         self.ping_seq = seq.wrapping_add(1);
         self.ping_at = self.next_ping(now);
+    }
+
+    fn on_challenge(&mut self, challenge: Challenge) {
+        let signature = self.identity.prove(challenge.nonce, self.hello.attempt);
+        self.core.transmit(Message::Proof(Proof { signature }));
+        self.core.state = State::WaitWelcome;
     }
 
     fn on_welcome(&mut self, welcome: Welcome) -> Result<(), Refusal> {

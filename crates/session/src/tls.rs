@@ -1,12 +1,14 @@
 //! TLS 1.3 with certificates on both sides, and the rule for sessions without it.
+use rustls::client::verify_server_name;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +21,16 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// Certificates of the authorities that the other side's certificate must come from.
     pub ca: PathBuf,
+}
+
+impl TlsFiles {
+    /// Returns whether the certificate is for `host`, a name or an address.
+    pub fn is_for(&self, host: &str) -> bool {
+        let Ok(name) = ServerName::try_from(host) else { return false };
+        let chain = certificates(&self.cert).unwrap_or_default();
+        let leaf = chain.first().and_then(|leaf| ParsedCertificate::try_from(leaf).ok());
+        leaf.is_some_and(|leaf| verify_server_name(&leaf, &name).is_ok())
+    }
 }
 
 /// TLS cannot be set up from the files.
@@ -48,6 +60,14 @@ pub enum TlsError {
         path: PathBuf,
         /// `certificate` or `private key`.
         what: &'static str,
+    },
+    /// Others can read a private key.
+    #[error("others can read the key {path} (mode {mode:04o}); type: chmod 600 {path}", path = path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its rights.
+        mode: u32,
     },
     /// A certificate of an authority cannot be used.
     #[error("{} cannot serve as certificate authority: {detail}", path.display())]
@@ -82,7 +102,7 @@ fn provider() -> Arc<CryptoProvider> {
 ///
 /// # Errors
 /// A file is missing, invalid, or does not match the others.
-pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
+pub(crate) fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let roots = Arc::new(authorities(&files.ca)?);
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build().map_err(
         |error| TlsError::Authority { path: files.ca.clone(), detail: error.to_string() },
@@ -102,7 +122,7 @@ pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
 ///
 /// # Errors
 /// A file is missing, invalid, or does not match the others.
-pub fn client_config(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
+pub(crate) fn client_config(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
     let roots = authorities(&files.ca)?;
     let (chain, key) = identity(files)?;
     let config = ClientConfig::builder_with_provider(provider())
@@ -133,7 +153,7 @@ type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn identity(files: &TlsFiles) -> Result<Identity, TlsError> {
     let chain = certificates(&files.cert)?;
-    let key = PrivateKeyDer::from_pem_reader(open(&files.key)?)
+    let key = PrivateKeyDer::from_pem_reader(open_key(&files.key)?)
         .map_err(|error| pem_error(&files.key, "private key", error))?;
     Ok((chain, key))
 }
@@ -148,7 +168,21 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(found)
 }
 
-fn open(path: &Path) -> Result<BufReader<File>, TlsError> {
+/// Opens a private key, which only its owner may be able to read. One of root may also be read by the
+/// group through which this user reads it: container platforms mount keys like this.
+pub(crate) fn open_key(path: &Path) -> Result<BufReader<File>, TlsError> {
+    let file = open(path)?;
+    let seen = file.get_ref().metadata().map_err(|source| read_error(path, source))?;
+    let is_lent = seen.uid() == 0 && !rustix::process::geteuid().is_root();
+    let wrong = if is_lent { 0o037 } else { 0o077 };
+    let mode = seen.mode() & 0o777;
+    if mode & wrong != 0 {
+        return Err(TlsError::Exposed { path: path.to_owned(), mode });
+    }
+    Ok(file)
+}
+
+pub(crate) fn open(path: &Path) -> Result<BufReader<File>, TlsError> {
     File::open(path).map(BufReader::new).map_err(|source| read_error(path, source))
 }
 

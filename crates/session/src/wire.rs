@@ -4,7 +4,7 @@
 //! only what has arrived: an announced length reserves nothing.
 use crate::check::Invalid;
 use crate::json;
-use crate::message::{Message, MessageKind, ProtocolRange, protocol_of};
+use crate::message::{Message, MessageKind, ProtocolRange, versions_of};
 use crate::names::printable;
 use crate::refusal::{Refusal, RefusalCode};
 
@@ -27,11 +27,14 @@ impl MessageKind {
         match self {
             Self::Hello => HELLO_BYTES_MAX,
             Self::Welcome | Self::Connect | Self::Goodbye | Self::GoodbyeAck => LONG_BYTES_MAX,
-            Self::Refused
+            Self::Challenge
+            | Self::Proof
+            | Self::Refused
             | Self::Ready
             | Self::Ping
             | Self::Pong
             | Self::SourceStats
+            | Self::SinkReport
             | Self::Revoke => SHORT_BYTES_MAX,
         }
     }
@@ -161,10 +164,16 @@ pub enum DecodeError {
     },
     /// The peer and this side have no version in common.
     #[error(
-        "the source speaks protocol versions {} to {}, this side {} to {}",
-        .0.min, .0.max, ProtocolRange::OURS.min, ProtocolRange::OURS.max
+        "the source is {software} and speaks {range}, the collector is {} and speaks {}",
+        crate::SOFTWARE,
+        ProtocolRange::OURS
     )]
-    Protocol(ProtocolRange),
+    Protocol {
+        /// What the peer speaks.
+        range: ProtocolRange,
+        /// What it is, escaped and cut.
+        software: String,
+    },
 }
 
 /// What invalid bytes look like.
@@ -200,13 +209,30 @@ impl Hint {
 impl DecodeError {
     /// Returns the refusal for a peer that sent such bytes.
     pub fn refusal(&self) -> Refusal {
-        if let Self::Protocol(theirs) = self {
-            let older = theirs.max < ProtocolRange::OURS.min;
-            let remedy = if older { "update the source" } else { "update the collector" };
-            return Refusal::new(RefusalCode::ProtocolVersion, self.to_string(), remedy);
+        if matches!(self, Self::Length { hint: Hint::Tls, .. }) {
+            let remedy = "give --cert, --key and --ca on both sides, or on neither";
+            let reason = "the peer speaks TLS, and this side does not";
+            return Refusal::new(RefusalCode::BadMessage, reason, remedy);
         }
-        let remedy = "send what docs/spec/session.md describes";
-        Refusal::new(RefusalCode::BadMessage, self.to_string(), remedy)
+        let (code, remedy) = match self {
+            Self::Protocol { range, .. } if range.max < ProtocolRange::OURS.min => {
+                (RefusalCode::ProtocolVersion, "update the source to the collector's version")
+            }
+            Self::Protocol { .. } => {
+                (RefusalCode::ProtocolVersion, "update the collector to the source's version")
+            }
+            Self::Length { .. }
+            | Self::Truncated { .. }
+            | Self::Utf8(_)
+            | Self::Json(_)
+            | Self::UnknownType(_)
+            | Self::Malformed { .. }
+            | Self::Invalid { .. }
+            | Self::TooLong { .. } => {
+                (RefusalCode::BadMessage, "send what docs/spec/session.md describes")
+            }
+        };
+        Refusal::new(code, self.to_string(), remedy)
     }
 }
 
@@ -225,9 +251,9 @@ pub fn parse(json: &[u8]) -> Result<Message, DecodeError> {
     let malformed =
         |error: serde_json::Error| DecodeError::Malformed { kind, detail: detail(&error) };
     if kind == MessageKind::Hello {
-        let theirs = protocol_of(text).map_err(malformed)?;
-        if ProtocolRange::OURS.common(theirs).is_none() {
-            return Err(DecodeError::Protocol(theirs));
+        let (range, software) = versions_of(text).map_err(malformed)?;
+        if ProtocolRange::OURS.common(range).is_none() {
+            return Err(DecodeError::Protocol { range, software });
         }
     }
     let message = Message::read(kind, text).map_err(malformed)?;

@@ -40,8 +40,15 @@ fn an_endpoint_on_a_network_says_what_it_takes() {
     let text = altered(MessageKind::Connect, "\"psn\":16777215}", net);
     let mut expected = samples::connect();
     expected.endpoint.net =
-        Some(catchment_verbs::NetEnd { udp_port: 4791, path_mtu: 4096, extensions: 1 });
-    assert_eq!(parse(text.as_bytes()), Ok(Message::Connect(expected)));
+        Some(catchment_verbs::NetEnd { extensions: 1, ..catchment_verbs::NetEnd::of_rnic(4096) });
+    assert_eq!(parse(text.as_bytes()), Ok(Message::Connect(expected.clone())));
+    let key = r#""extensions":1,"key":"000102030405060708090a0b0c0d0e0f"}"#;
+    let with_key = text.replacen("\"extensions\":1}", key, 1);
+    let bytes: [u8; 16] = std::array::from_fn(|at| at as u8);
+    let net = expected.endpoint.net.as_mut().unwrap();
+    net.key = Some(catchment_verbs::PacketKey(bytes));
+    assert_eq!(parse(with_key.as_bytes()), Ok(Message::Connect(expected)));
+    assert!(parse_error(&with_key.replacen("0e0f", "0e", 1)).contains("32 hexadecimal digits"));
     for (from, to, field) in [
         ("4096", "1500", "endpoint.net.path_mtu is 1500"),
         ("4791", "0", "endpoint.net.udp_port is 0"),
@@ -128,10 +135,14 @@ fn altered(kind: MessageKind, from: &str, to: &str) -> String {
 /// Pieces of the golden messages, what to put in their place, and what the error must say. `LONG` is
 /// a text beyond every limit.
 const OUT_OF_RANGE: &str = r#"
-hello | "min":2 | "min":0 | protocol.min is 0
+hello | "min":3 | "min":0 | protocol.min is 0
+hello | "attempt":3 | "attempt":0 | attempt is 0
+sink_report | "refusing":1 | "refusing":0 | refusing is 0
 hello | catchment 0.1.0 |  | software is ""
 hello | catchment 0.1.0 | a\u0007b | software is
-hello | 0123456789abcdef | 123 | 16 hexadecimal digits
+hello | ea4a6c63 | ea4a6c6 | 64 hexadecimal digits
+challenge | 3031 | 30 | 32 hexadecimal digits
+proof | f0f8 | x0f8 | 128 hexadecimal digits
 hello | 0f4b6a9e-7 | 0f4b6a9e 7 | host.boot_id
 hello | 4026531840 | 9007199254740992 | host.netns is 9007199254740992
 hello | "cam0" | "../x" | contains '/'
@@ -312,15 +323,23 @@ fn a_truncated_message_says_how_much_came() {
 
 #[test]
 fn versions_are_negotiated_before_unknown_members_matter() {
-    let newer = altered(MessageKind::Hello, r#"{"min":2,"max":2}"#, r#"{"min":3,"max":4,"x":0}"#)
+    let newer = altered(MessageKind::Hello, r#"{"min":3,"max":3}"#, r#"{"min":4,"max":5,"x":0}"#)
         .replace("\"wish\"", "\"colour\":\"red\",\"wish\"");
     let refusal = parse(newer.as_bytes()).unwrap_err().refusal();
     assert_eq!(refusal.code, RefusalCode::ProtocolVersion);
     assert!(refusal.is_permanent());
-    assert_eq!(refusal.remedy, "update the collector");
-    assert!(refusal.reason.contains("3 to 4, this side 2 to 2"), "{refusal}");
-    let both = altered(MessageKind::Hello, r#"{"min":2,"max":2}"#, r#"{"min":1,"max":9}"#);
+    assert_eq!(refusal.remedy, "update the collector to the source's version");
+    let ours = format!("the collector is {} and speaks session protocol 3", crate::SOFTWARE);
+    let theirs = "the source is catchment 0.1.0 and speaks session protocols 4 to 5";
+    assert_eq!(refusal.reason, format!("{theirs}, {ours}"));
+    let both = altered(MessageKind::Hello, r#"{"min":3,"max":3}"#, r#"{"min":1,"max":9}"#);
     assert!(parse(both.as_bytes()).is_ok());
+    // As the version before this one wrote it, which had other members too.
+    let older = r#"{"type":"hello","protocol":{"min":2,"max":2},"software":"catchment 0.0.9","instance":"0123456789abcdef"}"#;
+    let refusal = parse(older.as_bytes()).unwrap_err().refusal();
+    assert_eq!(refusal.remedy, "update the source to the collector's version");
+    let theirs = "the source is catchment 0.0.9 and speaks session protocol 2";
+    assert_eq!(refusal.reason, format!("{theirs}, {ours}"));
 }
 
 #[test]

@@ -76,20 +76,64 @@ pub struct NetEnd {
     pub udp_port: u16,
     /// Largest path MTU that it accepts, in bytes: 256, 512, 1024, 2048 or 4096.
     pub path_mtu: u32,
-    /// Its extensions of the standard, one bit each, such as
-    /// [`SELECTIVE_REPEAT`](NetEnd::SELECTIVE_REPEAT). 0 for an RNIC.
+    /// Its extensions of the standard; 0 for an RNIC. Bits 0 to 7 are one each, such as
+    /// [`SELECTIVE_REPEAT`](NetEnd::SELECTIVE_REPEAT), 8 to 12 are [`NetEnd::window_bytes`], 16 to 31
+    /// [`NetEnd::source_port`].
     pub extensions: u32,
+    /// The key of the packets that this queue pair sends, if they are authenticated. Told over an encrypted
+    /// session only, and in no text.
+    pub key: Option<PacketKey>,
 }
+
+/// A secret of the packets of one queue pair, drawn by chance.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, derive_more::Debug)]
+#[debug("PacketKey(..)")]
+pub struct PacketKey(pub [u8; 16]);
 
 impl NetEnd {
     /// The only UDP port that an RNIC uses (IBTA annex 17).
     pub const RNIC_UDP_PORT: u16 = 4791;
     /// Bit of [`extensions`](NetEnd::extensions): only lost packets are retransmitted.
     pub const SELECTIVE_REPEAT: u32 = 1;
+    /// Bit of [`extensions`](NetEnd::extensions): a NAK that ends a connection is repeated when it is
+    /// challenged, and believed only then.
+    pub const CHALLENGES: u32 = 1 << 1;
+    /// Bit of [`extensions`](NetEnd::extensions): packets are authenticated, and others are dropped.
+    pub const AUTHENTICATED: u32 = 1 << 2;
+    const WINDOW_SHIFT: u32 = 8;
+    const WINDOW_MASK: u32 = 0x1f;
+    const SOURCE_PORT_SHIFT: u32 = 16;
 
     /// Returns the end of an RNIC with this path MTU in bytes.
     pub fn of_rnic(path_mtu: u32) -> Self {
-        Self { udp_port: Self::RNIC_UDP_PORT, path_mtu, extensions: 0 }
+        Self { udp_port: Self::RNIC_UDP_PORT, path_mtu, extensions: 0, key: None }
+    }
+
+    /// Returns this end with the UDP port that all its packets come from.
+    #[must_use]
+    pub fn with_source_port(self, port: u16) -> Self {
+        let others = self.extensions & ((1 << Self::SOURCE_PORT_SHIFT) - 1);
+        Self { extensions: others | u32::from(port) << Self::SOURCE_PORT_SHIFT, ..self }
+    }
+
+    /// Returns the UDP port that all its packets come from; `None` if they may come from any.
+    pub fn source_port(&self) -> Option<u16> {
+        let port = (self.extensions >> Self::SOURCE_PORT_SHIFT) as u16;
+        (port != 0).then_some(port)
+    }
+
+    /// Returns this end with the most payload that it has in flight, rounded down to a power of two.
+    #[must_use]
+    pub fn with_window_bytes(self, bytes: u64) -> Self {
+        let others = self.extensions & !(Self::WINDOW_MASK << Self::WINDOW_SHIFT);
+        let power = bytes.max(1).ilog2().min(Self::WINDOW_MASK);
+        Self { extensions: others | power << Self::WINDOW_SHIFT, ..self }
+    }
+
+    /// Returns the most payload that it has in flight, in bytes; `None` if it does not say.
+    pub fn window_bytes(&self) -> Option<u64> {
+        let power = self.extensions >> Self::WINDOW_SHIFT & Self::WINDOW_MASK;
+        (power != 0).then_some(1 << power)
     }
 }
 
@@ -125,6 +169,7 @@ fn parse_endpoint(text: &str) -> Option<Endpoint> {
             udp_port: port.parse().ok()?,
             path_mtu: mtu.parse().ok()?,
             extensions: extensions.parse().ok()?,
+            key: None,
         }),
         _ => return None,
     };
@@ -173,9 +218,30 @@ mod tests {
     }
 
     #[test]
+    fn source_port_and_window_share_the_extensions_with_the_bits() {
+        let extensions = NetEnd::CHALLENGES;
+        let plain = NetEnd { extensions, ..NetEnd::of_rnic(1024) };
+        assert_eq!((plain.source_port(), plain.window_bytes()), (None, None));
+        let end = plain.with_source_port(0xc123).with_window_bytes((4 << 20) + 1);
+        assert_eq!((end.source_port(), end.window_bytes()), (Some(0xc123), Some(4 << 20)));
+        assert_eq!(end.extensions, 0xc123_0000 | 22 << 8 | NetEnd::CHALLENGES);
+        let other = end.with_source_port(0xffff).with_window_bytes(u64::MAX);
+        assert_eq!((other.source_port(), other.window_bytes()), (Some(0xffff), Some(1 << 31)));
+    }
+
+    #[test]
+    fn a_key_is_in_no_text() {
+        let net = NetEnd { key: Some(PacketKey([0xab; 16])), ..NetEnd::of_rnic(1024) };
+        let end = Endpoint { gid: Gid::default(), qpn: 1, psn: 2, net: Some(net) };
+        for text in [end.to_string(), format!("{end:?}")] {
+            assert!(!text.contains("ab") && !text.contains("171"), "{text}");
+        }
+    }
+
+    #[test]
     fn an_endpoint_reads_back_what_it_prints() {
         let gid = Gid([7; 16]);
-        let net = NetEnd { udp_port: 4791, path_mtu: 4096, extensions: 1 };
+        let net = NetEnd { extensions: 1, ..NetEnd::of_rnic(4096) };
         for net in [None, Some(net)] {
             let (qpn, psn) = (17, 0x00ff_ffff);
             let end = Endpoint { gid, qpn, psn, net };

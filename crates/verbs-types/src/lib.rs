@@ -27,7 +27,7 @@ mod work;
 
 pub use access::Access;
 pub use completion::{Completion, Failure, Success, WcOpcode, WcStatus};
-pub use endpoint::{Endpoint, EndpointParseError, Gid, GidParseError, NetEnd};
+pub use endpoint::{Endpoint, EndpointParseError, Gid, GidParseError, NetEnd, PacketKey};
 pub use error::{ModifyError, PostError, PostFailure};
 pub use limits::{Limits, MAX_24_BITS, QpCapacity};
 pub use rate::{Flow, RateError, RateRange, TokenBucket};

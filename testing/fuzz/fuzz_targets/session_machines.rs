@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use catchment_session::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
+use catchment_session::identity::{Hex, Identity};
 use catchment_session::message::{
     Hello, Message, StreamDelivered, StreamEnd, StreamGrant, StreamStart, Welcome,
 };
@@ -15,6 +16,7 @@ use catchment_session::wire::{Decoder, encode, parse};
 use catchment_verbs::{ProviderInfo, Wire};
 use libfuzzer_sys::fuzz_target;
 
+const NONCE: Hex<16> = Hex(*b"0123456789abcdef");
 const HELLO: &str = include_str!("hello.json");
 const WELCOME: &str = include_str!("welcome.json");
 
@@ -39,6 +41,7 @@ fn check_sent(message: &Message, over: bool) {
 
 struct Collector {
     side: CollectorSide,
+    hello: Option<Hello>,
     over: bool,
 }
 
@@ -58,14 +61,22 @@ impl Collector {
     fn on_event(&mut self, now: Instant, event: CollectorEvent) {
         match event {
             CollectorEvent::Hello(hello) => {
+                self.hello = Some(hello);
+                self.side.challenge(now, NONCE).expect("a Hello waits");
+            }
+            CollectorEvent::Proven => {
+                let hello = self.hello.take().expect("a Hello came");
                 let grant =
                     |(device, stream): (_, u32)| StreamGrant { device, stream, next_packet: None };
                 let names = hello.devices.into_iter().map(|device| device.name);
                 let mut welcome = welcome();
                 welcome.streams = names.zip(0..).map(grant).collect();
-                self.side.welcome(now, welcome).expect("a Hello waits");
+                self.side.welcome(now, welcome).expect("a proven Hello waits");
             }
-            CollectorEvent::Connect(_) => self.side.ready(now).expect("a Connect waits"),
+            CollectorEvent::Connect(_) => {
+                self.side.ready(now).expect("a Connect waits");
+                self.side.sink_report(1, Some("disk full".to_owned())).expect("frames may come");
+            }
             CollectorEvent::Stats(_) => {}
             CollectorEvent::Goodbye(goodbye) => {
                 let done = |end: &StreamEnd| StreamDelivered {
@@ -104,7 +115,9 @@ impl Source {
                     let streams = welcome.streams.iter().map(start).collect();
                     self.side.connect(now, welcome.endpoint, streams).expect("a Welcome waits");
                 }
-                Output::Event(SourceEvent::Ready | SourceEvent::Delivered(_)) => {}
+                Output::Event(
+                    SourceEvent::Ready | SourceEvent::Sink(_) | SourceEvent::Delivered(_),
+                ) => {}
                 Output::Ended(_) => self.over = true,
                 Output::Timeout(_) => return,
             }
@@ -120,10 +133,15 @@ fn known() -> KnownProviders {
 
 fuzz_target!(|bytes: &[u8]| {
     let mut now = Instant::now();
-    let mut collector =
-        Collector { side: CollectorSide::new(now, CollectorSideConfig::default()), over: false };
-    let mut source =
-        Source { side: SourceSide::new(now, SourceSideConfig::new(known()), hello()), over: false };
+    let mut collector = Collector {
+        side: CollectorSide::new(now, CollectorSideConfig::default()),
+        hello: None,
+        over: false,
+    };
+    // The key pair of hello.json, and a number that does not change: so the corpus holds proofs that are good.
+    let identity = Identity::from_seed(Hex([7; 32])).expect("a seed");
+    let config = SourceSideConfig::new(known(), identity);
+    let mut source = Source { side: SourceSide::new(now, config, hello()), over: false };
     source.drain(now);
     let mut decoder = Decoder::new(1 << 16);
     let mut input = bytes;

@@ -61,6 +61,11 @@ impl Setting {
         self.folder.join("scratch")
     }
 
+    /// The file with what all processes of a role wrote, one after the other.
+    pub(crate) fn log(&self, role: Role) -> PathBuf {
+        self.folder.join(format!("{role}.log"))
+    }
+
     pub(crate) fn devices(&self) -> Vec<String> {
         (0..self.devices).map(|number| format!("cam{number}")).collect()
     }
@@ -137,7 +142,7 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn start(setting: &Setting, role: Role) -> Result<Self> {
-        let log = setting.folder.join(format!("{role}.log"));
+        let log = setting.log(role);
         let file = File::options().create(true).append(true).open(&log)?;
         let mut command = setting.command(role);
         command.stdout(file.try_clone()?).stderr(file);

@@ -81,6 +81,8 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
     for entry in entries {
         names.push(entry?.file_name().to_string_lossy().into_owned());
     }
+    // What a collector notes beside frames and folders.
+    names.retain(|name| name != ".lock" && !name.starts_with(".format-"));
     names.sort();
     Ok(names)
 }

@@ -8,6 +8,7 @@ mod plan;
 mod residue;
 mod roce;
 mod round;
+mod sums;
 
 use crate::programs;
 use crate::repo::Repo;

@@ -1,13 +1,13 @@
 //! One round: starts the processes, kills and restarts them, ends them, and checks everything.
 use super::agents::{Agent, FRAME_BYTES, Setting};
-use super::frames;
 use super::plan::{Plan, Role, Strike};
 use super::residue::Residue;
+use super::{frames, sums};
 use crate::proc::{Footprint, poll_until};
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use std::{fmt, thread};
+use std::{fmt, fs, thread};
 
 /// Frames of each device that must arrive before a restart counts as complete.
 const PROGRESS_FRAMES: u64 = 3;
@@ -54,7 +54,8 @@ impl fmt::Display for Report {
 
 pub(crate) fn run(setting: &Setting, plan: &Plan) -> Result<Report> {
     let before = Residue::before();
-    let mut pair = Pair { setting, agents: BTreeMap::new(), baselines: BTreeMap::new() };
+    let mut pair =
+        Pair { setting, agents: BTreeMap::new(), baselines: BTreeMap::new(), found: Vec::new() };
     let mut report = Report { rounds: 1, ..Report::default() };
     for role in plan.start {
         pair.start(role)?;
@@ -67,8 +68,10 @@ pub(crate) fn run(setting: &Setting, plan: &Plan) -> Result<Report> {
         report.recoveries.extend(recovery);
         report.strikes += 1;
     }
-    pair.end()?;
-    report.frames = check_frames(setting)?;
+    let found = pair.end()?;
+    let stored = check_frames(setting)?;
+    check_sums(setting, &found, &stored)?;
+    report.frames = stored.iter().sum();
     before.check(setting)?;
     Ok(report)
 }
@@ -77,10 +80,15 @@ struct Pair<'a> {
     setting: &'a Setting,
     agents: BTreeMap<Role, Agent>,
     baselines: BTreeMap<Role, Footprint>,
+    /// Frames of each device that were stored before the collector of the moment started.
+    found: Vec<u64>,
 }
 
 impl Pair<'_> {
     fn start(&mut self, role: Role) -> Result<()> {
+        if role == Role::Collector {
+            self.found = self.newest();
+        }
         self.agents.insert(role, Agent::start(self.setting, role)?);
         Ok(())
     }
@@ -165,24 +173,33 @@ impl Pair<'_> {
             .with_context(|| format!("the {role}, which survived, still holds {}", more.join(", ")))
     }
 
-    fn end(mut self) -> Result<()> {
+    fn end(mut self) -> Result<Vec<u64>> {
         for role in [Role::Source, Role::Collector] {
             self.agents.remove(&role).map_or(Ok(()), Agent::end)?;
             self.demand_running()?;
         }
-        Ok(())
+        Ok(self.found)
     }
 }
 
-fn check_frames(setting: &Setting) -> Result<u64> {
+/// Checks that the sums are right over all restarts.
+fn check_sums(setting: &Setting, found: &[u64], stored: &[u64]) -> Result<()> {
+    let summary = |role| sums::summary(&fs::read_to_string(setting.log(role))?);
+    sums::check_source(&summary(Role::Source)?).context("at the source")?;
+    let collector = summary(Role::Collector)?;
+    sums::check_collector(&collector, &setting.devices(), found, stored).context("at the collector")
+}
+
+/// Returns the number of frames of each device.
+fn check_frames(setting: &Setting) -> Result<Vec<u64>> {
     let devices = setting.devices();
     frames::check_folders(&setting.out(), &devices)?;
-    let mut sum = 0;
+    let mut counts = Vec::new();
     for (number, device) in devices.iter().enumerate() {
         let folder = setting.out().join(device);
         let count = frames::check_names(&folder, FRAME_BYTES)?;
         frames::check_bytes(&folder, &setting.checksums(number, count)?)?;
-        sum += count;
+        counts.push(count);
     }
-    Ok(sum)
+    Ok(counts)
 }

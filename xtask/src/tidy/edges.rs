@@ -10,7 +10,7 @@ pub(crate) const RULE: &str = "edge";
 const GRAPH: &[(&str, &str, &str)] = &[
     ("verbs-types", "", ""),
     ("verbs", "verbs-types", ""),
-    ("provider-shm", "verbs", "conformance"),
+    ("provider-shm", "verbs", "conformance probe"),
     ("roce", "verbs-types", "sim"),
     ("ibverbs-abi", "", ""),
     ("provider-ibverbs", "ibverbs-abi verbs", "conformance netns"),
@@ -40,7 +40,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("netns", "", ""),
     ("attack", "netns", ""),
     ("cli", "catchment doctor", "netns"),
-    ("fuzz", "roce session verbs", ""),
+    ("fuzz", "conformance provider-shm roce session verbs", ""),
     (
         "bench",
         "catchment cli mechanisms netns perf probe provider-roce provider-shm roce sim transfer verbs",

@@ -21,6 +21,9 @@
 //! | `stream`, `growing`, `handover` | one device in one session: how its blocks get to a worker |
 //! | `ready`, `workers`, `resting` | streams that wait for a worker, the threads that call the sinks, streams whose sink refused |
 //! | `devices`, `device`, `block`, `staging` | devices across sessions; their blocks; memory for large frames |
+//! | `owners` | which certificate may send which device |
+//! | `again` | how often a damaged frame is asked for again |
+mod again;
 pub(crate) mod block;
 mod device;
 mod devices;
@@ -31,6 +34,7 @@ mod handover;
 #[cfg(test)]
 mod handover_test;
 mod limits;
+mod owners;
 mod primitives;
 mod ready;
 mod receive;
@@ -43,29 +47,36 @@ mod stream;
 mod vitals;
 mod workers;
 
+pub use owners::{AllowRule, AllowRuleError, OwnersError, forget_owner};
+
+use crate::in_clear::InClear;
 use crate::observe::{CollectorMetrics, CollectorSnapshot};
-use crate::providers::{ProviderOptions, ProviderSet, Providers};
+use crate::providers::{KEYS_IN_CLEAR, ProviderOptions, ProviderSet, Providers};
 use crate::session::host::{Host, HostError};
 use crate::session::io::{
     Address, AddressError, BindError, Listener, ListenerConfig, Rejected, ServerSecurity,
+    raise_descriptor_limit,
 };
 use crate::session::path::{PathError, PathRules};
 use crate::session::refusal::{Refusal, RefusalCode};
-use crate::session::tls::{TlsError, TlsFiles, server_config};
-use crate::sink::{CallbackSink, NullSink, Sink};
+use crate::session::reread::ServerTls;
+use crate::session::tls::{TlsError, TlsFiles};
+use crate::sink::{CallbackSink, NullSink, Sink, SinkError};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::BackoffPolicy;
 use catchment_verbs::{ModifyError, VerbsError};
-use devices::Devices;
+use devices::{Devices, OF_ONE_SOURCE};
+use owners::Owners;
 use receive::ReceiveThreads;
 use ring::RingBudget;
 use state::{CollectorState, Sessions};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use workers::Workers;
 
-/// How long an ending collector waits for its sessions and sinks.
-const END_LIMIT: Duration = Duration::from_secs(10);
+/// How long [`Collector::stop`] waits for sessions and sinks at most.
+pub const END_LIMIT: Duration = Duration::from_secs(10);
 /// How often it checks whether devices have something to report, and whether sessions need
 /// attention.
 const CHECK_SESSIONS: Duration = Duration::from_millis(100);
@@ -87,6 +98,9 @@ pub struct CollectorBuilder {
     ring_bytes_max: u64,
     ring_bytes_total: u64,
     providers: ProviderSet,
+    devices_max: usize,
+    allowed: Vec<AllowRule>,
+    owners: Option<PathBuf>,
 }
 
 impl CollectorBuilder {
@@ -103,7 +117,8 @@ impl CollectorBuilder {
         self.sink(CallbackSink::new(function))
     }
 
-    /// Sets the certificates for control connections; needed to listen off loopback.
+    /// Sets the certificates for control connections; needed to listen off loopback. They are read again
+    /// when the files change, for connections from then on.
     #[must_use]
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = Some(files);
@@ -165,6 +180,29 @@ impl CollectorBuilder {
         self
     }
 
+    /// Sets how many devices one source may have, and all sources of one certificate together. By default
+    /// 4,096.
+    #[must_use]
+    pub fn devices_max(mut self, devices: usize) -> Self {
+        self.devices_max = devices;
+        self
+    }
+
+    /// Lets only those certificates send a device that a rule allows. By default a device name belongs to
+    /// the first certificate that sent a frame of it. Without certificates everybody may use every name.
+    #[must_use]
+    pub fn allow(mut self, rules: impl IntoIterator<Item = AllowRule>) -> Self {
+        self.allowed.extend(rules);
+        self
+    }
+
+    /// Sets the file that keeps over restarts whose device names are. By default there is none.
+    #[must_use]
+    pub fn owners_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.owners = Some(path.into());
+        self
+    }
+
     /// Sets which providers this side may use, with which settings and rules. By default all, with their
     /// default settings.
     #[must_use]
@@ -193,16 +231,21 @@ impl CollectorBuilder {
     /// [`CollectorError`], with what to do.
     pub fn start(self) -> Result<Collector, CollectorError> {
         self.providers.rules.check(&self.providers.known())?;
+        if self.providers.authenticates() && self.tls.is_none() {
+            return Err(CollectorError::KeysInClear);
+        }
         let address: Address = self.listen.parse()?;
-        let tls = self.tls.as_ref().map(server_config).transpose()?;
+        let tls = self.tls.map(ServerTls::open).transpose()?;
         let security = ServerSecurity { tls, insecure: self.insecure };
+        self.sink.begin()?;
+        let owners = Owners::new(self.allowed, self.owners)?;
         let metrics = CollectorMetrics::new();
+        raise_descriptor_limit();
         let runtime = runtime()?;
         let rejected = on_rejected(metrics.clone());
         let bind = Listener::bind(&address, security, ListenerConfig::default(), rejected);
         let listener = runtime.block_on(bind)?;
         let local = listener.local().clone();
-        limits::raise_descriptor_limit();
         let workers = Workers::start(self.workers)
             .map_err(|e| CollectorError::Os("start a worker thread", e))?;
         let (receive, receiving) =
@@ -215,11 +258,12 @@ impl CollectorBuilder {
             ring_bytes_max: self.ring_bytes_max,
             rings: RingBudget::new(self.ring_bytes_total),
             staging: staging::Staging::new(self.ring_bytes_total),
-            devices: Devices::new(self.sink, metrics.clone()),
+            devices: Arc::new(Devices::new(self.sink, metrics.clone(), self.devices_max, owners)),
             receive,
             metrics,
             sessions: Mutex::new(Sessions::default()),
             unsettled: Arc::default(),
+            in_clear: InClear::default(),
         });
         let asked = Arc::downgrade(&state);
         let network = move || asked.upgrade().map_or(Vec::new(), |e| e.providers.counters());
@@ -305,6 +349,9 @@ impl Collector {
             ring_bytes_max: 1 << 30,
             ring_bytes_total: limits::half_of_memory(),
             providers: ProviderSet::default(),
+            devices_max: OF_ONE_SOURCE,
+            allowed: Vec::new(),
+            owners: None,
         }
     }
 
@@ -316,6 +363,11 @@ impl Collector {
     /// Returns the live counters, for a page or a log.
     pub fn metrics(&self) -> &Arc<CollectorMetrics> {
         &self.state.metrics
+    }
+
+    /// Returns the devices whose frames the sink refuses now, by name, and why.
+    pub fn refusing(&self) -> Vec<(Arc<str>, String)> {
+        self.state.devices.refusing()
     }
 
     /// Ends all sessions, delivers committed frames to the sinks, and returns the final counters.
@@ -353,7 +405,8 @@ impl Collector {
             receiving.end();
         }
         if let Some(workers) = self.workers.take() {
-            workers.end(deadline.max(Instant::now() + SINKS_LIMIT));
+            let given_up = workers.end(deadline.max(Instant::now() + SINKS_LIMIT));
+            self.state.metrics.frames_given_up(given_up);
         }
     }
 }
@@ -379,9 +432,18 @@ pub enum CollectorError {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// Packets are to be authenticated, and their keys would go in clear.
+    #[error("{KEYS_IN_CLEAR}")]
+    KeysInClear,
     /// A rule names a provider that does not exist.
     #[error(transparent)]
     Path(#[from] PathError),
+    /// The sink cannot work.
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+    /// The file of owners cannot be used.
+    #[error(transparent)]
+    Owners(#[from] OwnersError),
     /// The identity of this host cannot be read.
     #[error(transparent)]
     Host(#[from] HostError),

@@ -77,6 +77,11 @@ impl Ring {
     pub(super) fn is_broken(&self) -> bool {
         self.qp.state() == QpState::Err
     }
+
+    /// Whether a page of the memory could not be had.
+    pub(super) fn has_lost_a_page(&self) -> bool {
+        self.mr.region().is_broken()
+    }
 }
 
 /// Memory for the rings of all sources together. A ring counts until its last frame is dropped,

@@ -1,20 +1,24 @@
 //! One session: sets up the ring and its intake as the handshake goes on, and tears them down.
 use super::device::Device;
+use super::devices::{Admitted, Asked};
 use super::receive::{Intake, IntakeError, SharedProgress, StreamIntake};
 use super::ring::Ring;
-use super::state::{CollectorState, Registration};
+use super::state::{Chosen, CollectorState, Registration, not_opened};
 use super::stream::Stream;
 use super::vitals::{StreamProgress, Vitals};
 use crate::observe::{SessionGuard, SessionSnapshot, SourceTotals};
 use crate::providers::{Ends, describe};
+use crate::session::check::WHY_CHARS_MAX;
 use crate::session::collector_side::{
-    CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Side as _,
+    CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Misuse, Side as _,
 };
+use crate::session::identity::Nonce;
 use crate::session::io::{Accepted, Connection, Handler, Slot, drive};
 use crate::session::message::{
     Connect, Goodbye, Hello, Message, PROTOCOL_VERSION, ProtocolRange, SessionPath, SourceStats,
     StreamDelivered, StreamStart, Welcome,
 };
+use crate::session::names::fit;
 use crate::session::refusal::{Refusal, RefusalCode};
 use catchment_transfer::order::InOrder;
 use catchment_transfer::{Receiver, ReceiverOptions};
@@ -23,6 +27,7 @@ use catchment_verbs::provider::random;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// How often a session checks whether the last frames are delivered.
 const CHECK_CLOSING: Duration = Duration::from_millis(2);
@@ -38,7 +43,9 @@ pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
         state,
         ends: Ends::of(&connection),
         peer: peer.clone(),
+        certificate: connection.certificate().map(str::to_owned),
         slot: Some(slot),
+        asked: None,
         hello: None,
         setup: None,
         running: None,
@@ -53,6 +60,9 @@ pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
     }
     if ended == Ended::Finished {
         tracing::info!(%peer, "session finished");
+    } else if session.hello.is_none() && ended.peer_is_gone() {
+        // Of these a collector that stood still finds many, and anyone can make more.
+        tracing::info!(%peer, reason = %ended, "attempt given up");
     } else {
         tracing::warn!(%peer, reason = %ended, "session ended");
     }
@@ -89,8 +99,12 @@ struct Session {
     registration: Registration,
     ends: Ends,
     peer: String,
+    /// Name in the certificate of the source.
+    certificate: Option<String>,
     /// Place among the unfinished handshakes, until Ready.
     slot: Option<Slot>,
+    /// A Hello whose proof is awaited, and the path for it.
+    asked: Option<(Hello, Chosen)>,
     hello: Option<Hello>,
     setup: Option<Setup>,
     running: Option<Running>,
@@ -113,7 +127,7 @@ struct Setup {
     reason: String,
     ring: Ring,
     receiver: Receiver,
-    devices: Vec<Arc<Device>>,
+    devices: Asked,
 }
 
 /// What Ready started.
@@ -121,7 +135,12 @@ struct Running {
     vitals: Arc<Vitals>,
     intake: Option<Intake>,
     progress: Vec<StreamProgress>,
+    /// Whether the source was told that sinks refuse frames.
+    told_refusing: bool,
+    /// Blocks are there as soon as their source has sent them.
+    is_local: bool,
     _open: SessionGuard,
+    _devices: Admitted,
 }
 
 impl Handler for Session {
@@ -134,7 +153,8 @@ impl Handler for Session {
         event: CollectorEvent,
     ) -> Result<(), Refusal> {
         match event {
-            CollectorEvent::Hello(hello) => return self.on_hello(side, hello).await,
+            CollectorEvent::Hello(hello) => return self.on_hello(side, hello),
+            CollectorEvent::Proven => return self.on_proven(side).await,
             CollectorEvent::Connect(connect) => return self.on_connect(side, connect).await,
             CollectorEvent::Stats(stats) => self.on_stats(&stats),
             CollectorEvent::Goodbye(goodbye) => self.goodbye = Some(goodbye),
@@ -163,6 +183,11 @@ impl Handler for Session {
         }
     }
 
+    fn heard(&mut self, side: &mut CollectorSide) {
+        self.registration.heard();
+        self.report_sinks(side);
+    }
+
     /// Sinks send no notification when they have the last frames.
     fn check_between(&self) -> Option<Range<Instant>> {
         let at = self.checked_at + CHECK_CLOSING;
@@ -172,9 +197,13 @@ impl Handler for Session {
     fn check(&mut self, side: &mut CollectorSide) {
         self.checked_at = Instant::now();
         let Some(running) = &mut self.running else { return };
-        if running.vitals.is_broken() {
+        if running.vitals.has_lost_a_page() {
+            side.refuse(lost_page());
+        } else if running.vitals.is_broken() {
             side.handle(Instant::now(), Input::Disconnected);
-        } else if let Some(refusal) = running.gap(self.state.lease) {
+        } else if let Some(refusal) = running.damaged() {
+            side.refuse(refusal);
+        } else if let Some(refusal) = running.gap(self.state.lease, self.goodbye.as_ref()) {
             side.refuse(refusal);
         } else if let Some(delivered) = self.delivered()
             && let Err(error) = side.goodbye_ack(delivered)
@@ -185,11 +214,31 @@ impl Handler for Session {
 }
 
 impl Session {
-    async fn on_hello(&mut self, side: &mut CollectorSide, hello: Hello) -> Result<(), Refusal> {
+    /// Asks for the proof that the Hello is not an old one before anything is done for it.
+    fn on_hello(&mut self, side: &mut CollectorSide, hello: Hello) -> Result<(), Refusal> {
+        let chosen = self.state.choose_path(&hello, &hello.failed, self.ends)?;
+        self.asked = Some((hello, chosen));
+        side.challenge(Instant::now(), Nonce::random().map_err(|e| fault(&e))?)
+            .map_err(|e| fault(&e))?;
+        if let Some(slot) = &self.slot {
+            slot.peer_turn(Instant::now());
+        }
+        Ok(())
+    }
+
+    async fn on_proven(&mut self, side: &mut CollectorSide) -> Result<(), Refusal> {
         let ends = self.ends;
-        let chosen = self.state.choose_path(&hello, &hello.failed, ends)?;
-        self.state.claim(&self.registration, &hello).await?;
-        let devices = self.state.open_devices(&hello).await?;
+        let (hello, chosen) = self.asked.take().ok_or_else(|| fault(&"Proof without Hello"))?;
+        // While it waits for devices of others, it may lose its place.
+        tokio::select! {
+            biased;
+            claimed = self.state.claim(&self.registration, &hello) => claimed?,
+            refusal = evicted(self.slot.as_ref()) => return Err(refusal),
+        }
+        if let Some(slot) = &self.slot {
+            slot.our_turn();
+        }
+        let devices = self.state.look_up_devices(&hello, self.certificate.clone()).await?;
         // 0 is no session's.
         let epoch = random().map_err(|e| fault(&e))?.max(1);
         let (choice, ring) = self.state.make_ring(chosen, &hello, ends).await?;
@@ -242,16 +291,20 @@ impl Session {
         .await
         .map_err(|e| fault(&e))?;
         connected.map_err(|e| not_reached(&setup.path, &e))?;
-        let room = setup.receiver.layout().blocks() as usize / setup.devices.len().max(1);
-        let (intakes, progress) = self.open_streams(&setup.devices, &connect.streams, room)?;
-        let vitals = Vitals::new(ring, &progress);
+        let devices = self.state.devices.admit(setup.devices).map_err(|e| not_opened(&e))?;
+        let room = setup.receiver.layout().blocks() as usize / devices.len().max(1);
+        let attention = Arc::new(Notify::new());
+        let (intakes, progress) =
+            self.open_streams(&devices, &connect.streams, room, &attention)?;
+        let vitals = Vitals::new(ring, &progress, attention);
         self.state.watch(&self.registration, &setup.path.collector, &vitals);
         let intake = self.state.receive.add(setup.receiver, intakes);
-        setup.devices.iter().for_each(|device| device.metrics.set_connected(true));
+        devices.iter().for_each(|device| device.metrics.set_connected(true));
         let peer = &self.peer;
+        self.state.in_clear.check(&setup.path, ends.1, ends.0);
         let session = SessionSnapshot {
             peer: peer.clone(),
-            devices: setup.devices.len() as u64,
+            devices: devices.len() as u64,
             queues,
             ..describe(&setup.path, ends, &setup.reason)
         };
@@ -261,7 +314,10 @@ impl Session {
             vitals,
             intake: Some(intake),
             progress,
+            told_refusing: false,
+            is_local: !setup.path.is_network(),
             _open: self.state.metrics.session_opened(session),
+            _devices: devices,
         });
         self.slot = None;
         side.ready(Instant::now()).map_err(|e| fault(&e))
@@ -271,9 +327,10 @@ impl Session {
     /// collector has and that are lost.
     fn open_streams(
         &self,
-        devices: &[Arc<Device>],
+        devices: &Admitted,
         starts: &[StreamStart],
         blocks: usize,
+        attention: &Arc<Notify>,
     ) -> Result<(Vec<StreamIntake>, Vec<StreamProgress>), Refusal> {
         let mut first_packets = vec![0; devices.len()];
         for start in starts {
@@ -281,12 +338,13 @@ impl Session {
                 *first = start.first_packet;
             }
         }
-        let instance = self.hello.as_ref().map_or(0, |hello| hello.instance);
+        let instance = self.hello.as_ref().map_or(0, |hello| hello.instance.number());
         let open = |(device, first): (&Arc<Device>, u64)| {
             let sink = device.lend_sink().ok_or_else(|| sink_in_use(device))?;
-            let lost = device.next_packet().map_or(0, |next| first.saturating_sub(next));
-            device.begin(instance, lost);
-            let inlet = Stream::open(sink, self.state.staging.clone(), blocks);
+            let sink = sink.at_first(devices.binding(&device.name));
+            device.begin(instance, first);
+            let staging = self.state.staging.clone();
+            let inlet = Stream::open(sink, staging, blocks, attention.clone());
             let order = SharedProgress::new(first, self.state.unsettled.clone());
             let progress = StreamProgress::new(inlet.stream().clone(), order.clone());
             let intake = StreamIntake { order: InOrder::new(first), inlet, progress: order };
@@ -303,8 +361,28 @@ impl Session {
                 frames_sent: report.sent_frames,
                 dropped_oldest: report.dropped_oldest,
                 dropped_newest: report.dropped_newest,
+                dropped_reconnect: report.dropped_reconnect,
             };
-            progress.stream.device().metrics.source_reported(hello.instance, totals);
+            progress.stream.device().metrics.source_reported(hello.instance.number(), totals);
+        }
+    }
+
+    /// Tells the source when sinks begin to refuse its frames, and when none does any more.
+    fn report_sinks(&mut self, side: &mut CollectorSide) {
+        let Some(running) = &mut self.running else { return };
+        let devices = running.progress.iter().map(|progress| progress.stream.device());
+        let mut refusing = devices.filter(|device| device.metrics.is_sink_refusing());
+        let Some(first) = refusing.next() else {
+            if std::mem::take(&mut running.told_refusing) {
+                log_misuse(side.sink_report(0, None));
+            }
+            return;
+        };
+        let count = u32::try_from(1 + refusing.count()).unwrap_or(u32::MAX);
+        if !std::mem::replace(&mut running.told_refusing, true) {
+            let why = first.metrics.sink_refusal();
+            let reason = fit(&format!("device {}: {why}", first.name), WHY_CHARS_MAX);
+            log_misuse(side.sink_report(count, Some(reason)));
         }
     }
 
@@ -357,20 +435,45 @@ impl Session {
                 progress.stream.device().metrics.set_connected(false);
             }
         }
+        // Devices without a frame are forgotten before another session may have their names.
+        self.running = None;
+        self.setup = None;
         self.registration.release();
     }
 }
 
 impl Running {
-    fn gap(&mut self, limit: Duration) -> Option<Refusal> {
-        let now = Instant::now();
-        self.progress.iter_mut().find_map(|progress| {
-            let number = progress.gap(now, limit)?;
+    /// Returns why the session must begin again, if a frame was damaged that the source may still have.
+    fn damaged(&self) -> Option<Refusal> {
+        self.progress.iter().find_map(|progress| {
+            let number = progress.stream.asks_for()?;
             let device = &progress.stream.device().name;
-            let reason = format!("packet {number} of device {device} did not come, later ones did");
+            Some(damaged(&format!("packet {number} of device {device} has a wrong checksum")))
+        })
+    }
+
+    fn gap(&mut self, limit: Duration, goodbye: Option<&Goodbye>) -> Option<Refusal> {
+        let now = Instant::now();
+        let goodbye = goodbye.filter(|_| self.is_local);
+        self.progress.iter_mut().zip(0..).find_map(|(progress, number)| {
+            let mut ends = goodbye.iter().flat_map(|goodbye| &goodbye.streams);
+            let end = ends.find(|end| end.stream == number).map_or(0, |end| end.end_packet);
+            let packet = progress.gap(now, limit, end)?;
+            let device = progress.stream.device();
+            let what = if end > packet { "although it was sent" } else { "later ones did" };
+            let reason = format!("packet {packet} of device {} did not come, {what}", device.name);
+            if device.may_ask_again(packet) {
+                return Some(damaged(&reason));
+            }
             let remedy = "use a source that follows docs/spec/block.md";
             Some(Refusal::new(RefusalCode::BadMessage, reason, remedy))
         })
+    }
+}
+
+fn log_misuse(result: Result<(), Misuse>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "the source is not told about sinks");
     }
 }
 
@@ -417,9 +520,23 @@ fn sink_in_use(device: &Device) -> Refusal {
     Refusal::new(RefusalCode::Busy, reason, remedy).retry_after_ms(CONNECT_AGAIN_MS)
 }
 
+/// The source still has what it committed, and sends it again in a new session.
+fn damaged(reason: &str) -> Refusal {
+    let remedy =
+        "nothing: the source sends it again; if this lasts, check the memory of both hosts";
+    Refusal::new(RefusalCode::Damaged, reason, remedy)
+}
+
 fn misbehaved(error: &IntakeError) -> Refusal {
     let remedy = "use a source that follows docs/spec/block.md";
     Refusal::new(RefusalCode::BadMessage, error.to_string(), remedy)
+}
+
+fn lost_page() -> Refusal {
+    let reason = "a page of the ring cannot be had (SIGBUS): the source took it away and this host has no \
+        other, or its memory is defective";
+    let remedy = "none if it comes once; else look at vm.overcommit_memory and the memory of the collector's host";
+    Refusal::new(RefusalCode::NoResource, reason, remedy)
 }
 
 fn fault(what: &dyn std::fmt::Display) -> Refusal {

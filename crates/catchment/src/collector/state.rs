@@ -1,10 +1,11 @@
 //! What all sessions of a collector share.
-use super::device::Device;
-use super::devices::Devices;
+use super::devices::{Asked, Devices, OpenError};
+use super::owners::NotYours;
 use super::receive::ReceiveThreads;
 use super::ring::{Ring, RingBudget};
 use super::staging::Staging;
 use super::vitals::Vitals;
+use crate::in_clear::InClear;
 use crate::observe::CollectorMetrics;
 use crate::providers::{Ends, Providers};
 use crate::session::host::Host;
@@ -21,9 +22,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How long a new session waits for one that still delivers frames of the same devices.
-const HAND_OVER: Duration = Duration::from_secs(2);
+/// How long a new session waits for one that has its devices: for the last frames of its own older one,
+/// or for a sign that another source lives. Its source waits a little longer for the answer.
+const HAND_OVER: Duration = Duration::from_secs(3);
 const HAND_OVER_POLL: Duration = Duration::from_millis(5);
+const IN_USE_POLL: Duration = Duration::from_millis(50);
+/// A source that is heard this long after another one asked for its devices lives: what it sent before its
+/// death has come by then.
+const STILL_ALIVE: Duration = Duration::from_millis(250);
 /// Sessions at once: each has some descriptors.
 const SESSIONS_MAX: usize = 4096;
 
@@ -36,12 +42,13 @@ pub(super) struct CollectorState {
     pub(super) rings: RingBudget,
     /// For frames over several blocks, of all sources together.
     pub(super) staging: Arc<Staging>,
-    pub(super) devices: Devices,
+    pub(super) devices: Arc<Devices>,
     pub(super) receive: ReceiveThreads,
     pub(super) metrics: Arc<CollectorMetrics>,
     pub(super) sessions: Mutex<Sessions>,
     /// Set while blocks of some session wait for earlier ones.
     pub(super) unsettled: Arc<AtomicBool>,
+    pub(super) in_clear: InClear,
 }
 
 /// A path, and this side's device for it.
@@ -53,11 +60,18 @@ pub(super) struct Chosen {
 #[derive(Default)]
 pub(super) struct Sessions {
     registry: Registry,
-    running: HashMap<u64, watch::Sender<Option<Refusal>>>,
+    running: HashMap<u64, Running>,
     vitals: HashMap<u64, Arc<Vitals>>,
     /// Those among them whose device must be asked whether the queue pair has failed.
     asked: HashMap<u64, Arc<Vitals>>,
     begun: u64,
+}
+
+/// A session that has not ended.
+struct Running {
+    end: watch::Sender<Option<Refusal>>,
+    /// When its source sent a message last.
+    heard: Arc<Mutex<Instant>>,
 }
 
 /// A session's place in the state, freed by [`Registration::release`] or dropping.
@@ -65,6 +79,7 @@ pub(super) struct Registration {
     state: Arc<CollectorState>,
     id: u64,
     end: watch::Receiver<Option<Refusal>>,
+    heard: Arc<Mutex<Instant>>,
 }
 
 impl Registration {
@@ -78,6 +93,11 @@ impl Registration {
                 std::future::pending::<()>().await;
             }
         }
+    }
+
+    /// Notes that the source lives.
+    pub(super) fn heard(&self) {
+        *self.heard.lock() = Instant::now();
     }
 
     /// Frees the devices.
@@ -98,17 +118,21 @@ impl Sessions {
     /// Assigns the devices of the Hello to session `id`, unless another one still has some. One of the
     /// same source process is asked to end, and keeps them until then: its last frames may not have
     /// reached the sinks yet.
-    fn try_claim(&mut self, id: u64, hello: &Hello) -> Result<(), Refusal> {
+    fn try_claim(&mut self, id: u64, hello: &Hello, came: Instant) -> Result<(), Refusal> {
         if self.running.len() > SESSIONS_MAX {
             let reason = format!("{SESSIONS_MAX} sessions are open, which is the limit");
             return Err(Refusal::new(RefusalCode::Busy, reason, "try again later"));
         }
-        let older = self.registry.in_the_way(id, hello)?;
+        let older = self.registry.in_the_way(id, hello).map_err(|refusal| {
+            let owner = self.registry.other_owner(hello).and_then(|id| self.running.get(&id));
+            let lives = owner.is_some_and(|owner| *owner.heard.lock() > came + STILL_ALIVE);
+            if lives { refusal.permanent() } else { refusal }
+        })?;
         if older.is_empty() {
             return self.registry.claim(id, hello).map(|_| ());
         }
-        for sender in older.iter().filter_map(|id| self.running.get(id)) {
-            sender.send_if_modified(|refusal| {
+        for session in older.iter().filter_map(|id| self.running.get(id)) {
+            session.end.send_if_modified(|refusal| {
                 let first = refusal.is_none();
                 refusal.get_or_insert_with(superseded_refusal);
                 first
@@ -126,17 +150,18 @@ impl CollectorState {
     /// A place for a new session.
     pub(super) fn register(self: &Arc<Self>) -> Registration {
         let (sender, end) = watch::channel(None);
+        let heard = Arc::new(Mutex::new(Instant::now()));
         let mut sessions = self.sessions.lock();
         sessions.begun += 1;
         let id = sessions.begun;
-        sessions.running.insert(id, sender);
-        Registration { state: self.clone(), id, end }
+        sessions.running.insert(id, Running { end: sender, heard: heard.clone() });
+        Registration { state: self.clone(), id, end, heard }
     }
 
     /// Asks all sessions to end.
     pub(super) fn end_all(&self, refusal: &Refusal) {
-        for sender in self.sessions.lock().running.values() {
-            sender.send_replace(Some(refusal.clone()));
+        for session in self.sessions.lock().running.values() {
+            session.end.send_replace(Some(refusal.clone()));
         }
     }
 
@@ -167,24 +192,22 @@ impl CollectorState {
     }
 
     /// Assigns the devices of the Hello to the session. Waits for an older session of the same source
-    /// process to end.
+    /// process to end, and for the end or a sign of life of another source that has one of them.
     pub(super) async fn claim(
         &self,
         registration: &Registration,
         hello: &Hello,
     ) -> Result<(), Refusal> {
-        let deadline = Instant::now() + HAND_OVER;
+        let came = Instant::now();
         loop {
-            let claimed = self.sessions.lock().try_claim(registration.id, hello);
-            match claimed {
-                Ok(()) => return Ok(()),
-                Err(refusal)
-                    if refusal.code == RefusalCode::Superseded || Instant::now() >= deadline =>
-                {
-                    return Err(refusal);
-                }
-                Err(_) => tokio::time::sleep(HAND_OVER_POLL).await,
+            let claimed = self.sessions.lock().try_claim(registration.id, hello, came);
+            let Err(refusal) = claimed else { return Ok(()) };
+            let in_use = refusal.code == RefusalCode::DeviceInUse;
+            let settled = refusal.code == RefusalCode::Superseded || refusal.is_permanent();
+            if settled || came.elapsed() >= HAND_OVER {
+                return Err(refusal);
             }
+            tokio::time::sleep(if in_use { IN_USE_POLL } else { HAND_OVER_POLL }).await;
         }
     }
 
@@ -232,38 +255,29 @@ impl CollectorState {
         }
     }
 
-    /// The devices of the Hello, in its order.
-    pub(super) async fn open_devices(
-        self: &Arc<Self>,
+    /// Looks up the devices of the Hello, for the source with this certificate.
+    pub(super) async fn look_up_devices(
+        &self,
         hello: &Hello,
-    ) -> Result<Vec<Arc<Device>>, Refusal> {
-        let state = self.clone();
+        certificate: Option<String>,
+    ) -> Result<Asked, Refusal> {
+        let devices = self.devices.clone();
         let wanted: Vec<_> = hello
             .devices
             .iter()
             .map(|d| (d.name.to_string(), d.format.clone().unwrap_or_default()))
             .collect();
-        let opened = tokio::task::spawn_blocking(move || {
-            let open = |(name, format): &(String, String)| state.devices.open(name, format);
-            wanted.iter().map(open).collect::<Result<Vec<_>, _>>()
-        });
-        match opened.await {
-            Ok(Ok(devices)) => Ok(devices),
-            Ok(Err(error)) => Err(Refusal::new(
-                RefusalCode::NoResource,
-                error.to_string(),
-                "fix this on the collector; the source retries automatically",
-            )),
-            Err(error) => {
-                Err(Refusal::new(RefusalCode::Internal, error.to_string(), "report this"))
-            }
-        }
+        let look_up = move || devices.look_up(wanted, certificate.as_deref());
+        let found = tokio::task::spawn_blocking(look_up).await;
+        found
+            .map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string(), "report this"))?
+            .map_err(|error| not_opened(&error))
     }
 
-    pub(super) fn grants(hello: &Hello, devices: &[Arc<Device>]) -> Vec<StreamGrant> {
-        let wanted = hello.devices.iter().zip(devices);
-        let grant = |((wanted, device), stream): ((&message::Device, &Arc<Device>), u32)| {
-            StreamGrant { device: wanted.name.clone(), stream, next_packet: device.next_packet() }
+    pub(super) fn grants(hello: &Hello, devices: &Asked) -> Vec<StreamGrant> {
+        let wanted = hello.devices.iter().zip(devices.next_packets());
+        let grant = |((wanted, next_packet), stream): ((&message::Device, Option<u64>), u32)| {
+            StreamGrant { device: wanted.name.clone(), stream, next_packet }
         };
         wanted.zip(0..).map(grant).collect()
     }
@@ -310,4 +324,25 @@ impl CollectorState {
             Err(error) => Err(failed(&error)),
         }
     }
+}
+
+/// Why devices cannot be received.
+pub(super) fn not_opened(error: &OpenError) -> Refusal {
+    let (code, remedy) = match error {
+        OpenError::Sink(_) | OpenError::TooMany => {
+            (RefusalCode::NoResource, "fix this on the collector; the source retries automatically")
+        }
+        OpenError::OfOneSource { .. } | OpenError::NotYours(NotYours::TooMany { .. }) => {
+            (RefusalCode::NotAllowed, "send fewer, or raise --devices-max at the collector")
+        }
+        OpenError::NotYours(NotYours::NotAllowed { .. }) => (
+            RefusalCode::NotAllowed,
+            "use another name, or allow this one with --allow at the collector",
+        ),
+        OpenError::NotYours(NotYours::Owned { .. }) => (
+            RefusalCode::NotAllowed,
+            "use another name, or free this one at the collector: catchment collect --out OUT --forget NAME",
+        ),
+    };
+    Refusal::new(code, error.to_string(), remedy)
 }

@@ -4,7 +4,7 @@
 //! a time has the [`Delivery`], with the sink, and pops them, which keeps the frames in order; both,
 //! and the session, see the counters of [`Stream`]. No side waits for another one.
 use super::block::HeldBlock;
-use super::device::{Device, LentSink};
+use super::device::{Device, LentSink, Verdict};
 use super::growing::{Consumer, Producer, growing_queue};
 use super::handover::Parked;
 use super::staging::{Staged, Staging};
@@ -13,9 +13,13 @@ use crate::frame::{FrameBytes, now_unix_ns};
 use crate::sink::{Rejected, SinkError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::Notify;
 
 /// Frames that a worker takes from one stream before it turns to others.
 const FRAMES_A_TURN: usize = 16;
+
+/// No packet number.
+const NOTHING: u64 = u64::MAX;
 
 /// What a worker's turn left behind.
 pub(super) enum Turn {
@@ -36,6 +40,11 @@ pub(super) struct Stream {
     done: AtomicU64,
     /// Frames that the sink took in this session.
     delivered: AtomicU64,
+    /// The packet number of a damaged frame that the source is asked for: it begins there again, in a new
+    /// session. [`NOTHING`] while there is none; from then on nothing is delivered or released.
+    asks_for: AtomicU64,
+    /// Wakes the session's task when it does.
+    attention: Arc<Notify>,
     /// The worker's half, while no worker has it and none needs to.
     parked: Parked<Delivery>,
 }
@@ -90,14 +99,21 @@ impl Inlet {
 
 impl Stream {
     /// Creates the stream of a device that has lent its sink, with room for `blocks` blocks before
-    /// its queue grows.
-    pub(super) fn open(sink: LentSink, staging: Arc<Staging>, blocks: usize) -> Inlet {
+    /// its queue grows. It notifies `attention` when the session must end.
+    pub(super) fn open(
+        sink: LentSink,
+        staging: Arc<Staging>,
+        blocks: usize,
+        attention: Arc<Notify>,
+    ) -> Inlet {
         let (producer, consumer) = growing_queue(blocks);
         let stream = Self {
             device: sink.device().clone(),
             pushed: AtomicU64::new(0),
             done: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
+            asks_for: AtomicU64::new(NOTHING),
+            attention,
             parked: Parked::new(Box::new(Delivery {
                 sink,
                 staging,
@@ -119,9 +135,15 @@ impl Stream {
         self.delivered.load(Ordering::Relaxed)
     }
 
-    /// Returns whether everything pushed has reached the sink.
+    /// Returns whether everything pushed has reached the sink or is lost.
     pub(super) fn is_idle(&self) -> bool {
-        !self.has_blocks()
+        !self.has_blocks() && self.asks_for().is_none()
+    }
+
+    /// Returns the packet number of the frame that the source must send again.
+    pub(super) fn asks_for(&self) -> Option<u64> {
+        let packet = self.asks_for.load(Ordering::Acquire);
+        (packet != NOTHING).then_some(packet)
     }
 
     fn has_blocks(&self) -> bool {
@@ -157,16 +179,26 @@ impl Stream {
     }
 
     fn step(&self, delivery: &mut Delivery) -> Step {
+        if self.asks_for.load(Ordering::Relaxed) != NOTHING {
+            return self.abandon_next(delivery);
+        }
         if let Some(frame) = delivery.rejected.take() {
-            return self.offer(delivery, frame);
+            return self.offer_again(delivery, frame);
         }
         let held = delivery.held.take();
-        let was_held = held.is_some();
         let Some(block) = held.or_else(|| delivery.blocks.pop()) else { return Step::Empty };
-        if !was_held && !self.device.verify(&block) {
-            delivery.partial = None;
-            self.done();
-            return Step::Done;
+        match self.device.verify(&block) {
+            Verdict::Intact => {}
+            Verdict::Lost => {
+                delivery.partial = None;
+                self.done();
+                return Step::Done;
+            }
+            Verdict::AskAgain => {
+                let packet = block.header().packet_number;
+                block.abandon();
+                return self.ask_again(delivery, packet);
+            }
         }
         match self.assemble(delivery, block) {
             Assembled::Frame(frame) => self.offer(delivery, frame),
@@ -179,6 +211,47 @@ impl Stream {
                 Step::Done
             }
         }
+    }
+
+    /// Offers a frame that the sink refused. It has waited where others can write.
+    #[cold]
+    fn offer_again(&self, delivery: &mut Delivery, frame: Frame) -> Step {
+        match frame.block().map_or(Verdict::Intact, |block| self.device.verify(block)) {
+            Verdict::Intact => {
+                let step = self.offer(delivery, frame);
+                if step == Step::Done {
+                    tracing::warn!(device = %self.device.name, "the sink takes frames again");
+                }
+                step
+            }
+            Verdict::Lost => {
+                self.done();
+                Step::Done
+            }
+            Verdict::AskAgain => {
+                let packet = frame.packet_number();
+                frame.abandon();
+                self.ask_again(delivery, packet)
+            }
+        }
+    }
+
+    /// Leaves all later blocks to the source too, and has the session end.
+    #[cold]
+    fn ask_again(&self, delivery: &mut Delivery, packet: u64) -> Step {
+        delivery.partial = None;
+        self.asks_for.store(packet, Ordering::Release);
+        self.done();
+        self.attention.notify_one();
+        Step::Done
+    }
+
+    #[cold]
+    fn abandon_next(&self, delivery: &mut Delivery) -> Step {
+        let Some(block) = delivery.blocks.pop() else { return Step::Empty };
+        block.abandon();
+        self.done();
+        Step::Done
     }
 
     /// Puts a block to the frame that it is of.
@@ -235,8 +308,8 @@ impl Stream {
 
     fn offer(&self, delivery: &mut Delivery, frame: Frame) -> Step {
         match delivery.sink.deliver(frame, now_unix_ns()) {
-            Ok(()) => {
-                self.delivered.fetch_add(1, Ordering::Relaxed);
+            Ok(has_it) => {
+                self.delivered.fetch_add(u64::from(has_it), Ordering::Relaxed);
                 self.done();
                 Step::Done
             }
@@ -260,15 +333,18 @@ impl Stream {
 
 impl Delivery {
     /// Drops what waits, for good: the source sends it again to the next collector. Returns how
-    /// many blocks there were.
-    pub(super) fn give_up(&mut self) -> usize {
+    /// many frames there were.
+    pub(super) fn give_up(&mut self) -> u64 {
         let rejected = self.rejected.take();
-        let mut given_up = usize::from(rejected.is_some());
+        let mut given_up = u64::from(rejected.is_some());
+        let mut last = rejected.as_ref().map(Frame::packet_number);
         rejected.into_iter().for_each(Frame::abandon);
         let mut held = self.held.take();
         while let Some(block) = held.take().or_else(|| self.blocks.pop()) {
+            let number = Some(block.header().packet_number);
+            given_up += u64::from(number != last);
+            last = number;
             block.abandon();
-            given_up += 1;
         }
         given_up
     }
@@ -284,6 +360,7 @@ enum Assembled {
     NoMemory(HeldBlock),
 }
 
+#[derive(PartialEq, Eq)]
 enum Step {
     Done,
     Stalled,

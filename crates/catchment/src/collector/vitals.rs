@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 pub(super) struct Vitals {
     ring: Mutex<Ring>,
     orders: Vec<Arc<SharedProgress>>,
-    attention: Notify,
+    attention: Arc<Notify>,
 }
 
 /// How far a stream is, as the session sees it.
@@ -26,12 +26,12 @@ pub(super) struct StreamProgress {
 }
 
 impl Vitals {
-    /// Of a session with this ring and these streams.
-    pub(super) fn new(ring: Ring, streams: &[StreamProgress]) -> Arc<Self> {
+    /// Of a session with this ring and these streams, which notify `attention` too.
+    pub(super) fn new(ring: Ring, streams: &[StreamProgress], attention: Arc<Notify>) -> Arc<Self> {
         Arc::new(Self {
             ring: Mutex::new(ring),
             orders: streams.iter().map(|s| s.order.clone()).collect(),
-            attention: Notify::new(),
+            attention,
         })
     }
 
@@ -45,7 +45,7 @@ impl Vitals {
         unsettled
     }
 
-    /// Waits until a check finds something.
+    /// Waits until a check finds something, or a stream asks for a frame again.
     pub(super) async fn attention(&self) {
         self.attention.notified().await;
     }
@@ -53,6 +53,11 @@ impl Vitals {
     /// Returns whether the provider has lost the source.
     pub(super) fn is_broken(&self) -> bool {
         self.ring.lock().is_broken()
+    }
+
+    /// Returns whether a page of the ring could not be had.
+    pub(super) fn has_lost_a_page(&self) -> bool {
+        self.ring.lock().has_lost_a_page()
     }
 
     /// Returns whether the source's proof of the path came.
@@ -66,11 +71,12 @@ impl StreamProgress {
         Self { stream, order, waits_for: None }
     }
 
-    /// Returns the packet number that did not come for longer than `limit`, although later ones
-    /// did. No correct source leaves one out: the device would stand still for ever.
-    pub(super) fn gap(&mut self, now: Instant, limit: Duration) -> Option<u64> {
+    /// Returns the packet number that did not come for longer than `limit`, although later ones did, or
+    /// all before `end` must be there. No correct source leaves one out: the device would stand still for
+    /// ever.
+    pub(super) fn gap(&mut self, now: Instant, limit: Duration, end: u64) -> Option<u64> {
         let next = self.order.next_packet();
-        if !self.order.has_early() {
+        if !self.order.has_early() && next >= end {
             self.waits_for = None;
             return None;
         }

@@ -9,7 +9,7 @@ use super::resting::Resting;
 use super::stream::{Job, Turn};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,8 @@ pub(super) struct WorkQueue {
     ending: AtomicBool,
     /// No more frames go to the sinks.
     over: AtomicBool,
+    /// Frames that no sink took.
+    given_up: AtomicU64,
 }
 
 impl Workers {
@@ -41,6 +43,7 @@ impl Workers {
             resting: Resting::new(),
             ending: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            given_up: AtomicU64::new(0),
         });
         let threads = (0..threads)
             .map(|i| {
@@ -61,8 +64,8 @@ impl Workers {
     /// Lets the workers finish what waits, at most until `deadline`, then ends them. Frames that a
     /// sink refuses or holds up to the end are given up, which is logged; their source still has
     /// them. A thread that is stuck in a sink is left behind: it ends when the sink returns, and
-    /// calls it no more.
-    pub(super) fn end(self, deadline: Instant) {
+    /// calls it no more. Returns how many frames were given up.
+    pub(super) fn end(self, deadline: Instant) -> u64 {
         self.queue.ending.store(true, Ordering::Release);
         self.queue.ready.wake_all();
         let ended = |threads: &[JoinHandle<()>]| threads.iter().all(JoinHandle::is_finished);
@@ -78,8 +81,9 @@ impl Workers {
                 tracing::error!("a worker thread panicked");
             }
         }
-        self.queue.resting.drain().into_iter().for_each(give_up);
-        std::iter::from_fn(|| self.queue.ready.try_pop()).for_each(give_up);
+        self.queue.resting.drain().into_iter().for_each(|job| self.queue.give_up(job));
+        std::iter::from_fn(|| self.queue.ready.try_pop()).for_each(|job| self.queue.give_up(job));
+        self.queue.given_up.load(Ordering::Acquire)
     }
 }
 
@@ -118,7 +122,7 @@ impl WorkQueue {
         };
         let job = Job { stream, delivery };
         if self.over.load(Ordering::Acquire) {
-            give_up(job);
+            self.give_up(job);
         } else if stalled {
             self.resting.add(job);
             // Sleeping workers learn that there is something to wake up for.
@@ -127,13 +131,14 @@ impl WorkQueue {
             self.schedule(job);
         }
     }
-}
 
-fn give_up(job: Job) {
-    let Job { stream, mut delivery } = job;
-    let blocks = delivery.give_up();
-    if blocks > 0 {
-        let device = &stream.device().name;
-        tracing::error!(%device, blocks, "the collector ended before the sink took these; a source that lives sends them again");
+    fn give_up(&self, job: Job) {
+        let Job { stream, mut delivery } = job;
+        let frames = delivery.give_up();
+        if frames > 0 {
+            self.given_up.fetch_add(frames, Ordering::AcqRel);
+            let device = &stream.device().name;
+            tracing::error!(%device, frames, "the collector ended before the sink took these; a source that lives sends them again");
+        }
     }
 }

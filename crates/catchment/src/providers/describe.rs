@@ -42,6 +42,9 @@ pub(super) fn roce_snapshot(device: String, counters: &DeviceCounters) -> RoceSn
     // Those that a queue pair dropped: answers to nothing that it asked.
     dropped.insert("not_expected".to_owned(), protocol.dropped);
     dropped.insert("truncated".to_owned(), counters.received.truncated);
+    // What a third host forged, as far as it shows.
+    dropped.insert("forged_nak".to_owned(), protocol.forged_naks);
+    dropped.insert("ignored_cnp".to_owned(), protocol.cnps_ignored);
     dropped.retain(|_, packets| *packets > 0);
     RoceSnapshot {
         device,

@@ -33,6 +33,7 @@ use crate::session::path::{
 };
 use crate::session::refusal::{Refusal, RefusalCode};
 pub use describe::describe;
+pub(crate) use set::KEYS_IN_CLEAR;
 pub use set::{Found, PathProvider, ProviderOptions, ProviderSet};
 pub use shm::ShmOptions;
 

@@ -16,6 +16,10 @@ impl ProviderOptions for RoceOptions {
         INFO
     }
 
+    fn authenticates(&self) -> bool {
+        self.authenticate
+    }
+
     fn provider(&self) -> Arc<dyn PathProvider> {
         Arc::new(Roce {
             // The offer carries the port, which only hardware could not follow.

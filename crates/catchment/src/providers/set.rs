@@ -4,9 +4,13 @@ use crate::observe::RoceSnapshot;
 use crate::session::path::{KnownProviders, PathRules};
 use catchment_provider_ibverbs::IbverbsOptions;
 use catchment_provider_roce::RoceOptions;
-use catchment_verbs::{Context, ProviderInfo};
+use catchment_verbs::{Context, ProviderInfo, Wire};
 use std::fmt;
 use std::sync::Arc;
+
+/// Why packets cannot be authenticated without certificates.
+pub(crate) const KEYS_IN_CLEAR: &str = "the keys of authenticated packets go over the session, which is not \
+     encrypted: give certificates (--cert, --key, --ca; `catchment cert` makes them)";
 
 /// A provider as sources and collectors use it: it finds the device that reaches a peer.
 pub trait PathProvider: Send + Sync {
@@ -57,6 +61,11 @@ pub trait ProviderOptions: fmt::Debug + Send + Sync {
 
     /// Makes the provider. Devices that depend on the peer are opened later.
     fn provider(&self) -> Arc<dyn PathProvider>;
+
+    /// Whether its packets are authenticated.
+    fn authenticates(&self) -> bool {
+        false
+    }
 }
 
 /// The providers that a source or collector may use, their settings, and the user's rules.
@@ -108,9 +117,19 @@ impl ProviderSet {
         KnownProviders::new(self.options.iter().map(|options| options.info()))
     }
 
+    /// Returns whether packets are authenticated: those that are not are out of the question then.
+    pub(crate) fn authenticates(&self) -> bool {
+        self.options.iter().any(|options| options.authenticates())
+    }
+
     /// Makes the providers, in the order of their ranks.
     pub(super) fn providers(&self) -> Vec<Arc<dyn PathProvider>> {
-        let mut options: Vec<_> = self.options.iter().collect();
+        let authenticates = self.authenticates();
+        let may = |options: &&Arc<dyn ProviderOptions>| {
+            let has_packets = options.info().wire == Wire::RoceV2;
+            !authenticates || !has_packets || options.authenticates()
+        };
+        let mut options: Vec<_> = self.options.iter().filter(may).collect();
         options.sort_by_key(|options| options.info().rank);
         options.iter().map(|options| options.provider()).collect()
     }

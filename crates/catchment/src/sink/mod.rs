@@ -16,7 +16,16 @@ use std::path::PathBuf;
 
 /// Makes a place for the frames of each device.
 pub trait Sink: Send + Sync + 'static {
-    /// Called before the first frame of a device, once in the life of a collector.
+    /// Called once, before a collector that uses it takes frames. By default there is nothing to do.
+    ///
+    /// # Errors
+    /// The collector does not start.
+    fn begin(&self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    /// Called before the first frame of a device; again only if no frame came before its source left.
+    /// Sources choose the names: what costs something should wait for the first frame.
     ///
     /// # Errors
     /// The device is refused with this error's text.
@@ -28,6 +37,10 @@ pub trait DeviceSink: Send {
     /// The packet number after the newest frame that is safe here, also if an earlier collector
     /// process stored it. `None` when the sink does not know: then the source says where to begin.
     fn next_packet(&self) -> Option<u64>;
+
+    /// Called before the frames of a session, with what their source says that they hold, such as
+    /// `640x480:rgb24`; empty where it says nothing. By default it does not matter.
+    fn describe(&mut self, _format: &str) {}
 
     /// Takes the next frame. Keeping the frame keeps its block from the source.
     ///
@@ -65,8 +78,7 @@ pub enum SinkError {
     },
     /// The file system is nearly full.
     #[error(
-        "{}: only {available_bytes} bytes are free and {reserve_bytes} are kept in reserve; delete \
-         frames, or let the collector keep only the newest with --keep-frames",
+        "{}: only {available_bytes} bytes are free and {reserve_bytes} are kept in reserve; {advice}",
         .path.display()
     )]
     DiskFull {
@@ -76,6 +88,19 @@ pub enum SinkError {
         available_bytes: u64,
         /// Bytes that the sink leaves free.
         reserve_bytes: u64,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// Another collector writes to the directory.
+    #[error(
+        "{} is used by another collector{}; end that one, or choose another directory",
+        .path.display(), .pid.map_or(String::new(), |pid| format!(", process {pid}"))
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// Number of its process, where that can be read.
+        pid: Option<u32>,
     },
     /// A directory of a device holds something that is not a frame.
     #[error("{} is not a frame: its name is not a packet number of {digits} digits; move it away", .path.display())]

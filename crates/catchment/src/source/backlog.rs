@@ -3,7 +3,7 @@
 //! A frame comes here when it cannot go straight into a free block: because the link is down,
 //! because it must be sent again after a reconnect, because the policy keeps frames while no block
 //! is free, or because it needs several blocks. The pump thread sends them in order.
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// A frame that waits.
@@ -15,8 +15,15 @@ pub(super) struct Waiting {
     pub(super) capture_time_ns: u64,
     /// Whether it was counted as sent before.
     pub(super) counted: bool,
-    /// Its bytes.
+    /// Its bytes. Without any it is sent all the same, to say that the frame is lost.
     pub(super) bytes: Arc<[u8]>,
+}
+
+impl Waiting {
+    /// A frame that was sent and cannot be sent again, because its bytes are damaged.
+    pub(super) fn lost() -> Self {
+        Self { skipped: 0, capture_time_ns: 0, counted: true, bytes: Arc::default() }
+    }
 }
 
 /// The waiting frames of a device, by packet number.
@@ -31,6 +38,12 @@ pub(super) struct Backlog {
     /// Frames that were sent before a break and dropped since: lost, unless the collector turns
     /// out to have them. At most as many as the broken link had blocks.
     doubtful: Vec<u64>,
+    /// Frames that were sent and cannot be sent again, although the collector lacks them; and those of them
+    /// that it may still not know of.
+    lost: u64,
+    lost_lately: BTreeSet<u64>,
+    /// Numbers below are counted where no frame waits before the first.
+    lost_before: u64,
     /// Numbers dropped since the newest frame; the next new frame must carry them.
     pub(super) skipped: u32,
 }
@@ -55,7 +68,9 @@ impl Backlog {
                 }
                 None => self.skipped = self.skipped.saturating_add(skipped),
             }
-            if oldest.counted {
+            if oldest.bytes.is_empty() {
+                // It counts as lost already.
+            } else if oldest.counted {
                 self.doubtful.push(number);
             } else {
                 dropped += 1;
@@ -75,6 +90,42 @@ impl Backlog {
             let first = first.get_mut();
             first.skipped = first.skipped.min(most);
         }
+    }
+
+    /// Finds the frames that were sent and can neither be had again nor were dropped, and counts them
+    /// once. The collector has everything before `collector_next`, as far as it knows; `next` is the number
+    /// of the next new frame. A gap behind a frame that waits is filled, since the collector counts only
+    /// what is missing before the first. Returns how many frames are lost so far.
+    pub(super) fn count_lost(&mut self, collector_next: Option<u64>, next: u64) -> u64 {
+        let first = self.first_packet(next);
+        if let Some(has) = collector_next {
+            self.lost += first.saturating_sub(has.max(self.lost_before));
+            self.lost_before = self.lost_before.max(first);
+            self.lost_lately = self.lost_lately.split_off(&has);
+        }
+        for number in self.gaps(first, next) {
+            self.insert(number, Waiting::lost());
+        }
+        for (number, _) in self.frames.iter().filter(|(_, frame)| frame.bytes.is_empty()) {
+            self.lost += u64::from(self.lost_lately.insert(*number));
+        }
+        self.lost
+    }
+
+    /// Returns the numbers behind the first waiting frame that neither wait nor were dropped: what was
+    /// sent there could not be read back.
+    fn gaps(&self, first: u64, next: u64) -> Vec<u64> {
+        let mut gaps = Vec::new();
+        let mut expected = first;
+        let in_hand = self.in_hand.iter().map(|(number, frame)| (number, frame));
+        for (number, frame) in in_hand.chain(&self.frames) {
+            gaps.extend(expected..number - u64::from(frame.skipped).min(*number));
+            expected = number + 1;
+        }
+        if !self.is_empty() {
+            gaps.extend(expected..next - u64::from(self.skipped).min(next));
+        }
+        gaps
     }
 
     /// Settles which frames that were sent before a break are lost: the collector has everything before
@@ -223,6 +274,38 @@ mod tests {
         assert_eq!(backlog.kept(), 1);
         backlog.forget_kept_before(None);
         assert_eq!(backlog.kept(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_read_back_is_announced_as_lost() {
+        let mut backlog = Backlog { skipped: 1, ..Backlog::default() };
+        assert_eq!(backlog.count_lost(None, 4), 0, "nobody lacks anything");
+        backlog.insert(4, frame(4));
+        backlog.insert(7, Waiting { skipped: 1, ..frame(7) });
+        backlog.take_first();
+        for _ in 0..2 {
+            assert_eq!(backlog.count_lost(Some(4), 11), 3);
+        }
+        backlog.put_back();
+        let sent: Vec<_> = std::iter::from_fn(|| backlog.take_first()).collect();
+        let lost = sent.iter().filter(|(_, frame)| frame.bytes.is_empty()).map(|(n, _)| *n);
+        assert_eq!(lost.collect::<Vec<_>>(), [5, 8, 9]);
+        assert_eq!(sent.len(), 5);
+    }
+
+    #[test]
+    fn numbers_that_are_missing_before_the_first_frame_are_lost_once() {
+        let mut backlog = Backlog::default();
+        backlog.insert(9, Waiting { skipped: 2, ..frame(9) });
+        for _ in 0..2 {
+            assert_eq!(backlog.count_lost(Some(4), 10), 3);
+        }
+        backlog.insert(9, Waiting::lost());
+        assert_eq!(backlog.count_lost(Some(7), 10), 3, "it waits, and stays as it is");
+        backlog.take_first();
+        backlog.sent(None);
+        assert_eq!(backlog.count_lost(Some(7), 10), 6);
+        assert_eq!(backlog.count_lost(Some(10), 10), 6);
     }
 
     /// A collector that has more than this process ever sent: another one wrote there.

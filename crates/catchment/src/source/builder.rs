@@ -6,8 +6,9 @@ use super::shared::{DeviceState, Shared};
 use super::{FRAME_BYTES_MAX, Source, SourceError, control, pump};
 use crate::format::FrameFormat;
 use crate::observe::SourceMetrics;
-use crate::providers::{ProviderOptions, ProviderSet};
+use crate::providers::{KEYS_IN_CLEAR, ProviderOptions, ProviderSet};
 use crate::session::check::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX};
+use crate::session::io::raise_descriptor_limit;
 use crate::session::message::Policy;
 use crate::session::names::{DeviceName, DeviceNameError};
 use crate::session::path::PathRules;
@@ -226,6 +227,7 @@ impl SourceBuilder {
     /// [`SourceError::Refused`] when the collector refuses for good.
     pub fn connect(self) -> Result<Source, SourceError> {
         self.check()?;
+        raise_descriptor_limit();
         let metrics = SourceMetrics::new();
         let devices = self.device_states(&metrics)?;
         let shared = Arc::new(Shared {
@@ -272,6 +274,9 @@ impl SourceBuilder {
             .rules
             .check(&self.providers.known())
             .map_err(|error| SourceError::Config(error.to_string()))?;
+        if self.providers.authenticates() && self.tls.is_none() {
+            return wrong(KEYS_IN_CLEAR.to_owned());
+        }
         if self.devices.is_empty() {
             return wrong("a source needs at least one device".to_owned());
         }

@@ -4,7 +4,6 @@ use super::backlog::Waiting;
 use super::link::{Link, Reserve};
 use super::shared::{DeviceState, Shared};
 use super::writer::{FrameContents, OwnedFrameWriter, Target, writes_contents};
-use crate::observe::DropCause;
 use crate::session::message::Policy;
 use catchment_transfer::{BlockMeta, CommitError, WriteBlock};
 use std::sync::Arc;
@@ -240,7 +239,6 @@ impl Device {
             Target::Staged(bytes) => self.stage(bytes, captured_ns)?,
             Target::Dropped => {
                 self.state.drop_new();
-                self.state.metrics.frame_dropped(DropCause::Newest);
                 return Ok(Sent::Dropped);
             }
         };

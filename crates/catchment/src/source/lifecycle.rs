@@ -2,6 +2,7 @@
 //! the sleep of those who wait for it; no frame that finds a link and a free block comes here.
 use super::SourceError;
 use super::link::Link;
+use crate::observe::Unaccounted;
 use catchment_verbs::sync::{Condvar, Mutex};
 use catchment_verbs::wait::EventCount;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,12 +29,15 @@ struct State {
     ended: Option<Arc<SourceError>>,
     closing: bool,
     /// The collector is done with every accepted frame, and has said how many of them are lost.
-    finished: Option<u64>,
+    finished: Option<Finished>,
     stopped: bool,
     /// What the last try to connect said.
     last_failure: Option<String>,
     was_connected: bool,
 }
+
+/// How many frames are lost, unless both sides disagree about some.
+pub(super) type Finished = Result<u64, Unaccounted>;
 
 impl State {
     fn is_closed(&self) -> bool {
@@ -78,10 +82,10 @@ impl Lifecycle {
         self.state.lock().closing
     }
 
-    /// Says that the collector is done with everything: all is with its sinks but for `lost` frames.
-    pub(super) fn set_finished(&self, lost: u64) {
+    /// Says that the collector is done with everything: all is with its sinks but for the lost frames.
+    pub(super) fn set_finished(&self, finished: Finished) {
         let mut state = self.state.lock();
-        state.finished = Some(lost);
+        state.finished = Some(finished);
         self.notify(state);
     }
 
@@ -144,7 +148,7 @@ impl Lifecycle {
 
     /// Sleeps until the collector is done with everything, the source has ended, or the time is over.
     /// Returns how many frames are lost, if the collector is done.
-    pub(super) fn wait_finished(&self, deadline: Instant) -> Option<u64> {
+    pub(super) fn wait_finished(&self, deadline: Instant) -> Option<Finished> {
         let mut state = self.state.lock();
         while state.finished.is_none() && state.ended.is_none() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -153,7 +157,7 @@ impl Lifecycle {
             }
             state = self.sleep(state, Some(left));
         }
-        state.finished
+        state.finished.clone()
     }
 
     fn sleep<'a>(

@@ -50,7 +50,7 @@ pub use catchment_transfer::{Decision, Permit, PermitRequest};
 pub use device::{Device, FrameWriter, Sent};
 pub use writer::{FrameContents, OwnedFrameWriter};
 
-use crate::observe::{SourceMetrics, SourceSnapshot};
+use crate::observe::{SourceMetrics, SourceSnapshot, Unaccounted};
 use crate::session::refusal::Refusal;
 use catchment_verbs::sync::Mutex;
 use shared::Shared;
@@ -127,7 +127,7 @@ impl Source {
     ///
     /// # Errors
     /// [`SourceError::Undelivered`] if that takes longer than `timeout`; [`SourceError::Lost`] if the
-    /// collector could not deliver some of them;
+    /// collector could not deliver some of them; [`SourceError::Unaccounted`] if the two sides disagree;
     /// [`SourceError::Ended`] if the collector refused the source for good.
     pub fn close(mut self, timeout: Duration) -> Result<SourceSnapshot, SourceError> {
         self.shared.life.begin_closing();
@@ -140,8 +140,9 @@ impl Source {
         match ended {
             Some(error) => Err(SourceError::Ended(error)),
             None => match finished {
-                Some(0) if frames == 0 => Ok(self.shared.metrics.snapshot()),
-                Some(lost) if frames == 0 => Err(SourceError::Lost { frames: lost }),
+                Some(Ok(0)) if frames == 0 => Ok(self.shared.metrics.snapshot()),
+                Some(Ok(lost)) if frames == 0 => Err(SourceError::Lost { frames: lost }),
+                Some(Err(unaccounted)) if frames == 0 => Err(unaccounted.into()),
                 _ => Err(SourceError::Undelivered { frames, timeout }),
             },
         }
@@ -174,9 +175,9 @@ pub enum SourceError {
     /// The description of the source is wrong.
     #[error("{0}")]
     Config(String),
-    /// The collector cannot be reached.
+    /// The collector cannot be reached, or does not take this source for now.
     #[error(
-        "no collector at {collector} within {waited:?}: {reason}; start one with `catchment collect`, or wait longer"
+        "no session with a collector at {collector} within {waited:?}: {reason}; if none runs there, start one with `catchment collect`; or wait longer"
     )]
     Unreachable {
         /// Its address.
@@ -255,6 +256,9 @@ pub enum SourceError {
         /// How many, in all sessions of this source.
         frames: u64,
     },
+    /// What the collector says that it delivered and lost is not what this source sent.
+    #[error(transparent)]
+    Unaccounted(#[from] Unaccounted),
     /// The provider of verbs failed.
     #[error("{0}")]
     Verbs(#[from] catchment_verbs::VerbsError),

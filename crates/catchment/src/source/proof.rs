@@ -38,11 +38,11 @@ pub enum ProofError {
     #[error(
         "no answer from {} within {waited:.1?} ({cause}): packets do not pass in both directions; open {} \
          in every firewall between (answers use that port too), and check that both addresses are \
-         in networks that reach each other (VLAN, routes)", at(*.peer), ports(*.local, *.peer)
+         in networks that reach each other (VLAN, routes)", at(*.peer), ports(**.local, *.peer)
     )]
     Silent {
         /// This side's queue pair.
-        local: Endpoint,
+        local: Box<Endpoint>,
         /// The collector's queue pair.
         peer: Endpoint,
         /// How long an answer was waited for.
@@ -128,7 +128,8 @@ impl PathProof<'_> {
             Ok(()) => {}
             Err(Stuck::Error(error)) => return Err(error),
             Err(Stuck::Silent(cause)) => {
-                return Err(ProofError::Silent { local, peer, waited: begun.elapsed(), cause });
+                let (local, waited) = (Box::new(local), begun.elapsed());
+                return Err(ProofError::Silent { local, peer, waited, cause });
             }
         }
         match self.round(&memory, path_mtu, begun) {

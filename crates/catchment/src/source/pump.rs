@@ -84,7 +84,8 @@ fn send(device: &DeviceState, link: &Link, number: u64, frame: &Waiting) -> Try 
     let total = frame.bytes.len();
     let piece = link.payload_bytes_max;
     let mut offset = 0;
-    while offset < total {
+    // A lost frame is one empty block.
+    loop {
         let bytes = piece.min(total - offset);
         let block = match link.reserve(device.stream(), bytes) {
             Reserve::Block(block) => block,
@@ -115,11 +116,11 @@ fn send(device: &DeviceState, link: &Link, number: u64, frame: &Waiting) -> Try 
         if offset == total {
             // Still in the gate: the thread that collects what this link holds finds the frame
             // either waiting, or in the link's last block and among the kept ones.
-            device.sent((total > piece).then_some(link.quota));
+            device.sent(frame.counted, (total > piece).then_some(link.quota));
             if !frame.counted {
                 device.metrics.frame_sent(total as u64);
             }
+            return Try::Sent;
         }
     }
-    Try::Sent
 }

@@ -2,7 +2,7 @@
 use super::SourceError;
 use super::backlog::{Backlog, Waiting};
 use super::lifecycle::Lifecycle;
-use crate::observe::{DropCause, SourceDeviceMetrics, SourceMetrics};
+use crate::observe::{DropCause, Ledger, SourceDeviceMetrics, SourceMetrics, Unaccounted};
 use crate::session::message::{Policy, StreamStats};
 use crate::session::names::DeviceName;
 use catchment_verbs::sync::Mutex;
@@ -66,6 +66,11 @@ pub(super) struct DeviceState {
     next_packet: AtomicU64,
     /// Number of the stream in the session of the moment.
     stream: AtomicU32,
+    /// Packet numbers that belong to no frame of this process.
+    numbers_passed_over: AtomicU64,
+    /// Frames counted as sent when the session began, and of those the ones that were sent again in it.
+    sent_before: AtomicU64,
+    sent_again: AtomicU64,
     /// Blocks in flight as the counters know.
     in_flight: AtomicU32,
     backlog: Mutex<Backlog>,
@@ -91,6 +96,9 @@ impl DeviceState {
             backlog_max,
             next_packet: AtomicU64::new(0),
             stream: AtomicU32::new(0),
+            numbers_passed_over: AtomicU64::new(0),
+            sent_before: AtomicU64::new(0),
+            sent_again: AtomicU64::new(0),
             in_flight: AtomicU32::new(0),
             backlog: Mutex::default(),
             has_backlog_or_skips: AtomicBool::new(false),
@@ -111,14 +119,18 @@ impl DeviceState {
     pub(super) fn resume(&self, stream: u32, collector_next: Option<u64>) {
         self.stream.store(stream, Ordering::Release);
         let mut backlog = self.backlog();
-        if let Some(next) = collector_next {
-            let new = self.next_packet.fetch_max(next, Ordering::AcqRel).max(next);
-            backlog.send_kept_again(next);
+        let next = collector_next.unwrap_or(0);
+        let old = self.next_packet.fetch_max(next, Ordering::AcqRel);
+        let new = old.max(next);
+        self.numbers_passed_over.fetch_add(new - old, Ordering::Relaxed);
+        self.sent_before.store(self.metrics.frames_sent(), Ordering::Relaxed);
+        self.sent_again.store(0, Ordering::Relaxed);
+        backlog.send_kept_again(next);
+        if collector_next.is_some() {
             backlog.forget_before(next, new);
-        } else {
-            backlog.send_kept_again(0);
         }
-        self.settle(&mut backlog, collector_next.unwrap_or(0));
+        self.metrics.lost_at_least(backlog.count_lost(collector_next, new));
+        self.settle(&mut backlog, next);
         self.note(&backlog);
         if backlog.is_empty() {
             self.drained.notify();
@@ -131,7 +143,7 @@ impl DeviceState {
         }
     }
 
-    /// No collector will be asked any more which frames it has.
+    /// Counts frames as dropped that were sent before a break, and that no collector will be asked for.
     pub(super) fn settle_without_collector(&self) {
         self.settle(&mut self.backlog(), 0);
     }
@@ -157,6 +169,7 @@ impl DeviceState {
     /// Uses up a number for a frame that is dropped.
     pub(super) fn drop_new(&self) {
         let mut backlog = self.backlog();
+        self.metrics.frame_dropped(DropCause::Newest);
         backlog.skipped = backlog.skipped.saturating_add(1);
         self.next_packet.fetch_add(1, Ordering::AcqRel);
         self.note(&backlog);
@@ -212,8 +225,30 @@ impl DeviceState {
         }
     }
 
-    /// The pump has sent its frame.
-    pub(super) fn sent(&self, keep_most: Option<usize>) {
+    /// Checks and notes what the collector says at the end: that it has delivered `delivered` frames in
+    /// this session, and that `lost` of this process are lost. Returns how many are.
+    pub(super) fn settle_accounts(&self, delivered: u64, lost: u64) -> Result<u64, Unaccounted> {
+        self.metrics.lost_at_least(lost);
+        let name = self.name.as_str();
+        let again = self.sent_again.load(Ordering::Relaxed);
+        let sent = self.metrics.frames_sent() - self.sent_before.load(Ordering::Relaxed) + again;
+        // Losses of earlier sessions are in `lost` too: more than what is missing here may be.
+        let lost_here = lost.min(sent.saturating_sub(delivered));
+        Ledger { sent, delivered, dropped: 0, lost: lost_here }.check(name, "collector")?;
+        // A thread that is late may drop a frame now.
+        let _backlog = self.backlog();
+        let passed_over = self.numbers_passed_over.load(Ordering::Relaxed);
+        let counters = self.metrics.snapshot().counters;
+        let gone = counters.dropped_reconnect + counters.frames_lost;
+        let delivered = counters.frames_sent.saturating_sub(gone);
+        self.metrics.settled(self.next_packet() - passed_over, delivered);
+        self.metrics.snapshot().counters.ledger().check(name, "source")?;
+        Ok(counters.frames_lost)
+    }
+
+    /// The pump has sent its frame, `again` if it was sent before.
+    pub(super) fn sent(&self, again: bool, keep_most: Option<usize>) {
+        self.sent_again.fetch_add(u64::from(again), Ordering::Relaxed);
         let mut backlog = self.backlog();
         backlog.sent(keep_most);
         self.note(&backlog);

@@ -5,7 +5,7 @@
 //! every byte on disk is compared with what was sent.
 use catchment::Frame;
 use catchment::collector::Collector;
-use catchment::observe::SourceSnapshot;
+use catchment::observe::{CollectorSnapshot, SourceSnapshot};
 use catchment::sink::{DeviceSink, DirectorySink, Rejected, Sink, SinkError};
 use catchment::source::{DeviceSpec, Policy, Sent, Source};
 use catchment_sim::Random;
@@ -67,6 +67,7 @@ impl DeviceSink for MoodyDevice {
                     path: "moody".into(),
                     available_bytes: 0,
                     reserve_bytes: 1,
+                    advice: "wait",
                 };
                 return Err(Rejected { frame, error });
             }
@@ -191,10 +192,20 @@ fn check(out: &Path, source: usize, report: &SourceSnapshot, produced: &[Produce
         assert_eq!(counters.dropped_newest, produced.dropped, "{name}");
         let delivered = counters.frames_sent - counters.dropped_reconnect;
         assert_eq!(stored.len() as u64, delivered, "{name}: {counters:?}");
+        assert_eq!(counters.frames_delivered, delivered, "{name}: {counters:?}");
+        assert_eq!(counters.ledger().check(name, "source"), Ok(()));
         if device.policy == Policy::Block {
             assert_eq!(stored.len() as u64, FRAMES, "{name}");
             assert!(stored.keys().copied().eq(0..FRAMES), "{name}");
         }
+    }
+}
+
+/// A collector that has stopped knows what became of every frame.
+fn check_sums(report: &CollectorSnapshot) {
+    assert_eq!((report.totals.frames_lost, report.totals.checksum_errors), (0, 0));
+    for device in &report.devices {
+        assert_eq!(device.counters.ledger().check(&device.name, "collector"), Ok(()));
     }
 }
 
@@ -221,9 +232,7 @@ fn churn(seed: u64) {
             // A random pause is what is tested.
             std::thread::sleep(Duration::from_millis(20 + random.below(150)));
             if restarts < 6 {
-                let report = collector.stop();
-                assert_eq!(report.totals.frames_lost, 0);
-                assert_eq!(report.totals.checksum_errors, 0);
+                check_sums(&collector.stop());
                 // A random pause is what is tested.
                 std::thread::sleep(Duration::from_millis(random.below(60)));
                 collector = start(&at, out.path(), random.next_u64());
@@ -231,7 +240,7 @@ fn churn(seed: u64) {
             }
         }
         let reports: Vec<_> = sources.into_iter().map(|s| s.join().unwrap()).collect();
-        assert_eq!(collector.stop().totals.frames_lost, 0);
+        check_sums(&collector.stop());
         reports
     });
     for (source, (report, produced)) in reports.iter().enumerate() {
@@ -276,8 +285,7 @@ fn sources_that_vanish_leave_whole_frames_and_free_devices() {
             source.close(PATIENCE).unwrap();
         }
     }
-    let report = collector.stop();
-    assert_eq!((report.totals.frames_lost, report.totals.checksum_errors), (0, 0));
+    check_sums(&collector.stop());
     let stored = stored(out.path(), "cam");
     assert!(!stored.is_empty());
     assert!(stored.keys().copied().eq(0..stored.len() as u64), "no gap");

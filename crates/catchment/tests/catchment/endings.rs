@@ -96,6 +96,7 @@ fn frames_that_a_sink_refused_to_the_end_go_to_the_next_collector() {
         path: PathBuf::from("/full"),
         available_bytes: 0,
         reserve_bytes: 1,
+        advice: "wait",
     });
     let first = collector().sink(full).start().unwrap();
     let at = first.local_addr().to_string();
@@ -118,9 +119,11 @@ fn a_sink_that_panics_costs_one_frame_and_no_thread() {
         .unwrap();
     let source = source(&collector, "cam");
     send(&source, "cam", 10);
-    source.close(PATIENCE).unwrap();
+    let error = source.close(PATIENCE).err().unwrap();
+    assert!(matches!(error, SourceError::Lost { frames: 1 }), "{error}");
     let totals = collector.stop().totals;
-    assert_eq!((totals.frames_received, totals.sink_errors), (9, 1));
+    assert_eq!((totals.frames_received, totals.sink_errors, totals.lost_sink), (9, 1, 1));
+    assert_eq!(totals.ledger().check("cam", "collector"), Ok(()));
 }
 
 /// The source comes back while its old session still delivers: nothing comes twice.

@@ -42,7 +42,7 @@ impl Fake {
         let endpoint = self.qp.endpoint();
         assert_eq!(endpoint.gid, self.context.gid());
         format!(
-            r#"{{"type":"welcome","protocol":2,"epoch":7,"path":{{"source":"shm","source_gid":"{}","collector":"shm","path_mtu":null}},"reason":"a test","ring":{{"addr":"{:016x}","rkey":{},"blocks":{},"block_bytes":{},"layout_hash":"{:016x}","checksum":false}},"endpoint":{{"gid":"{}","qpn":{},"psn":{}}},"lease_ms":1000,"streams":[{{"device":"cam","stream":0,"next_packet":null}}]}}"#,
+            r#"{{"type":"welcome","protocol":3,"epoch":7,"path":{{"source":"shm","source_gid":"{}","collector":"shm","path_mtu":null}},"reason":"a test","ring":{{"addr":"{:016x}","rkey":{},"blocks":{},"block_bytes":{},"layout_hash":"{:016x}","checksum":false}},"endpoint":{{"gid":"{}","qpn":{},"psn":{}}},"lease_ms":1000,"streams":[{{"device":"cam","stream":0,"next_packet":null}}]}}"#,
             self.source_gid,
             self.mr.addr(),
             self.mr.rkey(),
@@ -92,11 +92,23 @@ fn serve(
     at
 }
 
-fn session(mut stream: TcpStream, mut fake: Fake, lie: impl Fn(&Fake) -> String) {
+fn session(stream: TcpStream, fake: Fake, lie: impl Fn(&Fake) -> String) {
+    session_to_goodbye(stream, fake, lie, None);
+}
+
+/// Answers Goodbye with this, if anything.
+fn session_to_goodbye(
+    mut stream: TcpStream,
+    mut fake: Fake,
+    lie: impl Fn(&Fake) -> String,
+    farewell: Option<&str>,
+) {
     let Some(hello) = hear(&mut stream) else { return };
     if let Ok(Message::Hello(hello)) = catchment::session::wire::parse(hello.as_bytes()) {
         fake.source_gid = hello.providers[0].gid;
     }
+    say(&mut stream, r#"{"type":"challenge","nonce":"00112233445566778899aabbccddeeff"}"#);
+    let Some(_proof) = hear(&mut stream) else { return };
     say(&mut stream, &lie(&fake));
     while let Some(message) = hear(&mut stream) {
         if message.contains(r#""type":"connect""#) {
@@ -108,7 +120,36 @@ fn session(mut stream: TcpStream, mut fake: Fake, lie: impl Fn(&Fake) -> String)
         } else if let Some(seq) = message.strip_prefix(r#"{"type":"ping","epoch":7,"seq":"#) {
             let pong = format!(r#"{{"type":"pong","epoch":7,"seq":{seq}"#);
             say(&mut stream, &pong);
+        } else if message.contains(r#""type":"goodbye""#) {
+            farewell.iter().for_each(|answer| say(&mut stream, answer));
         }
+    }
+}
+
+/// It says that nothing is lost, and delivered less than it got, or more.
+#[test]
+fn a_collector_whose_numbers_do_not_add_up_is_found_out() {
+    for (delivered, wanted) in [(5, "8 sent, 5 delivered"), (9, "8 sent, 9 delivered")] {
+        let (listener, at) = listen();
+        let serving = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let farewell = format!(
+                r#"{{"type":"goodbye_ack","epoch":7,"delivered":[{{"stream":0,"next_packet":8,"frames":{delivered},"lost":0}}]}}"#
+            );
+            let fake = Fake::new(RingLayout::total_bytes);
+            session_to_goodbye(stream, fake, Fake::welcome, Some(&farewell));
+        });
+        let source = try_source(&at, true).unwrap();
+        let mut device = source.device("cam").unwrap();
+        for _ in 0..8 {
+            device.frame(10).unwrap().send_bytes(&[7; 10]).unwrap();
+        }
+        let error = source.close(Duration::from_secs(60)).err().unwrap();
+        assert!(matches!(error, SourceError::Unaccounted(_)), "{delivered}: {error}");
+        for part in [wanted, "device cam"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        serving.join().unwrap();
     }
 }
 
@@ -132,7 +173,7 @@ const WRONG_WELCOMES: [(&str, &str, &str); 14] = [
     ("ADDR", "fffffffffffff000", "last address"),
     (r#""epoch":7"#, r#""epoch":0"#, "epoch"),
     (r#""lease_ms":1000"#, r#""lease_ms":0"#, "lease_ms"),
-    (r#""protocol":2"#, r#""protocol":9"#, "version 9"),
+    (r#""protocol":3"#, r#""protocol":9"#, "version 9"),
     // A provider that nobody offered.
     (r#""source":"shm""#, r#""source":"ib""#, "ib"),
     (STREAM, "", "devices of Hello"),

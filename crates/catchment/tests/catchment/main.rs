@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod churn;
+mod damage;
 mod endings;
 mod examples;
 mod frames;

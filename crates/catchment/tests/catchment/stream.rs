@@ -315,4 +315,5 @@ fn drop_oldest_delivers_the_newest_and_counts_the_rest() {
     let report = collector.stop();
     assert_eq!(report.totals.frames_lost, 0);
     assert_eq!(report.totals.frames_skipped, 100 - seen.len() as u64);
+    assert_eq!(report.totals.ledger().check("cam0", "collector"), Ok(()));
 }

@@ -1,9 +1,10 @@
 //! A source that does anything.
 use super::world::{PATIENCE, World};
 use catchment::session::host::Host;
+use catchment::session::identity::Identity;
 use catchment::session::io::{ClientSecurity, Connection};
 use catchment::session::message::{
-    Connect, Device, Hello, Message, Ping, Policy, ProtocolRange, ProviderOffer, RingWish,
+    Connect, Device, Hello, Message, Ping, Policy, Proof, ProtocolRange, ProviderOffer, RingWish,
     StreamStart, Welcome,
 };
 use catchment::session::refusal::Refusal;
@@ -43,7 +44,9 @@ pub(crate) struct Bad {
     pub(crate) connection: Connection,
     pub(crate) context: Arc<dyn Context>,
     qp: Box<dyn Qp>,
-    pub(crate) instance: u64,
+    pub(crate) identity: Identity,
+    /// Of the Hello that [`Bad::hello`] makes.
+    pub(crate) attempt: u64,
     epoch: u32,
 }
 
@@ -61,7 +64,6 @@ impl Bad {
     }
 
     pub(crate) fn to(at: &str) -> Self {
-        static INSTANCE: AtomicU64 = AtomicU64::new(0xbad);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let address = at.parse().unwrap();
         let security = ClientSecurity::default();
@@ -77,7 +79,8 @@ impl Bad {
             connection,
             context,
             qp,
-            instance: INSTANCE.fetch_add(1, Ordering::Relaxed),
+            identity: Identity::random().unwrap(),
+            attempt: 1,
             epoch: 0,
         }
     }
@@ -92,7 +95,8 @@ impl Bad {
         Hello {
             protocol: ProtocolRange::OURS,
             software: "bad 1.0".to_owned(),
-            instance: self.instance,
+            instance: self.identity.instance(),
+            attempt: self.attempt,
             host: Host::read().unwrap(),
             devices: names.iter().map(device).collect(),
             providers: vec![ProviderOffer {
@@ -137,8 +141,15 @@ impl Bad {
 
     /// What the collector answers to this Hello.
     pub(crate) fn introduce(&mut self, hello: Hello) -> Result<Welcome, Refusal> {
+        let attempt = hello.attempt;
         self.send(&Message::Hello(hello));
-        match self.recv() {
+        let mut answer = self.recv();
+        if let Some(Message::Challenge(challenge)) = answer {
+            let signature = self.identity.prove(challenge.nonce, attempt);
+            self.send(&Message::Proof(Proof { signature }));
+            answer = self.recv();
+        }
+        match answer {
             Some(Message::Welcome(welcome)) => {
                 self.epoch = welcome.epoch;
                 Ok(welcome)

@@ -106,6 +106,31 @@ fn what_was_not_delivered_when_a_session_ends_is_not_released() {
     world.finish_after((ringed, next), "an early block");
 }
 
+/// Puts pages in the place of these that nobody can have: they are behind the end of a file.
+fn take_pages(at: u64, bytes: usize) {
+    use rustix::mm::{MapFlags, ProtFlags};
+    let file = rustix::fs::memfd_create("short", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+    // SAFETY: the pages of a ring that only this test and the collector under test know.
+    unsafe { rustix::mm::mmap(at as *mut _, bytes, prot, flags, &file, 0) }.unwrap();
+}
+
+/// As a source does that punches a hole where this host has no other page for it: a SIGBUS at the collector.
+#[test]
+fn issue_13_a_ring_that_loses_a_page_ends_its_session_only() {
+    let world = World::start(|c| c);
+    let mut ringed = Bad::new(&world).ringed("cam", 8, 0);
+    ringed.commit(0, 1, &header(0, 10));
+    eventually("the first frame", || world.frames("cam").len() == 1);
+    // The collector is this process, so the address of its ring is one here.
+    take_pages(ringed.welcome.ring.addr, ringed.layout.blocks_offset());
+    ringed.commit(1, 1, &header(1, 10));
+    let refusal = ringed.bad.refusal();
+    assert_eq!(refusal.code.as_str(), "no_resource", "{refusal}");
+    assert!(refusal.reason.contains("SIGBUS"), "{refusal}");
+    world.finish_after(ringed, "a lost page");
+}
+
 /// A source that goes on committing after its session has ended does not keep it alive.
 #[test]
 fn a_source_that_never_stops_committing_does_not_hold_its_session() {

@@ -9,4 +9,5 @@ mod bad;
 mod blocks;
 mod endings;
 mod messages;
+mod replay;
 mod world;

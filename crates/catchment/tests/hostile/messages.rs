@@ -39,7 +39,7 @@ fn bytes_that_are_no_session_are_refused_with_a_reason() {
 
 /// Cases: what to replace in a correct Hello, by what, and the code of the refusal.
 const REPLACED: &str = r#"
-version | "protocol":{"min":2,"max":2} | "protocol":{"min":7,"max":9} | protocol_version
+version | "protocol":{"min":3,"max":3} | "protocol":{"min":7,"max":9} | protocol_version
 a path as a name | "name":"bad" | "name":"../../etc" | bad_message
 a hidden name | "name":"bad" | "name":".ssh" | bad_message
 an empty name | "name":"bad" | "name":"" | bad_message
@@ -198,7 +198,7 @@ fn memory_for_rings_is_bounded_over_all_sources() {
     first.introduce(hello.clone()).unwrap();
     let mut second = Bad::new(&world);
     hello.devices[0].name = "b".parse().unwrap();
-    hello.instance = second.instance;
+    hello.instance = second.identity.instance();
     let refusal = second.introduce(hello).unwrap_err();
     assert_eq!(refusal.code.as_str(), "no_resource", "{refusal}");
     assert!(refusal.retry_after_ms.is_some() && refusal.reason.contains("25165824"), "{refusal}");

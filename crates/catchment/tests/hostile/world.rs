@@ -144,6 +144,7 @@ impl World {
         let good = report.devices.iter().find(|d| d.name == GOOD).unwrap().counters;
         assert_eq!((good.frames_received, good.frames_lost), (sent, 0));
         assert_eq!((good.frames_duplicate, good.checksum_errors), (0, 0));
+        assert_eq!(good.ledger().check(GOOD, "collector"), Ok(()));
         sent
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 const BENCH_HELP: &str = "\
   catchment bench write_bw                           both sides on this machine
   catchment bench write_lat --provider roce          over software RoCE on loopback
-  catchment bench server --listen 0.0.0.0:18515      on one machine, and on the other:
+  catchment bench server --listen 10.0.0.1:18515 --insecure    on one machine, and on the other:
   catchment bench write_bw --all --connect 10.0.0.1
 
 Tests and columns are those of the perftest programs (ib_write_bw and so on). Latencies of WRITE and
@@ -56,9 +56,12 @@ pub(crate) enum Bench {
 /// The side that waits.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServerArgs {
-    /// Where to listen; anyone who reaches it can measure
+    /// Where to listen; off loopback only with --insecure
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))]
     pub(crate) listen: SocketAddr,
+    /// Listen off loopback: anyone who reaches the address can measure, one at a time
+    #[arg(long)]
+    pub(crate) insecure: bool,
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
     /// End after the first client
@@ -162,6 +165,9 @@ impl FromStr for ServerAt {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains("://") {
+            return Err("a URL, where HOST or HOST:PORT is wanted".to_owned());
+        }
         let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
         let is_address = bare.parse::<std::net::IpAddr>().is_ok();
         let (host, port) = if is_address || !bare.contains(':') {
@@ -335,7 +341,7 @@ mod tests {
             let expected = ServerAt { host: host.to_owned(), port };
             assert_eq!(text.parse(), Ok(expected), "{text}");
         }
-        for wrong in ["", ":7", "lab:", "lab:x", "lab:0", "lab:99999"] {
+        for wrong in ["", ":7", "lab:", "lab:x", "lab:0", "lab:99999", "http://lab:7"] {
             assert!(wrong.parse::<ServerAt>().is_err(), "{wrong}");
         }
     }

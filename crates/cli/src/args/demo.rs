@@ -40,7 +40,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) keep_frames: Option<u64>,
     /// Address of the live page [default: a free port of 127.0.0.1]
-    #[arg(long, value_name = "ADDR", conflicts_with = "no_dashboard")]
+    #[arg(long, value_name = "ADDR", value_parser = values::socket_address, conflicts_with = "no_dashboard")]
     pub(crate) dashboard: Option<SocketAddr>,
     /// Do not serve the live page
     #[arg(long)]

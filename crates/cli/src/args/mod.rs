@@ -99,7 +99,8 @@ impl Arguments {
 /// How the control connection is protected.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Security {
-    /// Certificate of this side (PEM); needed off loopback, `catchment cert` makes it
+    /// Certificate of this side (PEM); needed off loopback, `catchment cert` makes it. Read again, as key
+    /// and authority, when it changes
     #[arg(long, value_name = "FILE", requires_all = ["key", "ca"], conflicts_with = "insecure")]
     pub(crate) cert: Option<PathBuf>,
     /// Private key of the certificate (PEM)
@@ -111,6 +112,10 @@ pub(crate) struct Security {
     /// Connect off loopback without certificates: anyone on the path can read and change everything
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// Authenticate every RoCEv2 packet with keys from the session (AES-GCM): spoofed ones change nothing; in
+    /// software on both sides, not with RNICs
+    #[arg(long, requires = "cert")]
+    pub(crate) authenticate: bool,
 }
 
 impl Security {

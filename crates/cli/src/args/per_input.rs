@@ -17,6 +17,7 @@ pub(crate) struct InputArgs {
     pub(crate) rate: Option<Rate>,
     pub(crate) frames: Option<u64>,
     pub(crate) repeat: bool,
+    pub(crate) every_frame: bool,
 }
 
 /// Reads them from clap's matches; `command` formats errors as clap's own.
@@ -36,6 +37,7 @@ fn each(matches: &ArgMatches) -> Result<Vec<InputArgs>, String> {
     let rates = Grouped::new(values::<Rate>(matches, "rate"), &starts);
     let frames = Grouped::new(values::<u64>(matches, "frames"), &starts);
     let repeats = Grouped::new(values::<bool>(matches, "repeat"), &starts);
+    let every = Grouped::new(values::<bool>(matches, "every_frame"), &starts);
     let one = |(i, (input, device)): (usize, (OsString, DeviceName))| InputArgs {
         input,
         device,
@@ -43,8 +45,22 @@ fn each(matches: &ArgMatches) -> Result<Vec<InputArgs>, String> {
         rate: rates.of(i),
         frames: frames.of(i),
         repeat: repeats.of(i).unwrap_or(false),
+        every_frame: every.of(i).unwrap_or(false),
     };
-    Ok(inputs.into_iter().zip(names).enumerate().map(one).collect())
+    let each: Vec<InputArgs> = inputs.into_iter().zip(names).enumerate().map(one).collect();
+    each.iter().try_for_each(check_loop)?;
+    Ok(each)
+}
+
+fn check_loop(one: &InputArgs) -> Result<(), String> {
+    let input = one.input.to_string_lossy();
+    let stdin = ["-", "raw:-", "y4m:-"].contains(&input.as_ref());
+    if one.repeat && stdin {
+        return Err(format!(
+            "--loop with --input {input}: standard input cannot be read again; omit --loop, or give a file"
+        ));
+    }
+    Ok(())
 }
 
 /// The values of an option with their places in the command line.
@@ -158,6 +174,8 @@ mod tests {
         assert_eq!(each[0].frames, Some(3));
         assert_eq!(each[1].rate, Some(Rate::Max));
         assert!(each[1].repeat && !each[0].repeat && !each[2].repeat);
+        let every = parse("--input a.mp4 --every-frame --input b.mp4").unwrap();
+        assert!(every[0].every_frame && !every[1].every_frame);
         assert_eq!((each[2].rate, each[2].frames), (Some(ten), None));
     }
 
@@ -179,6 +197,8 @@ mod tests {
             ("--input a --input b --device x", "2 --input and 1 --device"),
             ("--input v/a.mp4 --input w/a.mp4", "both device \"a\""),
             ("--input a --device ../x", "../x"),
+            ("--input a --device=-x", "\"-x\" starts with a hyphen"),
+            ("--loop --input a --input -", "--loop with --input -"),
         ] {
             let error = parse(words).unwrap_err();
             assert!(error.contains(expected), "{error}");

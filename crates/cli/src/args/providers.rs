@@ -1,7 +1,9 @@
 //! Which providers may be used, and with which settings: the same for every command.
+use super::Security;
 use crate::failure::{Code, Failure, OrFail as _};
+use anyhow::anyhow;
 use catchment::ibverbs::IbverbsOptions;
-use catchment::providers::ProviderSet;
+use catchment::providers::{ProviderOptions as _, ProviderSet};
 use catchment::roce::{Faults, PathMtu, RoceOptions};
 use catchment::session::path::PathRules;
 use clap::Args;
@@ -58,6 +60,15 @@ impl DeviceArgs {
     }
 }
 
+fn has(names: &[String], name: &str) -> bool {
+    names.iter().any(|one| one == name)
+}
+
+fn idle_fault(because: &str) -> Failure {
+    let error = anyhow!("--fault would do nothing: it spoils frames over RoCEv2, and {because}");
+    Failure::new(Code::Usage, error).hint("add --provider roce, or omit --fault")
+}
+
 fn path_mtu(text: &str) -> Result<PathMtu, String> {
     let bytes = text.parse().ok().and_then(PathMtu::from_bytes);
     bytes.ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096 bytes".to_owned())
@@ -77,7 +88,40 @@ impl ProviderArgs {
         };
         let set = ProviderSet::default().with(self.roce()).with(self.devices.ibverbs());
         rules.check(&set.known()).or_fail(Code::Usage)?;
+        let spoilt = self.roce().info().name;
+        let is_out = !self.require.is_empty() && !has(&self.require, spoilt);
+        if self.fault.is_some() && (is_out || has(&self.forbid, spoilt)) {
+            return Err(idle_fault(&format!("the rules leave {spoilt} out")));
+        }
         Ok(set.rules(rules))
+    }
+
+    /// Returns the same, with authenticated packets if they are asked for.
+    ///
+    /// # Errors
+    /// As [`ProviderArgs::set`].
+    pub(crate) fn secured(&self, security: &Security) -> Result<ProviderSet, Failure> {
+        let authenticate = security.authenticate;
+        Ok(self.set()?.with(RoceOptions { authenticate, ..self.roce() }))
+    }
+
+    /// Refuses faults where both ends are on this host, which frames then cross over shared memory.
+    ///
+    /// # Errors
+    /// No rule keeps frames off shared memory.
+    pub(crate) fn check_fault_within_host(&self) -> Result<(), Failure> {
+        let known = ProviderSet::default().known();
+        let packets = known.wire(self.roce().info().name);
+        let are_packets = |name: &str| known.wire(name) == packets;
+        let only_packets =
+            !self.require.is_empty() && self.require.iter().all(|name| are_packets(name));
+        let packets_first = self.prefer.first().is_some_and(|name| are_packets(name));
+        let mut others = known.names().filter(|name| !are_packets(name));
+        let no_other = others.all(|name| has(&self.forbid, name));
+        if self.fault.is_none() || only_packets || packets_first || no_other {
+            return Ok(());
+        }
+        Err(idle_fault("within a host they go through shared memory"))
     }
 
     pub(crate) fn roce(&self) -> RoceOptions {

@@ -29,8 +29,8 @@ impl From<PolicyArg> for Policy {
 }
 
 const AFTER_HELP: &str = "\
---device, --format, --rate, --frames and --loop belong to the --input before them; before the
-first --input they hold for all.
+--device, --format, --rate, --frames, --loop and --every-frame belong to the --input before them;
+before the first --input they hold for all.
 
   catchment send --input clip.mp4 --device cam0 127.0.0.1:7117
   catchment send --loop --input a.mp4 --device front --input b.mp4 --device rear 127.0.0.1:7117
@@ -65,6 +65,10 @@ pub(crate) struct SendArgs {
     /// Restart the input at its end, forever
     #[arg(long = "loop", action = ArgAction::Append, num_args = 0, default_missing_value = "true")]
     pub(crate) repeat: Vec<bool>,
+    /// Send each decoded frame once, also of a clip whose frame rate varies; by default ffmpeg repeats
+    /// frames, or leaves some out, to make the rate constant
+    #[arg(long, action = ArgAction::Append, num_args = 0, default_missing_value = "true")]
+    pub(crate) every_frame: Vec<bool>,
     /// End all devices after this time
     #[arg(long, value_name = "SECONDS", value_parser = values::some_seconds)]
     pub(crate) seconds: Option<Duration>,

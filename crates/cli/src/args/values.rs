@@ -1,6 +1,7 @@
 //! Values of options that need more than a number.
 use catchment::format::FrameRate;
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -58,25 +59,85 @@ pub(crate) fn some_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A number from 1 to 65,536.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=65_536).contains(number));
+    number.ok_or_else(|| "not a number from 1 to 65536".into())
+}
+
 /// Bytes, as a number or with a unit: `256MiB`, `1GB`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     const UNITS: &[(&str, u64)] = &[
+        ("TiB", 1 << 40),
         ("KiB", 1 << 10),
         ("MiB", 1 << 20),
         ("GiB", 1 << 30),
         ("kB", 1_000),
         ("MB", 1_000_000),
         ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
         ("B", 1),
     ];
     let unit = UNITS.iter().find(|(name, _)| text.ends_with(name));
     let (name, factor) = unit.copied().unwrap_or(("", 1));
-    let number = text[..text.len() - name.len()].trim().parse::<u64>();
-    number
-        .ok()
-        .and_then(|number| number.checked_mul(factor))
-        .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| "not a size above 0; write for example 256MiB or 1GB".into())
+    let digits = text[..text.len() - name.len()].trim();
+    if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_digit()) {
+        return Err("not a whole number with a unit (B, kB, KiB and so on up to TB, TiB); \
+                    write for example 256MiB or 1GB"
+            .into());
+    }
+    match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
+        Some(0) => Err("must be above 0; write for example 256MiB or 1GB".into()),
+        Some(bytes) => Ok(bytes),
+        None => Err("more bytes than 64 bits count; write for example 256MiB or 1GB".into()),
+    }
+}
+
+/// The same, for memory of which a source has a ring: not less than one needs, nor more than there is.
+pub(crate) fn ring_bytes(text: &str) -> Result<u64, String> {
+    const LEAST: u64 = 4 << 10;
+    let bytes = bytes(text)?;
+    let memory = memory_bytes().unwrap_or(u64::MAX);
+    if bytes < LEAST {
+        return Err("less than the smallest ring has, 4KiB; write for example 256MiB".into());
+    }
+    // The default holds on small hosts too.
+    if bytes > memory.max(1 << 30) {
+        let memory = memory >> 20;
+        return Err(format!(
+            "more than the memory of this host, {memory}MiB; write for example 1GiB"
+        ));
+    }
+    Ok(bytes)
+}
+
+fn memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.split_whitespace().next()?.parse().ok().map(|kib: u64| kib << 10)
+}
+
+/// An IP address with a port.
+pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    let remedy = "write for example 127.0.0.1:9117 or [::1]:9117";
+    if text.contains("://") {
+        return Err(format!("a URL, where an address is wanted; {remedy}"));
+    }
+    text.parse().map_err(|_| {
+        let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let is_bare = text.parse::<IpAddr>().is_ok();
+        let reason = if is_bare || !text.contains(':') {
+            "it has no port"
+        } else if port.parse::<u16>().is_err() {
+            "its port is not a number from 0 to 65535"
+        } else if bare.parse::<IpAddr>().is_ok() {
+            "an IPv6 address with a port stands in brackets"
+        } else {
+            "its host is a name, and the page listens on an IP address"
+        };
+        format!("{reason}; {remedy}")
+    })
 }
 
 #[cfg(test)]
@@ -88,9 +149,31 @@ mod tests {
         assert_eq!(bytes("256MiB"), Ok(256 << 20));
         assert_eq!(bytes("1GB"), Ok(1_000_000_000));
         assert_eq!(bytes("4096"), Ok(4096));
-        for wrong in ["", "0", "-1", "1XB", "99999999999GiB"] {
-            assert!(bytes(wrong).unwrap_err().contains("256MiB"), "{wrong}");
+        assert_eq!(bytes("9999TiB"), Ok(9999 << 40));
+        for (wrong, reason) in [
+            ("", "whole number"),
+            ("0", "above 0"),
+            ("-1", "whole number"),
+            ("1XB", "unit"),
+            ("99999999999GiB", "64 bits"),
+        ] {
+            let error = bytes(wrong).unwrap_err();
+            assert!(error.contains(reason) && error.contains("256MiB"), "{wrong}: {error}");
         }
+        for (wrong, reason) in [
+            ("localhost:1", "is a name"),
+            ("http://127.0.0.1:1", "a URL"),
+            ("127.0.0.1", "no port"),
+            ("::1", "no port"),
+            ("127.0.0.1:70000", "its port"),
+            ("::1]:80", "brackets"),
+        ] {
+            let error = socket_address(wrong).unwrap_err();
+            assert!(error.contains(reason) && error.contains("[::1]:9117"), "{wrong}: {error}");
+        }
+        assert!(ring_bytes("3").unwrap_err().contains("smallest ring"));
+        assert!(ring_bytes("9999TiB").unwrap_err().contains("memory of this host"));
+        assert_eq!(ring_bytes("1GiB"), Ok(1 << 30));
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         for wrong in ["", "-1", "NaN", "inf", "1h", "1e300"] {
             assert!(seconds(wrong).unwrap_err().contains("0.5"), "{wrong}");

@@ -7,7 +7,8 @@ use crate::args::{
 };
 use crate::failure::{Code, Failure};
 use crate::output::{self, say};
-use crate::stop;
+use crate::{hint, stop};
+use anyhow::anyhow;
 use catchment::perf::{
     BlockMechanism, BlockPlan, Client, Figure, PerfError, Plan, Row, STATUS_BYTE, Server, Setup,
     Test, Waiting, find_mechanism,
@@ -89,8 +90,17 @@ pub(crate) fn run(args: &BenchArgs, program: &Program) -> Result<(), Failure> {
 fn serve(args: &ServerArgs, program: &Program) -> Result<(), Failure> {
     // The engine's thread works unless a client polls.
     let setup = program.setup(&args.providers, Waiting::Yield)?;
+    let listen = args.listen.into();
+    if hint::is_remote(&listen) && !args.insecure {
+        let error = anyhow!(
+            "whoever reaches {listen} could measure with this host, and nobody proves who they are"
+        );
+        return Err(Failure::new(Code::Usage, error)
+            .hint("allow it with --insecure, or listen on 127.0.0.1"));
+    }
     let server = Server::bind(args.listen, setup).map_err(failure)?;
     let address = server.local_address().map_err(failure)?;
+    hint::warn_insecure(&address.into(), args.insecure);
     stop::watch(args.until_stdin_closes, || std::process::exit(0))?;
     print_event(args, &ServerEvent::Listening { address })?;
     loop {
@@ -212,6 +222,7 @@ impl Connected {
         let (own, at) = match &args.connect {
             Some(at) => (None, at.clone()),
             None => {
+                args.providers.check_fault_within_host()?;
                 let own = OwnServer::start(&args.providers, program)?;
                 let at = ServerAt { host: own.address.ip().to_string(), port: own.address.port() };
                 (Some(own), at)

@@ -51,19 +51,20 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
     let sent = demo.send()?;
     let collected = demo.end_collector()?;
     let source_code = demo.source.wait()?;
-    let summary = report::summary(&report::Parts {
+    let parts = report::Parts {
         plan: &plan,
         listening: &listening,
         sent: &sent,
         collected: &collected,
         cpu_percent_collector: demo.collector_cpu_percent,
         queues: demo.queues,
-    });
+    };
+    let summary = report::summary(&parts);
     report::print_summary(args, &plan, &summary)?;
     if source_code != 0 {
         return Err(Failure::Silent(source_code));
     }
-    report::check(&summary)
+    report::check(&parts, &summary)
 }
 
 fn wait_listening(events: &Receiver<Event>, collector: &mut Process) -> Result<Listening, Failure> {

@@ -32,6 +32,8 @@ enum Store {
 impl Plan {
     pub(super) fn new(args: &DemoArgs) -> Result<Self, Failure> {
         args.providers.set()?;
+        args.providers.check_fault_within_host()?;
+        SinkKind::check(args.sink, args.out.as_deref(), args.keep_frames)?;
         let clips = !args.input.is_empty();
         let inputs = if clips { args.input.clone() } else { vec![SYNTHETIC.into()] };
         let usual = if clips { inputs.len() } else { DEVICES };

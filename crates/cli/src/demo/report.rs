@@ -1,11 +1,13 @@
 //! Messages and summary of a demo.
 use super::plan::Plan;
 use crate::args::DemoArgs;
-use crate::failure::{Code, Failure};
-use crate::output::events::{CollectSummary, DemoSummary, Listening, SendSummary};
+use crate::failure::{Code, Failure, OrFail as _};
+use crate::output::events::{
+    CollectSummary, DemoSummary, Listening, Received, SendSummary, SentFates,
+};
 use crate::output::{self, say, table, units};
 use anyhow::anyhow;
-use catchment::observe::QueueSizes;
+use catchment::observe::{Ledger, QueueSizes};
 
 pub(super) fn announce(args: &DemoArgs, plan: &Plan, listening: &Listening) {
     say!(
@@ -47,11 +49,11 @@ pub(super) fn summary(parts: &Parts<'_>) -> DemoSummary {
         seconds: sent.seconds,
         rate_asked: parts.plan.rate_asked(),
         rate_achieved: units::tenths(received.frames_received as f64 / device_seconds),
-        frames_sent: sent.frames_sent,
+        frames_sent: sent.fates.frames_sent,
         frames_received: received.frames_received,
         frames_verified: received.frames_verified,
         frames_lost: received.frames_lost,
-        frames_dropped: sent.frames_dropped_oldest + sent.frames_dropped_newest,
+        frames_dropped: sent.fates.dropped(),
         bytes_received: received.bytes_received,
         throughput_bytes_per_s: (received.bytes_received as f64 / seconds).round(),
         latency_us_p50: received.latency_us_p50,
@@ -131,7 +133,14 @@ fn text(plan: &Plan, s: &DemoSummary) -> String {
     table::pairs(&rows)
 }
 
-pub(super) fn check(summary: &DemoSummary) -> Result<(), Failure> {
+pub(super) fn check(parts: &Parts<'_>, summary: &DemoSummary) -> Result<(), Failure> {
+    for device in &parts.sent.devices {
+        let mut there = parts.collected.devices.iter();
+        if let Some(there) = there.find(|there| there.name == device.name) {
+            let sum = both_ends(&device.fates, &there.received);
+            sum.check(&device.name, "two ends").or_fail(Code::Failed)?;
+        }
+    }
     let sent = summary.frames_sent;
     let all = [summary.frames_received, summary.frames_verified];
     if summary.frames_lost == 0 && all == [sent, sent] {
@@ -144,4 +153,15 @@ pub(super) fn check(summary: &DemoSummary) -> Result<(), Failure> {
         summary.frames_lost
     );
     Err(Failure::new(Code::Failed, error).hint("run it again with RUST_LOG=debug and report it"))
+}
+
+/// Returns what became of the frames of a device: the source says how many there were, the collector the
+/// rest.
+fn both_ends(sent: &SentFates, received: &Received) -> Ledger {
+    Ledger {
+        sent: sent.frames_sent + sent.dropped(),
+        delivered: received.frames_received,
+        dropped: received.dropped(),
+        lost: received.frames_lost,
+    }
 }

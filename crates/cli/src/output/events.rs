@@ -1,5 +1,5 @@
 //! What `--json` writes: one object a line. The fields are documented in docs/reference/cli.md.
-use catchment::observe::{QueueSizes, SessionSnapshot};
+use catchment::observe::{QueueSizes, SessionSnapshot, SourceCounters};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -24,11 +24,29 @@ pub(crate) struct Listening {
 pub(crate) struct Received {
     pub(crate) frames_received: u64,
     pub(crate) frames_verified: u64,
+    /// All packet numbers that went by: received, skipped or lost.
+    pub(crate) frames_numbered: u64,
     pub(crate) frames_lost: u64,
+    pub(crate) frames_lost_missing: u64,
+    pub(crate) frames_lost_damaged: u64,
+    pub(crate) frames_lost_sink: u64,
     pub(crate) frames_skipped: u64,
+    /// As the sources reported.
+    pub(crate) frames_dropped_oldest: u64,
+    pub(crate) frames_dropped_newest: u64,
+    pub(crate) frames_dropped_reconnect: u64,
     pub(crate) bytes_received: u64,
     pub(crate) latency_us_p50: Option<f64>,
     pub(crate) latency_us_p99: Option<f64>,
+}
+
+impl Received {
+    /// Returns how many frames the sources dropped, as far as the packet numbers or their reports tell.
+    pub(crate) fn dropped(&self) -> u64 {
+        let reported =
+            [self.frames_dropped_oldest, self.frames_dropped_newest, self.frames_dropped_reconnect];
+        self.frames_skipped.max(reported.into_iter().fold(0, u64::saturating_add))
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -52,6 +70,8 @@ pub(crate) struct CollectSummary {
     pub(crate) frames_duplicate: u64,
     pub(crate) checksum_errors: u64,
     pub(crate) sink_errors: u64,
+    /// Not stored before the end.
+    pub(crate) frames_given_up: u64,
     pub(crate) latency_us_p999: Option<f64>,
     pub(crate) latency_us_max: Option<f64>,
     pub(crate) cpu_s: f64,
@@ -104,11 +124,10 @@ pub(crate) struct SendProgress {
 pub(crate) struct SendSummary {
     /// From the first frame to the last.
     pub(crate) seconds: f64,
-    pub(crate) frames_sent: u64,
+    #[serde(flatten)]
+    pub(crate) fates: SentFates,
     /// Frames that the collector has not confirmed.
     pub(crate) frames_undelivered: u64,
-    pub(crate) frames_dropped_oldest: u64,
-    pub(crate) frames_dropped_newest: u64,
     pub(crate) bytes_sent: u64,
     pub(crate) block_waits: u64,
     pub(crate) block_wait_s: f64,
@@ -123,9 +142,40 @@ pub(crate) struct SendSummary {
 pub(crate) struct SentDevice {
     pub(crate) name: String,
     pub(crate) format: String,
-    pub(crate) frames_sent: u64,
+    #[serde(flatten)]
+    pub(crate) fates: SentFates,
     pub(crate) frames_dropped: u64,
     pub(crate) bytes_sent: u64,
+}
+
+/// What became of frames, as their source knows.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct SentFates {
+    pub(crate) frames_sent: u64,
+    /// 0 until the collector has confirmed the last frame.
+    pub(crate) frames_delivered: u64,
+    pub(crate) frames_lost: u64,
+    pub(crate) frames_dropped_oldest: u64,
+    pub(crate) frames_dropped_newest: u64,
+    pub(crate) frames_dropped_reconnect: u64,
+}
+
+impl SentFates {
+    pub(crate) fn of(counters: &SourceCounters) -> Self {
+        Self {
+            frames_sent: counters.frames_sent,
+            frames_delivered: counters.frames_delivered,
+            frames_lost: counters.frames_lost,
+            frames_dropped_oldest: counters.dropped_oldest,
+            frames_dropped_newest: counters.dropped_newest,
+            frames_dropped_reconnect: counters.dropped_reconnect,
+        }
+    }
+
+    /// Returns how many frames were dropped before they were sent.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.frames_dropped_oldest + self.frames_dropped_newest
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -2,6 +2,7 @@
 pub(crate) mod events;
 pub(crate) mod log;
 pub(crate) mod progress;
+mod repeats;
 pub(crate) mod table;
 pub(crate) mod units;
 

@@ -4,8 +4,9 @@ mod feed;
 mod report;
 
 use crate::args::{InputArgs, SendArgs};
-use crate::cert::client_security;
+use crate::cert::{client_security, reread_on_hangup};
 use crate::failure::{Code, Failure, OrFail as _};
+use crate::hint;
 use crate::output::events::{Connected, SendEvent};
 use crate::output::progress::Progress;
 use crate::output::{self, say};
@@ -14,9 +15,12 @@ use anyhow::anyhow;
 use carry::{Outcome, carry};
 use catchment::format::FrameRate;
 use catchment::input::pace::spread_phase;
-use catchment::input::{FrameInput, InputOptions, open};
+use catchment::input::{FrameInput, FrameSync, InputOptions, open};
 use catchment::observe::cpu::CpuMeter;
 use catchment::observe::{SessionSnapshot, SourceSampler};
+use catchment::session::SOFTWARE;
+use catchment::session::message::ProtocolRange;
+use catchment::session::refusal::RefusalCode;
 use catchment::source::{DeviceSpec, Source, SourceBuilder, SourceError};
 use feed::{Feed, FeedError, Schedule};
 use std::ffi::OsStr;
@@ -41,12 +45,17 @@ enum Event {
 
 pub(crate) fn run(args: &SendArgs) -> Result<(), Failure> {
     // Unusable certificates are reported before any waiting.
-    client_security(&args.security)?;
+    let security = client_security(&args.security)?;
+    hint::warn_insecure(&args.collector, args.security.insecure);
+    if !hint::is_remote(&args.collector) {
+        args.providers.check_fault_within_host()?;
+    }
     let (sender, events) = mpsc::channel();
     let asked = sender.clone();
     let stop = stop::watch(args.until_stdin_closes, move || {
         let _ = asked.send(Event::AskedToEnd);
     })?;
+    reread_on_hangup(&stop, security.tls.as_ref());
     let inputs = open_all(&args.each)?;
     let source = connect(args, builder(args, &inputs)?, &sender, &events)?;
     let sending = Sending {
@@ -79,6 +88,7 @@ fn open_one(
     let options = InputOptions {
         format: one.format,
         repeat: one.repeat,
+        sync: one.every_frame.then_some(FrameSync::EveryFrame),
         device: one.device.to_string(),
         device_index: u32::try_from(index).unwrap_or(u32::MAX),
         first_frame,
@@ -101,7 +111,7 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> Result<SourceBuilder, Failure> {
         .checksum(!args.no_checksum)
         .in_place(!args.no_in_place)
         .insecure(args.security.insecure)
-        .providers(args.providers.set()?);
+        .providers(args.providers.secured(&args.security)?);
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }
@@ -156,7 +166,8 @@ fn announce_waiting(args: &SendArgs) -> Result<(), Failure> {
     // A program that started this one starts the collector too.
     if !args.until_stdin_closes {
         say!(
-            "waiting for a collector at {collector}; start it with: catchment collect --listen {collector} --out DIR"
+            "waiting for a collector at {collector}; if none runs there: {}",
+            hint::collect(&args.collector, &args.security)
         );
     }
     if args.json {
@@ -410,13 +421,21 @@ fn source_failure(error: SourceError) -> Failure {
     if let SourceError::Ended(cause) = &error {
         return Failure::new(code, anyhow!("{cause}"));
     }
-    let undelivered = matches!(error, SourceError::Undelivered { .. });
+    let hint = hint(&error);
     let failure = Failure::new(code, error);
-    if undelivered {
-        failure.hint("start the collector again, or give it more time with --wait")
-    } else {
-        failure
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
+}
+
+fn hint(error: &SourceError) -> Option<String> {
+    if matches!(error, SourceError::Undelivered { .. }) {
+        return Some("start the collector again, or give it more time with --wait".to_owned());
+    }
+    let SourceError::Refused { refusal, .. } = error else { return None };
+    (refusal.code == RefusalCode::ProtocolVersion)
+        .then(|| format!("this source is {SOFTWARE} and speaks {}", ProtocolRange::OURS))
 }
 
 fn source_code(error: &SourceError) -> Code {

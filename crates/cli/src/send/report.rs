@@ -2,7 +2,7 @@
 use super::Failures;
 use crate::args::SendArgs;
 use crate::failure::Failure;
-use crate::output::events::{SendEvent, SendProgress, SendSummary, SentDevice};
+use crate::output::events::{SendEvent, SendProgress, SendSummary, SentDevice, SentFates};
 use crate::output::progress::Progress;
 use crate::output::{self, table, units};
 use catchment::observe::{SourceDeviceSnapshot, SourceSnapshot};
@@ -46,10 +46,8 @@ pub(super) fn summary(
     let totals = &last.totals;
     SendSummary {
         seconds: (seconds * 1e3).round() / 1e3,
-        frames_sent: totals.frames_sent,
+        fates: SentFates::of(totals),
         frames_undelivered: failures.undelivered,
-        frames_dropped_oldest: totals.dropped_oldest,
-        frames_dropped_newest: totals.dropped_newest,
         bytes_sent: totals.bytes_sent,
         block_waits: totals.block_waits,
         block_wait_s: totals.block_wait_ns as f64 / 1e9,
@@ -62,11 +60,12 @@ pub(super) fn summary(
 
 fn device(device: &SourceDeviceSnapshot) -> SentDevice {
     let counters = &device.counters;
+    let fates = SentFates::of(counters);
     SentDevice {
         name: device.name.clone(),
         format: device.format.clone(),
-        frames_sent: counters.frames_sent,
-        frames_dropped: counters.dropped_oldest + counters.dropped_newest,
+        fates,
+        frames_dropped: fates.dropped(),
         bytes_sent: counters.bytes_sent,
     }
 }
@@ -79,20 +78,24 @@ pub(super) fn print_summary(args: &SendArgs, summary: &SendSummary) -> Result<()
 }
 
 fn text(summary: &SendSummary) -> String {
-    let mut table = table::Table::new(&["device", "format", "frames", "dropped", "bytes"], 2);
-    let mut row = |name: String, format: String, [frames, dropped, bytes]: [u64; 3]| {
-        let counts = [units::count(frames), units::count(dropped), units::bytes(bytes as f64)];
+    let mut table =
+        table::Table::new(&["device", "format", "frames", "dropped", "lost", "bytes"], 2);
+    let mut row = |name: String, format: String, [frames, dropped, lost, bytes]: [u64; 4]| {
+        let [frames, dropped, lost] = [frames, dropped, lost].map(units::count);
+        let counts = [frames, dropped, lost, units::bytes(bytes as f64)];
         table.row([name, format].into_iter().chain(counts).collect());
     };
     if summary.devices.len() <= DEVICES_LISTED {
         for device in &summary.devices {
-            let numbers = [device.frames_sent, device.frames_dropped, device.bytes_sent];
+            let fates = &device.fates;
+            let numbers =
+                [fates.frames_sent, fates.dropped(), fates.frames_lost, device.bytes_sent];
             row(device.name.clone(), device.format.clone(), numbers);
         }
     }
     if summary.devices.len() > 1 {
-        let dropped = summary.frames_dropped_oldest + summary.frames_dropped_newest;
-        let numbers = [summary.frames_sent, dropped, summary.bytes_sent];
+        let fates = &summary.fates;
+        let numbers = [fates.frames_sent, fates.dropped(), fates.frames_lost, summary.bytes_sent];
         row(format!("{} devices", summary.devices.len()), String::new(), numbers);
     }
     let mut text = table.text();

@@ -88,7 +88,7 @@ fn two_hosts_are_measured_over_packets() {
     with_privilege("bench::two_hosts_are_measured_over_packets", || {
         let pair = VethPair::new(9000).unwrap();
         let right = format!("{}:0", VethPair::RIGHT_V4);
-        let server = pair.right.run(move || server(&right, &[])).unwrap();
+        let server = pair.right.run(move || server(&right, &["--insecure"])).unwrap();
         let at = server.address.clone();
         for test in TESTS {
             let words = ["bench", test, "--json", "-n", "50", "--connect", &at].map(str::to_owned);
@@ -161,7 +161,9 @@ fn errors_say_what_was_wrong_and_exit_as_they_should() {
         ),
         (&["bench", "write_bw", "--provider", "tape"], 2, "tape"),
         (&["bench", "write_bw", "-c", "127.0.0.1:1"], 3, "bench server"),
-        (&["bench", "server", "--listen", "192.0.2.1:1"], 5, "192.0.2.1:1"),
+        (&["bench", "server", "--listen", "0.0.0.0:0"], 2, "--insecure"),
+        (&["bench", "server", "--insecure", "--listen", "192.0.2.1:1"], 5, "192.0.2.1:1"),
+        (&["bench", "write_bw", "--fault", "drop=0.1"], 2, "--provider roce"),
     ] {
         let finished = finish(catchment().args(words)).expect(code);
         assert!(finished.stderr.contains(text), "{finished:#?}");

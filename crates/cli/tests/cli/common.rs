@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -66,7 +67,7 @@ pub(super) fn finish(command: &mut Command) -> Finished {
 }
 
 /// A process that is killed when this is dropped.
-struct Kept(Child);
+pub(super) struct Kept(pub(super) Child);
 
 impl Drop for Kept {
     fn drop(&mut self) {
@@ -78,7 +79,13 @@ impl Drop for Kept {
 /// A process whose output is collected. Dropping it kills it.
 pub(super) struct Running {
     child: Kept,
-    texts: [thread::JoinHandle<String>; 2],
+    texts: [Text; 2],
+}
+
+/// What a process writes, collected on a thread.
+struct Text {
+    so_far: Arc<Mutex<Vec<u8>>>,
+    thread: thread::JoinHandle<()>,
 }
 
 impl Running {
@@ -97,23 +104,39 @@ impl Running {
         self.child.0.stdin.take()
     }
 
+    /// What it has written to stderr so far.
+    pub(super) fn said(&self) -> String {
+        read_so_far(&self.texts[1].so_far)
+    }
+
     /// As an out-of-memory killer would.
     pub(super) fn kill(self) {}
 
     #[track_caller]
     pub(super) fn finish(mut self) -> Finished {
         let code = wait(&mut self.child.0).code();
-        let [stdout, stderr] = self.texts.map(|text| text.join().unwrap());
+        let [stdout, stderr] = self.texts.map(|text| {
+            text.thread.join().unwrap();
+            read_so_far(&text.so_far)
+        });
         Finished { code, stdout, stderr }
     }
 }
 
-fn collect_text(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = from.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+fn collect_text(mut from: impl std::io::Read + Send + 'static) -> Text {
+    let so_far = Arc::<Mutex<Vec<u8>>>::default();
+    let into = so_far.clone();
+    let thread = thread::spawn(move || {
+        let mut part = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut part) {
+            into.lock().unwrap().extend_from_slice(&part[..count]);
+        }
+    });
+    Text { so_far, thread }
+}
+
+fn read_so_far(text: &Mutex<Vec<u8>>) -> String {
+    String::from_utf8_lossy(&text.lock().unwrap()).into_owned()
 }
 
 #[track_caller]
@@ -218,11 +241,11 @@ pub(super) fn demo(tmp: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// Names of the frames in a device's directory, in order.
+/// Names of the frames in a device's directory, in order. Hidden files are no frames.
 pub(super) fn frames(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
-    let mut names: Vec<String> = entries.map(|entry| name(entry).into_string().unwrap()).collect();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
     names.sort();
     names
 }

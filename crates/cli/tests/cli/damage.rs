@@ -1,15 +1,23 @@
 //! Frames that another process of this user damages in shared memory, between their source and the sink.
-use crate::common::{Collector, Running, frames, send, signal, wait_for_frames};
+use crate::common::{
+    Collector, Running, assert_same, frames, send, signal, stream, wait_for_frames,
+};
 use catchment_netns::wait_until;
 use rustix::process::Signal;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 
 const FRAME_BYTES: usize = 64 * 64;
+/// With the 64 bytes behind the payload (docs/spec/block.md).
+const BLOCK_BYTES: usize = FRAME_BYTES + 64;
 const DAMAGED: u64 = 7;
+const DAMAGED_BYTE: u8 = 0xa7;
+const IN_PAYLOAD: u64 = 1000;
+const IN_COMMIT_WORD: u64 = FRAME_BYTES as u64 + 56;
 
-/// Where a frame of such bytes lies in the shared memory of a process.
+/// Where a frame of such bytes lies in the shared memory of a process, in a block that is committed: its last
+/// word was 0 in a ring that is new.
 fn find(process: u32, memory: &File, byte: u8) -> Vec<u64> {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
     let shared = maps.lines().filter(|line| line.contains(" rw-s ") && line.contains("catchment"));
@@ -19,13 +27,87 @@ fn find(process: u32, memory: &File, byte: u8) -> Vec<u64> {
         let [from, to] = [from, to].map(|hex| u64::from_str_radix(hex, 16).unwrap());
         let mut copy = vec![0; (to - from) as usize];
         memory.read_exact_at(&mut copy, from).unwrap();
-        let is_frame = |at: &usize| copy[*at..].iter().take(FRAME_BYTES).all(|b| *b == byte);
-        let places = (0..=copy.len().saturating_sub(FRAME_BYTES)).step_by(64).filter(is_frame);
+        let is_frame = |at: &usize| {
+            let (frame, trailer) = copy[*at..][..BLOCK_BYTES].split_at(FRAME_BYTES);
+            frame.iter().all(|b| *b == byte) && trailer[56..] != [0; 8]
+        };
+        let ends = (copy.len() + 1).saturating_sub(BLOCK_BYTES);
+        let places = (0..ends).step_by(64).filter(is_frame);
         found.extend(places.map(|at| from + at as u64));
     }
     found
 }
 
+/// Stops all threads of a collector, which goes on for a moment after the signal.
+fn stop(collector: &Collector) {
+    signal(collector.id(), Signal::STOP);
+    let has_stopped = |task: io::Result<fs::DirEntry>| {
+        let stat = task.and_then(|task| fs::read_to_string(task.path().join("stat")));
+        stat.is_ok_and(|stat| stat.rsplit_once(") ").unwrap().1.starts_with('T'))
+    };
+    let tasks = || fs::read_dir(format!("/proc/{}/task", collector.id())).unwrap();
+    wait_until("all threads have stopped", || tasks().all(has_stopped));
+}
+
+/// Changes a byte of all frames of this byte that wait in a collector's ring, once all are there: the one
+/// at `offset` from the first byte of each.
+fn damage(collector: &Collector, byte: u8, frames: u64, offset: u64) {
+    let path = format!("/proc/{}/mem", collector.id());
+    let memory = File::options().read(true).write(true).open(path).unwrap();
+    let mut places = Vec::new();
+    wait_until("all frames are in the ring", || {
+        places = find(collector.id(), &memory, byte);
+        places.len() as u64 == frames
+    });
+    for place in places {
+        let mut byte = [0];
+        memory.read_exact_at(&mut byte, place + offset).unwrap();
+        memory.write_all_at(&[!byte[0]], place + offset).unwrap();
+    }
+}
+
+/// The source fills them in memory of its own: it still has what is damaged at the collector.
+#[test]
+fn damaged_frames_that_the_source_still_has_arrive_as_they_were_sent() {
+    for words in [["--require", "shm", "--no-in-place"].as_slice(), &["--require", "roce"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().to_str().unwrap();
+        let collector = Collector::start_with("127.0.0.1:0", &["--out", out]);
+        let words = [&["--format", "64x64:gray", "--rate", "max", "--json"], words].concat();
+        let mut command = send("raw:-", "cam", &collector.address, &words);
+        let mut source = Running::start(command.stdin(std::process::Stdio::piped()));
+        let mut input = source.stdin().unwrap();
+        input.write_all(&[0x11; FRAME_BYTES]).unwrap();
+        wait_for_frames(dir.path(), "cam", 1);
+        // The collector cannot store the next frame: it waits in the ring, checked, and those behind it
+        // not checked yet.
+        let obstacle = dir.path().join("cam/000000000001");
+        fs::write(&obstacle, "of another program").unwrap();
+        input.write_all(&[0x22; FRAME_BYTES]).unwrap();
+        for _ in 0..DAMAGED - 1 {
+            input.write_all(&[DAMAGED_BYTE; FRAME_BYTES]).unwrap();
+        }
+        damage(&collector, DAMAGED_BYTE, DAMAGED - 1, IN_PAYLOAD);
+        damage(&collector, 0x22, 1, IN_PAYLOAD);
+        drop(input);
+        fs::remove_file(obstacle).unwrap();
+        let sent = source.finish().expect(0).last_json();
+        assert!(sent["reconnects"].as_u64() >= Some(1), "{words:?}: {sent:#}");
+        for (field, value) in [("sent", 8), ("delivered", 8), ("lost", 0), ("undelivered", 0)] {
+            assert_eq!(sent[format!("frames_{field}")], value, "{words:?}: {sent:#}");
+        }
+        let summary = collector.end();
+        for (field, value) in [("numbered", 8), ("received", 8), ("verified", 8), ("lost", 0)] {
+            assert_eq!(summary[format!("frames_{field}")], value, "{words:?}: {summary:#}");
+        }
+        assert!(summary["checksum_errors"].as_u64() >= Some(1), "{words:?}: {summary:#}");
+        let mut expected = [[0x11; FRAME_BYTES], [0x22; FRAME_BYTES]].concat();
+        expected.resize(8 * FRAME_BYTES, DAMAGED_BYTE);
+        assert_same(&stream(dir.path(), "cam"), &expected);
+    }
+}
+
+/// The source fills them in the collector's memory: nobody has the right bytes any more.
 #[test]
 fn a_damaged_frame_is_lost_at_both_ends_and_delivered_at_none() {
     let dir = tempfile::tempdir().unwrap();
@@ -38,30 +120,61 @@ fn a_damaged_frame_is_lost_at_both_ends_and_delivered_at_none() {
     input.write_all(&[0x11; FRAME_BYTES]).unwrap();
     wait_for_frames(dir.path(), "cam", 1);
     // The frames that come now wait in the ring.
-    signal(collector.id(), Signal::STOP);
+    stop(&collector);
     for _ in 0..DAMAGED {
-        input.write_all(&[0xa7; FRAME_BYTES]).unwrap();
+        input.write_all(&[DAMAGED_BYTE; FRAME_BYTES]).unwrap();
     }
-    let path = format!("/proc/{}/mem", collector.id());
-    let memory = File::options().read(true).write(true).open(path).unwrap();
-    let mut places = Vec::new();
-    wait_until("all frames are in the ring", || {
-        places = find(collector.id(), &memory, 0xa7);
-        places.len() as u64 == DAMAGED
-    });
-    for place in places {
-        memory.write_all_at(&[0x5a], place + 1000).unwrap();
-    }
+    damage(&collector, DAMAGED_BYTE, DAMAGED, IN_PAYLOAD);
     drop(input);
     signal(collector.id(), Signal::CONT);
     let sent = source.finish().expect(1);
     assert!(sent.stderr.contains("7 frames are lost"), "{sent:#?}");
     assert!(!sent.stdout.contains("all delivered"), "{sent:#?}");
-    assert_eq!(sent.last_json()["frames_undelivered"], DAMAGED);
+    for (field, value) in [("undelivered", DAMAGED), ("lost", DAMAGED), ("delivered", 1)] {
+        assert_eq!(sent.last_json()[format!("frames_{field}")], value, "{sent:#?}");
+    }
     let summary = collector.end_with(1);
-    for (field, value) in [("received", 1), ("lost", DAMAGED)] {
+    for (field, value) in
+        [("numbered", 8), ("received", 1), ("lost", DAMAGED), ("lost_damaged", DAMAGED)]
+    {
         assert_eq!(summary[format!("frames_{field}")], value, "{summary:#}");
     }
     assert_eq!(summary["checksum_errors"], DAMAGED, "{summary:#}");
     assert_eq!(frames(&dir.path().join("cam")), ["000000000000"]);
+}
+
+/// Neither end can read what they were: in the middle of the stream, and at its end.
+#[test]
+fn frames_damaged_beyond_recognition_are_lost_and_stop_nobody() {
+    for (frames_sent, damaged, arrive) in
+        [(4, [2, 4].as_slice(), [0, 1, 3].as_slice()), (2, &[2], &[0, 1])]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().to_str().unwrap();
+        let collector = Collector::start_with("127.0.0.1:0", &["--out", out, "--lease", "5"]);
+        let words = ["--format", "64x64:gray", "--rate", "max", "--require", "shm", "--json"];
+        let mut command = send("raw:-", "cam", &collector.address, &words);
+        let mut source = Running::start(command.stdin(std::process::Stdio::piped()));
+        let mut input = source.stdin().unwrap();
+        input.write_all(&[0xa0; FRAME_BYTES]).unwrap();
+        wait_for_frames(dir.path(), "cam", 1);
+        stop(&collector);
+        for number in 1..=frames_sent {
+            input.write_all(&[0xa0 + number; FRAME_BYTES]).unwrap();
+        }
+        for number in damaged {
+            damage(&collector, 0xa0 + number, 1, IN_COMMIT_WORD);
+        }
+        drop(input);
+        signal(collector.id(), Signal::CONT);
+        let sent = source.finish().expect(1).last_json();
+        let lost = damaged.len();
+        assert_eq!(sent["frames_lost"], lost, "{sent:#}");
+        let summary = collector.end_with(1);
+        for (field, value) in [("received", arrive.len()), ("lost", lost)] {
+            assert_eq!(summary[format!("frames_{field}")], value, "{summary:#}");
+        }
+        let expected: Vec<_> = arrive.iter().map(|number| format!("{number:012}")).collect();
+        assert_eq!(frames(&dir.path().join("cam")), expected);
+    }
 }

@@ -35,6 +35,24 @@ fn wrong_arguments() {
     let cases = r#"
 2 | send --input synthetic nowhere | "nowhere" has no port & HOST:PORT
 2 | send --input synthetic --rate fast 127.0.0.1:1 | "fast" & --rate & 30000/1001 & `max`
+2 | send --input synthetic --rate 1e9 127.0.0.1:1 | "1e9" has an exponent
+2 | send --input synthetic --rate 99999999999 127.0.0.1:1 | "99999999999" has more digits & 4294967295
+2 | send --input synthetic http://127.0.0.1:1 | "http://127.0.0.1:1" is a URL & HOST:PORT
+2 | send --input synthetic --device=-x 127.0.0.1:1 | "-x" starts with a hyphen
+2 | send --loop --input - --format 64x48:rgb24 127.0.0.1:1 | --loop with --input - & standard input cannot be read again
+2 | send --input synthetic --fault drop=0.1 127.0.0.1:1 | --fault would do nothing & --provider roce
+2 | send --input synthetic --fault drop=0.1 --require shm 10.0.0.1:1 | --fault would do nothing & leave roce out
+2 | demo --fault drop=0.1 | --fault would do nothing & shared memory & --provider roce
+2 | demo --sink null --out frames | --out does nothing with --sink null
+2 | collect --listen 127.0.0.1:0 --sink null --out frames | --out does nothing with --sink null & omit
+2 | collect --listen 127.0.0.1:0 --sink null --keep-frames 3 | --keep-frames does nothing with --sink null
+2 | collect --listen 127.0.0.1:0 --sink null --dashboard localhost:1 | localhost:1 & its host is a name & 127.0.0.1:9117
+2 | collect --listen 127.0.0.1:0 --sink null --dashboard http://127.0.0.1:1 | http://127.0.0.1:1 & a URL
+2 | collect --listen http://127.0.0.1:1 --sink null | is a URL
+2 | collect --listen 127.0.0.1:0 --sink null --ring-bytes 3 | '3' & less than the smallest ring & 4KiB
+2 | collect --listen 127.0.0.1:0 --sink null --ring-bytes 9999TiB | '9999TiB' & more than the memory of this host
+2 | explain http://10.0.0.1:7117 | is a URL
+2 | bench write_bw --connect http://10.0.0.1 | a URL
 2 | send --input synthetic --format big 127.0.0.1:1 | "big" & 640x480:rgb24
 2 | send --input synthetic --device ../x 127.0.0.1:1 | ../x & A-Z
 2 | send --input synthetic --input synthetic --device x 127.0.0.1:1 | 2 --input and 1 --device & give each

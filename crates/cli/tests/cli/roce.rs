@@ -2,7 +2,7 @@
 //! and on one host when a rule asks for it.
 use crate::common::{
     Collector, Finished, Running, assert_same, catchment, check_synthetic, clip, decoded, demo,
-    finish, run, send, stream, wait_for_frames,
+    finish, run, send, signal, stream, wait_for_frames,
 };
 use catchment_netns::{VethPair, with_privilege};
 use serde_json::Value;
@@ -106,6 +106,29 @@ fn a_collector_killed_in_mid_stream_leaves_no_gap_over_the_network() {
         assert!(sent["reconnects"].as_u64() >= Some(1), "{sent:#}");
         check_synthetic(dir.path(), "cam", 0, INPUT, FRAMES);
         summary_over_roce(second);
+    });
+}
+
+#[test]
+fn both_sides_say_once_that_frames_go_in_clear() {
+    with_privilege("roce::both_sides_say_once_that_frames_go_in_clear", || {
+        let hosts = VethPair::new(MTU).unwrap();
+        let address = SocketAddr::new(VethPair::LEFT_V4, 7117).to_string();
+        let words = ["collect", "--sink", "null", "--no-dashboard", "--insecure", "--listen"];
+        let start = || Running::start(catchment().args(words).arg(&address));
+        let collector = hosts.left.run(start).unwrap();
+        let once = |finished: &Finished| {
+            let warnings = finished.stderr.lines().filter(|line| line.contains("in clear"));
+            let warnings: Vec<&str> = warnings.collect();
+            assert_eq!(warnings.len(), 1, "{finished:#?}");
+            assert!(warnings[0].contains("WireGuard"), "{warnings:?}");
+        };
+        for device in ["one", "two"] {
+            let words = ["--input", INPUT, "--device", device, "--frames", "5"];
+            once(&source(&hosts, &words, &address).finish().expect(0));
+        }
+        signal(collector.id(), rustix::process::Signal::TERM);
+        once(&collector.finish().expect(0));
     });
 }
 

@@ -123,6 +123,7 @@ fn drop_while_the_collector_stands(policy: &str, counter: &str) {
     assert_eq!(summary["frames_received"], sent["frames_sent"], "{summary:#}");
     let skipped = summary["frames_skipped"].as_u64().unwrap();
     assert!((1..=dropped).contains(&skipped), "{dropped} dropped, {summary:#}");
+    assert_eq!(summary[counter], dropped, "both ends count the same: {sent:#} {summary:#}");
     let names = frames(&dir.path().join("cam"));
     let last: usize = names.last().unwrap().parse().unwrap();
     assert!(last >= names.len(), "dropped frames leave their numbers out");

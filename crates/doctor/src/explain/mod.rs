@@ -9,12 +9,14 @@ mod visit;
 use catchment::observe::SessionSnapshot;
 use catchment::providers::{self, Ends, ProviderSet, Providers};
 use catchment::session::host::{Host, HostError};
+use catchment::session::identity::Identity;
 use catchment::session::io::{Address, ClientSecurity, ConnectError, Connection};
 use catchment::session::message::{
     FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, SessionPath,
 };
 pub use catchment::session::message::{ProviderOffer, WhyNot};
 use catchment::session::refusal::Refusal;
+use catchment::session::source_side::SourceSideConfig;
 use catchment_provider_roce::io::local_addresses;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -165,13 +167,14 @@ impl Asking {
             let whys: Vec<String> = offers.missing.iter().map(WhyNot::to_string).collect();
             return Err(ExplainError::Nothing(whys.join("; ")));
         }
-        let mut instance = [0; 8];
-        rustix::rand::getrandom(&mut instance, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| ExplainError::Os("getrandom", error.into()))?;
+        // Each attempt is a process of its own: none has devices that another could take over.
+        let identity =
+            Identity::random().map_err(|error| ExplainError::Os("draw random numbers", error))?;
         let hello = Hello {
             protocol: ProtocolRange::OURS,
             software: concat!("catchment explain ", env!("CARGO_PKG_VERSION")).to_owned(),
-            instance: u64::from_le_bytes(instance),
+            instance: identity.instance(),
+            attempt: 1,
             host: host.clone(),
             devices: Vec::new(),
             providers: list,
@@ -179,7 +182,8 @@ impl Asking {
             failed: failed.to_vec(),
             wish: RING,
         };
-        Visit::make(connection, offers, providers.known().clone(), hello).await
+        let config = SourceSideConfig::new(providers.known().clone(), identity);
+        Visit::make(connection, offers, config, hello).await
     }
 }
 

@@ -4,7 +4,6 @@ use catchment::observe::SessionSnapshot;
 use catchment::providers::Offers;
 use catchment::session::io::{Connection, Handler, Lost, drive};
 use catchment::session::message::{FailedPath, Hello, SessionPath, Welcome};
-use catchment::session::path::KnownProviders;
 use catchment::session::refusal::{Refusal, RefusalCode};
 use catchment::session::source_side::{
     Ended, Side as _, SourceEvent, SourceSide, SourceSideConfig,
@@ -41,8 +40,8 @@ pub(super) struct Visit {
     path: Option<SessionPath>,
     /// What the proof showed: the session and how long it took, or why not.
     outcome: Option<Result<Proven, Refuted>>,
-    /// Why a message could not be sent.
-    not_sent: Option<String>,
+    /// Why the connection is gone, where that says more than the end of the session.
+    broken: Option<String>,
 }
 
 impl Handler for Visit {
@@ -53,7 +52,7 @@ impl Handler for Visit {
         match event {
             SourceEvent::Welcomed(welcome) => self.on_welcome(side, welcome),
             SourceEvent::Ready => self.on_ready(),
-            SourceEvent::Delivered(_) => Ok(()),
+            SourceEvent::Sink(_) | SourceEvent::Delivered(_) => Ok(()),
         }
     }
 
@@ -78,8 +77,8 @@ impl Handler for Visit {
     }
 
     fn lost(&mut self, lost: Lost) {
-        if let Lost::Send(error) = lost {
-            self.not_sent = Some(error.to_string());
+        if lost.is_final() || matches!(lost, Lost::Send(_)) {
+            self.broken = Some(lost.to_string());
         }
     }
 }
@@ -89,10 +88,10 @@ impl Visit {
     pub(super) async fn make(
         mut connection: Connection,
         offers: Offers,
-        known: KnownProviders,
+        config: SourceSideConfig,
         hello: Hello,
     ) -> Result<Attempt, ExplainError> {
-        let mut side = SourceSide::new(Instant::now(), SourceSideConfig::new(known), hello);
+        let mut side = SourceSide::new(Instant::now(), config, hello);
         let mut visit = Self {
             offers,
             peer: connection.peer().to_string(),
@@ -100,10 +99,10 @@ impl Visit {
             proving: None,
             path: None,
             outcome: None,
-            not_sent: None,
+            broken: None,
         };
         let ended = drive(&mut side, &mut connection, &mut visit).await;
-        match visit.not_sent.take() {
+        match visit.broken.take() {
             Some(reason) => Err(ExplainError::Broken(reason)),
             None => visit.judge(&ended),
         }

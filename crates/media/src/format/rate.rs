@@ -72,7 +72,7 @@ impl FromStr for FrameRate {
         };
         parsed
             .and_then(|(num, den)| Self::new(num, den))
-            .ok_or_else(|| RateError { value: quoted(text) })
+            .ok_or_else(|| RateError { value: quoted(text), problem: problem(text) })
     }
 }
 
@@ -83,12 +83,25 @@ fn decimal(text: &str) -> Option<(u32, u32)> {
     digits(&format!("{whole}{fraction}")).map(|num| (num, den))
 }
 
+/// Returns why a text is no rate.
+fn problem(text: &str) -> &'static str {
+    let is_written = text.chars().all(|c| c.is_ascii_digit() || "./".contains(c));
+    let above_0 = text.parse::<f64>().is_ok_and(|rate| rate > 0.0 && rate.is_finite());
+    if is_written && text.contains(|c: char| c.is_ascii_digit() && c != '0') {
+        "has more digits than are counted with, which are up to 4294967295"
+    } else if above_0 && text.contains(['e', 'E']) {
+        "has an exponent; write all of its digits"
+    } else {
+        "is not a number of frames per second above 0"
+    }
+}
+
 /// A text that is not a [`FrameRate`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "frame rate {value} is not a number of frames per second above 0; write for example 25, 29.97 or 30000/1001"
-)]
+#[error("frame rate {value} {problem}; write for example 25, 29.97 or 30000/1001")]
 pub struct RateError {
     /// What was given, quoted.
     pub value: String,
+    /// What is wrong with it.
+    pub problem: &'static str,
 }

@@ -134,8 +134,8 @@ pub enum InputError {
     /// A directory of pictures, which this build cannot read.
     #[cfg(not(feature = "pictures"))]
     #[error(
-        "input {0}: this program was built without the feature `pictures`, so it cannot read a \
-         directory of pictures", dir = .dir.display()
+        "input {dir}: this program was built without the feature `pictures`, so it cannot read a \
+         directory of pictures", dir = .0.display()
     )]
     NoPictures(PathBuf),
     /// A directory without pictures.

@@ -24,18 +24,24 @@ const STRICTEST: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// The host names that are served.
 #[derive(Debug, Clone)]
-pub(super) struct Guard(pub(super) Arc<[String]>);
+pub(super) enum Guard {
+    /// Those, besides addresses and `localhost`.
+    Names(Arc<[String]>),
+    /// Those of the certificate, which the browser has checked.
+    Certificate,
+}
 
 impl Guard {
     /// Returns whether a browser that reached us under `host` (a name or address, maybe with a
     /// port) is where the user sent it.
     fn allows(&self, host: &str) -> bool {
+        let Self::Names(names) = self else { return true };
         let Ok(authority) = host.parse::<Authority>() else { return false };
         let name = authority.host();
         let address = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
         address.parse::<IpAddr>().is_ok()
             || name.eq_ignore_ascii_case("localhost")
-            || self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
+            || names.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
     /// Returns the first host of a request that is not served: in its `Host` header or in its
@@ -68,7 +74,7 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
 fn refusal(host: &str) -> Response {
     let text = format!(
         "This page is not served under the host name {host:?}. Use the IP address or localhost, \
-         or add the name to the host names of the live page.\n"
+         or allow the name with --dashboard-name.\n"
     );
     (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }
@@ -79,7 +85,7 @@ mod tests {
 
     #[test]
     fn addresses_and_localhost_are_served_and_other_names_only_if_configured() {
-        let guard = Guard([String::from("lab-7")].into());
+        let guard = Guard::Names([String::from("lab-7")].into());
         for host in
             ["127.0.0.1:80", "10.1.2.3", "[::1]:8080", "localhost:1", "LOCALHOST", "Lab-7:9"]
         {

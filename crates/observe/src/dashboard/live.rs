@@ -12,8 +12,6 @@ use std::time::{Duration, Instant};
 pub(super) const INTERVAL: Duration = Duration::from_millis(500);
 /// A sample this young serves the next viewer too.
 const FRESH: Duration = Duration::from_millis(400);
-/// Open pages; each costs a JSON text per interval.
-const VIEWERS_MAX: usize = 64;
 
 #[derive(Debug)]
 struct Sampled {
@@ -67,9 +65,10 @@ impl Live {
         sampled.last = None;
     }
 
-    /// Adds a viewer, unless there are too many.
-    pub(super) fn join(self: &Arc<Self>) -> Option<Viewer> {
-        (self.viewers.fetch_add(1, Relaxed) < VIEWERS_MAX).then_some(Viewer(self.clone()))
+    /// Adds a viewer. Its connection has a place, of which there are few.
+    pub(super) fn join(self: &Arc<Self>) -> Viewer {
+        self.viewers.fetch_add(1, Relaxed);
+        Viewer(self.clone())
     }
 }
 

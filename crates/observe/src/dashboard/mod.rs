@@ -12,11 +12,15 @@
 //! | `/api/events` | the same as server-sent events, two a second |
 //! | `/api/preview/DEVICE.png` | the last picture of a device; 204 when there is none yet |
 mod guard;
-mod listener;
 mod live;
+mod places;
 mod routes;
+mod serve;
+
+pub use serve::PageTls;
 
 use super::metrics::CollectorMetrics;
+use guard::Guard;
 use live::Live;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -28,10 +32,14 @@ use tokio::sync::oneshot;
 pub struct DashboardConfig {
     /// Address of its own; port 0 takes a free one. Default `127.0.0.1:0`.
     pub listen: SocketAddr,
-    /// Allows an address that other machines reach. There is neither TLS nor a password: everyone who
-    /// reaches the address sees the pictures. Default false.
+    /// Certificates for an address that other machines reach, in the way of the control connection: the
+    /// viewer needs one too. A loopback address does without. Default none.
+    pub tls: Option<PageTls>,
+    /// Allows an address that other machines reach without certificates: everyone who reaches the address
+    /// sees the pictures. Default false.
     pub insecure_remote: bool,
-    /// Names by which browsers may call the page, besides `localhost` and IP addresses.
+    /// Names by which browsers may call the page, besides `localhost` and IP addresses. With certificates
+    /// those in the certificate, which the browser checks.
     pub host_names: Vec<String>,
 }
 
@@ -39,6 +47,7 @@ impl Default for DashboardConfig {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            tls: None,
             insecure_remote: false,
             host_names: Vec::new(),
         }
@@ -52,7 +61,8 @@ pub enum DashboardError {
     /// An address that other machines reach was given without saying that this is meant.
     #[error(
         "the live page at {0} would show its pictures to every machine that reaches that \
-         address; listen on 127.0.0.1 and forward the port (ssh -L), or allow it as insecure"
+         address; listen on 127.0.0.1 and forward the port (ssh -L), or give certificates, which \
+         viewers then need too, or allow it as insecure"
     )]
     NotLoopback(SocketAddr),
     /// The address could not be taken.
@@ -72,6 +82,7 @@ pub enum DashboardError {
 #[derive(Debug)]
 pub struct Dashboard {
     address: SocketAddr,
+    scheme: &'static str,
     live: Arc<Live>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -87,17 +98,23 @@ impl Dashboard {
         metrics: Arc<CollectorMetrics>,
     ) -> Result<Self, DashboardError> {
         let listen = config.listen;
-        if !listen.ip().is_loopback() && !config.insecure_remote {
+        let is_remote = !listen.ip().to_canonical().is_loopback();
+        let tls = config.tls.filter(|_| is_remote);
+        if is_remote && tls.is_none() && !config.insecure_remote {
             return Err(DashboardError::NotLoopback(listen));
         }
         let refused = |source| DashboardError::Listen { listen, source };
         let socket = TcpListener::bind(listen).map_err(refused)?;
         let address = socket.local_addr().map_err(refused)?;
         let live = Arc::new(Live::new(metrics));
-        let app = routes::router(live.clone(), guard::Guard(config.host_names.into()));
+        let (scheme, guard) = match tls {
+            Some(_) => ("https", Guard::Certificate),
+            None => ("http", Guard::Names(config.host_names.into())),
+        };
+        let app = routes::router(live.clone(), guard);
         let (stop, stopped) = oneshot::channel();
-        let thread = spawn(socket, app, stopped).map_err(DashboardError::Thread)?;
-        Ok(Self { address, live, stop: Some(stop), thread: Some(thread) })
+        let thread = spawn(socket, app, tls, stopped).map_err(DashboardError::Thread)?;
+        Ok(Self { address, scheme, live, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Returns where it listens.
@@ -107,7 +124,7 @@ impl Dashboard {
 
     /// Returns what to open in a browser.
     pub fn url(&self) -> String {
-        format!("http://{}/", self.address)
+        format!("{}://{}/", self.scheme, self.address)
     }
 
     /// Returns how many pages are open and following the events.
@@ -134,6 +151,7 @@ impl Drop for Dashboard {
 fn spawn(
     socket: TcpListener,
     app: axum::Router,
+    tls: Option<PageTls>,
     stopped: oneshot::Receiver<()>,
 ) -> std::io::Result<JoinHandle<()>> {
     socket.set_nonblocking(true)?;
@@ -141,12 +159,9 @@ fn spawn(
     let socket = runtime.block_on(async { tokio::net::TcpListener::from_std(socket) })?;
     let body = move || {
         runtime.block_on(async {
-            let serve = axum::serve(listener::Limited::new(socket), app);
             // Open event streams never end by themselves: they are cut when the runtime goes.
             tokio::select! {
-                ended = serve => if let Err(error) = ended {
-                    tracing::error!(%error, "the live page stopped");
-                },
+                () = serve::serve(socket, app, tls) => {}
                 _ = stopped => {}
             }
         });

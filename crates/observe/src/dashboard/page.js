@@ -66,7 +66,9 @@ function remember(history, value) {
 
 // --- one device --------------------------------------------------------------------------------
 const FAULTS = [
-  ['frames_lost', 'lost', true],
+  ['lost_missing', 'lost', true],
+  ['lost_damaged', 'damaged and lost', true],
+  ['lost_sink', 'lost in the sink', true],
   ['checksum_errors', 'bad checksum', true],
   ['sink_errors', 'not stored', true],
   ['frames_skipped', 'dropped at source', false],
@@ -74,7 +76,7 @@ const FAULTS = [
   ['frames_capture_ahead', 'captured in the future', false],
 ];
 // A source may drop frames without one arriving after them: then only its report tells.
-const dropped = (d) => Math.max(d.frames_skipped, d.source_dropped_oldest + d.source_dropped_newest);
+const dropped = (d) => Math.max(d.frames_skipped, d.source_dropped_oldest + d.source_dropped_newest + d.source_dropped_reconnect);
 
 class Card {
   constructor(name) {

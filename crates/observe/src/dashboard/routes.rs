@@ -95,7 +95,7 @@ async fn status(State(live): State<Arc<Live>>) -> Response {
 }
 
 async fn events(State(live): State<Arc<Live>>) -> Response {
-    let Some(viewer) = live.join() else { return unavailable("Too many pages are open.\n") };
+    let viewer = live.join();
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The stream owns the viewer: when the connection ends, both go.

@@ -58,6 +58,7 @@ pub struct CollectorMetrics {
     sessions: Mutex<Sessions>,
     network: Mutex<Devices>,
     refused: Mutex<BTreeMap<&'static str, u64>>,
+    given_up: Counter,
 }
 
 impl CollectorMetrics {
@@ -72,6 +73,7 @@ impl CollectorMetrics {
             sessions: Mutex::default(),
             network: Mutex::default(),
             refused: Mutex::default(),
+            given_up: Counter::default(),
         })
     }
 
@@ -101,10 +103,13 @@ impl CollectorMetrics {
     pub fn remove_device(&self, name: &str) -> bool {
         // Under the same lock as a snapshot's copy: a frame is in one of the two, never in both.
         let mut devices = write(&self.devices);
-        let removed = devices.remove(name);
-        let known = removed.is_some();
-        lock(&self.retired).held.extend(removed);
-        known
+        let Some(removed) = devices.remove(name) else { return false };
+        // One that nobody counts in and never did leaves nothing, however many come and go.
+        let counts = removed.snapshot().counters != DeviceCounters::default();
+        if counts || Arc::strong_count(&removed) > 1 {
+            lock(&self.retired).held.push(removed);
+        }
+        true
     }
 
     /// Counts a session as open until the guard is dropped.
@@ -154,6 +159,11 @@ impl CollectorMetrics {
         *lock(&self.refused).entry(code).or_default() += 1;
     }
 
+    /// Counts frames that no sink took before the collector ended.
+    pub fn frames_given_up(&self, frames: u64) {
+        self.given_up.add(frames);
+    }
+
     /// Returns all recorders, and the counts of removed devices.
     fn collect(&self) -> (Vec<Arc<DeviceMetrics>>, DeviceCounters, HistogramSnapshot) {
         let devices = read(&self.devices);
@@ -193,6 +203,7 @@ impl CollectorMetrics {
             paths,
             sessions,
             roce: network.ask(),
+            frames_given_up: self.given_up.get(),
             totals,
             latency: LatencySummary::of(&histogram),
             recent: None,

@@ -17,6 +17,8 @@ pub struct SourceTotals {
     pub dropped_oldest: u64,
     /// Frames dropped because no block was free.
     pub dropped_newest: u64,
+    /// Frames sent over a connection that broke, and dropped instead of being sent again.
+    pub dropped_reconnect: u64,
 }
 
 /// The last report of a source, to turn its running totals into differences.
@@ -37,6 +39,9 @@ pub struct DeviceMetrics {
     connected: AtomicBool,
     frames: FrameCounters,
     reported: Mutex<Reported>,
+    /// Whether the sink refused the frame that it was offered last, and why it did when it last did.
+    sink_refuses: AtomicBool,
+    sink_refusal: Mutex<String>,
     preview: Preview,
 }
 
@@ -58,6 +63,8 @@ impl DeviceMetrics {
             connected: AtomicBool::new(true),
             frames: FrameCounters::default(),
             reported: Mutex::default(),
+            sink_refuses: AtomicBool::new(false),
+            sink_refusal: Mutex::default(),
             preview: Preview::new(format),
         }
     }
@@ -89,11 +96,36 @@ impl DeviceMetrics {
         add(&mut sum.frames_sent, totals.frames_sent, last.frames_sent);
         add(&mut sum.dropped_oldest, totals.dropped_oldest, last.dropped_oldest);
         add(&mut sum.dropped_newest, totals.dropped_newest, last.dropped_newest);
+        add(&mut sum.dropped_reconnect, totals.dropped_reconnect, last.dropped_reconnect);
     }
 
     /// Marks the device as connected to a source, or not. Changes no counter.
     pub fn set_connected(&self, connected: bool) {
         self.connected.store(connected, Relaxed);
+    }
+
+    /// Notes why the sink refused a frame. Takes a lock: not for the data path.
+    pub fn sink_refused(&self, why: &dyn std::fmt::Display) {
+        *lock(&self.sink_refusal) = why.to_string();
+        self.sink_refuses.store(true, Relaxed);
+    }
+
+    /// Notes that the sink took a frame.
+    #[inline]
+    pub fn sink_took(&self) {
+        if self.sink_refuses.load(Relaxed) {
+            self.sink_refuses.store(false, Relaxed);
+        }
+    }
+
+    /// Returns whether the sink refused the frame that it was offered last.
+    pub fn is_sink_refusing(&self) -> bool {
+        self.sink_refuses.load(Relaxed)
+    }
+
+    /// Returns why the sink last refused a frame. Takes a lock: not for the data path.
+    pub fn sink_refusal(&self) -> String {
+        lock(&self.sink_refusal).clone()
     }
 
     /// Sets the format of a source that came back. Takes a lock: not for the data path.
@@ -110,6 +142,7 @@ impl DeviceMetrics {
             source_frames_sent: reported.frames_sent,
             source_dropped_oldest: reported.dropped_oldest,
             source_dropped_newest: reported.dropped_newest,
+            source_dropped_reconnect: reported.dropped_reconnect,
             ..self.frames.counters(timed)
         }
     }

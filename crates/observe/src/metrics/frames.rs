@@ -19,6 +19,17 @@ pub struct FrameObservation {
     pub delivered_unix_ns: u64,
 }
 
+/// Why a frame could not be delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LossCause {
+    /// It never came, and its source did not drop it on purpose.
+    Missing,
+    /// Its bytes are not those that were sent, and nobody has those any more.
+    Damaged,
+    /// The sink panicked over it.
+    Sink,
+}
+
 /// Written for every frame by the worker that delivers it. A locked addition costs about 10 ns, so
 /// there are few: the number of frames follows from the latencies and those without one.
 #[derive(Debug, Default)]
@@ -27,13 +38,16 @@ struct PerFrame {
     without_capture_time: Counter,
     verified: Counter,
     last_frame_unix_ns: AtomicU64,
+    numbered: AtomicU64,
 }
 
 /// Written when something is wrong.
 #[derive(Debug, Default)]
 struct Faults {
     checksum_errors: Counter,
-    lost: Counter,
+    lost_missing: Counter,
+    lost_damaged: Counter,
+    lost_sink: Counter,
     skipped: Counter,
     duplicates: Counter,
     reordered: Counter,
@@ -72,9 +86,19 @@ impl FrameCounters {
         self.faults.checksum_errors.add(1);
     }
 
-    /// Counts packet numbers that never arrived and that the source did not report as dropped.
-    pub fn frames_lost(&self, frames: u64) {
-        self.faults.lost.add(frames);
+    /// Notes how many packet numbers of the device were passed, whatever became of their frames.
+    pub fn frames_numbered(&self, numbers: u64) {
+        self.per_frame.numbered.store(numbers, Relaxed);
+    }
+
+    /// Counts frames that could not be delivered.
+    pub fn frames_lost(&self, cause: LossCause, frames: u64) {
+        let counter = match cause {
+            LossCause::Missing => &self.faults.lost_missing,
+            LossCause::Damaged => &self.faults.lost_damaged,
+            LossCause::Sink => &self.faults.lost_sink,
+        };
+        counter.add(frames);
     }
 
     /// Counts packet numbers that the source dropped on purpose, according to block headers.
@@ -124,12 +148,18 @@ impl FrameCounters {
     pub(super) fn counters(&self, timed: u64) -> DeviceCounters {
         let (frame, fault) = (&*self.per_frame, &*self.faults);
         let untimed = frame.without_capture_time.get() + fault.capture_ahead.get();
+        let lost = [&fault.lost_missing, &fault.lost_damaged, &fault.lost_sink].map(Counter::get);
+        let [lost_missing, lost_damaged, lost_sink] = lost;
         DeviceCounters {
+            frames_numbered: frame.numbered.load(Relaxed),
             frames_received: timed + untimed,
             bytes_received: frame.bytes.get(),
             frames_verified: frame.verified.get(),
             checksum_errors: fault.checksum_errors.get(),
-            frames_lost: fault.lost.get(),
+            frames_lost: lost.into_iter().fold(0, u64::saturating_add),
+            lost_missing,
+            lost_damaged,
+            lost_sink,
             frames_skipped: fault.skipped.get(),
             frames_duplicate: fault.duplicates.get(),
             frames_reordered: fault.reordered.get(),

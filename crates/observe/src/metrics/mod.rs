@@ -11,7 +11,7 @@ mod source;
 
 pub use collector::{CollectorMetrics, SessionGuard};
 pub use device::{DeviceMetrics, SourceTotals};
-pub use frames::{FrameCounters, FrameObservation};
+pub use frames::{FrameCounters, FrameObservation, LossCause};
 pub use source::{DropCause, SourceDeviceMetrics, SourceMetrics};
 
 use std::sync::atomic::AtomicU64;

@@ -5,6 +5,8 @@ use crate::snapshot::{SourceCounters, SourceDeviceSnapshot, SourceSnapshot};
 use crate::sync::{lock, read, write};
 use crossbeam_utils::CachePadded;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,9 @@ struct Sent {
     dropped_oldest: Counter,
     dropped_newest: Counter,
     dropped_reconnect: Counter,
+    numbered: AtomicU64,
+    delivered: AtomicU64,
+    lost: AtomicU64,
     waits: Counter,
     wait_ns: Counter,
 }
@@ -56,6 +61,11 @@ impl SourceDeviceMetrics {
         self.sent.bytes.add(bytes);
     }
 
+    /// Returns how many frames were handed to the queue pair.
+    pub fn frames_sent(&self) -> u64 {
+        self.sent.frames.get()
+    }
+
     /// Counts a dropped frame.
     pub fn frame_dropped(&self, cause: DropCause) {
         match cause {
@@ -63,6 +73,18 @@ impl SourceDeviceMetrics {
             DropCause::Newest => self.sent.dropped_newest.add(1),
             DropCause::Reconnect => self.sent.dropped_reconnect.add(1),
         }
+    }
+
+    /// Notes that so many frames are lost, as far as is known now.
+    pub fn lost_at_least(&self, frames: u64) {
+        self.sent.lost.fetch_max(frames, Relaxed);
+    }
+
+    /// Notes at the end how many packet numbers were used, and how many frames were delivered, as the
+    /// collector says.
+    pub fn settled(&self, numbered: u64, delivered: u64) {
+        self.sent.numbered.store(numbered, Relaxed);
+        self.sent.delivered.store(delivered, Relaxed);
     }
 
     /// Counts a wait of this length for a free block.
@@ -92,6 +114,9 @@ impl SourceDeviceMetrics {
                 dropped_oldest: self.sent.dropped_oldest.get(),
                 dropped_newest: self.sent.dropped_newest.get(),
                 dropped_reconnect: self.sent.dropped_reconnect.get(),
+                frames_numbered: self.sent.numbered.load(Relaxed),
+                frames_delivered: self.sent.delivered.load(Relaxed),
+                frames_lost: self.sent.lost.load(Relaxed),
                 block_waits: self.sent.waits.get(),
                 block_wait_ns: self.sent.wait_ns.get(),
             },

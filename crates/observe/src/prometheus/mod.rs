@@ -55,8 +55,10 @@ metrics! { DEVICE of |d: &DeviceSnapshot|
         "Frames with a correct checksum.";
     counter "catchment_checksum_errors_total" = d.counters.checksum_errors as f64 =>
         "Blocks with a wrong checksum or commit word.";
+    counter "catchment_frames_numbered_total" = d.counters.frames_numbered as f64 =>
+        "Packet numbers passed: frames received, skipped and lost.";
     counter "catchment_frames_lost_total" = d.counters.frames_lost as f64 =>
-        "Frames that never arrived and were not dropped on purpose.";
+        "Frames that could not be delivered.";
     counter "catchment_frames_skipped_total" = d.counters.frames_skipped as f64 =>
         "Frames the source dropped, inferred from packet numbers.";
     counter "catchment_frames_duplicate_total" = d.counters.frames_duplicate as f64 =>
@@ -93,6 +95,8 @@ metrics! { SOURCE of |s: &SourceSnapshot|
 metrics! { SOURCE_DEVICE of |d: &SourceDeviceSnapshot|
     counter "catchment_source_frames_sent_total" = d.counters.frames_sent as f64 =>
         "Frames handed to the queue pair.";
+    counter "catchment_source_frames_lost_total" = d.counters.frames_lost as f64 =>
+        "Frames sent that could not be delivered.";
     counter "catchment_source_sent_bytes_total" = d.counters.bytes_sent as f64 =>
         "Payload bytes of the frames sent.";
     counter "catchment_source_block_waits_total" = d.counters.block_waits as f64 =>
@@ -115,6 +119,7 @@ pub fn collector_text(snapshot: &CollectorSnapshot) -> String {
     text.process(snapshot.cpu.as_ref());
     text.formats(snapshot);
     text.table(DEVICE, &snapshot.devices, device);
+    text.losses(&snapshot.devices);
     text.reported_drops(&snapshot.devices);
     text.latencies(&snapshot.devices);
     text.0
@@ -187,10 +192,26 @@ impl Text {
         }
     }
 
-    fn drops(&mut self, name: &str, device: &str, oldest: u64, newest: u64) {
-        for (cause, count) in [("drop_oldest", oldest), ("drop_newest", newest)] {
+    fn causes(&mut self, name: &str, device: &str, causes: [(&str, u64); 3]) {
+        for (cause, count) in causes {
             let labels = vec![("device", device.to_owned()), ("cause", cause.to_owned())];
             self.line(name, &labels, count as f64);
+        }
+    }
+
+    fn drops(&mut self, name: &str, device: &str, [oldest, newest, reconnect]: [u64; 3]) {
+        let causes = [("drop_oldest", oldest), ("drop_newest", newest), ("reconnect", reconnect)];
+        self.causes(name, device, causes);
+    }
+
+    fn losses(&mut self, devices: &[DeviceSnapshot]) {
+        let name = "catchment_frames_lost_by_cause_total";
+        self.head(name, "counter", "Frames that could not be delivered, by cause.");
+        for device in devices {
+            let DeviceCounters { lost_missing, lost_damaged, lost_sink, .. } = device.counters;
+            let causes =
+                [("missing", lost_missing), ("damaged", lost_damaged), ("sink", lost_sink)];
+            self.causes(name, &device.name, causes);
         }
     }
 
@@ -198,9 +219,13 @@ impl Text {
         let name = "catchment_reported_frames_dropped_total";
         self.head(name, "counter", "Frames the source dropped on purpose, as it reported.");
         for device in devices {
-            let DeviceCounters { source_dropped_oldest, source_dropped_newest, .. } =
-                device.counters;
-            self.drops(name, &device.name, source_dropped_oldest, source_dropped_newest);
+            let counters = &device.counters;
+            let dropped = [
+                counters.source_dropped_oldest,
+                counters.source_dropped_newest,
+                counters.source_dropped_reconnect,
+            ];
+            self.drops(name, &device.name, dropped);
         }
     }
 
@@ -209,9 +234,9 @@ impl Text {
         self.head(name, "counter", "Frames dropped on purpose, by cause.");
         for device in devices {
             let counters = &device.counters;
-            self.drops(name, &device.name, counters.dropped_oldest, counters.dropped_newest);
-            let labels = vec![("device", device.name.clone()), ("cause", "reconnect".to_owned())];
-            self.line(name, &labels, counters.dropped_reconnect as f64);
+            let dropped =
+                [counters.dropped_oldest, counters.dropped_newest, counters.dropped_reconnect];
+            self.drops(name, &device.name, dropped);
         }
     }
 

@@ -2,7 +2,7 @@
 use super::frame;
 use catchment_netns::wait_until;
 use catchment_observe::{
-    CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DashboardError,
+    CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DashboardError, LossCause,
     SessionSnapshot,
 };
 use std::io::{BufRead, BufReader, Read, Write};
@@ -109,7 +109,7 @@ fn the_status_tells_what_was_recorded_with_rates() {
     let (metrics, page) = start();
     let camera = metrics.add_device("cam0", "640x480:rgb24");
     camera.frame_received(&frame(921_600, 200_000));
-    camera.frames_lost(2);
+    camera.frames_lost(LossCause::Missing, 2);
     let _session = metrics.session_opened(SessionSnapshot::new("shm", "shm", "same host"));
     let recorder = std::thread::spawn(move || {
         for _ in 0..40 {

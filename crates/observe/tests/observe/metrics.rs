@@ -3,8 +3,8 @@
 use super::SECOND;
 use catchment_observe::cpu::{CpuError, CpuMeter};
 use catchment_observe::{
-    CollectorMetrics, CollectorSnapshot, DeviceCounters, DropCause, FrameObservation, Sampler,
-    SessionSnapshot, SourceMetrics, SourceTotals, prometheus,
+    CollectorMetrics, CollectorSnapshot, DeviceCounters, DropCause, FrameObservation, LossCause,
+    Sampler, SessionSnapshot, SourceMetrics, SourceTotals, prometheus,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -26,7 +26,8 @@ fn nothing_is_lost_between_threads_while_others_look_and_devices_change() {
                     device.blocks_taken(2);
                     device.blocks_released(2);
                     if i % 5_000 == 0 {
-                        metrics.add_device(&format!("other{thread}"), "raw").frames_lost(1);
+                        let other = metrics.add_device(&format!("other{thread}"), "raw");
+                        other.frames_lost(LossCause::Missing, 1);
                         metrics.remove_device(&format!("other{thread}"));
                     }
                 }
@@ -82,7 +83,8 @@ fn reports_of_a_source_add_up_over_restarts_and_repeats() {
     let metrics = CollectorMetrics::new();
     let device = metrics.add_device("cam0", "raw");
     let report = |instance, sent, dropped| {
-        let totals = SourceTotals { frames_sent: sent, dropped_oldest: dropped, dropped_newest: 0 };
+        let totals =
+            SourceTotals { frames_sent: sent, dropped_oldest: dropped, ..SourceTotals::default() };
         device.source_reported(instance, totals);
     };
     report(1, 10, 1);
@@ -187,7 +189,7 @@ fn full_collector() -> CollectorSnapshot {
         for ns in [3_000, 4_096, 4_097, 1_000_000, u64::MAX / 2] {
             device.frame_received(&frame(ns));
         }
-        device.frames_lost(3);
+        device.frames_lost(LossCause::Damaged, 3);
     }
     let mut sampler = Sampler::new(metrics);
     CollectorSnapshot::clone(&sampler.sample())

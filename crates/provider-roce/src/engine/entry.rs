@@ -1,6 +1,6 @@
 //! One queue pair in the engine, and what its owner's thread shares with it.
 use super::tuning;
-use crate::io::Route;
+use crate::io::{Opener, Route, Sealer};
 use crate::keys::KeyTable;
 use crate::memory::PdMemory;
 use crate::region::MrCore;
@@ -52,6 +52,8 @@ impl QpShared {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
     pub(crate) address: IpAddr,
+    /// The UDP port that all its packets come from; `None` if it did not say.
+    pub(crate) source_port: Option<u16>,
     pub(crate) route: Route,
     /// What it announced.
     pub(crate) end: Endpoint,
@@ -73,6 +75,9 @@ pub(crate) struct QpEntry {
     pub(crate) pd: u64,
     /// None before RTR, and always on UD.
     pub(crate) peer: Option<Peer>,
+    /// Of authenticated packets: what is sent, and what comes.
+    pub(crate) sealer: Option<Arc<Sealer>>,
+    pub(crate) opener: Option<Opener>,
     /// The Q_Key that datagrams must carry.
     pub(crate) qkey: u32,
     pub(crate) send_cq: Arc<CompletionQueue>,
@@ -104,6 +109,8 @@ impl QpEntry {
             shared: parts.shared,
             pd: parts.pd,
             peer: None,
+            sealer: None,
+            opener: None,
             qkey: 0,
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,

@@ -3,17 +3,19 @@ use super::Engine;
 use super::transmit::resolve;
 use crate::device_core::DeviceCore;
 use crate::fault::{Datagram, FaultInjector, Kind};
-use crate::io::net_header;
+use crate::io::{Route, Sealer, net_header};
 use crate::keys::KeyTable;
 use catchment_roce::wire::{Opcode, icrc};
 use catchment_roce::{OutPacket, Piece, TransmitBatch};
-use std::net::SocketAddr;
 
 /// Turns of queue pairs before packets are received again.
 const TURNS: usize = 4;
 const SYNDROME_AT: usize = 12;
 /// NAK: PSN sequence error.
 const NAK_PSN_SEQUENCE: u8 = 0x60;
+
+/// The route of a packet, and who seals it.
+type Way<'a> = (&'a Route, Option<&'a Sealer>);
 
 impl Engine {
     /// Sends what may be sent, with faults; returns whether anything was.
@@ -41,7 +43,7 @@ impl Engine {
                     out.extend_from_slice(&memory.to_vec());
                 }
             });
-            pass(faults, device, route.remote, gathered);
+            pass(faults, device, (&route, entry.sealer.as_deref()), gathered);
         }
     }
 }
@@ -65,7 +67,7 @@ fn gather(
     bytes
 }
 
-fn pass(faults: &mut FaultInjector, device: &DeviceCore, to: SocketAddr, transport: Vec<u8>) {
+fn pass(faults: &mut FaultInjector, device: &DeviceCore, way: Way<'_>, transport: Vec<u8>) {
     let opcode = transport.first().and_then(|byte| Opcode::from_u8(*byte));
     let kind = match opcode {
         Some(Opcode::RcAcknowledge | Opcode::Sack) => Kind::Ack,
@@ -74,24 +76,29 @@ fn pass(faults: &mut FaultInjector, device: &DeviceCore, to: SocketAddr, transpo
     if opcode == Some(Opcode::RcAcknowledge) && faults.storms() {
         let mut nak = transport.clone();
         nak[SYNDROME_AT] = NAK_PSN_SEQUENCE;
-        send(device, &sealed(device.local, to, nak));
+        send(device, &sealed(way, nak));
     }
-    let datagram = sealed(device.local, to, transport);
+    let datagram = sealed(way, transport);
     faults.pass(device.now_ns(), kind, datagram, |datagram| {
         send(device, datagram);
     });
 }
 
-/// Adds the ICRC. Alone in its datagram, an IPv4 packet has identification 0.
-fn sealed(from: SocketAddr, to: SocketAddr, mut transport: Vec<u8>) -> Datagram {
+/// Adds counter and tag, and the ICRC. Alone in its datagram, an IPv4 packet has identification 0.
+fn sealed((route, sealer): Way<'_>, mut transport: Vec<u8>) -> Datagram {
+    let (from, to) = (route.local, route.remote);
+    if let Some(sealer) = sealer {
+        let sealed = sealer.seal(&mut transport.clone());
+        transport.extend_from_slice(&sealed);
+    }
     // Connecting excludes addresses of two families; such a packet counts as lost.
     let icrc = net_header(from, to).map_or(0, |net| icrc::compute(&net, &transport));
     transport.extend_from_slice(&icrc.to_le_bytes());
-    Datagram { to, bytes: transport }
+    Datagram { from, to, bytes: transport }
 }
 
 fn send(device: &DeviceCore, datagram: &Datagram) {
-    let sent = device.datagrams.send_one(datagram.to, &datagram.bytes);
+    let sent = device.datagrams.send_one(datagram.from, datagram.to, &datagram.bytes);
     if let Err(error) = sent {
         tracing::debug!(%error, to = %datagram.to, "packet not sent");
     }

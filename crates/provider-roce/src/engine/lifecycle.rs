@@ -2,8 +2,10 @@
 use super::Engine;
 use super::entry::{Parts, Peer, QpEntry};
 use super::posting::accept;
+use crate::io::{Opener, Sealer};
 use catchment_roce as roce;
 use catchment_verbs::{ModifyError, QpState, VerbsError};
+use std::sync::Arc;
 
 impl Engine {
     /// Adds a queue pair; returns its place and its number.
@@ -31,6 +33,7 @@ impl Engine {
         entry.holds = false;
         entry.cause = None;
         entry.peer = None;
+        (entry.sealer, entry.opener) = (None, None);
         entry.qp.reset();
         entry.sends.clear();
         entry.recvs.clear();
@@ -44,16 +47,19 @@ impl Engine {
         })
     }
 
-    /// To RTR.
+    /// To RTR; with both keys if the packets are authenticated.
     pub(crate) fn connect(
         &mut self,
         index: usize,
         peer: Option<Peer>,
+        keys: Option<(Sealer, Opener)>,
         attr: roce::RtrAttr,
     ) -> Result<(), ModifyError> {
         self.change(index, QpState::Rtr, |entry| {
             entry.qp.rtr(attr)?;
             entry.peer = peer;
+            let (sealer, opener) = keys.unzip();
+            (entry.sealer, entry.opener) = (sealer.map(Arc::new), opener);
             let checks_ids = attr.recovery == roce::Recovery::GoBackN;
             let over_v4 = peer.is_some_and(|peer| peer.address.is_ipv4());
             entry.trusts_gso = checks_ids && over_v4;

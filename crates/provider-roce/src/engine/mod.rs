@@ -37,10 +37,12 @@
 //! | [`entry`], [`table`] | one queue pair; all of them, by number |
 //! | [`lifecycle`] | queue pairs are added, change their state, and are removed |
 //! | [`faulty`] | packets out while faults are injected |
+//! | [`held`] | packets that the kernel has not taken yet |
 //! | [`tuning`] | measures for speed alone, with the gain of each |
 mod completions;
 mod entry;
 mod faulty;
+mod held;
 mod lifecycle;
 mod posting;
 mod receive;
@@ -58,7 +60,8 @@ use crate::io::{Datagrams, IcrcCheck, RecvRing, SendBatch};
 use crate::region::MrCore;
 use crate::{DeviceCounters, RoceOptions};
 use catchment_roce::wire::DropReason;
-use catchment_roce::{self as roce};
+use catchment_roce::{self as roce, Psn};
+use held::Held;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use table::QpTable;
@@ -100,8 +103,11 @@ pub(crate) struct Engine {
     ring: RecvRing,
     check: IcrcCheck,
     batch: SendBatch,
+    held: Held,
     /// Packets of one queue pair, before they enter the batch.
     packets: roce::TransmitBatch,
+    /// The first PSN of the queue pair that filled them which was never sent before.
+    first_new: Psn,
     /// Headers and inline payload of one packet.
     head: Vec<u8>,
     faults: Option<FaultInjector>,
@@ -116,6 +122,8 @@ pub(crate) struct Engine {
     /// Regions that peers wrote to, and that may have a watcher.
     written: Vec<Arc<MrCore>>,
     timers: Timers,
+    /// Queue pairs have keys of their packets.
+    authenticates: bool,
     drops: [u64; DropReason::COUNT],
     receive_errors: u64,
     /// Counters of queue pairs that were removed.
@@ -129,7 +137,9 @@ impl Engine {
             ring: RecvRing::new(options.receive_buffers),
             check: IcrcCheck::new(),
             batch: SendBatch::new(datagrams, tuning::BATCH_PACKETS),
+            held: Held::default(),
             packets: roce::TransmitBatch::new(tuning::PACKETS_PER_QP),
+            first_new: Psn::default(),
             head: Vec::new(),
             faults: options.fault.as_ref().map(FaultInjector::new),
             touched: Vec::new(),
@@ -138,6 +148,7 @@ impl Engine {
             held_back: false,
             written: Vec::new(),
             timers: Timers::default(),
+            authenticates: options.authenticate,
             drops: [0; DropReason::COUNT],
             receive_errors: 0,
             retired: roce::Counters::default(),

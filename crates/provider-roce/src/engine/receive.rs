@@ -1,12 +1,14 @@
 //! Received packets: fetched, checked, passed to their queue pair.
 use super::Engine;
 use super::entry::QpEntry;
+use super::table::QpTable;
 use crate::device_core::DeviceCore;
 use crate::io;
 use crate::keys::KeyTable;
 use crate::region::MrCore;
 use catchment_roce::wire::{self, DropReason};
 use catchment_roce::{Arrival, Input, QpState, Service};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The ECN bits of a packet that experienced congestion (CE).
@@ -24,29 +26,37 @@ impl Engine {
 
     /// Passes each fetched packet to its queue pair.
     pub(super) fn dispatch(&mut self, now_ns: u64, keys: &KeyTable) {
-        let Self { ring, check, qps, drops, touched, written, .. } = self;
+        let Self { ring, check, qps, drops, touched, written, held, batch, .. } = self;
+        let authenticates = self.authenticates;
         for train in ring.trains() {
             let mut check = check.train(&train);
-            let from = train.from.ip();
             let ecn_marked = train.ecn == CONGESTION_EXPERIENCED;
+            // The queue pair of the last packet, which may take packets from this sender.
+            let mut known = None;
             for bytes in train.packets() {
-                let taken = open(&mut check, bytes).and_then(|packet| {
-                    let index =
-                        qps.find(packet.headers.bth.dest_qpn).ok_or(DropReason::UnknownQp)?;
+                let taken = checked(&mut check, bytes).and_then(|sealed| {
+                    let transport = match authenticates {
+                        true => opened(qps, sealed, train.from)?,
+                        false => sealed,
+                    };
+                    let packet = wire::Packet::decode(transport).map_err(|error| error.reason())?;
+                    let qpn = packet.headers.bth.dest_qpn;
+                    let index = match known {
+                        Some((number, index)) if number == qpn => index,
+                        _ => find(qps, qpn, train.from)?,
+                    };
+                    known = Some((qpn, index));
                     let entry = qps.get(index).ok_or(DropReason::UnknownQp)?;
-                    let arrival =
-                        Arrival { ecn_marked, ..Arrival::new(&packet.headers, packet.payload) };
-                    match &entry.peer {
-                        Some(peer) if peer.address == from => {
-                            entry.handle(now_ns, Input::Packet(arrival), keys, written);
-                        }
-                        Some(_) => return Err(DropReason::WrongPeer),
-                        None => {
-                            let net = io::net_header(train.from, train.to);
-                            let grh = net.map(|net| net.grh(bytes.len()));
-                            let grh = grh.as_ref();
-                            datagram(entry, Arrival { grh, ..arrival }, (now_ns, keys), written)?;
-                        }
+                    let held_from = held.first_psn(index, batch);
+                    let plain = Arrival::new(&packet.headers, packet.payload);
+                    let arrival = Arrival { ecn_marked, held_from, ..plain };
+                    if entry.peer.is_some() {
+                        entry.handle(now_ns, Input::Packet(arrival), keys, written);
+                    } else {
+                        let net = io::net_header(train.from, train.to);
+                        let grh = net.map(|net| net.grh(bytes.len()));
+                        let grh = grh.as_ref();
+                        datagram(entry, Arrival { grh, ..arrival }, (now_ns, keys), written)?;
                     }
                     if !entry.is_touched {
                         entry.is_touched = true;
@@ -59,6 +69,19 @@ impl Engine {
                 }
             }
         }
+    }
+}
+
+/// Returns the index of the queue pair with this number, if it may take packets from this sender.
+#[inline]
+fn find(qps: &mut QpTable, qpn: u32, from: SocketAddr) -> Result<usize, DropReason> {
+    let index = qps.find(qpn).ok_or(DropReason::UnknownQp)?;
+    match qps.get(index).and_then(|entry| entry.peer.as_ref()) {
+        Some(peer) if peer.address != from.ip() => Err(DropReason::WrongPeer),
+        Some(peer) if peer.source_port.is_some_and(|port| port != from.port()) => {
+            Err(DropReason::WrongPort)
+        }
+        _ => Ok(index),
     }
 }
 
@@ -81,15 +104,25 @@ fn datagram(
     Ok(())
 }
 
-/// Checks the ICRC and reads the headers.
+/// Checks the ICRC; returns all before it.
 #[inline]
-fn open<'a>(
-    check: &mut io::TrainCheck<'_>,
-    bytes: &'a [u8],
-) -> Result<wire::Packet<'a>, DropReason> {
-    let transport = check.check(bytes).map_err(|error| match error {
+fn checked<'a>(check: &mut io::TrainCheck<'_>, bytes: &'a [u8]) -> Result<&'a [u8], DropReason> {
+    check.check(bytes).map_err(|error| match error {
         io::IcrcError::TooShort(_) => DropReason::TooShort,
         io::IcrcError::Mismatch(_) => DropReason::Icrc,
-    })?;
-    wire::Packet::decode(transport).map_err(|error| error.reason())
+    })
+}
+
+/// Returns the bytes that the peer of a queue pair has sealed; all, if its packets are not authenticated.
+#[cold]
+fn opened<'a>(
+    qps: &mut QpTable,
+    sealed: &'a [u8],
+    from: SocketAddr,
+) -> Result<&'a [u8], DropReason> {
+    let index = find(qps, wire::dest_qpn(sealed).ok_or(DropReason::TooShort)?, from)?;
+    match qps.get(index).and_then(|entry| entry.opener.as_mut()) {
+        Some(opener) => opener.open(sealed),
+        None => Ok(sealed),
+    }
 }

@@ -7,8 +7,8 @@ use super::entry::QpEntry;
 use crate::dirty::MEMBERS;
 use catchment_verbs::VerbsError;
 use catchment_verbs::provider::{MAX_24_BITS, full, random};
-use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 /// 0 and 1 are the special queue pairs, and all ones mean multicast.
 const FIRST_QPN: u32 = 2;
@@ -23,10 +23,9 @@ struct Place {
 pub(crate) struct QpTable {
     places: Vec<Place>,
     free: VecDeque<usize>,
-    /// The place of each number, also of one whose queue pair is gone.
-    numbers: HashMap<u32, usize>,
-    /// The place that was found last: consecutive packets are mostly for one queue pair.
-    last: Cell<usize>,
+    /// The place of each number, also of one whose queue pair is gone. Numbers are drawn by chance here, so
+    /// no peer can choose ones that collide, and the fastest hash does.
+    numbers: FxHashMap<u32, usize>,
 }
 
 impl QpTable {
@@ -74,13 +73,8 @@ impl QpTable {
     /// Returns the index of a number.
     #[inline]
     pub(crate) fn find(&self, qpn: u32) -> Option<usize> {
-        let is_here = |place: &Place| place.qpn == qpn && place.entry.is_some();
-        if self.places.get(self.last.get()).is_some_and(is_here) {
-            return Some(self.last.get());
-        }
         let index = *self.numbers.get(&qpn)?;
-        self.last.set(index);
-        is_here(&self.places[index]).then_some(index)
+        self.places[index].entry.is_some().then_some(index)
     }
 
     /// Returns the queue pair at an index.

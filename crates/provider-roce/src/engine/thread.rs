@@ -46,7 +46,8 @@ fn run(device: &Device, waiter: &Waiter) {
             let most = if turn.blocked { tuning::RETRY_BLOCKED } else { LONG };
             let timeout = left.map_or(most, Duration::from_nanos).min(most);
             let socket = device.datagrams.wait_fd();
-            sleep(device, timeout, || waiter.sleep(socket, turn.blocked, timeout));
+            let full = turn.blocked.then(|| device.datagrams.full_fd());
+            sleep(device, timeout, || waiter.sleep(socket, full, timeout));
             busy_ns = device.now_ns();
             spin.learn(Duration::from_nanos(busy_ns - now_ns));
         }

@@ -63,6 +63,7 @@ impl Engine {
         let Some(index) = self.ready.pop_front() else { return 0 };
         let Some(entry) = self.qps.get(index) else { return 0 };
         entry.is_ready = false;
+        self.first_new = entry.qp.next_psn();
         self.packets.clear();
         let count = poll(entry, now_ns, keys, &mut self.packets);
         // What a READ of the peer reads may have gone away, or requests of UC and UD are sent.
@@ -89,6 +90,7 @@ impl Engine {
             self.gather_one(to, &packets, packet, device, keys);
         }
         self.packets = packets;
+        self.held.add(index, self.first_new, &self.batch);
     }
 
     fn gather_one(
@@ -118,16 +120,17 @@ impl Engine {
         keys: &KeyTable,
     ) -> Result<(), Full> {
         let Some(entry) = self.qps.get(index) else { return Ok(()) };
+        let sealer = entry.sealer.as_ref();
         match packets.pieces(packet) {
-            [] => self.batch.push(route, packet.header(), &[]),
+            [] => self.batch.push_sealed(route, sealer, packet.header(), &[]),
             [Piece::Batch { start, bytes }] => {
                 self.head.clear();
                 self.head.extend_from_slice(packet.header());
                 self.head.extend_from_slice(packets.bytes(*start, *bytes));
-                self.batch.push(route, &self.head, &[])
+                self.batch.push_sealed(route, sealer, &self.head, &[])
             }
             [piece] => match resolve(entry, keys, piece) {
-                Some(piece) => self.batch.push(route, packet.header(), &[piece]),
+                Some(piece) => self.batch.push_sealed(route, sealer, packet.header(), &[piece]),
                 None => Ok(()),
             },
             many => push_many(&mut self.batch, route, packet.header(), entry, keys, many),
@@ -158,6 +161,9 @@ impl Engine {
         let done = self.batch.flush(&*device.datagrams);
         for fault in self.batch.take_faults() {
             tracing::debug!(%fault, "packets not sent");
+        }
+        if done.blocked.is_none() {
+            self.held.clear();
         }
         done.blocked.is_some()
     }
@@ -195,7 +201,7 @@ fn push_many(
 ) -> Result<(), Full> {
     let found: Option<Vec<_>> = pieces.iter().map(|piece| resolve(entry, keys, piece)).collect();
     match found {
-        Some(found) => batch.push(route, head, &found),
+        Some(found) => batch.push_sealed(route, entry.sealer.as_ref(), head, &found),
         None => Ok(()),
     }
 }

@@ -3,7 +3,7 @@ use super::control::Control;
 use super::icrc::ICRC_BYTES;
 use super::name::Name;
 use super::sys::{MAX_MESSAGES, Message};
-use super::{Datagrams, SendCounters, SendFault};
+use super::{AUTH_BYTES, Datagrams, Sealer, SendCounters, SendFault};
 use catchment_verbs::mem::{MemError, Region};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -21,7 +21,7 @@ const COPIED_BYTES: usize = 256;
 /// Longest transport headers with inline payload of one packet.
 const MAX_HEAD_BYTES: usize = 4096 + 64;
 /// Most bytes of one packet in the arena.
-const MAX_OWN_BYTES: usize = MAX_HEAD_BYTES + COPIED_BYTES + TRAILER_BYTES;
+const MAX_OWN_BYTES: usize = MAX_HEAD_BYTES + COPIED_BYTES + TRAILER_BYTES + AUTH_BYTES;
 /// Gather entries for each packet on average: head, two pieces, trailer.
 const VECTORS_PER_PACKET: usize = 4;
 /// Most pieces of one packet.
@@ -34,9 +34,8 @@ const TRAILER_BYTES: usize = 3 + ICRC_BYTES;
 /// From where to where, and how marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// The address that the packets come from: that of the socket, or one of them where it is
-    /// bound to all.
-    pub local: IpAddr,
+    /// The address and the port that the packets come from.
+    pub local: SocketAddr,
     /// The peer, with its RoCE port.
     pub remote: SocketAddr,
     /// The two ECN bits: 0 not capable, 1 and 2 capable, 3 congestion met.
@@ -88,12 +87,20 @@ pub(super) struct PacketSlot {
     /// Length with pad and ICRC.
     pub(super) bytes: usize,
     pub(super) pad: usize,
+    /// The index of who seals it, if it is authenticated.
+    pub(super) sealer: Option<usize>,
 }
 
 impl PacketSlot {
-    /// Pad and ICRC in the arena.
+    /// Pad, counter and tag, and ICRC in the arena.
     pub(super) fn trailer(&self) -> Range<usize> {
-        self.head.end..self.head.end + self.pad + ICRC_BYTES
+        self.head.end..self.seal().end + ICRC_BYTES
+    }
+
+    /// Counter and tag in the arena; empty if it is not authenticated.
+    pub(super) fn seal(&self) -> Range<usize> {
+        let start = self.head.end + self.pad;
+        start..start + if self.sealer.is_some() { AUTH_BYTES } else { 0 }
     }
 }
 
@@ -126,7 +133,6 @@ impl Train {
 /// Equal packets in a row to one peer (the last may be shorter) become one GSO send, where the
 /// socket and the path allow it. All memory is allocated at creation.
 pub struct SendBatch {
-    pub(super) local: SocketAddr,
     gso: bool,
     pub(super) arena: Box<[u8]>,
     arena_used: usize,
@@ -142,6 +148,10 @@ pub struct SendBatch {
     pub(super) next: usize,
     /// Keeps the memory of the pieces mapped.
     keep: Vec<Arc<Region>>,
+    /// Who seals the packets that are authenticated.
+    pub(super) sealers: Vec<Arc<Sealer>>,
+    /// One packet in one piece, to be sealed.
+    pub(super) whole: Vec<u8>,
     /// Peers to which GSO was refused.
     gso_refused: Vec<IpAddr>,
     pub(super) counters: SendCounters,
@@ -158,7 +168,6 @@ impl SendBatch {
     pub fn new(datagrams: &dyn Datagrams, packets: usize) -> Self {
         let packets = packets.max(1);
         Self {
-            local: datagrams.local(),
             gso: datagrams.capabilities().segmentation,
             arena: vec![0; packets * ARENA_BYTES_PER_PACKET + MAX_OWN_BYTES].into(),
             arena_used: 0,
@@ -171,6 +180,8 @@ impl SendBatch {
             trains: Vec::with_capacity(packets),
             next: 0,
             keep: Vec::with_capacity(packets),
+            sealers: Vec::new(),
+            whole: Vec::new(),
             gso_refused: Vec::new(),
             counters: SendCounters::default(),
             faults: Vec::new(),
@@ -185,8 +196,24 @@ impl SendBatch {
     /// [`Full::NoRoom`]: flush first. Others: this packet can never be sent.
     #[inline]
     pub fn push(&mut self, route: &Route, head: &[u8], pieces: &[Piece<'_>]) -> Result<(), Full> {
+        self.push_sealed(route, None, head, pieces)
+    }
+
+    /// Like [`SendBatch::push`]; authenticated with counter and tag if there is a sealer.
+    ///
+    /// # Errors
+    /// As [`SendBatch::push`].
+    #[inline]
+    pub fn push_sealed(
+        &mut self,
+        route: &Route,
+        sealer: Option<&Arc<Sealer>>,
+        head: &[u8],
+        pieces: &[Piece<'_>],
+    ) -> Result<(), Full> {
         let (short, pieces) = pieces.split_at(short(pieces));
-        let mut slot = self.plan(head, short, pieces)?;
+        let sealer = sealer.map(|sealer| self.keep_sealer(sealer));
+        let mut slot = self.plan(sealer, head, short, pieces)?;
         self.copy(&slot, head, short)?;
         let before = self.vectors.len();
         let joins = self.joins(route, &slot, pieces);
@@ -209,6 +236,7 @@ impl SendBatch {
     #[inline]
     fn plan(
         &self,
+        sealer: Option<usize>,
         head: &[u8],
         short: &[Piece<'_>],
         pieces: &[Piece<'_>],
@@ -219,12 +247,13 @@ impl SendBatch {
         let own = head.len() + bytes_of(short);
         let unpadded = own + bytes_of(pieces);
         let pad = unpadded.wrapping_neg() % 4;
-        let bytes = unpadded + pad + ICRC_BYTES;
+        let authenticated = if sealer.is_some() { AUTH_BYTES } else { 0 };
+        let bytes = unpadded + pad + authenticated + ICRC_BYTES;
         if bytes > MAX_TRAIN_BYTES || head.len() > MAX_HEAD_BYTES {
             return Err(Full::TooLong { bytes, head_bytes: head.len() });
         }
-        let slot =
-            PacketSlot { head: self.arena_used..self.arena_used + own, pieces: 0..0, bytes, pad };
+        let head = self.arena_used..self.arena_used + own;
+        let slot = PacketSlot { head, pieces: 0..0, bytes, pad, sealer };
         let fits = self.packets.len() < self.packets_max
             && slot.trailer().end <= self.arena.len()
             && self.vectors.len() + pieces.len() + 2 <= self.vectors.capacity();
@@ -282,6 +311,14 @@ impl SendBatch {
         if let (Some(bytes), Some(last)) = (joined_bytes, self.vectors.last_mut()) {
             last.iov_len -= bytes;
         }
+    }
+
+    /// Returns the index of a sealer, mostly that of the packet before.
+    fn keep_sealer(&mut self, sealer: &Arc<Sealer>) -> usize {
+        if !self.sealers.last().is_some_and(|last| Arc::ptr_eq(last, sealer)) {
+            self.sealers.push(Arc::clone(sealer));
+        }
+        self.sealers.len() - 1
     }
 
     #[inline]
@@ -363,6 +400,11 @@ impl SendBatch {
         first.map_or(0, |first| self.packets.len() - first)
     }
 
+    /// Returns the number of packets since it was last empty, with the kernel or not.
+    pub fn packets(&self) -> usize {
+        self.packets.len()
+    }
+
     /// Returns the number of packets that still have room.
     pub fn room_packets(&self) -> usize {
         self.packets_max - self.packets.len()
@@ -376,6 +418,7 @@ impl SendBatch {
         self.arena_used = 0;
         self.vectors.clear();
         self.keep.clear();
+        self.sealers.clear();
     }
 }
 
@@ -399,7 +442,6 @@ fn bytes_of(pieces: &[Piece<'_>]) -> usize {
 impl std::fmt::Debug for SendBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SendBatch")
-            .field("local", &self.local)
             .field("waiting_packets", &self.waiting_packets())
             .field("gso_refused", &self.gso_refused)
             .finish_non_exhaustive()
@@ -418,7 +460,7 @@ mod tests {
         let address = "[::1]:0".parse().unwrap();
         let socket = UdpSocket::bind(address, &SocketOptions::default()).unwrap();
         let region = Region::alloc(1 << 16, RegionOptions::default()).unwrap();
-        let route = Route { local: socket.local().ip(), remote: socket.local(), ecn: 0 };
+        let route = Route { local: socket.local(), remote: socket.local(), ecn: 0 };
         for (bytes, entries) in [(1024, 1 + 10 * 2), (COPIED_BYTES, 1)] {
             let mut batch = SendBatch::new(&socket, 64);
             for i in 0..10 {

@@ -19,8 +19,15 @@ use std::os::fd::BorrowedFd;
 /// one packet, and counted from 0 in a train of several. What arrives damaged, twice, late or not
 /// at all is recovered by the protocol.
 pub trait Datagrams: Send + Sync {
-    /// Returns the address and port that packets come from and that peers send to.
+    /// Returns the address and port that peers send to.
     fn local(&self) -> SocketAddr;
+
+    /// Returns the port that the packets of a queue pair with this number come from: [`Route::local`] of all
+    /// of them, which the peer is told. Queue pairs spread over as many ports as there are.
+    fn source_port(&self, qpn: u32) -> u16 {
+        let _one_for_all = qpn;
+        self.local().port()
+    }
 
     /// Returns what it can do; does not change.
     fn capabilities(&self) -> Capabilities;
@@ -41,16 +48,16 @@ pub trait Datagrams: Send + Sync {
     /// one.
     ///
     /// # Errors
-    /// The first train was not taken: `EAGAIN` to wait until [`Datagrams::wait_fd`] is writable,
+    /// The first train was not taken: `EAGAIN` to wait until [`Datagrams::full_fd`] is writable,
     /// `ENOBUFS` to retry a little later, `EOPNOTSUPP` to get the packets of a train one by one from
     /// now on, `EMSGSIZE` for a packet that is too long. Any other drops the train.
     fn send(&self, trains: &mut Outgoing<'_>) -> io::Result<usize>;
 
-    /// Sends one datagram without blocking: for faults that are injected.
+    /// Sends one datagram from a source port of its own without blocking: for faults that are injected.
     ///
     /// # Errors
     /// The datagram was not sent and is not retried.
-    fn send_one(&self, remote: SocketAddr, bytes: &[u8]) -> io::Result<()>;
+    fn send_one(&self, from: SocketAddr, remote: SocketAddr, bytes: &[u8]) -> io::Result<()>;
 
     /// Fills the ring with what has arrived, without blocking, and returns the number of packets; 0
     /// if nothing has arrived.
@@ -59,9 +66,13 @@ pub trait Datagrams: Send + Sync {
     /// What the system reports.
     fn receive(&self, ring: &mut Incoming<'_>) -> io::Result<usize>;
 
-    /// Returns a descriptor that poll(2) reports as readable when packets have arrived, and as
-    /// writable when trains can be sent again.
+    /// Returns a descriptor that poll(2) reports as readable when packets have arrived.
     fn wait_fd(&self) -> BorrowedFd<'_>;
+
+    /// Returns a descriptor that poll(2) reports as writable when the train can be sent that was refused last.
+    fn full_fd(&self) -> BorrowedFd<'_> {
+        self.wait_fd()
+    }
 }
 
 /// What a carrier of datagrams can do.

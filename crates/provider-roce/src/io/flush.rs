@@ -264,7 +264,7 @@ mod tests {
             // Without a checksum the kernel refuses to segment; this socket does not know.
             options::drop_checksum(tx.as_fd(), tx.local().is_ipv6()).unwrap();
             let mut batch = SendBatch::new(&tx, 64);
-            let route = Route { local: tx.local().ip(), remote: rx.local(), ecn: 0 };
+            let route = Route { local: tx.local(), remote: rx.local(), ecn: 0 };
             for round in 0..2 {
                 for i in 0..10u8 {
                     batch.push(&route, &[i; 200], &[]).unwrap();

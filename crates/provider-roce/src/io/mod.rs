@@ -9,6 +9,7 @@
 //!
 //! Nothing here keeps state of a peer, except the addresses where GSO was refused.
 mod address;
+mod auth;
 mod batch;
 mod control;
 mod datagrams;
@@ -23,10 +24,12 @@ mod port_owner;
 mod recv;
 mod seal;
 mod socket;
+mod source_ports;
 mod sys;
 mod wait;
 
 pub use address::{LocalAddress, Scope, local_addresses};
+pub use auth::{AUTH_BYTES, Opener, Sealer};
 pub use batch::{Full, MAX_PIECES, MAX_TRAIN_PACKETS, Piece, Route, SendBatch};
 pub use datagrams::{Capabilities, Datagrams, Incoming, Outgoing, OutgoingTrain};
 pub use error::{BindError, SendFault};

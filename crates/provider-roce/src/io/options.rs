@@ -1,7 +1,9 @@
 //! How a socket is set up, and what the system made of it.
 use super::sys;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Values that `libc` lacks for some C libraries.
 const SO_NO_CHECK: i32 = 11;
@@ -21,6 +23,9 @@ pub struct SocketOptions {
     pub receive_buffer_bytes: usize,
     /// Send buffer to ask for, in bytes of payload.
     pub send_buffer_bytes: usize,
+    /// Ports that packets leave from, besides the one that is bound: one of them for each queue pair, so that
+    /// routers and receive queues spread them. Each is a descriptor. 0: all leave from the bound port.
+    pub source_ports: usize,
     /// Microseconds that the kernel polls the network adapter in a receive; `None` leaves it off.
     pub busy_poll_us: Option<u32>,
 }
@@ -33,6 +38,7 @@ impl Default for SocketOptions {
             gro: true,
             receive_buffer_bytes: 16 << 20,
             send_buffer_bytes: 4 << 20,
+            source_ports: 8,
             busy_poll_us: None,
         }
     }
@@ -54,6 +60,23 @@ impl BufferSize {
     pub fn is_limited(&self) -> bool {
         self.kernel_bytes < self.asked_bytes * 2
     }
+}
+
+/// Opens a UDP socket that never blocks.
+pub(super) fn open(ipv6: bool) -> io::Result<OwnedFd> {
+    let family = if ipv6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    if ipv6 {
+        // IPv4 has sockets of its own.
+        rustix::net::sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    Ok(fd)
+}
+
+/// Returns the address that a socket is bound to.
+pub(super) fn local_address(fd: &OwnedFd) -> io::Result<SocketAddr> {
+    SocketAddr::try_from(rustix::net::getsockname(fd)?).map_err(io::Error::from)
 }
 
 /// Options that every socket needs; without one of them packets would be wrong.

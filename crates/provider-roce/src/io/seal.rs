@@ -5,7 +5,6 @@ use super::fold::Fold;
 use super::icrc::{self, ICRC_BYTES};
 use catchment_roce::wire::net::Ipv4Id;
 use catchment_roce::wire::{Icrc, NetHeader};
-use std::net::SocketAddr;
 
 /// Bytes copied at a time of what is not folded: the checksum needs a slice that does not change,
 /// and registered memory may change at any time. The copy stays in the first-level cache.
@@ -18,8 +17,7 @@ pub(super) fn seal(batch: &mut SendBatch, at: usize) {
         return;
     }
     batch.trains[at].sealed = true;
-    let from = SocketAddr::new(train.route.local, batch.local.port());
-    let Some(net) = icrc::net_header(from, train.route.remote) else {
+    let Some(net) = icrc::net_header(train.route.local, train.route.remote) else {
         // An address of each family: the kernel will refuse the train, whatever its ICRC.
         return;
     };
@@ -27,12 +25,28 @@ pub(super) fn seal(batch: &mut SendBatch, at: usize) {
     let fold = Fold::new();
     for (index, at) in train.packets.enumerate() {
         let slot = batch.packets[at].clone();
+        if let Some(sealer) = slot.sealer {
+            authenticate(batch, &slot, sealer);
+        }
         let icrc = begun.of(index, slot.bytes - ICRC_BYTES);
         let value = gather(batch, &slot, icrc, fold);
-        let (pad, icrc) = batch.arena[slot.trailer()].split_at_mut(slot.pad);
-        pad.fill(0);
-        icrc.copy_from_slice(&value.to_le_bytes());
+        batch.arena[slot.head.end..slot.seal().start].fill(0);
+        batch.arena[slot.seal().end..slot.trailer().end].copy_from_slice(&value.to_le_bytes());
     }
+}
+
+/// Writes counter and tag of a packet. What it has read of registered memory may change before the kernel
+/// reads it again: then the receiver drops the packet, and the next transmission has another counter.
+#[cold]
+fn authenticate(batch: &mut SendBatch, slot: &PacketSlot, sealer: usize) {
+    batch.whole.clear();
+    batch.whole.extend_from_slice(&batch.arena[slot.head.clone()]);
+    for piece in &batch.vectors[slot.pieces.clone()] {
+        for_each_chunk(piece, |chunk| batch.whole.extend_from_slice(chunk));
+    }
+    batch.whole.resize(batch.whole.len() + slot.pad, 0);
+    let sealed = batch.sealers[sealer].seal(&mut batch.whole);
+    batch.arena[slot.seal()].copy_from_slice(&sealed);
 }
 
 /// What the ICRC covers before the transport, for the packets of one train.
@@ -85,6 +99,7 @@ fn gather(batch: &SendBatch, slot: &PacketSlot, mut icrc: Icrc, fold: Fold) -> u
         done = 0;
     }
     icrc.pad(slot.pad as u8);
+    icrc.payload(&batch.arena[slot.seal()]);
     icrc.finish()
 }
 

@@ -1,10 +1,11 @@
 //! One UDP socket of a device.
 use super::options::{self, BufferSize, SocketOptions};
 use super::path::{Path, PathError, PathProbe};
+use super::source_ports::SourcePorts;
 use super::{BindError, Capabilities, Datagrams, Incoming, Outgoing, sys};
 use catchment_verbs::sync::Mutex;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use rustix::net::SendFlags;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,6 +22,7 @@ pub struct UdpSocket {
     send_buffer: BufferSize,
     gso: bool,
     gro: bool,
+    ports: SourcePorts,
     /// Not the socket of the packets: connecting a socket changes what it sends.
     paths: Mutex<PathProbe>,
 }
@@ -38,7 +40,7 @@ impl UdpSocket {
         }
         let os = |call| move |source: io::Error| BindError::Os { address, call, source };
         let ipv6 = address.is_ipv6();
-        let fd = open(ipv6).map_err(os("socket"))?;
+        let fd = options::open(ipv6).map_err(os("socket"))?;
         options::demand(fd.as_fd(), ipv6).map_err(os("setsockopt"))?;
         if !wanted.checksum {
             options::drop_checksum(fd.as_fd(), ipv6).map_err(os("setsockopt(no checksum)"))?;
@@ -56,10 +58,12 @@ impl UdpSocket {
         let gro =
             wanted.gro && sys::set_option(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
         rustix::net::bind(&fd, &address).map_err(|errno| BindError::refused(address, errno))?;
-        let local = local_address(&fd).map_err(os("getsockname"))?;
+        let local = options::local_address(&fd).map_err(os("getsockname"))?;
         let gso = wanted.gso && wanted.checksum && knows_gso(fd.as_fd());
         let paths = PathProbe::new(local).map_err(os("a socket to ask for routes"))?;
-        Ok(Self { fd, local, receive_buffer, send_buffer, gso, gro, paths: Mutex::new(paths) })
+        let ports = SourcePorts::open(local, wanted);
+        let paths = Mutex::new(paths);
+        Ok(Self { fd, local, receive_buffer, send_buffer, gso, gro, ports, paths })
     }
 
     /// Returns its bound address: the requested one, with the port.
@@ -114,12 +118,27 @@ impl Datagrams for UdpSocket {
         self.paths.lock().probe(remote)
     }
 
-    fn send(&self, trains: &mut Outgoing<'_>) -> io::Result<usize> {
-        trains.batch.send_to_socket(trains.range.clone(), self.fd.as_fd())
+    fn source_port(&self, qpn: u32) -> u16 {
+        self.ports.of(qpn).unwrap_or(self.local.port())
     }
 
-    fn send_one(&self, remote: SocketAddr, bytes: &[u8]) -> io::Result<()> {
-        rustix::net::sendto(&self.fd, bytes, SendFlags::DONTWAIT, &remote)?;
+    /// One call sends what leaves from one port.
+    fn send(&self, trains: &mut Outgoing<'_>) -> io::Result<usize> {
+        let start = trains.range.start;
+        let mut all = trains.trains().map(|train| train.route().local.port());
+        let Some(port) = all.next() else { return Ok(0) };
+        let end = start + 1 + all.take_while(|other| *other == port).count();
+        let (at, fd) = self.ports.socket(port).unzip();
+        let sent = trains.batch.send_to_socket(start..end, fd.unwrap_or(self.fd.as_fd()));
+        if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            self.ports.note_full(at);
+        }
+        sent
+    }
+
+    fn send_one(&self, from: SocketAddr, remote: SocketAddr, bytes: &[u8]) -> io::Result<()> {
+        let fd = self.ports.socket(from.port()).map_or(self.fd.as_fd(), |(_, fd)| fd);
+        rustix::net::sendto(fd, bytes, SendFlags::DONTWAIT, &remote)?;
         Ok(())
     }
 
@@ -130,6 +149,10 @@ impl Datagrams for UdpSocket {
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+
+    fn full_fd(&self) -> BorrowedFd<'_> {
+        self.ports.full().unwrap_or(self.fd.as_fd())
+    }
 }
 
 impl AsFd for UdpSocket {
@@ -138,22 +161,7 @@ impl AsFd for UdpSocket {
     }
 }
 
-fn open(ipv6: bool) -> io::Result<OwnedFd> {
-    let family = if ipv6 { AddressFamily::INET6 } else { AddressFamily::INET };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
-    if ipv6 {
-        // IPv4 has sockets of its own.
-        rustix::net::sockopt::set_ipv6_v6only(&fd, true)?;
-    }
-    Ok(fd)
-}
-
 /// Returns whether the kernel knows UDP_SEGMENT (4.18 and later).
 fn knows_gso(fd: BorrowedFd<'_>) -> bool {
     sys::option(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok()
-}
-
-fn local_address(fd: &OwnedFd) -> io::Result<SocketAddr> {
-    SocketAddr::try_from(rustix::net::getsockname(fd)?).map_err(io::Error::from)
 }

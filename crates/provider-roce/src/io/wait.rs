@@ -49,8 +49,8 @@ impl Waiter {
         Waker(Arc::clone(&self.event))
     }
 
-    /// Sleeps until packets have come to `socket`, a [`Waker`] is used, or the time is over. With
-    /// `blocked` also until packets can be sent: if the last flush ended with
+    /// Sleeps until packets have come to `socket`, a [`Waker`] is used, or the time is over; also until
+    /// packets can be sent through `blocked`: if the last flush ended with
     /// [`super::Blocked::SocketFull`].
     ///
     /// # Errors
@@ -58,12 +58,17 @@ impl Waiter {
     pub fn sleep(
         &self,
         socket: BorrowedFd<'_>,
-        blocked: bool,
+        blocked: Option<BorrowedFd<'_>>,
         timeout: Duration,
     ) -> io::Result<Wakeup> {
-        let mut events = PollFlags::IN;
-        events.set(PollFlags::OUT, blocked);
-        self.poll(&mut [self.rings(), PollFd::from_borrowed_fd(socket, events)], timeout)
+        let receives = PollFd::from_borrowed_fd(socket, PollFlags::IN);
+        match blocked {
+            None => self.poll(&mut [self.rings(), receives], timeout),
+            Some(full) => {
+                let sends = PollFd::from_borrowed_fd(full, PollFlags::OUT);
+                self.poll(&mut [self.rings(), receives, sends], timeout)
+            }
+        }
     }
 
     /// Sleeps until a [`Waker`] is used or the time is over, whatever arrives at a socket.
@@ -78,7 +83,7 @@ impl Waiter {
         PollFd::new(&*self.event, PollFlags::IN)
     }
 
-    /// Polls the event counter, and a socket behind it if there is one.
+    /// Polls the event counter, and the sockets behind it.
     fn poll(&self, fds: &mut [PollFd<'_>], timeout: Duration) -> io::Result<Wakeup> {
         match poll(fds, Some(&event::timespec(timeout))) {
             Ok(0) => return Ok(Wakeup::TimedOut),
@@ -112,7 +117,7 @@ mod tests {
     #[test]
     fn another_thread_ends_a_sleep_and_a_sleep_to_come() {
         let (waiter, quiet) = (Waiter::new().unwrap(), event::event_fd().unwrap());
-        let sleep = |timeout| waiter.sleep(quiet.as_fd(), false, timeout).unwrap();
+        let sleep = |timeout| waiter.sleep(quiet.as_fd(), None, timeout).unwrap();
         let nap = |timeout| waiter.nap(timeout).unwrap();
         let waker = waiter.waker();
         waker.wake();
@@ -128,6 +133,6 @@ mod tests {
     fn a_readable_socket_ends_a_sleep() {
         let (waiter, socket) = (Waiter::new().unwrap(), event::event_fd().unwrap());
         event::ring(&socket);
-        assert_eq!(waiter.sleep(socket.as_fd(), false, LONG).unwrap(), Wakeup::Ready);
+        assert_eq!(waiter.sleep(socket.as_fd(), None, LONG).unwrap(), Wakeup::Ready);
     }
 }

@@ -1,12 +1,13 @@
 //! Transitions between states.
-use super::RoceQp;
+use super::{RoceQp, draw_key};
 use crate::address_vector::AddressVector;
 use crate::engine::{Engine, Peer};
-use catchment_roce::wire::aeth;
+use crate::io::{Opener, Sealer};
+use catchment_roce::wire::{PathMtu, aeth};
 use catchment_roce::{self as roce, Psn, Recovery};
 use catchment_verbs::provider::{MAX_24_BITS, random};
 use catchment_verbs::{
-    Access, Endpoint, ModifyError, NetEnd, QpState, QpTransition, RtrAttr, RtsAttr,
+    Access, Endpoint, ModifyError, NetEnd, QpState, QpTransition, RtrAttr, RtsAttr, VerbsError,
 };
 
 impl RoceQp {
@@ -27,15 +28,20 @@ impl RoceQp {
 
     fn enter_reset(&mut self) -> Result<(), ModifyError> {
         // A different start, so that late packets of the previous connection do not fit.
-        self.psn = random().map_err(|error| ModifyError::Resources {
-            qpn: self.qpn,
-            what: "a new PSN",
-            reason: error.to_string(),
-        })? & MAX_24_BITS;
+        self.psn = self.draw("a new PSN")? & MAX_24_BITS;
+        self.key = draw_key(self.device()).map_err(|error| self.lacks("a new key", &error))?;
         self.device().engine().reset(self.index);
         self.shared.sq.free_before(self.posted);
         self.shared.rq.free_before(self.recv_posted);
         Ok(())
+    }
+
+    fn draw(&self, what: &'static str) -> Result<u32, ModifyError> {
+        random().map_err(|error| self.lacks(what, &error))
+    }
+
+    fn lacks(&self, what: &'static str, error: &VerbsError) -> ModifyError {
+        ModifyError::Resources { qpn: self.qpn, what, reason: error.to_string() }
     }
 
     fn enter_init(&self, access: Access) -> Result<(), ModifyError> {
@@ -59,22 +65,49 @@ impl RoceQp {
             max_dest_rd_atomic: attr.max_dest_rd_atomic as u8,
             min_rnr_timer: aeth::rnr_timer_code(attr.min_rnr_timer),
             recovery: self.recovery(&attr.remote),
+            window_packets: self.window_packets(&attr.remote, wire.path_mtu),
+            challenges: self.challenges(&attr.remote)?,
             ..wire
         };
-        self.connect(Some(peer), wire)
+        let keys = self.keys(&attr.remote)?;
+        self.connect(Some(peer), keys, wire)
     }
 
     fn enter_rtr_uc(&self, remote: &Endpoint) -> Result<(), ModifyError> {
         let (peer, wire) = self.connection(remote)?;
-        self.connect(Some(peer), wire)
+        self.connect(Some(peer), self.keys(remote)?, wire)
     }
 
     fn enter_rtr_ud(&self) -> Result<(), ModifyError> {
-        self.connect(None, roce::RtrAttr::new(0, self.device().path_mtu, Psn::default()))
+        self.connect(None, None, roce::RtrAttr::new(0, self.device().path_mtu, Psn::default()))
     }
 
-    fn connect(&self, peer: Option<Peer>, wire: roce::RtrAttr) -> Result<(), ModifyError> {
-        self.change(QpState::Rtr, |engine| engine.connect(self.index, peer, wire))
+    fn connect(
+        &self,
+        peer: Option<Peer>,
+        keys: Option<(Sealer, Opener)>,
+        wire: roce::RtrAttr,
+    ) -> Result<(), ModifyError> {
+        self.change(QpState::Rtr, |engine| engine.connect(self.index, peer, keys, wire))
+    }
+
+    /// Returns who seals and opens the packets of a connection, if both sides authenticate them.
+    fn keys(&self, remote: &Endpoint) -> Result<Option<(Sealer, Opener)>, ModifyError> {
+        let reason = match (self.key, remote.net.and_then(|net| net.key)) {
+            (None, None) => return Ok(None),
+            (Some(ours), Some(theirs)) => {
+                let keys = Sealer::new(ours).zip(Opener::new(theirs));
+                return keys.map(Some).ok_or_else(|| self.illegal(QpState::Rtr));
+            }
+            (Some(_), None) => {
+                "this side takes authenticated packets only: start both with --authenticate"
+            }
+            (None, Some(_)) => {
+                "it takes authenticated packets only: start this side with --authenticate too"
+            }
+        };
+        let (qpn, peer) = (self.qpn, remote.gid.ip().to_string());
+        Err(ModifyError::Peer { qpn, peer, reason: reason.to_owned() })
     }
 
     /// Returns the peer of a connection, and the attributes that it needs.
@@ -85,7 +118,14 @@ impl RoceQp {
             peer: remote.gid.ip().to_string(),
             reason,
         })?;
-        let peer = Peer { address: vector.route.remote.ip(), route: vector.route, end: *remote };
+        let mut route = vector.route;
+        route.local.set_port(self.source_port);
+        let peer = Peer {
+            address: route.remote.ip(),
+            source_port: remote.net.and_then(|net| net.source_port()),
+            route,
+            end: *remote,
+        };
         Ok((peer, roce::RtrAttr::new(remote.qpn, vector.path_mtu, Psn::new(remote.psn))))
     }
 
@@ -93,6 +133,25 @@ impl RoceQp {
         let theirs = remote.net.map_or(0, |net| net.extensions);
         let both = self.device().options.selective_repeat && theirs & NetEnd::SELECTIVE_REPEAT != 0;
         if both { Recovery::SelectiveRepeat } else { Recovery::GoBackN }
+    }
+
+    /// Returns the packets that may be in flight, as both ends compute it.
+    fn window_packets(&self, remote: &Endpoint, path_mtu: PathMtu) -> u32 {
+        let ends =
+            self.device().net().window_bytes().zip(remote.net.and_then(|net| net.window_bytes()));
+        ends.map_or(roce::Config::MAX_WINDOW_PACKETS, |(ours, theirs)| {
+            roce::RtrAttr::window_packets_of(ours.min(theirs), path_mtu)
+        })
+    }
+
+    /// Draws the secret of challenges for a peer that answers them.
+    fn challenges(&self, remote: &Endpoint) -> Result<Option<u64>, ModifyError> {
+        let theirs = remote.net.map_or(0, |net| net.extensions);
+        if theirs & NetEnd::CHALLENGES == 0 {
+            return Ok(None);
+        }
+        let half = || self.draw("a secret for challenges").map(u64::from);
+        Ok(Some(half()? << 32 | half()?))
     }
 
     fn enter_rts(&self, attr: &RtsAttr) -> Result<(), ModifyError> {

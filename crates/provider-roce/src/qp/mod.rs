@@ -10,11 +10,11 @@ use crate::region::MrCore;
 use crate::request::{Held, PostedRecv, PostedSend};
 use catchment_roce::{RecvWqe, SendWqe};
 use catchment_verbs::provider::{
-    Handle, MAX_24_BITS, check_rate, check_transition, local_rights, post_each,
+    Handle, MAX_24_BITS, check_rate, check_transition, local_rights, post_each, random,
 };
 use catchment_verbs::{
-    Access, Destination, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState,
-    QpTransition, RateError, RecvWr, SendWr, Service, Sge, WcStatus,
+    Access, Destination, Endpoint, ModifyError, NetEnd, PacketKey, Payload, PostError, PostFailure,
+    Qp, QpState, QpTransition, RateError, RecvWr, SendWr, Service, Sge, VerbsError, WcStatus,
 };
 use std::sync::Arc;
 
@@ -28,6 +28,10 @@ pub(crate) struct RoceQp {
     index: usize,
     qpn: u32,
     psn: u32,
+    /// The UDP port that its packets come from.
+    source_port: u16,
+    /// The key of its packets, if they are authenticated.
+    key: Option<PacketKey>,
     /// Requests ever posted.
     posted: u64,
     recv_posted: u64,
@@ -38,14 +42,29 @@ pub(crate) struct RoceQp {
     recent_ah: Option<Arc<Handle<AhCore>>>,
 }
 
+/// Draws a key for the packets of a connection of a device that authenticates them.
+pub(crate) fn draw_key(device: &Device) -> Result<Option<PacketKey>, VerbsError> {
+    if !device.options.authenticate {
+        return Ok(None);
+    }
+    let mut key = [0; 16];
+    for word in key.as_chunks_mut::<4>().0 {
+        *word = random()?.to_ne_bytes();
+    }
+    Ok(Some(PacketKey(key)))
+}
+
 impl RoceQp {
     pub(crate) fn new(
         shared: Arc<QpShared>,
         pd: RocePd,
         (index, qpn): (usize, u32),
-        psn: u32,
+        (psn, key): (u32, Option<PacketKey>),
     ) -> Self {
+        let source_port = pd.device().datagrams.source_port(qpn);
         Self {
+            source_port,
+            key,
             shared,
             pd,
             index,
@@ -181,7 +200,8 @@ impl Qp for RoceQp {
 
     fn endpoint(&self) -> Endpoint {
         let device = self.device();
-        Endpoint { gid: device.gid, qpn: self.qpn, psn: self.psn, net: Some(device.net()) }
+        let net = NetEnd { key: self.key, ..device.net().with_source_port(self.source_port) };
+        Endpoint { gid: device.gid, qpn: self.qpn, psn: self.psn, net: Some(net) }
     }
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {

@@ -102,8 +102,8 @@ impl Datagrams for Port {
         Ok(count)
     }
 
-    fn send_one(&self, remote: SocketAddr, bytes: &[u8]) -> io::Result<()> {
-        self.switch.pass(self.local, remote, bytes.to_vec());
+    fn send_one(&self, from: SocketAddr, remote: SocketAddr, bytes: &[u8]) -> io::Result<()> {
+        self.switch.pass(from, remote, bytes.to_vec());
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use crate::common::{any_port, open_two};
 use catchment_conformance::{Options, Random, Side, connected, eventually, pattern, wait_one};
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
 use catchment_roce::wire::{DropReason, PathMtu, ROCE_PORT};
-use catchment_verbs::{Endpoint, Provider, RtsAttr, SendOp, WcStatus};
+use catchment_verbs::{Endpoint, Provider, QpTransition, RtrAttr, RtsAttr, SendOp, WcStatus};
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,8 @@ fn two_addresses_of_a_host_share_the_port_of_roce() {
     let end = a.qp.endpoint();
     assert_eq!(end.gid.to_string(), "00000000000000000000ffff7f004701");
     let net = end.net.unwrap();
-    assert_eq!((net.udp_port, net.path_mtu, net.extensions), (4791, 4096, 1));
+    assert_eq!((net.udp_port, net.path_mtu, net.extensions & 0xff), (4791, 4096, 3));
+    assert!(net.window_bytes().is_some() && net.source_port().is_some_and(|port| port >= 0xc000));
     a.put(0, &pattern(1, 100_000));
     a.run_ok(SendOp::Write(b.remote(8)), &[a.sge(0, 100_000)]);
     assert!(b.get(8, 100_000) == pattern(1, 100_000));
@@ -115,7 +116,14 @@ fn faulty(fault: &str) -> RoceOptions {
 }
 
 fn run_through(fault: &str, bytes: usize) -> (Arc<RoceContext>, Arc<RoceContext>) {
-    let faulty = faulty(fault);
+    run_over(fault, bytes, faulty(fault))
+}
+
+fn run_over(
+    fault: &str,
+    bytes: usize,
+    faulty: RoceOptions,
+) -> (Arc<RoceContext>, Arc<RoceContext>) {
     let devices = RoceProvider::new(faulty.clone()).devices().unwrap();
     assert!(devices[0].description.contains("FAULTS"), "a device with faults says so");
     let [left, right] = open_two(["127.0.0.1"; 2], faulty);
@@ -157,6 +165,33 @@ fn injected_faults_are_survived() {
         assert!(all > 10, "{fault}: {all} faults");
         let icrc = left.counters().dropped(DropReason::Icrc);
         assert_eq!(icrc > 0, fault.contains("corrupt"), "{fault}: {icrc}");
+    }
+}
+
+/// Retransmissions, copies and answers of every kind carry a counter and a tag, too.
+#[test]
+fn authenticated_packets_survive_what_the_network_does() {
+    let fault = "drop=0.01,reorder=0.05,dup=0.05,seed=6";
+    let options = RoceOptions { authenticate: true, ..faulty(fault) };
+    let (left, right) = run_over(fault, 100_000, options);
+    for counters in [left.counters(), right.counters()] {
+        assert!(counters.dropped(DropReason::Replayed) > 0, "{counters:?}");
+        assert_eq!(counters.dropped(DropReason::Forged), 0, "{counters:?}");
+    }
+}
+
+#[test]
+fn a_side_that_authenticates_connects_to_no_other() {
+    let sides = [true, false].map(|authenticate| {
+        let options = RoceOptions { authenticate, ..any_port() };
+        let device = RoceProvider::new(options).open_device("127.0.0.1").unwrap();
+        Side::new(device, &Options::default())
+    });
+    let ends = sides.each_ref().map(|side| side.qp.endpoint());
+    for (mut side, end) in sides.into_iter().zip([ends[1], ends[0]]) {
+        side.init(&Options::default());
+        let refused = side.qp.modify(QpTransition::ToRtr(RtrAttr::new(end))).unwrap_err();
+        assert!(refused.to_string().contains("--authenticate"), "{refused}");
     }
 }
 

@@ -119,7 +119,7 @@ fn what_does_not_fit_a_buffer_is_cut_off_and_counted() {
 fn a_full_batch_and_bad_pieces_are_refused() {
     let socket = bind("::1".parse().unwrap(), &SocketOptions::default());
     let mut batch = SendBatch::new(&socket, 2);
-    let route = Route { local: socket.local().ip(), remote: socket.local(), ecn: 0 };
+    let route = Route { local: socket.local(), remote: socket.local(), ecn: 0 };
     let region = Region::alloc(4096, RegionOptions::default()).unwrap();
     let (head, bytes) = head(1, 8);
     let head = &head[..bytes];

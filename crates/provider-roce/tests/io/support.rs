@@ -16,7 +16,7 @@ const REGION_BYTES: usize = 1 << 20;
 
 /// Sleeps until packets have come to a socket, or the time is over.
 pub(crate) fn sleep_on(socket: &UdpSocket, timeout: Duration) {
-    Waiter::new().unwrap().sleep(socket.as_fd(), false, timeout).unwrap();
+    Waiter::new().unwrap().sleep(socket.as_fd(), None, timeout).unwrap();
 }
 
 /// A sender, a receiver, and the memory that is sent from.
@@ -37,7 +37,7 @@ impl Link {
             ring: RecvRing::new(8),
             check: IcrcCheck::new(),
             region: patterned(),
-            route: Route { local: tx.local().ip(), remote: rx.local(), ecn: 0 },
+            route: Route { local: tx.local(), remote: rx.local(), ecn: 0 },
             tx,
             rx,
         }

@@ -146,7 +146,10 @@ fn packets_wait_while_the_socket_is_full() {
         let waiter = Waiter::new().unwrap();
         let mut sent = first.packets;
         while sent < 40 {
-            assert_eq!(waiter.sleep(link.tx.as_fd(), true, PATIENCE).unwrap(), Wakeup::Ready);
+            assert_eq!(
+                waiter.sleep(link.tx.as_fd(), Some(link.tx.as_fd()), PATIENCE).unwrap(),
+                Wakeup::Ready
+            );
             sent += link.batch.flush(&link.tx).packets;
         }
         assert_eq!(link.batch.waiting_packets(), 0);
@@ -165,8 +168,9 @@ fn a_batch_serves_many_peers() {
             .collect();
         let mut batch = SendBatch::new(&tx, 100);
         let (head, bytes) = crate::support::head(3, 0);
+        let local = tx.local();
         for i in 0..20 {
-            let route = Route { local: VethPair::LEFT_V6, remote: peers[i % 5].local(), ecn: 0 };
+            let route = Route { local, remote: peers[i % 5].local(), ecn: 0 };
             batch.push(&route, &head[..bytes], &[]).unwrap();
         }
         assert_eq!(batch.flush(&tx).packets, 20);

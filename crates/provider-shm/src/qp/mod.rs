@@ -8,7 +8,7 @@ use crate::inner::PostedRecv;
 use crate::local::LocalCache;
 use crate::pace::Pace;
 use crate::payload::{Piece, Source};
-use crate::qp_core::QpCore;
+use crate::qp_core::{LOST, QpCore};
 use crate::remote::{RemoteCache, RemoteMr, ShmBell};
 use crate::request::{Front, Kept, Outcome, Progress, Waiting};
 use crate::{one_sided, send};
@@ -138,7 +138,8 @@ impl ShmQp {
         }
         if let Some(status) = failed {
             self.core.blame(Some(connection), status);
-            self.core.fail(None);
+            let lost = connection.is_broken() || self.remotes.get_mut().is_broken();
+            self.core.fail(lost.then_some(LOST));
         }
     }
 
@@ -170,7 +171,8 @@ impl ShmQp {
             }
             if let Err(status) = result {
                 core.blame(inner.connection.as_deref(), status);
-                core.fail_locked(&mut inner, None);
+                let lost = inner.is_broken();
+                core.fail_locked(&mut inner, lost.then_some(LOST));
             }
             return core.announce(inner);
         }

@@ -29,7 +29,8 @@ pub struct PacingConfig {
     /// Overhead of a packet on the wire besides its UDP payload: 14 Ethernet, 20 IPv4 (40 IPv6),
     /// 8 UDP, 4 frame check.
     pub overhead_bytes: u32,
-    /// Lower the rate when the peer sends congestion notifications (CNP).
+    /// Lower the rate when the peer sends congestion notifications (CNP). For a driver that sends packets
+    /// as ECN capable: no switch marks others, so who notifies of them is a forger.
     pub react_to_cnp: bool,
     /// The rate before the first cut when `rate_bps` is `None`, in bits per second. Once the rate
     /// has recovered to it, sending is unpaced again.
@@ -60,7 +61,14 @@ pub(crate) struct Pacer {
     /// When a packet may leave, set by [`Pacer::may_send`] if none may now.
     pub(crate) opens_ns: u64,
     rate: RateControl,
+    /// When the last data packet left.
+    sent_ns: Option<u64>,
+    /// When a CNP last counted.
+    cnp_ns: Option<u64>,
 }
+
+/// How long a packet that nobody acknowledges, of a READ response or an unreliable service, may be under way.
+const FLIGHT_NS: u64 = 100_000_000;
 
 impl Pacer {
     pub(crate) fn new(config: PacingConfig) -> Self {
@@ -69,6 +77,8 @@ impl Pacer {
             bucket: TokenBucket::default(),
             opens_ns: 0,
             rate: RateControl::new(config.rate_bps.unwrap_or(config.line_rate_bps)),
+            sent_ns: None,
+            cnp_ns: None,
         }
     }
 
@@ -89,11 +99,18 @@ impl Pacer {
         self.rate.current_bps(now_ns).or(self.config.rate_bps)
     }
 
-    /// Reduces the rate after a congestion notification.
-    pub(crate) fn on_cnp(&mut self, now_ns: u64) {
-        if self.config.react_to_cnp {
+    /// Reduces the rate after a congestion notification, once in a round trip, while packets are in flight:
+    /// `is_awaited` if the peer has to acknowledge some. Returns whether it counts.
+    pub(crate) fn on_cnp(&mut self, now_ns: u64, is_awaited: bool, round_trip_ns: u64) -> bool {
+        let since = |at_ns: u64| now_ns.saturating_sub(at_ns);
+        let in_flight = is_awaited || self.sent_ns.is_some_and(|at_ns| since(at_ns) < FLIGHT_NS);
+        let is_first = self.cnp_ns.is_none_or(|at_ns| since(at_ns) >= round_trip_ns);
+        let counts = self.config.react_to_cnp && in_flight && is_first;
+        if counts {
+            self.cnp_ns = Some(now_ns);
             self.rate.on_cnp(now_ns);
         }
+        counts
     }
 
     /// Returns whether a data packet may leave now.
@@ -108,6 +125,7 @@ impl Pacer {
 
     /// Charges a data packet of this UDP payload.
     pub(crate) fn on_sent(&mut self, now_ns: u64, udp_bytes: usize) {
+        self.sent_ns = Some(now_ns);
         if let Some(flow) = self.flow(now_ns) {
             let bytes = udp_bytes as u64 + u64::from(self.config.overhead_bytes);
             self.bucket.take(now_ns, bytes, flow);
@@ -182,8 +200,25 @@ mod tests {
             assert!(pacer.may_send(0));
             pacer.on_sent(0, 4096);
         }
-        pacer.on_cnp(0);
+        assert!(pacer.on_cnp(0, false, 0));
         assert_eq!(pacer.rate_bps(1), Some(5_000_000_000));
         assert_eq!(pacer.rate_bps(10 * SECOND), None);
+    }
+
+    #[test]
+    fn a_cnp_counts_once_in_a_round_trip_and_while_packets_are_in_flight() {
+        const MS: u64 = 1_000_000;
+        let mut pacer = Pacer::new(PacingConfig::default());
+        assert!(!pacer.on_cnp(SECOND, false, 10 * MS), "nothing was ever sent");
+        pacer.on_sent(SECOND, 1024);
+        let counted = (0..1000).filter(|n| pacer.on_cnp(SECOND + n * MS / 25, false, 10 * MS));
+        assert_eq!(counted.count(), 4, "40 ms of 25,000 CNPs a second");
+        assert!(!pacer.on_cnp(3 * SECOND, false, 10 * MS), "what was sent has arrived");
+        assert!(pacer.on_cnp(4 * SECOND, true, 10 * MS));
+        let config = PacingConfig { react_to_cnp: false, ..PacingConfig::default() };
+        let mut unmarked = Pacer::new(config);
+        unmarked.on_sent(0, 1024);
+        assert!(!unmarked.on_cnp(1, true, 10 * MS));
+        assert_eq!(unmarked.rate_bps(1), None);
     }
 }

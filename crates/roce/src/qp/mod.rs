@@ -11,6 +11,7 @@ mod halves;
 mod modify;
 mod post;
 
+use crate::Psn;
 use crate::completion::Completion;
 use crate::config::{Config, InitAttr};
 use crate::counters::Counters;
@@ -122,6 +123,14 @@ impl Qp {
         match &self.halves {
             Halves::Rc { requester, .. } => requester.srtt_ns(),
             Halves::Uc { .. } | Halves::Ud { .. } => None,
+        }
+    }
+
+    /// Returns the first PSN that it never sent; 0 on UC and UD, which nobody answers.
+    pub fn next_psn(&self) -> Psn {
+        match &self.halves {
+            Halves::Rc { requester, .. } => requester.next_psn(),
+            Halves::Uc { .. } | Halves::Ud { .. } => Psn::default(),
         }
     }
 
@@ -241,14 +250,12 @@ impl Qp {
     fn on_packet(&mut self, now_ns: u64, arrival: &Arrival<'_>, memory: &mut dyn Memory) {
         let bth = &arrival.headers.bth;
         if !self.state.receives() || !pkey_matches(bth.pkey) || !self.takes(bth.opcode) {
-            self.counters.dropped += 1;
+            self.counters.dropped += u64::from(!self.on_late(arrival));
             return;
         }
         self.counters.packets_received += 1;
         if bth.opcode == Opcode::Cnp {
-            self.counters.cnps_received += 1;
-            self.pacer.on_cnp(now_ns);
-            return;
+            return self.on_cnp(now_ns);
         }
         if arrival.ecn_marked && self.config.service != Service::Ud {
             self.notifier.on_marked(now_ns);
@@ -288,20 +295,45 @@ impl Qp {
         }
     }
 
+    /// Handles a packet that is not received; returns whether it is answered all the same: a connection that
+    /// ended with a NAK of ours says so again.
+    #[cold]
+    fn on_late(&mut self, arrival: &Arrival<'_>) -> bool {
+        let bth = &arrival.headers.bth;
+        let is_late =
+            self.state == QpState::Err && pkey_matches(bth.pkey) && self.takes(bth.opcode);
+        match &mut self.halves {
+            Halves::Rc { responder, .. } => is_late && responder.on_late(arrival),
+            Halves::Uc { .. } | Halves::Ud { .. } => false,
+        }
+    }
+
+    /// Handles a congestion notification.
+    fn on_cnp(&mut self, now_ns: u64) {
+        let (is_awaited, round_trip_ns) = match &self.halves {
+            Halves::Rc { requester, .. } => (requester.expects(), requester.srtt_ns()),
+            Halves::Uc { .. } | Halves::Ud { .. } => (false, None),
+        };
+        let counts = self.pacer.on_cnp(now_ns, is_awaited, round_trip_ns.unwrap_or(0));
+        self.counters.cnps_received += 1;
+        self.counters.cnps_ignored += u64::from(!counts);
+    }
+
     fn takes(&self, opcode: Opcode) -> bool {
         match (opcode.transport(), self.config.service) {
             (Transport::Rc, Service::Rc)
             | (Transport::Uc, Service::Uc)
             | (Transport::Ud, Service::Ud)
             | (Transport::Cnp, _) => true,
-            (Transport::Extension, Service::Rc) => self.repeats_selectively(),
+            (Transport::Extension, Service::Rc) => self.has_agreed_to(opcode),
             _ => false,
         }
     }
 
-    fn repeats_selectively(&self) -> bool {
+    fn has_agreed_to(&self, extension: Opcode) -> bool {
         match &self.halves {
-            Halves::Rc { responder, .. } => responder.selective,
+            Halves::Rc { responder, .. } if extension == Opcode::Sack => responder.selective,
+            Halves::Rc { responder, .. } => responder.challenges,
             Halves::Uc { .. } | Halves::Ud { .. } => false,
         }
     }

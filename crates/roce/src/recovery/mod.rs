@@ -113,11 +113,11 @@ impl Engine {
     }
 
     /// Handles a NAK for the missing `psn`, which [`Engine::covers`], after [`Engine::on_ack`] of
-    /// what precedes it.
+    /// what precedes it. A peer that repeats selectively sends none.
     pub(crate) fn on_sequence_nak(&mut self, psn: Psn, clock: &mut Clock<'_>) {
         match self {
             Self::GoBackN(engine) => engine.on_sequence_nak(psn, clock),
-            Self::Selective(engine) => engine.on_refused(psn),
+            Self::Selective(_) => {}
         }
     }
 

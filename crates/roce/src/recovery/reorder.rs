@@ -29,7 +29,6 @@ pub(crate) struct Reorder {
     /// small: one packet far ahead creates all places up to its own.
     places: VecDeque<u32>,
     kept: usize,
-    kept_bytes: u64,
     /// Headers and payload lengths of the slots.
     packets: Vec<Kept>,
     /// Payloads of the slots, [`CHUNK`] of them in each.
@@ -43,17 +42,11 @@ impl Reorder {
         Self {
             places: VecDeque::new(),
             kept: 0,
-            kept_bytes: 0,
             packets: Vec::new(),
             chunks: Vec::new(),
             free: Vec::new(),
             mtu,
         }
-    }
-
-    /// Returns the payload bytes of what is kept.
-    pub(crate) fn kept_bytes(&self) -> u64 {
-        self.kept_bytes
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -73,7 +66,6 @@ impl Reorder {
         }
         self.places[index] = self.store(headers, payload);
         self.kept += 1;
-        self.kept_bytes += payload.len() as u64;
         true
     }
 
@@ -123,7 +115,6 @@ impl Reorder {
     fn release_slot(&mut self, slot: u32) {
         self.free.push(slot);
         self.kept -= 1;
-        self.kept_bytes -= u64::from(self.packets[slot as usize].bytes);
     }
 
     /// Calls `each` with the payload of each SACK for what is kept, none longer than `most_bytes`.

@@ -6,18 +6,18 @@ use crate::recovery::Clock;
 use crate::recovery::sack::Sack;
 use crate::timers::nanos;
 use crate::wire::aeth::rnr_timer;
-use crate::wire::{Headers, NakCode, Syndrome};
-use catchment_verbs_types::WcStatus;
+use crate::wire::{NakCode, Syndrome};
+use catchment_verbs_types::{SendOp, WcStatus};
 
 impl Requester {
     pub(super) fn on_acknowledge(
         &mut self,
-        headers: &Headers,
+        arrival: &Arrival<'_>,
         env: &mut Env<'_>,
     ) -> Option<WcStatus> {
-        let psn = headers.bth.psn;
-        let syndrome = headers.aeth?.syndrome;
-        if !self.engine.covers(psn) {
+        let psn = arrival.headers.bth.psn;
+        let syndrome = arrival.headers.aeth?.syndrome;
+        if !self.engine.covers(psn) || !self.is_plausible(psn, syndrome, arrival.held_from) {
             env.counters.dropped += 1;
             return None;
         }
@@ -28,25 +28,41 @@ impl Requester {
                 None
             }
             Syndrome::Rnr { timer } => self.on_rnr_nak(psn, timer, env),
-            Syndrome::Nak(code) => {
-                let status = match code {
-                    NakCode::PsnSequence => {
-                        self.on_sequence_nak(psn, env);
-                        return None;
-                    }
-                    NakCode::RemoteAccess => WcStatus::RemoteAccess,
-                    NakCode::RemoteOperation => WcStatus::RemoteOperation,
-                    // Invalid RD is for reliable datagrams; here it also ends the connection.
-                    NakCode::InvalidRequest | NakCode::InvalidRd => WcStatus::RemoteInvalidRequest,
-                };
-                self.deliver_before(psn, env);
-                self.blame(psn, status)
-            }
+            Syndrome::Nak(code) => self.on_nak(psn, code, env),
             Syndrome::Other(_) => {
                 env.counters.dropped += 1;
                 None
             }
         }
+    }
+
+    /// Returns whether the peer can have said this of `psn`, which is in flight. It refuses only what has
+    /// left the driver. One of ours misses no packets under selective repeat, where a SACK says which, and a
+    /// receive only for a request that takes one.
+    fn is_plausible(&self, psn: Psn, syndrome: Syndrome, held_from: Option<Psn>) -> bool {
+        let has_left = held_from.is_none_or(|from| psn.distance_from(from) < 0);
+        match syndrome {
+            Syndrome::Ack { .. } | Syndrome::Other(_) => true,
+            Syndrome::Nak(NakCode::PsnSequence) => has_left && !self.engine.is_selective(),
+            Syndrome::Nak(_) => has_left,
+            Syndrome::Rnr { .. } => has_left && (!self.is_challenging() || self.takes_receive(psn)),
+        }
+    }
+
+    /// Returns whether the request of `psn` takes a receive of the peer.
+    fn takes_receive(&self, psn: Psn) -> bool {
+        self.find(psn).is_some_and(|(index, _)| match self.sq[index].request.op {
+            SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::SendTo(_)
+            | SendOp::SendImmTo(..)
+            | SendOp::WriteImm(..) => true,
+            SendOp::Write(_)
+            | SendOp::Read(_)
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. } => false,
+        })
     }
 
     /// Notes that requests up to and including `psn` have arrived.
@@ -65,7 +81,7 @@ impl Requester {
     }
 
     /// Acknowledges everything before `psn`, as a NAK for it implies.
-    fn deliver_before(&mut self, psn: Psn, env: &mut Env<'_>) {
+    pub(super) fn deliver_before(&mut self, psn: Psn, env: &mut Env<'_>) {
         if psn != self.engine.una() {
             self.deliver(psn.sub(1), env);
             self.on_acknowledged_past_reads(psn.sub(1), env.now_ns);
@@ -75,7 +91,7 @@ impl Requester {
     /// Handles a NAK (PSN sequence error). While the peer has no receive for `psn`, every later
     /// packet is a gap to it. Kernel rxe answers each with a NAK for `psn`; those are ignored,
     /// because they would resend the window in vain.
-    fn on_sequence_nak(&mut self, psn: Psn, env: &mut Env<'_>) {
+    pub(super) fn on_sequence_nak(&mut self, psn: Psn, env: &mut Env<'_>) {
         env.counters.sequence_naks_received += 1;
         let waits = |rnr: RnrWait| rnr.psn == psn && env.now_ns < rnr.until_ns;
         if self.rnr.is_some_and(waits) {

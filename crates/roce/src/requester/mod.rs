@@ -1,13 +1,14 @@
 //! The requester of a reliable connection: sends requests, handles responses, completes requests.
 //!
 //! One event, one file: [`transmit`] sends, [`acknowledge`] handles ACK, NAK, RNR NAK and SACK,
-//! [`read`] tracks outstanding READs and atomics, [`timeout`] handles a silent peer, [`complete`]
-//! completes requests in order, [`wqe`] segments messages. [`crate::recovery`] decides which PSN to
+//! [`challenge`] doubts NAKs that end the connection, [`read`] tracks outstanding READs and atomics,
+//! [`timeout`] handles a silent peer, [`complete`] completes requests in order, [`wqe`] segments messages. [`crate::recovery`] decides which PSN to
 //! retransmit.
 //!
 //! A request packet is delivered when an acknowledgement covers it; that moves the window. A READ
 //! or atomic is also answered, by packets with the same PSNs; that completes it.
 mod acknowledge;
+mod challenge;
 mod complete;
 pub(crate) use complete::succeeded;
 mod read;
@@ -24,6 +25,7 @@ use crate::timers::{earliest, nanos};
 use crate::wire::Operation;
 use crate::wqe::SendWqe;
 use catchment_verbs_types::WcStatus;
+use challenge::Challenges;
 use read::Reads;
 use std::collections::VecDeque;
 use wqe::{Shape, Wqe};
@@ -54,6 +56,8 @@ pub(crate) struct Requester {
     rnr_tries: u8,
     /// A packet of the request that failed.
     blamed: Option<Psn>,
+    /// `None` if the peer answers none.
+    challenges: Option<Challenges>,
     pub(crate) paced: bool,
 }
 
@@ -98,6 +102,7 @@ impl Requester {
             tries: 0,
             rnr_tries: 0,
             blamed: None,
+            challenges: None,
             paced: false,
         }
     }
@@ -106,6 +111,7 @@ impl Requester {
     pub(crate) fn connect(&mut self, attr: &RtrAttr) {
         self.shape.connect(attr);
         self.limits.connect(attr);
+        self.challenges = attr.challenges.map(Challenges::new);
     }
 
     /// Allows sending, with the attributes of RTS.
@@ -136,7 +142,8 @@ impl Requester {
     /// Handles a response. Returns a status if its request failed, and with it the queue pair.
     pub(crate) fn handle(&mut self, arrival: &Arrival<'_>, env: &mut Env<'_>) -> Option<WcStatus> {
         let failed = match arrival.headers.bth.opcode.operation() {
-            Operation::Acknowledge => self.on_acknowledge(arrival.headers, env),
+            Operation::Acknowledge => self.on_acknowledge(arrival, env),
+            Operation::ChallengeAnswer => self.on_challenge_answer(arrival, env),
             Operation::Sack => self.on_sack(arrival, env),
             Operation::ReadResponse => self.on_read_response(arrival, env),
             Operation::AtomicAcknowledge => self.on_atomic_acknowledge(arrival.headers, env),
@@ -145,7 +152,8 @@ impl Requester {
             | Operation::ReadRequest
             | Operation::CompareSwap
             | Operation::FetchAdd
-            | Operation::Cnp => None,
+            | Operation::Cnp
+            | Operation::Challenge => None,
         };
         self.complete(env.completions);
         failed
@@ -172,7 +180,7 @@ impl Requester {
     }
 
     /// Returns whether an acknowledgement or answer of the peer is outstanding.
-    fn expects(&self) -> bool {
+    pub(crate) fn expects(&self) -> bool {
         self.engine.in_flight() > 0 || !self.reads.is_empty()
     }
 
@@ -189,6 +197,10 @@ impl Requester {
         }
         let waiting = earliest(self.rto.deadline_ns(), self.engine.loss_time_ns());
         earliest(waiting, self.reads.loss_time_ns)
+    }
+
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.engine.next()
     }
 
     pub(crate) fn is_drained(&self) -> bool {
@@ -227,6 +239,7 @@ impl Limits {
 
     fn connect(&mut self, attr: &RtrAttr) {
         self.recovery = attr.recovery;
+        self.window_packets = self.window_packets.min(attr.window_packets).max(1);
         let packets = (self.read_chunk_bytes / attr.path_mtu.bytes() as u32).max(1);
         self.read_chunk_packets = match attr.recovery {
             Recovery::GoBackN => packets.min(self.window_packets),

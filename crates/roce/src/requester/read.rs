@@ -293,7 +293,7 @@ impl Requester {
         let wqe = &self.sq[index];
         let bytes = wqe.bytes_of(packet, 1, self.shape.mtu);
         if !matches!(wqe.request.op, SendOp::Read(_)) || arrival.payload.len() as u64 != bytes {
-            return self.blame(psn, WcStatus::BadResponse);
+            return self.on_bad_response(psn, env);
         }
         let offset = u64::from(packet) * self.shape.mtu;
         if wqe.request.payload.scatter(offset, arrival.payload, env.memory).is_err() {
@@ -318,7 +318,7 @@ impl Requester {
         };
         let wqe = &self.sq[index];
         if !wqe.request.op.is_atomic() {
-            return self.blame(psn, WcStatus::BadResponse);
+            return self.on_bad_response(psn, env);
         }
         let before = before.to_ne_bytes();
         if wqe.request.payload.scatter(0, &before, env.memory).is_err() {
@@ -353,6 +353,14 @@ impl Requester {
         if !self.reads.is_empty() {
             self.reads.on_acknowledged(psn, now_ns);
         }
+    }
+
+    /// Handles an answer that does not fit its request: one of ours sends none, so it is forged.
+    fn on_bad_response(&mut self, psn: Psn, env: &mut Env<'_>) -> Option<WcStatus> {
+        if self.is_challenging() {
+            return self.ignore_answer(env);
+        }
+        self.blame(psn, WcStatus::BadResponse)
     }
 
     fn ignore_answer(&mut self, env: &mut Env<'_>) -> Option<WcStatus> {

@@ -30,6 +30,9 @@ impl Requester {
             self.rto.on_progress(now_ns, false);
             return None;
         }
+        if let Some(challenges) = &mut self.challenges {
+            challenges.ask_again();
+        }
         let is_early = self.rto.is_early();
         if is_early && self.engine.probe() {
             counters.probes += 1;

@@ -34,6 +34,7 @@ impl Requester {
         counters: &mut Counters,
     ) {
         self.paced = false;
+        self.transmit_challenge(batch);
         if !self.rnr_is_over(now_ns) {
             return;
         }

@@ -21,7 +21,9 @@ impl Responder {
             | Operation::Acknowledge
             | Operation::AtomicAcknowledge
             | Operation::Cnp
-            | Operation::Sack => self.acknowledge_again(psn),
+            | Operation::Sack
+            | Operation::Challenge
+            | Operation::ChallengeAnswer => self.acknowledge_again(psn),
         }
     }
 

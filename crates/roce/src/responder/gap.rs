@@ -12,9 +12,6 @@ use crate::recovery::reorder::Reorder;
 use crate::wire::{Headers, NakCode, Operation, Reth, Syndrome};
 use catchment_verbs_types::WcStatus;
 
-/// Payload that may be kept after a gap, where the own window is no larger: four times the default window of
-/// a peer.
-const KEPT_BYTES: u64 = 16 << 20;
 /// Most packets kept after a gap without a SACK.
 const SACK_INTERVAL: u32 = 16;
 
@@ -66,9 +63,7 @@ impl Responder {
     /// then for several packets together.
     fn keep(&mut self, distance: u32, arrival: &Arrival<'_>, env: &mut Env<'_>) {
         let mtu = self.mtu;
-        let kept_bytes = self.reorder.as_ref().map_or(0, |reorder| reorder.kept_bytes());
-        let most_bytes = self.window_bytes.max(KEPT_BYTES);
-        let has_room = distance < self.window_packets && kept_bytes < most_bytes;
+        let has_room = distance < self.window_packets;
         if !has_room || !self.is_legal(arrival.headers, arrival.payload.len(), env) {
             env.counters.dropped += 1;
             return;
@@ -118,7 +113,9 @@ impl Responder {
             | Operation::Acknowledge
             | Operation::AtomicAcknowledge
             | Operation::Cnp
-            | Operation::Sack => false,
+            | Operation::Sack
+            | Operation::Challenge
+            | Operation::ChallengeAnswer => false,
         }
     }
 

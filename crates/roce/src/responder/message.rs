@@ -102,7 +102,9 @@ impl Responder {
             | Operation::Acknowledge
             | Operation::AtomicAcknowledge
             | Operation::Cnp
-            | Operation::Sack => INVALID,
+            | Operation::Sack
+            | Operation::Challenge
+            | Operation::ChallengeAnswer => INVALID,
         }
     }
 

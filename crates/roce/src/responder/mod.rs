@@ -3,7 +3,7 @@
 //! One event, one file: [`order`] decides whether a packet is expected, early or a duplicate;
 //! [`message`] checks the sequence of opcodes and executes SEND and WRITE; [`read`] and [`atomic`]
 //! execute requests that are answered with data; [`duplicate`] handles duplicates; [`reply`] queues
-//! the answers in order; [`transmit`] sends them.
+//! the answers in order; [`transmit`] sends them; [`refusal`] says again why the connection ended.
 //!
 //! Checks are in the order of the standard (IBTA volume 1, 9.7.4): PSN, opcode sequence, rights of
 //! the queue pair, receive, length, key and range, alignment.
@@ -14,6 +14,7 @@ pub(crate) mod message;
 mod order;
 mod read;
 pub(crate) mod receives;
+mod refusal;
 mod reply;
 mod transmit;
 
@@ -25,6 +26,7 @@ use crate::wire::{NakCode, Syndrome};
 use catchment_verbs_types::{MAX_24_BITS, WcStatus};
 use message::Message;
 use receives::Receives;
+use refusal::Refusal;
 use reply::Replies;
 use std::collections::VecDeque;
 
@@ -39,10 +41,12 @@ pub(crate) struct Responder {
     access: InitAttr,
     rnr_timer: u8,
     max_rd_atomic: usize,
-    /// Limits of what is kept after a gap.
+    /// PSNs from the expected one on that are kept after a gap: those that the peer may have in flight.
     window_packets: u32,
-    window_bytes: u64,
     pub(crate) selective: bool,
+    /// The peer may challenge NAKs.
+    pub(crate) challenges: bool,
+    refusal: Refusal,
     /// The PSN expected next.
     expected: Psn,
     /// Messages completed.
@@ -93,11 +97,7 @@ enum Outcome {
 
 impl Responder {
     pub(crate) fn new(config: &Config) -> Self {
-        Self {
-            window_packets: config.window_packets,
-            window_bytes: config.window_bytes,
-            ..Self::default()
-        }
+        Self { window_packets: config.window_packets, ..Self::default() }
     }
 
     /// Sets the attributes of RTR.
@@ -108,6 +108,8 @@ impl Responder {
         self.rnr_timer = attr.min_rnr_timer;
         self.max_rd_atomic = usize::from(attr.max_dest_rd_atomic);
         self.selective = attr.recovery == Recovery::SelectiveRepeat;
+        self.challenges = attr.challenges.is_some();
+        self.window_packets = self.window_packets.min(attr.window_packets).max(1);
         self.expected = attr.rq_psn;
     }
 
@@ -146,6 +148,7 @@ impl Responder {
     fn refuse(&mut self, psn: Psn, code: NakCode, status: WcStatus, env: &mut Env<'_>) -> WcStatus {
         self.flush_ack();
         self.reply(Syndrome::Nak(code), psn);
+        self.refusal.nak = Some((psn, code));
         env.counters.fatal_naks_sent += 1;
         status
     }

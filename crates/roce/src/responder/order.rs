@@ -1,13 +1,17 @@
 //! PSN order: a request is expected, early, or a duplicate (IBTA volume 1, 9.7.4.1.1).
 use super::{Outcome, Responder};
 use crate::input::{Arrival, Env};
-use crate::wire::{Headers, Syndrome};
+use crate::wire::{Headers, Opcode, Syndrome};
 use catchment_verbs_types::WcStatus;
 use std::cmp::Ordering;
 
 impl Responder {
     /// Handles a request packet. Returns a status if the connection ends.
     pub(crate) fn handle(&mut self, arrival: &Arrival<'_>, env: &mut Env<'_>) -> Option<WcStatus> {
+        if arrival.headers.bth.opcode == Opcode::Challenge {
+            env.counters.dropped += u64::from(!self.on_challenge(arrival.payload));
+            return None;
+        }
         let distance = arrival.headers.bth.psn.distance_from(self.expected);
         match distance.cmp(&0) {
             Ordering::Equal => self.on_expected(arrival.headers, arrival.payload, env),

@@ -31,6 +31,7 @@ impl Responder {
         counters: &mut Counters,
     ) -> Option<WcStatus> {
         self.paced = false;
+        self.transmit_challenge_answer(batch);
         self.transmit_sack(batch);
         let mut data_left = (batch.max_packets() / 2).max(1);
         while !batch.is_full() {
@@ -68,7 +69,7 @@ impl Responder {
         None
     }
 
-    fn answer(&self, opcode: Opcode, psn: Psn, syndrome: Syndrome, msn: u32) -> Headers {
+    pub(super) fn answer(&self, opcode: Opcode, psn: Psn, syndrome: Syndrome, msn: u32) -> Headers {
         let mut headers = Headers::new(Bth::new(opcode, self.dest_qpn, psn));
         headers.aeth = Some(Aeth { syndrome, msn });
         headers
@@ -113,6 +114,7 @@ impl Responder {
     fn memory_gone(&mut self, job: ReadJob, counters: &mut Counters) -> WcStatus {
         self.replies.keep_acknowledgements();
         self.replies.acknowledge(job.psn, Syndrome::Nak(NakCode::RemoteAccess), self.msn);
+        self.refusal.nak = Some((job.psn, NakCode::RemoteAccess));
         counters.fatal_naks_sent += 1;
         WcStatus::RemoteAccess
     }

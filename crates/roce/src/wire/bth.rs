@@ -95,6 +95,12 @@ impl Bth {
     }
 }
 
+/// Returns the queue pair number of a packet, whatever its opcode; `None` if it is too short.
+pub fn dest_qpn(transport: &[u8]) -> Option<u32> {
+    let [_, _, _, _, word @ .., _, _, _, _] = transport.first_chunk::<BYTES>()?;
+    Some(u32::from_be_bytes(*word) & MAX_24_BITS)
+}
+
 /// Returns the number of pad bytes after a payload of this length.
 pub const fn pad_bytes(payload_bytes: usize) -> u8 {
     (payload_bytes.wrapping_neg() & 3) as u8

@@ -49,6 +49,12 @@ reasons! {
         UnknownQp = "unknown_qp",
         /// Not from the address that the queue pair is connected to.
         WrongPeer = "wrong_peer",
+        /// Not from the UDP port that the peer has told.
+        WrongPort = "wrong_port",
+        /// Not sealed with the key of the peer, whose packets are authenticated.
+        Forged = "forged",
+        /// Sealed by the peer, but it came before.
+        Replayed = "replayed",
         /// Not for a queue pair of this transport.
         WrongTransport = "wrong_transport",
         /// The queue pair has another Q_Key.

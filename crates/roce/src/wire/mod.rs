@@ -46,7 +46,7 @@ mod reth;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use atomic::AtomicEth;
-pub use bth::{Bth, PKEY_DEFAULT, pad_bytes, pkey_matches};
+pub use bth::{Bth, PKEY_DEFAULT, dest_qpn, pad_bytes, pkey_matches};
 pub use crc::{fold_by_shifts, has_crc_instructions};
 pub use decode_error::DecodeError;
 pub use deth::Deth;

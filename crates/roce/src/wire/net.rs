@@ -340,8 +340,12 @@ fn decode_udp(
 /// and those of many queue pairs differ.
 pub const fn source_port(src_qpn: u32, dst_qpn: u32) -> u16 {
     let both = (src_qpn as u64) << 24 | dst_qpn as u64;
-    let mixed = both.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    0xc000 | (mixed >> 50) as u16
+    dynamic_port((both.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32)
+}
+
+/// Returns the UDP port from 0xC000 on with the upper 14 bits of a number.
+pub const fn dynamic_port(number: u32) -> u16 {
+    0xc000 | (number >> 18) as u16
 }
 
 #[cfg(test)]

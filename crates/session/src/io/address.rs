@@ -40,6 +40,9 @@ impl FromStr for Address {
             }
             return Ok(Self::Unix(path.into()));
         }
+        if text.contains("://") {
+            return Err(wrong("is a URL, and sessions know no schemes such as http"));
+        }
         let (host, port) = text.rsplit_once(':').ok_or_else(|| wrong("has no port"))?;
         let port = port.parse().map_err(|_| wrong("has no port 0 to 65535"))?;
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
@@ -123,6 +126,7 @@ mod tests {
             (":80", "no host"),
             ("::1:80", "without brackets"),
             ("unix:", "no path"),
+            ("http://host:80", "is a URL"),
         ] {
             let error = text.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains(problem), "{error}");

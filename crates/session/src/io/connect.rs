@@ -2,6 +2,7 @@
 use super::address::{Address, Peer};
 use super::connection::Connection;
 use super::reason::{CLOSED_IN_TLS, handshake_reason};
+use crate::reread::ClientTls;
 use crate::tls::{Protection, ProtectionError, Reach, protection};
 use rustls::pki_types::ServerName;
 use std::io;
@@ -16,8 +17,8 @@ use tokio_rustls::TlsConnector;
 /// How a source protects its connections.
 #[derive(Debug, Clone, Default)]
 pub struct ClientSecurity {
-    /// TLS, from [`crate::tls::client_config`].
-    pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// TLS.
+    pub tls: Option<Arc<ClientTls>>,
     /// Connect without TLS even to another host.
     pub insecure: bool,
 }
@@ -38,7 +39,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Protection(#[from] ProtectionError),
     /// No collector answers there.
-    #[error("cannot connect to {address}: {source}; is a collector listening there?")]
+    #[error("cannot connect to {address}: {source}; {}", advice(.source))]
     Connect {
         /// What was dialled.
         address: Address,
@@ -64,6 +65,14 @@ pub enum ConnectError {
         /// The time that was allowed.
         limit: Duration,
     },
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    let used_up = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    if used_up.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
+        return "raise the limit of open files of this process (ulimit -n)";
+    }
+    "is a collector listening there?"
 }
 
 impl ConnectError {
@@ -153,12 +162,12 @@ async fn secure(
     let (peer, local) = (Peer::Tcp(addr), local_ip(&stream));
     // Small messages must not wait for acknowledgements.
     let _ = stream.set_nodelay(true);
-    let (Protection::Tls, Some(config)) = (protection, &security.tls) else {
+    let (Protection::Tls, Some(tls)) = (protection, &security.tls) else {
         return Ok(Connection::new(stream, peer, local, protection));
     };
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| ConnectError::ServerName(crate::names::printable(host, 128)))?;
-    let connector = TlsConnector::from(config.clone());
+    let connector = TlsConnector::from(tls.current());
     let stream = connector.connect(name, stream).await.map_err(|error| ConnectError::Tls {
         address: address.clone(),
         reason: handshake_reason(&error),

@@ -1,6 +1,6 @@
 //! Whole messages over a byte stream.
 use super::address::Peer;
-use super::reason::reason;
+use super::reason::{is_final, reason};
 use crate::message::Message;
 use crate::refusal::Refusal;
 use crate::tls::Protection;
@@ -33,6 +33,9 @@ pub enum SendError {
     /// The connection broke.
     #[error("cannot send: {0}")]
     Io(String),
+    /// TLS failed, and will until a setting or a file changes.
+    #[error("TLS failed: {0}")]
+    Tls(String),
     /// The peer does not read.
     #[error("the peer has not read anything for {0:?}")]
     Timeout(Duration),
@@ -51,6 +54,23 @@ pub enum RecvError {
     /// The connection broke.
     #[error("cannot receive: {0}")]
     Io(String),
+    /// TLS failed, and will until a setting or a file changes: the peer does not accept our certificate.
+    #[error("TLS failed: {0}")]
+    Tls(String),
+}
+
+impl From<io::Error> for SendError {
+    fn from(error: io::Error) -> Self {
+        let kind = if is_final(&error) { Self::Tls } else { Self::Io };
+        kind(reason(&error))
+    }
+}
+
+impl From<io::Error> for RecvError {
+    fn from(error: io::Error) -> Self {
+        let kind = if is_final(&error) { Self::Tls } else { Self::Io };
+        kind(reason(&error))
+    }
 }
 
 /// A control connection that carries messages.
@@ -60,6 +80,7 @@ pub struct Connection {
     peer: Peer,
     local: Option<IpAddr>,
     protection: Protection,
+    certificate: Option<String>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -83,7 +104,19 @@ impl Connection {
             peer,
             local,
             protection,
+            certificate: None,
         }
+    }
+
+    /// Notes whose certificate the peer has shown.
+    pub(super) fn set_certificate(&mut self, name: Option<String>) {
+        self.certificate = name;
+    }
+
+    /// Returns the name in the certificate that the peer has shown: its common name, or else its first
+    /// alternative name. None without TLS, and at a source.
+    pub fn certificate(&self) -> Option<&str> {
+        self.certificate.as_deref()
     }
 
     /// Returns the other end.
@@ -124,6 +157,7 @@ impl Connection {
                 Ok(())
             }
             Ok(Err(RecvError::Io(reason))) => Err(SendError::Io(reason)),
+            Ok(Err(RecvError::Tls(reason))) => Err(SendError::Tls(reason)),
             Ok(Err(RecvError::Closed | RecvError::Decode(_))) | Err(_) => result,
         }
     }
@@ -218,8 +252,7 @@ impl MessageReader {
                 return Ok(message);
             }
             // Everything is decoded: the decoder consumes all its input.
-            let read = self.stream.read(&mut self.chunk).await;
-            let count = read.map_err(|error| RecvError::Io(reason(&error)))?;
+            let count = self.stream.read(&mut self.chunk).await?;
             self.unread = 0..count;
             if count == 0 {
                 self.decoder.finish()?;
@@ -282,10 +315,8 @@ impl MessageWriter {
     pub async fn send(&mut self, message: &Message) -> Result<(), SendError> {
         encode(message, &mut self.pending)?;
         let limit = self.limit;
-        timeout(limit, self.flush())
-            .await
-            .map_err(|_| SendError::Timeout(limit))?
-            .map_err(|error| SendError::Io(reason(&error)))
+        timeout(limit, self.flush()).await.map_err(|_| SendError::Timeout(limit))??;
+        Ok(())
     }
 
     async fn flush(&mut self) -> io::Result<()> {

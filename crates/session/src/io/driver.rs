@@ -23,6 +23,13 @@ pub enum Lost {
     Recv(RecvError),
 }
 
+impl Lost {
+    /// Returns whether another connection would fail too, until a setting or a file changes.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Send(SendError::Tls(_)) | Self::Recv(RecvError::Tls(_)))
+    }
+}
+
 /// Handles the events of a session's machine, and waits for events other than messages.
 pub trait Handler: Send {
     /// The machine that it works with.
@@ -57,6 +64,9 @@ pub trait Handler: Send {
 
     /// Checks conditions that send no notification.
     fn check(&mut self, _side: &mut Self::Side) {}
+
+    /// Called after a message of the peer was handled.
+    fn heard(&mut self, _side: &mut Self::Side) {}
 
     /// Notes why the connection is gone, before the machine reports that it is.
     fn lost(&mut self, _lost: Lost) {}
@@ -107,7 +117,10 @@ async fn wait<H: Handler>(
         biased;
         wake = handler.woken() => handler.on_wake(side, wake),
         message = connection.recv() => match message {
-            Ok(message) => side.handle(Instant::now(), Input::Message(message)),
+            Ok(message) => {
+                side.handle(Instant::now(), Input::Message(message));
+                handler.heard(side);
+            }
             Err(RecvError::Decode(error)) => side.refuse(error.refusal()),
             Err(error) => disconnect(side, handler, Lost::Recv(error)),
         },

@@ -1,12 +1,15 @@
 //! Accepts connections and hands out those that have sent a valid Hello.
 use super::address::{Address, Peer};
+use super::certificate::certificate_name;
 use super::connect::local_ip;
 use super::connection::{Connection, RecvError};
+use super::descriptors::{Descriptors, NoDescriptors};
 use super::reason::handshake_reason;
 use super::slots::{Slot, Slots};
 use super::socket::{BindError, Raw, ServerSecurity, Socket, dismiss};
 use crate::message::{Hello, Message, MessageKind};
 use crate::refusal::{Refusal, RefusalCode};
+use crate::reread::ServerTls;
 use crate::tls::Protection;
 use crate::wire::{DecodeError, HELLO_BYTES_MAX, LONG_BYTES_MAX, SHORT_BYTES_MAX, encode};
 use std::fs;
@@ -63,6 +66,9 @@ pub enum RejectReason {
     /// All places are taken by younger connections.
     #[error("too many unfinished handshakes")]
     Busy,
+    /// This process has too few file descriptors for another session.
+    #[error(transparent)]
+    NoDescriptors(#[from] NoDescriptors),
     /// All places for long Hellos are taken: its announced length.
     #[error("a Hello of {0} bytes while too many long ones are being received")]
     LongHelloBusy(u32),
@@ -94,6 +100,7 @@ impl RejectReason {
     pub fn label(&self) -> &'static str {
         match self {
             Self::Busy | Self::LongHelloBusy(_) => "busy",
+            Self::NoDescriptors(_) => "no_resource",
             Self::Evicted(_) => "evicted",
             Self::Timeout(_) => "timeout",
             Self::Closed => "closed",
@@ -110,6 +117,10 @@ impl RejectReason {
             Self::Decode(error) => return error.refusal(),
             Self::NotHello(_) => (RefusalCode::UnexpectedMessage, "begin the session with Hello"),
             Self::Busy | Self::LongHelloBusy(_) => (RefusalCode::Busy, "try again later"),
+            Self::NoDescriptors(_) => (
+                RefusalCode::NoResource,
+                "raise the limit of open files of the collector: ulimit -n, or LimitNOFILE= of systemd",
+            ),
             Self::Evicted(_) | Self::Timeout(_) | Self::Closed | Self::Io(_) | Self::Tls(_) => {
                 (RefusalCode::Timeout, "send Hello at once")
             }
@@ -200,7 +211,7 @@ impl Drop for Listener {
 }
 
 struct Context {
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Option<Arc<ServerTls>>,
     protection: Protection,
     config: ListenerConfig,
     long_hellos: Semaphore,
@@ -209,37 +220,54 @@ struct Context {
 
 impl Context {
     fn reject(&self, peer: Peer, reason: RejectReason) {
-        if reason == RejectReason::Busy {
+        if matches!(reason, RejectReason::Busy | RejectReason::NoDescriptors(_)) {
             tracing::debug!(%peer, %reason, "connection refused");
         } else {
             tracing::info!(%peer, %reason, "connection refused");
         }
         (self.on_rejected)(&Rejected { peer, reason });
     }
+
+    /// Closes a connection that gets no place, and says why where that is one system call.
+    fn dismiss(&self, raw: Raw, peer: Peer, reason: RejectReason) {
+        let mut bytes = Vec::new();
+        if let Err(error) = encode(&Message::Refused(reason.refusal()), &mut bytes) {
+            tracing::error!(%error, "cannot encode a refusal");
+        }
+        dismiss(raw, self.tls.is_none().then_some(&bytes));
+        self.reject(peer, reason);
+    }
 }
 
 async fn accept_all(socket: Socket, context: Arc<Context>, sender: mpsc::Sender<Accepted>) {
     let slots = Slots::new(context.config.unfinished_max, context.config.grace);
+    let descriptors = Descriptors::default();
     let mut handshakes = JoinSet::new();
-    let busy = busy_bytes();
+    let mut is_short = false;
     loop {
         let (raw, peer) = match socket.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection; is the limit of open files too low?");
+                warn_once(&mut is_short, &error);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
         while handshakes.try_join_next().is_some() {}
+        if let Err(none) = descriptors.grant(slots.held() as u64) {
+            warn_once(&mut is_short, &none);
+            context.dismiss(raw, peer, none.into());
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        }
+        is_short = false;
         match slots.take(Instant::now()) {
             Some(slot) => {
                 let work = greet(raw, peer, slot, context.clone(), sender.clone());
                 handshakes.spawn(work);
             }
             None => {
-                dismiss(raw, context.tls.is_none().then_some(&busy));
-                context.reject(peer, RejectReason::Busy);
+                context.dismiss(raw, peer, RejectReason::Busy);
                 // Let the handshakes in progress run.
                 tokio::task::yield_now().await;
             }
@@ -247,14 +275,12 @@ async fn accept_all(socket: Socket, context: Arc<Context>, sender: mpsc::Sender<
     }
 }
 
-/// Encodes the refusal for connections without a place, once.
-fn busy_bytes() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let refused = Message::Refused(RejectReason::Busy.refusal());
-    if let Err(error) = encode(&refused, &mut bytes) {
-        tracing::error!(%error, "cannot encode the busy refusal");
+/// Warns that no source can connect, unless that is known.
+fn warn_once(is_known: &mut bool, reason: &dyn std::fmt::Display) {
+    if !std::mem::replace(is_known, true) {
+        tracing::warn!(%reason, "new sources must wait until others end; to admit more, raise the \
+             limit of open files (ulimit -n, LimitNOFILE= of systemd)");
     }
-    bytes
 }
 
 /// Runs one handshake, from the accepted socket to the Hello.
@@ -325,9 +351,19 @@ async fn protect(raw: Raw, peer: &Peer, context: &Context) -> Result<Connection,
     let Some(tls) = &context.tls else {
         return Ok(Connection::new(stream, peer, local, protection));
     };
-    let accepted = TlsAcceptor::from(tls.clone()).accept(stream).await;
-    let stream = accepted.map_err(|error| RejectReason::Tls(handshake_reason(&error)))?;
-    Ok(Connection::new(stream, peer, local, protection))
+    let stream = match TlsAcceptor::from(tls.current()).accept(stream).into_fallible().await {
+        Ok(stream) => stream,
+        Err((error, stream)) => {
+            // With what the peer still sends unread, the alert that says why would not arrive.
+            Connection::new(stream, peer, local, protection).close().await;
+            return Err(RejectReason::Tls(handshake_reason(&error)));
+        }
+    };
+    let name = certificate_name(stream.get_ref().1.peer_certificates());
+    let name = name.ok_or_else(|| RejectReason::Tls("the certificate holds no name".to_owned()))?;
+    let mut connection = Connection::new(stream, peer, local, protection);
+    connection.set_certificate(Some(name));
+    Ok(connection)
 }
 
 /// Receives the first message. One above 64 KiB needs a place of its own, of which there are few:
@@ -355,5 +391,6 @@ fn reject_reason(error: RecvError) -> RejectReason {
         RecvError::Closed => RejectReason::Closed,
         RecvError::Decode(error) => RejectReason::Decode(error),
         RecvError::Io(detail) => RejectReason::Io(detail),
+        RecvError::Tls(detail) => RejectReason::Tls(detail),
     }
 }

@@ -4,8 +4,10 @@
 //! those that have sent a valid Hello; the number of unfinished handshakes is bounded, so peers that
 //! never finish cost little and block no other. [`drive`] runs a session over a connection.
 mod address;
+mod certificate;
 mod connect;
 mod connection;
+mod descriptors;
 mod driver;
 mod listener;
 mod reason;
@@ -15,6 +17,7 @@ mod socket;
 pub use address::{Address, AddressError, Peer};
 pub use connect::{ClientSecurity, ConnectError};
 pub use connection::{Connection, MessageReader, MessageWriter, RecvError, SendError};
+pub use descriptors::{NoDescriptors, raise_descriptor_limit};
 pub use driver::{Handler, Lost, drive};
 pub use listener::{Accepted, Listener, ListenerConfig, OnRejected, RejectReason, Rejected};
 pub use slots::Slot;

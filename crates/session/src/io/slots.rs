@@ -48,6 +48,11 @@ impl Slots {
         drop(places);
         Some(Slot { id, slots: self.clone(), evicted })
     }
+
+    /// Returns how many places are held.
+    pub(super) fn held(&self) -> usize {
+        self.places.lock().held.len()
+    }
 }
 
 impl Places {

@@ -1,6 +1,7 @@
 //! The sockets that a collector listens on, and their connections.
 use super::address::{Address, Peer};
 use super::connect::unix_peer;
+use crate::reread::ServerTls;
 use crate::tls::{Protection, ProtectionError, Reach, protection};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::net::SocketAddr;
@@ -14,8 +15,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 /// How a collector protects its connections.
 #[derive(Debug, Clone, Default)]
 pub struct ServerSecurity {
-    /// TLS, from [`crate::tls::server_config`].
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// TLS.
+    pub tls: Option<Arc<ServerTls>>,
     /// Listen without TLS even where other hosts can connect.
     pub insecure: bool,
 }

@@ -67,9 +67,10 @@ impl Handler for Serving {
     ) -> Result<(), Refusal> {
         match event {
             CollectorEvent::Hello(_) => {
-                side.welcome(Instant::now(), samples::welcome()).unwrap();
+                side.challenge(Instant::now(), samples::NONCE).unwrap();
                 self.slot.as_ref().unwrap().peer_turn(Instant::now());
             }
+            CollectorEvent::Proven => side.welcome(Instant::now(), samples::welcome()).unwrap(),
             CollectorEvent::Connect(_) => {
                 side.ready(Instant::now()).unwrap();
                 self.slot = None;
@@ -121,7 +122,7 @@ impl Handler for Attending {
                 side.stats(1, &samples::stats().streams).unwrap();
                 side.goodbye(samples::goodbye().streams).unwrap();
             }
-            SourceEvent::Delivered(_) => {}
+            SourceEvent::Sink(_) | SourceEvent::Delivered(_) => {}
         }
         Ok(())
     }
@@ -135,7 +136,7 @@ impl Handler for Attending {
 
 /// Runs a source from Hello to Goodbye.
 pub(super) async fn attend(mut connection: Connection) -> Ended {
-    let config = SourceSideConfig::new(samples::known());
+    let config = SourceSideConfig::new(samples::known(), samples::identity());
     let mut side = SourceSide::new(Instant::now(), config, samples::hello());
     drive(&mut side, &mut connection, &mut Attending).await
 }
@@ -249,7 +250,7 @@ fn refusal_in(answer: &[u8]) -> Refusal {
 async fn strangers_are_told_why_and_reported() {
     let mut ping = Vec::new();
     encode(&Message::Ping(Ping { epoch: 1, seq: 1 }), &mut ping).unwrap();
-    let newer = samples::golden()[0].1.replace("\"min\":2,\"max\":2", "\"min\":5,\"max\":6");
+    let newer = samples::golden()[0].1.replace("\"min\":3,\"max\":3", "\"min\":5,\"max\":6");
     let mut newer_bytes = u32::try_from(newer.len()).unwrap().to_be_bytes().to_vec();
     newer_bytes.extend_from_slice(newer.as_bytes());
     use RefusalCode::{BadMessage, ProtocolVersion, Timeout, UnexpectedMessage};
@@ -260,7 +261,7 @@ async fn strangers_are_told_why_and_reported() {
         (http, false, "bad_message", "HTTP", BadMessage),
         (b"\0\0\x01\0{\"type\"", true, "bad_message", "ended after 11 of 260", BadMessage),
         (&ping, false, "not_hello", "ping, not hello", UnexpectedMessage),
-        (&newer_bytes, false, "bad_message", "versions 5 to 6", ProtocolVersion),
+        (&newer_bytes, false, "bad_message", "protocols 5 to 6", ProtocolVersion),
         (b"\0\0", false, "timeout", "no Hello within 300ms", Timeout),
     ];
     for (bytes, close, label, words, code) in cases {

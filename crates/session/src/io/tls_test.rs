@@ -1,4 +1,6 @@
 //! TLS between two connections, with good and wrong certificates.
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -7,6 +9,7 @@ use super::*;
 use crate::cert::{Authority, LEAF_VALIDITY};
 use crate::message::{Message, MessageKind};
 use crate::refusal::{Refusal, RefusalCode};
+use crate::reread::{ClientTls, ServerTls};
 use crate::samples;
 use crate::tls::{Protection, TlsError, TlsFiles, client_config, server_config};
 
@@ -44,7 +47,8 @@ struct Outcome {
 }
 
 async fn try_session(collector: &TlsFiles, security: ClientSecurity, host: &str) -> Outcome {
-    let server = ServerSecurity { tls: Some(server_config(collector).unwrap()), insecure: false };
+    let tls = ServerTls::open(collector.clone()).unwrap();
+    let server = ServerSecurity { tls: Some(tls), insecure: false };
     let config = ListenerConfig::default();
     let (mut listener, rejected) = listen_with("127.0.0.1:0", server, config).await;
     let Address::Tcp { port, .. } = *listener.local() else { panic!("not TCP") };
@@ -79,7 +83,7 @@ async fn dial(address: &Address, security: &ClientSecurity) -> Result<(), String
 }
 
 fn with(files: &TlsFiles) -> ClientSecurity {
-    ClientSecurity { tls: Some(client_config(files).unwrap()), insecure: false }
+    ClientSecurity { tls: Some(ClientTls::open(files.clone()).unwrap()), insecure: false }
 }
 
 /// Fails unless there is no session, and each side says why.
@@ -152,7 +156,7 @@ async fn a_source_without_certificate_is_refused_and_both_sides_say_why() {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let security = ClientSecurity { tls: Some(Arc::new(config)), insecure: false };
+    let security = ClientSecurity { tls: Some(ClientTls::of(config)), insecure: false };
     let says = ["presented no certificate", "requires a certificate"];
     assert_refused(&pki.collector, security, "localhost", says).await;
 }
@@ -194,11 +198,74 @@ fn wrong_files_are_named_with_the_reason() {
     let error = with(|files, _| files.cert.clone_from(&files.key));
     assert!(matches!(error, TlsError::Missing { what: "certificate", .. }), "{error}");
     let error = with(|files, _| files.key.clone_from(&files.cert));
+    let (text, chmod) = (error.to_string(), format!("chmod 600 {}", ours.source.cert.display()));
+    assert!(text.contains(&chmod), "{text}");
+    std::fs::set_permissions(&ours.source.cert, Permissions::from_mode(0o600)).unwrap();
+    let error = with(|files, _| files.key.clone_from(&files.cert));
     assert!(matches!(error, TlsError::Missing { what: "private key", .. }), "{error}");
     let error = with(|files, theirs| files.key.clone_from(&theirs.key));
     assert!(matches!(error, TlsError::Pair { .. }), "{error}");
     let error = with(|files, _| files.ca = "/".into());
     assert!(matches!(error, TlsError::Read { .. }), "{error}");
+}
+
+/// Puts a certificate and key in the places of others, as a program that renews them does.
+fn renew(files: &TlsFiles, with: &TlsFiles) {
+    for (to, from) in [(&files.cert, &with.cert), (&files.key, &with.key), (&files.ca, &with.ca)] {
+        let beside = to.with_extension("new");
+        std::fs::copy(from, &beside).unwrap();
+        std::fs::rename(&beside, to).unwrap();
+    }
+}
+
+/// A collector's listener, and whether a source with these files gets in.
+struct Door {
+    listener: Listener,
+    rejected: Arc<std::sync::Mutex<Vec<Rejected>>>,
+}
+
+impl Door {
+    async fn lets_in(&mut self, source: &ClientSecurity) -> bool {
+        let before = self.rejected.lock().unwrap().len();
+        let address = self.listener.local().clone();
+        let source = source.clone();
+        let dialled = tokio::spawn(async move { dial(&address, &source).await });
+        let rejected = self.rejected.clone();
+        let refused = eventually("a rejection", || rejected.lock().unwrap().len() > before);
+        tokio::select! {
+            accepted = self.listener.accept() => {
+                let welcome = Message::Welcome(samples::welcome());
+                accepted.unwrap().connection.send(&welcome).await.unwrap();
+                dialled.await.unwrap().unwrap();
+                true
+            }
+            () = refused => false,
+        }
+    }
+}
+
+#[tokio::test]
+async fn changed_files_hold_for_connections_from_then_on_at_both_ends() {
+    let (ours, theirs) = (pki(), pki());
+    let tls = ServerTls::open(ours.collector.clone()).unwrap();
+    let server = ServerSecurity { tls: Some(tls), insecure: false };
+    let bound = listen_with("127.0.0.1:0", server, ListenerConfig::default()).await;
+    let mut door = Door { listener: bound.0, rejected: bound.1 };
+    // On another host: the collector's authority is not a file of the source.
+    let source = TlsFiles { ca: ours.source.ca.with_extension("source"), ..ours.source.clone() };
+    std::fs::copy(&ours.source.ca, &source.ca).unwrap();
+    let (old, new) = (with(&source), with(&theirs.source));
+    assert!(door.lets_in(&old).await && !door.lets_in(&new).await);
+    // Rights that are too wide: nothing changes.
+    let key = &theirs.collector.key;
+    std::fs::set_permissions(key, Permissions::from_mode(0o644)).unwrap();
+    renew(&ours.collector, &theirs.collector);
+    assert!(door.lets_in(&old).await && !door.lets_in(&new).await);
+    std::fs::set_permissions(&ours.collector.key, Permissions::from_mode(0o600)).unwrap();
+    assert!(door.lets_in(&new).await && !door.lets_in(&old).await);
+    // The source reads its files again, too.
+    renew(&source, &theirs.source);
+    assert!(door.lets_in(&old).await);
 }
 
 #[test]

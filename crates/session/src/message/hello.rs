@@ -1,8 +1,9 @@
 //! Hello: identity, devices and providers of a source.
 use super::{DEVICES_MAX, FAILED_MAX, PROTOCOL_VERSION, PROVIDERS_MAX};
 use crate::host::Host;
-use crate::json::{gid_json, hex64, list, net_json};
-use crate::names::DeviceName;
+use crate::identity::{Instance, Nonce, Signature};
+use crate::json::{gid_json, list, net_json};
+use crate::names::{DeviceName, printable};
 use catchment_verbs::{Gid, NetEnd};
 use serde::{Deserialize, Serialize};
 
@@ -14,9 +15,10 @@ pub struct Hello {
     pub protocol: ProtocolRange,
     /// Name and version of the software, informative. 1 to 128 characters.
     pub software: String,
-    /// Random number of this source process; the same after a reconnect, another after a restart.
-    #[serde(with = "hex64")]
-    pub instance: u64,
+    /// Public key of this source process; the same after a reconnect, another after a restart.
+    pub instance: Instance,
+    /// Number of this attempt to open a session, from 1; grows with every attempt of the process.
+    pub attempt: u64,
     /// Where the source runs.
     pub host: Host,
     /// Its devices. At most 65,536, no name twice. Empty: the source only tests the path.
@@ -35,6 +37,22 @@ pub struct Hello {
     pub wish: RingWish,
 }
 
+/// The collector asks whether the Hello is of the process that it names, and of this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Challenge {
+    /// A random number that the collector uses once.
+    pub nonce: Nonce,
+}
+
+/// The source's answer to a [`Challenge`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proof {
+    /// Of the nonce and the number of the attempt, with the key whose public half is in Hello.
+    pub signature: Signature,
+}
+
 /// Protocol versions, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,6 +61,15 @@ pub struct ProtocolRange {
     pub min: u16,
     /// Newest version spoken.
     pub max: u16,
+}
+
+impl std::fmt::Display for ProtocolRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self { min, max } if min == max => write!(f, "session protocol {min}"),
+            Self { min, max } => write!(f, "session protocols {min} to {max}"),
+        }
+    }
 }
 
 impl ProtocolRange {
@@ -145,18 +172,21 @@ pub struct RingWish {
     pub block_bytes: u32,
 }
 
-/// Reads the versions that a Hello offers and ignores the rest: a Hello of another version may have
-/// fields that this one does not know.
-pub(crate) fn protocol_of(text: &str) -> Result<ProtocolRange, serde_json::Error> {
+/// Reads the versions that a Hello offers, and the name of its software, and ignores the rest: a Hello of
+/// another version may have fields that this one does not know.
+pub(crate) fn versions_of(text: &str) -> Result<(ProtocolRange, String), serde_json::Error> {
     #[derive(Deserialize)]
     struct Versions {
         protocol: Range,
+        #[serde(default)]
+        software: String,
     }
     #[derive(Deserialize)]
     struct Range {
         min: u16,
         max: u16,
     }
-    let Range { min, max } = serde_json::from_str::<Versions>(text)?.protocol;
-    Ok(ProtocolRange { min, max })
+    let Versions { protocol: Range { min, max }, software } = serde_json::from_str(text)?;
+    let software = if software.is_empty() { "unknown software" } else { &software };
+    Ok((ProtocolRange { min, max }, printable(software, 128)))
 }

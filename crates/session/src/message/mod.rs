@@ -6,12 +6,14 @@ mod hello;
 mod running;
 mod welcome;
 
-pub(crate) use hello::protocol_of;
+pub(crate) use hello::versions_of;
 pub use hello::{
-    Device, FailedPath, Hello, Policy, ProtocolRange, ProviderOffer, RingWish, SessionPath, WhyNot,
+    Challenge, Device, FailedPath, Hello, Policy, Proof, ProtocolRange, ProviderOffer, RingWish,
+    SessionPath, WhyNot,
 };
 pub use running::{
-    Goodbye, GoodbyeAck, Ping, Pong, Revoke, SourceStats, StreamDelivered, StreamEnd, StreamStats,
+    Goodbye, GoodbyeAck, Ping, Pong, Revoke, SinkReport, SourceStats, StreamDelivered, StreamEnd,
+    StreamStats,
 };
 pub use welcome::{Connect, Ready, Ring, StreamGrant, StreamStart, Welcome};
 
@@ -19,7 +21,7 @@ use crate::refusal::Refusal;
 use serde::Serialize;
 
 /// The protocol version that this library speaks.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 /// Maximum devices of one source, and so maximum streams of one session.
 pub const DEVICES_MAX: usize = 65_536;
 /// Maximum offers of a source.
@@ -80,6 +82,8 @@ macro_rules! messages {
 
 messages! {
     Hello(Hello) = "hello",
+    Challenge(Challenge) = "challenge",
+    Proof(Proof) = "proof",
     Welcome(Welcome) = "welcome",
     Refused(Refusal) = "refused",
     Connect(Connect) = "connect",
@@ -87,22 +91,24 @@ messages! {
     Ping(Ping) = "ping",
     Pong(Pong) = "pong",
     SourceStats(SourceStats) = "source_stats",
+    SinkReport(SinkReport) = "sink_report",
     Revoke(Revoke) = "revoke",
     Goodbye(Goodbye) = "goodbye",
     GoodbyeAck(GoodbyeAck) = "goodbye_ack",
 }
 
 impl Message {
-    /// Returns the epoch of the message; `None` for Hello and Refused, which have none.
+    /// Returns the epoch of the message; `None` for those that come before there is one.
     pub fn epoch(&self) -> Option<u32> {
         match self {
-            Self::Hello(_) | Self::Refused(_) => None,
+            Self::Hello(_) | Self::Challenge(_) | Self::Proof(_) | Self::Refused(_) => None,
             Self::Welcome(message) => Some(message.epoch),
             Self::Connect(message) => Some(message.epoch),
             Self::Ready(message) => Some(message.epoch),
             Self::Ping(message) => Some(message.epoch),
             Self::Pong(message) => Some(message.epoch),
             Self::SourceStats(message) => Some(message.epoch),
+            Self::SinkReport(message) => Some(message.epoch),
             Self::Revoke(message) => Some(message.epoch),
             Self::Goodbye(message) => Some(message.epoch),
             Self::GoodbyeAck(message) => Some(message.epoch),

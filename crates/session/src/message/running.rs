@@ -57,6 +57,18 @@ pub struct StreamStats {
     pub blocked_us: u64,
 }
 
+/// Whether the collector's sinks take the frames of the session; sent when that changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SinkReport {
+    /// The session.
+    pub epoch: u32,
+    /// How many streams have a frame that their sink refuses; 0: all go on.
+    pub refusing: u32,
+    /// Why one of them does, as text; `None` when none does. 1 to 512 characters.
+    pub reason: Option<String>,
+}
+
 /// Ends the session at once, without a Goodbye. Either side may send it after Ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -46,6 +46,7 @@ pub(super) fn packets(
     families(here, there)
         .or_else(|| port("collector", ours, theirs, collector.known))
         .or_else(|| port("source", theirs, ours, collector.known))
+        .or_else(|| authentication(ours, theirs))
         .or_else(|| reach(collector.host, source, here, there))
 }
 
@@ -85,6 +86,22 @@ fn port(
             "free UDP port {known} at the {side} (`catchment doctor` there shows its owner), \
              and omit --roce-port"
         ),
+    )
+}
+
+/// Returns what rules out a pair of which one side alone authenticates its packets.
+fn authentication(ours: &ProviderOffer, theirs: &ProviderOffer) -> Option<Because> {
+    let authenticates = |offer: &ProviderOffer| {
+        offer.net.is_some_and(|net| net.extensions & NetEnd::AUTHENTICATED != 0)
+    };
+    let (side, other, name) = match (authenticates(ours), authenticates(theirs)) {
+        (true, false) => ("collector", "source", &theirs.name),
+        (false, true) => ("source", "collector", &ours.name),
+        (true, true) | (false, false) => return None,
+    };
+    Because::new(
+        format!("the {side} takes authenticated packets only, and the {other}'s {name} sends none"),
+        format!("start the {other} with --authenticate too, or the {side} without"),
     )
 }
 

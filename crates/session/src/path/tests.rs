@@ -20,7 +20,7 @@ fn names(list: &[&str]) -> Vec<String> {
 }
 
 fn offer(name: &str, ip: &str) -> ProviderOffer {
-    let net = |extensions| NetEnd { udp_port: 4791, path_mtu: 4096, extensions };
+    let net = |extensions| NetEnd { extensions, ..NetEnd::of_rnic(4096) };
     ProviderOffer {
         name: name.to_owned(),
         gid: Gid::from_ip(ip.parse().unwrap()),
@@ -226,6 +226,23 @@ fn an_rnic_is_reached_at_its_port_only() {
     let mut silent = case(&["roce"], &["ibverbs"]);
     silent.offers[0].net = None;
     silent.fails("the source does not say what its roce takes");
+}
+
+#[test]
+fn authenticated_packets_go_between_two_that_both_have_them() {
+    let authenticated = |offer: &mut ProviderOffer| {
+        offer.net = offer.net.map(|net| NetEnd { extensions: NetEnd::AUTHENTICATED, ..net });
+    };
+    let mut both = case(&["roce"], &["roce"]);
+    authenticated(&mut both.offers[0]);
+    both.fails("the source takes authenticated packets only, and the collector's roce sends none");
+    both.collector.iter_mut().flatten().for_each(authenticated);
+    both.takes("roce", "roce");
+    let mut one = case(&["ibverbs"], &["roce"]);
+    one.collector.iter_mut().flatten().for_each(authenticated);
+    one.fails(
+        "the collector takes authenticated packets only, and the source's ibverbs sends none",
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Unreleased blocks, which can be sent again.
 use super::Shared;
+use crate::checksum::copy_with_crc;
 use crate::commit::commit_word;
 use crate::header::BlockHeader;
 use catchment_verbs::mem::{RegionSlice, VolatileSlice};
@@ -25,6 +26,17 @@ impl RetainedBlock {
         let offset = trailer - self.header.room_bytes as usize;
         let payload = self.block.memory().subslice(offset, self.header.payload_bytes as usize);
         payload.expect("lengths were checked with the header")
+    }
+
+    /// Copies the payload to the beginning of `out`, and returns whether the copy is what was committed, as
+    /// far as its checksum tells. The bytes may lie in the collector's memory, where others can write.
+    ///
+    /// # Panics
+    /// If `out` is shorter than the payload.
+    pub fn copy_out(&self, out: &mut [u8]) -> bool {
+        let out = &mut out[..self.header.payload_bytes as usize];
+        let computed = copy_with_crc(&self.payload(), out).expect("as long as the payload");
+        self.header.crc().is_none_or(|announced| announced == computed)
     }
 }
 

@@ -1,85 +1,15 @@
 //! A sealed memfd and its mapping.
-use super::VolatileSlice;
+use super::error::os_error;
+use super::fault::Watched;
+use super::{MemError, VolatileSlice};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 /// TMPFS_MAGIC of statfs(2): memfds without huge pages.
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
-
-/// Memory could not be allocated, mapped or reached.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MemError {
-    /// The operating system refused.
-    #[error("{call} for {bytes} bytes of shared memory: {source}")]
-    Os {
-        /// The system call.
-        call: &'static str,
-        /// Bytes asked for.
-        bytes: usize,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A region of zero bytes.
-    #[error("a memory region needs at least one byte")]
-    Empty,
-    /// A range outside of the memory.
-    #[error("bytes {offset}..{offset}+{bytes} are outside of a memory of {available} bytes")]
-    OutOfBounds {
-        /// First byte asked for.
-        offset: usize,
-        /// Bytes asked for.
-        bytes: usize,
-        /// Bytes that exist.
-        available: usize,
-    },
-    /// An atomic access that its size does not divide.
-    #[error("address {addr:#x} is not aligned to {align} bytes")]
-    Misaligned {
-        /// The address.
-        addr: u64,
-        /// What it must be a multiple of.
-        align: usize,
-    },
-    /// The memory is mapped for reading only.
-    #[error("the memory is mapped for reading only")]
-    ReadOnly,
-    /// A peer's descriptor that is not a memfd, or that the peer could still shrink: its seals.
-    #[error("the peer's descriptor is not a memfd sealed against shrinking (seals {0:#x})")]
-    NotSealed(u32),
-    /// A peer's descriptor of memory that may have no pages when it is read: the type of its file system.
-    #[error(
-        "the peer's memory is not plain shared memory (file system {0:#x}): huge pages that have run \
-         out would kill this process"
-    )]
-    NotPlain(u64),
-    /// The memory is shared with peers that may write, or with peers that may not: never with both, since
-    /// a descriptor that can be opened again is only read-only if the memory is sealed.
-    #[error(
-        "the memory is shared {shared} already and cannot be shared {asked} too: register a copy"
-    )]
-    SharedOtherwise {
-        /// How it is shared.
-        shared: &'static str,
-        /// How it was to be shared.
-        asked: &'static str,
-    },
-    /// The descriptor of this memory is closed.
-    #[error("the memory has no descriptor to share: share memory that this process allocated")]
-    NoDescriptor,
-    /// A descriptor from a peer whose memory is shorter than announced.
-    #[error("the peer's memory has {seen} bytes, it announced {announced}")]
-    Truncated {
-        /// Bytes that the peer announced.
-        announced: usize,
-        /// Bytes that exist.
-        seen: u64,
-    },
-}
 
 /// How to allocate a [`Region`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +37,7 @@ pub struct Region {
     fd: Option<OwnedFd>,
     /// The same memory for peers that may only read, opened once.
     read_only: OnceLock<OwnedFd>,
+    watched: Watched,
 }
 
 // SAFETY: the mapping belongs to no thread, and all access goes through `VolatileSlice`, which
@@ -199,8 +130,13 @@ impl Region {
         let ptr =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, fd, 0) }
                 .map_err(|e| os_error("mmap", bytes, e))?;
-        let ptr = NonNull::new(ptr.cast()).ok_or(MemError::Empty)?;
-        let region = Self { ptr, bytes, writable, fd: None, read_only: OnceLock::new() };
+        let ptr: NonNull<u8> = NonNull::new(ptr.cast()).ok_or(MemError::Empty)?;
+        let watched = Watched::begin(ptr.as_ptr() as usize, bytes, writable).inspect_err(|_| {
+            // SAFETY: the mapping that was just made, which nothing else knows.
+            let _ = unsafe { rustix::mm::munmap(ptr.as_ptr().cast(), bytes) };
+        })?;
+        let (fd, read_only) = (None, OnceLock::new());
+        let region = Self { ptr, bytes, writable, fd, read_only, watched };
         region.advise(options)?;
         Ok(region)
     }
@@ -231,6 +167,13 @@ impl Region {
     /// Returns the length in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Returns whether a page of it could not be had (SIGBUS): what was read since may be anything, and
+    /// what was written may reach nobody. Says so after the access that failed, so check it then.
+    #[inline]
+    pub fn is_broken(&self) -> bool {
+        self.watched.is_broken()
     }
 
     /// Returns whether this process may write.
@@ -304,13 +247,10 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        self.watched.end();
         // SAFETY: our own mapping; every slice of it borrowed `self` and is gone.
         let _ = unsafe { rustix::mm::munmap(self.ptr.as_ptr().cast(), self.bytes) };
     }
-}
-
-fn os_error(call: &'static str, bytes: usize, errno: rustix::io::Errno) -> MemError {
-    MemError::Os { call, bytes, source: errno.into() }
 }
 
 /// A part of a region that keeps the region mapped.

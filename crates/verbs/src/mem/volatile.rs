@@ -155,9 +155,9 @@ impl<'a> VolatileSlice<'a> {
     /// # Errors
     /// Those of `write(2)`.
     pub fn write_to_fd(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        let (ptr, bytes) = (self.ptr.as_ptr().cast(), self.bytes);
         // SAFETY: the range is mapped; the kernel only reads it.
-        let n = unsafe { libc::write(fd.as_raw_fd(), self.ptr.as_ptr().cast(), self.bytes) };
-        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+        moved(&[*self], || unsafe { libc::write(fd.as_raw_fd(), ptr, bytes) })
     }
 
     /// Writes several pieces of memory to a file or socket with one call, in order, at most the
@@ -173,9 +173,9 @@ impl<'a> VolatileSlice<'a> {
             vector.iov_base = piece.ptr.as_ptr().cast();
             vector.iov_len = piece.bytes;
         }
+        let (fd, all, count) = (fd.as_raw_fd(), vectors.as_ptr(), count as libc::c_int);
         // SAFETY: the ranges are mapped; the kernel only reads them. `count` of them are set.
-        let n = unsafe { libc::writev(fd.as_raw_fd(), vectors.as_ptr(), count as libc::c_int) };
-        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+        moved(pieces, || unsafe { libc::writev(fd, all, count) })
     }
 
     /// Reads from a file or pipe straight into the memory; returns how many bytes, 0 at end of file.
@@ -186,9 +186,17 @@ impl<'a> VolatileSlice<'a> {
         if !self.writable {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, MemError::ReadOnly));
         }
+        let (ptr, bytes) = (self.ptr.as_ptr().cast(), self.bytes);
         // SAFETY: the range is mapped for writing.
-        let n = unsafe { libc::read(fd.as_raw_fd(), self.ptr.as_ptr().cast(), self.bytes) };
-        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+        moved(&[*self], || unsafe { libc::read(fd.as_raw_fd(), ptr, bytes) })
+    }
+
+    /// Reads a byte of each page, so that a page that cannot be had is replaced (see `fault`).
+    fn touch(&self) {
+        for offset in (0..self.bytes).step_by(CHUNK_BYTES) {
+            // SAFETY: `offset` is inside.
+            let _ = unsafe { self.ptr.as_ptr().add(offset).read_volatile() };
+        }
     }
 
     /// Returns the byte at `offset` as an atomic.
@@ -279,6 +287,19 @@ impl<'a> VolatileSlice<'a> {
         if offset < self.bytes {
             prefetch_for_write(self.ptr.as_ptr().wrapping_add(offset));
         }
+    }
+}
+
+/// Returns how many bytes a system call moved. One that found no page is made again once they are touched:
+/// only an access of this process brings the signal that replaces a page.
+fn moved(pieces: &[VolatileSlice<'_>], call: impl Fn() -> isize) -> io::Result<usize> {
+    let result = || usize::try_from(call()).map_err(|_| io::Error::last_os_error());
+    match result() {
+        Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
+            pieces.iter().for_each(VolatileSlice::touch);
+            result()
+        }
+        done => done,
     }
 }
 

@@ -149,8 +149,11 @@ impl Victim {
             remote_atomic: choice & 32 == 0,
             qkey: 5,
         });
-        let rtr = qp
-            .rtr(RtrAttr { recovery, ..RtrAttr::new(0x11, PathMtu::Mtu256, Psn::new(0xff_fff8)) });
+        let rtr = qp.rtr(RtrAttr {
+            recovery,
+            challenges: (choice & 64 != 0).then_some(9),
+            ..RtrAttr::new(0x11, PathMtu::Mtu256, Psn::new(0xff_fff8))
+        });
         assert!(init.is_ok() && rtr.is_ok() && qp.rts(RtsAttr::new(Psn::new(0xff_fffc))).is_ok());
         Self {
             qp,

@@ -4,7 +4,7 @@ use super::plan::Plan;
 use super::scenario::{EndScenario, MAX_INLINE, PairScenario, Scenario};
 use super::worker::{Remote, Worker};
 use crate::roce::{Rights, Space};
-use catchment_roce::{Config, InitAttr, Qp, QpState, RtrAttr, RtsAttr, Service};
+use catchment_roce::{Config, InitAttr, Qp, QpState, Recovery, RtrAttr, RtsAttr, Service};
 use std::rc::Rc;
 
 pub(super) type Memory = [(NearKeys, FarKeys); 2];
@@ -85,6 +85,8 @@ pub(super) fn queue_pair(scenario: &Scenario, pair: usize, number: usize) -> Qp 
         max_dest_rd_atomic: peer.max_rd_atomic,
         min_rnr_timer: own.min_rnr_timer,
         recovery: scenario.recovery,
+        challenges: (scenario.recovery == Recovery::SelectiveRepeat)
+            .then_some(qpn(pair, number).into()),
         ..RtrAttr::new(qpn(pair, 1 - number), scenario.path_mtu, peer.first_psn)
     };
     let rts = RtsAttr {

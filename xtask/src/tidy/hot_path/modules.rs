@@ -2,7 +2,7 @@
 //!
 //! Lists every module with a function, including inlined ones, that has at least 0.05 % of the samples
 //! of `perf record -F 4000 catchment demo --no-dashboard --sink null` over shm or roce, at 25 frames a
-//! second or with `--rate max`.
+//! second or with `--rate max`, built with `--profile profiling`.
 
 /// Modules on the path of a block, and what they do for it. A folder ends with a slash.
 pub(super) const MODULES: &[(&str, &str)] = &[

@@ -6,6 +6,7 @@ use crate::collector::block::HeldBlock;
 use crate::collector::stream::Inlet;
 use crate::format::FRAME_BYTES_MAX;
 use crate::session::check::NUMBER_MAX;
+use crate::session::collector_side::JUMP_MAX;
 use catchment_transfer::order::InOrder;
 use catchment_transfer::{BlockHeader, PeerMisbehaved, ReceivedBlock, Receiver};
 use catchment_verbs::Watch;
@@ -85,6 +86,16 @@ pub(in crate::collector) enum IntakeError {
     /// A number that no message of the session could name.
     #[error("a block has packet number {0}; numbers end at {NUMBER_MAX}")]
     Number(u64),
+    /// A number that is so far ahead that it would use up those of the device.
+    #[error(
+        "a block has packet number {number}, too far ahead of {next}: {JUMP_MAX} may be left out"
+    )]
+    Jump {
+        /// The number in the block.
+        number: u64,
+        /// The number that its stream waits for.
+        next: u64,
+    },
     /// A fault of this program, seen while it handled what the source wrote.
     #[error("receiving from it panicked")]
     Panicked,
@@ -201,8 +212,10 @@ impl SessionIntake {
     /// The source may be gone in the middle of anything: what it committed counts, also if it did
     /// not live to say so in the status bytes. It may also be alive and go on: once around the ring
     /// finds what was there before; the rest stays unreleased, for the next session.
+    /// Of a ring that has lost a page nothing is taken: who knows what stands there.
     pub(super) fn begin_draining(&mut self) {
-        let blocks = self.receiver.layout().blocks();
+        let is_broken = self.receiver.mr().region().is_broken();
+        let blocks = if is_broken { 0 } else { self.receiver.layout().blocks() };
         self.draining.get_or_insert(blocks);
     }
 
@@ -238,6 +251,10 @@ impl SessionIntake {
             return Err(IntakeError::Stream { stream: header.stream, streams });
         };
         let StreamIntake { order, inlet, progress } = stream;
+        let (number, next) = (header.packet_number, order.next_packet());
+        if number.saturating_sub(next) > JUMP_MAX {
+            return Err(IntakeError::Jump { number, next });
+        }
         let block = HeldBlock::new(block, &inlet.stream().device().metrics);
         let tally = order.push(header, block, |block| {
             if let Some(job) = inlet.push(block) {

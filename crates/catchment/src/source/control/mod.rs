@@ -3,20 +3,23 @@ mod session;
 
 use super::shared::Shared;
 use super::{SourceBuilder, SourceError};
+use crate::in_clear::InClear;
 use crate::providers::{Ends, Offers, Providers};
+use crate::session::SOFTWARE;
 use crate::session::backoff::Backoff;
 use crate::session::host::Host;
+use crate::session::identity::Identity;
 use crate::session::io::{Address, ClientSecurity, Connection, drive};
 use crate::session::message::{
     Device, FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, WhyNot,
 };
 use crate::session::refusal::RefusalCode;
+use crate::session::reread::ClientTls;
 use crate::session::source_side::{Ended, Retry, SourceSide, SourceSideConfig};
-use crate::session::tls::client_config;
 use catchment_transfer::Permit;
-use catchment_verbs::provider::random;
 use session::Session;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -28,9 +31,8 @@ pub(super) fn start(
     shared: Arc<Shared>,
 ) -> Result<JoinHandle<()>, SourceError> {
     let config = |error: &dyn std::fmt::Display| SourceError::Config(error.to_string());
-    let tls = builder.tls.as_ref().map(client_config).transpose();
+    let tls = builder.tls.clone().map(ClientTls::open).transpose();
     let (blocks, block_bytes) = builder.wish();
-    let instance = random().and_then(|high| Ok(u64::from(high) << 32 | u64::from(random()?)));
     let providers = Arc::new(Providers::new(&builder.providers));
     let asked = Arc::downgrade(&providers);
     let network = move || asked.upgrade().map_or(Vec::new(), |p| p.counters());
@@ -38,13 +40,15 @@ pub(super) fn start(
     let control = Control {
         address: builder.collector.parse().map_err(|e| config(&e))?,
         security: ClientSecurity { tls: tls.map_err(|e| config(&e))?, insecure: builder.insecure },
-        instance: instance.map_err(|e| config(&e))?,
+        identity: Identity::random().map_err(|e| config(&e))?,
+        attempts: AtomicU64::new(0),
         host: Host::read().map_err(|e| config(&e))?,
         providers: providers.clone(),
         wish: RingWish { blocks, block_bytes },
         in_place: builder.in_place,
         permit: builder.permit.clone(),
         send_queue: builder.send_queue,
+        in_clear: InClear::default(),
         shared,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -67,14 +71,17 @@ fn boot_time() -> Option<Instant> {
 struct Control {
     address: Address,
     security: ClientSecurity,
-    /// Random number of this source process.
-    instance: u64,
+    /// The key pair of this source process.
+    identity: Identity,
+    /// How often it was tried to open a session.
+    attempts: AtomicU64,
     host: Host,
     providers: Arc<Providers>,
     wish: RingWish,
     in_place: bool,
     permit: Option<Arc<dyn Permit>>,
     send_queue: u32,
+    in_clear: InClear,
     shared: Arc<Shared>,
 }
 
@@ -134,7 +141,7 @@ impl Failed {
 
 impl Control {
     async fn run(self) {
-        let backoff = Backoff::new(self.instance);
+        let backoff = Backoff::new(self.identity.instance().number());
         let mut failures = 0;
         let mut said = None;
         let mut failed = Failed::default();
@@ -192,7 +199,10 @@ impl Control {
         };
         let mut connection = match connected {
             Ok(connection) => connection,
-            Err(error) if error.is_transient() => return Ok(Setback::new(error.to_string())),
+            // What worked before may again: certificates are renewed while a source runs.
+            Err(error) if error.is_transient() || had_session => {
+                return Ok(Setback::new(error.to_string()));
+            }
             Err(error) => return Err(SourceError::Config(error.to_string())),
         };
         let ends = Ends::of(&connection);
@@ -207,7 +217,7 @@ impl Control {
         };
         let config = SourceSideConfig {
             ping_origin: boot_time(),
-            ..SourceSideConfig::new(self.providers.known().clone())
+            ..SourceSideConfig::new(self.providers.known().clone(), self.identity.clone())
         };
         let mut side = SourceSide::new(Instant::now(), config, hello);
         let mut session = Session::new(self, offers);
@@ -215,7 +225,7 @@ impl Control {
         session.close_link();
         match session.setback(&ended) {
             Some(setback) => Ok(setback),
-            None => self.after(&ended, session.was_ready, session.lost_because),
+            None => self.after(&ended, session, had_session),
         }
     }
 
@@ -229,10 +239,17 @@ impl Control {
     fn after(
         &self,
         ended: &Ended,
-        was_ready: bool,
-        lost_because: Option<String>,
+        session: Session<'_>,
+        had_session: bool,
     ) -> Result<Setback, SourceError> {
         let collector = self.address.to_string();
+        let (was_ready, lost) = (session.was_ready, session.lost);
+        if let Some(lost) = &lost
+            && lost.is_final()
+            && !had_session
+        {
+            return Err(SourceError::Config(format!("no session with {collector}: {lost}")));
+        }
         let pause = match (ended.retry(), ended) {
             (Retry::After(pause), _) => pause,
             (Retry::Never, Ended::Refused(refusal) | Ended::Revoked(refusal)) => {
@@ -245,8 +262,8 @@ impl Control {
         };
         let no_path =
             ended.peer_refusal().is_some_and(|refusal| refusal.code == RefusalCode::NoPath);
-        let reason = match (ended, lost_because) {
-            (Ended::Disconnected(_), Some(because)) => format!("{ended}: {because}"),
+        let reason = match (ended, lost) {
+            (Ended::Disconnected(_), Some(lost)) => format!("{ended}: {lost}"),
             _ => ended.to_string(),
         };
         let lesson = if no_path { Lesson::Forget } else { Lesson::Nothing };
@@ -269,8 +286,9 @@ impl Control {
         };
         Ok(Hello {
             protocol: ProtocolRange::OURS,
-            software: concat!("catchment ", env!("CARGO_PKG_VERSION")).to_owned(),
-            instance: self.instance,
+            software: SOFTWARE.to_owned(),
+            instance: self.identity.instance(),
+            attempt: self.attempts.fetch_add(1, Ordering::Relaxed) + 1,
             host: self.host.clone(),
             devices: self.shared.devices.iter().map(device).collect(),
             providers,

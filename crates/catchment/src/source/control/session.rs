@@ -1,9 +1,12 @@
 //! One session of a source: from Hello to the end of its connection.
 use super::{Control, Lesson, Setback};
+use crate::observe::Unaccounted;
 use crate::observe::cpu::cpu_time_of_self;
 use crate::providers::Offers;
 use crate::session::io::{Handler, Lost};
-use crate::session::message::{SessionPath, StreamEnd, StreamStart, StreamStats, Welcome};
+use crate::session::message::{
+    GoodbyeAck, SessionPath, SinkReport, StreamEnd, StreamStart, StreamStats, Welcome,
+};
 use crate::session::refusal::{Refusal, RefusalCode};
 use crate::session::source_side::{Ended, Input, Side as _, SourceEvent, SourceSide};
 use crate::source::backlog::Waiting;
@@ -56,7 +59,7 @@ pub(super) struct Session<'a> {
     reported: Vec<StreamStats>,
     setback: Option<Setback>,
     /// Why the connection broke: a rejected certificate shows only here.
-    pub(super) lost_because: Option<String>,
+    pub(super) lost: Option<Lost>,
     /// Reads of the collector's status bytes counted so far.
     status_reads: u64,
 }
@@ -79,7 +82,7 @@ impl<'a> Session<'a> {
             changed_at: now,
             reported: Vec::new(),
             setback: None,
-            lost_because: None,
+            lost: None,
             status_reads: 0,
         }
     }
@@ -120,9 +123,9 @@ impl Handler for Session<'_> {
         match event {
             SourceEvent::Welcomed(welcome) => return self.on_welcome(side, welcome),
             SourceEvent::Ready => return self.on_ready(),
+            SourceEvent::Sink(report) => self.on_sink(&report),
             SourceEvent::Delivered(ack) => {
-                let lost = ack.delivered.iter().map(|stream| stream.lost);
-                self.control.shared.life.set_finished(lost.fold(0, u64::saturating_add));
+                self.control.shared.life.set_finished(self.settle_accounts(&ack));
             }
         }
         Ok(())
@@ -178,7 +181,7 @@ impl Handler for Session<'_> {
     }
 
     fn lost(&mut self, lost: Lost) {
-        self.lost_because = Some(lost.to_string());
+        self.lost = Some(lost);
     }
 }
 
@@ -223,10 +226,21 @@ impl Session<'_> {
             permit: self.control.permit.clone(),
             checksum: self.control.shared.checksum || welcome.ring.checksum,
         };
+        self.control.in_clear.check(&welcome.path, prepared.endpoint(), welcome.endpoint);
         let peer = self.control.address.to_string();
         let connect = move |prepared: Prepared, target| prepared.connect(target, &options);
         self.connecting = Some(Connecting::begin(prepared, &welcome, peer, connect)?);
         Ok(())
+    }
+
+    /// Says whether the collector can store what it is sent; while it cannot, frames wait here.
+    fn on_sink(&self, report: &SinkReport) {
+        let collector = &self.control.address;
+        match &report.reason {
+            Some(reason) => tracing::warn!(%collector, devices = report.refusing, reason,
+                "the collector cannot store frames; they wait at this source until it can"),
+            None => tracing::warn!(%collector, "the collector stores frames again"),
+        }
     }
 
     fn on_connected(&mut self, side: &mut SourceSide, connected: Result<Arc<Link>, LinkError>) {
@@ -319,6 +333,7 @@ impl Session<'_> {
             tracing::debug!(%error, "the link broke before goodbye");
             return;
         }
+        shared.devices.iter().for_each(|device| device.settle_without_collector());
         self.report(side);
         let end = |device: &Arc<DeviceState>| StreamEnd {
             stream: device.stream(),
@@ -329,6 +344,18 @@ impl Session<'_> {
         if let Err(error) = side.goodbye(ends) {
             tracing::debug!(%error, "cannot say goodbye");
         }
+    }
+
+    /// Returns how many frames are lost in all, once the collector is done with every device.
+    fn settle_accounts(&self, ack: &GoodbyeAck) -> Result<u64, Unaccounted> {
+        let mut lost = 0u64;
+        for device in &self.control.shared.devices {
+            let number = device.stream();
+            let told = ack.delivered.iter().find(|stream| stream.stream == number);
+            let (delivered, missing) = told.map_or((0, 0), |told| (told.frames, told.lost));
+            lost = lost.saturating_add(device.settle_accounts(delivered, missing)?);
+        }
+        Ok(lost)
     }
 
     /// Closes the link, and returns frames that the collector may lack to the backlogs.
@@ -357,15 +384,19 @@ impl Session<'_> {
             let header = block.header();
             let whole = header.frame_bytes == u64::from(header.payload_bytes);
             if let (Some(device), true) = (devices.get(&header.stream), whole) {
-                device.push(
-                    header.packet_number,
-                    Waiting {
-                        skipped: header.skipped,
-                        capture_time_ns: header.capture_time_ns,
-                        counted: true,
-                        bytes: block.payload().to_vec().into(),
-                    },
-                );
+                let mut bytes = vec![0; header.payload_bytes as usize];
+                if !block.copy_out(&mut bytes) {
+                    tracing::warn!(device = %device.name, packet = header.packet_number,
+                        "a frame in the collector's memory is damaged, and there is no copy of it");
+                    bytes.clear();
+                }
+                let frame = Waiting {
+                    skipped: header.skipped,
+                    capture_time_ns: header.capture_time_ns,
+                    counted: true,
+                    bytes: bytes.into(),
+                };
+                device.push(header.packet_number, frame);
             }
         }
     }

@@ -92,6 +92,10 @@ pub enum Operation {
     Cnp,
     /// Selective acknowledgement, our extension.
     Sack,
+    /// The question whether a NAK is the peer's, our extension.
+    Challenge,
+    /// The answer to a challenge.
+    ChallengeAnswer,
 }
 
 /// The position of a packet in its message.
@@ -170,6 +174,10 @@ opcodes! {
         Cnp = 0x81,
         /// Our extension: a selective acknowledgement, sent only to peers that agreed to it.
         Sack = 0xc0,
+        /// Our extension: asks whether a NAK that would end the connection is the peer's.
+        Challenge = 0xc1,
+        /// Our extension: the answer, with the number of the challenge.
+        ChallengeAnswer = 0xc2,
     }
 }
 
@@ -278,6 +286,7 @@ impl Opcode {
                 | Operation::Acknowledge
                 | Operation::AtomicAcknowledge
                 | Operation::Sack
+                | Operation::ChallengeAnswer
         )
     }
 
@@ -326,6 +335,8 @@ const fn describe(number: u8) -> Shape {
     let transport = transport(number);
     let (operation, position) = match (transport, number & 0x1f) {
         (Transport::Cnp, _) => (O::Cnp, P::Only),
+        (Transport::Extension, 0x01) => (O::Challenge, P::Only),
+        (Transport::Extension, 0x02) => (O::ChallengeAnswer, P::Only),
         (Transport::Extension, _) => (O::Sack, P::Only),
         (_, 0x00) => (O::Send, P::First),
         (_, 0x01) => (O::Send, P::Middle),
@@ -352,7 +363,10 @@ const fn describe(number: u8) -> Shape {
         position,
         headers,
         header_bytes: (super::bth::BYTES + headers.bytes()) as u8,
-        payload: matches!(operation, O::Send | O::Write | O::ReadResponse | O::Sack),
+        payload: matches!(
+            operation,
+            O::Send | O::Write | O::ReadResponse | O::Sack | O::Challenge | O::ChallengeAnswer
+        ),
     }
 }
 

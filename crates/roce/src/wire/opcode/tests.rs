@@ -21,6 +21,7 @@ fn an_opcode_is_what_its_name_says() {
             ("Ud", Transport::Ud),
             ("Cnp", Transport::Cnp),
             ("Sack", Transport::Extension),
+            ("Challenge", Transport::Extension),
         ];
         let of_name = transports.into_iter().find(|(start, _)| name.starts_with(start));
         assert_eq!(of_name.map(|(_, transport)| transport), Some(opcode.transport()));
@@ -33,10 +34,11 @@ fn an_opcode_is_what_its_name_says() {
         assert_eq!(opcode.is_atomic(), has("Swap") || has("FetchAdd"), "{name}");
         assert_eq!(opcode.has_imm(), has("WithImm"), "{name}");
         assert_eq!(opcode.headers().has(HeaderSet::IETH), has("WithInvalidate"), "{name}");
-        let response = has("Response") || has("Acknowledge") || has("Sack");
+        let response = has("Response") || has("Acknowledge") || has("Sack") || has("Answer");
         assert_eq!(opcode.is_response(), response, "{name}");
         assert_eq!(opcode.is_request(), !response && !has("Cnp"), "{name}");
-        let data = has("Send") || has("Write") || has("Response") || has("Sack");
+        let ours = has("Sack") || has("Challenge");
+        let data = has("Send") || has("Write") || has("Response") || ours;
         assert_eq!(opcode.has_payload(), data, "{name}");
         assert_eq!(opcode.ends_message(), !has("First") && !has("Middle"), "{name}");
         assert_eq!(opcode.starts_message(), !has("Last") && !has("Middle"), "{name}");
@@ -56,5 +58,5 @@ fn headers_are_as_long_as_the_standard_says() {
     assert_eq!(lengths(1), send_and_write);
     assert_eq!(lengths(3), [20, 24]);
     assert_eq!(lengths(4), [28]);
-    assert_eq!(lengths(6), [16]);
+    assert_eq!(lengths(6), [16, 16, 16]);
 }

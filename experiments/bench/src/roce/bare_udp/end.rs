@@ -52,7 +52,8 @@ impl End {
     pub(super) fn open(job: &Job) -> Result<Self> {
         let (own, peer) = (job.own(), job.peer());
         let options = SocketOptions::default();
-        let socket = Arc::new(UdpSocket::bind(SocketAddr::new(own, ROCE_PORT), &options)?);
+        let local = SocketAddr::new(own, ROCE_PORT);
+        let socket = Arc::new(UdpSocket::bind(local, &options)?);
         let region = Region::alloc(REGION_BYTES, RegionOptions::default())?;
         region.whole().fill(7)?;
         Ok(Self {
@@ -60,7 +61,7 @@ impl End {
                 batch: SendBatch::new(&*socket, BATCH_PACKETS),
                 waiter: Waiter::new()?,
                 region: Arc::clone(&region),
-                route: Route { local: own, remote: SocketAddr::new(peer, ROCE_PORT), ecn: 0 },
+                route: Route { local, remote: SocketAddr::new(peer, ROCE_PORT), ecn: 0 },
                 socket: Arc::clone(&socket),
             },
             receiving: Receiving {
@@ -122,7 +123,8 @@ impl Sending {
     }
 
     fn wait_writable(&self) -> Result<()> {
-        match self.waiter.sleep(self.socket.as_fd(), true, PATIENCE)? {
+        let socket = self.socket.as_fd();
+        match self.waiter.sleep(socket, Some(socket), PATIENCE)? {
             Wakeup::TimedOut => bail!("the socket stayed full for {PATIENCE:?}"),
             Wakeup::Ready | Wakeup::Woken => Ok(()),
         }
@@ -160,7 +162,7 @@ impl Receiving {
                 continue;
             }
             let left = timeout.saturating_sub(start.elapsed());
-            if self.waiter.sleep(self.socket.as_fd(), false, left)? == Wakeup::TimedOut {
+            if self.waiter.sleep(self.socket.as_fd(), None, left)? == Wakeup::TimedOut {
                 return Ok(false);
             }
             slept = true;

@@ -1,0 +1,208 @@
+//! The live page and the metrics under viewers who mean no good, and for those who come from other hosts.
+use crate::common::{Service, catchment};
+use catchment_netns::{VethPair, with_privilege};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn collector(words: &[&str]) -> Service {
+    let collect = ["collect", "--json", "--sink", "null", "--listen", "127.0.0.1:0"];
+    Service::start_command(catchment().args(collect).args(words))
+}
+
+/// Where the page of a collector listens, `ADDRESS:PORT`.
+fn page(collector: &Service) -> String {
+    let url = collector.listening["dashboard"].as_str().unwrap();
+    url.split('/').nth(2).unwrap().to_owned()
+}
+
+/// Longer than any answer takes on a machine that does other work too.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn connect(page: &str) -> TcpStream {
+    let stream = TcpStream::connect(page).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+fn request(path: &str, host: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+}
+
+fn answer(mut stream: impl Read + Write, request: &str) -> io::Result<String> {
+    stream.write_all(request.as_bytes())?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8(bytes).unwrap())
+}
+
+fn is_served(page: &str) {
+    let text = answer(connect(page), &request("/metrics", page)).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200") && text.contains("catchment_uptime"), "{text}");
+}
+
+#[test]
+fn a_request_that_is_never_finished_ends() {
+    let collector = collector(&["--dashboard", "127.0.0.1:0"]);
+    let page = page(&collector);
+    let begun = ["", "GET /metr", "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: "].map(|text| {
+        let mut stream = connect(&page);
+        stream.write_all(text.as_bytes()).unwrap();
+        stream
+    });
+    for mut stream in begun {
+        let mut said = Vec::new();
+        let ended = stream.read_to_end(&mut said);
+        assert!(
+            !matches!(&ended, Err(error) if error.kind() == io::ErrorKind::WouldBlock),
+            "{ended:?}"
+        );
+        assert!(!String::from_utf8_lossy(&said).contains("200 OK"), "{said:?}");
+    }
+    is_served(&page);
+}
+
+#[test]
+fn viewers_who_do_not_read_keep_nobody_out() {
+    let collector = collector(&["--dashboard", "127.0.0.1:0"]);
+    let page = page(&collector);
+    let paths = ["/api/events", "/", "/metrics"];
+    let slow: Vec<_> = (0..300)
+        .map(|i| {
+            let mut stream = connect(&page);
+            let keep = request(paths[i % paths.len()], &page).replace("close", "keep-alive");
+            // One that gave way already may be closed.
+            let _ = stream.write_all(keep.as_bytes());
+            stream
+        })
+        .collect();
+    is_served(&page);
+    // Those that stood still longest were ended, and cost no more descriptors.
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", collector.id())).unwrap().count();
+    catchment_netns::wait_until("most connections are closed", || open() < 150);
+    drop(slow);
+    is_served(&page);
+}
+
+/// A connection that comes from this address of loopback.
+fn connect_from(own: Ipv4Addr, page: &str) -> TcpStream {
+    let socket = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    let socket = socket.unwrap();
+    rustix::net::bind(&socket, &SocketAddrV4::new(own, 0)).unwrap();
+    rustix::net::connect(&socket, &page.parse::<SocketAddrV4>().unwrap()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+#[test]
+fn many_connections_of_one_address_end_none_of_another() {
+    let collector = collector(&["--dashboard", "127.0.0.1:0"]);
+    let page = page(&collector);
+    let mut follower = BufReader::new(connect_from(Ipv4Addr::new(127, 0, 0, 2), &page));
+    follower.get_mut().write_all(request("/api/events", &page).as_bytes()).unwrap();
+    let mut line = String::new();
+    follower.read_line(&mut line).unwrap();
+    assert!(line.starts_with("HTTP/1.1 200"), "{line}");
+    let crowd: Vec<_> =
+        (0..400).map(|_| connect_from(Ipv4Addr::new(127, 0, 0, 3), &page)).collect();
+    is_served(&page);
+    for _ in 0..3 {
+        line.clear();
+        while !line.contains("data: ") {
+            assert_ne!(follower.read_line(&mut line).unwrap(), 0, "the events ended: {line}");
+        }
+    }
+    drop(crowd);
+}
+
+/// A client that trusts the authority in one folder, with a certificate from another one, if any.
+fn client(trusts: &Path, own: Option<&Path>) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(trusts.join("ca.pem")).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let Some(own) = own else { return builder.with_no_client_auth() };
+    let cert = CertificateDer::from_pem_file(own.join("prometheus.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(own.join("prometheus.key")).unwrap();
+    builder.with_client_auth_cert(vec![cert], key).unwrap()
+}
+
+/// Asks for the metrics over TLS, as Prometheus does with a `tls_config`.
+fn scrape(page: &str, client: ClientConfig) -> io::Result<String> {
+    let host = page.rsplit_once(':').unwrap().0.to_owned();
+    let name = ServerName::try_from(host).unwrap();
+    let connection = ClientConnection::new(Arc::new(client), name).unwrap();
+    let answered =
+        answer(StreamOwned::new(connection, connect(page)), &request("/metrics", "collector.lab"))?;
+    assert!(answered.contains("catchment_uptime"), "{answered}");
+    Ok(answered)
+}
+
+#[test]
+fn metrics_are_scraped_from_another_host_by_who_has_a_certificate() {
+    with_privilege("page::metrics_are_scraped_from_another_host_by_who_has_a_certificate", || {
+        let hosts = VethPair::new(1500).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let ours = dir.path().join("ours");
+        let theirs = dir.path().join("theirs");
+        let at = VethPair::RIGHT_V4.to_string();
+        for out in [&ours, &theirs] {
+            let names = ["--name", &at, "--name", "prometheus"];
+            let words = ["cert", "--out", out.to_str().unwrap()];
+            crate::common::run(words.iter().chain(&names)).expect(0);
+        }
+        let file = |name: String| ours.join(name).to_str().unwrap().to_owned();
+        let [cert, key, ca] = [format!("{at}.pem"), format!("{at}.key"), "ca.pem".into()].map(file);
+        let dashboard = format!("{at}:0");
+        let words = ["--dashboard", &dashboard, "--cert", &cert, "--key", &key, "--ca", &ca];
+        let collector = hosts.right.run(|| collector(&words)).unwrap();
+        let url = collector.listening["dashboard"].as_str().unwrap();
+        assert!(url.starts_with("https://"), "{url}");
+        let page = page(&collector);
+        let scrape_as = |own: Option<&Path>| {
+            let client = client(&ours, own);
+            hosts.left.run(|| scrape(&page, client)).unwrap()
+        };
+        scrape_as(Some(&ours)).unwrap();
+        // Neither without a certificate, nor with one of another authority, nor without TLS.
+        scrape_as(None).unwrap_err();
+        scrape_as(Some(&theirs)).unwrap_err();
+        let plain = hosts.left.run(|| answer(connect(&page), &request("/metrics", &page))).unwrap();
+        assert!(
+            plain.map_or(true, |text| !text.contains("catchment_")),
+            "the page speaks plain HTTP"
+        );
+        // A handshake that is never finished ends.
+        let mut silent = hosts.left.run(|| connect(&page)).unwrap();
+        assert_eq!(silent.read(&mut [0]).unwrap_or(0), 0);
+        scrape_as(Some(&ours)).unwrap();
+    });
+}
+
+#[test]
+fn a_host_name_is_served_if_it_is_allowed() {
+    let collector = collector(&["--dashboard", "127.0.0.1:0", "--dashboard-name", "lab-7"]);
+    let page = page(&collector);
+    let ask = |host: &str| answer(connect(&page), &request("/metrics", host)).unwrap();
+    assert!(ask("lab-7:80").starts_with("HTTP/1.1 200"));
+    let refused = ask("lab-8");
+    assert!(
+        refused.starts_with("HTTP/1.1 421") && refused.contains("--dashboard-name"),
+        "{refused}"
+    );
+}
