@@ -84,8 +84,10 @@ impl Damage {
             // A large frame lies there for a while before its last packet has come.
             let start = Instant::now();
             while start.elapsed() < Duration::from_millis(700) {
-                damage(800_000)?;
-                damage(500_000)?;
+                // The ring may be gone: what is damaged is asked for again over a new one.
+                if damage(800_000).and_then(|()| damage(500_000)).is_err() {
+                    break;
+                }
                 pass(Duration::from_micros(100));
             }
         }
