@@ -23,6 +23,7 @@
 //! | `devices`, `device`, `block`, `staging` | devices across sessions; their blocks; memory for large frames |
 //! | `owners` | which certificate may send which device |
 //! | `again` | how often a damaged frame is asked for again |
+//! | `refusals` | what a session is refused for, with the remedy |
 mod again;
 pub(crate) mod block;
 mod device;
@@ -38,6 +39,7 @@ mod owners;
 mod primitives;
 mod ready;
 mod receive;
+mod refusals;
 mod resting;
 mod ring;
 mod session;

@@ -2,6 +2,9 @@
 use super::device::Device;
 use super::devices::{Admitted, Asked};
 use super::receive::{Intake, IntakeError, SharedProgress, StreamIntake};
+use super::refusals::{
+    damaged, fault, is_path_failure, lost_page, misbehaved, not_reached, refused_for, sink_in_use,
+};
 use super::ring::Ring;
 use super::state::{Chosen, CollectorState, Registration, not_opened};
 use super::stream::Stream;
@@ -22,7 +25,6 @@ use crate::session::names::fit;
 use crate::session::refusal::{Refusal, RefusalCode};
 use catchment_transfer::order::InOrder;
 use catchment_transfer::{Receiver, ReceiverOptions};
-use catchment_verbs::ModifyError;
 use catchment_verbs::provider::random;
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,8 +33,6 @@ use tokio::sync::Notify;
 
 /// How often a session checks whether the last frames are delivered.
 const CHECK_CLOSING: Duration = Duration::from_millis(2);
-/// When a source may try again whose queue pair could not be reached.
-const CONNECT_AGAIN_MS: u32 = 1_000;
 
 /// Runs a session from its Hello to its end.
 pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
@@ -70,28 +70,6 @@ pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
         session.log_path_failure();
     }
     session.finish(connection).await;
-}
-
-/// The label under which an end counts as a refusal; `None` for ends that are no fault.
-fn refused_for(ended: &Ended) -> Option<&'static str> {
-    match ended {
-        Ended::Withdrawn(refusal) | Ended::Misbehaved(refusal) => {
-            let no_fault = [RefusalCode::Superseded, RefusalCode::ShuttingDown];
-            (!no_fault.contains(&refusal.code)).then(|| refusal.code.label())
-        }
-        Ended::HandshakeTimeout { .. } => Some(RefusalCode::Timeout.label()),
-        ended if is_path_failure(ended) => Some(RefusalCode::PathFailed.label()),
-        Ended::Finished
-        | Ended::Refused(_)
-        | Ended::Revoked(_)
-        | Ended::LeaseExpired { .. }
-        | Ended::Disconnected(_) => None,
-    }
-}
-
-/// Returns whether the source reports that packets do not pass.
-fn is_path_failure(ended: &Ended) -> bool {
-    ended.peer_refusal().is_some_and(|refusal| refusal.code == RefusalCode::PathFailed)
 }
 
 struct Session {
@@ -501,44 +479,4 @@ async fn attention(vitals: Option<&Vitals>) {
         Some(vitals) => vitals.attention().await,
         None => std::future::pending().await,
     }
-}
-
-/// The queue pair could not be made ready for the source's.
-fn not_reached(path: &SessionPath, error: &ModifyError) -> Refusal {
-    let remedy = "check that source and collector can reach each other over this provider";
-    if path.is_network() {
-        return Refusal::new(RefusalCode::PathFailed, error.to_string(), remedy);
-    }
-    // The source may just have been too slow to answer.
-    Refusal::new(RefusalCode::NoPath, error.to_string(), remedy).retry_after_ms(CONNECT_AGAIN_MS)
-}
-
-/// The session that had the device before has not given its sink back.
-fn sink_in_use(device: &Device) -> Refusal {
-    let reason = format!("the sink of device {} is still in use", &device.name);
-    let remedy = "wait; the source retries automatically";
-    Refusal::new(RefusalCode::Busy, reason, remedy).retry_after_ms(CONNECT_AGAIN_MS)
-}
-
-/// The source still has what it committed, and sends it again in a new session.
-fn damaged(reason: &str) -> Refusal {
-    let remedy =
-        "nothing: the source sends it again; if this lasts, check the memory of both hosts";
-    Refusal::new(RefusalCode::Damaged, reason, remedy)
-}
-
-fn misbehaved(error: &IntakeError) -> Refusal {
-    let remedy = "use a source that follows docs/spec/block.md";
-    Refusal::new(RefusalCode::BadMessage, error.to_string(), remedy)
-}
-
-fn lost_page() -> Refusal {
-    let reason = "a page of the ring cannot be had (SIGBUS): the source took it away and this host has no \
-        other, or its memory is defective";
-    let remedy = "none if it comes once; else look at vm.overcommit_memory and the memory of the collector's host";
-    Refusal::new(RefusalCode::NoResource, reason, remedy)
-}
-
-fn fault(what: &dyn std::fmt::Display) -> Refusal {
-    Refusal::new(RefusalCode::Internal, what.to_string(), "report this with the collector's log")
 }

@@ -223,7 +223,9 @@ fn the_printed_command_of_a_collector_works() {
     make(dir.path());
     let mut source = crate::common::send(INPUT, "cam", &free.to_string(), &["--frames", "3"]);
     let source = Running::start(source.args(files(dir.path(), "camera")));
-    wait_until("the source says how to start one", || source.said().contains("if none runs there: "));
+    wait_until("the source says how to start one", || {
+        source.said().contains("if none runs there: ")
+    });
     let said = source.said();
     let command = said.lines().find_map(|line| line.split_once("if none runs there: ")).unwrap().1;
     let mut shell = pasted(&format!("exec {command}"));
