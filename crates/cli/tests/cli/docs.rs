@@ -133,7 +133,8 @@ fn lasts(command: &str) -> Option<&'static str> {
         ("catchment collect", "Ctrl-C ends it"),
         ("catchment bench server", "waiting for a client"),
     ];
-    services.iter().find(|(name, _)| command.contains(name)).map(|(_, ready)| *ready)
+    let goes_on = |name: &str| command.contains(name) && !command.contains("--forget");
+    services.iter().find(|(name, _)| goes_on(name)).map(|(_, ready)| *ready)
 }
 
 /// A page being carried out.
