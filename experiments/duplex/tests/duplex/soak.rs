@@ -8,8 +8,10 @@ use super::*;
 use catchment_probe::child::{Child, say};
 use catchment_probe::load::scaled;
 use catchment_probe::random::Random;
+use catchment_verbs::Access;
 use std::fs;
 use std::io::Read as _;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
@@ -54,6 +56,8 @@ pub(crate) fn talk(provider: Opener, address: SocketAddr, number: u32) {
 pub(crate) fn serve_and_strike(provider: &str, open: &Opener) {
     let options = options(BLOCKS, PAYLOAD_BYTES, "soak");
     let served = serve(open(), &options, |_, link: &mut Link| answer(link, PAYLOAD_BYTES as usize));
+    // What a process sets up once, with its first registered memory, is no client's.
+    drop(open().alloc_pd().unwrap().alloc_mr(4096, Access::empty()).unwrap());
     let before = held(&served);
     let start_client = |number| start(&format!("talker {provider} {} {number}", served.address));
     let mut clients: Vec<Child> = (0..CLIENTS).map(start_client).collect();
@@ -101,6 +105,12 @@ fn held(served: &Served) -> [usize; 5] {
     ]
 }
 
+/// What the descriptors of this process are of.
+fn open_files() -> Vec<PathBuf> {
+    let files = fs::read_dir("/proc/self/fd").unwrap();
+    files.filter_map(|file| fs::read_link(file.unwrap().path()).ok()).collect()
+}
+
 fn demand_as_before(served: &Served, before: [usize; 5]) {
     let start = Instant::now();
     loop {
@@ -110,7 +120,8 @@ fn demand_as_before(served: &Served, before: [usize; 5]) {
         }
         assert!(
             start.elapsed() < PATIENCE,
-            "clients, objects, descriptors, threads, mappings: {now:?}, before {before:?}"
+            "clients, objects, descriptors, threads, mappings: {now:?}, before {before:?}: {:?}",
+            open_files()
         );
         // The server checks for dead clients ten times a second.
         std::thread::sleep(Duration::from_millis(20));
