@@ -33,6 +33,8 @@ enum Measurement {
     Scan,
     /// rates set for queue pairs over shm and roce, and measured; fails beyond 2 %
     Rate,
+    /// what authenticated RoCEv2 packets cost: processor time and goodput, with and without
+    Authenticate,
     /// when status bytes are read, beside an oracle, in virtual time
     Reads,
 }

@@ -16,13 +16,14 @@
 //! | `transfer` (`grid`, `row`, `resources`, `goals`, `report`) | all mechanisms in cells of bytes and blocks |
 //! | `papers` (and `peers`) | scenarios with claims, pictures, pages |
 //! | `compared` | every mechanism, as `catchment bench` measures the product's |
-//! | `roce`, `source`, `rate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
+//! | `roce`, `source`, `rate`, `authenticate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
 #![deny(unsafe_code)]
 use anyhow::Result;
 use catchment_cli::{BenchArgs, Program};
 use clap::Parser;
 use std::process::ExitCode;
 
+mod authenticate;
 mod compared;
 mod control;
 mod csv;
@@ -67,6 +68,7 @@ enum Command {
     Scan(scan::Options),
     Reads(reads::Options),
     Rate(rate::Options),
+    Authenticate(authenticate::Options),
     Roce(roce::Options),
     Source(source::Options),
     Papers(papers::Options),
@@ -114,6 +116,7 @@ fn run() -> Result<ExitCode> {
         Command::Scan(options) => scan::run(&options),
         Command::Reads(options) => reads::run(&options),
         Command::Rate(options) => rate::run(&options),
+        Command::Authenticate(options) => authenticate::run(&options),
         Command::RateTarget { provider } => rate::target(&provider),
         Command::Roce(options) => roce::run(&options),
         Command::Source(options) => source::run(&options),

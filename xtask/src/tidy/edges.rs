@@ -43,7 +43,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("fuzz", "conformance provider-shm roce session verbs", ""),
     (
         "bench",
-        "catchment cli mechanisms netns perf probe provider-roce provider-shm roce sim transfer verbs",
+        "catchment cli conformance mechanisms netns perf probe provider-roce provider-shm roce sim transfer verbs",
         "",
     ),
     ("xtask", "", ""),
