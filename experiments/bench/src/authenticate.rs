@@ -2,9 +2,8 @@
 //!
 //! Processor time and goodput of long WRITEs, SENDs and READs between two devices of this process over
 //! loopback, with and without authentication, in turn.
-use crate::output;
 use crate::stats::{decimals, percentile};
-use crate::table;
+use crate::{output, table};
 use anyhow::Result;
 use catchment_conformance::{Options as SideOptions, Side, connected, wait_one};
 use catchment_perf::Meter;
