@@ -45,6 +45,13 @@ pub struct ProcessUsage {
     start_ticks: u64,
 }
 
+/// Returns the memory that the kernel says this host has; `None` where it does not say.
+pub fn host_memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.split_whitespace().next()?.parse().ok().map(|kib: u64| kib << 10)
+}
+
 /// Returns what this process has used so far, with processor time in full resolution.
 ///
 /// # Errors

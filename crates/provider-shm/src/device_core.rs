@@ -1,7 +1,7 @@
 //! What the objects of a context share: its name, limits, keys, connections to other contexts.
 use crate::keys::KeyTable;
 use crate::link::{CallError, PeerLink};
-use catchment_verbs::provider::{EventQueue, random};
+use catchment_verbs::provider::{EventQueue, random_bytes};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Caps, Gid, VerbsError, event};
 use rustix::event::epoll;
@@ -31,13 +31,9 @@ pub(crate) struct DeviceCore {
 
 impl DeviceCore {
     pub(crate) fn new(caps: Caps) -> Result<Self, VerbsError> {
-        let mut gid = [0; 16];
-        for part in gid.chunks_exact_mut(4) {
-            part.copy_from_slice(&random()?.to_ne_bytes());
-        }
         let os = |what: &'static str| move |e: rustix::io::Errno| VerbsError::os(what, e);
         Ok(Self {
-            gid: Gid(gid),
+            gid: Gid(random_bytes()?),
             caps,
             keys: KeyTable::new()?,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)

@@ -174,6 +174,6 @@ pub(crate) fn never_waiting(bell: OwnedFd) -> io::Result<OwnedFd> {
 
 /// Returns whether no descriptor is left, or too many are on their way.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
-    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::TOOMANYREFS))
 }

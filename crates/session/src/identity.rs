@@ -3,8 +3,8 @@
 //! A source draws a key pair at its start. Hello names the public key; the collector answers with a number
 //! that it has never used, and the source signs it. So who has read or recorded a Hello gains nothing: a
 //! replayed one cannot answer, nor one that its source gave up while it waited in the collector's queue.
+use catchment_verbs::provider::random_bytes;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::sync::Arc;
@@ -40,12 +40,7 @@ impl<const N: usize> Hex<N> {
     /// # Errors
     /// The system fails to provide them.
     pub fn random() -> io::Result<Self> {
-        let mut bytes = [0; N];
-        let mut filled = 0;
-        while filled < N {
-            filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
-        }
-        Ok(Self(bytes))
+        random_bytes().map(Self).map_err(io::Error::other)
     }
 
     fn parse(text: &str) -> Option<Self> {

@@ -4,7 +4,7 @@
 //! once its session is ready, and is forgotten with the session unless a frame came.
 use super::device::{AtFirst, Device};
 use super::owners::{NotYours, Owners, Reservation};
-use crate::observe::CollectorMetrics;
+use crate::observe::{CollectorMetrics, DeviceMetrics};
 use crate::sink::{DeviceSink, Sink, SinkError};
 use catchment_verbs::sync::Mutex;
 use std::collections::HashMap;
@@ -98,20 +98,28 @@ impl Devices {
         self.make_room(&mut known, asked.devices.len())?;
         let admit = |device: AskedDevice| {
             let (device, format) = match device {
-                AskedDevice::Known(device, format) => (device, format),
+                AskedDevice::Known(device, format) => {
+                    self.add_metrics(&device.name, &format);
+                    (device, format)
+                }
                 AskedDevice::New { name, format, sink } => {
-                    let metrics = self.metrics.add_device(&name, &format);
+                    let metrics = self.add_metrics(&name, &format);
                     (Arc::new(Device::new(&name, metrics, sink)), format)
                 }
             };
             // Also one that was forgotten since it was looked up.
             known.entry(device.name.clone()).or_insert_with(|| device.clone());
-            self.metrics.add_device(&device.name, &format).set_connected(false);
             device.describe(&format);
             device
         };
         let list = asked.devices.into_iter().map(admit).collect();
         Ok(Admitted { list, of: self.clone(), reserved: asked.reserved })
+    }
+
+    fn add_metrics(&self, name: &str, format: &str) -> Arc<DeviceMetrics> {
+        let metrics = self.metrics.add_device(name, format);
+        metrics.set_connected(false);
+        metrics
     }
 
     /// Returns the devices whose sink refuses their frames now, and why.

@@ -1,5 +1,7 @@
 //! What a session is refused for at the collector, with the remedy.
 use super::device::Device;
+use super::devices::OpenError;
+use super::owners::NotYours;
 use super::receive::IntakeError;
 use crate::session::collector_side::Ended;
 use crate::session::message::SessionPath;
@@ -39,6 +41,27 @@ pub(super) fn not_reached(path: &SessionPath, error: &ModifyError) -> Refusal {
     }
     // The source may just have been too slow to answer.
     Refusal::new(RefusalCode::NoPath, error.to_string(), remedy).retry_after_ms(CONNECT_AGAIN_MS)
+}
+
+/// Why devices cannot be received.
+pub(super) fn not_opened(error: &OpenError) -> Refusal {
+    let (code, remedy) = match error {
+        OpenError::Sink(_) | OpenError::TooMany => {
+            (RefusalCode::NoResource, "fix this on the collector; the source retries automatically")
+        }
+        OpenError::OfOneSource { .. } | OpenError::NotYours(NotYours::TooMany { .. }) => {
+            (RefusalCode::NotAllowed, "send fewer, or raise --devices-max at the collector")
+        }
+        OpenError::NotYours(NotYours::NotAllowed { .. }) => (
+            RefusalCode::NotAllowed,
+            "use another name, or allow this one with --allow at the collector",
+        ),
+        OpenError::NotYours(NotYours::Owned { .. }) => (
+            RefusalCode::NotAllowed,
+            "use another name, or free this one at the collector: catchment collect --out OUT --forget NAME",
+        ),
+    };
+    Refusal::new(code, error.to_string(), remedy)
 }
 
 /// The session that had the device before has not given its sink back.

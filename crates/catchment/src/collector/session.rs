@@ -3,10 +3,11 @@ use super::device::Device;
 use super::devices::{Admitted, Asked};
 use super::receive::{Intake, IntakeError, SharedProgress, StreamIntake};
 use super::refusals::{
-    damaged, fault, is_path_failure, lost_page, misbehaved, not_reached, refused_for, sink_in_use,
+    damaged, fault, is_path_failure, lost_page, misbehaved, not_opened, not_reached, refused_for,
+    sink_in_use,
 };
 use super::ring::Ring;
-use super::state::{Chosen, CollectorState, Registration, not_opened};
+use super::state::{Chosen, CollectorState, Registration};
 use super::stream::Stream;
 use super::vitals::{StreamProgress, Vitals};
 use crate::observe::{SessionGuard, SessionSnapshot, SourceTotals};

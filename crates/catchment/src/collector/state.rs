@@ -1,7 +1,7 @@
 //! What all sessions of a collector share.
-use super::devices::{Asked, Devices, OpenError};
-use super::owners::NotYours;
+use super::devices::{Asked, Devices};
 use super::receive::ReceiveThreads;
+use super::refusals::not_opened;
 use super::ring::{Ring, RingBudget};
 use super::staging::Staging;
 use super::vitals::Vitals;
@@ -324,25 +324,4 @@ impl CollectorState {
             Err(error) => Err(failed(&error)),
         }
     }
-}
-
-/// Why devices cannot be received.
-pub(super) fn not_opened(error: &OpenError) -> Refusal {
-    let (code, remedy) = match error {
-        OpenError::Sink(_) | OpenError::TooMany => {
-            (RefusalCode::NoResource, "fix this on the collector; the source retries automatically")
-        }
-        OpenError::OfOneSource { .. } | OpenError::NotYours(NotYours::TooMany { .. }) => {
-            (RefusalCode::NotAllowed, "send fewer, or raise --devices-max at the collector")
-        }
-        OpenError::NotYours(NotYours::NotAllowed { .. }) => (
-            RefusalCode::NotAllowed,
-            "use another name, or allow this one with --allow at the collector",
-        ),
-        OpenError::NotYours(NotYours::Owned { .. }) => (
-            RefusalCode::NotAllowed,
-            "use another name, or free this one at the collector: catchment collect --out OUT --forget NAME",
-        ),
-    };
-    Refusal::new(code, error.to_string(), remedy)
 }

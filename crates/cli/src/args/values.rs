@@ -1,5 +1,6 @@
 //! Values of options that need more than a number.
 use catchment::format::FrameRate;
+use catchment::observe::cpu;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -97,7 +98,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 pub(crate) fn ring_bytes(text: &str) -> Result<u64, String> {
     const LEAST: u64 = 4 << 10;
     let bytes = bytes(text)?;
-    let memory = memory_bytes().unwrap_or(u64::MAX);
+    let memory = cpu::host_memory_bytes().unwrap_or(u64::MAX);
     if bytes < LEAST {
         return Err("less than the smallest ring has, 4KiB; write for example 256MiB".into());
     }
@@ -109,12 +110,6 @@ pub(crate) fn ring_bytes(text: &str) -> Result<u64, String> {
         ));
     }
     Ok(bytes)
-}
-
-fn memory_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.split_whitespace().next()?.parse().ok().map(|kib: u64| kib << 10)
 }
 
 /// An IP address with a port.

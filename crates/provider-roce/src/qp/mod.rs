@@ -10,7 +10,7 @@ use crate::region::MrCore;
 use crate::request::{Held, PostedRecv, PostedSend};
 use catchment_roce::{RecvWqe, SendWqe};
 use catchment_verbs::provider::{
-    Handle, MAX_24_BITS, check_rate, check_transition, local_rights, post_each, random,
+    Handle, MAX_24_BITS, check_rate, check_transition, local_rights, post_each, random_bytes,
 };
 use catchment_verbs::{
     Access, Destination, Endpoint, ModifyError, NetEnd, PacketKey, Payload, PostError, PostFailure,
@@ -44,14 +44,7 @@ pub(crate) struct RoceQp {
 
 /// Draws a key for the packets of a connection of a device that authenticates them.
 pub(crate) fn draw_key(device: &Device) -> Result<Option<PacketKey>, VerbsError> {
-    if !device.options.authenticate {
-        return Ok(None);
-    }
-    let mut key = [0; 16];
-    for word in key.as_chunks_mut::<4>().0 {
-        *word = random()?.to_ne_bytes();
-    }
-    Ok(Some(PacketKey(key)))
+    device.options.authenticate.then(|| random_bytes().map(PacketKey)).transpose()
 }
 
 impl RoceQp {

@@ -15,7 +15,6 @@ pub(super) fn certificate_name(chain: Option<&[CertificateDer<'_>]>) -> Option<S
     })
 }
 
-#[allow(clippy::wildcard_enum_match_arm, reason = "other kinds of names name no peer")]
 fn text(name: &GeneralName<'_>) -> Option<String> {
     match name {
         GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
@@ -25,7 +24,13 @@ fn text(name: &GeneralName<'_>) -> Option<String> {
                 <[u8; 16]>::try_from(other).ok().map(|ip| std::net::Ipv6Addr::from(ip).to_string())
             }
         },
-        _ => None,
+        GeneralName::OtherName(..)
+        | GeneralName::RFC822Name(_)
+        | GeneralName::X400Address(_)
+        | GeneralName::DirectoryName(_)
+        | GeneralName::EDIPartyName(_)
+        | GeneralName::RegisteredID(_)
+        | GeneralName::Invalid(..) => None,
     }
 }
 

@@ -4,6 +4,7 @@ use super::connection::Connection;
 use super::reason::{CLOSED_IN_TLS, handshake_reason};
 use crate::reread::ClientTls;
 use crate::tls::{Protection, ProtectionError, Reach, protection};
+use rustix::io::Errno;
 use rustls::pki_types::ServerName;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -68,8 +69,7 @@ pub enum ConnectError {
 }
 
 fn advice(error: &io::Error) -> &'static str {
-    let used_up = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
-    if used_up.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
+    if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) {
         return "raise the limit of open files of this process (ulimit -n)";
     }
     "is a collector listening there?"

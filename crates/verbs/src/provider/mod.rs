@@ -11,7 +11,7 @@
 //!   [`CqEntry`], [`local_rights`], [`HandleTable`];
 //! - where software makes the completions: [`CompletionQueue`], [`EventChannel`];
 //! - where software looks up keys: [`KeySlots`], [`RegionWatch`];
-//! - for packet numbers and secrets: [`random`].
+//! - for packet numbers and secrets: [`random`], [`random_bytes`].
 //!
 //! Posting is the hot path: nothing there allocates, locks or makes a system call.
 mod completion_queue;
@@ -36,5 +36,5 @@ pub use handles::{Handle, HandleTable};
 pub use key_slots::KeySlots;
 pub use modify::{StateCell, check_transition};
 pub use post::{CqEntry, WorkQueueCredits, local_rights, post_each};
-pub use random::random;
+pub use random::{random, random_bytes};
 pub use region_watch::RegionWatch;

@@ -2,13 +2,24 @@
 use crate::VerbsError;
 use rustix::rand::{GetRandomFlags, getrandom};
 
+/// Returns random bytes from the system.
+///
+/// # Errors
+/// [`VerbsError::Os`] when the system fails to provide them.
+pub fn random_bytes<const N: usize>() -> Result<[u8; N], VerbsError> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())
+            .map_err(|error| VerbsError::os("getrandom", error))?;
+    }
+    Ok(bytes)
+}
+
 /// Returns a random number from the system.
 ///
 /// # Errors
-/// [`VerbsError::Os`] when the system fails to provide one.
+/// As [`random_bytes`].
 pub fn random() -> Result<u32, VerbsError> {
-    let mut bytes = [0u8; 4];
-    getrandom(&mut bytes[..], GetRandomFlags::empty())
-        .map_err(|error| VerbsError::os("getrandom", error))?;
-    Ok(u32::from_ne_bytes(bytes))
+    random_bytes().map(u32::from_ne_bytes)
 }

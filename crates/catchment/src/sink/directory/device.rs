@@ -5,6 +5,7 @@ use crate::Frame;
 use crate::sink::{DeviceSink, Rejected, SinkError};
 use catchment_verbs::event;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -240,8 +241,7 @@ impl Space {
 }
 
 fn is_full(error: &io::Error) -> bool {
-    let full = [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT];
-    full.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
 /// Writes the frame, and its capture time as that of the file.
@@ -259,11 +259,6 @@ fn write_with_time(frame: &Frame, file: impl AsFd) -> io::Result<()> {
 
 /// Whether the file system, and not this frame, is why an unnamed file could not be written.
 fn cannot_be_unnamed(error: &io::Error) -> bool {
-    let unsupported = [
-        rustix::io::Errno::OPNOTSUPP,
-        rustix::io::Errno::ISDIR,
-        rustix::io::Errno::INVAL,
-        rustix::io::Errno::NOENT,
-    ];
-    unsupported.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT))
 }
