@@ -1,6 +1,7 @@
-//! Frames that leave this host in clear, which its user should know.
+//! Frames that leave this host unprotected, which its user should know.
 //!
-//! TLS protects the session. What RDMA moves between hosts is protected by nothing but the network.
+//! TLS protects the session. What RDMA moves between hosts is protected by the network, or by `--authenticate`,
+//! which keeps others from changing it, not from reading it.
 use crate::session::message::SessionPath;
 use catchment_provider_roce::io::local_addresses;
 use catchment_verbs::Endpoint;
@@ -14,16 +15,31 @@ pub(crate) struct InClear {
 }
 
 impl InClear {
-    /// Warns if frames over `path` between these ends can be read and forged on their way.
+    /// Warns if frames over `path` between these ends can be read, or also forged, on their way.
     pub(crate) fn check(&self, path: &SessionPath, local: Endpoint, peer: Endpoint) {
+        let provider = &path.source;
+        let authenticated = is_authenticated(local) && is_authenticated(peer);
         let (local, peer) = (local.gid.ip(), peer.gid.ip());
         if !path.is_network() || !leaves(local, peer) || self.warned.swap(true, Ordering::Relaxed) {
             return;
         }
-        tracing::warn!(%local, %peer, provider = path.source,
-            "frames go over the network in clear: who is between the hosts can read them and send \
-             others in their place; connect the hosts with WireGuard, or use a network that you trust");
+        if authenticated {
+            tracing::warn!(%local, %peer, provider, "{READABLE}");
+        } else {
+            tracing::warn!(%local, %peer, provider, "{FORGEABLE}");
+        }
     }
+}
+
+const READABLE: &str = "frames go over the network in clear: who is between the hosts can read them, but not change \
+    them; to hide them, connect the hosts with WireGuard";
+const FORGEABLE: &str = "frames go over the network in clear: who is between the hosts can read them and send others \
+    in their place; give --authenticate at both ends against others in their place, connect the hosts with \
+    WireGuard to hide them too, or use a network that you trust";
+
+/// Returns whether the packets that this end sends are authenticated.
+fn is_authenticated(end: Endpoint) -> bool {
+    end.net.is_some_and(|net| net.key.is_some())
 }
 
 /// Returns whether packets between these addresses leave the host without a tunnel that encrypts them.

@@ -15,11 +15,9 @@ use catchment::observe::{
     DeviceSnapshot, LatencySummary, PageTls, Sampler, cpu,
 };
 use catchment::session::names::DeviceName;
-use catchment::session::reread::ServerTls;
 use catchment::sink::{DirectorySink, DiskLimit};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The file in `--out` that says whose device names are.
@@ -35,10 +33,9 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     }
     let stop = stop::watch(args.until_stdin_closes, || {})?;
     let collector = builder(args)?.start().map_err(start_failure)?;
-    let tls = args.security.files().map(ServerTls::open).transpose().map_err(tls_failure)?;
-    reread_on_hangup(&stop, tls.as_ref());
+    reread_on_hangup(&stop, collector.tls());
     hint::warn_insecure(collector.local_addr(), args.security.insecure);
-    let dashboard = dashboard(args, &collector, tls)?;
+    let dashboard = dashboard(args, &collector)?;
     announce(args, &collector, dashboard.as_ref())?;
     let progress = if args.until_stdin_closes { Progress::none() } else { Progress::text() };
     let mut sampler = Sampler::new(collector.metrics().clone());
@@ -190,17 +187,13 @@ fn out(args: &CollectArgs) -> Result<Option<&Path>, Failure> {
 }
 
 /// The live page. One that the user did not ask for may fail.
-fn dashboard(
-    args: &CollectArgs,
-    collector: &Collector,
-    tls: Option<Arc<ServerTls>>,
-) -> Result<Option<Dashboard>, Failure> {
+fn dashboard(args: &CollectArgs, collector: &Collector) -> Result<Option<Dashboard>, Failure> {
     if args.no_dashboard {
         return Ok(None);
     }
     let config = DashboardConfig {
         listen: args.dashboard.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
-        tls: tls.map(|tls| PageTls::new(move || tls.current())),
+        tls: collector.tls().cloned().map(|tls| PageTls::new(move || tls.current())),
         insecure_remote: args.security.insecure,
         host_names: args.dashboard_name.clone(),
     };

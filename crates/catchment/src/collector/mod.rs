@@ -238,7 +238,7 @@ impl CollectorBuilder {
         }
         let address: Address = self.listen.parse()?;
         let tls = self.tls.map(ServerTls::open).transpose()?;
-        let security = ServerSecurity { tls, insecure: self.insecure };
+        let security = ServerSecurity { tls: tls.clone(), insecure: self.insecure };
         self.sink.begin()?;
         let owners = Owners::new(self.allowed, self.owners)?;
         let metrics = CollectorMetrics::new();
@@ -277,6 +277,7 @@ impl CollectorBuilder {
             receiving: Some(receiving),
             workers: Some(workers),
             local,
+            tls,
             runtime: Some(runtime),
         })
     }
@@ -331,6 +332,7 @@ pub struct Collector {
     receiving: Option<receive::Running>,
     workers: Option<Workers>,
     local: Address,
+    tls: Option<Arc<ServerTls>>,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
@@ -360,6 +362,12 @@ impl Collector {
     /// Returns where sources connect, with the port that the system chose.
     pub fn local_addr(&self) -> &Address {
         &self.local
+    }
+
+    /// Returns the certificates that it presents, if it has any: to read them again, or for a page to present
+    /// them as well.
+    pub fn tls(&self) -> Option<&Arc<ServerTls>> {
+        self.tls.as_ref()
     }
 
     /// Returns the live counters, for a page or a log.

@@ -113,23 +113,57 @@ fn a_collector_killed_in_mid_stream_leaves_no_gap_over_the_network() {
 fn both_sides_say_once_that_frames_go_in_clear() {
     with_privilege("roce::both_sides_say_once_that_frames_go_in_clear", || {
         let hosts = VethPair::new(MTU).unwrap();
-        let address = SocketAddr::new(VethPair::LEFT_V4, 7117).to_string();
-        let words = ["collect", "--sink", "null", "--no-dashboard", "--insecure", "--listen"];
-        let start = || Running::start(catchment().args(words).arg(&address));
-        let collector = hosts.left.run(start).unwrap();
-        let once = |finished: &Finished| {
-            let warnings = finished.stderr.lines().filter(|line| line.contains("in clear"));
-            let warnings: Vec<&str> = warnings.collect();
-            assert_eq!(warnings.len(), 1, "{finished:#?}");
-            assert!(warnings[0].contains("WireGuard"), "{warnings:?}");
-        };
-        for device in ["one", "two"] {
-            let words = ["--input", INPUT, "--device", device, "--frames", "5"];
-            once(&source(&hosts, &words, &address).finish().expect(0));
+        let insecure = ["--insecure".to_owned()];
+        for warning in warnings_in_clear(&hosts, &insecure, &insecure) {
+            for words in ["send others in their place", "--authenticate", "WireGuard"] {
+                assert!(warning.contains(words), "{warning}");
+            }
         }
-        signal(collector.id(), rustix::process::Signal::TERM);
-        once(&collector.finish().expect(0));
+        let dir = tempfile::tempdir().unwrap();
+        let (out, name) = (dir.path().to_str().unwrap(), VethPair::LEFT_V4.to_string());
+        run(["cert", "--out", out, "--name", &name, "--name", "camera"]).expect(0);
+        let security = |name: &str| {
+            let file = |name: &str| dir.path().join(name).display().to_string();
+            let (cert, key, ca) =
+                (file(&format!("{name}.pem")), file(&format!("{name}.key")), file("ca.pem"));
+            [
+                "--cert".to_owned(),
+                cert,
+                "--key".to_owned(),
+                key,
+                "--ca".to_owned(),
+                ca,
+                "--authenticate".to_owned(),
+            ]
+        };
+        for warning in warnings_in_clear(&hosts, &security(&name), &security("camera")) {
+            assert!(warning.contains("not change them"), "{warning}");
+            assert!(!warning.contains("--authenticate"), "{warning}");
+        }
     });
+}
+
+/// Lets two devices send, and returns the one warning of each of the three processes.
+fn warnings_in_clear(hosts: &VethPair, collect: &[String], send: &[String]) -> Vec<String> {
+    let address = SocketAddr::new(VethPair::LEFT_V4, 7117).to_string();
+    let words = ["collect", "--sink", "null", "--no-dashboard", "--listen", &address];
+    let start = || Running::start(catchment().args(words).args(collect));
+    let collector = hosts.left.run(start).unwrap();
+    let once = |finished: &Finished| {
+        let warnings = finished.stderr.lines().filter(|line| line.contains("in clear"));
+        let warnings: Vec<&str> = warnings.collect();
+        assert_eq!(warnings.len(), 1, "{finished:#?}");
+        warnings[0].to_owned()
+    };
+    let mut warnings = Vec::new();
+    for device in ["one", "two"] {
+        let words = ["send", "--input", INPUT, "--device", device, "--frames", "5"];
+        let start = || Running::start(catchment().args(words).args(send).arg(&address));
+        warnings.push(once(&hosts.right.run(start).unwrap().finish().expect(0)));
+    }
+    signal(collector.id(), rustix::process::Signal::TERM);
+    warnings.push(once(&collector.finish().expect(0)));
+    warnings
 }
 
 #[test]

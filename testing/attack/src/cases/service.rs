@@ -8,6 +8,7 @@ use crate::report::Verdict;
 use crate::scene::{Check, Scene, Setup, attacked, newcomer};
 use crate::wire::relay::Relay;
 use anyhow::{Context as _, Result};
+use object::Object as _;
 use serde_json::{Value, json};
 use std::fs;
 use std::net::Ipv4Addr;
@@ -225,9 +226,10 @@ fn bench(host: &Host, name: &str) -> Result<Verdict> {
 
 fn stripped(host: &Host) -> Result<Verdict> {
     let bytes = fs::read(&host.binary)?;
+    let file = object::File::parse(&*bytes)?;
     let found: Vec<_> = [".debug_line", ".symtab"]
         .into_iter()
-        .filter(|name| holds(&bytes, name.as_bytes()))
+        .filter(|name| file.section_by_name(name).is_some())
         .collect();
     let held = found.is_empty() && bytes.len() < 16_000_000;
     Ok(Verdict::new(held, format!("{:.1} MB, sections {found:?}", bytes.len() as f64 / 1e6)))
