@@ -106,7 +106,8 @@ fn check_fates(last: &CollectorSnapshot) -> Result<(), Failure> {
     let given_up = last.frames_given_up;
     if given_up > 0 {
         missing.push(format!(
-            "{} {} given up: they could not be stored; sources that live send them again",
+            "{} {} given up: they could not be stored, or did not come when they were asked for again; sources \
+             that live send them again",
             units::counted(given_up, "frame"),
             is(given_up)
         ));

@@ -30,7 +30,8 @@ pub struct CollectorSnapshot {
     pub sessions: Vec<SessionSnapshot>,
     /// The RoCEv2 devices that this process has open.
     pub roce: Vec<RoceSnapshot>,
-    /// Frames that no sink took before the collector ended. Sources that live send them again.
+    /// Frames that reached the collector and no sink before it ended: the sink refused them, or they were asked
+    /// for again and did not come. Sources that live send them again.
     pub frames_given_up: u64,
     /// Counters of all devices together, those removed included.
     pub totals: DeviceCounters,

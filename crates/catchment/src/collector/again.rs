@@ -22,6 +22,9 @@ pub(super) struct Again {
     /// Requests so far, and the frame that was asked for first.
     requests: AtomicU64,
     first: AtomicU64,
+    /// Frames that were here and are left to the source since the last request, and the latest of them.
+    left: AtomicU64,
+    latest: AtomicU64,
 }
 
 impl Again {
@@ -31,7 +34,28 @@ impl Again {
             times: AtomicU32::new(0),
             requests: AtomicU64::new(0),
             first: AtomicU64::new(NONE),
+            left: AtomicU64::new(0),
+            latest: AtomicU64::new(NONE),
         }
+    }
+
+    /// Counts a frame of which a block is left to the source, in order.
+    pub(super) fn leave(&self, packet: u64) {
+        // One thread has the stream.
+        if self.latest.swap(packet, Ordering::Relaxed) != packet {
+            self.left.store(self.left() + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Begins a session, which brings what was left to the source.
+    pub(super) fn begin(&self) {
+        self.left.store(0, Ordering::Relaxed);
+        self.latest.store(NONE, Ordering::Relaxed);
+    }
+
+    /// Returns how many frames were here, and were left to a source that has not come back.
+    pub(super) fn left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
     }
 
     /// Returns whether this frame was asked for last.
@@ -68,6 +92,17 @@ mod tests {
         assert_eq!((0..20).filter(|_| again.ask(5)).count(), 8);
         assert!(again.has_asked_for(5) && !again.has_asked_for(6));
         assert!(again.ask(6));
+    }
+
+    #[test]
+    fn a_frame_of_several_blocks_is_left_once_and_the_next_session_brings_all() {
+        let again = Again::new();
+        [5, 5, 6, 8, 8].iter().for_each(|packet| again.leave(*packet));
+        assert_eq!(again.left(), 3);
+        again.begin();
+        assert_eq!(again.left(), 0);
+        again.leave(8);
+        assert_eq!(again.left(), 1);
     }
 
     #[test]

@@ -78,6 +78,7 @@ impl Device {
     /// Begins a session of a source process whose stream begins with this packet number. Numbers between
     /// what the collector has and that one are lost.
     pub(super) fn begin(&self, instance: u64, first_packet: u64) {
+        self.again.begin();
         if self.instance.swap(instance, Ordering::Relaxed) != instance {
             self.lost.store(0, Ordering::Relaxed);
         }
@@ -129,6 +130,16 @@ impl Device {
             );
         }
         may
+    }
+
+    /// Leaves a frame to its source, which is to send it again.
+    pub(super) fn leave(&self, packet: u64) {
+        self.again.leave(packet);
+    }
+
+    /// Returns how many frames were here, and were left to a source that has not come back.
+    pub(super) fn left(&self) -> u64 {
+        self.again.left()
     }
 
     fn lose(&self, cause: LossCause, frames: u64) {

@@ -131,6 +131,11 @@ impl Devices {
         refusing
     }
 
+    /// Returns how many frames were here, were asked for again, and did not come.
+    pub(super) fn left(&self) -> u64 {
+        self.known.lock().values().map(|device| device.left()).sum()
+    }
+
     /// Forgets devices without a session of which the sink knows where they go on, if there are too many.
     fn make_room(
         &self,
@@ -143,6 +148,7 @@ impl Devices {
         known.retain(|name, device| {
             let stays = Arc::strong_count(device) > 1 || !device.is_stored();
             if !stays {
+                self.metrics.frames_given_up(device.left());
                 self.metrics.remove_device(name);
             }
             stays

@@ -416,7 +416,7 @@ impl Collector {
         }
         if let Some(workers) = self.workers.take() {
             let given_up = workers.end(deadline.max(Instant::now() + SINKS_LIMIT));
-            self.state.metrics.frames_given_up(given_up);
+            self.state.metrics.frames_given_up(given_up + self.state.devices.left());
         }
     }
 }

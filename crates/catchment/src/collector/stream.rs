@@ -240,6 +240,7 @@ impl Stream {
     #[cold]
     fn ask_again(&self, delivery: &mut Delivery, packet: u64) -> Step {
         delivery.partial = None;
+        self.device.leave(packet);
         self.asks_for.store(packet, Ordering::Release);
         self.done();
         self.attention.notify_one();
@@ -249,6 +250,7 @@ impl Stream {
     #[cold]
     fn abandon_next(&self, delivery: &mut Delivery) -> Step {
         let Some(block) = delivery.blocks.pop() else { return Step::Empty };
+        self.device.leave(block.header().packet_number);
         block.abandon();
         self.done();
         Step::Done

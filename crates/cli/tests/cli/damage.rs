@@ -107,6 +107,35 @@ fn damaged_frames_that_the_source_still_has_arrive_as_they_were_sent() {
     }
 }
 
+/// Who is asked for them is gone.
+#[test]
+fn damaged_frames_of_a_source_that_died_and_those_behind_them_are_given_up_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().to_str().unwrap();
+    let collector = Collector::start_with("127.0.0.1:0", &["--out", out, "--lease", "60"]);
+    let words =
+        ["--format", "64x64:gray", "--rate", "max", "--require", "shm", "--no-in-place", "--json"];
+    let mut command = send("raw:-", "cam", &collector.address, &words);
+    let mut source = Running::start(command.stdin(std::process::Stdio::piped()));
+    let mut input = source.stdin().unwrap();
+    input.write_all(&[0x11; FRAME_BYTES]).unwrap();
+    wait_for_frames(dir.path(), "cam", 1);
+    stop(&collector);
+    input.write_all(&[0x22; FRAME_BYTES]).unwrap();
+    for _ in 0..DAMAGED {
+        input.write_all(&[DAMAGED_BYTE; FRAME_BYTES]).unwrap();
+    }
+    damage(&collector, 0x22, 1, IN_PAYLOAD);
+    // Not damaged; it only waits until they are there.
+    damage(&collector, DAMAGED_BYTE, DAMAGED, IN_PAYLOAD);
+    source.kill();
+    signal(collector.id(), Signal::CONT);
+    let summary = collector.end_with(1);
+    for (field, value) in [("received", 1), ("given_up", DAMAGED + 1)] {
+        assert_eq!(summary[format!("frames_{field}")], value, "{summary:#}");
+    }
+}
+
 /// The source fills them in the collector's memory: nobody has the right bytes any more.
 #[test]
 fn a_damaged_frame_is_lost_at_both_ends_and_delivered_at_none() {

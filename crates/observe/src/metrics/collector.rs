@@ -159,7 +159,7 @@ impl CollectorMetrics {
         *lock(&self.refused).entry(code).or_default() += 1;
     }
 
-    /// Counts frames that no sink took before the collector ended.
+    /// Counts frames that were here and that no sink took before the collector ended.
     pub fn frames_given_up(&self, frames: u64) {
         self.given_up.add(frames);
     }
