@@ -17,7 +17,7 @@
 //! What a device does not offer is not tried, and a line on standard error reports it.
 //!
 //! A case reports by panicking. Set `CATCHMENT_CONFORMANCE_ROUNDS` to multiply the length of the
-//! cases that repeat (1 by default; 0.1 for a machine that is emulated).
+//! cases that repeat (0.1 for a machine that is emulated); left out, it is `CATCHMENT_TEST_SCALE`.
 #![allow(clippy::unwrap_used, reason = "a panic is how a case reports")]
 #![allow(missing_docs, reason = "only our own tests use it")]
 #![forbid(unsafe_code)]

@@ -57,6 +57,7 @@ fn the_live_page_is_on_by_default() {
 
 const WATCHED: Duration = Duration::from_secs(3);
 
+/// With nothing to send a source sleeps, and so does its collector (S1.30).
 #[test]
 fn idle_processes_sleep() {
     let (dir, collector) = collecting();

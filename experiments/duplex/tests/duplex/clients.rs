@@ -132,7 +132,7 @@ fn s3_8_three_threads_come_and_go_with_a_link() {
     served.server.stop();
 }
 
-/// The peer takes nothing: the sender gives up after its patience, and nothing is lost.
+/// The peer takes nothing: the sender gives up after its patience, and nothing is lost (S3.8).
 #[test]
 fn sending_into_a_full_window_gives_up() {
     for (name, open) in every_provider() {
