@@ -94,6 +94,7 @@ const DEMO_LIMIT: Duration = Duration::from_secs(60);
 const LOOM_TARGETS: &[(&str, &str)] = &[
     ("catchment-verbs", "crates/verbs/tests/loom/main.rs"),
     ("catchment-transfer", "crates/transfer/tests/loom/main.rs"),
+    ("catchment-mechanisms", "experiments/mechanisms/tests/loom/main.rs"),
     ("catchment-provider-shm", "crates/provider-shm/tests/loom.rs"),
     ("catchment-provider-roce", "crates/provider-roce/tests/loom/main.rs"),
 ];
