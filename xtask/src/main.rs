@@ -11,6 +11,7 @@ mod docs;
 mod lab;
 mod limited;
 mod metadata;
+mod nightly;
 mod passed;
 mod prerequisites;
 mod proc;
@@ -54,6 +55,8 @@ enum Recipe {
     Attack(attack::Args),
     /// Long runs that look for rare faults, with the seed that replays them
     Soak(soak::Args),
+    /// Tests with the counts that the papers ask for, for the night
+    Nightly(nightly::Args),
     /// Run one program with a limit, for `cargo xtask test`
     #[command(hide = true)]
     Limited(limited::Args),
@@ -85,6 +88,7 @@ fn perform(recipe: Recipe) -> anyhow::Result<ExitCode> {
         Recipe::Lab(args) => lab::run(&repo()?, &args),
         Recipe::Attack(args) => attack::run(&repo()?, &args),
         Recipe::Soak(args) => soak::run(&repo()?, &args),
+        Recipe::Nightly(args) => nightly::run(&repo()?, &args),
         Recipe::Limited(args) => return limited::run(&args),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -130,7 +134,10 @@ mod tests {
         let text = listing("cargo xtask", &Cli::command());
         let names: Vec<_> =
             text.lines().map(|line| line.split_whitespace().nth(2).unwrap()).collect();
-        assert_eq!(names, ["test", "bench", "tidy", "requirements", "docs", "lab", "attack", "soak"]);
+        assert_eq!(
+            names,
+            ["test", "bench", "tidy", "requirements", "docs", "lab", "attack", "soak", "nightly"]
+        );
         assert!(text.lines().all(|line| line.split_whitespace().count() > 4), "{text}");
     }
 

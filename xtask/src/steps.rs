@@ -39,7 +39,12 @@ pub(crate) const STEPS: &[Step] = &[
     step("test", "unit and integration tests", true, tests),
     step("doctest", "the examples in the documentation", false, doctests),
     step("loom", "the lock-free protocols under every interleaving", false, loom),
-    step("required", "each test that a requirement of the papers names has passed", false, required),
+    step(
+        "required",
+        "each test that a requirement of the papers names has passed",
+        false,
+        required,
+    ),
     step("docs", "documentation without warnings, links", false, documents),
     step("release", "the programs, as users build them", false, release),
     step("demo", "a short demo, its summary checked", false, demo),

@@ -96,6 +96,7 @@ macro_rules! conformance_cases {
             states::either_side_may_connect_first,
             states::an_unknown_peer_is_an_error_and_not_a_hang,
             queues::a_full_queue_takes_more_after_polling,
+            queues::an_empty_queue_is_polled_without_waiting,
             queues::the_smallest_queues_of_the_paper_suffice,
             queues::the_failed_index_is_exact,
             queues::a_full_receive_queue_says_so,

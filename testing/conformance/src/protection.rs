@@ -1,5 +1,6 @@
 //! Keys, bounds, rights and protection domains.
 use crate::{ALL, Bench, Deviation, Options, eventually};
+use catchment_probe::load::did;
 use catchment_verbs::mem::Region;
 use catchment_verbs::{
     Access, AsyncEvent, Mr, QpState, RemoteAddr, SendOp, Sge, VerbsError, WcStatus,
@@ -154,7 +155,8 @@ pub fn keys_are_unique(bench: &Bench) {
     let pd = bench.open().alloc_pd().unwrap();
     let region = Region::alloc(64, Default::default()).unwrap();
     let (mut rkeys, mut lkeys, mut held) = (HashSet::new(), HashSet::new(), Vec::new());
-    for n in 0..crate::rounds(100_000) {
+    let keys = crate::rounds(100_000);
+    for n in 0..keys {
         let mr = pd.reg_mr(region.clone(), ALL).unwrap();
         assert!(rkeys.insert(mr.rkey()), "rkey {:#x} twice", mr.rkey());
         assert!(lkeys.insert(mr.lkey()), "lkey {:#x} twice", mr.lkey());
@@ -166,6 +168,7 @@ pub fn keys_are_unique(bench: &Bench) {
             held.swap_remove((n % 50) as usize);
         }
     }
+    did("S3.4", keys, "registrations");
 }
 
 /// IBTA 10.6.3.1: remote writing needs local writing.

@@ -18,6 +18,11 @@ pub fn scale() -> f64 {
     scale.map_or(1.0, |text| text.parse::<f64>().expect("the scale is a number"))
 }
 
+/// Says how much of what a requirement counts a test has done, for `cargo xtask nightly`.
+pub fn did(id: &str, count: u64, what: &str) {
+    println!("did {id}: {count} {what}");
+}
+
 /// Fills in the bytes of message `packet` of a stream, the same at both ends, and returns their number,
 /// at most the length of `payload`.
 pub fn content(stream: u32, packet: u64, payload: &mut [u8]) -> usize {

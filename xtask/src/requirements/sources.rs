@@ -21,7 +21,8 @@ impl Functions {
         for path in repo.files()?.iter().filter(|path| path.ends_with(".rs")) {
             let text = repo.read(path)?;
             if names.iter().any(|name| text.contains(&format!("fn {name}("))) {
-                all.add(&text, path.starts_with(CASES)).map_err(|error| anyhow!("{path}: {error}"))?;
+                all.add(&text, path.starts_with(CASES))
+                    .map_err(|error| anyhow!("{path}: {error}"))?;
             }
         }
         Ok(all)

@@ -156,8 +156,10 @@ fn s1_20_sw_paper_works_with_the_queues_of_the_paper() {
         // What the provider gave, not what was asked for.
         assert_eq!((port.send_cq.capacity(), port.recv_cq.capacity()), (3, 3));
     }
-    random_blocks(pair(&sw), scaled(5_000), WaitPolicy::Yield, true);
-    lockstep(&mut join(&sw, ends), 0..scaled(5_000));
+    let blocks = scaled(5_000);
+    random_blocks(pair(&sw), blocks, WaitPolicy::Yield, true);
+    lockstep(&mut join(&sw, ends), 0..blocks);
+    did("S1.20", blocks, "random blocks of sw-paper, and as many in lockstep");
 }
 
 /// S1.20, Figures 16 and 17: send queue 2 and completion queue 1 at the sender; the receiver posts
@@ -171,7 +173,9 @@ fn s1_20_the_papers_status_byte_works_with_the_queues_of_the_paper() {
     };
     assert_eq!(queues(sb.sender_needs().unwrap()), [2, 0, 1, 0]);
     assert_eq!(queues(sb.receiver_needs().unwrap()), [1, 0, 1, 0]);
-    lockstep(&mut pair(&sb), 0..scaled(5_000));
+    let blocks = scaled(5_000);
+    lockstep(&mut pair(&sb), 0..blocks);
+    did("S1.20", blocks, "blocks of sb-paper in lockstep");
     if !crate::context().caps().strict_capacity {
         return;
     }

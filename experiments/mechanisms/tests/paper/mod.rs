@@ -5,7 +5,7 @@ mod takeover;
 use crate::common::*;
 use catchment_mechanisms::paper::*;
 use catchment_mechanisms::{EndError, TakenBlock};
-use catchment_probe::load::scaled;
+use catchment_probe::load::{did, scaled};
 use catchment_transfer::order::{InOrder, SerialCounter};
 use catchment_verbs::*;
 use std::sync::Arc;
@@ -197,6 +197,7 @@ fn s1_10_s1_22_twelve_fillers_and_four_receivers_on_one_queue_pair() {
         }
         assert_eq!(delivered, u64::from(packets), "device {device}");
     }
+    did("S1.10", 12 * u64::from(packets), "packets of 12 fillers by the paper's mechanism");
 }
 
 /// Block j goes to remote block j, so the packet in the kept block's place waits; all others go.

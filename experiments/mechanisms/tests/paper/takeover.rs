@@ -11,16 +11,17 @@ fn layout() -> PaperLayout {
     PaperLayout::new(BLOCKS, BYTES).unwrap()
 }
 
-fn payload(packet: u16) -> Vec<u8> {
+fn payload(header: PaperHeader) -> Vec<u8> {
     let mut bytes = vec![0; BYTES as usize];
-    Random::new(u64::from(packet) + 1).fill(&mut bytes);
+    Random::new(1 + u64::from(header.packet) + (u64::from(header.device) << 16)).fill(&mut bytes);
     bytes
 }
 
-/// Not a test by itself: a sender that sends for ever, from this packet number on, until it is killed.
+/// Not a test by itself: a sender of this device that sends for ever, until it is killed.
 #[test]
 fn sender_process() {
-    let Some(first) = role() else { return };
+    let Some(device) = role() else { return };
+    let device = device.parse().unwrap();
     let [_, ours] = crate::two_devices();
     let mut source = side_at(ours, [2, 0, 1]);
     say(&format!("end {}", source.qp.endpoint()));
@@ -32,8 +33,9 @@ fn sender_process() {
     let ring = RemoteAddr { addr: words[1].parse().unwrap(), rkey: words[2].parse().unwrap() };
     let pool = pool_of(&source, layout());
     let mut sender = PaperSender::attach(source.qp, source.cq, Arc::clone(&pool), ring);
-    for packet in first.parse().unwrap().. {
-        let (header, bytes) = (PaperHeader { device: 1, packet }, payload(packet));
+    for packet in 0.. {
+        let header = PaperHeader { device, packet };
+        let bytes = payload(header);
         while pool.fill(header, &bytes).is_err() {
             sender.step().unwrap();
         }
@@ -41,8 +43,8 @@ fn sender_process() {
 }
 
 /// A sender in a process of its own to this ring, over a new queue pair beside `end`.
-fn start(end: &Side, ring: &Arc<dyn Mr>, first: usize) -> (Child, Side) {
-    let mut child = Child::start("paper::takeover::sender_process", &first.to_string());
+fn start(end: &Side, ring: &Arc<dyn Mr>, device: usize) -> (Child, Side) {
+    let mut child = Child::start("paper::takeover::sender_process", &device.to_string());
     let peer = child.says("end ");
     let mut end = end.second();
     child.tell(&format!("{} {} {}", end.qp.endpoint(), ring.addr(), ring.rkey()));
@@ -52,9 +54,39 @@ fn start(end: &Side, ring: &Arc<dyn Mr>, first: usize) -> (Child, Side) {
     (child, end)
 }
 
-/// Senders are killed at any moment, and others take over from what the status bytes say. The receiver
-/// is the same all along and is told nothing; each block with status 1 arrives whole and once, the
-/// one that the receiver has meanwhile is neither lost nor overwritten.
+/// What came of each sender: every block whole, once, and in its order within one sender's.
+struct Arrivals {
+    receiver: PaperReceiver,
+    packets: [Vec<u16>; SENDERS],
+}
+
+const SENDERS: usize = 6;
+
+impl Arrivals {
+    fn take(&mut self) -> Option<PaperBlock> {
+        let block = self.receiver.poll()?;
+        let header = block.header();
+        assert!(block.payload().to_vec() == payload(header), "{header:?} is not whole");
+        self.packets[usize::from(header.device)].push(header.packet);
+        Some(block)
+    }
+
+    /// Takes so many blocks of this sender, and keeps the last one.
+    fn take_of(&mut self, device: usize, count: usize) -> PaperBlock {
+        let enough = self.packets[device].len() + count;
+        loop {
+            if let Some(block) = self.take()
+                && self.packets[device].len() >= enough
+            {
+                return block;
+            }
+        }
+    }
+}
+
+/// Senders are killed at any moment, and others take over from what the status bytes say: blocks with
+/// status 1 that nobody has taken, one that the receiver has, free ones. The receiver is the same all
+/// along and is told nothing. Each block with status 1 arrives whole and once, and none is overwritten.
 #[test]
 fn s1_19_senders_are_killed_and_the_receiver_goes_on() {
     let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
@@ -64,31 +96,25 @@ fn s1_19_senders_are_killed_and_the_receiver_goes_on() {
     let end = side_at(ours, [1, 0, 1]);
     let ring = ring_mr(&end.pd, layout().total_bytes());
     let receiver = PaperReceiver::new(Arc::clone(&ring), layout(), true).unwrap();
-    let mut packets = Vec::new();
-    let take = |packets: &mut Vec<u16>| {
-        let block = receiver.poll()?;
-        let packet = block.header().packet;
-        assert!(block.payload().to_vec() == payload(packet), "packet {packet} is not whole");
-        packets.push(packet);
-        Some(block)
-    };
-    for _ in 0..6 {
-        let (mut child, _end) = start(&end, &ring, packets.len());
-        let enough = packets.len() + 5 + random.below(200) as usize;
-        let kept = loop {
-            let Some(block) = take(&mut packets) else { continue };
-            if packets.len() >= enough {
-                break block;
-            }
-        };
-        // Any moment will do.
+    let mut arrivals = Arrivals { receiver, packets: [const { Vec::new() }; SENDERS] };
+    let mut kept: Option<PaperBlock> = None;
+    for device in 0..SENDERS {
+        let (mut child, _end) = start(&end, &ring, device);
+        // Beside the block of the sender before, which was killed.
+        drop(arrivals.take_of(device, 5));
+        if let Some(kept) = kept {
+            assert!(kept.payload().to_vec() == payload(kept.header()), "it was overwritten");
+        }
+        kept = Some(arrivals.take_of(device, 1 + random.below(200) as usize));
+        // Any moment will do: in the middle of a block, or when the ring is full.
         std::thread::sleep(Duration::from_micros(random.below(2_000)));
         child.kill();
-        while take(&mut packets).is_some() {}
-        assert!(kept.payload().to_vec() == payload(kept.header().packet), "it was overwritten");
-        let mut sorted = packets.clone();
-        sorted.sort_unstable();
+    }
+    drop(kept);
+    while arrivals.take().is_some() {}
+    for (device, mut packets) in arrivals.packets.into_iter().enumerate() {
+        packets.sort_unstable();
         let all: Vec<u16> = (0..packets.len() as u16).collect();
-        assert_eq!(sorted, all, "lost or twice");
+        assert_eq!(packets, all, "sender {device}: lost or twice");
     }
 }
