@@ -8,6 +8,7 @@
 mod bad;
 mod blocks;
 mod endings;
+mod kept;
 mod messages;
 mod replay;
 mod world;
