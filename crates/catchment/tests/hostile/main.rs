@@ -11,4 +11,5 @@ mod endings;
 mod kept;
 mod messages;
 mod replay;
+mod shuffled;
 mod world;
