@@ -102,6 +102,25 @@ fn s1_7_the_bytes_of_a_block_in_the_ring() {
     assert_eq!(paper.ring.region().whole().to_vec()[0], 0);
 }
 
+/// RmWrite: block j of the sender lies at block j of the receiver, and status j is 1.
+#[test]
+fn s1_2_block_j_goes_to_block_j_and_its_status_is_1() {
+    let layout = PaperLayout::new(5, 64).unwrap();
+    let mut paper = paper(5, 64);
+    for j in 0..5 {
+        assert_eq!(
+            paper.pool.fill(PaperHeader { device: 0, packet: 7 }, &[j + 1; 64]),
+            Ok(j.into())
+        );
+        send_one(&mut paper.sender);
+        let ring = paper.ring.region().whole().to_vec();
+        let statuses = [0, 1, 2, 3, 4].map(|other| u8::from(other <= j));
+        assert_eq!(ring[layout.status_offset()..][..5], statuses);
+        let payload = layout.block_offset(j.into()) + PaperLayout::HEADER_BYTES;
+        assert_eq!(ring[payload..][..64], [j + 1; 64]);
+    }
+}
+
 /// The queues are as small as the paper says, one READ comes for every N blocks, and the
 /// receiver's queues see nothing.
 #[test]
