@@ -27,11 +27,26 @@ pub(crate) fn for_cargo(limit: Duration) -> Result<[String; 2]> {
     Ok(["--config".to_owned(), format!("target.'cfg(all())'.runner=[{}]", words.join(","))])
 }
 
+const TESTS_OF: &str = "tests of ";
+
+/// Returns the package that a line names which was written before the tests of a program.
+pub(crate) fn package_in(line: &str) -> Option<&str> {
+    line.strip_prefix(TESTS_OF).filter(|package| !package.contains(' '))
+}
+
+/// Names the package of the tests that follow: cargo tells a runner, and the program does not.
+fn announce() {
+    if let Ok(package) = std::env::var("CARGO_PKG_NAME") {
+        println!("{TESTS_OF}{package}");
+    }
+}
+
 /// Runs the program with our own input and output.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let [program, arguments @ ..] = args.command.as_slice() else {
         anyhow::bail!("no program was named");
     };
+    announce();
     let mut child = Command::new(program)
         .args(arguments)
         .spawn()
@@ -67,6 +82,13 @@ mod tests {
         assert_eq!(error.to_string(), "sh");
         let cause = error.source().unwrap().to_string();
         assert!(cause.contains("still running"), "{cause}");
+    }
+
+    #[test]
+    fn a_package_is_announced_by_its_name_alone() {
+        assert_eq!(package_in("tests of catchment-roce"), Some("catchment-roce"));
+        assert_eq!(package_in("tests of all kinds"), None);
+        assert_eq!(package_in("test a ... ok"), None);
     }
 
     #[test]

@@ -11,10 +11,13 @@ mod docs;
 mod lab;
 mod limited;
 mod metadata;
+mod nightly;
+mod passed;
 mod prerequisites;
 mod proc;
 mod programs;
 mod repo;
+mod requirements;
 mod run;
 mod soak;
 mod steps;
@@ -42,6 +45,8 @@ enum Recipe {
     Bench(bench::Args),
     /// Check the rules of this repository that no compiler checks
     Tidy(tidy::Args),
+    /// The requirements of the papers, how far each holds, and the tests that show it
+    Requirements(requirements::Args),
     /// Build the API documentation without warnings and check the links of every page
     Docs,
     /// Other people's stacks and hardware, in virtual machines
@@ -50,6 +55,8 @@ enum Recipe {
     Attack(attack::Args),
     /// Long runs that look for rare faults, with the seed that replays them
     Soak(soak::Args),
+    /// Tests with the counts that the papers ask for, for the night
+    Nightly(nightly::Args),
     /// Run one program with a limit, for `cargo xtask test`
     #[command(hide = true)]
     Limited(limited::Args),
@@ -76,10 +83,12 @@ fn perform(recipe: Recipe) -> anyhow::Result<ExitCode> {
         Recipe::Test(args) => test::run(&repo()?, &args),
         Recipe::Bench(args) => bench::run(&repo()?, &args),
         Recipe::Tidy(args) => tidy::run(&repo()?, &args),
+        Recipe::Requirements(args) => requirements::run(&repo()?, &args),
         Recipe::Docs => docs::run(&repo()?),
         Recipe::Lab(args) => lab::run(&repo()?, &args),
         Recipe::Attack(args) => attack::run(&repo()?, &args),
         Recipe::Soak(args) => soak::run(&repo()?, &args),
+        Recipe::Nightly(args) => nightly::run(&repo()?, &args),
         Recipe::Limited(args) => return limited::run(&args),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -125,7 +134,10 @@ mod tests {
         let text = listing("cargo xtask", &Cli::command());
         let names: Vec<_> =
             text.lines().map(|line| line.split_whitespace().nth(2).unwrap()).collect();
-        assert_eq!(names, ["test", "bench", "tidy", "docs", "lab", "attack", "soak"]);
+        assert_eq!(
+            names,
+            ["test", "bench", "tidy", "requirements", "docs", "lab", "attack", "soak", "nightly"]
+        );
         assert!(text.lines().all(|line| line.split_whitespace().count() > 4), "{text}");
     }
 

@@ -1,5 +1,5 @@
 //! Commands that a recipe starts: their output is shown, their time limited, their test cases counted.
-use crate::proc;
+use crate::{limited, proc};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ pub(crate) struct Tally {
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
     pub(crate) failures: Vec<String>,
+    /// Package and path of each test that passed, of programs that ran under [`crate::limited`].
+    pub(crate) passes: Vec<String>,
 }
 
 pub(crate) struct Finished {
@@ -203,8 +205,13 @@ pub(crate) fn counted(
 
 pub(crate) fn count_cases(output: &str) -> Tally {
     let mut sum = Tally::default();
+    let mut package = None;
     for line in output.lines() {
+        package = limited::package_in(line).or(package);
         sum.failures.extend(failed_case(line).map(str::to_owned));
+        if let (Some(package), Some(path)) = (package, passed_case(line)) {
+            sum.passes.push(format!("{package}::{path}"));
+        }
         if let Some(counts) = line.split("test result: ").nth(1) {
             sum.passed += number_before(counts, " passed");
             sum.failed += number_before(counts, " failed");
@@ -222,6 +229,12 @@ fn failed_case(line: &str) -> Option<&str> {
     verdict.contains("FAILED").then_some(name)
 }
 
+fn passed_case(line: &str) -> Option<&str> {
+    let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let passed = verdict.contains("ok") && !verdict.contains("FAILED");
+    passed.then(|| name.trim_end_matches(" - should panic"))
+}
+
 fn number_before(line: &str, word: &str) -> u64 {
     let before = line.split(word).next().filter(|before| before.len() < line.len());
     let digits = before.and_then(|before| before.rsplit(' ').next());
@@ -237,7 +250,11 @@ mod tests {
         let output = "running 3 tests\n\
             test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; in 0.00s\n\
             noise: 7 passed\n\
+            test before::a_program ... ok\n\
+            tests of catchment-roce\n\
             test a::b ... FAILED\n\
+            test a::c ... \u{1b}[32mok\u{1b}[0m\n\
+            test a::d - should panic ... ok\n\
             FAIL    0.250 s  operations/gap/v4  no answer\n\
             test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(
@@ -247,6 +264,7 @@ mod tests {
                 failed: 2,
                 ignored: 1,
                 failures: vec!["a::b".to_owned(), "operations/gap/v4".to_owned()],
+                passes: vec!["catchment-roce::a::c".to_owned(), "catchment-roce::a::d".to_owned()],
             }
         );
     }

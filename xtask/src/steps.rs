@@ -5,7 +5,9 @@
 //! has a folder of its own, because its `--cfg` would otherwise rebuild everything twice.
 use crate::repo::Repo;
 use crate::run::{self, Show, Tally};
-use crate::{attack, deny, docs, lab, limited, metadata, prerequisites, programs, soak, tidy};
+use crate::{
+    attack, deny, docs, lab, limited, metadata, prerequisites, programs, requirements, soak, tidy,
+};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::ffi::OsString;
@@ -37,6 +39,12 @@ pub(crate) const STEPS: &[Step] = &[
     step("test", "unit and integration tests", true, tests),
     step("doctest", "the examples in the documentation", false, doctests),
     step("loom", "the lock-free protocols under every interleaving", false, loom),
+    step(
+        "required",
+        "each test that a requirement of the papers names has passed",
+        false,
+        required,
+    ),
     step("docs", "documentation without warnings, links", false, documents),
     step("release", "the programs, as users build them", false, release),
     step("demo", "a short demo, its summary checked", false, demo),
@@ -91,6 +99,7 @@ const DEMO_LIMIT: Duration = Duration::from_secs(60);
 const LOOM_TARGETS: &[(&str, &str)] = &[
     ("catchment-verbs", "crates/verbs/tests/loom/main.rs"),
     ("catchment-transfer", "crates/transfer/tests/loom/main.rs"),
+    ("catchment-mechanisms", "experiments/mechanisms/tests/loom/main.rs"),
     ("catchment-provider-shm", "crates/provider-shm/tests/loom.rs"),
     ("catchment-provider-roce", "crates/provider-roce/tests/loom/main.rs"),
 ];
@@ -155,11 +164,16 @@ fn loom(context: &Context<'_>) -> Result<Tally> {
     }
     let mut command = run::cargo(context.repo.root(), &words);
     command.env("RUSTFLAGS", "--cfg loom");
+    command.args(limited::for_cargo(context.stretched(run::LIMIT))?);
     command.env("CARGO_TARGET_DIR", metadata::target_folder(context.repo)?.join("loom"));
     let finished = run::finish(&mut command, context.stretched(run::LIMIT), Show::All)?;
     let empty = finished.stdout.lines().any(|line| line == "running 0 tests");
     ensure!(!empty, "a program has no test under --cfg loom");
     run::counted(&command, finished)
+}
+
+fn required(context: &Context<'_>) -> Result<Tally> {
+    requirements::demand_passed(context.repo, context.packages).map(no_cases)
 }
 
 fn lab_cases(context: &Context<'_>) -> Result<Tally> {

@@ -1,4 +1,5 @@
 //! `cargo xtask test`: runs the steps, times them, and counts what passed.
+use crate::passed;
 use crate::repo::Repo;
 use crate::run::Tally;
 use crate::steps::{self, Context, STEPS, Step};
@@ -109,13 +110,26 @@ fn chosen(args: &Args) -> Result<Vec<&'static Step>> {
 fn perform(context: &Context<'_>, step: &'static Step) -> Row {
     println!("\n=== {}: {}", step.name, step.about);
     let start = Instant::now();
-    let (tally, error) = match (step.run)(context) {
+    let (tally, error) = match kept(context, step) {
         Ok(tally) => (tally, None),
         Err(error) => (Tally::default(), Some(error)),
     };
     let row = Row { name: step.name, took: start.elapsed(), tally, error };
     println!("=== {}: {} in {:.1} s", row.name, outcome(&row), row.took.as_secs_f64());
     row
+}
+
+/// Runs the step and keeps the names of the tests that passed.
+fn kept(context: &Context<'_>, step: &Step) -> Result<Tally> {
+    let is_kept = passed::STEPS.contains(&step.name);
+    if is_kept {
+        passed::forget(context.repo, step.name)?;
+    }
+    let tally = (step.run)(context)?;
+    if is_kept {
+        passed::keep(context.repo, step.name, &tally.passes)?;
+    }
+    Ok(tally)
 }
 
 fn outcome(row: &Row) -> String {
@@ -187,6 +201,7 @@ mod tests {
             failed,
             ignored: 0,
             failures: (0..failed).map(|n| format!("case_{n}")).collect(),
+            passes: Vec::new(),
         };
         Row { name, took: Duration::from_millis(1500), tally, error }
     }

@@ -43,6 +43,17 @@ impl Frame {
         }
     }
 
+    /// Tells the source that this frame is kept for long: the state of its block becomes 2, unavailable.
+    /// The source goes on with its other blocks either way. Dropping the frame still releases the block.
+    ///
+    /// The collector does so itself with a frame that its sink refused, until the sink takes it.
+    pub fn hold(&mut self) {
+        match &mut self.bytes {
+            FrameBytes::Block(block) => block.hold(),
+            FrameBytes::Assembled { last, .. } => last.iter_mut().for_each(HeldBlock::hold),
+        }
+    }
+
     /// Returns the block that it lies in, where others can still write.
     pub(crate) fn block(&self) -> Option<&HeldBlock> {
         match &self.bytes {

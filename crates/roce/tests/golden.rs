@@ -97,6 +97,7 @@ fn fields_and_payload_are_what_an_independent_decoder_saw() {
     }
 }
 
+/// Byte for byte: BTH, payload, ICRC, as in the reference vectors (S3.13).
 #[test]
 fn a_decoded_packet_encodes_to_the_same_bytes() {
     for vector in valid() {
@@ -215,6 +216,7 @@ fn the_ipv4_identification_comes_out_of_the_icrc() {
     assert!(distinct.len() > 20, "the kernel's identifications differ: {distinct:?}");
 }
 
+/// UDP port 4791 among them (S3.13).
 #[test]
 fn ip_and_udp_headers_encode_as_they_were() {
     let mut same = 0;

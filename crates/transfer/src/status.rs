@@ -41,89 +41,36 @@ pub fn held_byte(generation: u64) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use SlotState::{Free, Full, Unavailable};
+    use crate::slot::{ReleaseStatus, SenderSlots};
     use proptest::prelude::*;
 
-    /// Who changes a state.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    enum Actor {
-        /// The side that writes blocks.
-        Sender,
-        /// The side that reads them.
-        Receiver,
-    }
-
-    /// Returns whether `actor` may take a slot from one state to the other.
-    ///
-    /// The receiver never makes a free slot unavailable: the sender may be writing to it at that very
-    /// moment, because of a status that it read before (S1.18).
-    fn may_change(actor: Actor, from: SlotState, to: SlotState) -> bool {
-        match actor {
-            Actor::Sender => (from, to) == (Free, Full),
-            Actor::Receiver => {
-                matches!((from, to), (Full, Free) | (Full, Unavailable) | (Unavailable, Free))
-            }
-        }
-    }
-
-    /// Returns the state that both bytes together mean; `None` if no correct pair of peers writes them.
-    fn slot_state(full: u8, free: u8) -> Option<SlotState> {
-        let spoken_of = free >> STATE_BITS;
-        let state = free & ((1 << STATE_BITS) - 1);
-        let behind = full.wrapping_sub(spoken_of) & 0x3f;
-        match (behind, state) {
-            (0, 0) => Some(SlotState::Free),
-            (0, 2) => Some(SlotState::Unavailable),
-            (1, 0) => Some(SlotState::Full),
-            _ => None,
-        }
+    /// What the sender of the block of this generation learns from a byte.
+    fn learnt(generation: u64, byte: u8) -> ReleaseStatus {
+        let slots = SenderSlots::new(1);
+        slots.launch(0, generation);
+        slots.note_free(0, byte)
     }
 
     #[test]
-    fn s1_6_exactly_four_transitions_exist() {
-        let all = [Free, Full, Unavailable];
-        let mut allowed = Vec::new();
-        for actor in [Actor::Sender, Actor::Receiver] {
-            for from in all {
-                allowed.extend(
-                    all.into_iter()
-                        .filter(|to| may_change(actor, from, *to))
-                        .map(|to| (actor, from, to)),
-                );
-            }
-        }
-        assert_eq!(
-            allowed,
-            [
-                (Actor::Sender, Free, Full),
-                (Actor::Receiver, Full, Free),
-                (Actor::Receiver, Full, Unavailable),
-                (Actor::Receiver, Unavailable, Free),
-            ]
-        );
-    }
-
-    #[test]
-    fn zeroed_arrays_mean_free() {
-        assert_eq!(slot_state(0, 0), Some(Free));
+    fn arrays_of_zeros_mean_that_nothing_was_written() {
         assert_eq!(full_byte(0), 0);
         assert_eq!(released_byte(0), 0);
+        assert_eq!(learnt(1, 0), ReleaseStatus::Nothing);
     }
 
     proptest! {
         #[test]
-        fn bytes_encode_the_state(generation in 1u64..) {
-            let full = full_byte(generation);
-            prop_assert_eq!(slot_state(full, released_byte(generation - 1)), Some(Full));
-            prop_assert_eq!(slot_state(full, held_byte(generation)), Some(Unavailable));
-            prop_assert_eq!(slot_state(full, released_byte(generation)), Some(Free));
+        fn bytes_say_what_became_of_a_block(generation in 1u64..1 << 63) {
+            prop_assert_eq!(learnt(generation, released_byte(generation - 1)), ReleaseStatus::Nothing);
+            prop_assert_eq!(learnt(generation, held_byte(generation)), ReleaseStatus::Held);
+            prop_assert_eq!(learnt(generation, released_byte(generation)), ReleaseStatus::Released);
         }
 
         #[test]
-        fn a_byte_of_another_generation_never_frees(generation: u64, age in 1u64..64) {
-            let old = generation.wrapping_sub(age);
-            prop_assert_ne!(released_byte(old), released_byte(generation));
-            prop_assert_ne!(held_byte(old), released_byte(generation));
+        fn a_byte_of_another_generation_never_frees(generation in 64u64..1 << 63, age in 1u64..64) {
+            let old = generation - age;
+            prop_assert_eq!(learnt(generation, released_byte(old)), ReleaseStatus::Nothing);
+            prop_assert_eq!(learnt(generation, held_byte(old)), ReleaseStatus::Nothing);
         }
     }
 }

@@ -17,7 +17,7 @@
 //! What a device does not offer is not tried, and a line on standard error reports it.
 //!
 //! A case reports by panicking. Set `CATCHMENT_CONFORMANCE_ROUNDS` to multiply the length of the
-//! cases that repeat (1 by default; 0.1 for a machine that is emulated).
+//! cases that repeat (0.1 for a machine that is emulated); left out, it is `CATCHMENT_TEST_SCALE`.
 #![allow(clippy::unwrap_used, reason = "a panic is how a case reports")]
 #![allow(missing_docs, reason = "only our own tests use it")]
 #![forbid(unsafe_code)]
@@ -96,6 +96,7 @@ macro_rules! conformance_cases {
             states::either_side_may_connect_first,
             states::an_unknown_peer_is_an_error_and_not_a_hang,
             queues::a_full_queue_takes_more_after_polling,
+            queues::an_empty_queue_is_polled_without_waiting,
             queues::the_smallest_queues_of_the_paper_suffice,
             queues::the_failed_index_is_exact,
             queues::a_full_receive_queue_says_so,

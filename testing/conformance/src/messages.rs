@@ -91,7 +91,7 @@ pub fn both_directions_at_once(bench: &Bench) {
     }
 }
 
-/// RNR with patience: the message is delivered when a receive is posted.
+/// RNR with patience: the message is delivered when a receive is posted (S3.10).
 pub fn a_message_waits_for_its_receive(bench: &Bench) {
     let (mut a, mut b) = bench.pair();
     a.put(0, b"patience");
@@ -109,7 +109,7 @@ pub fn a_message_waits_for_its_receive(bench: &Bench) {
     assert_eq!(b.get(0, 8), b"patience");
 }
 
-/// RNR without patience: the sender fails, and not before its time.
+/// RNR without patience: the sender fails, and not before its time (S3.10).
 pub fn a_sender_gives_up_without_a_receive(bench: &Bench) {
     let timer = Duration::from_millis(10);
     let ours =

@@ -1,5 +1,6 @@
 //! Keys, bounds, rights and protection domains.
 use crate::{ALL, Bench, Deviation, Options, eventually};
+use catchment_probe::load::did;
 use catchment_verbs::mem::Region;
 use catchment_verbs::{
     Access, AsyncEvent, Mr, QpState, RemoteAddr, SendOp, Sge, VerbsError, WcStatus,
@@ -41,7 +42,7 @@ pub fn wrong_local_keys_are_refused(bench: &Bench) {
     a.run_ok(SendOp::Write(b.remote(0)), &[short(&read_only, 0, 8)]);
 }
 
-/// rkey, both bounds, another protection domain.
+/// rkey, both bounds, another protection domain (S3.4).
 pub fn wrong_remote_keys_are_refused(bench: &Bench) {
     for case in 0..6 {
         for read in [false, true] {
@@ -149,14 +150,16 @@ pub fn the_responder_of_a_forbidden_request_fails_too(bench: &Bench) {
     );
 }
 
-/// No key is used twice in the life of a context.
+/// No key is used twice in the life of a context, neither rkey nor lkey (S3.4).
 pub fn keys_are_unique(bench: &Bench) {
     let pd = bench.open().alloc_pd().unwrap();
     let region = Region::alloc(64, Default::default()).unwrap();
-    let (mut rkeys, mut held) = (HashSet::new(), Vec::new());
-    for n in 0..crate::rounds(100_000) {
+    let (mut rkeys, mut lkeys, mut held) = (HashSet::new(), HashSet::new(), Vec::new());
+    let keys = crate::rounds(100_000);
+    for n in 0..keys {
         let mr = pd.reg_mr(region.clone(), ALL).unwrap();
         assert!(rkeys.insert(mr.rkey()), "rkey {:#x} twice", mr.rkey());
+        assert!(lkeys.insert(mr.lkey()), "lkey {:#x} twice", mr.lkey());
         // Some stay, so that places are taken in a changing order.
         if n % 7 == 0 {
             held.push(mr);
@@ -165,8 +168,7 @@ pub fn keys_are_unique(bench: &Bench) {
             held.swap_remove((n % 50) as usize);
         }
     }
-    let lkeys: HashSet<_> = held.iter().map(|mr| mr.lkey()).collect();
-    assert_eq!(lkeys.len(), held.len());
+    did("S3.4", keys, "registrations");
 }
 
 /// IBTA 10.6.3.1: remote writing needs local writing.

@@ -44,6 +44,21 @@ pub fn a_full_queue_takes_more_after_polling(bench: &Bench) {
     assert_eq!(done[7].wr_id, 9);
 }
 
+/// S3.11: with nothing there a poll returns 0, again and again, whatever the queue is connected to; it
+/// would otherwise wait for ever. What then comes is found once.
+pub fn an_empty_queue_is_polled_without_waiting(bench: &Bench) {
+    let unconnected = bench.side(&Options::default());
+    (0..1000).for_each(|_| assert_empty(&*unconnected.send_cq));
+    let (mut a, b) = bench.pair();
+    for n in 0..10u64 {
+        (0..100).for_each(|_| assert_empty(&*a.send_cq));
+        a.post(SendWr::new(n, SendOp::Write(b.remote(0)), Payload::Inline(&[1])));
+        assert_eq!(wait_one(&*a.send_cq).wr_id, n);
+        (0..100).for_each(|_| assert_empty(&*a.send_cq));
+        (0..100).for_each(|_| assert_empty(&*b.recv_cq));
+    }
+}
+
 /// S1.20: SQ 2 and CQ 1 at the sender, nothing at the receiver; with SQ 1 the second request of
 /// the pair is refused.
 pub fn the_smallest_queues_of_the_paper_suffice(bench: &Bench) {

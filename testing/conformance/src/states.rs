@@ -58,7 +58,7 @@ fn bring(side: &mut Side, to: QpState, peer: Endpoint) {
     assert_eq!(side.qp.state(), to);
 }
 
-/// All thirty-six pairs; an illegal one changes nothing.
+/// All thirty-six pairs; an illegal one changes nothing (S3.5).
 pub fn only_the_transitions_of_the_specification_exist(bench: &Bench) {
     let options = Options { bytes: 64, ..Options::default() };
     for from in STATES {
@@ -116,7 +116,7 @@ pub fn wrong_states_take_no_requests(bench: &Bench) {
     }
 }
 
-/// Numbers beyond their fields.
+/// Numbers beyond their fields (S3.5).
 pub fn attributes_out_of_range_are_refused(bench: &Bench) {
     let options = Options::default();
     let (mut a, b) = (bench.side(&options), bench.side(&options));

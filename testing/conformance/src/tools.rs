@@ -1,5 +1,6 @@
 //! What cases have in common: waiting, patterns, and how often to repeat.
 use catchment_probe::child::Child;
+use catchment_probe::load;
 use catchment_probe::random::Random;
 use catchment_verbs::{Access, Completion, CompletionChannel, Cq};
 use std::time::{Duration, Instant};
@@ -87,5 +88,5 @@ const LONG_CASE: Duration = Duration::from_secs(4);
 
 fn factor() -> f64 {
     let factor = std::env::var("CATCHMENT_CONFORMANCE_ROUNDS").ok();
-    factor.and_then(|text| text.parse().ok()).unwrap_or(1.0)
+    factor.and_then(|text| text.parse().ok()).unwrap_or_else(load::scale)
 }

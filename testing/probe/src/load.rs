@@ -6,9 +6,21 @@ use crate::random::Random;
 /// # Panics
 /// If that is not a number.
 pub fn scaled(count: u64) -> u64 {
+    ((count as f64 * scale()) as u64).max(1)
+}
+
+/// Returns `CATCHMENT_TEST_SCALE`; 1 if it is not set.
+///
+/// # Panics
+/// If that is not a number.
+pub fn scale() -> f64 {
     let scale = std::env::var("CATCHMENT_TEST_SCALE");
-    let scale = scale.map_or(1.0, |text| text.parse::<f64>().expect("the scale is a number"));
-    ((count as f64 * scale) as u64).max(1)
+    scale.map_or(1.0, |text| text.parse::<f64>().expect("the scale is a number"))
+}
+
+/// Says how much of what a requirement counts a test has done, for `cargo xtask nightly`.
+pub fn did(id: &str, count: u64, what: &str) {
+    println!("did {id}: {count} {what}");
 }
 
 /// Fills in the bytes of message `packet` of a stream, the same at both ends, and returns their number,

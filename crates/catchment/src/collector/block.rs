@@ -20,6 +20,11 @@ impl HeldBlock {
         Self { block, _counted: Counted(device.clone()) }
     }
 
+    /// Tells the source that the block is kept for long.
+    pub(crate) fn hold(&mut self) {
+        self.block.hold();
+    }
+
     /// Drops the block so that the source takes it for undelivered and sends it again.
     pub(crate) fn abandon(self) {
         self.block.abandon();

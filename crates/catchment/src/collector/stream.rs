@@ -315,8 +315,9 @@ impl Stream {
                 self.done();
                 Step::Done
             }
-            Err(Rejected { frame, error }) => {
+            Err(Rejected { mut frame, error }) => {
                 self.report(&error);
+                frame.hold();
                 delivery.rejected = Some(frame);
                 Step::Stalled
             }

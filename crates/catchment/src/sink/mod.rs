@@ -42,7 +42,8 @@ pub trait DeviceSink: Send {
     /// `640x480:rgb24`; empty where it says nothing. By default it does not matter.
     fn describe(&mut self, _format: &str) {}
 
-    /// Takes the next frame. Keeping the frame keeps its block from the source.
+    /// Takes the next frame. Keeping the frame keeps its block from the source; [`Frame::hold`] says that
+    /// this will take long.
     ///
     /// # Errors
     /// The frame comes back and is offered again after a while; meanwhile the device waits.

@@ -187,6 +187,7 @@ const NO_PACKET: &str = r#""next_packet":null"#;
 const STREAM: &str = r#"{"device":"cam","stream":0,"next_packet":null}"#;
 const STREAM_TWICE: &str = r#"{"device":"cam","stream":0,"next_packet":null},{"device":"cam","stream":0,"next_packet":null}"#;
 
+/// Among others another number of blocks, another size of them, another layout hash (S1.1).
 #[test]
 fn a_welcome_that_cannot_be_is_refused_with_a_reason() {
     for (part, instead, wanted) in WRONG_WELCOMES {
@@ -206,7 +207,7 @@ fn a_welcome_that_cannot_be_is_refused_with_a_reason() {
 }
 
 /// Memory that cannot be reached may be that of a collector that has just ended: the source tries
-/// again, says why when asked, and ends when told to.
+/// again, says why when asked, and ends when told to (S1.1).
 #[test]
 fn memory_that_cannot_be_reached_is_tried_again() {
     type Lie = fn(&Fake) -> String;

@@ -12,7 +12,7 @@ use catchment::session::wire::encode;
 use catchment_provider_shm::ShmProvider;
 use catchment_transfer::header::encode_trailer;
 use catchment_transfer::layout::padded;
-use catchment_transfer::protocol::{commit_word, full_byte, released_byte};
+use catchment_transfer::protocol::{commit_word, full_byte, held_byte, released_byte};
 use catchment_transfer::{BlockHeader, RingLayout};
 use catchment_verbs::{
     Access, Context, Provider, Qp, QpInit, QpTransition, RemoteWindow, RtrAttr, RtsAttr,
@@ -259,9 +259,18 @@ impl Ringed {
 
     /// Whether the collector says that it has done with this block.
     pub(crate) fn is_released(&self, slot: u32, generation: u64) -> bool {
+        self.free(slot) == released_byte(generation)
+    }
+
+    /// Whether the collector says that it keeps this block.
+    pub(crate) fn is_held(&self, slot: u32, generation: u64) -> bool {
+        self.free(slot) == held_byte(generation)
+    }
+
+    fn free(&self, slot: u32) -> u8 {
         let mut byte = [0];
         self.read(self.layout.free_offset() + slot as usize, &mut byte);
-        byte[0] == released_byte(generation)
+        byte[0]
     }
 
     pub(crate) fn ring(&self) {

@@ -8,6 +8,8 @@
 mod bad;
 mod blocks;
 mod endings;
+mod kept;
 mod messages;
 mod replay;
+mod shuffled;
 mod world;

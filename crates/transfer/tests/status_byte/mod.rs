@@ -6,7 +6,7 @@ mod permit;
 mod segmented;
 
 use super::common::*;
-use catchment_probe::load::scaled;
+use catchment_probe::load::{did, scaled};
 use catchment_probe::random::Random;
 use catchment_transfer::header::FLAG_CRC;
 use catchment_transfer::layout::MIN_BLOCK_BYTES;
@@ -120,6 +120,7 @@ fn s1_2_payloads_of_random_blocks_are_equal() {
     let blocks = scaled(100_000);
     for mode in modes() {
         random_blocks(mode, blocks);
+        did("S1.2", blocks, &format!("random blocks, {mode:?}"));
     }
 }
 
@@ -173,6 +174,7 @@ fn s1_10_twelve_filling_threads_share_one_queue_pair() {
         });
         assert_eq!(sender.stats().blocks, 12 * packets);
         assert!(receiver.poll().unwrap().is_none());
+        did("S1.10", 12 * packets, &format!("packets of 12 fillers, {mode:?}"));
     }
 }
 
@@ -194,7 +196,7 @@ fn s1_22_two_hundred_and_fifty_five_streams_on_one_queue_pair() {
 /// Workers keep blocks for random times and release them in any order.
 #[test]
 fn s1_31_four_workers_release_out_of_order() {
-    let total = scaled(60_000);
+    let total = scaled(100_000);
     for mode in modes() {
         let Pair { sender, receiver, .. } = &pair(mode, 16, 64);
         let seen: Vec<AtomicU64> = (0..total).map(|_| AtomicU64::new(0)).collect();
@@ -230,12 +232,15 @@ fn s1_31_four_workers_release_out_of_order() {
         });
         assert!(seen.iter().all(|count| count.load(Ordering::Relaxed) == 1));
         assert_eq!(receiver.outstanding(), 0);
+        did("S1.31", total, &format!("blocks released out of order by 4 workers, {mode:?}"));
     }
 }
 
 #[test]
 fn s1_20_smallest_queues_and_one_less() {
-    random_blocks(Mode::Copy { send: 2, cq: 1 }, scaled(20_000));
+    let blocks = scaled(20_000);
+    random_blocks(Mode::Copy { send: 2, cq: 1 }, blocks);
+    did("S1.20", blocks, "random blocks with send queue 2 and completion queue 1");
     let layout = RingLayout::new(3, 128).unwrap();
     let (mut source, mut collector) = (side(1, 0, 1), side(1, 0, 1));
     connect(&mut source, &mut collector);

@@ -2,7 +2,7 @@
 use super::talk::{SHORTLY, answer, ask, content, write_and_read_back};
 use super::*;
 use catchment_channel::{ClaimError, Tag};
-use catchment_probe::load::scaled;
+use catchment_probe::load::{did, scaled};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
@@ -87,6 +87,7 @@ fn s3_12_no_wake_up_is_lost() {
         ask(&mut link, 1, 64, rounds, 1);
         link.finish(PATIENCE).unwrap();
         assert_eq!(served.server.stop().failed, 0, "{name}");
+        did("S3.12", rounds, &format!("rounds in which both sides slept, {name}"));
     }
 }
 
@@ -132,7 +133,7 @@ fn s3_8_three_threads_come_and_go_with_a_link() {
     served.server.stop();
 }
 
-/// The peer takes nothing: the sender gives up after its patience, and nothing is lost.
+/// The peer takes nothing: the sender gives up after its patience, and nothing is lost (S3.8).
 #[test]
 fn sending_into_a_full_window_gives_up() {
     for (name, open) in every_provider() {

@@ -103,7 +103,7 @@ fn a_link_is_ended_by_another_thread() {
     }
 }
 
-/// A service that panics ends its own link and no other.
+/// A service that panics ends its own link and no other (S3.2).
 #[test]
 fn a_service_that_panics_harms_no_other() {
     let open = shm();

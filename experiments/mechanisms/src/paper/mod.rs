@@ -12,6 +12,7 @@
 mod layout;
 mod mechanism;
 mod pool;
+pub mod protocol;
 mod receiver;
 mod sender;
 
@@ -23,6 +24,10 @@ pub use sender::{PaperSender, PaperStats, PaperStep};
 
 use crate::ClaimError;
 pub(crate) use catchment_channel::geometry::INSIDE;
+use catchment_transfer::protocol::SlotState;
+use catchment_verbs::mem::{Region, VolatileSlice};
+use protocol::StatusBytes;
+use std::sync::atomic::Ordering;
 
 /// Device number and packet number: the header of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +56,32 @@ pub struct StatusMemory {
     pub addr: u64,
     pub bytes: u32,
     pub access: catchment_verbs::Access,
+}
+
+/// Status bytes in registered memory.
+struct StatusArea<'a> {
+    bytes: VolatileSlice<'a>,
+}
+
+impl<'a> StatusArea<'a> {
+    fn new(region: &'a Region, offset: usize, blocks: u32) -> Self {
+        Self { bytes: region.slice(offset, blocks as usize).expect(INSIDE) }
+    }
+}
+
+impl StatusBytes for StatusArea<'_> {
+    fn blocks(&self) -> u32 {
+        self.bytes.bytes() as u32
+    }
+
+    fn load(&self, block: u32) -> u8 {
+        self.bytes.atomic_u8(block as usize).expect(INSIDE).load(Ordering::Acquire)
+    }
+
+    fn store(&self, block: u32, state: SlotState) {
+        let byte = self.bytes.atomic_u8(block as usize).expect(INSIDE);
+        byte.store(state as u8, Ordering::Release);
+    }
 }
 
 /// Returns the device of a stream: the header has one byte for it.

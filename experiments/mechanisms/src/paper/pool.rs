@@ -1,12 +1,11 @@
 //! The send blocks of the paper's mechanism, filled by many threads (S1.9, S1.10).
-use super::{INSIDE, PaperHeader};
+use super::protocol::Filling;
+use super::{INSIDE, PaperHeader, StatusArea};
 use crate::SetupError;
 use crate::paper::PaperLayout;
-use catchment_transfer::protocol::SlotState;
 use catchment_verbs::Mr;
 use catchment_verbs::mem::{CACHE_LINE_BYTES, VolatileSlice};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -24,9 +23,7 @@ pub struct PaperPool {
     pub(super) blocks: Arc<dyn Mr>,
     pub(super) control: Arc<dyn Mr>,
     pub(super) layout: PaperLayout,
-    next: AtomicU32,
-    /// Blocks that a thread is filling.
-    filling: Box<[AtomicBool]>,
+    filling: Filling,
 }
 
 impl PaperPool {
@@ -47,13 +44,7 @@ impl PaperPool {
         };
         fits(&blocks, layout.blocks_bytes(), "the send blocks")?;
         fits(&control, Self::control_bytes(&layout), "the status memory")?;
-        Ok(Arc::new(Self {
-            blocks,
-            control,
-            layout,
-            next: AtomicU32::new(0),
-            filling: (0..layout.blocks()).map(|_| AtomicBool::new(false)).collect(),
-        }))
+        Ok(Arc::new(Self { blocks, control, layout, filling: Filling::new(layout.blocks()) }))
     }
 
     /// Fills the next free send block, from any thread: header and payload first, its status last.
@@ -77,30 +68,15 @@ impl PaperPool {
 
     pub(super) fn publish(&self, block: u32, header: PaperHeader) {
         self.block(block).write_at(0, &header.encode()).expect(INSIDE);
-        self.status1(block).store(SlotState::Full as u8, Ordering::Release);
-        self.unclaim(block);
+        self.filling.publish(&self.status1(), block);
     }
 
     pub(super) fn unclaim(&self, block: u32) {
-        self.filling[block as usize].store(false, Ordering::Release);
+        self.filling.unclaim(block);
     }
 
-    /// Claims the next free block that no other thread is filling.
     pub(super) fn claim(&self) -> Option<u32> {
-        let blocks = self.layout.blocks();
-        let first = self.next.load(Ordering::Relaxed);
-        (0..blocks).map(|i| (first + i) % blocks).find(|&block| {
-            let filling = &self.filling[block as usize];
-            if filling.swap(true, Ordering::Acquire) {
-                return false;
-            }
-            if self.status1(block).load(Ordering::Acquire) == SlotState::Free as u8 {
-                self.next.store((block + 1) % blocks, Ordering::Relaxed);
-                return true;
-            }
-            filling.store(false, Ordering::Release);
-            false
-        })
+        self.filling.claim(&self.status1())
     }
 
     pub(super) fn block_offset(&self, block: u32) -> usize {
@@ -112,17 +88,22 @@ impl PaperPool {
         self.blocks.region().slice(self.block_offset(block), bytes).expect(INSIDE)
     }
 
-    pub(super) fn status1(&self, block: u32) -> &AtomicU8 {
-        self.control.region().whole().atomic_u8(block as usize).expect(INSIDE)
+    /// The first status memory: which send blocks are filled.
+    pub(super) fn status1(&self) -> StatusArea<'_> {
+        self.area(0)
     }
 
     pub(super) fn status2_offset(&self) -> usize {
         area_bytes(&self.layout)
     }
 
-    pub(super) fn status2(&self, block: u32) -> &AtomicU8 {
-        let control = self.control.region().whole();
-        control.atomic_u8(self.status2_offset() + block as usize).expect(INSIDE)
+    /// The second status memory: which blocks of the receiver are known to be free.
+    pub(super) fn status2(&self) -> StatusArea<'_> {
+        self.area(self.status2_offset())
+    }
+
+    fn area(&self, offset: usize) -> StatusArea<'_> {
+        StatusArea::new(self.control.region(), offset, self.layout.blocks())
     }
 }
 

@@ -1,12 +1,12 @@
 //! The receiving side of the paper's mechanism.
-use super::{INSIDE, PaperHeader, StatusMemory};
+use super::protocol::{self, Taking};
+use super::{INSIDE, PaperHeader, StatusArea, StatusMemory};
 use crate::paper::PaperLayout;
 use crate::{SetupError, Tag, TakenBlock};
 use catchment_transfer::protocol::SlotState;
 use catchment_verbs::Mr;
 use catchment_verbs::mem::VolatileSlice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 /// Polls the third status memory in ring order, from any number of threads. Posts nothing, and does
 /// not know the sender.
@@ -17,8 +17,7 @@ pub struct PaperReceiver {
 struct Shared {
     mr: Arc<dyn Mr>,
     layout: PaperLayout,
-    next: AtomicU32,
-    taken: Box<[AtomicBool]>,
+    taking: Taking,
 }
 
 impl PaperReceiver {
@@ -33,24 +32,14 @@ impl PaperReceiver {
         if fresh {
             status.fill(SlotState::Free as u8).map_err(error)?;
         }
-        let taken = (0..layout.blocks()).map(|_| AtomicBool::new(false));
-        Ok(Self {
-            shared: Arc::new(Shared {
-                layout,
-                next: AtomicU32::new(0),
-                taken: taken.collect(),
-                mr,
-            }),
-        })
+        let taking = Taking::new(layout.blocks());
+        Ok(Self { shared: Arc::new(Shared { layout, taking, mr }) })
     }
 
     /// Takes the next block whose status is 1, in ring order from the last one. Never blocks.
     pub fn poll(&self) -> Option<PaperBlock> {
         let shared = &self.shared;
-        let blocks = shared.layout.blocks();
-        let first = shared.next.load(Ordering::Relaxed);
-        let block = (0..blocks).map(|i| (first + i) % blocks).find(|&block| shared.claim(block))?;
-        shared.next.store((block + 1) % blocks, Ordering::Relaxed);
+        let block = shared.taking.claim(&shared.status3())?;
         let mut header = [0; PaperLayout::HEADER_BYTES];
         shared.bytes(block).read_at(0, &mut header).expect(INSIDE);
         Some(PaperBlock { shared: Arc::clone(shared), block, header: PaperHeader::decode(header) })
@@ -68,32 +57,14 @@ impl PaperReceiver {
 }
 
 impl Shared {
-    fn status3(&self, block: u32) -> &AtomicU8 {
-        let offset = self.layout.status_offset() + block as usize;
-        self.mr.region().whole().atomic_u8(offset).expect(INSIDE)
+    fn status3(&self) -> StatusArea<'_> {
+        let layout = &self.layout;
+        StatusArea::new(self.mr.region(), layout.status_offset(), layout.blocks())
     }
 
     fn bytes(&self, block: u32) -> VolatileSlice<'_> {
         let bytes = self.layout.wire_bytes() as usize;
         self.mr.region().slice(self.layout.block_offset(block), bytes).expect(INSIDE)
-    }
-
-    fn is_full(&self, block: u32) -> bool {
-        self.status3(block).load(Ordering::Acquire) == SlotState::Full as u8
-    }
-
-    /// Claims a full block. Checks the status again under the claim: another thread may have taken and
-    /// released the block meanwhile.
-    fn claim(&self, block: u32) -> bool {
-        let taken = &self.taken[block as usize];
-        if !self.is_full(block) || taken.swap(true, Ordering::Acquire) {
-            return false;
-        }
-        if self.is_full(block) {
-            return true;
-        }
-        taken.store(false, Ordering::Release);
-        false
     }
 }
 
@@ -126,15 +97,12 @@ impl TakenBlock for PaperBlock {
 
     /// Marks the block as unavailable: from 1 to 2, never from 0 (S1.18).
     fn hold(&mut self) {
-        self.shared.status3(self.block).store(SlotState::Unavailable as u8, Ordering::Release);
+        protocol::hold(&self.shared.status3(), self.block);
     }
 }
 
 impl Drop for PaperBlock {
     fn drop(&mut self) {
-        let status = self.shared.status3(self.block);
-        status.store(SlotState::Free as u8, Ordering::Release);
-        // After the status: while it was 1, another thread would have taken the block again.
-        self.shared.taken[self.block as usize].store(false, Ordering::Release);
+        self.shared.taking.release(&self.shared.status3(), self.block);
     }
 }

@@ -1,11 +1,11 @@
 //! The sending thread of the paper's mechanism.
+use super::protocol::{self, Choice, Sending, StatusBytes as _};
 use super::{PaperPool, StatusMemory};
 use crate::EndError;
 use crate::paper::PaperLayout;
 use catchment_transfer::protocol::SlotState;
 use catchment_verbs::{Completion, Cq, Payload, Qp, RemoteAddr, SendOp, SendWr, Sge};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// What one step of the sending thread did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,14 +40,22 @@ pub struct PaperSender {
     pool: Arc<PaperPool>,
     /// The receiver's ring. The layout is that of the pool.
     ring: RemoteAddr,
-    next: u32,
+    sending: Sending,
     posted: Option<Posted>,
     stats: PaperStats,
 }
 
 impl PaperSender {
     pub fn new(qp: Box<dyn Qp>, cq: Arc<dyn Cq>, pool: Arc<PaperPool>, ring: RemoteAddr) -> Self {
-        Self { qp, cq, pool, ring, next: 0, posted: None, stats: PaperStats::default() }
+        Self {
+            qp,
+            cq,
+            pool,
+            ring,
+            sending: Sending::default(),
+            posted: None,
+            stats: PaperStats::default(),
+        }
     }
 
     /// Makes a sender to a ring that another sender may have left in use (S1.19): no block counts as
@@ -59,7 +67,7 @@ impl PaperSender {
         ring: RemoteAddr,
     ) -> Self {
         for block in 0..pool.layout.blocks() {
-            pool.status2(block).store(SlotState::Unavailable as u8, Ordering::Relaxed);
+            pool.status2().store(block, SlotState::Unavailable);
         }
         Self::new(qp, cq, pool, ring)
     }
@@ -68,7 +76,7 @@ impl PaperSender {
     /// blocks; the caller waits between steps as its policy says.
     pub fn step(&mut self) -> Result<PaperStep, EndError> {
         if self.posted.is_none() {
-            match self.choose() {
+            match self.sending.choose(&self.pool.status1(), &self.pool.status2()) {
                 Choice::Block(block) => self.post_block(block)?,
                 Choice::NoData => return Ok(PaperStep::NoData),
                 Choice::NoneFree => self.post_read()?,
@@ -92,29 +100,8 @@ impl PaperSender {
     }
 
     pub(super) fn has_work(&self) -> bool {
-        let full = SlotState::Full as u8;
-        let status1 = |block| self.pool.status1(block).load(Ordering::Acquire);
-        self.is_busy() || (0..self.pool.layout.blocks()).any(|block| status1(block) == full)
-    }
-
-    /// Checks the second status first, then the first (S1.11). When nothing can be sent, a filled block
-    /// whose slot is not known to be free makes it read the status bytes.
-    fn choose(&self) -> Choice {
-        let blocks = self.pool.layout.blocks();
-        let (mut any_free, mut any_filled) = (false, false);
-        for block in (0..blocks).map(|i| (self.next + i) % blocks) {
-            let free = self.pool.status2(block).load(Ordering::Acquire) == SlotState::Free as u8;
-            let filled = self.pool.status1(block).load(Ordering::Acquire) == SlotState::Full as u8;
-            if free && filled {
-                return Choice::Block(block);
-            }
-            any_free |= free;
-            any_filled |= filled;
-        }
-        if any_free && !any_filled {
-            return Choice::NoData;
-        }
-        Choice::NoneFree
+        let status1 = self.pool.status1();
+        self.is_busy() || (0..status1.blocks()).any(|block| status1.is(block, SlotState::Full))
     }
 
     fn post_block(&mut self, block: u32) -> Result<(), EndError> {
@@ -132,7 +119,7 @@ impl PaperSender {
             SendWr::new(1, status, Payload::Inline(&[SlotState::Full as u8])),
         ])?;
         self.posted = Some(Posted::Block(block));
-        self.next = (block + 1) % layout.blocks();
+        self.sending.posted(block, layout.blocks());
         Ok(())
     }
 
@@ -151,7 +138,7 @@ impl PaperSender {
         Ok(())
     }
 
-    /// Takes a completion. Only that releases the send block: before it, the device may still read it.
+    /// Takes a completion, if there is one.
     fn complete(&mut self) -> Result<PaperStep, EndError> {
         let mut out = [Completion::EMPTY];
         if self.cq.poll(&mut out)? == 0 {
@@ -161,8 +148,7 @@ impl PaperSender {
         out[0].result.map_err(EndError::from)?;
         Ok(match self.posted.take() {
             Some(Posted::Block(block)) => {
-                self.pool.status1(block).store(SlotState::Free as u8, Ordering::Release);
-                self.pool.status2(block).store(SlotState::Full as u8, Ordering::Relaxed);
+                protocol::completed(&self.pool.status1(), &self.pool.status2(), block);
                 self.stats.blocks += 1;
                 PaperStep::Sent(block)
             }
@@ -188,10 +174,4 @@ impl PaperSender {
             access: control.access(),
         })
     }
-}
-
-enum Choice {
-    Block(u32),
-    NoData,
-    NoneFree,
 }

@@ -1,7 +1,7 @@
 //! Requirements with numbers: what is posted, how small queues may be, how threads wait.
 use super::suite::*;
 use super::*;
-use catchment_probe::trace::{Kind, Requests, Trace};
+use catchment_probe::trace::{Kind, Posted, Requests, Trace};
 use catchment_verbs::{CqError, PostFailure};
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,11 @@ fn s1_4_the_immediates_of_sw_paper_name_position_and_length() {
 /// The status bytes: a WRITE of the block and one of its status, and a READ for every N blocks.
 #[test]
 fn s1_12_s1_14_the_papers_status_byte_has_one_interaction_and_a_bit() {
-    let ([out, back], counts) = posted(&PaperStatusByte::new(SHAPE));
+    let (mut ends, traces) = traced_ends(&PaperStatusByte::new(SHAPE));
+    lockstep(&mut ends, 0..BLOCKS);
+    let counts = [ends.sender.counts(), ends.receiver.counts()];
+    demand_linked_writes(&traces[0].first());
+    let [out, back] = traces.map(|trace| trace.requests());
     assert_eq!(out.writes, 2 * BLOCKS);
     assert!(out.reads >= BLOCKS / 3 - 1);
     assert_eq!(counts[0].interactions, BLOCKS + out.reads);
@@ -78,6 +82,20 @@ fn s1_12_s1_14_the_papers_status_byte_has_one_interaction_and_a_bit() {
     assert_eq!(out.signaled, out.calls);
     assert_eq!((back.messages(), back.receives), (0, 0));
     assert_eq!(counts[1].interactions, 0);
+}
+
+/// A call posts the block, unsignaled, and behind it one byte, inline and signaled; or it is a READ.
+fn demand_linked_writes(first: &[Posted]) {
+    let mut calls =
+        first.chunk_by(|a, b| a.call == b.call).filter(|call| call[0].kind == Kind::Write);
+    // The last call may be cut off where the trace ends.
+    for call in calls.by_ref().take(5) {
+        let [block, status] = call else { panic!("{call:?}") };
+        assert_eq!((block.kind, block.signaled, block.bytes), (Kind::Write, false, 3 + 64));
+        assert_eq!((status.kind, status.signaled, status.bytes), (Kind::Write, true, 1));
+        assert!(status.is_inline && !block.is_inline, "{call:?}");
+    }
+    assert!(calls.next().is_some(), "{first:?}");
 }
 
 /// One WRITE a block, and a credit for every N/4 blocks or when there is nothing to do.
@@ -138,13 +156,45 @@ fn s1_20_sw_paper_works_with_the_queues_of_the_paper() {
         // What the provider gave, not what was asked for.
         assert_eq!((port.send_cq.capacity(), port.recv_cq.capacity()), (3, 3));
     }
-    random_blocks(pair(&sw), scaled(5_000), WaitPolicy::Yield, true);
-    lockstep(&mut join(&sw, ends), 0..scaled(5_000));
+    let blocks = scaled(5_000);
+    random_blocks(pair(&sw), blocks, WaitPolicy::Yield, true);
+    lockstep(&mut join(&sw, ends), 0..blocks);
+    did("S1.20", blocks, "random blocks of sw-paper, and as many in lockstep");
 }
 
-/// The ends of an `sw-paper` whose needs were changed.
-fn changed(sw: &SwPaper, change: impl Fn(&mut EndNeeds, &mut EndNeeds)) -> [Port; 2] {
-    let (mut source, mut collector) = (sw.sender_needs().unwrap(), sw.receiver_needs().unwrap());
+/// S1.20, Figures 16 and 17: send queue 2 and completion queue 1 at the sender; the receiver posts
+/// nothing, and its queue pair has the one place that verbs demand.
+#[test]
+fn s1_20_the_papers_status_byte_works_with_the_queues_of_the_paper() {
+    let sb = PaperStatusByte::new(SHAPE);
+    let queues = |needs: EndNeeds| {
+        let queues = needs.queues;
+        [queues.max_send_wr, queues.max_recv_wr, queues.send_cqe, queues.recv_cqe]
+    };
+    assert_eq!(queues(sb.sender_needs().unwrap()), [2, 0, 1, 0]);
+    assert_eq!(queues(sb.receiver_needs().unwrap()), [1, 0, 1, 0]);
+    let blocks = scaled(5_000);
+    lockstep(&mut pair(&sb), 0..blocks);
+    did("S1.20", blocks, "blocks of sb-paper in lockstep");
+    if !crate::context().caps().strict_capacity {
+        return;
+    }
+    let ports = changed(&sb, |source, _| source.queues.max_send_wr = 1);
+    let Ends { mut sender, receiver: _receiver, .. } = join(&sb, ports);
+    let claim = sender.claim(0, 64).unwrap();
+    let EndError::Post(error) = sender.commit(claim, 0).unwrap_err() else {
+        panic!("another error")
+    };
+    assert_eq!((error.index, error.reason), (1, PostFailure::QueueFull(1)));
+}
+
+/// The ends of a mechanism whose needs were changed.
+fn changed<M: Mechanism>(
+    mechanism: &M,
+    change: impl Fn(&mut EndNeeds, &mut EndNeeds),
+) -> [Port; 2] {
+    let (mut source, mut collector) =
+        (mechanism.sender_needs().unwrap(), mechanism.receiver_needs().unwrap());
     change(&mut source, &mut collector);
     [open(&host(), &source), open(&host(), &collector)]
 }

@@ -2,7 +2,7 @@
 #![allow(unreachable_pub, reason = "the crate is a test")]
 pub use super::ends::*;
 use catchment_mechanisms::*;
-pub use catchment_probe::load::scaled;
+pub use catchment_probe::load::{did, scaled};
 use catchment_probe::patience::patient;
 use catchment_verbs::{Context, Pd};
 use std::sync::Arc;

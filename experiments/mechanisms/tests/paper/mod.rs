@@ -1,7 +1,11 @@
 //! The paper's mechanism over shared memory.
+mod order;
+mod takeover;
+
 use crate::common::*;
 use catchment_mechanisms::paper::*;
 use catchment_mechanisms::{EndError, TakenBlock};
+use catchment_probe::load::{did, scaled};
 use catchment_transfer::order::{InOrder, SerialCounter};
 use catchment_verbs::*;
 use std::sync::Arc;
@@ -16,9 +20,15 @@ struct Paper {
 }
 
 fn pool_of(source: &Side, layout: PaperLayout) -> Arc<PaperPool> {
+    pool_and_control(source, layout).0
+}
+
+/// A pool, and the memory of its two arrays of status bytes.
+fn pool_and_control(source: &Side, layout: PaperLayout) -> (Arc<PaperPool>, Arc<dyn Mr>) {
     let local = |bytes| source.pd.alloc_mr(bytes, Access::LOCAL_WRITE).unwrap();
+    let control = local(PaperPool::control_bytes(&layout));
     let blocks = local(layout.blocks_bytes());
-    PaperPool::new(blocks, local(PaperPool::control_bytes(&layout)), layout).unwrap()
+    (PaperPool::new(blocks, Arc::clone(&control), layout).unwrap(), control)
 }
 
 fn at(mr: &Arc<dyn Mr>) -> RemoteAddr {
@@ -61,13 +71,20 @@ fn send_one(sender: &mut PaperSender) {
 
 #[test]
 fn s1_5_three_status_memories() {
-    let Paper { sender, receiver, .. } = &paper(5, 100);
+    let Paper { sender, receiver, ring, .. } = &paper(5, 100);
     let [first, second] = sender.memory_map();
     let third = receiver.memory_map();
     assert_eq!([first.number, second.number, third.number], [1, 2, 3]);
     assert_eq!([first.bytes, second.bytes, third.bytes], [5, 5, 5]);
+    // The sender's two do not overlap, and only its own device writes there: READs into the second.
     assert!(second.addr >= first.addr + 5);
-    assert!(!second.access.is_remote() && second.access.contains(Access::LOCAL_WRITE));
+    for own in [first, second] {
+        assert!(!own.access.is_remote() && own.access.contains(Access::LOCAL_WRITE));
+    }
+    // The receiver's is in the ring, where the sender writes and reads.
+    let ring = ring.addr()..ring.addr() + ring.bytes() as u64;
+    assert!(ring.contains(&third.addr) && ring.contains(&(third.addr + 4)));
+    assert!(!ring.contains(&first.addr) && !ring.contains(&second.addr));
     assert!(third.access.contains(Access::REMOTE_WRITE | Access::REMOTE_READ));
 }
 
@@ -85,13 +102,32 @@ fn s1_7_the_bytes_of_a_block_in_the_ring() {
     assert_eq!(paper.ring.region().whole().to_vec()[0], 0);
 }
 
+/// RmWrite: block j of the sender lies at block j of the receiver, and status j is 1.
+#[test]
+fn s1_2_block_j_goes_to_block_j_and_its_status_is_1() {
+    let layout = PaperLayout::new(5, 64).unwrap();
+    let mut paper = paper(5, 64);
+    for j in 0..5 {
+        assert_eq!(
+            paper.pool.fill(PaperHeader { device: 0, packet: 7 }, &[j + 1; 64]),
+            Ok(j.into())
+        );
+        send_one(&mut paper.sender);
+        let ring = paper.ring.region().whole().to_vec();
+        let statuses = [0, 1, 2, 3, 4].map(|other| u8::from(other <= j));
+        assert_eq!(ring[layout.status_offset()..][..5], statuses);
+        let payload = layout.block_offset(j.into()) + PaperLayout::HEADER_BYTES;
+        assert_eq!(ring[payload..][..64], [j + 1; 64]);
+    }
+}
+
 /// The queues are as small as the paper says, one READ comes for every N blocks, and the
 /// receiver's queues see nothing.
 #[test]
 fn s1_14_s1_15_s1_20_queues_reads_and_completions_are_exact() {
-    const BLOCKS: u64 = 30_000;
+    let blocks = scaled(30_000);
     let mut paper = paper(3, 64);
-    for number in 0..BLOCKS {
+    for number in 0..blocks {
         fill(&paper.pool, 0, number as u16, &[number as u8; 64]);
         send_one(&mut paper.sender);
         let block = paper.receiver.poll().expect("a block");
@@ -99,8 +135,8 @@ fn s1_14_s1_15_s1_20_queues_reads_and_completions_are_exact() {
         assert_eq!(block.payload().to_vec(), [number as u8; 64]);
     }
     let stats = paper.sender.stats();
-    assert_eq!(stats.blocks, BLOCKS);
-    assert_eq!(stats.status_reads, BLOCKS / 3 - 1, "one for every three blocks");
+    assert_eq!(stats.blocks, blocks);
+    assert_eq!(stats.status_reads, blocks.div_ceil(3) - 1, "one for every three blocks");
     assert_eq!(stats.completions, stats.blocks + stats.status_reads);
     let mut none = [Completion::EMPTY];
     assert_eq!(paper.collector.cq.poll(&mut none).unwrap(), 0);
@@ -117,9 +153,11 @@ fn s1_20_one_request_less_is_too_few() {
     assert_eq!(error.reason, PostFailure::QueueFull(1));
 }
 
+/// Each filling thread looks for a free send block, fills it and sets its status last, beside eleven
+/// others (S1.9): what arrives is whole.
 #[test]
 fn s1_10_s1_22_twelve_fillers_and_four_receivers_on_one_queue_pair() {
-    const PACKETS: u32 = 10_000;
+    let packets = scaled(10_000) as u32;
     let Paper { pool, sender, receiver, .. } = &mut paper(64, 200);
     let done = AtomicBool::new(false);
     let got = AtomicU32::new(0);
@@ -127,7 +165,7 @@ fn s1_10_s1_22_twelve_fillers_and_four_receivers_on_one_queue_pair() {
         for device in 0..12 {
             let pool = &*pool;
             scope.spawn(move || {
-                for packet in 0..PACKETS {
+                for packet in 0..packets {
                     fill(pool, device, packet as u16, &[device; 200]);
                 }
             });
@@ -151,10 +189,10 @@ fn s1_10_s1_22_twelve_fillers_and_four_receivers_on_one_queue_pair() {
                 })
             })
             .collect();
-        for _ in 0..12 * PACKETS {
+        for _ in 0..12 * packets {
             send_one(sender);
         }
-        while got.load(Ordering::Relaxed) < 12 * PACKETS {
+        while got.load(Ordering::Relaxed) < 12 * packets {
             std::thread::yield_now();
         }
         done.store(true, Ordering::Release);
@@ -176,8 +214,9 @@ fn s1_10_s1_22_twelve_fillers_and_four_receivers_on_one_queue_pair() {
                 delivered += 1;
             });
         }
-        assert_eq!(delivered, u64::from(PACKETS), "device {device}");
+        assert_eq!(delivered, u64::from(packets), "device {device}");
     }
+    did("S1.10", 12 * u64::from(packets), "packets of 12 fillers by the paper's mechanism");
 }
 
 /// Block j goes to remote block j, so the packet in the kept block's place waits; all others go.

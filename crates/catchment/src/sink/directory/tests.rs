@@ -22,6 +22,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
+/// `<root>/<device>/` lists the frames in the order of their numbers (S1.25).
 #[test]
 fn the_files_in_order_are_the_stream() {
     let root = tempfile::tempdir().unwrap();
@@ -62,6 +63,7 @@ fn only_the_newest_frames_stay() {
     assert_eq!(names(&root.path().join("cam0")), ["000000000009"]);
 }
 
+/// A file is there whole or not at all (S1.25).
 #[test]
 fn without_unnamed_files_a_rename_does_the_same() {
     let root = tempfile::tempdir().unwrap();
