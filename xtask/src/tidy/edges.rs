@@ -28,6 +28,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("media", "", "netns"),
     ("observe", "media", "netns"),
     ("session", "verbs", "probe"),
+    ("control", "", ""),
     (
         "catchment",
         "media observe perf provider-ibverbs provider-roce provider-shm session transfer verbs",
