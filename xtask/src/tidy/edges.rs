@@ -37,7 +37,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("doctor", "catchment provider-ibverbs provider-roce provider-shm verbs", ""),
     ("conformance", "probe verbs", ""),
     ("lab", "conformance perf provider-ibverbs provider-roce roce sim verbs", ""),
-    ("sim", "probe roce verbs", "channel conformance transfer"),
+    ("sim", "control probe roce verbs", "channel conformance transfer"),
     ("netns", "", ""),
     ("attack", "netns", ""),
     ("cli", "catchment doctor", "netns"),
