@@ -73,7 +73,8 @@ impl Controller {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
         transfer.state = State::Waiting;
         transfer.rate_bps = 0;
-        let due_ns = if transfer.told { None } else { latest_ns };
+        let hopeless_ns = latest_ns.map(|latest_ns| latest_ns.saturating_add(1));
+        let due_ns = if transfer.told { None } else { hopeless_ns };
         self.set_due(id, due_ns);
         self.requeue(id);
         self.stale = true;
@@ -89,7 +90,7 @@ impl Controller {
         let guard_ns = links.map(|link| link.guard_ns).max()?;
         let time_ns = duration_ns(transfer.course.left_at(self.now_ns), best_bps);
         let time_ns = time_ns.saturating_add(guard_ns + device.spec.delay_ns);
-        Some(transfer.deadline_ns.saturating_sub(time_ns).max(1))
+        Some(transfer.deadline_ns.saturating_sub(time_ns))
     }
 
     /// Returns whether a transfer that waits can no longer make its deadline.
