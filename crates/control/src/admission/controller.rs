@@ -17,6 +17,8 @@ pub struct Controller {
     pub(super) transfers: BTreeMap<TransferId, Transfer>,
     /// For each path, the first transfer of every device that wants something.
     pub(super) queues: Vec<BTreeSet<(Key, TransferId)>>,
+    /// For each path, the first transfer that found it full when all was planned last.
+    pub(super) full_from: Vec<Option<Key>>,
     pub(super) granted: BTreeSet<TransferId>,
     pub(super) holds: BTreeMap<u64, Hold>,
     pub(super) timers: BTreeSet<(u64, Timer)>,
@@ -105,6 +107,7 @@ impl Controller {
             sources: BTreeMap::new(),
             transfers: BTreeMap::new(),
             queues: vec![BTreeSet::new(); config.paths.len()],
+            full_from: vec![None; config.paths.len()],
             granted: BTreeSet::new(),
             holds: BTreeMap::new(),
             timers: BTreeSet::new(),

@@ -34,7 +34,8 @@ impl Controller {
     ///
     /// # Errors
     /// Transfers that must go behind first, because they cannot make their deadlines any more.
-    fn round(&self) -> Result<Plan, Vec<TransferId>> {
+    fn round(&mut self) -> Result<Plan, Vec<TransferId>> {
+        self.full_from.fill(None);
         let kept = self.config.rules.pausing == Pausing::Never;
         let used = |pool: &super::pool::Pool| if kept { pool.in_force_bps() } else { 0 };
         let room = |pool: &super::pool::Pool| pool.usable_bps().saturating_sub(used(pool));
@@ -46,10 +47,11 @@ impl Controller {
             heads.extend(queue.next().map(|(key, id)| Reverse((*key, *id, path))));
         }
         let (mut plan, mut hopeless) = (Plan::new(), Vec::new());
-        while let Some(Reverse((_, id, path))) = heads.pop() {
+        while let Some(Reverse((key, id, path))) = heads.pop() {
             let links = self.config.paths[path].iter().map(|link| usize::from(link.0));
             let room_bps = links.clone().map(|link| rooms[link]).min().unwrap_or(0);
             if room_bps < least_bps {
+                self.full_from[path] = Some(key);
                 continue;
             }
             heads.extend(queues[path].next().map(|(key, id)| Reverse((*key, *id, path))));

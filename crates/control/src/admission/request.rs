@@ -77,7 +77,20 @@ impl Controller {
         let due_ns = if transfer.told { None } else { hopeless_ns };
         self.set_due(id, due_ns);
         self.requeue(id);
-        self.stale = true;
+        if due_ns.is_some_and(|due_ns| due_ns <= self.now_ns) {
+            self.miss(id);
+        }
+        self.stale |= self.changes_plan(id);
+    }
+
+    /// Returns whether a transfer that now waits may get something: not if it comes after one that found
+    /// the path full.
+    fn changes_plan(&self, id: TransferId) -> bool {
+        let Some(key) = self.transfers.get(&id).and_then(|transfer| transfer.queued) else {
+            return false;
+        };
+        let path = self.devices.get(&id.device).map(|device| usize::from(device.spec.path.0));
+        path.is_some_and(|path| self.full_from[path].is_none_or(|full_from| key.1 < full_from))
     }
 
     /// Returns the last time to begin what is left and make the deadline, with the path for itself.

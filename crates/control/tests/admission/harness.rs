@@ -28,7 +28,7 @@ pub(crate) fn transfer(device: u32, number: u64) -> TransferId {
 
 impl Harness {
     pub(crate) fn new(config: Config) -> Self {
-        let controller = Controller::new(0, config).unwrap();
+        let controller = Controller::new(0, config).expect("a right configuration");
         Self { controller, said: Vec::new(), next_ns: None }
     }
 
@@ -119,7 +119,7 @@ impl Harness {
     }
 
     pub(crate) fn load_bps(&self) -> u64 {
-        self.controller.load_bps(LinkId(0)).unwrap()
+        self.controller.load_bps(LinkId(0)).expect("link 0")
     }
 
     /// Returns the reason of the refusal.

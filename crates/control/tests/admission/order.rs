@@ -21,7 +21,7 @@ fn order(rules: Rules, asks: &[(TransferId, u64)]) -> Vec<TransferId> {
     while order.len() < asks.len() {
         let now_ns = 20 * MS * (order.len() as u64 + 1);
         harness.done(now_ns, running.remove(0));
-        let next = asks.iter().find(|(id, _)| harness.grant_of(*id).is_some()).unwrap().0;
+        let next = asks.iter().find(|(id, _)| harness.grant_of(*id).is_some()).expect("a grant").0;
         order.push(next);
         running.push(next);
     }

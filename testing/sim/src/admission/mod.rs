@@ -18,6 +18,8 @@ mod options;
 mod outcome;
 mod source;
 mod speed;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod world;
 

@@ -107,6 +107,10 @@ fn knees(options: &AdmissionOptions, methods: &[Method]) {
         for mix in [Mix::Events, Mix::Bytes] {
             cells.push(Cell { mix, ..options.cell(method.clone()) });
         }
+        if matches!(method.ladder, Some("A5" | "A7")) {
+            let cell = options.cell(method.clone());
+            cells.push(Cell { links: Links::TwoHops, seconds: cell.seconds / 2, ..cell });
+        }
         if method.ladder.is_none() {
             let others = [Links::Pool(2), Links::Pool(5), Links::TwoHops];
             cells.extend(others.map(|links| {

@@ -36,6 +36,8 @@ pub(super) struct Pooled {
     pub(super) events: u64,
     pub(super) all_bytes: u64,
     pub(super) over_capacity_bits: f64,
+    /// Generated after the warm-up, and not done at the end.
+    pub(super) unfinished: u64,
     pub(super) missed: u64,
     pub(super) missed_told: u64,
 }
@@ -73,6 +75,7 @@ impl Pooled {
         class.frames_on_time += in_time * FRAME_BYTES;
         let latency_ns = end.done_ns.map(|done_ns| done_ns - event.at_ns);
         class.latencies_ns.extend(latency_ns);
+        self.unfinished += u64::from(latency_ns.is_none());
         let on_time = latency_ns.is_some_and(|latency_ns| latency_ns <= deadline_ns);
         let device = self.devices.entry(event.device).or_default();
         if on_time {
