@@ -2,8 +2,10 @@
 use super::pool::Pool;
 use super::share::Share;
 use super::transfer::{Key, State, Transfer};
-use super::{Config, ConfigError, DeviceId, DeviceSpec, Input, LinkId, Output, PathId};
-use super::{Refusal, SourceId, Subject, TransferId};
+use super::{
+    Config, ConfigError, DeviceId, DeviceSpec, Input, LinkId, Output, PathId, Refusal, SourceId,
+    Subject, TransferId,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Decides who may send. See the [module](super) for the contract.

@@ -9,7 +9,7 @@ use catchment_probe::random::Random;
 
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
 pub(super) const LINK_BPS: u64 = 20_000_000_000;
-/// Bytes of a control message with one record (`docs/spec/admission.md`).
+/// Bytes of a control message with one record, as the wire format is planned.
 const MESSAGE_BYTES: u64 = 96;
 
 /// Which links lie between sources and collector.

@@ -1,8 +1,8 @@
 //! What a device that floods costs the others.
 use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
 use super::ladder;
-use super::options::Shown;
 use super::outcome::Pooled;
+use super::row::Shown;
 use super::trace::{self, Event, Mix};
 use catchment_probe::random::Random;
 

@@ -1,7 +1,7 @@
 //! The largest load that a method carries.
 use super::cell::Cell;
-use super::options::Shown;
 use super::outcome::Pooled;
+use super::row::Shown;
 use super::trace::Mix;
 use std::collections::BTreeMap;
 

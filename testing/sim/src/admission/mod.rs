@@ -16,6 +16,7 @@ mod knee;
 mod ladder;
 mod options;
 mod outcome;
+mod row;
 mod source;
 mod speed;
 #[cfg(test)]

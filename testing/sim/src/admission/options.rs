@@ -1,6 +1,7 @@
 //! The command: which rows to measure, and how they are shown.
 use super::cell::{Cell, LINK_BPS, Links, Method};
 use super::outcome::Pooled;
+use super::row::Shown;
 use super::trace::{Event, Mix};
 use super::{fair, knee, ladder, speed};
 use crate::parallel;
@@ -156,11 +157,6 @@ fn replay(options: &AdmissionOptions, methods: &[Method], path: &PathBuf) -> Res
         show(options, &cell.row(&pooled));
     }
     Ok(())
-}
-
-/// A row of any kind, as JSON and for people.
-pub(super) trait Shown: serde::Serialize {
-    fn line(&self) -> String;
 }
 
 fn show(options: &AdmissionOptions, row: &impl Shown) {

@@ -1,5 +1,5 @@
 //! What the controller costs: the only real time of this package.
-use super::options::Shown;
+use super::row::Shown;
 use catchment_control::admission::{
     ClassId, Config, Controller, DeviceId, DeviceSpec, Input, LinkConfig, LinkId, Output, PathId,
     Rules, SourceId, TransferId,

@@ -1,9 +1,8 @@
 //! A small part of the cells as a snapshot, and what holds in every run.
 use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
-use super::ladder;
-use super::options::Shown;
+use super::row::Shown;
 use super::trace::{Event, FRAME_BYTES, Mix};
-use super::world;
+use super::{ladder, world};
 use catchment_control::admission::Rules;
 use catchment_probe::random::Random;
 
