@@ -21,6 +21,8 @@ enum Measurement {
     Mechanisms,
     /// goodput of RoCE on links that lose packets, in virtual time
     Loss,
+    /// loads that the transmission controller carries, beside the papers' methods, in virtual time
+    Admission,
     /// packets between two network namespaces, beside iperf3 (apt-get install iperf3) and bare UDP
     Roce,
     /// what a frame costs 12 filling threads and a collector: time, locks, waits, system calls
@@ -43,7 +45,7 @@ impl Measurement {
     /// Returns the package and the features of its program: what results are compared with takes too
     /// long to build for tests alone.
     fn program(self) -> [&'static str; 2] {
-        if self == Self::Loss {
+        if matches!(self, Self::Loss | Self::Admission) {
             ["catchment-sim", ""]
         } else if self == Self::Source {
             ["catchment-bench", "count-locks"]

@@ -14,6 +14,7 @@
 #![allow(missing_docs, reason = "only our own tests and measurements use it")]
 #![forbid(unsafe_code)]
 
+pub mod admission;
 #[cfg(test)]
 mod congestion;
 mod frame;

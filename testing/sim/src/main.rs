@@ -1,16 +1,18 @@
-//! The programs of the simulator: `catchment-sim loss` and `catchment-sim soak`, which
-//! `cargo xtask bench loss` and `cargo xtask soak roce` call.
+//! The programs of the simulator: `catchment-sim loss`, `admission` and `soak`, which
+//! `cargo xtask bench loss`, `bench admission` and `cargo xtask soak roce` call.
 #![forbid(unsafe_code)]
 
-use catchment_sim::{loss, soak};
+use catchment_sim::{admission, loss, soak};
 use clap::Parser;
 use std::process::ExitCode;
 
-/// RoCE state machines on a network in virtual time
+/// State machines on a network in virtual time
 #[derive(Parser)]
 enum Command {
     /// Goodput on links that lose packets
     Loss(loss::LossOptions),
+    /// Loads that the transmission controller carries
+    Admission(admission::AdmissionOptions),
     /// All faults at once, seed after seed
     Soak(soak::SoakOptions),
 }
@@ -18,6 +20,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Loss(options) => loss::run(&options),
+        Command::Admission(options) => admission::run(&options),
         Command::Soak(options) => soak::run(&options),
     };
     match result {

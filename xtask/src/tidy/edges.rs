@@ -28,6 +28,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("media", "", "netns"),
     ("observe", "media", "netns"),
     ("session", "verbs", "probe"),
+    ("control", "", ""),
     (
         "catchment",
         "media observe perf provider-ibverbs provider-roce provider-shm session transfer verbs",
@@ -36,7 +37,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("doctor", "catchment provider-ibverbs provider-roce provider-shm verbs", ""),
     ("conformance", "probe verbs", ""),
     ("lab", "conformance perf provider-ibverbs provider-roce roce sim verbs", ""),
-    ("sim", "probe roce verbs", "channel conformance transfer"),
+    ("sim", "control probe roce verbs", "channel conformance transfer"),
     ("netns", "", ""),
     ("attack", "netns", ""),
     ("cli", "catchment doctor", "netns"),

@@ -1,0 +1,141 @@
+//! Who gets what: all is planned anew, then windows are changed to what was planned.
+use super::controller::Controller;
+use super::transfer::{Key, State};
+use super::{Pausing, TransferId};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// What a round gives to each, the most important first.
+type Plan = Vec<(TransferId, u64)>;
+
+impl Controller {
+    pub(super) fn plan(&mut self) {
+        let plan = loop {
+            match self.round() {
+                Ok(plan) => break plan,
+                Err(hopeless) => hopeless.into_iter().for_each(|id| self.miss(id)),
+            }
+        };
+        let round = self.next_count();
+        for (id, rate_bps) in &plan {
+            if let Some(transfer) = self.transfers.get_mut(id) {
+                transfer.planned = (round, *rate_bps);
+            }
+        }
+        self.take_back(round);
+        for (id, rate_bps) in plan {
+            self.carry_out(id, rate_bps);
+        }
+        self.stale = false;
+    }
+
+    /// Goes through the queues of all paths in one order and gives each transfer all that its path and
+    /// its sender still have. A path that is full is left; others go on.
+    ///
+    /// # Errors
+    /// Transfers that must go behind first, because they cannot make their deadlines any more.
+    fn round(&mut self) -> Result<Plan, Vec<TransferId>> {
+        self.full_from.fill(None);
+        let kept = self.config.rules.pausing == Pausing::Never;
+        let used = |pool: &super::pool::Pool| if kept { pool.in_force_bps() } else { 0 };
+        let room = |pool: &super::pool::Pool| pool.usable_bps().saturating_sub(used(pool));
+        let mut rooms: Vec<u64> = self.links.iter().map(|link| room(&link.pool)).collect();
+        let least_bps = self.config.rules.slot_bps.unwrap_or(self.config.rate_min_bps);
+        let mut queues: Vec<_> = self.queues.iter().map(|queue| queue.iter()).collect();
+        let mut heads: BinaryHeap<Reverse<(Key, TransferId, usize)>> = BinaryHeap::new();
+        for (path, queue) in queues.iter_mut().enumerate() {
+            heads.extend(queue.next().map(|(key, id)| Reverse((*key, *id, path))));
+        }
+        let (mut plan, mut hopeless) = (Plan::new(), Vec::new());
+        while let Some(Reverse((key, id, path))) = heads.pop() {
+            let links = self.config.paths[path].iter().map(|link| usize::from(link.0));
+            let room_bps = links.clone().map(|link| rooms[link]).min().unwrap_or(0);
+            if room_bps < least_bps {
+                self.full_from[path] = Some(key);
+                continue;
+            }
+            heads.extend(queues[path].next().map(|(key, id)| Reverse((*key, *id, path))));
+            if self.must_go_behind(id) {
+                hopeless.push(id);
+                continue;
+            }
+            let sender_bps = self.devices.get(&id.device).map_or(0, |device| room(&device.pool));
+            let rate_bps = room_bps.min(sender_bps);
+            if rate_bps >= least_bps {
+                let rate_bps = self.config.rules.slot_bps.unwrap_or(rate_bps);
+                links.for_each(|link| rooms[link] -= rate_bps);
+                plan.push((id, rate_bps));
+            }
+        }
+        if hopeless.is_empty() { Ok(plan) } else { Err(hopeless) }
+    }
+
+    fn must_go_behind(&self, id: TransferId) -> bool {
+        let known = self.transfers.get(&id);
+        known.is_some_and(|transfer| !transfer.told && transfer.state == State::Waiting)
+            && self.is_hopeless(id)
+    }
+
+    /// Stops those that were granted something and are not in the plan.
+    fn take_back(&mut self, round: u64) {
+        if self.config.rules.pausing == Pausing::Never {
+            return;
+        }
+        let planned = |id: &TransferId| {
+            self.transfers.get(id).is_some_and(|transfer| transfer.planned.0 == round)
+        };
+        let granted = self.granted.iter().copied();
+        let displaced: Vec<TransferId> = granted.filter(|id| !planned(id)).collect();
+        for id in displaced {
+            self.displace(id);
+        }
+        let lower = |id: &&TransferId| {
+            self.transfers
+                .get(id)
+                .is_some_and(|one| one.planned.1 + self.config.rate_min_bps <= one.rate_bps)
+        };
+        let lowered: Vec<TransferId> = self.granted.iter().filter(lower).copied().collect();
+        for id in lowered {
+            let rate_bps = self.transfers.get(&id).map_or(0, |transfer| transfer.planned.1);
+            self.issue(id, rate_bps, self.now_ns);
+        }
+    }
+
+    /// Gives a transfer more, as far as that is free, or will be within the time that grants go ahead.
+    fn carry_out(&mut self, id: TransferId, rate_bps: u64) {
+        let Some(transfer) = self.transfers.get(&id) else { return };
+        let has_bps = transfer.rate_bps;
+        let more_bps = rate_bps.saturating_sub(has_bps);
+        if more_bps < self.config.rate_min_bps.min(rate_bps) {
+            return;
+        }
+        let ahead_ns = if self.config.rules.pipelined { self.config.ahead_ns } else { 0 };
+        let start_ns = self.start_ns(id, more_bps);
+        if let Some(start_ns) = start_ns
+            && start_ns <= self.now_ns.saturating_add(ahead_ns)
+        {
+            return self.issue(id, rate_bps, start_ns);
+        }
+        let free_bps = self.free_bps(id).min(more_bps);
+        if self.config.rules.slot_bps.is_none() && free_bps >= self.config.rate_min_bps {
+            self.issue(id, has_bps + free_bps, self.now_ns);
+        }
+    }
+
+    /// Returns when the path and the sender of a transfer have this much more, if that is known.
+    fn start_ns(&self, id: TransferId, more_bps: u64) -> Option<u64> {
+        let device = self.devices.get(&id.device)?;
+        let mut start_ns = device.pool.free_from_ns(self.now_ns, more_bps)?;
+        for link in &self.config.paths[usize::from(device.spec.path.0)] {
+            start_ns = start_ns.max(self.link(*link).pool.free_from_ns(self.now_ns, more_bps)?);
+        }
+        Some(start_ns)
+    }
+
+    fn free_bps(&self, id: TransferId) -> u64 {
+        let Some(device) = self.devices.get(&id.device) else { return 0 };
+        let links = self.config.paths[usize::from(device.spec.path.0)].iter();
+        let free_bps = links.map(|link| self.link(*link).pool.free_bps()).min().unwrap_or(0);
+        free_bps.min(device.pool.free_bps())
+    }
+}

@@ -1,0 +1,7 @@
+//! The transmission controller: rules one by one, and what holds for all inputs.
+mod harness;
+mod order;
+mod properties;
+mod refusals;
+mod shares;
+mod windows;

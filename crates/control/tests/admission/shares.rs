@@ -1,0 +1,101 @@
+//! Shares of devices and classes, small transfers, periodic streams.
+use crate::harness::{GBPS, Harness, MS, MS_AT_10, one_link, spec, transfer};
+use catchment_control::admission::*;
+
+const SECOND: u64 = 1000 * MS;
+
+/// Returns a configuration of 10 Gbit/s with shares of this depth.
+fn shared(depth_ns: u64) -> Config {
+    let mut config = one_link(Rules::deadline());
+    config.links[0].capacity_bps = 10 * GBPS;
+    config.rules.share_depth_ns = Some(depth_ns);
+    config
+}
+
+#[test]
+fn a_device_beyond_its_share_goes_behind_those_within_theirs() {
+    // Two devices: 5 Gbit/s each, of which a second is 5 Gbit.
+    let mut harness = Harness::with_devices(shared(SECOND), 2);
+    harness.request(0, transfer(1, 1), 400 * MS_AT_10);
+    harness.request(1, transfer(1, 2), 200 * MS_AT_10);
+    harness.request(2, transfer(2, 1), 200 * MS_AT_10);
+    harness.done(400 * MS, transfer(1, 1));
+    assert!(harness.grant_of(transfer(2, 1)).is_some(), "newer, but within its share");
+    harness.done(600 * MS, transfer(2, 1));
+    assert!(harness.grant_of(transfer(1, 2)).is_some(), "nobody else wants the link");
+}
+
+#[test]
+fn weights_divide_the_share() {
+    let mut harness = Harness::new(shared(SECOND));
+    for (device, weight) in [(1, 3), (2, 1)] {
+        let spec = DeviceSpec { weight, ..spec(1, 10 * GBPS) };
+        harness.handle(0, Input::Register { device: DeviceId(device), spec });
+    }
+    // 7.5 and 2.5 Gbit.
+    harness.request(0, transfer(1, 1), 300 * MS_AT_10);
+    harness.request(1, transfer(2, 1), 300 * MS_AT_10);
+    harness.request(2, transfer(1, 2), 300 * MS_AT_10);
+    harness.done(300 * MS, transfer(1, 1));
+    assert!(harness.grant_of(transfer(1, 2)).is_some(), "{:?}", harness.said);
+}
+
+#[test]
+fn a_class_beyond_its_share_counts_as_the_next_one() {
+    let mut harness = Harness::new(shared(SECOND));
+    for (device, class) in [(1, 0), (2, 0), (3, 1)] {
+        let spec = spec(class, 10 * GBPS);
+        harness.handle(0, Input::Register { device: DeviceId(device), spec });
+    }
+    harness.request(0, transfer(1, 1), 90 * MS_AT_10);
+    harness.request(1, transfer(3, 1), 90 * MS_AT_10);
+    // Half of 10 Gbit is 500 ms: 90 of them are used.
+    harness.request(2, transfer(2, 1), 450 * MS_AT_10);
+    harness.done(90 * MS, transfer(1, 1));
+    assert!(
+        harness.grant_of(transfer(3, 1)).is_some(),
+        "older than the urgent one beyond the share"
+    );
+}
+
+#[test]
+fn small_transfers_have_two_percent_of_a_link_at_most() {
+    let mut harness = Harness::new(one_link(Rules::deadline()));
+    let with = |small_bps| DeviceSpec { small_bps, ..spec(1, 10 * GBPS) };
+    let register = |device, spec| Input::Register { device: DeviceId(device), spec };
+    assert_eq!(harness.handle(0, register(1, with(GBPS / 5))), []);
+    assert_eq!(harness.controller.headroom_bps(PathId(0)), Some(20 * GBPS - GBPS / 5));
+    harness.handle(0, register(2, with(GBPS / 5 + 1)));
+    assert_eq!(harness.refusal(), Some(Refusal::SmallFull));
+    assert_eq!(
+        harness.handle(0, register(1, with(2 * GBPS / 5))),
+        [],
+        "its own does not count twice"
+    );
+    harness.handle(0, Input::Leave { source: SourceId(1) });
+    assert_eq!(harness.controller.headroom_bps(PathId(0)), Some(20 * GBPS));
+}
+
+#[test]
+fn a_periodic_stream_has_its_rate_while_its_source_renews() {
+    let mut harness = Harness::with_devices(one_link(Rules::deadline()), 2);
+    let periodic =
+        |device, bytes| Input::Periodic { device: DeviceId(device), bytes, period_ns: MS };
+    let rate = |harness: &Harness| match harness.said[..] {
+        [Output::Rate { rate_bps, until_ns, .. }] => (rate_bps, until_ns),
+        _ => panic!("{:?}", harness.said),
+    };
+    harness.handle(0, periodic(1, MS_AT_10));
+    assert_eq!(rate(&harness), (10 * GBPS, SECOND));
+    assert_eq!(harness.controller.headroom_bps(PathId(0)), Some(10 * GBPS));
+    harness.handle(0, periodic(2, MS_AT_10));
+    assert_eq!(harness.refusal(), Some(Refusal::Rate { could_have_bps: 8 * GBPS }), "90 % of 20");
+    harness.handle(SECOND / 2, Input::Renew { source: SourceId(1) });
+    assert_eq!(rate(&harness), (10 * GBPS, SECOND * 3 / 2));
+    harness.timeout(SECOND);
+    assert_eq!(harness.controller.headroom_bps(PathId(0)), Some(10 * GBPS));
+    harness.timeout(SECOND * 3 / 2);
+    assert_eq!(harness.controller.headroom_bps(PathId(0)), Some(20 * GBPS));
+    assert_eq!(harness.next_ns, None);
+    assert_eq!(harness.handle(SECOND * 2, Input::Renew { source: SourceId(1) }), []);
+}

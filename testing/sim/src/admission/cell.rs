@@ -1,0 +1,268 @@
+//! One method under one load: what is measured, and its row.
+use super::outcome::Pooled;
+use super::trace::{self, Event, FRAME_BYTES, Mix, Offer, SOURCES};
+use super::world::{self, Setup, SourceModel};
+use catchment_control::admission::{
+    ClassId, Config, DeviceId, DeviceSpec, LinkConfig, LinkId, PathId, Pausing, Rules, SourceId,
+};
+use catchment_probe::random::Random;
+
+pub(super) const SECOND_NS: u64 = 1_000_000_000;
+pub(super) const LINK_BPS: u64 = 20_000_000_000;
+/// Bytes of a control message with one record, as the wire format is planned.
+const MESSAGE_BYTES: u64 = 96;
+
+/// Which links lie between sources and collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Links {
+    /// Pipes of 20 Gbit/s with one queue, 12 sources for each.
+    Pool(u32),
+    /// Four sites of 12 sources with 20 Gbit/s each, into 40 Gbit/s.
+    TwoHops,
+}
+
+/// What the sites of [`Links::TwoHops`] offer, in percent.
+const SITES: [u64; 4] = [45, 25, 20, 10];
+
+impl Links {
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Pool(1) => "1".to_owned(),
+            Self::Pool(pipes) => format!("pool-{pipes}"),
+            Self::TwoHops => "2-hop".to_owned(),
+        }
+    }
+
+    pub(super) fn capacity_bps(self) -> u64 {
+        match self {
+            Self::Pool(pipes) => u64::from(pipes) * LINK_BPS,
+            Self::TwoHops => 2 * LINK_BPS,
+        }
+    }
+
+    /// Returns the capacities of the links, and the links of each path.
+    fn network(self) -> (Vec<u64>, Vec<Vec<LinkId>>) {
+        match self {
+            Self::Pool(_) => (vec![self.capacity_bps()], vec![vec![LinkId(0)]]),
+            Self::TwoHops => {
+                let mut capacities = vec![LINK_BPS; SITES.len()];
+                capacities.push(self.capacity_bps());
+                (capacities, (0..4).map(|site| vec![LinkId(site), LinkId(4)]).collect())
+            }
+        }
+    }
+
+    /// Returns the path and the class of each device.
+    fn devices(self) -> Vec<(PathId, ClassId)> {
+        let class = |device: u32, group: u32| ClassId(u8::from(!device.is_multiple_of(group)));
+        match self {
+            Self::Pool(pipes) => {
+                let count = SOURCES * pipes;
+                (0..count).map(|device| (PathId(0), class(device, count))).collect()
+            }
+            Self::TwoHops => (0..4 * SOURCES)
+                .map(|device| (PathId((device / SOURCES) as u16), class(device, SOURCES)))
+                .collect(),
+        }
+    }
+
+    fn trace(self, load: f64, mix: Mix, horizon_ns: u64, seed: u64) -> Vec<Event> {
+        let mut random = Random::new(seed);
+        let capacity_bps = self.capacity_bps();
+        match self {
+            Self::Pool(pipes) => {
+                let devices = SOURCES * pipes;
+                let offer = Offer { load, mix, capacity_bps, devices, first: 0, horizon_ns };
+                trace::draw(&offer, &mut random)
+            }
+            Self::TwoHops => {
+                let site = |(site, percent): (u32, u64)| {
+                    let (load, first) = (load * percent as f64 / 100.0, site * SOURCES);
+                    let devices = SOURCES;
+                    let offer = Offer { load, mix, capacity_bps, devices, first, horizon_ns };
+                    trace::draw(&offer, &mut random)
+                };
+                let mut events: Vec<Event> = (0..).zip(SITES).flat_map(site).collect();
+                events.sort_unstable();
+                events
+            }
+        }
+    }
+}
+
+/// A method: rules, sources, delays.
+#[derive(Clone, Debug)]
+pub(super) struct Method {
+    /// As EXPERIMENTS names the steps of the ladder; none for the shipped policy.
+    pub(super) ladder: Option<&'static str>,
+    pub(super) name: &'static str,
+    pub(super) calibration: &'static str,
+    pub(super) rules: Rules,
+    pub(super) by_frame: bool,
+    pub(super) outstanding: usize,
+    pub(super) host_ns: u64,
+    pub(super) rtt_ns: u64,
+    pub(super) guard_ns: u64,
+    pub(super) nic_bps: u64,
+}
+
+/// A method under a load.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    pub(super) method: Method,
+    pub(super) links: Links,
+    pub(super) mix: Mix,
+    pub(super) load: f64,
+    pub(super) seeds: Vec<u64>,
+    pub(super) seconds: u64,
+}
+
+impl Cell {
+    pub(super) fn setup(&self) -> Setup {
+        let (capacities, paths) = self.links.network();
+        let guard_ns = self.method.guard_ns;
+        let link = |capacity: u64| LinkConfig { guard_ns, ..LinkConfig::new(capacity) };
+        let links = capacities.into_iter().map(link).collect();
+        let mut config = Config::new(links, paths, self.method.rules.clone());
+        config.ahead_ns = (self.method.rtt_ns / 2).max(1_000_000);
+        config.age_max_ns = u64::MAX;
+        config.transfers_max = u32::MAX;
+        if let Some(quantum_bytes) = self.method.rules.quantum_bytes {
+            config.chunk_bytes = quantum_bytes;
+        }
+        let delay_ns = self.method.rtt_ns / 2;
+        let rate_bps = self.method.nic_bps;
+        let device = |(device, (path, class)): (u32, (PathId, ClassId))| {
+            let spec = DeviceSpec::new(SourceId(device), path, class, rate_bps);
+            (DeviceId(device), DeviceSpec { delay_ns, ..spec })
+        };
+        Setup {
+            config,
+            source: SourceModel {
+                by_frame: self.method.by_frame,
+                outstanding: self.method.outstanding,
+                host_ns: self.method.host_ns,
+                delay_ns,
+            },
+            devices: (0..).zip(self.links.devices()).map(device).collect(),
+            horizon_ns: self.seconds * SECOND_NS,
+            drain_ns: if self.method.rules.pausing == Pausing::Never { 30 } else { 60 } * SECOND_NS,
+        }
+    }
+
+    /// Runs the cell on traces of its own.
+    pub(super) fn run(&self) -> Pooled {
+        let horizon_ns = self.seconds * SECOND_NS;
+        let draw = |seed: &u64| self.links.trace(self.load, self.mix, horizon_ns, 1000 + seed);
+        self.run_on(self.seeds.iter().map(draw))
+    }
+
+    /// Runs the cell on these traces.
+    pub(super) fn run_on(&self, traces: impl Iterator<Item = Vec<Event>>) -> Pooled {
+        let setup = self.setup();
+        let mut pooled = Pooled::default();
+        for trace in traces {
+            let outcome = world::run(&setup, &trace);
+            pooled.add(&trace, &outcome, setup.horizon_ns / 10);
+        }
+        pooled
+    }
+
+    pub(super) fn tolerant(&self) -> impl Fn(u32) -> bool + use<> {
+        let devices = self.links.devices();
+        move |device| devices.get(device as usize).is_some_and(|(_, class)| class.0 == 1)
+    }
+
+    pub(super) fn row(&self, pooled: &Pooled) -> Row {
+        let method = &self.method;
+        let spread = |percent| pooled.latency_ms(0, percent);
+        let pause = match method.rules.pausing {
+            Pausing::Never => None,
+            Pausing::Confirmed => Some("confirmed"),
+            Pausing::Predicted => Some("predicted"),
+        };
+        let control_bytes = (pooled.messages * MESSAGE_BYTES) as f64;
+        Row {
+            what: "cell",
+            place: "sim",
+            method: method.name,
+            ladder: method.ladder,
+            level: "chunk",
+            calibration: method.calibration,
+            pause,
+            nic_bps: method.nic_bps,
+            links: self.links.name(),
+            capacity_bps: self.links.capacity_bps(),
+            rtt_ms: method.rtt_ns as f64 / 1e6,
+            mix: self.mix,
+            load: self.load,
+            seeds: self.seeds.len(),
+            seconds: self.seconds,
+            urgent_ms_p50: spread(50.0),
+            urgent_ms_p95: spread(95.0),
+            urgent_ms_p99: spread(99.0),
+            tolerant_ms_p50: pooled.latency_ms(1, 50.0),
+            tolerant_ms_p95: pooled.latency_ms(1, 95.0),
+            tolerant_frame_ms_p95: pooled.frame_latency_ms(1, 95.0),
+            urgent_on_time: pooled.on_time(0),
+            tolerant_on_time_event: pooled.on_time(1),
+            tolerant_on_time_frame: pooled.frames_on_time(1),
+            missed_told: pooled.missed_told,
+            missed: pooled.missed,
+            late_s_p99: pooled.late_s(99.0),
+            late_s_max: pooled.late_s(100.0),
+            jain_devices: Some(pooled.jain(self.tolerant())).filter(|jain| jain.is_finite()),
+            packets_dropped: None,
+            operations_failed: None,
+            resent_fraction: None,
+            over_capacity_bit_s: pooled.over_capacity_bits,
+            pauses: pooled.pauses,
+            control_bytes_fraction: control_bytes / pooled.all_bytes as f64,
+            messages_per_event: pooled.messages as f64 / pooled.events as f64,
+        }
+    }
+}
+
+/// A cell's row. What only level `packet` knows is null.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(super) struct Row {
+    what: &'static str,
+    place: &'static str,
+    pub(super) method: &'static str,
+    pub(super) ladder: Option<&'static str>,
+    level: &'static str,
+    pub(super) calibration: &'static str,
+    pause: Option<&'static str>,
+    pub(super) nic_bps: u64,
+    pub(super) links: String,
+    capacity_bps: u64,
+    pub(super) rtt_ms: f64,
+    pub(super) mix: Mix,
+    pub(super) load: f64,
+    seeds: usize,
+    seconds: u64,
+    urgent_ms_p50: Option<f64>,
+    pub(super) urgent_ms_p95: Option<f64>,
+    urgent_ms_p99: Option<f64>,
+    tolerant_ms_p50: Option<f64>,
+    pub(super) tolerant_ms_p95: Option<f64>,
+    tolerant_frame_ms_p95: Option<f64>,
+    pub(super) urgent_on_time: f64,
+    pub(super) tolerant_on_time_event: f64,
+    pub(super) tolerant_on_time_frame: f64,
+    missed_told: u64,
+    missed: u64,
+    pub(super) late_s_p99: Option<f64>,
+    pub(super) late_s_max: Option<f64>,
+    jain_devices: Option<f64>,
+    packets_dropped: Option<u64>,
+    operations_failed: Option<u64>,
+    resent_fraction: Option<f64>,
+    over_capacity_bit_s: f64,
+    pub(super) pauses: u64,
+    control_bytes_fraction: f64,
+    messages_per_event: f64,
+}
+
+/// Returns the bytes of a grant of method A3: a frame.
+pub(super) const QUANTUM_BYTES: u64 = FRAME_BYTES;

@@ -1,0 +1,95 @@
+//! The largest load that a method carries.
+use super::cell::Cell;
+use super::outcome::Pooled;
+use super::row::Shown;
+use super::trace::Mix;
+use std::collections::BTreeMap;
+
+const LOWEST: f64 = 0.1;
+const HIGHEST: f64 = 1.1;
+/// Halvings: the last interval is 0.8 % of a link wide.
+const STEPS: u32 = 7;
+
+/// A method's knee, by events and by frames.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(super) struct KneeRow {
+    what: &'static str,
+    place: &'static str,
+    method: &'static str,
+    nic_bps: u64,
+    rtt_ms: f64,
+    mix: Mix,
+    links: String,
+    calibration: &'static str,
+    ladder: Option<&'static str>,
+    threshold: f64,
+    knee_event: Option<f64>,
+    knee_frame: Option<f64>,
+    seeds: usize,
+    seconds: u64,
+}
+
+/// Finds the knees of a cell's method by halving; the cell's load does not count.
+pub(super) fn find(cell: &Cell) -> Vec<KneeRow> {
+    let mut known: BTreeMap<u64, [f64; 2]> = BTreeMap::new();
+    let mut on_time = |load: f64| {
+        *known.entry(load.to_bits()).or_insert_with(|| worst(&Cell { load, ..cell.clone() }.run()))
+    };
+    let mut row = |threshold: f64| {
+        let mut knee = |count: usize| halve(|load| on_time(load)[count] >= threshold);
+        KneeRow {
+            what: "knee",
+            place: "sim",
+            method: cell.method.name,
+            nic_bps: cell.method.nic_bps,
+            rtt_ms: cell.method.rtt_ns as f64 / 1e6,
+            mix: cell.mix,
+            links: cell.links.name(),
+            calibration: cell.method.calibration,
+            ladder: cell.method.ladder,
+            threshold,
+            knee_event: knee(0),
+            knee_frame: knee(1),
+            seeds: cell.seeds.len(),
+            seconds: cell.seconds,
+        }
+    };
+    vec![row(0.95), row(0.99)]
+}
+
+/// Returns what the class that is worse off has on time: by events, by frames.
+fn worst(pooled: &Pooled) -> [f64; 2] {
+    let urgent = pooled.on_time(0);
+    [pooled.on_time(1), pooled.frames_on_time(1)].map(|tolerant| urgent.min(tolerant))
+}
+
+fn halve(mut holds: impl FnMut(f64) -> bool) -> Option<f64> {
+    let (mut low, mut high) = (LOWEST, HIGHEST);
+    if !holds(low) {
+        return None;
+    }
+    for _ in 0..STEPS {
+        let middle = f64::midpoint(low, high);
+        if holds(middle) { low = middle } else { high = middle }
+    }
+    Some(low)
+}
+
+impl Shown for KneeRow {
+    fn line(&self) -> String {
+        let show = |knee: Option<f64>| knee.map_or_else(|| "-".to_owned(), |at| format!("{at:.3}"));
+        format!(
+            "{:8} {:8} {:6} {:>2} Gbit/s rtt {:>4} ms {:6} links {:6}: knee {:.2} event {} frame {}",
+            self.ladder.unwrap_or("shipped"),
+            self.method,
+            self.calibration,
+            self.nic_bps / 1_000_000_000,
+            self.rtt_ms,
+            format!("{:?}", self.mix).to_lowercase(),
+            self.links,
+            self.threshold,
+            show(self.knee_event),
+            show(self.knee_frame),
+        )
+    }
+}

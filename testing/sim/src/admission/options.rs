@@ -1,0 +1,188 @@
+//! The command: which rows to measure, and how they are shown.
+use super::cell::{Cell, LINK_BPS, Links, Method};
+use super::outcome::Pooled;
+use super::row::Shown;
+use super::trace::{Event, Mix};
+use super::{fair, knee, ladder, speed};
+use crate::parallel;
+use std::path::PathBuf;
+
+/// Kinds of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    /// A method under a load
+    Cell,
+    /// The largest load with both classes on time
+    Knee,
+    /// Others beside a device that floods
+    Fair,
+    /// What the controller costs
+    Speed,
+}
+
+/// Options of `bench admission`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct AdmissionOptions {
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+    /// Only rows of this kind
+    #[arg(long)]
+    what: Option<What>,
+    /// Only this method: fifo, priority or deadline
+    #[arg(long)]
+    method: Option<String>,
+    /// Only this step of the ladder, such as A3b
+    #[arg(long)]
+    ladder: Option<String>,
+    /// The first of the seeds
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Shorter runs: 3 seeds of 800 s instead of 4 of 3,000 s
+    #[arg(long)]
+    quick: bool,
+    /// The events of a file (docs/spec/event-trace.md) instead of drawn ones: a cell for each method
+    #[arg(long)]
+    trace: Option<PathBuf>,
+}
+
+impl AdmissionOptions {
+    fn wants(&self, what: What, method: &Method) -> bool {
+        let named = |wanted: &Option<String>, name| wanted.as_ref().is_none_or(|want| want == name);
+        self.what.is_none_or(|wanted| wanted == what)
+            && named(&self.method, method.name)
+            && named(&self.ladder, method.ladder.unwrap_or("shipped"))
+    }
+
+    fn cell(&self, method: Method) -> Cell {
+        let count = if self.quick { 3 } else { 4 };
+        let seeds = (self.seed..self.seed + count).collect();
+        let seconds = if self.quick { 800 } else { 3000 };
+        Cell { method, links: Links::Pool(1), mix: Mix::Events, load: 0.0, seeds, seconds }
+    }
+}
+
+/// Measures, and prints a line for each row.
+///
+/// # Errors
+/// When the trace cannot be read.
+pub fn run(options: &AdmissionOptions) -> Result<(), String> {
+    let shipped = [LINK_BPS / 2, LINK_BPS].map(ladder::shipped);
+    let methods: Vec<Method> =
+        ladder::papers().into_iter().chain(ladder::steps()).chain(shipped).collect();
+    if let Some(path) = &options.trace {
+        return replay(options, &methods, path);
+    }
+    cells(options, &methods);
+    knees(options, &methods);
+    for row in fair::cases(options.quick, options.seed) {
+        if options.wants(What::Fair, &row.method) {
+            show(options, &row.run());
+        }
+    }
+    if options.wants(What::Speed, &ladder::shipped(LINK_BPS)) {
+        for row in speed::rows(options.quick) {
+            show(options, &row);
+        }
+    }
+    Ok(())
+}
+
+const LOADS: [f64; 9] = [0.09, 0.3, 0.5, 0.66, 0.8, 0.87, 0.9, 0.92, 1.0];
+
+fn cells(options: &AdmissionOptions, methods: &[Method]) {
+    let wanted = methods.iter().filter(|method| options.wants(What::Cell, method));
+    let cells: Vec<Cell> = wanted
+        .flat_map(|method| LOADS.map(|load| Cell { load, ..options.cell(method.clone()) }))
+        .collect();
+    let run = |at: u64| cells[at as usize].row(&cells[at as usize].run());
+    parallel::in_order(cells.len() as u64, run, |_, row| {
+        show(options, &row);
+        true
+    });
+}
+
+fn knees(options: &AdmissionOptions, methods: &[Method]) {
+    let mut cells: Vec<Cell> = Vec::new();
+    for method in methods.iter().filter(|method| options.wants(What::Knee, method)) {
+        for mix in [Mix::Events, Mix::Bytes] {
+            cells.push(Cell { mix, ..options.cell(method.clone()) });
+        }
+        if matches!(method.ladder, Some("A5" | "A7")) {
+            let cell = options.cell(method.clone());
+            cells.push(Cell { links: Links::TwoHops, seconds: cell.seconds / 2, ..cell });
+        }
+        if method.ladder.is_none() {
+            let others = [Links::Pool(2), Links::Pool(5), Links::TwoHops];
+            cells.extend(others.map(|links| {
+                let cell = options.cell(method.clone());
+                let seconds = cell.seconds * 20_000_000_000 / links.capacity_bps();
+                Cell { links, seconds: seconds.max(200), ..cell }
+            }));
+            cells.extend([2, 20].map(|rtt_ms| {
+                let method = Method { rtt_ns: rtt_ms * 1_000_000, ..method.clone() };
+                options.cell(method)
+            }));
+        }
+    }
+    parallel::in_order(
+        cells.len() as u64,
+        |at| knee::find(&cells[at as usize]),
+        |_, rows| {
+            rows.iter().for_each(|row| show(options, row));
+            true
+        },
+    );
+}
+
+/// Runs each method on the events of a file.
+fn replay(options: &AdmissionOptions, methods: &[Method], path: &PathBuf) -> Result<(), String> {
+    let error = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|problem| error(&problem))?;
+    let lines = text.lines().map(serde_json::from_str::<Event>);
+    let mut events: Vec<Event> =
+        lines.collect::<Result<_, _>>().map_err(|problem| error(&problem))?;
+    events.sort_unstable();
+    let last_ns = events.last().ok_or_else(|| error(&"no events"))?.at_ns;
+    let bits: f64 = events.iter().map(|event| event.bytes() as f64 * 8.0).sum();
+    let known = |event: &Event| event.device < super::trace::SOURCES && event.class < 2;
+    if !events.iter().all(known) {
+        return Err(error(&"devices are 0 to 11, classes 0 (device 0) and 1"));
+    }
+    let seconds = (last_ns / super::cell::SECOND_NS) + 1;
+    let load = bits / (seconds as f64 * LINK_BPS as f64);
+    for method in methods.iter().filter(|method| options.wants(What::Cell, method)) {
+        let cell = Cell { load, seconds, seeds: vec![0], ..options.cell(method.clone()) };
+        let pooled: Pooled = cell.run_on(std::iter::once(events.clone()));
+        show(options, &cell.row(&pooled));
+    }
+    Ok(())
+}
+
+fn show(options: &AdmissionOptions, row: &impl Shown) {
+    if options.json {
+        let json = serde_json::to_string(row);
+        println!("{}", json.unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}")));
+    } else {
+        println!("{}", row.line());
+    }
+}
+
+impl Shown for super::cell::Row {
+    fn line(&self) -> String {
+        let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
+        format!(
+            "{:8} {:8} {:6} {:>2} Gbit/s load {:.3}: urgent P95 {:>7} ms on time {:.3}, tolerant on time {:.4} event {:.4} frame, P95 {:>9} ms",
+            self.ladder.unwrap_or("shipped"),
+            self.method,
+            self.calibration,
+            self.nic_bps / 1_000_000_000,
+            self.load,
+            ms(self.urgent_ms_p95),
+            self.urgent_on_time,
+            self.tolerant_on_time_event,
+            self.tolerant_on_time_frame,
+            ms(self.tolerant_ms_p95),
+        )
+    }
+}

@@ -1,0 +1,80 @@
+//! A small part of the cells as a snapshot, and what holds in every run.
+use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
+use super::row::Shown;
+use super::trace::{Event, FRAME_BYTES, Mix};
+use super::{ladder, world};
+use catchment_control::admission::Rules;
+use catchment_probe::random::Random;
+
+const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots/admission.txt");
+
+fn cell(method: Method, load: f64, seconds: u64) -> Cell {
+    let (links, mix, seeds) = (Links::Pool(1), Mix::Events, vec![1]);
+    Cell { method, links, mix, load, seeds, seconds }
+}
+
+fn methods() -> Vec<Method> {
+    let shipped = [LINK_BPS / 2, LINK_BPS].map(ladder::shipped);
+    ladder::papers().into_iter().chain(ladder::steps()).chain(shipped).collect()
+}
+
+#[test]
+fn cells_are_as_they_were() {
+    let mut table = String::new();
+    for method in methods() {
+        for load in [0.5, 0.9] {
+            let cell = cell(method.clone(), load, 40);
+            table.push_str(&cell.row(&cell.run()).line());
+            table.push('\n');
+        }
+    }
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(SNAPSHOT, &table).unwrap();
+    }
+    let snapshot = std::fs::read_to_string(SNAPSHOT).unwrap();
+    assert!(
+        table == snapshot,
+        "cells have changed; if for the better, UPDATE_SNAPSHOTS=1 cargo test -p catchment-sim\n\
+         was:\n{snapshot}is:\n{table}"
+    );
+}
+
+#[test]
+fn every_event_arrives_and_no_link_is_ever_exceeded() {
+    let links = [Links::Pool(1), Links::TwoHops];
+    for (method, links) in
+        methods().into_iter().flat_map(|method| links.map(|one| (method.clone(), one)))
+    {
+        let cell = Cell { links, ..cell(method, 0.8, 20) };
+        let pooled = cell.run();
+        let row = cell.row(&pooled);
+        assert_eq!(pooled.over_capacity_bits, 0.0, "{}", row.line());
+        assert_eq!(pooled.unfinished, 0, "{}", row.line());
+    }
+}
+
+/// Whole events one after the other at the rate of the link are a queue with one server and constant
+/// service: each begins when it is there and the one before it has left.
+#[test]
+fn sojourn_times_are_those_of_a_queue_with_one_server() {
+    let rules = Rules { share_depth_ns: None, demotion: false, ..Rules::deadline() };
+    let method = Method { rules, rtt_ns: 0, guard_ns: 0, ..ladder::shipped(LINK_BPS) };
+    let (load, seconds) = (0.7, 4000);
+    let service_ns = 15 * FRAME_BYTES * 8 * SECOND_NS / LINK_BPS;
+    let rate = load * SECOND_NS as f64 / service_ns as f64;
+    let times = super::trace::poisson(rate, seconds * SECOND_NS, &mut Random::new(1));
+    let event =
+        |(at, at_ns): (u32, u64)| Event { at_ns, device: 1 + at % 11, class: 1, frames: 15 };
+    let trace: Vec<Event> = (0..).zip(times).map(event).collect();
+    let outcome = world::run(&cell(method, load, seconds).setup(), &trace);
+    let mut free_ns = 0;
+    let mut longest_ns = 0;
+    for (event, end) in trace.iter().zip(&outcome.ends) {
+        free_ns = free_ns.max(event.at_ns) + service_ns;
+        let done_ns = end.done_ns.unwrap();
+        assert!(done_ns.abs_diff(free_ns) < 10_000, "{event:?} at {done_ns}, not {free_ns}");
+        longest_ns = longest_ns.max(done_ns - event.at_ns);
+        free_ns = done_ns;
+    }
+    assert!(longest_ns > 5 * service_ns, "a queue was there: {longest_ns}");
+}
