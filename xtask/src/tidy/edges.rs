@@ -17,6 +17,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("provider-roce", "roce verbs", "conformance netns"),
     ("transfer", "verbs", "probe provider-ibverbs provider-roce provider-shm"),
     ("channel", "transfer verbs", "probe provider-ibverbs provider-roce provider-shm"),
+    ("control", "", ""),
     ("probe", "verbs", ""),
     ("perf", "channel transfer verbs", "provider-shm"),
     (
