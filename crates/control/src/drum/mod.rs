@@ -1,6 +1,26 @@
 //! DRUM: rates of applications that share hosts, fair and optimal.
+mod bound;
 mod check;
+mod direct;
+mod fill;
 pub mod format;
+mod joint;
+mod layout;
+mod model;
 mod problem;
+mod real;
+mod recover;
+mod root;
+mod rounds;
+mod solver;
+mod start;
+mod step;
+mod utility;
 
+pub use model::Objective;
 pub use problem::{Coupling, Edges, Preemption, Problem, ProblemError, Sided};
+pub use real::Real;
+pub use rounds::Residuals;
+pub use solver::{Loss, Settings, Solution, Solver, Status};
+pub use start::Start;
+pub use utility::{completion_marginal, marginal, rate_at, utility};

@@ -1,0 +1,332 @@
+//! The central solver: rounds of all hosts until a certificate says that it is enough.
+use super::bound::Bound;
+use super::model::{Model, Objective};
+use super::problem::{Problem, ProblemError, Sided};
+use super::real::Real;
+use super::recover::Recovery;
+use super::rounds::{Lost, Residuals, Rounds};
+use super::start::{self, Start};
+use super::utility::with_power;
+
+/// When to stop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Where to begin.
+    pub start: Start,
+    /// Certified gap that is enough, as a fraction of [`Objective::magnitude`].
+    pub gap: f64,
+    /// Most iterations.
+    pub iterations: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { start: Start::Local, gap: 1e-3, iterations: 200 }
+    }
+}
+
+/// How a solve ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Status {
+    /// The certificate is within the gap that was asked for.
+    Solved,
+    /// It is within 50 times that gap, and the iterations are used up.
+    AlmostSolved,
+    /// The iterations are used up.
+    IterationLimit,
+    /// A number left the range of its type; the allocation is the best found before.
+    NumericalError,
+}
+
+impl Status {
+    /// Name as reports have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Solved => "solved",
+            Self::AlmostSolved => "almost_solved",
+            Self::IterationLimit => "iteration_limit",
+            Self::NumericalError => "numerical_error",
+        }
+    }
+}
+
+/// Rates that fit every capacity, with what is known about them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Solution {
+    /// How it ended.
+    pub status: Status,
+    /// Rate of each application in Mops, host by host; 0 where there is none.
+    pub x: Vec<f64>,
+    /// Completions of each application in Mops; 0 where none arise.
+    pub z: Vec<f64>,
+    /// What it is worth.
+    pub objective: Objective,
+    /// What no allocation can exceed.
+    pub bound: f64,
+    /// Largest use of a capacity, as a fraction of it.
+    pub most_used: f64,
+    /// Iterations that were done.
+    pub iterations: usize,
+    /// Residuals of the last one.
+    pub residuals: Residuals,
+}
+
+impl Solution {
+    /// Returns by how much the optimum can exceed this, as a fraction of the objective's magnitude.
+    #[must_use]
+    pub fn certified_gap(&self) -> f64 {
+        certified_gap(self.bound, &self.objective)
+    }
+}
+
+fn certified_gap(bound: f64, objective: &Objective) -> f64 {
+    let gap = (bound - objective.value()) / objective.magnitude.max(f64::MIN_POSITIVE);
+    if gap.is_nan() { f64::INFINITY } else { gap.max(0.0) }
+}
+
+/// Which messages of a round are lost: asked once for each ordered pair of hosts that share an edge,
+/// for the message (`false`) and the reply (`true`).
+pub type Loss<'a> = &'a mut dyn FnMut(usize, usize, bool) -> bool;
+
+/// Distributed ADMM over all hosts (DRUM, Algorithm 1 where hosts do not depend on each other, else
+/// Algorithm 2), with iterates of type `T`.
+///
+/// No iteration allocates.
+#[derive(Clone, Debug)]
+pub struct Solver<T> {
+    model: Model,
+    rounds: Rounds<T>,
+    recovery: Recovery,
+    bounds: Bound,
+    best: Best,
+    settings: Settings,
+    residuals: Residuals,
+    iterations: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Best {
+    x: Vec<f64>,
+    z: Vec<f64>,
+    objective: Objective,
+    most_used: f64,
+    bound: f64,
+}
+
+impl<T: Real> Solver<T> {
+    /// Checks and scales a problem, and finds where to begin.
+    ///
+    /// # Errors
+    /// As [`Problem::check`].
+    pub fn new(problem: &Problem, settings: Settings) -> Result<Self, ProblemError> {
+        let model = Model::new(problem)?;
+        let mut recovery = Recovery::new(&model);
+        let point = start::point(&model, settings.start, &mut recovery);
+        let objective = model.objective(&recovery.x, &recovery.z);
+        let best = Best {
+            x: recovery.x.clone(),
+            z: recovery.z.clone(),
+            objective,
+            most_used: recovery.most_used,
+            bound: f64::INFINITY,
+        };
+        let rounds = Rounds::new(&model, &point);
+        let bounds = Bound::new(&model);
+        let residuals = Residuals::default();
+        let mut solver =
+            Self { model, rounds, recovery, bounds, best, settings, residuals, iterations: 0 };
+        solver.certify();
+        Ok(solver)
+    }
+
+    /// Changes the problem and goes on from where the solver stands, as a new epoch.
+    ///
+    /// Applications, edges and hosts must be the same; weights, capacities, limits, completions and
+    /// `beta` may differ.
+    ///
+    /// # Errors
+    /// As [`Problem::check`], and [`ProblemError::Length`] if there are other applications or edges.
+    pub fn change(&mut self, problem: &Problem) -> Result<(), ProblemError> {
+        let model = Model::new(problem)?;
+        let same = [
+            ("senders", model.layout.senders.len(), self.model.layout.senders.len()),
+            ("receivers", model.layout.receivers.len(), self.model.layout.receivers.len()),
+            ("edges", model.layout.edge_count(), self.model.layout.edge_count()),
+            ("hosts", model.layout.hosts, self.model.layout.hosts),
+        ];
+        for (what, length, expected) in same {
+            if length != expected {
+                return Err(ProblemError::Length { what, length, expected });
+            }
+        }
+        let point = self.rounds.carry(&self.model, &model);
+        self.rounds.change(&model, &point);
+        self.model = model;
+        self.recover();
+        self.best.bound = f64::INFINITY;
+        self.keep(true);
+        Ok(())
+    }
+
+    /// Moves every host once. The rates fit only after [`Self::recover`].
+    pub fn iterate(&mut self) -> Residuals {
+        self.iterate_losing(None)
+    }
+
+    fn iterate_losing(&mut self, lost: Option<&Lost>) -> Residuals {
+        let (model, rounds) = (&self.model, &mut self.rounds);
+        self.residuals = with_power!(model.alpha, power => rounds.round(model, power, lost));
+        self.iterations += 1;
+        self.residuals
+    }
+
+    /// As [`Self::iterate`], with messages lost as `loss` says.
+    pub fn iterate_with_loss(&mut self, loss: Loss<'_>) -> Residuals {
+        if !self.rounds.expects_losses() {
+            self.rounds.expect_losses(&self.model);
+        }
+        let lost = self.draw(loss);
+        self.iterate_losing(Some(&lost))
+    }
+
+    fn draw(&self, loss: Loss<'_>) -> Lost {
+        let layout = &self.model.layout;
+        let mut pairs = std::collections::BTreeMap::new();
+        let mut lost = Lost { messages: Vec::new(), replies: Vec::new() };
+        for edge in 0..layout.edge_count() {
+            let from = layout.host_of_sender(layout.from[edge] as usize);
+            let to = layout.host_of_receiver(layout.to[edge] as usize);
+            let of_pair = *pairs.entry((from, to)).or_insert_with(|| {
+                let own = from == to;
+                (!own && loss(from, to, false), !own && loss(to, from, true))
+            });
+            lost.messages.push(of_pair.0);
+            lost.replies.push(of_pair.1);
+        }
+        lost
+    }
+
+    /// Recovers rates that fit from the current ones, and returns what they are worth. The best so far
+    /// is kept.
+    pub fn recover(&mut self) -> Objective {
+        self.recovery.recover(&self.model, self.rounds.x.iter().map(|x| x.wide()));
+        let objective = self.model.objective(&self.recovery.x, &self.recovery.z);
+        let value = objective.value();
+        let better =
+            value > self.best.objective.value() || !self.best.objective.value().is_finite();
+        if value.is_finite() && better {
+            self.keep(false);
+        }
+        objective
+    }
+
+    fn keep(&mut self, always: bool) {
+        let objective = self.model.objective(&self.recovery.x, &self.recovery.z);
+        if always || objective.value().is_finite() {
+            self.best.x.copy_from_slice(&self.recovery.x);
+            self.best.z.copy_from_slice(&self.recovery.z);
+            self.best.objective = objective;
+            self.best.most_used = self.recovery.most_used;
+        }
+    }
+
+    /// Largest use of a capacity by the last recovered rates, as a fraction of it.
+    #[must_use]
+    pub fn most_used(&self) -> f64 {
+        self.recovery.most_used
+    }
+
+    /// Bounds the optimum at the current prices; the least bound so far is returned.
+    pub fn certify(&mut self) -> f64 {
+        let (model, rounds) = (&self.model, &self.rounds);
+        let bound = self.bounds.bound(
+            model,
+            |to| rounds.y[to].wide(),
+            |sender| rounds.x[sender].wide(),
+            |to| rounds.z[to].wide(),
+            |host| (rounds.sending[host].linear, rounds.completing[host].linear),
+        );
+        self.best.bound = self.best.bound.min(model.unscale(bound));
+        self.best.bound
+    }
+
+    /// Iterates until the gap is certified or the iterations are used up.
+    pub fn solve(&mut self) -> Solution {
+        let mut checked = self.enough();
+        let mut broken = false;
+        let end = self.iterations + self.settings.iterations;
+        while !checked && !broken && self.iterations < end {
+            broken = !self.iterate().relative.is_finite();
+            if is_check(self.iterations) || self.iterations == end {
+                self.recover();
+                self.certify();
+                checked = self.enough();
+            }
+        }
+        self.solution(broken)
+    }
+
+    fn enough(&self) -> bool {
+        certified_gap(self.best.bound, &self.best.objective) <= self.settings.gap
+    }
+
+    /// Returns the best allocation so far.
+    #[must_use]
+    pub fn best(&self) -> Solution {
+        self.solution(!self.residuals.relative.is_finite())
+    }
+
+    fn solution(&self, broken: bool) -> Solution {
+        let layout = &self.model.layout;
+        let gap = certified_gap(self.best.bound, &self.best.objective);
+        let status = if gap <= self.settings.gap {
+            Status::Solved
+        } else if broken {
+            Status::NumericalError
+        } else if gap <= 50.0 * self.settings.gap {
+            Status::AlmostSolved
+        } else {
+            Status::IterationLimit
+        };
+        let spread = |members: &[u32], values: &[f64]| {
+            let mut all = vec![0.0; layout.hosts * layout.applications];
+            for (member, value) in members.iter().zip(values) {
+                all[*member as usize] = value * self.model.scale;
+            }
+            all
+        };
+        Solution {
+            status,
+            x: spread(&layout.senders, &self.best.x),
+            z: spread(&layout.receivers, &self.best.z),
+            objective: self.best.objective,
+            bound: self.best.bound,
+            most_used: self.best.most_used,
+            iterations: self.iterations,
+            residuals: self.residuals,
+        }
+    }
+
+    /// Which algorithm this problem takes.
+    #[must_use]
+    pub fn sided(&self) -> Sided {
+        if self.model.layout.one_sided { Sided::One } else { Sided::Two }
+    }
+
+    /// Passes over rates and over completions, for each host of the last iteration on average.
+    #[must_use]
+    pub fn passes(&self) -> [f64; 2] {
+        self.rounds.passes.map(|passes| passes as f64 / self.model.layout.hosts as f64)
+    }
+}
+
+/// Certificates are made at iterations 4, 6, 8, 10, then at every fifth.
+fn is_check(iteration: usize) -> bool {
+    if iteration <= 10 {
+        iteration >= 4 && iteration.is_multiple_of(2)
+    } else {
+        iteration.is_multiple_of(5)
+    }
+}
