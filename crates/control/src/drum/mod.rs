@@ -2,7 +2,9 @@
 mod bound;
 mod check;
 mod direct;
+mod exact;
 mod fill;
+mod filling;
 pub mod format;
 mod joint;
 mod layout;
@@ -15,12 +17,18 @@ mod rounds;
 mod solver;
 mod start;
 mod step;
+mod topk;
 mod utility;
 
+pub use exact::{HostPrices, solve_exactly};
+pub use filling::max_min;
 pub use model::Objective;
 pub use problem::{Coupling, Edges, Preemption, Problem, ProblemError, Sided};
 pub use real::Real;
 pub use rounds::Residuals;
 pub use solver::{Loss, Settings, Solution, Solver, Status};
 pub use start::Start;
+pub use topk::{
+    Candidates, Choice, ChoiceError, Fifo, Rotation, Score, Selector, SmallestFirst, TopK, Weight,
+};
 pub use utility::{completion_marginal, marginal, rate_at, utility};

@@ -138,6 +138,11 @@ pub enum ProblemError {
         "alpha is infinite: use progressive filling, which is central, or an alpha of at most 16"
     )]
     MaxMin,
+    /// Hosts depend on each other, or a capacity is not linear.
+    #[error(
+        "only hosts without edges between them, preemption and unused completions have an exact solution: use a Solver"
+    )]
+    NotOneSided,
     /// A value of a host cannot be used.
     #[error("host {host}: {what} is {value}, and must be {rule}")]
     Host {

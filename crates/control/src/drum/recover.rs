@@ -69,6 +69,13 @@ impl Recovery {
         self.measure(model);
     }
 
+    /// Takes over another's allocation.
+    pub(super) fn copy_from(&mut self, other: &Self) {
+        self.x.copy_from_slice(&other.x);
+        self.z.copy_from_slice(&other.z);
+        self.most_used = other.most_used;
+    }
+
     fn fit_senders(&mut self, model: &Model) {
         for host in 0..model.layout.hosts {
             let row = &mut self.x[model.layout.sent_by(host)];

@@ -1,5 +1,6 @@
 //! The central solver: rounds of all hosts until a certificate says that it is enough.
 use super::bound::Bound;
+use super::exact::HostPrices;
 use super::model::{Model, Objective};
 use super::problem::{Problem, ProblemError, Sided};
 use super::real::Real;
@@ -100,19 +101,13 @@ pub struct Solver<T> {
     rounds: Rounds<T>,
     recovery: Recovery,
     bounds: Bound,
-    best: Best,
+    /// The best so far.
+    best: Recovery,
+    objective: Objective,
+    bound: f64,
     settings: Settings,
     residuals: Residuals,
     iterations: usize,
-}
-
-#[derive(Clone, Debug)]
-struct Best {
-    x: Vec<f64>,
-    z: Vec<f64>,
-    objective: Objective,
-    most_used: f64,
-    bound: f64,
 }
 
 impl<T: Real> Solver<T> {
@@ -125,18 +120,21 @@ impl<T: Real> Solver<T> {
         let mut recovery = Recovery::new(&model);
         let point = start::point(&model, settings.start, &mut recovery);
         let objective = model.objective(&recovery.x, &recovery.z);
-        let best = Best {
-            x: recovery.x.clone(),
-            z: recovery.z.clone(),
-            objective,
-            most_used: recovery.most_used,
-            bound: f64::INFINITY,
-        };
         let rounds = Rounds::new(&model, &point);
         let bounds = Bound::new(&model);
         let residuals = Residuals::default();
-        let mut solver =
-            Self { model, rounds, recovery, bounds, best, settings, residuals, iterations: 0 };
+        let mut solver = Self {
+            model,
+            rounds,
+            best: recovery.clone(),
+            recovery,
+            bounds,
+            objective,
+            bound: f64::INFINITY,
+            settings,
+            residuals,
+            iterations: 0,
+        };
         solver.certify();
         Ok(solver)
     }
@@ -164,9 +162,10 @@ impl<T: Real> Solver<T> {
         let point = self.rounds.carry(&self.model, &model);
         self.rounds.change(&model, &point);
         self.model = model;
-        self.recover();
-        self.best.bound = f64::INFINITY;
-        self.keep(true);
+        let objective = self.recover();
+        self.keep(objective);
+        self.bound = f64::INFINITY;
+        self.certify();
         Ok(())
     }
 
@@ -214,22 +213,17 @@ impl<T: Real> Solver<T> {
         self.recovery.recover(&self.model, self.rounds.x.iter().map(|x| x.wide()));
         let objective = self.model.objective(&self.recovery.x, &self.recovery.z);
         let value = objective.value();
-        let better =
-            value > self.best.objective.value() || !self.best.objective.value().is_finite();
-        if value.is_finite() && better {
-            self.keep(false);
+        if value.is_finite()
+            && (value > self.objective.value() || !self.objective.value().is_finite())
+        {
+            self.keep(objective);
         }
         objective
     }
 
-    fn keep(&mut self, always: bool) {
-        let objective = self.model.objective(&self.recovery.x, &self.recovery.z);
-        if always || objective.value().is_finite() {
-            self.best.x.copy_from_slice(&self.recovery.x);
-            self.best.z.copy_from_slice(&self.recovery.z);
-            self.best.objective = objective;
-            self.best.most_used = self.recovery.most_used;
-        }
+    fn keep(&mut self, objective: Objective) {
+        self.best.copy_from(&self.recovery);
+        self.objective = objective;
     }
 
     /// Largest use of a capacity by the last recovered rates, as a fraction of it.
@@ -248,8 +242,8 @@ impl<T: Real> Solver<T> {
             |to| rounds.z[to].wide(),
             |host| (rounds.sending[host].linear, rounds.completing[host].linear),
         );
-        self.best.bound = self.best.bound.min(model.unscale(bound));
-        self.best.bound
+        self.bound = self.bound.min(model.unscale(bound));
+        self.bound
     }
 
     /// Iterates until the gap is certified or the iterations are used up.
@@ -269,7 +263,7 @@ impl<T: Real> Solver<T> {
     }
 
     fn enough(&self) -> bool {
-        certified_gap(self.best.bound, &self.best.objective) <= self.settings.gap
+        certified_gap(self.bound, &self.objective) <= self.settings.gap
     }
 
     /// Returns the best allocation so far.
@@ -279,34 +273,15 @@ impl<T: Real> Solver<T> {
     }
 
     fn solution(&self, broken: bool) -> Solution {
-        let layout = &self.model.layout;
-        let gap = certified_gap(self.best.bound, &self.best.objective);
-        let status = if gap <= self.settings.gap {
-            Status::Solved
-        } else if broken {
-            Status::NumericalError
-        } else if gap <= 50.0 * self.settings.gap {
-            Status::AlmostSolved
-        } else {
-            Status::IterationLimit
-        };
-        let spread = |members: &[u32], values: &[f64]| {
-            let mut all = vec![0.0; layout.hosts * layout.applications];
-            for (member, value) in members.iter().zip(values) {
-                all[*member as usize] = value * self.model.scale;
-            }
-            all
-        };
-        Solution {
-            status,
-            x: spread(&layout.senders, &self.best.x),
-            z: spread(&layout.receivers, &self.best.z),
-            objective: self.best.objective,
-            bound: self.best.bound,
-            most_used: self.best.most_used,
-            iterations: self.iterations,
-            residuals: self.residuals,
-        }
+        let done = (self.iterations, self.residuals);
+        assemble(&self.model, &self.best, self.bound, &self.settings, done, broken)
+    }
+
+    /// Returns the prices of every host's capacities at the current point.
+    #[must_use]
+    pub fn prices(&self) -> Vec<HostPrices> {
+        let pairs = self.rounds.sending.iter().zip(&self.rounds.completing);
+        pairs.map(|pair| HostPrices::of(&self.model, (pair.0.linear, pair.1.linear))).collect()
     }
 
     /// Which algorithm this problem takes.
@@ -319,6 +294,45 @@ impl<T: Real> Solver<T> {
     #[must_use]
     pub fn passes(&self) -> [f64; 2] {
         self.rounds.passes.map(|passes| passes as f64 / self.model.layout.hosts as f64)
+    }
+}
+
+/// Puts together what is known: rates in the units of the problem, and how it ended.
+pub(super) fn assemble(
+    model: &Model,
+    best: &Recovery,
+    bound: f64,
+    settings: &Settings,
+    done: (usize, Residuals),
+    broken: bool,
+) -> Solution {
+    let objective = model.objective(&best.x, &best.z);
+    let gap = certified_gap(bound, &objective);
+    let status = if gap <= settings.gap {
+        Status::Solved
+    } else if broken {
+        Status::NumericalError
+    } else if gap <= 50.0 * settings.gap {
+        Status::AlmostSolved
+    } else {
+        Status::IterationLimit
+    };
+    let spread = |members: &[u32], values: &[f64]| {
+        let mut all = vec![0.0; model.layout.hosts * model.layout.applications];
+        for (member, value) in members.iter().zip(values) {
+            all[*member as usize] = value * model.scale;
+        }
+        all
+    };
+    Solution {
+        status,
+        x: spread(&model.layout.senders, &best.x),
+        z: spread(&model.layout.receivers, &best.z),
+        objective,
+        bound,
+        most_used: best.most_used,
+        iterations: done.0,
+        residuals: done.1,
     }
 }
 

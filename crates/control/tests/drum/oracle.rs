@@ -7,7 +7,7 @@ use catchment_control::drum::{Real, Settings, Sided, Solution, Solver, Start};
 
 const TEXT: &str = include_str!("data/oracle_public.json");
 
-fn instances() -> Vec<Instance> {
+pub(crate) fn instances() -> Vec<Instance> {
     Oracle::read(TEXT).expect("the file is of the format").instances
 }
 
