@@ -4,18 +4,9 @@ use super::model::Model;
 use super::problem::{Coupling, Problem, ProblemError};
 use super::recover::Recovery;
 use super::rounds::Residuals;
-use super::solver::{Settings, Solution, assemble};
+use super::solution::{HostPrices, Solution, assemble};
 use super::start::LocalRows;
 use super::utility::completion_marginal;
-
-/// Prices of one host's capacities, in utility per Mops.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct HostPrices {
-    /// Of what is sent.
-    pub send: f64,
-    /// Of completions.
-    pub complete: f64,
-}
 
 /// Solves a one-sided problem exactly, host by host, and returns each host's prices beside it.
 /// `iterations` of the solution are passes over a host's applications, on average.
@@ -50,16 +41,7 @@ pub fn solve_exactly(problem: &Problem) -> Result<(Solution, Vec<HostPrices>), P
         Bound::new(&model).bound(&model, price, |at| x[at], |at| z[at], |host| prices[host]);
     let bound = model.unscale(bound);
     let passes = passes.div_ceil(model.layout.hosts);
-    let settings = Settings { gap: 1e-9, ..Settings::default() };
     let residuals = Residuals::default();
-    let solution = assemble(&model, &recovery, bound, &settings, (passes, residuals), false);
+    let solution = assemble(&model, &recovery, bound, 1e-9, (passes, residuals), false);
     Ok((solution, prices.into_iter().map(|pair| HostPrices::of(&model, pair)).collect()))
-}
-
-impl HostPrices {
-    /// Prices of the problem from those of the model: utility over rate.
-    pub(super) fn of(model: &Model, (send, complete): (f64, f64)) -> Self {
-        let back = model.scale.powf(-model.alpha);
-        Self { send: send * back, complete: complete * back }
-    }
 }

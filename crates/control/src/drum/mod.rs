@@ -14,19 +14,21 @@ mod real;
 mod recover;
 mod root;
 mod rounds;
+mod solution;
 mod solver;
 mod start;
 mod step;
 mod topk;
 mod utility;
 
-pub use exact::{HostPrices, solve_exactly};
+pub use exact::solve_exactly;
 pub use filling::max_min;
 pub use model::Objective;
 pub use problem::{Coupling, Edges, Preemption, Problem, ProblemError, Sided};
 pub use real::Real;
 pub use rounds::Residuals;
-pub use solver::{Loss, Settings, Solution, Solver, Status};
+pub use solution::{HostPrices, Solution, Status};
+pub use solver::{Loss, Settings, Solver};
 pub use start::Start;
 pub use topk::{
     Candidates, Choice, ChoiceError, Fifo, Rotation, Score, Selector, SmallestFirst, TopK, Weight,

@@ -1,11 +1,11 @@
 //! The central solver: rounds of all hosts until a certificate says that it is enough.
 use super::bound::Bound;
-use super::exact::HostPrices;
 use super::model::{Model, Objective};
 use super::problem::{Problem, ProblemError, Sided};
 use super::real::Real;
 use super::recover::Recovery;
 use super::rounds::{Lost, Residuals, Rounds};
+use super::solution::{HostPrices, Solution, assemble, certified_gap};
 use super::start::{self, Start};
 use super::utility::with_power;
 
@@ -24,67 +24,6 @@ impl Default for Settings {
     fn default() -> Self {
         Self { start: Start::Local, gap: 1e-3, iterations: 200 }
     }
-}
-
-/// How a solve ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Status {
-    /// The certificate is within the gap that was asked for.
-    Solved,
-    /// It is within 50 times that gap, and the iterations are used up.
-    AlmostSolved,
-    /// The iterations are used up.
-    IterationLimit,
-    /// A number left the range of its type; the allocation is the best found before.
-    NumericalError,
-}
-
-impl Status {
-    /// Name as reports have it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Solved => "solved",
-            Self::AlmostSolved => "almost_solved",
-            Self::IterationLimit => "iteration_limit",
-            Self::NumericalError => "numerical_error",
-        }
-    }
-}
-
-/// Rates that fit every capacity, with what is known about them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Solution {
-    /// How it ended.
-    pub status: Status,
-    /// Rate of each application in Mops, host by host; 0 where there is none.
-    pub x: Vec<f64>,
-    /// Completions of each application in Mops; 0 where none arise.
-    pub z: Vec<f64>,
-    /// What it is worth.
-    pub objective: Objective,
-    /// What no allocation can exceed.
-    pub bound: f64,
-    /// Largest use of a capacity, as a fraction of it.
-    pub most_used: f64,
-    /// Iterations that were done.
-    pub iterations: usize,
-    /// Residuals of the last one.
-    pub residuals: Residuals,
-}
-
-impl Solution {
-    /// Returns by how much the optimum can exceed this, as a fraction of the objective's magnitude.
-    #[must_use]
-    pub fn certified_gap(&self) -> f64 {
-        certified_gap(self.bound, &self.objective)
-    }
-}
-
-fn certified_gap(bound: f64, objective: &Objective) -> f64 {
-    let gap = (bound - objective.value()) / objective.magnitude.max(f64::MIN_POSITIVE);
-    if gap.is_nan() { f64::INFINITY } else { gap.max(0.0) }
 }
 
 /// Which messages of a round are lost: asked once for each ordered pair of hosts that share an edge,
@@ -274,7 +213,7 @@ impl<T: Real> Solver<T> {
 
     fn solution(&self, broken: bool) -> Solution {
         let done = (self.iterations, self.residuals);
-        assemble(&self.model, &self.best, self.bound, &self.settings, done, broken)
+        assemble(&self.model, &self.best, self.bound, self.settings.gap, done, broken)
     }
 
     /// Returns the prices of every host's capacities at the current point.
@@ -294,45 +233,6 @@ impl<T: Real> Solver<T> {
     #[must_use]
     pub fn passes(&self) -> [f64; 2] {
         self.rounds.passes.map(|passes| passes as f64 / self.model.layout.hosts as f64)
-    }
-}
-
-/// Puts together what is known: rates in the units of the problem, and how it ended.
-pub(super) fn assemble(
-    model: &Model,
-    best: &Recovery,
-    bound: f64,
-    settings: &Settings,
-    done: (usize, Residuals),
-    broken: bool,
-) -> Solution {
-    let objective = model.objective(&best.x, &best.z);
-    let gap = certified_gap(bound, &objective);
-    let status = if gap <= settings.gap {
-        Status::Solved
-    } else if broken {
-        Status::NumericalError
-    } else if gap <= 50.0 * settings.gap {
-        Status::AlmostSolved
-    } else {
-        Status::IterationLimit
-    };
-    let spread = |members: &[u32], values: &[f64]| {
-        let mut all = vec![0.0; model.layout.hosts * model.layout.applications];
-        for (member, value) in members.iter().zip(values) {
-            all[*member as usize] = value * model.scale;
-        }
-        all
-    };
-    Solution {
-        status,
-        x: spread(&model.layout.senders, &best.x),
-        z: spread(&model.layout.receivers, &best.z),
-        objective,
-        bound,
-        most_used: best.most_used,
-        iterations: done.0,
-        residuals: done.1,
     }
 }
 

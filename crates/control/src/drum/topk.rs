@@ -4,9 +4,10 @@
 //! which it would be part of the convex problem, does not hold. So it is made apart, by a [`Selector`],
 //! and the problem is solved for the chosen set.
 use super::direct::response;
-use super::exact::{HostPrices, solve_exactly};
+use super::exact::solve_exactly;
 use super::problem::{Coupling, Problem, ProblemError, Sided};
-use super::solver::{Settings, Solution, Solver};
+use super::solution::{HostPrices, Solution};
+use super::solver::{Settings, Solver};
 use super::utility::{marginal, utility};
 use thiserror::Error;
 

@@ -127,7 +127,8 @@ fn errors_name_host_application_and_value() {
         problem.check().expect_err("a bad value").to_string()
     };
     assert!(good.check().is_ok());
-    let cases: [(&dyn Fn(&mut Problem), &[&str]); 9] = [
+    type Case<'a> = (&'a dyn Fn(&mut Problem), &'a [&'a str]);
+    let cases: [Case<'_>; 9] = [
         (&|p| p.weights[4] = -3.5, &["host 1", "application 1", "weight", "-3.5"]),
         (&|p| p.weights[4] = f64::NAN, &["host 1", "application 1", "weight", "NaN"]),
         (&|p| p.send_capacity[1] = 0.0, &["host 1", "send capacity", "0"]),

@@ -142,6 +142,6 @@ fn a_preemptible_capacity_holds_in_the_worst_case_and_no_more_is_kept_free() {
             worst_use(&part(&problem.completion_preemption), &solution.z[row.clone()], &mut chance);
         let used =
             (sent / problem.send_capacity[host]).max(completed / problem.completion_capacity[host]);
-        assert!(used <= 1.0 + 1e-9 && used >= 1.0 - 1e-4, "host {host}: {used}");
+        assert!((1.0 - 1e-4..=1.0 + 1e-9).contains(&used), "host {host}: {used}");
     }
 }
