@@ -25,6 +25,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
         "channel perf probe transfer verbs",
         "probe provider-ibverbs provider-roce provider-shm",
     ),
+    ("drum", "control", ""),
     ("duplex", "channel verbs", "probe provider-roce provider-shm sim"),
     ("media", "", "netns"),
     ("observe", "media", "netns"),

@@ -27,10 +27,24 @@ pub use model::Objective;
 pub use problem::{Coupling, Edges, Preemption, Problem, ProblemError, Sided};
 pub use real::Real;
 pub use rounds::Residuals;
-pub use solution::{HostPrices, Solution, Status};
+pub use solution::{Fitter, HostPrices, Solution, Status};
 pub use solver::{Loss, Settings, Solver};
 pub use start::Start;
 pub use topk::{
     Candidates, Choice, ChoiceError, Fifo, Rotation, Score, Selector, SmallestFirst, TopK, Weight,
 };
 pub use utility::{completion_marginal, marginal, rate_at, utility};
+
+/// Returns the instruction set that the fast form of a host's step is compiled for.
+#[must_use]
+pub fn isa() -> &'static str {
+    if cfg!(target_feature = "avx512f") {
+        "avx512"
+    } else if cfg!(target_feature = "avx2") {
+        "avx2"
+    } else if cfg!(target_arch = "aarch64") {
+        "neon"
+    } else {
+        "baseline"
+    }
+}
