@@ -6,6 +6,8 @@ use super::problem::Coupling;
 use super::utility::utility;
 
 const MOST_PASSES: usize = 200;
+/// How near the capacity must be met: the bound's error is the square of that.
+const NEAR: f64 = 1e-8;
 
 /// Buffers of the bound; nothing is allocated once they are made.
 #[derive(Clone, Debug)]
@@ -94,7 +96,7 @@ impl Part<'_> {
                 best = sums.value;
             }
             let over = if sums.finite { sums.used - self.capacity } else { f64::INFINITY };
-            if over.abs() <= 1e-13 * self.capacity || (price <= 0.0 && over <= 0.0) {
+            if over.abs() <= NEAR * self.capacity || (price <= 0.0 && over <= 0.0) {
                 break;
             }
             if over > 0.0 {

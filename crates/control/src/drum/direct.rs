@@ -20,6 +20,8 @@ pub(super) struct HostProblem<'a> {
     pub(super) limits: Option<&'a [f64]>,
     pub(super) send_capacity: f64,
     pub(super) completion_capacity: f64,
+    /// How near a capacity must be met, as a fraction of it.
+    pub(super) tolerance: f64,
 }
 
 /// Prices of a host's two capacities.
@@ -123,7 +125,7 @@ impl HostProblem<'_> {
             };
             let sums = self.pass(prices, x);
             let over = sums.used[which] - capacity;
-            if over.abs() <= 1e-14 * capacity || (price == 0.0 && over <= 0.0) {
+            if over.abs() <= self.tolerance * capacity || (price == 0.0 && over <= 0.0) {
                 break;
             }
             if over > 0.0 {
@@ -142,7 +144,8 @@ impl HostProblem<'_> {
     /// Sets `x` to the optimum; returns its prices and the passes that it took.
     pub(super) fn solve(&self, x: &mut [f64]) -> (Prices, usize) {
         let mut passes = 0;
-        let fits = |used: f64, which: usize| used <= self.capacity(which) * (1.0 + 1e-13);
+        let fits =
+            |used: f64, which: usize| used <= self.capacity(which) * (1.0 + 10.0 * self.tolerance);
         let free = self.pass(Prices::default(), x);
         if free.used.iter().enumerate().all(|(which, used)| fits(*used, which)) {
             return (Prices::default(), 1);
@@ -168,7 +171,7 @@ impl HostProblem<'_> {
             let sums = self.pass(prices, x);
             *passes += 1;
             let over = sums.used[1] - self.completion_capacity;
-            if over.abs() <= 2e-14 * self.completion_capacity {
+            if over.abs() <= 2.0 * self.tolerance * self.completion_capacity {
                 break;
             }
             if over > 0.0 {

@@ -3,8 +3,9 @@ use super::model::{Model, used};
 use super::problem::Coupling;
 use super::utility::marginal;
 
-const DOUBLINGS: usize = 60;
-const BISECTIONS: usize = 40;
+const MOST_STEPS: usize = 40;
+/// How near the load must come to the capacity; scaling does the rest.
+const NEAR: f64 = 1e-7;
 
 /// An allocation that fits, and the buffers that it is found with.
 #[derive(Clone, Debug)]
@@ -146,21 +147,19 @@ impl Recovery {
         }
     }
 
+    /// Newton from no rise at all: the load falls and is convex, so no step goes too far.
     fn find_rise(&mut self, model: &Model, host: usize) -> f64 {
         let capacity = model.completion_capacity[host];
-        let (mut low, mut high) = (0.0, self.first_rise(model, host));
-        for _ in 0..DOUBLINGS {
-            if self.load(model, host, high) <= capacity {
+        let mut rise = 0.0;
+        for _ in 0..MOST_STEPS {
+            let (load, slope) = self.load(model, host, rise);
+            let step = (capacity - load) / slope;
+            if load <= capacity * (1.0 + NEAR) || !(step > 0.0 && step.is_finite()) {
                 break;
             }
-            low = high;
-            high *= 2.0;
+            rise += step;
         }
-        for _ in 0..BISECTIONS {
-            let middle = 0.5 * (low + high);
-            if self.load(model, host, middle) > capacity { low = middle } else { high = middle }
-        }
-        high
+        rise
     }
 
     fn incoming<'a>(
@@ -175,30 +174,28 @@ impl Recovery {
         })
     }
 
-    fn first_rise(&self, model: &Model, host: usize) -> f64 {
-        let (mut worth, mut load) = (0.0, 1e-300);
-        for to in model.layout.received_by(host) {
+    /// What the completions of a host would use if its price rose, and how that changes with the price.
+    fn load(&mut self, model: &Model, host: usize, rise: f64) -> (f64, f64) {
+        let cone = model.completion_row(host);
+        let range = model.layout.received_by(host);
+        let (mut slope, mut norm_slope) = (0.0, 0.0);
+        for (at, to) in range.clone().enumerate() {
             let share = Model::reserved(&model.completion_cone, to);
+            let (mut sum, mut change) = (0.0, 0.0);
             for (from, completions) in self.incoming(model, to) {
-                worth += self.marginals[from] * self.x[from];
-                load += self.x[from] * completions * share;
+                let (marginal, price) = (self.marginals[from], completions * share * rise);
+                let part = completions * self.x[from] * answer(marginal, price, self.answers[from]);
+                sum += part;
+                change -= part * self.answers[from] * completions * share / (marginal + price);
             }
-        }
-        1e-3 * worth / load
-    }
-
-    /// What the completions of a host would use if its price rose.
-    fn load(&mut self, model: &Model, host: usize, rise: f64) -> f64 {
-        for to in model.layout.received_by(host) {
-            let share = Model::reserved(&model.completion_cone, to);
-            let sum = self.incoming(model, to).map(|(from, completions)| {
-                let rise = completions * share * rise;
-                completions * self.x[from] * answer(self.marginals[from], rise, self.answers[from])
-            });
-            let sum = sum.sum();
             self.z[to] = sum;
+            slope += share * change;
+            norm_slope +=
+                cone.map_or(0.0, |cone| cone.uncertain[at] * cone.uncertain[at] * sum * change);
         }
-        self.use_of_completions(model, host)
+        let norm = cone.map_or(0.0, |cone| cone.norm(|at| self.z[range.start + at]));
+        let slope = if norm > 0.0 { slope + norm_slope / norm } else { slope };
+        (self.use_of_completions(model, host), slope)
     }
 
     /// What still does not fit is scaled down, by the worst of a sender's receivers.

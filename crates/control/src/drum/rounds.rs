@@ -367,11 +367,4 @@ impl<T: Real> Rounds<T> {
             completing: prices(&self.completing),
         }
     }
-
-    /// Takes over the inputs of a changed model, as a new epoch; edge values stay as they are where
-    /// completions per unit did.
-    pub(super) fn change(&mut self, model: &Model, point: &Point) {
-        let fresh = Self::new(model, point);
-        *self = fresh;
-    }
 }

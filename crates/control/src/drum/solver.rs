@@ -98,10 +98,12 @@ impl<T: Real> Solver<T> {
                 return Err(ProblemError::Length { what, length, expected });
             }
         }
-        let point = self.rounds.carry(&self.model, &model);
-        self.rounds.change(&model, &point);
+        let mut point = self.rounds.carry(&self.model, &model);
         self.model = model;
-        let objective = self.recover();
+        self.recovery.recover(&self.model, point.x.iter().copied());
+        point.follow(&self.model, &self.recovery);
+        self.rounds = Rounds::new(&self.model, &point);
+        let objective = self.model.objective(&self.recovery.x, &self.recovery.z);
         self.keep(objective);
         self.bound = f64::INFINITY;
         self.certify();

@@ -26,6 +26,21 @@ pub(super) struct Point {
     pub(super) completing: Vec<Price>,
 }
 
+impl Point {
+    /// Goes to the recovered rates, and raises prices as the recovery did.
+    pub(super) fn follow(&mut self, model: &Model, recovery: &Recovery) {
+        self.x.copy_from_slice(&recovery.x);
+        self.z.copy_from_slice(&recovery.z);
+        for (price, raised) in self.completing.iter_mut().zip(&recovery.raised) {
+            price.linear += raised;
+        }
+        for (to, price) in self.y.iter_mut().enumerate() {
+            let raised = recovery.raised[model.layout.host_of_receiver(to)];
+            *price += raised * Model::reserved(&model.completion_cone, to);
+        }
+    }
+}
+
 /// Share of a capacity that one unit takes, roughly, where there is preemption.
 fn share(cone: &Option<Cone>, at: usize, count: usize) -> f64 {
     cone.as_ref().map_or(1.0, |cone| cone.reserved[at] + cone.uncertain[at] / (count as f64).sqrt())
@@ -74,6 +89,7 @@ impl LocalRows {
             limits: model.limits.as_ref().map(|limits| &limits[range]),
             send_capacity: model.send_capacity[host],
             completion_capacity: model.completion_capacity[host],
+            tolerance: if model.layout.one_sided { 1e-14 } else { 1e-4 },
         };
         problem.solve(x)
     }

@@ -15,6 +15,8 @@ use thiserror::Error;
 const ROUNDS: usize = 6;
 /// Members and others that are swapped in trial.
 const SWAPS: usize = 3;
+/// Problems that are solved for one choice, roughly at most.
+const MOST_SOLVES: usize = 120;
 
 /// The applications of one host, as selectors see them.
 #[derive(Clone, Copy, Debug)]
@@ -272,8 +274,7 @@ impl<'a> TopK<'a> {
     }
 
     /// Chooses by a selector; one that uses scores chooses again while that is new, at prices damped
-    /// by a half, and the best set is kept. Where hosts do not depend on each other, single swaps are
-    /// tried at last.
+    /// by a half, and the best set is kept. Single swaps are tried at last.
     ///
     /// # Errors
     /// As [`Problem::check`].
@@ -301,10 +302,11 @@ impl<'a> TopK<'a> {
         let Some((mut active, mut solution, mut prices)) = best else {
             return Err(ProblemError::NotOneSided);
         };
-        if selector.uses_scores() && self.problem.sided() == Sided::One {
+        if selector.uses_scores() {
             for host in 0..self.problem.hosts {
-                while let Some((swapped, better, new)) =
-                    self.swap(host, &active, &solution, &prices, &mut solves)?
+                while solves < MOST_SOLVES
+                    && let Some((swapped, better, new)) =
+                        self.swap(host, &active, &solution, &prices, &mut solves)?
                 {
                     (active, solution, prices) = (swapped, better, new);
                     bound = bound.min(self.bound(&prices));
