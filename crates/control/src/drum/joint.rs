@@ -5,8 +5,8 @@
 use super::real::Real;
 use super::utility::Power;
 
-/// Elements that are computed side by side: a multiple of what one register of any machine holds.
-const LANES: usize = 16;
+/// Sums that are kept side by side: as many as one register of any machine holds of `f64`.
+const LANES: usize = 8;
 /// Passes before the safe form has to do it.
 pub(super) const MOST_PASSES: usize = 8;
 
@@ -16,12 +16,6 @@ struct Sums {
     fall: f64,
     /// Largest step of an element, as a fraction of it.
     step: f64,
-}
-
-struct Lanes<T> {
-    x: [T; LANES],
-    fall: [T; LANES],
-    step: [T; LANES],
 }
 
 /// Moves one element: first by the price's last change, then by Newton.
@@ -38,59 +32,68 @@ fn element<T: Real, P: Power>(power: P, w: T, a: T, b: T, x: &mut T, fall: &mut 
 }
 
 /// One pass over a row; `b` is taken with `price` added.
+///
+/// Every loop here is over whole slices of one length, and does one thing: the compiler makes vectors of
+/// them for the instruction set that the caller chose.
 #[inline(always)]
 fn pass<T: Real, P: Power, const ONE_WEIGHT: bool>(
     power: P,
     row: &Joint<'_, T>,
     x: &mut [T],
-    fall: &mut [T],
+    scratch: &mut JointScratch<'_, T>,
     moved: T,
     price: T,
 ) -> Sums {
     let count = x.len();
-    let (a, b, fall) = (&row.a[..count], &row.b[..count], &mut fall[..count]);
-    let weights = if ONE_WEIGHT { a } else { &row.weights[..count] };
-    let one = row.weights[0];
-    let mut sums = Sums { x: 0.0, fall: 0.0, step: 0.0 };
-    let zero = T::default();
-    // Blocks of at most 64 are added in the precision of the iteration, their sums in f64.
-    for start in (0..count).step_by(4 * LANES) {
-        let end = count.min(start + 4 * LANES);
-        let mut lanes = Lanes { x: [zero; LANES], fall: [zero; LANES], step: [zero; LANES] };
-        let mut at = start;
-        while at + LANES <= end {
-            let range = at..at + LANES;
-            let (w, a, b) = (&weights[range.clone()], &a[range.clone()], &b[range.clone()]);
-            let (x, fall) = (&mut x[range.clone()], &mut fall[range]);
-            for lane in 0..LANES {
-                let w = if ONE_WEIGHT { one } else { w[lane] };
-                let step = element(
-                    power,
-                    w,
-                    a[lane],
-                    b[lane] + price,
-                    &mut x[lane],
-                    &mut fall[lane],
-                    moved,
-                );
-                lanes.x[lane] += x[lane];
-                lanes.fall[lane] += fall[lane];
-                lanes.step[lane] = step.or_larger(lanes.step[lane]);
-            }
-            at += LANES;
+    let (a, b) = (&row.a[..count], &row.b[..count]);
+    let (fall, steps) = (&mut scratch.fall[..count], &mut scratch.steps[..count]);
+    if ONE_WEIGHT {
+        let w = row.weights[0];
+        for at in 0..count {
+            steps[at] = element(power, w, a[at], b[at] + price, &mut x[at], &mut fall[at], moved);
         }
-        for at in at..end {
-            let w = if ONE_WEIGHT { one } else { weights[at] };
-            let step = element(power, w, a[at], b[at] + price, &mut x[at], &mut fall[at], moved);
-            lanes.x[0] += x[at];
-            lanes.fall[0] += fall[at];
-            lanes.step[0] = step.or_larger(lanes.step[0]);
+    } else {
+        let weights = &row.weights[..count];
+        for at in 0..count {
+            let w = weights[at];
+            steps[at] = element(power, w, a[at], b[at] + price, &mut x[at], &mut fall[at], moved);
         }
-        sums.x += lanes.x.into_iter().sum::<T>().wide();
-        sums.fall += lanes.fall.into_iter().sum::<T>().wide();
-        sums.step = lanes.step.into_iter().fold(sums.step, |most, step| most.max(step.wide()));
     }
-    sums
+    Sums { x: sum(x), fall: sum(fall), step: largest(steps) }
+}
+
+/// Adds in `f64`.
+#[inline(always)]
+pub(super) fn sum<T: Real>(values: &[T]) -> f64 {
+    let mut lanes = [0.0; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            lanes[lane] += chunk[lane].wide();
+        }
+    }
+    lanes.into_iter().sum::<f64>() + rest.iter().map(|value| value.wide()).sum::<f64>()
+}
+
+#[inline(always)]
+fn largest<T: Real>(values: &[T]) -> f64 {
+    const WIDE: usize = 2 * LANES;
+    let mut lanes = [T::default(); WIDE];
+    let (chunks, rest) = values.as_chunks::<WIDE>();
+    for chunk in chunks {
+        for lane in 0..WIDE {
+            // What is not a number is the largest of all.
+            lanes[lane] = if lanes[lane] > chunk[lane] { lanes[lane] } else { chunk[lane] };
+        }
+    }
+    let most = lanes.into_iter().chain(rest.iter().copied());
+    most.fold(0.0, |most, value| if most > value.wide() { most } else { value.wide() })
+}
+
+/// Rows that a fill needs besides what it is given.
+pub(super) struct JointScratch<'a, T> {
+    pub(super) fall: &'a mut [T],
+    pub(super) steps: &'a mut [T],
 }
 
 /// A row without preemption, limits or unused completions.
@@ -112,13 +115,13 @@ impl<T: Real> Joint<'_, T> {
         &self,
         power: P,
         x: &mut [T],
-        fall: &mut [T],
+        scratch: &mut JointScratch<'_, T>,
         price: &mut f64,
     ) -> Option<usize> {
         if self.weights.len() == 1 && x.len() != 1 {
-            self.fill_rows::<P, true>(power, x, fall, price)
+            self.fill_rows::<P, true>(power, x, scratch, price)
         } else {
-            self.fill_rows::<P, false>(power, x, fall, price)
+            self.fill_rows::<P, false>(power, x, scratch, price)
         }
     }
 
@@ -127,15 +130,15 @@ impl<T: Real> Joint<'_, T> {
         &self,
         power: P,
         x: &mut [T],
-        fall: &mut [T],
+        scratch: &mut JointScratch<'_, T>,
         price: &mut f64,
     ) -> Option<usize> {
         let enough = 0.3 * T::CAPACITY_TOLERANCE.sqrt();
-        fall[..x.len()].fill(T::default());
+        scratch.fall[..x.len()].fill(T::default());
         let mut moved = 0.0;
         let mut now = *price;
         for passes in 1..=MOST_PASSES {
-            let sums = pass::<T, P, ONE_WEIGHT>(power, self, x, fall, T::of(moved), T::of(now));
+            let sums = pass::<T, P, ONE_WEIGHT>(power, self, x, scratch, T::of(moved), T::of(now));
             let over = sums.x - self.capacity;
             let next = (now + over / sums.fall).max(0.0);
             moved = next - now;
@@ -146,7 +149,7 @@ impl<T: Real> Joint<'_, T> {
             let slack = now == 0.0 && moved == 0.0;
             if sums.step <= enough && (over.abs() <= enough * self.capacity || slack) {
                 let moved = T::of(moved);
-                for (x, fall) in x.iter_mut().zip(&*fall) {
+                for (x, fall) in x.iter_mut().zip(&*scratch.fall) {
                     *x = (*x - *fall * moved).or_larger(T::of(0.1) * *x);
                 }
                 *price = now;

@@ -9,6 +9,7 @@ pub mod format;
 mod joint;
 mod layout;
 mod model;
+mod own;
 mod problem;
 mod real;
 mod recover;
@@ -35,16 +36,16 @@ pub use topk::{
 };
 pub use utility::{completion_marginal, marginal, rate_at, utility};
 
-/// Returns the instruction set that the fast form of a host's step is compiled for.
+/// Returns the instruction set that rounds use on this processor.
 #[must_use]
 pub fn isa() -> &'static str {
-    if cfg!(target_feature = "avx512f") {
-        "avx512"
-    } else if cfg!(target_feature = "avx2") {
-        "avx2"
-    } else if cfg!(target_arch = "aarch64") {
-        "neon"
-    } else {
-        "baseline"
+    match pulp::Arch::new() {
+        #[cfg(target_arch = "x86_64")]
+        pulp::Arch::V4(_) => "avx512",
+        #[cfg(target_arch = "x86_64")]
+        pulp::Arch::V3(_) => "avx2",
+        #[cfg(target_arch = "aarch64")]
+        pulp::Arch::Neon(_) => "neon",
+        _ => "baseline",
     }
 }

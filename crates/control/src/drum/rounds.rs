@@ -35,12 +35,12 @@ pub struct Residuals {
 }
 
 #[derive(Default)]
-struct Norms {
-    primal: f64,
-    dual: f64,
+pub(super) struct Norms {
+    pub(super) primal: f64,
+    pub(super) dual: f64,
     used: f64,
-    given: f64,
-    price: f64,
+    pub(super) given: f64,
+    pub(super) price: f64,
 }
 
 /// The state of all hosts.
@@ -58,16 +58,16 @@ pub(super) struct Rounds<T> {
     pub(super) passes: [usize; 2],
     values: Vec<T>,
     sent: Vec<T>,
-    rho: Vec<T>,
+    pub(super) rho: Vec<T>,
     curvatures: Vec<T>,
-    x_floor: Vec<T>,
-    z_floor: Vec<T>,
+    pub(super) x_floor: Vec<T>,
+    pub(super) z_floor: Vec<T>,
     /// Inputs in this precision.
-    weights: Vec<T>,
-    completions: Vec<T>,
+    pub(super) weights: Vec<T>,
+    pub(super) completions: Vec<T>,
     /// Over senders: `2 / sum of completions`.
-    shared: Vec<T>,
-    scratch: Scratch<T>,
+    pub(super) shared: Vec<T>,
+    pub(super) scratch: Scratch<T>,
     copies: Option<Copies<T>>,
 }
 
@@ -139,6 +139,11 @@ impl<T: Real> Rounds<T> {
 
     /// Keeps, from now on, what each side was told last, so that messages can be lost.
     pub(super) fn expect_losses(&mut self, model: &Model) {
+        if model.layout.one_sided && self.is_plain(model) {
+            // Rounds of a host alone have kept neither.
+            self.values.copy_from_slice(&self.z);
+            (0..model.layout.hosts).for_each(|host| self.curve_completions(model, host));
+        }
         let edges = 0..model.layout.edge_count();
         self.copies = Some(Copies {
             told: edges.map(|edge| self.told(model, edge)).collect(),
@@ -153,6 +158,7 @@ impl<T: Real> Rounds<T> {
     }
 
     /// One round of every host.
+    #[inline(always)]
     pub(super) fn round<P: Power>(
         &mut self,
         model: &Model,
@@ -162,13 +168,15 @@ impl<T: Real> Rounds<T> {
         self.round += 1;
         self.passes = [0; 2];
         let mut norms = Norms::default();
+        let alone = model.layout.one_sided && self.copies.is_none() && self.is_plain(model);
         for host in 0..model.layout.hosts {
-            self.send(model, power, host);
-            if model.layout.one_sided && lost.is_none() {
-                self.receive(model, host, None, &mut norms);
+            if alone {
+                self.own(model, power, host, &mut norms);
+            } else {
+                self.send(model, power, host);
             }
         }
-        if !(model.layout.one_sided && lost.is_none()) {
+        if !alone {
             for host in 0..model.layout.hosts {
                 self.receive(model, host, lost, &mut norms);
             }
@@ -181,6 +189,7 @@ impl<T: Real> Rounds<T> {
         Residuals { primal: norms.primal.sqrt(), dual: norms.dual.sqrt(), relative }
     }
 
+    #[inline(always)]
     fn send<P: Power>(&mut self, model: &Model, power: P, host: usize) {
         let layout = &model.layout;
         let range = layout.sent_by(host);
@@ -242,6 +251,7 @@ impl<T: Real> Rounds<T> {
         }
     }
 
+    #[inline(always)]
     fn receive(&mut self, model: &Model, host: usize, lost: Option<&Lost>, norms: &mut Norms) {
         let layout = &model.layout;
         let range = layout.received_by(host);
@@ -277,6 +287,7 @@ impl<T: Real> Rounds<T> {
     }
 
     /// Moves the price of one receiver and its edge values.
+    #[inline(always)]
     fn settle(
         &mut self,
         model: &Model,
@@ -319,6 +330,7 @@ impl<T: Real> Rounds<T> {
         norms.price += price.wide() * price.wide();
     }
 
+    #[inline(always)]
     fn curve_completions(&mut self, model: &Model, host: usize) {
         let cone = model.completion_row(host);
         let six_beta = T::of(6.0 * model.beta[host]);

@@ -117,7 +117,11 @@ impl<T: Real> Solver<T> {
 
     fn iterate_losing(&mut self, lost: Option<&Lost>) -> Residuals {
         let (model, rounds) = (&self.model, &mut self.rounds);
-        self.residuals = with_power!(model.alpha, power => rounds.round(model, power, lost));
+        // The widest registers that this processor has.
+        let arch = pulp::Arch::new();
+        self.residuals = with_power!(model.alpha, power => {
+            arch.dispatch(|| rounds.round(model, power, lost))
+        });
         self.iterations += 1;
         self.residuals
     }

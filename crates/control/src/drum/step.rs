@@ -4,7 +4,7 @@
 //! A sender moves its rates against the prices that it was told ([`Sender`]); a receiver moves its
 //! completions, its prices and the edge values ([`relax`], [`Receiver`]). Solver and host call these.
 use super::fill::{Price, Row};
-use super::joint::Joint;
+use super::joint::{Joint, JointScratch};
 use super::model::ConeRow;
 use super::real::Real;
 use super::utility::{Power, Three};
@@ -115,8 +115,10 @@ pub(super) struct Scratch<T> {
     pub(super) a: Vec<T>,
     pub(super) b: Vec<T>,
     pub(super) fall: Vec<T>,
+    pub(super) steps: Vec<T>,
     pub(super) sums: Vec<Receiver<T>>,
     pub(super) old: Vec<T>,
+    pub(super) relaxed: Vec<T>,
     wide: [Vec<f64>; 4],
 }
 
@@ -129,8 +131,10 @@ impl<T: Real> Scratch<T> {
             a: row(),
             b: row(),
             fall: row(),
+            steps: row(),
             sums,
             old: row(),
+            relaxed: row(),
             wide: [wide(), wide(), wide(), wide()],
         }
     }
@@ -168,7 +172,8 @@ pub(super) fn move_host<T: Real, P: Power>(
             capacity: bounds.capacity,
         };
         let mut linear = price.linear;
-        if let Some(passes) = joint.fill(power, x, &mut scratch.fall, &mut linear) {
+        let mut rows = JointScratch { fall: &mut scratch.fall, steps: &mut scratch.steps };
+        if let Some(passes) = joint.fill(power, x, &mut rows, &mut linear) {
             price.linear = linear;
             return passes;
         }
