@@ -4,7 +4,7 @@
 //! capacity; above 1 the rates that maximise it over-commit what the host can send.
 use crate::Output;
 use crate::measure::{Reference, Trace};
-use crate::solve::{fill, row};
+use crate::report::{fill, row};
 use anyhow::Result;
 use catchment_control::drum::{Problem, Sided, marginal, utility};
 

@@ -4,7 +4,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | `rows`, `run`, `measure` | the fields of each row, the machine, how far iterations are from an optimum |
+//! | `rows`, `report`, `run`, `measure` | the fields of each row, the machine, how far iterations are from an optimum |
 //! | `solve`, `loss`, `warm`, `topk`, `speed`, `scale` | one kind of row each |
 //! | `literal`, `subgradient` | the paper's forms; the product does not depend on them |
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ mod family;
 mod literal;
 mod loss;
 mod measure;
+mod report;
 mod rows;
 mod run;
 mod scale;

@@ -1,7 +1,7 @@
 //! The paper's baseline: dual decomposition, a step of the prices along the residual.
 use crate::Output;
 use crate::measure::{Reference, Trace};
-use crate::solve::{fill, row};
+use crate::report::{fill, row};
 use anyhow::Result;
 use catchment_control::drum::{Coupling, Fitter, Problem, rate_at};
 
