@@ -65,7 +65,7 @@ pub(super) struct Rounds<T> {
     /// Inputs in this precision.
     pub(super) weights: Vec<T>,
     pub(super) completions: Vec<T>,
-    /// Over senders: `2 / sum of completions`.
+    /// Over senders: `KAPPA / sum of completions`.
     pub(super) shared: Vec<T>,
     pub(super) scratch: Scratch<T>,
     copies: Option<Copies<T>>,

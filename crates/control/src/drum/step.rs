@@ -10,9 +10,9 @@ use super::real::Real;
 use super::utility::{Power, Three};
 
 /// Over-relaxation: between 0 and 2.
-pub(super) const RELAXATION: f64 = 1.8;
+pub(super) const RELAXATION: f64 = 1.9;
 /// Factor of a sender's curvature in a penalty.
-pub(super) const KAPPA: f64 = 2.0;
+pub(super) const KAPPA: f64 = 2.4;
 /// A curvature is taken no nearer to 0 than this fraction of the start.
 pub(super) const CLIP: f64 = 0.3;
 /// Rounds of an epoch in which penalties are renewed.
@@ -67,7 +67,7 @@ pub(super) fn cone_curvature(price: Price, cone: Option<ConeRow<'_>>, at: usize)
     cone.map_or(0.0, |cone| price.conic * cone.uncertain[at] * cone.uncertain[at])
 }
 
-/// The penalty of an edge: `shared` is `2 F / sum of completions` of its sender.
+/// The penalty of an edge: `shared` is `KAPPA F / sum of completions` of its sender.
 #[inline(always)]
 pub(super) fn penalty<T: Real>(shared: T, completions: T, curvature: T) -> T {
     (shared / completions).or_larger(curvature)

@@ -6,3 +6,4 @@ mod conic;
 mod family;
 mod independent;
 mod oracle;
+mod rounds;
