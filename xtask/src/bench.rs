@@ -37,6 +37,8 @@ enum Measurement {
     Rate,
     /// what authenticated RoCEv2 packets cost: processor time and goodput, with and without
     Authenticate,
+    /// shares of hosts: rounds to the optimum, lost messages, changes, choices, time of a round
+    Drum,
     /// when status bytes are read, beside an oracle, in virtual time
     Reads,
 }
@@ -47,6 +49,8 @@ impl Measurement {
     fn program(self) -> [&'static str; 2] {
         if matches!(self, Self::Loss | Self::Admission) {
             ["catchment-sim", ""]
+        } else if self == Self::Drum {
+            ["catchment-drum", ""]
         } else if self == Self::Source {
             ["catchment-bench", "count-locks"]
         } else {

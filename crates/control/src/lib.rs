@@ -5,6 +5,8 @@
 //! back. Nothing here opens a socket, reads a clock or draws a random number.
 //!
 //! - [`admission`]: grants the right to send over links that many sources share.
+//! - [`drum`]: rates of applications that share hosts, fair and optimal, by distributed ADMM.
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod drum;

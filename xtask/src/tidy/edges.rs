@@ -17,6 +17,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("provider-roce", "roce verbs", "conformance netns"),
     ("transfer", "verbs", "probe provider-ibverbs provider-roce provider-shm"),
     ("channel", "transfer verbs", "probe provider-ibverbs provider-roce provider-shm"),
+    ("control", "", ""),
     ("probe", "verbs", ""),
     ("perf", "channel transfer verbs", "provider-shm"),
     (
@@ -24,11 +25,11 @@ const GRAPH: &[(&str, &str, &str)] = &[
         "channel perf probe transfer verbs",
         "probe provider-ibverbs provider-roce provider-shm",
     ),
+    ("drum", "control", ""),
     ("duplex", "channel verbs", "probe provider-roce provider-shm sim"),
     ("media", "", "netns"),
     ("observe", "media", "netns"),
     ("session", "verbs", "probe"),
-    ("control", "", ""),
     (
         "catchment",
         "media observe perf provider-ibverbs provider-roce provider-shm session transfer verbs",

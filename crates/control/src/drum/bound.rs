@@ -1,0 +1,197 @@
+//! What no allocation can exceed, from prices alone (weak duality).
+use super::direct::response;
+use super::fill::next_price;
+use super::model::{ConeRow, Model};
+use super::problem::Coupling;
+use super::utility::utility;
+
+const MOST_PASSES: usize = 200;
+/// How near the capacity must be met: the bound's error is the square of that.
+const NEAR: f64 = 1e-8;
+
+/// Buffers of the bound; nothing is allocated once they are made.
+#[derive(Clone, Debug)]
+pub(super) struct Bound {
+    prices: Vec<f64>,
+    shares: Vec<f64>,
+}
+
+/// One host's part: `min over price >= 0 of price * capacity + sum max w U(x) - (cost + price * share) x`.
+struct Part<'a> {
+    alpha: f64,
+    /// One for each element, or one for all.
+    weights: &'a [f64],
+    costs: &'a [f64],
+    shares: &'a [f64],
+    limits: Option<&'a [f64]>,
+    capacity: f64,
+}
+
+#[derive(Default)]
+struct Sums {
+    used: f64,
+    slope: f64,
+    value: f64,
+    finite: bool,
+}
+
+impl Part<'_> {
+    fn weight(&self, at: usize) -> f64 {
+        if self.weights.len() == 1 { self.weights[0] } else { self.weights[at] }
+    }
+
+    fn pass(&self, price: f64) -> Sums {
+        let mut sums = Sums { finite: true, value: price * self.capacity, ..Sums::default() };
+        for at in 0..self.costs.len() {
+            let (weight, share) = (self.weight(at), self.shares[at]);
+            let cost = self.costs[at] + price * share;
+            let limit = self.limits.map_or(f64::INFINITY, |limits| limits[at]);
+            if weight == 0.0 {
+                // A rate without utility costs nothing at 0, or has no bound.
+                sums.finite &= cost >= 0.0;
+                continue;
+            }
+            let free = response(self.alpha, weight, 0.0, cost);
+            let x = free.min(limit);
+            if x == f64::INFINITY {
+                sums.finite = false;
+                continue;
+            }
+            sums.used += share * x;
+            if free < limit {
+                sums.slope -= share * share * x / (self.alpha * cost);
+            }
+            sums.value += weight * utility(self.alpha, x) - cost * x;
+        }
+        sums
+    }
+
+    /// The bracket of the price: below `low` a term has no bound, at `high` the capacity is not filled.
+    fn bracket(&self) -> (f64, f64) {
+        let (mut low, mut high): (f64, f64) = (0.0, 0.0);
+        for at in 0..self.costs.len() {
+            let (weight, share) = (self.weight(at), self.shares[at]);
+            if self.limits.is_none() {
+                low = low.max(-self.costs[at] / share);
+            }
+            if weight > 0.0 {
+                let x = self.capacity / (self.costs.len() as f64 * share);
+                let gain = weight * super::utility::marginal(self.alpha, x);
+                high = high.max((gain - self.costs[at]) / share);
+            }
+        }
+        let high = (high * (1.0 + 1e-12)).max(low * (1.0 + 1e-9) + 1e-300);
+        (low, high)
+    }
+
+    /// Returns the least value found, infinite if none is finite.
+    fn least(&self, start: f64) -> f64 {
+        let (least, mut high) = self.bracket();
+        let mut low = least;
+        let mut price = if start > low && start <= high { start } else { 0.5 * (low + high) };
+        let mut best = f64::INFINITY;
+        for _ in 0..MOST_PASSES {
+            let sums = self.pass(price);
+            if sums.finite && sums.value < best {
+                best = sums.value;
+            }
+            let over = if sums.finite { sums.used - self.capacity } else { f64::INFINITY };
+            if over.abs() <= NEAR * self.capacity || (price <= 0.0 && over <= 0.0) {
+                break;
+            }
+            if over > 0.0 {
+                low = price
+            } else {
+                high = price
+            }
+            if high - low <= 4e-16 * high {
+                break;
+            }
+            price = if low == 0.0 && least == 0.0 {
+                next_price(price, over, sums.slope, low, high)
+            } else {
+                let newton = price - over / sums.slope;
+                if newton > low && newton < high { newton } else { 0.5 * (low + high) }
+            };
+        }
+        best
+    }
+}
+
+impl Bound {
+    pub(super) fn new(model: &Model) -> Self {
+        let most = model.layout.widest();
+        Self { prices: vec![0.0; most], shares: vec![0.0; most] }
+    }
+
+    /// Returns a bound of the scaled objective at prices `price` of the receivers; infinite if these
+    /// prices give none. `x`, `z` are where cones are cut, `sent` and `completed` where the search
+    /// for the hosts' prices begins: all may be anything.
+    pub(super) fn bound(
+        &mut self,
+        model: &Model,
+        price: impl Fn(usize) -> f64,
+        x: impl Fn(usize) -> f64,
+        z: impl Fn(usize) -> f64,
+        start: impl Fn(usize) -> (f64, f64),
+    ) -> f64 {
+        let price = |to: usize| {
+            let price = price(to);
+            if model.coupling == Coupling::AtLeast { price.max(0.0) } else { price }
+        };
+        let layout = &model.layout;
+        let mut total = 0.0;
+        for host in 0..layout.hosts {
+            let range = layout.sent_by(host);
+            for (at, sender) in range.clone().enumerate() {
+                let costs = layout
+                    .out(sender)
+                    .map(|edge| model.completions[edge] * price(layout.to[edge] as usize));
+                self.prices[at] = costs.sum();
+            }
+            self.cut(model.send_row(host), range.len(), |at| x(range.start + at));
+            let weights = &model.weights[range.clone()];
+            let limits = model.limits.as_ref().map(|limits| &limits[range.clone()]);
+            let capacity = model.send_capacity[host];
+            total += self.part(model.alpha, weights, limits, capacity, range.len(), start(host).0);
+            let range = layout.received_by(host);
+            for (at, to) in range.clone().enumerate() {
+                self.prices[at] = -price(to);
+            }
+            self.cut(model.completion_row(host), range.len(), |at| z(range.start + at));
+            let weights = [2.0 * model.beta[host]];
+            let capacity = model.completion_capacity[host];
+            total += self.part(3.0, &weights, None, capacity, range.len(), start(host).1);
+        }
+        if total.is_nan() { f64::INFINITY } else { total }
+    }
+
+    fn part(
+        &self,
+        alpha: f64,
+        weights: &[f64],
+        limits: Option<&[f64]>,
+        capacity: f64,
+        count: usize,
+        start: f64,
+    ) -> f64 {
+        if count == 0 {
+            return 0.0;
+        }
+        let (costs, shares) = (&self.prices[..count], &self.shares[..count]);
+        Part { alpha, weights, costs, shares, limits, capacity }.least(start)
+    }
+
+    /// Replaces a cone by its tangent.
+    fn cut(&mut self, cone: Option<ConeRow<'_>>, count: usize, v: impl Fn(usize) -> f64) {
+        let Some(cone) = cone else {
+            self.shares[..count].fill(1.0);
+            return;
+        };
+        let norm = cone.norm(&v);
+        for at in 0..count {
+            let share = cone.tangent(at, v(at), norm);
+            self.shares[at] = if share.is_finite() { share } else { cone.reserved[at] };
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Where the rounds begin.
+use super::direct::{HostProblem, Prices};
+use super::fill::Price;
+use super::model::{Cone, Model};
+use super::problem::Coupling;
+use super::recover::Recovery;
+use super::utility::{completion_marginal, rate_at};
+
+/// Where a solver begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// Every host solves its own problem exactly, taking what it receives to be as much as it sends;
+    /// one message tells who is overloaded. The optimum itself where hosts do not depend on each other.
+    #[default]
+    Local,
+    /// Rates in proportion to `weight^(1/alpha)`, scaled to fit, and no prices.
+    Fair,
+}
+
+/// A starting point: rates, completions and prices.
+pub(super) struct Point {
+    pub(super) x: Vec<f64>,
+    pub(super) z: Vec<f64>,
+    pub(super) y: Vec<f64>,
+    pub(super) sending: Vec<Price>,
+    pub(super) completing: Vec<Price>,
+}
+
+impl Point {
+    /// Goes to the recovered rates, and raises prices as the recovery did.
+    pub(super) fn follow(&mut self, model: &Model, recovery: &Recovery) {
+        self.x.copy_from_slice(&recovery.x);
+        self.z.copy_from_slice(&recovery.z);
+        for (price, raised) in self.completing.iter_mut().zip(&recovery.raised) {
+            price.linear += raised;
+        }
+        for (to, price) in self.y.iter_mut().enumerate() {
+            let raised = recovery.raised[model.layout.host_of_receiver(to)];
+            *price += raised * Model::reserved(&model.completion_cone, to);
+        }
+    }
+}
+
+/// Share of a capacity that one unit takes, roughly, where there is preemption.
+fn share(cone: &Option<Cone>, at: usize, count: usize) -> f64 {
+    cone.as_ref().map_or(1.0, |cone| cone.reserved[at] + cone.uncertain[at] / (count as f64).sqrt())
+}
+
+/// The exact problem of one host alone: rows over its senders.
+pub(super) struct LocalRows {
+    beta: Vec<f64>,
+    send: Vec<f64>,
+    complete: Vec<f64>,
+}
+
+impl LocalRows {
+    /// `received`: how much a host receives for each unit that it sends.
+    pub(super) fn new(model: &Model, host: usize, received: f64) -> Self {
+        let layout = &model.layout;
+        let range = layout.sent_by(host);
+        let (mut beta, mut send, mut complete) = (Vec::new(), Vec::new(), Vec::new());
+        for sender in range.clone() {
+            send.push(share(&model.send_cone, sender, range.len()));
+            let index = layout.senders[sender];
+            let own = layout
+                .out(sender)
+                .find(|edge| layout.receivers[layout.to[*edge] as usize] == index);
+            let own = own.map(|edge| {
+                let to = layout.to[edge] as usize;
+                let used = (1.0 + received) * model.completions[edge];
+                let count = layout.received_by(host).len();
+                (model.beta[host] / (used * used), used * share(&model.completion_cone, to, count))
+            });
+            beta.push(own.map_or(0.0, |(beta, _)| beta));
+            complete.push(own.map_or(0.0, |(_, complete)| complete));
+        }
+        Self { beta, send, complete }
+    }
+
+    /// Solves the host's problem into `x`; returns its prices and the passes that it took.
+    pub(super) fn solve(&self, model: &Model, host: usize, x: &mut [f64]) -> (Prices, usize) {
+        let range = model.layout.sent_by(host);
+        let problem = HostProblem {
+            alpha: model.alpha,
+            weights: &model.weights[range.clone()],
+            beta: &self.beta,
+            send: &self.send,
+            complete: &self.complete,
+            limits: model.limits.as_ref().map(|limits| &limits[range]),
+            send_capacity: model.send_capacity[host],
+            completion_capacity: model.completion_capacity[host],
+            tolerance: if model.layout.one_sided { 1e-14 } else { 1e-4 },
+        };
+        problem.solve(x)
+    }
+}
+
+pub(super) fn point(model: &Model, start: Start, recovery: &mut Recovery) -> Point {
+    let layout = &model.layout;
+    let mut x = vec![0.0; layout.senders.len()];
+    let mut prices = vec![Prices::default(); layout.hosts];
+    for (host, prices) in prices.iter_mut().enumerate() {
+        let range = layout.sent_by(host);
+        if range.is_empty() {
+            continue;
+        }
+        if start == Start::Local {
+            let received = if layout.one_sided { 0.0 } else { 1.0 };
+            let rows = LocalRows::new(model, host, received);
+            *prices = rows.solve(model, host, &mut x[range]).0;
+        } else {
+            for sender in range.clone() {
+                x[sender] = rate_at(model.alpha, 1.0 / model.weights[sender]);
+            }
+            let row = &mut x[range];
+            let used = super::model::used(model.send_row(host), row.len(), |at| row[at]);
+            row.iter_mut().for_each(|x| *x *= model.send_capacity[host] / used);
+        }
+    }
+    recovery.recover(model, x.iter().copied());
+    x.copy_from_slice(&recovery.x);
+    let mut z = vec![0.0; layout.receivers.len()];
+    model.complete(&x, &mut z);
+    let y = if start == Start::Local {
+        local_prices(model, &mut prices, recovery, &z)
+    } else {
+        vec![0.0; z.len()]
+    };
+    let price = |linear| Price { linear, conic: 0.0 };
+    Point {
+        x,
+        z,
+        y,
+        sending: prices.iter().map(|prices| price(prices.send)).collect(),
+        completing: prices.iter().map(|prices| price(prices.complete)).collect(),
+    }
+}
+
+/// Raises the hosts' prices as the recovery did; returns the prices of the receivers that follow.
+fn local_prices(model: &Model, prices: &mut [Prices], recovery: &Recovery, z: &[f64]) -> Vec<f64> {
+    let layout = &model.layout;
+    prices.iter_mut().zip(&recovery.raised).for_each(|(prices, raised)| prices.complete += raised);
+    let price = |to: usize| {
+        let host = layout.host_of_receiver(to);
+        let count = layout.received_by(host).len();
+        let capacity = prices[host].complete * share(&model.completion_cone, to, count);
+        let price = capacity - completion_marginal(model.beta[host], z[to]);
+        if model.coupling == Coupling::AtLeast { price.max(0.0) } else { price }
+    };
+    (0..z.len()).map(price).collect()
+}

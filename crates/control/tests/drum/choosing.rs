@@ -1,0 +1,87 @@
+//! Which applications get queue pairs of their own.
+use super::family::{Family, Spread};
+use super::oracle::instances;
+use catchment_control::drum::{
+    Candidates, Fifo, Problem, Rotation, Score, Selector, SmallestFirst, TopK, Weight,
+};
+
+fn choice<'a>(problem: &'a Problem, k: usize, floor: f64) -> TopK<'a> {
+    let all = problem.weights.len();
+    let arrivals = (0..all as u64).rev().collect();
+    let sizes = (0..all).map(|at| ((at * 7) % all) as f64).collect();
+    TopK::new(problem, k, vec![floor; all], arrivals, sizes).expect("good values")
+}
+
+#[test]
+fn the_best_set_of_every_instance_is_found_and_bounded() {
+    for instance in instances().iter().filter(|instance| instance.kind.as_deref() == Some("topk")) {
+        let optimum = instance.optimum.as_ref().expect("an optimum");
+        let problem = instance.problem().expect("a problem");
+        let topk = choice(&problem, instance.k.expect("a k"), instance.x_floor.expect("a floor"));
+        let best = topk.choose(&Score).expect("a choice");
+        let scale = best.solution.objective.magnitude;
+        let error = (optimum.objective - best.solution.objective.value()) / scale;
+        assert!(error.abs() <= 1e-9, "{}: {error}", instance.id);
+        assert_eq!(Some(&best.active[0]), optimum.active.as_ref(), "{}", instance.id);
+        assert!(best.bound >= optimum.objective - 1e-9 * scale, "{}: {}", instance.id, best.bound);
+    }
+}
+
+#[test]
+fn no_selector_is_better_than_every_set() {
+    let mut family = Family::new(1, 8, 1.0, 0, 4);
+    family.spread = Spread::Decades;
+    family.most_batch = 16;
+    family.beta_hat = 1e-5;
+    let problem = family.draw();
+    let topk = choice(&problem, 3, 0.05);
+    let mut best = f64::NEG_INFINITY;
+    for set in 0_u32..256 {
+        if set.count_ones() == 3 {
+            let active = (0..8).filter(|at| set >> at & 1 == 1).collect();
+            best = best.max(topk.solve(&[active]).expect("a problem").0.objective.value());
+        }
+    }
+    let selectors: [&dyn Selector; 4] = [&Score, &Weight, &Fifo, &SmallestFirst];
+    for selector in selectors {
+        let found = topk.choose(selector).expect("a choice");
+        let value = found.solution.objective.value();
+        assert!(value <= best + 1e-9, "{}: {value}, {best}", selector.name());
+        assert!(found.bound >= best - 1e-9, "{}: {}", selector.name(), found.bound);
+        if selector.uses_scores() {
+            assert!((best - value) / found.solution.objective.magnitude <= 1e-6, "{value}, {best}");
+        }
+    }
+}
+
+#[test]
+fn selectors_rank_by_what_they_are_named_after() {
+    let candidates = Candidates {
+        weights: &[1.0, 4.0, 0.0, 2.0],
+        arrivals: &[3, 2, 0, 1],
+        sizes: &[10.0, 30.0, 1.0, 20.0],
+        scores: Some(&[5.0, 0.0, 9.0, 6.0]),
+    };
+    assert_eq!(Score.select(0, &candidates, 2), [0, 3]);
+    assert_eq!(Weight.select(0, &candidates, 2), [1, 3]);
+    assert_eq!(Fifo.select(0, &candidates, 2), [1, 3]);
+    assert_eq!(SmallestFirst.select(0, &candidates, 2), [0, 3]);
+    assert_eq!(Weight.select(0, &candidates, 9), [0, 1, 3]);
+}
+
+#[test]
+fn in_rotation_everybody_is_served() {
+    let mut family = Family::new(1, 60, 2.0, 0, 8);
+    family.beta_hat = 1e-9;
+    let problem = family.draw();
+    let floor = 1e-4;
+    let topk = choice(&problem, 6, floor);
+    let mut rotation = Rotation::new(&problem);
+    let mut served = vec![false; 60];
+    for _ in 0..300 {
+        let choice = topk.choose(&rotation).expect("a choice");
+        choice.active[0].iter().for_each(|at| served[*at] = true);
+        rotation.observe(&choice.solution.x);
+    }
+    assert!(served.iter().all(|served| *served), "{served:?}");
+}

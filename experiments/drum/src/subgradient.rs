@@ -1,0 +1,113 @@
+//! The paper's baseline: dual decomposition, a step of the prices along the residual.
+use crate::Output;
+use crate::measure::{Reference, Trace};
+use crate::report::{fill, row};
+use anyhow::Result;
+use catchment_control::drum::{Coupling, Fitter, Problem, rate_at};
+
+const LONGEST: usize = 1000;
+/// The paper's step, over the root of the iteration.
+const STEP: f64 = 1e-3;
+
+/// Runs the paper's step, and the best of a sweep.
+pub(crate) fn run(
+    output: &Output,
+    name: &str,
+    problem: &Problem,
+    reference: &Reference,
+) -> Result<()> {
+    if problem.coupling == Coupling::AtLeast || problem.beta.contains(&0.0) {
+        return Ok(());
+    }
+    let write = |algorithm, trace: &Trace, objective: f64| {
+        let mut row = row(name, problem, algorithm);
+        row.start = Some("fair");
+        fill(&mut row, problem, reference, trace);
+        (row.ns_per_variable_iteration, row.ns_per_edge_iteration) = (None, None);
+        row.objective = Some(objective);
+        row.feasible = trace.most_used <= 1.0 + 1e-12;
+        output.row(&row)
+    };
+    let (trace, objective) = ascend(problem, reference, STEP)?;
+    write("subgradient", &trace, objective)?;
+    let mut best: Option<(usize, Trace, f64)> = None;
+    for power in -6..=8 {
+        let (trace, objective) = ascend(problem, reference, 10.0_f64.powf(0.5 * f64::from(power)))?;
+        let took = trace.iterations().unwrap_or(usize::MAX);
+        let better = |best: &(usize, Trace, f64)| (took, best.2) < (best.0, objective);
+        if best.as_ref().is_none_or(better) {
+            best = Some((took, trace, objective));
+        }
+    }
+    let Some((_, trace, objective)) = best else { return Ok(()) };
+    write("subgradient-best", &trace, objective)
+}
+
+fn ascend(problem: &Problem, reference: &Reference, step: f64) -> Result<(Trace, f64)> {
+    let count = problem.weights.len();
+    let mut fitter = Fitter::new(problem)?;
+    let mut trace = Trace::default();
+    let mut y = vec![0.0; count];
+    let (mut x, mut z) = (vec![0.0; count], vec![0.0; count]);
+    let mut objective = f64::NAN;
+    for iteration in 1..=LONGEST {
+        respond(problem, &y, &mut x, &mut z);
+        let fitted = fitter.fit(&x).value();
+        trace.add(reference, problem.alpha, fitted, fitter.most_used());
+        objective = fitted;
+        let step = step / (iteration as f64).sqrt();
+        let edges = &problem.edges;
+        z.iter().zip(&mut y).for_each(|(z, y)| *y -= step * z);
+        for edge in 0..edges.from.len() {
+            y[edges.to[edge] as usize] +=
+                step * edges.completions[edge] * x[edges.from[edge] as usize];
+        }
+    }
+    Ok((trace, objective))
+}
+
+/// What every host takes at prices `y`: rates of its senders, completions of its receivers.
+fn respond(problem: &Problem, y: &[f64], x: &mut [f64], z: &mut [f64]) {
+    let mut costs = vec![0.0; y.len()];
+    let edges = &problem.edges;
+    for edge in 0..edges.from.len() {
+        costs[edges.from[edge] as usize] += edges.completions[edge] * y[edges.to[edge] as usize];
+    }
+    let m = problem.applications;
+    for host in 0..problem.hosts {
+        let row = host * m..(host + 1) * m;
+        share(
+            problem.alpha,
+            &problem.weights[row.clone()],
+            &costs[row.clone()],
+            problem.send_capacity[host],
+            &mut x[row.clone()],
+        );
+        let worth: Vec<f64> = y[row.clone()].iter().map(|y| -y).collect();
+        let weights = vec![2.0 * problem.beta[host]; m];
+        share(3.0, &weights, &worth, problem.completion_capacity[host], &mut z[row]);
+    }
+}
+
+/// Rates `(w / (cost + price))^(1/alpha)` at the least price at which they fit.
+fn share(alpha: f64, weights: &[f64], costs: &[f64], capacity: f64, x: &mut [f64]) {
+    let at = |price: f64, x: &mut [f64]| -> f64 {
+        for (at, x) in x.iter_mut().enumerate() {
+            let cost = (costs[at] + price) / weights[at];
+            *x = if cost > 0.0 { rate_at(alpha, cost) } else { f64::INFINITY };
+        }
+        x.iter().sum()
+    };
+    if at(0.0, x) <= capacity {
+        return;
+    }
+    let (mut low, mut high) = (0.0, 1.0);
+    while at(high, x) > capacity && high < 1e300 {
+        high *= 4.0;
+    }
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if at(middle, x) > capacity { low = middle } else { high = middle }
+    }
+    at(high, x);
+}
