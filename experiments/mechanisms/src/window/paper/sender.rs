@@ -148,8 +148,12 @@ impl Slots for RingSlots {
         self.poll().and_then(|()| self.take_acks()).map_err(|error| self.window.broken.set(error))
     }
 
+    /// A queue of this end that overran ended the session: that is said, and not that the peer is gone.
     fn check(&self) -> Result<(), EndError> {
-        self.window.check()
+        self.window.check().or_else(|error| {
+            let acks = self.acks.as_ref().map_or(Ok(()), AckThread::check_queue);
+            self.cq.poll(&mut []).map_err(EndError::from).and(acks).and(Err(error))
+        })
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {
