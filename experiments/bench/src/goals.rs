@@ -64,24 +64,23 @@ pub(crate) const STALL: &str = "stall beside the oracle, a part of the time";
 const WINDOW_COPY: &str = "blocks per second, copied / the fastest fair window";
 const WINDOW_IN_PLACE: &str = "blocks per second, in place / the fastest fair window";
 const LARGER_COPY: &str = "copied / the fastest fair window, median of the cells above 16 KiB";
-const LARGER_IN_PLACE: &str = "in place / the fastest fair window, median of the cells above 16 KiB";
+const LARGER_IN_PLACE: &str =
+    "in place / the fastest fair window, median of the cells above 16 KiB";
 pub(crate) const OUT_OF_ORDER: &str =
     "blocks per second released out of order / the fastest fair window";
 const SMALL_IN_PLACE: &str = "latency of 64 B in place / (1.3 hand-overs of a cache line + 60 ns)";
 const SMALL_COPY: &str = "latency of 64 B copied / (1.3 hand-overs of a cache line + 120 ns)";
 const MEMCPY: &str = "throughput of 1 MiB copied at 3 blocks / memcpy";
 const ICEORYX: &str = "throughput in place / iceoryx2";
-pub(crate) const RECEIVER_CPU: &str =
-    "receiver's processor time over roce / TCP to as much memory";
+pub(crate) const RECEIVER_CPU: &str = "receiver's processor time over roce / TCP to as much memory";
 pub(crate) const SMALL_WRITE: &str =
     "latency of a 64-byte WRITE over roce / bare UDP with the same waiting";
 const LONG_LINKS: &str =
     "goodput of a long link (1 Gbit/s, 10 to 100 ms each way, 0 and 1 % lost) / the link";
 
 const CLAUSES: [&str; 15] = [
-    WRITES, READS, STALL, WINDOW_COPY, WINDOW_IN_PLACE, LARGER_COPY, LARGER_IN_PLACE,
-    OUT_OF_ORDER, SMALL_IN_PLACE, SMALL_COPY, MEMCPY, ICEORYX, RECEIVER_CPU, SMALL_WRITE,
-    LONG_LINKS,
+    WRITES, READS, STALL, WINDOW_COPY, WINDOW_IN_PLACE, LARGER_COPY, LARGER_IN_PLACE, OUT_OF_ORDER,
+    SMALL_IN_PLACE, SMALL_COPY, MEMCPY, ICEORYX, RECEIVER_CPU, SMALL_WRITE, LONG_LINKS,
 ];
 
 /// Returns the clauses that no goal of a whole run is about.
@@ -310,7 +309,8 @@ mod tests {
             row(Mechanism::Paper, 64, 1000, 1.0),
         ];
         let goals = judge(&rows);
-        let seen: Vec<_> = goals.iter().map(|g| (g.place.bytes.unwrap(), g.ratio, g.held)).collect();
+        let seen: Vec<_> =
+            goals.iter().map(|g| (g.place.bytes.unwrap(), g.ratio, g.held)).collect();
         assert_eq!(seen, [(256, 1.6, true), (256, 1.4, false)]);
     }
 
@@ -352,7 +352,8 @@ mod tests {
 
     #[test]
     fn every_clause_has_a_goal_measured_or_not() {
-        let measured = judge(&[runs(Mechanism::Sb, &[1.0, 1.0]), runs(Mechanism::SwFair, &[1.0; 2])]);
+        let measured =
+            judge(&[runs(Mechanism::Sb, &[1.0, 1.0]), runs(Mechanism::SwFair, &[1.0; 2])]);
         let missing = unmeasured(&measured, true);
         assert_eq!(missing.len(), CLAUSES.len() - 1);
         assert!(missing.iter().all(|goal| goal.why_not() == "not measured"));

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-const FULL_BYTES: [usize; 9] =
-    [64, 256, 1024, 4096, 16_384, 65_536, 921_600, 1 << 20, 8 << 20];
+const FULL_BYTES: [usize; 9] = [64, 256, 1024, 4096, 16_384, 65_536, 921_600, 1 << 20, 8 << 20];
 const BYTES: [usize; 5] = [64, 4096, 65_536, 921_600, 8 << 20];
 const BLOCKS: [usize; 3] = [3, 16, 64];
 const QUICK_BYTES: [usize; 5] = [64, 256, 4096, 65_536, 921_600];
@@ -190,6 +189,8 @@ impl Options {
         if self.is_whole() && !self.quick {
             cells.extend(self.cells_of_goals());
         }
+        // Where the time is over before the end, the largest are missing.
+        cells.sort_by_key(|cell| cell.bytes * cell.blocks);
         if cells.is_empty() {
             let which = if self.quick { " with --quick" } else { "" };
             bail!("--only matches nothing{which}; sizes are {FULL_BYTES:?}, blocks {BLOCKS:?}");

@@ -54,7 +54,8 @@ pub(crate) fn run_in_turn(jobs: &[Job]) -> Vec<Result<Outcome>> {
 /// Measures all of them at the same time, each in two fresh processes. They begin together, at the
 /// next multiple of a time that all know: nobody is asked shortly before one.
 pub(crate) fn run_together(jobs: &[Job]) -> Result<Vec<Outcome>> {
-    let mut pairs: Vec<Pair> = jobs.iter().map(|job| Pair::start(job, None)).collect::<Result<_>>()?;
+    let mut pairs: Vec<Pair> =
+        jobs.iter().map(|job| Pair::start(job, None)).collect::<Result<_>>()?;
     let into_ns = (sys::monotonic_ns() + SET_UP_NS) % BEGIN_EVERY_NS;
     if into_ns > BEGIN_EVERY_NS / 4 {
         // The beginning of the next span.

@@ -34,7 +34,7 @@ pub(crate) struct Report {
 #[derive(Serialize)]
 struct CacheLineLine<'a> {
     #[serde(flatten)]
-    row: &'a Row,
+    row: Option<&'a Row>,
     environment: &'a Environment,
 }
 
@@ -56,15 +56,16 @@ impl Report {
         }
     }
 
-    pub(crate) fn cache_line(&mut self, row: Row) -> Result<()> {
+    /// Begins with the floor, where it could be measured, and the machine.
+    pub(crate) fn cache_line(&mut self, row: Option<Row>) -> Result<()> {
         if self.json {
-            output::json(&CacheLineLine { row: &row, environment: &self.environment })?;
+            output::json(&CacheLineLine { row: row.as_ref(), environment: &self.environment })?;
         } else {
             output::line(&self.environment.line())?;
-            output::line(&floor_line(&row))?;
+            row.as_ref().map_or(Ok(()), |row| output::line(&floor_line(row)))?;
             output::line(TABLE_HEAD)?;
         }
-        self.cache_line = Some(row);
+        self.cache_line = row;
         Ok(())
     }
 
@@ -145,7 +146,9 @@ impl Report {
 
     fn rows_markdown(&self, page: &mut String) -> Result<()> {
         let mut size = None;
-        for row in &self.rows {
+        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        rows.sort_by_key(|row| (row.bytes, row.blocks));
+        for row in rows {
             if size.replace(row.bytes) != Some(row.bytes) {
                 writeln!(page, "\n### {} bytes\n", row.bytes)?;
                 page.push_str(ROWS_HEAD);

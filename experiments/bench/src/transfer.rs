@@ -75,9 +75,19 @@ impl Session<'_> {
         let job = self.options.job(Mechanism::CacheLine, 64, 1);
         let runs = 0..self.options.runs(64, 1);
         let limit = Some(self.options.limit());
-        let outcomes: Vec<Outcome> =
-            runs.map(|_| pair::run(&job, limit)).collect::<Result<_>>()?;
-        self.report.cache_line(Row::new(&job, &outcomes))
+        let mut outcomes = Vec::new();
+        for _ in runs {
+            match pair::run(&job, limit) {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(error) if error.is::<PassedLimit>() => {
+                    self.failed_at((Mechanism::CacheLine, Provider::Shm), (64, 1), &error)?;
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let row = (!outcomes.is_empty()).then(|| Row::new(&job, &outcomes));
+        self.report.cache_line(row)
     }
 
     fn report_missing(&mut self, cells: &[Cell]) -> Result<()> {
@@ -99,6 +109,12 @@ impl Session<'_> {
 
     fn measure(&mut self, cell: &Cell, cells_left: usize) -> Result<()> {
         let (began, allowance) = (Instant::now(), self.allowance(cells_left));
+        let is_late = |now: Duration| self.options.whole().is_some_and(|whole| now > whole);
+        if is_late(self.began.elapsed()) {
+            let Cell { bytes, blocks, provider, .. } = cell;
+            eprintln!("\r{provider}, {bytes} bytes, {blocks} blocks: not begun, the time is over");
+            return Ok(());
+        }
         if !self.has_network(cell) {
             return Ok(());
         }
@@ -113,7 +129,8 @@ impl Session<'_> {
             }
             for turn in 0..mechanisms.len() {
                 let at = (run + turn) % mechanisms.len();
-                let is_late = self.options.whole().is_some_and(|whole| self.began.elapsed() > whole);
+                let is_late =
+                    self.options.whole().is_some_and(|whole| self.began.elapsed() > whole);
                 if has_failed[at] || is_late {
                     continue;
                 }
@@ -168,10 +185,18 @@ impl Session<'_> {
         }
     }
 
-    /// Says which row failed; one that only took too long is no failure of the run.
     fn failed(&mut self, cell: &Cell, what: Mechanism, error: &anyhow::Error) -> Result<()> {
+        self.failed_at((what, cell.provider), (cell.bytes, cell.blocks), error)
+    }
+
+    /// Says which row failed; one that only took too long is no failure of the run.
+    fn failed_at(
+        &mut self,
+        (what, provider): (Mechanism, Provider),
+        (bytes, blocks): (usize, usize),
+        error: &anyhow::Error,
+    ) -> Result<()> {
         let name = what.name();
-        let Cell { bytes, blocks, provider, .. } = *cell;
         eprintln!("\r{name}, {provider}, {bytes} bytes, {blocks} blocks: {error:#}");
         if error.is::<PassedLimit>() {
             let limit_s = self.options.limit().as_secs();

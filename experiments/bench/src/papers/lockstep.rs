@@ -221,7 +221,9 @@ impl Less {
         is_here
             && match self.queue {
                 Queue::Send => matches!(end, Some(EndError::Post(post)) if is_full(post)),
-                Queue::Receive => matches!(set_up, Some(SetupError::Receives(post)) if is_full(post)),
+                Queue::Receive => {
+                    matches!(set_up, Some(SetupError::Receives(post)) if is_full(post))
+                }
                 // Without any place it is not made.
                 Queue::Completion => {
                     matches!(end, Some(EndError::Cq(CqError::Overrun(_))))
@@ -240,10 +242,14 @@ const LESS: [Less; 7] = [
     less("source, send queue", true, Queue::Send, |queues| &mut queues.max_send_wr),
     less("source, receive queue", true, Queue::Receive, |queues| &mut queues.max_recv_wr),
     less("source, completion queue", true, Queue::Completion, |queues| &mut queues.send_cqe),
-    less("source, completion queue of receives", true, Queue::Completion, |queues| &mut queues.recv_cqe),
+    less("source, completion queue of receives", true, Queue::Completion, |queues| {
+        &mut queues.recv_cqe
+    }),
     less("collector, receive queue", false, Queue::Receive, |queues| &mut queues.max_recv_wr),
     less("collector, completion queue", false, Queue::Completion, |queues| &mut queues.send_cqe),
-    less("collector, completion queue of receives", false, Queue::Completion, |queues| &mut queues.recv_cqe),
+    less("collector, completion queue of receives", false, Queue::Completion, |queues| {
+        &mut queues.recv_cqe
+    }),
 ];
 
 const fn less(

@@ -60,7 +60,8 @@ fn decisive<'p, 'r>(claim: &Claim, points: &'p [Point<'r>]) -> Vec<&'p Point<'r>
 }
 
 fn of_point(claim: &Claim, point: &Point<'_>) -> String {
-    let mut text = format!("at {}, {}: {}", place(claim, point.top), name(point.top), value(point.top));
+    let mut text =
+        format!("at {}, {}: {}", place(claim, point.top), name(point.top), value(point.top));
     if let Some(below) = point.below {
         let word = if claim.minus.is_some() { "less" } else { "by" };
         let _ = write!(text, ", {word} {}: {}, is {}", name(below), value(below), number(point.y));
@@ -125,7 +126,11 @@ fn beside(point: &Point<'_>, rows: &[Row]) -> String {
         })
     });
     let told: Vec<String> = told.take(4).collect();
-    if told.is_empty() { String::new() } else { format!(". In the same cells: {}", told.join(", ")) }
+    if told.is_empty() {
+        String::new()
+    } else {
+        format!(". In the same cells: {}", told.join(", "))
+    }
 }
 
 /// What of the run itself may have made the number.

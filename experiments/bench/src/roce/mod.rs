@@ -17,8 +17,8 @@ use crate::host::Environment;
 use crate::{host, sys};
 use anyhow::{Context, Result};
 use catchment_netns::{Namespace, VethPair};
-use job::{Job, MESSAGE_BYTES, Op, SMALL_BYTES, Side, What};
 pub(crate) use goals::beside;
+use job::{Job, MESSAGE_BYTES, Op, SMALL_BYTES, Side, What};
 use row::{Cell, Row, Sample};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -222,7 +222,14 @@ pub(crate) fn measure_beside(rounds: usize, seconds: f64) -> Result<Vec<Row>> {
     ];
     let tasks = tasks.map(|what| Task::Packets(what, large));
     let pair = VethPair::new(INTERFACE_MTU)?;
-    rows(&tasks, &pair, &options)
+    // What fails leaves the others.
+    let rows_of = |two: &[Task]| {
+        rows(two, &pair, &options).unwrap_or_else(|error| {
+            eprintln!("\rnot measured: {error:#}");
+            Vec::new()
+        })
+    };
+    Ok(tasks.chunks(2).flat_map(rows_of).collect())
 }
 
 /// Measures in turn, round by round.

@@ -65,8 +65,14 @@ fn every_claim_is_listed_as_it_was_registered() {
         (1..=count).map(|one| format!("{section}{one}")).collect::<Vec<_>>()
     };
     let sections = [
-        of("H", 12), of("4.1.", 5), of("4.2.", 5), of("4.3.", 2), of("4.4.", 3), of("I", 14),
-        of("M", 6), of("E3.8.", 1),
+        of("H", 12),
+        of("4.1.", 5),
+        of("4.2.", 5),
+        of("4.3.", 2),
+        of("4.4.", 3),
+        of("I", 14),
+        of("M", 6),
+        of("E3.8.", 1),
     ];
     let experiments = ["1.1", "1.10", "1.11", "1.12", "1.13", "1.15", "1.16", "1.17", "1.18"];
     let others = ["1.19", "1.20", "1.21", "1.22", "3.5", "3.6", "3.7"];
