@@ -7,6 +7,7 @@ use crate::{pair, ucx};
 use anyhow::{Context, Result};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 pub(crate) const STREAM_SECONDS: u32 = 2;
 
@@ -30,12 +31,13 @@ fn runs(program: &str, argument: &str) -> bool {
     quiet.status().is_ok()
 }
 
-/// Carries out a measurement, by the program of others that it names or by two roles of this one.
-pub(crate) fn measure(job: &Job) -> Result<Outcome> {
+/// Carries out a measurement, by the program of others that it names or by two roles of this one, which
+/// are killed when it takes longer than `limit`.
+pub(crate) fn measure(job: &Job, limit: Option<Duration>) -> Result<Outcome> {
     if job.what == Mechanism::Iperf3 {
         return iperf3(job);
     }
-    if job.what == Mechanism::Ucx { ucx::run(job) } else { pair::run(job) }
+    if job.what == Mechanism::Ucx { ucx::run(job) } else { pair::run(job, limit) }
 }
 
 pub(crate) fn free_port() -> Result<u16> {

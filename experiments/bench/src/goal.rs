@@ -19,6 +19,37 @@ pub(crate) struct Goal<P> {
     pub(crate) disturbed: Option<bool>,
 }
 
+/// A goal that nothing in this run says anything about: it is missed by nobody and held by nobody.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Unmeasured {
+    what: &'static str,
+    goal: String,
+    /// Always null, as the next one.
+    ratio: Option<f64>,
+    held: Option<bool>,
+    why_not: String,
+}
+
+impl Unmeasured {
+    pub(crate) fn new(goal: &str, why_not: &str) -> Self {
+        let (goal, why_not) = (goal.to_owned(), why_not.to_owned());
+        Self { what: "goal", goal, ratio: None, held: None, why_not }
+    }
+
+    pub(crate) fn goal(&self) -> &str {
+        &self.goal
+    }
+
+    pub(crate) fn why_not(&self) -> &str {
+        &self.why_not
+    }
+
+    /// Returns it as a line for a person.
+    pub(crate) fn line(&self) -> String {
+        format!("-      {}: {}", self.goal, self.why_not)
+    }
+}
+
 /// What a ratio must be.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Limit {

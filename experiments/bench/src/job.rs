@@ -271,11 +271,27 @@ pub(crate) struct Outcome {
     pub(crate) verified_blocks: u64,
     /// Batches thrown away because a role did not have its core.
     pub(crate) repeated: usize,
-    /// Whether batches had to be kept in which a role did not have its core.
-    pub(crate) disturbed: bool,
+    /// Whether batches had to be kept in which a role did not have its core; nothing where nobody
+    /// looked.
+    pub(crate) disturbed: Option<bool>,
+    /// Smallest part of its core that a polling role had in a batch that counts.
+    pub(crate) core_share_min: Option<f64>,
 }
 
 impl Outcome {
+    /// Returns whether one of these was disturbed, or nothing where nobody looked at one.
+    pub(crate) fn disturbed(outcomes: &[Self]) -> Option<bool> {
+        if outcomes.iter().any(|one| one.disturbed == Some(true)) {
+            return Some(true);
+        }
+        let all_known = !outcomes.is_empty() && outcomes.iter().all(|one| one.disturbed.is_some());
+        all_known.then_some(false)
+    }
+
+    pub(crate) fn core_share_min(outcomes: &[Self]) -> Option<f64> {
+        outcomes.iter().filter_map(|one| one.core_share_min).reduce(f64::min)
+    }
+
     /// Packets of both roles in all of these; nothing where there are none.
     pub(crate) fn network(outcomes: &[Self]) -> Option<Network> {
         let both = |one: &Self| Some(one.source.network? + one.collector.network?);

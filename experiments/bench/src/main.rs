@@ -13,7 +13,7 @@
 //! | `job`, `pair`, `role` | what one measurement is, who starts its two processes, what these do |
 //! | `link` | one end of a mechanism, as a role sees it |
 //! | `mechanism`, `stats`, `host`, `output`, `csv` | names, medians, the machine, standard output |
-//! | `transfer` (`grid`, `row`, `resources`, `goals`, `report`) | all mechanisms in cells of bytes and blocks |
+//! | `transfer` (`grid`, `row`, `resources`, `goals`, `clauses`, `report`) | all mechanisms in cells of bytes and blocks, and what was to be reached |
 //! | `papers` (and `peers`) | scenarios with claims, pictures, pages |
 //! | `compared` | every mechanism, as `catchment bench` measures the product's |
 //! | `roce`, `source`, `rate`, `authenticate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
@@ -24,6 +24,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 mod authenticate;
+mod clauses;
 mod compared;
 mod control;
 mod csv;

@@ -10,15 +10,23 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// Looks whether a pair still lives lie so far apart.
+const STEP: Duration = Duration::from_secs(1);
 /// A turn that takes longer than this hangs.
 const PATIENCE_SECONDS: u32 = 120;
 /// A role that outlives the other one by this much hangs.
 const GRACE_SECONDS: u32 = 5;
 
-pub(crate) fn run(job: &Job) -> Result<Outcome> {
-    let mut pair = Pair::start(job)?;
+/// A measurement took longer than it may: it stands still, or this machine is too slow for it.
+#[derive(Debug, thiserror::Error)]
+#[error("passed its limit of {} s", .0.as_secs())]
+pub(crate) struct PassedLimit(Duration);
+
+/// Measures in two fresh processes, which are killed when that takes longer than `limit`.
+pub(crate) fn run(job: &Job, limit: Option<Duration>) -> Result<Outcome> {
+    let mut pair = Pair::start(job, limit)?;
     loop {
         if let Some(outcome) = pair.take_turn()? {
             return Ok(outcome);
@@ -28,7 +36,7 @@ pub(crate) fn run(job: &Job) -> Result<Outcome> {
 
 /// Measures all of them, each in two fresh processes, one turn of each after the other.
 pub(crate) fn run_in_turn(jobs: &[Job]) -> Vec<Result<Outcome>> {
-    let mut running: Vec<Result<Pair>> = jobs.iter().map(Pair::start).collect();
+    let mut running: Vec<Result<Pair>> = jobs.iter().map(|job| Pair::start(job, None)).collect();
     let mut outcomes: Vec<Option<Result<Outcome>>> = jobs.iter().map(|_| None).collect();
     while outcomes.iter().any(Option::is_none) {
         for (pair, outcome) in running.iter_mut().zip(&mut outcomes) {
@@ -46,7 +54,8 @@ pub(crate) fn run_in_turn(jobs: &[Job]) -> Vec<Result<Outcome>> {
 /// Measures all of them at the same time, each in two fresh processes. They begin together, at the
 /// next multiple of a time that all know: nobody is asked shortly before one.
 pub(crate) fn run_together(jobs: &[Job]) -> Result<Vec<Outcome>> {
-    let mut pairs: Vec<Pair> = jobs.iter().map(Pair::start).collect::<Result<_>>()?;
+    let mut pairs: Vec<Pair> =
+        jobs.iter().map(|job| Pair::start(job, None)).collect::<Result<_>>()?;
     let into_ns = (sys::monotonic_ns() + SET_UP_NS) % BEGIN_EVERY_NS;
     if into_ns > BEGIN_EVERY_NS / 4 {
         // The beginning of the next span.
@@ -72,11 +81,14 @@ struct Pair {
     source: RoleProcess,
     collector: RoleProcess,
     control: Control,
+    limit: Option<Duration>,
+    /// Time that was waited for them; a pause of this process itself counts for a step.
+    waited: Duration,
 }
 
 impl Pair {
     /// Starts both and waits until they are set up.
-    fn start(job: &Job) -> Result<Self> {
+    fn start(job: &Job, limit: Option<Duration>) -> Result<Self> {
         let (source_end, collector_end) = UnixStream::pair().context("socketpair")?;
         let (ours, sources) = UnixStream::pair().context("socketpair")?;
         let (source, collector) = (Role::Source, Role::Collector);
@@ -89,6 +101,8 @@ impl Pair {
             )?,
             collector: RoleProcess::start(collector, job, collector_end, Stdio::piped())?,
             control: Control::new(ours),
+            limit,
+            waited: Duration::ZERO,
         };
         match pair.hear()? {
             Said::Ready => Ok(pair),
@@ -111,7 +125,16 @@ impl Pair {
     /// continues (SIGSTOP) has not hung meanwhile.
     fn hear(&mut self) -> Result<Said> {
         let mut sleeps_left = PATIENCE_SECONDS;
-        while !self.control.has_more(Duration::from_secs(1))? {
+        loop {
+            let began = Instant::now();
+            let has_more = self.control.has_more(STEP)?;
+            self.waited += began.elapsed().min(2 * STEP);
+            if let Some(limit) = self.limit.filter(|limit| self.waited > *limit) {
+                return Err(PassedLimit(limit).into());
+            }
+            if has_more {
+                break;
+            }
             if !self.collector.is_running()? {
                 sleeps_left = sleeps_left.min(GRACE_SECONDS);
             }

@@ -1,5 +1,6 @@
 //! How results are shown: JSON lines, a table, a page.
-use crate::goals::{Goal, Place};
+use crate::goal::Unmeasured;
+use crate::goals::Goal;
 use crate::host::Environment;
 use crate::mechanism::Mechanism;
 use crate::row::Row;
@@ -24,6 +25,7 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     missing: Vec<Missing>,
     goals: Vec<Goal>,
+    unmeasured: Vec<Unmeasured>,
     took: Duration,
     steal: Option<f64>,
 }
@@ -32,7 +34,7 @@ pub(crate) struct Report {
 #[derive(Serialize)]
 struct CacheLineLine<'a> {
     #[serde(flatten)]
-    row: &'a Row,
+    row: Option<&'a Row>,
     environment: &'a Environment,
 }
 
@@ -48,20 +50,22 @@ impl Report {
             rows: Vec::new(),
             missing: Vec::new(),
             goals: Vec::new(),
+            unmeasured: Vec::new(),
             took: Duration::ZERO,
             steal: None,
         }
     }
 
-    pub(crate) fn cache_line(&mut self, row: Row) -> Result<()> {
+    /// Begins with the floor, where it could be measured, and the machine.
+    pub(crate) fn cache_line(&mut self, row: Option<Row>) -> Result<()> {
         if self.json {
-            output::json(&CacheLineLine { row: &row, environment: &self.environment })?;
+            output::json(&CacheLineLine { row: row.as_ref(), environment: &self.environment })?;
         } else {
             output::line(&self.environment.line())?;
-            output::line(&floor_line(&row))?;
+            row.as_ref().map_or(Ok(()), |row| output::line(&floor_line(row)))?;
             output::line(TABLE_HEAD)?;
         }
-        self.cache_line = Some(row);
+        self.cache_line = row;
         Ok(())
     }
 
@@ -79,13 +83,17 @@ impl Report {
 
     pub(crate) fn finish(
         &mut self,
-        goals: Vec<Goal>,
+        (goals, unmeasured): (Vec<Goal>, Vec<Unmeasured>),
         took: Duration,
         steal: Option<f64>,
     ) -> Result<()> {
         for goal in &goals {
             output::either(self.json, goal, Goal::line)?;
         }
+        for goal in &unmeasured {
+            output::either(self.json, goal, Unmeasured::line)?;
+        }
+        self.unmeasured = unmeasured;
         (self.goals, self.took, self.steal) = (goals, took, steal);
         Ok(())
     }
@@ -126,16 +134,21 @@ impl Report {
     fn goals_markdown(&self, page: &mut String) -> Result<()> {
         page.push_str(GOALS_HEAD);
         for goal in &self.goals {
-            let Goal { goal: name, place: Place { bytes, blocks }, ratio, .. } = goal;
+            let Goal { goal: name, place, ratio, .. } = goal;
             let verdict = goal.verdict();
-            writeln!(page, "| {name} | {bytes} | {blocks} | {ratio:.2} | {verdict} |")?;
+            writeln!(page, "| {name} | {} | {ratio:.3} | {verdict} |", place.words())?;
+        }
+        for goal in &self.unmeasured {
+            writeln!(page, "| {} | | | {} |", goal.goal(), goal.why_not())?;
         }
         Ok(())
     }
 
     fn rows_markdown(&self, page: &mut String) -> Result<()> {
         let mut size = None;
-        for row in &self.rows {
+        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        rows.sort_by_key(|row| (row.bytes, row.blocks));
+        for row in rows {
             if size.replace(row.bytes) != Some(row.bytes) {
                 writeln!(page, "\n### {} bytes\n", row.bytes)?;
                 page.push_str(ROWS_HEAD);
@@ -173,7 +186,7 @@ fn table_line(row: &Row) -> String {
         row.latency_ns_p99 / 1e3,
         row.cpu_s_per_gb_source,
         row.cpu_s_per_gb_collector,
-        if row.disturbed { "  disturbed" } else { "" }
+        if row.disturbed == Some(true) { "  disturbed" } else { "" }
     )
 }
 
@@ -200,9 +213,9 @@ fn markdown_row(row: &Row) -> String {
 fn notes(row: &Row) -> String {
     let runs = format!("{} x {}", row.runs, row.batches / row.runs.max(1));
     match (row.disturbed, row.batches_repeated) {
-        (true, _) => format!("{runs}, disturbed"),
-        (false, 0) => runs,
-        (false, n) => format!("{runs}, {n} repeated"),
+        (Some(true), _) => format!("{runs}, disturbed"),
+        (_, 0) => runs,
+        (_, n) => format!("{runs}, {n} repeated"),
     }
 }
 
@@ -213,8 +226,8 @@ const GOALS_HEAD: &str = "
 
 They were set before the first run. A missed goal stays here; docs/results/README.md says why.
 
-| goal | bytes | blocks | reached | |
-|---|---|---|---|---|
+| goal | where | reached | |
+|---|---|---|---|
 ";
 
 const ROWS_HEAD: &str = "\

@@ -44,13 +44,17 @@ pub(crate) struct Row {
     /// Smallest part of its core that a polling role had in a batch that counts; `null` where
     /// nobody looked.
     pub(crate) core_share_min: Option<f64>,
-    /// A run of mostly disturbed batches had to be kept: do not trust this row.
-    pub(crate) disturbed: bool,
+    /// A run of mostly disturbed batches had to be kept: do not trust this row. `null` where nobody
+    /// looked.
+    pub(crate) disturbed: Option<bool>,
     /// Blocks whose every byte was compared in the twin runs.
     pub(crate) verified_blocks: u64,
     /// Medians of the single runs, for comparisons run by run.
     #[serde(skip)]
     pub(crate) per_run: Vec<RunMedians>,
+    /// Latency of each batch with the hand-over directly before it, in nanoseconds.
+    #[serde(skip)]
+    pub(crate) over_floor: Vec<(f64, f64)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -113,9 +117,10 @@ impl Row {
             batches: streams.len().max(pings.len()),
             batches_repeated: outcomes.iter().map(|o| o.repeated).sum(),
             core_share_min: watched.then(|| decimals(shares.fold(1.0, f64::min), 4)),
-            disturbed: outcomes.iter().any(|o| o.disturbed),
+            disturbed: Outcome::disturbed(outcomes),
             verified_blocks: outcomes.iter().map(|o| o.verified_blocks).sum(),
             per_run: outcomes.iter().map(RunMedians::of).collect(),
+            over_floor: pings.iter().map(|p| (p.middle_ns, p.floor_ns)).collect(),
         }
     }
 }

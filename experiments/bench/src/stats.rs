@@ -76,6 +76,19 @@ impl Summary {
     }
 }
 
+/// Of values that were not measured in turn, so that no one belongs to another: the ratio of the
+/// medians, and an interval from the ends of both, which is wider than 95 %.
+pub(crate) fn ratio_of_medians(top: &Summary, below: &Summary) -> Summary {
+    let median = top.median / below.median;
+    Summary {
+        samples: top.samples.min(below.samples),
+        median,
+        ci_low: top.ci_low / below.ci_high,
+        ci_high: top.ci_high / below.ci_low,
+        ..Summary::default()
+    }
+}
+
 /// Of ratios of values that were measured one after the other: those with the same place. Where one
 /// side has more, its last ones are left out.
 pub(crate) fn ratio(top: &[f64], below: &[f64]) -> Summary {

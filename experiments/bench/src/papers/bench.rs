@@ -86,10 +86,12 @@ impl Bench {
     }
 
     pub(super) fn wants(&self, scenario: &Scenario) -> bool {
+        scenario.experiments().into_iter().any(|id| self.wants_experiment(id))
+    }
+
+    pub(super) fn wants_experiment(&self, id: &str) -> bool {
         let only = &self.options.only;
-        let ids = scenario.experiments();
-        let is_wanted = |id: &String| ids.iter().any(|one| one.eq_ignore_ascii_case(id));
-        only.is_empty() || only.iter().any(is_wanted)
+        only.is_empty() || only.iter().any(|one| one.eq_ignore_ascii_case(id))
     }
 
     pub(super) fn wants_provider(&self, provider: Provider) -> bool {
@@ -179,7 +181,7 @@ impl Experiment<'_> {
                 let again = outcome.or_else(|error| {
                     let once = format!("{name}, {mechanism}, measured again: {error:#}");
                     self.bench.failures.push(once);
-                    external::measure(&self.job(*mechanism, size, program))
+                    external::measure(&self.job(*mechanism, size, program), None)
                 });
                 match again {
                     Ok(outcome) => mine.push(outcome),
@@ -202,7 +204,7 @@ fn run_in_turn(jobs: &[Job]) -> Vec<Result<Outcome>> {
     let mut outcomes = pair::run_in_turn(&ours).into_iter();
     let outcome = |job| match has_roles(&job).then(|| outcomes.next()).flatten() {
         Some(outcome) => outcome,
-        None => external::measure(job),
+        None => external::measure(job, None),
     };
     jobs.iter().map(outcome).collect()
 }

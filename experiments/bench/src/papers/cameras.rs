@@ -93,7 +93,6 @@ impl SetUp {
         let conditions = Conditions {
             offered_bytes_per_s: Some(self.streams as f64 * bytes * 1e9 / PERIOD_NS as f64),
             achieved_bytes_per_s: Some(achieved),
-            verified_blocks: arrivals.len() as u64,
             restarts: 1,
             realtime: false,
             ..to.conditions(outcomes)
@@ -111,7 +110,7 @@ impl SetUp {
         ];
         let used = used(&all, outcomes, wall_ns).map(|(metric, value)| (metric, vec![value]));
         let metrics = metrics.into_iter().chain(used);
-        let row = |(metric, values)| Row::new(to.id, &cell, metric, values, &conditions);
+        let row = |(metric, values)| Row::new(to.id, &cell, metric, values, &conditions).apart();
         to.rows.extend(metrics.map(row));
         let of_bursts = (0..).zip(&bursts).map(|(burst, rate)| {
             let cell = cell.at(f64::from(burst) * PERIOD_NS as f64 / 1e9, "s");

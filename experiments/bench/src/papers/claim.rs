@@ -1,5 +1,7 @@
 //! What must hold, as data: which number of the rows, and where it must lie.
+use super::reason::reason;
 use super::record::{Axis, Row};
+use super::register::{Changed, Registered};
 use crate::mechanism::{Mechanism, Provider};
 use crate::stats;
 use anyhow::{Result, bail, ensure};
@@ -10,6 +12,12 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Claim {
+    /// The experiment and a number, never that of another claim.
+    pub(crate) id: String,
+    pub(crate) registered: Registered,
+    /// What it was before; the newest last.
+    #[serde(default)]
+    pub(crate) changed: Vec<Changed>,
     pub(crate) claim: String,
     /// The experiment that it belongs to, where that is not the scenario's.
     pub(crate) experiment: Option<String>,
@@ -85,6 +93,8 @@ pub(crate) enum Take {
     Spread,
     /// The furthest from the median, relative.
     Deviation,
+    /// The one furthest from 1, as a ratio.
+    Furthest,
     /// Where on the axis the values fall below `level`.
     Crossing,
     /// The largest of a value by the one before it: not above 1 where values never rise.
@@ -101,11 +111,14 @@ pub(crate) struct Verdict {
     pub(crate) ci_high: Option<f64>,
     /// `None` where nothing is claimed, or measured.
     pub(crate) held: Option<bool>,
-    /// A row that it rests on was disturbed by other programs.
-    pub(crate) disturbed: bool,
-    /// Why it was not measured.
+    /// Whether a row that it rests on was disturbed by other programs; `None` where nobody looked.
+    pub(crate) disturbed: Option<bool>,
+    /// Of `measured`.
+    pub(crate) unit: Option<&'static str>,
+    /// What the rows say where it was not held, or that it was not measured.
+    pub(crate) why_not: Option<String>,
     #[serde(skip)]
-    pub(crate) missing: Option<String>,
+    pub(crate) is_missing: bool,
 }
 
 impl Claim {
@@ -171,15 +184,33 @@ impl Claim {
         }
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         match self.take.of(&points, self.level) {
-            Ok((measured, interval)) => Verdict {
-                measured: Some(measured),
-                ci_low: interval.map(|(low, _)| low),
-                ci_high: interval.map(|(_, high)| high),
-                held: (!self.report).then(|| self.holds(measured)),
-                disturbed: points.iter().any(|point| point.disturbed),
-                missing: None,
-            },
-            Err(reason) => Verdict { missing: Some(reason), ..Verdict::default() },
+            Ok((measured, interval)) => {
+                let held = (!self.report).then(|| self.holds(measured));
+                Verdict {
+                    measured: Some(measured),
+                    ci_low: interval.map(|(low, _)| low),
+                    ci_high: interval.map(|(_, high)| high),
+                    held,
+                    disturbed: is_disturbed(&points),
+                    unit: Some(self.unit(&points)),
+                    why_not: (held == Some(false)).then(|| reason(self, &points, rows)),
+                    is_missing: false,
+                }
+            }
+            Err(reason) => Verdict::missing(reason),
+        }
+    }
+
+    /// Returns the unit of what is taken of these points.
+    fn unit(&self, points: &[Point<'_>]) -> &'static str {
+        let divides = self.over.is_some() || self.over_metric.is_some();
+        match self.take {
+            Take::Spread | Take::Deviation | Take::LargestStep | Take::SmallestStep => "1",
+            Take::Crossing => self.along.unit(),
+            _ if divides => "1",
+            Take::Only | Take::Least | Take::Most | Take::Median | Take::Furthest => {
+                points.first().map_or("1", |point| point.top.unit)
+            }
         }
     }
 
@@ -213,59 +244,88 @@ impl Claim {
         rows.iter().filter(fits).collect()
     }
 
-    fn holds(&self, measured: f64) -> bool {
+    pub(super) fn holds(&self, measured: f64) -> bool {
         self.at_least.is_none_or(|least| measured >= least)
             && self.at_most.is_none_or(|most| measured <= most)
             && self.near.is_none_or(|near| (measured / near.value - 1.0).abs() <= near.within)
     }
 }
 
-/// A number of a row, or of two rows, and where on the axis.
-#[derive(Debug, Clone)]
-struct Point {
-    x: f64,
-    y: f64,
-    interval: (f64, f64),
-    disturbed: bool,
+impl Verdict {
+    /// Returns that of a claim that this run says nothing about.
+    pub(crate) fn missing(reason: String) -> Self {
+        Self { why_not: Some(reason), is_missing: true, ..Self::default() }
+    }
 }
 
-impl Point {
-    fn of(along: Axis, row: &Row) -> Self {
+pub(crate) const NOT_MEASURED: &str = "not measured";
+
+/// A number of a row, or of two rows, and where on the axis.
+#[derive(Debug, Clone)]
+pub(super) struct Point<'a> {
+    x: f64,
+    pub(super) y: f64,
+    interval: (f64, f64),
+    pub(super) top: &'a Row,
+    pub(super) below: Option<&'a Row>,
+}
+
+impl<'a> Point<'a> {
+    fn of(along: Axis, row: &'a Row) -> Self {
         Self {
             x: along.of(row).unwrap_or(0.0),
             y: row.summary.median,
             interval: (row.summary.ci_low, row.summary.ci_high),
-            disturbed: row.conditions.disturbed,
+            top: row,
+            below: None,
         }
     }
 
-    fn difference(along: Axis, top: &Row, below: &Row) -> Self {
+    fn difference(along: Axis, top: &'a Row, below: &'a Row) -> Self {
         let pairs = top.values.iter().zip(&below.values);
         let values: Vec<f64> = pairs.map(|(top, below)| top - below).collect();
         let summary = stats::Summary::of(&values);
         Self {
-            x: along.of(top).unwrap_or(0.0),
             y: summary.median,
             interval: (summary.ci_low, summary.ci_high),
-            disturbed: top.conditions.disturbed || below.conditions.disturbed,
+            below: Some(below),
+            ..Self::of(along, top)
         }
     }
 
-    fn ratio(along: Axis, top: &Row, below: &Row) -> Self {
-        let ratio = stats::ratio(&top.values, &below.values);
+    fn ratio(along: Axis, top: &'a Row, below: &'a Row) -> Self {
+        let ratio = if top.in_turn && below.in_turn {
+            stats::ratio(&top.values, &below.values)
+        } else {
+            stats::ratio_of_medians(&top.summary, &below.summary)
+        };
         Self {
-            x: along.of(top).unwrap_or(0.0),
             y: ratio.median,
             interval: (ratio.ci_low, ratio.ci_high),
-            disturbed: top.conditions.disturbed || below.conditions.disturbed,
+            below: Some(below),
+            ..Self::of(along, top)
         }
     }
+}
+
+/// True if a row was, false if all were looked after and none was.
+fn is_disturbed(points: &[Point<'_>]) -> Option<bool> {
+    let rows = points.iter().flat_map(|point| [Some(point.top), point.below]).flatten();
+    let mut known = Some(false);
+    for row in rows {
+        match row.conditions.disturbed {
+            Some(true) => return Some(true),
+            Some(false) => {}
+            None => known = None,
+        }
+    }
+    known
 }
 
 type Taken = (f64, Option<(f64, f64)>);
 
 impl Take {
-    fn of(self, points: &[Point], level: Option<f64>) -> Result<Taken, String> {
+    fn of(self, points: &[Point<'_>], level: Option<f64>) -> Result<Taken, String> {
         let values = || points.iter().map(|point| point.y);
         let steps = || points.windows(2).map(|two| two[1].y / two[0].y);
         let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
@@ -276,11 +336,12 @@ impl Take {
             | Self::Least
             | Self::Most
             | Self::Median
+            | Self::Furthest
             | Self::Spread
             | Self::Deviation => 1,
         };
         if points.len() < needed {
-            return Err("not measured in this run".to_owned());
+            return Err(NOT_MEASURED.to_owned());
         }
         let taken = match self {
             Self::Only => {
@@ -297,6 +358,11 @@ impl Take {
                 let median = stats::percentile(&values().collect::<Vec<_>>(), 0.5);
                 most(&mut values().map(|value| (value / median - 1.0).abs()))
             }
+            Self::Furthest => {
+                let from_one = |value: &f64| value.ln().abs();
+                let furthest = values().max_by(|a, b| from_one(a).total_cmp(&from_one(b)));
+                furthest.unwrap_or(1.0)
+            }
             Self::LargestStep => most(&mut steps()),
             Self::SmallestStep => least(&mut steps()),
             Self::Crossing => crossing(points, level.unwrap_or(1.0))
@@ -307,7 +373,7 @@ impl Take {
 }
 
 /// Where the values fall from the level or above to below it, between two points on a log axis.
-fn crossing(points: &[Point], level: f64) -> Option<f64> {
+fn crossing(points: &[Point<'_>], level: f64) -> Option<f64> {
     points.windows(2).find_map(|two| {
         let [a, b] = two else { return None };
         if a.y < level || b.y >= level {

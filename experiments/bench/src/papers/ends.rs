@@ -24,6 +24,15 @@ pub(super) struct Ends<M: Mechanism> {
     _devices: [Arc<dyn Context>; 2],
 }
 
+/// The end at which something failed: the context of its error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
+pub(super) enum At {
+    #[display("at the source")]
+    Source,
+    #[display("at the collector")]
+    Collector,
+}
+
 /// What an end is to have other than it asks for.
 pub(super) type Change<'a> = &'a dyn Fn(&mut EndNeeds);
 
@@ -67,14 +76,16 @@ impl<M: Mechanism> Ends<M> {
             let pd = device.alloc_pd()?;
             anyhow::Ok(traced(Port::open(&**device, &*pd, &needs)?, 0))
         };
-        let (mut out, sent) = port(&devices[0], mechanism.sender_needs()?, changes[0])?;
-        let (mut back, answered) = port(&devices[1], mechanism.receiver_needs()?, changes[1])?;
+        let (mut out, sent) =
+            port(&devices[0], mechanism.sender_needs()?, changes[0]).context(At::Source)?;
+        let (mut back, answered) =
+            port(&devices[1], mechanism.receiver_needs()?, changes[1]).context(At::Collector)?;
         let (there, here) = (out.offer(), back.offer());
         out.connect_with(&here, patient())?;
         back.connect_with(&there, patient())?;
         let queues = [out.queues, back.queues];
-        let receiver = mechanism.receiver(back, &there)?;
-        let sender = mechanism.sender(out, &here)?;
+        let receiver = mechanism.receiver(back, &there).context(At::Collector)?;
+        let sender = mechanism.sender(out, &here).context(At::Source)?;
         Ok(Self {
             sender,
             receiver,
@@ -107,21 +118,22 @@ impl<M: Mechanism> Ends<M> {
         let claim = match self.sender.claim(0, bytes) {
             Ok(claim) => claim,
             Err(ClaimError::WouldBlock) => return Ok(false),
-            Err(error) => return Err(error.into()),
+            Err(ClaimError::End(error)) => return Err(error).context(At::Source),
+            Err(error) => return Err(error).context(At::Source),
         };
-        self.sender.commit(claim, self.packet)?;
+        self.sender.commit(claim, self.packet).context(At::Source)?;
         // The paper's formats have 16 bits for it.
         self.packet = (self.packet + 1) % (1 << 16);
         Ok(true)
     }
 
     pub(super) fn take(&mut self) -> Result<Option<<M::Receiver as ReceiveEnd>::Block>> {
-        Ok(self.receiver.take()?)
+        self.receiver.take().context(At::Collector)
     }
 
     /// Nothing was found: lets the rest of the world go on.
     pub(super) fn idle(&mut self) -> Result<()> {
-        self.sender.progress()?;
+        self.sender.progress().context(At::Source)?;
         match &self.fabric {
             Some(fabric) => {
                 if let Some(time) = fabric.next_event() {

@@ -1,20 +1,27 @@
 //! What is counted: requests and completions for each block, and the smallest queues that suffice.
 //! Both ends take turns in one thread, so that the numbers are the same in every run.
 use super::bench::Experiment;
-use super::ends::{Change, Ends};
+use super::ends::{At, Change, Ends};
 use super::record::Conditions;
 use super::virtual_stream::shape;
 use crate::job::Network;
 use crate::mechanism::{Provider, Visit};
 use crate::times::Constants;
-use anyhow::{Context as _, Result, bail, ensure};
-use catchment_mechanisms::{EndNeeds, Mechanism, QueueNeeds, ReceiveEnd, SendEnd};
+use anyhow::{Context as _, Error, Result, bail, ensure};
+use catchment_mechanisms::{
+    EndError, EndNeeds, Mechanism, QueueNeeds, ReceiveEnd, SendEnd, SetupError,
+};
+use catchment_verbs::{CqError, PostError, PostFailure, VerbsError};
 
 /// Blocks that go through a queue that is too small.
 const COUNT_WITH_LESS: u64 = 600;
 /// In this time a message is there.
 const DELIVERY: std::time::Duration = std::time::Duration::from_millis(1);
 const LOOKS_MOST: u32 = 20_000_000;
+/// Who makes no progress with a queue that is too small, and says nothing, hangs.
+const LOOKS_WITH_LESS: u32 = 2_000_000;
+/// An end whose peer has failed says why after so many looks.
+const LOOKS_AFTERWARDS: u32 = 1000;
 
 /// Counts interactions and messages for each block: the source fills the whole ring, the collector
 /// takes and gives back all of it, again and again.
@@ -34,6 +41,25 @@ pub(super) fn interactions(of: &mut Experiment<'_>) -> Result<()> {
         of.found(&cell, &in_turn(network), counted);
     }
     Ok(())
+}
+
+/// Returns the WRITEs and the READs that the source posts for each block over this provider, as
+/// [`interactions`] counts them.
+pub(crate) fn requests_per_block(
+    provider: Provider,
+    mechanism: crate::mechanism::Mechanism,
+    (bytes, blocks): (usize, usize),
+    count: u64,
+) -> Result<[f64; 2]> {
+    let rounds = (count / blocks as u64).max(1);
+    let counting = Counting { provider, constants: None, bytes: u32::try_from(bytes)?, rounds };
+    let (counted, _) = mechanism.with(shape(bytes, blocks)?, counting)?;
+    let number = |name: &str| {
+        let found = counted.iter().find(|((metric, _), _)| *metric == name);
+        found.map(|(_, number)| *number).context("it was not counted")
+    };
+    let reads = number("reads_per_block")?;
+    Ok([number("source_messages_per_block")? - reads, reads])
 }
 
 fn in_turn(network: Option<Network>) -> Conditions {
@@ -152,9 +178,12 @@ pub(super) fn queues(of: &mut Experiment<'_>) -> Result<()> {
             if matches!(&result, Err(error) if error.is::<NothingLess>()) {
                 continue;
             }
-            let fails = f64::from(u8::from(result.is_err()));
-            let said = result.err().map_or("no error".to_owned(), |e| format!("{e:#}"));
+            let (is_right, said) = match result {
+                Ok(_) => (false, "no error".to_owned()),
+                Err(error) => (less.is_right(&error), format!("{error:#}")),
+            };
             cell.variant = Some(format!("{}: {said}", less.name));
+            let fails = f64::from(u8::from(is_right));
             of.found(&cell, &conditions, [(("one_less_fails", "1"), fails)]);
         }
     }
@@ -166,7 +195,42 @@ pub(super) fn queues(of: &mut Experiment<'_>) -> Result<()> {
 struct Less {
     name: &'static str,
     at_source: bool,
+    queue: Queue,
     place: fn(&mut QueueNeeds) -> &mut u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Queue {
+    Send,
+    Receive,
+    Completion,
+}
+
+impl Less {
+    fn at(self) -> At {
+        if self.at_source { At::Source } else { At::Collector }
+    }
+
+    /// Returns whether this is the error that verbs have for it, at the end whose queue it is. A hang,
+    /// and what the other end makes of it, is none.
+    fn is_right(self, error: &anyhow::Error) -> bool {
+        let is_here = error.downcast_ref::<At>() == Some(&self.at());
+        let is_full = |post: &PostError| matches!(post.reason, PostFailure::QueueFull(_));
+        let end = error.downcast_ref::<EndError>();
+        let set_up = error.downcast_ref::<SetupError>();
+        is_here
+            && match self.queue {
+                Queue::Send => matches!(end, Some(EndError::Post(post)) if is_full(post)),
+                Queue::Receive => {
+                    matches!(set_up, Some(SetupError::Receives(post)) if is_full(post))
+                }
+                // Without any place it is not made.
+                Queue::Completion => {
+                    matches!(end, Some(EndError::Cq(CqError::Overrun(_))))
+                        || matches!(set_up, Some(SetupError::Verbs(VerbsError::Invalid(_))))
+                }
+            }
+    }
 }
 
 /// There is no place that could be taken away.
@@ -175,17 +239,26 @@ struct Less {
 struct NothingLess;
 
 const LESS: [Less; 7] = [
-    less("source, send queue", true, |queues| &mut queues.max_send_wr),
-    less("source, receive queue", true, |queues| &mut queues.max_recv_wr),
-    less("source, completion queue", true, |queues| &mut queues.send_cqe),
-    less("source, completion queue of receives", true, |queues| &mut queues.recv_cqe),
-    less("collector, receive queue", false, |queues| &mut queues.max_recv_wr),
-    less("collector, completion queue", false, |queues| &mut queues.send_cqe),
-    less("collector, completion queue of receives", false, |queues| &mut queues.recv_cqe),
+    less("source, send queue", true, Queue::Send, |queues| &mut queues.max_send_wr),
+    less("source, receive queue", true, Queue::Receive, |queues| &mut queues.max_recv_wr),
+    less("source, completion queue", true, Queue::Completion, |queues| &mut queues.send_cqe),
+    less("source, completion queue of receives", true, Queue::Completion, |queues| {
+        &mut queues.recv_cqe
+    }),
+    less("collector, receive queue", false, Queue::Receive, |queues| &mut queues.max_recv_wr),
+    less("collector, completion queue", false, Queue::Completion, |queues| &mut queues.send_cqe),
+    less("collector, completion queue of receives", false, Queue::Completion, |queues| {
+        &mut queues.recv_cqe
+    }),
 ];
 
-const fn less(name: &'static str, at_source: bool, place: fn(&mut QueueNeeds) -> &mut u32) -> Less {
-    Less { name, at_source, place }
+const fn less(
+    name: &'static str,
+    at_source: bool,
+    queue: Queue,
+    place: fn(&mut QueueNeeds) -> &mut u32,
+) -> Less {
+    Less { name, at_source, queue, place }
 }
 
 #[derive(Clone, Copy)]
@@ -222,7 +295,9 @@ impl Visit for Moving {
         let (at_source, at_collector) = (change(true), change(false));
         let changes: [Change<'_>; 2] = [&at_source, &at_collector];
         let mut ends = Ends::new(self.provider, self.constants, &mechanism, changes)?;
-        self.move_all(&mut ends)?;
+        if let Err(error) = self.move_all(&mut ends) {
+            return Err(self.at_the_right_end(&mut ends, error));
+        }
         let [source, collector] = ends.queues;
         let [_, posted] = ends.traces.each_ref().map(|trace| trace.requests());
         let counted = counted([
@@ -242,6 +317,24 @@ impl Visit for Moving {
 }
 
 impl Moving {
+    /// Returns what the end with the smaller queue says itself, where the other one failed first.
+    fn at_the_right_end<M: Mechanism>(&self, ends: &mut Ends<M>, error: Error) -> Error {
+        let Some(less) = self.less.filter(|less| error.downcast_ref() != Some(&less.at())) else {
+            return error;
+        };
+        for _ in 0..LOOKS_AFTERWARDS {
+            let own = match less.at() {
+                At::Source => ends.idle(),
+                At::Collector => ends.take().map(drop),
+            };
+            match own {
+                Ok(()) => rustix::thread::sched_yield(),
+                Err(own) => return own,
+            }
+        }
+        error
+    }
+
     /// Sends and takes all blocks, each side as many at a time as there are.
     fn move_all<M: Mechanism>(&self, ends: &mut Ends<M>) -> Result<()> {
         let (mut sent, mut taken) = (0, 0);
@@ -261,7 +354,8 @@ impl Moving {
             }
             if before == (sent, taken) {
                 looks += 1;
-                ensure!(looks <= LOOKS_MOST, "no progress after {LOOKS_MOST} looks");
+                let most = if self.less.is_some() { LOOKS_WITH_LESS } else { LOOKS_MOST };
+                ensure!(looks <= most, "no progress after {most} looks");
                 ends.idle()?;
             }
         }

@@ -8,7 +8,9 @@ mod lockstep;
 mod page;
 mod plan;
 mod plot;
+mod reason;
 mod record;
+mod register;
 mod release_order;
 mod results;
 mod scenario;
@@ -18,12 +20,15 @@ mod stream;
 mod table;
 mod virtual_stream;
 
+pub(crate) use lockstep::requests_per_block;
+
 use crate::host;
 use crate::host::Environment;
 use crate::mechanism::Provider;
 use anyhow::{Context, Result, bail};
 use bench::{Bench, Experiment};
 use record::Row;
+use register::Other;
 use results::{Done, Judged};
 use scenario::{Measure, Scenario, Workload};
 use std::collections::BTreeSet;
@@ -61,6 +66,9 @@ pub(crate) struct Options {
     /// Say how long it will take, and do nothing
     #[arg(long)]
     plan: bool,
+    /// List every claim with its id, when it was registered and what it was before, and do nothing
+    #[arg(long)]
+    list: bool,
     /// Whether short timed parts get real-time priority: by default where it is allowed
     #[arg(long, value_enum, default_value = "auto")]
     realtime: Realtime,
@@ -111,6 +119,9 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     }
     // A table is of what the others measured.
     scenarios.sort_by_key(|scenario| scenario.workload == Workload::Table);
+    if options.list {
+        return register::list(&scenarios, options.json);
+    }
     plan::say(&bench, &scenarios)?;
     if options.plan {
         return Ok(());
@@ -119,7 +130,9 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     let out = if options.write { Path::new("docs/results") } else { &options.out };
     let folder = out.join(which.name());
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let others = others(&bench, which)?;
     let mut run = results::Run {
+        others: &others,
         which,
         options,
         out,
@@ -141,7 +154,15 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
         results::write(&run, &done, page::page(&run, &done)?)?;
     }
     bench.progress("");
-    page::print(&done, options.json)
+    page::print(&done, &others, options.json)
+}
+
+/// Returns the claims of the papers that no scenario measures, those that were asked for.
+fn others(bench: &Bench, which: Page) -> Result<Vec<Other>> {
+    let mut others = register::others()?;
+    let is_of_papers = which == Page::Papers && bench.options.scenario.is_empty();
+    others.retain(|other| is_of_papers && bench.wants_experiment(&other.experiment));
+    Ok(others)
 }
 
 /// E1.2 comes before E1.10.

@@ -1,5 +1,6 @@
 //! What a reader sees: the table or the lines at the end of a run, and the page.
-use super::claim::{Verdict, number};
+use super::claim::{NOT_MEASURED, Verdict, number};
+use super::register::{Changed, Other, Registered};
 use super::results::{Done, Judged, Run};
 use super::scenario::Scenario;
 use super::{Page, Realtime};
@@ -44,13 +45,13 @@ fn interval(verdict: &Verdict) -> String {
 }
 
 fn held(verdict: &Verdict) -> String {
-    let word = match (&verdict.missing, verdict.held) {
-        (Some(reason), _) => reason,
-        (None, None) => "reported",
-        (None, Some(true)) => "held",
-        (None, Some(false)) => "NOT HELD",
+    let word = match verdict.held {
+        Some(true) => "held",
+        Some(false) => "NOT HELD",
+        None if verdict.is_missing => verdict.why_not.as_deref().unwrap_or(NOT_MEASURED),
+        None => "reported",
     };
-    format!("{word}{}", if verdict.disturbed { ", disturbed" } else { "" })
+    format!("{word}{}", if verdict.disturbed == Some(true) { ", disturbed" } else { "" })
 }
 
 const PAPERS: &str = "# The papers' experiments\n";
@@ -90,7 +91,21 @@ pub(super) fn page(run: &Run<'_>, done: &[Done]) -> Result<String> {
     for one in done {
         experiment(&mut page, run, one)?;
     }
+    unmeasured(&mut page, run.others)?;
     Ok(page)
+}
+
+/// Lists what was promised and no experiment of the page measures.
+fn unmeasured(page: &mut String, others: &[Other]) -> Result<()> {
+    let mut others = others.iter().filter(|other| other.rests_on.is_none()).peekable();
+    if others.peek().is_none() {
+        return Ok(());
+    }
+    page.push_str("\n## Not measured here\n\n| | claim | registered |\n|---|---|---|\n");
+    others.try_for_each(|Other { id, claim, registered, .. }| {
+        writeln!(page, "| {id} | {claim} | {} |", registered.date)
+    })?;
+    Ok(())
 }
 
 const QUICK: &str = "- This was a quick run: few repetitions, few fresh processes. Regenerate it with \
@@ -138,7 +153,7 @@ fn command_of(run: &Run<'_>, one: &Scenario) -> String {
 
 fn summary(page: &mut String, done: &[Done]) -> Result<()> {
     let all = || done.iter().flat_map(|one| &one.verdicts);
-    let is_missing = |one: &&Judged| one.verdict.missing.is_some();
+    let is_missing = |one: &&Judged| one.verdict.is_missing;
     let missing = all().filter(is_missing).count();
     let count = |wanted: Option<bool>| {
         all().filter(|one| !is_missing(one) && one.verdict.held == wanted).count()
@@ -151,11 +166,11 @@ fn summary(page: &mut String, done: &[Done]) -> Result<()> {
         count(None)
     )?;
     for judged in all().filter(|one| one.verdict.held == Some(false)) {
-        let why = judged.claim.note.as_deref().unwrap_or("no cause found yet");
+        let why = judged.verdict.why_not.as_deref().unwrap_or(NOT_MEASURED);
         writeln!(
             page,
-            "- Not held: {} on {}, \"{}\": {}{}, must be {}. {why}",
-            judged.experiment,
+            "- Not held: {} on {}, \"{}\": {}{}, must be {}: {why}",
+            judged.claim.id,
             judged.provider,
             judged.claim.claim,
             measured(&judged.verdict),
@@ -185,7 +200,7 @@ fn experiment(page: &mut String, run: &Run<'_>, one: &Done) -> Result<()> {
         writeln!(
             page,
             "| {} | {} | {} | {} | {}{} | {} | {} |",
-            judged.experiment,
+            claim.id,
             claim.claim,
             judged.provider,
             claim.paper.as_deref().unwrap_or("-"),
@@ -196,6 +211,7 @@ fn experiment(page: &mut String, run: &Run<'_>, one: &Done) -> Result<()> {
         )?;
     }
     notes(page, one)?;
+    changes(page, one)?;
     let name = run.which.name();
     for stem in &one.pictures {
         writeln!(page, "\n![{stem}]({name}/{stem}.svg) ([PNG]({name}/{stem}.png))")?;
@@ -216,6 +232,17 @@ fn notes(page: &mut String, one: &Done) -> Result<()> {
     Ok(())
 }
 
+/// Says what claims were before, so that nobody takes the newest form for the first.
+fn changes(page: &mut String, one: &Done) -> Result<()> {
+    for claim in &one.scenario.claims {
+        for Changed { commit, date, was, why } in &claim.changed {
+            let id = &claim.id;
+            writeln!(page, "\n{id} was \"{was}\" until {date} ({commit}): {why}.")?;
+        }
+    }
+    Ok(())
+}
+
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string());
@@ -224,34 +251,60 @@ fn capital(text: &str) -> String {
 
 #[derive(Serialize)]
 struct Line<'a> {
+    id: &'a str,
     experiment: &'a str,
-    provider: Provider,
+    provider: Option<Provider>,
     claim: &'a str,
+    registered: &'a Registered,
+    changed: &'a [Changed],
     paper: Option<&'a str>,
-    must: String,
+    must: Option<String>,
     #[serde(flatten)]
-    verdict: &'a Verdict,
-    why_not: Option<&'a str>,
+    verdict: Verdict,
 }
 
-/// Returns what held, for a person or as JSON lines.
-pub(super) fn print(done: &[Done], json: bool) -> Result<()> {
+/// Prints what held, for a person or as JSON lines; in these also the claims that no scenario
+/// measures.
+pub(super) fn print(done: &[Done], others: &[Other], json: bool) -> Result<()> {
     if !json {
         return output::line(table(done).trim_end());
     }
-    done.iter().flat_map(|one| &one.verdicts).try_for_each(|judged| output::json(&line(judged)))
+    let judged = || done.iter().flat_map(|one| &one.verdicts);
+    judged().try_for_each(|judged| output::json(&line(judged)))?;
+    for other in others {
+        let same = judged().filter(|judged| Some(&judged.claim.id) == other.rests_on.as_ref());
+        let same: Vec<(Option<Provider>, Verdict)> =
+            same.map(|judged| (Some(judged.provider), judged.verdict.clone())).collect();
+        let nothing = || vec![(None, Verdict::missing(NOT_MEASURED.to_owned()))];
+        let verdicts = if same.is_empty() { nothing() } else { same };
+        for (provider, verdict) in verdicts {
+            output::json(&Line {
+                id: &other.id,
+                experiment: &other.experiment,
+                provider,
+                claim: &other.claim,
+                registered: &other.registered,
+                changed: &[],
+                paper: None,
+                must: other.rests_on.as_ref().map(|id| format!("as {id}")),
+                verdict,
+            })?;
+        }
+    }
+    Ok(())
 }
 
 fn line(judged: &Judged) -> Line<'_> {
     let Judged { claim, verdict, .. } = judged;
-    let note = claim.note.as_deref().filter(|_| verdict.held == Some(false));
     Line {
+        id: &claim.id,
         experiment: &judged.experiment,
-        provider: judged.provider,
+        provider: Some(judged.provider),
         claim: &claim.claim,
+        registered: &claim.registered,
+        changed: &claim.changed,
         paper: claim.paper.as_deref(),
-        must: claim.bounds(),
-        verdict,
-        why_not: verdict.missing.as_deref().or(note),
+        must: Some(claim.bounds()),
+        verdict: verdict.clone(),
     }
 }

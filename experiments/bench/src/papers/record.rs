@@ -74,6 +74,10 @@ impl Axis {
             Self::X => cell.x,
         }
     }
+
+    pub(crate) fn unit(self) -> &'static str {
+        if self == Self::Bytes { "B" } else { "1" }
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -85,8 +89,9 @@ pub(crate) struct Conditions {
     pub(crate) restarts: usize,
     /// Measurements thrown away because a role did not have its core.
     pub(crate) repeated: usize,
-    /// Measurements had to be kept in which a role did not have its core.
-    pub(crate) disturbed: bool,
+    /// Whether measurements had to be kept in which a role did not have its core; empty where nobody
+    /// looked.
+    pub(crate) disturbed: Option<bool>,
     /// Smallest part of its core that a spinning role had; empty where nobody looked.
     pub(crate) core_share_min: Option<f64>,
     /// Blocks whose every byte was compared.
@@ -113,7 +118,8 @@ impl Conditions {
             realtime,
             restarts: outcomes.len(),
             repeated: outcomes.iter().map(|one| one.repeated).sum(),
-            disturbed: outcomes.iter().any(|one| one.disturbed),
+            disturbed: Outcome::disturbed(outcomes),
+            core_share_min: Outcome::core_share_min(outcomes),
             verified_blocks: outcomes.iter().map(|one| one.verified_blocks).sum(),
             ..Self::default()
         }
@@ -145,6 +151,9 @@ pub(crate) struct Row {
     /// one after the other.
     #[serde(skip)]
     pub(crate) values: Vec<f64>,
+    /// Whether values with the same place in two rows were measured one after the other.
+    #[serde(skip)]
+    pub(crate) in_turn: bool,
 }
 
 impl Row {
@@ -173,7 +182,13 @@ impl Row {
             summary: Summary::of(&values),
             conditions: conditions.clone(),
             values,
+            in_turn: true,
         }
+    }
+
+    /// Returns the same, of a mechanism that was measured apart from the others.
+    pub(crate) fn apart(self) -> Self {
+        Self { in_turn: false, ..self }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a run found, and the files that it leaves: rows and a page.
 use super::claim::{Claim, Verdict};
 use super::record::{Row, Written};
+use super::register::Other;
 use super::scenario::Scenario;
 use super::{Options, Page};
 use crate::csv;
@@ -37,6 +38,8 @@ pub(super) struct Run<'a> {
     pub(super) took: Duration,
     pub(super) steal: Option<f64>,
     pub(super) left: Vec<String>,
+    /// Claims that no scenario measures.
+    pub(super) others: &'a [Other],
 }
 
 /// Writes rows and page of what was run so far; rows of the repository in one form only.

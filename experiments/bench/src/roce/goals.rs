@@ -75,6 +75,16 @@ pub(crate) fn judge(rows: &[Row]) -> Vec<Goal> {
     RULES.iter().filter_map(|rule| rule.judge(rows)).collect()
 }
 
+/// Returns, of rows of ours beside TCP and bare UDP: the receiver's processor time by TCP's to as much
+/// memory, and the latency of a 64-byte WRITE by that of bare UDP with the same waiting.
+pub(crate) fn beside(rows: &[Row]) -> [Option<f64>; 2] {
+    const RULES: [Rule; 2] = [
+        rule("", OURS_4096, TCP, RECEIVER_CPU, AtMost(1.0)),
+        rule("", OURS_INLINE, BARE_INLINE, LATENCY, AtMost(1.25)),
+    ];
+    RULES.map(|rule| rule.judge(rows).map(|goal| goal.ratio))
+}
+
 impl Rule {
     /// Round by round, since the two ran one after the other then.
     fn judge(&self, rows: &[Row]) -> Option<Goal> {

@@ -17,6 +17,7 @@ use crate::host::Environment;
 use crate::{host, sys};
 use anyhow::{Context, Result};
 use catchment_netns::{Namespace, VethPair};
+pub(crate) use goals::beside;
 use job::{Job, MESSAGE_BYTES, Op, SMALL_BYTES, Side, What};
 use row::{Cell, Row, Sample};
 use std::path::PathBuf;
@@ -189,21 +190,59 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         tasks.retain(|task| !matches!(task, Task::Iperf3));
     }
     let pair = VethPair::new(INTERFACE_MTU)?;
-    let mut samples: Vec<Vec<Sample>> = tasks.iter().map(|_| Vec::new()).collect();
-    for _ in 0..options.rounds() {
-        for (task, samples) in tasks.iter().zip(&mut samples) {
-            let name = || format!("{:?}", task.cell());
-            samples.push(task.measure(&pair, options).with_context(name)?);
-        }
-    }
-    let rows = tasks.iter().zip(samples);
-    let rows: Vec<Row> = rows.map(|(task, s)| Row::of(task.cell(), s)).collect();
+    let rows = rows(&tasks, &pair, options)?;
     let goals = goals::judge(&rows);
     page::print(&environment, &rows, &goals, options.json)?;
     match &options.markdown {
         Some(path) => page::write(path, &environment, &rows, &goals),
         None => Ok(()),
     }
+}
+
+/// Measures in short rounds what [`beside`] compares.
+pub(crate) fn measure_beside(rounds: usize, seconds: f64) -> Result<Vec<Row>> {
+    let options = Options {
+        json: true,
+        quick: true,
+        ipv4: false,
+        rounds: Some(rounds),
+        seconds: Some(seconds),
+        window_bytes: 2 << 20,
+        spin_us: 50,
+        no_iperf3: true,
+        only: Vec::new(),
+        markdown: None,
+    };
+    let large = PATH_MTUS[0];
+    let tasks = [
+        What::Ours(Op::Write),
+        What::Tcp,
+        What::Ours(Op::PingPong { inline: true }),
+        What::BarePingPong { threads: false },
+    ];
+    let tasks = tasks.map(|what| Task::Packets(what, large));
+    let pair = VethPair::new(INTERFACE_MTU)?;
+    // What fails leaves the others.
+    let rows_of = |two: &[Task]| {
+        rows(two, &pair, &options).unwrap_or_else(|error| {
+            eprintln!("\rnot measured: {error:#}");
+            Vec::new()
+        })
+    };
+    Ok(tasks.chunks(2).flat_map(rows_of).collect())
+}
+
+/// Measures in turn, round by round.
+fn rows(tasks: &[Task], pair: &VethPair, options: &Options) -> Result<Vec<Row>> {
+    let mut samples: Vec<Vec<Sample>> = tasks.iter().map(|_| Vec::new()).collect();
+    for _ in 0..options.rounds() {
+        for (task, samples) in tasks.iter().zip(&mut samples) {
+            let name = || format!("{:?}", task.cell());
+            samples.push(task.measure(pair, options).with_context(name)?);
+        }
+    }
+    let rows = tasks.iter().zip(samples);
+    Ok(rows.map(|(task, samples)| Row::of(task.cell(), samples)).collect())
 }
 
 pub(crate) fn role(job: &Job) -> Result<()> {

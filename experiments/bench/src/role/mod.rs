@@ -67,6 +67,10 @@ struct Source<'a, L> {
     link: L,
     floor: CacheLine,
     ticks: sys::Ticks,
+    /// Of the timed part that is under way.
+    meter: Option<Meter>,
+    /// The least part of its core that a role had in the batch that is under way.
+    core_share: Option<f64>,
 }
 
 struct Collector<'a, L> {
@@ -99,6 +103,8 @@ fn measure<L: Link>(job: &Job, role: Role, mut control: Control, link: L) -> Res
                 link,
                 floor,
                 ticks: sys::Ticks::calibrate(),
+                meter: None,
+                core_share: None,
             }
             .report()
         }

@@ -54,18 +54,37 @@ impl<L: Link> Source<'_, L> {
         self.finish(outcome)
     }
 
-    /// Measures something other than throughput and round trips.
+    /// Returns whether both roles should have a core each.
+    fn is_watched(&self) -> bool {
+        self.job.what.polls() && self.job.wait.polls()
+    }
+
+    /// Measures something other than throughput and round trips. Batches in which a role did not have
+    /// its core are kept, so that each has the place of its number, and told.
     fn program(&mut self, mut outcome: Outcome) -> Result<Outcome> {
+        let mut shares = Vec::new();
         for batch in 0..=self.job.batches {
             self.await_turn()?;
+            self.core_share = None;
             let (samples, bins) = self.run(batch as u64)?;
             // The first one warms up.
             if batch > 0 {
+                shares.extend(self.core_share);
                 outcome.samples.extend((!samples.is_empty()).then_some(samples));
                 outcome.bins.extend(bins);
             }
         }
+        if self.is_watched() && !shares.is_empty() {
+            let good = shares.iter().filter(|share| **share >= CORE_SHARE_MIN).count();
+            outcome.disturbed = Some(good < shares.len().div_ceil(2));
+            outcome.core_share_min = shares.into_iter().reduce(f64::min);
+        }
         self.finish(outcome)
+    }
+
+    /// Notes the part of its core that a role had in a part of a batch; the least counts.
+    fn note_share(&mut self, share: f64) {
+        self.core_share = Some(self.core_share.map_or(share, |least| least.min(share)));
     }
 
     fn finish(&mut self, mut outcome: Outcome) -> Result<Outcome> {
@@ -171,9 +190,10 @@ impl<L: Link> Source<'_, L> {
         while !self.peer.has_more(LOOK_AGAIN)? {
             self.link.finish()?;
         }
-        let report = self.peer.recv();
+        let report: Report = self.peer.recv()?;
         self.link.set_pace(Pace::Parked)?;
-        report
+        self.note_share(report.core_share);
+        Ok(report)
     }
 
     /// Real-time priority for a timed part, if the job wants it; ours before that of other threads
@@ -181,11 +201,15 @@ impl<L: Link> Source<'_, L> {
     pub(super) fn hurry(&mut self) -> Result<Urgent> {
         let urgent = Urgent::begin(self.job.realtime)?;
         self.link.set_pace(pace_of(&urgent))?;
+        self.meter = Some(Meter::start());
         Ok(urgent)
     }
 
     /// The end of it, in the other order.
     pub(super) fn relax(&mut self, urgent: Urgent) -> Result<()> {
+        if let Some(meter) = self.meter.take() {
+            self.note_share(spent(&meter).1);
+        }
         self.link.set_pace(Pace::Working)?;
         drop(urgent);
         Ok(())
@@ -285,7 +309,8 @@ fn round_trips<L: Link>(
 struct Batches<T> {
     kept: Vec<T>,
     repeated: usize,
-    disturbed: bool,
+    disturbed: Option<bool>,
+    core_share_min: Option<f64>,
 }
 
 impl<T> Batches<T> {
@@ -295,8 +320,7 @@ impl<T> Batches<T> {
         core_share: impl Fn(&T) -> f64,
     ) -> Result<Self> {
         let wanted = source.job.batches;
-        let limit =
-            if source.job.what.polls() && source.job.wait.polls() { CORE_SHARE_MIN } else { 0.0 };
+        let limit = if source.is_watched() { CORE_SHARE_MIN } else { 0.0 };
         let mut all = Vec::new();
         let mut good = 0;
         while good < wanted && all.len() < 2 * wanted {
@@ -310,12 +334,23 @@ impl<T> Batches<T> {
         if !disturbed {
             all.retain(|batch| core_share(batch) >= limit);
         }
-        Ok(Self { repeated: ran - all.len(), kept: all, disturbed })
+        let watched = limit > 0.0;
+        Ok(Self {
+            repeated: ran - all.len(),
+            disturbed: watched.then_some(disturbed),
+            core_share_min: watched.then(|| all.iter().map(core_share).fold(1.0, f64::min)),
+            kept: all,
+        })
     }
 
     fn add_to(self, outcome: &mut Outcome, list: impl FnOnce(&mut Outcome) -> &mut Vec<T>) {
         outcome.repeated += self.repeated;
-        outcome.disturbed |= self.disturbed;
+        outcome.disturbed = match (outcome.disturbed, self.disturbed) {
+            (Some(one), Some(other)) => Some(one || other),
+            (one, other) => one.or(other),
+        };
+        let shares = [outcome.core_share_min, self.core_share_min];
+        outcome.core_share_min = shares.into_iter().flatten().reduce(f64::min);
         list(outcome).extend(self.kept);
     }
 }

@@ -27,6 +27,11 @@ fn e1_1_interactions_are_those_of_the_paper_and_the_page_says_so() {
         assert_eq!(line["provider"], "sim");
         assert_eq!(line["held"], true, "{line}");
         assert!(line["measured"].as_f64().is_some() && line["claim"].is_string());
+        assert!(line["id"].as_str().unwrap().starts_with("E1.1."), "{line}");
+        assert_eq!(line["registered"]["commit"], "a4ef7233");
+        // Nobody's core was looked after in virtual time.
+        assert!(line["disturbed"].is_null() && line["why_not"].is_null(), "{line}");
+        assert_eq!(line["unit"], "1");
     }
     let page = fs::read_to_string(folder.0.join("papers.md")).unwrap();
     assert!(page.contains("## E1.1") && page.contains("| held |"), "{page}");
@@ -42,6 +47,62 @@ fn e1_1_interactions_are_those_of_the_paper_and_the_page_says_so() {
     }
     let json = fs::read_to_string(folder.0.join("papers/rows.json")).unwrap();
     assert_eq!(json.lines().count(), rows.lines().count() - 1);
+}
+
+/// What was promised is in one list, with the day of each promise: a claim that is dropped, weakened or
+/// dated anew changes this file, where everybody sees it.
+#[test]
+fn every_claim_is_listed_as_it_was_registered() {
+    let listed = bench(&["papers", "--list"]).output().unwrap();
+    assert!(listed.status.success(), "{}", errors(&listed));
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let committed = include_str!("claims.txt");
+    for (listed, committed) in listed.lines().zip(committed.lines()) {
+        assert_eq!(listed, committed, "`papers --list` differs from tests/bench/claims.txt");
+    }
+    assert_eq!(listed.lines().count(), committed.lines().count());
+    let of = |section: &str, count: usize| {
+        (1..=count).map(|one| format!("{section}{one}")).collect::<Vec<_>>()
+    };
+    let sections = [
+        of("H", 12),
+        of("4.1.", 5),
+        of("4.2.", 5),
+        of("4.3.", 2),
+        of("4.4.", 3),
+        of("I", 14),
+        of("M", 6),
+        of("E3.8.", 1),
+    ];
+    let experiments = ["1.1", "1.10", "1.11", "1.12", "1.13", "1.15", "1.16", "1.17", "1.18"];
+    let others = ["1.19", "1.20", "1.21", "1.22", "3.5", "3.6", "3.7"];
+    let first = experiments.iter().chain(&others).map(|one| format!("E{one}.1"));
+    for id in sections.concat().into_iter().chain(first) {
+        let is_it = |line: &str| line.split_whitespace().next() == Some(&id);
+        assert!(listed.lines().any(is_it), "no claim {id}");
+    }
+}
+
+/// Claims that nothing measures are told as that, and others as the claim that they repeat.
+#[test]
+fn a_claim_that_is_not_measured_says_so() {
+    let folder = Folder::new("unmeasured");
+    let only = ["--json", "--only", "E1.22", "--only", "H2", "--only", "I1", "--provider", "sim"];
+    let said = run(&folder, &only);
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let line = |id: &str| lines.iter().find(|line| line["id"] == id).unwrap();
+    for id in ["H2", "I1", "E1.22.13"] {
+        assert!(line(id)["held"].is_null() && line(id)["provider"].is_null());
+        assert_eq!(line(id)["why_not"], "not measured");
+    }
+    assert_eq!(line("I1")["must"], "as E1.13.5");
+    // One cell of the model is missed, and the rows say which.
+    let missed = lines.iter().filter(|line| line["held"] == false);
+    for missed in missed {
+        let why = missed["why_not"].as_str().unwrap();
+        assert!(why.contains("blocks, ") && why.contains("workers"), "{missed}");
+    }
+    assert_eq!(line("E1.22.3")["held"], false, "{said}");
 }
 
 /// The plan of a whole run, which takes hours, is there at once, and nothing else happens.
@@ -108,6 +169,8 @@ fn e1_13_a_claim_that_fails_is_published_as_failed() {
         y = "GB/s"
         scale = 1e-9
         [[claim]]
+        id = "E9.1"
+        registered = { commit = "26eeeb07", date = "2026-11-22" }
         claim = "Ten times as fast"
         providers = ["sim"]
         metric = "blocks_per_s"
@@ -122,6 +185,9 @@ fn e1_13_a_claim_that_fails_is_published_as_failed() {
     assert!(said.contains("NOT HELD") && said.contains("Ten times"), "{said}");
     let page = fs::read_to_string(folder.0.join("papers.md")).unwrap();
     assert!(page.contains("0 claims held, 1 did not") && page.contains("It is not."), "{page}");
+    // The reason is of the rows, not of whoever wrote the scenario.
+    let reason = page.lines().find(|line| line.starts_with("- Not held: E9.1")).unwrap();
+    assert!(reason.contains("sb-paper blocks_per_s") && !reason.contains("It is not."), "{reason}");
     assert!(!page.contains("Failed"), "{page}");
     let svg = fs::read_to_string(folder.0.join("papers/e9.1-speed-sim.svg")).unwrap();
     assert!(svg.contains("<svg") && svg.contains("GB/s"));
@@ -147,6 +213,8 @@ fn what_is_not_installed_is_left_out_with_a_note() {
         quick = { bytes = [4096] }
         full = { bytes = [4096] }
         [[claim]]
+        id = "E9.1"
+        registered = { commit = "26eeeb07", date = "2026-11-22" }
         claim = "Throughput"
         providers = ["shm"]
         metric = "bytes_per_s"

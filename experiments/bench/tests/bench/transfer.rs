@@ -16,8 +16,8 @@ fn mechanisms_are_verified_and_measured_side_by_side() {
     assert_eq!(names, ["ours-copy", "ours-in-place", "memcpy", "tcp"]);
     for line in &lines[1..] {
         assert_eq!((&line["bytes"], &line["blocks"]), (&4096.into(), &3.into()));
-        // Nine blocks, each compared byte by byte.
-        assert_eq!(line["verified_blocks"], 9, "{line}");
+        // Nine blocks of each of two pairs of processes, compared byte by byte.
+        assert_eq!(line["verified_blocks"], 18, "{line}");
         let number = |name: &str| line[name].as_f64().unwrap();
         assert!(number("latency_ns_p50") > 1.0, "{line}");
         assert!(number("latency_ns_p99") >= number("latency_ns_p50"), "{line}");
@@ -26,6 +26,20 @@ fn mechanisms_are_verified_and_measured_side_by_side() {
         let blocks_per_s = number("bytes_per_s") / 4096.0;
         assert!((blocks_per_s - number("blocks_per_s")).abs() < 1.0, "{line}");
     }
+}
+
+/// A row that takes longer than it may is killed and named, and the run goes on to its end.
+#[test]
+fn a_row_that_passes_its_limit_is_named_and_ends_nothing() {
+    let only = ["--only", "ours-copy,64,3", "--only", "unix,64,3"];
+    let output = run(&[&["transfer", "--json", "--quick", "--limit", "0"], &only[..]].concat());
+    let lines = lines(&output);
+    let passed = lines.iter().filter(|line| line["what"] == "limit");
+    let passed: Vec<&str> = passed.map(|line| line["row"].as_str().unwrap()).collect();
+    assert_eq!(passed, ["cache-line", "ours-copy", "unix"]);
+    assert!(lines.iter().any(|line| line["environment"].is_object()), "{lines:?}");
+    let errors = errors(&output);
+    assert!(errors.contains("unix, shm, 64 bytes, 3 blocks: passed its limit of 0 s"), "{errors}");
 }
 
 /// The cells of one line; a quoted one may hold commas and doubled quotes, no line breaks.

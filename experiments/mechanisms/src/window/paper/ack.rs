@@ -87,6 +87,11 @@ impl AckThread {
         Ok(true)
     }
 
+    /// Says whether the queue has overrun.
+    pub(super) fn check_queue(&self) -> Result<(), EndError> {
+        Ok(self.cq.poll(&mut []).map(drop)?)
+    }
+
     fn note(&self, buffer: u64) -> Result<(), EndError> {
         let mut bytes = [0; ACK_BYTES as usize];
         let offset = (buffer * u64::from(ACK_BYTES)) as usize;

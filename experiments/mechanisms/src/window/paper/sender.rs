@@ -68,16 +68,24 @@ impl RingSlots {
         let mut out = [Completion::EMPTY];
         while self.done < self.head && self.cq.poll(&mut out)? > 0 {
             let [completion] = out;
-            completion.result.map_err(EndError::from)?;
+            completion.result.map_err(|status| self.own(status.into()))?;
             self.done = completion.wr_id;
         }
         Ok(())
     }
 
+    /// Returns why the session ended: a queue of this end that overran, else what was noticed of it.
+    /// Requests that were outstanding then fail as if the peer were gone.
+    fn own(&self, noticed: EndError) -> EndError {
+        let sends = self.cq.poll(&mut []).map(drop).map_err(EndError::from);
+        let acks = self.acks.as_ref().map_or(Ok(()), AckThread::check_queue);
+        sends.and(acks).err().unwrap_or(noticed)
+    }
+
     /// Takes acknowledgements, unless another thread does.
     fn take_acks(&mut self) -> Result<(), EndError> {
         let Some(acks) = &self.acks else { return Ok(()) };
-        while acks.take()? {}
+        while acks.take().map_err(|error| self.own(error))? {}
         Ok(())
     }
 
@@ -149,7 +157,7 @@ impl Slots for RingSlots {
     }
 
     fn check(&self) -> Result<(), EndError> {
-        self.window.check()
+        self.window.check().map_err(|error| self.own(error))
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {
