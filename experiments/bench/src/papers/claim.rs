@@ -1,5 +1,4 @@
 //! What must hold, as data: which number of the rows, and where it must lie.
-use super::reason::reason;
 use super::record::{Axis, Row};
 use super::register::{Changed, Registered};
 use crate::mechanism::{Mechanism, Provider};
@@ -157,93 +156,6 @@ impl Claim {
         words.join(", ")
     }
 
-    pub(crate) fn judge(&self, provider: Provider, rows: &[Row]) -> Verdict {
-        let over = self.minus.or(self.over).unwrap_or(self.mechanism);
-        let over_metric = self.over_metric.as_ref().unwrap_or(&self.metric);
-        let divides = self.over.is_some() || self.over_metric.is_some() || self.minus.is_some();
-        let tops = self.select(rows, provider, self.mechanism, &self.metric);
-        let mut points = Vec::new();
-        for top in tops {
-            let below = divides.then(|| {
-                let variant = self.over_variant.as_ref().or(self.variant.as_ref());
-                let mut beside = top.cell.clone();
-                if self.over_variant.is_some() {
-                    beside.variant.clone_from(&self.over_variant);
-                }
-                let of = self.select_of(rows, (provider, over), over_metric, variant);
-                of.into_iter().find(|row| row.cell.is_beside(&beside))
-            });
-            match below {
-                None => points.push(Point::of(self.along, top)),
-                Some(Some(below)) if self.minus.is_some() => {
-                    points.push(Point::difference(self.along, top, below));
-                }
-                Some(Some(below)) => points.push(Point::ratio(self.along, top, below)),
-                Some(None) => {}
-            }
-        }
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        match self.take.of(&points, self.level) {
-            Ok((measured, interval)) => {
-                let held = (!self.report).then(|| self.holds(measured));
-                Verdict {
-                    measured: Some(measured),
-                    ci_low: interval.map(|(low, _)| low),
-                    ci_high: interval.map(|(_, high)| high),
-                    held,
-                    disturbed: is_disturbed(&points),
-                    unit: Some(self.unit(&points)),
-                    why_not: (held == Some(false)).then(|| reason(self, &points, rows)),
-                    is_missing: false,
-                }
-            }
-            Err(reason) => Verdict::missing(reason),
-        }
-    }
-
-    /// Returns the unit of what is taken of these points.
-    fn unit(&self, points: &[Point<'_>]) -> &'static str {
-        let divides = self.over.is_some() || self.over_metric.is_some();
-        match self.take {
-            Take::Spread | Take::Deviation | Take::LargestStep | Take::SmallestStep => "1",
-            Take::Crossing => self.along.unit(),
-            _ if divides => "1",
-            Take::Only | Take::Least | Take::Most | Take::Median | Take::Furthest => {
-                points.first().map_or("1", |point| point.top.unit)
-            }
-        }
-    }
-
-    fn select<'a>(
-        &self,
-        rows: &'a [Row],
-        provider: Provider,
-        mechanism: Mechanism,
-        metric: &str,
-    ) -> Vec<&'a Row> {
-        self.select_of(rows, (provider, mechanism), metric, self.variant.as_ref())
-    }
-
-    fn select_of<'a>(
-        &self,
-        rows: &'a [Row],
-        (provider, mechanism): (Provider, Mechanism),
-        metric: &str,
-        variant: Option<&String>,
-    ) -> Vec<&'a Row> {
-        let fits = |row: &&Row| {
-            row.cell.provider == provider
-                && row.cell.mechanism == mechanism
-                && row.metric == metric
-                && (variant.is_none() || variant == row.cell.variant.as_ref())
-                && self
-                    .at
-                    .iter()
-                    .all(|(axis, span)| axis.of(row).is_some_and(|value| span.has(value)))
-        };
-        rows.iter().filter(fits).collect()
-    }
-
     pub(super) fn holds(&self, measured: f64) -> bool {
         self.at_least.is_none_or(|least| measured >= least)
             && self.at_most.is_none_or(|most| measured <= most)
@@ -263,7 +175,7 @@ pub(crate) const NOT_MEASURED: &str = "not measured";
 /// A number of a row, or of two rows, and where on the axis.
 #[derive(Debug, Clone)]
 pub(super) struct Point<'a> {
-    x: f64,
+    pub(super) x: f64,
     pub(super) y: f64,
     interval: (f64, f64),
     pub(super) top: &'a Row,
@@ -271,7 +183,7 @@ pub(super) struct Point<'a> {
 }
 
 impl<'a> Point<'a> {
-    fn of(along: Axis, row: &'a Row) -> Self {
+    pub(super) fn of(along: Axis, row: &'a Row) -> Self {
         Self {
             x: along.of(row).unwrap_or(0.0),
             y: row.summary.median,
@@ -281,7 +193,7 @@ impl<'a> Point<'a> {
         }
     }
 
-    fn difference(along: Axis, top: &'a Row, below: &'a Row) -> Self {
+    pub(super) fn difference(along: Axis, top: &'a Row, below: &'a Row) -> Self {
         let pairs = top.values.iter().zip(&below.values);
         let values: Vec<f64> = pairs.map(|(top, below)| top - below).collect();
         let summary = stats::Summary::of(&values);
@@ -293,7 +205,7 @@ impl<'a> Point<'a> {
         }
     }
 
-    fn ratio(along: Axis, top: &'a Row, below: &'a Row) -> Self {
+    pub(super) fn ratio(along: Axis, top: &'a Row, below: &'a Row) -> Self {
         let ratio = if top.in_turn && below.in_turn {
             stats::ratio(&top.values, &below.values)
         } else {
@@ -308,24 +220,10 @@ impl<'a> Point<'a> {
     }
 }
 
-/// True if a row was, false if all were looked after and none was.
-fn is_disturbed(points: &[Point<'_>]) -> Option<bool> {
-    let rows = points.iter().flat_map(|point| [Some(point.top), point.below]).flatten();
-    let mut known = Some(false);
-    for row in rows {
-        match row.conditions.disturbed {
-            Some(true) => return Some(true),
-            Some(false) => {}
-            None => known = None,
-        }
-    }
-    known
-}
-
 type Taken = (f64, Option<(f64, f64)>);
 
 impl Take {
-    fn of(self, points: &[Point<'_>], level: Option<f64>) -> Result<Taken, String> {
+    pub(super) fn of(self, points: &[Point<'_>], level: Option<f64>) -> Result<Taken, String> {
         let values = || points.iter().map(|point| point.y);
         let steps = || points.windows(2).map(|two| two[1].y / two[0].y);
         let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);

@@ -4,6 +4,8 @@ mod bench;
 mod cameras;
 mod claim;
 mod ends;
+mod judge;
+mod list;
 mod lockstep;
 mod page;
 mod plan;
@@ -120,7 +122,7 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     // A table is of what the others measured.
     scenarios.sort_by_key(|scenario| scenario.workload == Workload::Table);
     if options.list {
-        return register::list(&scenarios, options.json);
+        return list::list(&scenarios, options.json);
     }
     plan::say(&bench, &scenarios)?;
     if options.plan {
