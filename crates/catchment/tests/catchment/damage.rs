@@ -25,7 +25,10 @@ fn damage(bytes: &[u8]) -> usize {
         let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
         let [from, to] = [from, to].map(|hex| u64::from_str_radix(hex, 16).unwrap());
         let mut copy = vec![0; (to - from) as usize];
-        memory.read_exact_at(&mut copy, from).unwrap();
+        if memory.read_exact_at(&mut copy, from).is_err() {
+            // It was another test's, and is gone.
+            continue;
+        }
         for at in (0..copy.len().saturating_sub(bytes.len())).step_by(64) {
             if copy[at..at + bytes.len()] == *bytes {
                 memory.write_all_at(&[0x5a; 4], from + (at + bytes.len() / 2) as u64).unwrap();
