@@ -5,7 +5,7 @@
 //! - [`solve_exactly`]: hosts that do not depend on each other, without rounds.
 //! - [`max_min`]: progressive filling, for an alpha without bound.
 //! - [`TopK`] and its [`Selector`]s: who gets a queue pair of its own.
-//! - [`format`]: problems with known optima, `drum-oracle/1`.
+//! - [`mod@format`]: problems with known optima, `drum-oracle/1`.
 //!
 //! ```
 //! use catchment_control::drum::{Coupling, Edges, Problem, Settings, Solver, Status};
