@@ -121,9 +121,7 @@ impl BlockHeader {
         words: &[u64; HEADER_WORDS],
         layout: &RingLayout,
     ) -> Result<Self, HeaderError> {
-        let (stream, payload_bytes) = split(words[0]);
-        let (crc32c, skipped) = split(words[5]);
-        let (tail, room_bytes) = split(words[6]);
+        let tail = words[6] as u32;
         let version = (tail >> 16) as u8;
         if version != HEADER_VERSION {
             return Err(HeaderError::Version(version));
@@ -131,7 +129,18 @@ impl BlockHeader {
         if tail >> 24 != 0 {
             return Err(HeaderError::Reserved(words[6]));
         }
-        let header = Self {
+        let header = Self::from_checked(words);
+        header.check(layout)?;
+        Ok(header)
+    }
+
+    /// Reads a header that was checked before.
+    #[inline]
+    pub(crate) fn from_checked(words: &[u64; HEADER_WORDS]) -> Self {
+        let (stream, payload_bytes) = split(words[0]);
+        let (crc32c, skipped) = split(words[5]);
+        let (tail, room_bytes) = split(words[6]);
+        Self {
             stream,
             payload_bytes,
             packet_number: words[1],
@@ -142,9 +151,7 @@ impl BlockHeader {
             skipped,
             flags: tail as u16,
             room_bytes,
-        };
-        header.check(layout)?;
-        Ok(header)
+        }
     }
 
     /// Checks the fields against the format and a slot of `layout`.

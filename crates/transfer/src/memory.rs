@@ -101,15 +101,21 @@ impl SlotMemory for RingMemory {
 
     #[inline]
     fn read_header(&self, slot: u32) -> [u64; HEADER_WORDS] {
-        let mut trailer = [0; 64];
-        self.whole().read_at(self.layout.trailer_offset(slot), &mut trailer).expect(INSIDE);
-        crate::header::decode_trailer(&trailer).0
+        let (whole, offset) = (self.whole(), self.layout.trailer_offset(slot));
+        std::array::from_fn(|i| {
+            let word = whole.load_u64(offset + 8 * i, Ordering::Relaxed);
+            u64::from_le(word.expect(INSIDE))
+        })
     }
 
     #[inline]
     fn write_header(&self, slot: u32, words: &[u64; HEADER_WORDS]) {
-        let trailer = crate::header::encode_trailer(words, 0);
-        let offset = self.layout.trailer_offset(slot);
-        self.whole().write_at(offset, &trailer[..crate::header::HEADER_BYTES]).expect(INSIDE);
+        // Word by word: a copy of bytes that were just put together would wait until all stores before
+        // it are done, those to lines of the other side too.
+        let (whole, offset) = (self.whole(), self.layout.trailer_offset(slot));
+        for (i, word) in words.iter().enumerate() {
+            let target = whole.atomic_u64(offset + 8 * i).expect(INSIDE);
+            target.store(word.to_le(), Ordering::Relaxed);
+        }
     }
 }

@@ -261,7 +261,7 @@ impl Stream {
     /// The last block of a frame is kept with it, so that the source sees it released only when
     /// the sink has the frame: until then the source can send the frame again.
     fn assemble(&self, delivery: &mut Delivery, block: HeldBlock) -> Assembled {
-        let header = *block.header();
+        let header = block.header();
         let checked = header.crc().is_some();
         let frame = |verified, bytes| Frame {
             device: self.device.name.clone(),

@@ -22,33 +22,29 @@ pub struct ReceivedBlock {
     shared: Arc<Shared>,
     slot: u32,
     generation: u64,
-    header: BlockHeader,
     held: bool,
     abandoned: bool,
 }
 
 impl ReceivedBlock {
     #[inline]
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        slot: u32,
-        generation: u64,
-        header: BlockHeader,
-    ) -> Self {
-        Self { shared, slot, generation, header, held: false, abandoned: false }
+    pub(super) fn new(shared: Arc<Shared>, slot: u32, generation: u64) -> Self {
+        Self { shared, slot, generation, held: false, abandoned: false }
     }
 
     /// Returns the header.
     #[inline]
-    pub fn header(&self) -> &BlockHeader {
-        &self.header
+    pub fn header(&self) -> BlockHeader {
+        // Nobody writes it while the block is ours: the next block of the slot is taken after its
+        // release, and one that the source writes over it is not kept.
+        self.shared.notes[self.slot as usize].header()
     }
 
     /// Returns the payload, in place. A misbehaving source can still change it: copy it out first where
     /// that matters.
     #[inline]
     pub fn payload(&self) -> VolatileSlice<'_> {
-        let header = &self.header;
+        let header = self.header();
         self.shared.memory.payload(self.slot, header.room_bytes, header.payload_bytes)
     }
 
@@ -78,7 +74,7 @@ impl ReceivedBlock {
     /// # Errors
     /// [`CrcMismatch`].
     pub fn check_crc(&self) -> Result<(), CrcMismatch> {
-        match self.header.crc() {
+        match self.header().crc() {
             Some(announced) => compare(announced, crc32c_of(&self.payload())),
             None => Ok(()),
         }
@@ -93,9 +89,10 @@ impl ReceivedBlock {
     /// # Panics
     /// If `out` is shorter than the payload.
     pub fn copy_out(&self, out: &mut [u8]) -> Result<(), CrcMismatch> {
-        let out = &mut out[..self.header.payload_bytes as usize];
+        let header = self.header();
+        let out = &mut out[..header.payload_bytes as usize];
         let payload = self.payload();
-        let Some(announced) = self.header.crc() else {
+        let Some(announced) = header.crc() else {
             payload.read_at(0, out).expect("as long as the payload");
             return Ok(());
         };
@@ -124,7 +121,7 @@ impl std::fmt::Debug for ReceivedBlock {
         f.debug_struct("ReceivedBlock")
             .field("slot", &self.slot)
             .field("generation", &self.generation)
-            .field("header", &self.header)
+            .field("header", &self.header())
             .finish_non_exhaustive()
     }
 }

@@ -17,6 +17,7 @@ use crate::status::full_byte;
 pub use block::{CrcMismatch, ReceivedBlock};
 use catchment_verbs::mem::{MemError, RegionSlice};
 use catchment_verbs::{Mr, Watch};
+use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -123,6 +124,18 @@ struct Note {
     seen: AtomicU64,
     /// Payload bytes of all its blocks.
     payload_bytes: AtomicU64,
+    /// The checked header of the block that was taken last.
+    header: [AtomicU64; HEADER_WORDS],
+}
+
+impl Note {
+    fn set_header(&self, words: &[u64; HEADER_WORDS]) {
+        self.header.iter().zip(words).for_each(|(kept, word)| kept.store(*word, Ordering::Relaxed));
+    }
+
+    fn header(&self) -> BlockHeader {
+        BlockHeader::from_checked(&self.header.each_ref().map(|word| word.load(Ordering::Relaxed)))
+    }
 }
 
 impl Receiver {
@@ -161,7 +174,7 @@ impl Receiver {
     ///
     /// # Errors
     /// [`PeerMisbehaved`]; the slot was released, and other blocks can still be taken.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
         match self.poll_next()? {
             Some(block) => Ok(Some(block)),
@@ -175,7 +188,7 @@ impl Receiver {
     ///
     /// # Errors
     /// As for [`Receiver::poll`].
-    #[inline]
+    #[inline(always)]
     pub fn poll_next(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
         let shared = &*self.shared;
         let slot = shared.next.load(Ordering::Relaxed);
@@ -229,31 +242,14 @@ impl Receiver {
         Ok(None)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, slot: u32) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
-        let shared = &self.shared;
-        let accept = |words: &[u64; HEADER_WORDS]| shared.payload_is_there(slot, words);
-        let taken = shared.slots.take(&shared.memory, shared.epoch, slot, accept);
-        let (generation, header) = match taken {
-            Taken::Block { generation, header, word } => {
-                shared.note_taken(slot, generation, word);
-                (generation, header)
+        match self.shared.take(slot) {
+            Ok(None) => Ok(None),
+            Ok(Some(generation)) => {
+                Ok(Some(ReceivedBlock::new(Arc::clone(&self.shared), slot, generation.get())))
             }
-            Taken::Overwritten { generation, word } => {
-                shared.note_taken(slot, generation, word);
-                return Err(PeerMisbehaved::Overwritten { slot, generation });
-            }
-            Taken::NotYet | Taken::Raced => return Ok(None),
-        };
-        match shared.check(slot, generation, &header) {
-            Ok(header) => {
-                shared.count_bytes(slot, header.payload_bytes);
-                Ok(Some(ReceivedBlock::new(Arc::clone(shared), slot, generation, header)))
-            }
-            Err(error) => {
-                shared.release(slot, generation);
-                Err(error)
-            }
+            Err(error) => Err(*error),
         }
     }
 
@@ -324,6 +320,30 @@ impl Shared {
         self.memory.whole().prefetch(self.memory.layout.trailer_offset(slot) - LINE_BYTES as usize);
     }
 
+    /// Takes the block of a slot, if there is one, and returns its generation. The result fits into
+    /// registers: what the caller would copy out of memory just after it was written there waits for all
+    /// stores before it.
+    fn take(&self, slot: u32) -> Result<Option<NonZeroU64>, Box<PeerMisbehaved>> {
+        let accept = |words: &[u64; HEADER_WORDS]| self.payload_is_there(slot, words);
+        let (generation, words) = match self.slots.take(&self.memory, self.epoch, slot, accept) {
+            Taken::Block { generation, header, word } => {
+                self.note_taken(slot, generation, word);
+                (generation, header)
+            }
+            Taken::Overwritten { generation, word } => {
+                self.note_taken(slot, generation, word);
+                return Err(Box::new(PeerMisbehaved::Overwritten { slot, generation }));
+            }
+            Taken::NotYet | Taken::Raced => return Ok(None),
+        };
+        if let Err(error) = self.check(slot, generation, &words) {
+            self.release(slot, generation);
+            return Err(Box::new(error));
+        }
+        self.note_header(slot, &words);
+        Ok(NonZeroU64::new(generation))
+    }
+
     #[inline]
     fn note_taken(&self, slot: u32, generation: u64, word: u64) {
         self.consumed.change(slot, full_byte(generation - 1), full_byte(generation));
@@ -364,20 +384,22 @@ impl Shared {
         slot: u32,
         generation: u64,
         words: &[u64; HEADER_WORDS],
-    ) -> Result<BlockHeader, PeerMisbehaved> {
+    ) -> Result<(), PeerMisbehaved> {
         let header = BlockHeader::from_words(words, &self.memory.layout)
             .map_err(|reason| PeerMisbehaved::Header { slot, generation, reason })?;
         if self.options.crc_decides && header.crc().is_none() {
             return Err(PeerMisbehaved::NoCrc { slot, generation });
         }
-        Ok(header)
+        Ok(())
     }
 
     #[inline]
-    fn count_bytes(&self, slot: u32, bytes: u32) {
-        let count = &self.notes[slot as usize].payload_bytes;
-        let before = count.load(Ordering::Relaxed);
-        count.store(before + u64::from(bytes), Ordering::Relaxed);
+    fn note_header(&self, slot: u32, words: &[u64; HEADER_WORDS]) {
+        let note = &self.notes[slot as usize];
+        note.set_header(words);
+        let before = note.payload_bytes.load(Ordering::Relaxed);
+        let bytes = BlockHeader::from_checked(words).payload_bytes;
+        note.payload_bytes.store(before + u64::from(bytes), Ordering::Relaxed);
     }
 
     #[inline]

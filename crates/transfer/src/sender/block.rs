@@ -120,7 +120,7 @@ impl WriteBlock {
     ///
     /// # Errors
     /// [`CommitError`] with the block, when the metadata are wrong or the session is over.
-    #[inline]
+    #[inline(always)]
     pub fn commit(mut self, meta: &BlockMeta, crc: bool) -> Result<(), CommitError> {
         match self.try_commit(meta, crc) {
             Ok(()) => {
@@ -131,6 +131,7 @@ impl WriteBlock {
         }
     }
 
+    #[inline(always)]
     fn try_commit(&mut self, meta: &BlockMeta, crc: bool) -> Result<(), CommitFailure> {
         self.shared.alive().map_err(CommitFailure::Broken)?;
         let header = self.header(meta, crc);
@@ -144,6 +145,7 @@ impl WriteBlock {
 
     /// Returns the header. In place the payload stays where it was filled; a copy is made as short as
     /// possible.
+    #[inline(always)]
     fn header(&self, meta: &BlockMeta, crc: bool) -> BlockHeader {
         let room_bytes = if self.shared.data.is_in_place() {
             self.room_bytes

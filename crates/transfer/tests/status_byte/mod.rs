@@ -163,7 +163,7 @@ fn s1_10_twelve_filling_threads_share_one_queue_pair() {
                 let block = receive(receiver);
                 let device = block.header().stream;
                 assert_eq!(block.payload().to_vec(), [device as u8; 200]);
-                let header = *block.header();
+                let header = block.header();
                 let order = &mut orders[device as usize];
                 order.push(header, block, drop);
             }

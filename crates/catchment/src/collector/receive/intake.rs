@@ -244,7 +244,7 @@ impl SessionIntake {
     }
 
     fn take(&mut self, block: ReceivedBlock) -> Result<(), IntakeError> {
-        let header = *block.header();
+        let header = block.header();
         check_limits(&header)?;
         let streams = self.streams.len();
         let Some(stream) = self.streams.get_mut(header.stream as usize) else {
