@@ -19,7 +19,10 @@ pub const LARGE_BLOCK_BYTES: u32 = 64 << 10;
 /// The first slot starts on a multiple of this.
 pub const BLOCKS_ALIGN: usize = 4096;
 
-const LAYOUT_VERSION: u64 = 1;
+/// Rings of up to so many slots have no hints: the receiver looks at every commit word.
+pub const SCANNED_BLOCKS: u32 = LINE_BYTES;
+
+const LAYOUT_VERSION: u64 = 2;
 
 /// A ring cannot have this shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -129,6 +132,13 @@ impl RingLayout {
         self.status_bytes
     }
 
+    /// Returns whether the sender writes hints into `full[]`. In a ring of up to [`SCANNED_BLOCKS`] slots
+    /// a block is one WRITE, and the receiver finds it by its commit word alone.
+    #[inline]
+    pub fn has_hints(&self) -> bool {
+        self.blocks > SCANNED_BLOCKS
+    }
+
     /// Returns the offset of `full[]`, which only the sender writes.
     #[inline]
     pub fn full_offset(&self) -> usize {
@@ -218,7 +228,7 @@ mod tests {
         assert_eq!(layout.trailer_offset(0), 4096 + 192);
         assert_eq!(layout.commit_offset(0), 4096 + 248);
         assert_eq!(layout.total_bytes(), 4096 + 768);
-        assert_eq!(layout.hash(), 0x3052_63e1_684e_fd1e);
+        assert_eq!(layout.hash(), 0x7a5c_2b27_7571_481e);
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub mod protocol {
     pub use crate::mirror::ByteMirror;
     pub use crate::releases::Releases;
     pub use crate::slot::{
-        ReceiverSlots, ReleaseStatus, SenderSlots, SlotMemory, Taken, hold, publish, release,
+        ReceiverSlots, ReleaseStatus, SenderSlots, SlotMemory, Taken, hold, publish, release, seal,
     };
     pub use crate::status::{SlotState, full_byte, held_byte, released_byte};
 }

@@ -29,7 +29,20 @@ pub trait SlotMemory {
     fn write_header(&self, slot: u32, words: &[u64; HEADER_WORDS]);
 }
 
-/// Makes a block valid whose payload was filled in place.
+/// Makes a block valid whose payload was filled in place, in a ring without hints.
+#[inline]
+pub fn seal(
+    memory: &impl SlotMemory,
+    epoch: u64,
+    slot: u32,
+    generation: u64,
+    header: &[u64; HEADER_WORDS],
+) {
+    memory.write_header(slot, header);
+    memory.store_commit(slot, commit_word(epoch, slot, generation, header));
+}
+
+/// Makes a block valid whose payload was filled in place, and tells where it is.
 ///
 /// The hint is stored before the commit word. After that word the receiver may take the block and
 /// release the slot, and another thread may send the next block: a later hint would overwrite that
@@ -42,9 +55,8 @@ pub fn publish(
     generation: u64,
     header: &[u64; HEADER_WORDS],
 ) {
-    memory.write_header(slot, header);
     memory.store_full(slot, full_byte(generation));
-    memory.store_commit(slot, commit_word(epoch, slot, generation, header));
+    seal(memory, epoch, slot, generation, header);
 }
 
 /// What a byte of `free[]` means to the sender.

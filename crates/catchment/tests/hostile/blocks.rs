@@ -5,7 +5,8 @@ use catchment::session::check::NUMBER_MAX;
 use catchment::session::collector_side::JUMP_MAX;
 use catchment::session::message::Message;
 use catchment_transfer::BlockHeader;
-use catchment_transfer::header::{FLAG_CRC, FLAG_SEGMENTED};
+use catchment_transfer::header::{FLAG_CRC, FLAG_SEGMENTED, encode_trailer};
+use catchment_transfer::protocol::commit_word;
 use std::time::Duration;
 
 /// Changes the length of the payload, and the room that the header says it has.
@@ -88,12 +89,10 @@ fn blocks_that_are_not_valid_are_never_delivered() {
         ("generation 2 of a fresh slot", |r| r.commit_as(r.epoch(), 0, 2, 1, &header(0, 10))),
         ("the last generation", |r| r.commit_as(r.epoch(), 0, u64::MAX, 1, &header(0, 10))),
         ("a commit word of another slot", |r| {
-            r.commit_silently(r.epoch(), 3, 1, &header(0, 10));
-            let from = r.layout.trailer_offset(3);
-            let mut trailer = [0; 64];
-            r.read(from, &mut trailer);
-            r.write(r.layout.trailer_offset(4), &trailer);
-            r.write(from, &[0; 64]);
+            // Never in slot 3 itself, where it would be taken.
+            let words = header(0, 10).to_words();
+            let commit = commit_word(r.epoch(), 3, 1, &words);
+            r.write(r.layout.trailer_offset(4), &encode_trailer(&words, commit));
             r.write(r.layout.full_offset() + 4, &[1]);
             r.ring();
         }),

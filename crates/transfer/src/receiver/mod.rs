@@ -169,8 +169,8 @@ impl Receiver {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Takes a block, if there is one: polls the slot where the next one is expected, then scans all of
-    /// `full[]`. Never blocks.
+    /// Takes a block, if there is one: polls the slot where the next one is expected, then all others, by
+    /// their commit words, or by `full[]` where the ring has hints. Never blocks.
     ///
     /// # Errors
     /// [`PeerMisbehaved`]; the slot was released, and other blocks can still be taken.
@@ -178,7 +178,8 @@ impl Receiver {
     pub fn poll(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
         match self.poll_next()? {
             Some(block) => Ok(Some(block)),
-            None => self.scan(),
+            None if self.shared.memory.layout.has_hints() => self.scan(),
+            None => self.scan_commits(),
         }
     }
 
@@ -192,12 +193,27 @@ impl Receiver {
     pub fn poll_next(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
         let shared = &*self.shared;
         let slot = shared.next.load(Ordering::Relaxed);
-        let word = shared.memory.load_commit(slot);
-        if word == shared.notes[slot as usize].seen.load(Ordering::Relaxed) {
+        if !shared.is_new(slot) {
             shared.prefetch_payload(slot);
             return Ok(None);
         }
         self.take(slot)
+    }
+
+    /// Checks all commit words behind the one that was polled.
+    fn scan_commits(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
+        let shared = &*self.shared;
+        let polled = shared.next.load(Ordering::Relaxed);
+        let blocks = shared.memory.layout.blocks();
+        for slot in (polled + 1..blocks).chain(0..=polled) {
+            if shared.is_new(slot)
+                && let Some(block) = self.take(slot)?
+            {
+                return Ok(Some(block));
+            }
+        }
+        shared.found_nothing();
+        Ok(None)
     }
 
     /// Checks all hints.
@@ -344,9 +360,18 @@ impl Shared {
         Ok(NonZeroU64::new(generation))
     }
 
+    /// Returns whether the slot's commit word is another one than that taken last.
+    #[inline]
+    fn is_new(&self, slot: u32) -> bool {
+        let seen = self.notes[slot as usize].seen.load(Ordering::Relaxed);
+        self.memory.load_commit(slot) != seen
+    }
+
     #[inline]
     fn note_taken(&self, slot: u32, generation: u64, word: u64) {
-        self.consumed.change(slot, full_byte(generation - 1), full_byte(generation));
+        if self.memory.layout.has_hints() {
+            self.consumed.change(slot, full_byte(generation - 1), full_byte(generation));
+        }
         self.notes[slot as usize].seen.store(word, Ordering::Relaxed);
         self.releases.note_busy();
         let after = slot + 1;

@@ -110,7 +110,7 @@ impl InPlace {
         self.ring.whole().subslice(layout.free_offset(), layout.status_bytes()).expect(INSIDE)
     }
 
-    /// Makes the block valid, publishes its hint, and wakes the collector if it sleeps.
+    /// Makes the block valid, with its hint if the ring has hints, and wakes the collector if it sleeps.
     #[inline]
     pub(super) fn publish(
         &self,
@@ -119,7 +119,11 @@ impl InPlace {
         generation: u64,
         header: &[u64; HEADER_WORDS],
     ) {
-        slot::publish(&self.ring, epoch, slot, generation, header);
+        if self.ring.layout.has_hints() {
+            slot::publish(&self.ring, epoch, slot, generation, header);
+        } else {
+            slot::seal(&self.ring, epoch, slot, generation, header);
+        }
         self.bell.ring();
     }
 }

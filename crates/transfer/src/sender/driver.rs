@@ -134,8 +134,8 @@ impl Driver<'_> {
         Stripe { offset, bytes: most.min(all - offset) }
     }
 
-    /// Posts committed blocks: the WRITE of each, and one inline WRITE of the status bytes of each
-    /// run of neighbouring slots (I7).
+    /// Posts committed blocks: the WRITE of each, and where the ring has hints one inline WRITE of the
+    /// status bytes of each run of neighbouring slots (I7).
     fn post_blocks(&mut self) -> Result<(), Broken> {
         let most = if self.link.block_wrs > LEAST_BLOCK_WRS.into() {
             // Long blocks have room one at a time.
@@ -178,7 +178,7 @@ impl Driver<'_> {
     }
 
     /// Posts a block that is longer than a message; the queue has room for all its requests. The WRITEs
-    /// go in order, the last of which ends with the commit word, then the status byte.
+    /// go in order, the last of which ends with the commit word, then the status byte if there is one.
     #[cold]
     fn post_segmented(&mut self, slot: u32, block: Sge) -> Result<(), Broken> {
         let to = self.data.remote_block(slot, block.bytes);
@@ -197,16 +197,21 @@ impl Driver<'_> {
         self.post_last(slot, SendWr::new(0, op, Payload::Sges(&sge)))
     }
 
-    /// Posts the WRITE that ends a block, and its status byte.
+    /// Posts the WRITE that ends a block, and its status byte where the ring has hints.
     #[inline]
     fn post_last(&mut self, slot: u32, write: SendWr<'_>) -> Result<(), Broken> {
+        self.count_posted(1);
+        if !self.data.layout.has_hints() {
+            let mut request = [write.unsignaled()];
+            self.link.signal_now_and_then(&mut request);
+            return self.link.post(&request);
+        }
         let hint = [full_byte(self.shared.slots.generations.next_generation(slot) - 1)];
         let full =
             SendOp::Write(self.data.remote_addr(self.data.layout.full_offset() + slot as usize));
         let mut requests =
             [write.unsignaled(), SendWr::new(0, full, Payload::Inline(&hint)).unsignaled()];
         self.link.signal_now_and_then(&mut requests);
-        self.count_posted(1);
         self.link.post(&requests)
     }
 
@@ -228,6 +233,9 @@ impl Driver<'_> {
                 ..empty
             };
             count += 1;
+            if !self.data.layout.has_hints() {
+                continue;
+            }
             let longest = i + 1 - run_start == self.link.limits.max_inline_bytes as usize;
             if longest || slots.get(i + 1) != Some(&(slot + 1)) {
                 let first = slots[run_start] as usize;

@@ -14,7 +14,7 @@ mod transitions;
 
 use catchment_transfer::protocol::{
     ReceiverSlots, ReleaseStatus, Releases, SenderSlots, SlotMemory, Taken, commit_word, full_byte,
-    held_byte, hold, publish, release, released_byte,
+    held_byte, hold, publish, release, released_byte, seal,
 };
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};

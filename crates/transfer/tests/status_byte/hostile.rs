@@ -1,6 +1,7 @@
 //! A source that breaks the protocol, and blocks that are not whole.
 use super::super::common::*;
 use catchment_transfer::header::FLAG_CRC;
+use catchment_transfer::layout::SCANNED_BLOCKS;
 use catchment_transfer::*;
 use catchment_verbs::mem::Region;
 use std::sync::Arc;
@@ -13,7 +14,11 @@ pub(super) struct Hostile {
 }
 
 pub(super) fn hostile(options: ReceiverOptions) -> Hostile {
-    let layout = RingLayout::new(4, 256).unwrap();
+    hostile_ring(4, options)
+}
+
+fn hostile_ring(blocks: u32, options: ReceiverOptions) -> Hostile {
+    let layout = RingLayout::new(blocks, 256).unwrap();
     let collector = side(1, 0, 1);
     let mr = ring_mr(&collector.pd, layout.total_bytes());
     Hostile {
@@ -68,7 +73,7 @@ fn a_wrong_header_with_the_right_commit_word_is_the_peers_fault() {
 
 #[test]
 fn a_hint_without_a_block_and_a_block_without_a_hint() {
-    let hostile = hostile(ReceiverOptions::default());
+    let hostile = hostile_ring(SCANNED_BLOCKS + 1, ReceiverOptions::default());
     hostile.hint(2, 1);
     hostile.hint(3, 77);
     assert!(hostile.receiver.poll().unwrap().is_none());
@@ -80,6 +85,27 @@ fn a_hint_without_a_block_and_a_block_without_a_hint() {
     assert!(hostile.receiver.poll().unwrap().is_none());
     assert_eq!(hostile.receiver.drain().unwrap().unwrap().slot(), 1);
     assert!(hostile.receiver.drain().unwrap().is_none());
+}
+
+/// In a ring of up to 64 slots, every block is found by its commit word, in whatever slot it is; a
+/// byte of `full[]` says nothing.
+#[test]
+fn a_short_ring_needs_no_hints() {
+    for blocks in [4, SCANNED_BLOCKS] {
+        let hostile = hostile_ring(blocks, ReceiverOptions::default());
+        hostile.hint(2, 1);
+        hostile.hint(3, 77);
+        assert!(hostile.receiver.poll().unwrap().is_none());
+        for slot in [blocks - 1, 1, 0, 2] {
+            hostile.put(slot, EPOCH, 1, &good());
+            assert_eq!(hostile.receiver.poll().unwrap().unwrap().slot(), slot);
+            assert!(hostile.receiver.poll().unwrap().is_none());
+        }
+        hostile.put(1, EPOCH, 2, &good());
+        assert_eq!(hostile.receiver.poll().unwrap().unwrap().slot(), 1);
+        let stats = hostile.receiver.stats();
+        assert_eq!((stats.blocks, stats.hints_early, stats.hints_wrong), (5, 0, 0));
+    }
 }
 
 #[test]
