@@ -110,12 +110,11 @@ impl SlotMemory for RingMemory {
 
     #[inline]
     fn write_header(&self, slot: u32, words: &[u64; HEADER_WORDS]) {
-        // Word by word: a copy of bytes that were just put together would wait until all stores before
-        // it are done, those to lines of the other side too.
-        let (whole, offset) = (self.whole(), self.layout.trailer_offset(slot));
-        for (i, word) in words.iter().enumerate() {
-            let target = whole.atomic_u64(offset + 8 * i).expect(INSIDE);
-            target.store(word.to_le(), Ordering::Relaxed);
-        }
+        // As bytes, in one copy, which waits until the words are put together, and so until what was
+        // stored before is done. Eight stores of words do not wait, and cost a fifth of the throughput of
+        // 4 KiB blocks: the line is taken by the polling receiver between them.
+        let trailer = crate::header::encode_trailer(words, 0);
+        let offset = self.layout.trailer_offset(slot);
+        self.whole().write_at(offset, &trailer[..crate::header::HEADER_BYTES]).expect(INSIDE);
     }
 }
