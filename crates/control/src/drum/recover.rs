@@ -153,9 +153,14 @@ impl Recovery {
         }
     }
 
-    /// Newton from no rise at all, for every host: the load falls and is convex, so no step goes too
-    /// far.
+    /// Newton from no rise at all, for every host.
+    ///
+    /// It seeks the root of `load^-bend`, which is nearly straight, and concave: with inverse
+    /// elasticities of at most `1 / bend` it is a mean of concave functions of the price, with a
+    /// constant elasticity of substitution. So no step goes too far.
     fn find_rises(&mut self, model: &Model) {
+        let bend = model.alpha.min(3.0);
+        let power = |ratio: f64| if bend == 1.0 { ratio } else { ratio.powf(bend) };
         for step in 0..MOST_STEPS {
             for host in 0..model.layout.hosts {
                 let (over, raised) = (self.over[host], self.raised[host]);
@@ -173,7 +178,7 @@ impl Recovery {
                     self.enough[host] =
                         (capacity * (1.0 + NEAR)).max(capacity + LEFT * (load - capacity));
                 }
-                let rise = (capacity - load) / slope;
+                let rise = load * (power(load / capacity) - 1.0) / (-slope * bend);
                 self.over[host] = load > self.enough[host] && rise > 0.0 && rise.is_finite();
                 if self.over[host] {
                     self.raised[host] += rise;

@@ -110,13 +110,13 @@ pub(super) fn inverse_power(base: f64, exponent: f64) -> f64 {
     let series = 1.0 / 3.0 + square * (1.0 / 5.0 + square * (1.0 / 7.0 + square * series));
     let log2 = two + 2.0 * std::f64::consts::LOG2_E * (t + t * square * series);
     let power = (exponent * log2).clamp(0.0, 1001.0);
-    let whole = (power + 0.5).floor();
-    let rest = (whole - power) * std::f64::consts::LN_2;
+    let whole = (power + 0.5) as i32;
+    let rest = (f64::from(whole) - power) * std::f64::consts::LN_2;
     let mut exp = 1.0;
     for order in [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0] {
         exp = 1.0 + rest * exp * (1.0 / order);
     }
-    let scaled = exp * f64::from_bits((1023 - whole as u64) << 52);
+    let scaled = exp * f64::from_bits(((1023 - whole) as u64) << 52);
     if power > 1000.0 { 0.0 } else { scaled.min(1.0) }
 }
 
