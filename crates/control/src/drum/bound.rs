@@ -1,5 +1,5 @@
 //! What no allocation can exceed, from prices alone (weak duality).
-use super::fill::next_price;
+use super::fill::{Price, next_price};
 use super::model::{ConeRow, Model};
 use super::problem::Coupling;
 use super::utility::{rate_at, utility};
@@ -107,8 +107,9 @@ impl Part<'_> {
         (low, high)
     }
 
-    /// Returns the least value found, infinite if none is finite.
-    fn least(&self, start: f64) -> f64 {
+    /// Returns the price at which the value is least, as near as it was found; `None` where no value is
+    /// finite.
+    fn price(&self, start: f64) -> Option<f64> {
         let (least, mut high) = self.bracket();
         let mut low = least;
         let mut price = if start > low && start <= high { start } else { 0.5 * (low + high) };
@@ -137,8 +138,7 @@ impl Part<'_> {
                 if newton > low && newton < high { newton } else { 0.5 * (low + high) }
             };
         }
-        // The value is convex in the price, and the last one is nearest to its minimum.
-        last.map_or(f64::INFINITY, |price| self.value(price))
+        last
     }
 }
 
@@ -165,10 +165,7 @@ impl Bound {
             if model.coupling == Coupling::AtLeast { price.max(0.0) } else { price }
         };
         let layout = &model.layout;
-        for (sender, edges) in layout.sweep() {
-            let parts = layout.to[edges.clone()].iter().zip(&model.completions[edges]);
-            self.costs[sender] = parts.map(|(to, part)| part * price(*to as usize)).sum();
-        }
+        self.gather_costs(model, &price);
         let mut total = 0.0;
         for host in 0..layout.hosts {
             let range = layout.sent_by(host);
@@ -190,6 +187,43 @@ impl Bound {
         if total.is_nan() { f64::INFINITY } else { total }
     }
 
+    fn gather_costs(&mut self, model: &Model, price: &impl Fn(usize) -> f64) {
+        for (sender, edges) in model.layout.sweep() {
+            let parts = model.layout.to[edges.clone()].iter().zip(&model.completions[edges]);
+            self.costs[sender] = parts.map(|(to, part)| part * price(*to as usize)).sum();
+        }
+    }
+
+    /// Sets every host's rates to what is best for it at the prices of completions, and the prices of
+    /// what it sends to those that go with it. `x` and `sent` are where the search begins.
+    pub(super) fn answer(
+        &mut self,
+        model: &Model,
+        price: impl Fn(usize) -> f64,
+        x: &mut [f64],
+        sent: &mut [Price],
+    ) {
+        self.gather_costs(model, &price);
+        for host in 0..model.layout.hosts {
+            let range = model.layout.sent_by(host);
+            let x = &mut x[range.clone()];
+            self.cut(model.send_row(host), range.len(), |at| x[at]);
+            let part = Part {
+                alpha: model.alpha,
+                weights: &model.weights[range.clone()],
+                costs: &self.costs[range.clone()],
+                shares: &self.shares[..range.len()],
+                limits: model.limits.as_ref().map(|limits| &limits[range]),
+                capacity: model.send_capacity[host],
+            };
+            let Some(price) = part.price(sent[host].linear) else { continue };
+            sent[host].linear = price;
+            for (at, x) in x.iter_mut().enumerate() {
+                *x = part.free(at, part.cost(at, price)).min(part.limit(at));
+            }
+        }
+    }
+
     fn part(
         &self,
         alpha: f64,
@@ -203,7 +237,8 @@ impl Bound {
             return 0.0;
         }
         let (costs, shares) = (&self.prices[..count], &self.shares[..count]);
-        Part { alpha, weights, costs, shares, limits, capacity }.least(start)
+        let part = Part { alpha, weights, costs, shares, limits, capacity };
+        part.price(start).map_or(f64::INFINITY, |price| part.value(price))
     }
 
     /// Replaces a cone by its tangent.

@@ -37,7 +37,7 @@ impl<T: Real> Rounds<T> {
         let (prices, values) = (&mut self.y[range.clone()], &mut self.z[range.clone()]);
         let (a, b) = (&mut self.scratch.a[..count], &mut self.scratch.b[..count]);
         for at in 0..count {
-            let told = Told { price: prices[at], value: values[at], flatness: T::default() };
+            let told = Told { price: prices[at], value: values[at], ..Told::default() };
             let mut sums = Sender::default();
             sums.add(rho[at], completions[at], told);
             (a[at], b[at]) = (sums.a, sums.b);
@@ -88,7 +88,7 @@ impl<T: Real> Rounds<T> {
         for at in 0..rho.len() {
             let rates = step::rate_flatness(power, flat[at], x[at], x_floor[at]);
             let own = step::completion_flatness(beta, z[at], z_floor[at]);
-            rho[at] = T::of(1.0) / step::inverse_penalty(rates, completions[at], own);
+            rho[at] = T::of(1.0) / (rates * completions[at]).or_smaller(own);
         }
     }
 

@@ -1,7 +1,7 @@
 //! From any positive rates to rates that fit every capacity.
 use super::model::{Model, used};
 use super::problem::Coupling;
-use super::utility::{Power, Three, inverse_power, with_power};
+use super::utility::{Power, Three, exp2_below_one, log2_above_one, with_power};
 
 const MOST_STEPS: usize = 40;
 /// How much of an overload may be left, and how much of a capacity: scaling does the rest.
@@ -19,9 +19,9 @@ pub(super) struct Recovery {
     pub(super) raised: Vec<f64>,
     /// Largest use of a capacity, as a fraction of it.
     pub(super) most_used: f64,
-    /// Over senders: 1 over the marginal utility, and the inverse elasticity `1 / eta`.
+    /// Over senders: 1 over the marginal utility, and how the rate falls as it rises.
     inverse_marginals: Vec<f64>,
-    answers: Vec<f64>,
+    answers: Vec<Answer>,
     /// Over receivers: marginal utility of a completion, later by how much its price rises (below 0
     /// where nothing is to be found), or the factor of its host; slopes of the load.
     worth: Vec<f64>,
@@ -29,6 +29,50 @@ pub(super) struct Recovery {
     /// Over hosts: the load that is near enough.
     enough: Vec<f64>,
     over: Vec<bool>,
+}
+
+/// How a sender lowers its rate when its marginal utility has to rise by a factor.
+///
+/// The marginal utility is a sum, `A t^-alpha + B t^-3` of what it was at a rate `t` times as high. At
+/// first the rate falls by its elasticity; far away it falls as the steeper of the two alone would let
+/// it, which never is too far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answer {
+    /// `1 / eta`.
+    inverse_elasticity: f64,
+    /// `-log2` of the steeper part, over its exponent; `1 / exponent` of it.
+    offset: f64,
+    steepest: f64,
+}
+
+impl Answer {
+    /// `rate` and `completion` are the parts of the marginal utility.
+    fn new(alpha: f64, rate: f64, completion: f64) -> Self {
+        let marginal = rate + completion;
+        let (exponent, part) = if alpha < 3.0 { (3.0, completion) } else { (alpha, rate) };
+        let offset = if part > 1e-12 * marginal {
+            log2_above_one(marginal / part) / exponent
+        } else {
+            f64::INFINITY
+        };
+        Self {
+            inverse_elasticity: marginal / (alpha * rate + 3.0 * completion),
+            offset,
+            steepest: 1.0 / exponent,
+        }
+    }
+
+    /// Returns the factor of the rate, and its elasticity there.
+    #[inline]
+    fn at(&self, ratio: f64) -> (f64, f64) {
+        let log = log2_above_one(ratio);
+        let (first, far) = (log * self.inverse_elasticity, self.offset + log * self.steepest);
+        if first <= far {
+            (exp2_below_one(first), self.inverse_elasticity)
+        } else {
+            (exp2_below_one(far), self.steepest)
+        }
+    }
 }
 
 impl Recovery {
@@ -41,7 +85,7 @@ impl Recovery {
             raised: vec![0.0; hosts],
             most_used: 0.0,
             inverse_marginals: senders(),
-            answers: senders(),
+            answers: vec![Answer::default(); model.layout.senders.len()],
             worth: vec![0.0; model.layout.receivers.len()],
             slopes: vec![0.0; model.layout.receivers.len()],
             enough: vec![0.0; hosts],
@@ -129,7 +173,7 @@ impl Recovery {
             let rise: f64 = rises.map(|(to, part)| part * self.worth[*to as usize]).sum();
             if rise > 0.0 {
                 let rise = rise * self.inverse_marginals[sender];
-                self.x[sender] *= inverse_power(1.0 + rise, self.answers[sender]);
+                self.x[sender] *= self.answers[sender].at(1.0 + rise).0;
             }
         }
         model.complete(&self.x, &mut self.z);
@@ -147,9 +191,8 @@ impl Recovery {
             let rate = model.weights[sender] * power.of_inverse(1.0 / self.x[sender]);
             let parts = model.layout.to[edges.clone()].iter().zip(&model.completions[edges]);
             let completion: f64 = parts.map(|(to, part)| part * self.worth[*to as usize]).sum();
-            let marginal = rate + completion;
-            self.inverse_marginals[sender] = 1.0 / marginal;
-            self.answers[sender] = marginal / (power.alpha() * rate + 3.0 * completion);
+            self.inverse_marginals[sender] = 1.0 / (rate + completion);
+            self.answers[sender] = Answer::new(power.alpha(), rate, completion);
         }
     }
 
@@ -166,7 +209,7 @@ impl Recovery {
                 let (over, raised) = (self.over[host], self.raised[host]);
                 self.set_worth(model, host, |share| if over { share * raised } else { -1.0 });
             }
-            self.load(model);
+            self.load(model, step == 0);
             let mut rises = false;
             for host in 0..model.layout.hosts {
                 if !self.over[host] {
@@ -191,8 +234,9 @@ impl Recovery {
         }
     }
 
-    /// What overloaded hosts would complete at their prices, and how that changes with the price.
-    fn load(&mut self, model: &Model) {
+    /// What overloaded hosts would complete at their prices, and how that changes with the price; at
+    /// `first` no price has risen.
+    fn load(&mut self, model: &Model, first: bool) {
         for host in 0..model.layout.hosts {
             if self.over[host] {
                 let range = model.layout.received_by(host);
@@ -201,7 +245,7 @@ impl Recovery {
             }
         }
         for (sender, edges) in model.layout.sweep() {
-            let (x, exponent) = (self.x[sender], self.answers[sender]);
+            let (x, answer) = (self.x[sender], self.answers[sender]);
             let inverse = self.inverse_marginals[sender];
             for edge in edges {
                 let to = model.layout.to[edge] as usize;
@@ -211,7 +255,9 @@ impl Recovery {
                 }
                 let completions = model.completions[edge];
                 let ratio = 1.0 + completions * price * inverse;
-                let part = completions * x * inverse_power(ratio, exponent);
+                let (factor, exponent) =
+                    if first { (1.0, answer.inverse_elasticity) } else { answer.at(ratio) };
+                let part = completions * x * factor;
                 self.z[to] += part;
                 self.slopes[to] -= part * exponent * completions * inverse / ratio;
             }

@@ -30,8 +30,16 @@ pub(super) struct Ready<T> {
     pub(super) moved: T,
     pub(super) price: T,
     pub(super) flatness: T,
-    /// 1 over the number of edges.
-    pub(super) spread: T,
+    pub(super) curvature: T,
+}
+
+impl<T: Real> Ready<T> {
+    /// What an edge is told.
+    #[inline(always)]
+    fn told(self, value: T) -> Told<T> {
+        let Self { price, flatness, curvature, .. } = self;
+        Told { price, value, flatness, curvature }
+    }
 }
 
 /// Residuals of a round (Boyd and others, Distributed Optimization and Statistical Learning via the
@@ -76,9 +84,9 @@ pub(super) struct Rounds<T> {
     pub(super) sums: Vec<Receiver<T>>,
     /// Sums of the edge values where completions may be left unused; else `z`.
     pub(super) given: Vec<T>,
-    /// Over senders: coefficients of their minimisations, and what their inverse penalties share.
+    /// Over senders: coefficients of their minimisations, and what their penalties share.
     pub(super) slopes: Vec<Sender<T>>,
-    pub(super) rates: Vec<T>,
+    pub(super) stiffness: Vec<T>,
     /// Penalties of hosts alone.
     pub(super) rho: Vec<T>,
     pub(super) x_floor: Vec<T>,
@@ -86,7 +94,9 @@ pub(super) struct Rounds<T> {
     /// Inputs in this precision.
     pub(super) weights: Vec<T>,
     pub(super) completions: Vec<T>,
-    /// Over senders: `sum of completions / KAPPA`, and that over `alpha w`.
+    /// Over receivers: 1 over the number of edges.
+    spread: Vec<T>,
+    /// Over senders: `KAPPA / sum of completions`, and 1 over that and `alpha w`.
     pub(super) shared: Vec<T>,
     pub(super) flat: Vec<T>,
     pub(super) scratch: Scratch<T>,
@@ -103,15 +113,15 @@ impl<T: Real> Rounds<T> {
         let shared: Vec<f64> = (0..layout.senders.len())
             .map(|sender| {
                 let sum: f64 = layout.out(sender).map(|edge| model.completions[edge]).sum();
-                sum.max(1e-300) / KAPPA
+                KAPPA / sum.max(1e-300)
             })
             .collect();
         let flat = shared.iter().zip(&model.weights);
-        let flat = flat.map(|(shared, weight)| T::of(shared / (model.alpha * weight))).collect();
+        let flat = flat.map(|(shared, weight)| T::of(1.0 / (shared * model.alpha * weight)));
+        let flat = flat.collect();
         let (edges, senders) = (layout.edge_count(), layout.senders.len());
         let receivers = layout.receivers.len();
         let spread = |to| T::of(1.0 / f64::from(layout.incoming(to)));
-        let ready = |to| Ready { spread: spread(to), ..Ready::default() };
         let mut rounds = Self {
             x: Vec::new(),
             sending: Vec::new(),
@@ -122,11 +132,12 @@ impl<T: Real> Rounds<T> {
             passes: [0; 2],
             values: vec![T::default(); edges],
             inverse: vec![T::default(); edges],
-            ready: (0..receivers).map(ready).collect(),
+            ready: vec![Ready::default(); receivers],
+            spread: (0..receivers).map(spread).collect(),
             sums: vec![Receiver::default(); receivers],
             given: vec![T::default(); receivers],
             slopes: vec![Sender::default(); senders],
-            rates: vec![T::default(); senders],
+            stiffness: vec![T::default(); senders],
             rho: vec![T::default(); if layout.one_sided { senders } else { 0 }],
             x_floor: Vec::new(),
             z_floor: Vec::new(),
@@ -199,8 +210,7 @@ impl<T: Real> Rounds<T> {
 
     #[inline(always)]
     fn told(&self, model: &Model, edge: usize) -> Told<T> {
-        let ready = self.ready[model.layout.to[edge] as usize];
-        Told { price: ready.price, value: self.values[edge], flatness: ready.flatness }
+        self.ready[model.layout.to[edge] as usize].told(self.values[edge])
     }
 
     /// One round of every host.
@@ -219,7 +229,7 @@ impl<T: Real> Rounds<T> {
             hosts.for_each(|host| self.own(model, power, host, &mut norms));
         } else {
             if self.round <= RENEWALS + 1 {
-                hosts.clone().for_each(|host| self.flatten_rates(model, power, host));
+                hosts.clone().for_each(|host| self.stiffen(model, power, host));
             }
             self.gather_replies(model);
             hosts.clone().for_each(|host| self.send(model, power, host));
@@ -234,19 +244,21 @@ impl<T: Real> Rounds<T> {
         Residuals { primal: norms.primal.sqrt(), dual: norms.dual.sqrt(), relative }
     }
 
-    /// Senders' part of their inverse penalties, from their curvatures.
+    /// Senders' part of their penalties, from the curvatures of their utilities.
     #[inline(always)]
-    fn flatten_rates<P: Power>(&mut self, model: &Model, power: P, host: usize) {
+    fn stiffen<P: Power>(&mut self, model: &Model, power: P, host: usize) {
         let range = model.layout.sent_by(host);
         let (x, floor) = (&self.x[range.clone()], &self.x_floor[range.clone()]);
-        let (flat, rates) = (&self.flat[range.clone()], &mut self.rates[range.clone()]);
-        for at in 0..rates.len() {
-            rates[at] = step::rate_flatness(power, flat[at], x[at], floor[at]);
+        let flat = &self.flat[range.clone()];
+        let (shared, stiffness) = (&self.shared[range.clone()], &mut self.stiffness[range]);
+        for at in 0..stiffness.len() {
+            let flatness = step::rate_flatness(power, flat[at], x[at], floor[at]);
+            stiffness[at] = T::of(1.0) / flatness;
         }
         let Some(cone) = model.send_row(host) else { return };
-        for (at, rate) in rates.iter_mut().enumerate() {
+        for (at, stiffness) in stiffness.iter_mut().enumerate() {
             let conic = step::cone_curvature(self.sending[host], Some(cone), at);
-            *rate = T::of(1.0 / (1.0 / rate.wide() + conic / self.shared[range.start + at].wide()));
+            *stiffness += T::of(conic) * shared[at];
         }
     }
 
@@ -255,20 +267,34 @@ impl<T: Real> Rounds<T> {
     fn gather_replies(&mut self, model: &Model) {
         let renews = self.round <= RENEWALS + 1;
         for (sender, edges) in model.layout.sweep() {
-            let rate = self.rates[sender];
+            let shared = self.shared[sender];
             let to = &model.layout.to[edges.clone()];
             let completions = &self.completions[edges.clone()];
             let (values, inverses) =
                 (&mut self.values[edges.clone()], &mut self.inverse[edges.clone()]);
             let copies = self.copies.as_ref().map(|copies| &copies.told[edges]);
+            let told = |at: usize, value: T| match copies {
+                Some(copies) => copies[at],
+                None => self.ready[to[at] as usize].told(value),
+            };
+            let mut stiffness = self.stiffness[sender];
+            if renews {
+                for at in 0..to.len() {
+                    let curvature = told(at, T::default()).curvature;
+                    stiffness += shared * completions[at] * completions[at] * curvature;
+                }
+            }
             let mut sums = Sender::default();
             for at in 0..to.len() {
-                let ready = self.ready[to[at] as usize];
-                values[at] = values[at] - ready.moved * inverses[at];
-                let now = Told { price: ready.price, value: values[at], flatness: ready.flatness };
-                let told = copies.map_or(now, |copies| copies[at]);
+                values[at] = values[at] - self.ready[to[at] as usize].moved * inverses[at];
+                let told = told(at, values[at]);
                 if renews {
-                    inverses[at] = step::inverse_penalty(rate, completions[at], told.flatness);
+                    let own = shared * completions[at] * completions[at] * told.curvature;
+                    inverses[at] = step::inverse_penalty(
+                        (stiffness - own).or_larger(self.stiffness[sender]),
+                        completions[at],
+                        told.flatness,
+                    );
                 }
                 sums.add(T::of(1.0) / inverses[at], completions[at], told);
             }
@@ -411,17 +437,16 @@ impl<T: Real> Rounds<T> {
         let factor = T::of(1.0 / (6.0 * model.beta[host]));
         let range = model.layout.received_by(host);
         let (z, floor) = (&self.z[range.clone()], &self.z_floor[range.clone()]);
-        let ready = &mut self.ready[range];
+        let (spread, ready) = (&self.spread[range.clone()], &mut self.ready[range]);
         for at in 0..ready.len() {
             let own = step::completion_flatness(factor, z[at], floor[at]);
-            ready[at].flatness = own * ready[at].spread;
+            (ready[at].flatness, ready[at].curvature) = (own * spread[at], T::of(1.0) / own);
         }
         let Some(cone) = cone else { return };
         for (at, ready) in ready.iter_mut().enumerate() {
             let conic = step::cone_curvature(self.completing[host], Some(cone), at);
-            let spread = ready.spread.wide();
-            let curvature = 1.0 / ready.flatness.wide() + conic / spread;
-            ready.flatness = T::of(1.0 / curvature);
+            ready.curvature += T::of(conic);
+            ready.flatness = spread[at] / ready.curvature;
         }
     }
 

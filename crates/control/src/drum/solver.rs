@@ -103,6 +103,7 @@ impl<T: Real> Solver<T> {
         }
         let mut point = self.rounds.carry(&self.model, &model);
         self.model = model;
+        point.answer(&self.model, &mut self.bounds);
         self.recovery.recover(&self.model, point.x.iter().copied());
         point.follow(&self.model, &self.recovery);
         self.rounds = Rounds::new(&self.model, &point);

@@ -10,16 +10,16 @@ use super::real::Real;
 use super::utility::{Power, Three};
 
 /// Over-relaxation: between 0 and 2.
-pub(super) const RELAXATION: f64 = 1.9;
+pub(super) const RELAXATION: f64 = 1.8;
 /// Factor of a sender's curvature in a penalty.
-pub(super) const KAPPA: f64 = 2.4;
+pub(super) const KAPPA: f64 = 1.7;
 /// A curvature is taken no nearer to 0 than this fraction of the start.
 pub(super) const CLIP: f64 = 0.3;
 /// Rounds of an epoch in which penalties are renewed.
 pub(super) const RENEWALS: usize = 30;
 
 /// What a sender keeps of one edge: its own share, and what it was told last.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told<T> {
     /// Price of the receiver.
     pub(super) price: T,
@@ -27,6 +27,8 @@ pub(super) struct Told<T> {
     pub(super) value: T,
     /// Inverse curvature of the receiver's utility, divided by its number of edges.
     pub(super) flatness: T,
+    /// Curvature of the receiver's utility.
+    pub(super) curvature: T,
 }
 
 /// Coefficients of a sender's minimisation, gathered over its edges.
@@ -68,11 +70,12 @@ pub(super) fn cone_curvature(price: Price, cone: Option<ConeRow<'_>>, at: usize)
     cone.map_or(0.0, |cone| price.conic * cone.uncertain[at] * cone.uncertain[at])
 }
 
-/// The inverse penalty of an edge: `shared` is `sum of completions / (KAPPA F)` of its sender, `flatness`
-/// what its receiver told.
+/// The inverse penalty of an edge. `stiffness` is `KAPPA / sum of completions` of its sender times the
+/// curvature that the sender's rate has without this edge: of its utility, and of what it completes
+/// elsewhere. `flatness` is what the receiver told.
 #[inline(always)]
-pub(super) fn inverse_penalty<T: Real>(shared: T, completions: T, flatness: T) -> T {
-    (shared * completions).or_smaller(flatness)
+pub(super) fn inverse_penalty<T: Real>(stiffness: T, completions: T, flatness: T) -> T {
+    (completions / stiffness).or_smaller(flatness)
 }
 
 /// Over-relaxes what a sender sent, from the receiver's own edge value.

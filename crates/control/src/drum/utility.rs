@@ -89,14 +89,10 @@ macro_rules! with_power {
 }
 pub(super) use with_power;
 
-/// Returns `base^-exponent` for `base >= 1` and `exponent >= 0`, to about 1e-10 of itself and never above
-/// 1; 0 below 2^-1000.
+/// Returns the binary logarithm of `base >= 1`, to about 1e-11.
 #[inline]
-pub(super) fn inverse_power(base: f64, exponent: f64) -> f64 {
+pub(super) fn log2_above_one(base: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
-    if exponent == 1.0 || base == 1.0 {
-        return 1.0 / base;
-    }
     let bits = base.min(1e300).to_bits();
     let mut two = (bits >> 52) as f64 - 1023.0;
     let mut rest = f64::from_bits((bits & MANTISSA) | (1023 << 52));
@@ -108,8 +104,13 @@ pub(super) fn inverse_power(base: f64, exponent: f64) -> f64 {
     let square = t * t;
     let series = 1.0 / 9.0 + square * (1.0 / 11.0 + square / 13.0);
     let series = 1.0 / 3.0 + square * (1.0 / 5.0 + square * (1.0 / 7.0 + square * series));
-    let log2 = two + 2.0 * std::f64::consts::LOG2_E * (t + t * square * series);
-    let power = (exponent * log2).clamp(0.0, 1001.0);
+    two + 2.0 * std::f64::consts::LOG2_E * (t + t * square * series)
+}
+
+/// Returns `2^-power` for `power >= 0`, to about 1e-10 of itself and never above 1; 0 below 2^-1000.
+#[inline]
+pub(super) fn exp2_below_one(power: f64) -> f64 {
+    let power = power.clamp(0.0, 1001.0);
     let whole = (power + 0.5) as i32;
     let rest = (f64::from(whole) - power) * std::f64::consts::LN_2;
     let mut exp = 1.0;
