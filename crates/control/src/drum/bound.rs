@@ -1,9 +1,8 @@
 //! What no allocation can exceed, from prices alone (weak duality).
-use super::direct::response;
-use super::fill::next_price;
+use super::fill::{Price, next_price};
 use super::model::{ConeRow, Model};
 use super::problem::Coupling;
-use super::utility::utility;
+use super::utility::{rate_at, utility};
 
 const MOST_PASSES: usize = 200;
 /// How near the capacity must be met: the bound's error is the square of that.
@@ -12,6 +11,8 @@ const NEAR: f64 = 1e-8;
 /// Buffers of the bound; nothing is allocated once they are made.
 #[derive(Clone, Debug)]
 pub(super) struct Bound {
+    /// Over senders: what completions cost them.
+    costs: Vec<f64>,
     prices: Vec<f64>,
     shares: Vec<f64>,
 }
@@ -31,7 +32,6 @@ struct Part<'a> {
 struct Sums {
     used: f64,
     slope: f64,
-    value: f64,
     finite: bool,
 }
 
@@ -40,18 +40,29 @@ impl Part<'_> {
         if self.weights.len() == 1 { self.weights[0] } else { self.weights[at] }
     }
 
+    fn cost(&self, at: usize, price: f64) -> f64 {
+        self.costs[at] + price * self.shares[at]
+    }
+
+    /// The rate that is best at a cost; infinite if there is none.
+    fn free(&self, at: usize, cost: f64) -> f64 {
+        if cost > 0.0 { rate_at(self.alpha, cost / self.weight(at)) } else { f64::INFINITY }
+    }
+
+    fn limit(&self, at: usize) -> f64 {
+        self.limits.map_or(f64::INFINITY, |limits| limits[at])
+    }
+
     fn pass(&self, price: f64) -> Sums {
-        let mut sums = Sums { finite: true, value: price * self.capacity, ..Sums::default() };
+        let mut sums = Sums { finite: true, ..Sums::default() };
         for at in 0..self.costs.len() {
-            let (weight, share) = (self.weight(at), self.shares[at]);
-            let cost = self.costs[at] + price * share;
-            let limit = self.limits.map_or(f64::INFINITY, |limits| limits[at]);
-            if weight == 0.0 {
+            let (cost, share) = (self.cost(at, price), self.shares[at]);
+            if self.weight(at) == 0.0 {
                 // A rate without utility costs nothing at 0, or has no bound.
                 sums.finite &= cost >= 0.0;
                 continue;
             }
-            let free = response(self.alpha, weight, 0.0, cost);
+            let (free, limit) = (self.free(at, cost), self.limit(at));
             let x = free.min(limit);
             if x == f64::INFINITY {
                 sums.finite = false;
@@ -61,9 +72,21 @@ impl Part<'_> {
             if free < limit {
                 sums.slope -= share * share * x / (self.alpha * cost);
             }
-            sums.value += weight * utility(self.alpha, x) - cost * x;
         }
         sums
+    }
+
+    /// What is least at a price where every term is finite.
+    fn value(&self, price: f64) -> f64 {
+        let value = |at| {
+            let (cost, weight) = (self.cost(at, price), self.weight(at));
+            if weight == 0.0 {
+                return 0.0;
+            }
+            let x = self.free(at, cost).min(self.limit(at));
+            weight * utility(self.alpha, x) - cost * x
+        };
+        price * self.capacity + (0..self.costs.len()).map(value).sum::<f64>()
     }
 
     /// The bracket of the price: below `low` a term has no bound, at `high` the capacity is not filled.
@@ -84,16 +107,17 @@ impl Part<'_> {
         (low, high)
     }
 
-    /// Returns the least value found, infinite if none is finite.
-    fn least(&self, start: f64) -> f64 {
+    /// Returns the price at which the value is least, as near as it was found; `None` where no value is
+    /// finite.
+    fn price(&self, start: f64) -> Option<f64> {
         let (least, mut high) = self.bracket();
         let mut low = least;
         let mut price = if start > low && start <= high { start } else { 0.5 * (low + high) };
-        let mut best = f64::INFINITY;
+        let mut last = None;
         for _ in 0..MOST_PASSES {
             let sums = self.pass(price);
-            if sums.finite && sums.value < best {
-                best = sums.value;
+            if sums.finite {
+                last = Some(price);
             }
             let over = if sums.finite { sums.used - self.capacity } else { f64::INFINITY };
             if over.abs() <= NEAR * self.capacity || (price <= 0.0 && over <= 0.0) {
@@ -114,14 +138,15 @@ impl Part<'_> {
                 if newton > low && newton < high { newton } else { 0.5 * (low + high) }
             };
         }
-        best
+        last
     }
 }
 
 impl Bound {
     pub(super) fn new(model: &Model) -> Self {
         let most = model.layout.widest();
-        Self { prices: vec![0.0; most], shares: vec![0.0; most] }
+        let costs = vec![0.0; model.layout.senders.len()];
+        Self { costs, prices: vec![0.0; most], shares: vec![0.0; most] }
     }
 
     /// Returns a bound of the scaled objective at prices `price` of the receivers; infinite if these
@@ -140,15 +165,11 @@ impl Bound {
             if model.coupling == Coupling::AtLeast { price.max(0.0) } else { price }
         };
         let layout = &model.layout;
+        self.gather_costs(model, &price);
         let mut total = 0.0;
         for host in 0..layout.hosts {
             let range = layout.sent_by(host);
-            for (at, sender) in range.clone().enumerate() {
-                let costs = layout
-                    .out(sender)
-                    .map(|edge| model.completions[edge] * price(layout.to[edge] as usize));
-                self.prices[at] = costs.sum();
-            }
+            self.prices[..range.len()].copy_from_slice(&self.costs[range.clone()]);
             self.cut(model.send_row(host), range.len(), |at| x(range.start + at));
             let weights = &model.weights[range.clone()];
             let limits = model.limits.as_ref().map(|limits| &limits[range.clone()]);
@@ -166,6 +187,43 @@ impl Bound {
         if total.is_nan() { f64::INFINITY } else { total }
     }
 
+    fn gather_costs(&mut self, model: &Model, price: &impl Fn(usize) -> f64) {
+        for (sender, edges) in model.layout.sweep() {
+            let parts = model.layout.to[edges.clone()].iter().zip(&model.completions[edges]);
+            self.costs[sender] = parts.map(|(to, part)| part * price(*to as usize)).sum();
+        }
+    }
+
+    /// Sets every host's rates to what is best for it at the prices of completions, and the prices of
+    /// what it sends to those that go with it. `x` and `sent` are where the search begins.
+    pub(super) fn answer(
+        &mut self,
+        model: &Model,
+        price: impl Fn(usize) -> f64,
+        x: &mut [f64],
+        sent: &mut [Price],
+    ) {
+        self.gather_costs(model, &price);
+        for host in 0..model.layout.hosts {
+            let range = model.layout.sent_by(host);
+            let x = &mut x[range.clone()];
+            self.cut(model.send_row(host), range.len(), |at| x[at]);
+            let part = Part {
+                alpha: model.alpha,
+                weights: &model.weights[range.clone()],
+                costs: &self.costs[range.clone()],
+                shares: &self.shares[..range.len()],
+                limits: model.limits.as_ref().map(|limits| &limits[range]),
+                capacity: model.send_capacity[host],
+            };
+            let Some(price) = part.price(sent[host].linear) else { continue };
+            sent[host].linear = price;
+            for (at, x) in x.iter_mut().enumerate() {
+                *x = part.free(at, part.cost(at, price)).min(part.limit(at));
+            }
+        }
+    }
+
     fn part(
         &self,
         alpha: f64,
@@ -179,7 +237,8 @@ impl Bound {
             return 0.0;
         }
         let (costs, shares) = (&self.prices[..count], &self.shares[..count]);
-        Part { alpha, weights, costs, shares, limits, capacity }.least(start)
+        let part = Part { alpha, weights, costs, shares, limits, capacity };
+        part.price(start).map_or(f64::INFINITY, |price| part.value(price))
     }
 
     /// Replaces a cone by its tangent.

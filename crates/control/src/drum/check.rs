@@ -131,8 +131,24 @@ fn edges(problem: &Problem, all: usize) -> Result<(), ProblemError> {
 /// Finds two edges with the same ends.
 fn twice(problem: &Problem) -> Result<(), ProblemError> {
     let edges = &problem.edges;
-    let mut ends: Vec<(u32, u32)> =
-        edges.from.iter().copied().zip(edges.to.iter().copied()).collect();
+    let mut ends: Vec<(u32, u32)> = Vec::new();
+    if edges.from.is_sorted() {
+        // The usual order: a sender's edges stand together, and are few.
+        let mut begin = 0;
+        for group in edges.from.chunk_by(|one, next| one == next) {
+            let end = begin + group.len();
+            ends.clear();
+            ends.extend(edges.to[begin..end].iter().map(|to| (group[0], *to)));
+            twice_among(problem, &mut ends)?;
+            begin = end;
+        }
+        return Ok(());
+    }
+    ends.extend(edges.from.iter().copied().zip(edges.to.iter().copied()));
+    twice_among(problem, &mut ends)
+}
+
+fn twice_among(problem: &Problem, ends: &mut [(u32, u32)]) -> Result<(), ProblemError> {
     ends.sort_unstable();
     let Some(pair) = ends.windows(2).find(|pair| pair[0] == pair[1]) else { return Ok(()) };
     let (from, to) = (pair[0].0 as usize, pair[0].1 as usize);

@@ -1,6 +1,6 @@
 //! The exact optimum of one host whose completions are its own: two prices, no messages.
 use super::fill::next_price;
-use super::utility::{marginal, rate_at};
+use super::utility::{Power, Three, marginal, rate_at, with_power};
 
 const MOST_PASSES: usize = 200;
 const NARROW: f64 = 4e-16;
@@ -38,43 +38,67 @@ struct Sums {
     slopes: [f64; 3],
 }
 
-/// Returns the rate at which an application's marginal utility is `price`.
+/// Returns the rate at which an application's marginal utility is `price`; `near` is where the search
+/// begins, if it is a rate, and `enough` the last step as a fraction of the rate.
 ///
-/// Newton from the left: the marginal utility is convex and falls.
-pub(super) fn response(alpha: f64, weight: f64, beta: f64, price: f64) -> f64 {
+/// Newton from the left, where it soon is: the marginal utility is convex and falls.
+fn response<P: Power>(
+    power: P,
+    (weight, beta): (f64, f64),
+    price: f64,
+    near: f64,
+    enough: f64,
+) -> f64 {
     if price <= 0.0 {
         return f64::INFINITY;
     }
-    let mut x = if weight > 0.0 { rate_at(alpha, price / weight) } else { 0.0 };
     if beta == 0.0 {
-        return x;
+        return if weight > 0.0 { rate_at(power.alpha(), price / weight) } else { 0.0 };
     }
-    x = x.max(rate_at(3.0, price / (2.0 * beta)));
+    let mut x = near;
+    if !(x > 0.0 && x.is_finite()) {
+        x = if weight > 0.0 { rate_at(power.alpha(), price / weight) } else { 0.0 };
+        x = x.max(rate_at(3.0, price / (2.0 * beta)));
+    }
     for _ in 0..STEPS {
-        let rate = weight * marginal(alpha, x);
-        let completion = 2.0 * beta * marginal(3.0, x);
-        let step = (rate + completion - price) / (alpha * rate + 3.0 * completion) * x;
-        x += step;
-        if step.abs() <= 1e-15 * x || step.is_nan() {
+        let inverse = 1.0 / x;
+        let rate = weight * power.of_inverse(inverse);
+        let completion = 2.0 * beta * Three.of_inverse(inverse);
+        let step = (rate + completion - price) / (power.alpha() * rate + 3.0 * completion);
+        x += x * step.max(-0.9);
+        if step.abs() <= enough || step.is_nan() {
             break;
         }
     }
     x
 }
 
+/// The rate at which a marginal utility is `price`, to the last digits.
+pub(super) fn exact_response(alpha: f64, weight: f64, beta: f64, price: f64) -> f64 {
+    with_power!(alpha, power => response(power, (weight, beta), price, 0.0, 1e-15))
+}
+
 impl HostProblem<'_> {
     fn pass(&self, prices: Prices, x: &mut [f64]) -> Sums {
+        with_power!(self.alpha, power => self.pass_by(power, prices, x))
+    }
+
+    fn pass_by<P: Power>(&self, power: P, prices: Prices, x: &mut [f64]) -> Sums {
+        // The error left is the square of the last step.
+        let enough = (0.01 * self.tolerance).max(1e-15);
         let mut sums = Sums::default();
         for (at, x) in x.iter_mut().enumerate() {
             let (weight, beta) = (self.weights[at], self.beta[at]);
             let (send, complete) = (self.send[at], self.complete[at]);
             let price = prices.send * send + prices.complete * complete;
-            let value = response(self.alpha, weight, beta, price);
+            let value = response(power, (weight, beta), price, *x, enough);
             let limit = self.limits.map_or(f64::INFINITY, |limits| limits[at]);
             *x = value.min(limit);
             if value < limit {
-                let rate = self.alpha * weight * marginal(self.alpha, value) / value;
-                let slope = 1.0 / (rate + 6.0 * beta * marginal(4.0, value));
+                let inverse = 1.0 / value;
+                let rate = power.alpha() * weight * power.of_inverse(inverse) * inverse;
+                let square = inverse * inverse;
+                let slope = 1.0 / (rate + 6.0 * beta * square * square);
                 sums.slopes[0] += send * send * slope;
                 sums.slopes[1] += send * complete * slope;
                 sums.slopes[2] += complete * complete * slope;

@@ -75,6 +75,21 @@ pub(super) fn sum<T: Real>(values: &[T]) -> f64 {
     lanes.into_iter().sum::<f64>() + rest.iter().map(|value| value.wide()).sum::<f64>()
 }
 
+/// Adds the squares, in `f64`.
+#[inline(always)]
+pub(super) fn sum_of_squares<T: Real>(values: &[T]) -> f64 {
+    let mut lanes = [0.0; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            let value = chunk[lane].wide();
+            lanes[lane] += value * value;
+        }
+    }
+    let rest: f64 = rest.iter().map(|value| value.wide() * value.wide()).sum();
+    lanes.into_iter().sum::<f64>() + rest
+}
+
 #[inline(always)]
 fn largest<T: Real>(values: &[T]) -> f64 {
     const WIDE: usize = 2 * LANES;

@@ -129,9 +129,12 @@ impl Model {
     /// `z = P x`.
     pub(super) fn complete(&self, x: &[f64], z: &mut [f64]) {
         z.fill(0.0);
-        for (sender, x) in x.iter().enumerate() {
-            for edge in self.layout.out(sender) {
-                z[self.layout.to[edge] as usize] += self.completions[edge] * x;
+        for (sender, range) in self.layout.sweep() {
+            let x = x[sender];
+            for (to, completions) in
+                self.layout.to[range.clone()].iter().zip(&self.completions[range])
+            {
+                z[*to as usize] += completions * x;
             }
         }
     }

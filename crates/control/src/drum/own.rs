@@ -1,11 +1,11 @@
 //! Rounds of a host whose completions are all its own: the steps of [`super::rounds`] with one edge for
 //! each application, in rows that stay in the nearest cache. Messages to oneself are not lost.
-use super::joint::sum;
+use super::joint::sum_of_squares;
 use super::model::Model;
 use super::problem::Coupling;
 use super::real::Real;
 use super::rounds::{Norms, Rounds};
-use super::step::{self, Bounds, COMPLETIONS, RENEWALS, Receiver, Sender, Told};
+use super::step::{self, Bounds, COMPLETIONS, RENEWALS, Sender, Told};
 use super::utility::Power;
 
 impl<T: Real> Rounds<T> {
@@ -37,7 +37,7 @@ impl<T: Real> Rounds<T> {
         let (prices, values) = (&mut self.y[range.clone()], &mut self.z[range.clone()]);
         let (a, b) = (&mut self.scratch.a[..count], &mut self.scratch.b[..count]);
         for at in 0..count {
-            let told = Told { price: prices[at], value: values[at], curvature: T::default() };
+            let told = Told { price: prices[at], value: values[at], ..Told::default() };
             let mut sums = Sender::default();
             sums.add(rho[at], completions[at], told);
             (a[at], b[at]) = (sums.a, sums.b);
@@ -57,7 +57,7 @@ impl<T: Real> Rounds<T> {
         for at in 0..count {
             relaxed[at] = step::relax(completions[at] * x[at], values[at]);
             // One edge: the receiver's penalty is the edge's.
-            (a[at], b[at]) = (rho[at], -(rho[at] * relaxed[at] + prices[at]));
+            (a[at], b[at]) = (rho[at], step::completion_slope(rho[at], relaxed[at], prices[at]));
         }
         old.copy_from_slice(values);
         let bounds = Bounds {
@@ -69,9 +69,8 @@ impl<T: Real> Rounds<T> {
         self.passes[1] += step::move_host(COMPLETIONS, &bounds, &mut self.scratch, values, price);
         let relaxed = &self.scratch.relaxed[..count];
         for at in 0..count {
-            let sums = Receiver { sum: relaxed[at], inverse: T::of(1.0) };
             // The edge value is what is given: nothing is left to share out.
-            prices[at] += rho[at] * sums.move_of_price(values[at]);
+            prices[at] += step::move_of_price(rho[at], relaxed[at], values[at]);
         }
         self.add_norms(host, model, norms);
     }
@@ -80,16 +79,16 @@ impl<T: Real> Rounds<T> {
     #[inline(always)]
     fn renew_own<P: Power>(&mut self, model: &Model, power: P, host: usize) {
         let range = model.layout.sent_by(host);
-        let six_beta = T::of(6.0 * model.beta[host]);
+        let beta = T::of(1.0 / (6.0 * model.beta[host]));
         let rho = &mut self.rho[range.clone()];
         let (x, x_floor) = (&self.x[range.clone()], &self.x_floor[range.clone()]);
         let (z, z_floor) = (&self.z[range.clone()], &self.z_floor[range.clone()]);
-        let (weights, shared) = (&self.weights[range.clone()], &self.shared[range.clone()]);
+        let flat = &self.flat[range.clone()];
         let completions = &self.completions[range];
         for at in 0..rho.len() {
-            let rates = step::rate_curvature(power, weights[at], x[at], x_floor[at]) * shared[at];
-            let own = step::completion_curvature(six_beta, z[at], z_floor[at]);
-            rho[at] = step::penalty(rates, completions[at], own);
+            let rates = step::rate_flatness(power, flat[at], x[at], x_floor[at]);
+            let own = step::completion_flatness(beta, z[at], z_floor[at]);
+            rho[at] = T::of(1.0) / (rates * completions[at]).or_smaller(own);
         }
     }
 
@@ -100,25 +99,17 @@ impl<T: Real> Rounds<T> {
         let (x, z) = (&self.x[range.clone()], &self.z[range.clone()]);
         let (y, rho) = (&self.y[range.clone()], &self.rho[range.clone()]);
         let completions = &self.completions[range];
-        let square = &mut self.scratch.steps[..count];
+        let turns = &mut self.scratch.steps[..count];
         let old = &self.scratch.old[..count];
         for at in 0..count {
-            let gap = completions[at] * x[at] - z[at];
-            square[at] = gap * gap;
+            turns[at] = completions[at] * x[at] - z[at];
         }
-        norms.primal += sum(square);
+        norms.primal += sum_of_squares(turns);
         for at in 0..count {
-            let turn = rho[at] * (z[at] - old[at]);
-            square[at] = turn * turn;
+            turns[at] = rho[at] * (z[at] - old[at]);
         }
-        norms.dual += sum(square);
-        for at in 0..count {
-            square[at] = z[at] * z[at];
-        }
-        norms.given += sum(square);
-        for at in 0..count {
-            square[at] = y[at] * y[at];
-        }
-        norms.price += sum(square);
+        norms.dual += sum_of_squares(turns);
+        norms.given += sum_of_squares(z);
+        norms.price += sum_of_squares(y);
     }
 }

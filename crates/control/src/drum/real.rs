@@ -44,6 +44,9 @@ pub trait Real:
     /// Larger of the two; `other` if `self` is not a number.
     #[must_use]
     fn or_larger(self, other: Self) -> Self;
+    /// Smaller of the two; `other` if `self` is not a number.
+    #[must_use]
+    fn or_smaller(self, other: Self) -> Self;
     /// `self^exponent` for `self > 0`, in general.
     #[must_use]
     fn power(self, exponent: f64) -> Self;
@@ -80,6 +83,11 @@ macro_rules! real {
             #[inline(always)]
             fn or_larger(self, other: Self) -> Self {
                 if self > other { self } else { other }
+            }
+
+            #[inline(always)]
+            fn or_smaller(self, other: Self) -> Self {
+                if self < other { self } else { other }
             }
 
             #[inline(always)]

@@ -1,11 +1,12 @@
 //! From any positive rates to rates that fit every capacity.
 use super::model::{Model, used};
 use super::problem::Coupling;
-use super::utility::marginal;
+use super::utility::{Power, Three, exp2_below_one, log2_above_one, with_power};
 
 const MOST_STEPS: usize = 40;
-/// How near the load must come to the capacity; scaling does the rest.
-const NEAR: f64 = 1e-7;
+/// How much of an overload may be left, and how much of a capacity: scaling does the rest.
+const LEFT: f64 = 1e-3;
+const NEAR: f64 = 1e-9;
 
 /// An allocation that fits, and the buffers that it is found with.
 #[derive(Clone, Debug)]
@@ -18,17 +19,60 @@ pub(super) struct Recovery {
     pub(super) raised: Vec<f64>,
     /// Largest use of a capacity, as a fraction of it.
     pub(super) most_used: f64,
-    marginals: Vec<f64>,
-    /// Inverse elasticities, `1 / eta`.
-    answers: Vec<f64>,
-    factors: Vec<f64>,
+    /// Over senders: 1 over the marginal utility, and how the rate falls as it rises.
+    inverse_marginals: Vec<f64>,
+    answers: Vec<Answer>,
+    /// Over receivers: marginal utility of a completion, later by how much its price rises (below 0
+    /// where nothing is to be found), or the factor of its host; slopes of the load.
+    worth: Vec<f64>,
+    slopes: Vec<f64>,
+    /// Over hosts: the load that is near enough.
+    enough: Vec<f64>,
     over: Vec<bool>,
 }
 
-/// Returns the factor by which a sender lowers its rate when its price rises.
-#[inline]
-fn answer(marginal: f64, rise: f64, inverse_elasticity: f64) -> f64 {
-    (marginal / (marginal + rise)).powf(inverse_elasticity)
+/// How a sender lowers its rate when its marginal utility has to rise by a factor.
+///
+/// The marginal utility is a sum, `A t^-alpha + B t^-3` of what it was at a rate `t` times as high. At
+/// first the rate falls by its elasticity; far away it falls as the steeper of the two alone would let
+/// it, which never is too far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answer {
+    /// `1 / eta`.
+    inverse_elasticity: f64,
+    /// `-log2` of the steeper part, over its exponent; `1 / exponent` of it.
+    offset: f64,
+    steepest: f64,
+}
+
+impl Answer {
+    /// `rate` and `completion` are the parts of the marginal utility.
+    fn new(alpha: f64, rate: f64, completion: f64) -> Self {
+        let marginal = rate + completion;
+        let (exponent, part) = if alpha < 3.0 { (3.0, completion) } else { (alpha, rate) };
+        let offset = if part > 1e-12 * marginal {
+            log2_above_one(marginal / part) / exponent
+        } else {
+            f64::INFINITY
+        };
+        Self {
+            inverse_elasticity: marginal / (alpha * rate + 3.0 * completion),
+            offset,
+            steepest: 1.0 / exponent,
+        }
+    }
+
+    /// Returns the factor of the rate, and its elasticity there.
+    #[inline]
+    fn at(&self, ratio: f64) -> (f64, f64) {
+        let log = log2_above_one(ratio);
+        let (first, far) = (log * self.inverse_elasticity, self.offset + log * self.steepest);
+        if first <= far {
+            (exp2_below_one(first), self.inverse_elasticity)
+        } else {
+            (exp2_below_one(far), self.steepest)
+        }
+    }
 }
 
 impl Recovery {
@@ -40,9 +84,11 @@ impl Recovery {
             z: vec![0.0; model.layout.receivers.len()],
             raised: vec![0.0; hosts],
             most_used: 0.0,
-            marginals: senders(),
-            answers: senders(),
-            factors: vec![1.0; hosts],
+            inverse_marginals: senders(),
+            answers: vec![Answer::default(); model.layout.senders.len()],
+            worth: vec![0.0; model.layout.receivers.len()],
+            slopes: vec![0.0; model.layout.receivers.len()],
+            enough: vec![0.0; hosts],
             over: vec![false; hosts],
         }
     }
@@ -106,92 +152,129 @@ impl Recovery {
         self.over.contains(&true)
     }
 
+    /// Sets a value of every receiver of a host, by its share of the capacity.
+    fn set_worth(&mut self, model: &Model, host: usize, value: impl Fn(f64) -> f64) {
+        for to in model.layout.received_by(host) {
+            self.worth[to] = value(Model::reserved(&model.completion_cone, to));
+        }
+    }
+
     /// Overloaded hosts raise their prices until their load fits, if every sender answers by its own
     /// elasticity; then every sender answers to the sum of its prices.
     fn respond(&mut self, model: &Model) {
-        self.find_elasticities(model);
+        with_power!(model.alpha, power => self.find_elasticities(model, power));
+        self.find_rises(model);
         for host in 0..model.layout.hosts {
-            if self.over[host] {
-                self.raised[host] = self.find_rise(model, host);
-            }
+            let raised = self.raised[host];
+            self.set_worth(model, host, |share| share * raised);
         }
-        let layout = &model.layout;
-        for sender in 0..self.x.len() {
-            let rises = layout.out(sender).map(|edge| {
-                let to = layout.to[edge] as usize;
-                let raised = self.raised[layout.host_of_receiver(to)];
-                model.completions[edge] * Model::reserved(&model.completion_cone, to) * raised
-            });
-            let rise: f64 = rises.sum();
+        for (sender, edges) in model.layout.sweep() {
+            let rises = model.layout.to[edges.clone()].iter().zip(&model.completions[edges]);
+            let rise: f64 = rises.map(|(to, part)| part * self.worth[*to as usize]).sum();
             if rise > 0.0 {
-                self.x[sender] *= answer(self.marginals[sender], rise, self.answers[sender]);
+                let rise = rise * self.inverse_marginals[sender];
+                self.x[sender] *= self.answers[sender].at(1.0 + rise).0;
             }
         }
         model.complete(&self.x, &mut self.z);
     }
 
-    fn find_elasticities(&mut self, model: &Model) {
-        let layout = &model.layout;
-        for sender in 0..self.x.len() {
-            let rate = model.weights[sender] * marginal(model.alpha, self.x[sender]);
-            let completion: f64 = layout
-                .out(sender)
-                .map(|edge| {
-                    let to = layout.to[edge] as usize;
-                    let beta = model.beta[layout.host_of_receiver(to)];
-                    model.completions[edge] * 2.0 * beta * marginal(3.0, self.z[to])
-                })
-                .sum();
-            self.marginals[sender] = rate + completion;
-            self.answers[sender] = self.marginals[sender] / (model.alpha * rate + 3.0 * completion);
+    fn find_elasticities<P: Power>(&mut self, model: &Model, power: P) {
+        for host in 0..model.layout.hosts {
+            let twice = 2.0 * model.beta[host];
+            let range = model.layout.received_by(host);
+            for (worth, z) in self.worth[range.clone()].iter_mut().zip(&self.z[range]) {
+                *worth = twice * Three.of_inverse(1.0 / z);
+            }
+        }
+        for (sender, edges) in model.layout.sweep() {
+            let rate = model.weights[sender] * power.of_inverse(1.0 / self.x[sender]);
+            let parts = model.layout.to[edges.clone()].iter().zip(&model.completions[edges]);
+            let completion: f64 = parts.map(|(to, part)| part * self.worth[*to as usize]).sum();
+            self.inverse_marginals[sender] = 1.0 / (rate + completion);
+            self.answers[sender] = Answer::new(power.alpha(), rate, completion);
         }
     }
 
-    /// Newton from no rise at all: the load falls and is convex, so no step goes too far.
-    fn find_rise(&mut self, model: &Model, host: usize) -> f64 {
-        let capacity = model.completion_capacity[host];
-        let mut rise = 0.0;
-        for _ in 0..MOST_STEPS {
-            let (load, slope) = self.load(model, host, rise);
-            let step = (capacity - load) / slope;
-            if load <= capacity * (1.0 + NEAR) || !(step > 0.0 && step.is_finite()) {
+    /// Newton from no rise at all, for every host.
+    ///
+    /// It seeks the root of `load^-bend`, which is nearly straight, and concave: with inverse
+    /// elasticities of at most `1 / bend` it is a mean of concave functions of the price, with a
+    /// constant elasticity of substitution. So no step goes too far.
+    fn find_rises(&mut self, model: &Model) {
+        let bend = model.alpha.min(3.0);
+        let power = |ratio: f64| if bend == 1.0 { ratio } else { ratio.powf(bend) };
+        for step in 0..MOST_STEPS {
+            for host in 0..model.layout.hosts {
+                let (over, raised) = (self.over[host], self.raised[host]);
+                self.set_worth(model, host, |share| if over { share * raised } else { -1.0 });
+            }
+            self.load(model, step == 0);
+            let mut rises = false;
+            for host in 0..model.layout.hosts {
+                if !self.over[host] {
+                    continue;
+                }
+                let capacity = model.completion_capacity[host];
+                let (load, slope) = self.load_of(model, host);
+                if step == 0 {
+                    self.enough[host] =
+                        (capacity * (1.0 + NEAR)).max(capacity + LEFT * (load - capacity));
+                }
+                let rise = load * (power(load / capacity) - 1.0) / (-slope * bend);
+                self.over[host] = load > self.enough[host] && rise > 0.0 && rise.is_finite();
+                if self.over[host] {
+                    self.raised[host] += rise;
+                    rises = true;
+                }
+            }
+            if !rises {
                 break;
             }
-            rise += step;
         }
-        rise
     }
 
-    fn incoming<'a>(
-        &'a self,
-        model: &'a Model,
-        to: usize,
-    ) -> impl Iterator<Item = (usize, f64)> + 'a {
-        let edges = model.layout.incoming(to).iter();
-        edges.map(move |edge| {
-            let edge = *edge as usize;
-            (model.layout.from[edge] as usize, model.completions[edge])
-        })
+    /// What overloaded hosts would complete at their prices, and how that changes with the price; at
+    /// `first` no price has risen.
+    fn load(&mut self, model: &Model, first: bool) {
+        for host in 0..model.layout.hosts {
+            if self.over[host] {
+                let range = model.layout.received_by(host);
+                self.z[range.clone()].fill(0.0);
+                self.slopes[range].fill(0.0);
+            }
+        }
+        for (sender, edges) in model.layout.sweep() {
+            let (x, answer) = (self.x[sender], self.answers[sender]);
+            let inverse = self.inverse_marginals[sender];
+            for edge in edges {
+                let to = model.layout.to[edge] as usize;
+                let price = self.worth[to];
+                if price < 0.0 {
+                    continue;
+                }
+                let completions = model.completions[edge];
+                let ratio = 1.0 + completions * price * inverse;
+                let (factor, exponent) =
+                    if first { (1.0, answer.inverse_elasticity) } else { answer.at(ratio) };
+                let part = completions * x * factor;
+                self.z[to] += part;
+                self.slopes[to] -= part * exponent * completions * inverse / ratio;
+            }
+        }
     }
 
-    /// What the completions of a host would use if its price rose, and how that changes with the price.
-    fn load(&mut self, model: &Model, host: usize, rise: f64) -> (f64, f64) {
+    /// What a host's completions use, and how that changes with its price.
+    fn load_of(&self, model: &Model, host: usize) -> (f64, f64) {
         let cone = model.completion_row(host);
-        let range = model.layout.received_by(host);
         let (mut slope, mut norm_slope) = (0.0, 0.0);
+        let range = model.layout.received_by(host);
         for (at, to) in range.clone().enumerate() {
             let share = Model::reserved(&model.completion_cone, to);
-            let (mut sum, mut change) = (0.0, 0.0);
-            for (from, completions) in self.incoming(model, to) {
-                let (marginal, price) = (self.marginals[from], completions * share * rise);
-                let part = completions * self.x[from] * answer(marginal, price, self.answers[from]);
-                sum += part;
-                change -= part * self.answers[from] * completions * share / (marginal + price);
-            }
-            self.z[to] = sum;
+            let change = self.slopes[to] * share;
             slope += share * change;
-            norm_slope +=
-                cone.map_or(0.0, |cone| cone.uncertain[at] * cone.uncertain[at] * sum * change);
+            norm_slope += cone
+                .map_or(0.0, |cone| cone.uncertain[at] * cone.uncertain[at] * self.z[to] * change);
         }
         let norm = cone.map_or(0.0, |cone| cone.norm(|at| self.z[range.start + at]));
         let slope = if norm > 0.0 { slope + norm_slope / norm } else { slope };
@@ -203,18 +286,15 @@ impl Recovery {
         let mut scales = false;
         for host in 0..model.layout.hosts {
             let fit = model.completion_capacity[host] / self.use_of_completions(model, host);
-            self.factors[host] = if fit < 1.0 { fit } else { 1.0 };
+            self.set_worth(model, host, |_| if fit < 1.0 { fit } else { 1.0 });
             scales |= fit < 1.0;
         }
         if !scales {
             return;
         }
-        for sender in 0..self.x.len() {
-            let edges = model.layout.out(sender);
-            let hosts =
-                edges.map(|edge| model.layout.host_of_receiver(model.layout.to[edge] as usize));
-            let factor = hosts.map(|host| self.factors[host]).fold(1.0, f64::min);
-            self.x[sender] *= factor;
+        for (sender, edges) in model.layout.sweep() {
+            let factors = model.layout.to[edges].iter().map(|to| self.worth[*to as usize]);
+            self.x[sender] *= factors.fold(1.0, f64::min);
         }
         model.complete(&self.x, &mut self.z);
     }

@@ -74,7 +74,10 @@ impl<T: Real> Solver<T> {
             residuals,
             iterations: 0,
         };
-        solver.certify();
+        // Alone, hosts begin at their optimum; others have to hear of each other first.
+        if solver.model.layout.one_sided {
+            solver.certify();
+        }
         Ok(solver)
     }
 
@@ -100,6 +103,7 @@ impl<T: Real> Solver<T> {
         }
         let mut point = self.rounds.carry(&self.model, &model);
         self.model = model;
+        point.answer(&self.model, &mut self.bounds);
         self.recovery.recover(&self.model, point.x.iter().copied());
         point.follow(&self.model, &self.recovery);
         self.rounds = Rounds::new(&self.model, &point);
@@ -139,15 +143,17 @@ impl<T: Real> Solver<T> {
         let layout = &self.model.layout;
         let mut pairs = std::collections::BTreeMap::new();
         let mut lost = Lost { messages: Vec::new(), replies: Vec::new() };
-        for edge in 0..layout.edge_count() {
-            let from = layout.host_of_sender(layout.from[edge] as usize);
-            let to = layout.host_of_receiver(layout.to[edge] as usize);
-            let of_pair = *pairs.entry((from, to)).or_insert_with(|| {
-                let own = from == to;
-                (!own && loss(from, to, false), !own && loss(to, from, true))
-            });
-            lost.messages.push(of_pair.0);
-            lost.replies.push(of_pair.1);
+        for (sender, edges) in layout.sweep() {
+            let from = layout.host_of_sender(sender);
+            for to in &layout.to[edges] {
+                let to = layout.host_of_receiver(*to as usize);
+                let of_pair = *pairs.entry((from, to)).or_insert_with(|| {
+                    let own = from == to;
+                    (!own && loss(from, to, false), !own && loss(to, from, true))
+                });
+                lost.messages.push(of_pair.0);
+                lost.replies.push(of_pair.1);
+            }
         }
         lost
     }

@@ -1,4 +1,5 @@
 //! Where the rounds begin.
+use super::bound::Bound;
 use super::direct::{HostProblem, Prices};
 use super::fill::Price;
 use super::model::{Cone, Model};
@@ -17,6 +18,9 @@ pub enum Start {
     Fair,
 }
 
+/// How far rates go towards their answer to a change, as an exponent.
+const ANSWER: f64 = 0.75;
+
 /// A starting point: rates, completions and prices.
 pub(super) struct Point {
     pub(super) x: Vec<f64>,
@@ -27,6 +31,18 @@ pub(super) struct Point {
 }
 
 impl Point {
+    /// Goes most of the way to the rates that are best for every host at the prices of completions.
+    pub(super) fn answer(&mut self, model: &Model, bounds: &mut Bound) {
+        let before = self.x.clone();
+        let prices = &self.y;
+        bounds.answer(model, |to| prices[to], &mut self.x, &mut self.sending);
+        // Below alpha = 1 rates answer more than in proportion, to prices that then move.
+        let way = ANSWER * model.alpha.min(1.0);
+        for (x, before) in self.x.iter_mut().zip(before) {
+            *x = before * (*x / before).powf(way);
+        }
+    }
+
     /// Goes to the recovered rates, and raises prices as the recovery did.
     pub(super) fn follow(&mut self, model: &Model, recovery: &Recovery) {
         self.x.copy_from_slice(&recovery.x);
@@ -35,8 +51,13 @@ impl Point {
             price.linear += raised;
         }
         for (to, price) in self.y.iter_mut().enumerate() {
-            let raised = recovery.raised[model.layout.host_of_receiver(to)];
-            *price += raised * Model::reserved(&model.completion_cone, to);
+            let host = model.layout.host_of_receiver(to);
+            let share = Model::reserved(&model.completion_cone, to);
+            let completion = completion_marginal(model.beta[host], self.z[to]);
+            *price = self.completing[host].linear * share - completion;
+            if model.coupling == Coupling::AtLeast {
+                *price = price.max(0.0);
+            }
         }
     }
 }

@@ -10,22 +10,24 @@ use super::real::Real;
 use super::utility::{Power, Three};
 
 /// Over-relaxation: between 0 and 2.
-pub(super) const RELAXATION: f64 = 1.9;
+pub(super) const RELAXATION: f64 = 1.8;
 /// Factor of a sender's curvature in a penalty.
-pub(super) const KAPPA: f64 = 2.4;
+pub(super) const KAPPA: f64 = 1.7;
 /// A curvature is taken no nearer to 0 than this fraction of the start.
 pub(super) const CLIP: f64 = 0.3;
 /// Rounds of an epoch in which penalties are renewed.
 pub(super) const RENEWALS: usize = 30;
 
 /// What a sender keeps of one edge: its own share, and what it was told last.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told<T> {
     /// Price of the receiver.
     pub(super) price: T,
     /// The edge value.
     pub(super) value: T,
-    /// Curvature of the receiver's utility, times its number of edges.
+    /// Inverse curvature of the receiver's utility, divided by its number of edges.
+    pub(super) flatness: T,
+    /// Curvature of the receiver's utility.
     pub(super) curvature: T,
 }
 
@@ -46,19 +48,20 @@ impl<T: Real> Sender<T> {
     }
 }
 
-/// Curvature of a sender's utility, `alpha w x^-(alpha+1)`, no nearer to 0 than `floor`.
+/// Inverse curvature of a sender's utility, `factor x^(alpha+1)`, no nearer to 0 than `floor`; `factor`
+/// is `1 / (alpha w)`, times what a penalty multiplies it by.
 #[inline(always)]
-pub(super) fn rate_curvature<T: Real, P: Power>(power: P, weight: T, x: T, floor: T) -> T {
-    let inverse = T::of(1.0) / x.or_larger(floor);
-    T::of(power.alpha()) * weight * power.of_inverse(inverse) * inverse
+pub(super) fn rate_flatness<T: Real, P: Power>(power: P, factor: T, x: T, floor: T) -> T {
+    let x = x.or_larger(floor);
+    power.of(x) * x * factor
 }
 
-/// Curvature of the completion utility, `6 beta z^-4`.
+/// Inverse curvature of the completion utility, `factor z^4`; `factor` is `1 / (6 beta)`, over the edges.
 #[inline(always)]
-pub(super) fn completion_curvature<T: Real>(six_beta: T, z: T, floor: T) -> T {
-    let inverse = T::of(1.0) / z.or_larger(floor);
-    let square = inverse * inverse;
-    six_beta * square * square
+pub(super) fn completion_flatness<T: Real>(factor: T, z: T, floor: T) -> T {
+    let z = z.or_larger(floor);
+    let square = z * z;
+    square * (square * factor)
 }
 
 /// What preemption adds to a curvature: `price theta^2 / ||theta o v||`, which is the conic price.
@@ -67,16 +70,24 @@ pub(super) fn cone_curvature(price: Price, cone: Option<ConeRow<'_>>, at: usize)
     cone.map_or(0.0, |cone| price.conic * cone.uncertain[at] * cone.uncertain[at])
 }
 
-/// The penalty of an edge: `shared` is `KAPPA F / sum of completions` of its sender.
+/// The inverse penalty of an edge. `stiffness` is `KAPPA / sum of completions` of its sender times the
+/// curvature that the sender's rate has without this edge: of its utility, and of what it completes
+/// elsewhere. `flatness` is what the receiver told.
 #[inline(always)]
-pub(super) fn penalty<T: Real>(shared: T, completions: T, curvature: T) -> T {
-    (shared / completions).or_larger(curvature)
+pub(super) fn inverse_penalty<T: Real>(stiffness: T, completions: T, flatness: T) -> T {
+    (completions / stiffness).or_smaller(flatness)
 }
 
 /// Over-relaxes what a sender sent, from the receiver's own edge value.
 #[inline(always)]
 pub(super) fn relax<T: Real>(sent: T, value: T) -> T {
     T::of(RELAXATION) * sent + T::of(1.0 - RELAXATION) * value
+}
+
+/// The inverse of [`relax`]: what was sent; `back` is `1 / RELAXATION`.
+#[inline(always)]
+pub(super) fn unrelax<T: Real>(relaxed: T, value: T, back: T) -> T {
+    (relaxed - T::of(1.0 - RELAXATION) * value) * back
 }
 
 /// What a receiver gathers over the edges of one application.
@@ -94,19 +105,18 @@ impl<T: Real> Receiver<T> {
         self.sum += relaxed;
         self.inverse += inverse;
     }
+}
 
-    /// Coefficients of the receiver's minimisation at its price: `(a, b)`.
-    #[inline(always)]
-    pub(super) fn coefficients(&self, price: T) -> (T, T) {
-        let penalty = T::of(1.0) / self.inverse;
-        (penalty, -(penalty * self.sum + price))
-    }
+/// The linear coefficient of a receiver's minimisation, at its penalty and price.
+#[inline(always)]
+pub(super) fn completion_slope<T: Real>(penalty: T, sum: T, price: T) -> T {
+    -(penalty * sum + price)
+}
 
-    /// Returns how far the price of the application moves once it has `z` completions.
-    #[inline(always)]
-    pub(super) fn move_of_price(&self, z: T) -> T {
-        (self.sum - z) / self.inverse
-    }
+/// Returns how far the price of an application moves once it has `z` completions.
+#[inline(always)]
+pub(super) fn move_of_price<T: Real>(penalty: T, sum: T, z: T) -> T {
+    penalty * (sum - z)
 }
 
 /// Scratch rows of one host; nothing is allocated once it is made.
@@ -116,7 +126,6 @@ pub(super) struct Scratch<T> {
     pub(super) b: Vec<T>,
     pub(super) fall: Vec<T>,
     pub(super) steps: Vec<T>,
-    pub(super) sums: Vec<Receiver<T>>,
     pub(super) old: Vec<T>,
     pub(super) relaxed: Vec<T>,
     wide: [Vec<f64>; 4],
@@ -126,13 +135,11 @@ impl<T: Real> Scratch<T> {
     pub(super) fn new(widest: usize) -> Self {
         let row = || vec![T::default(); widest];
         let wide = || vec![0.0; widest];
-        let sums = vec![Receiver::default(); widest];
         Self {
             a: row(),
             b: row(),
             fall: row(),
             steps: row(),
-            sums,
             old: row(),
             relaxed: row(),
             wide: [wide(), wide(), wide(), wide()],

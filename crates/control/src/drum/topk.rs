@@ -3,7 +3,7 @@
 //! At most `k` of a host may exceed a small rate. The choice is combinatorial: the paper's Lemma 1, by
 //! which it would be part of the convex problem, does not hold. So it is made apart, by a [`Selector`],
 //! and the problem is solved for the chosen set.
-use super::direct::response;
+use super::direct::exact_response;
 use super::exact::solve_exactly;
 use super::problem::{Coupling, Problem, ProblemError, Sided};
 use super::solution::{HostPrices, Solution};
@@ -390,7 +390,7 @@ impl<'a> TopK<'a> {
             let price = prices[host].send + prices[host].complete * share;
             let worth =
                 |x: f64| weight * utility(problem.alpha, x) - beta * marginal(2.0, x) - price * x;
-            let best = response(problem.alpha, weight, beta, price);
+            let best = exact_response(problem.alpha, weight, beta, price);
             let best = best.min(problem.limits.as_ref().map_or(f64::INFINITY, |limits| limits[at]));
             let low = best.min(self.floors[at]);
             total += worth(low);

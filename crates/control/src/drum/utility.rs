@@ -89,6 +89,38 @@ macro_rules! with_power {
 }
 pub(super) use with_power;
 
+/// Returns the binary logarithm of `base >= 1`, to about 1e-11.
+#[inline]
+pub(super) fn log2_above_one(base: f64) -> f64 {
+    const MANTISSA: u64 = (1 << 52) - 1;
+    let bits = base.min(1e300).to_bits();
+    let mut two = (bits >> 52) as f64 - 1023.0;
+    let mut rest = f64::from_bits((bits & MANTISSA) | (1023 << 52));
+    if rest > std::f64::consts::SQRT_2 {
+        (rest, two) = (0.5 * rest, two + 1.0);
+    }
+    // ln rest = 2 artanh t.
+    let t = (rest - 1.0) / (rest + 1.0);
+    let square = t * t;
+    let series = 1.0 / 9.0 + square * (1.0 / 11.0 + square / 13.0);
+    let series = 1.0 / 3.0 + square * (1.0 / 5.0 + square * (1.0 / 7.0 + square * series));
+    two + 2.0 * std::f64::consts::LOG2_E * (t + t * square * series)
+}
+
+/// Returns `2^-power` for `power >= 0`, to about 1e-10 of itself and never above 1; 0 below 2^-1000.
+#[inline]
+pub(super) fn exp2_below_one(power: f64) -> f64 {
+    let power = power.clamp(0.0, 1001.0);
+    let whole = (power + 0.5) as i32;
+    let rest = (f64::from(whole) - power) * std::f64::consts::LN_2;
+    let mut exp = 1.0;
+    for order in [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0] {
+        exp = 1.0 + rest * exp * (1.0 / order);
+    }
+    let scaled = exp * f64::from_bits(((1023 - whole) as u64) << 52);
+    if power > 1000.0 { 0.0 } else { scaled.min(1.0) }
+}
+
 /// Returns `U(x)`, the utility of a rate for weight 1.
 #[must_use]
 pub fn utility(alpha: f64, x: f64) -> f64 {
