@@ -26,8 +26,8 @@
 //!
 //! A message is a WRITE_WITH_IMM into a slot of the peer. The immediate names the slot and carries
 //! the number of the peer's messages released since the last one, so a conversation needs no other
-//! traffic. An end with nothing to send posts a notice of its own: after a quarter of the slots, or
-//! at once when idle. `docs/concept/duplex.md` has the reasons.
+//! traffic. An end with nothing to send posts a notice of its own: after a quarter of the slots, or at once
+//! when it is idle and half of the slots are in use. `docs/concept/duplex.md` has the reasons.
 #![forbid(unsafe_code)]
 
 pub mod card;

@@ -208,12 +208,8 @@ fn buffers(shape: TcpShape) -> (Sender<Vec<u8>>, Receiver<Vec<u8>>) {
 }
 
 fn end_of(error: &io::Error) -> EndError {
-    match error.kind() {
-        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof => {
-            EndError::PeerGone
-        }
-        kind => EndError::Socket(kind),
-    }
+    let gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof];
+    if gone.contains(&error.kind()) { EndError::PeerGone } else { EndError::Socket(error.kind()) }
 }
 
 impl Socket {
