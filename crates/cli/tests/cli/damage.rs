@@ -137,7 +137,7 @@ fn damaged_frames_of_a_source_that_died_and_those_behind_them_are_given_up_and_c
     stop(&ends.collector);
     ends.send(0x22);
     (0..DAMAGED).for_each(|_| ends.send(DAMAGED_BYTE));
-    let Ends { dir: _dir, collector, mut source, input: _input } = ends;
+    let Ends { dir: _dir, collector, source, input: _input } = ends;
     damage(&collector, 0x22, 1, IN_PAYLOAD);
     // Not damaged; it only waits until they are there.
     damage(&collector, DAMAGED_BYTE, DAMAGED, IN_PAYLOAD);

@@ -177,7 +177,7 @@ impl Source<'_> {
             // It takes longer than it used to: look again after as long as it has waited already.
             let waited = at_ns - self.committed_ns[self.seen] as f64;
             self.not_before_ns = at_ns + (waited / 4.0).min(4.0 * self.learned.service_ns);
-            learn(&mut self.learned.service_ns, self.learned.service_ns * 1.25);
+            self.learned.service_ns *= 1.0 + WEIGHT / 4.0;
         }
         self.seen = released;
         let mut before = at_ns;
