@@ -5,11 +5,10 @@ use super::record::{Cell, Conditions, Row};
 use crate::duplex::{Found, Job, Span};
 use crate::job::Network;
 use crate::mechanism::Mechanism;
-use anyhow::Result;
 
 const SIDES: [&str; 2] = ["client", "server"];
 
-pub(super) fn measure(of: &mut Experiment<'_>) -> Result<()> {
+pub(super) fn measure(of: &mut Experiment<'_>) {
     for (bytes, blocks) in of.sizes() {
         of.progress(&format!("{bytes} B, {blocks} blocks"));
         let found = of.part.mechanisms.iter().map(|&one| (one, Vec::new()));
@@ -29,15 +28,17 @@ pub(super) fn measure(of: &mut Experiment<'_>) -> Result<()> {
                     of.bench.failures.push(format!("{name}, measured again: {error:#}"));
                     job.run()
                 });
-                mine.push(outcome?);
+                match outcome {
+                    Ok(found) => mine.push(found),
+                    Err(error) => of.bench.failures.push(format!("{what}: {error:#}")),
+                }
             }
         }
-        for (what, found) in found {
+        for (what, found) in found.into_iter().filter(|(_, found)| !found.is_empty()) {
             let cell = of.cell(what, (bytes, blocks));
             of.rows.extend(rows_of(of.id, &cell, &found));
         }
     }
-    Ok(())
 }
 
 fn rows_of(id: &str, cell: &Cell, found: &[Found]) -> Vec<Row> {

@@ -261,7 +261,10 @@ fn measure(
         (Workload::Table, _) => {
             bail!("a table shows what other experiments measured and measures nothing")
         }
-        (Workload::Duplex, Provider::Shm | Provider::Roce) => duplex::measure(&mut one),
+        (Workload::Duplex, Provider::Shm | Provider::Roce) => {
+            duplex::measure(&mut one);
+            Ok(())
+        }
         (Workload::Interactions, _) => lockstep::interactions(&mut one),
         (Workload::Queues, _) => lockstep::queues(&mut one),
         (Workload::ReleaseOrder, _) => release_order::measure(&mut one),
