@@ -140,7 +140,8 @@ impl Rows {
         if since < self.next {
             return;
         }
-        self.next += Duration::from_secs(60);
+        // Not one for each minute in which the machine stood still.
+        self.next = since + Duration::from_secs(60);
         let (now, seconds) = (unix_s(), since.as_secs_f64());
         let row = format!(
             "{run},{now},{seconds:.1},{mib:.3},{messages},{bytes},{killed},{ended},{failed}\n"
