@@ -34,30 +34,89 @@ struct Count {
 
 const MILLION: u64 = 1_000_000;
 
-#[rustfmt::skip]
 const COUNTS: &[Count] = &[
-    count("S1.2", MILLION, 10, "catchment-transfer", "--test shm --test roce", "s1_2_", 3),
-    count("S1.10", MILLION, 10, "catchment-transfer", "--test shm --test roce", "s1_10_", 3),
-    count("S1.10", MILLION, 10, "catchment-mechanisms", "--test shm", "s1_10_", 1),
-    count("S1.20", MILLION, 50, "catchment-transfer", "--test shm --test roce", "s1_20_", 2),
-    count("S1.20", MILLION, 200, "catchment-mechanisms", "--test shm --test roce", "with_the_queues_of_the_paper", 4),
-    count("S1.31", 10 * MILLION, 100, "catchment-transfer", "--test shm", "s1_31_", 2),
-    count("S3.4", MILLION, 10, "catchment-provider-shm", "--test conformance", "keys_are_unique", 1),
-    count("S3.4", MILLION, 10, "catchment-provider-roce", "--test conformance_ipv4", "keys_are_unique", 1),
-    count("S3.12", MILLION, 50, "catchment-duplex", "--test duplex", "s3_12_no_wake_up_is_lost", 1),
+    Count {
+        id: "S1.2",
+        least: MILLION,
+        scale: 10,
+        package: "catchment-transfer",
+        targets: "--test shm --test roce",
+        filter: "s1_2_",
+        times: 3,
+    },
+    Count {
+        id: "S1.10",
+        least: MILLION,
+        scale: 10,
+        package: "catchment-transfer",
+        targets: "--test shm --test roce",
+        filter: "s1_10_",
+        times: 3,
+    },
+    Count {
+        id: "S1.10",
+        least: MILLION,
+        scale: 10,
+        package: "catchment-mechanisms",
+        targets: "--test shm",
+        filter: "s1_10_",
+        times: 1,
+    },
+    Count {
+        id: "S1.20",
+        least: MILLION,
+        scale: 50,
+        package: "catchment-transfer",
+        targets: "--test shm --test roce",
+        filter: "s1_20_",
+        times: 2,
+    },
+    Count {
+        id: "S1.20",
+        least: MILLION,
+        scale: 200,
+        package: "catchment-mechanisms",
+        targets: "--test shm --test roce",
+        filter: "with_the_queues_of_the_paper",
+        times: 4,
+    },
+    Count {
+        id: "S1.31",
+        least: 10 * MILLION,
+        scale: 100,
+        package: "catchment-transfer",
+        targets: "--test shm",
+        filter: "s1_31_",
+        times: 2,
+    },
+    Count {
+        id: "S3.4",
+        least: MILLION,
+        scale: 10,
+        package: "catchment-provider-shm",
+        targets: "--test conformance",
+        filter: "keys_are_unique",
+        times: 1,
+    },
+    Count {
+        id: "S3.4",
+        least: MILLION,
+        scale: 10,
+        package: "catchment-provider-roce",
+        targets: "--test conformance_ipv4",
+        filter: "keys_are_unique",
+        times: 1,
+    },
+    Count {
+        id: "S3.12",
+        least: MILLION,
+        scale: 50,
+        package: "catchment-duplex",
+        targets: "--test duplex",
+        filter: "s3_12_no_wake_up_is_lost",
+        times: 1,
+    },
 ];
-
-const fn count(
-    id: &'static str,
-    least: u64,
-    scale: u32,
-    package: &'static str,
-    targets: &'static str,
-    filter: &'static str,
-    times: usize,
-) -> Count {
-    Count { id, least, scale, package, targets, filter, times }
-}
 
 /// Time after which the tests of one count are considered hung.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
@@ -146,7 +205,15 @@ mod tests {
 
     #[test]
     fn what_tests_say_is_compared_with_what_was_asked() {
-        let count = count("S1.2", 100, 10, "p", "--test shm", "s1_2_", 2);
+        let count = Count {
+            id: "S1.2",
+            least: 100,
+            scale: 10,
+            package: "p",
+            targets: "--test shm",
+            filter: "s1_2_",
+            times: 2,
+        };
         let both = "test a ... did S1.2: 100 blocks, copied\nok\ndid S1.2: 120 blocks in place\n";
         assert_eq!(count.demand(both).unwrap(), ["100 blocks, copied", "120 blocks in place"]);
         let refused = |text: &str| count.demand(text).unwrap_err().to_string();

@@ -1,17 +1,15 @@
 //! The channel itself, as one thread drives it: messages out, messages in, READs and WRITEs.
-use super::card::CardError;
 use super::cleanup::Held;
 use super::error::OperationError;
 use super::inbound::{Arrival, Inbound, Message, Slots, Wake};
 use super::operations::{Event, Operations, Ticket};
 use super::outbound::{Filler, Outbound, Window};
 use super::resources::{ChannelShape, Resources};
-use super::{Card, ChannelError, cleanup};
-use crate::geometry::Geometry;
+use super::{Card, ChannelError, cleanup, qp};
 use crate::{ClaimError, Counts, EndError, Tag};
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::CqWatch;
-use catchment_verbs::{Completion, CompletionChannel, Cq, QpTransition, RtrAttr, RtsAttr, Watch};
+use catchment_verbs::{Completion, CompletionChannel, Cq, RtsAttr, Watch};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
@@ -52,7 +50,7 @@ impl Parts {
         wake: Box<Wake>,
     ) -> Result<Self, ChannelError> {
         let (shape, geometry, mut held) = resources.into_parts();
-        if let Err(error) = bring_up(&mut held, &shape, &geometry, peer, rts) {
+        if let Err(error) = qp::bring_up(&mut held, &shape, &geometry, peer, rts) {
             // Nothing else uses any of it.
             let _ = cleanup::release(held);
             return Err(error);
@@ -90,37 +88,6 @@ impl Parts {
         drop((outbound, inbound, cq, channel));
         held.close(operations)
     }
-}
-
-fn bring_up(
-    held: &mut Held,
-    shape: &ChannelShape,
-    geometry: &Geometry,
-    peer: &Card,
-    rts: RtsAttr,
-) -> Result<(), ChannelError> {
-    check_peer(shape, geometry, peer)?;
-    if let Some(qp) = &mut held.qp {
-        qp.modify(QpTransition::ToRtr(RtrAttr::new(peer.endpoint)))?;
-        qp.modify(QpTransition::ToRts(rts))?;
-    }
-    Ok(())
-}
-
-fn check_peer(shape: &ChannelShape, geometry: &Geometry, peer: &Card) -> Result<(), CardError> {
-    if (peer.blocks, peer.payload_bytes) != (shape.blocks, shape.payload_bytes) {
-        return Err(CardError::Shape {
-            blocks: peer.blocks,
-            payload_bytes: peer.payload_bytes,
-            our_blocks: shape.blocks,
-            our_payload_bytes: shape.payload_bytes,
-        });
-    }
-    let needed = geometry.total_bytes() as u64;
-    if peer.memory.bytes < needed {
-        return Err(CardError::Memory { given: peer.memory.bytes, needed });
-    }
-    Ok(())
 }
 
 /// A duplex channel that one thread drives. Other threads may release messages; the peer learns of

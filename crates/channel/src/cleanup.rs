@@ -5,7 +5,7 @@
 //! serves an orderly end, a failure at any step of connecting, and a peer that died.
 use super::error::{ChannelError, StillUsed};
 use super::operations::Operations;
-use catchment_verbs::{CompletionChannel, Context, Cq, Mr, Pd, Qp, QpTransition};
+use catchment_verbs::{CompletionChannel, Context, Cq, Mr, Pd, Qp};
 use std::sync::Arc;
 
 /// Device objects of an end, in the order of cleanup. Owns all that is not part of a connected
@@ -27,8 +27,7 @@ impl Held {
     /// # Errors
     /// [`StillUsed`] with what the program still holds.
     pub fn close(mut self, operations: Arc<Operations>) -> Result<(), ChannelError> {
-        // Flushes all requests and refuses new ones. A failed queue pair stays in the error state.
-        let _ = operations.with_qp(|qp| qp.modify(QpTransition::ToErr));
+        operations.with_qp(super::qp::end);
         match Arc::try_unwrap(operations) {
             Ok(operations) => {
                 let (qp, memory) = operations.into_parts();
@@ -79,5 +78,27 @@ fn give_back<T: ?Sized>(
     drop(object);
     if others > 0 {
         still_used.push((what, others));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ChannelShape, Resources};
+    use catchment_probe::census::Census;
+    use catchment_provider_shm::ShmProvider;
+    use catchment_verbs::Provider;
+
+    /// S3.1: what the program still holds is named, and everything else is released all the same.
+    #[test]
+    fn s3_1_what_is_still_used_is_named_and_the_rest_released() {
+        let (context, census) = Census::of(ShmProvider::new().open("shm0").unwrap());
+        let resources = Resources::acquire(context, ChannelShape::new(4, 256)).unwrap();
+        let (.., held) = resources.into_parts();
+        let kept = Arc::clone(&held.memory[1]);
+        let StillUsed { objects } = release(held).unwrap_err();
+        assert_eq!(objects, [("registered memory", 1)]);
+        drop(kept);
+        assert_eq!(census.total(), 0);
     }
 }

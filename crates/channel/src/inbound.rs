@@ -39,6 +39,9 @@ pub struct Slots {
     state: Box<[AtomicU8]>,
     /// Messages released but not announced to the peer.
     pending: AtomicU32,
+    /// Slots that the peer does not know to be free, as far as this end knows: those of messages that came,
+    /// until their release was announced.
+    used: AtomicU32,
     /// The receiver wants to be woken when one is released.
     idle: AtomicBool,
     wake: Box<Wake>,
@@ -62,6 +65,7 @@ impl Inbound {
                 memory,
                 state: state.collect(),
                 pending: AtomicU32::new(0),
+                used: AtomicU32::new(0),
                 idle: AtomicBool::new(false),
                 wake,
             }),
@@ -100,6 +104,9 @@ impl Inbound {
         }
         state.store(TAKEN, Ordering::Relaxed);
         self.came += 1;
+        self.slots.used.fetch_add(1, Ordering::SeqCst);
+        // What was released before may be due now.
+        self.slots.wake_if_due();
         Ok(Arrival {
             block: Some(Message { slots: Arc::clone(&self.slots), slot, arrived }),
             given_back,
@@ -123,6 +130,7 @@ impl Slots {
             *announced += 1;
             count += 1;
         }
+        self.used.fetch_sub(count, Ordering::SeqCst);
         count
     }
 
@@ -131,15 +139,17 @@ impl Slots {
         self.pending.load(Ordering::SeqCst)
     }
 
-    /// Returns whether enough are pending for a notice of their own.
+    /// Returns whether a notice of its own is due: enough are pending, or the receiver is idle and half of
+    /// the slots or more are in use. With fewer the peer has room, and the next message carries the news.
     pub fn is_due(&self) -> bool {
-        let pending = self.pending();
-        pending >= self.geometry.blocks().div_ceil(4)
-            || (pending > 0 && self.idle.load(Ordering::SeqCst))
+        let (blocks, pending) = (self.geometry.blocks(), self.pending());
+        let is_short = || 2 * self.used.load(Ordering::SeqCst) >= blocks;
+        pending >= blocks.div_ceil(4)
+            || (pending > 0 && self.idle.load(Ordering::SeqCst) && is_short())
     }
 
-    /// Sets whether the receiver is idle: every released message is then announced at once, and wakes
-    /// the thread that announces it.
+    /// Sets whether the receiver is idle: what is due is then announced at once, and a message that makes
+    /// it due wakes the thread that announces it.
     pub fn set_idle(&self, idle: bool) {
         if self.idle.load(Ordering::Relaxed) != idle {
             self.idle.store(idle, Ordering::SeqCst);
@@ -149,7 +159,11 @@ impl Slots {
     fn give_back(&self, slot: u32) {
         self.state[slot as usize].store(GIVEN_BACK, Ordering::Release);
         self.pending.fetch_add(1, Ordering::SeqCst);
-        if self.idle.load(Ordering::SeqCst) {
+        self.wake_if_due();
+    }
+
+    fn wake_if_due(&self) {
+        if self.idle.load(Ordering::SeqCst) && self.is_due() {
             (self.wake)();
         }
     }

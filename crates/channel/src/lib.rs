@@ -24,22 +24,26 @@
 //! - A correct peer never gets an RNR NAK: receives are posted for everything that it can send.
 //! - Objects are released in the order of their dependencies, whatever step fails ([`Held`]).
 //!
+//! The paper's modules are [`resources`] (resource management), [`card`] (communication establishment),
+//! [`operations`] (RDMA operations), [`qp`] (QP management) and [`cleanup`].
+//!
 //! A message is a WRITE_WITH_IMM into a slot of the peer. The immediate names the slot and carries
 //! the number of the peer's messages released since the last one, so a conversation needs no other
-//! traffic. An end with nothing to send posts a notice of its own: after a quarter of the slots, or
-//! at once when idle. `docs/concept/duplex.md` has the reasons.
+//! traffic. An end with nothing to send posts a notice of its own: after a quarter of the slots, or at once
+//! when it is idle and half of the slots are in use. `docs/concept/duplex.md` has the reasons.
 #![forbid(unsafe_code)]
 
 pub mod card;
 mod channel;
-mod cleanup;
+pub mod cleanup;
 mod end;
 mod error;
 pub mod geometry;
 mod inbound;
-mod operations;
+pub mod operations;
 mod outbound;
-mod resources;
+pub mod qp;
+pub mod resources;
 
 pub use card::Card;
 pub use channel::{Channel, MessageClaim, Parts};

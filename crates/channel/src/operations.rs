@@ -282,3 +282,34 @@ impl Operations {
         (self.posting.into_inner().qp, self.memory)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Channel, ChannelShape, OperationError, Resources};
+    use catchment_provider_shm::ShmProvider;
+    use catchment_verbs::{Provider, RtsAttr};
+
+    /// S3.1: READs and WRITEs move bytes of the shared memories, and none beyond their ends.
+    #[test]
+    fn s3_1_operations_stay_within_the_memory_of_both_ends() {
+        let shape = ChannelShape::new(2, 64).with_shared(100);
+        let ends = [(); 2]
+            .map(|()| Resources::acquire(ShmProvider::new().open("shm0").unwrap(), shape).unwrap());
+        let cards = [ends[1].card(), ends[0].card()];
+        let mut cards = cards.iter();
+        let [mut a, b] = ends
+            .map(|end| Channel::connect(end, cards.next().unwrap(), RtsAttr::default()).unwrap());
+        a.operations().scratch().write_at(0, b"forty two").unwrap();
+        let ticket = a.write(0, 91, 9).unwrap();
+        while !a.operations().is_done(ticket) {
+            assert!(a.take().unwrap().is_none());
+        }
+        let mut there = [0; 9];
+        b.operations().shared().read_at(91, &mut there).unwrap();
+        assert_eq!(&there, b"forty two");
+        let beyond = a.write(0, 92, 9);
+        assert!(matches!(beyond, Err(OperationError::Remote { available: 100, .. })), "{beyond:?}");
+        let beyond = a.read(0, 92, 9);
+        assert!(matches!(beyond, Err(OperationError::Local { available: 100, .. })), "{beyond:?}");
+    }
+}

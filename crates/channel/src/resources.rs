@@ -4,7 +4,7 @@ use super::{Card, ChannelError, cleanup};
 use crate::RemoteMemory;
 use crate::geometry::{EXPOSED, Geometry};
 use catchment_transfer::layout::LINE_BYTES;
-use catchment_verbs::{Access, CompletionChannel, Context, QpInit, QpTransition, VerbsError};
+use catchment_verbs::{Access, CompletionChannel, Context, QpInit, VerbsError};
 use std::sync::{Arc, Weak};
 
 /// Most slots of an end: an immediate has 16 bits for their number.
@@ -138,7 +138,7 @@ fn fill(
     let queues = QpInit::rc(&cq, shape.max_send_wr, shape.receives());
     let init = QpInit { max_inline_bytes: LINE_BYTES, ..queues };
     let qp = held.qp.insert(pd.create_qp(init).map_err(refused("a queue pair"))?);
-    qp.modify(QpTransition::ToInit { access: Access::REMOTE_WRITE | Access::REMOTE_READ })?;
+    super::qp::init(&mut **qp)?;
     let exposed = &held.memory[EXPOSED];
     Ok(Card {
         endpoint: qp.endpoint(),
@@ -150,4 +150,32 @@ fn fill(
         blocks: shape.blocks,
         payload_bytes: shape.payload_bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catchment_probe::census::{Census, Object};
+    use catchment_provider_shm::ShmProvider;
+    use catchment_verbs::Provider;
+
+    /// S3.1: everything is there once, the card describes it, and nothing is left when it is released; a
+    /// shape that cannot be takes nothing.
+    #[test]
+    fn s3_1_resources_are_acquired_described_and_released() {
+        let (context, census) = Census::of(ShmProvider::new().open("shm0").unwrap());
+        let shape = ChannelShape::new(4, 256).with_shared(4096);
+        let resources = Resources::acquire(Arc::clone(&context), shape).unwrap();
+        assert_eq!((census.alive(Object::Qp), census.alive(Object::Mr)), (1, 3));
+        let card = resources.card();
+        assert_eq!((card.blocks, card.payload_bytes), (4, 256));
+        let slots = shape.geometry().unwrap().total_bytes() as u64;
+        assert_eq!(card.memory.bytes, slots + 4096);
+        resources.release().unwrap();
+        let too_many = ChannelShape::new(MAX_BLOCKS + 1, 256);
+        let refused = Resources::acquire(Arc::clone(&context), too_many).map(drop);
+        assert!(matches!(refused, Err(ChannelError::Blocks(_))), "{refused:?}");
+        drop(context);
+        assert_eq!(census.total(), 0);
+    }
 }

@@ -92,6 +92,7 @@ impl<'a> Flow<'a> {
             let op = match plan.test.operation {
                 Operation::Write => SendOp::Write(remote),
                 Operation::Read => SendOp::Read(remote),
+                Operation::WriteImm => SendOp::WriteImm(remote, n as u32),
                 Operation::Send => SendOp::Send,
             };
             SendWr {

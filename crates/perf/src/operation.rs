@@ -10,8 +10,17 @@ pub enum Operation {
     Write,
     /// RDMA READ.
     Read,
+    /// RDMA WRITE with immediate data, which takes a posted receive.
+    WriteImm,
     /// SEND into posted receives.
     Send,
+}
+
+impl Operation {
+    /// Returns whether a request takes a receive of the peer.
+    pub fn takes_receive(self) -> bool {
+        matches!(self, Self::WriteImm | Self::Send)
+    }
 }
 
 /// What is asked for.
@@ -36,11 +45,13 @@ pub struct Test {
 
 impl Test {
     /// All there are.
-    pub const ALL: [(&'static str, Self); 6] = [
+    pub const ALL: [(&'static str, Self); 8] = [
         ("write_bw", Self::new(Operation::Write, Figure::Bandwidth)),
         ("write_lat", Self::new(Operation::Write, Figure::Latency)),
         ("read_bw", Self::new(Operation::Read, Figure::Bandwidth)),
         ("read_lat", Self::new(Operation::Read, Figure::Latency)),
+        ("write_imm_bw", Self::new(Operation::WriteImm, Figure::Bandwidth)),
+        ("write_imm_lat", Self::new(Operation::WriteImm, Figure::Latency)),
         ("send_bw", Self::new(Operation::Send, Figure::Bandwidth)),
         ("send_lat", Self::new(Operation::Send, Figure::Latency)),
     ];

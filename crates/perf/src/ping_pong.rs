@@ -81,7 +81,7 @@ impl<'a> PingPong<'a> {
     pub(crate) fn ask(&mut self, warm_up: Amount, amount: Amount) -> Result<Vec<f64>, PerfError> {
         let share = match self.operation {
             Operation::Read => 1.0,
-            Operation::Write | Operation::Send => 0.5,
+            Operation::Write | Operation::WriteImm | Operation::Send => 0.5,
         };
         let times = time_trips((warm_up, amount), share, |n| self.exchange(n))?;
         if self.operation != Operation::Read {
@@ -120,6 +120,7 @@ impl<'a> PingPong<'a> {
     fn send(&mut self, n: u64, mark: u8) -> Result<(), PerfError> {
         let op = match self.operation {
             Operation::Write | Operation::Read => SendOp::Write(self.end.remote(0)),
+            Operation::WriteImm => SendOp::WriteImm(self.end.remote(0), n as u32),
             Operation::Send => SendOp::Send,
         };
         let signaled = n.is_multiple_of(SIGNALED);
@@ -132,7 +133,7 @@ impl<'a> PingPong<'a> {
 
     /// Posts the receive again that a message took.
     fn renew(&mut self) -> Result<(), PerfError> {
-        if self.operation == Operation::Send {
+        if self.operation.takes_receive() {
             self.end.post_receive(0, 0)?;
         }
         Ok(())
@@ -179,7 +180,7 @@ impl<'a> PingPong<'a> {
 /// Returns the last byte of what came, if it is another than before.
 fn look(end: &Connection<'_>, operation: Operation, before: u8) -> Result<Option<u8>, PerfError> {
     let came = match operation {
-        Operation::Send => end.receives.poll::<1>(|_| ())? > 0,
+        Operation::WriteImm | Operation::Send => end.receives.poll::<1>(|_| ())? > 0,
         Operation::Write | Operation::Read => {
             if end.polls {
                 end.sends.poll::<4>(|_| ())?;

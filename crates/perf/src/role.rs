@@ -85,7 +85,7 @@ fn run(
     match plan.test.figure {
         Figure::Latency => {
             let mut ping_pong = PingPong::new(connection, plan.test.operation);
-            if plan.test.operation == Operation::Send {
+            if plan.test.operation.takes_receive() {
                 ping_pong.post_receives()?;
             }
             let mut span = Span::begin(control, device)?;
@@ -189,9 +189,9 @@ fn answer(
     let ready = Reply::Ready { place: end.place() };
     let mut connection = end.connection(plan);
     let before = match (plan.test.operation, plan.test.figure) {
-        (Operation::Write | Operation::Send, Figure::Latency) => {
+        (Operation::Write | Operation::WriteImm | Operation::Send, Figure::Latency) => {
             let mut ping_pong = PingPong::new(connection, plan.test.operation);
-            if plan.test.operation == Operation::Send {
+            if plan.test.operation.takes_receive() {
                 ping_pong.post_receives()?;
             }
             control.send(&ready)?;
@@ -200,7 +200,7 @@ fn answer(
             over(control, PATIENCE)?;
             before
         }
-        (Operation::Send, Figure::Bandwidth) => {
+        (Operation::WriteImm | Operation::Send, Figure::Bandwidth) => {
             flow::post_receives(&mut connection, plan)?;
             control.send(&ready)?;
             let mut before = Usage::default();

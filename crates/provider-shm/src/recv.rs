@@ -27,7 +27,7 @@ impl QpCore {
         }
         for _ in 0..BATCH {
             match self.state() {
-                QpState::Rtr | QpState::Rts | QpState::Sqd => {}
+                QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => {}
                 QpState::Reset | QpState::Init | QpState::Err => return,
             }
             match self.take_record(inner) {

@@ -21,7 +21,9 @@ impl QpCore {
             let may_send = match self.state() {
                 QpState::Rts => true,
                 QpState::Sqd => inner.sends.front().is_some_and(|w| w.seq < inner.hold_from),
-                QpState::Reset | QpState::Init | QpState::Rtr | QpState::Err => false,
+                QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqe | QpState::Err => {
+                    false
+                }
             };
             let Some(mut waiting) = may_send.then(|| inner.sends.pop_front()).flatten() else {
                 return Step::Rest;

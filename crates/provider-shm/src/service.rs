@@ -307,7 +307,7 @@ fn target_of(state: &State, gid: Gid, target: u32) -> Result<Arc<QpCore>, Refusa
         Some(_) => {}
     }
     match qp.state() {
-        QpState::Rtr | QpState::Rts | QpState::Sqd => Ok(qp),
+        QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => Ok(qp),
         QpState::Reset | QpState::Init => Err(Refusal::NotReady),
         QpState::Err => Err(Refusal::Broken),
     }

@@ -15,25 +15,27 @@ pub enum QpState {
     Rts,
     /// Send queue drained: sends posted before complete, later ones wait.
     Sqd,
+    /// Send queue error (UC and UD): a send failed, those behind it are flushed, and receives go on.
+    Sqe,
     /// Everything outstanding is flushed with an error.
     Err,
 }
 
 impl QpState {
     /// All states; each at the index of its number.
-    pub const ALL: [Self; 6] =
-        [Self::Reset, Self::Init, Self::Rtr, Self::Rts, Self::Sqd, Self::Err];
+    pub const ALL: [Self; 7] =
+        [Self::Reset, Self::Init, Self::Rtr, Self::Rts, Self::Sqd, Self::Sqe, Self::Err];
 
     /// Returns whether an application may ask for this transition (IBTA figure 124, without the
     /// transitions that only an error causes).
     pub fn may_become(self, to: Self) -> bool {
-        use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
+        use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
         matches!(
             (self, to),
             (_, Reset | Err)
                 | (Reset | Init, Init)
                 | (Init, Rtr)
-                | (Rtr | Rts | Sqd, Rts)
+                | (Rtr | Rts | Sqd | Sqe, Rts)
                 | (Rts, Sqd)
         )
     }
@@ -41,7 +43,7 @@ impl QpState {
     /// Returns whether packets of the peer are processed.
     #[inline]
     pub fn receives(self) -> bool {
-        matches!(self, Self::Rtr | Self::Rts | Self::Sqd)
+        matches!(self, Self::Rtr | Self::Rts | Self::Sqd | Self::Sqe)
     }
 
     /// Returns whether receives may be posted.
@@ -49,9 +51,9 @@ impl QpState {
         self != Self::Reset
     }
 
-    /// Returns whether sends may be posted. In the error state they are accepted and flushed.
+    /// Returns whether sends may be posted. In the error states they are accepted and flushed.
     pub fn takes_send(self) -> bool {
-        matches!(self, Self::Rts | Self::Sqd | Self::Err)
+        matches!(self, Self::Rts | Self::Sqd | Self::Sqe | Self::Err)
     }
 }
 
@@ -81,7 +83,7 @@ pub enum QpTransition {
     ToRtrUd,
     /// To RTS (RC, from RTR), or on from SQD.
     ToRts(RtsAttr),
-    /// To RTS (UC and UD, from RTR), or on from SQD: nothing is acknowledged or retried, so
+    /// To RTS (UC and UD, from RTR), or on from SQD and SQE: nothing is acknowledged or retried, so
     /// there are no attributes.
     ToRtsUnreliable,
     /// Drain the send queue.

@@ -16,6 +16,7 @@
 //! | `transfer` (`grid`, `row`, `resources`, `goals`, `clauses`, `report`) | all mechanisms in cells of bytes and blocks, and what was to be reached |
 //! | `papers` (and `peers`) | scenarios with claims, pictures, pages |
 //! | `compared` | every mechanism, as `catchment bench` measures the product's |
+//! | `duplex` | client and server of the beam-diagnostics paper beside TCP, for `papers` |
 //! | `roce`, `source`, `rate`, `authenticate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
 #![deny(unsafe_code)]
 use anyhow::Result;
@@ -28,6 +29,7 @@ mod clauses;
 mod compared;
 mod control;
 mod csv;
+mod duplex;
 mod external;
 mod goal;
 mod goals;
@@ -81,6 +83,13 @@ enum Command {
         role: String,
         job: String,
     },
+    /// Client or server of a duplex channel; started by the program itself
+    #[command(hide = true)]
+    DuplexRole {
+        side: String,
+        job: String,
+        port: Option<u16>,
+    },
     /// One of the two processes of `source`; started by the program itself
     #[command(hide = true)]
     SourceRole(source::Role),
@@ -125,6 +134,9 @@ fn run() -> Result<ExitCode> {
         Command::Papers(options) => papers::run(&options, papers::Page::Papers),
         Command::Peers(options) => papers::run(&options, papers::Page::Peers),
         Command::RoceRole { job } => roce::role(&serde_json::from_str(&job)?),
+        Command::DuplexRole { side, job, port } => {
+            duplex::role(serde_json::from_str(&side)?, &serde_json::from_str(&job)?, port)
+        }
         Command::Role { role, job } => {
             role::main(serde_json::from_str(&role)?, &serde_json::from_str(&job)?)
         }

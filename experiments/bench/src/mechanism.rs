@@ -64,6 +64,10 @@ pub(crate) enum Mechanism {
     Ucx,
     /// One TCP stream over loopback, which measures itself.
     Iperf3,
+    /// The beam-diagnostics paper's client and server: three threads a side, asleep until an event.
+    Duplex,
+    /// TCP with as many threads and buffers.
+    DuplexTcp,
 }
 
 /// What moves the bytes of a mechanism.
@@ -76,7 +80,7 @@ enum By {
 }
 
 /// Name, text of a legend, and what moves the bytes, in the order of [`Mechanism`].
-const MECHANISMS: [(&str, &str, By); 24] = [
+const MECHANISMS: [(&str, &str, By); 26] = [
     ("cache-line", "cache line", By::Other("none")),
     ("memcpy", "memcpy", By::Other("none")),
     ("ours-copy", "Catchment", By::Verbs(Protocol::Sb)),
@@ -101,6 +105,8 @@ const MECHANISMS: [(&str, &str, By); 24] = [
     ("iceoryx2-credit", "iceoryx2", By::Other("iceoryx2")),
     ("ucx", "UCX, put", By::Other("ucx")),
     ("iperf3", "iperf3", By::Other("own")),
+    ("duplex", "duplex, three threads a side", By::Other("duplex")),
+    ("duplex-tcp", "TCP, three threads a side", By::Other("duplex")),
 ];
 
 impl Mechanism {
@@ -135,7 +141,7 @@ impl Mechanism {
 
     /// Returns whether waiting is busy polling, so that a role should have a whole core.
     pub(crate) fn polls(self) -> bool {
-        !matches!(self, Self::TcpBlocking | Self::Unix)
+        !matches!(self, Self::TcpBlocking | Self::Unix | Self::Duplex | Self::DuplexTcp)
     }
 
     /// Returns whether it is a program of others that measures itself.

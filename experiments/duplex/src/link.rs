@@ -24,6 +24,18 @@ pub struct LinkOptions {
     pub patience: Duration,
     /// Prefix of the thread names, before `-sq`, `-cq`, `-rq`. The kernel keeps 15 bytes.
     pub name: String,
+    pub waiting: Waiting,
+}
+
+/// What the threads of a link and its user do while there is nothing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Waiting {
+    /// Sleep until an event: the paper's way.
+    #[default]
+    Sleep,
+    /// Look again at once. Each thread wants a processor of its own, and over shared memory none of them
+    /// makes a system call for a message (S3.7).
+    Poll,
 }
 
 impl LinkOptions {
@@ -33,6 +45,7 @@ impl LinkOptions {
             rts: RtsAttr::default(),
             patience: Duration::from_secs(10),
             name: "duplex".into(),
+            waiting: Waiting::default(),
         }
     }
 }
@@ -121,7 +134,7 @@ impl Link {
     }
 
     /// Connects to the client of an accepted control socket.
-    pub(super) fn accept(
+    pub fn accept(
         control: Control,
         context: Arc<dyn Context>,
         options: &LinkOptions,
@@ -151,15 +164,21 @@ impl Link {
             connected.parts.close()?;
             return Err(error);
         }
-        Self::start(connected, control, &options.name)
+        Self::start(connected, control, options)
     }
 
-    fn start(connected: Connected, control: Control, name: &str) -> Result<Self, LinkError> {
+    fn start(
+        connected: Connected,
+        control: Control,
+        options: &LinkOptions,
+    ) -> Result<Self, LinkError> {
+        let name = &options.name;
         let Connected { parts, jobs, work } = connected;
         let shared = Arc::new(Shared {
             room: EventCount::new(),
             stop: AtomicBool::new(false),
             goodbye: AtomicBool::new(false),
+            polls: options.waiting == Waiting::Poll,
             channel: Arc::downgrade(&parts.channel),
         });
         let control = Arc::new(control);
@@ -259,7 +278,7 @@ impl Link {
 
     /// Returns the next message; `None` if none came within `patience`.
     pub fn receive(&mut self, patience: Duration) -> Result<Option<Message>, EndError> {
-        let message = match self.inbox.recv_timeout(patience) {
+        let message = match self.running.shared.receive(&self.inbox, patience) {
             Ok(message) => message,
             Err(RecvTimeoutError::Timeout) => return Ok(None),
             Err(RecvTimeoutError::Disconnected) => return Err(self.end()),

@@ -4,7 +4,7 @@ use super::control::{Control, Heard};
 use catchment_channel::{EndError, Event, Filled, Inbound, Message, Operations, Outbound, Slots};
 use catchment_verbs::wait::EventCount;
 use catchment_verbs::{Completion, CompletionChannel, Cq};
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, RecvError, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -13,6 +13,11 @@ use std::time::{Duration, Instant};
 /// another host.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 const POLL: usize = 16;
+/// Fruitless looks after which a thread that polls also looks at the clock.
+const LOOKS_BETWEEN: u32 = 1 << 10;
+/// Fruitless looks after which a thread that polls checks for a dead peer, about a second of them: the
+/// control connection is not touched while messages come.
+const LOOKS_BEFORE_CHECK: u32 = 1 << 24;
 
 /// Work for the send queue.
 pub(super) enum Job {
@@ -28,6 +33,8 @@ pub(super) struct Shared {
     pub(super) room: EventCount,
     pub(super) stop: AtomicBool,
     pub(super) goodbye: AtomicBool,
+    /// Whether the threads look again instead of sleeping.
+    pub(super) polls: bool,
     pub(super) channel: Weak<dyn CompletionChannel>,
 }
 
@@ -51,16 +58,55 @@ impl Shared {
         deadline: Option<Instant>,
         mut step: impl FnMut() -> Result<Option<T>, E>,
     ) -> Result<Option<T>, E> {
+        let mut looks = 0u32;
         loop {
             let seen = self.room.current();
             let found = step()?;
+            looks = looks.wrapping_add(1);
+            if self.polls && found.is_none() && !looks.is_multiple_of(LOOKS_BETWEEN) {
+                std::hint::spin_loop();
+                continue;
+            }
             let now = Instant::now();
             if found.is_some() || deadline.is_some_and(|deadline| now >= deadline) {
                 return Ok(found);
             }
+            if self.polls {
+                continue;
+            }
             let check = now + CHECK_EVERY;
             self.room.wait(seen, Some(deadline.map_or(check, |deadline| deadline.min(check))));
         }
+    }
+
+    /// Waits for what comes out of a queue between two threads.
+    pub(super) fn receive<T>(
+        &self,
+        queue: &Receiver<T>,
+        patience: Duration,
+    ) -> Result<T, RecvTimeoutError> {
+        if !self.polls {
+            return queue.recv_timeout(patience);
+        }
+        let found = self.wait_until(Some(Instant::now() + patience), || match queue.try_recv() {
+            Ok(found) => Ok(Some(found)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
+        });
+        found?.ok_or(RecvTimeoutError::Timeout)
+    }
+
+    /// The same without an end.
+    fn receive_next<T>(&self, queue: &Receiver<T>) -> Result<T, RecvError> {
+        if !self.polls {
+            return queue.recv();
+        }
+        let found = self.wait_until(None, || match queue.try_recv() {
+            Ok(found) => Ok(Some(found)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(RecvError),
+        });
+        found?.ok_or(RecvError)
     }
 }
 
@@ -106,8 +152,8 @@ impl SendWorker {
         let shared = Arc::clone(&self.shared);
         let job = shared.wait_until(None, || {
             self.announce().map(|all| match all {
-                true => Some(self.jobs.recv().unwrap_or(Job::Stop)),
-                false => self.jobs.try_recv().ok(),
+                true if !shared.polls => Some(self.jobs.recv().unwrap_or(Job::Stop)),
+                true | false => self.jobs.try_recv().ok(),
             })
         })?;
         self.slots.set_idle(false);
@@ -167,11 +213,23 @@ impl CompletionWorker {
     }
 
     fn work(&self) -> Result<(), EndError> {
+        let mut looks = 0;
         loop {
             if self.shared.stop.load(Ordering::SeqCst) {
                 return Err(EndError::Closed);
             }
             if self.drain()? {
+                looks = 0;
+                continue;
+            }
+            if self.shared.polls {
+                looks += 1;
+                std::hint::spin_loop();
+                if looks < LOOKS_BEFORE_CHECK {
+                    continue;
+                }
+                looks = 0;
+                self.check()?;
                 continue;
             }
             self.cq.req_notify(false);
@@ -179,15 +237,20 @@ impl CompletionWorker {
                 continue;
             }
             self.channel.wait(CHECK_EVERY).map_err(|error| EndError::Socket(error.kind()))?;
-            // What arrived before the end is taken first.
-            let heard = self.hear();
-            if !self.drain()? {
-                self.operations.check()?;
-                if heard != Heard::Nothing {
-                    return Err(EndError::PeerGone);
-                }
+            self.check()?;
+        }
+    }
+
+    /// Checks whether the peer has ended or died. What arrived before the end is taken first.
+    fn check(&self) -> Result<(), EndError> {
+        let heard = self.hear();
+        if !self.drain()? {
+            self.operations.check()?;
+            if heard != Heard::Nothing {
+                return Err(EndError::PeerGone);
             }
         }
+        Ok(())
     }
 
     fn drain(&self) -> Result<bool, EndError> {
@@ -268,7 +331,7 @@ impl ReceiveWorker {
 
     fn work(&mut self) -> Result<(), EndError> {
         let mut consumed = 0;
-        while let Ok((imm, bytes)) = self.arrivals.recv() {
+        while let Ok((imm, bytes)) = self.shared.receive_next(&self.arrivals) {
             let arrival = self.inbound.arrived(imm, bytes)?;
             if arrival.given_back > 0 {
                 self.shared.room.notify();

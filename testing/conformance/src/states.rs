@@ -1,12 +1,13 @@
 //! The states of a queue pair.
 use crate::{ALL, Bench, Options, Side, assert_empty, connect, wait_some};
-use QpState::{Err as Error, Init, Reset, Rtr, Rts, Sqd};
+use QpState::{Err as Error, Init, Reset, Rtr, Rts, Sqd, Sqe};
 use catchment_verbs::{
     Endpoint, Gid, ModifyError, Payload, PostFailure, QpState, QpTransition, RecvWr, RtrAttr,
     RtsAttr, SendOp, SendWr,
 };
 use std::time::Instant;
 
+/// Those that a program asks for on RC, which has no SQE.
 const STATES: [QpState; 6] = [Reset, Init, Rtr, Rts, Sqd, Error];
 
 /// IBTA 10.3.1, written down once more, independent of the crate under test.
@@ -38,6 +39,7 @@ fn transition(to: QpState, peer: Endpoint) -> QpTransition {
         Rtr => QpTransition::ToRtr(RtrAttr::new(peer)),
         Rts => QpTransition::ToRts(RtsAttr::default()),
         Sqd => QpTransition::ToSqd,
+        Sqe => panic!("no program asks for it"),
         Error => QpTransition::ToErr,
     }
 }
@@ -50,6 +52,7 @@ fn bring(side: &mut Side, to: QpState, peer: Endpoint) {
         Rtr => &[Init, Rtr],
         Rts => &[Init, Rtr, Rts],
         Sqd => &[Init, Rtr, Rts, Sqd],
+        Sqe => panic!("only a failed send leads there"),
         Error => &[Init, Error],
     };
     for step in path {

@@ -3,6 +3,7 @@
 //! A run consists of rounds, each determined by the seed and its number alone. For a failed round, the
 //! command that replays it is printed.
 mod agents;
+mod duplex;
 mod frames;
 mod plan;
 mod residue;
@@ -32,6 +33,8 @@ pub(crate) struct Args {
 enum Soak {
     /// Kill source and collector at random moments and check every frame
     Kill(KillArgs),
+    /// Clients of a duplex server that come, go and are killed, for hours; goes on after a stop
+    Duplex(duplex::Args),
     /// Everything that can go wrong between two RoCE stacks at once, in virtual time
     Roce {
         /// --seeds N (10,000 if left out), --first SEED; --seed SEED for one, with --pcap FILE
@@ -75,6 +78,7 @@ fn time_below(random: &mut Rng, bound: Duration) -> Duration {
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     match &args.soak {
         Some(Soak::Kill(args)) => kill(repo, args),
+        Some(Soak::Duplex(args)) => duplex::run(repo, args),
         Some(Soak::Roce { options }) => roce::run(repo, options),
         None => {
             print!("{}", listing());

@@ -45,7 +45,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("fuzz", "conformance provider-shm roce session verbs", ""),
     (
         "bench",
-        "catchment cli conformance mechanisms netns perf probe provider-roce provider-shm roce sim transfer verbs",
+        "catchment channel cli conformance duplex mechanisms netns perf probe provider-roce provider-shm roce sim transfer verbs",
         "",
     ),
     ("xtask", "", ""),

@@ -43,6 +43,12 @@ pub(crate) enum Bench {
     /// Latency of RDMA READ
     #[command(name = "read_lat")]
     ReadLat(TestArgs),
+    /// Bandwidth of RDMA WRITE with immediate data
+    #[command(name = "write_imm_bw")]
+    WriteImmBw(TestArgs),
+    /// Latency of RDMA WRITE with immediate data
+    #[command(name = "write_imm_lat")]
+    WriteImmLat(TestArgs),
     /// Bandwidth of SEND
     #[command(name = "send_bw")]
     SendBw(TestArgs),
@@ -264,6 +270,8 @@ impl Bench {
             Self::WriteLat(args) => ("write_lat", args),
             Self::ReadBw(args) => ("read_bw", args),
             Self::ReadLat(args) => ("read_lat", args),
+            Self::WriteImmBw(args) => ("write_imm_bw", args),
+            Self::WriteImmLat(args) => ("write_imm_lat", args),
             Self::SendBw(args) => ("send_bw", args),
             Self::SendLat(args) => ("send_lat", args),
         };

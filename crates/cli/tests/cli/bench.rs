@@ -7,7 +7,10 @@ use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-const TESTS: [&str; 6] = ["write_bw", "write_lat", "read_bw", "read_lat", "send_bw", "send_lat"];
+const TESTS: [&str; 8] = [
+    "write_bw", "write_lat", "read_bw", "read_lat", "write_imm_bw", "write_imm_lat", "send_bw",
+    "send_lat",
+];
 
 fn server(listen: &str, more: &[&str]) -> Service {
     let words = ["bench", "server", "--json", "--listen", listen];
@@ -46,6 +49,37 @@ fn every_test_runs_on_one_machine_over_shm_and_roce() {
             }
             assert_eq!(lines.len(), 4);
         }
+    }
+}
+
+/// Who starts an operation pays for it, and who is written or read does nothing: over shared memory WRITE and
+/// READ cost the passive side next to no processor time, SEND and WRITE with immediate data cost it
+/// receives and completions (S1.21).
+#[test]
+fn s1_21_each_operation_reports_what_it_costs_both_ends() {
+    let cost = |test: &str| {
+        // As many for all: the time of a request, and not that of the rest of the world, is compared.
+        let words = ["bench", test, "--json", "-s", "64", "-n", "200000", "--provider", "shm"];
+        let finished = run(words).expect(0);
+        let row = finished.json_lines().remove(1);
+        let number = |name: &str| row[name].as_f64().unwrap();
+        let [active, passive] = ["client_cpu_percent", "server_cpu_percent"].map(number);
+        let ns = 1e9 / number("messages_per_s") / 100.0;
+        println!(
+            "{test}: {:.0} ns of the active side, {:.0} of the passive",
+            active * ns,
+            passive * ns
+        );
+        (active * ns, passive * ns)
+    };
+    for test in ["write_bw", "read_bw"] {
+        let (active, passive) = cost(test);
+        assert!(active > 0.0 && 10.0 * passive < active, "{test}: {active}, {passive}");
+    }
+    let (_, idle) = cost("write_bw");
+    for test in ["write_imm_bw", "send_bw"] {
+        let (active, passive) = cost(test);
+        assert!(active > 0.0 && passive > 10.0 * idle, "{test}: {active}, {passive}, {idle}");
     }
 }
 

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
+use std::process::{ChildStdin, Stdio};
 
 const FRAME_BYTES: usize = 64 * 64;
 /// With the 64 bytes behind the payload (docs/spec/block.md).
@@ -15,6 +16,36 @@ const DAMAGED: u64 = 7;
 const DAMAGED_BYTE: u8 = 0xa7;
 const IN_PAYLOAD: u64 = 1000;
 const IN_COMMIT_WORD: u64 = FRAME_BYTES as u64 + 56;
+
+/// A collector that writes into a folder, and a source whose frames come from a pipe.
+struct Ends {
+    dir: tempfile::TempDir,
+    collector: Collector,
+    source: Running,
+    input: ChildStdin,
+}
+
+impl Ends {
+    /// Starts both, with such words more each, and waits until a first frame has been stored.
+    fn start(of_collector: &[&str], of_source: &[&str], first: u8) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().to_str().unwrap();
+        let words = [&["--out", out], of_collector].concat();
+        let collector = Collector::start_with("127.0.0.1:0", &words);
+        let words = [&["--format", "64x64:gray", "--rate", "max", "--json"], of_source].concat();
+        let mut command = send("raw:-", "cam", &collector.address, &words);
+        let mut source = Running::start(command.stdin(Stdio::piped()));
+        let input = source.stdin().unwrap();
+        let mut ends = Self { dir, collector, source, input };
+        ends.send(first);
+        wait_for_frames(ends.dir.path(), "cam", 1);
+        ends
+    }
+
+    fn send(&mut self, byte: u8) {
+        self.input.write_all(&[byte; FRAME_BYTES]).unwrap();
+    }
+}
 
 /// Where a frame of such bytes lies in the shared memory of a process, in a block that is committed: its last
 /// word was 0 in a ring that is new.
@@ -70,23 +101,14 @@ fn damage(collector: &Collector, byte: u8, frames: u64, offset: u64) {
 #[test]
 fn damaged_frames_that_the_source_still_has_arrive_as_they_were_sent() {
     for words in [["--require", "shm", "--no-in-place"].as_slice(), &["--require", "roce"]] {
-        let dir = tempfile::tempdir().unwrap();
-        let out = dir.path().to_str().unwrap();
-        let collector = Collector::start_with("127.0.0.1:0", &["--out", out]);
-        let words = [&["--format", "64x64:gray", "--rate", "max", "--json"], words].concat();
-        let mut command = send("raw:-", "cam", &collector.address, &words);
-        let mut source = Running::start(command.stdin(std::process::Stdio::piped()));
-        let mut input = source.stdin().unwrap();
-        input.write_all(&[0x11; FRAME_BYTES]).unwrap();
-        wait_for_frames(dir.path(), "cam", 1);
+        let mut ends = Ends::start(&[], words, 0x11);
         // The collector cannot store the next frame: it waits in the ring, checked, and those behind it
         // not checked yet.
-        let obstacle = dir.path().join("cam/000000000001");
+        let obstacle = ends.dir.path().join("cam/000000000001");
         fs::write(&obstacle, "of another program").unwrap();
-        input.write_all(&[0x22; FRAME_BYTES]).unwrap();
-        for _ in 0..DAMAGED - 1 {
-            input.write_all(&[DAMAGED_BYTE; FRAME_BYTES]).unwrap();
-        }
+        ends.send(0x22);
+        (1..DAMAGED).for_each(|_| ends.send(DAMAGED_BYTE));
+        let Ends { dir, collector, source, input } = ends;
         damage(&collector, DAMAGED_BYTE, DAMAGED - 1, IN_PAYLOAD);
         damage(&collector, 0x22, 1, IN_PAYLOAD);
         drop(input);
@@ -110,21 +132,12 @@ fn damaged_frames_that_the_source_still_has_arrive_as_they_were_sent() {
 /// Who is asked for them is gone.
 #[test]
 fn damaged_frames_of_a_source_that_died_and_those_behind_them_are_given_up_and_counted() {
-    let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().to_str().unwrap();
-    let collector = Collector::start_with("127.0.0.1:0", &["--out", out, "--lease", "60"]);
-    let words =
-        ["--format", "64x64:gray", "--rate", "max", "--require", "shm", "--no-in-place", "--json"];
-    let mut command = send("raw:-", "cam", &collector.address, &words);
-    let mut source = Running::start(command.stdin(std::process::Stdio::piped()));
-    let mut input = source.stdin().unwrap();
-    input.write_all(&[0x11; FRAME_BYTES]).unwrap();
-    wait_for_frames(dir.path(), "cam", 1);
-    stop(&collector);
-    input.write_all(&[0x22; FRAME_BYTES]).unwrap();
-    for _ in 0..DAMAGED {
-        input.write_all(&[DAMAGED_BYTE; FRAME_BYTES]).unwrap();
-    }
+    let words = ["--require", "shm", "--no-in-place"];
+    let mut ends = Ends::start(&["--lease", "60"], &words, 0x11);
+    stop(&ends.collector);
+    ends.send(0x22);
+    (0..DAMAGED).for_each(|_| ends.send(DAMAGED_BYTE));
+    let Ends { dir: _dir, collector, source, input: _input } = ends;
     damage(&collector, 0x22, 1, IN_PAYLOAD);
     // Not damaged; it only waits until they are there.
     damage(&collector, DAMAGED_BYTE, DAMAGED, IN_PAYLOAD);
@@ -139,20 +152,11 @@ fn damaged_frames_of_a_source_that_died_and_those_behind_them_are_given_up_and_c
 /// The source fills them in the collector's memory: nobody has the right bytes any more.
 #[test]
 fn a_damaged_frame_is_lost_at_both_ends_and_delivered_at_none() {
-    let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().to_str().unwrap();
-    let collector = Collector::start_with("127.0.0.1:0", &["--out", out, "--lease", "60"]);
-    let words = ["--format", "64x64:gray", "--rate", "max", "--require", "shm", "--json"];
-    let mut command = send("raw:-", "cam", &collector.address, &words);
-    let mut source = Running::start(command.stdin(std::process::Stdio::piped()));
-    let mut input = source.stdin().unwrap();
-    input.write_all(&[0x11; FRAME_BYTES]).unwrap();
-    wait_for_frames(dir.path(), "cam", 1);
+    let mut ends = Ends::start(&["--lease", "60"], &["--require", "shm"], 0x11);
     // The frames that come now wait in the ring.
-    stop(&collector);
-    for _ in 0..DAMAGED {
-        input.write_all(&[DAMAGED_BYTE; FRAME_BYTES]).unwrap();
-    }
+    stop(&ends.collector);
+    (0..DAMAGED).for_each(|_| ends.send(DAMAGED_BYTE));
+    let Ends { dir, collector, source, input } = ends;
     damage(&collector, DAMAGED_BYTE, DAMAGED, IN_PAYLOAD);
     drop(input);
     signal(collector.id(), Signal::CONT);
@@ -178,19 +182,10 @@ fn frames_damaged_beyond_recognition_are_lost_and_stop_nobody() {
     for (frames_sent, damaged, arrive) in
         [(4, [2, 4].as_slice(), [0, 1, 3].as_slice()), (2, &[2], &[0, 1])]
     {
-        let dir = tempfile::tempdir().unwrap();
-        let out = dir.path().to_str().unwrap();
-        let collector = Collector::start_with("127.0.0.1:0", &["--out", out, "--lease", "5"]);
-        let words = ["--format", "64x64:gray", "--rate", "max", "--require", "shm", "--json"];
-        let mut command = send("raw:-", "cam", &collector.address, &words);
-        let mut source = Running::start(command.stdin(std::process::Stdio::piped()));
-        let mut input = source.stdin().unwrap();
-        input.write_all(&[0xa0; FRAME_BYTES]).unwrap();
-        wait_for_frames(dir.path(), "cam", 1);
-        stop(&collector);
-        for number in 1..=frames_sent {
-            input.write_all(&[0xa0 + number; FRAME_BYTES]).unwrap();
-        }
+        let mut ends = Ends::start(&["--lease", "5"], &["--require", "shm"], 0xa0);
+        stop(&ends.collector);
+        (1..=frames_sent).for_each(|number| ends.send(0xa0 + number));
+        let Ends { dir, collector, source, input } = ends;
         for number in damaged {
             damage(&collector, 0xa0 + number, 1, IN_COMMIT_WORD);
         }

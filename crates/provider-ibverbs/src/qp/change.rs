@@ -181,7 +181,7 @@ impl IbQp {
             QpState::Rtr => path::ready_to_send(&self.qp, self.psn, &wire),
             QpState::Sqd => self.resume(&wire),
             QpState::Rts if self.sending == Some(*attr) => self.qp.set_state(IBV_QPS_RTS),
-            QpState::Rts | QpState::Reset | QpState::Init | QpState::Err => {
+            QpState::Rts | QpState::Reset | QpState::Init | QpState::Sqe | QpState::Err => {
                 return Err(ModifyError::Attribute {
                     qpn: self.qpn(),
                     what: "an attribute of RTS",
@@ -199,7 +199,7 @@ impl IbQp {
         let result = match self.slot.state.get() {
             QpState::Rtr => path::ready_to_send_unreliably(&self.qp, self.psn),
             QpState::Sqd => self.leave_sqd(),
-            QpState::Rts | QpState::Reset | QpState::Init | QpState::Err => {
+            QpState::Rts | QpState::Reset | QpState::Init | QpState::Sqe | QpState::Err => {
                 self.qp.set_state(IBV_QPS_RTS)
             }
         };

@@ -131,11 +131,14 @@ fn fail_wrong(
     keys: &KeyTable,
     delivery: &mut Delivery,
 ) {
-    let was_broken = entry.qp.state() == QpState::Err;
+    let was_broken = matches!(entry.qp.state(), QpState::Sqe | QpState::Err);
     let seq = entry.sends.next();
     entry.sends.push(InFlight { wr_id: wrong.wr_id, held: Held::None });
     entry.cause = Some("a send names memory that it may not access");
-    entry.qp.set_error();
+    entry.qp.fail_sends();
+    if entry.qp.state() == QpState::Sqe {
+        entry.shared.set_state(QpState::Sqe);
+    }
     publish_failure(entry, device, keys);
     let failed = roce::Completion {
         wr_id: seq,

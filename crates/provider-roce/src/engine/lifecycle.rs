@@ -67,11 +67,13 @@ impl Engine {
         })
     }
 
-    /// To RTS, or on from SQD.
+    /// To RTS, or on from SQD and SQE.
     pub(crate) fn start(&mut self, index: usize, attr: roce::RtsAttr) -> Result<(), ModifyError> {
         self.change(index, QpState::Rts, |entry| {
             if entry.qp.state() == QpState::Rtr {
                 entry.qp.rts(attr)?;
+            } else if entry.qp.state() == QpState::Sqe {
+                entry.qp.resume()?;
             }
             entry.holds = false;
             Ok(())
@@ -115,7 +117,13 @@ impl Engine {
     ) -> Result<(), ModifyError> {
         if let Some(entry) = self.qps.get(index) {
             change(entry)?;
-            let failed = entry.qp.state() == QpState::Err && to != QpState::Err;
+            let failed = match entry.qp.state() {
+                QpState::Err => to != QpState::Err,
+                QpState::Sqe => to == QpState::Sqd,
+                QpState::Reset | QpState::Init | QpState::Rtr | QpState::Rts | QpState::Sqd => {
+                    false
+                }
+            };
             if !failed {
                 entry.shared.set_state(to);
             }

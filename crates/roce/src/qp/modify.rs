@@ -81,12 +81,12 @@ impl Qp {
         self.step(QpState::Sqd)
     }
 
-    /// Goes from SQD back to RTS.
+    /// Goes from SQD or SQE back to RTS.
     ///
     /// # Errors
-    /// When the state is not SQD.
+    /// When the state is neither.
     pub fn resume(&mut self) -> Result<(), ModifyError> {
-        if self.state != QpState::Sqd {
+        if !matches!(self.state, QpState::Sqd | QpState::Sqe) {
             return Err(self.refused(QpState::Rts));
         }
         self.state = QpState::Rts;
@@ -97,6 +97,21 @@ impl Qp {
     pub fn set_error(&mut self) {
         if self.state != QpState::Reset {
             self.fail(None, None);
+        }
+    }
+
+    /// A send failed at this side: on UC and UD it goes to SQE, from RTS, where sends are flushed and
+    /// receives go on; on RC to ERR.
+    pub fn fail_sends(&mut self) {
+        match (&mut self.halves, self.state) {
+            (
+                Halves::Uc { sender, .. } | Halves::Ud { sender, .. },
+                QpState::Rts | QpState::Sqe,
+            ) => {
+                sender.flush(&mut self.completions);
+                self.state = QpState::Sqe;
+            }
+            _ => self.set_error(),
         }
     }
 

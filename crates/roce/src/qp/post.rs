@@ -69,7 +69,7 @@ impl Qp {
     }
 
     fn take_send(&mut self, wqe: SendWqe) {
-        if self.state == QpState::Err {
+        if matches!(self.state, QpState::Sqe | QpState::Err) {
             self.completions.push_back(Completion::flushed(wqe.wr_id, Queue::Send));
             return;
         }

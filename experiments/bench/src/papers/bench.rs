@@ -147,6 +147,11 @@ impl Experiment<'_> {
         self.rows.extend(values.into_iter().map(row));
     }
 
+    /// Returns both ends of the network that the provider has.
+    pub(super) fn network(&self) -> Option<[NetworkEnd; 2]> {
+        self.bench.network(self.provider)
+    }
+
     /// Returns the measurement of one mechanism in a cell, as the part's effort says.
     pub(super) fn job(&self, mechanism: Mechanism, size: (usize, usize), program: Program) -> Job {
         Job {
@@ -154,7 +159,7 @@ impl Experiment<'_> {
             batch_ms: self.effort.milliseconds,
             batches: self.effort.repetitions,
             program,
-            network: self.bench.network(self.provider),
+            network: self.network(),
             provider: self.provider,
             ..Job::new(mechanism, size, self.part.wait)
         }

@@ -3,6 +3,7 @@
 mod bench;
 mod cameras;
 mod claim;
+mod duplex;
 mod ends;
 mod judge;
 mod list;
@@ -249,11 +250,20 @@ fn measure(
         }
         (Workload::Cameras, Provider::Shm | Provider::Roce) => cameras::measure(&mut one),
         (
-            Workload::Sync | Workload::Look | Workload::OneWay | Workload::Hold | Workload::Cameras,
+            Workload::Sync
+            | Workload::Look
+            | Workload::OneWay
+            | Workload::Hold
+            | Workload::Cameras
+            | Workload::Duplex,
             Provider::Sim,
         ) => bail!("this workload is measured in real time: use shm or roce, not sim"),
         (Workload::Table, _) => {
             bail!("a table shows what other experiments measured and measures nothing")
+        }
+        (Workload::Duplex, Provider::Shm | Provider::Roce) => {
+            duplex::measure(&mut one);
+            Ok(())
         }
         (Workload::Interactions, _) => lockstep::interactions(&mut one),
         (Workload::Queues, _) => lockstep::queues(&mut one),

@@ -16,6 +16,10 @@ const WARM_UP: f64 = 3.0;
 const SINGLE_S: f64 = 40e-6;
 /// Bytes a second of large blocks, about.
 const BYTES_PER_S: f64 = 4e9;
+/// A message whose receiver sleeps, through the threads of both sides.
+const WAKE_S: f64 = 60e-6;
+/// Bytes a second of large messages through the kernel, about.
+const SLOW_BYTES_PER_S: f64 = 1.5e9;
 /// A block in virtual time, or one of those that are counted.
 const STEP_S: f64 = 0.5e-6;
 /// Processes that begin together wait for the moment that they agreed on.
@@ -72,6 +76,10 @@ fn cell(
     let run_s = match (workload, provider) {
         (Workload::Table, _) => return 0.0,
         (Workload::Stream, Provider::Sim) => return virtual_stream::count(bytes) as f64 * STEP_S,
+        (Workload::Duplex, _) => {
+            // Three ways of a message, and a stream.
+            3.0 * count * (WAKE_S + bytes as f64 / SLOW_BYTES_PER_S)
+        }
         (Workload::Interactions | Workload::Queues, _) => return count * STEP_S,
         (Workload::Cameras, _) => {
             let cells = part.streams.len().max(1) as f64;

@@ -74,6 +74,8 @@ pub(crate) enum Workload {
     Table,
     /// Blocks that are processed for different times by several workers.
     ReleaseOrder,
+    /// Messages to and fro, then one way, between a client and a server with three threads each.
+    Duplex,
 }
 
 /// A line of a table: one number of every mechanism that has it.

@@ -48,7 +48,8 @@ fn program(workload: Workload, count: u64) -> Program {
         | Workload::Queues
         | Workload::Cameras
         | Workload::Table
-        | Workload::ReleaseOrder => Program::Sync { count },
+        | Workload::ReleaseOrder
+        | Workload::Duplex => Program::Sync { count },
     }
 }
 

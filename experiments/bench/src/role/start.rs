@@ -39,7 +39,9 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
                 (|end| end.stats().status_reads, |end| Ok(end.look()? == Some(true)));
             set_up.measure(ways, Some(status), None)
         }
-        Mechanism::Ucx | Mechanism::Iperf3 => anyhow::bail!("this one has its own programs"),
+        Mechanism::Ucx | Mechanism::Iperf3 | Mechanism::Duplex | Mechanism::DuplexTcp => {
+            anyhow::bail!("this one has its own programs")
+        }
         Mechanism::SbPaper
         | Mechanism::Sb
         | Mechanism::SbInPlace

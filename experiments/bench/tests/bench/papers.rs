@@ -1,5 +1,6 @@
 //! The papers' experiments as their users run them, those without a clock.
 use super::{Folder, bench, errors};
+use catchment_netns::with_privilege;
 use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -193,6 +194,74 @@ fn e1_13_a_claim_that_fails_is_published_as_failed() {
     assert!(svg.contains("<svg") && svg.contains("GB/s"));
     let png = fs::read(folder.0.join("papers/e9.1-speed-sim.png")).unwrap();
     assert_eq!(png[..4], [0x89, b'P', b'N', b'G']);
+}
+
+/// One scheme for all providers and mechanisms (S1.35): times of synchronisation and of a block, throughput,
+/// processor time, memory and resources of the device; and each row names how both sides waited (S1.16).
+#[test]
+fn s1_16_s1_35_rows_of_all_providers_have_one_scheme_and_name_the_waiting() {
+    with_privilege(
+        "papers::s1_16_s1_35_rows_of_all_providers_have_one_scheme_and_name_the_waiting",
+        || {
+            let folder = Folder::new("scheme");
+            let file = folder.0.join("scheme.toml");
+            let part = |providers: &str, mechanisms: &str, wait: &str| {
+                format!(
+                    "[[measure]]\nproviders = [\"{providers}\"]\nmechanisms = [{mechanisms}]\nblocks = [3]\n\
+                 wait = \"{wait}\"\nconstants = {{ t_write_us = 3.5, bytes_per_s = 7e9, t_read_us = 5.1, \
+                 t_send_us = 70.0, t_credit_us = 3.5 }}\nquick = {{ bytes = [4096], milliseconds = 1 }}\n\
+                 full = {{ bytes = [4096] }}\n"
+                )
+            };
+            let waits = ["spin", "yield", "sleep", "doorbell"];
+            let both = "\"paper\", \"sw-fair\"";
+            let mut text = "id = \"E9.3\"\ntitle = \"Scheme\"\nsource = \"nowhere\"\nmethod = \"As it comes.\"\n\
+                        workload = \"stream\"\n"
+            .to_owned();
+            text.extend(waits.map(|wait| part("shm", both, wait)));
+            text.push_str(&part("roce", both, "doorbell"));
+            text.push_str(&part("sim", "\"sb-paper\"", "spin"));
+            text.push_str(
+            "[[claim]]\nid = \"E9.3.1\"\nregistered = { commit = \"26eeeb07\", date = \"2026-11-22\" }\n\
+             claim = \"Rows\"\nproviders = [\"shm\"]\nmetric = \"bytes_per_s\"\nmechanism = \"paper\"\n\
+             take = \"least\"\nreport = true\n",
+        );
+            fs::write(&file, text).unwrap();
+            run(&folder, &["--json", "--scenario", file.to_str().unwrap()]);
+            let rows = fs::read_to_string(folder.0.join("papers/rows.json")).unwrap();
+            let rows: Vec<Value> =
+                rows.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+            let columns =
+                |row: &Value| row.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+            assert!(rows.iter().all(|row| columns(row) == columns(&rows[0])));
+            let is_there = |provider: &str, mechanism: &str, wait: &str, metric: &str| {
+                rows.iter().any(|row| {
+                    row["provider"] == provider
+                        && row["mechanism"] == mechanism
+                        && row["wait"] == wait
+                        && row["metric"] == metric
+                        && row["median"].as_f64().is_some_and(|median| median > 0.0)
+                })
+            };
+            let of_waits = waits.map(|wait| ("shm", wait));
+            for (provider, wait) in of_waits.into_iter().chain([("roce", "doorbell")]) {
+                for mechanism in ["paper", "sw-fair"] {
+                    for metric in [
+                        "latency_ns", "bytes_per_s", "cpu_s_per_gb_source",
+                        "cpu_s_per_gb_collector", "rss_bytes_source", "rss_bytes_collector",
+                        "queue_pairs",
+                    ] {
+                        let found = is_there(provider, mechanism, wait, metric);
+                        assert!(found, "no {metric} of {mechanism} over {provider}, {wait}");
+                    }
+                }
+                assert!(is_there(provider, "paper", wait, "sync_ns"), "{provider}, {wait}");
+            }
+            assert!(
+                rows.iter().any(|row| row["provider"] == "sim" && row["metric"] == "bytes_per_s")
+            );
+        },
+    );
 }
 
 /// Programs of other projects that are not installed are named, with how to get them.

@@ -18,6 +18,35 @@ fn s1_33_reads_holds_its_goal_in_every_line_and_says_the_same_again() {
     assert_eq!(lines_once, lines(&run(&["reads", "--json", "--seed", "2"])));
 }
 
+/// The predictor has learned: with room it stalls no more than the oracle and reads hardly more. What the last
+/// line says of it follows from the rows.
+#[test]
+fn s1_34_what_a_learned_prediction_gains_follows_from_its_rows() {
+    let lines = lines(&run(&["reads", "--json", "--seed", "2"]));
+    let rows: Vec<_> = lines.iter().filter(|line| line["what"] == "prediction").collect();
+    assert_eq!(rows.len(), 18);
+    let gains = rows.iter().filter(|row| {
+        let number = |name: &str| row[name].as_f64().unwrap();
+        let [reads, fixed] = [number("reads"), number("reads_fixed")];
+        let [stall, stall_fixed] = [number("stall_ns"), number("stall_ns_fixed")];
+        (reads <= 0.9 * fixed && stall <= stall_fixed)
+            || (stall_fixed > 0.0 && stall <= 0.9 * stall_fixed && reads <= fixed)
+    });
+    let gains = gains.count();
+    let verdict = lines.last().unwrap();
+    assert_eq!((&verdict["what"], &verdict["id"]), (&"verdict".into(), &"S1.34".into()));
+    assert_eq!(verdict["gains"], gains);
+    assert_eq!(verdict["verdict"], if 2 * gains > rows.len() { "gain" } else { "no gain" });
+    for row in rows.iter().filter(|row| row["slots"] != 3) {
+        let oracle = lines.iter().find(|line| {
+            line["policy"] == "adaptive"
+                && ["times", "load", "slots"].iter().all(|key| line[key] == row[key])
+        });
+        let oracle = oracle.unwrap()["reads_oracle"].as_f64().unwrap();
+        assert!(row["reads"].as_f64().unwrap() <= 1.15 * oracle, "{row}");
+    }
+}
+
 /// Times of a test that shares its cores say nothing: only that both ways find what was released
 /// (the program fails otherwise), and that the goal is held against the right rows.
 #[test]

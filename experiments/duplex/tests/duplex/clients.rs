@@ -107,7 +107,7 @@ fn s3_12_reads_and_writes_beside_messages() {
 }
 
 /// Names of the threads of this process that begin so.
-fn threads(start: &str) -> Vec<String> {
+pub(crate) fn threads(start: &str) -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     let mut names: Vec<_> = names.map(|name| name.trim().to_owned()).collect();

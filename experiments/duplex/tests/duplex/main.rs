@@ -2,6 +2,7 @@
 //! time.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
 mod clients;
+mod control_group;
 mod death;
 mod failures;
 mod hostile;

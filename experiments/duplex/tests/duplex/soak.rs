@@ -1,7 +1,8 @@
 //! Clients connect, exchange messages with every byte checked, end or are killed, and others follow:
 //! their server is as it was before the first of them (S3.16).
 //!
-//! Three seconds over each provider; an hour with `CATCHMENT_TEST_SCALE=1200`.
+//! Three seconds over each provider. `cargo xtask soak duplex` runs it for hours over one of them, with a row
+//! a minute in a file ([`Rows`]).
 use super::death::start;
 use super::talk::{answer, ask_while, write_and_read_back};
 use super::*;
@@ -9,10 +10,10 @@ use catchment_probe::child::{Child, say};
 use catchment_probe::load::scaled;
 use catchment_probe::random::Random;
 use catchment_verbs::Access;
-use std::fs;
-use std::io::Read as _;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 const CLIENTS: u64 = 6;
@@ -22,12 +23,17 @@ const PAYLOAD_BYTES: u32 = 16_384;
 const ONE_SIDED_EVERY: u64 = 64;
 /// Memory growth attributed to chance, and the growth allowed in an hour.
 const GROWTH_MIB: f64 = 1.0;
+/// The one provider to run over, and the file that gets the rows.
+const PROVIDER: &str = "CATCHMENT_SOAK_PROVIDER";
+const ROWS: &str = "CATCHMENT_SOAK_ROWS";
 /// Fewest samples of the memory that are judged.
 const SAMPLES: usize = 40;
 
 #[test]
 fn s3_16_a_server_is_as_before_when_clients_came_went_and_were_killed() {
-    for provider in ["shm", "roce"] {
+    let only = std::env::var(PROVIDER).ok();
+    let providers = ["shm", "roce"].into_iter();
+    for provider in providers.filter(|one| only.as_deref().is_none_or(|only| only == *one)) {
         // A process of its own: its memory, descriptors and threads are the server's.
         let said = start(&format!("soak {provider}")).says("as before: ");
         println!("{provider}: {said}");
@@ -55,7 +61,14 @@ pub(crate) fn talk(provider: Opener, address: SocketAddr, number: u32) {
 /// The server, which starts its clients and kills some.
 pub(crate) fn serve_and_strike(provider: &str, open: &Opener) {
     let options = options(BLOCKS, PAYLOAD_BYTES, "soak");
-    let served = serve(open(), &options, |_, link: &mut Link| answer(link, PAYLOAD_BYTES as usize));
+    let talked = Arc::new([const { AtomicU64::new(0) }; 2]);
+    let counted = Arc::clone(&talked);
+    let served = serve(open(), &options, move |_, link: &mut Link| {
+        let result = answer(link, PAYLOAD_BYTES as usize);
+        counted[0].fetch_add(link.counts().came, Ordering::Relaxed);
+        counted[1].fetch_add(link.counts().came_bytes, Ordering::Relaxed);
+        result
+    });
     // What a process sets up once, with its first registered memory, is no client's.
     drop(open().alloc_pd().unwrap().alloc_mr(4096, Access::empty()).unwrap());
     let before = held(&served);
@@ -66,6 +79,7 @@ pub(crate) fn serve_and_strike(provider: &str, open: &Opener) {
     let mut random = Random::new(seed);
     let (mut killed, mut ended) = (0, 0);
     let mut memory = Vec::new();
+    let mut rows = Rows::open();
     let (start, length) = (Instant::now(), Duration::from_secs(scaled(3)));
     while start.elapsed() < length {
         // The clients talk meanwhile.
@@ -82,6 +96,8 @@ pub(crate) fn serve_and_strike(provider: &str, open: &Opener) {
         clients.push(start_client(CLIENTS + killed + ended));
         served.census.take_log();
         memory.push(resident_mib());
+        let talked = talked.each_ref().map(|count| count.load(Ordering::Relaxed));
+        rows.note(resident_mib(), talked, [killed, ended, served.server.counts().failed]);
     }
     clients.into_iter().for_each(|mut client| client.end());
     demand_as_before(&served, before);
@@ -90,6 +106,53 @@ pub(crate) fn serve_and_strike(provider: &str, open: &Opener) {
     assert!(counts.failed <= killed, "{killed} were killed: {counts:?}");
     let grown = demand_flat(&memory, length);
     say(&format!("as before: {killed} killed, {counts:?}, memory grew by {grown:.2} MiB"));
+}
+
+/// A row a minute in the file of [`ROWS`], behind those of runs before: whatever ends a run, what was done until
+/// then counts. Without the file nothing happens.
+struct Rows {
+    file: Option<File>,
+    /// Names the run: when it began, in seconds of the clock of the wall.
+    run: u64,
+    begin: Instant,
+    next: Duration,
+}
+
+impl Rows {
+    /// The columns.
+    const HEAD: &str = "run,unix_s,seconds,resident_mib,messages,bytes,killed,ended,failed\n";
+
+    fn open() -> Self {
+        let file = std::env::var_os(ROWS).map(|path| {
+            let mut file = File::options().create(true).append(true).open(path).unwrap();
+            if file.metadata().unwrap().len() == 0 {
+                file.write_all(Self::HEAD.as_bytes()).unwrap();
+            }
+            file
+        });
+        Self { file, run: unix_s(), begin: Instant::now(), next: Duration::ZERO }
+    }
+
+    fn note(&mut self, mib: f64, [messages, bytes]: [u64; 2], [killed, ended, failed]: [u64; 3]) {
+        let (Some(file), run, since) = (&mut self.file, self.run, self.begin.elapsed()) else {
+            return;
+        };
+        if since < self.next {
+            return;
+        }
+        // Not one for each minute in which the machine stood still.
+        self.next = since + Duration::from_secs(60);
+        let (now, seconds) = (unix_s(), since.as_secs_f64());
+        let row = format!(
+            "{run},{now},{seconds:.1},{mib:.3},{messages},{bytes},{killed},{ended},{failed}\n"
+        );
+        // In one piece: a run may end at any moment.
+        file.write_all(row.as_bytes()).unwrap();
+    }
+}
+
+fn unix_s() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()
 }
 
 /// Clients, objects of the device, descriptors, threads and mappings of memory files.

@@ -185,51 +185,43 @@ fn send_filled(
     }
 }
 
+/// Three sends, which are received on threads of their own beside the sender, one for each entry of
+/// `kept`: how many polls each makes, and the block that it keeps for one. What the bounded loops left is
+/// finished in turn.
+fn each_block_once<const RECEIVERS: usize>(
+    steps: usize,
+    polls: usize,
+    kept: [Option<u64>; RECEIVERS],
+) {
+    let ring = Arc::new(Memory::new(BLOCKS));
+    let seen = Arc::new(AtomicU64::new(0));
+    let taking = Arc::new(Taking::new(BLOCKS));
+    let receivers = kept.map(|kept| {
+        let (ring, seen, taking) = (ring.clone(), seen.clone(), taking.clone());
+        thread::spawn(move || receive(&taking, &ring, &seen, polls, kept))
+    });
+    let (source, mut sending, mut filled) = (Source::new(BLOCKS), Sending::default(), 0);
+    send_filled(&source, &mut sending, &ring, &mut filled, steps);
+    for receiver in receivers {
+        receiver.join().unwrap();
+    }
+    for _ in 0..4 {
+        send_filled(&source, &mut sending, &ring, &mut filled, 2);
+        receive(&taking, &ring, &seen, 2, None);
+    }
+    assert_eq!((filled, seen.load(Ordering::Relaxed)), (SENDS, 0x0101_0100), "lost");
+}
+
 /// S1.6: three sends through two blocks, any interleaving: no illegal transition, each block once.
 #[test]
 fn s1_6_the_papers_sender_and_receiver_lose_and_double_nothing() {
-    check(3, || {
-        let ring = Arc::new(Memory::new(BLOCKS));
-        let seen = Arc::new(AtomicU64::new(0));
-        let taking = Arc::new(Taking::new(BLOCKS));
-        let receiver = {
-            let (ring, seen, taking) = (ring.clone(), seen.clone(), taking.clone());
-            thread::spawn(move || receive(&taking, &ring, &seen, 3, Some(2)))
-        };
-        let (source, mut sending, mut filled) = (Source::new(BLOCKS), Sending::default(), 0);
-        send_filled(&source, &mut sending, &ring, &mut filled, 4);
-        receiver.join().unwrap();
-        // What the bounded loops left is finished in turn.
-        for _ in 0..4 {
-            send_filled(&source, &mut sending, &ring, &mut filled, 2);
-            receive(&taking, &ring, &seen, 2, None);
-        }
-        assert_eq!((filled, seen.load(Ordering::Relaxed)), (SENDS, 0x0101_0100), "lost");
-    });
+    check(3, || each_block_once(4, 3, [Some(2)]));
 }
 
 /// S1.31: two threads receive, without a lock.
 #[test]
 fn s1_31_two_threads_of_the_papers_receiver_take_every_block_once() {
-    check(2, || {
-        let ring = Arc::new(Memory::new(BLOCKS));
-        let seen = Arc::new(AtomicU64::new(0));
-        let taking = Arc::new(Taking::new(BLOCKS));
-        let receivers = [(); 2].map(|()| {
-            let (ring, seen, taking) = (ring.clone(), seen.clone(), taking.clone());
-            thread::spawn(move || receive(&taking, &ring, &seen, 2, None))
-        });
-        let (source, mut sending, mut filled) = (Source::new(BLOCKS), Sending::default(), 0);
-        send_filled(&source, &mut sending, &ring, &mut filled, 3);
-        for receiver in receivers {
-            receiver.join().unwrap();
-        }
-        for _ in 0..4 {
-            send_filled(&source, &mut sending, &ring, &mut filled, 2);
-            receive(&taking, &ring, &seen, 2, None);
-        }
-        assert_eq!((filled, seen.load(Ordering::Relaxed)), (SENDS, 0x0101_0100), "lost");
-    });
+    check(2, || each_block_once(3, 2, [None, None]));
 }
 
 /// S1.9, S1.10: two threads fill while one sends: the status of a block is set last, so what is sent is

@@ -130,15 +130,26 @@ impl Suite {
     }
 }
 
+/// Returns the result of a test once it is there: behind the name of the test, or, where the test printed
+/// something, on a line of its own before the next name.
 fn verdict(stdout: &str, test: &str) -> Option<String> {
-    let mut lines = stdout.split_inclusive('\n');
-    lines.find_map(|line| {
-        let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
-        // A test that must panic has a suffix.
-        let name = name.trim().trim_end_matches(" - should panic");
-        let is_whole = name == test && verdict.ends_with('\n');
-        is_whole.then(|| verdict.trim().to_owned())
-    })
+    let mut is_ours = false;
+    // A line that is not whole yet may become another one.
+    for line in stdout.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
+        let behind_name = line.strip_prefix("test ").and_then(|line| line.split_once(" ... "));
+        let text = match behind_name {
+            Some((name, text)) => {
+                // A test that must panic has a suffix.
+                is_ours = name.trim().trim_end_matches(" - should panic") == test;
+                text
+            }
+            None => line,
+        };
+        if is_ours && matches!(text.trim(), "ok" | "FAILED") {
+            return Some(text.trim().to_owned());
+        }
+    }
+    None
 }
 
 fn failure(stdout: &str, test: &str) -> String {
@@ -170,6 +181,19 @@ test b        ... ";
         assert_eq!(of("ab::panics").as_deref(), Some("ok"));
         assert_eq!(of("b"), None);
         assert_eq!(of("long"), None);
+    }
+
+    /// What a test prints comes between its name and its result.
+    #[test]
+    fn a_result_is_found_behind_what_the_test_printed() {
+        let output = "test a ... did S1.2: 10 blocks\nok, so far\nok\n\
+                      test b ... one\ntwo\nFAILED\ntest c ... did S3.4\ntest d ... ok\ntest e ... ok";
+        let of = |test| verdict(output, test);
+        assert_eq!(of("a").as_deref(), Some("ok"));
+        assert_eq!(of("b").as_deref(), Some("FAILED"));
+        // The result of the next test is not its own, and half a line is none.
+        assert_eq!((of("c"), of("e")), (None, None));
+        assert_eq!(of("d").as_deref(), Some("ok"));
     }
 
     #[test]
