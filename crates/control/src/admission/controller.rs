@@ -1,4 +1,5 @@
 //! The machine: its state, its inputs, its timers.
+use super::fair::Reference;
 use super::pool::Pool;
 use super::share::Share;
 use super::transfer::{Key, State, Transfer};
@@ -38,8 +39,9 @@ pub(super) struct Link {
     pub(super) safe_bps: u64,
     pub(super) small_bps: u64,
     pub(super) periodic_bps: u64,
-    /// By class: the weights of its devices, and its share of the link.
-    pub(super) weights: Vec<u64>,
+    /// What devices would get if all that have data sent at once.
+    pub(super) reference: Reference,
+    /// By class: its share of the link.
     pub(super) shares: Vec<Share>,
 }
 
@@ -47,7 +49,8 @@ pub(super) struct Link {
 pub(super) struct Device {
     pub(super) spec: DeviceSpec,
     pub(super) pool: Pool,
-    pub(super) share: Share,
+    /// For each link of the path, up to which level of its reference the device has data.
+    pub(super) marks: Vec<f64>,
     pub(super) queue: BTreeSet<(Key, TransferId)>,
     pub(super) head: Option<(Key, TransferId)>,
     pub(super) transfers: u32,
@@ -99,7 +102,7 @@ impl Controller {
             safe_bps: if recovering { link.safe_bps } else { 0 },
             small_bps: 0,
             periodic_bps: 0,
-            weights: vec![0; classes],
+            reference: Reference::default(),
             shares: vec![Share::default(); classes],
         };
         let mut controller = Self {
@@ -220,18 +223,6 @@ impl Controller {
         };
         known.pool.capacity_bps = capacity_bps;
         self.stale = true;
-    }
-
-    /// Sets the time at which [`transfer_due`](Self::transfer_due) looks at a transfer.
-    pub(super) fn set_due(&mut self, id: TransferId, due_ns: Option<u64>) {
-        let Some(transfer) = self.transfers.get_mut(&id) else { return };
-        let before_ns = std::mem::replace(&mut transfer.due_ns, due_ns);
-        if let Some(before_ns) = before_ns {
-            self.timers.remove(&(before_ns, Timer::Transfer(id)));
-        }
-        if let Some(due_ns) = due_ns {
-            self.timers.insert((due_ns, Timer::Transfer(id)));
-        }
     }
 
     /// Puts a transfer where it belongs in the queues, or takes it out.

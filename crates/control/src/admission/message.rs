@@ -75,7 +75,7 @@ pub enum Input {
         transfer: TransferId,
         /// What is left to send.
         bytes: u64,
-        /// How long ago it was generated.
+        /// How long ago it was generated, when the source sent this.
         age_ns: u64,
     },
     /// The source goes on, under the grant of this revision; asks for the next window.

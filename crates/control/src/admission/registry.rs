@@ -1,7 +1,6 @@
 //! Devices come, change and go.
 use super::controller::{Controller, Device};
 use super::pool::Pool;
-use super::share::Share;
 use super::{DeviceId, DeviceSpec, Refusal, SourceId, Subject, TransferId};
 use std::collections::BTreeSet;
 
@@ -23,7 +22,7 @@ impl Controller {
             let device = Device {
                 pool: Pool::new(spec.rate_max_bps),
                 spec,
-                share: Share::default(),
+                marks: Vec::new(),
                 queue: BTreeSet::new(),
                 head: None,
                 transfers: 0,
@@ -66,16 +65,13 @@ impl Controller {
         Ok(())
     }
 
-    /// Counts the weight and the bucket of a device on its links, or no longer.
+    /// Counts the bucket of a device on its links, or no longer.
     fn count_device(&mut self, spec: &DeviceSpec, in_addition: bool) {
         for link in &self.config.paths[usize::from(spec.path.0)] {
             let link = &mut self.links[usize::from(link.0)];
-            let weight = &mut link.weights[usize::from(spec.class.0)];
             if in_addition {
-                *weight += u64::from(spec.weight);
                 link.small_bps += spec.small_bps;
             } else {
-                *weight -= u64::from(spec.weight);
                 link.small_bps -= spec.small_bps;
             }
             link.reserve();
@@ -95,6 +91,10 @@ impl Controller {
             }
         }
         self.sources.remove(&source);
+        let devices = &self.devices;
+        for link in &mut self.links {
+            link.reference.retain(|device| devices.contains_key(&device));
+        }
         self.stale = true;
     }
 }

@@ -24,12 +24,10 @@ impl Controller {
         self.requeue(id);
     }
 
-    /// Prolongs the window of a transfer whose source is heard from, if it does not reach the end.
+    /// Prolongs the window of a transfer whose source is heard from.
     pub(super) fn prolong_window(&mut self, id: TransferId) {
         let Some(transfer) = self.transfers.get(&id) else { return };
-        if !transfer.last {
-            self.set_window(id, transfer.course.begins_ns());
-        }
+        self.set_window(id, transfer.course.begins_ns());
     }
 
     /// Sets the end of a window, at most a lease from its beginning and from now, and tells the source.
@@ -55,9 +53,10 @@ impl Controller {
         let grant = Grant { rate_bps, from_ns, until_ns, revision: transfer.revision };
         self.outputs.push_back(Output::Grant { transfer: id, grant });
         self.set_due(id, Some(due_ns));
+        self.watch(id);
     }
 
-    fn guard_ns(&self, device: DeviceId) -> Option<u64> {
+    pub(super) fn guard_ns(&self, device: DeviceId) -> Option<u64> {
         let path = self.devices.get(&device)?.spec.path;
         let links = self.config.paths[usize::from(path.0)].iter();
         links.map(|link| self.link(*link).guard_ns).max()
@@ -97,10 +96,19 @@ impl Controller {
 
     pub(super) fn transfer_due(&mut self, id: TransferId) {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
+        transfer.armed_ns = None;
+        if !transfer.told && transfer.alarm_ns.is_some_and(|alarm_ns| alarm_ns <= self.now_ns) {
+            self.stale |= transfer.state == State::Waiting;
+            self.sound(id);
+        }
+        let Some(transfer) = self.transfers.get_mut(&id) else { return };
+        if transfer.due_ns.is_none_or(|due_ns| due_ns > self.now_ns) {
+            return self.arm(id);
+        }
         transfer.due_ns = None;
         let (until_ns, rate_bps, last) = (transfer.until_ns, transfer.rate_bps, transfer.last);
         match transfer.state {
-            State::Waiting => self.miss(id),
+            State::Waiting => {}
             State::Granted if last => self.run_out(id, rate_bps, until_ns),
             State::Granted => {
                 // Not heard of within the window: it is over.
