@@ -3,10 +3,14 @@
 //! In the reference everybody who has data sends at once, at rates that are in proportion to the weights
 //! (generalized processor sharing, Parekh and Gallager 1993): max-min fair, what one leaves goes to the
 //! others. A device is beyond its share when its data would take long there, because it asks for more than
-//! the others leave; where nobody wants more, nobody is beyond.
+//! the others leave, and it has far more data than they.
 use super::DeviceId;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+
+/// A device is ahead of the others when it has this many times as much data as they have in the mean: where
+/// everybody wants more than there is, nobody is to blame.
+const AHEAD: f64 = 4.0;
 
 /// When the data of a device is through, in the reference.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +28,8 @@ pub(super) struct Reference {
     level: f64,
     /// Of those that have data.
     weight: u64,
+    /// All data.
+    bits: f64,
     /// One for each device that has data; it may have got more since.
     ends: BinaryHeap<Reverse<End>>,
 }
@@ -42,9 +48,11 @@ impl Reference {
             let needed = (end.level - self.level) * self.weight as f64;
             if needed > bits {
                 self.level += bits / self.weight as f64;
+                self.bits -= bits;
                 return;
             }
             bits -= needed.max(0.0);
+            self.bits -= needed.max(0.0);
             self.level = self.level.max(end.level);
             self.ends.pop();
             let level = mark(end.device);
@@ -57,7 +65,8 @@ impl Reference {
     }
 
     /// Adds bytes of a device of some weight, after [`advance`](Self::advance): returns up to which level it
-    /// has data now, at most what takes `most_ns`, and how long all of it takes if nobody comes or goes.
+    /// has data now, at most what takes `most_ns`, and how long all of it takes if nobody comes or goes:
+    /// 0 for one that is not [`AHEAD`] of the others.
     pub(super) fn add(
         &mut self,
         added: (DeviceId, u32, u64),
@@ -74,10 +83,14 @@ impl Reference {
         let level = mark.max(self.level) + bytes as f64 * 8.0 / f64::from(weight);
         let time_ns = (level - self.level) / pace * 1e9;
         let level = level.min(self.level + pace * most_ns as f64 * 1e-9).max(mark);
+        self.bits += (level - mark.max(self.level)) * f64::from(weight);
+        let own = (level - self.level) * f64::from(weight);
+        let others = (self.bits - own) / (self.weight - u64::from(weight)).max(1) as f64;
+        let ahead = level - self.level > AHEAD * others;
         if idle {
             self.ends.push(Reverse(End { level, device, weight }));
         }
-        (level, time_ns)
+        (level, if ahead { time_ns } else { 0.0 })
     }
 
     /// Forgets devices that are gone.
@@ -139,11 +152,20 @@ mod tests {
     #[test]
     fn one_alone_has_the_link_and_two_share_it_by_weight() {
         let mut link = Link::default();
-        assert_eq!(link.add(0, 1, 1, SECOND_AT_8), 1000);
-        assert_eq!(link.add(0, 2, 3, SECOND_AT_8 * 3), 4000);
-        // Device 1 has sent a quarter of what the link carries for 2 s: half is left.
-        assert_eq!(link.add(2 * SECOND, 1, 1, SECOND_AT_8 / 2), 4000);
+        assert_eq!(link.add(0, 1, 3, SECOND_AT_8), 1000);
+        assert_eq!(link.add(0, 2, 1, SECOND_AT_8 * 2), 8000);
+        // Device 2 has sent a quarter of what the link carries for 1.2 s: 1.7 s are left.
+        assert_eq!(link.add(1_200_000_000, 2, 1, SECOND_AT_8), 10_800);
         assert_eq!(link.add(100 * SECOND, 1, 1, SECOND_AT_8), 1000, "all is through");
+    }
+
+    #[test]
+    fn where_all_have_much_nobody_is_ahead() {
+        let mut link = Link::default();
+        link.add(0, 1, 1, SECOND_AT_8 * 30);
+        assert_eq!(link.add(0, 2, 1, SECOND_AT_8 * 30), 0);
+        assert_eq!(link.add(0, 1, 1, SECOND_AT_8 * 80), 0);
+        assert_eq!(link.add(0, 1, 1, SECOND_AT_8 * 30), 280_000);
     }
 
     #[test]
