@@ -133,15 +133,14 @@ impl Controller {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
         let alarm_ns = transfer.alarm_ns.filter(|_| !transfer.told);
         let next_ns = [alarm_ns, transfer.due_ns].into_iter().flatten().min();
-        let before_ns = std::mem::replace(&mut transfer.armed_ns, next_ns);
-        if before_ns == next_ns {
+        let before = transfer.armed;
+        if before.map(|(before_ns, _)| before_ns) == next_ns {
             return;
         }
-        if let Some(before_ns) = before_ns {
-            self.timers.remove(&(before_ns, Timer::Transfer(id)));
+        if let Some((_, timer)) = before {
+            self.timers.remove(timer);
         }
-        if let Some(next_ns) = next_ns {
-            self.timers.insert((next_ns, Timer::Transfer(id)));
-        }
+        let set = |due_ns| (due_ns, self.timers.set(due_ns, Timer::Transfer(id)));
+        transfer.armed = next_ns.map(set);
     }
 }

@@ -16,7 +16,8 @@ pub struct ClassId(pub u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceId(pub u32);
 
-/// A device, as the caller numbers them over all sources.
+/// A device, as the caller numbers them over all sources: from 0 to
+/// [`devices_max`](super::Config::devices_max), as the controller keeps them in an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceId(pub u32);
 

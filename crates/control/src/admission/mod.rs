@@ -44,6 +44,8 @@ mod registry;
 mod request;
 mod reserve;
 mod share;
+mod table;
+mod timers;
 mod transfer;
 mod window;
 

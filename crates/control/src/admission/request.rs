@@ -89,7 +89,7 @@ impl Controller {
         }
         let holds = transfer.holds.clone();
         let obeys =
-            |hold: &u64| self.holds.get(hold).is_some_and(|hold| hold.revision == Some(revision));
+            |hold: &u64| self.holds.get(*hold).is_some_and(|hold| hold.revision == Some(revision));
         let obeyed: Vec<u64> = holds.into_iter().filter(obeys).collect();
         obeyed.into_iter().for_each(|hold| self.end_hold(hold));
         let Some(transfer) = self.transfers.get_mut(&id) else { return };

@@ -1,4 +1,5 @@
 //! A transfer, its place in the order, and how far it is.
+use super::timers::TimerId;
 use super::{ClassId, Order};
 
 /// The place of a transfer: the lowest goes first.
@@ -110,7 +111,7 @@ pub(super) struct Transfer {
     /// When it is certain that its deadline is missed.
     pub(super) alarm_ns: Option<u64>,
     /// The earlier of both, for which there is a timer.
-    pub(super) armed_ns: Option<u64>,
+    pub(super) armed: Option<(u64, TimerId)>,
     /// The round of planning that gave it something, and how much.
     pub(super) planned: (u64, u64),
 }
@@ -136,7 +137,7 @@ impl Transfer {
             queued: None,
             due_ns: None,
             alarm_ns: None,
-            armed_ns: None,
+            armed: None,
             planned: (0, 0),
         }
     }
