@@ -90,8 +90,25 @@ pub struct Rules {
     pub demotion: bool,
     /// Whether newer transfers of a device go past its late ones.
     pub overtaking: bool,
-    /// Weighted shares of devices and of classes, with buckets of this depth.
-    pub share_depth_ns: Option<u64>,
+    /// Weighted shares of devices and of classes.
+    pub shares: Option<Shares>,
+}
+
+/// When a device or a class has had its share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// A device is beyond its share when its data would take longer than this if all that have data
+    /// sent at once, at rates in proportion to their weights. Four times as much is remembered.
+    pub device_wait_ns: u64,
+    /// What a class may save up of its share.
+    pub class_depth_ns: u64,
+}
+
+impl Default for Shares {
+    /// Returns 8 s and 20 s.
+    fn default() -> Self {
+        Self { device_wait_ns: 8_000 * MS, class_depth_ns: 20_000 * MS }
+    }
 }
 
 impl Rules {
@@ -107,7 +124,7 @@ impl Rules {
             pausing: Pausing::Never,
             demotion: false,
             overtaking: false,
-            share_depth_ns: None,
+            shares: None,
         }
     }
 
@@ -119,7 +136,7 @@ impl Rules {
 
     /// Returns ours.
     #[must_use]
-    pub const fn deadline() -> Self {
+    pub fn deadline() -> Self {
         Self {
             order: Order::ClassAge,
             slot_bps: None,
@@ -129,7 +146,7 @@ impl Rules {
             pausing: Pausing::Confirmed,
             demotion: true,
             overtaking: true,
-            share_depth_ns: Some(20_000 * MS),
+            shares: Some(Shares::default()),
         }
     }
 }

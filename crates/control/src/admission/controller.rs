@@ -1,7 +1,11 @@
 //! The machine: its state, its inputs, its timers.
+use super::fair::Reference;
+use super::plan::Scratch;
 use super::pool::Pool;
 use super::share::Share;
-use super::transfer::{Key, State, Transfer};
+use super::table::{Devices, Slab, Transfers};
+use super::timers::{TimerId, Timers};
+use super::transfer::{Key, State};
 use super::{
     Config, ConfigError, DeviceId, DeviceSpec, Input, LinkId, Output, PathId, Refusal, SourceId,
     Subject, TransferId,
@@ -14,20 +18,21 @@ pub struct Controller {
     pub(super) config: Config,
     pub(super) now_ns: u64,
     pub(super) links: Vec<Link>,
-    pub(super) devices: BTreeMap<DeviceId, Device>,
+    pub(super) devices: Devices,
     pub(super) sources: BTreeMap<SourceId, Source>,
-    pub(super) transfers: BTreeMap<TransferId, Transfer>,
+    pub(super) transfers: Transfers,
     /// For each path, the first transfer of every device that wants something.
     pub(super) queues: Vec<BTreeSet<(Key, TransferId)>>,
     /// For each path, the first transfer that found it full when all was planned last.
     pub(super) full_from: Vec<Option<Key>>,
     pub(super) granted: BTreeSet<TransferId>,
-    pub(super) holds: BTreeMap<u64, Hold>,
-    pub(super) timers: BTreeSet<(u64, Timer)>,
+    pub(super) holds: Slab<Hold>,
+    pub(super) timers: Timers<Timer>,
     pub(super) outputs: VecDeque<Output>,
     /// Counts requests, holds and rounds of planning.
     pub(super) count: u64,
     pub(super) stale: bool,
+    pub(super) scratch: Scratch,
 }
 
 #[derive(Debug)]
@@ -38,8 +43,9 @@ pub(super) struct Link {
     pub(super) safe_bps: u64,
     pub(super) small_bps: u64,
     pub(super) periodic_bps: u64,
-    /// By class: the weights of its devices, and its share of the link.
-    pub(super) weights: Vec<u64>,
+    /// What devices would get if all that have data sent at once.
+    pub(super) reference: Reference,
+    /// By class: its share of the link.
     pub(super) shares: Vec<Share>,
 }
 
@@ -47,8 +53,10 @@ pub(super) struct Link {
 pub(super) struct Device {
     pub(super) spec: DeviceSpec,
     pub(super) pool: Pool,
-    pub(super) share: Share,
-    pub(super) queue: BTreeSet<(Key, TransferId)>,
+    /// For each link of the path, up to which level of its reference the device has data.
+    pub(super) marks: Vec<f64>,
+    /// Transfers that want something, in their order.
+    pub(super) queue: VecDeque<(Key, TransferId)>,
     pub(super) head: Option<(Key, TransferId)>,
     pub(super) transfers: u32,
     pub(super) periodic_bps: u64,
@@ -58,13 +66,13 @@ pub(super) struct Device {
 pub(super) struct Source {
     pub(super) devices: BTreeSet<DeviceId>,
     pub(super) periodic: BTreeSet<DeviceId>,
-    pub(super) periodic_until_ns: Option<u64>,
+    pub(super) renewal: Option<TimerId>,
 }
 
 /// Capacity that somebody may use until a time, and then no more.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
-    pub(super) until_ns: u64,
+    pub(super) timer: Option<TimerId>,
     pub(super) device: DeviceId,
     pub(super) path: PathId,
     /// Ends when the source says that it obeys this revision.
@@ -99,29 +107,30 @@ impl Controller {
             safe_bps: if recovering { link.safe_bps } else { 0 },
             small_bps: 0,
             periodic_bps: 0,
-            weights: vec![0; classes],
+            reference: Reference::default(),
             shares: vec![Share::default(); classes],
         };
         let mut controller = Self {
             now_ns,
             links: config.links.iter().map(link).collect(),
-            devices: BTreeMap::new(),
+            devices: Devices::default(),
             sources: BTreeMap::new(),
-            transfers: BTreeMap::new(),
+            transfers: Transfers::new(),
             queues: vec![BTreeSet::new(); config.paths.len()],
             full_from: vec![None; config.paths.len()],
             granted: BTreeSet::new(),
-            holds: BTreeMap::new(),
-            timers: BTreeSet::new(),
+            holds: Slab::new(),
+            timers: Timers::new(),
             outputs: VecDeque::new(),
             count: 0,
             stale: false,
+            scratch: Scratch::default(),
             config,
         };
         controller.links.iter_mut().for_each(Link::reserve);
         if recovering {
             let over_ns = now_ns.saturating_add(controller.config.lease_ns);
-            controller.timers.insert((over_ns, Timer::Recovered));
+            controller.timers.set(over_ns, Timer::Recovered);
         }
         Ok(controller)
     }
@@ -159,8 +168,7 @@ impl Controller {
 
     /// Returns what is to be done next; [`Output::Timeout`] when there is nothing more.
     pub fn poll(&mut self) -> Output {
-        let next_ns = self.timers.first().map(|(due_ns, _)| *due_ns);
-        self.outputs.pop_front().unwrap_or(Output::Timeout(next_ns))
+        self.outputs.pop_front().unwrap_or_else(|| Output::Timeout(self.timers.next_ns()))
     }
 
     /// Returns what is free on a path for a newcomer, now: bits a second.
@@ -196,14 +204,16 @@ impl Controller {
     }
 
     fn fire(&mut self) {
-        while let Some((due_ns, timer)) = self.timers.first().copied()
-            && due_ns <= self.now_ns
-        {
-            self.timers.pop_first();
+        while let Some(timer) = self.timers.pop(self.now_ns) {
             match timer {
                 Timer::Transfer(transfer) => self.transfer_due(transfer),
                 Timer::Soon => self.stale = true,
-                Timer::HoldOver(hold) => self.end_hold(hold),
+                Timer::HoldOver(number) => {
+                    if let Some(hold) = self.holds.get_mut(number) {
+                        hold.timer = None;
+                    }
+                    self.end_hold(number);
+                }
                 Timer::Periodic(source) => self.periodic_due(source),
                 Timer::Recovered => {
                     self.links.iter_mut().for_each(|link| link.safe_bps = 0);
@@ -222,18 +232,6 @@ impl Controller {
         self.stale = true;
     }
 
-    /// Sets the time at which [`transfer_due`](Self::transfer_due) looks at a transfer.
-    pub(super) fn set_due(&mut self, id: TransferId, due_ns: Option<u64>) {
-        let Some(transfer) = self.transfers.get_mut(&id) else { return };
-        let before_ns = std::mem::replace(&mut transfer.due_ns, due_ns);
-        if let Some(before_ns) = before_ns {
-            self.timers.remove(&(before_ns, Timer::Transfer(id)));
-        }
-        if let Some(due_ns) = due_ns {
-            self.timers.insert((due_ns, Timer::Transfer(id)));
-        }
-    }
-
     /// Puts a transfer where it belongs in the queues, or takes it out.
     pub(super) fn requeue(&mut self, id: TransferId) {
         let rules = &self.config.rules;
@@ -248,12 +246,16 @@ impl Controller {
         let before = std::mem::replace(&mut transfer.queued, wants.then_some(keys));
         let Some(device) = self.devices.get_mut(&id.device) else { return };
         if let Some((key, _)) = before {
-            device.queue.remove(&(key, id));
+            if let Ok(at) = device.queue.binary_search(&(key, id)) {
+                device.queue.remove(at);
+            }
         }
         if wants {
-            device.queue.insert((keys.0, id));
+            if let Err(at) = device.queue.binary_search(&(keys.0, id)) {
+                device.queue.insert(at, (keys.0, id));
+            }
         }
-        let head = device.queue.first().map(|(_, head)| *head);
+        let head = device.queue.front().map(|(_, head)| *head);
         let head = head.and_then(|head| Some((self.transfers.get(&head)?.queued?.1, head)));
         let queue = &mut self.queues[usize::from(device.spec.path.0)];
         let before = std::mem::replace(&mut device.head, head);

@@ -16,7 +16,8 @@ pub struct ClassId(pub u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceId(pub u32);
 
-/// A device, as the caller numbers them over all sources.
+/// A device, as the caller numbers them over all sources: from 0 to
+/// [`devices_max`](super::Config::devices_max), as the controller keeps them in an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceId(pub u32);
 
@@ -75,7 +76,7 @@ pub enum Input {
         transfer: TransferId,
         /// What is left to send.
         bytes: u64,
-        /// How long ago it was generated.
+        /// How long ago it was generated, when the source sent this.
         age_ns: u64,
     },
     /// The source goes on, under the grant of this revision; asks for the next window.

@@ -35,6 +35,8 @@
 //! are bits of payload a second.
 mod config;
 mod controller;
+mod fair;
+mod late;
 mod message;
 mod plan;
 mod pool;
@@ -42,10 +44,14 @@ mod registry;
 mod request;
 mod reserve;
 mod share;
+mod table;
+mod timers;
 mod transfer;
 mod window;
 
-pub use config::{ClassConfig, Config, ConfigError, Late, LinkConfig, Order, Pausing, Rules};
+pub use config::{
+    ClassConfig, Config, ConfigError, Late, LinkConfig, Order, Pausing, Rules, Shares,
+};
 pub use controller::Controller;
 pub use message::{
     ClassId, DeviceId, DeviceSpec, Grant, Input, LinkId, Output, PathId, Refusal, SourceId,

@@ -1,52 +1,65 @@
 //! Who gets what: all is planned anew, then windows are changed to what was planned.
 use super::controller::Controller;
-use super::transfer::{Key, State};
+use super::transfer::{Key, State, Transfer};
 use super::{Pausing, TransferId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Bound;
 
-/// What a round gives to each, the most important first.
-type Plan = Vec<(TransferId, u64)>;
+/// What planning uses again and again.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// What a round gives to each, the most important first.
+    plan: Vec<(TransferId, u64)>,
+    hopeless: Vec<TransferId>,
+    changed: Vec<TransferId>,
+    /// What is left of each link.
+    rooms: Vec<u64>,
+    /// The next of each path.
+    heads: BinaryHeap<Reverse<(Key, TransferId, usize)>>,
+}
 
 impl Controller {
     pub(super) fn plan(&mut self) {
-        let plan = loop {
-            match self.round() {
-                Ok(plan) => break plan,
-                Err(hopeless) => hopeless.into_iter().for_each(|id| self.miss(id)),
+        let mut scratch = std::mem::take(&mut self.scratch);
+        loop {
+            self.round(&mut scratch);
+            if scratch.hopeless.is_empty() {
+                break;
             }
-        };
+            scratch.hopeless.drain(..).for_each(|id| self.miss(id));
+        }
         let round = self.next_count();
-        for (id, rate_bps) in &plan {
+        for (id, rate_bps) in &scratch.plan {
             if let Some(transfer) = self.transfers.get_mut(id) {
                 transfer.planned = (round, *rate_bps);
             }
         }
-        self.take_back(round);
-        for (id, rate_bps) in plan {
-            self.carry_out(id, rate_bps);
+        self.take_back(round, &mut scratch.changed);
+        for (id, rate_bps) in &scratch.plan {
+            self.carry_out(*id, *rate_bps);
         }
+        self.scratch = scratch;
         self.stale = false;
     }
 
     /// Goes through the queues of all paths in one order and gives each transfer all that its path and
-    /// its sender still have. A path that is full is left; others go on.
-    ///
-    /// # Errors
-    /// Transfers that must go behind first, because they cannot make their deadlines any more.
-    fn round(&mut self) -> Result<Plan, Vec<TransferId>> {
+    /// its sender still have. A path that is full is left; others go on. Transfers that must go behind
+    /// first, because they cannot make their deadlines any more, are noted.
+    fn round(&mut self, scratch: &mut Scratch) {
+        let Scratch { plan, hopeless, rooms, heads, .. } = scratch;
+        plan.clear();
+        heads.clear();
+        rooms.clear();
         self.full_from.fill(None);
         let kept = self.config.rules.pausing == Pausing::Never;
         let used = |pool: &super::pool::Pool| if kept { pool.in_force_bps() } else { 0 };
         let room = |pool: &super::pool::Pool| pool.usable_bps().saturating_sub(used(pool));
-        let mut rooms: Vec<u64> = self.links.iter().map(|link| room(&link.pool)).collect();
+        rooms.extend(self.links.iter().map(|link| room(&link.pool)));
         let least_bps = self.config.rules.slot_bps.unwrap_or(self.config.rate_min_bps);
-        let mut queues: Vec<_> = self.queues.iter().map(|queue| queue.iter()).collect();
-        let mut heads: BinaryHeap<Reverse<(Key, TransferId, usize)>> = BinaryHeap::new();
-        for (path, queue) in queues.iter_mut().enumerate() {
-            heads.extend(queue.next().map(|(key, id)| Reverse((*key, *id, path))));
+        for (path, queue) in self.queues.iter().enumerate() {
+            heads.extend(queue.first().map(|(key, id)| Reverse((*key, *id, path))));
         }
-        let (mut plan, mut hopeless) = (Plan::new(), Vec::new());
         while let Some(Reverse((key, id, path))) = heads.pop() {
             let links = self.config.paths[path].iter().map(|link| usize::from(link.0));
             let room_bps = links.clone().map(|link| rooms[link]).min().unwrap_or(0);
@@ -54,7 +67,9 @@ impl Controller {
                 self.full_from[path] = Some(key);
                 continue;
             }
-            heads.extend(queues[path].next().map(|(key, id)| Reverse((*key, *id, path))));
+            let later = (Bound::Excluded((key, id)), Bound::Unbounded);
+            let next = self.queues[path].range(later).next();
+            heads.extend(next.map(|(key, id)| Reverse((*key, *id, path))));
             if self.must_go_behind(id) {
                 hopeless.push(id);
                 continue;
@@ -67,7 +82,6 @@ impl Controller {
                 plan.push((id, rate_bps));
             }
         }
-        if hopeless.is_empty() { Ok(plan) } else { Err(hopeless) }
     }
 
     fn must_go_behind(&self, id: TransferId) -> bool {
@@ -77,27 +91,22 @@ impl Controller {
     }
 
     /// Stops those that were granted something and are not in the plan.
-    fn take_back(&mut self, round: u64) {
+    fn take_back(&mut self, round: u64, changed: &mut Vec<TransferId>) {
         if self.config.rules.pausing == Pausing::Never {
             return;
         }
-        let planned = |id: &TransferId| {
-            self.transfers.get(id).is_some_and(|transfer| transfer.planned.0 == round)
-        };
-        let granted = self.granted.iter().copied();
-        let displaced: Vec<TransferId> = granted.filter(|id| !planned(id)).collect();
-        for id in displaced {
-            self.displace(id);
-        }
-        let lower = |id: &&TransferId| {
-            self.transfers
-                .get(id)
-                .is_some_and(|one| one.planned.1 + self.config.rate_min_bps <= one.rate_bps)
-        };
-        let lowered: Vec<TransferId> = self.granted.iter().filter(lower).copied().collect();
-        for id in lowered {
-            let rate_bps = self.transfers.get(&id).map_or(0, |transfer| transfer.planned.1);
-            self.issue(id, rate_bps, self.now_ns);
+        let transfers = &self.transfers;
+        let planned = |id: &TransferId| transfers.get(id).is_some_and(|one| one.planned.0 == round);
+        changed.clear();
+        changed.extend(self.granted.iter().filter(|id| !planned(id)));
+        changed.iter().for_each(|id| self.displace(*id));
+        let (transfers, least_bps) = (&self.transfers, self.config.rate_min_bps);
+        let lower = |one: &Transfer| one.planned.1 + least_bps <= one.rate_bps;
+        changed.clear();
+        changed.extend(self.granted.iter().filter(|id| transfers.get(id).is_some_and(lower)));
+        for id in &*changed {
+            let rate_bps = self.transfers.get(id).map_or(0, |transfer| transfer.planned.1);
+            self.issue(*id, rate_bps, self.now_ns);
         }
     }
 

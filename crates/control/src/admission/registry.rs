@@ -1,9 +1,8 @@
 //! Devices come, change and go.
 use super::controller::{Controller, Device};
 use super::pool::Pool;
-use super::share::Share;
-use super::{DeviceId, DeviceSpec, Refusal, SourceId, Subject, TransferId};
-use std::collections::BTreeSet;
+use super::{DeviceId, DeviceSpec, Refusal, SourceId, Subject};
+use std::collections::VecDeque;
 
 impl Controller {
     pub(super) fn register(&mut self, id: DeviceId, spec: DeviceSpec) {
@@ -23,8 +22,8 @@ impl Controller {
             let device = Device {
                 pool: Pool::new(spec.rate_max_bps),
                 spec,
-                share: Share::default(),
-                queue: BTreeSet::new(),
+                marks: Vec::new(),
+                queue: VecDeque::new(),
                 head: None,
                 transfers: 0,
                 periodic_bps: 0,
@@ -45,7 +44,8 @@ impl Controller {
             return Err(Refusal::NoRate);
         }
         let before = self.devices.get(&id);
-        let full = self.devices.len() >= self.config.devices_max as usize;
+        let most = self.config.devices_max;
+        let full = self.devices.len() >= most as usize || id.0 >= most;
         match before.map(|device| &device.spec) {
             None if full => return Err(Refusal::TooManyDevices),
             Some(before) if before.source != spec.source => return Err(Refusal::ForeignDevice),
@@ -66,16 +66,13 @@ impl Controller {
         Ok(())
     }
 
-    /// Counts the weight and the bucket of a device on its links, or no longer.
+    /// Counts the bucket of a device on its links, or no longer.
     fn count_device(&mut self, spec: &DeviceSpec, in_addition: bool) {
         for link in &self.config.paths[usize::from(spec.path.0)] {
             let link = &mut self.links[usize::from(link.0)];
-            let weight = &mut link.weights[usize::from(spec.class.0)];
             if in_addition {
-                *weight += u64::from(spec.weight);
                 link.small_bps += spec.small_bps;
             } else {
-                *weight -= u64::from(spec.weight);
                 link.small_bps -= spec.small_bps;
             }
             link.reserve();
@@ -86,15 +83,18 @@ impl Controller {
         let devices = self.sources.get(&source).map(|source| source.devices.clone());
         for id in devices.unwrap_or_default() {
             self.set_periodic(id, 0, 1);
-            let first = TransferId { device: id, number: 0 };
-            let last = TransferId { device: id, number: u64::MAX };
-            let transfers: Vec<_> = self.transfers.range(first..=last).map(|(id, _)| *id).collect();
-            transfers.into_iter().for_each(|transfer| self.end(transfer, 0));
+            while let Some(transfer) = self.transfers.any_of(id) {
+                self.end(transfer, 0);
+            }
             if let Some(device) = self.devices.remove(&id) {
                 self.count_device(&device.spec, false);
             }
         }
         self.sources.remove(&source);
+        let devices = &self.devices;
+        for link in &mut self.links {
+            link.reference.retain(|device| devices.get(&device).is_some());
+        }
         self.stale = true;
     }
 }

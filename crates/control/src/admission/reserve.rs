@@ -52,7 +52,7 @@ impl Controller {
     /// Gives the rates of a source back that were not renewed.
     pub(super) fn periodic_due(&mut self, source: SourceId) {
         let Some(state) = self.sources.get_mut(&source) else { return };
-        state.periodic_until_ns = None;
+        state.renewal = None;
         for device in std::mem::take(&mut state.periodic) {
             let links = self.links_of(device);
             self.reserve_periodic(device, &links, 0);
@@ -79,14 +79,11 @@ impl Controller {
     /// Lets the rates of a source hold for a lease from now, and returns until when.
     fn prolong(&mut self, source: SourceId) -> u64 {
         let until_ns = self.now_ns.saturating_add(RATE_LEASE_NS);
-        let before_ns = match self.sources.get_mut(&source) {
-            Some(state) => state.periodic_until_ns.replace(until_ns),
-            None => None,
-        };
-        if let Some(before_ns) = before_ns {
-            self.timers.remove(&(before_ns, Timer::Periodic(source)));
+        let timer = self.timers.set(until_ns, Timer::Periodic(source));
+        let state = self.sources.get_mut(&source);
+        if let Some(before) = state.and_then(|state| state.renewal.replace(timer)) {
+            self.timers.remove(before);
         }
-        self.timers.insert((until_ns, Timer::Periodic(source)));
         until_ns
     }
 }

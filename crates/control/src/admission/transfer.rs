@@ -1,4 +1,5 @@
 //! A transfer, its place in the order, and how far it is.
+use super::timers::TimerId;
 use super::{ClassId, Order};
 
 /// The place of a transfer: the lowest goes first.
@@ -105,7 +106,12 @@ pub(super) struct Transfer {
     pub(super) holds: Vec<u64>,
     /// The keys under which it stands in the queues of its device and of the path.
     pub(super) queued: Option<(Key, Key)>,
+    /// When its state changes by itself.
     pub(super) due_ns: Option<u64>,
+    /// When it is certain that its deadline is missed.
+    pub(super) alarm_ns: Option<u64>,
+    /// The earlier of both, for which there is a timer.
+    pub(super) armed: Option<(u64, TimerId)>,
     /// The round of planning that gave it something, and how much.
     pub(super) planned: (u64, u64),
 }
@@ -130,6 +136,8 @@ impl Transfer {
             holds: Vec::new(),
             queued: None,
             due_ns: None,
+            alarm_ns: None,
+            armed: None,
             planned: (0, 0),
         }
     }

@@ -24,12 +24,10 @@ impl Controller {
         self.requeue(id);
     }
 
-    /// Prolongs the window of a transfer whose source is heard from, if it does not reach the end.
+    /// Prolongs the window of a transfer whose source is heard from.
     pub(super) fn prolong_window(&mut self, id: TransferId) {
         let Some(transfer) = self.transfers.get(&id) else { return };
-        if !transfer.last {
-            self.set_window(id, transfer.course.begins_ns());
-        }
+        self.set_window(id, transfer.course.begins_ns());
     }
 
     /// Sets the end of a window, at most a lease from its beginning and from now, and tells the source.
@@ -55,9 +53,10 @@ impl Controller {
         let grant = Grant { rate_bps, from_ns, until_ns, revision: transfer.revision };
         self.outputs.push_back(Output::Grant { transfer: id, grant });
         self.set_due(id, Some(due_ns));
+        self.watch(id);
     }
 
-    fn guard_ns(&self, device: DeviceId) -> Option<u64> {
+    pub(super) fn guard_ns(&self, device: DeviceId) -> Option<u64> {
         let path = self.devices.get(&device)?.spec.path;
         let links = self.config.paths[usize::from(path.0)].iter();
         links.map(|link| self.link(*link).guard_ns).max()
@@ -97,10 +96,19 @@ impl Controller {
 
     pub(super) fn transfer_due(&mut self, id: TransferId) {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
+        transfer.armed = None;
+        if !transfer.told && transfer.alarm_ns.is_some_and(|alarm_ns| alarm_ns <= self.now_ns) {
+            self.stale |= transfer.state == State::Waiting;
+            self.sound(id);
+        }
+        let Some(transfer) = self.transfers.get_mut(&id) else { return };
+        if transfer.due_ns.is_none_or(|due_ns| due_ns > self.now_ns) {
+            return self.arm(id);
+        }
         transfer.due_ns = None;
         let (until_ns, rate_bps, last) = (transfer.until_ns, transfer.rate_bps, transfer.last);
         match transfer.state {
-            State::Waiting => self.miss(id),
+            State::Waiting => {}
             State::Granted if last => self.run_out(id, rate_bps, until_ns),
             State::Granted => {
                 // Not heard of within the window: it is over.
@@ -147,28 +155,33 @@ impl Controller {
         if until_ns <= self.now_ns || rate_bps == 0 {
             return;
         }
-        let number = self.next_count();
         let Some(device) = self.devices.get_mut(&id.device) else { return };
-        device.pool.hold(number, rate_bps, until_ns);
         let path = device.spec.path;
-        self.holds.insert(number, Hold { until_ns, device: id.device, path, revision });
+        let hold = Hold { timer: None, device: id.device, path, revision };
+        let number = self.holds.insert(hold);
+        device.pool.hold(number, rate_bps, until_ns);
         if let Some(transfer) = self.transfers.get_mut(&id) {
-            transfer.holds.retain(|hold| self.holds.contains_key(hold));
+            transfer.holds.retain(|hold| self.holds.get(*hold).is_some());
             transfer.holds.push(number);
         }
         for link in &self.config.paths[usize::from(path.0)] {
             self.links[usize::from(link.0)].pool.hold(number, rate_bps, until_ns);
         }
-        self.timers.insert((until_ns, Timer::HoldOver(number)));
+        let timer = self.timers.set(until_ns, Timer::HoldOver(number));
+        if let Some(hold) = self.holds.get_mut(number) {
+            hold.timer = Some(timer);
+        }
         let soon_ns = until_ns.saturating_sub(self.config.ahead_ns);
         if self.config.rules.pipelined && soon_ns > self.now_ns {
-            self.timers.insert((soon_ns, Timer::Soon));
+            self.timers.set(soon_ns, Timer::Soon);
         }
     }
 
     pub(super) fn end_hold(&mut self, number: u64) {
-        let Some(hold) = self.holds.remove(&number) else { return };
-        self.timers.remove(&(hold.until_ns, Timer::HoldOver(number)));
+        let Some(hold) = self.holds.remove(number) else { return };
+        if let Some(timer) = hold.timer {
+            self.timers.remove(timer);
+        }
         if let Some(device) = self.devices.get_mut(&hold.device) {
             device.pool.end_hold(number);
         }

@@ -14,7 +14,7 @@ pub(crate) struct Harness {
 
 /// Returns the configuration of one link of 20 Gbit/s, without shares.
 pub(crate) fn one_link(rules: Rules) -> Config {
-    let rules = Rules { share_depth_ns: None, ..rules };
+    let rules = Rules { shares: None, ..rules };
     Config::new(vec![LinkConfig::new(20 * GBPS)], vec![vec![LinkId(0)]], rules)
 }
 

@@ -147,6 +147,23 @@ fn the_deadline_is_told_as_missed_when_it_is_and_not_before() {
 }
 
 #[test]
+fn one_that_runs_too_slowly_is_told_when_that_is_certain() {
+    let mut config = one_link(Rules::deadline());
+    config.links[0].capacity_bps = 15 * GBPS;
+    let mut harness = Harness::with_devices(config, 3);
+    harness.granted(BEGIN, transfer(0, 1), 250 * MS_AT_10).unwrap();
+    let (id, bytes, age_ns) = (transfer(2, 1), 220 * MS_AT_10, 700 * MS);
+    harness.handle(BEGIN, Input::Request { transfer: id, bytes, age_ns });
+    assert_eq!(harness.grant_of(id).unwrap().rate_bps, 5 * GBPS);
+    assert!(!harness.missed(id), "at 10 Gbit/s it has 80 ms to spare");
+    // At half the rate a millisecond is lost in two.
+    harness.timeout(BEGIN + 160 * MS);
+    assert!(!harness.missed(id));
+    harness.timeout(BEGIN + 160 * MS + 1);
+    assert!(harness.missed(id), "{:?}", harness.said);
+}
+
+#[test]
 fn a_class_may_drop_late_transfers_or_keep_their_place() {
     let mut config = one_link(Rules::deadline());
     config.classes[1].late = Late::Drop;

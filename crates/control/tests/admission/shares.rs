@@ -4,40 +4,62 @@ use catchment_control::admission::*;
 
 const SECOND: u64 = 1000 * MS;
 
-/// Returns a configuration of 10 Gbit/s with shares of this depth.
+/// Returns a configuration of 10 Gbit/s with shares that allow for this much.
 fn shared(depth_ns: u64) -> Config {
     let mut config = one_link(Rules::deadline());
     config.links[0].capacity_bps = 10 * GBPS;
-    config.rules.share_depth_ns = Some(depth_ns);
+    config.rules.shares = Some(Shares { device_wait_ns: depth_ns, class_depth_ns: depth_ns });
     config
 }
 
 #[test]
-fn a_device_beyond_its_share_goes_behind_those_within_theirs() {
-    // Two devices: 5 Gbit/s each, of which a second is 5 Gbit.
+fn a_device_that_wants_more_than_the_others_leave_goes_behind_them() {
+    // All that both want takes longer than a second if they send at once: device 1 is beyond its share.
     let mut harness = Harness::with_devices(shared(SECOND), 2);
-    harness.request(0, transfer(1, 1), 400 * MS_AT_10);
-    harness.request(1, transfer(1, 2), 200 * MS_AT_10);
-    harness.request(2, transfer(2, 1), 200 * MS_AT_10);
-    harness.done(400 * MS, transfer(1, 1));
-    assert!(harness.grant_of(transfer(2, 1)).is_some(), "newer, but within its share");
-    harness.done(600 * MS, transfer(2, 1));
+    harness.request(0, transfer(2, 1), 100 * MS_AT_10);
+    harness.request(1, transfer(1, 1), 400 * MS_AT_10);
+    harness.request(2, transfer(1, 2), 200 * MS_AT_10);
+    harness.request(3, transfer(2, 2), 100 * MS_AT_10);
+    harness.done(100 * MS, transfer(2, 1));
+    assert!(harness.grant_of(transfer(1, 1)).is_some(), "older, and within its share");
+    harness.done(500 * MS, transfer(1, 1));
+    assert!(harness.grant_of(transfer(2, 2)).is_some(), "newer, but within its share");
+    harness.done(600 * MS, transfer(2, 2));
     assert!(harness.grant_of(transfer(1, 2)).is_some(), "nobody else wants the link");
 }
 
 #[test]
-fn weights_divide_the_share() {
-    let mut harness = Harness::new(shared(SECOND));
-    for (device, weight) in [(1, 3), (2, 1)] {
-        let spec = DeviceSpec { weight, ..spec(1, 10 * GBPS) };
-        harness.handle(0, Input::Register { device: DeviceId(device), spec });
+fn what_others_leave_unused_is_everybodys() {
+    // Device 1 takes the link for a minute, ten times an equal part of it; then another wants something.
+    let mut harness = Harness::with_devices(shared(SECOND), 10);
+    for number in 1..=60 {
+        let begin_ns = number * SECOND;
+        harness.request(begin_ns, transfer(1, number), 900 * MS_AT_10);
+        harness.done(begin_ns + 900 * MS, transfer(1, number));
     }
-    // 7.5 and 2.5 Gbit.
-    harness.request(0, transfer(1, 1), 300 * MS_AT_10);
-    harness.request(1, transfer(2, 1), 300 * MS_AT_10);
-    harness.request(2, transfer(1, 2), 300 * MS_AT_10);
-    harness.done(300 * MS, transfer(1, 1));
-    assert!(harness.grant_of(transfer(1, 2)).is_some(), "{:?}", harness.said);
+    let now_ns = 61 * SECOND;
+    harness.request(now_ns, transfer(3, 1), 100 * MS_AT_10);
+    harness.request(now_ns + 1, transfer(1, 61), 200 * MS_AT_10);
+    harness.request(now_ns + 2, transfer(2, 1), 200 * MS_AT_10);
+    harness.done(now_ns + 100 * MS, transfer(3, 1));
+    assert!(harness.grant_of(transfer(1, 61)).is_some(), "{:?}", harness.said);
+}
+
+#[test]
+fn weights_divide_the_share() {
+    // 520 ms beside another device take 1.04 s at half of the link, 700 ms at three quarters.
+    for (weight, within) in [(1, false), (3, true)] {
+        let mut harness = Harness::new(shared(SECOND));
+        for (device, weight) in [(1, weight), (2, 1)] {
+            let spec = DeviceSpec { weight, ..spec(1, 10 * GBPS) };
+            harness.handle(0, Input::Register { device: DeviceId(device), spec });
+        }
+        harness.request(0, transfer(2, 1), 100 * MS_AT_10);
+        harness.request(1, transfer(1, 1), 520 * MS_AT_10);
+        harness.request(2, transfer(2, 2), 100 * MS_AT_10);
+        harness.done(100 * MS, transfer(2, 1));
+        assert_eq!(harness.grant_of(transfer(1, 1)).is_some(), within, "weight {weight}");
+    }
 }
 
 #[test]

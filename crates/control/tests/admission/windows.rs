@@ -144,7 +144,7 @@ fn a_lower_rate_counts_when_the_source_says_that_it_obeys() {
 fn a_blocked_path_blocks_nobody_else() {
     let links = [10, 10, 20].map(|gbps| LinkConfig::new(gbps * GBPS)).to_vec();
     let paths = vec![vec![LinkId(0), LinkId(2)], vec![LinkId(1), LinkId(2)]];
-    let rules = Rules { share_depth_ns: None, ..Rules::deadline() };
+    let rules = Rules { shares: None, ..Rules::deadline() };
     let mut harness = Harness::new(Config::new(links, paths, rules));
     for (device, path) in [(1, 0), (2, 0), (3, 1)] {
         let spec = DeviceSpec { path: PathId(path), ..spec(1, 10 * GBPS) };

@@ -72,7 +72,7 @@ pub(super) fn papers() -> Vec<Method> {
 pub(super) fn steps() -> Vec<Method> {
     let by_age = Rules { order: Order::ClassAge, ..Rules::priority(SLOT_BPS) };
     let by_age = Method { name: "deadline", ..paper("A2", by_age) };
-    let whole = Rules { share_depth_ns: None, ..Rules::deadline() };
+    let whole = Rules { shares: None, ..Rules::deadline() };
     let frames = Rules {
         slot_bps: Some(SLOT_BPS),
         quantum_bytes: Some(QUANTUM_BYTES),

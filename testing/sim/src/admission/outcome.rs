@@ -22,6 +22,8 @@ pub(super) struct Outcome {
     pub(super) messages: u64,
     /// Bits that sources sent beyond what links carry.
     pub(super) over_capacity_bits: f64,
+    /// By class, until the last event may have come.
+    pub(super) sent_bits: [f64; 2],
 }
 
 /// Several runs together: events that were generated after the warm-up.
@@ -36,10 +38,13 @@ pub(super) struct Pooled {
     pub(super) events: u64,
     pub(super) all_bytes: u64,
     pub(super) over_capacity_bits: f64,
+    pub(super) sent_bits: [f64; 2],
     /// Generated after the warm-up, and not done at the end.
     pub(super) unfinished: u64,
     pub(super) missed: u64,
     pub(super) missed_told: u64,
+    /// Told as missed, and on time all the same.
+    pub(super) told_in_vain: u64,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +63,9 @@ impl Pooled {
         self.events += trace.len() as u64;
         self.all_bytes += trace.iter().map(Event::bytes).sum::<u64>();
         self.over_capacity_bits += outcome.over_capacity_bits;
+        for (sum, bits) in self.sent_bits.iter_mut().zip(outcome.sent_bits) {
+            *sum += bits;
+        }
         let counted = trace.iter().zip(&outcome.ends).filter(|(event, _)| event.at_ns >= warm_ns);
         for (event, end) in counted {
             self.add_event(event, end);
@@ -81,6 +89,7 @@ impl Pooled {
         if on_time {
             class.on_time += bytes;
             device.0 += bytes;
+            self.told_in_vain += u64::from(end.told);
         } else {
             self.missed += 1;
             self.missed_told += u64::from(end.told);

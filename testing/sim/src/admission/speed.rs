@@ -24,7 +24,7 @@ pub(super) struct SpeedRow {
 
 pub(super) fn rows(quick: bool) -> Vec<SpeedRow> {
     let rounds = if quick { 20_000 } else { 200_000 };
-    [(1_000, 10), (100_000, 10), (100_000, 1_000), (100_000, 50_000)]
+    [(100, 10), (100_000, 100), (100_000, 10_000), (1_000_000, 10_000)]
         .map(|(devices, active)| measure(devices, active, rounds))
         .into()
 }

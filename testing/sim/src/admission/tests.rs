@@ -53,11 +53,22 @@ fn every_event_arrives_and_no_link_is_ever_exceeded() {
     }
 }
 
+#[test]
+fn whoever_is_late_was_told_and_nobody_else() {
+    let ours = methods().into_iter().filter(|method| method.name == "deadline" && !method.by_frame);
+    for (method, load) in ours.flat_map(|method| [(method.clone(), 0.7), (method, 0.95)]) {
+        let cell = cell(method, load, 60);
+        let pooled = cell.run();
+        let told = (pooled.missed_told, pooled.told_in_vain);
+        assert_eq!(told, (pooled.missed, 0), "{}", cell.row(&pooled).line());
+    }
+}
+
 /// Whole events one after the other at the rate of the link are a queue with one server and constant
 /// service: each begins when it is there and the one before it has left.
 #[test]
 fn sojourn_times_are_those_of_a_queue_with_one_server() {
-    let rules = Rules { share_depth_ns: None, demotion: false, ..Rules::deadline() };
+    let rules = Rules { shares: None, demotion: false, ..Rules::deadline() };
     let method = Method { rules, rtt_ns: 0, guard_ns: 0, ..ladder::shipped(LINK_BPS) };
     let (load, seconds) = (0.7, 4000);
     let service_ns = 15 * FRAME_BYTES * 8 * SECOND_NS / LINK_BPS;

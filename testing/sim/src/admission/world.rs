@@ -68,6 +68,8 @@ pub(super) struct World<'a> {
     timeout_ns: Option<u64>,
     devices: BTreeMap<u32, Device>,
     sendings: BTreeMap<TransferId, Sending>,
+    /// The event of every transfer that was asked for.
+    events: BTreeMap<TransferId, usize>,
     left_bytes: Vec<u64>,
     stretches: Vec<(u32, Stretch)>,
     outcome: Outcome,
@@ -88,6 +90,7 @@ pub(super) fn run(setup: &Setup, trace: &[Event]) -> Outcome {
         timeout_ns: None,
         devices: BTreeMap::new(),
         sendings: BTreeMap::new(),
+        events: BTreeMap::new(),
         left_bytes: trace.iter().map(Event::bytes).collect(),
         stretches: Vec::new(),
         outcome: Outcome::default(),
@@ -163,6 +166,7 @@ impl World<'_> {
             requests.push((id, event, bytes));
         }
         for (transfer, event, bytes) in requests {
+            self.events.insert(transfer, event);
             self.sendings.insert(transfer, Sending::new(transfer, event, bytes, self.now_ns));
             let age_ns = self.now_ns - self.trace[event].at_ns;
             self.tell(Input::Request { transfer, bytes, age_ns });
@@ -187,8 +191,8 @@ impl World<'_> {
                 }
                 Output::Missed { transfer, .. } => {
                     self.outcome.messages += 1;
-                    if let Some(sending) = self.sendings.get(&transfer) {
-                        self.outcome.ends[sending.event].told = true;
+                    if let Some(event) = self.events.get(&transfer) {
+                        self.outcome.ends[*event].told = true;
                     }
                     continue;
                 }
@@ -267,6 +271,12 @@ impl World<'_> {
 
     fn record(&mut self, sending: &Sending) {
         self.outcome.ends[sending.event].frames_ns.extend(&sending.frames_ns);
+        let class = usize::from(self.trace[sending.event].class);
+        for stretch in &sending.stretches {
+            let until_ns = stretch.until_ns.min(self.setup.horizon_ns);
+            let time_ns = until_ns.saturating_sub(stretch.from_ns) as f64;
+            self.outcome.sent_bits[class] += time_ns * stretch.rate_bps as f64 / 1e9;
+        }
         let stretches = sending.stretches.iter().map(|stretch| (sending.id.device.0, *stretch));
         self.stretches.extend(stretches);
     }
