@@ -245,15 +245,13 @@ impl Controller {
         let keys = (transfer.device_key(rules.order, rules.overtaking), transfer.key(rules.order));
         let before = std::mem::replace(&mut transfer.queued, wants.then_some(keys));
         let Some(device) = self.devices.get_mut(&id.device) else { return };
-        if let Some((key, _)) = before {
-            if let Ok(at) = device.queue.binary_search(&(key, id)) {
-                device.queue.remove(at);
-            }
+        if let Some((key, _)) = before
+            && let Ok(at) = device.queue.binary_search(&(key, id))
+        {
+            device.queue.remove(at);
         }
-        if wants {
-            if let Err(at) = device.queue.binary_search(&(keys.0, id)) {
-                device.queue.insert(at, (keys.0, id));
-            }
+        if wants && let Err(at) = device.queue.binary_search(&(keys.0, id)) {
+            device.queue.insert(at, (keys.0, id));
         }
         let head = device.queue.front().map(|(_, head)| *head);
         let head = head.and_then(|head| Some((self.transfers.get(&head)?.queued?.1, head)));

@@ -204,7 +204,7 @@ impl Bound {
         sent: &mut [Price],
     ) {
         self.gather_costs(model, &price);
-        for host in 0..model.layout.hosts {
+        for (host, sent) in sent.iter_mut().enumerate().take(model.layout.hosts) {
             let range = model.layout.sent_by(host);
             let x = &mut x[range.clone()];
             self.cut(model.send_row(host), range.len(), |at| x[at]);
@@ -216,8 +216,8 @@ impl Bound {
                 limits: model.limits.as_ref().map(|limits| &limits[range]),
                 capacity: model.send_capacity[host],
             };
-            let Some(price) = part.price(sent[host].linear) else { continue };
-            sent[host].linear = price;
+            let Some(price) = part.price(sent.linear) else { continue };
+            sent.linear = price;
             for (at, x) in x.iter_mut().enumerate() {
                 *x = part.free(at, part.cost(at, price)).min(part.limit(at));
             }

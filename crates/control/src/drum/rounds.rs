@@ -279,9 +279,9 @@ impl<T: Real> Rounds<T> {
             };
             let mut stiffness = self.stiffness[sender];
             if renews {
-                for at in 0..to.len() {
+                for (at, &completion) in completions.iter().enumerate().take(to.len()) {
                     let curvature = told(at, T::default()).curvature;
-                    stiffness += shared * completions[at] * completions[at] * curvature;
+                    stiffness += shared * completion * completion * curvature;
                 }
             }
             let mut sums = Sender::default();

@@ -265,7 +265,7 @@ impl Receiver {
             Ok(Some(generation)) => {
                 Ok(Some(ReceivedBlock::new(Arc::clone(&self.shared), slot, generation.get())))
             }
-            Err(error) => Err(*error),
+            Err(error) => Err(error),
         }
     }
 
@@ -336,10 +336,10 @@ impl Shared {
         self.memory.whole().prefetch(self.memory.layout.trailer_offset(slot) - LINE_BYTES as usize);
     }
 
-    /// Takes the block of a slot, if there is one, and returns its generation. The result fits into
-    /// registers: what the caller would copy out of memory just after it was written there waits for all
+    /// Takes the block of a slot, if there is one, and returns its generation. No block
+    /// is returned: what the caller copies out of memory just after it was written there waits for all
     /// stores before it.
-    fn take(&self, slot: u32) -> Result<Option<NonZeroU64>, Box<PeerMisbehaved>> {
+    fn take(&self, slot: u32) -> Result<Option<NonZeroU64>, PeerMisbehaved> {
         let accept = |words: &[u64; HEADER_WORDS]| self.payload_is_there(slot, words);
         let (generation, words) = match self.slots.take(&self.memory, self.epoch, slot, accept) {
             Taken::Block { generation, header, word } => {
@@ -348,13 +348,13 @@ impl Shared {
             }
             Taken::Overwritten { generation, word } => {
                 self.note_taken(slot, generation, word);
-                return Err(Box::new(PeerMisbehaved::Overwritten { slot, generation }));
+                return Err(PeerMisbehaved::Overwritten { slot, generation });
             }
             Taken::NotYet | Taken::Raced => return Ok(None),
         };
         if let Err(error) = self.check(slot, generation, &words) {
             self.release(slot, generation);
-            return Err(Box::new(error));
+            return Err(error);
         }
         self.note_header(slot, &words);
         Ok(NonZeroU64::new(generation))

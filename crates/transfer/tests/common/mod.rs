@@ -145,6 +145,7 @@ fn pause(looks: &mut u32) {
     if *looks < 20 {
         std::thread::yield_now();
     } else {
+        // The peer's next store, for which nothing rings where no doorbell was armed.
         std::thread::sleep(Duration::from_micros(20));
     }
 }
