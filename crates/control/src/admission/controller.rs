@@ -1,14 +1,14 @@
 //! The machine: its state, its inputs, its timers.
 use super::fair::Reference;
-use super::plan::Scratch;
 use super::pool::Pool;
+use super::scratch::Scratch;
 use super::share::Share;
 use super::table::{Devices, Slab, Transfers};
 use super::timers::{TimerId, Timers};
 use super::transfer::{Key, State};
 use super::{
-    Config, ConfigError, DeviceId, DeviceSpec, Input, LinkId, Output, PathId, Refusal, SourceId,
-    Subject, TransferId,
+    Config, ConfigError, DeviceId, Input, LinkId, Output, PathId, Refusal, SourceId, Subject,
+    TransferId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -31,7 +31,16 @@ pub struct Controller {
     pub(super) outputs: VecDeque<Output>,
     /// Counts requests, holds and rounds of planning.
     pub(super) count: u64,
+    /// All is to be planned anew.
     pub(super) stale: bool,
+    /// Windows are what a plan of all would make them, but for what became free since.
+    pub(super) exact: bool,
+    /// Paths on which something became free.
+    pub(super) freed: Vec<PathId>,
+    /// Every path is one link.
+    pub(super) single: bool,
+    /// For each link, the paths that have it.
+    pub(super) users: Vec<Vec<PathId>>,
     pub(super) scratch: Scratch,
 }
 
@@ -45,21 +54,10 @@ pub(super) struct Link {
     pub(super) periodic_bps: u64,
     /// What devices would get if all that have data sent at once.
     pub(super) reference: Reference,
+    /// Who has less than its sender can reach, of those that have something.
+    pub(super) partial: Option<TransferId>,
     /// By class: its share of the link.
     pub(super) shares: Vec<Share>,
-}
-
-#[derive(Debug)]
-pub(super) struct Device {
-    pub(super) spec: DeviceSpec,
-    pub(super) pool: Pool,
-    /// For each link of the path, up to which level of its reference the device has data.
-    pub(super) marks: Vec<f64>,
-    /// Transfers that want something, in their order.
-    pub(super) queue: VecDeque<(Key, TransferId)>,
-    pub(super) head: Option<(Key, TransferId)>,
-    pub(super) transfers: u32,
-    pub(super) periodic_bps: u64,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +82,7 @@ pub(super) enum Timer {
     /// A window, a deadline.
     Transfer(TransferId),
     /// Capacity comes back soon: time to grant ahead.
-    Soon,
+    Soon(PathId),
     /// Capacity is back.
     HoldOver(u64),
     Periodic(SourceId),
@@ -108,6 +106,7 @@ impl Controller {
             small_bps: 0,
             periodic_bps: 0,
             reference: Reference::default(),
+            partial: None,
             shares: vec![Share::default(); classes],
         };
         let mut controller = Self {
@@ -124,6 +123,10 @@ impl Controller {
             outputs: VecDeque::new(),
             count: 0,
             stale: false,
+            exact: false,
+            freed: Vec::new(),
+            single: config.paths.iter().all(|path| path.len() == 1),
+            users: users(&config),
             scratch: Scratch::default(),
             config,
         };
@@ -161,9 +164,7 @@ impl Controller {
             Input::Leave { source } => self.leave(source),
             Input::Timeout => {}
         }
-        if std::mem::take(&mut self.stale) {
-            self.plan();
-        }
+        self.settle();
     }
 
     /// Returns what is to be done next; [`Output::Timeout`] when there is nothing more.
@@ -207,7 +208,7 @@ impl Controller {
         while let Some(timer) = self.timers.pop(self.now_ns) {
             match timer {
                 Timer::Transfer(transfer) => self.transfer_due(transfer),
-                Timer::Soon => self.stale = true,
+                Timer::Soon(path) => self.note_free(path),
                 Timer::HoldOver(number) => {
                     if let Some(hold) = self.holds.get_mut(number) {
                         hold.timer = None;
@@ -263,7 +264,21 @@ impl Controller {
             }
             queue.extend(head);
         }
+        let path = usize::from(device.spec.path.0);
+        if let Some((key, other)) = head.filter(|other| before != head && other.1 != id)
+            && self.transfers.get(&other).is_some_and(|one| one.state == State::Waiting)
+        {
+            self.note_head(path, key);
+        }
     }
+}
+
+fn users(config: &Config) -> Vec<Vec<PathId>> {
+    let mut users = vec![Vec::new(); config.links.len()];
+    for (path, links) in (0..).zip(&config.paths) {
+        links.iter().for_each(|link| users[usize::from(link.0)].push(PathId(path)));
+    }
+    users
 }
 
 impl Link {

@@ -33,16 +33,20 @@
 //! [`Rules`] has each ingredient as a switch: [`Rules::fifo`] and [`Rules::priority`] are our reading of
 //! the paper's RDMA-TCM and P-RDMA-TCM, [`Rules::deadline`] is ours. Amounts are bytes of payload, rates
 //! are bits of payload a second.
+mod charge;
 mod config;
 mod controller;
+mod device;
 mod fair;
 mod late;
 mod message;
 mod plan;
 mod pool;
+mod refill;
 mod registry;
 mod request;
 mod reserve;
+mod scratch;
 mod share;
 mod table;
 mod timers;

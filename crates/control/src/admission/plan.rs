@@ -1,23 +1,10 @@
 //! Who gets what: all is planned anew, then windows are changed to what was planned.
 use super::controller::Controller;
-use super::transfer::{Key, State, Transfer};
+use super::scratch::Scratch;
+use super::transfer::{State, Transfer};
 use super::{Pausing, TransferId};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ops::Bound;
-
-/// What planning uses again and again.
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
-    /// What a round gives to each, the most important first.
-    plan: Vec<(TransferId, u64)>,
-    hopeless: Vec<TransferId>,
-    changed: Vec<TransferId>,
-    /// What is left of each link.
-    rooms: Vec<u64>,
-    /// The next of each path.
-    heads: BinaryHeap<Reverse<(Key, TransferId, usize)>>,
-}
 
 impl Controller {
     pub(super) fn plan(&mut self) {
@@ -39,19 +26,22 @@ impl Controller {
         for (id, rate_bps) in &scratch.plan {
             self.carry_out(*id, *rate_bps);
         }
+        self.exact = self.is_exact(&scratch);
         self.scratch = scratch;
         self.stale = false;
+        self.freed.clear();
     }
 
     /// Goes through the queues of all paths in one order and gives each transfer all that its path and
     /// its sender still have. A path that is full is left; others go on. Transfers that must go behind
     /// first, because they cannot make their deadlines any more, are noted.
-    fn round(&mut self, scratch: &mut Scratch) {
+    pub(super) fn round(&mut self, scratch: &mut Scratch) {
         let Scratch { plan, hopeless, rooms, heads, .. } = scratch;
         plan.clear();
         heads.clear();
         rooms.clear();
         self.full_from.fill(None);
+        self.links.iter_mut().for_each(|link| link.partial = None);
         let kept = self.config.rules.pausing == Pausing::Never;
         let used = |pool: &super::pool::Pool| if kept { pool.in_force_bps() } else { 0 };
         let room = |pool: &super::pool::Pool| pool.usable_bps().saturating_sub(used(pool));
@@ -78,13 +68,18 @@ impl Controller {
             let rate_bps = room_bps.min(sender_bps);
             if rate_bps >= least_bps {
                 let rate_bps = self.config.rules.slot_bps.unwrap_or(rate_bps);
-                links.for_each(|link| rooms[link] -= rate_bps);
+                for link in links {
+                    rooms[link] -= rate_bps;
+                    if rate_bps < sender_bps {
+                        self.links[link].partial = Some(id);
+                    }
+                }
                 plan.push((id, rate_bps));
             }
         }
     }
 
-    fn must_go_behind(&self, id: TransferId) -> bool {
+    pub(super) fn must_go_behind(&self, id: TransferId) -> bool {
         let known = self.transfers.get(&id);
         known.is_some_and(|transfer| !transfer.told && transfer.state == State::Waiting)
             && self.is_hopeless(id)
@@ -111,7 +106,7 @@ impl Controller {
     }
 
     /// Gives a transfer more, as far as that is free, or will be within the time that grants go ahead.
-    fn carry_out(&mut self, id: TransferId, rate_bps: u64) {
+    pub(super) fn carry_out(&mut self, id: TransferId, rate_bps: u64) {
         let Some(transfer) = self.transfers.get(&id) else { return };
         let has_bps = transfer.rate_bps;
         let more_bps = rate_bps.saturating_sub(has_bps);
@@ -141,7 +136,7 @@ impl Controller {
         Some(start_ns)
     }
 
-    fn free_bps(&self, id: TransferId) -> u64 {
+    pub(super) fn free_bps(&self, id: TransferId) -> u64 {
         let Some(device) = self.devices.get(&id.device) else { return 0 };
         let links = self.config.paths[usize::from(device.spec.path.0)].iter();
         let free_bps = links.map(|link| self.link(*link).pool.free_bps()).min().unwrap_or(0);

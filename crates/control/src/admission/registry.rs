@@ -1,5 +1,6 @@
 //! Devices come, change and go.
-use super::controller::{Controller, Device};
+use super::controller::Controller;
+use super::device::Device;
 use super::pool::Pool;
 use super::{DeviceId, DeviceSpec, Refusal, SourceId, Subject};
 use std::collections::VecDeque;

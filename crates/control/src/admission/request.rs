@@ -50,7 +50,9 @@ impl Controller {
         self.set_due(id, None);
         self.requeue(id);
         self.watch(id);
-        self.stale |= self.changes_plan(id);
+        if !self.give_at_once(id) {
+            self.stale |= self.changes_plan(id);
+        }
     }
 
     /// Returns whether a transfer that now waits may get something: not if it comes after one that found
@@ -132,8 +134,9 @@ impl Controller {
         self.transfers.remove(&id);
         if let Some(device) = self.devices.get_mut(&id.device) {
             device.transfers -= 1;
+            let path = device.spec.path;
+            self.note_free(path);
         }
-        self.stale = true;
     }
 
     pub(super) fn adopt(&mut self, id: TransferId, left_bytes: u64, rate_bps: u64, until_ns: u64) {

@@ -1,5 +1,5 @@
 //! Where devices, transfers and holds are kept: found by number, without allocation once warm.
-use super::controller::Device;
+use super::device::Device;
 use super::transfer::Transfer;
 use super::{DeviceId, TransferId};
 use std::cell::Cell;
@@ -45,13 +45,15 @@ const NONE: u32 = u32::MAX;
 struct Node {
     id: TransferId,
     transfer: Option<Transfer>,
-    /// The next of the device, or the next unused one.
+    /// The next older one of the device, or the next unused one.
     next: u32,
+    /// The next newer one of the device.
+    before: u32,
     /// Of the transfer that was here before, for the next one.
     holds: Vec<u64>,
 }
 
-/// Transfers: a list for each device, which has one or a few as a rule.
+/// Transfers: found by a table with open addresses, and in a list for each device.
 #[derive(Debug)]
 pub(super) struct Transfers {
     nodes: Vec<Node>,
@@ -59,14 +61,16 @@ pub(super) struct Transfers {
     first: Vec<u32>,
     unused: u32,
     count: usize,
+    /// The places of nodes, by hash; at most half is used, and its length is a power of two.
+    places: Vec<u32>,
     /// What was found last; an input asks for the same one many times.
     last: Cell<u32>,
 }
 
 impl Transfers {
-    pub(super) const fn new() -> Self {
-        let last = Cell::new(NONE);
-        Self { nodes: Vec::new(), first: Vec::new(), unused: NONE, count: 0, last }
+    pub(super) fn new() -> Self {
+        let (places, last) = (vec![NONE; 16], Cell::new(NONE));
+        Self { nodes: Vec::new(), first: Vec::new(), unused: NONE, count: 0, places, last }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -92,54 +96,81 @@ impl Transfers {
         if self.nodes.get(last as usize).is_some_and(is) {
             return Some(last);
         }
-        let mut at = *self.first.get(id.device.0 as usize)?;
-        while at != NONE {
-            let node = &self.nodes[at as usize];
-            if node.id == id {
-                self.last.set(at);
-                return Some(at);
-            }
-            at = node.next;
+        let at = self.places[self.place(id)];
+        if at == NONE {
+            return None;
         }
-        None
+        self.last.set(at);
+        Some(at)
+    }
+
+    /// Returns the place of a transfer, or the empty one where it would be.
+    fn place(&self, id: TransferId) -> usize {
+        let mut place = self.home(id);
+        while self.places[place] != NONE && self.nodes[self.places[place] as usize].id != id {
+            place = (place + 1) & (self.places.len() - 1);
+        }
+        place
+    }
+
+    fn home(&self, id: TransferId) -> usize {
+        let mixed = (id.number ^ u64::from(id.device.0).rotate_left(40))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 32) as usize & (self.places.len() - 1)
     }
 
     /// Adds a transfer that is not there.
-    pub(super) fn insert(&mut self, id: TransferId, transfer: Transfer) {
+    pub(super) fn insert(&mut self, id: TransferId, mut transfer: Transfer) {
         let device = id.device.0 as usize;
         if device >= self.first.len() {
             self.first.resize(device + 1, NONE);
         }
         let next = self.first[device];
-        let mut node = Node { id, transfer: Some(transfer), next, holds: Vec::new() };
-        let at = self.unused;
-        self.first[device] = if at == NONE {
-            self.nodes.push(node);
+        let before = NONE;
+        let at = if self.unused == NONE {
+            let holds = Vec::new();
+            self.nodes.push(Node { id, transfer: Some(transfer), next, before, holds });
             u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 transfers")
         } else {
-            let place = &mut self.nodes[at as usize];
-            self.unused = place.next;
-            if let Some(transfer) = &mut node.transfer {
-                transfer.holds = std::mem::take(&mut place.holds);
-            }
-            *place = node;
+            let at = self.unused;
+            let node = &mut self.nodes[at as usize];
+            transfer.holds = std::mem::take(&mut node.holds);
+            self.unused = node.next;
+            *node = Node { id, transfer: Some(transfer), next, before, holds: Vec::new() };
             at
         };
+        if let Some(node) = self.nodes.get_mut(next as usize) {
+            node.before = at;
+        }
+        self.first[device] = at;
         self.count += 1;
+        let place = self.place(id);
+        self.places[place] = at;
+        if self.count * 2 > self.places.len() {
+            self.grow();
+        }
+    }
+
+    fn grow(&mut self) {
+        let length = self.places.len() * 2;
+        let before = std::mem::replace(&mut self.places, vec![NONE; length]);
+        for at in before.into_iter().filter(|at| *at != NONE) {
+            let place = self.place(self.nodes[at as usize].id);
+            self.places[place] = at;
+        }
     }
 
     pub(super) fn remove(&mut self, id: &TransferId) {
         let Some(at) = self.find(*id) else { return };
-        let device = id.device.0 as usize;
-        let next = self.nodes[at as usize].next;
-        if self.first[device] == at {
-            self.first[device] = next;
+        self.vacate(self.place(*id));
+        let (next, before) = (self.nodes[at as usize].next, self.nodes[at as usize].before);
+        if let Some(newer) = self.nodes.get_mut(before as usize) {
+            newer.next = next;
         } else {
-            let mut before = self.first[device];
-            while self.nodes[before as usize].next != at {
-                before = self.nodes[before as usize].next;
-            }
-            self.nodes[before as usize].next = next;
+            self.first[id.device.0 as usize] = next;
+        }
+        if let Some(older) = self.nodes.get_mut(next as usize) {
+            older.before = before;
         }
         let node = &mut self.nodes[at as usize];
         if let Some(transfer) = node.transfer.take() {
@@ -148,6 +179,25 @@ impl Transfers {
         }
         node.next = std::mem::replace(&mut self.unused, at);
         self.count -= 1;
+    }
+
+    /// Empties a place and moves those behind it that would not be found any more.
+    fn vacate(&mut self, mut hole: usize) {
+        let last = self.places.len() - 1;
+        let mut place = hole;
+        loop {
+            place = (place + 1) & last;
+            let at = self.places[place];
+            if at == NONE {
+                break;
+            }
+            let home = self.home(self.nodes[at as usize].id);
+            if place.wrapping_sub(home) & last >= place.wrapping_sub(hole) & last {
+                self.places[hole] = at;
+                hole = place;
+            }
+        }
+        self.places[hole] = NONE;
     }
 
     /// Returns any transfer of a device.
@@ -226,6 +276,23 @@ mod tests {
         assert_eq!(transfers.any_of(DeviceId(2)), Some(id(2, 5)));
         transfers.remove(&id(2, 5));
         assert_eq!(transfers.any_of(DeviceId(2)), None);
+    }
+
+    #[test]
+    fn many_are_found_while_others_come_and_go() {
+        let mut transfers = Transfers::new();
+        let there = |number: u64| !number.is_multiple_of(3) || number > 1800;
+        for number in 0..2000 {
+            transfers
+                .insert(id(number as u32 % 7, number), Transfer::new(ClassId(0), number, 0, 1));
+            if number >= 200 && !there(number - 200) {
+                transfers.remove(&id((number - 200) as u32 % 7, number - 200));
+            }
+        }
+        for number in (0..2000).filter(|number| *number < 1800) {
+            let found = transfers.get(&id(number as u32 % 7, number)).map(|one| one.born_ns);
+            assert_eq!(found, there(number).then_some(number), "{number}");
+        }
     }
 
     #[test]

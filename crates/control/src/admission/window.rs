@@ -98,8 +98,8 @@ impl Controller {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
         transfer.armed = None;
         if !transfer.told && transfer.alarm_ns.is_some_and(|alarm_ns| alarm_ns <= self.now_ns) {
-            self.stale |= transfer.state == State::Waiting;
             self.sound(id);
+            self.note_free_of(id.device);
         }
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
         if transfer.due_ns.is_none_or(|due_ns| due_ns > self.now_ns) {
@@ -122,7 +122,7 @@ impl Controller {
             State::Ending | State::Pausing => self.set_due(id, Some(until_ns)),
             State::Silent => self.end(id, 0),
         }
-        self.stale = true;
+        self.note_free_of(id.device);
     }
 
     /// Lets the last window of a transfer, or of a quantum, run to its end; others are granted from then.
@@ -173,7 +173,7 @@ impl Controller {
         }
         let soon_ns = until_ns.saturating_sub(self.config.ahead_ns);
         if self.config.rules.pipelined && soon_ns > self.now_ns {
-            self.timers.set(soon_ns, Timer::Soon);
+            self.timers.set(soon_ns, Timer::Soon(path));
         }
     }
 
@@ -188,7 +188,7 @@ impl Controller {
         for link in &self.config.paths[usize::from(hold.path.0)] {
             self.links[usize::from(link.0)].pool.end_hold(number);
         }
-        self.stale = true;
+        self.note_free(hold.path);
     }
 
     /// Ends what a source said that it does not use any more.

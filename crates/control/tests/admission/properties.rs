@@ -176,7 +176,11 @@ fn register(harness: &mut Harness, now_ns: u64, device: u32) {
 
 /// Plays steps, with every timeout in its time, and returns all that was said.
 fn play(rules: &Rules, steps: &[Step], doubled: bool, checked: bool) -> (Harness, Vec<Output>) {
-    let mut harness = Harness::new(config(rules.clone()));
+    play_on(config(rules.clone()), steps, doubled, checked)
+}
+
+fn play_on(config: Config, steps: &[Step], doubled: bool, checked: bool) -> (Harness, Vec<Output>) {
+    let mut harness = Harness::new(config);
     (0..DEVICES).for_each(|device| register(&mut harness, 0, device));
     let (mut now_ns, mut worst, mut said) = (0, Worst::default(), Vec::new());
     for step in steps {
@@ -235,6 +239,20 @@ proptest! {
         let (_, one) = play(&rules, &steps, false, false);
         let (_, other) = play(&rules, &steps, false, false);
         prop_assert_eq!(one, other);
+    }
+
+    /// Debug builds compare with a plan of all after each input.
+    #[test]
+    fn what_becomes_free_goes_to_whom_a_plan_would_give_it(steps in steps(), link_gbps in 1..40_u64) {
+        let links = vec![LinkConfig::new(20 * GBPS)];
+        let one = Config::new(links, vec![vec![LinkId(0)]; 2], Rules::deadline());
+        let mut narrow = one.clone();
+        narrow.links[0].capacity_bps = link_gbps * GBPS;
+        for config in [one, narrow] {
+            let (mut harness, _) = play_on(config, &steps, false, false);
+            harness.be_silent(10_000);
+            prop_assert_eq!(harness.load_bps(), 0);
+        }
     }
 
     #[test]
