@@ -200,16 +200,18 @@ impl Receiver {
         self.take(slot)
     }
 
-    /// Checks all commit words behind the one that was polled.
+    /// Checks all commit words. Blocks come while it looks: the first that it finds may have come after one
+    /// in a slot that it had passed. All that came before the one found are visible then, so it looks once
+    /// more and takes the first in ring order.
     fn scan_commits(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
         let shared = &*self.shared;
         let polled = shared.next.load(Ordering::Relaxed);
-        let blocks = shared.memory.layout.blocks();
-        for slot in (polled + 1..blocks).chain(0..=polled) {
-            if shared.is_new(slot)
-                && let Some(block) = self.take(slot)?
-            {
-                return Ok(Some(block));
+        let ring = (polled..shared.memory.layout.blocks()).chain(0..polled);
+        if ring.clone().any(|slot| shared.is_new(slot)) {
+            for slot in ring.filter(|slot| shared.is_new(*slot)) {
+                if let Some(block) = self.take(slot)? {
+                    return Ok(Some(block));
+                }
             }
         }
         shared.found_nothing();
