@@ -9,7 +9,7 @@
     reason = "a test fails by panicking"
 )]
 use catchment_channel::{Channel, ChannelShape, Resources};
-use catchment_probe::child::{Child, MARK, role};
+use catchment_probe::child::{Child, line_to_say, role};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Provider, RtsAttr};
 use rustix::thread::{SecureComputingMode, set_secure_computing_mode};
@@ -57,20 +57,11 @@ fn strict_process() {
         }
         let all = (1..MESSAGES).all(|packet| exchange(&mut channels, packet));
         let said = if all { SAID } else { "refused" };
-        let _ = rustix::io::write(std::io::stdout(), &format_line(said));
+        let _ = rustix::io::write(std::io::stdout(), &line_to_say(said));
         // It cannot even end: that is a call too. Nothing is ever written there.
         let _ = rustix::io::read(std::io::stdin(), &mut [0; 1]);
     });
     let _ = thread.join();
-}
-
-/// Without allocating: the allocator may make calls.
-fn format_line(text: &str) -> [u8; 32] {
-    let mut line = [b'\n'; 32];
-    let (start, rest) = line[1..].split_at_mut(MARK.len());
-    start.copy_from_slice(MARK.as_bytes());
-    rest[..text.len()].copy_from_slice(text.as_bytes());
-    line
 }
 
 /// Returns whether the child reports that all messages arrived.

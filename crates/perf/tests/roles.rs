@@ -79,7 +79,7 @@ fn every_test_and_every_way_to_wait_over_one_control_connection() {
             }
         }
     });
-    assert_eq!(served.unwrap(), 22);
+    assert_eq!(served.unwrap(), 30);
 }
 
 #[test]

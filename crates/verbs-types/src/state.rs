@@ -158,7 +158,7 @@ impl Default for RtsAttr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
+    use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
     #[test]
     fn the_way_up_is_legal_and_shortcuts_are_not() {
@@ -189,6 +189,7 @@ mod tests {
             (Rts, Rts),
             (Rts, Sqd),
             (Sqd, Rts),
+            (Sqe, Rts),
         ];
         for from in QpState::ALL {
             for to in QpState::ALL {

@@ -15,7 +15,7 @@
 )]
 use catchment_channel::{ChannelShape, Tag};
 use catchment_duplex::{Control, Link, LinkOptions, Waiting};
-use catchment_probe::child::{Child, MARK, role, say};
+use catchment_probe::child::{Child, line_to_say, role, say};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::Provider;
 use std::mem::offset_of;
@@ -149,19 +149,10 @@ fn strict_process() {
         let _ = rustix::process::getppid();
     }
     let said = if talk(&mut client, MESSAGES) { SAID } else { "refused" };
-    let _ = rustix::io::write(std::io::stdout(), &format_line(said));
+    let _ = rustix::io::write(std::io::stdout(), &line_to_say(said));
     loop {
         std::hint::spin_loop();
     }
-}
-
-/// Without allocating: the allocator may make calls.
-fn format_line(text: &str) -> [u8; 32] {
-    let mut line = [b'\n'; 32];
-    let (start, rest) = line[1..].split_at_mut(MARK.len());
-    start.copy_from_slice(MARK.as_bytes());
-    rest[..text.len()].copy_from_slice(text.as_bytes());
-    line
 }
 
 /// Returns how often a thread slept while all messages arrived; nothing if they did not.
