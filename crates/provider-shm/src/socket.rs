@@ -148,9 +148,7 @@ pub(crate) fn recv(
     }
     if seen.flags.contains(ReturnFlags::CTRUNC) && descriptors.len() < MAX_FDS {
         // There was room for more, so the system had none for this process.
-        return Err(io::Error::other(
-            "this process has no file descriptors left; raise its limit of open files (ulimit -n)",
-        ));
+        return Err(Errno::MFILE.into());
     }
     if seen.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         // The system also cuts the descriptors off that this process has no room for. While those that
