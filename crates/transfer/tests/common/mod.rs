@@ -138,25 +138,12 @@ pub fn pair(mode: Mode, blocks: u32, payload_bytes: u32) -> Pair {
     pair_with(mode, RingLayout::new(blocks, block_bytes).unwrap(), SenderOptions::default())
 }
 
-/// Lets others run: for a moment at first, then until a timer wakes this thread. Beside programs that only
-/// compute, who yields comes back after their time slices, and who slept comes first.
-fn pause(looks: &mut u32) {
-    *looks += 1;
-    if *looks < 20 {
-        std::thread::yield_now();
-    } else {
-        // The peer's next store, for which nothing rings where no doorbell was armed.
-        std::thread::sleep(Duration::from_micros(20));
-    }
-}
-
-/// Claims a block, however long it takes.
+/// Claims a block, however long it takes. Yields: the machine may have one processor.
 pub fn reserve(sender: &Sender, stream: u32, bytes: u32) -> WriteBlock {
-    let mut looks = 0;
     loop {
         match sender.reserve(stream, bytes) {
             Ok(block) => return block,
-            Err(ReserveError::WouldBlock | ReserveError::Quota { .. }) => pause(&mut looks),
+            Err(ReserveError::WouldBlock | ReserveError::Quota { .. }) => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
     }
@@ -173,13 +160,12 @@ pub fn send(sender: &Sender, stream: u32, number: u64, payload: &[u8], crc: bool
 /// Repeats a step until it returns something.
 pub fn until<T>(what: &str, mut step: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
-    let mut looks = 0;
     loop {
         if let Some(found) = step() {
             return found;
         }
         assert!(Instant::now() < deadline, "{what}");
-        pause(&mut looks);
+        std::thread::yield_now();
     }
 }
 
