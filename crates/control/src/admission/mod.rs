@@ -38,16 +38,21 @@ mod config;
 mod controller;
 mod device;
 mod fair;
+mod heap;
+mod hold;
 mod late;
 mod message;
+mod part;
 mod plan;
 mod pool;
+mod queue;
 mod refill;
 mod registry;
 mod request;
 mod reserve;
 mod scratch;
 mod share;
+mod state;
 mod table;
 mod timers;
 mod transfer;
@@ -61,3 +66,6 @@ pub use message::{
     ClassId, DeviceId, DeviceSpec, Grant, Input, LinkId, Output, PathId, Refusal, SourceId,
     Subject, TransferId,
 };
+
+/// No place in a table.
+const NONE: u32 = u32::MAX;

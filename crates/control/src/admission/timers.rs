@@ -6,32 +6,70 @@ const GONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimerId(u32);
 
-/// Timers that say `T` when they are due; of several that are due at once the least `T` comes first.
+impl TimerId {
+    pub(super) const NONE: Self = Self(GONE);
+}
+
+/// What has a rank among those that are due at the same time: the lowest first.
+pub(super) trait Ranked {
+    fn rank(&self) -> u32;
+}
+
+/// Timers that say `T` when they are due; of several that are due at once the lowest rank comes first.
 #[derive(Debug)]
 pub(super) struct Timers<T> {
-    heap: Vec<(u64, T, u32)>,
+    /// When, the rank, and the timer, in one number.
+    heap: Vec<u128>,
     /// By timer: its place in the heap.
     places: Vec<u32>,
+    whats: Vec<T>,
     unused: Vec<u32>,
 }
 
-impl<T: Copy + Ord> Timers<T> {
+const fn due_ns(entry: u128) -> u64 {
+    (entry >> 64) as u64
+}
+
+const fn timer(entry: u128) -> u32 {
+    entry as u32
+}
+
+impl<T: Copy + Ranked> Timers<T> {
     pub(super) const fn new() -> Self {
-        Self { heap: Vec::new(), places: Vec::new(), unused: Vec::new() }
+        Self { heap: Vec::new(), places: Vec::new(), whats: Vec::new(), unused: Vec::new() }
     }
 
     pub(super) fn next_ns(&self) -> Option<u64> {
-        self.heap.first().map(|(due_ns, _, _)| *due_ns)
+        self.heap.first().map(|entry| due_ns(*entry))
     }
 
     pub(super) fn set(&mut self, due_ns: u64, what: T) -> TimerId {
-        let id = self.unused.pop().unwrap_or_else(|| {
+        let id = if let Some(id) = self.unused.pop() {
+            self.whats[id as usize] = what;
+            id
+        } else {
             self.places.push(GONE);
+            self.whats.push(what);
             u32::try_from(self.places.len() - 1).expect("fewer than 2^32 timers")
-        });
-        self.heap.push((due_ns, what, id));
-        self.rise(self.heap.len() - 1);
+        };
+        let rank = u128::from(what.rank()) << 32;
+        let entry = (u128::from(due_ns) << 64) | rank | u128::from(id);
+        self.heap.push(entry);
+        self.rise(self.heap.len() - 1, entry);
         TimerId(id)
+    }
+
+    /// Sets a timer that has not come to another time.
+    pub(super) fn reset(&mut self, TimerId(id): TimerId, due_ns: u64) {
+        let place = self.places[id as usize] as usize;
+        let entry = self.heap[place];
+        let moved = (u128::from(due_ns) << 64) | (entry & u128::from(u64::MAX));
+        self.heap[place] = moved;
+        if moved < entry {
+            self.rise(place, moved);
+        } else {
+            self.sink(place, moved);
+        }
     }
 
     /// Takes a timer out that has not come.
@@ -45,51 +83,65 @@ impl<T: Copy + Ord> Timers<T> {
 
     /// Takes the first one out if it is due.
     pub(super) fn pop(&mut self, now_ns: u64) -> Option<T> {
-        let (due_ns, what, _) = *self.heap.first()?;
-        if due_ns > now_ns {
+        let entry = *self.heap.first()?;
+        if due_ns(entry) > now_ns {
             return None;
         }
         self.take(0);
-        Some(what)
+        Some(self.whats[timer(entry) as usize])
     }
 
     fn take(&mut self, place: usize) {
-        let (_, _, id) = self.heap.swap_remove(place);
-        self.places[id as usize] = GONE;
-        self.unused.push(id);
-        if place < self.heap.len() {
-            self.rise(place);
-            self.sink(place);
+        let entry = self.heap.swap_remove(place);
+        self.places[timer(entry) as usize] = GONE;
+        self.unused.push(timer(entry));
+        if let Some(moved) = self.heap.get(place).copied() {
+            if moved < entry {
+                self.rise(place, moved);
+            } else {
+                self.sink(place, moved);
+            }
         }
     }
 
-    fn rise(&mut self, mut place: usize) {
-        while place > 0 && self.heap[place] < self.heap[(place - 1) / 4] {
-            self.heap.swap(place, (place - 1) / 4);
-            self.note(place);
-            place = (place - 1) / 4;
-        }
-        self.note(place);
-    }
-
-    fn sink(&mut self, mut place: usize) {
-        loop {
-            let first = 4 * place + 1;
-            let children = first..(first + 4).min(self.heap.len());
-            let Some(least) = children.min_by_key(|child| self.heap[*child]) else { break };
-            if self.heap[place] <= self.heap[least] {
+    fn rise(&mut self, mut place: usize, entry: u128) {
+        while place > 0 {
+            let above = (place - 1) / 4;
+            if self.heap[above] <= entry {
                 break;
             }
-            self.heap.swap(place, least);
-            self.note(place);
-            place = least;
+            self.put(place, self.heap[above]);
+            place = above;
         }
-        self.note(place);
+        self.put(place, entry);
     }
 
-    fn note(&mut self, place: usize) {
-        let (_, _, id) = self.heap[place];
-        self.places[id as usize] = u32::try_from(place).expect("as many as timers");
+    fn sink(&mut self, mut place: usize, entry: u128) {
+        loop {
+            let first = 4 * place + 1;
+            let last = (first + 4).min(self.heap.len());
+            let Some(children) = self.heap.get(first..last).filter(|below| !below.is_empty())
+            else {
+                break;
+            };
+            let (mut least, mut at) = (children[0], first);
+            for (child, entry) in (first + 1..).zip(&children[1..]) {
+                if *entry < least {
+                    (least, at) = (*entry, child);
+                }
+            }
+            if entry <= least {
+                break;
+            }
+            self.put(place, least);
+            place = at;
+        }
+        self.put(place, entry);
+    }
+
+    fn put(&mut self, place: usize, entry: u128) {
+        self.heap[place] = entry;
+        self.places[timer(entry) as usize] = place as u32;
     }
 }
 
@@ -99,27 +151,39 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
+    impl Ranked for u32 {
+        fn rank(&self) -> u32 {
+            *self
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn timers_come_in_order_and_those_taken_out_do_not_come(
-            steps in prop::collection::vec((0..50_u64, 0..3_u8), 1..200),
+            steps in prop::collection::vec((0..50_u64, 0..4_u8), 1..200),
         ) {
             let (mut timers, mut set, mut ids) = (Timers::new(), BTreeSet::new(), Vec::new());
             for (what, (due_ns, kind)) in (0_u32..).zip(steps) {
+                let at = due_ns as usize % ids.len().max(1);
                 match kind {
-                    0 | 1 => {
-                        ids.push((due_ns, what, timers.set(due_ns, what)));
-                        set.insert((due_ns, what));
-                    }
-                    _ if !ids.is_empty() => {
-                        let at = due_ns as usize % ids.len();
+                    2 if !ids.is_empty() => {
                         let (due_ns, what, id) = ids.swap_remove(at);
                         timers.remove(id);
                         set.remove(&(due_ns, what));
                     }
-                    _ => {}
+                    3 if !ids.is_empty() => {
+                        let (before_ns, what, id) = ids.swap_remove(at);
+                        timers.reset(id, due_ns);
+                        set.remove(&(before_ns, what));
+                        set.insert((due_ns, what));
+                        ids.push((due_ns, what, id));
+                    }
+                    _ => {
+                        ids.push((due_ns, what, timers.set(due_ns, what)));
+                        set.insert((due_ns, what));
+                    }
                 }
                 prop_assert_eq!(timers.next_ns(), set.first().map(|(due_ns, _)| *due_ns));
             }
