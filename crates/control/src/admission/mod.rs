@@ -45,6 +45,7 @@ mod message;
 mod part;
 mod plan;
 mod pool;
+mod quad;
 mod queue;
 mod refill;
 mod registry;

@@ -1,7 +1,6 @@
 //! Links that share paths, and the paths that share these: what changes there concerns nobody else.
-use super::Config;
-use super::NONE;
 use super::transfer::Key;
+use super::{Config, NONE};
 
 /// Links and paths that are planned together.
 #[derive(Debug)]

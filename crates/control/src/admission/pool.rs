@@ -60,19 +60,26 @@ impl Pool {
     }
 
     pub(super) fn hold(&mut self, hold: u32, rate_bps: u64, until_ns: u64) {
-        let later = |part: &Outgoing| (part.until_ns, part.hold) < (until_ns, hold);
-        let at = self.outgoing.partition_point(later);
-        self.outgoing.insert(at, Outgoing { until_ns, hold, rate_bps });
+        let part = Outgoing { until_ns, hold, rate_bps };
         self.outgoing_bps += rate_bps;
+        // Most end in the order in which they begin.
+        if self.outgoing.back().is_none_or(|last| *last < part) {
+            self.outgoing.push_back(part);
+        } else {
+            let at = self.outgoing.partition_point(|other| *other < part);
+            self.outgoing.insert(at, part);
+        }
     }
 
     pub(super) fn end_hold(&mut self, hold: u32, until_ns: u64) {
-        let later = |part: &Outgoing| (part.until_ns, part.hold) < (until_ns, hold);
-        let at = self.outgoing.partition_point(later);
-        debug_assert!(self.outgoing.get(at).is_some_and(|part| part.hold == hold));
-        if let Some(part) = self.outgoing.remove(at) {
-            self.outgoing_bps -= part.rate_bps;
-        }
+        let part = if self.outgoing.front().is_some_and(|part| part.hold == hold) {
+            self.outgoing.pop_front()
+        } else {
+            let before = |part: &Outgoing| (part.until_ns, part.hold) < (until_ns, hold);
+            self.outgoing.remove(self.outgoing.partition_point(before))
+        };
+        debug_assert!(part.is_some_and(|part| part.hold == hold));
+        self.outgoing_bps -= part.map_or(0, |part| part.rate_bps);
     }
 }
 

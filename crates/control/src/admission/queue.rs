@@ -8,6 +8,7 @@ const BLOCK: usize = 64;
 #[derive(Debug)]
 struct Block {
     keys: [Key; BLOCK],
+    /// Of an unused block: the next unused one, first.
     places: [u32; BLOCK],
     len: usize,
 }
@@ -18,7 +19,7 @@ pub(super) struct Queues {
     /// For each queue its blocks, with the first key of each.
     tops: Vec<Vec<(Key, u32)>>,
     blocks: Vec<Block>,
-    unused: Vec<u32>,
+    unused: u32,
 }
 
 /// A place in a queue, as long as nothing is changed.
@@ -30,7 +31,7 @@ pub(super) struct Cursor {
 
 impl Queues {
     pub(super) fn new(count: usize) -> Self {
-        Self { tops: vec![Vec::new(); count], blocks: Vec::new(), unused: Vec::new() }
+        Self { tops: vec![Vec::new(); count], blocks: Vec::new(), unused: NONE }
     }
 
     /// Returns what is at a cursor, and moves it behind that.
@@ -108,8 +109,8 @@ impl Queues {
             *first = block.keys[0];
             return self.join(queue, top);
         }
-        self.unused.push(*number);
-        self.tops[queue].remove(top);
+        let (_, number) = self.tops[queue].remove(top);
+        self.free(number);
     }
 
     /// Joins a block with the next one where both are nearly empty.
@@ -125,17 +126,25 @@ impl Queues {
             let (key, place) = (block.keys[from], block.places[from]);
             self.blocks[one as usize].insert(len + from, key, place);
         }
-        self.blocks[other as usize].len = 0;
         tops.remove(top + 1);
-        self.unused.push(other);
+        self.free(other);
+    }
+
+    fn free(&mut self, number: u32) {
+        let block = &mut self.blocks[number as usize];
+        block.len = 0;
+        block.places[0] = std::mem::replace(&mut self.unused, number);
     }
 
     fn block(&mut self) -> u32 {
-        self.unused.pop().unwrap_or_else(|| {
+        if self.unused == NONE {
             let (keys, places) = ([Key::default(); BLOCK], [NONE; BLOCK]);
             self.blocks.push(Block { keys, places, len: 0 });
-            u32::try_from(self.blocks.len() - 1).expect("fewer than 2^32 blocks")
-        })
+            return u32::try_from(self.blocks.len() - 1).expect("fewer than 2^32 blocks");
+        }
+        let number = self.unused;
+        self.unused = self.blocks[number as usize].places[0];
+        number
     }
 }
 

@@ -133,11 +133,15 @@ impl Controller {
         self.set_state(at, State::Silent);
         let transfer = &mut self.transfers[at];
         let (id, rate_bps) = (transfer.id, std::mem::take(&mut transfer.rate_bps));
-        self.requeue(at);
+        if transfer.flags.queued {
+            self.requeue(at);
+        }
         if granted {
             self.change(id.device, rate_bps, 0);
             if gap_ns > 0 {
-                self.hold((NONE, id.device), rate_bps, self.now_ns.saturating_add(gap_ns), 0);
+                let until_ns = self.now_ns.saturating_add(gap_ns);
+                let hold = self.hold((NONE, id.device), rate_bps, until_ns, 0);
+                self.time_hold(hold);
             }
         }
         let device = self.devices.known_mut(id.device);
@@ -162,7 +166,8 @@ impl Controller {
         transfer.until_ns = until_ns;
         self.set_state(at, State::Silent);
         let most_bps = self.devices.known(id.device).rate_max_bps;
-        self.hold((at, id.device), rate_bps.min(most_bps), until_ns, 0);
+        let hold = self.hold((at, id.device), rate_bps.min(most_bps), until_ns, 0);
+        self.time_hold(hold);
         self.set_due(at, until_ns.saturating_add(self.config.lease_ns));
         self.requeue(at);
     }

@@ -4,14 +4,15 @@ use super::transfer::{Key, State};
 use super::{NONE, Pausing, heap};
 
 impl Controller {
-    /// Lets a transfer do something else; how much is left is what it was before.
+    /// Lets a transfer do something else. Before it begins to wait, and as long as it does, its course is
+    /// [standing](super::transfer::Course::standing).
     pub(super) fn set_state(&mut self, at: u32, state: State) {
         let transfer = &mut self.transfers[at];
         let before = std::mem::replace(&mut transfer.state, state);
         if before == state {
             return;
         }
-        let left = transfer.course.left_at(self.now_ns);
+        let left = transfer.course.standing_bytes();
         let path = &mut self.paths[usize::from(self.devices.known(transfer.id.device).path.0)];
         let part = path.part;
         if before == State::Waiting {

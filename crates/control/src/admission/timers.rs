@@ -1,13 +1,12 @@
 //! What is due when: a heap in which every timer knows its place, so that it can be taken out.
-
-const GONE: u32 = u32::MAX;
+use super::{NONE, quad};
 
 /// A timer that was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimerId(u32);
 
 impl TimerId {
-    pub(super) const NONE: Self = Self(GONE);
+    pub(super) const NONE: Self = Self(NONE);
 }
 
 /// What has a rank among those that are due at the same time: the lowest first.
@@ -20,10 +19,10 @@ pub(super) trait Ranked {
 pub(super) struct Timers<T> {
     /// When, the rank, and the timer, in one number.
     heap: Vec<u128>,
-    /// By timer: its place in the heap.
+    /// By timer: its place in the heap; of an unused one the next unused one.
     places: Vec<u32>,
     whats: Vec<T>,
-    unused: Vec<u32>,
+    unused: u32,
 }
 
 const fn due_ns(entry: u128) -> u64 {
@@ -36,7 +35,7 @@ const fn timer(entry: u128) -> u32 {
 
 impl<T: Copy + Ranked> Timers<T> {
     pub(super) const fn new() -> Self {
-        Self { heap: Vec::new(), places: Vec::new(), whats: Vec::new(), unused: Vec::new() }
+        Self { heap: Vec::new(), places: Vec::new(), whats: Vec::new(), unused: NONE }
     }
 
     pub(super) fn next_ns(&self) -> Option<u64> {
@@ -44,18 +43,21 @@ impl<T: Copy + Ranked> Timers<T> {
     }
 
     pub(super) fn set(&mut self, due_ns: u64, what: T) -> TimerId {
-        let id = if let Some(id) = self.unused.pop() {
-            self.whats[id as usize] = what;
-            id
-        } else {
-            self.places.push(GONE);
+        let id = if self.unused == NONE {
+            self.places.push(NONE);
             self.whats.push(what);
             u32::try_from(self.places.len() - 1).expect("fewer than 2^32 timers")
+        } else {
+            let id = self.unused;
+            self.unused = self.places[id as usize];
+            self.whats[id as usize] = what;
+            id
         };
         let rank = u128::from(what.rank()) << 32;
         let entry = (u128::from(due_ns) << 64) | rank | u128::from(id);
         self.heap.push(entry);
-        self.rise(self.heap.len() - 1, entry);
+        let (last, places) = (self.heap.len() - 1, &mut self.places);
+        quad::rise(&mut self.heap, last, entry, |entry, at| note(places, entry, at));
         TimerId(id)
     }
 
@@ -64,20 +66,22 @@ impl<T: Copy + Ranked> Timers<T> {
         let place = self.places[id as usize] as usize;
         let entry = self.heap[place];
         let moved = (u128::from(due_ns) << 64) | (entry & u128::from(u64::MAX));
-        self.heap[place] = moved;
+        let (heap, places) = (&mut self.heap, &mut self.places);
+        let put = |entry, at| note(places, entry, at);
         if moved < entry {
-            self.rise(place, moved);
+            quad::rise(heap, place, moved, put);
         } else {
-            self.sink(place, moved);
+            quad::sink(heap, place, moved, put);
         }
     }
 
     /// Takes a timer out that has not come.
     pub(super) fn remove(&mut self, TimerId(id): TimerId) {
-        let place = self.places[id as usize];
-        debug_assert!(place != GONE, "a timer is taken out once");
-        if place != GONE {
-            self.take(place as usize);
+        let place = self.places[id as usize] as usize;
+        let there = self.heap.get(place).is_some_and(|entry| timer(*entry) == id);
+        debug_assert!(there, "a timer is taken out once");
+        if there {
+            self.take(place);
         }
     }
 
@@ -92,57 +96,15 @@ impl<T: Copy + Ranked> Timers<T> {
     }
 
     fn take(&mut self, place: usize) {
-        let entry = self.heap.swap_remove(place);
-        self.places[timer(entry) as usize] = GONE;
-        self.unused.push(timer(entry));
-        if let Some(moved) = self.heap.get(place).copied() {
-            if moved < entry {
-                self.rise(place, moved);
-            } else {
-                self.sink(place, moved);
-            }
-        }
+        let places = &mut self.places;
+        let entry = quad::take(&mut self.heap, place, |entry, at| note(places, entry, at));
+        let id = timer(entry);
+        self.places[id as usize] = std::mem::replace(&mut self.unused, id);
     }
+}
 
-    fn rise(&mut self, mut place: usize, entry: u128) {
-        while place > 0 {
-            let above = (place - 1) / 4;
-            if self.heap[above] <= entry {
-                break;
-            }
-            self.put(place, self.heap[above]);
-            place = above;
-        }
-        self.put(place, entry);
-    }
-
-    fn sink(&mut self, mut place: usize, entry: u128) {
-        loop {
-            let first = 4 * place + 1;
-            let last = (first + 4).min(self.heap.len());
-            let Some(children) = self.heap.get(first..last).filter(|below| !below.is_empty())
-            else {
-                break;
-            };
-            let (mut least, mut at) = (children[0], first);
-            for (child, entry) in (first + 1..).zip(&children[1..]) {
-                if *entry < least {
-                    (least, at) = (*entry, child);
-                }
-            }
-            if entry <= least {
-                break;
-            }
-            self.put(place, least);
-            place = at;
-        }
-        self.put(place, entry);
-    }
-
-    fn put(&mut self, place: usize, entry: u128) {
-        self.heap[place] = entry;
-        self.places[timer(entry) as usize] = place as u32;
-    }
+fn note(places: &mut [u32], entry: u128, place: usize) {
+    places[timer(entry) as usize] = place as u32;
 }
 
 #[cfg(test)]

@@ -65,6 +65,11 @@ impl Course {
         self.left_bytes.saturating_sub(sent)
     }
 
+    /// Returns what is left while nothing is sent.
+    pub(super) const fn standing_bytes(&self) -> u64 {
+        self.left_bytes
+    }
+
     fn rate_at(&self, now_ns: u64) -> u64 {
         if now_ns < self.from_ns { self.before_bps } else { self.rate_bps }
     }

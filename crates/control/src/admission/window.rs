@@ -19,10 +19,13 @@ impl Controller {
         let (until_ns, revision) = (transfer.until_ns, transfer.revision + 1);
         self.change(device, before_bps, rate_bps);
         if rate_bps < before_bps {
-            self.hold((at, device), before_bps - rate_bps, until_ns, revision);
+            let hold = self.hold((at, device), before_bps - rate_bps, until_ns, revision);
+            self.time_hold(hold);
         }
         self.set_window(at, from_ns);
-        self.requeue(at);
+        if self.config.rules.pausing == Pausing::Never {
+            self.requeue(at);
+        }
     }
 
     /// Prolongs the window of a transfer whose source is heard from.
@@ -76,20 +79,25 @@ impl Controller {
             }
             Pausing::Confirmed | Pausing::Never => window_ns,
         };
-        self.withdraw(at, State::Pausing, rate_bps, until_ns);
+        let hold = self.withdraw(at, State::Pausing, rate_bps, until_ns);
         self.set_due(at, window_ns);
+        if until_ns < window_ns {
+            self.time_hold(hold);
+        }
         self.outputs.push_back(Output::Pause { transfer: id, revision });
     }
 
-    /// Takes the window of a transfer out of force; it may still be used until a time.
-    fn withdraw(&mut self, at: u32, state: State, rate_bps: u64, until_ns: u64) {
+    /// Takes the window of a transfer out of force; it may still be used until a time, which is that of
+    /// the transfer's timer.
+    fn withdraw(&mut self, at: u32, state: State, rate_bps: u64, until_ns: u64) -> u32 {
         self.set_state(at, state);
         let transfer = &mut self.transfers[at];
         transfer.rate_bps = 0;
         let device = transfer.id.device;
         self.change(device, rate_bps, 0);
-        self.hold((at, device), rate_bps, until_ns, 0);
+        let hold = self.hold((at, device), rate_bps, until_ns, 0);
         self.requeue(at);
+        hold
     }
 
     pub(super) fn transfer_due(&mut self, at: u32) {
@@ -119,6 +127,7 @@ impl Controller {
                 self.forget_later(at);
             }
             State::Ending | State::Pausing if until_ns <= self.now_ns => {
+                self.end_holds_of(at);
                 self.set_state(at, State::Silent);
                 self.forget_later(at);
             }
@@ -130,7 +139,7 @@ impl Controller {
 
     /// Lets the last window of a transfer, or of a quantum, run to its end; others are granted from then.
     fn run_out(&mut self, at: u32, rate_bps: u64, until_ns: u64) {
-        self.withdraw(at, State::Ending, rate_bps, until_ns);
+        let hold = self.withdraw(at, State::Ending, rate_bps, until_ns);
         let guard_ns = self.guard_ns(self.transfers[at].id.device);
         let transfer = &mut self.transfers[at];
         let end_ns = until_ns.saturating_sub(guard_ns);
@@ -138,6 +147,7 @@ impl Controller {
         // A remainder below a byte for each change of the rate comes from rounding.
         if left > 64 {
             transfer.course = Course::standing(left);
+            self.time_hold(hold);
             return self.wait(at);
         }
         self.set_due(at, until_ns);
@@ -147,16 +157,17 @@ impl Controller {
         self.set_due(at, self.now_ns.saturating_add(self.config.lease_ns));
     }
 
-    /// Counts capacity as used until a time, or until the source of the transfer obeys a revision.
+    /// Counts capacity as used until a time, or until the source of the transfer obeys a revision. Somebody
+    /// must end it then: a timer of its own or that of the transfer.
     pub(super) fn hold(
         &mut self,
         (transfer, device): (u32, DeviceId),
         rate_bps: u64,
         until_ns: u64,
         revision: u32,
-    ) {
+    ) -> u32 {
         if until_ns <= self.now_ns || rate_bps == 0 {
-            return;
+            return NONE;
         }
         let path = self.path_of(device);
         let mut hold = Hold::new(transfer, device, path, revision);
@@ -165,10 +176,18 @@ impl Controller {
         for link in &self.paths[usize::from(path.0)].links {
             self.links[*link].pool.hold(at, rate_bps, until_ns);
         }
-        self.holds[at].timer = self.timers.set(until_ns, Timer::HoldOver(at));
         let soon_ns = until_ns.saturating_sub(self.config.ahead_ns);
         if self.config.rules.pipelined && soon_ns > self.now_ns {
             self.timers.set(soon_ns, Timer::Soon(path));
+        }
+        at
+    }
+
+    /// Gives a hold a timer of its own.
+    pub(super) fn time_hold(&mut self, at: u32) {
+        if at != NONE {
+            let until_ns = self.holds[at].until_ns;
+            self.holds[at].timer = self.timers.set(until_ns, Timer::HoldOver(at));
         }
     }
 
