@@ -1,7 +1,8 @@
 //! Charges the shares of devices and classes.
 use super::controller::Controller;
 use super::registry::percent;
-use super::{ClassId, DeviceId};
+use super::transfer::sent_bytes as bytes_in;
+use super::{ClassId, DeviceId, Pausing};
 
 impl Controller {
     /// Adds data of a device to the references of its links; returns whether it is beyond its share.
@@ -30,7 +31,8 @@ impl Controller {
         beyond
     }
 
-    /// Charges the share of a class on the links of a path; returns whether it has had its share.
+    /// Charges the share of a class on the links of a path, with what stays idle until a newcomer of it may
+    /// begin; returns whether it has had its share.
     pub(super) fn charge_class(
         &mut self,
         id: DeviceId,
@@ -42,9 +44,16 @@ impl Controller {
         let most = self.config.classes[index].share_max_percent;
         let mut beyond = false;
         if most < 100 {
+            // It begins when the other has confirmed that it stopped, and the next after it a guard later.
+            let idle_ns = match self.config.rules.pausing {
+                Pausing::Confirmed => 2 * self.devices.known(id).delay_ns + 2 * self.guard_ns(id),
+                Pausing::Predicted | Pausing::Never => 0,
+            };
             for link in &self.paths[usize::from(self.path_of(id).0)].links {
                 let link = &mut self.links[*link];
-                let class_bps = percent(link.pool.usable_bps(), most);
+                let usable_bps = link.pool.usable_bps();
+                let bytes = bytes.saturating_add(bytes_in(idle_ns, usable_bps));
+                let class_bps = percent(usable_bps, most);
                 beyond |= !link.shares[index].take(self.now_ns, bytes, class_bps, depth_ns);
             }
         }

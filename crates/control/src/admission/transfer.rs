@@ -93,7 +93,7 @@ impl Course {
     }
 }
 
-fn sent_bytes(time_ns: u64, rate_bps: u64) -> u64 {
+pub(super) fn sent_bytes(time_ns: u64, rate_bps: u64) -> u64 {
     const SCALE: u64 = 8_000_000_000;
     if let Some(amount) = time_ns.checked_mul(rate_bps) {
         return amount / SCALE;

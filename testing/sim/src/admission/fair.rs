@@ -32,6 +32,8 @@ pub(super) struct FairRow {
     others_on_time_calm: f64,
     /// What tolerant devices sent, of what the link carries.
     tolerant_fraction: f64,
+    /// Urgent events on time, of what the link carries after the warm-up.
+    urgent_on_time_fraction: f64,
     jain_devices: f64,
 }
 
@@ -74,6 +76,7 @@ impl Case {
             others_on_time: flood.devices_on_time(others),
             others_on_time_calm: calm.devices_on_time(others),
             tolerant_fraction: flood.sent_bits[1] / self.link_bits(),
+            urgent_on_time_fraction: flood.on_time_bits(0) / (0.9 * self.link_bits()),
             jain_devices: flood.jain(others),
         }
     }

@@ -103,6 +103,11 @@ impl Pooled {
         fraction(self.by_class[class].on_time, self.by_class[class].bytes)
     }
 
+    /// Returns the bits of a class, after the warm-up, whose event was on time.
+    pub(super) fn on_time_bits(&self, class: usize) -> f64 {
+        self.by_class[class].on_time as f64 * 8.0
+    }
+
     /// Returns the part of a class's bytes whose frame was on time.
     pub(super) fn frames_on_time(&self, class: usize) -> f64 {
         fraction(self.by_class[class].frames_on_time, self.by_class[class].bytes)
