@@ -2,7 +2,7 @@
 use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
 use super::ladder;
 use super::outcome::Pooled;
-use super::row::Shown;
+use super::row::{Goal, Shown};
 use super::trace::{self, Event, Mix};
 use catchment_probe::random::Random;
 
@@ -126,5 +126,20 @@ impl Shown for FairRow {
             self.tolerant_fraction,
             self.jain_devices
         )
+    }
+    fn goals(&self) -> Vec<Goal> {
+        let Self { case, factor, load, .. } = self;
+        let name = |field| format!("fair {case} x{factor} at {load}: {field}");
+        match *case {
+            _ if !self.shares => Vec::new(),
+            "tolerant-flood" if *factor == 10 && *load == 0.8 => {
+                let (others, calm) = (Some(self.others_on_time), self.others_on_time_calm);
+                vec![Goal::least(name("others_on_time"), others, calm - 0.01)]
+            }
+            "urgent-flood" => {
+                vec![Goal::least(name("tolerant_fraction"), Some(self.tolerant_fraction), 0.48)]
+            }
+            _ => Vec::new(),
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! What the controller costs: the only real time of this package.
-use super::row::Shown;
+use super::row::{Goal, Shown};
 use catchment_control::admission::{
     ClassId, Config, Controller, DeviceId, DeviceSpec, Input, LinkConfig, LinkId, Output, PathId,
     Rules, SourceId, TransferId,
@@ -19,6 +19,8 @@ pub(super) struct SpeedRow {
     inputs: u64,
     /// The median of batches.
     inputs_per_s: f64,
+    /// Of the rate at 100 devices.
+    fraction_of_few: f64,
     /// Of an input with all that follows from it, and reading the clock.
     ns_p50: u64,
     ns_p99: u64,
@@ -36,13 +38,17 @@ const BATCHES: u64 = 25;
 
 pub(super) fn rows(quick: bool) -> Vec<SpeedRow> {
     let rounds = if quick { 100_000 } else { 1_000_000 };
-    [(100, 10), (100_000, 100), (100_000, 10_000), (1_000_000, 10_000)]
-        .map(|(devices, active)| measure(devices, active, rounds))
-        .into()
+    let mut rows: Vec<SpeedRow> =
+        [(100, 10), (100_000, 100), (100_000, 10_000), (1_000_000, 10_000)]
+            .map(|(devices, active)| measure(devices, active, rounds))
+            .into();
+    let few = rows[0].inputs_per_s;
+    rows.iter_mut().for_each(|row| row.fraction_of_few = row.inputs_per_s / few);
+    rows
 }
 
 #[allow(clippy::disallowed_methods, reason = "what the controller costs is real time")]
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     Instant::now()
 }
 
@@ -144,6 +150,7 @@ fn measure(devices: u32, active: u32, rounds: u64) -> SpeedRow {
         active,
         inputs,
         inputs_per_s: rates[rates.len() / 2],
+        fraction_of_few: 1.0,
         ns_p50: at(0.5),
         ns_p99: at(0.99),
         ns_max: at(1.0),
@@ -164,5 +171,20 @@ impl Shown for SpeedRow {
             self.bytes_per_idle_device,
             self.allocations
         )
+    }
+    fn goals(&self) -> Vec<Goal> {
+        let name = |field| format!("speed {} devices: {field}", self.devices);
+        let (rate, least) = match self.devices {
+            _ if self.active < 10_000 => return Vec::new(),
+            1_000_000 => (Some(self.inputs_per_s), 2_500_000.0),
+            _ => (Some(self.inputs_per_s), 5_000_000.0),
+        };
+        vec![
+            Goal::least(name("inputs_per_s"), rate, least),
+            Goal::least(name("fraction_of_few"), Some(self.fraction_of_few), 0.4),
+            Goal::most(name("ns_p99"), Some(self.ns_p99 as f64), 1000.0),
+            Goal::most(name("bytes_per_idle_device"), Some(self.bytes_per_idle_device), 160.0),
+            Goal::most(name("allocations"), Some(self.allocations as f64), 0.0),
+        ]
     }
 }
