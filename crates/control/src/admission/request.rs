@@ -111,8 +111,14 @@ impl Controller {
     pub(super) fn paused(&mut self, id: TransferId, left_bytes: u64, revision: u32) {
         let Some(at) = self.transfers.find(id) else { return };
         let transfer = &mut self.transfers[at];
-        if transfer.state != State::Pausing || revision != transfer.revision {
+        if revision != transfer.revision {
             return;
+        }
+        match transfer.state {
+            State::Pausing => {}
+            // It came after the end of the window: the source waits all the same.
+            State::Silent => return self.asked_again(at, left_bytes),
+            State::Waiting | State::Granted | State::Ending => return,
         }
         transfer.course = Course::standing(left_bytes.min(self.config.bytes_max));
         self.end_holds_of(at);
