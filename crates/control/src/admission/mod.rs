@@ -52,6 +52,7 @@ mod table;
 mod timers;
 mod transfer;
 mod window;
+pub mod wire;
 
 pub use config::{
     ClassConfig, Config, ConfigError, Late, LinkConfig, Order, Pausing, Rules, Shares,

@@ -1,0 +1,5 @@
+//! The wire format of admission: what is written is read again, and nothing else.
+mod corpus;
+mod samples;
+mod seals;
+mod vectors;
