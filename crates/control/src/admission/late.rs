@@ -28,7 +28,7 @@ impl Controller {
         let (best_bps, rate_bps) = (self.best_bps(id)?, transfer.rate_bps);
         let shortest_ns = duration_ns(transfer.course.left_at(begins_ns), best_bps);
         // The end may be told this much later.
-        let heard_ns = deadline_ns.saturating_add(device.spec.delay_ns).saturating_add(1);
+        let heard_ns = deadline_ns.saturating_add(device.spec.report_delay_ns).saturating_add(1);
         let Some(spare_ns) = deadline_ns.checked_sub(begins_ns.saturating_add(shortest_ns)) else {
             return Some(self.now_ns);
         };

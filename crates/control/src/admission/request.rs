@@ -29,7 +29,7 @@ impl Controller {
         let class_deadline_ns = self.config.classes[usize::from(class.0)].deadline_ns;
         let deadline_ns = device.spec.deadline_ns.unwrap_or(class_deadline_ns);
         // The age is from when the source sent it.
-        let age_ns = age_ns.min(self.config.age_max_ns).saturating_add(device.spec.delay_ns);
+        let age_ns = age_ns.min(self.config.age_max_ns).saturating_add(device.spec.report_delay_ns);
         let born_ns = now_ns.saturating_sub(age_ns);
         let deadline_ns = born_ns.saturating_add(deadline_ns);
         let mut transfer = Transfer::new(class, born_ns, deadline_ns, bytes);
@@ -79,7 +79,8 @@ impl Controller {
     }
 
     pub(super) fn progress(&mut self, id: TransferId, left_bytes: u64, revision: u32) {
-        let delay_ns = self.devices.get(&id.device).map_or(0, |device| device.spec.delay_ns);
+        let spec = self.devices.get(&id.device).map(|device| &device.spec);
+        let delay_ns = spec.map_or(0, |spec| spec.report_delay_ns);
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
         if revision != transfer.revision {
             return;
@@ -105,10 +106,15 @@ impl Controller {
 
     pub(super) fn paused(&mut self, id: TransferId, left_bytes: u64, revision: u32) {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
-        if transfer.state != State::Pausing || revision != transfer.revision {
+        if transfer.state == State::Waiting || revision != transfer.revision {
             return;
         }
         transfer.course = Course::standing(left_bytes.min(self.config.bytes_max));
+        let rate_bps = std::mem::take(&mut transfer.rate_bps);
+        if self.granted.remove(&id) {
+            self.give_back(id.device, rate_bps);
+            self.note_free_of(id.device);
+        }
         self.end_holds_of(id);
         self.wait(id);
     }
@@ -139,9 +145,15 @@ impl Controller {
         }
     }
 
-    pub(super) fn adopt(&mut self, id: TransferId, left_bytes: u64, rate_bps: u64, until_ns: u64) {
+    pub(super) fn adopt(
+        &mut self,
+        id: TransferId,
+        (left_bytes, age_ns): (u64, u64),
+        rate_bps: u64,
+        until_ns: u64,
+    ) {
         if !self.transfers.contains_key(&id)
-            && let Err(reason) = self.create(id, left_bytes, 0)
+            && let Err(reason) = self.create(id, left_bytes, age_ns)
         {
             return self.refuse(Subject::Transfer(id), reason);
         }
