@@ -87,7 +87,7 @@ impl Controller {
         transfer.late = demotion && late != Late::Keep;
         self.tell(id, estimate_ns, dropped);
         if dropped {
-            self.end(id, 0);
+            self.forget(id, 0);
         } else {
             self.requeue(id);
         }

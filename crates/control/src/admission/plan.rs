@@ -100,8 +100,10 @@ impl Controller {
         changed.clear();
         changed.extend(self.granted.iter().filter(|id| transfers.get(id).is_some_and(lower)));
         for id in &*changed {
-            let rate_bps = self.transfers.get(id).map_or(0, |transfer| transfer.planned.1);
-            self.issue(*id, rate_bps, self.now_ns);
+            let Some(transfer) = self.transfers.get(id) else { continue };
+            // What it waits for until its window begins is in use by others.
+            let (rate_bps, start_ns) = (transfer.planned.1, transfer.course.begins_ns());
+            self.issue(*id, rate_bps, start_ns.max(self.now_ns));
         }
     }
 

@@ -98,6 +98,7 @@ impl Controller {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
         transfer.course.correct(self.now_ns, left_bytes, delay_ns);
         if transfer.last {
+            transfer.earlier = (0, 0);
             self.watch(id);
         } else {
             self.prolong_window(id);
@@ -110,6 +111,7 @@ impl Controller {
             return;
         }
         transfer.course = Course::standing(left_bytes.min(self.config.bytes_max));
+        transfer.earlier = (0, 0);
         let rate_bps = std::mem::take(&mut transfer.rate_bps);
         if self.granted.remove(&id) {
             self.give_back(id.device, rate_bps);
@@ -119,12 +121,17 @@ impl Controller {
         self.wait(id);
     }
 
-    /// Forgets a transfer. What it had is free, after a gap.
+    /// Forgets a transfer whose source sends nothing more. What it had is free, after a gap.
     pub(super) fn end(&mut self, id: TransferId, gap_ns: u64) {
+        self.end_holds_of(id);
+        self.forget(id, gap_ns);
+    }
+
+    /// Forgets a transfer. What its source may still use runs out.
+    pub(super) fn forget(&mut self, id: TransferId, gap_ns: u64) {
         if !self.transfers.contains_key(&id) {
             return;
         }
-        self.end_holds_of(id);
         self.disarm(id);
         let granted = self.granted.remove(&id);
         let Some(transfer) = self.transfers.get_mut(&id) else { return };

@@ -100,6 +100,8 @@ pub(super) struct Transfer {
     pub(super) course: Course,
     pub(super) rate_bps: u64,
     pub(super) until_ns: u64,
+    /// The rate and the end of earlier windows, which stand for a source that does not know the latest.
+    pub(super) earlier: (u64, u64),
     /// The window ends when all should be sent, or the quantum.
     pub(super) last: bool,
     pub(super) revision: u32,
@@ -131,6 +133,7 @@ impl Transfer {
             course: Course::standing(bytes),
             rate_bps: 0,
             until_ns: 0,
+            earlier: (0, 0),
             last: false,
             revision: 0,
             holds: Vec::new(),
@@ -139,6 +142,14 @@ impl Transfer {
             alarm_ns: None,
             armed: None,
             planned: (0, 0),
+        }
+    }
+
+    /// Notes that the window stands for a source that does not hear of the next one.
+    pub(super) fn note_earlier(&mut self, now_ns: u64, rate_bps: u64) {
+        if self.state == State::Granted && self.until_ns > now_ns {
+            let (earlier_bps, earlier_ns) = self.earlier;
+            self.earlier = (earlier_bps.max(rate_bps), earlier_ns.max(self.until_ns));
         }
     }
 

@@ -11,6 +11,7 @@ impl Controller {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
         let before_bps = std::mem::replace(&mut transfer.rate_bps, rate_bps);
         transfer.course.steer(self.now_ns, from_ns, rate_bps);
+        transfer.note_earlier(self.now_ns, before_bps.min(rate_bps));
         transfer.state = State::Granted;
         self.granted.insert(id);
         self.change(id.device, before_bps, rate_bps);
@@ -26,8 +27,12 @@ impl Controller {
 
     /// Prolongs the window of a transfer whose source is heard from.
     pub(super) fn prolong_window(&mut self, id: TransferId) {
-        let Some(transfer) = self.transfers.get(&id) else { return };
-        self.set_window(id, transfer.course.begins_ns());
+        let Some(transfer) = self.transfers.get_mut(&id) else { return };
+        // The source was heard: it knows the latest.
+        transfer.earlier = (0, 0);
+        transfer.note_earlier(self.now_ns, transfer.rate_bps);
+        let begins_ns = transfer.course.begins_ns();
+        self.set_window(id, begins_ns);
     }
 
     /// Sets the end of a window, at most a lease from its beginning and from now, and tells the source.
@@ -88,9 +93,16 @@ impl Controller {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
         transfer.state = state;
         transfer.rate_bps = 0;
+        let (earlier_bps, earlier_ns) = std::mem::take(&mut transfer.earlier);
+        let (held_bps, until_ns) = if earlier_ns > until_ns.max(transfer.until_ns) {
+            transfer.until_ns = earlier_ns;
+            (rate_bps.max(earlier_bps), earlier_ns)
+        } else {
+            (rate_bps, until_ns)
+        };
         self.granted.remove(&id);
         self.give_back(id.device, rate_bps);
-        self.hold(id, rate_bps, until_ns, None);
+        self.hold(id, held_bps, until_ns, None);
         self.requeue(id);
     }
 
