@@ -36,6 +36,7 @@
 mod charge;
 mod config;
 mod controller;
+pub mod controller_side;
 mod device;
 mod fair;
 mod late;
@@ -46,8 +47,10 @@ mod refill;
 mod registry;
 mod request;
 mod reserve;
+mod round_trip;
 mod scratch;
 mod share;
+pub mod source_side;
 mod table;
 mod timers;
 mod transfer;

@@ -13,10 +13,10 @@ fn raised() -> (Harness, TransferId, Grant, Grant) {
     let mut harness = Harness::with_devices(config, 4);
     let (first, second) = (transfer(1, 1), transfer(2, 1));
     harness.request(0, first, 100 * MS_AT_10);
-    let slow = harness.granted(0, second, 30 * MS_AT_10).unwrap();
+    let slow = harness.granted(0, second, 30 * MS_AT_10).expect("5 Gbit/s are free");
     assert_eq!(slow.rate_bps, 5 * GBPS);
     harness.done(10 * MS, first);
-    let fast = harness.grant_of(second).unwrap();
+    let fast = harness.grant_of(second).expect("10 Gbit/s are free");
     assert!(fast.rate_bps == 10 * GBPS && fast.until_ns < slow.until_ns, "{slow:?} {fast:?}");
     (harness, second, slow, fast)
 }
@@ -26,7 +26,9 @@ fn a_window_that_was_raised_and_shortened_may_last_as_long_as_before() {
     let (mut harness, _, slow, fast) = raised();
     let others = [transfer(3, 1), transfer(4, 1)];
     let mut granted = [0; 2];
-    others.iter().for_each(|id| drop(harness.request(11 * MS, *id, 500 * MS_AT_10)));
+    for id in others {
+        harness.request(11 * MS, id, 500 * MS_AT_10);
+    }
     for at_ns in [fast.until_ns - MS, fast.until_ns, fast.until_ns + 1] {
         harness.timeout(at_ns);
         for (id, rate_bps) in others.iter().zip(&mut granted) {

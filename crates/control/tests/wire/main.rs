@@ -1,5 +1,6 @@
 //! The wire format of admission: what is written is read again, and nothing else.
 mod corpus;
+mod ends;
 mod samples;
 mod seals;
 mod vectors;

@@ -1,7 +1,6 @@
 //! The first 40 bytes.
 use super::fields::Reader;
-use super::record::RECORD_BYTES;
-use super::seal::RECORDS_MAX;
+use super::record::{RECORD_BYTES, RECORDS_MAX};
 
 /// What this page of the specification describes.
 pub const VERSION: u8 = 1;

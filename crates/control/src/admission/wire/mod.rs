@@ -16,6 +16,7 @@ mod seal;
 pub use header::{HEADER_BYTES, Header, HeaderError, Kind, VERSION, hint};
 pub use key::{Direction, ROOT_BYTES};
 pub use record::{
-    Code, ControllerRecord, RECORD_BYTES, Reason, RecordError, SourceRecord, SourceState, Told,
+    Code, ControllerRecord, RECORD_BYTES, RECORDS_MAX, Reason, RecordError, SourceRecord,
+    SourceState, Told,
 };
-pub use seal::{DATAGRAM_BYTES_MAX, Exhausted, OpenError, Opener, RECORDS_MAX, Seal};
+pub use seal::{Exhausted, OpenError, Opener, Seal};

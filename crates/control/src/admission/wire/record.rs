@@ -5,6 +5,8 @@ use crate::admission::Refusal;
 
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 56;
+/// Records of a datagram at most.
+pub const RECORDS_MAX: usize = 24;
 
 const ASK: u16 = 1;
 const OBEYS: u16 = 2;

@@ -1,15 +1,10 @@
 //! Datagrams with their codes: written by one end, opened by the other, each once.
 use super::header::{HEADER_BYTES, Header, HeaderError, Kind, SIGNED_BYTES};
 use super::key::{Direction, Key, Keys, ROOT_BYTES};
-use super::record::{Code, RECORD_BYTES, RecordError};
+use super::record::{Code, RECORD_BYTES, RECORDS_MAX, RecordError};
 use super::replay::Window;
 use std::marker::PhantomData;
 use subtle::ConstantTimeEq as _;
-
-/// Records of a datagram at most.
-pub const RECORDS_MAX: usize = 24;
-/// Bytes of a datagram at most.
-pub const DATAGRAM_BYTES_MAX: usize = HEADER_BYTES + RECORDS_MAX * RECORD_BYTES;
 
 /// Every sequence number under every key is used: only a new session has more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
