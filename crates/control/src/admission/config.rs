@@ -105,9 +105,9 @@ pub struct Shares {
 }
 
 impl Default for Shares {
-    /// Returns 8 s and 20 s.
+    /// Returns 8 s and 5 s.
     fn default() -> Self {
-        Self { device_wait_ns: 8_000 * MS, class_depth_ns: 20_000 * MS }
+        Self { device_wait_ns: 8_000 * MS, class_depth_ns: 5_000 * MS }
     }
 }
 

@@ -4,20 +4,34 @@
 //! (generalized processor sharing, Parekh and Gallager 1993): max-min fair, what one leaves goes to the
 //! others. A device is beyond its share when its data would take long there, because it asks for more than
 //! the others leave, and it has far more data than they.
-use super::DeviceId;
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use super::{DeviceId, quad};
 
 /// A device is ahead of the others when it has this many times as much data as they have in the mean: where
 /// everybody wants more than there is, nobody is to blame.
 const AHEAD: f64 = 4.0;
 
-/// When the data of a device is through, in the reference.
-#[derive(Clone, Copy, Debug)]
-struct End {
-    level: f64,
-    device: DeviceId,
-    weight: u32,
+/// When the data of a device is through, in the reference: level, device and weight in one number, as levels
+/// are not negative, and such numbers are in the order of their bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct End(u128);
+
+impl End {
+    fn new(level: f64, device: DeviceId, weight: u32) -> Self {
+        let rest = (u128::from(device.0) << 32) | u128::from(weight);
+        Self((u128::from(level.to_bits()) << 64) | rest)
+    }
+
+    const fn level(self) -> f64 {
+        f64::from_bits((self.0 >> 64) as u64)
+    }
+
+    const fn device(self) -> DeviceId {
+        DeviceId((self.0 >> 32) as u32)
+    }
+
+    const fn weight(self) -> u32 {
+        self.0 as u32
+    }
 }
 
 /// The reference of one link.
@@ -31,7 +45,7 @@ pub(super) struct Reference {
     /// All data.
     bits: f64,
     /// One for each device that has data; it may have got more since.
-    ends: BinaryHeap<Reverse<End>>,
+    ends: Vec<u128>,
 }
 
 impl Reference {
@@ -44,8 +58,8 @@ impl Reference {
     ) {
         let mut bits = now_ns.saturating_sub(self.at_ns) as f64 * 1e-9 * capacity_bps as f64;
         self.at_ns = self.at_ns.max(now_ns);
-        while let Some(Reverse(end)) = self.ends.peek().copied() {
-            let needed = (end.level - self.level) * self.weight as f64;
+        while let Some(end) = self.ends.first().copied().map(End) {
+            let needed = (end.level() - self.level) * self.weight as f64;
             if needed > bits {
                 self.level += bits / self.weight as f64;
                 self.bits -= bits;
@@ -53,13 +67,14 @@ impl Reference {
             }
             bits -= needed.max(0.0);
             self.bits -= needed.max(0.0);
-            self.level = self.level.max(end.level);
-            self.ends.pop();
-            let level = mark(end.device);
-            if level > end.level {
-                self.ends.push(Reverse(End { level, ..end }));
+            self.level = self.level.max(end.level());
+            let level = mark(end.device());
+            if level > end.level() {
+                let End(end) = End::new(level, end.device(), end.weight());
+                quad::sink(&mut self.ends, 0, end, |_, _| {});
             } else {
-                self.weight -= u64::from(end.weight);
+                quad::take(&mut self.ends, 0, |_, _| {});
+                self.weight -= u64::from(end.weight());
             }
         }
     }
@@ -88,35 +103,20 @@ impl Reference {
         let others = (self.bits - own) / (self.weight - u64::from(weight)).max(1) as f64;
         let ahead = level - self.level > AHEAD * others;
         if idle {
-            self.ends.push(Reverse(End { level, device, weight }));
+            let End(end) = End::new(level, device, weight);
+            self.ends.push(end);
+            let last = self.ends.len() - 1;
+            quad::rise(&mut self.ends, last, end, |_, _| {});
         }
         (level, if ahead { time_ns } else { 0.0 })
     }
 
     /// Forgets devices that are gone.
     pub(super) fn retain(&mut self, stays: impl Fn(DeviceId) -> bool) {
-        self.ends.retain(|Reverse(end)| stays(end.device));
-        self.weight = self.ends.iter().map(|Reverse(end)| u64::from(end.weight)).sum();
-    }
-}
-
-impl PartialEq for End {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for End {}
-
-impl PartialOrd for End {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for End {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.level.total_cmp(&other.level).then(self.device.cmp(&other.device))
+        self.ends.retain(|end| stays(End(*end).device()));
+        // In order they are a heap.
+        self.ends.sort_unstable();
+        self.weight = self.ends.iter().map(|end| u64::from(End(*end).weight())).sum();
     }
 }
 

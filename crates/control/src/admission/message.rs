@@ -5,11 +5,11 @@
 pub struct LinkId(pub u16);
 
 /// An index into [`Config::paths`](super::Config::paths).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathId(pub u16);
 
 /// An index into [`Config::classes`](super::Config::classes); a lower one goes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(pub u8);
 
 /// A source, as the caller numbers them.

@@ -39,10 +39,15 @@ mod controller;
 pub mod controller_side;
 mod device;
 mod fair;
+mod heap;
+mod hold;
 mod late;
 mod message;
+mod part;
 mod plan;
 mod pool;
+mod quad;
+mod queue;
 mod refill;
 mod registry;
 mod request;
@@ -51,6 +56,7 @@ mod round_trip;
 mod scratch;
 mod share;
 pub mod source_side;
+mod state;
 mod table;
 mod timers;
 mod transfer;
@@ -65,3 +71,6 @@ pub use message::{
     ClassId, DeviceId, DeviceSpec, Grant, Input, LinkId, Output, PathId, Refusal, SourceId,
     Subject, TransferId,
 };
+
+/// No place in a table.
+const NONE: u32 = u32::MAX;

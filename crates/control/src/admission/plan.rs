@@ -1,147 +1,164 @@
-//! Who gets what: all is planned anew, then windows are changed to what was planned.
+//! Who gets what: all of a part is planned anew, then windows are changed to what was planned.
 use super::controller::Controller;
+use super::pool::free_from_ns;
+use super::queue::Cursor;
 use super::scratch::Scratch;
 use super::transfer::{State, Transfer};
 use super::{Pausing, TransferId};
 use std::cmp::Reverse;
-use std::ops::Bound;
 
 impl Controller {
-    pub(super) fn plan(&mut self) {
+    pub(super) fn plan(&mut self, part: usize) {
         let mut scratch = std::mem::take(&mut self.scratch);
         loop {
-            self.round(&mut scratch);
+            self.round(part, &mut scratch);
             if scratch.hopeless.is_empty() {
                 break;
             }
-            scratch.hopeless.drain(..).for_each(|id| self.miss(id));
+            scratch.hopeless.drain(..).for_each(|at| self.miss(at));
         }
-        let round = self.next_count();
-        for (id, rate_bps) in &scratch.plan {
-            if let Some(transfer) = self.transfers.get_mut(id) {
-                transfer.planned = (round, *rate_bps);
-            }
+        self.rounds = self.rounds.wrapping_add(1);
+        for (at, rate_bps) in &scratch.plan {
+            let transfer = &mut self.transfers[*at];
+            (transfer.planned, transfer.planned_bps) = (self.rounds, *rate_bps);
         }
-        self.take_back(round, &mut scratch.changed);
-        for (id, rate_bps) in &scratch.plan {
-            self.carry_out(*id, *rate_bps);
+        self.take_back(part, &mut scratch.changed);
+        for (at, rate_bps) in &scratch.plan {
+            self.carry_out(*at, *rate_bps);
         }
-        self.exact = self.is_exact(&scratch);
+        let exact = self.is_exact(part, &scratch);
         self.scratch = scratch;
-        self.stale = false;
-        self.freed.clear();
+        let part = &mut self.parts[part];
+        (part.exact, part.stale, part.freed) = (exact, false, false);
     }
 
-    /// Goes through the queues of all paths in one order and gives each transfer all that its path and
-    /// its sender still have. A path that is full is left; others go on. Transfers that must go behind
-    /// first, because they cannot make their deadlines any more, are noted.
-    pub(super) fn round(&mut self, scratch: &mut Scratch) {
-        let Scratch { plan, hopeless, rooms, heads, .. } = scratch;
+    /// Goes through the queues of all paths of a part in one order and gives each transfer all that its
+    /// path and its sender still have. A path that is full is left; others go on. Transfers that must go
+    /// behind first, because they cannot make their deadlines any more, are noted.
+    pub(super) fn round(&mut self, part: usize, scratch: &mut Scratch) {
+        let Scratch { plan, hopeless, rooms, cursors, heads, .. } = scratch;
         plan.clear();
         heads.clear();
-        rooms.clear();
-        self.full_from.fill(None);
-        self.links.iter_mut().for_each(|link| link.partial = None);
+        rooms.resize(self.links.len(), 0);
+        cursors.resize(self.paths.len(), Cursor::default());
         let kept = self.config.rules.pausing == Pausing::Never;
-        let used = |pool: &super::pool::Pool| if kept { pool.in_force_bps() } else { 0 };
-        let room = |pool: &super::pool::Pool| pool.usable_bps().saturating_sub(used(pool));
-        rooms.extend(self.links.iter().map(|link| room(&link.pool)));
-        let least_bps = self.config.rules.slot_bps.unwrap_or(self.config.rate_min_bps);
-        for (path, queue) in self.queues.iter().enumerate() {
-            heads.extend(queue.first().map(|(key, id)| Reverse((*key, *id, path))));
+        for link in &self.parts[part].links {
+            let link_state = &mut self.links[*link];
+            link_state.partial = None;
+            let used_bps = if kept { link_state.pool.in_force_bps() } else { 0 };
+            rooms[*link] = link_state.pool.usable_bps().saturating_sub(used_bps);
         }
-        while let Some(Reverse((key, id, path))) = heads.pop() {
-            let links = self.config.paths[path].iter().map(|link| usize::from(link.0));
+        let least_bps = self.config.rules.slot_bps.unwrap_or(self.config.rate_min_bps);
+        for path in &self.parts[part].paths {
+            self.paths[*path].full_from = None;
+            cursors[*path] = Cursor::default();
+            let first = self.queues.next(*path, &mut cursors[*path]);
+            heads.extend(first.map(|(key, at)| Reverse((key, at, *path))));
+        }
+        while let Some(Reverse((key, at, path))) = heads.pop() {
+            let links = self.paths[path].links.iter().copied();
             let room_bps = links.clone().map(|link| rooms[link]).min().unwrap_or(0);
             if room_bps < least_bps {
-                self.full_from[path] = Some(key);
+                self.paths[path].full_from = Some(key);
                 continue;
             }
-            let later = (Bound::Excluded((key, id)), Bound::Unbounded);
-            let next = self.queues[path].range(later).next();
-            heads.extend(next.map(|(key, id)| Reverse((*key, *id, path))));
-            if self.must_go_behind(id) {
-                hopeless.push(id);
+            let next = self.queues.next(path, &mut cursors[path]);
+            heads.extend(next.map(|(key, at)| Reverse((key, at, path))));
+            if self.must_go_behind(at) {
+                hopeless.push(at);
                 continue;
             }
-            let sender_bps = self.devices.get(&id.device).map_or(0, |device| room(&device.pool));
+            let id = self.transfers[at].id;
+            let device = self.devices.known(id.device);
+            let used_bps = if kept { device.in_force_bps } else { 0 };
+            let sender_bps = device.usable_bps().saturating_sub(used_bps);
             let rate_bps = room_bps.min(sender_bps);
             if rate_bps >= least_bps {
                 let rate_bps = self.config.rules.slot_bps.unwrap_or(rate_bps);
                 for link in links {
                     rooms[link] -= rate_bps;
                     if rate_bps < sender_bps {
-                        self.links[link].partial = Some(id);
+                        self.links[link].partial = Some((at, id));
                     }
                 }
-                plan.push((id, rate_bps));
+                plan.push((at, rate_bps));
             }
         }
     }
 
-    pub(super) fn must_go_behind(&self, id: TransferId) -> bool {
-        let known = self.transfers.get(&id);
-        known.is_some_and(|transfer| !transfer.told && transfer.state == State::Waiting)
-            && self.is_hopeless(id)
+    pub(super) fn must_go_behind(&self, at: u32) -> bool {
+        let transfer = &self.transfers[at];
+        !transfer.flags.told && transfer.state == State::Waiting && self.is_hopeless(at)
     }
 
     /// Stops those that were granted something and are not in the plan.
-    fn take_back(&mut self, round: u64, changed: &mut Vec<TransferId>) {
+    fn take_back(&mut self, part: usize, changed: &mut Vec<(TransferId, u32)>) {
         if self.config.rules.pausing == Pausing::Never {
             return;
         }
-        let transfers = &self.transfers;
-        let planned = |id: &TransferId| transfers.get(id).is_some_and(|one| one.planned.0 == round);
-        changed.clear();
-        changed.extend(self.granted.iter().filter(|id| !planned(id)));
-        changed.iter().for_each(|id| self.displace(*id));
-        let (transfers, least_bps) = (&self.transfers, self.config.rate_min_bps);
-        let lower = |one: &Transfer| one.planned.1 + least_bps <= one.rate_bps;
-        changed.clear();
-        changed.extend(self.granted.iter().filter(|id| transfers.get(id).is_some_and(lower)));
-        for id in &*changed {
-            let Some(transfer) = self.transfers.get(id) else { continue };
+        let (rounds, least_bps) = (self.rounds, self.config.rate_min_bps);
+        self.pick(part, changed, |one| one.planned != rounds);
+        changed.iter().for_each(|(_, at)| self.displace(*at));
+        self.pick(part, changed, |one| one.planned_bps + least_bps <= one.rate_bps);
+        for (_, at) in &*changed {
             // What it waits for until its window begins is in use by others.
-            let (rate_bps, start_ns) = (transfer.planned.1, transfer.course.begins_ns());
-            self.issue(*id, rate_bps, start_ns.max(self.now_ns));
+            let transfer = &self.transfers[*at];
+            let (rate_bps, start_ns) = (transfer.planned_bps, transfer.course.begins_ns());
+            self.issue(*at, rate_bps, start_ns.max(self.now_ns));
         }
     }
 
+    /// Picks some of those that have a window, in the order of their numbers.
+    fn pick(
+        &self,
+        part: usize,
+        picked: &mut Vec<(TransferId, u32)>,
+        wanted: impl Fn(&Transfer) -> bool,
+    ) {
+        picked.clear();
+        let granted = self.granted(part).filter(|at| wanted(&self.transfers[*at]));
+        picked.extend(granted.map(|at| (self.transfers[at].id, at)));
+        picked.sort_unstable();
+    }
+
     /// Gives a transfer more, as far as that is free, or will be within the time that grants go ahead.
-    pub(super) fn carry_out(&mut self, id: TransferId, rate_bps: u64) {
-        let Some(transfer) = self.transfers.get(&id) else { return };
-        let has_bps = transfer.rate_bps;
+    pub(super) fn carry_out(&mut self, at: u32, rate_bps: u64) {
+        let has_bps = self.transfers[at].rate_bps;
         let more_bps = rate_bps.saturating_sub(has_bps);
         if more_bps < self.config.rate_min_bps.min(rate_bps) {
             return;
         }
         let ahead_ns = if self.config.rules.pipelined { self.config.ahead_ns } else { 0 };
-        let start_ns = self.start_ns(id, more_bps);
+        let start_ns = self.start_ns(at, more_bps);
         if let Some(start_ns) = start_ns
             && start_ns <= self.now_ns.saturating_add(ahead_ns)
         {
-            return self.issue(id, rate_bps, start_ns);
+            return self.issue(at, rate_bps, start_ns);
         }
-        let free_bps = self.free_bps(id).min(more_bps);
+        let free_bps = self.free_bps(at).min(more_bps);
         if self.config.rules.slot_bps.is_none() && free_bps >= self.config.rate_min_bps {
-            self.issue(id, has_bps + free_bps, self.now_ns);
+            self.issue(at, has_bps + free_bps, self.now_ns);
         }
     }
 
     /// Returns when the path and the sender of a transfer have this much more, if that is known.
-    fn start_ns(&self, id: TransferId, more_bps: u64) -> Option<u64> {
-        let device = self.devices.get(&id.device)?;
-        let mut start_ns = device.pool.free_from_ns(self.now_ns, more_bps)?;
-        for link in &self.config.paths[usize::from(device.spec.path.0)] {
-            start_ns = start_ns.max(self.link(*link).pool.free_from_ns(self.now_ns, more_bps)?);
+    fn start_ns(&self, at: u32, more_bps: u64) -> Option<u64> {
+        let device = self.devices.known(self.transfers[at].id.device);
+        let (usable_bps, used_bps) = (device.usable_bps(), device.in_force_bps);
+        let holds = self.holds.of_device(device.holds);
+        let mut start_ns = free_from_ns(usable_bps, used_bps, holds, self.now_ns, more_bps)?;
+        for link in &self.paths[usize::from(device.path.0)].links {
+            let pool = &self.links[*link].pool;
+            start_ns = start_ns.max(pool.free_from_ns(self.now_ns, more_bps)?);
         }
         Some(start_ns)
     }
 
-    pub(super) fn free_bps(&self, id: TransferId) -> u64 {
-        let Some(device) = self.devices.get(&id.device) else { return 0 };
-        let links = self.config.paths[usize::from(device.spec.path.0)].iter();
-        let free_bps = links.map(|link| self.link(*link).pool.free_bps()).min().unwrap_or(0);
-        free_bps.min(device.pool.free_bps())
+    pub(super) fn free_bps(&self, at: u32) -> u64 {
+        let device = self.devices.known(self.transfers[at].id.device);
+        let held_bps: u64 = self.holds.of_device(device.holds).map(|(_, rate_bps)| rate_bps).sum();
+        let sender_bps = device.usable_bps().saturating_sub(device.in_force_bps + held_bps);
+        let links = self.paths[usize::from(device.path.0)].links.iter();
+        links.map(|link| self.links[*link].pool.free_bps()).fold(sender_bps, u64::min)
     }
 }

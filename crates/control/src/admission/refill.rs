@@ -1,141 +1,126 @@
-//! What became free goes to those that come next, without planning all anew.
+//! What becomes free goes to those that come next, without planning all anew.
 //!
 //! Where each path is one link, what runs is not touched when something becomes free: everybody before the
 //! first that found the link full has all that its sender can reach, but one at most.
+use super::Pausing;
 use super::controller::Controller;
 use super::scratch::Scratch;
-use super::transfer::{Key, State};
-use super::{DeviceId, LinkId, PathId, Pausing, TransferId};
-use std::ops::Bound;
+use super::transfer::State;
 
 impl Controller {
-    /// Notes that something is free on a path.
-    pub(super) fn note_free(&mut self, path: PathId) {
-        if !self.freed.contains(&path) {
-            self.freed.push(path);
-        }
-    }
-
-    pub(super) fn note_free_of(&mut self, device: DeviceId) {
-        if let Some(path) = self.devices.get(&device).map(|device| device.spec.path) {
-            self.note_free(path);
-        }
-    }
-
-    /// Gives what is free to whoever comes next; plans all anew if more has changed.
+    /// Gives what is free to whoever comes next; plans all of a part anew if more has changed there.
     pub(super) fn settle(&mut self) {
-        while let Some(path) = self.freed.pop() {
-            for at in 0..self.config.paths[usize::from(path.0)].len() {
-                let link = self.config.paths[usize::from(path.0)][at];
-                while self.exact && !self.stale && self.refill(link) {}
+        while let Some(part) = self.changed.pop() {
+            self.parts[part].listed = false;
+            while std::mem::take(&mut self.parts[part].freed) {
+                while self.may_refill(part) && self.refill(part) {}
+                self.parts[part].stale |= !self.parts[part].exact;
             }
-            self.stale |= !self.exact;
+            if self.parts[part].stale {
+                self.plan(part);
+            }
+            if cfg!(debug_assertions) && self.parts[part].exact {
+                self.check_plan(part);
+            }
         }
-        if self.stale {
-            self.plan();
-        }
-        if cfg!(debug_assertions) && self.exact {
-            self.check_plan();
-        }
+    }
+
+    fn may_refill(&self, part: usize) -> bool {
+        self.parts[part].exact && !self.parts[part].stale
     }
 
     /// Plans all anew, to find that nothing changes.
-    fn check_plan(&mut self) {
+    fn check_plan(&mut self, part: usize) {
         let mut scratch = Scratch::default();
-        self.round(&mut scratch);
-        let running = self.granted.len();
+        self.round(part, &mut scratch);
+        let running = self.granted(part).count();
+        assert_eq!(running, self.parts[part].running);
         assert_eq!(scratch.plan.len(), running, "those that run are those of the plan");
-        assert!(self.is_exact(&scratch), "they have what the plan gives them");
+        assert!(self.is_exact(part, &scratch), "they have what the plan gives them");
     }
 
     /// Returns whether windows are what a plan of all would make them.
-    pub(super) fn is_exact(&self, scratch: &Scratch) -> bool {
+    pub(super) fn is_exact(&self, part: usize, scratch: &Scratch) -> bool {
         let rules = &self.config.rules;
-        self.single
+        self.parts[part].is_single()
             && rules.pausing != Pausing::Never
             && rules.slot_bps.is_none()
-            && scratch.plan.iter().all(|(id, rate_bps)| {
-                let transfer = self.transfers.get(id);
-                transfer.is_some_and(|one| one.state == State::Granted && one.rate_bps == *rate_bps)
+            && scratch.plan.iter().all(|(at, rate_bps)| {
+                let transfer = &self.transfers[*at];
+                transfer.state == State::Granted && transfer.rate_bps == *rate_bps
             })
     }
 
-    /// Gives something to one transfer; returns whether another may get something.
-    fn refill(&mut self, link: LinkId) -> bool {
-        let known = self.link(link);
-        let room_bps = known.pool.usable_bps().saturating_sub(known.pool.in_force_bps());
+    /// Gives something to one transfer of a part of one link; returns whether another may get something.
+    fn refill(&mut self, part: usize) -> bool {
+        let link = self.parts[part].links[0];
+        let pool = &self.links[link].pool;
+        let room_bps = pool.usable_bps().saturating_sub(pool.in_force_bps());
         if room_bps < self.config.rate_min_bps {
             return false;
         }
-        if let Some(id) = self.links[usize::from(link.0)].partial.take() {
-            let transfer = self.transfers.get(&id);
-            let granted = transfer.filter(|transfer| transfer.state == State::Granted);
+        if let Some((at, id)) = self.links[link].partial.take() {
+            let granted = self.transfers.is_at(at, id).then(|| &self.transfers[at]);
+            let granted = granted.filter(|transfer| transfer.state == State::Granted);
             if let Some(has_bps) = granted.map(|transfer| transfer.rate_bps) {
-                return self.give(id, link, has_bps.saturating_add(room_bps));
+                return self.give(part, at, has_bps.saturating_add(room_bps));
             }
             return true;
         }
-        let next = self.users[usize::from(link.0)].iter().filter_map(|path| {
-            let from = (self.full_from[usize::from(path.0)]?, FIRST);
-            let (key, id) = self.queues[usize::from(path.0)].range(from..).next()?;
-            Some((*key, *id, *path))
+        let next = self.parts[part].paths.iter().filter_map(|path| {
+            let mut cursor = self.queues.from(*path, self.paths[*path].full_from?);
+            let (key, at) = self.queues.next(*path, &mut cursor)?;
+            Some((key, at, *path, cursor))
         });
-        let Some((key, id, path)) = next.min() else {
-            for path in &self.users[usize::from(link.0)] {
-                self.full_from[usize::from(path.0)] = None;
+        let Some((_, at, path, mut cursor)) = next.min_by_key(|(key, ..)| *key) else {
+            for path in &self.parts[part].paths {
+                self.paths[*path].full_from = None;
             }
             return false;
         };
-        if self.must_go_behind(id) {
-            self.miss(id);
-            return !self.stale;
+        if self.must_go_behind(at) {
+            self.miss(at);
+            return !self.parts[part].stale;
         }
-        let later = (Bound::Excluded((key, id)), Bound::Unbounded);
-        let then = self.queues[usize::from(path.0)].range(later).next().map(|(key, _)| *key);
-        self.full_from[usize::from(path.0)] = then;
-        self.give(id, link, room_bps)
+        let then = self.queues.next(path, &mut cursor).map(|(key, _)| key);
+        self.paths[path].full_from = then;
+        self.give(part, at, room_bps)
     }
 
     /// Gives a transfer at most this much in all, and notes if its sender could reach more.
-    fn give(&mut self, id: TransferId, link: LinkId, most_bps: u64) -> bool {
-        let sender_bps = self.devices.get(&id.device).map_or(0, |device| device.pool.usable_bps());
+    fn give(&mut self, part: usize, at: u32, most_bps: u64) -> bool {
+        let id = self.transfers[at].id;
+        let sender_bps = self.devices.known(id.device).usable_bps();
         let rate_bps = most_bps.min(sender_bps);
         if rate_bps < self.config.rate_min_bps {
             return true;
         }
         if rate_bps < sender_bps {
-            self.links[usize::from(link.0)].partial = Some(id);
+            let link = self.parts[part].links[0];
+            self.links[link].partial = Some((at, id));
         }
-        self.carry_out(id, rate_bps);
-        self.exact = self.transfers.get(&id).is_some_and(|one| one.rate_bps == rate_bps);
-        self.exact
+        self.carry_out(at, rate_bps);
+        self.parts[part].exact = self.transfers[at].rate_bps == rate_bps;
+        self.parts[part].exact
     }
 
     /// Gives a transfer that begins to wait all that its sender can reach, if that is free and nobody else
     /// wants it; returns whether it did.
-    pub(super) fn give_at_once(&mut self, id: TransferId) -> bool {
-        let Some(device) = self.devices.get(&id.device) else { return false };
-        let path = device.spec.path;
-        let rate_bps = device.pool.usable_bps();
-        let first = device.head.is_some_and(|(_, head)| head == id);
-        let waits = self.config.paths[usize::from(path.0)].iter().any(|link| {
-            let users = self.users[usize::from(link.0)].iter();
-            self.link(*link).partial.is_some()
-                || users.clone().any(|path| self.full_from[usize::from(path.0)].is_some())
-        });
-        let free = rate_bps >= self.config.rate_min_bps && self.free_bps(id) >= rate_bps;
-        let alone = self.exact && !self.stale && first && !waits && free;
+    pub(super) fn give_at_once(&mut self, at: u32) -> bool {
+        let device = self.devices.known(self.transfers[at].id.device);
+        let part = self.paths[usize::from(device.path.0)].part;
+        if !self.may_refill(part) || device.head != at {
+            return false;
+        }
+        let (link, rate_bps) = (self.parts[part].links[0], device.usable_bps());
+        let free = rate_bps >= self.config.rate_min_bps && self.free_bps(at) >= rate_bps;
+        let mut users = self.parts[part].paths.iter();
+        let alone = free
+            && self.links[link].partial.is_none()
+            && users.all(|path| self.paths[*path].full_from.is_none());
         if alone {
-            self.issue(id, rate_bps, self.now_ns);
+            self.issue(at, rate_bps, self.now_ns);
         }
         alone
     }
-
-    /// Notes that a transfer now stands for its device in the queue of its path: all is planned anew if
-    /// others that come later have been given something.
-    pub(super) fn note_head(&mut self, path: usize, key: Key) {
-        self.stale |= self.full_from[path].is_none_or(|full_from| key < full_from);
-    }
 }
-
-const FIRST: TransferId = TransferId { device: DeviceId(0), number: 0 };

@@ -1,41 +1,27 @@
 //! Devices come, change and go.
 use super::controller::Controller;
-use super::device::Device;
-use super::pool::Pool;
-use super::{DeviceId, DeviceSpec, Refusal, SourceId, Subject};
-use std::collections::VecDeque;
+use super::{DeviceId, DeviceSpec, NONE, PathId, Refusal, SourceId, Subject};
 
 impl Controller {
-    pub(super) fn register(&mut self, id: DeviceId, spec: DeviceSpec) {
-        if let Err(reason) = self.check(id, &spec) {
+    pub(super) fn register(&mut self, id: DeviceId, spec: &DeviceSpec) {
+        if let Err(reason) = self.check(id, spec) {
             return self.refuse(Subject::Device(id), reason);
         }
-        let before = self.devices.get(&id).map(|device| device.spec.clone());
-        if let Some(before) = before {
-            self.count_device(&before, false);
+        if let Some(before) = self.devices.get(id) {
+            let path = before.path;
+            self.count_small(path, self.devices.small_bps(id), 0);
         }
-        self.count_device(&spec, true);
-        self.sources.entry(spec.source).or_default().devices.insert(id);
-        if let Some(device) = self.devices.get_mut(&id) {
-            device.pool.capacity_bps = spec.rate_max_bps;
-            device.spec = spec;
-        } else {
-            let device = Device {
-                pool: Pool::new(spec.rate_max_bps),
-                spec,
-                marks: Vec::new(),
-                queue: VecDeque::new(),
-                head: None,
-                transfers: 0,
-                periodic_bps: 0,
-            };
-            self.devices.insert(id, device);
+        self.count_small(spec.path, 0, spec.small_bps);
+        let source = self.sources.entry(spec.source).or_default();
+        let path = &self.paths[usize::from(spec.path.0)];
+        self.devices.set(id, spec, path.links.len(), &mut source.first);
+        if self.devices.known(id).transfers > 0 {
+            self.note_stale(path.part);
         }
-        self.stale |= self.devices.get(&id).is_some_and(|device| device.transfers > 0);
     }
 
     fn check(&self, id: DeviceId, spec: &DeviceSpec) -> Result<(), Refusal> {
-        let Some(path) = self.config.paths.get(usize::from(spec.path.0)) else {
+        let Some(path) = self.paths.get(usize::from(spec.path.0)) else {
             return Err(Refusal::UnknownPath);
         };
         if usize::from(spec.class.0) >= self.config.classes.len() {
@@ -44,20 +30,22 @@ impl Controller {
         if spec.rate_max_bps == 0 || spec.weight == 0 {
             return Err(Refusal::NoRate);
         }
-        let before = self.devices.get(&id);
         let most = self.config.devices_max;
         let full = self.devices.len() >= most as usize || id.0 >= most;
-        match before.map(|device| &device.spec) {
+        let mut small_bps = 0;
+        match self.devices.get(id) {
             None if full => return Err(Refusal::TooManyDevices),
-            Some(before) if before.source != spec.source => return Err(Refusal::ForeignDevice),
-            Some(before) if before.path != spec.path && before_is_used(self.devices.get(&id)) => {
+            None => {}
+            Some(_) if self.devices.source(id) != spec.source => {
+                return Err(Refusal::ForeignDevice);
+            }
+            Some(before) if before.path != spec.path && before.is_used() => {
                 return Err(Refusal::Busy);
             }
-            None | Some(_) => {}
+            Some(_) => small_bps = self.devices.small_bps(id),
         }
-        let small_bps = before.map_or(0, |device| device.spec.small_bps);
-        for link in path {
-            let link = self.link(*link);
+        for link in &path.links {
+            let link = &self.links[*link];
             let most_bps = percent(link.pool.capacity_bps, self.config.small_percent);
             let others_bps = link.small_bps.saturating_sub(small_bps);
             if spec.small_bps > 0 && others_bps.saturating_add(spec.small_bps) > most_bps {
@@ -67,41 +55,40 @@ impl Controller {
         Ok(())
     }
 
-    /// Counts the bucket of a device on its links, or no longer.
-    fn count_device(&mut self, spec: &DeviceSpec, in_addition: bool) {
-        for link in &self.config.paths[usize::from(spec.path.0)] {
-            let link = &mut self.links[usize::from(link.0)];
-            if in_addition {
-                link.small_bps += spec.small_bps;
-            } else {
-                link.small_bps -= spec.small_bps;
-            }
+    /// Counts the bucket of a device on its links.
+    fn count_small(&mut self, path: PathId, before_bps: u64, small_bps: u64) {
+        for link in &self.paths[usize::from(path.0)].links {
+            let link = &mut self.links[*link];
+            link.small_bps = link.small_bps - before_bps + small_bps;
             link.reserve();
         }
     }
 
     pub(super) fn leave(&mut self, source: SourceId) {
-        let devices = self.sources.get(&source).map(|source| source.devices.clone());
-        for id in devices.unwrap_or_default() {
-            self.set_periodic(id, 0, 1);
-            while let Some(transfer) = self.transfers.any_of(id) {
-                self.end(transfer, 0);
-            }
-            if let Some(device) = self.devices.remove(&id) {
-                self.count_device(&device.spec, false);
-            }
+        let Some(mut known) = self.sources.remove(&source) else { return };
+        if let Some(timer) = known.renewal {
+            self.timers.remove(timer);
         }
-        self.sources.remove(&source);
+        let mut devices: Vec<DeviceId> = self.devices.ring(known.first).collect();
+        devices.sort_unstable();
+        for id in devices {
+            self.reserve_periodic(id, 0);
+            while self.devices.known(id).first != NONE {
+                self.end(self.devices.known(id).first, 0);
+            }
+            while self.devices.known(id).holds != NONE {
+                self.end_hold(self.devices.known(id).holds);
+            }
+            let path = self.path_of(id);
+            self.count_small(path, self.devices.small_bps(id), 0);
+            self.devices.remove(id, &mut known.first);
+            self.note_stale(self.paths[usize::from(path.0)].part);
+        }
         let devices = &self.devices;
         for link in &mut self.links {
-            link.reference.retain(|device| devices.get(&device).is_some());
+            link.reference.retain(|device| devices.get(device).is_some());
         }
-        self.stale = true;
     }
-}
-
-fn before_is_used(device: Option<&Device>) -> bool {
-    device.is_some_and(|device| device.transfers > 0 || device.periodic_bps > 0)
 }
 
 /// Returns this many percent of a rate.

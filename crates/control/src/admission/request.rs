@@ -1,73 +1,75 @@
 //! What sources say about their transfers.
 use super::controller::Controller;
-use super::transfer::{Course, State, Transfer};
-use super::{Refusal, Subject, TransferId};
+use super::transfer::{Course, NEVER, State, Transfer};
+use super::{NONE, Refusal, Subject, TransferId};
 
 impl Controller {
     pub(super) fn request(&mut self, id: TransferId, bytes: u64, age_ns: u64) {
-        if self.transfers.contains_key(&id) {
-            return self.asked_again(id, bytes);
+        if let Some(at) = self.transfers.find(id) {
+            return self.asked_again(at, bytes);
         }
-        if let Err(reason) = self.create(id, bytes, age_ns) {
-            return self.refuse(Subject::Transfer(id), reason);
+        match self.create(id, bytes, age_ns) {
+            Ok(at) => self.wait(at),
+            Err(reason) => self.refuse(Subject::Transfer(id), reason),
         }
-        self.wait(id);
     }
 
     /// Makes a transfer that does nothing yet.
-    fn create(&mut self, id: TransferId, bytes: u64, age_ns: u64) -> Result<(), Refusal> {
-        let (now_ns, most) = (self.now_ns, self.config.transfers_max);
-        let device = self.devices.get_mut(&id.device).ok_or(Refusal::UnknownDevice)?;
+    fn create(&mut self, id: TransferId, bytes: u64, age_ns: u64) -> Result<u32, Refusal> {
+        let device = self.devices.get(id.device).ok_or(Refusal::UnknownDevice)?;
         if bytes == 0 || bytes > self.config.bytes_max {
             return Err(Refusal::Size);
         }
-        if device.transfers >= most {
+        if device.transfers >= self.config.transfers_max {
             return Err(Refusal::TooManyTransfers);
         }
-        device.transfers += 1;
-        let class = device.spec.class;
+        let class = device.class;
         let class_deadline_ns = self.config.classes[usize::from(class.0)].deadline_ns;
-        let deadline_ns = device.spec.deadline_ns.unwrap_or(class_deadline_ns);
+        let deadline_ns = self.devices.deadline_ns(id.device).unwrap_or(class_deadline_ns);
+        let report_delay_ns = self.devices.report_delay_ns(id.device);
         // The age is from when the source sent it.
-        let age_ns = age_ns.min(self.config.age_max_ns).saturating_add(device.spec.report_delay_ns);
-        let born_ns = now_ns.saturating_sub(age_ns);
-        let deadline_ns = born_ns.saturating_add(deadline_ns);
-        let mut transfer = Transfer::new(class, born_ns, deadline_ns, bytes);
-        transfer.arrival = self.next_count();
+        let age_ns = age_ns.min(self.config.age_max_ns).saturating_add(report_delay_ns);
+        let born_ns = self.now_ns.saturating_sub(age_ns);
+        let times = (born_ns, born_ns.saturating_add(deadline_ns));
+        self.arrivals += 1;
+        let mut transfer = Transfer::new(id, class, times, bytes, self.arrivals);
         if let Some(shares) = self.config.rules.shares {
-            transfer.lowered = self.charge_class(id, class, bytes, shares.class_depth_ns);
-            transfer.surplus = self.charge_device(id, bytes, shares.device_wait_ns);
+            let lowered = self.charge_class(id.device, class, bytes, shares.class_depth_ns);
+            let surplus = self.charge_device(id.device, bytes, shares.device_wait_ns);
+            (transfer.flags.lowered, transfer.flags.surplus) = (lowered, surplus);
         }
-        self.transfers.insert(id, transfer);
-        Ok(())
+        let device = self.devices.known_mut(id.device);
+        device.transfers += 1;
+        Ok(self.transfers.insert(transfer, &mut device.first))
     }
 
     /// Lets a transfer wait for capacity.
-    pub(super) fn wait(&mut self, id: TransferId) {
-        let Some(transfer) = self.transfers.get_mut(&id) else { return };
-        transfer.state = State::Waiting;
-        transfer.rate_bps = 0;
-        self.set_due(id, None);
-        self.requeue(id);
-        self.watch(id);
-        if !self.give_at_once(id) {
-            self.stale |= self.changes_plan(id);
+    pub(super) fn wait(&mut self, at: u32) {
+        let id = self.transfers[at].id;
+        self.set_state(at, State::Waiting);
+        let transfer = &mut self.transfers[at];
+        (transfer.rate_bps, transfer.due_ns) = (0, NEVER);
+        self.requeue(at);
+        self.watch(at);
+        if self.transfers.is_at(at, id) && !self.give_at_once(at) {
+            self.note_request(at);
         }
     }
 
-    /// Returns whether a transfer that now waits may get something: not if it comes after one that found
-    /// the path full.
-    fn changes_plan(&self, id: TransferId) -> bool {
-        let Some(key) = self.transfers.get(&id).and_then(|transfer| transfer.queued) else {
-            return false;
-        };
-        let path = self.devices.get(&id.device).map(|device| usize::from(device.spec.path.0));
-        path.is_some_and(|path| self.full_from[path].is_none_or(|full_from| key.1 < full_from))
+    /// Plans anew if a transfer that now waits may get something: not if it comes after one that found the
+    /// path full.
+    fn note_request(&mut self, at: u32) {
+        let transfer = &self.transfers[at];
+        let path = &self.paths[usize::from(self.path_of(transfer.id.device).0)];
+        let early = path.full_from.is_none_or(|full_from| transfer.key < full_from);
+        if transfer.flags.queued && early {
+            self.note_stale(path.part);
+        }
     }
 
     /// A request for a transfer that is known: the source waits, or its window is over.
-    fn asked_again(&mut self, id: TransferId, bytes: u64) {
-        let Some(transfer) = self.transfers.get_mut(&id) else { return };
+    fn asked_again(&mut self, at: u32, bytes: u64) {
+        let transfer = &mut self.transfers[at];
         let over = transfer.until_ns <= self.now_ns;
         match transfer.state {
             State::Silent => {}
@@ -75,81 +77,98 @@ impl Controller {
             State::Waiting | State::Granted | State::Ending | State::Pausing => return,
         }
         transfer.course = Course::standing(bytes.min(self.config.bytes_max));
-        self.wait(id);
+        self.wait(at);
     }
 
     pub(super) fn progress(&mut self, id: TransferId, left_bytes: u64, revision: u32) {
-        let spec = self.devices.get(&id.device).map(|device| &device.spec);
-        let delay_ns = spec.map_or(0, |spec| spec.report_delay_ns);
-        let Some(transfer) = self.transfers.get_mut(&id) else { return };
+        let Some(at) = self.transfers.find(id) else { return };
+        let transfer = &self.transfers[at];
         if revision != transfer.revision {
             return;
         }
         match transfer.state {
             State::Granted => {}
-            State::Silent => return self.asked_again(id, left_bytes),
+            State::Silent => return self.asked_again(at, left_bytes),
             State::Waiting | State::Ending | State::Pausing => return,
         }
-        let holds = transfer.holds.clone();
-        let obeys =
-            |hold: &u64| self.holds.get(*hold).is_some_and(|hold| hold.revision == Some(revision));
-        let obeyed: Vec<u64> = holds.into_iter().filter(obeys).collect();
-        obeyed.into_iter().for_each(|hold| self.end_hold(hold));
-        let Some(transfer) = self.transfers.get_mut(&id) else { return };
+        let mut hold = transfer.holds;
+        while hold != NONE {
+            let (next, obeys) = (self.holds[hold].next, self.holds[hold].revision == revision);
+            if obeys {
+                self.end_hold(hold);
+            }
+            hold = next;
+        }
+        let delay_ns = self.devices.report_delay_ns(id.device);
+        let transfer = &mut self.transfers[at];
+        // It knows the latest.
+        transfer.earlier_ns = 0;
         transfer.course.correct(self.now_ns, left_bytes, delay_ns);
-        if transfer.last {
-            transfer.earlier = (0, 0);
-            self.watch(id);
+        if transfer.flags.last {
+            self.watch(at);
         } else {
-            self.prolong_window(id);
+            self.prolong_window(at);
         }
     }
 
     pub(super) fn paused(&mut self, id: TransferId, left_bytes: u64, revision: u32) {
-        let Some(transfer) = self.transfers.get_mut(&id) else { return };
-        if transfer.state == State::Waiting || revision != transfer.revision {
+        let Some(at) = self.transfers.find(id) else { return };
+        let transfer = &mut self.transfers[at];
+        if revision != transfer.revision {
             return;
         }
-        transfer.course = Course::standing(left_bytes.min(self.config.bytes_max));
-        transfer.earlier = (0, 0);
-        let rate_bps = std::mem::take(&mut transfer.rate_bps);
-        if self.granted.remove(&id) {
-            self.give_back(id.device, rate_bps);
-            self.note_free_of(id.device);
+        if transfer.state == State::Waiting {
+            return;
         }
-        self.end_holds_of(id);
-        self.wait(id);
+        let granted = transfer.state == State::Granted;
+        let rate_bps = std::mem::take(&mut transfer.rate_bps);
+        (transfer.earlier_ns, transfer.course) =
+            (0, Course::standing(left_bytes.min(self.config.bytes_max)));
+        self.set_state(at, State::Silent);
+        if granted {
+            self.change(id.device, rate_bps, 0);
+            self.note_free(self.path_of(id.device));
+        }
+        self.end_holds_of(at);
+        self.wait(at);
+    }
+
+    pub(super) fn end_known(&mut self, id: TransferId, gap_ns: u64) {
+        if let Some(at) = self.transfers.find(id) {
+            self.end(at, gap_ns);
+        }
     }
 
     /// Forgets a transfer whose source sends nothing more. What it had is free, after a gap.
-    pub(super) fn end(&mut self, id: TransferId, gap_ns: u64) {
-        self.end_holds_of(id);
-        self.forget(id, gap_ns);
+    pub(super) fn end(&mut self, at: u32, gap_ns: u64) {
+        self.end_holds_of(at);
+        self.forget(at, gap_ns);
     }
 
     /// Forgets a transfer. What its source may still use runs out.
-    pub(super) fn forget(&mut self, id: TransferId, gap_ns: u64) {
-        if !self.transfers.contains_key(&id) {
-            return;
+    pub(super) fn forget(&mut self, at: u32, gap_ns: u64) {
+        self.holds.detach(at, &mut self.transfers);
+        self.disarm(at);
+        let granted = self.transfers[at].state == State::Granted;
+        self.set_state(at, State::Silent);
+        let transfer = &mut self.transfers[at];
+        let (id, rate_bps) = (transfer.id, std::mem::take(&mut transfer.rate_bps));
+        if transfer.flags.queued {
+            self.requeue(at);
         }
-        self.disarm(id);
-        let granted = self.granted.remove(&id);
-        let Some(transfer) = self.transfers.get_mut(&id) else { return };
-        transfer.state = State::Silent;
-        let rate_bps = std::mem::take(&mut transfer.rate_bps);
-        self.requeue(id);
         if granted {
-            self.give_back(id.device, rate_bps);
+            self.change(id.device, rate_bps, 0);
             if gap_ns > 0 {
-                self.hold(id, rate_bps, self.now_ns.saturating_add(gap_ns), None);
+                let until_ns = self.now_ns.saturating_add(gap_ns);
+                let hold = self.hold((NONE, id.device), rate_bps, until_ns, 0);
+                self.time_hold(hold);
             }
         }
-        self.transfers.remove(&id);
-        if let Some(device) = self.devices.get_mut(&id.device) {
-            device.transfers -= 1;
-            let path = device.spec.path;
-            self.note_free(path);
-        }
+        let device = self.devices.known_mut(id.device);
+        device.transfers -= 1;
+        let path = device.path;
+        self.transfers.remove(at, &mut device.first);
+        self.note_free(path);
     }
 
     pub(super) fn adopt(
@@ -159,21 +178,23 @@ impl Controller {
         rate_bps: u64,
         until_ns: u64,
     ) {
-        if !self.transfers.contains_key(&id)
-            && let Err(reason) = self.create(id, left_bytes, age_ns)
-        {
-            return self.refuse(Subject::Transfer(id), reason);
-        }
+        let known = self.transfers.find(id).map_or_else(|| self.create(id, left_bytes, age_ns), Ok);
+        let at = match known {
+            Ok(at) => at,
+            Err(reason) => return self.refuse(Subject::Transfer(id), reason),
+        };
         let until_ns = until_ns.min(self.now_ns.saturating_add(self.config.lease_ns));
-        let most_bps = self.devices.get(&id.device).map_or(0, |device| device.spec.rate_max_bps);
-        let Some(transfer) = self.transfers.get_mut(&id) else { return };
-        if transfer.state != State::Waiting || !transfer.holds.is_empty() {
+        let transfer = &mut self.transfers[at];
+        let is_new = transfer.revision == 0 && transfer.holds == NONE && transfer.until_ns == 0;
+        if !is_new {
             return;
         }
-        transfer.state = State::Silent;
         transfer.until_ns = until_ns;
-        self.hold(id, rate_bps.min(most_bps), until_ns, None);
-        self.set_due(id, Some(until_ns.saturating_add(self.config.lease_ns)));
-        self.requeue(id);
+        self.set_state(at, State::Silent);
+        let most_bps = self.devices.known(id.device).rate_max_bps;
+        let hold = self.hold((at, id.device), rate_bps.min(most_bps), until_ns, 0);
+        self.time_hold(hold);
+        self.set_due(at, until_ns.saturating_add(self.config.lease_ns));
+        self.requeue(at);
     }
 }

@@ -1,96 +1,115 @@
 //! What is due when: a heap in which every timer knows its place, so that it can be taken out.
-
-const GONE: u32 = u32::MAX;
+use super::{NONE, quad};
 
 /// A timer that was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimerId(u32);
 
-/// Timers that say `T` when they are due; of several that are due at once the least `T` comes first.
-#[derive(Debug)]
-pub(super) struct Timers<T> {
-    heap: Vec<(u64, T, u32)>,
-    /// By timer: its place in the heap.
-    places: Vec<u32>,
-    unused: Vec<u32>,
+impl TimerId {
+    pub(super) const NONE: Self = Self(NONE);
 }
 
-impl<T: Copy + Ord> Timers<T> {
+/// What has a rank among those that are due at the same time: the lowest first.
+pub(super) trait Ranked {
+    fn rank(&self) -> u32;
+}
+
+/// Timers that say `T` when they are due; of several that are due at once the lowest rank comes first.
+#[derive(Debug)]
+pub(super) struct Timers<T> {
+    /// When, the rank, and the timer, in one number.
+    heap: Vec<u128>,
+    /// By timer: its place in the heap; of an unused one the next unused one.
+    places: Vec<u32>,
+    whats: Vec<T>,
+    unused: u32,
+}
+
+const fn due_ns(entry: u128) -> u64 {
+    (entry >> 64) as u64
+}
+
+const fn timer(entry: u128) -> u32 {
+    entry as u32
+}
+
+impl<T: Copy + Ranked> Timers<T> {
     pub(super) const fn new() -> Self {
-        Self { heap: Vec::new(), places: Vec::new(), unused: Vec::new() }
+        Self { heap: Vec::new(), places: Vec::new(), whats: Vec::new(), unused: NONE }
     }
 
     pub(super) fn next_ns(&self) -> Option<u64> {
-        self.heap.first().map(|(due_ns, _, _)| *due_ns)
+        self.heap.first().map(|entry| due_ns(*entry))
     }
 
     pub(super) fn set(&mut self, due_ns: u64, what: T) -> TimerId {
-        let id = self.unused.pop().unwrap_or_else(|| {
-            self.places.push(GONE);
+        let id = if self.unused == NONE {
+            self.places.push(NONE);
+            self.whats.push(what);
             u32::try_from(self.places.len() - 1).expect("fewer than 2^32 timers")
-        });
-        self.heap.push((due_ns, what, id));
-        self.rise(self.heap.len() - 1);
+        } else {
+            let id = self.unused;
+            self.unused = self.places[id as usize];
+            self.whats[id as usize] = what;
+            id
+        };
+        let rank = u128::from(what.rank()) << 32;
+        let entry = (u128::from(due_ns) << 64) | rank | u128::from(id);
+        self.heap.push(entry);
+        let (last, places) = (self.heap.len() - 1, &mut self.places);
+        quad::rise(&mut self.heap, last, entry, |entry, at| note(places, entry, at));
         TimerId(id)
+    }
+
+    /// Returns when a timer comes that has not come.
+    pub(super) fn due_ns(&self, TimerId(id): TimerId) -> u64 {
+        due_ns(self.heap[self.places[id as usize] as usize])
+    }
+
+    /// Sets a timer that has not come to another time.
+    pub(super) fn reset(&mut self, TimerId(id): TimerId, due_ns: u64) {
+        let place = self.places[id as usize] as usize;
+        let entry = self.heap[place];
+        let moved = (u128::from(due_ns) << 64) | (entry & u128::from(u64::MAX));
+        let (heap, places) = (&mut self.heap, &mut self.places);
+        let put = |entry, at| note(places, entry, at);
+        if moved < entry {
+            quad::rise(heap, place, moved, put);
+        } else {
+            quad::sink(heap, place, moved, put);
+        }
     }
 
     /// Takes a timer out that has not come.
     pub(super) fn remove(&mut self, TimerId(id): TimerId) {
-        let place = self.places[id as usize];
-        debug_assert!(place != GONE, "a timer is taken out once");
-        if place != GONE {
-            self.take(place as usize);
+        let place = self.places[id as usize] as usize;
+        let there = self.heap.get(place).is_some_and(|entry| timer(*entry) == id);
+        debug_assert!(there, "a timer is taken out once");
+        if there {
+            self.take(place);
         }
     }
 
     /// Takes the first one out if it is due.
     pub(super) fn pop(&mut self, now_ns: u64) -> Option<T> {
-        let (due_ns, what, _) = *self.heap.first()?;
-        if due_ns > now_ns {
+        let entry = *self.heap.first()?;
+        if due_ns(entry) > now_ns {
             return None;
         }
         self.take(0);
-        Some(what)
+        Some(self.whats[timer(entry) as usize])
     }
 
     fn take(&mut self, place: usize) {
-        let (_, _, id) = self.heap.swap_remove(place);
-        self.places[id as usize] = GONE;
-        self.unused.push(id);
-        if place < self.heap.len() {
-            self.rise(place);
-            self.sink(place);
-        }
+        let places = &mut self.places;
+        let entry = quad::take(&mut self.heap, place, |entry, at| note(places, entry, at));
+        let id = timer(entry);
+        self.places[id as usize] = std::mem::replace(&mut self.unused, id);
     }
+}
 
-    fn rise(&mut self, mut place: usize) {
-        while place > 0 && self.heap[place] < self.heap[(place - 1) / 4] {
-            self.heap.swap(place, (place - 1) / 4);
-            self.note(place);
-            place = (place - 1) / 4;
-        }
-        self.note(place);
-    }
-
-    fn sink(&mut self, mut place: usize) {
-        loop {
-            let first = 4 * place + 1;
-            let children = first..(first + 4).min(self.heap.len());
-            let Some(least) = children.min_by_key(|child| self.heap[*child]) else { break };
-            if self.heap[place] <= self.heap[least] {
-                break;
-            }
-            self.heap.swap(place, least);
-            self.note(place);
-            place = least;
-        }
-        self.note(place);
-    }
-
-    fn note(&mut self, place: usize) {
-        let (_, _, id) = self.heap[place];
-        self.places[id as usize] = u32::try_from(place).expect("as many as timers");
-    }
+fn note(places: &mut [u32], entry: u128, place: usize) {
+    places[timer(entry) as usize] = place as u32;
 }
 
 #[cfg(test)]
@@ -99,27 +118,39 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
+    impl Ranked for u32 {
+        fn rank(&self) -> u32 {
+            *self
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn timers_come_in_order_and_those_taken_out_do_not_come(
-            steps in prop::collection::vec((0..50_u64, 0..3_u8), 1..200),
+            steps in prop::collection::vec((0..50_u64, 0..4_u8), 1..200),
         ) {
             let (mut timers, mut set, mut ids) = (Timers::new(), BTreeSet::new(), Vec::new());
             for (what, (due_ns, kind)) in (0_u32..).zip(steps) {
+                let at = due_ns as usize % ids.len().max(1);
                 match kind {
-                    0 | 1 => {
-                        ids.push((due_ns, what, timers.set(due_ns, what)));
-                        set.insert((due_ns, what));
-                    }
-                    _ if !ids.is_empty() => {
-                        let at = due_ns as usize % ids.len();
+                    2 if !ids.is_empty() => {
                         let (due_ns, what, id) = ids.swap_remove(at);
                         timers.remove(id);
                         set.remove(&(due_ns, what));
                     }
-                    _ => {}
+                    3 if !ids.is_empty() => {
+                        let (before_ns, what, id) = ids.swap_remove(at);
+                        timers.reset(id, due_ns);
+                        set.remove(&(before_ns, what));
+                        set.insert((due_ns, what));
+                        ids.push((due_ns, what, id));
+                    }
+                    _ => {
+                        ids.push((due_ns, what, timers.set(due_ns, what)));
+                        set.insert((due_ns, what));
+                    }
                 }
                 prop_assert_eq!(timers.next_ns(), set.first().map(|(due_ns, _)| *due_ns));
             }

@@ -212,6 +212,18 @@ fn play_on(config: Config, steps: &[Step], doubled: bool, checked: bool) -> (Har
     (harness, said)
 }
 
+fn transfer_of(output: &Output) -> TransferId {
+    match output {
+        Output::Grant { transfer, .. }
+        | Output::Pause { transfer, .. }
+        | Output::Missed { transfer, .. }
+        | Output::Refused { subject: Subject::Transfer(transfer), .. } => *transfer,
+        Output::Rate { .. } | Output::Refused { .. } | Output::Timeout(_) => {
+            panic!("nobody asks for this: {output:?}")
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -255,6 +267,29 @@ proptest! {
             let (mut harness, _) = play_on(config, &steps, false, false);
             harness.be_silent(10_000);
             prop_assert_eq!(harness.load_bps(), 0);
+        }
+    }
+
+    #[test]
+    fn links_that_share_no_path_do_not_feel_each_other(rules in every_policy(), steps in steps()) {
+        let links = [20, 10].map(|gbps| LinkConfig::new(gbps * GBPS)).to_vec();
+        let config = Config::new(links, vec![vec![LinkId(0)], vec![LinkId(1)]], rules);
+        let (_, both) = play_on(config.clone(), &steps, false, false);
+        for path in 0..2 {
+            let quiet = |step: &Step| {
+                let say = if step.device % 2 == path { step.say.clone() } else { Say::Nothing };
+                Step { say, ..step.clone() }
+            };
+            let steps: Vec<Step> = steps.iter().map(quiet).collect();
+            let (_, alone) = play_on(config.clone(), &steps, false, false);
+            // What falls due in the same nanosecond comes in any order.
+            let by_transfer = |said: &[Output]| {
+                let of_path = |output: &&Output| transfer_of(output).device.0 % 2 == path;
+                let mut said: Vec<Output> = said.iter().filter(of_path).cloned().collect();
+                said.sort_by_key(transfer_of);
+                said
+            };
+            prop_assert_eq!(by_transfer(&alone), by_transfer(&both));
         }
     }
 

@@ -81,6 +81,24 @@ fn a_class_beyond_its_share_counts_as_the_next_one() {
 }
 
 #[test]
+fn a_class_pays_for_what_stays_idle_until_it_may_begin() {
+    // Half of 10 Gbit is 500 ms. Of these 400 and 45 are sent; with a round trip of 50 ms before each the
+    // second is beyond.
+    for (delay_ns, within) in [(0, true), (25 * MS, false)] {
+        let mut harness = Harness::new(shared(SECOND));
+        for (device, class) in [(1, 0), (2, 0), (3, 1)] {
+            let spec = DeviceSpec { delay_ns, ..spec(class, 10 * GBPS) };
+            harness.handle(0, Input::Register { device: DeviceId(device), spec });
+        }
+        harness.request(0, transfer(1, 1), 400 * MS_AT_10);
+        harness.request(1, transfer(3, 1), 90 * MS_AT_10);
+        harness.request(2, transfer(2, 1), 45 * MS_AT_10);
+        harness.done(90 * MS, transfer(1, 1));
+        assert_eq!(harness.grant_of(transfer(2, 1)).is_some(), within, "delay {delay_ns} ns");
+    }
+}
+
+#[test]
 fn small_transfers_have_two_percent_of_a_link_at_most() {
     let mut harness = Harness::new(one_link(Rules::deadline()));
     let with = |small_bps| DeviceSpec { small_bps, ..spec(1, 10 * GBPS) };

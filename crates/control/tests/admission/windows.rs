@@ -100,6 +100,20 @@ fn a_lost_pause_costs_the_rest_of_the_window_and_never_overlaps() {
 }
 
 #[test]
+fn a_pause_that_is_confirmed_after_the_window_is_a_request() {
+    let mut harness = Harness::with_devices(one_link(Rules::deadline()), 2);
+    for device in [1, 2] {
+        harness.request(0, transfer(device, 1), 300 * MS_AT_10);
+    }
+    harness.request(190 * MS, transfer(0, 1), 20 * MS_AT_10);
+    let [(transfer, revision)] = harness.pauses()[..] else { panic!("{:?}", harness.said) };
+    harness.timeout(200 * MS + GUARD);
+    let left_bytes = 101 * MS_AT_10;
+    harness.handle(201 * MS, Input::Paused { transfer, left_bytes, revision });
+    assert!(harness.grant_of(transfer).is_some(), "half of the link is free: {:?}", harness.said);
+}
+
+#[test]
 fn a_predicted_pause_starts_the_urgent_one_after_a_chunk() {
     let rules = Rules { pausing: Pausing::Predicted, ..Rules::deadline() };
     let mut harness = Harness::with_devices(one_link(rules), 2);

@@ -1,5 +1,6 @@
 //! One method under one load: what is measured, and its row.
 use super::outcome::Pooled;
+use super::row::{Goal, Shown};
 use super::trace::{self, Event, FRAME_BYTES, Mix, Offer, SOURCES};
 use super::world::{self, Setup, SourceModel};
 use catchment_control::admission::{
@@ -9,8 +10,6 @@ use catchment_probe::random::Random;
 
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
 pub(super) const LINK_BPS: u64 = 20_000_000_000;
-/// Bytes of a control message with one record, as the wire format is planned.
-const MESSAGE_BYTES: u64 = 96;
 
 /// Which links lie between sources and collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +144,8 @@ impl Cell {
                 delay_ns,
             },
             devices: (0..).zip(self.links.devices()).map(device).collect(),
+            periodic: Vec::new(),
+            capacities: Vec::new(),
             horizon_ns: self.seconds * SECOND_NS,
             drain_ns: if self.method.rules.pausing == Pausing::Never { 30 } else { 60 } * SECOND_NS,
         }
@@ -181,7 +182,7 @@ impl Cell {
             Pausing::Confirmed => Some("confirmed"),
             Pausing::Predicted => Some("predicted"),
         };
-        let control_bytes = (pooled.messages * MESSAGE_BYTES) as f64;
+        let control_bytes = pooled.control_bytes as f64;
         Row {
             what: "cell",
             place: "sim",
@@ -262,6 +263,61 @@ pub(super) struct Row {
     pub(super) pauses: u64,
     control_bytes_fraction: f64,
     messages_per_event: f64,
+}
+
+impl Shown for Row {
+    fn line(&self) -> String {
+        let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
+        format!(
+            "{:8} {:8} {:6} {:>2} Gbit/s load {:.3}: urgent P95 {:>7} ms on time {:.3}, tolerant on time {:.4} event {:.4} frame, P95 {:>9} ms",
+            self.ladder.unwrap_or("shipped"),
+            self.method,
+            self.calibration,
+            self.nic_bps / 1_000_000_000,
+            self.load,
+            ms(self.urgent_ms_p95),
+            self.urgent_on_time,
+            self.tolerant_on_time_event,
+            self.tolerant_on_time_frame,
+            ms(self.tolerant_ms_p95),
+        )
+    }
+    fn goals(&self) -> Vec<Goal> {
+        let name = |field: &str| {
+            let (nic, pause) = (self.nic_bps / 1_000_000_000, self.pause.unwrap_or("no"));
+            let of = format!("{} Gbit/s rtt {} ms {pause} pause", nic, self.rtt_ms);
+            format!("cell {} {of} {:?} load {}: {field}", self.method, self.mix, self.load)
+        };
+        let mut goals = Vec::new();
+        if self.pause != Some("predicted") {
+            let over = Some(self.over_capacity_bit_s);
+            goals.push(Goal::most(name("over_capacity_bit_s"), over, 0.0));
+        }
+        if self.ladder.is_some() {
+            return goals;
+        }
+        let fast = self.nic_bps == LINK_BPS;
+        let urgent_ms = match (self.mix, self.rtt_ms as u64, self.pause) {
+            (Mix::Bytes, ..) => [40.0, 18.0],
+            (Mix::Events, 0, _) => [25.0, 14.0],
+            (Mix::Events, 2, _) => [26.0, 16.0],
+            (Mix::Events, _, Some("predicted")) => [42.0, 42.0],
+            (Mix::Events, ..) => [62.0, 62.0],
+        };
+        let most_ms = urgent_ms[usize::from(fast)];
+        goals.push(Goal::most(name("urgent_ms_p95"), self.urgent_ms_p95, most_ms));
+        goals.push(Goal::least(name("urgent_on_time"), Some(self.urgent_on_time), 0.999));
+        goals.push(Goal::least(name("jain_devices"), self.jain_devices, 0.999));
+        let (missed, told) = (self.missed as f64, Some(self.missed_told as f64));
+        goals.push(Goal::least(name("missed_told"), told, missed));
+        let control = Some(self.control_bytes_fraction);
+        goals.push(Goal::most(name("control_bytes_fraction"), control, 1e-4));
+        if self.load == 0.9 {
+            let (least, event) = (if fast { 0.955 } else { 0.94 }, self.tolerant_on_time_event);
+            goals.push(Goal::least(name("tolerant_on_time_event"), Some(event), least));
+        }
+        goals
+    }
 }
 
 /// Returns the bytes of a grant of method A3: a frame.

@@ -2,7 +2,7 @@
 use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
 use super::ladder;
 use super::outcome::Pooled;
-use super::row::Shown;
+use super::row::{Goal, Shown};
 use super::trace::{self, Event, Mix};
 use catchment_probe::random::Random;
 
@@ -32,6 +32,8 @@ pub(super) struct FairRow {
     others_on_time_calm: f64,
     /// What tolerant devices sent, of what the link carries.
     tolerant_fraction: f64,
+    /// Urgent events on time, of what the link carries after the warm-up.
+    urgent_on_time_fraction: f64,
     jain_devices: f64,
 }
 
@@ -74,6 +76,7 @@ impl Case {
             others_on_time: flood.devices_on_time(others),
             others_on_time_calm: calm.devices_on_time(others),
             tolerant_fraction: flood.sent_bits[1] / self.link_bits(),
+            urgent_on_time_fraction: flood.on_time_bits(0) / (0.9 * self.link_bits()),
             jain_devices: flood.jain(others),
         }
     }
@@ -123,5 +126,20 @@ impl Shown for FairRow {
             self.tolerant_fraction,
             self.jain_devices
         )
+    }
+    fn goals(&self) -> Vec<Goal> {
+        let Self { case, factor, load, .. } = self;
+        let name = |field| format!("fair {case} x{factor} at {load}: {field}");
+        match *case {
+            _ if !self.shares => Vec::new(),
+            "tolerant-flood" if *factor == 10 && *load == 0.8 => {
+                let (others, calm) = (Some(self.others_on_time), self.others_on_time_calm);
+                vec![Goal::least(name("others_on_time"), others, calm - 0.01)]
+            }
+            "urgent-flood" => {
+                vec![Goal::least(name("tolerant_fraction"), Some(self.tolerant_fraction), 0.48)]
+            }
+            _ => Vec::new(),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The largest load that a method carries.
-use super::cell::Cell;
+use super::cell::{Cell, LINK_BPS};
 use super::outcome::Pooled;
-use super::row::Shown;
+use super::row::{Goal, Shown};
 use super::trace::Mix;
 use std::collections::BTreeMap;
 
@@ -91,5 +91,25 @@ impl Shown for KneeRow {
             show(self.knee_event),
             show(self.knee_frame),
         )
+    }
+    fn goals(&self) -> Vec<Goal> {
+        let (fast, high) = (self.nic_bps == LINK_BPS, self.threshold > 0.97);
+        let least = match (self.links.as_str(), self.mix, self.rtt_ms, high) {
+            _ if self.ladder.is_some() => None,
+            ("1", Mix::Events, 0.5, false) => Some(if fast { 0.92 } else { 0.87 }),
+            ("1", Mix::Events, 0.5, true) => Some(if fast { 0.72 } else { 0.66 }),
+            ("1", Mix::Bytes, 0.5, false) => Some(if fast { 0.88 } else { 0.84 }),
+            ("1", Mix::Events, 5.0, false) if !fast => Some(0.86),
+            ("1", Mix::Events, 20.0, false) if !fast => Some(0.85),
+            ("2-hop", Mix::Events, 0.5, false) => Some(0.93),
+            ("pool-2", Mix::Events, 0.5, false) if fast => Some(0.98),
+            _ => None,
+        };
+        let nic = self.nic_bps / 1_000_000_000;
+        let name = format!(
+            "knee {nic} Gbit/s rtt {} ms {:?} links {} at {}: knee_event",
+            self.rtt_ms, self.mix, self.links, self.threshold
+        );
+        least.map(|least| Goal::least(name, self.knee_event, least)).into_iter().collect()
     }
 }

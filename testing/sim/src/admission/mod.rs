@@ -10,15 +10,19 @@
 //! leaves a source is on its links at that rate, at that time; packets are not simulated. Methods
 //! `fifo` and `priority` are our reading of RDMA-TCM and P-RDMA-TCM, with calibrated delays; the
 //! authors' controller was not available.
+mod added;
 mod cell;
 mod fair;
 mod knee;
 mod ladder;
+mod many;
 mod options;
 mod outcome;
 mod row;
 mod source;
 mod speed;
+mod step;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod trace;

@@ -1,10 +1,11 @@
 //! The command: which rows to measure, and how they are shown.
 use super::cell::{Cell, LINK_BPS, Links, Method};
 use super::outcome::Pooled;
-use super::row::Shown;
+use super::row::{Report, RunRow};
 use super::trace::{Event, Mix};
-use super::{fair, knee, ladder, speed};
+use super::{added, fair, knee, ladder, many, speed, step};
 use crate::parallel;
+use catchment_control::admission::Pausing;
 use std::path::PathBuf;
 
 /// Kinds of rows.
@@ -14,10 +15,16 @@ enum What {
     Cell,
     /// The largest load with both classes on time
     Knee,
+    /// What the controller adds to the time of a lone stream
+    Added,
     /// Others beside a device that floods
     Fair,
+    /// A link that carries less, then more
+    Step,
     /// What the controller costs
     Speed,
+    /// A hundred thousand cameras of a thousand sources
+    Many,
 }
 
 /// Options of `bench admission`.
@@ -70,39 +77,67 @@ pub fn run(options: &AdmissionOptions) -> Result<(), String> {
     let shipped = [LINK_BPS / 2, LINK_BPS].map(ladder::shipped);
     let methods: Vec<Method> =
         ladder::papers().into_iter().chain(ladder::steps()).chain(shipped).collect();
+    let report = Report::new(options.json);
+    report.show(&RunRow::detect(options.quick));
     if let Some(path) = &options.trace {
-        return replay(options, &methods, path);
+        replay(options, &report, &methods, path)?;
+    } else {
+        cells(options, &report, &methods);
+        knees(options, &report, &methods);
+        others(options, &report);
     }
-    cells(options, &methods);
-    knees(options, &methods);
+    report.end();
+    Ok(())
+}
+
+/// Measures what is neither a load nor a knee.
+fn others(options: &AdmissionOptions, report: &Report) {
+    let [slow, fast] = [LINK_BPS / 2, LINK_BPS].map(ladder::shipped);
+    let trips = [500_000, 20_000_000].map(|rtt_ns| Method { rtt_ns, ..slow.clone() });
+    if options.wants(What::Added, &slow) {
+        trips.iter().flat_map(added::rows).for_each(|row| report.show(&row));
+    }
     for row in fair::cases(options.quick, options.seed) {
         if options.wants(What::Fair, &row.method) {
-            show(options, &row.run());
+            report.show(&row.run());
         }
     }
-    if options.wants(What::Speed, &ladder::shipped(LINK_BPS)) {
-        for row in speed::rows(options.quick) {
-            show(options, &row);
-        }
+    if options.wants(What::Step, &slow) {
+        trips.iter().flat_map(step::rows).for_each(|row| report.show(&row));
     }
-    Ok(())
+    if options.wants(What::Speed, &fast) {
+        speed::rows(options.quick).iter().for_each(|row| report.show(row));
+    }
+    if options.wants(What::Many, &fast) {
+        report.show(&many::row(options.seed));
+    }
 }
 
 const LOADS: [f64; 9] = [0.09, 0.3, 0.5, 0.66, 0.8, 0.87, 0.9, 0.92, 1.0];
 
-fn cells(options: &AdmissionOptions, methods: &[Method]) {
-    let wanted = methods.iter().filter(|method| options.wants(What::Cell, method));
-    let cells: Vec<Cell> = wanted
-        .flat_map(|method| LOADS.map(|load| Cell { load, ..options.cell(method.clone()) }))
-        .collect();
+fn cells(options: &AdmissionOptions, report: &Report, methods: &[Method]) {
+    let mut cells: Vec<Cell> = Vec::new();
+    for method in methods.iter().filter(|method| options.wants(What::Cell, method)) {
+        cells.extend(LOADS.map(|load| Cell { load, ..options.cell(method.clone()) }));
+        if method.ladder.is_none() {
+            let others =
+                [(2, Pausing::Confirmed), (20, Pausing::Confirmed), (20, Pausing::Predicted)];
+            for (rtt_ms, pausing) in others {
+                let mut method = Method { rtt_ns: rtt_ms * 1_000_000, ..method.clone() };
+                method.rules.pausing = pausing;
+                cells.push(Cell { load: 1.0, ..options.cell(method) });
+            }
+            cells.push(Cell { mix: Mix::Bytes, load: 1.0, ..options.cell(method.clone()) });
+        }
+    }
     let run = |at: u64| cells[at as usize].row(&cells[at as usize].run());
     parallel::in_order(cells.len() as u64, run, |_, row| {
-        show(options, &row);
+        report.show(&row);
         true
     });
 }
 
-fn knees(options: &AdmissionOptions, methods: &[Method]) {
+fn knees(options: &AdmissionOptions, report: &Report, methods: &[Method]) {
     let mut cells: Vec<Cell> = Vec::new();
     for method in methods.iter().filter(|method| options.wants(What::Knee, method)) {
         for mix in [Mix::Events, Mix::Bytes] {
@@ -119,7 +154,7 @@ fn knees(options: &AdmissionOptions, methods: &[Method]) {
                 let seconds = cell.seconds * 20_000_000_000 / links.capacity_bps();
                 Cell { links, seconds: seconds.max(200), ..cell }
             }));
-            cells.extend([2, 20].map(|rtt_ms| {
+            cells.extend([2, 5, 20].map(|rtt_ms| {
                 let method = Method { rtt_ns: rtt_ms * 1_000_000, ..method.clone() };
                 options.cell(method)
             }));
@@ -129,14 +164,19 @@ fn knees(options: &AdmissionOptions, methods: &[Method]) {
         cells.len() as u64,
         |at| knee::find(&cells[at as usize]),
         |_, rows| {
-            rows.iter().for_each(|row| show(options, row));
+            rows.iter().for_each(|row| report.show(row));
             true
         },
     );
 }
 
 /// Runs each method on the events of a file.
-fn replay(options: &AdmissionOptions, methods: &[Method], path: &PathBuf) -> Result<(), String> {
+fn replay(
+    options: &AdmissionOptions,
+    report: &Report,
+    methods: &[Method],
+    path: &PathBuf,
+) -> Result<(), String> {
     let error = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let text = std::fs::read_to_string(path).map_err(|problem| error(&problem))?;
     let lines = text.lines().map(serde_json::from_str::<Event>);
@@ -154,35 +194,7 @@ fn replay(options: &AdmissionOptions, methods: &[Method], path: &PathBuf) -> Res
     for method in methods.iter().filter(|method| options.wants(What::Cell, method)) {
         let cell = Cell { load, seconds, seeds: vec![0], ..options.cell(method.clone()) };
         let pooled: Pooled = cell.run_on(std::iter::once(events.clone()));
-        show(options, &cell.row(&pooled));
+        report.show(&cell.row(&pooled));
     }
     Ok(())
-}
-
-fn show(options: &AdmissionOptions, row: &impl Shown) {
-    if options.json {
-        let json = serde_json::to_string(row);
-        println!("{}", json.unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}")));
-    } else {
-        println!("{}", row.line());
-    }
-}
-
-impl Shown for super::cell::Row {
-    fn line(&self) -> String {
-        let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
-        format!(
-            "{:8} {:8} {:6} {:>2} Gbit/s load {:.3}: urgent P95 {:>7} ms on time {:.3}, tolerant on time {:.4} event {:.4} frame, P95 {:>9} ms",
-            self.ladder.unwrap_or("shipped"),
-            self.method,
-            self.calibration,
-            self.nic_bps / 1_000_000_000,
-            self.load,
-            ms(self.urgent_ms_p95),
-            self.urgent_on_time,
-            self.tolerant_on_time_event,
-            self.tolerant_on_time_frame,
-            ms(self.tolerant_ms_p95),
-        )
-    }
 }

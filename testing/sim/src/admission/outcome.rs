@@ -24,6 +24,33 @@ pub(super) struct Outcome {
     pub(super) over_capacity_bits: f64,
     /// By class, until the last event may have come.
     pub(super) sent_bits: [f64; 2],
+    pub(super) control_bytes: u64,
+    pub(super) streams: Covered,
+    /// By link: the rate at which sources sent, from each time on at which it changed.
+    pub(super) rates: Vec<Vec<(u64, u64)>>,
+}
+
+/// How much of what periodic streams wanted to send they might.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Covered {
+    pub(super) bits: f64,
+    pub(super) wanted_bits: f64,
+    /// The longest time that one had no rate, once it had one.
+    pub(super) gap_ns: u64,
+}
+
+/// Bytes of a control message around its records, of a record, and records in a message.
+const HEADER_BYTES: u64 = 40;
+const RECORD_BYTES: u64 = 56;
+const RECORDS_MAX: u64 = 24;
+
+impl Outcome {
+    /// Counts messages that carry this many records to or from a source at once.
+    pub(super) fn count(&mut self, records: usize) {
+        let (records, messages) = (records as u64, (records as u64).div_ceil(RECORDS_MAX));
+        self.messages += messages;
+        self.control_bytes += messages * HEADER_BYTES + records * RECORD_BYTES;
+    }
 }
 
 /// Several runs together: events that were generated after the warm-up.
@@ -35,6 +62,7 @@ pub(super) struct Pooled {
     late_ns: Vec<u64>,
     pub(super) pauses: u64,
     pub(super) messages: u64,
+    pub(super) control_bytes: u64,
     pub(super) events: u64,
     pub(super) all_bytes: u64,
     pub(super) over_capacity_bits: f64,
@@ -60,6 +88,7 @@ impl Pooled {
     pub(super) fn add(&mut self, trace: &[Event], outcome: &Outcome, warm_ns: u64) {
         self.pauses += outcome.pauses;
         self.messages += outcome.messages;
+        self.control_bytes += outcome.control_bytes;
         self.events += trace.len() as u64;
         self.all_bytes += trace.iter().map(Event::bytes).sum::<u64>();
         self.over_capacity_bits += outcome.over_capacity_bits;
@@ -101,6 +130,11 @@ impl Pooled {
     /// Returns the part of a class's bytes whose event was on time.
     pub(super) fn on_time(&self, class: usize) -> f64 {
         fraction(self.by_class[class].on_time, self.by_class[class].bytes)
+    }
+
+    /// Returns the bits of a class, after the warm-up, whose event was on time.
+    pub(super) fn on_time_bits(&self, class: usize) -> f64 {
+        self.by_class[class].on_time as f64 * 8.0
     }
 
     /// Returns the part of a class's bytes whose frame was on time.

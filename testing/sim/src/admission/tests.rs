@@ -3,7 +3,7 @@ use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
 use super::row::Shown;
 use super::trace::{Event, FRAME_BYTES, Mix};
 use super::{ladder, world};
-use catchment_control::admission::Rules;
+use catchment_control::admission::{Pausing, Rules};
 use catchment_probe::random::Random;
 
 const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots/admission.txt");
@@ -50,6 +50,23 @@ fn every_event_arrives_and_no_link_is_ever_exceeded() {
         let row = cell.row(&pooled);
         assert_eq!(pooled.over_capacity_bits, 0.0, "{}", row.line());
         assert_eq!(pooled.unfinished, 0, "{}", row.line());
+    }
+}
+
+/// What a source says late, after the end of its window, is heard too.
+#[test]
+fn nobody_is_forgotten_however_long_messages_take() {
+    for (rtt_ns, pausing) in [
+        (2_000_000, Pausing::Confirmed),
+        (20_000_000, Pausing::Confirmed),
+        (20_000_000, Pausing::Predicted),
+    ] {
+        let mut method = Method { rtt_ns, ..ladder::shipped(LINK_BPS) };
+        method.rules.pausing = pausing;
+        let cell = cell(method, 0.95, 120);
+        let pooled = cell.run();
+        let (row, told) = (cell.row(&pooled), pooled.missed_told);
+        assert_eq!((pooled.unfinished, told), (0, pooled.missed), "{}", row.line());
     }
 }
 

@@ -1,9 +1,10 @@
 //! Controller, sources and the messages between them, in virtual time.
 use super::outcome::{EventEnd, Outcome};
 use super::source::{Sending, Stretch, Wake};
+use super::stream::{Periodic, Streams};
 use super::trace::{Event, FRAME_BYTES};
 use catchment_control::admission::{
-    Config, Controller, DeviceId, DeviceSpec, Grant, Input, Output, TransferId,
+    Config, Controller, DeviceId, DeviceSpec, Grant, Input, LinkId, Output, SourceId, TransferId,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -27,6 +28,10 @@ pub(super) struct Setup {
     pub(super) config: Config,
     pub(super) source: SourceModel,
     pub(super) devices: Vec<(DeviceId, DeviceSpec)>,
+    /// Devices that send all the time, and ask for a rate.
+    pub(super) periodic: Vec<Periodic>,
+    /// When a link carries more or less, and the controller is told.
+    pub(super) capacities: Vec<(u64, LinkId, u64)>,
     pub(super) horizon_ns: u64,
     /// After the last event, for those that are late.
     pub(super) drain_ns: u64,
@@ -39,12 +44,17 @@ enum What {
     ToSource(usize),
     Wake(TransferId, u64),
     Timeout,
+    /// A source asks for the rates of its devices, or renews them.
+    Renew(SourceId),
+    Capacity(usize),
 }
 
 #[derive(Debug)]
 enum Message {
     Grant(TransferId, Grant),
     Pause(TransferId, u32),
+    /// Devices, their rates and until when.
+    Rates(Vec<(DeviceId, u64, u64)>),
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +82,7 @@ pub(super) struct World<'a> {
     events: BTreeMap<TransferId, usize>,
     left_bytes: Vec<u64>,
     stretches: Vec<(u32, Stretch)>,
+    streams: Streams,
     outcome: Outcome,
 }
 
@@ -93,6 +104,7 @@ pub(super) fn run(setup: &Setup, trace: &[Event]) -> Outcome {
         events: BTreeMap::new(),
         left_bytes: trace.iter().map(Event::bytes).collect(),
         stretches: Vec::new(),
+        streams: Streams::new(&setup.periodic),
         outcome: Outcome::default(),
     };
     for (device, spec) in &setup.devices {
@@ -102,6 +114,12 @@ pub(super) fn run(setup: &Setup, trace: &[Event]) -> Outcome {
     world.outcome.ends = vec![EventEnd::default(); trace.len()];
     for (index, event) in trace.iter().enumerate() {
         world.plan(event.at_ns, What::Generate(index));
+    }
+    for (source, at_ns) in world.streams.begins() {
+        world.plan(at_ns, What::Renew(source));
+    }
+    for (index, (at_ns, _, _)) in setup.capacities.iter().enumerate() {
+        world.plan(*at_ns, What::Capacity(index));
     }
     world.go();
     world.finish()
@@ -137,6 +155,11 @@ impl World<'_> {
                     message.into_iter().for_each(|message| self.obey(&message));
                 }
                 What::Wake(id, number) => self.wake(id, number),
+                What::Renew(source) => self.renew(source),
+                What::Capacity(index) => {
+                    let (_, link, capacity_bps) = self.setup.capacities[index];
+                    self.control(Input::Capacity { link, capacity_bps });
+                }
                 What::Timeout => {
                     if self.timeout_ns.is_some_and(|due_ns| due_ns <= self.now_ns) {
                         self.timeout_ns = None;
@@ -173,14 +196,32 @@ impl World<'_> {
         }
     }
 
+    /// Asks for the rates of a source's devices the first time, then renews them.
+    fn renew(&mut self, source: SourceId) {
+        let first = self.streams.ask(source);
+        if first.is_empty() {
+            self.outcome.count(1);
+            self.send(Input::Renew { source });
+        } else {
+            self.outcome.count(first.len());
+            first.into_iter().for_each(|input| self.send(input));
+        }
+        self.plan(self.now_ns + super::stream::RENEW_NS, What::Renew(source));
+    }
+
     fn tell(&mut self, input: Input) {
-        self.outcome.messages += 1;
+        self.outcome.count(1);
+        self.send(input);
+    }
+
+    fn send(&mut self, input: Input) {
         self.inputs.push(Some(input));
         let arrival_ns = self.now_ns + self.setup.source.delay_ns;
         self.plan(arrival_ns, What::ToController(self.inputs.len() - 1));
     }
 
     fn control(&mut self, input: Input) {
+        let mut rates = Vec::new();
         self.controller.handle(self.now_ns, input);
         loop {
             let message = match self.controller.poll() {
@@ -190,21 +231,35 @@ impl World<'_> {
                     Message::Pause(transfer, revision)
                 }
                 Output::Missed { transfer, .. } => {
-                    self.outcome.messages += 1;
+                    self.outcome.count(1);
                     if let Some(event) = self.events.get(&transfer) {
                         self.outcome.ends[*event].told = true;
                     }
                     continue;
                 }
-                Output::Rate { .. } => continue,
+                Output::Rate { device, rate_bps, until_ns } => {
+                    rates.push((device, rate_bps, until_ns));
+                    continue;
+                }
                 Output::Refused { subject, reason } => panic!("{subject:?}: {reason:?}"),
-                Output::Timeout(due_ns) => return self.set_timeout(due_ns),
+                Output::Timeout(due_ns) => {
+                    self.set_timeout(due_ns);
+                    break;
+                }
             };
-            self.outcome.messages += 1;
-            self.outputs.push(Some(message));
-            let arrival_ns = self.now_ns + self.setup.source.delay_ns;
-            self.plan(arrival_ns, What::ToSource(self.outputs.len() - 1));
+            self.outcome.count(1);
+            self.answer(message);
         }
+        if !rates.is_empty() {
+            self.outcome.count(rates.len());
+            self.answer(Message::Rates(rates));
+        }
+    }
+
+    fn answer(&mut self, message: Message) {
+        self.outputs.push(Some(message));
+        let arrival_ns = self.now_ns + self.setup.source.delay_ns;
+        self.plan(arrival_ns, What::ToSource(self.outputs.len() - 1));
     }
 
     fn set_timeout(&mut self, due_ns: Option<u64>) {
@@ -217,15 +272,21 @@ impl World<'_> {
     }
 
     fn obey(&mut self, message: &Message) {
-        let (id, chunk_bytes) = match message {
-            Message::Grant(id, _) | Message::Pause(id, _) => (*id, self.setup.config.chunk_bytes),
-        };
         let (now_ns, host_ns) = (self.now_ns, self.setup.source.host_ns);
+        let chunk_bytes = self.setup.config.chunk_bytes;
+        let id = match message {
+            Message::Grant(id, _) | Message::Pause(id, _) => *id,
+            Message::Rates(rates) => {
+                let over = rates.iter().filter_map(|rate| self.streams.lease(now_ns, *rate));
+                return self.stretches.extend(over);
+            }
+        };
         let Some(sending) = self.sendings.get_mut(&id) else { return };
         sending.advance(now_ns, FRAME_BYTES);
         match message {
             Message::Grant(_, grant) => sending.grant(now_ns, grant, host_ns, chunk_bytes),
             Message::Pause(_, revision) => sending.pause(now_ns, *revision, chunk_bytes),
+            Message::Rates(_) => {}
         }
         self.schedule(id);
     }
@@ -284,34 +345,49 @@ impl World<'_> {
     fn finish(mut self) -> Outcome {
         let rest = std::mem::take(&mut self.sendings);
         rest.values().for_each(|sending| self.record(sending));
-        self.outcome.over_capacity_bits = self.excess_bits();
+        let (stretches, covered) = self.streams.finish(self.setup.horizon_ns);
+        self.stretches.extend(stretches);
+        self.outcome.streams = covered;
+        for (link, config) in (0..).zip(&self.setup.config.links) {
+            let rates = self.rates(link);
+            self.outcome.over_capacity_bits += excess_bits(&rates, config.capacity_bps);
+            self.outcome.rates.push(rates);
+        }
         self.outcome
     }
 
-    /// Returns the bits by which sources sent more than links carry, summed over time and links.
-    fn excess_bits(&self) -> f64 {
-        let mut bits = 0.0;
-        for (link, config) in (0..).zip(&self.setup.config.links) {
-            let uses = |device: u32| {
-                let spec = self.setup.devices.iter().find(|(id, _)| id.0 == device);
-                let path = spec.map(|(_, spec)| usize::from(spec.path.0)).unwrap_or_default();
-                self.setup.config.paths[path].iter().any(|one| one.0 == link)
-            };
-            let users: BTreeMap<u32, bool> =
-                self.devices.keys().map(|device| (*device, uses(*device))).collect();
-            let mut steps: Vec<(u64, i128)> = Vec::new();
-            for (_, stretch) in self.stretches.iter().filter(|(device, _)| users[device]) {
-                let rate = i128::from(stretch.rate_bps);
-                steps.extend([(stretch.from_ns, rate), (stretch.until_ns, -rate)]);
-            }
-            steps.sort_unstable();
-            let (mut sum, mut at_ns) = (0, 0);
-            for (step_ns, change) in steps {
-                let over = (sum - i128::from(config.capacity_bps)).max(0);
-                bits += over as f64 * (step_ns - at_ns) as f64 / 1e9;
-                (sum, at_ns) = (sum + change, step_ns);
+    /// Returns the rate at which sources send over a link, from each time on at which it changes.
+    fn rates(&self, link: u16) -> Vec<(u64, u64)> {
+        let last = self.setup.devices.iter().map(|(id, _)| id.0 as usize).max().unwrap_or(0);
+        let mut users = vec![false; last + 1];
+        for (id, spec) in &self.setup.devices {
+            let path = &self.setup.config.paths[usize::from(spec.path.0)];
+            users[id.0 as usize] = path.iter().any(|one| one.0 == link);
+        }
+        let mut steps: Vec<(u64, i64)> = Vec::new();
+        let of_link = |(device, _): &&(u32, Stretch)| users[*device as usize];
+        for (_, stretch) in self.stretches.iter().filter(of_link) {
+            let rate = i64::try_from(stretch.rate_bps).unwrap_or(i64::MAX);
+            steps.extend([(stretch.from_ns, rate), (stretch.until_ns, -rate)]);
+        }
+        steps.sort_unstable();
+        let (mut rates, mut sum): (Vec<(u64, u64)>, i64) = (Vec::new(), 0);
+        for (at_ns, change) in steps {
+            sum += change;
+            let now = (at_ns, u64::try_from(sum).unwrap_or_default());
+            match rates.last_mut() {
+                Some(last) if last.0 == at_ns => *last = now,
+                _ => rates.push(now),
             }
         }
-        bits
+        rates
     }
+}
+
+/// Returns the bits by which sources sent more than a link carries.
+fn excess_bits(rates: &[(u64, u64)], capacity_bps: u64) -> f64 {
+    let over = |pair: &[(u64, u64)]| {
+        pair[0].1.saturating_sub(capacity_bps) as f64 * (pair[1].0 - pair[0].0) as f64 / 1e9
+    };
+    rates.windows(2).map(over).sum()
 }

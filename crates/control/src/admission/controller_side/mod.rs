@@ -14,7 +14,7 @@ mod records;
 mod send;
 mod session;
 
-use super::timers::Timers;
+use super::timers::{Ranked, Timers};
 use super::wire::{Header, Kind, OpenError, ROOT_BYTES, SourceRecord, hint};
 use super::{
     Config, ConfigError, Controller, DeviceId, DeviceSpec, LinkId, Refusal, SourceId, TransferId,
@@ -127,6 +127,16 @@ enum Timer {
     Silence(SourceId),
     /// Windows of an earlier controller are over.
     Quiet,
+}
+
+impl Ranked for Timer {
+    fn rank(&self) -> u32 {
+        match self {
+            Self::Repeat(source, _) => source.0.min(u32::MAX - 2),
+            Self::Silence(_) => u32::MAX - 1,
+            Self::Quiet => u32::MAX,
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -1,0 +1,97 @@
+//! A link that carries less, and then more, and the controller is told.
+use super::added::setup;
+use super::cell::{LINK_BPS, Method};
+use super::row::{Goal, Shown};
+use super::trace::Event;
+use super::world;
+use catchment_control::admission::LinkId;
+
+/// How fast rates follow.
+#[derive(Debug, serde::Serialize)]
+pub(super) struct StepRow {
+    what: &'static str,
+    place: &'static str,
+    method: &'static str,
+    case: &'static str,
+    rtt_ms: f64,
+    /// From the step until no source sends more than the link carries then, or until 0.97 of it are used.
+    settled_ms: Option<f64>,
+    goal_ms: f64,
+    /// Sent beyond what the link carries, in the time until then.
+    over_capacity_bits: f64,
+    frames_lost: u64,
+    packets_dropped: Option<u64>,
+}
+
+const HALVED_NS: u64 = 2_000_000_000;
+const BACK_NS: u64 = 4_000_000_000;
+const END_NS: u64 = 6_000_000_000;
+/// Of the capacity, to call it used.
+const USED: f64 = 0.97;
+
+/// Returns the rows of a method: three senders of half a link and more want all of it all the time.
+pub(super) fn rows(method: &Method) -> Vec<StepRow> {
+    let mut setup = setup(method, 3);
+    let half_bps = LINK_BPS / 2;
+    setup.capacities = vec![(HALVED_NS, LinkId(0), half_bps), (BACK_NS, LinkId(0), LINK_BPS)];
+    setup.horizon_ns = END_NS;
+    setup.drain_ns = 60_000_000_000;
+    let trace: Vec<Event> =
+        (0..3).map(|device| Event { at_ns: 0, device, class: 1, frames: 300 }).collect();
+    let outcome = world::run(&setup, &trace);
+    let lost: u64 = trace
+        .iter()
+        .zip(&outcome.ends)
+        .map(|(event, end)| event.frames - end.frames_ns.len() as u64)
+        .sum();
+    let rates = &outcome.rates[0];
+    let over: Vec<(u64, u64, f64)> = rates
+        .windows(2)
+        .filter(|pair| pair[1].0 > HALVED_NS && pair[0].0 < BACK_NS && pair[0].1 > half_bps)
+        .map(|pair| {
+            let (from_ns, until_ns) = (pair[0].0.max(HALVED_NS), pair[1].0.min(BACK_NS));
+            let bits = (pair[0].1 - half_bps) as f64 * (until_ns - from_ns) as f64 / 1e9;
+            (from_ns, until_ns, bits)
+        })
+        .collect();
+    let fits_ns = over.iter().map(|(_, until_ns, _)| *until_ns).max().unwrap_or(HALVED_NS);
+    let used_bps = LINK_BPS as f64 * USED;
+    let used = rates.iter().find(|(at_ns, rate)| *at_ns >= BACK_NS && *rate as f64 >= used_bps);
+    let since = |at_ns: u64, step_ns: u64| (at_ns - step_ns) as f64 / 1e6;
+    let rtt_ms = method.rtt_ns as f64 / 1e6;
+    let chunk_ms = setup.config.chunk_bytes as f64 * 8e3 / method.nic_bps as f64;
+    let row = |case, settled_ms, goal_ms, over_capacity_bits| StepRow {
+        what: "step",
+        place: "sim",
+        method: method.name,
+        case,
+        rtt_ms,
+        settled_ms,
+        goal_ms,
+        over_capacity_bits,
+        frames_lost: lost,
+        packets_dropped: None,
+    };
+    let bits = over.iter().map(|(_, _, bits)| bits).sum();
+    let used_ms = used.map(|(at_ns, _)| since(*at_ns, BACK_NS));
+    vec![
+        row("halved-told", Some(since(fits_ns, HALVED_NS)), rtt_ms + chunk_ms + 0.2, bits),
+        row("back-told", used_ms, rtt_ms + method.guard_ns as f64 / 1e6, 0.0),
+    ]
+}
+
+impl Shown for StepRow {
+    fn line(&self) -> String {
+        let settled = self.settled_ms.map_or("never".to_owned(), |ms| format!("{ms:.3} ms"));
+        let Self { case, rtt_ms, goal_ms, frames_lost, .. } = self;
+        format!("{case} rtt {rtt_ms} ms: {settled} (goal {goal_ms:.3}), {frames_lost} frames lost")
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        let name = |field| format!("step {} rtt {} ms: {field}", self.case, self.rtt_ms);
+        vec![
+            Goal::most(name("settled_ms"), self.settled_ms, self.goal_ms),
+            Goal::most(name("frames_lost"), Some(self.frames_lost as f64), 0.0),
+        ]
+    }
+}
