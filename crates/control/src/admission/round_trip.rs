@@ -43,22 +43,15 @@ impl RoundTrip {
 pub(super) struct Repeat {
     pub(super) due_ns: u64,
     interval_ns: u64,
-    repeats: u32,
 }
 
 impl Repeat {
     pub(super) const fn new(now_ns: u64, first_ns: u64) -> Self {
-        Self { due_ns: now_ns.saturating_add(first_ns), interval_ns: first_ns, repeats: 0 }
-    }
-
-    /// Returns whether nothing was repeated yet.
-    pub(super) const fn is_first(&self) -> bool {
-        self.repeats == 0
+        Self { due_ns: now_ns.saturating_add(first_ns), interval_ns: first_ns }
     }
 
     /// Goes on to the next time.
     pub(super) fn step(&mut self, now_ns: u64, lease_ns: u64) {
-        self.repeats = self.repeats.saturating_add(1);
         self.interval_ns = self.interval_ns.saturating_mul(2).min(lease_ns);
         self.due_ns = now_ns.saturating_add(self.interval_ns);
     }

@@ -45,7 +45,9 @@ pub(super) struct Entry {
     pub(super) held: Option<Held>,
     /// Is to be sent.
     pub(super) ready: bool,
-    /// When it was first sent in this revision, unless it was repeated since.
+    /// It was not sent in this revision yet.
+    pub(super) unsent: bool,
+    /// When it was sent in this revision, unless it was sent again since: an answer may be to either.
     pub(super) sent_ns: Option<u64>,
     pub(super) repeat: Option<(Repeat, TimerId)>,
 }
@@ -64,6 +66,7 @@ impl Entry {
             until_ns: 0,
             held: None,
             ready: false,
+            unsent: false,
             sent_ns: None,
             repeat: None,
         }

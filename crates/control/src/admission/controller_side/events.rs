@@ -68,7 +68,7 @@ impl ControllerSide {
     fn revise(&mut self, source: SourceId, key: Key) {
         let Some(entry) = self.entry(source, key) else { return };
         entry.revision = entry.revision.saturating_add(1);
-        entry.sent_ns = None;
+        (entry.unsent, entry.sent_ns) = (true, None);
         if let Some((_, timer)) = entry.repeat.take() {
             self.timers.remove(timer);
         }
@@ -126,8 +126,6 @@ impl ControllerSide {
         repeat.step(now_ns, lease_ns);
         let timer = self.timers.set(repeat.due_ns, Timer::Repeat(source, key));
         entry.repeat = Some((repeat, timer));
-        // An answer may be to the first or to this one.
-        entry.sent_ns = None;
         self.make_ready(source, key);
     }
 }

@@ -62,12 +62,7 @@ impl Session {
             let Self { entries, clock, .. } = self;
             let Some(entry) = entries.get_mut(&key) else { continue };
             entry.ready = false;
-            if entry.is_unseen()
-                && entry.sent_ns.is_none()
-                && entry.repeat.is_some_and(|(repeat, _)| repeat.is_first())
-            {
-                entry.sent_ns = Some(now_ns);
-            }
+            entry.sent_ns = std::mem::take(&mut entry.unsent).then_some(now_ns);
             records.push(record(key, entry, clock));
         }
         records
