@@ -108,6 +108,17 @@ impl Scenario {
     }
 }
 
+impl Scenario {
+    /// Returns how long all transfers take on the slowest link.
+    pub(super) fn slowest_ns(&self) -> u64 {
+        let wishes = self.sources.iter().flat_map(|source| &source.wishes);
+        let bytes: u64 = wishes.map(|wish| wish.bytes).sum();
+        let slowest_bps = self.links_bps.iter().min().copied().unwrap_or(1);
+        let time_ns = u128::from(bytes) * 8_000_000_000 / u128::from(slowest_bps);
+        u64::try_from(time_ns).unwrap_or(u64::MAX)
+    }
+}
+
 fn source(paths: &[Vec<u16>], bytes: u64, horizon_ns: u64, random: &mut Random) -> SourceScenario {
     let way = |random: &mut Random| random.pick(&[20_000, 100_000, MS, 5 * MS]).unwrap_or(MS);
     let way_ns = [way(random), way(random)];

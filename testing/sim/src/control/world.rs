@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 
-/// After the horizon everything must be over within this time.
+/// After the horizon everything must be over within this time, and what it takes on the slowest link.
 const PATIENCE_NS: u64 = 40_000 * MS;
 /// A run has fewer steps.
 const STEPS_MOST: u64 = 20_000_000;
@@ -140,7 +140,7 @@ impl World<'_> {
                 if self.is_over() {
                     return self.finish();
                 }
-                if at_ns > self.scenario.horizon_ns + PATIENCE_NS {
+                if at_ns > self.scenario.horizon_ns + PATIENCE_NS + self.scenario.slowest_ns() {
                     return Err(Fault(format!("not over: {}", self.rest())));
                 }
             }
