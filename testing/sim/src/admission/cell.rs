@@ -265,6 +265,13 @@ pub(super) struct Row {
     messages_per_event: f64,
 }
 
+impl Row {
+    /// Returns whether this is the policy that ships, at the usual round trip, with the usual mix.
+    pub(super) fn is_shipped_policy(&self) -> bool {
+        self.ladder.is_none() && self.rtt_ms < 1.0 && self.mix == Mix::Events
+    }
+}
+
 impl Shown for Row {
     fn line(&self) -> String {
         let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));

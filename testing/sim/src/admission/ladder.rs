@@ -52,6 +52,15 @@ pub(super) fn shipped(nic_bps: u64) -> Method {
     Method { ladder: None, ..ahead("", Rules::deadline(), nic_bps) }
 }
 
+/// Returns what the field would build today where one collector's link is the bottleneck: it paces its sources
+/// by credits, class then oldest event. Who gets none stops, and whoever gets them begins: what is still on
+/// its way meets in the collector's queue. No event is late on purpose.
+pub(super) fn credits(nic_bps: u64) -> Method {
+    let rules =
+        Rules { pausing: Pausing::Predicted, demotion: false, shares: None, ..Rules::deadline() };
+    Method { name: "credits", guard_ns: 0, ..ahead("credits", rules, nic_bps) }
+}
+
 /// Returns P-RDMA-TCM in a calibration, and in our own reading of what software costs.
 pub(super) fn papers() -> Vec<Method> {
     let (fifo, priority) = (Rules::fifo(SLOT_BPS), Rules::priority(SLOT_BPS));

@@ -1,11 +1,12 @@
 //! The command: which rows to measure, and how they are shown.
 use super::cell::{Cell, LINK_BPS, Links, Method};
 use super::outcome::Pooled;
-use super::row::{Report, RunRow};
+use super::row::{Goal, Report, RunRow};
 use super::trace::{Event, Mix};
 use super::{added, fair, knee, ladder, many, speed, step};
 use crate::parallel;
 use catchment_control::admission::Pausing;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Kinds of rows.
@@ -36,7 +37,7 @@ pub struct AdmissionOptions {
     /// Only rows of this kind
     #[arg(long)]
     what: Option<What>,
-    /// Only this method: fifo, priority or deadline
+    /// Only this method: fifo, priority, credits or deadline
     #[arg(long)]
     method: Option<String>,
     /// Only this step of the ladder, such as A3b
@@ -74,9 +75,10 @@ impl AdmissionOptions {
 /// # Errors
 /// When the trace cannot be read.
 pub fn run(options: &AdmissionOptions) -> Result<(), String> {
-    let shipped = [LINK_BPS / 2, LINK_BPS].map(ladder::shipped);
+    let rates = [LINK_BPS / 2, LINK_BPS];
+    let ours = rates.map(ladder::credits).into_iter().chain(rates.map(ladder::shipped));
     let methods: Vec<Method> =
-        ladder::papers().into_iter().chain(ladder::steps()).chain(shipped).collect();
+        ladder::papers().into_iter().chain(ladder::steps()).chain(ours).collect();
     let report = Report::new(options.json);
     report.show(&RunRow::detect(options.quick));
     if let Some(path) = &options.trace {
@@ -131,7 +133,18 @@ fn cells(options: &AdmissionOptions, report: &Report, methods: &[Method]) {
         }
     }
     let run = |at: u64| cells[at as usize].row(&cells[at as usize].run());
+    // What credits have on time, by sender and load, on the same events.
+    let mut credits: BTreeMap<(u64, u64), f64> = BTreeMap::new();
     parallel::in_order(cells.len() as u64, run, |_, row| {
+        let cell = (row.nic_bps, row.load.to_bits());
+        if row.method == "credits" {
+            credits.insert(cell, row.tolerant_on_time_event);
+        } else if row.is_shipped_policy()
+            && let Some(least) = credits.get(&cell)
+        {
+            let name = format!("{} bit/s load {}: deadline beside credits", row.nic_bps, row.load);
+            report.demand(Goal::least(name, Some(row.tolerant_on_time_event), *least));
+        }
         report.show(&row);
         true
     });

@@ -30,6 +30,11 @@ impl Goal {
         let held = value.is_some_and(|value| value <= most);
         Self { goal: format!("{name} <= {most}"), value, held }
     }
+
+    #[cfg(test)]
+    pub(super) const fn held(&self) -> bool {
+        self.held
+    }
 }
 
 /// What the issue wants and nothing here can measure yet.
@@ -38,7 +43,7 @@ const NOT_MEASURED: [&str; 5] = [
     "step: untold (the working capacity is not built)",
     "knee: the ladder within 0.02 of the model on the same seeds",
     "cell: packets_dropped, operations_failed, resent_fraction (level packet)",
-    "credits and spq on the same trace",
+    "credits of several collectors, spq (level packet)",
 ];
 
 /// The last row.
@@ -61,6 +66,10 @@ pub(super) struct Report {
 impl Report {
     pub(super) const fn new(json: bool) -> Self {
         Self { json, goals: RefCell::new(Vec::new()) }
+    }
+
+    pub(super) fn demand(&self, goal: Goal) {
+        self.goals.borrow_mut().push(goal);
     }
 
     pub(super) fn show(&self, row: &impl Shown) {

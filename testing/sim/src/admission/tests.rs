@@ -1,8 +1,8 @@
 //! A small part of the cells as a snapshot, and what holds in every run.
 use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
-use super::row::Shown;
+use super::row::{Goal, Shown};
 use super::trace::{Event, FRAME_BYTES, Mix};
-use super::{ladder, world};
+use super::{added, ladder, step, world};
 use catchment_control::admission::{Pausing, Rules};
 use catchment_probe::random::Random;
 
@@ -67,6 +67,19 @@ fn nobody_is_forgotten_however_long_messages_take() {
         let pooled = cell.run();
         let (row, told) = (cell.row(&pooled), pooled.missed_told);
         assert_eq!((pooled.unfinished, told), (0, pooled.missed), "{}", row.line());
+    }
+}
+
+#[test]
+fn rates_follow_a_link_and_a_lone_stream_waits_for_its_first_frame_only() {
+    for rtt_ns in [500_000, 20_000_000] {
+        let method = Method { rtt_ns, ..ladder::shipped(LINK_BPS / 2) };
+        for row in step::rows(&method) {
+            assert!(row.goals().iter().all(Goal::held), "{}", row.line());
+        }
+        for row in added::rows(&method) {
+            assert!(row.goals().iter().all(Goal::held), "{}", row.line());
+        }
     }
 }
 

@@ -39,7 +39,6 @@ pub(super) struct Setup {
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    Generate(usize),
     ToController(usize),
     ToSource(usize),
     Wake(TransferId, u64),
@@ -112,9 +111,6 @@ pub(super) fn run(setup: &Setup, trace: &[Event]) -> Outcome {
         world.devices.insert(device.0, Device::default());
     }
     world.outcome.ends = vec![EventEnd::default(); trace.len()];
-    for (index, event) in trace.iter().enumerate() {
-        world.plan(event.at_ns, What::Generate(index));
-    }
     for (source, at_ns) in world.streams.begins() {
         world.plan(at_ns, What::Renew(source));
     }
@@ -133,18 +129,21 @@ impl World<'_> {
 
     fn go(&mut self) {
         let end_ns = self.setup.horizon_ns + self.setup.drain_ns;
-        while let Some(Reverse((at_ns, _, what))) = self.agenda.pop() {
+        let mut events = self.trace.iter().enumerate().peekable();
+        loop {
+            // Of what happens at the same time, events come first.
+            let next_ns = self.agenda.peek().map_or(u64::MAX, |Reverse((at_ns, ..))| *at_ns);
+            if let Some((index, event)) = events.next_if(|(_, event)| event.at_ns <= next_ns) {
+                self.now_ns = event.at_ns;
+                self.generate(index, event);
+                continue;
+            }
+            let Some(Reverse((at_ns, _, what))) = self.agenda.pop() else { break };
             if at_ns > end_ns {
                 break;
             }
             self.now_ns = at_ns;
             match what {
-                What::Generate(index) => {
-                    let event = &self.trace[index];
-                    let device = self.devices.entry(event.device).or_default();
-                    device.backlog.push_back((index, event.bytes()));
-                    self.ask(event.device);
-                }
                 What::ToController(at) => {
                     if let Some(input) = self.inputs[at].take() {
                         self.control(input);
@@ -168,6 +167,12 @@ impl World<'_> {
                 }
             }
         }
+    }
+
+    fn generate(&mut self, index: usize, event: &Event) {
+        let device = self.devices.entry(event.device).or_default();
+        device.backlog.push_back((index, event.bytes()));
+        self.ask(event.device);
     }
 
     /// Asks for as much as a device may have outstanding.
