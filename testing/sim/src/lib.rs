@@ -17,6 +17,7 @@
 pub mod admission;
 #[cfg(test)]
 mod congestion;
+pub mod control;
 mod frame;
 mod link;
 pub mod loss;

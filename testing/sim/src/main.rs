@@ -2,7 +2,7 @@
 //! `cargo xtask bench loss`, `bench admission` and `cargo xtask soak roce` call.
 #![forbid(unsafe_code)]
 
-use catchment_sim::{admission, loss, soak};
+use catchment_sim::{admission, control, loss, soak};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -13,6 +13,8 @@ enum Command {
     Loss(loss::LossOptions),
     /// Loads that the transmission controller carries
     Admission(admission::AdmissionOptions),
+    /// All that can go wrong between sources and a transmission controller, seed after seed
+    Control(control::ControlOptions),
     /// All faults at once, seed after seed
     Soak(soak::SoakOptions),
 }
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Loss(options) => loss::run(&options),
         Command::Admission(options) => admission::run(&options),
+        Command::Control(options) => control::run(&options),
         Command::Soak(options) => soak::run(&options),
     };
     match result {

@@ -7,8 +7,8 @@ mod duplex;
 mod frames;
 mod plan;
 mod residue;
-mod roce;
 mod round;
+mod simulator;
 mod sums;
 
 use crate::programs;
@@ -35,6 +35,12 @@ enum Soak {
     Kill(KillArgs),
     /// Clients of a duplex server that come, go and are killed, for hours; goes on after a stop
     Duplex(duplex::Args),
+    /// All that can go wrong between sources and a transmission controller, in virtual time
+    Control {
+        /// --seeds N (10,000 if left out), --first SEED; --seed SEED for one
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
     /// Everything that can go wrong between two RoCE stacks at once, in virtual time
     Roce {
         /// --seeds N (10,000 if left out), --first SEED; --seed SEED for one, with --pcap FILE
@@ -79,7 +85,8 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     match &args.soak {
         Some(Soak::Kill(args)) => kill(repo, args),
         Some(Soak::Duplex(args)) => duplex::run(repo, args),
-        Some(Soak::Roce { options }) => roce::run(repo, options),
+        Some(Soak::Control { options }) => simulator::run(repo, "control", options),
+        Some(Soak::Roce { options }) => simulator::run(repo, "soak", options),
         None => {
             print!("{}", listing());
             Ok(())
@@ -100,7 +107,7 @@ pub(crate) fn short(repo: &Repo, rounds: u64, seconds_per_round: f64) -> Result<
 }
 
 pub(crate) fn roce_seeds(repo: &Repo, seeds: u64) -> Result<()> {
-    roce::run(repo, &[format!("--seeds={seeds}")])
+    simulator::run(repo, "soak", &[format!("--seeds={seeds}")])
 }
 
 fn kill(repo: &Repo, args: &KillArgs) -> Result<()> {

@@ -155,8 +155,8 @@ impl Controller {
             }
             Input::Done { transfer } => self.end_known(transfer, self.config.rules.gap_ns),
             Input::Cancel { transfer } => self.end_known(transfer, 0),
-            Input::Adopt { transfer, left_bytes, rate_bps, until_ns } => {
-                self.adopt(transfer, left_bytes, rate_bps, until_ns);
+            Input::Adopt { transfer, left_bytes, age_ns, rate_bps, until_ns } => {
+                self.adopt(transfer, (left_bytes, age_ns), rate_bps, until_ns);
             }
             Input::Capacity { link, capacity_bps } => self.set_capacity(link, capacity_bps),
             Input::Periodic { device, bytes, period_ns } => {

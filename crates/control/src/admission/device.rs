@@ -29,6 +29,7 @@ pub(super) struct Device {
 #[derive(Clone, Debug)]
 struct Rest {
     small_bps: u64,
+    report_delay_ns: u64,
     /// The class's if the greatest number.
     deadline_ns: u64,
     source: SourceId,
@@ -73,6 +74,10 @@ impl Devices {
         Some(self.rest[id.0 as usize].deadline_ns).filter(|deadline_ns| *deadline_ns < u64::MAX)
     }
 
+    pub(super) fn report_delay_ns(&self, id: DeviceId) -> u64 {
+        self.rest[id.0 as usize].report_delay_ns
+    }
+
     pub(super) fn small_bps(&self, id: DeviceId) -> u64 {
         self.rest[id.0 as usize].small_bps
     }
@@ -86,7 +91,16 @@ impl Devices {
         }
         let (source, none) = (SourceId(0), Device::default());
         let (small_bps, deadline_ns, marks) = (0, u64::MAX, Box::default());
-        let rest = Rest { small_bps, deadline_ns, source, next: NONE, before: NONE, marks };
+        let report_delay_ns = 0;
+        let rest = Rest {
+            small_bps,
+            report_delay_ns,
+            deadline_ns,
+            source,
+            next: NONE,
+            before: NONE,
+            marks,
+        };
         if length > self.devices.len() {
             self.devices.resize(length, none);
             self.rest.resize(length, rest);
@@ -108,6 +122,7 @@ impl Devices {
         (device.path, device.class, device.weight) = (spec.path, spec.class, spec.weight);
         (device.rate_max_bps, device.delay_ns) = (spec.rate_max_bps, spec.delay_ns);
         (rest.source, rest.small_bps) = (spec.source, spec.small_bps);
+        rest.report_delay_ns = spec.report_delay_ns;
         rest.deadline_ns = spec.deadline_ns.unwrap_or(u64::MAX);
         if is_new {
             self.count += 1;

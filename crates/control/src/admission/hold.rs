@@ -140,6 +140,18 @@ impl Holds {
         hold
     }
 
+    /// Lets the holds of a transfer, which have timers, be nobody's.
+    pub(super) fn detach(&mut self, transfer: u32, transfers: &mut Transfers) {
+        let mut at = std::mem::replace(&mut transfers[transfer].holds, NONE);
+        while at != NONE {
+            let hold = &mut self[at];
+            debug_assert!(hold.timer != TimerId::NONE, "nobody would end it");
+            let next = std::mem::replace(&mut hold.next, NONE);
+            (hold.transfer, hold.before) = (NONE, NONE);
+            at = next;
+        }
+    }
+
     /// Returns the ends and rates of the holds of a device, the last to end first.
     pub(super) fn of_device(&self, first: u32) -> impl Iterator<Item = (u64, u64)> {
         let mut at = first;

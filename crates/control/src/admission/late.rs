@@ -36,7 +36,7 @@ impl Controller {
         let (best_bps, rate_bps) = (self.best_bps(device), transfer.rate_bps);
         let shortest_ns = duration_ns(transfer.course.left_at(begins_ns), best_bps);
         // The end may be told this much later.
-        let delay_ns = self.devices.known(device).delay_ns;
+        let delay_ns = self.devices.report_delay_ns(device);
         let heard_ns = deadline_ns.saturating_add(delay_ns).saturating_add(1);
         let Some(spare_ns) = deadline_ns.checked_sub(begins_ns.saturating_add(shortest_ns)) else {
             return self.now_ns;
@@ -105,7 +105,7 @@ impl Controller {
             self.tell(at, estimate_ns, dropped);
         }
         if dropped {
-            self.end(at, 0);
+            self.forget(at, 0);
         } else {
             self.requeue(at);
         }
@@ -151,7 +151,8 @@ impl Controller {
         let transfer = &mut self.transfers[at];
         let alarm_ns = if transfer.flags.told { NEVER } else { transfer.alarm_ns };
         let next_ns = alarm_ns.min(transfer.due_ns);
-        let before_ns = std::mem::replace(&mut transfer.armed_ns, next_ns);
+        let armed = transfer.timer != TimerId::NONE;
+        let before_ns = if armed { self.timers.due_ns(transfer.timer) } else { NEVER };
         if before_ns == next_ns {
             return;
         }

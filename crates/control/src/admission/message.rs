@@ -47,6 +47,8 @@ pub struct DeviceSpec {
     pub weight: u32,
     /// The time that a message takes to its source: no window begins before its grant is there.
     pub delay_ns: u64,
+    /// How old a message of its source is when it is handled.
+    pub report_delay_ns: u64,
     /// The rate of the bucket for transfers that leave without asking; 0 for none.
     pub small_bps: u64,
 }
@@ -55,8 +57,17 @@ impl DeviceSpec {
     /// Returns the spec of a device with the deadline of its class, weight 1 and no delay.
     #[must_use]
     pub const fn new(source: SourceId, path: PathId, class: ClassId, rate_max_bps: u64) -> Self {
-        let (deadline_ns, weight, delay_ns, small_bps) = (None, 1, 0, 0);
-        Self { source, path, class, deadline_ns, rate_max_bps, weight, delay_ns, small_bps }
+        Self {
+            source,
+            path,
+            class,
+            deadline_ns: None,
+            rate_max_bps,
+            weight: 1,
+            delay_ns: 0,
+            report_delay_ns: 0,
+            small_bps: 0,
+        }
     }
 }
 
@@ -88,13 +99,14 @@ pub enum Input {
         /// The latest grant that the source obeys.
         revision: u32,
     },
-    /// The source has stopped at the border of a chunk, as it was told to by this revision.
+    /// The source has stopped at the border of a chunk, after it was told this revision: to pause, or
+    /// because its window was over. It uses none of its windows any more.
     Paused {
         /// The transfer.
         transfer: TransferId,
         /// What is left to send.
         left_bytes: u64,
-        /// The revision of the pause.
+        /// The latest revision that it was told.
         revision: u32,
     },
     /// All is sent.
@@ -113,6 +125,8 @@ pub enum Input {
         transfer: TransferId,
         /// What is left to send.
         left_bytes: u64,
+        /// How long ago it was generated, when the source sent this.
+        age_ns: u64,
         /// The rate that was granted.
         rate_bps: u64,
         /// The end of the window.

@@ -36,6 +36,7 @@
 mod charge;
 mod config;
 mod controller;
+pub mod controller_side;
 mod device;
 mod fair;
 mod heap;
@@ -51,13 +52,16 @@ mod refill;
 mod registry;
 mod request;
 mod reserve;
+mod round_trip;
 mod scratch;
 mod share;
+pub mod source_side;
 mod state;
 mod table;
 mod timers;
 mod transfer;
 mod window;
+pub mod wire;
 
 pub use config::{
     ClassConfig, Config, ConfigError, Late, LinkConfig, Order, Pausing, Rules, Shares,

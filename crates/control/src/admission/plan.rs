@@ -101,8 +101,10 @@ impl Controller {
         changed.iter().for_each(|(_, at)| self.displace(*at));
         self.pick(part, changed, |one| one.planned_bps + least_bps <= one.rate_bps);
         for (_, at) in &*changed {
-            let rate_bps = self.transfers[*at].planned_bps;
-            self.issue(*at, rate_bps, self.now_ns);
+            // What it waits for until its window begins is in use by others.
+            let transfer = &self.transfers[*at];
+            let (rate_bps, start_ns) = (transfer.planned_bps, transfer.course.begins_ns());
+            self.issue(*at, rate_bps, start_ns.max(self.now_ns));
         }
     }
 

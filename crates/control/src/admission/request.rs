@@ -26,8 +26,9 @@ impl Controller {
         let class = device.class;
         let class_deadline_ns = self.config.classes[usize::from(class.0)].deadline_ns;
         let deadline_ns = self.devices.deadline_ns(id.device).unwrap_or(class_deadline_ns);
+        let report_delay_ns = self.devices.report_delay_ns(id.device);
         // The age is from when the source sent it.
-        let age_ns = age_ns.min(self.config.age_max_ns).saturating_add(device.delay_ns);
+        let age_ns = age_ns.min(self.config.age_max_ns).saturating_add(report_delay_ns);
         let born_ns = self.now_ns.saturating_sub(age_ns);
         let times = (born_ns, born_ns.saturating_add(deadline_ns));
         self.arrivals += 1;
@@ -98,8 +99,10 @@ impl Controller {
             }
             hold = next;
         }
-        let delay_ns = self.devices.known(id.device).delay_ns;
+        let delay_ns = self.devices.report_delay_ns(id.device);
         let transfer = &mut self.transfers[at];
+        // It knows the latest.
+        transfer.earlier_ns = 0;
         transfer.course.correct(self.now_ns, left_bytes, delay_ns);
         if transfer.flags.last {
             self.watch(at);
@@ -114,13 +117,18 @@ impl Controller {
         if revision != transfer.revision {
             return;
         }
-        match transfer.state {
-            State::Pausing => {}
-            // It came after the end of the window: the source waits all the same.
-            State::Silent => return self.asked_again(at, left_bytes),
-            State::Waiting | State::Granted | State::Ending => return,
+        if transfer.state == State::Waiting {
+            return;
         }
-        transfer.course = Course::standing(left_bytes.min(self.config.bytes_max));
+        let granted = transfer.state == State::Granted;
+        let rate_bps = std::mem::take(&mut transfer.rate_bps);
+        (transfer.earlier_ns, transfer.course) =
+            (0, Course::standing(left_bytes.min(self.config.bytes_max)));
+        self.set_state(at, State::Silent);
+        if granted {
+            self.change(id.device, rate_bps, 0);
+            self.note_free(self.path_of(id.device));
+        }
         self.end_holds_of(at);
         self.wait(at);
     }
@@ -131,9 +139,15 @@ impl Controller {
         }
     }
 
-    /// Forgets a transfer. What it had is free, after a gap.
+    /// Forgets a transfer whose source sends nothing more. What it had is free, after a gap.
     pub(super) fn end(&mut self, at: u32, gap_ns: u64) {
         self.end_holds_of(at);
+        self.forget(at, gap_ns);
+    }
+
+    /// Forgets a transfer. What its source may still use runs out.
+    pub(super) fn forget(&mut self, at: u32, gap_ns: u64) {
+        self.holds.detach(at, &mut self.transfers);
         self.disarm(at);
         let granted = self.transfers[at].state == State::Granted;
         self.set_state(at, State::Silent);
@@ -157,8 +171,14 @@ impl Controller {
         self.note_free(path);
     }
 
-    pub(super) fn adopt(&mut self, id: TransferId, left_bytes: u64, rate_bps: u64, until_ns: u64) {
-        let known = self.transfers.find(id).map_or_else(|| self.create(id, left_bytes, 0), Ok);
+    pub(super) fn adopt(
+        &mut self,
+        id: TransferId,
+        (left_bytes, age_ns): (u64, u64),
+        rate_bps: u64,
+        until_ns: u64,
+    ) {
+        let known = self.transfers.find(id).map_or_else(|| self.create(id, left_bytes, age_ns), Ok);
         let at = match known {
             Ok(at) => at,
             Err(reason) => return self.refuse(Subject::Transfer(id), reason),

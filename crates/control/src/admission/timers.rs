@@ -61,6 +61,11 @@ impl<T: Copy + Ranked> Timers<T> {
         TimerId(id)
     }
 
+    /// Returns when a timer comes that has not come.
+    pub(super) fn due_ns(&self, TimerId(id): TimerId) -> u64 {
+        due_ns(self.heap[self.places[id as usize] as usize])
+    }
+
     /// Sets a timer that has not come to another time.
     pub(super) fn reset(&mut self, TimerId(id): TimerId, due_ns: u64) {
         let place = self.places[id as usize] as usize;

@@ -126,14 +126,15 @@ pub(super) struct Transfer {
     pub(super) due_ns: u64,
     /// When it is certain that its deadline is missed.
     pub(super) alarm_ns: u64,
-    /// The earlier of both, for which there is a timer.
-    pub(super) armed_ns: u64,
+    /// Comes at the earlier of both.
     pub(super) timer: TimerId,
     pub(super) state: State,
     pub(super) class: ClassId,
     pub(super) flags: Flags,
     pub(super) rate_bps: u64,
     pub(super) until_ns: u64,
+    /// The end of earlier windows, which stand for a source that does not know the latest.
+    pub(super) earlier_ns: u64,
     pub(super) course: Course,
     pub(super) revision: u32,
     /// The first of its holds.
@@ -198,13 +199,13 @@ impl Transfer {
             deadline_ns,
             due_ns: NEVER,
             alarm_ns: NEVER,
-            armed_ns: NEVER,
             timer: TimerId::NONE,
             state: State::Silent,
             class,
             flags: Flags::default(),
             rate_bps: 0,
             until_ns: 0,
+            earlier_ns: 0,
             course: Course::standing(bytes),
             revision: 0,
             holds: NONE,
@@ -212,6 +213,13 @@ impl Transfer {
             planned_bps: 0,
             planned: 0,
             links: Links::default(),
+        }
+    }
+
+    /// Notes that the window stands for a source that does not hear of the next one.
+    pub(super) fn note_earlier(&mut self, now_ns: u64) {
+        if self.state == State::Granted && self.until_ns > now_ns {
+            self.earlier_ns = self.earlier_ns.max(self.until_ns);
         }
     }
 

@@ -8,6 +8,7 @@ use super::{DeviceId, Grant, NONE, Output, Pausing};
 impl Controller {
     /// Gives a transfer `rate_bps` from `start_ns` on, or when the grant is there, if that is later.
     pub(super) fn issue(&mut self, at: u32, rate_bps: u64, start_ns: u64) {
+        self.transfers[at].note_earlier(self.now_ns);
         self.set_state(at, State::Granted);
         let transfer = &mut self.transfers[at];
         let device = transfer.id.device;
@@ -16,7 +17,8 @@ impl Controller {
         let before_bps = std::mem::replace(&mut transfer.rate_bps, rate_bps);
         transfer.course.steer(self.now_ns, from_ns, rate_bps);
         // Until the source obeys, it may send as fast as before.
-        let (until_ns, revision) = (transfer.until_ns, transfer.revision + 1);
+        let until_ns = transfer.until_ns.max(transfer.earlier_ns);
+        let revision = transfer.revision + 1;
         self.change(device, before_bps, rate_bps);
         if rate_bps < before_bps {
             let hold = self.hold((at, device), before_bps - rate_bps, until_ns, revision);
@@ -30,7 +32,9 @@ impl Controller {
 
     /// Prolongs the window of a transfer whose source is heard from.
     pub(super) fn prolong_window(&mut self, at: u32) {
-        let from_ns = self.transfers[at].course.begins_ns();
+        let transfer = &mut self.transfers[at];
+        transfer.note_earlier(self.now_ns);
+        let from_ns = transfer.course.begins_ns();
         self.set_window(at, from_ns);
     }
 
@@ -94,6 +98,13 @@ impl Controller {
         let transfer = &mut self.transfers[at];
         transfer.rate_bps = 0;
         let device = transfer.id.device;
+        let earlier_ns = std::mem::take(&mut transfer.earlier_ns);
+        let until_ns = if earlier_ns > transfer.until_ns {
+            transfer.until_ns = earlier_ns;
+            earlier_ns
+        } else {
+            until_ns
+        };
         self.change(device, rate_bps, 0);
         let hold = self.hold((at, device), rate_bps, until_ns, 0);
         self.requeue(at);
@@ -103,7 +114,7 @@ impl Controller {
     pub(super) fn transfer_due(&mut self, at: u32) {
         let transfer = &mut self.transfers[at];
         let (id, path) = (transfer.id, self.devices.known(transfer.id.device).path);
-        (transfer.armed_ns, transfer.timer) = (NEVER, TimerId::NONE);
+        transfer.timer = TimerId::NONE;
         if !transfer.flags.told && transfer.alarm_ns <= self.now_ns {
             self.sound(at);
             self.note_free(path);
@@ -123,7 +134,8 @@ impl Controller {
             State::Granted if last => self.run_out(at, rate_bps, until_ns),
             State::Granted => {
                 // Not heard of within the window: it is over.
-                self.withdraw(at, State::Silent, rate_bps, until_ns);
+                let hold = self.withdraw(at, State::Silent, rate_bps, until_ns);
+                self.time_hold(hold);
                 self.forget_later(at);
             }
             State::Ending | State::Pausing if until_ns <= self.now_ns => {

@@ -4,4 +4,5 @@ mod order;
 mod properties;
 mod refusals;
 mod shares;
+mod unheard;
 mod windows;

@@ -18,7 +18,11 @@ fn spec(device: u32) -> DeviceSpec {
     let class = ClassId(u8::from(device > 1));
     let path = PathId((device % 2) as u16);
     let delay_ns = u64::from(device) * MS / 4;
-    DeviceSpec { delay_ns, ..DeviceSpec::new(SourceId(device), path, class, rate_bps) }
+    DeviceSpec {
+        delay_ns,
+        report_delay_ns: delay_ns,
+        ..DeviceSpec::new(SourceId(device), path, class, rate_bps)
+    }
 }
 
 fn every_policy() -> impl Strategy<Value = Rules> {
@@ -65,7 +69,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let say = prop_oneof![
         6 => (bytes, 0..1200 * MS).prop_map(|(bytes, age_ns)| Say::Request { bytes, age_ns }),
         4 => (0..4_u64, prop::bool::weighted(0.1)).prop_map(|(parts, old)| Say::Progress { parts, old }),
-        4 => (1..4_u64, prop::bool::weighted(0.1)).prop_map(|(parts, old)| Say::Paused { parts, old }),
+        4 => (1..4_u64, prop::bool::weighted(0.4)).prop_map(|(parts, old)| Say::Paused { parts, old }),
         3 => Just(Say::Done),
         1 => Just(Say::Cancel),
         1 => prop::bool::weighted(0.3).prop_map(|leave| if leave { Say::Leave } else { Say::Nothing }),
@@ -147,10 +151,9 @@ impl Worst {
                 Input::Progress { transfer, left_bytes: bytes / 4 * parts, revision }
             }
             Say::Paused { parts, old } => {
+                // Stopped by a pause, or because the window was over: it uses none any more.
                 let revision = if old { latest } else { latest + 1 };
-                if !old {
-                    self.grants.remove(&transfer);
-                }
+                self.grants.remove(&transfer);
                 Input::Paused { transfer, left_bytes: bytes / 4 * parts, revision }
             }
             Say::Done => {

@@ -24,7 +24,7 @@ fn a_window_has_the_length_of_the_transfer_and_the_next_begins_at_its_end() {
 #[test]
 fn a_grant_holds_from_when_it_is_there() {
     let mut harness = Harness::new(one_link(Rules::deadline()));
-    let spec = DeviceSpec { delay_ns: 3 * MS, ..spec(1, 10 * GBPS) };
+    let spec = DeviceSpec { delay_ns: 3 * MS, report_delay_ns: 3 * MS, ..spec(1, 10 * GBPS) };
     harness.handle(0, Input::Register { device: DeviceId(1), spec });
     let grant = harness.granted(7 * MS, transfer(1, 1), 20 * MS_AT_10).unwrap();
     assert_eq!((grant.from_ns, grant.until_ns), (10 * MS, 30 * MS + GUARD));
@@ -191,7 +191,7 @@ fn adopted_windows_stand_for_a_lease_at_most() {
     let mut harness = Harness::with_devices(config, 3);
     let (id, left_bytes) = (transfer(1, 7), 100 * MS_AT_10);
     let (rate_bps, until_ns) = (10 * GBPS, 5000 * MS);
-    harness.handle(MS, Input::Adopt { transfer: id, left_bytes, rate_bps, until_ns });
+    harness.handle(MS, Input::Adopt { transfer: id, left_bytes, age_ns: 0, rate_bps, until_ns });
     assert_eq!(harness.load_bps(), 10 * GBPS);
     let grant = harness.granted(2 * MS, transfer(2, 1), 10 * MS_AT_10).unwrap();
     assert_eq!(grant.rate_bps, 5 * GBPS, "what adopted windows and safe rates leave");
@@ -210,4 +210,20 @@ fn a_source_that_leaves_gives_everything_back_at_once() {
     harness.handle(MS, Input::Leave { source: SourceId(1) });
     assert_eq!((harness.load_bps(), harness.controller.transfers()), (0, 0));
     assert_eq!(harness.next_ns, None);
+}
+
+#[test]
+fn a_source_whose_window_was_over_too_early_gets_another() {
+    let mut harness = Harness::with_devices(one_link(Rules::deadline()), 1);
+    let id = transfer(1, 1);
+    let grant = harness.granted(0, id, 20 * MS_AT_10).unwrap();
+    // Its last window suffices, but the grant came late: a part is left.
+    let stopped = Input::Paused { transfer: id, left_bytes: MS_AT_10, revision: grant.revision };
+    harness.handle(grant.until_ns - 1, stopped.clone());
+    let next = harness.grant_of(id).unwrap();
+    assert!(next.from_ns < grant.until_ns && next.until_ns > grant.until_ns, "{next:?}");
+    assert_eq!(harness.load_bps(), next.rate_bps);
+    // What it said of the earlier window says nothing of the new one.
+    harness.handle(next.from_ns, stopped);
+    assert_eq!(harness.load_bps(), next.rate_bps);
 }

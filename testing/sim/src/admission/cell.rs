@@ -133,7 +133,7 @@ impl Cell {
         let rate_bps = self.method.nic_bps;
         let device = |(device, (path, class)): (u32, (PathId, ClassId))| {
             let spec = DeviceSpec::new(SourceId(device), path, class, rate_bps);
-            (DeviceId(device), DeviceSpec { delay_ns, ..spec })
+            (DeviceId(device), DeviceSpec { delay_ns, report_delay_ns: delay_ns, ..spec })
         };
         Setup {
             config,

@@ -9,6 +9,8 @@ const SCALE: u128 = 8_000_000_000;
 struct Leg {
     from_ns: u64,
     until_ns: u64,
+    /// The end of the window, in which the last chunk may end earlier.
+    granted_ns: u64,
     rate_bps: u64,
 }
 
@@ -112,14 +114,15 @@ impl Sending {
         let host_ns = if running { 0 } else { host_ns };
         let from_ns = grant.from_ns.max(now_ns + host_ns);
         let rate_bps = grant.rate_bps;
-        let lower = self.legs.iter().any(|leg| leg.rate_bps > rate_bps);
+        let less = |leg: &Leg| leg.rate_bps > rate_bps || leg.granted_ns > grant.until_ns;
+        let confirms = self.legs.iter().any(less);
         self.legs.retain(|leg| leg.from_ns < from_ns);
         self.legs.iter_mut().for_each(|leg| leg.until_ns = leg.until_ns.min(from_ns));
         let until_ns = grant.until_ns.max(from_ns);
-        self.legs.push(Leg { from_ns, until_ns, rate_bps });
+        self.legs.push(Leg { from_ns, until_ns, granted_ns: until_ns, rate_bps });
         self.stop_at_border(until_ns, chunk_bytes);
         let to_come = self.done_ns().is_none_or(|done_ns| done_ns > until_ns);
-        self.progress_ns = match (lower, to_come) {
+        self.progress_ns = match (confirms, to_come) {
             (true, _) => Some(now_ns),
             (false, true) => Some(from_ns.midpoint(until_ns)),
             (false, false) => None,

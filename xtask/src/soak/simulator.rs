@@ -1,13 +1,13 @@
-//! `soak roce`: the simulator of `testing/sim`, seed after seed.
+//! `soak roce` and `soak control`: the simulator of `testing/sim`, seed after seed.
 use crate::repo::Repo;
 use crate::{programs, run};
 use anyhow::Result;
 use std::process::Command;
 
-/// Runs the release build of the simulator with these options.
-pub(super) fn run(repo: &Repo, options: &[String]) -> Result<()> {
+/// Runs this command of the simulator's release build with these options.
+pub(super) fn run(repo: &Repo, what: &str, options: &[String]) -> Result<()> {
     let mut command = Command::new(programs::built(repo, programs::SIM)?);
-    command.arg("soak").args(with_first(options)).current_dir(repo.root());
+    command.arg(what).args(with_first(options)).current_dir(repo.root());
     let status = command.status()?;
     run::demand_success(&command, status)
 }

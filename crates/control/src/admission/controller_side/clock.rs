@@ -1,0 +1,226 @@
+//! The clock of a source, as seen where its datagrams arrive.
+//!
+//! Of each datagram arrival - stamp is the difference of the clocks, plus the way, plus what the datagram was
+//! held up. The least is what a datagram takes that is not held up. Clocks drift, so the least is a line.
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Points of two seconds each: what is older is forgotten.
+const POINTS: usize = 16;
+const PERIOD_NS: u64 = 2 * SECOND_NS;
+/// Fewer datagrams do not make a map: each may have been held up.
+const SAMPLES_MIN: u32 = 8;
+/// Between two oscillators: twice 100 ppm, and a margin.
+const DRIFT_MAX: f64 = 250e-6;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Point {
+    /// Which two seconds.
+    period: u64,
+    /// Datagrams in it; 0 for none.
+    count: u32,
+    arrival_ns: u64,
+    offset_ns: i64,
+}
+
+/// Maps times where datagrams arrive to times of the source's clock.
+#[derive(Clone, Debug)]
+pub(super) struct ClockMap {
+    points: [Point; POINTS],
+    /// The datagram that came last, as the least of a period may be old.
+    last: Point,
+    /// The drift of the source's clock, and how wrong that may be.
+    slope: f64,
+    doubt: f64,
+    /// How much datagrams are held up, but for few.
+    spread_ns: u64,
+}
+
+/// A time mapped, and by how much it may be too early.
+#[derive(Clone, Copy, Debug)]
+struct Mapped {
+    offset_ns: i64,
+    doubt_ns: u64,
+}
+
+impl ClockMap {
+    /// `spread_ns` is how much delays differ.
+    pub(super) fn new(spread_ns: u64) -> Self {
+        let (points, last) = ([Point::default(); POINTS], Point::default());
+        Self { points, last, slope: 0.0, doubt: DRIFT_MAX, spread_ns }
+    }
+
+    /// Notes a datagram. Returns by how much it was held up more than others.
+    pub(super) fn sample(&mut self, arrival_ns: u64, stamp_ns: u64) -> u64 {
+        let offset_ns = arrival_ns.wrapping_sub(stamp_ns).cast_signed();
+        let period = arrival_ns / PERIOD_NS;
+        let at = (period % POINTS as u64) as usize;
+        let new = Point { period, count: 1, arrival_ns, offset_ns };
+        self.last = new;
+        let slope = self.slope;
+        let known = &mut self.points[at];
+        if known.count == 0 || known.period != period {
+            *known = new;
+            self.fit(period);
+        } else {
+            let count = known.count.saturating_add(1);
+            if offset_ns <= extended(known, slope, arrival_ns) {
+                *known = new;
+            }
+            known.count = count;
+        }
+        let least = self.map(arrival_ns).map_or(offset_ns, |mapped| mapped.offset_ns);
+        u64::try_from(offset_ns.saturating_sub(least)).unwrap_or(0)
+    }
+
+    /// Returns whether enough datagrams have come lately.
+    pub(super) fn is_learnt(&self, now_ns: u64) -> bool {
+        self.points(now_ns / PERIOD_NS).map(|point| point.count).fold(0, u32::saturating_add)
+            >= SAMPLES_MIN
+    }
+
+    fn points(&self, period: u64) -> impl Iterator<Item = &Point> {
+        let recent = move |point: &&Point| {
+            point.count > 0 && period.saturating_sub(point.period) < POINTS as u64
+        };
+        self.points.iter().filter(recent)
+    }
+
+    /// Fits the drift: the median of the slopes between points that are half of the time apart. A point
+    /// whose datagrams were all held up does not change it by more than others do.
+    fn fit(&mut self, period: u64) {
+        let mut points: Vec<Point> = self.points(period).copied().collect();
+        points.sort_unstable_by_key(|point| point.arrival_ns);
+        let half = points.len() / 2;
+        (self.slope, self.doubt) = (0.0, DRIFT_MAX);
+        if half < 2 {
+            return;
+        }
+        let slope = |at: usize| {
+            let (one, other) = (&points[at], &points[at + half]);
+            let change = other.offset_ns.saturating_sub(one.offset_ns) as f64;
+            change / (other.arrival_ns - one.arrival_ns).max(1) as f64
+        };
+        let mut slopes: Vec<f64> = (0..points.len() - half).map(slope).collect();
+        slopes.sort_unstable_by(f64::total_cmp);
+        let span_ns = points[points.len() - 1].arrival_ns - points[0].arrival_ns;
+        self.slope = slopes[slopes.len() / 2].clamp(-DRIFT_MAX, DRIFT_MAX);
+        self.doubt = (4.0 * self.spread_ns as f64 / span_ns.max(1) as f64).min(DRIFT_MAX);
+    }
+
+    /// Returns the most that arrival - stamp can be of a datagram that is not held up and arrives then.
+    fn map(&self, at_ns: u64) -> Option<Mapped> {
+        let bound = |point: &Point| {
+            let distance_ns = at_ns.abs_diff(point.arrival_ns) as f64;
+            let doubt_ns = (self.doubt * distance_ns) as i64;
+            let offset_ns = extended(point, self.slope, at_ns).saturating_add(doubt_ns);
+            Mapped { offset_ns, doubt_ns: 2 * doubt_ns.unsigned_abs() }
+        };
+        let points = self.points(self.last.period).chain([&self.last]);
+        let points = points.filter(|point| point.count > 0);
+        points.map(bound).min_by_key(|mapped| mapped.offset_ns)
+    }
+
+    /// Returns when a source must begin, by its clock, for nothing to arrive before `from_ns`, and when it
+    /// must have ended for nothing to arrive after `until_ns`.
+    pub(super) fn window(&self, from_ns: u64, until_ns: u64) -> (u64, u64) {
+        let shift = |at_ns: u64, offset_ns: i64| {
+            let there = i128::from(at_ns) - i128::from(offset_ns);
+            u64::try_from(there.max(0)).unwrap_or(u64::MAX)
+        };
+        let (Some(first), Some(last)) = (self.map(from_ns), self.map(until_ns)) else {
+            return (u64::MAX, u64::MAX);
+        };
+        let from_ns = from_ns.saturating_add(self.spread_ns).saturating_add(first.doubt_ns);
+        let from_ns = shift(from_ns, first.offset_ns);
+        let until_ns = shift(until_ns.saturating_sub(self.spread_ns), last.offset_ns);
+        (from_ns, until_ns.max(from_ns))
+    }
+
+    /// Returns until when something arrives, at the latest, that leaves by `until_ns` of the source's clock.
+    pub(super) fn arrival_ns(&self, now_ns: u64, until_ns: u64) -> u64 {
+        let Some(mapped) = self.map(now_ns) else { return u64::MAX };
+        let there = i128::from(until_ns) + i128::from(mapped.offset_ns);
+        let there = u64::try_from(there.max(0)).unwrap_or(u64::MAX);
+        there.saturating_add(self.spread_ns).saturating_add(mapped.doubt_ns)
+    }
+
+    /// Returns the time of the source's clock at which something must leave to arrive at `at_ns`, about.
+    pub(super) fn to_source_ns(&self, at_ns: u64) -> u64 {
+        let offset_ns = self.map(at_ns).map_or(0, |mapped| mapped.offset_ns);
+        let there = i128::from(at_ns) - i128::from(offset_ns);
+        u64::try_from(there.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+/// Returns the offset of a point at another time, by the drift.
+fn extended(point: &Point, slope: f64, at_ns: u64) -> i64 {
+    let time_ns = at_ns.wrapping_sub(point.arrival_ns).cast_signed();
+    point.offset_ns.saturating_add((slope * time_ns as f64) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SPREAD_NS: u64 = 50_000;
+
+    /// The source's clock at a true time, for a drift in parts per billion.
+    fn clock(true_ns: u64, ppb: i64) -> u64 {
+        let drifted = i128::from(true_ns) * i128::from(ppb) / 1_000_000_000;
+        u64::try_from(7_000_000_000_000 + i128::from(true_ns) + drifted).expect("in range")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+
+        /// Whatever drifts within 200 ppm, and whichever datagrams are late besides, nothing arrives outside of
+        /// a window, and what the map takes off a window is bounded.
+        #[test]
+        fn windows_are_kept_where_they_arrive(
+            ppb in -200_000_i64..200_000,
+            way_ns in 0..20_000_000_u64,
+            steps in prop::collection::vec((1_000_000..900_000_000_u64, 0..SPREAD_NS, 0..20_u8), 40..160),
+        ) {
+            let mut map = ClockMap::new(SPREAD_NS);
+            let mut now_ns = SECOND_NS;
+            for _ in 0..8 {
+                now_ns += 500_000;
+                map.sample(now_ns + way_ns, clock(now_ns, ppb));
+            }
+            for (wait_ns, held_ns, late) in steps {
+                now_ns += wait_ns;
+                let late_ns = if late == 0 { 40_000_000 } else { 0 };
+                let arrival_ns = now_ns + way_ns + held_ns + late_ns;
+                map.sample(arrival_ns, clock(now_ns, ppb));
+                prop_assert!(map.is_learnt(arrival_ns));
+                if late_ns > 0 {
+                    continue;
+                }
+                let (from_ns, until_ns) = (arrival_ns + 1_000_000, arrival_ns + 201_000_000);
+                let (first, last) = map.window(from_ns, until_ns);
+                // In the source's clock, the way and what may be held up added.
+                let there = |at_ns: u64| clock(at_ns, ppb);
+                prop_assert!(first >= there(from_ns - way_ns) - 1, "begins {} too early", there(from_ns - way_ns) - first);
+                prop_assert!(last <= there(until_ns - way_ns - SPREAD_NS) + 1, "ends {} too late", last - there(until_ns - way_ns - SPREAD_NS));
+                let lost_ns = 200_000_000_i128 - i128::from(last - first);
+                // Before the drift is known: 500 ppm of the time since the last one that was not late.
+                prop_assert!(lost_ns < 2_000_000, "{lost_ns}");
+            }
+            // After 30 s the drift is known: less than 5 guards are lost.
+            let (first, last) = map.window(now_ns, now_ns + 200_000_000);
+            prop_assert!(now_ns < 31 * SECOND_NS || 200_000_000 - (last - first).cast_signed() < 5 * SPREAD_NS.cast_signed());
+        }
+    }
+
+    #[test]
+    fn a_map_needs_eight_datagrams_of_the_last_30_seconds() {
+        let mut map = ClockMap::new(SPREAD_NS);
+        for at in 1..8 {
+            map.sample(at * 1_000_000, at * 1_000_000);
+            assert!(!map.is_learnt(at * 1_000_000));
+        }
+        map.sample(8_000_000, 8_000_000);
+        assert!(map.is_learnt(29 * SECOND_NS) && !map.is_learnt(33 * SECOND_NS));
+    }
+}

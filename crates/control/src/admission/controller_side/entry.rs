@@ -1,0 +1,84 @@
+//! A transfer, as both ends know it.
+use crate::admission::round_trip::Repeat;
+use crate::admission::timers::TimerId;
+use crate::admission::wire::Reason;
+
+/// A transfer, among those of its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) device: u32,
+    pub(super) number: u64,
+}
+
+/// What the source was told last, in the controller's times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Waiting,
+    Granted { rate_bps: u64, from_ns: u64, until_ns: u64 },
+    Paused,
+    Ended,
+    Dropped,
+    Refused(Reason),
+}
+
+/// A request that the controller is not told yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) left_bytes: u64,
+    pub(super) born_ns: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) said: Said,
+    /// Counts what was said on the wire.
+    pub(super) revision: u32,
+    /// The controller's own count at that time.
+    pub(super) inner: u32,
+    /// The newest state of the source that came.
+    pub(super) heard: u32,
+    /// The newest revision that the source has seen.
+    pub(super) seen: u32,
+    pub(super) missed_ns: Option<u64>,
+    /// Until when something granted may be in use.
+    pub(super) until_ns: u64,
+    pub(super) held: Option<Held>,
+    /// Is to be sent.
+    pub(super) ready: bool,
+    /// It was not sent in this revision yet.
+    pub(super) unsent: bool,
+    /// When it was sent in this revision, unless it was sent again since: an answer may be to either.
+    pub(super) sent_ns: Option<u64>,
+    pub(super) repeat: Option<(Repeat, TimerId)>,
+}
+
+impl Entry {
+    /// Makes an entry for a transfer whose source has seen this revision of this term already: what is
+    /// said from now on is newer.
+    pub(super) const fn new(seen: u32) -> Self {
+        Self {
+            said: Said::Waiting,
+            revision: seen,
+            inner: 0,
+            heard: 0,
+            seen,
+            missed_ns: None,
+            until_ns: 0,
+            held: None,
+            ready: false,
+            unsent: false,
+            sent_ns: None,
+            repeat: None,
+        }
+    }
+
+    /// Returns whether nothing more will be granted.
+    pub(super) const fn is_over(&self) -> bool {
+        matches!(self.said, Said::Ended | Said::Dropped | Said::Refused(_))
+    }
+
+    /// Returns whether the source has not seen what was said last.
+    pub(super) const fn is_unseen(&self) -> bool {
+        self.seen < self.revision && !matches!(self.said, Said::Ended)
+    }
+}

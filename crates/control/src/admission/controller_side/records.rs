@@ -1,0 +1,214 @@
+//! What sources say, as inputs of the controller.
+use super::ControllerSide;
+use super::entry::{Entry, Held, Key, Said};
+use super::session::Session;
+use crate::admission::wire::{ControllerRecord, Header, Reason, SourceRecord, SourceState, Told};
+use crate::admission::{Input, SourceId, TransferId};
+
+/// Transfers of a source that have ended and are still known.
+const ENDED_MAX: usize = 1 << 14;
+
+impl ControllerSide {
+    pub(super) fn record(&mut self, source: SourceId, header: &Header, record: &SourceRecord) {
+        let key = Key { device: record.device, number: record.number };
+        let (now_ns, most) = (self.now_ns, self.transfers_max);
+        let Some(session) = self.sessions.get_mut(&source) else { return };
+        let over = matches!(record.state, SourceState::Done | SourceState::Cancelled);
+        let known = session.devices.get(record.device as usize).copied();
+        let kept = session.entries.len().saturating_sub(session.ended.len());
+        let refusal = match known {
+            None => Some(Reason::UnknownDevice),
+            Some(_) if session.entries.contains_key(&key) || over => None,
+            Some(_) => (kept >= most).then_some(Reason::TooManyTransfers),
+        };
+        if let Some(reason) = refusal {
+            return self.answer(source, record, Told::Refused(reason));
+        }
+        let Some(device) = known else { return };
+        let is_new = !session.entries.contains_key(&key);
+        let same_term = header.term == self.term;
+        let before = if same_term { record.seen.max(session.floor) } else { session.floor };
+        let entry = session.entries.entry(key).or_insert_with(|| Entry::new(before));
+        if same_term && record.seen > entry.seen && record.seen <= entry.revision {
+            entry.seen = record.seen;
+            if entry.seen == entry.revision
+                && let Some(sent_ns) = entry.sent_ns.take()
+            {
+                session.round_trip.sample(now_ns, now_ns - sent_ns);
+            }
+        }
+        let fresh = record.revision > entry.heard;
+        if fresh && !entry.is_over() {
+            entry.heard = record.revision;
+            let obeys = same_term && record.obeys && record.seen == entry.revision;
+            let inner = obeys.then_some(entry.inner);
+            let said = Heard { id: TransferId { device, number: key.number }, inner, is_new };
+            self.apply(source, header, record, said);
+        } else if fresh {
+            entry.heard = record.revision;
+            if over && entry.said == Said::Dropped {
+                entry.said = Said::Ended;
+                self.bury(source, key);
+            }
+        }
+        if record.ask {
+            self.make_ready(source, key);
+        }
+        self.rearm(source, key);
+    }
+
+    /// Answers a record about a transfer that is not kept.
+    fn answer(&mut self, source: SourceId, record: &SourceRecord, told: Told) {
+        let SourceRecord { device, number, revision: seen, ask, .. } = *record;
+        let Some(session) = self.sessions.get_mut(&source) else { return };
+        if ask {
+            let (revision, missed_ns) = (1, None);
+            let record =
+                ControllerRecord { device, number, revision, seen, ask: false, told, missed_ns };
+            session.answers.push(record);
+            self.enqueue(source);
+        }
+    }
+
+    fn apply(&mut self, source: SourceId, header: &Header, record: &SourceRecord, heard: Heard) {
+        let Heard { id, inner, is_new } = heard;
+        let key = Key { device: record.device, number: record.number };
+        match record.state {
+            SourceState::Waiting { left_bytes } => {
+                if let Some(entry) = self.entry(source, key)
+                    && (inner.is_some() || is_new)
+                {
+                    (entry.said, entry.until_ns) = (Said::Waiting, 0);
+                }
+                if let Some(revision) = inner {
+                    self.control(Input::Paused { transfer: id, left_bytes, revision });
+                }
+                let born_ns = self.born_ns(source, header, record.age_ns);
+                self.ask(source, key, Held { left_bytes, born_ns });
+            }
+            SourceState::Running { left_bytes, rate_bps, until_ns } => {
+                if is_new {
+                    let now_ns = self.now_ns;
+                    let Some(session) = self.sessions.get(&source) else { return };
+                    let until_ns = session.clock.arrival_ns(now_ns, until_ns);
+                    let age_ns = now_ns.saturating_sub(self.born_ns(source, header, record.age_ns));
+                    if let Some(entry) = self.entry(source, key) {
+                        entry.until_ns = until_ns;
+                    }
+                    self.control(Input::Adopt {
+                        transfer: id,
+                        left_bytes,
+                        age_ns,
+                        rate_bps,
+                        until_ns,
+                    });
+                } else if let Some(revision) = inner {
+                    self.control(Input::Progress { transfer: id, left_bytes, revision });
+                }
+            }
+            SourceState::Done => {
+                self.finish(source, key);
+                self.control(Input::Done { transfer: id });
+            }
+            SourceState::Cancelled => {
+                self.finish(source, key);
+                self.control(Input::Cancel { transfer: id });
+            }
+        }
+    }
+
+    /// Returns when a transfer was generated, seen from here.
+    fn born_ns(&self, source: SourceId, header: &Header, age_ns: u64) -> u64 {
+        let clock = self.sessions.get(&source).map(|session| &session.clock);
+        let sent_ns = clock.map_or(self.now_ns, |clock| {
+            let held_ns = clock.to_source_ns(self.now_ns).saturating_sub(header.stamp_ns);
+            self.now_ns.saturating_sub(held_ns)
+        });
+        sent_ns.saturating_sub(age_ns)
+    }
+
+    /// Asks the controller, or holds it until windows can be told to this source.
+    fn ask(&mut self, source: SourceId, key: Key, held: Held) {
+        let quiet = self.now_ns < self.quiet_until_ns;
+        let now_ns = self.now_ns;
+        let Some(session) = self.sessions.get_mut(&source) else { return };
+        if quiet || !session.clock.is_learnt(now_ns) {
+            let before = session.entries.get_mut(&key).and_then(|entry| entry.held.replace(held));
+            session.held += usize::from(before.is_none());
+            return;
+        }
+        let device = session.devices[key.device as usize];
+        let transfer = TransferId { device, number: key.number };
+        let age_ns = now_ns.saturating_sub(held.born_ns);
+        self.control(Input::Request { transfer, bytes: held.left_bytes, age_ns });
+    }
+
+    /// Tells the controller what was held for a source.
+    pub(super) fn release(&mut self, source: SourceId) {
+        let (now_ns, quiet) = (self.now_ns, self.now_ns < self.quiet_until_ns);
+        let Some(session) = self.sessions.get_mut(&source) else { return };
+        if session.held == 0 || quiet || !session.clock.is_learnt(now_ns) {
+            return;
+        }
+        session.held = 0;
+        let held = |(key, entry): (&Key, &mut Entry)| Some((*key, entry.held.take()?));
+        let held: Vec<_> = session.entries.iter_mut().filter_map(held).collect();
+        held.into_iter().for_each(|(key, held)| self.ask(source, key, held));
+    }
+
+    fn finish(&mut self, source: SourceId, key: Key) {
+        let Some(entry) = self.entry(source, key) else { return };
+        entry.said = Said::Ended;
+        let held = entry.held.take().is_some();
+        if let Some(session) = self.sessions.get_mut(&source) {
+            session.held -= usize::from(held);
+        }
+        self.bury(source, key);
+    }
+
+    /// Keeps what has ended until no earlier datagram about it can come any more.
+    pub(super) fn bury(&mut self, source: SourceId, key: Key) {
+        let Some(session) = self.sessions.get_mut(&source) else { return };
+        session.ended.push_back((session.datagrams, key));
+        if session.ended.len() > ENDED_MAX
+            && let Some((_, oldest)) = session.ended.pop_front()
+        {
+            session.entries.remove(&oldest);
+        }
+    }
+
+    /// Takes back what a silent source asked for; windows that may be in use run out.
+    pub(super) fn withdraw(&mut self, source: SourceId) {
+        let now_ns = self.now_ns;
+        let Some(session) = self.sessions.get_mut(&source) else { return };
+        let gone = |(_, entry): &(&Key, &Entry)| !entry.is_over() && entry.until_ns <= now_ns;
+        let gone: Vec<Key> = session.entries.iter().filter(gone).map(|(key, _)| *key).collect();
+        for key in gone {
+            let Some(session) = self.sessions.get_mut(&source) else { return };
+            let device = session.devices[key.device as usize];
+            if let Some(entry) = session.entries.remove(&key) {
+                session.held -= usize::from(entry.held.is_some());
+                session.floor = session.floor.max(entry.revision);
+                if let Some((_, timer)) = entry.repeat {
+                    self.timers.remove(timer);
+                }
+            }
+            self.control(Input::Cancel { transfer: TransferId { device, number: key.number } });
+        }
+    }
+
+    pub(super) fn entry(&mut self, source: SourceId, key: Key) -> Option<&mut Entry> {
+        self.sessions
+            .get_mut(&source)
+            .and_then(|session: &mut Session| session.entries.get_mut(&key))
+    }
+}
+
+/// What a record is about.
+#[derive(Clone, Copy)]
+struct Heard {
+    id: TransferId,
+    /// The controller's revision that the source obeys, if it is the latest.
+    inner: Option<u32>,
+    is_new: bool,
+}

@@ -1,0 +1,214 @@
+//! A source: its keys, its devices, its clock, its transfers.
+use super::clock::ClockMap;
+use super::entry::{Entry, Key};
+use super::{ControllerSide, Event, SECOND_NS, Timer};
+use crate::admission::round_trip::RoundTrip;
+use crate::admission::timers::TimerId;
+use crate::admission::wire::{ControllerRecord, Header, Opener, ROOT_BYTES, Seal, SourceRecord};
+use crate::admission::{DeviceId, DeviceSpec, Input, SourceId};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// Delays differ by this at least.
+pub(super) const SPREAD_NS_MIN: u64 = 50_000;
+/// A round trip counts as no more than this.
+pub(super) const ROUND_TRIP_NS_MAX: u64 = 50_000_000;
+/// A source that is silent for longer has to register again.
+const FORGET_NS: u64 = 30 * SECOND_NS;
+/// After this many datagrams the replay window refuses all before.
+const REORDER: u64 = 2048;
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) seal: Seal<ControllerRecord>,
+    pub(super) opener: Opener<SourceRecord>,
+    pub(super) address: Option<SocketAddr>,
+    pub(super) clock: ClockMap,
+    pub(super) round_trip: RoundTrip,
+    /// What its devices are registered with.
+    pub(super) delay_ns: u64,
+    guard_ns: u64,
+    pub(super) devices: Vec<DeviceId>,
+    pub(super) specs: Vec<DeviceSpec>,
+    pub(super) entries: BTreeMap<Key, Entry>,
+    /// Those that are to be sent.
+    pub(super) ready: Vec<Key>,
+    /// Answers about transfers that are not kept.
+    pub(super) answers: Vec<ControllerRecord>,
+    /// Is among those that are to be sent something.
+    pub(super) queued: bool,
+    pub(super) heard_ns: u64,
+    /// Nothing is granted to it: it was not heard for a while.
+    pub(super) silent: bool,
+    pub(super) silence: Option<TimerId>,
+    /// Counts its datagrams.
+    pub(super) datagrams: u64,
+    /// What has ended and is kept for a while.
+    pub(super) ended: std::collections::VecDeque<(u64, Key)>,
+    pub(super) held: usize,
+    /// What was said about transfers that are not known any more had revisions up to this.
+    pub(super) floor: u32,
+}
+
+impl ControllerSide {
+    pub(super) fn register(
+        &mut self,
+        source: SourceId,
+        root: &[u8; ROOT_BYTES],
+        round_trip_ns: u64,
+        devices: Vec<DeviceSpec>,
+    ) {
+        let before = self.sessions.get(&source).map(|session| session.devices.len());
+        if before.is_some_and(|count| count != devices.len()) {
+            self.leave(source);
+        }
+        let guard_ns = devices.iter().map(|spec| self.guard_ns(spec)).max();
+        let guard_ns = guard_ns.unwrap_or(SPREAD_NS_MIN);
+        let round_trip_ns = round_trip_ns.min(ROUND_TRIP_NS_MAX);
+        let mut session = Session {
+            seal: Seal::new(root),
+            opener: Opener::new(root),
+            address: None,
+            clock: ClockMap::new(guard_ns),
+            round_trip: RoundTrip::new(self.now_ns, round_trip_ns),
+            delay_ns: round_trip_ns.max(guard_ns),
+            guard_ns,
+            devices: Vec::new(),
+            specs: devices,
+            entries: BTreeMap::new(),
+            ready: Vec::new(),
+            answers: Vec::new(),
+            queued: false,
+            heard_ns: self.now_ns,
+            silent: false,
+            silence: None,
+            datagrams: 0,
+            ended: std::collections::VecDeque::new(),
+            held: 0,
+            floor: 0,
+        };
+        if let Some(before) = self.sessions.remove(&source) {
+            // The same process: its clock, its transfers and what it was told stand.
+            session.devices = before.devices;
+            session.clock = before.clock;
+            session.entries = before.entries;
+            // What has ended is said under earlier keys only.
+            for (_, key) in &before.ended {
+                session.entries.remove(key);
+            }
+            session.held = before.held;
+            session.floor = before.floor;
+            session.silence = before.silence;
+            session.ready = before.ready;
+            session.queued = before.queued;
+        } else {
+            session.devices =
+                (0..).zip(&session.specs).map(|(at, _)| self.take(source, at)).collect();
+        }
+        self.sessions.insert(source, session);
+        self.tell_specs(source);
+        self.watch(source);
+    }
+
+    /// Takes a number for a device.
+    fn take(&mut self, source: SourceId, at: u32) -> DeviceId {
+        let number = self.unused.pop().unwrap_or_else(|| {
+            self.owners.push(None);
+            u32::try_from(self.owners.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.owners[number as usize] = Some((source, at));
+        DeviceId(number)
+    }
+
+    pub(super) fn guard_ns(&self, spec: &DeviceSpec) -> u64 {
+        let path = self.paths.get(usize::from(spec.path.0));
+        let guards = path.into_iter().flatten().map(|link| self.guards_ns[usize::from(link.0)]);
+        guards.max().unwrap_or(SPREAD_NS_MIN)
+    }
+
+    /// Registers the devices of a source with the delay that it has now.
+    fn tell_specs(&mut self, source: SourceId) {
+        let Some(session) = self.sessions.get(&source) else { return };
+        let delay_ns = session.delay_ns;
+        for at in 0..session.devices.len() {
+            let Some(session) = self.sessions.get(&source) else { return };
+            let (device, spec) = (session.devices[at], session.specs[at].clone());
+            let spec = DeviceSpec { source, delay_ns, report_delay_ns: 0, ..spec };
+            self.control(Input::Register { device, spec });
+        }
+    }
+
+    pub(super) fn leave(&mut self, source: SourceId) {
+        let Some(session) = self.sessions.remove(&source) else { return };
+        let repeats = session.entries.into_values().filter_map(|entry| entry.repeat);
+        let timers = repeats.map(|(_, timer)| timer).chain(session.silence);
+        timers.for_each(|timer| self.timers.remove(timer));
+        self.control(Input::Leave { source });
+        for device in session.devices {
+            self.owners[device.0 as usize] = None;
+            self.unused.push(device.0);
+        }
+    }
+
+    /// Notes that a source is there.
+    pub(super) fn hear(&mut self, source: SourceId, from: SocketAddr, header: &Header) {
+        let now_ns = self.now_ns;
+        let Some(session) = self.sessions.get_mut(&source) else { return };
+        session.address = Some(from);
+        session.heard_ns = now_ns;
+        session.datagrams += 1;
+        session.silent = false;
+        session.clock.sample(now_ns, header.stamp_ns);
+        let (ended, entries) = (&mut session.ended, &mut session.entries);
+        while let Some((at, key)) = ended.front().copied()
+            && at + REORDER < session.datagrams
+        {
+            ended.pop_front();
+            entries.remove(&key);
+        }
+        let least_ns = session.round_trip.least_ns().min(ROUND_TRIP_NS_MAX);
+        let delay_ns = least_ns.max(session.guard_ns);
+        if delay_ns > session.delay_ns / 4 * 5 || delay_ns < session.delay_ns / 4 * 3 {
+            session.delay_ns = delay_ns;
+            self.tell_specs(source);
+        }
+        if header.term > self.term && !std::mem::replace(&mut self.superseded, true) {
+            self.events.push_back(Event::Superseded(header.term));
+        }
+    }
+
+    /// Sets the time at which a source counts as silent.
+    fn watch(&mut self, source: SourceId) {
+        let patience_ns = self.lease_ns;
+        let Some(session) = self.sessions.get_mut(&source) else { return };
+        if session.silence.is_none() {
+            let due_ns = self.now_ns.saturating_add(patience_ns);
+            session.silence = Some(self.timers.set(due_ns, Timer::Silence(source)));
+        }
+    }
+
+    pub(super) fn silence_due(&mut self, source: SourceId) {
+        let patience_ns = self.lease_ns;
+        let (now_ns, lease_ns) = (self.now_ns, self.lease_ns);
+        let Some(session) = self.sessions.get_mut(&source) else { return };
+        session.silence = None;
+        let silent_ns = now_ns - session.heard_ns;
+        if silent_ns >= FORGET_NS {
+            self.leave(source);
+            return self.events.push_back(Event::Forgotten(source));
+        }
+        let live = session.entries.values().any(|entry| !entry.is_over());
+        let due_ns = if silent_ns < patience_ns {
+            session.heard_ns + patience_ns
+        } else if live {
+            session.silent = true;
+            self.withdraw(source);
+            now_ns + lease_ns
+        } else {
+            now_ns + patience_ns
+        };
+        if let Some(session) = self.sessions.get_mut(&source) {
+            session.silence = Some(self.timers.set(due_ns, Timer::Silence(source)));
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! How long a message and its answer take.
+const MS: u64 = 1_000_000;
+/// The least time after which something is repeated.
+const REPEAT_NS_MIN: u64 = 2 * MS;
+/// The least round trip is of this time, at least, and of twice this at most.
+const LEAST_NS: u64 = 15_000 * MS;
+
+/// Round trips, as they are measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RoundTrip {
+    smooth_ns: u64,
+    /// The least of this period and of the one before.
+    least: [u64; 2],
+    since_ns: u64,
+}
+
+impl RoundTrip {
+    pub(super) const fn new(now_ns: u64, first_ns: u64) -> Self {
+        Self { smooth_ns: first_ns, least: [first_ns, u64::MAX], since_ns: now_ns }
+    }
+
+    pub(super) fn sample(&mut self, now_ns: u64, round_trip_ns: u64) {
+        self.smooth_ns = self.smooth_ns - self.smooth_ns / 8 + round_trip_ns / 8;
+        if now_ns.saturating_sub(self.since_ns) > LEAST_NS {
+            self.least = [round_trip_ns, self.least[0]];
+            self.since_ns = now_ns;
+        }
+        self.least[0] = self.least[0].min(round_trip_ns);
+    }
+
+    pub(super) fn least_ns(&self) -> u64 {
+        self.least[0].min(self.least[1])
+    }
+
+    /// Returns after which time something is repeated for the first time.
+    pub(super) fn repeat_ns(&self) -> u64 {
+        self.smooth_ns.saturating_mul(2).max(REPEAT_NS_MIN)
+    }
+}
+
+/// When something is repeated: after growing times, up to a lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Repeat {
+    pub(super) due_ns: u64,
+    interval_ns: u64,
+}
+
+impl Repeat {
+    pub(super) const fn new(now_ns: u64, first_ns: u64) -> Self {
+        Self { due_ns: now_ns.saturating_add(first_ns), interval_ns: first_ns }
+    }
+
+    /// Goes on to the next time.
+    pub(super) fn step(&mut self, now_ns: u64, lease_ns: u64) {
+        self.interval_ns = self.interval_ns.saturating_mul(2).min(lease_ns);
+        self.due_ns = now_ns.saturating_add(self.interval_ns);
+    }
+}

@@ -1,0 +1,83 @@
+//! What a source has from its session with a controller.
+use super::SourceSide;
+use super::transfer::Course;
+use crate::admission::round_trip::RoundTrip;
+use crate::admission::wire::{ControllerRecord, Opener, ROOT_BYTES, Seal, SourceRecord};
+
+/// Datagrams that show the controller how the clock runs.
+const PROBES: u8 = 8;
+const PROBE_NS: u64 = 500_000;
+/// After this time without a datagram the controller needs them again.
+const IDLE_NS: u64 = 5_000_000_000;
+/// One who has nothing to say sends a probe after this time.
+const QUIET_NS: u64 = 1_000_000_000;
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) source: u32,
+    pub(super) seal: Seal<SourceRecord>,
+    pub(super) opener: Opener<ControllerRecord>,
+    pub(super) round_trip: RoundTrip,
+    probes: u8,
+    probe_ns: u64,
+    sent_ns: u64,
+}
+
+impl Link {
+    /// Returns whether a datagram is due that shows the clock.
+    pub(super) fn probes(&mut self, now_ns: u64) -> bool {
+        if self.probes == 0 && now_ns.saturating_sub(self.sent_ns) > IDLE_NS {
+            (self.probes, self.probe_ns) = (PROBES, now_ns);
+        }
+        let due = now_ns >= self.probe_due_ns();
+        if due {
+            self.probes = self.probes.saturating_sub(1);
+            self.probe_ns = now_ns + PROBE_NS;
+        }
+        due
+    }
+
+    pub(super) const fn probe_due_ns(&self) -> u64 {
+        if self.probes > 0 { self.probe_ns } else { self.sent_ns.saturating_add(QUIET_NS) }
+    }
+
+    pub(super) const fn note_sent(&mut self, now_ns: u64) {
+        self.sent_ns = now_ns;
+    }
+}
+
+impl SourceSide {
+    pub(super) fn registered(
+        &mut self,
+        source: u32,
+        term: u32,
+        root: &[u8; ROOT_BYTES],
+        round_trip_ns: u64,
+    ) {
+        if term < self.term {
+            self.counts.old_term += 1;
+            return;
+        }
+        let now_ns = self.now_ns;
+        self.link = Some(Link {
+            source,
+            seal: Seal::new(root),
+            opener: Opener::new(root),
+            round_trip: RoundTrip::new(now_ns, round_trip_ns),
+            probes: PROBES,
+            probe_ns: now_ns,
+            sent_ns: now_ns,
+        });
+        self.registering_ns = None;
+        self.unanswered_ns = None;
+        self.answers.clear();
+        let new_term = std::mem::replace(&mut self.term, term) < term;
+        for transfer in self.transfers.values_mut() {
+            if new_term {
+                transfer.change_term();
+            } else if transfer.course == Course::Live || transfer.acked < transfer.revision {
+                transfer.revise();
+            }
+        }
+    }
+}

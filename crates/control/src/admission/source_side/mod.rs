@@ -1,0 +1,273 @@
+//! The source's end of the wire: asks for transfers, obeys windows, says how far it is.
+//!
+//! `docs/spec/admission.md` is the protocol. Like the controller it does no I/O: `handle(now_ns, input)`, then
+//! `poll()` until it returns a timeout. Times are the source's own clock: windows come in it, and it is
+//! compared with no other. It says when a chunk may begin ([`Output::Send`]); sending it, at that rate, is the
+//! caller's, who says when it has left ([`Input::Sent`]).
+//!
+//! When nobody has answered for a lease and no window is left it goes on as [`Fallback`] says, until
+//! somebody answers.
+mod link;
+mod records;
+mod step;
+mod transfer;
+
+use super::wire::{ROOT_BYTES, Reason, SourceRecord};
+use link::Link;
+use std::collections::{BTreeMap, VecDeque};
+use transfer::Transfer;
+
+/// A transfer, as the source numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LocalId {
+    /// The device: its place in the list with which the source registered.
+    pub device: u32,
+    /// Its number, among those of the device; never used again.
+    pub number: u64,
+}
+
+/// What a source does while no controller answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// Sends one transfer after the other at this rate, which nobody has reserved.
+    Safe {
+        /// The rate.
+        rate_bps: u64,
+    },
+    /// Sends nothing.
+    Stop,
+}
+
+/// What a source is told at its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The longest window; as the controller has it.
+    pub lease_ns: u64,
+    /// It stops at borders of chunks of this size; as the controller has it.
+    pub chunk_bytes: u64,
+    /// What it does while nobody answers.
+    pub fallback: Fallback,
+}
+
+impl Config {
+    /// Returns a lease of 200 ms and chunks of 1 MiB.
+    #[must_use]
+    pub const fn new(fallback: Fallback) -> Self {
+        Self { lease_ns: 200_000_000, chunk_bytes: 1 << 20, fallback }
+    }
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// The source has registered with a controller, in a session.
+    Registered {
+        /// The number that the controller gave it.
+        source: u32,
+        /// The controller's term. A lower one than before is not obeyed.
+        term: u32,
+        /// What both ends exported from the session.
+        root: [u8; ROOT_BYTES],
+        /// How long a message and its answer take, as far as is known.
+        round_trip_ns: u64,
+    },
+    /// A datagram.
+    Datagram(&'a [u8]),
+    /// A device wants to send something.
+    Ask {
+        /// The transfer; known ones are not asked for again.
+        id: LocalId,
+        /// Its size; at least 1.
+        bytes: u64,
+        /// How long ago it was generated.
+        age_ns: u64,
+        /// While no controller answers, lower ones go first.
+        class: u8,
+    },
+    /// A chunk of [`Output::Send`] has left: the oldest of that transfer.
+    Sent {
+        /// The transfer.
+        id: LocalId,
+    },
+    /// A transfer is not wanted any more; the chunks that have begun go on.
+    Cancel {
+        /// The transfer.
+        id: LocalId,
+    },
+    /// The time of the last [`Output::Timeout`] has come.
+    Timeout,
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Output<'a> {
+    /// Send a datagram to the controller.
+    Transmit(&'a [u8]),
+    /// Send a chunk, now, at this rate.
+    Send {
+        /// The transfer.
+        id: LocalId,
+        /// Bytes of the chunk.
+        bytes: u64,
+        /// How fast.
+        rate_bps: u64,
+        /// It is sent by the fallback, under no grant.
+        fallback: bool,
+    },
+    /// A transfer cannot make its deadline.
+    Missed {
+        /// The transfer.
+        id: LocalId,
+        /// When it will be there, about.
+        estimate_ns: u64,
+        /// It will not be sent: it is gone.
+        dropped: bool,
+    },
+    /// The controller refuses a transfer: it is gone.
+    Refused {
+        /// The transfer.
+        id: LocalId,
+        /// Why.
+        reason: Reason,
+    },
+    /// The controller does not know this source, or all keys are used: register again.
+    Register,
+    /// Nothing more to do until an input comes, or this time: then handle [`Input::Timeout`].
+    Timeout(Option<u64>),
+}
+
+/// What was refused, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Datagrams that were opened.
+    pub opened: u64,
+    /// Datagrams that were not: no datagrams, forged, replayed.
+    pub refused: u64,
+    /// Of a term that is not obeyed any more.
+    pub old_term: u64,
+    /// Hints that were for this source, of now.
+    pub hints: u64,
+    /// Datagrams that were sent.
+    pub sent: u64,
+}
+
+#[derive(Debug)]
+enum Event {
+    Send { id: LocalId, bytes: u64, rate_bps: u64, fallback: bool },
+    Missed { id: LocalId, estimate_ns: u64, dropped: bool },
+    Refused { id: LocalId, reason: Reason },
+    Register,
+}
+
+/// The source's end. See the [module](self).
+#[derive(Debug)]
+pub struct SourceSide {
+    config: Config,
+    now_ns: u64,
+    link: Option<Link>,
+    /// The highest term that a controller had.
+    term: u32,
+    transfers: BTreeMap<LocalId, Transfer>,
+    /// Since when nobody has answered.
+    unanswered_ns: Option<u64>,
+    /// The line is busy with a chunk of the fallback until then.
+    fallback_ns: u64,
+    /// Answers about transfers that are not known any more.
+    answers: Vec<SourceRecord>,
+    events: VecDeque<Event>,
+    buffer: Vec<u8>,
+    /// When [`Output::Register`] was said last.
+    registering_ns: Option<u64>,
+    counts: Counts,
+}
+
+impl SourceSide {
+    /// Makes the end of a source that has not registered yet.
+    #[must_use]
+    pub const fn new(now_ns: u64, config: Config) -> Self {
+        Self {
+            config,
+            now_ns,
+            link: None,
+            term: 0,
+            transfers: BTreeMap::new(),
+            unanswered_ns: None,
+            fallback_ns: 0,
+            answers: Vec::new(),
+            events: VecDeque::new(),
+            buffer: Vec::new(),
+            registering_ns: None,
+            counts: Counts { opened: 0, refused: 0, old_term: 0, hints: 0, sent: 0 },
+        }
+    }
+
+    /// Takes an input. Times before the last one count as the last one.
+    pub fn handle(&mut self, now_ns: u64, input: Input<'_>) {
+        self.now_ns = self.now_ns.max(now_ns);
+        match input {
+            Input::Registered { source, term, root, round_trip_ns } => {
+                self.registered(source, term, &root, round_trip_ns);
+            }
+            Input::Datagram(bytes) => self.datagram(bytes),
+            Input::Ask { id, bytes, age_ns, class } => self.ask(id, bytes, age_ns, class),
+            Input::Sent { id } => {
+                if let Some(transfer) = self.transfers.get_mut(&id) {
+                    transfer.sent();
+                }
+            }
+            Input::Cancel { id } => {
+                if let Some(transfer) = self.transfers.get_mut(&id) {
+                    transfer.cancel();
+                }
+            }
+            Input::Timeout => {}
+        }
+        self.step();
+    }
+
+    /// Returns what is to be done next; [`Output::Timeout`] when there is nothing more.
+    pub fn poll(&mut self) -> Output<'_> {
+        match self.events.pop_front() {
+            Some(Event::Send { id, bytes, rate_bps, fallback }) => {
+                return Output::Send { id, bytes, rate_bps, fallback };
+            }
+            Some(Event::Missed { id, estimate_ns, dropped }) => {
+                return Output::Missed { id, estimate_ns, dropped };
+            }
+            Some(Event::Refused { id, reason }) => return Output::Refused { id, reason },
+            Some(Event::Register) => return Output::Register,
+            None => {}
+        }
+        if self.write() {
+            return Output::Transmit(&self.buffer);
+        }
+        Output::Timeout(self.next_ns())
+    }
+
+    /// Returns what was opened and refused.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns how many transfers are not over yet, or whose end the controller has not confirmed.
+    #[must_use]
+    pub fn transfers(&self) -> usize {
+        self.transfers.len()
+    }
+
+    /// Returns whether it does as [`Fallback`] says.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        let lease_ns = self.config.lease_ns;
+        let unanswered = |since_ns: u64| self.now_ns.saturating_sub(since_ns) >= lease_ns;
+        self.unanswered_ns.is_some_and(unanswered)
+            && !self.transfers.values().any(|transfer| transfer.has_window(self.now_ns))
+    }
+
+    fn ask(&mut self, id: LocalId, bytes: u64, age_ns: u64, class: u8) {
+        let born_ns = self.now_ns.saturating_sub(age_ns);
+        let transfer = || Transfer::new(bytes.max(1), born_ns, class);
+        self.transfers.entry(id).or_insert_with(transfer);
+    }
+}

@@ -1,0 +1,161 @@
+//! Datagrams from and to the controller.
+use super::transfer::{Course, Transfer};
+use super::{Event, LocalId, SourceSide};
+use crate::admission::round_trip::Repeat;
+use crate::admission::wire::{
+    ControllerRecord, Header, Kind, RECORDS_MAX, SourceRecord, SourceState, Told,
+};
+
+/// A hint is for a datagram of this time at most.
+const HINT_NS_MAX: u64 = 2_000_000_000;
+
+impl SourceSide {
+    pub(super) fn datagram(&mut self, bytes: &[u8]) {
+        let Ok(header) = Header::read(bytes) else {
+            self.counts.refused += 1;
+            return;
+        };
+        if header.kind == Kind::Hint {
+            return self.hint(&header);
+        }
+        if header.term < self.term {
+            self.counts.old_term += 1;
+            return;
+        }
+        let Some(link) = &mut self.link else { return };
+        let mut records: Vec<ControllerRecord> = Vec::new();
+        if link.opener.open(bytes, &mut records).is_err() || header.source != link.source {
+            self.counts.refused += 1;
+            return;
+        }
+        self.counts.opened += 1;
+        self.unanswered_ns = None;
+        records.iter().for_each(|record| self.record(record));
+    }
+
+    fn hint(&mut self, header: &Header) {
+        let Some(link) = &self.link else { return };
+        let ours = header.source == link.source && header.stamp_ns <= self.now_ns;
+        if ours && self.now_ns - header.stamp_ns <= HINT_NS_MAX {
+            self.counts.hints += 1;
+            self.register();
+        }
+    }
+
+    /// Says that the source has to register again, once in a lease.
+    pub(super) fn register(&mut self) {
+        let lately = |said_ns: u64| self.now_ns - said_ns < self.config.lease_ns;
+        if !self.registering_ns.is_some_and(lately) {
+            self.registering_ns = Some(self.now_ns);
+            self.events.push_back(Event::Register);
+        }
+    }
+
+    fn record(&mut self, record: &ControllerRecord) {
+        let id = LocalId { device: record.device, number: record.number };
+        let Some(transfer) = self.transfers.get_mut(&id) else {
+            if record.ask && self.answers.len() < RECORDS_MAX {
+                // It has ended, and the controller has forgotten that, or has not heard of it yet.
+                let (device, number, seen) = (record.device, record.number, record.revision);
+                let (state, revision) = (SourceState::Cancelled, u32::MAX);
+                let (ask, obeys, age_ns) = (false, true, 0);
+                self.answers.push(SourceRecord {
+                    device,
+                    number,
+                    revision,
+                    seen,
+                    ask,
+                    obeys,
+                    state,
+                    age_ns,
+                });
+            }
+            return;
+        };
+        if record.seen > transfer.acked && record.seen <= transfer.revision {
+            transfer.acked = record.seen;
+            if let Some(told_ns) = transfer.told_ns.take()
+                && record.seen == transfer.revision
+                && let Some(link) = &mut self.link
+            {
+                link.round_trip.sample(self.now_ns, self.now_ns - told_ns);
+            }
+        }
+        let dropped = record.told == Told::Dropped;
+        if let Some(estimate_ns) = record.missed_ns
+            && transfer.course == Course::Live
+            && (dropped || !transfer.missed)
+        {
+            transfer.missed = true;
+            self.events.push_back(Event::Missed { id, estimate_ns, dropped });
+        }
+        transfer.ready |= record.ask;
+        match record.told {
+            Told::Waiting | Told::Granted { .. } | Told::Paused => {
+                transfer.obey(self.now_ns, record);
+            }
+            Told::Dropped => {
+                transfer.seen = transfer.seen.max(record.revision);
+                transfer.cancel();
+            }
+            Told::Ended
+                if transfer.course != Course::Live && transfer.acked == transfer.revision =>
+            {
+                self.transfers.remove(&id);
+            }
+            Told::Ended => {}
+            Told::Refused(reason) => {
+                self.transfers.remove(&id);
+                self.events.push_back(Event::Refused { id, reason });
+            }
+        }
+    }
+
+    /// Writes the next datagram into the buffer; returns whether there was one.
+    pub(super) fn write(&mut self) -> bool {
+        let now_ns = self.now_ns;
+        let Some(link) = &mut self.link else { return false };
+        let repeat_ns = link.round_trip.repeat_ns();
+        let mut records: Vec<SourceRecord> = std::mem::take(&mut self.answers);
+        let ready = self.transfers.iter_mut().filter(|(_, transfer)| transfer.ready);
+        for (id, transfer) in ready.take(RECORDS_MAX - records.len()) {
+            records.push(tell(*id, transfer, now_ns, repeat_ns));
+        }
+        let probe = link.probes(now_ns);
+        if records.is_empty() && !probe {
+            return false;
+        }
+        let ids = (self.term, link.source, now_ns);
+        if link.seal.seal(ids, &records, &mut self.buffer).is_err() {
+            self.link = None;
+            self.register();
+            return false;
+        }
+        link.note_sent(now_ns);
+        self.counts.sent += 1;
+        if records.iter().any(|record| record.ask) {
+            self.unanswered_ns.get_or_insert(now_ns);
+        }
+        true
+    }
+}
+
+/// Returns the record of a transfer, and sets when it is told again.
+fn tell(id: LocalId, transfer: &mut Transfer, now_ns: u64, repeat_ns: u64) -> SourceRecord {
+    transfer.ready = false;
+    let unseen = transfer.acked < transfer.revision;
+    if unseen && transfer.repeat.is_none() {
+        transfer.repeat = Some(Repeat::new(now_ns, repeat_ns));
+        transfer.told_ns = Some(now_ns);
+    }
+    SourceRecord {
+        device: id.device,
+        number: id.number,
+        revision: transfer.revision,
+        seen: transfer.seen,
+        ask: unseen || std::mem::take(&mut transfer.asks),
+        obeys: transfer.obeys(),
+        state: transfer.state(),
+        age_ns: now_ns.saturating_sub(transfer.born_ns),
+    }
+}

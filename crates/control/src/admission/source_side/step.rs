@@ -1,0 +1,88 @@
+//! What is due: chunks, repeats, and what a source does alone.
+use super::transfer::{Course, Transfer};
+use super::{Event, Fallback, LocalId, SourceSide};
+use crate::admission::round_trip::Repeat;
+
+impl SourceSide {
+    pub(super) fn step(&mut self) {
+        let (now_ns, lease_ns) = (self.now_ns, self.config.lease_ns);
+        let chunk_bytes = self.config.chunk_bytes;
+        for (id, transfer) in &mut self.transfers {
+            while let Some((bytes, rate_bps)) = transfer.step(now_ns, chunk_bytes) {
+                let id = *id;
+                self.events.push_back(Event::Send { id, bytes, rate_bps, fallback: false });
+            }
+            repeat(transfer, now_ns, lease_ns);
+        }
+        if self.link.is_none() {
+            // Nobody is there to answer.
+            let asks = self.transfers.values().any(|transfer| transfer.course == Course::Live);
+            self.unanswered_ns = asks.then(|| self.unanswered_ns.unwrap_or(now_ns));
+            self.transfers
+                .retain(|_, transfer| transfer.course == Course::Live || !transfer.is_idle());
+        }
+        self.send_alone();
+    }
+
+    fn send_alone(&mut self) {
+        let Fallback::Safe { rate_bps } = self.config.fallback else { return };
+        if !self.is_alone() || self.now_ns < self.fallback_ns {
+            return;
+        }
+        let (now_ns, chunk_bytes) = (self.now_ns, self.config.chunk_bytes);
+        let Some((id, transfer)) = self.first_alone() else { return };
+        let bytes = transfer.begin_alone(now_ns, chunk_bytes, rate_bps);
+        let takes_ns = crate::admission::transfer::duration_ns(bytes, rate_bps);
+        self.fallback_ns = self.now_ns.saturating_add(takes_ns);
+        self.events.push_back(Event::Send { id, bytes, rate_bps, fallback: true });
+    }
+
+    /// Returns the most urgent transfer, and of those the oldest.
+    fn first_alone(&mut self) -> Option<(LocalId, &mut Transfer)> {
+        let wants = self.transfers.iter_mut().filter(|(_, transfer)| transfer.wants_to_begin());
+        let first = wants.min_by_key(|(id, transfer)| (transfer.class, transfer.born_ns, **id));
+        first.map(|(id, transfer)| (*id, transfer))
+    }
+
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        let due = |transfer: &Transfer| {
+            let repeat_ns = transfer.repeat.map(|repeat| repeat.due_ns);
+            [transfer.next_ns(), repeat_ns.filter(|_| self.link.is_some())]
+                .into_iter()
+                .flatten()
+                .min()
+        };
+        let transfers_ns = self.transfers.values().filter_map(due).min();
+        let probe_ns = self.link.as_ref().map(super::link::Link::probe_due_ns);
+        [transfers_ns, probe_ns, self.alone_ns()].into_iter().flatten().min()
+    }
+
+    /// Returns when the fallback begins a chunk, if nobody answers until then.
+    fn alone_ns(&self) -> Option<u64> {
+        let since_ns = self.unanswered_ns?;
+        let Fallback::Safe { .. } = self.config.fallback else { return None };
+        let wants = self.transfers.values().any(Transfer::wants_to_begin);
+        let windows = self.transfers.values().filter_map(Transfer::last_ns).max();
+        let from_ns = since_ns.saturating_add(self.config.lease_ns).max(self.fallback_ns);
+        wants.then(|| from_ns.max(windows.unwrap_or(0)))
+    }
+}
+
+/// Tells a transfer again that the controller has not seen, or that it goes on.
+fn repeat(transfer: &mut Transfer, now_ns: u64, lease_ns: u64) {
+    let unseen = transfer.acked < transfer.revision;
+    match &mut transfer.repeat {
+        Some(repeat) if repeat.due_ns <= now_ns => {
+            if unseen {
+                repeat.step(now_ns, lease_ns);
+            } else {
+                *repeat = Repeat::new(now_ns, lease_ns / 3);
+                transfer.asks = true;
+            }
+            // An answer may be to the first or to this one.
+            transfer.told_ns = None;
+            transfer.ready = true;
+        }
+        Some(_) | None => {}
+    }
+}

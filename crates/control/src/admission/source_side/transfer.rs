@@ -1,0 +1,323 @@
+//! A transfer at its source: its windows, how far it is, what the controller knows of it.
+use crate::admission::round_trip::Repeat;
+use crate::admission::transfer::duration_ns;
+use crate::admission::wire::{ControllerRecord, SourceState, Told};
+use std::collections::VecDeque;
+
+/// Chunks that have begun and not left.
+const IN_FLIGHT_MAX: usize = 2;
+/// A part of a chunk that is worth a WRITE, where a whole one does not fit.
+const PART_BYTES_MIN: u64 = 1 << 16;
+/// How late a chunk may begin and still count as begun in time.
+const LATE_NS: u64 = 200_000;
+
+/// Leave to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) rate_bps: u64,
+    pub(super) from_ns: u64,
+    pub(super) until_ns: u64,
+    /// 0 for one of an earlier term.
+    pub(super) revision: u32,
+}
+
+/// A chunk that has begun.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    bytes: u64,
+    rate_bps: u64,
+    revision: u32,
+    /// Under no grant.
+    alone: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    Live,
+    Done,
+    Cancelled,
+}
+
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub(super) born_ns: u64,
+    pub(super) class: u8,
+    pub(super) course: Course,
+    /// What has not begun.
+    left_bytes: u64,
+    chunks: VecDeque<Chunk>,
+    window: Option<Window>,
+    /// Takes the window's place when it begins.
+    next: Option<Window>,
+    /// Begins no chunk: was told to pause, or its window is over.
+    stopping: bool,
+    /// When the next chunk should begin, and when the line is free.
+    paced_ns: u64,
+    busy_ns: u64,
+    /// Its state, as it is told.
+    pub(super) revision: u32,
+    /// What the controller has seen of it.
+    pub(super) acked: u32,
+    /// The newest revision of the controller, in its term.
+    pub(super) seen: u32,
+    progress_ns: Option<u64>,
+    /// It is cancelled, and chunks that have begun go on.
+    ending: bool,
+    /// The controller counts on an earlier window until it hears that it is not used any more.
+    confirms: bool,
+    pub(super) missed: bool,
+    /// Is to be told.
+    pub(super) ready: bool,
+    pub(super) repeat: Option<Repeat>,
+    /// The controller is to say that it is there.
+    pub(super) asks: bool,
+    /// When this revision was told first, unless it was repeated since.
+    pub(super) told_ns: Option<u64>,
+}
+
+impl Transfer {
+    pub(super) fn new(bytes: u64, born_ns: u64, class: u8) -> Self {
+        Self {
+            born_ns,
+            class,
+            course: Course::Live,
+            left_bytes: bytes,
+            chunks: VecDeque::new(),
+            window: None,
+            next: None,
+            stopping: false,
+            paced_ns: 0,
+            busy_ns: 0,
+            revision: 1,
+            acked: 0,
+            seen: 0,
+            progress_ns: None,
+            ending: false,
+            confirms: false,
+            missed: false,
+            ready: true,
+            repeat: None,
+            asks: false,
+            told_ns: None,
+        }
+    }
+
+    /// Returns its state as it is told.
+    pub(super) fn state(&self) -> SourceState {
+        let left_bytes = self.left_bytes();
+        let chunk = self.chunks.iter().find(|chunk| !chunk.alone);
+        match (self.course, self.current(), chunk) {
+            (Course::Done, ..) => SourceState::Done,
+            (Course::Cancelled, ..) if !self.ending => SourceState::Cancelled,
+            (_, Some(Window { rate_bps, until_ns, .. }), _) => {
+                SourceState::Running { left_bytes, rate_bps, until_ns }
+            }
+            (_, None, Some(Chunk { rate_bps, .. })) => {
+                SourceState::Running { left_bytes, rate_bps: *rate_bps, until_ns: self.busy_ns }
+            }
+            // What is cancelled and idle is revised with the next step.
+            (_, None, None) => SourceState::Waiting { left_bytes: left_bytes.max(1) },
+        }
+    }
+
+    /// Returns what has not left.
+    pub(super) fn left_bytes(&self) -> u64 {
+        self.left_bytes + self.chunks.iter().map(|chunk| chunk.bytes).sum::<u64>()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    pub(super) fn current(&self) -> Option<Window> {
+        self.window.or(self.next)
+    }
+
+    pub(super) fn has_window(&self, now_ns: u64) -> bool {
+        let later = |window: &Window| window.until_ns > now_ns;
+        self.course == Course::Live && [self.window, self.next].iter().flatten().any(later)
+    }
+
+    /// Returns until when it has a window.
+    pub(super) fn last_ns(&self) -> Option<u64> {
+        [self.window, self.next].iter().flatten().map(|window| window.until_ns).max()
+    }
+
+    /// Returns whether no window of an earlier revision than the newest is used.
+    pub(super) fn obeys(&self) -> bool {
+        let newest = |revision: u32| revision == self.seen;
+        self.chunks.iter().all(|chunk| newest(chunk.revision))
+            && self.current().is_none_or(|window| newest(window.revision))
+    }
+
+    /// Has a new state, which the controller is to see.
+    pub(super) fn revise(&mut self) {
+        self.revision += 1;
+        self.ready = true;
+        self.repeat = None;
+        self.told_ns = None;
+    }
+
+    pub(super) fn sent(&mut self) {
+        self.chunks.pop_front();
+    }
+
+    pub(super) fn cancel(&mut self) {
+        if self.course == Course::Live {
+            self.course = Course::Cancelled;
+            (self.left_bytes, self.window, self.next) = (0, None, None);
+            self.ending = true;
+        }
+    }
+
+    /// Takes what the controller told last. Records that are not newer say nothing.
+    pub(super) fn obey(&mut self, now_ns: u64, record: &ControllerRecord) {
+        if record.revision <= self.seen || self.course != Course::Live {
+            self.seen = self.seen.max(record.revision);
+            return;
+        }
+        self.seen = record.revision;
+        match record.told {
+            Told::Granted { rate_bps, from_ns, until_ns } => {
+                let revision = record.revision;
+                self.grant(now_ns, Window { rate_bps, from_ns, until_ns, revision });
+            }
+            Told::Paused => {
+                self.next = None;
+                self.progress_ns = None;
+                self.stopping = true;
+            }
+            Told::Waiting | Told::Ended | Told::Dropped | Told::Refused(_) => {}
+        }
+        if self.current().is_none() {
+            // It cannot be used, or was for a window that is over: the controller is to know.
+            self.stopping = true;
+        }
+    }
+
+    fn grant(&mut self, now_ns: u64, window: Window) {
+        if window.until_ns <= now_ns {
+            return;
+        }
+        self.stopping = false;
+        let before = self.window;
+        let less =
+            |before: Window| before.rate_bps > window.rate_bps || before.until_ns > window.until_ns;
+        self.confirms = before.is_some_and(less)
+            || self.chunks.iter().any(|chunk| chunk.rate_bps > window.rate_bps);
+        if window.from_ns > now_ns && before.is_some() {
+            self.next = Some(window);
+        } else {
+            (self.window, self.next) = (Some(window), None);
+        }
+        let begins_ns = window.from_ns.max(now_ns);
+        let room_ns = window.until_ns.saturating_sub(begins_ns.max(self.busy_ns));
+        let suffices = duration_ns(self.left_bytes, window.rate_bps) <= room_ns;
+        self.progress_ns = (!suffices).then(|| begins_ns.midpoint(window.until_ns));
+    }
+
+    /// In a new term revisions of the controller begin again; windows stand.
+    pub(super) fn change_term(&mut self) {
+        (self.seen, self.acked) = (0, 0);
+        for window in [&mut self.window, &mut self.next].into_iter().flatten() {
+            window.revision = 0;
+        }
+        self.chunks.iter_mut().for_each(|chunk| chunk.revision = 0);
+        self.revise();
+    }
+
+    /// Does what is due; returns a chunk that begins: its bytes and its rate.
+    pub(super) fn step(&mut self, now_ns: u64, chunk_bytes: u64) -> Option<(u64, u64)> {
+        if self.course != Course::Live {
+            if self.is_idle() && std::mem::take(&mut self.ending) {
+                self.revise();
+            }
+            return None;
+        }
+        if let Some(next) = self.next.filter(|next| next.from_ns <= now_ns) {
+            (self.window, self.next, self.stopping) = (Some(next), None, false);
+        }
+        if let Some(chunk) = self.begin(now_ns, chunk_bytes) {
+            return Some(chunk);
+        }
+        if self.left_bytes == 0 && self.is_idle() {
+            self.course = Course::Done;
+            (self.window, self.next) = (None, None);
+            self.revise();
+        } else if self.stopping && self.is_idle() {
+            (self.stopping, self.window, self.progress_ns) = (false, None, None);
+            if self.next.is_none() {
+                self.revise();
+            }
+        } else if self.obeys() && self.window.is_some() {
+            let due = self.progress_ns.is_some_and(|progress_ns| progress_ns <= now_ns);
+            if due || self.confirms {
+                self.confirms = false;
+                self.progress_ns = self.progress_ns.filter(|_| !due);
+                self.revise();
+            }
+        }
+        None
+    }
+
+    fn begin(&mut self, now_ns: u64, chunk_bytes: u64) -> Option<(u64, u64)> {
+        let window = self.window?;
+        let free = self.chunks.len() < IN_FLIGHT_MAX && self.left_bytes > 0 && !self.stopping;
+        let start_ns = now_ns.max(self.busy_ns);
+        if !free || now_ns < window.from_ns.max(self.paced_ns) {
+            return None;
+        }
+        let until_ns = self.next.map_or(window.until_ns, |next| window.until_ns.min(next.from_ns));
+        let room = u128::from(until_ns.saturating_sub(start_ns)) * u128::from(window.rate_bps);
+        let room = u64::try_from(room / 8_000_000_000).unwrap_or(u64::MAX);
+        let wanted = chunk_bytes.min(self.left_bytes);
+        let bytes = if room >= wanted { wanted } else { room / 4096 * 4096 };
+        if bytes < wanted.min(PART_BYTES_MIN) {
+            // The window is over; or nothing more fits before the next one begins.
+            if self.next.is_some_and(|next| next.from_ns <= window.until_ns) {
+                self.window = None;
+            } else {
+                self.stopping = true;
+            }
+            return None;
+        }
+        let Window { rate_bps, revision, .. } = window;
+        self.push(now_ns, start_ns, Chunk { bytes, rate_bps, revision, alone: false });
+        Some((bytes, rate_bps))
+    }
+
+    fn push(&mut self, now_ns: u64, start_ns: u64, chunk: Chunk) {
+        let takes_ns = duration_ns(chunk.bytes, chunk.rate_bps);
+        let due_ns =
+            if now_ns.saturating_sub(self.paced_ns) < LATE_NS { self.paced_ns } else { now_ns };
+        self.paced_ns = due_ns.saturating_add(takes_ns);
+        self.busy_ns = start_ns.saturating_add(takes_ns);
+        self.left_bytes -= chunk.bytes;
+        self.chunks.push_back(chunk);
+    }
+
+    /// Begins a chunk without a window.
+    pub(super) fn begin_alone(&mut self, now_ns: u64, chunk_bytes: u64, rate_bps: u64) -> u64 {
+        let bytes = chunk_bytes.min(self.left_bytes);
+        let revision = self.seen;
+        let chunk = Chunk { bytes, rate_bps, revision, alone: true };
+        self.push(now_ns, now_ns.max(self.busy_ns), chunk);
+        bytes
+    }
+
+    pub(super) fn wants_to_begin(&self) -> bool {
+        self.course == Course::Live && self.left_bytes > 0 && self.chunks.len() < IN_FLIGHT_MAX
+    }
+
+    /// Returns when something is due, repeats not counted.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        if self.course != Course::Live {
+            return None;
+        }
+        let begins = self.window.filter(|_| self.wants_to_begin() && !self.stopping);
+        let begins_ns = begins.map(|window| window.from_ns.max(self.paced_ns));
+        let progress_ns = self.progress_ns.filter(|_| self.window.is_some() && self.obeys());
+        let next_ns = self.next.map(|next| next.from_ns);
+        [begins_ns, progress_ns, next_ns].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,91 @@
+//! What a source does that has not heard what it was told last: its earlier windows stand.
+use crate::harness::{GBPS, Harness, MS, MS_AT_10, one_link, transfer};
+use catchment_control::admission::*;
+
+fn progress(id: TransferId, left_bytes: u64, revision: u32) -> Input {
+    Input::Progress { transfer: id, left_bytes, revision }
+}
+
+/// A link on which a transfer of 30 ms has what another leaves, 5 of 10 Gbit/s, then all of it.
+fn raised() -> (Harness, TransferId, Grant, Grant) {
+    let mut config = one_link(Rules::deadline());
+    config.links[0].capacity_bps = 15 * GBPS;
+    let mut harness = Harness::with_devices(config, 4);
+    let (first, second) = (transfer(1, 1), transfer(2, 1));
+    harness.request(0, first, 100 * MS_AT_10);
+    let slow = harness.granted(0, second, 30 * MS_AT_10).expect("5 Gbit/s are free");
+    assert_eq!(slow.rate_bps, 5 * GBPS);
+    harness.done(10 * MS, first);
+    let fast = harness.grant_of(second).expect("10 Gbit/s are free");
+    assert!(fast.rate_bps == 10 * GBPS && fast.until_ns < slow.until_ns, "{slow:?} {fast:?}");
+    (harness, second, slow, fast)
+}
+
+#[test]
+fn a_window_that_was_raised_and_shortened_may_last_as_long_as_before() {
+    let (mut harness, _, slow, fast) = raised();
+    let others = [transfer(3, 1), transfer(4, 1)];
+    let mut granted = [0; 2];
+    for id in others {
+        harness.request(11 * MS, id, 500 * MS_AT_10);
+    }
+    for at_ns in [fast.until_ns - MS, fast.until_ns, fast.until_ns + 1] {
+        harness.timeout(at_ns);
+        for (id, rate_bps) in others.iter().zip(&mut granted) {
+            let grant = harness.grant_of(*id).filter(|grant| grant.from_ns < slow.until_ns);
+            *rate_bps = grant.map_or(*rate_bps, |grant| grant.rate_bps);
+        }
+    }
+    // It may still send at 5 Gbit/s.
+    assert!(granted.iter().sum::<u64>() <= 10 * GBPS, "{granted:?}");
+    harness.timeout(slow.until_ns);
+    assert_eq!(harness.load_bps(), 15 * GBPS, "all of it when it is over");
+}
+
+#[test]
+fn a_source_that_says_that_it_obeys_frees_the_rest_of_the_earlier_window() {
+    let (mut harness, second, _, fast) = raised();
+    let third = transfer(3, 1);
+    harness.request(11 * MS, third, 500 * MS_AT_10);
+    harness.handle(12 * MS, progress(second, 10 * MS_AT_10, fast.revision));
+    harness.timeout(fast.until_ns - MS);
+    let grant = harness.grant_of(third).expect("ahead of the end of the shorter window");
+    assert_eq!(grant.from_ns, fast.until_ns);
+}
+
+#[test]
+fn a_window_that_has_not_begun_is_not_moved_ahead_when_it_is_lowered() {
+    let mut harness = Harness::with_devices(one_link(Rules::deadline()), 4);
+    let links_full = [transfer(1, 1), transfer(2, 1)];
+    let ends = links_full.map(|id| harness.granted(0, id, 20 * MS_AT_10).unwrap().until_ns);
+    let third = transfer(3, 1);
+    harness.request(0, third, 200 * MS_AT_10);
+    harness.timeout(ends[0] - MS);
+    let ahead = harness.grant_of(third).unwrap();
+    assert_eq!((ahead.from_ns, ahead.rate_bps), (ends[0], 10 * GBPS));
+    // The link carries less now, so it is lowered; the other two run until their ends.
+    let slower = Input::Capacity { link: LinkId(0), capacity_bps: 5 * GBPS };
+    harness.handle(ends[0] - MS / 2, slower);
+    let lowered = harness.grant_of(third).unwrap();
+    assert_eq!((lowered.from_ns, lowered.rate_bps), (ends[0], 5 * GBPS));
+}
+
+#[test]
+fn what_a_dropped_transfer_may_still_send_stays_counted() {
+    let mut config = one_link(Rules::deadline());
+    config.classes[1].late = Late::Drop;
+    let mut harness = Harness::with_devices(config, 1);
+    let id = transfer(1, 1);
+    let age_ns = 975 * MS;
+    let ask = Input::Request { transfer: id, bytes: 20 * MS_AT_10, age_ns };
+    harness.handle(1000 * MS, ask);
+    let grant = harness.grant_of(id).unwrap();
+    // It is slower than it should be, and nothing of it can come in time when its window runs out.
+    harness.handle(1010 * MS, progress(id, 18 * MS_AT_10, grant.revision));
+    harness.timeout(grant.until_ns - MS);
+    harness.timeout(grant.until_ns - MS + 1);
+    assert_eq!(harness.controller.transfers(), 0, "dropped");
+    assert_eq!(harness.load_bps(), 10 * GBPS, "its window is not over");
+    harness.be_silent(10);
+    assert_eq!(harness.load_bps(), 0);
+}

@@ -1,0 +1,279 @@
+//! Both ends: what an attacker, a liar or a stranger may do to a controller and to a source.
+use crate::samples::ROOT;
+use catchment_control::admission::controller_side::{self, ControllerSide};
+use catchment_control::admission::source_side::{self, Fallback, LocalId, SourceSide};
+use catchment_control::admission::wire::*;
+use catchment_control::admission::*;
+use proptest::prelude::*;
+use std::net::SocketAddr;
+
+const MS: u64 = 1_000_000;
+const GBPS: u64 = 1_000_000_000;
+const ID: LocalId = LocalId { device: 0, number: 1 };
+
+fn address() -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1], 9))
+}
+
+fn config() -> Config {
+    Config::new(vec![LinkConfig::new(10 * GBPS)], vec![vec![LinkId(0)]], Rules::deadline())
+}
+
+/// A controller and a source with one device, at the same time, over a wire without a delay.
+struct Ends {
+    controller: ControllerSide,
+    source: SourceSide,
+    now_ns: u64,
+    to_controller: Vec<Vec<u8>>,
+    to_source: Vec<Vec<u8>>,
+    /// Chunks that have begun.
+    chunks: Vec<u64>,
+    registers: u32,
+}
+
+impl Ends {
+    fn new() -> Self {
+        let config = config();
+        let controller = ControllerSide::new(0, 1, config).expect("a right configuration");
+        let source = SourceSide::new(0, source_side::Config::new(Fallback::Stop));
+        let (to_controller, to_source, chunks) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ends =
+            Self { controller, source, now_ns: MS, to_controller, to_source, chunks, registers: 0 };
+        let devices = vec![DeviceSpec::new(SourceId(0), PathId(0), ClassId(1), 10 * GBPS)];
+        let source = SourceId(5);
+        ends.control(controller_side::Input::Register {
+            source,
+            root: ROOT,
+            round_trip_ns: 0,
+            devices,
+        });
+        ends.tell(source_side::Input::Registered {
+            source: 5,
+            term: 1,
+            root: ROOT,
+            round_trip_ns: 0,
+        });
+        ends
+    }
+
+    fn control(&mut self, input: controller_side::Input<'_>) {
+        self.controller.handle(self.now_ns, input);
+        loop {
+            match self.controller.poll() {
+                controller_side::Output::Transmit { bytes, .. } => {
+                    self.to_source.push(bytes.to_vec());
+                }
+                controller_side::Output::Timeout(_) => return,
+                controller_side::Output::Refused { .. }
+                | controller_side::Output::Forgotten { .. }
+                | controller_side::Output::Superseded { .. } => {}
+            }
+        }
+    }
+
+    fn tell(&mut self, input: source_side::Input<'_>) {
+        self.source.handle(self.now_ns, input);
+        loop {
+            match self.source.poll() {
+                source_side::Output::Transmit(bytes) => self.to_controller.push(bytes.to_vec()),
+                source_side::Output::Send { bytes, .. } => self.chunks.push(bytes),
+                source_side::Output::Register => self.registers += 1,
+                source_side::Output::Timeout(_) => return,
+                source_side::Output::Missed { .. } | source_side::Output::Refused { .. } => {}
+            }
+        }
+    }
+
+    fn datagram(&mut self, bytes: &[u8]) {
+        self.control(controller_side::Input::Datagram { from: address(), bytes });
+    }
+
+    /// Lets a time pass; datagrams come at once.
+    fn pass(&mut self, time_ns: u64) {
+        let end_ns = self.now_ns + time_ns;
+        while self.now_ns < end_ns {
+            self.now_ns += MS / 10;
+            self.tell(source_side::Input::Timeout);
+            self.control(controller_side::Input::Timeout);
+            while let Some(bytes) = self.to_controller.pop() {
+                self.datagram(&bytes);
+            }
+            while let Some(bytes) = self.to_source.pop() {
+                self.tell(source_side::Input::Datagram(&bytes));
+            }
+        }
+    }
+
+    fn ask(&mut self, bytes: u64) {
+        self.tell(source_side::Input::Ask { id: ID, bytes, age_ns: 0, class: 1 });
+    }
+}
+
+#[test]
+fn a_transfer_is_granted_sent_in_its_time_and_forgotten_by_both() {
+    let mut ends = Ends::new();
+    ends.ask(10_000_000);
+    ends.pass(3 * MS);
+    assert!(ends.chunks.is_empty(), "fewer than 8 datagrams do not show the clock");
+    let mut sent = 0;
+    for _ in 0..40 {
+        ends.pass(MS / 2);
+        // A chunk takes longer than that: at most two have begun and not left.
+        assert!(ends.chunks.len() <= sent + 2);
+        if sent < ends.chunks.len() {
+            sent += 1;
+            ends.tell(source_side::Input::Sent { id: ID });
+        }
+    }
+    assert_eq!(ends.chunks.iter().sum::<u64>(), 10_000_000);
+    assert_eq!((ends.source.transfers(), ends.controller.controller().transfers()), (0, 0));
+}
+
+#[test]
+fn a_source_that_is_not_answered_does_as_it_was_told() {
+    for fallback in [Fallback::Stop, Fallback::Safe { rate_bps: GBPS }] {
+        let mut source = SourceSide::new(0, source_side::Config::new(fallback));
+        source.handle(MS, source_side::Input::Ask { id: ID, bytes: 5000, age_ns: 0, class: 1 });
+        let mut sent = 0;
+        let mut due_ns = MS;
+        for _ in 0..100 {
+            match source.poll() {
+                source_side::Output::Send { bytes, rate_bps, fallback, .. } => {
+                    assert!(fallback && due_ns >= 200 * MS && rate_bps == GBPS);
+                    sent += bytes;
+                }
+                source_side::Output::Timeout(None) => break,
+                source_side::Output::Timeout(Some(next_ns)) => {
+                    due_ns = next_ns;
+                    source.handle(due_ns, source_side::Input::Timeout);
+                }
+                other @ (source_side::Output::Transmit(_)
+                | source_side::Output::Missed { .. }
+                | source_side::Output::Refused { .. }
+                | source_side::Output::Register) => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(sent, if fallback == Fallback::Stop { 0 } else { 5000 });
+    }
+}
+
+#[test]
+fn hints_are_few_and_make_a_source_register_only_if_it_has_just_sent() {
+    let mut ends = Ends::new();
+    let mut bytes = Vec::new();
+    for _ in 0..3000 {
+        Seal::<SourceRecord>::new(&ROOT).seal((0, 77, ends.now_ns), &[], &mut bytes).unwrap();
+        ends.datagram(&bytes);
+    }
+    assert_eq!(ends.to_source.len(), 1000, "in a second");
+    assert!(ends.to_source.iter().all(|hint| hint.len() <= bytes.len()), "nothing is amplified");
+    // For another source, and for one that has sent this long ago or will.
+    let header = Header::read(&bytes).unwrap();
+    ends.now_ns = 10_000 * MS;
+    for (source, stamp_ns) in [(77, ends.now_ns), (5, 7_000 * MS), (5, ends.now_ns + 1)] {
+        let wrong = hint(&Header { source, stamp_ns, ..header }, 2);
+        ends.tell(source_side::Input::Datagram(&wrong));
+        assert_eq!(ends.registers, 0);
+    }
+    let right = hint(&Header { source: 5, stamp_ns: 9_000 * MS, ..header }, 2);
+    ends.tell(source_side::Input::Datagram(&right));
+    ends.tell(source_side::Input::Datagram(&right));
+    assert_eq!(ends.registers, 1, "once in a lease");
+}
+
+#[test]
+fn a_liar_is_answered_and_bounded() {
+    let mut ends = Ends::new();
+    ends.pass(6 * MS);
+    ends.to_source.clear();
+    let mut seal = Seal::<SourceRecord>::new(&ROOT);
+    let mut opener = Opener::<ControllerRecord>::new(&ROOT);
+    // The source's own end has used some sequence numbers.
+    let (mut bytes, mut answers) = (Vec::new(), Vec::new());
+    for _ in 0..100 {
+        seal.seal((1, 5, ends.now_ns), &[], &mut bytes).unwrap();
+    }
+    let record = |device, number, left_bytes| SourceRecord {
+        device,
+        number,
+        revision: 1,
+        seen: u32::MAX,
+        ask: true,
+        obeys: true,
+        state: SourceState::Waiting { left_bytes },
+        age_ns: u64::MAX,
+    };
+    let mut told = |ends: &mut Ends, records: &[SourceRecord]| {
+        seal.seal((1, 5, ends.now_ns), records, &mut bytes).unwrap();
+        ends.datagram(&bytes);
+        let mut all = Vec::new();
+        for datagram in ends.to_source.drain(..) {
+            if opener.open(&datagram, &mut answers).is_ok() {
+                all.extend(answers.iter().map(|answer| answer.told));
+            }
+        }
+        all
+    };
+    let unknown = Told::Refused(Reason::UnknownDevice);
+    assert_eq!(told(&mut ends, &[record(1, 1, 1)]), [unknown]);
+    assert_eq!(told(&mut ends, &[record(0, 1, u64::MAX)]), [Told::Refused(Reason::Size)]);
+    // A million requests: no more than 1,024 of a device are kept, and each is answered.
+    let mut kept = 0;
+    for number in 2..10_000 {
+        kept += told(&mut ends, &[record(0, number, 1 << 30)])
+            .iter()
+            .filter(|answer| !matches!(answer, Told::Refused(Reason::TooManyTransfers)))
+            .count();
+    }
+    assert!(kept <= 1200, "{kept}");
+    assert_eq!(ends.controller.controller().transfers(), 1024);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever comes without the key, or again: the controller does what it would do without.
+    #[test]
+    fn forged_replayed_and_foreign_datagrams_change_nothing(
+        junk in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..20),
+        at in 0..96_usize,
+        bit in 0..8_u8,
+    ) {
+        let (mut one, mut other) = (Ends::new(), Ends::new());
+        for ends in [&mut one, &mut other] {
+            ends.pass(6 * MS);
+            ends.ask(50_000_000);
+        }
+        let state = |ends: &Ends| {
+            let load_bps = ends.controller.controller().load_bps(LinkId(0));
+            (load_bps, ends.controller.controller().transfers(), ends.controller.granted_bps(SourceId(5)))
+        };
+        let good = one.to_controller[0].clone();
+        let mut forged = good.clone();
+        forged[at % good.len()] ^= 1 << bit;
+        let mut root = ROOT;
+        root[0] ^= 1;
+        let mut foreign = Vec::new();
+        Seal::<SourceRecord>::new(&root).seal((1, 5, one.now_ns), &[], &mut foreign).unwrap();
+        for bytes in junk.iter().chain([&forged, &foreign]) {
+            one.datagram(bytes);
+        }
+        one.to_source.clear();
+        for ends in [&mut one, &mut other] {
+            let good = ends.to_controller.remove(0);
+            ends.datagram(&good);
+        }
+        one.datagram(&good);
+        prop_assert_eq!(one.controller.counts().replayed, 1);
+        prop_assert_eq!(state(&one), state(&other));
+        for bytes in &junk {
+            one.tell(source_side::Input::Datagram(bytes));
+        }
+        for ends in [&mut one, &mut other] {
+            ends.pass(3 * MS);
+        }
+        prop_assert!(state(&one).0 > Some(0));
+        prop_assert_eq!(state(&one), state(&other));
+        prop_assert_eq!(one.chunks, other.chunks);
+    }
+}

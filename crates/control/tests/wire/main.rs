@@ -1,0 +1,7 @@
+//! The wire format of admission: what is written is read again, and nothing else.
+mod corpus;
+mod ends;
+mod hostile;
+mod samples;
+mod seals;
+mod vectors;

@@ -1,0 +1,94 @@
+//! Records and roots for the tests.
+use catchment_control::admission::wire::*;
+use proptest::prelude::*;
+
+pub(crate) const ROOT: [u8; ROOT_BYTES] = {
+    let mut root = [0; ROOT_BYTES];
+    let mut at = 0;
+    while at < ROOT_BYTES {
+        root[at] = at as u8;
+        at += 1;
+    }
+    root
+};
+
+pub(crate) const RUNNING: SourceRecord = SourceRecord {
+    device: 7,
+    number: 0x0102_0304_0506_0708,
+    revision: 3,
+    seen: 2,
+    ask: true,
+    obeys: true,
+    state: SourceState::Running {
+        left_bytes: 24_883_200,
+        rate_bps: 10_000_000_000,
+        until_ns: 5_200_000_000,
+    },
+    age_ns: 1_500_000,
+};
+
+pub(crate) const GRANTED: ControllerRecord = ControllerRecord {
+    device: 7,
+    number: 0x0102_0304_0506_0708,
+    revision: 3,
+    seen: 3,
+    ask: true,
+    told: Told::Granted {
+        rate_bps: 20_000_000_000,
+        from_ns: 5_100_000_000,
+        until_ns: 5_300_000_000,
+    },
+    missed_ns: Some(6_000_000_000),
+};
+
+pub(crate) fn any_source_record() -> impl Strategy<Value = SourceRecord> {
+    let state = (0..4_u8, 1..u64::MAX, 1..u64::MAX, any::<u64>()).prop_map(
+        |(state, left_bytes, rate_bps, until_ns)| match state {
+            0 => SourceState::Waiting { left_bytes },
+            1 => SourceState::Running { left_bytes, rate_bps, until_ns },
+            2 => SourceState::Done,
+            _ => SourceState::Cancelled,
+        },
+    );
+    let ids = (any::<u32>(), any::<u64>(), 1..u32::MAX, any::<u32>());
+    (ids, any::<bool>(), any::<bool>(), state, any::<u64>()).prop_map(
+        |((device, number, revision, seen), ask, obeys, state, age_ns)| SourceRecord {
+            device,
+            number,
+            revision,
+            seen,
+            ask,
+            obeys,
+            state,
+            age_ns,
+        },
+    )
+}
+
+pub(crate) fn any_controller_record() -> impl Strategy<Value = ControllerRecord> {
+    let times = (any::<u64>(), any::<u64>());
+    let told =
+        (0..9_u8, 1..u64::MAX, times).prop_map(|(told, rate_bps, (one, other))| match told {
+            0 => Told::Waiting,
+            1 => Told::Granted { rate_bps, from_ns: one.min(other), until_ns: one.max(other) },
+            2 => Told::Paused,
+            3 => Told::Ended,
+            4 => Told::Dropped,
+            5 => Told::Refused(Reason::UnknownDevice),
+            6 => Told::Refused(Reason::TooManyTransfers),
+            7 => Told::Refused(Reason::Size),
+            _ => Told::Refused(Reason::NotAllowed),
+        });
+    let ids = (any::<u32>(), any::<u64>(), any::<u32>(), any::<u32>());
+    (ids, any::<bool>(), told, any::<Option<u64>>()).prop_map(
+        |((device, number, revision, seen), ask, told, missed_ns)| ControllerRecord {
+            device,
+            number,
+            revision,
+            seen,
+            ask,
+            told,
+            missed_ns,
+        },
+    )
+}
