@@ -42,7 +42,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("netns", "", ""),
     ("attack", "netns", ""),
     ("cli", "catchment doctor", "netns"),
-    ("fuzz", "conformance provider-shm roce session verbs", ""),
+    ("fuzz", "conformance control provider-shm roce session verbs", ""),
     (
         "bench",
         "catchment channel cli conformance duplex mechanisms netns perf probe provider-roce provider-shm roce sim transfer verbs",
