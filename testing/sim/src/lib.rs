@@ -17,6 +17,7 @@
 pub mod admission;
 #[cfg(test)]
 mod congestion;
+pub mod drum;
 mod frame;
 mod link;
 pub mod loss;

@@ -1,8 +1,8 @@
-//! The programs of the simulator: `catchment-sim loss`, `admission` and `soak`, which
-//! `cargo xtask bench loss`, `bench admission` and `cargo xtask soak roce` call.
+//! The programs of the simulator: `catchment-sim loss`, `admission`, `drum-sim` and `soak`, which
+//! `cargo xtask bench loss`, `bench admission`, `bench drum-sim` and `cargo xtask soak roce` call.
 #![forbid(unsafe_code)]
 
-use catchment_sim::{admission, loss, soak};
+use catchment_sim::{admission, drum, loss, soak};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -13,6 +13,8 @@ enum Command {
     Loss(loss::LossOptions),
     /// Loads that the transmission controller carries
     Admission(admission::AdmissionOptions),
+    /// Hosts that share rates: rounds to the optimum after changes
+    DrumSim(drum::DrumOptions),
     /// All faults at once, seed after seed
     Soak(soak::SoakOptions),
 }
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Loss(options) => loss::run(&options),
         Command::Admission(options) => admission::run(&options),
+        Command::DrumSim(options) => drum::run(&options),
         Command::Soak(options) => soak::run(&options),
     };
     match result {

@@ -37,6 +37,11 @@ impl Follow {
         }
     }
 
+    /// Whether no step took place since the change.
+    pub(super) fn is_following(&self) -> bool {
+        self.stage != Stage::Step || self.steps == 0
+    }
+
     /// Returns what the next round is.
     pub(super) fn next(&mut self) -> Stage {
         let stage = self.stage;

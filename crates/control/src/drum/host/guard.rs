@@ -8,8 +8,10 @@ const ROUNDS: usize = 10;
 /// More lost than this, and the host falls back; less than the second, and it returns.
 const MOST_LOST: f64 = 0.3;
 const LITTLE_LOST: f64 = 0.2;
+/// Less than this is none: hosts that wake miss each other once.
+const FEW_LOST: f64 = 0.02;
 /// Below this a residual is no reason to fall back.
-const SMALL: f64 = 0.01;
+const SMALL: f64 = 0.05;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +52,7 @@ impl Guard {
         let lost = self.lost();
         if self.windows.len() < WINDOWS {
             Verdict::Stay
-        } else if !self.fallen && (lost > MOST_LOST || (lost > 0.0 && self.rising >= 3)) {
+        } else if !self.fallen && (lost > MOST_LOST || (lost > FEW_LOST && self.rising >= 3)) {
             self.fallen = true;
             self.windows.clear();
             Verdict::FallBack

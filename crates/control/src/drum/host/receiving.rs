@@ -23,6 +23,9 @@ pub(super) struct Source {
     still: bool,
     /// Whether its rates are those of a host alone.
     alone: bool,
+    /// Sequence of the last answers to it, and its offers since that did not know them.
+    answered: u64,
+    behind: u32,
 }
 
 impl Source {
@@ -81,6 +84,8 @@ pub(super) struct Receiving {
     moved: f64,
 }
 
+/// Offers in a row that do not know the last answers, and are taken as lost.
+const MOST_BEHIND: u32 = 2;
 /// Newton steps for a rise at most.
 const MOST_STEPS: usize = 40;
 /// How near a load must come to the capacity.
@@ -125,7 +130,10 @@ impl Host {
         let changes = source.taken == 0 || source.change != header.change;
         (source.taken, source.change) = (header.sequence, header.change);
         (source.arrived, source.still, source.alone) = (true, header.still, header.alone);
-        self.incoming_take(now, from, header.alone, offers);
+        // Offers that do not know the last answers would move prices twice for one cause.
+        let knows = header.seen >= source.answered || source.behind >= MOST_BEHIND;
+        source.behind = if knows { 0 } else { source.behind + 1 };
+        self.incoming_take(now, from, knows, header.alone, offers);
         if changes {
             self.begin_receiving();
         }
@@ -143,19 +151,28 @@ impl Host {
         }
     }
 
-    fn incoming_take(&mut self, now: u64, from: u32, alone: bool, offers: &[Offer]) {
+    fn incoming_take(&mut self, now: u64, from: u32, knows: bool, alone: bool, offers: &[Offer]) {
+        let steps = knows && !alone;
         let departed = |key: &(u32, u32, u32)| {
             let ends = (key.1, key.2);
-            key.0 == from
-                && offers.binary_search_by_key(&ends, |offer| (offer.from, offer.to)).is_err()
+            offers.binary_search_by_key(&ends, |offer| (offer.from, offer.to)).is_err()
         };
-        self.incoming.retain(|key, _| !departed(key));
+        let known = self.incoming.range((from, 0, 0)..=(from, u32::MAX, u32::MAX));
+        let gone: Vec<_> = known.map(|edge| *edge.0).filter(departed).collect();
+        for key in gone {
+            self.incoming.remove(&key);
+        }
         // A former life of this host may have granted what is held still.
         let quiet = now < self.quiet_until;
         let most = self.config.completion_capacity;
         for offer in offers {
             let offered = f64::from(offer.value).min(most);
-            let edge = self.incoming.entry((from, offer.from, offer.to)).or_insert_with(|| {
+            let key = (from, offer.from, offer.to);
+            if !knows && self.prices.is_following() && self.incoming.contains_key(&key) {
+                // It was lowered already.
+                continue;
+            }
+            let edge = self.incoming.entry(key).or_insert_with(|| {
                 let held = f64::from(offer.held);
                 Incoming {
                     value: offered,
@@ -173,9 +190,9 @@ impl Host {
             edge.marginal = f64::from(offer.marginal);
             edge.elasticity = f64::from(offer.elasticity);
             edge.knows = offer.held > 0.0;
-            // A host alone does not answer to prices: for the steps nothing came.
-            edge.fresh = !alone;
-            if !alone {
+            // For the steps nothing came.
+            edge.fresh |= steps;
+            if steps {
                 edge.inverse = f64::from(offer.inverse);
             }
         }
@@ -230,8 +247,10 @@ impl Host {
         self.count_losses(arrived.len(), lost);
         self.gather();
         self.find_rise();
+        let mut rise = self.rise;
         if self.prices.next_heard() == Stage::Follow {
             self.follow_offers();
+            rise = 0.0;
         } else if !self.guard.fallen && !self.incoming.is_empty() {
             self.step_completions();
         }
@@ -241,7 +260,7 @@ impl Host {
             self.calm = if calm { self.calm + 1 } else { 0 };
         }
         let sequence = self.next_sequence(now);
-        self.grant(now, sequence);
+        self.grant(now, sequence, rise);
         self.reply(now, sequence);
     }
 
@@ -309,6 +328,9 @@ impl Host {
         self.receiving.values_mut().for_each(|receiving| receiving.z = 0.0);
         for (key, edge) in &mut self.incoming {
             edge.value = edge.at_rise(self.rise);
+            // Until it is offered again.
+            edge.offered = edge.value;
+            edge.marginal += self.rise;
             edge.fresh = false;
             if let Some(receiving) = self.receiving.get_mut(&key.2) {
                 receiving.z += edge.value;
@@ -388,9 +410,9 @@ impl Host {
 
     /// Grants what fits beside everything that may still be in use: shares that are lowered count
     /// until their senders confirm it.
-    fn grant(&mut self, now: u64, sequence: u64) {
+    fn grant(&mut self, now: u64, sequence: u64, rise: f64) {
         let capacity = self.config.completion_capacity * (1.0 - 1e-12);
-        let (quiet, rise) = (now < self.quiet_until, self.rise);
+        let quiet = now < self.quiet_until;
         let sum: f64 = self.incoming.values().map(|edge| edge.at_rise(rise)).sum();
         let scale = (capacity / sum.max(1e-30)).min(1.0);
         let wanted = |edge: &Incoming| {
@@ -438,6 +460,7 @@ impl Host {
                 source.misses = 0;
             }
             let seen = source.taken;
+            source.answered = sequence;
             let header = Header { sequence, ..self.answers_header(now, host, seen) };
             let entries = answers.remove(&host);
             if entries.is_none() {

