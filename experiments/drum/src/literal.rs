@@ -4,6 +4,7 @@
 //! capacity; above 1 the rates that maximise it over-commit what the host can send.
 use crate::Output;
 use crate::measure::{Reference, Trace};
+use crate::price;
 use crate::report::{fill, row};
 use anyhow::Result;
 use catchment_control::drum::{Problem, Sided, marginal, utility};
@@ -109,24 +110,13 @@ fn root(alpha: f64, w: f64, a: f64, b: f64, price: f64) -> f64 {
 /// Elements of one host within `sum log x <= count log(capacity / count)`.
 fn host(alpha: f64, weights: &[f64], a: &[f64], b: &[f64], capacity: f64, x: &mut [f64]) {
     let most = x.len() as f64 * (capacity / x.len() as f64).ln();
-    let at = |price: f64, x: &mut [f64]| -> f64 {
+    let used_at = |price: f64| -> f64 {
         for (at, x) in x.iter_mut().enumerate() {
             *x = root(alpha, weights[at], a[at], b[at], price);
         }
         x.iter().map(|x| x.ln()).sum()
     };
-    if at(0.0, x) <= most {
-        return;
-    }
-    let (mut low, mut high) = (0.0, 1.0);
-    while at(high, x) > most && high < 1e12 {
-        high *= 4.0;
-    }
-    for _ in 0..50 {
-        let middle = 0.5 * (low + high);
-        if at(middle, x) > most { low = middle } else { high = middle }
-    }
-    at(high, x);
+    price::fit(used_at, most, 1e12, 50);
 }
 
 /// Iterates as printed, from `z = u = 0`, and shows the rates after every iteration.

@@ -20,7 +20,7 @@ pub(super) struct Trial {
 }
 
 /// Round times that hosts get to become still, at most.
-const SETTLING: u64 = 400;
+const SETTLING: u64 = 60;
 const LEASE_NS: u64 = 2_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Part of the applications that a change touches, and of the hosts that are cut off.
