@@ -4,7 +4,6 @@
 //! capacity; above 1 the rates that maximise it over-commit what the host can send.
 use crate::Output;
 use crate::measure::{Reference, Trace};
-use crate::price;
 use crate::report::{fill, row};
 use anyhow::Result;
 use catchment_control::drum::{Problem, Sided, marginal, utility};
@@ -116,7 +115,7 @@ fn host(alpha: f64, weights: &[f64], a: &[f64], b: &[f64], capacity: f64, x: &mu
         }
         x.iter().map(|x| x.ln()).sum()
     };
-    price::fit(used_at, most, 1e12, 50);
+    crate::price::fit(used_at, most, 1e12, 50);
 }
 
 /// Iterates as printed, from `z = u = 0`, and shows the rates after every iteration.

@@ -1,7 +1,6 @@
 //! The paper's baseline: dual decomposition, a step of the prices along the residual.
 use crate::Output;
 use crate::measure::{Reference, Trace};
-use crate::price;
 use crate::report::{fill, row};
 use anyhow::Result;
 use catchment_control::drum::{Coupling, Fitter, Problem, rate_at};
@@ -99,5 +98,5 @@ fn share(alpha: f64, weights: &[f64], costs: &[f64], capacity: f64, x: &mut [f64
         }
         x.iter().sum()
     };
-    price::fit(used_at, capacity, 1e300, 60);
+    crate::price::fit(used_at, capacity, 1e300, 60);
 }
