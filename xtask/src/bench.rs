@@ -39,6 +39,8 @@ enum Measurement {
     Authenticate,
     /// shares of hosts: rounds to the optimum, lost messages, changes, choices, time of a round
     Drum,
+    /// thousands of hosts that share rates, in virtual time: rounds after changes, with messages lost
+    DrumSim,
     /// when status bytes are read, beside an oracle, in virtual time
     Reads,
 }
@@ -47,7 +49,7 @@ impl Measurement {
     /// Returns the package and the features of its program: what results are compared with takes too
     /// long to build for tests alone.
     fn program(self) -> [&'static str; 2] {
-        if matches!(self, Self::Loss | Self::Admission) {
+        if matches!(self, Self::Loss | Self::Admission | Self::DrumSim) {
             ["catchment-sim", ""]
         } else if self == Self::Drum {
             ["catchment-drum", ""]

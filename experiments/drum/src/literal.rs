@@ -109,24 +109,13 @@ fn root(alpha: f64, w: f64, a: f64, b: f64, price: f64) -> f64 {
 /// Elements of one host within `sum log x <= count log(capacity / count)`.
 fn host(alpha: f64, weights: &[f64], a: &[f64], b: &[f64], capacity: f64, x: &mut [f64]) {
     let most = x.len() as f64 * (capacity / x.len() as f64).ln();
-    let at = |price: f64, x: &mut [f64]| -> f64 {
+    let used_at = |price: f64| -> f64 {
         for (at, x) in x.iter_mut().enumerate() {
             *x = root(alpha, weights[at], a[at], b[at], price);
         }
         x.iter().map(|x| x.ln()).sum()
     };
-    if at(0.0, x) <= most {
-        return;
-    }
-    let (mut low, mut high) = (0.0, 1.0);
-    while at(high, x) > most && high < 1e12 {
-        high *= 4.0;
-    }
-    for _ in 0..50 {
-        let middle = 0.5 * (low + high);
-        if at(middle, x) > most { low = middle } else { high = middle }
-    }
-    at(high, x);
+    crate::price::fit(used_at, most, 1e12, 50);
 }
 
 /// Iterates as printed, from `z = u = 0`, and shows the rates after every iteration.

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `rows`, `report`, `run`, `measure` | the fields of each row, the machine, how far iterations are from an optimum |
 //! | `solve`, `loss`, `warm`, `topk`, `speed`, `scale` | one kind of row each |
-//! | `literal`, `subgradient` | the paper's forms; the product does not depend on them |
+//! | `literal`, `subgradient` | the paper's forms, with `price`; the product does not depend on them |
 #![forbid(unsafe_code)]
 use anyhow::Result;
 use clap::Parser;
@@ -20,6 +20,7 @@ mod family;
 mod literal;
 mod loss;
 mod measure;
+mod price;
 mod report;
 mod rows;
 mod run;

@@ -91,23 +91,12 @@ fn respond(problem: &Problem, y: &[f64], x: &mut [f64], z: &mut [f64]) {
 
 /// Rates `(w / (cost + price))^(1/alpha)` at the least price at which they fit.
 fn share(alpha: f64, weights: &[f64], costs: &[f64], capacity: f64, x: &mut [f64]) {
-    let at = |price: f64, x: &mut [f64]| -> f64 {
+    let used_at = |price: f64| -> f64 {
         for (at, x) in x.iter_mut().enumerate() {
             let cost = (costs[at] + price) / weights[at];
             *x = if cost > 0.0 { rate_at(alpha, cost) } else { f64::INFINITY };
         }
         x.iter().sum()
     };
-    if at(0.0, x) <= capacity {
-        return;
-    }
-    let (mut low, mut high) = (0.0, 1.0);
-    while at(high, x) > capacity && high < 1e300 {
-        high *= 4.0;
-    }
-    for _ in 0..60 {
-        let middle = 0.5 * (low + high);
-        if at(middle, x) > capacity { low = middle } else { high = middle }
-    }
-    at(high, x);
+    crate::price::fit(used_at, capacity, 1e300, 60);
 }

@@ -18,6 +18,7 @@ pub mod admission;
 #[cfg(test)]
 mod congestion;
 pub mod control;
+pub mod drum;
 mod frame;
 mod link;
 pub mod loss;

@@ -1,8 +1,8 @@
-//! The programs of the simulator: `catchment-sim loss`, `admission` and `soak`, which
-//! `cargo xtask bench loss`, `bench admission` and `cargo xtask soak roce` call.
+//! The programs of the simulator: `catchment-sim loss`, `admission`, `drum-sim` and `soak`, which
+//! `cargo xtask bench loss`, `bench admission`, `bench drum-sim` and `cargo xtask soak roce` call.
 #![forbid(unsafe_code)]
 
-use catchment_sim::{admission, control, loss, soak};
+use catchment_sim::{admission, control, drum, loss, soak};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -15,6 +15,8 @@ enum Command {
     Admission(admission::AdmissionOptions),
     /// All that can go wrong between sources and a transmission controller, seed after seed
     Control(control::ControlOptions),
+    /// Hosts that share rates: rounds to the optimum after changes
+    DrumSim(drum::DrumOptions),
     /// All faults at once, seed after seed
     Soak(soak::SoakOptions),
 }
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
         Command::Loss(options) => loss::run(&options),
         Command::Admission(options) => admission::run(&options),
         Command::Control(options) => control::run(&options),
+        Command::DrumSim(options) => drum::run(&options),
         Command::Soak(options) => soak::run(&options),
     };
     match result {

@@ -17,6 +17,20 @@ pub(super) struct Bound {
     shares: Vec<f64>,
 }
 
+/// Sets the rates of one host to what is best for it at the prices of completions, `costs`, and the
+/// price of what it sends to that which goes with it.
+pub(super) fn best_rates(
+    (alpha, weights): (f64, &[f64]),
+    costs: &[f64],
+    limits: Option<&[f64]>,
+    capacity: f64,
+    x: &mut [f64],
+    price: &mut Price,
+) {
+    let shares = &vec![1.0; costs.len()];
+    Part { alpha, weights, costs, shares, limits, capacity }.set_best(x, price);
+}
+
 /// One host's part: `min over price >= 0 of price * capacity + sum max w U(x) - (cost + price * share) x`.
 struct Part<'a> {
     alpha: f64,
@@ -105,6 +119,15 @@ impl Part<'_> {
         }
         let high = (high * (1.0 + 1e-12)).max(low * (1.0 + 1e-9) + 1e-300);
         (low, high)
+    }
+
+    /// Sets rates to what is best, and the price to that of the capacity then.
+    fn set_best(&self, x: &mut [f64], price: &mut Price) {
+        let Some(best) = self.price(price.linear) else { return };
+        price.linear = best;
+        for (at, x) in x.iter_mut().enumerate() {
+            *x = self.free(at, self.cost(at, best)).min(self.limit(at));
+        }
     }
 
     /// Returns the price at which the value is least, as near as it was found; `None` where no value is
@@ -216,11 +239,7 @@ impl Bound {
                 limits: model.limits.as_ref().map(|limits| &limits[range]),
                 capacity: model.send_capacity[host],
             };
-            let Some(price) = part.price(sent.linear) else { continue };
-            sent.linear = price;
-            for (at, x) in x.iter_mut().enumerate() {
-                *x = part.free(at, part.cost(at, price)).min(part.limit(at));
-            }
+            part.set_best(x, sent);
         }
     }
 

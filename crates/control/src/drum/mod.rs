@@ -5,6 +5,7 @@
 //! - [`solve_exactly`]: hosts that do not depend on each other, without rounds.
 //! - [`max_min`]: progressive filling, for an alpha without bound.
 //! - [`TopK`] and its [`Selector`]s: who gets a queue pair of its own.
+//! - [`Host`]: the same steps as a state machine of one host, and its messages.
 //! - [`mod@format`]: problems with known optima, `drum-oracle/1`.
 //!
 //! ```
@@ -42,6 +43,7 @@ mod exact;
 mod fill;
 mod filling;
 pub mod format;
+mod host;
 mod joint;
 mod layout;
 mod model;
@@ -60,6 +62,10 @@ mod utility;
 
 pub use exact::solve_exactly;
 pub use filling::max_min;
+pub use host::{
+    Answered, Application, Destination, Header, Host, HostConfig, HostCounts, HostError, Input,
+    Message, Offer, Output, WireError,
+};
 pub use model::Objective;
 pub use problem::{Coupling, Edges, Preemption, Problem, ProblemError, Sided};
 pub use real::Real;

@@ -37,7 +37,7 @@ pub(super) struct Recovery {
 /// first the rate falls by its elasticity; far away it falls as the steeper of the two alone would let
 /// it, which never is too far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Answer {
+pub(super) struct Answer {
     /// `1 / eta`.
     inverse_elasticity: f64,
     /// `-log2` of the steeper part, over its exponent; `1 / exponent` of it.
@@ -47,7 +47,7 @@ struct Answer {
 
 impl Answer {
     /// `rate` and `completion` are the parts of the marginal utility.
-    fn new(alpha: f64, rate: f64, completion: f64) -> Self {
+    pub(super) fn new(alpha: f64, rate: f64, completion: f64) -> Self {
         let marginal = rate + completion;
         let (exponent, part) = if alpha < 3.0 { (3.0, completion) } else { (alpha, rate) };
         let offset = if part > 1e-12 * marginal {
@@ -62,9 +62,16 @@ impl Answer {
         }
     }
 
+    /// As [`Self::new`], from the elasticity of the marginal utility, which tells its parts.
+    pub(super) fn of_elasticity(alpha: f64, elasticity: f64) -> Self {
+        let completion = if alpha == 3.0 { 0.0 } else { (elasticity - alpha) / (3.0 - alpha) };
+        let completion = completion.clamp(0.0, 1.0);
+        Self::new(alpha, 1.0 - completion, completion)
+    }
+
     /// Returns the factor of the rate, and its elasticity there.
     #[inline]
-    fn at(&self, ratio: f64) -> (f64, f64) {
+    pub(super) fn at(&self, ratio: f64) -> (f64, f64) {
         let log = log2_above_one(ratio);
         let (first, far) = (log * self.inverse_elasticity, self.offset + log * self.steepest);
         if first <= far {
@@ -73,6 +80,18 @@ impl Answer {
             (exp2_below_one(far), self.steepest)
         }
     }
+}
+
+/// Returns how far an overloaded host raises its price next, from what its senders would use at the
+/// price that it has and how that falls with the price.
+///
+/// A Newton step towards the root of `load^-bend`, which is nearly straight, and concave: with inverse
+/// elasticities of at most `1 / bend` it is a mean of concave functions of the price, with a constant
+/// elasticity of substitution. So no step goes too far.
+pub(super) fn rise_step(load: f64, slope: f64, capacity: f64, bend: f64) -> f64 {
+    let ratio = load / capacity;
+    let power = if bend == 1.0 { ratio } else { ratio.powf(bend) };
+    load * (power - 1.0) / (-slope * bend)
 }
 
 impl Recovery {
@@ -196,14 +215,9 @@ impl Recovery {
         }
     }
 
-    /// Newton from no rise at all, for every host.
-    ///
-    /// It seeks the root of `load^-bend`, which is nearly straight, and concave: with inverse
-    /// elasticities of at most `1 / bend` it is a mean of concave functions of the price, with a
-    /// constant elasticity of substitution. So no step goes too far.
+    /// Newton from no rise at all, for every host ([`rise_step`]).
     fn find_rises(&mut self, model: &Model) {
         let bend = model.alpha.min(3.0);
-        let power = |ratio: f64| if bend == 1.0 { ratio } else { ratio.powf(bend) };
         for step in 0..MOST_STEPS {
             for host in 0..model.layout.hosts {
                 let (over, raised) = (self.over[host], self.raised[host]);
@@ -221,7 +235,7 @@ impl Recovery {
                     self.enough[host] =
                         (capacity * (1.0 + NEAR)).max(capacity + LEFT * (load - capacity));
                 }
-                let rise = load * (power(load / capacity) - 1.0) / (-slope * bend);
+                let rise = rise_step(load, slope, capacity, bend);
                 self.over[host] = load > self.enough[host] && rise > 0.0 && rise.is_finite();
                 if self.over[host] {
                     self.raised[host] += rise;

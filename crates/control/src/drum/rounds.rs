@@ -291,7 +291,7 @@ impl<T: Real> Rounds<T> {
                 if renews {
                     let own = shared * completions[at] * completions[at] * told.curvature;
                     inverses[at] = step::inverse_penalty(
-                        (stiffness - own).or_larger(self.stiffness[sender]),
+                        step::stiffness_elsewhere(self.stiffness[sender], stiffness, own),
                         completions[at],
                         told.flatness,
                     );

@@ -21,6 +21,12 @@ pub enum Start {
 /// How far rates go towards their answer to a change, as an exponent.
 const ANSWER: f64 = 0.75;
 
+/// Goes most of the way from a rate to its answer to a change.
+pub(super) fn towards(alpha: f64, before: f64, answer: f64) -> f64 {
+    // Below alpha = 1 rates answer more than in proportion, to prices that then move.
+    before * (answer / before).powf(ANSWER * alpha.min(1.0))
+}
+
 /// A starting point: rates, completions and prices.
 pub(super) struct Point {
     pub(super) x: Vec<f64>,
@@ -36,10 +42,8 @@ impl Point {
         let before = self.x.clone();
         let prices = &self.y;
         bounds.answer(model, |to| prices[to], &mut self.x, &mut self.sending);
-        // Below alpha = 1 rates answer more than in proportion, to prices that then move.
-        let way = ANSWER * model.alpha.min(1.0);
         for (x, before) in self.x.iter_mut().zip(before) {
-            *x = before * (*x / before).powf(way);
+            *x = towards(model.alpha, before, *x);
         }
     }
 
@@ -67,6 +71,16 @@ fn share(cone: &Option<Cone>, at: usize, count: usize) -> f64 {
     cone.as_ref().map_or(1.0, |cone| cone.reserved[at] + cone.uncertain[at] / (count as f64).sqrt())
 }
 
+/// How much a host takes itself to receive for each unit that it sends, where it depends on others.
+pub(super) const ALONE_RECEIVES: f64 = 1.0;
+
+/// What a rate with so many completions at its own host costs there, and what it uses: `beta / used^2`
+/// and `used`, for a host that receives `received` for each unit that it sends.
+pub(super) fn local_use(beta: f64, completions: f64, received: f64) -> (f64, f64) {
+    let used = (1.0 + received) * completions;
+    (if used > 0.0 { beta / (used * used) } else { 0.0 }, used)
+}
+
 /// The exact problem of one host alone: rows over its senders.
 pub(super) struct LocalRows {
     beta: Vec<f64>,
@@ -88,9 +102,9 @@ impl LocalRows {
                 .find(|edge| layout.receivers[layout.to[*edge] as usize] == index);
             let own = own.map(|edge| {
                 let to = layout.to[edge] as usize;
-                let used = (1.0 + received) * model.completions[edge];
+                let (cost, used) = local_use(model.beta[host], model.completions[edge], received);
                 let count = layout.received_by(host).len();
-                (model.beta[host] / (used * used), used * share(&model.completion_cone, to, count))
+                (cost, used * share(&model.completion_cone, to, count))
             });
             beta.push(own.map_or(0.0, |(beta, _)| beta));
             complete.push(own.map_or(0.0, |(_, complete)| complete));
@@ -126,7 +140,7 @@ pub(super) fn point(model: &Model, start: Start, recovery: &mut Recovery) -> Poi
             continue;
         }
         if start == Start::Local {
-            let received = if layout.one_sided { 0.0 } else { 1.0 };
+            let received = if layout.one_sided { 0.0 } else { ALONE_RECEIVES };
             let rows = LocalRows::new(model, host, received);
             *prices = rows.solve(model, host, &mut x[range]).0;
         } else {

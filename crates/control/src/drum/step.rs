@@ -70,6 +70,13 @@ pub(super) fn cone_curvature(price: Price, cone: Option<ConeRow<'_>>, at: usize)
     cone.map_or(0.0, |cone| price.conic * cone.uncertain[at] * cone.uncertain[at])
 }
 
+/// The curvature that a sender's rate has without one of its edges: `rate` of its utility, `all` with
+/// what all its edges complete, `own` of this edge.
+#[inline(always)]
+pub(super) fn stiffness_elsewhere<T: Real>(rate: T, all: T, own: T) -> T {
+    (all - own).or_larger(rate)
+}
+
 /// The inverse penalty of an edge. `stiffness` is `KAPPA / sum of completions` of its sender times the
 /// curvature that the sender's rate has without this edge: of its utility, and of what it completes
 /// elsewhere. `flatness` is what the receiver told.

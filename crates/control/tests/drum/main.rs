@@ -4,6 +4,7 @@ mod choosing;
 mod closed_forms;
 mod conic;
 mod family;
+mod hosts;
 mod independent;
 mod oracle;
 mod rounds;

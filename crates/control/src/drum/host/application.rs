@@ -1,0 +1,135 @@
+//! An application that sends from this host, and what it sends to.
+use super::MOST_MISSES;
+use crate::drum::recover::Answer;
+use crate::drum::step::{self, KAPPA, Sender, Told};
+use crate::drum::utility::{marginal, with_power};
+use std::collections::BTreeMap;
+
+/// A host that applications here send to.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) incarnation: u32,
+    /// Sequence of its newest answers with entries: the grants that are held.
+    pub(super) taken: u64,
+    /// Its change as of these.
+    pub(super) change: u32,
+    /// When that was sent which it heard last: its grants hold for a lease from then.
+    pub(super) acknowledged: u64,
+    /// Whether it answered what was sent last, and how often in a row it did not.
+    pub(super) answered: bool,
+    pub(super) misses: u32,
+    /// Whether nothing is granted by it until it is heard again.
+    pub(super) lapsed: bool,
+    pub(super) rise: f64,
+}
+
+impl Target {
+    pub(super) fn new(now: u64) -> Self {
+        Self {
+            incarnation: 0,
+            taken: 0,
+            change: 0,
+            acknowledged: now,
+            answered: true,
+            misses: 0,
+            lapsed: false,
+            rise: 0.0,
+        }
+    }
+
+    pub(super) fn is_expected(&self) -> bool {
+        !self.lapsed && self.misses <= MOST_MISSES
+    }
+}
+
+/// One destination of an application.
+#[derive(Clone, Debug)]
+pub(super) struct Edge {
+    pub(super) host: u32,
+    pub(super) application: u32,
+    pub(super) completions: f64,
+    pub(super) told: Option<Told<f64>>,
+    pub(super) worth: f64,
+    pub(super) grant: f64,
+    pub(super) inverse: f64,
+    /// First offers with it: answers to earlier ones are about a former edge.
+    pub(super) since: u64,
+}
+
+/// An application that sends.
+#[derive(Clone, Debug)]
+pub(super) struct Sending {
+    pub(super) application: u32,
+    pub(super) weight: f64,
+    pub(super) limit: f64,
+    pub(super) edges: Vec<Edge>,
+    pub(super) x: f64,
+    pub(super) floor: f64,
+    /// The share that this host alone would give.
+    pub(super) alone: f64,
+    /// What it may take now, but for grants.
+    pub(super) decided: f64,
+}
+
+impl Sending {
+    pub(super) fn go_alone(&mut self) {
+        self.x = self.alone;
+    }
+
+    pub(super) fn sum(&self) -> f64 {
+        self.edges.iter().map(|edge| edge.completions).sum()
+    }
+
+    /// Whether all hosts that it sends to are there.
+    pub(super) fn takes_part(&self, targets: &BTreeMap<u32, Target>) -> bool {
+        let there = |edge: &Edge| targets.get(&edge.host).is_some_and(|at| !at.lapsed);
+        self.edges.iter().all(there)
+    }
+
+    /// Marginal utility of the rate, its elasticity, and its answer to a price.
+    pub(super) fn marginal(&self, alpha: f64) -> (f64, f64, Answer) {
+        let rate = self.weight * marginal(alpha, self.x);
+        let completion: f64 = self.edges.iter().map(|edge| edge.completions * edge.worth).sum();
+        let elasticity = (alpha * rate + 3.0 * completion) / (rate + completion);
+        (rate + completion, elasticity, Answer::new(alpha, rate, completion))
+    }
+
+    /// What its completions cost, at the prices that were told; none where one was not told yet.
+    pub(super) fn cost(&self) -> Option<f64> {
+        let costs = self.edges.iter().map(|edge| Some(edge.told?.price * edge.completions));
+        costs.sum()
+    }
+
+    /// Penalties from the curvatures of both ends, as far as they are to be renewed.
+    pub(super) fn stiffen(&mut self, alpha: f64, renews: bool) {
+        let shared = KAPPA / self.sum();
+        let flat = 1.0 / (shared * alpha * self.weight);
+        let floor = self.floor.max(1e-12);
+        let flatness = with_power!(alpha, power => step::rate_flatness(power, flat, self.x, floor));
+        let rate = 1.0 / flatness;
+        let part = |edge: &Edge| {
+            let curvature = edge.told.map_or(0.0, |told| told.curvature);
+            shared * edge.completions * edge.completions * curvature
+        };
+        let all = rate + self.edges.iter().map(part).sum::<f64>();
+        for edge in &mut self.edges {
+            if renews || edge.inverse == 0.0 {
+                let stiffness = step::stiffness_elsewhere(rate, all, part(edge));
+                let flatness = edge.told.map_or(f64::INFINITY, |told| told.flatness);
+                edge.inverse = step::inverse_penalty(stiffness, edge.completions, flatness);
+            }
+        }
+    }
+
+    /// The coefficients of its minimisation. `guess` is the price at which the rate would stay, for
+    /// edges that were not told one.
+    pub(super) fn coefficients(&self, guess: f64) -> Sender<f64> {
+        let mut sums = Sender::default();
+        for edge in &self.edges {
+            let value = edge.completions * self.x;
+            let unknown = Told { price: guess, value, flatness: f64::INFINITY, curvature: 0.0 };
+            sums.add(1.0 / edge.inverse, edge.completions, edge.told.unwrap_or(unknown));
+        }
+        sums
+    }
+}

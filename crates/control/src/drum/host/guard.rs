@@ -1,0 +1,77 @@
+//! When a host takes the shares that it would have alone, because rounds do not get through.
+use std::collections::VecDeque;
+
+/// Windows that count: ten rounds of offers and ten of answers.
+const WINDOWS: usize = 20;
+/// Residuals that count.
+const ROUNDS: usize = 10;
+/// More lost than this, and the host falls back; less than the second, and it returns.
+const MOST_LOST: f64 = 0.3;
+const LITTLE_LOST: f64 = 0.2;
+/// Less than this is none: hosts that wake miss each other once.
+const FEW_LOST: f64 = 0.02;
+/// Below this a residual is no reason to fall back.
+const SMALL: f64 = 0.05;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Stay,
+    FallBack,
+    Return,
+}
+
+/// Messages that came and did not, and residuals, of the last rounds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Guard {
+    /// Expected and lost in each window.
+    windows: VecDeque<(usize, usize)>,
+    relatives: VecDeque<f64>,
+    /// Rounds in a row with a residual far above the least.
+    rising: usize,
+    pub(super) fallen: bool,
+}
+
+impl Guard {
+    /// Residuals of another problem say nothing.
+    pub(super) fn begin_epoch(&mut self) {
+        self.relatives.clear();
+        self.rising = 0;
+    }
+
+    fn lost(&self) -> f64 {
+        let sum = |pick: fn(&(usize, usize)) -> usize| self.windows.iter().map(pick).sum::<usize>();
+        sum(|window| window.1) as f64 / sum(|window| window.0).max(1) as f64
+    }
+
+    pub(super) fn count(&mut self, expected: usize, lost: usize) -> Verdict {
+        self.windows.push_back((expected, lost));
+        if self.windows.len() > WINDOWS {
+            self.windows.pop_front();
+        }
+        let lost = self.lost();
+        if self.windows.len() < WINDOWS {
+            Verdict::Stay
+        } else if !self.fallen && (lost > MOST_LOST || (lost > FEW_LOST && self.rising >= 3)) {
+            self.fallen = true;
+            self.windows.clear();
+            Verdict::FallBack
+        } else if self.fallen && lost < LITTLE_LOST {
+            self.fallen = false;
+            self.windows.clear();
+            Verdict::Return
+        } else {
+            Verdict::Stay
+        }
+    }
+
+    pub(super) fn note(&mut self, relative: f64) {
+        let least = self.relatives.iter().copied().fold(f64::INFINITY, f64::min);
+        let far = relative > 10.0 * least.max(SMALL);
+        self.rising = if far { self.rising + 1 } else { 0 };
+        self.relatives.push_back(relative);
+        if self.relatives.len() > ROUNDS {
+            self.relatives.pop_front();
+        }
+    }
+}

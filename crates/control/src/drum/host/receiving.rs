@@ -1,0 +1,499 @@
+//! What a host does for the applications that complete on it.
+use super::follow::Stage;
+use super::ledger::Ledger;
+use super::wire::{narrow, narrow_down};
+use super::{Answered, CALM, Header, Host, MOST_MISSES, Message, Offer, Output};
+use crate::drum::fill::Price;
+use crate::drum::recover::{Answer, rise_step};
+use crate::drum::step::{self, Bounds, CLIP, COMPLETIONS, RENEWALS, Receiver, Scratch};
+use crate::drum::utility::completion_marginal;
+use std::collections::BTreeMap;
+
+/// A host that sends here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Source {
+    incarnation: u32,
+    /// Sequence of its newest offers with entries.
+    taken: u64,
+    change: u32,
+    heard_at: u64,
+    /// Whether it sent offers since the last answer, and how often in a row it did not.
+    arrived: bool,
+    misses: u32,
+    still: bool,
+    /// Whether its rates are those of a host alone.
+    alone: bool,
+    /// Sequence of the last answers to it, and its offers since that did not know them.
+    answered: u64,
+    behind: u32,
+}
+
+impl Source {
+    fn is_expected(&self) -> bool {
+        self.arrived || (!self.still && self.misses <= MOST_MISSES)
+    }
+}
+
+/// One edge that ends here.
+#[derive(Clone, Debug)]
+pub(super) struct Incoming {
+    /// The edge value.
+    value: f64,
+    inverse: f64,
+    offered: f64,
+    fresh: bool,
+    /// Marginal utility and elasticity as offered; whether the sender knew what completions are worth.
+    marginal: f64,
+    elasticity: f64,
+    knows: bool,
+    answer: Answer,
+    ledger: Ledger,
+}
+
+impl Incoming {
+    /// A sender that does not know yet what completions are worth will add that.
+    fn learn(&mut self, alpha: f64, worth: f64) {
+        if !std::mem::replace(&mut self.knows, true) {
+            let marginal = self.marginal + worth;
+            self.elasticity = (self.elasticity * self.marginal + 3.0 * worth) / marginal;
+            self.marginal = marginal;
+        }
+        self.answer = Answer::of_elasticity(alpha, self.elasticity);
+    }
+
+    /// What it would use if the price of completions rose.
+    fn at_rise(&self, rise: f64) -> f64 {
+        self.offered * self.answer.at(1.0 + rise / self.marginal).0
+    }
+
+    fn relaxed(&self) -> f64 {
+        if self.fresh { step::relax(self.offered, self.value) } else { self.value }
+    }
+}
+
+/// An application that completes here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Receiving {
+    z: f64,
+    /// Not a number before the first.
+    price: f64,
+    floor: f64,
+    curvature: f64,
+    edges: u32,
+    sums: Receiver<f64>,
+    moved: f64,
+}
+
+/// Offers in a row that do not know the last answers, and are taken as lost.
+const MOST_BEHIND: u32 = 2;
+/// Newton steps for a rise at most.
+const MOST_STEPS: usize = 40;
+/// How near a load must come to the capacity.
+const NEAR: f64 = 1e-9;
+/// How near grants must be to what they should be for a host to be still.
+const SETTLED: f64 = 1e-3;
+
+impl Host {
+    /// Penalties are renewed from here.
+    pub(super) fn begin_receiving(&mut self) {
+        self.renewals_receiving = RENEWALS;
+        self.receiving.values_mut().for_each(|receiving| receiving.floor = CLIP * receiving.z);
+        self.prices.restart();
+        self.stir();
+    }
+
+    pub(super) fn take_offers(&mut self, now: u64, from: u32, header: Header, offers: &[Offer]) {
+        let known = self.sources.get(&from).map_or(0, |source| source.incarnation);
+        if header.incarnation < known {
+            self.counts.refused += 1;
+            return;
+        }
+        if header.incarnation > known {
+            // Nothing that its former life sent can still be in force.
+            self.forget_source(from);
+            let new = Source { incarnation: header.incarnation, ..Source::default() };
+            self.sources.insert(from, new);
+        }
+        let Some(source) = self.sources.get_mut(&from) else { return };
+        if !header.same && header.sequence <= source.taken {
+            return;
+        }
+        source.heard_at = now;
+        if header.heard == self.config.incarnation {
+            self.confirm(from, header.seen);
+        }
+        if header.same {
+            self.answer_renewal(now, from, header.sequence);
+            return;
+        }
+        let Some(source) = self.sources.get_mut(&from) else { return };
+        let changes = source.taken == 0 || source.change != header.change;
+        (source.taken, source.change) = (header.sequence, header.change);
+        (source.arrived, source.still, source.alone) = (true, header.still, header.alone);
+        // Offers that do not know the last answers would move prices twice for one cause.
+        let knows = header.seen >= source.answered || source.behind >= MOST_BEHIND;
+        source.behind = if knows { 0 } else { source.behind + 1 };
+        self.incoming_take(now, from, knows, header.alone, offers);
+        if changes {
+            self.begin_receiving();
+        }
+        self.awake |= !header.still;
+        self.answer_at.get_or_insert_with(|| {
+            let round = self.config.round_ns;
+            let last = self.answered.map_or(0, |answered| answered + 2 * round);
+            (now + round / 2).max(last)
+        });
+    }
+
+    fn confirm(&mut self, from: u32, sequence: u64) {
+        for (_, edge) in self.incoming.range_mut((from, 0, 0)..=(from, u32::MAX, u32::MAX)) {
+            edge.ledger.confirm(sequence);
+        }
+    }
+
+    fn incoming_take(&mut self, now: u64, from: u32, knows: bool, alone: bool, offers: &[Offer]) {
+        let steps = knows && !alone;
+        let departed = |key: &(u32, u32, u32)| {
+            let ends = (key.1, key.2);
+            offers.binary_search_by_key(&ends, |offer| (offer.from, offer.to)).is_err()
+        };
+        let known = self.incoming.range((from, 0, 0)..=(from, u32::MAX, u32::MAX));
+        let gone: Vec<_> = known.map(|edge| *edge.0).filter(departed).collect();
+        for key in gone {
+            self.incoming.remove(&key);
+        }
+        // A former life of this host may have granted what is held still.
+        let quiet = now < self.quiet_until;
+        let most = self.config.completion_capacity;
+        for offer in offers {
+            let offered = f64::from(offer.value).min(most);
+            let key = (from, offer.from, offer.to);
+            if !knows && self.prices.is_following() && self.incoming.contains_key(&key) {
+                // It was lowered already.
+                continue;
+            }
+            let edge = self.incoming.entry(key).or_insert_with(|| {
+                let held = f64::from(offer.held);
+                Incoming {
+                    value: offered,
+                    inverse: f64::from(offer.inverse),
+                    offered,
+                    fresh: false,
+                    marginal: 0.0,
+                    elasticity: 1.0,
+                    knows: false,
+                    answer: Answer::default(),
+                    ledger: if quiet { Ledger::held(held) } else { Ledger::default() },
+                }
+            });
+            edge.offered = offered;
+            edge.marginal = f64::from(offer.marginal);
+            edge.elasticity = f64::from(offer.elasticity);
+            edge.knows = offer.held > 0.0;
+            // For the steps nothing came.
+            edge.fresh |= steps;
+            if steps {
+                edge.inverse = f64::from(offer.inverse);
+            }
+        }
+    }
+
+    /// Answers a host whose offers are as they were: its lease goes on.
+    fn answer_renewal(&mut self, now: u64, to: u32, seen: u64) {
+        // Who knows of no edge of it says so, instead.
+        let known = self.sources.get(&to).is_some_and(|source| source.taken > 0);
+        let header = Header { same: known, ..self.answers_header(now, to, seen) };
+        self.deliver(now, to, header, Vec::new());
+    }
+
+    fn answers_header(&mut self, now: u64, to: u32, seen: u64) -> Header {
+        let heard = self.sources.get(&to).map_or(0, |source| source.incarnation);
+        Header {
+            incarnation: self.config.incarnation,
+            heard,
+            change: self.change,
+            sequence: self.next_sequence(now),
+            seen,
+            rise: narrow(self.rise),
+            still: self.is_still(),
+            ..Header::default()
+        }
+    }
+
+    fn deliver(&mut self, now: u64, to: u32, header: Header, answers: Vec<Answered>) {
+        if to == self.config.host {
+            self.take_answers(now, to, header, &answers);
+        } else {
+            let bytes = Message::Answers(header, answers).encode();
+            self.outputs.push_back(Output::Send { to, bytes });
+        }
+    }
+
+    pub(super) fn answer_is_due(&self, now: u64) -> bool {
+        let mut expected = self.sources.values().filter(|source| source.is_expected());
+        self.answer_at.is_some_and(|due| due <= now || expected.all(|source| source.arrived))
+    }
+
+    /// Moves the completions, prices and edge values, and answers every sender.
+    pub(super) fn answer(&mut self, now: u64) {
+        self.answer_at = None;
+        let others = self.sources.iter().filter(|(host, _)| **host != self.config.host);
+        let expected = others.filter(|(_, source)| source.is_expected());
+        let arrived: Vec<bool> = expected.map(|(_, source)| source.arrived).collect();
+        if arrived.contains(&true) {
+            self.answered = Some(now);
+        }
+        let lost = arrived.iter().filter(|arrived| !**arrived).count();
+        self.count_losses(arrived.len(), lost);
+        self.gather();
+        self.find_rise();
+        let mut rise = self.rise;
+        if self.prices.next_heard() == Stage::Follow {
+            self.follow_offers();
+            rise = 0.0;
+        } else if !self.guard.fallen && !self.incoming.is_empty() {
+            self.step_completions();
+        }
+        self.renew_curvatures();
+        if self.targets.is_empty() {
+            let calm = self.relative_receiving <= CALM && self.settled;
+            self.calm = if calm { self.calm + 1 } else { 0 };
+        }
+        let sequence = self.next_sequence(now);
+        self.grant(now, sequence, rise);
+        self.reply(now, sequence);
+    }
+
+    /// Gathers the edges of each application; forgets those without.
+    fn gather(&mut self) {
+        self.receiving.values_mut().for_each(|receiving| {
+            (receiving.edges, receiving.sums) = (0, Receiver::default());
+        });
+        let mut new: BTreeMap<u32, f64> = BTreeMap::new();
+        for (key, edge) in &self.incoming {
+            let receiving = self.receiving.entry(key.2).or_insert_with(|| {
+                new.insert(key.2, 0.0);
+                Receiving { price: f64::NAN, ..Receiving::default() }
+            });
+            receiving.edges += 1;
+            receiving.sums.add(edge.relaxed(), edge.inverse);
+            new.entry(key.2).and_modify(|sum| *sum += edge.value);
+        }
+        self.receiving.retain(|_, receiving| receiving.edges > 0);
+        self.learn();
+        for (application, sum) in new {
+            let z = sum.max(1e-12);
+            let price = self.completing.linear - completion_marginal(self.config.beta, z);
+            if let Some(receiving) = self.receiving.get_mut(&application) {
+                (receiving.z, receiving.floor, receiving.price) = (z, CLIP * z, price);
+            }
+        }
+    }
+
+    /// Takes in what completions are worth to those who offered, at what they offered.
+    fn learn(&mut self) {
+        let mut loads: BTreeMap<u32, f64> = BTreeMap::new();
+        for (key, edge) in &self.incoming {
+            *loads.entry(key.2).or_default() += edge.offered;
+        }
+        let (alpha, beta) = (self.config.alpha, self.config.beta);
+        for (key, edge) in &mut self.incoming {
+            edge.learn(alpha, completion_marginal(beta, loads[&key.2].max(1e-12)));
+        }
+    }
+
+    /// The least rise of the price at which what was offered fits, if every sender answers by itself.
+    fn find_rise(&mut self) {
+        let capacity = self.config.completion_capacity;
+        let bend = self.config.alpha.min(3.0);
+        self.rise = 0.0;
+        for _ in 0..MOST_STEPS {
+            let (mut load, mut slope) = (0.0, 0.0);
+            for edge in self.incoming.values() {
+                let (factor, exponent) = edge.answer.at(1.0 + self.rise / edge.marginal);
+                load += edge.offered * factor;
+                slope -= edge.offered * factor * exponent / (edge.marginal + self.rise);
+            }
+            let step = rise_step(load, slope, capacity, bend);
+            if load <= capacity * (1.0 + NEAR) || !(step > 0.0 && step.is_finite()) {
+                break;
+            }
+            self.rise += step;
+        }
+    }
+
+    /// Prices and edge values as they belong to what was offered, lowered until it fits.
+    fn follow_offers(&mut self) {
+        self.completing.linear += self.rise;
+        self.receiving.values_mut().for_each(|receiving| receiving.z = 0.0);
+        for (key, edge) in &mut self.incoming {
+            edge.value = edge.at_rise(self.rise);
+            // Until it is offered again.
+            edge.offered = edge.value;
+            edge.marginal += self.rise;
+            edge.fresh = false;
+            if let Some(receiving) = self.receiving.get_mut(&key.2) {
+                receiving.z += edge.value;
+            }
+        }
+        for receiving in self.receiving.values_mut() {
+            receiving.z = receiving.z.max(1e-12);
+            let completion = completion_marginal(self.config.beta, receiving.z);
+            receiving.price = self.completing.linear - completion;
+            receiving.floor = CLIP * receiving.z;
+        }
+        self.relative_receiving = f64::INFINITY;
+    }
+
+    /// The receiver's step of the solver.
+    fn step_completions(&mut self) {
+        let count = self.receiving.len();
+        let mut scratch = Scratch::<f64>::new(count);
+        let mut z = Vec::with_capacity(count);
+        for (at, receiving) in self.receiving.values().enumerate() {
+            scratch.a[at] = 1.0 / receiving.sums.inverse;
+            let sum = receiving.sums.sum;
+            scratch.b[at] = step::completion_slope(scratch.a[at], sum, receiving.price);
+            z.push(receiving.z);
+        }
+        let bounds = Bounds {
+            weights: &[2.0 * self.config.beta],
+            cone: None,
+            limits: None,
+            capacity: self.config.completion_capacity,
+            at_least: false,
+        };
+        let mut price: Price = self.completing;
+        step::move_host(COMPLETIONS, &bounds, &mut scratch, &mut z, &mut price);
+        let good = |z: &f64| *z > 0.0 && z.is_finite();
+        if price.linear.is_finite() && z.iter().all(good) {
+            self.completing = price;
+            self.settle(&z);
+        }
+    }
+
+    /// Moves prices after completions, and edge values after prices.
+    fn settle(&mut self, z: &[f64]) {
+        let (mut gap, mut turn, mut size, mut cost) = (0.0, 0.0, 0.0, 0.0);
+        for (receiving, z) in self.receiving.values_mut().zip(z) {
+            let penalty = 1.0 / receiving.sums.inverse;
+            receiving.moved = step::move_of_price(penalty, receiving.sums.sum, *z);
+            receiving.price += receiving.moved;
+            gap += (receiving.sums.sum - z).powi(2);
+            turn += (penalty * (z - receiving.z)).powi(2);
+            size += z * z;
+            cost += receiving.price * receiving.price;
+            receiving.z = *z;
+        }
+        for (key, edge) in &mut self.incoming {
+            if let Some(receiving) = self.receiving.get(&key.2) {
+                edge.value = edge.relaxed() - receiving.moved * edge.inverse;
+            }
+            edge.fresh = false;
+        }
+        let relative = |part: f64, whole: f64| part.sqrt() / whole.sqrt().max(1e-30);
+        self.relative_receiving = relative(gap, size).max(relative(turn, cost));
+        self.guard.note(self.relative_receiving);
+    }
+
+    fn renew_curvatures(&mut self) {
+        if self.renewals_receiving == 0 {
+            return;
+        }
+        self.renewals_receiving -= 1;
+        let factor = 1.0 / (6.0 * self.config.beta);
+        for receiving in self.receiving.values_mut() {
+            let flatness = step::completion_flatness(factor, receiving.z, receiving.floor);
+            receiving.curvature = 1.0 / flatness;
+        }
+    }
+
+    /// Grants what fits beside everything that may still be in use: shares that are lowered count
+    /// until their senders confirm it.
+    fn grant(&mut self, now: u64, sequence: u64, rise: f64) {
+        let capacity = self.config.completion_capacity * (1.0 - 1e-12);
+        let quiet = now < self.quiet_until;
+        let sum: f64 = self.incoming.values().map(|edge| edge.at_rise(rise)).sum();
+        let scale = (capacity / sum.max(1e-30)).min(1.0);
+        let wanted = |edge: &Incoming| {
+            let counted = edge.ledger.counted();
+            if quiet { counted } else { edge.at_rise(rise) * scale }
+        };
+        let raise = |edge: &Incoming| (wanted(edge) - edge.ledger.counted()).max(0.0);
+        let counted: f64 = self.incoming.values().map(|edge| edge.ledger.counted()).sum();
+        let raises: f64 = self.incoming.values().map(raise).sum();
+        let free = (capacity - counted).max(0.0);
+        let part = if raises > 0.0 { (free / raises).min(1.0) } else { 0.0 };
+        self.settled = !quiet && raises <= free + SETTLED * capacity;
+        for edge in self.incoming.values_mut() {
+            let most = edge.ledger.counted() + raise(edge) * part;
+            let granted = f64::from(narrow_down(wanted(edge).min(most)));
+            edge.ledger.grant(sequence, granted);
+            self.settled &= edge.ledger.is_confirmed() || raises <= SETTLED * capacity;
+        }
+    }
+
+    /// Answers those who offered, and everybody while something changes.
+    fn reply(&mut self, now: u64, sequence: u64) {
+        let beta = self.config.beta;
+        let mut answers: BTreeMap<u32, Vec<Answered>> = BTreeMap::new();
+        for ((host, from, to), edge) in &self.incoming {
+            let Some(receiving) = self.receiving.get(to) else { continue };
+            answers.entry(*host).or_default().push(Answered {
+                from: *from,
+                to: *to,
+                price: narrow(receiving.price),
+                value: narrow(edge.value),
+                curvature: narrow(receiving.curvature),
+                worth: narrow(completion_marginal(beta, receiving.z)),
+                edges: receiving.edges,
+                grant: narrow_down(edge.ledger.granted()),
+            });
+        }
+        let hosts: Vec<u32> = self.sources.keys().copied().collect();
+        for host in hosts {
+            let Some(source) = self.sources.get_mut(&host) else { continue };
+            if !source.arrived && !source.still {
+                source.misses += 1;
+            }
+            if std::mem::take(&mut source.arrived) {
+                source.misses = 0;
+            }
+            let seen = source.taken;
+            source.answered = sequence;
+            let header = Header { sequence, ..self.answers_header(now, host, seen) };
+            let entries = answers.remove(&host);
+            if entries.is_none() {
+                // It has left, and is told that this is known.
+                self.sources.remove(&host);
+            }
+            self.deliver(now, host, header, entries.unwrap_or_default());
+            if host == self.config.host {
+                // It took them already.
+                self.confirm(host, sequence);
+            }
+        }
+    }
+
+    /// Forgets a host and what it was granted.
+    pub(super) fn forget_source(&mut self, host: u32) {
+        if self.sources.remove(&host).is_some() {
+            self.incoming.retain(|key, _| key.0 != host);
+            self.change += 1;
+            self.begin_receiving();
+        }
+    }
+
+    pub(super) fn source_expiries(&self) -> impl Iterator<Item = u64> + '_ {
+        let two = 2 * self.config.lease_ns;
+        self.sources.values().map(move |source| source.heard_at + two)
+    }
+
+    /// Forgets hosts that were not heard of for two leases: they take nothing any more.
+    pub(super) fn expire_sources(&mut self, now: u64) {
+        let two = 2 * self.config.lease_ns;
+        let silent = self.sources.iter().filter(|(_, source)| now >= source.heard_at + two);
+        let silent: Vec<u32> = silent.map(|(host, _)| *host).collect();
+        silent.into_iter().for_each(|host| self.forget_source(host));
+    }
+}
