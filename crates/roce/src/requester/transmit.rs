@@ -13,6 +13,10 @@ use crate::transmit::TransmitBatch;
 /// space.
 const HORIZON: i32 = 3 << 21;
 
+/// Packets in flight on a path that is not long: small ones take more of the peer's receive buffer than their
+/// bytes.
+const SHORT_WINDOW_PACKETS: u32 = 16 << 10;
+
 /// What to send next.
 enum Next {
     /// The request of `count` answers from `psn` on, again.
@@ -34,12 +38,15 @@ impl Requester {
         counters: &mut Counters,
     ) {
         self.paced = false;
+        pacer.set_path_bps(self.path.rate_bps());
         self.transmit_challenge(batch);
         if !self.rnr_is_over(now_ns) {
             return;
         }
         while !batch.is_full() {
-            let Some(next) = self.pick(draining) else { return };
+            let Some(next) = self.pick(draining) else {
+                return self.path.on_pause(!self.fits(1, self.shape.mtu));
+            };
             if !pacer.may_send(now_ns) {
                 self.paced = true;
                 return;
@@ -104,9 +111,13 @@ impl Requester {
     /// Returns whether the window has room. An empty window has room for anything.
     fn fits(&self, span: u32, bytes: u64) -> bool {
         let packets = self.engine.in_flight();
-        let packets_fit = packets == 0 || packets + span <= self.limits.window_packets;
+        let most = match self.path.is_long() {
+            true => self.limits.window_packets,
+            false => self.limits.window_packets.min(SHORT_WINDOW_PACKETS),
+        };
+        let packets_fit = packets == 0 || packets + span <= most;
         let in_flight = self.bytes_in_flight.saturating_sub(self.engine.settled_bytes());
-        packets_fit && (in_flight == 0 || in_flight + bytes <= self.limits.window_bytes)
+        packets_fit && (in_flight == 0 || in_flight + bytes <= self.path.window_bytes())
     }
 
     fn is_near(&self, span: u32) -> bool {
@@ -125,6 +136,10 @@ impl Requester {
         };
         let is_answered = self.sq[self.unsent].request.op.is_read_or_atomic();
         let own_bytes = if is_answered { 0 } else { bytes as u16 };
+        if let Some(transmission) = self.engine.next_transmission() {
+            let was_idle = self.engine.in_flight() == 0;
+            self.path.on_sent(transmission, self.engine.progress(), was_idle, now_ns);
+        }
         self.engine.on_sent(psn, span, own_bytes, now_ns);
         self.bytes_in_flight += bytes;
         let full = !self.fits(1, self.shape.mtu);
