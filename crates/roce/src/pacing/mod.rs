@@ -150,7 +150,7 @@ impl Pacer {
     fn flow(&mut self, now_ns: u64) -> Option<Flow> {
         let rate_bps = self.rate_bps(now_ns)?;
         if self.path_bps == Some(rate_bps) {
-            return Some(Flow::of_rate(rate_bps));
+            return Some(path::flow(rate_bps));
         }
         let burst_bytes = self.config.burst_bytes.into();
         Some(Flow {

@@ -11,6 +11,7 @@
 //! only end the start. A round in which the program had nothing to send proves a rate and disproves none.
 
 use crate::config::Config;
+use catchment_verbs_types::Flow;
 
 /// The shortest round trip of a long path.
 const LONG_NS: u64 = 2_000_000;
@@ -33,6 +34,8 @@ const SLACK_BYTES: u64 = 512 << 10;
 const PACKET_BYTES: u64 = 32;
 /// The start sends as much in a round trip at least.
 const START_BYTES: u64 = 128 << 10;
+/// A batch for segmentation offload, or the bytes of a millisecond.
+const LEAST_BURST_BYTES: u64 = 64 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +67,8 @@ struct Round {
     mark: u32,
     began_ns: u64,
     began: Progress,
+    /// [`Path::sent`] when it began.
+    sent: u64,
     /// The window was full.
     limited: bool,
     /// The path was empty when it began, or there was room in the window and nothing to send.
@@ -81,6 +86,10 @@ pub(crate) struct Path {
     rate_bps: Option<u64>,
     phase: Phase,
     round: Option<Round>,
+    /// Bytes sent on the wire.
+    sent: u64,
+    /// Wire bytes a second that were sent in the last round.
+    offered: u64,
     /// Wire bytes a second of the last rounds.
     rates: [u64; ROUNDS],
     newest: usize,
@@ -99,6 +108,8 @@ impl Path {
             rate_bps: None,
             phase: Phase::Short,
             round: None,
+            sent: 0,
+            offered: u64::MAX,
             rates: [0; ROUNDS],
             newest: 0,
             min_rtt_ns: u64::MAX,
@@ -113,6 +124,8 @@ impl Path {
             rate_bps: None,
             phase: Phase::Short,
             round: None,
+            sent: 0,
+            offered: u64::MAX,
             rates: [0; ROUNDS],
             newest: 0,
             min_rtt_ns: u64::MAX,
@@ -150,9 +163,16 @@ impl Path {
     #[inline]
     pub(crate) fn on_sent(&mut self, mark: u32, progress: Progress, was_idle: bool, now_ns: u64) {
         if self.round.is_none() {
-            let (began_ns, began) = (now_ns, progress);
-            self.round = Some(Round { mark, began_ns, began, limited: false, starved: was_idle });
+            let (began_ns, began, sent) = (now_ns, progress, self.sent);
+            let (limited, starved) = (false, was_idle);
+            self.round = Some(Round { mark, began_ns, began, sent, limited, starved });
         }
+    }
+
+    /// Counts a packet with this payload.
+    #[inline]
+    pub(crate) fn count(&mut self, payload_bytes: u64) {
+        self.sent += payload_bytes + self.overhead_bytes;
     }
 
     /// Notes why sending stopped: the window was full, or else there was nothing to send.
@@ -187,8 +207,13 @@ impl Path {
         };
         let packets = progress.packets - round.began.packets;
         let bytes = progress.bytes - round.began.bytes + packets * self.overhead_bytes;
-        let rate = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(lasted_ns);
-        self.learn(u64::try_from(rate).unwrap_or(u64::MAX), round.starved);
+        let a_second = |bytes: u64| {
+            let rate = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(lasted_ns);
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        };
+        // What arrives in a round was sent in the one before: more is what waited for this thread.
+        self.learn(a_second(bytes).min(self.offered), round.starved);
+        self.offered = if round.starved { u64::MAX } else { a_second(self.sent - round.sent) };
         let lost = progress.lost - round.began.lost;
         self.advance(&round, lost * LOSSY > packets + lost, in_flight);
         self.decide();
@@ -237,6 +262,8 @@ impl Path {
                 Phase::Drain { rounds: rounds + 1 }
             }
             Phase::Drain { .. } => Phase::Steady { at: 0, lossy },
+            // What asked for more has filled nothing: there is nothing to give back.
+            Phase::Steady { at: 0, .. } if in_flight <= holds => Phase::Steady { at: 2, lossy },
             Phase::Steady { at, .. } => Phase::Steady { at: (at + 1) % CYCLE.len(), lossy },
         };
     }
@@ -262,6 +289,13 @@ impl Path {
         };
         self.rate_bps = Some(part(self.best(), gain).max(least).saturating_mul(8));
     }
+}
+
+/// Returns the flow at which a path is paced: a driver that is late catches up no more than this, because the
+/// queue before the bottleneck takes what leaves at once.
+pub(super) fn flow(rate_bps: u64) -> Flow {
+    let burst_bytes = (rate_bps / 8 / 1000).max(LEAST_BURST_BYTES);
+    Flow { rate_bps, burst_bytes, backlog_bytes: burst_bytes.saturating_mul(4) }
 }
 
 fn part(whole: u64, hundredths: u64) -> u64 {

@@ -17,6 +17,11 @@ const HORIZON: i32 = 3 << 21;
 /// bytes.
 const SHORT_WINDOW_PACKETS: u32 = 16 << 10;
 
+/// On a long path, whose rate is learnt from them, at least so many acknowledgements are on the way,
+const ACKS_IN_FLIGHT: u32 = 128;
+/// but not one for fewer packets than this.
+const LONG_ACK_INTERVAL: u32 = 32;
+
 /// What to send next.
 enum Next {
     /// The request of `count` answers from `psn` on, again.
@@ -62,6 +67,7 @@ impl Requester {
                 pacer.on_sent(now_ns, packet.udp_bytes());
                 counters.packets_sent += 1;
                 counters.bytes_sent += packet.payload_bytes() as u64;
+                self.path.count(packet.payload_bytes() as u64);
             }
         }
     }
@@ -181,7 +187,10 @@ impl Requester {
         let mut cut = wqe.cut_span(packet, span, &self.shape);
         let is_answered = wqe.request.op.is_read_or_atomic();
         self.engine.on_sent(psn, span, 0, now_ns);
-        let is_last = self.engine.next_lost().is_none();
+        // Where new packets follow, one of them asks soon: an answer names all that the peer keeps, and on a long
+        // path that is much.
+        let is_last =
+            self.engine.next_lost().is_none() && !(self.path.is_long() && self.may_send_new(false));
         cut.headers.bth.ack_req = self.ack_req(is_last || is_answered, now_ns);
         counters.retransmitted += 1;
         push(self.sq.get(index), &cut, batch);
@@ -208,7 +217,12 @@ impl Requester {
     fn ack_req(&mut self, wanted: bool, now_ns: u64) -> bool {
         self.since_ack_req += 1;
         let is_late = now_ns.saturating_sub(self.last_ack_req_ns) >= self.rto.ask_after_ns();
-        let asks = wanted || is_late || self.since_ack_req >= self.limits.ack_interval;
+        let interval = match self.path.is_long() {
+            true => (self.engine.in_flight() / ACKS_IN_FLIGHT)
+                .clamp(LONG_ACK_INTERVAL, self.limits.ack_interval.max(LONG_ACK_INTERVAL)),
+            false => self.limits.ack_interval,
+        };
+        let asks = wanted || is_late || self.since_ack_req >= interval;
         if asks {
             self.since_ack_req = 0;
             self.last_ack_req_ns = now_ns;
