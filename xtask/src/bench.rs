@@ -35,6 +35,8 @@ enum Measurement {
     Scan,
     /// rates set for queue pairs over shm and roce, and measured; fails beyond 2 %
     Rate,
+    /// frames over long paths that lose packets: the command's default settings, a relay between namespaces
+    Long,
     /// what authenticated RoCEv2 packets cost: processor time and goodput, with and without
     Authenticate,
     /// shares of hosts: rounds to the optimum, lost messages, changes, choices, time of a round

@@ -177,6 +177,7 @@ impl RocePd {
             max_sge: init.max_sge.max(1),
             max_inline_bytes: init.max_inline_bytes,
             window_bytes: device.window_bytes(),
+            long_window_bytes: device.options.long_window_bytes,
             rto_min: RTO_MIN,
             pacing: roce::PacingConfig {
                 overhead_bytes: FRAME_BYTES

@@ -75,7 +75,7 @@ impl DeviceCore {
             extensions: selective | authenticated | NetEnd::CHALLENGES,
             key: None,
         };
-        end.with_window_bytes(self.window_bytes())
+        end.with_window_bytes(self.window_bytes().max(self.options.long_window_bytes))
     }
 
     /// Returns the window of a queue pair. It must fit the peer's receive buffer, whose size is unknown, so

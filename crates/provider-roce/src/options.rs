@@ -30,6 +30,10 @@ pub struct RoceOptions {
     /// Most unacknowledged bytes in flight to one peer; less where the socket got a
     /// small receive buffer, because then the peer's most likely is small too.
     pub window_bytes: u64,
+    /// What that may grow to towards a peer behind a path with a round trip of 2 ms or longer, which holds
+    /// the bytes itself; no more than `window_bytes`: never. A peer keeps up to four times as much while a packet
+    /// is missing.
+    pub long_window_bytes: u64,
     /// Buffers of 64 KiB that one receive call may fill.
     pub receive_buffers: usize,
     /// Packets are sent as "ECN capable". RNICs answer marked ones with congestion notifications.
@@ -62,6 +66,7 @@ impl Default for RoceOptions {
             inline_polling: false,
             spin: Duration::from_micros(50),
             window_bytes: 4 << 20,
+            long_window_bytes: 32 << 20,
             receive_buffers: 8,
             ecn: false,
             authenticate: false,

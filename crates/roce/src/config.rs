@@ -48,6 +48,10 @@ pub struct Config {
     pub window_packets: u32,
     /// Payload bytes sent and not yet acknowledged in order, or asked for by READ.
     pub window_bytes: u64,
+    /// What [`Config::window_bytes`] may grow to on a path with a round trip of 2 ms or longer, with
+    /// selective repeat; no more than that: never. What is in flight then lies on the path, and not in the
+    /// peer's receive buffer.
+    pub long_window_bytes: u64,
     /// Most packets sent without an acknowledgement request (AckReq), 1 to 256.
     pub ack_interval: u32,
     /// Most payload bytes of whole packets sent without AckReq: each acknowledgement costs the peer
@@ -67,9 +71,7 @@ pub struct Config {
 
 impl Config {
     /// The largest window, in packets.
-    pub const MAX_WINDOW_PACKETS: u32 = 1 << 16;
-    /// The window of [`Config::new`], in packets.
-    pub const DEFAULT_WINDOW_PACKETS: u32 = 16 << 10;
+    pub const MAX_WINDOW_PACKETS: u32 = 1 << 17;
 
     /// Returns the default limits for a queue pair with this number.
     pub fn new(qpn: u32, service: Service) -> Self {
@@ -81,8 +83,9 @@ impl Config {
             max_sge: 16,
             max_inline_bytes: 256,
             write_layout: WriteLayout::Train,
-            window_packets: Self::DEFAULT_WINDOW_PACKETS,
+            window_packets: Self::MAX_WINDOW_PACKETS,
             window_bytes: 4 << 20,
+            long_window_bytes: 32 << 20,
             ack_interval: 256,
             ack_bytes: 256 << 10,
             read_chunk_bytes: 256 << 10,
@@ -161,7 +164,7 @@ impl RtrAttr {
     /// as in flight for its sender.
     pub fn window_packets_of(window_bytes: u64, path_mtu: PathMtu) -> u32 {
         let packets = 4 * window_bytes / path_mtu.bytes() as u64;
-        u32::try_from(packets).unwrap_or(u32::MAX).clamp(64, Config::DEFAULT_WINDOW_PACKETS)
+        u32::try_from(packets).unwrap_or(u32::MAX).clamp(64, Config::MAX_WINDOW_PACKETS)
     }
 }
 

@@ -37,6 +37,9 @@ const ONE: u32 = 16;
 /// An average moves by this fraction towards a new value in its cautious direction, and by half in the
 /// other.
 const SMOOTH: u32 = 8;
+/// The lead goes down by this fraction, and up at once: a READ that takes longer now and then, behind a packet that is
+/// sent again, must not empty the ring.
+const LONG_SMOOTH: u32 = 32;
 
 /// What the sender has done so far: this module's measure of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -122,7 +125,7 @@ impl Pace {
         // A lead that is too long costs a few READs; too short, it costs stalls. So does expecting too
         // much of a READ in flight.
         let lead = self.lead.load(Ordering::Relaxed);
-        let lead = towards(lead, needed * ONE, 2, SMOOTH);
+        let lead = towards(lead, needed * ONE, 1, LONG_SMOOTH);
         self.lead.store(lead, Ordering::Relaxed);
         let yields = self.yields.load(Ordering::Relaxed);
         let yields = towards(yields, found * ONE, SMOOTH, 2);
@@ -205,7 +208,7 @@ mod tests {
     /// READs during each of which so many blocks are committed.
     fn after_reads(pace: &Pace, commits: u64, found: u32) {
         let mut reads = ReadsInFlight::default();
-        for _ in 0..100 {
+        for _ in 0..400 {
             reads.posted(at(0));
             reads.completed(pace, at(commits), found, false);
         }

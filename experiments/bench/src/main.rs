@@ -17,7 +17,7 @@
 //! | `papers` (and `peers`) | scenarios with claims, pictures, pages |
 //! | `compared` | every mechanism, as `catchment bench` measures the product's |
 //! | `duplex` | client and server of the beam-diagnostics paper beside TCP, for `papers` |
-//! | `roce`, `source`, `rate`, `authenticate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
+//! | `roce`, `source`, `rate`, `long`, `authenticate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
 #![deny(unsafe_code)]
 use anyhow::Result;
 use catchment_cli::{BenchArgs, Program};
@@ -37,6 +37,7 @@ mod grid;
 mod host;
 mod job;
 mod link;
+mod long;
 mod mechanism;
 mod output;
 mod pair;
@@ -71,6 +72,7 @@ enum Command {
     Scan(scan::Options),
     Reads(reads::Options),
     Rate(rate::Options),
+    Long(long::Options),
     Authenticate(authenticate::Options),
     Roce(roce::Options),
     Source(source::Options),
@@ -106,6 +108,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if std::env::args_os().next().is_some_and(|name| name == long::COMMAND) {
+        return catchment_cli::main();
+    }
     match run() {
         Ok(code) => code,
         Err(error) => {
@@ -126,6 +131,7 @@ fn run() -> Result<ExitCode> {
         Command::Scan(options) => scan::run(&options),
         Command::Reads(options) => reads::run(&options),
         Command::Rate(options) => rate::run(&options),
+        Command::Long(options) => long::run(&options),
         Command::Authenticate(options) => authenticate::run(&options),
         Command::RateTarget { provider } => rate::target(&provider),
         Command::Roce(options) => roce::run(&options),

@@ -1,4 +1,4 @@
-//! Two hosts in one: network namespaces joined by a veth pair.
+//! Two hosts in one: network namespaces joined by a veth pair, or by a long path.
 //!
 //! The namespaces have no name. They exist while a descriptor, a thread or a socket refers to them, so
 //! nothing is left behind, however the process ends.
@@ -13,7 +13,10 @@
 mod namespace;
 mod privilege;
 mod process;
+#[allow(unsafe_code, reason = "no crate at hand wraps the request that makes a TUN interface")]
+mod relay;
 
 pub use namespace::{Namespace, NetnsError, VethPair};
 pub use privilege::{has_privilege, with_privilege};
 pub use process::{children_of, in_own_process, running, wait_until};
+pub use relay::{LongPath, PathCounts, PathSpec};

@@ -37,7 +37,7 @@ pub enum NetnsError {
     },
 }
 
-fn os(call: &'static str) -> impl Fn(rustix::io::Errno) -> NetnsError {
+pub(crate) fn os(call: &'static str) -> impl Fn(rustix::io::Errno) -> NetnsError {
     move |errno| NetnsError::Os { call, source: errno.into() }
 }
 

@@ -1,15 +1,17 @@
 //! Pacing: how fast a queue pair sends.
 //!
 //! A [`TokenBucket`] spreads data packets at a rate: the one that the driver set, reduced by
-//! congestion notifications ([`rate`]). The other direction, notifying a sender whose packets
+//! congestion notifications ([`rate`]), or the one that a long path carries ([`path`]). The other direction, notifying a sender whose packets
 //! arrive marked, is in [`notify`].
 //!
 //! ACK, NAK and CNP packets are not paced: they are small, and delaying them costs more than it
 //! saves.
 mod notify;
+mod path;
 mod rate;
 
 pub(crate) use notify::Notifier;
+pub(crate) use path::{Path, Progress};
 
 use catchment_verbs_types::{Flow, TokenBucket};
 use rate::RateControl;
@@ -58,6 +60,8 @@ impl Default for PacingConfig {
 pub(crate) struct Pacer {
     config: PacingConfig,
     bucket: TokenBucket,
+    /// What the path carries, if that is known.
+    path_bps: Option<u64>,
     /// When a packet may leave, set by [`Pacer::may_send`] if none may now.
     pub(crate) opens_ns: u64,
     rate: RateControl,
@@ -75,6 +79,7 @@ impl Pacer {
         Self {
             config,
             bucket: TokenBucket::default(),
+            path_bps: None,
             opens_ns: 0,
             rate: RateControl::new(config.rate_bps.unwrap_or(config.line_rate_bps)),
             sent_ns: None,
@@ -94,9 +99,19 @@ impl Pacer {
         self.bucket.resume();
     }
 
+    /// Sets what the path carries ([`Path::rate_bps`]).
+    #[inline]
+    pub(crate) fn set_path_bps(&mut self, path_bps: Option<u64>) {
+        self.path_bps = path_bps;
+    }
+
     /// Returns the current rate in bits per second; `None` if unpaced.
     pub(crate) fn rate_bps(&mut self, now_ns: u64) -> Option<u64> {
-        self.rate.current_bps(now_ns).or(self.config.rate_bps)
+        let allowed = self.rate.current_bps(now_ns).or(self.config.rate_bps);
+        match (allowed, self.path_bps) {
+            (Some(allowed), Some(path)) => Some(allowed.min(path)),
+            (allowed, path) => allowed.or(path),
+        }
     }
 
     /// Reduces the rate after a congestion notification, once in a round trip, while packets are in flight:
@@ -134,6 +149,9 @@ impl Pacer {
 
     fn flow(&mut self, now_ns: u64) -> Option<Flow> {
         let rate_bps = self.rate_bps(now_ns)?;
+        if self.path_bps == Some(rate_bps) {
+            return Some(path::flow(rate_bps));
+        }
         let burst_bytes = self.config.burst_bytes.into();
         Some(Flow {
             rate_bps,

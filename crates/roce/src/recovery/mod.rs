@@ -11,6 +11,7 @@ pub(crate) mod sack;
 mod selective;
 
 use crate::counters::Counters;
+use crate::pacing::Progress;
 use crate::{Psn, Recovery};
 use go_back_n::GoBackN;
 use rto::Rto;
@@ -142,6 +143,30 @@ impl Engine {
         match self {
             Self::GoBackN(_) => None,
             Self::Selective(engine) => engine.loss_time_ns,
+        }
+    }
+
+    /// Returns the number of the next transmission; `None` if the strategy does not number them.
+    pub(crate) fn next_transmission(&self) -> Option<u32> {
+        match self {
+            Self::GoBackN(_) => None,
+            Self::Selective(engine) => Some(engine.next_transmission()),
+        }
+    }
+
+    /// Returns whether this transmission, or a later one, has arrived.
+    pub(crate) fn has_arrived(&self, transmission: u32) -> bool {
+        match self {
+            Self::GoBackN(_) => false,
+            Self::Selective(engine) => engine.has_arrived(transmission),
+        }
+    }
+
+    /// Returns what has arrived and what was lost since the beginning.
+    pub(crate) fn progress(&self) -> Progress {
+        match self {
+            Self::GoBackN(_) => Progress::default(),
+            Self::Selective(engine) => engine.progress,
         }
     }
 

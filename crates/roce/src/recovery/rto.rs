@@ -1,7 +1,8 @@
 //! Round-trip times and the retransmission timer.
 //!
 //! The timeout of the standard is fixed. An adaptive one is `srtt + 4 * rttvar` (RFC 6298), doubled
-//! after every expiry, never above the fixed one. Only expiries of the full, fixed timeout count as
+//! after every expiry, never above the fixed one, or above twice the adaptive one where that is longer: a
+//! path longer than whoever chose the timeout expected. Only expiries of this longest timeout count as
 //! retries: a short one costs a packet, not the connection.
 
 /// Clock granularity: lower bound of the variance term.
@@ -16,7 +17,7 @@ pub(crate) struct Rto {
     least_ns: Option<u64>,
     srtt_ns: u64,
     rttvar_ns: u64,
-    latest_ns: u64,
+    pub(crate) latest_ns: u64,
     /// The shortest round trip seen.
     pub(crate) min_ns: u64,
     backoff: u32,
@@ -54,22 +55,29 @@ impl Rto {
         self.srtt_ns().map(|srtt| srtt.max(self.latest_ns))
     }
 
+    /// Returns the timeout from measured round trips.
+    fn adaptive_ns(&self) -> Option<u64> {
+        let (least, srtt) = self.least_ns.zip(self.srtt_ns())?;
+        Some((srtt + (4 * self.rttvar_ns).max(GRANULARITY_NS)).max(least))
+    }
+
+    /// Returns the longest timeout: that of the standard, or twice the adaptive one where round trips
+    /// take longer than whoever chose it expected.
+    fn longest_ns(&self) -> Option<u64> {
+        let timeout = self.timeout_ns?;
+        Some(self.adaptive_ns().map_or(timeout, |adaptive| timeout.max(2 * adaptive)))
+    }
+
     /// Returns the current timeout before backoff.
     fn base_ns(&self) -> Option<u64> {
         let timeout = self.timeout_ns?;
-        match (self.least_ns, self.srtt_ns()) {
-            (Some(least), Some(srtt)) => {
-                let adaptive = srtt + (4 * self.rttvar_ns).max(GRANULARITY_NS);
-                Some(adaptive.max(least).min(timeout))
-            }
-            _ => Some(timeout),
-        }
+        Some(self.adaptive_ns().unwrap_or(timeout))
     }
 
     /// Returns the current timeout.
     fn interval_ns(&self) -> Option<u64> {
         let backed_off = self.base_ns()?.saturating_mul(1 << self.backoff.min(20));
-        Some(backed_off.min(self.timeout_ns?))
+        Some(backed_off.min(self.longest_ns()?))
     }
 
     /// Returns the longest time between two acknowledgement requests.
@@ -98,9 +106,9 @@ impl Rto {
         Some(self.silent_ns?.saturating_add(self.interval_ns()?))
     }
 
-    /// Returns whether the timer expires before the timeout of the standard.
+    /// Returns whether the timer expires before the longest timeout.
     pub(crate) fn is_early(&self) -> bool {
-        self.interval_ns() < self.timeout_ns
+        self.interval_ns() < self.longest_ns()
     }
 
     pub(crate) fn on_fired(&mut self, now_ns: u64) {

@@ -73,6 +73,7 @@ impl Requester {
         let mut clock = Clock { now_ns: env.now_ns, rto: &mut self.rto, counters: env.counters };
         self.engine.on_ack(psn, &mut clock);
         self.release();
+        self.follow_path(env.now_ns);
         if self.rnr.is_some_and(|rnr| !self.engine.covers(rnr.psn)) {
             self.rnr = None;
         }
@@ -131,7 +132,18 @@ impl Requester {
         let mut clock = Clock { now_ns: env.now_ns, rto: &mut self.rto, counters: env.counters };
         if self.engine.on_sack(&sack, &mut clock) {
             self.on_progress(env.now_ns);
+            self.follow_path(env.now_ns);
         }
         None
+    }
+
+    /// Learns about the path once in a round trip.
+    fn follow_path(&mut self, now_ns: u64) {
+        let Some(mark) = self.path.mark().filter(|mark| self.engine.has_arrived(*mark)) else {
+            return;
+        };
+        debug_assert!(self.engine.is_selective(), "transmission {mark} has a number");
+        let in_flight = self.bytes_in_flight.saturating_sub(self.engine.settled_bytes());
+        self.path.end_round(self.engine.progress(), in_flight, self.rto.latest_ns, now_ns);
     }
 }

@@ -19,6 +19,7 @@ pub(crate) mod wqe;
 use crate::Psn;
 use crate::config::{Config, Recovery, RtrAttr, RtsAttr};
 use crate::input::{Arrival, Env};
+use crate::pacing::Path;
 use crate::recovery::Engine;
 use crate::recovery::rto::Rto;
 use crate::timers::{earliest, nanos};
@@ -46,6 +47,7 @@ pub(crate) struct Requester {
     unacked: usize,
     engine: Engine,
     rto: Rto,
+    path: Path,
     reads: Reads,
     /// Payload bytes sent and not acknowledged, or requested and not answered.
     bytes_in_flight: u64,
@@ -72,7 +74,6 @@ struct RnrWait {
 #[derive(Debug)]
 struct Limits {
     window_packets: u32,
-    window_bytes: u64,
     ack_interval: u32,
     ack_bytes: u32,
     read_chunk_bytes: u32,
@@ -94,6 +95,7 @@ impl Requester {
             unacked: 0,
             engine: Engine::new(Recovery::GoBackN, Psn::default()),
             rto: Rto::default(),
+            path: Path::new(config),
             reads: Reads::default(),
             bytes_in_flight: 0,
             since_ack_req: 0,
@@ -118,6 +120,7 @@ impl Requester {
     pub(crate) fn start(&mut self, attr: &RtsAttr) {
         self.engine = Engine::new(self.limits.recovery, attr.sq_psn);
         self.rto = Rto::new(attr.timeout.map(nanos), self.limits.least_rto_ns);
+        self.path.restart();
         self.limits.max_rd_atomic = usize::from(attr.max_rd_atomic);
         self.limits.retry_cnt = attr.retry_cnt;
         self.limits.rnr_retry = attr.rnr_retry;
@@ -224,7 +227,6 @@ impl Limits {
     fn new(config: &Config) -> Self {
         Self {
             window_packets: config.window_packets,
-            window_bytes: config.window_bytes,
             ack_interval: config.ack_interval,
             ack_bytes: config.ack_bytes,
             read_chunk_bytes: config.read_chunk_bytes,

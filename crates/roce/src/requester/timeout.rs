@@ -22,9 +22,9 @@ impl Requester {
         None
     }
 
-    /// Handles silence of the peer. The full timeout costs a retry. An early one sends a probe if
-    /// the strategy has one: otherwise a peer that is only slow would get the whole window
-    /// repeatedly, until its socket overflows.
+    /// Handles silence of the peer. The full timeout costs a retry. An early one, or one of the first
+    /// half before a round trip was measured, sends a probe if the strategy has one: otherwise a peer that is only
+    /// slow, or far away, would get the whole window repeatedly, until its socket overflows.
     fn on_silence(&mut self, now_ns: u64, counters: &mut Counters) -> Option<WcStatus> {
         if !self.expects() {
             self.rto.on_progress(now_ns, false);
@@ -34,19 +34,20 @@ impl Requester {
             challenges.ask_again();
         }
         let is_early = self.rto.is_early();
-        if is_early && self.engine.probe() {
-            counters.probes += 1;
-            self.rto.on_fired(now_ns);
-            return None;
-        }
-        counters.timeouts += 1;
         if !is_early {
             if self.tries >= self.limits.retry_cnt {
+                counters.timeouts += 1;
                 return Some(WcStatus::TransportRetryExceeded);
             }
             self.tries += 1;
         }
         self.rto.on_fired(now_ns);
+        let is_unknown = self.rto.srtt_ns().is_none() && self.tries <= self.limits.retry_cnt / 2;
+        if (is_early || is_unknown) && self.engine.probe() {
+            counters.probes += 1;
+            return None;
+        }
+        counters.timeouts += 1;
         self.engine.on_timeout();
         self.reads.want_all();
         self.reads.unwant_undelivered(self.engine.una());

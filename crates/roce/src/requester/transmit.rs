@@ -13,6 +13,15 @@ use crate::transmit::TransmitBatch;
 /// space.
 const HORIZON: i32 = 3 << 21;
 
+/// Packets in flight on a path that is not long: small ones take more of the peer's receive buffer than their
+/// bytes.
+const SHORT_WINDOW_PACKETS: u32 = 16 << 10;
+
+/// On a long path, whose rate is learnt from them, at least so many acknowledgements are on the way,
+const ACKS_IN_FLIGHT: u32 = 128;
+/// but not one for fewer packets than this.
+const LONG_ACK_INTERVAL: u32 = 32;
+
 /// What to send next.
 enum Next {
     /// The request of `count` answers from `psn` on, again.
@@ -34,12 +43,15 @@ impl Requester {
         counters: &mut Counters,
     ) {
         self.paced = false;
+        pacer.set_path_bps(self.path.rate_bps());
         self.transmit_challenge(batch);
         if !self.rnr_is_over(now_ns) {
             return;
         }
         while !batch.is_full() {
-            let Some(next) = self.pick(draining) else { return };
+            let Some(next) = self.pick(draining) else {
+                return self.path.on_pause(!self.fits(1, self.shape.mtu));
+            };
             if !pacer.may_send(now_ns) {
                 self.paced = true;
                 return;
@@ -55,6 +67,7 @@ impl Requester {
                 pacer.on_sent(now_ns, packet.udp_bytes());
                 counters.packets_sent += 1;
                 counters.bytes_sent += packet.payload_bytes() as u64;
+                self.path.count(packet.payload_bytes() as u64);
             }
         }
     }
@@ -104,9 +117,13 @@ impl Requester {
     /// Returns whether the window has room. An empty window has room for anything.
     fn fits(&self, span: u32, bytes: u64) -> bool {
         let packets = self.engine.in_flight();
-        let packets_fit = packets == 0 || packets + span <= self.limits.window_packets;
+        let most = match self.path.is_long() {
+            true => self.limits.window_packets,
+            false => self.limits.window_packets.min(SHORT_WINDOW_PACKETS),
+        };
+        let packets_fit = packets == 0 || packets + span <= most;
         let in_flight = self.bytes_in_flight.saturating_sub(self.engine.settled_bytes());
-        packets_fit && (in_flight == 0 || in_flight + bytes <= self.limits.window_bytes)
+        packets_fit && (in_flight == 0 || in_flight + bytes <= self.path.window_bytes())
     }
 
     fn is_near(&self, span: u32) -> bool {
@@ -125,6 +142,10 @@ impl Requester {
         };
         let is_answered = self.sq[self.unsent].request.op.is_read_or_atomic();
         let own_bytes = if is_answered { 0 } else { bytes as u16 };
+        if let Some(transmission) = self.engine.next_transmission() {
+            let was_idle = self.engine.in_flight() == 0;
+            self.path.on_sent(transmission, self.engine.progress(), was_idle, now_ns);
+        }
         self.engine.on_sent(psn, span, own_bytes, now_ns);
         self.bytes_in_flight += bytes;
         let full = !self.fits(1, self.shape.mtu);
@@ -166,7 +187,10 @@ impl Requester {
         let mut cut = wqe.cut_span(packet, span, &self.shape);
         let is_answered = wqe.request.op.is_read_or_atomic();
         self.engine.on_sent(psn, span, 0, now_ns);
-        let is_last = self.engine.next_lost().is_none();
+        // Where new packets follow, one of them asks soon: an answer names all that the peer keeps, and on a long
+        // path that is much.
+        let is_last =
+            self.engine.next_lost().is_none() && !(self.path.is_long() && self.may_send_new(false));
         cut.headers.bth.ack_req = self.ack_req(is_last || is_answered, now_ns);
         counters.retransmitted += 1;
         push(self.sq.get(index), &cut, batch);
@@ -193,7 +217,12 @@ impl Requester {
     fn ack_req(&mut self, wanted: bool, now_ns: u64) -> bool {
         self.since_ack_req += 1;
         let is_late = now_ns.saturating_sub(self.last_ack_req_ns) >= self.rto.ask_after_ns();
-        let asks = wanted || is_late || self.since_ack_req >= self.limits.ack_interval;
+        let interval = match self.path.is_long() {
+            true => (self.engine.in_flight() / ACKS_IN_FLIGHT)
+                .clamp(LONG_ACK_INTERVAL, self.limits.ack_interval.max(LONG_ACK_INTERVAL)),
+            false => self.limits.ack_interval,
+        };
+        let asks = wanted || is_late || self.since_ack_req >= interval;
         if asks {
             self.since_ack_req = 0;
             self.last_ack_req_ns = now_ns;

@@ -10,7 +10,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -143,8 +143,13 @@ async fn connect_tcp(
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for addr in addrs {
         let protection = protection(Reach::Ip(addr), security.tls.is_some(), security.insecure)?;
+        let began = Instant::now();
         match TcpStream::connect(addr).await {
-            Ok(stream) => return secure(address, host, addr, stream, protection, security).await,
+            Ok(stream) => {
+                let round_trip = began.elapsed();
+                let secured = secure(address, host, addr, stream, protection, security).await;
+                return secured.map(|connection| connection.with_round_trip(round_trip));
+            }
             Err(source) => last = source,
         }
     }

@@ -81,6 +81,7 @@ pub struct Connection {
     local: Option<IpAddr>,
     protection: Protection,
     certificate: Option<String>,
+    round_trip: Duration,
 }
 
 impl std::fmt::Debug for Connection {
@@ -105,7 +106,23 @@ impl Connection {
             local,
             protection,
             certificate: None,
+            round_trip: Duration::ZERO,
         }
+    }
+
+    /// Notes how long it took to connect to another host.
+    pub(super) fn with_round_trip(self, took: Duration) -> Self {
+        let is_here = match (&self.peer, self.local) {
+            (Peer::Tcp(peer), Some(local)) => peer.ip().is_loopback() || peer.ip() == local,
+            (Peer::Tcp(_), None) | (Peer::Unix { .. }, _) => true,
+        };
+        Self { round_trip: if is_here { Duration::ZERO } else { took }, ..self }
+    }
+
+    /// Returns the time of one round trip, as the connecting end has seen it: that of the first packets, and
+    /// what this thread waited for its turn. Zero at the accepting end, and on one host.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
     }
 
     /// Notes whose certificate the peer has shown.

@@ -71,6 +71,7 @@ pub(crate) fn serve_and_strike(provider: &str, open: &Opener) {
     });
     // What a process sets up once, with its first registered memory, is no client's.
     drop(open().alloc_pd().unwrap().alloc_mr(4096, Access::empty()).unwrap());
+    let mut rows = Rows::open();
     let before = held(&served);
     let start_client = |number| start(&format!("talker {provider} {} {number}", served.address));
     let mut clients: Vec<Child> = (0..CLIENTS).map(start_client).collect();
@@ -79,7 +80,6 @@ pub(crate) fn serve_and_strike(provider: &str, open: &Opener) {
     let mut random = Random::new(seed);
     let (mut killed, mut ended) = (0, 0);
     let mut memory = Vec::new();
-    let mut rows = Rows::open();
     let (start, length) = (Instant::now(), Duration::from_secs(scaled(3)));
     while start.elapsed() < length {
         // The clients talk meanwhile.

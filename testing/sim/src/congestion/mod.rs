@@ -25,6 +25,8 @@ const RATE_BPS: u64 = 10_000_000_000;
 const DELAY: Duration = Duration::from_micros(2);
 /// Length of the switch's queue.
 const QUEUE_BYTES: usize = 256 << 10;
+/// Retransmission timeout of queue pairs in a rack: code 12.
+const TIMEOUT: Duration = Duration::from_millis(17);
 const PATH_MTU: PathMtu = PathMtu::Mtu1024;
 /// Payload as a fraction of a packet at path MTU 1024: 80 bytes are headers and ICRC.
 const PAYLOAD_SHARE: f64 = 1024.0 / (1024.0 + 80.0);
@@ -38,8 +40,18 @@ struct Case {
     mark_above: Option<usize>,
     /// Whether senders react to CNPs.
     react_to_cnp: bool,
+    /// Loss on the way to the receiver.
+    loss: Loss,
     /// Loss on the return path from the receiver: CNPs and acknowledgements.
     loss_back: Loss,
+    /// Rate of the link to the receiver.
+    narrow_bps: u64,
+    /// Its delay, each way.
+    delay: Duration,
+    /// Length of its queue.
+    queue_bytes: usize,
+    /// Timeout of the queue pairs.
+    timeout: Duration,
 }
 
 impl Case {
@@ -49,7 +61,12 @@ impl Case {
             recovery: Recovery::SelectiveRepeat,
             mark_above: Some(QUEUE_BYTES / 10),
             react_to_cnp: true,
+            loss: Loss::None,
             loss_back: Loss::None,
+            narrow_bps: RATE_BPS,
+            delay: DELAY,
+            queue_bytes: QUEUE_BYTES,
+            timeout: TIMEOUT,
         }
     }
 }
@@ -87,6 +104,7 @@ struct Incast {
     senders: Vec<NodeId>,
     receiver: NodeId,
     bottleneck: LinkId,
+    narrow_bps: u64,
 }
 
 /// The outcome of a span of time.
@@ -142,10 +160,15 @@ impl Incast {
             .collect();
         let addresses = (0..=receiver_number).map(address).collect();
         let switch = simulation.add(Station::Switch(Switch::new(addresses)));
-        let [mut narrow, mut back] = [link(), link()];
-        narrow.queue_bytes = Some(QUEUE_BYTES);
-        narrow.mark_above = case.mark_above;
-        back.loss = case.loss_back.clone();
+        let far = LinkConfig { delay: case.delay, ..link() };
+        let back = LinkConfig { loss: case.loss_back.clone(), ..far.clone() };
+        let narrow = LinkConfig {
+            rate_bps: Some(case.narrow_bps),
+            queue_bytes: Some(case.queue_bytes),
+            mark_above: case.mark_above,
+            loss: case.loss.clone(),
+            ..far
+        };
         for sender in &senders {
             simulation.connect(*sender, switch, link());
             simulation.connect(switch, *sender, link());
@@ -159,7 +182,7 @@ impl Incast {
                 }
             });
         }
-        Self { simulation, senders, receiver, bottleneck }
+        Self { simulation, senders, receiver, bottleneck, narrow_bps: case.narrow_bps }
     }
 
     fn host(&self, id: NodeId) -> &Host<Writer> {
@@ -179,7 +202,8 @@ impl Incast {
             let wrong = host.program.wrong_byte(&host.space, &receiver.space);
             assert_eq!(wrong, None, "a wrong byte was written");
         }
-        let possible = (span.end - span.start).as_secs_f64() * RATE_BPS as f64 * PAYLOAD_SHARE;
+        let possible =
+            (span.end - span.start).as_secs_f64() * self.narrow_bps as f64 * PAYLOAD_SHARE;
         let bytes = after.received.iter().zip(&before.received);
         Outcome {
             shares: bytes.map(|(after, before)| (after - before) as f64 * 8.0 / possible).collect(),
@@ -245,5 +269,5 @@ fn queue_pair(case: &Case, own: usize, peer: usize) -> Qp {
         },
         ..usual
     };
-    connected(config, number(peer, own), case.recovery, PATH_MTU)
+    connected(config, number(peer, own), case.recovery, PATH_MTU, case.timeout)
 }

@@ -92,3 +92,22 @@ fn a_sender_makes_room_and_takes_it_back() {
     assert!(after.shares[0] > 0.99, "{after:?}");
     assert_eq!(after.shares[1], 0.0, "{after:?}");
 }
+
+/// A window alone would keep the queue full, and lose what does not fit.
+#[test]
+fn on_a_long_path_the_queue_before_the_bottleneck_stays_short() {
+    let mut path = Incast::new(&Case {
+        mark_above: None,
+        narrow_bps: 200_000_000,
+        delay: Duration::from_millis(25),
+        queue_bytes: 512 << 10,
+        timeout: Duration::from_millis(67),
+        ..Case::new(1)
+    });
+    let second = Duration::from_secs(1);
+    path.observe(Duration::ZERO..2 * second);
+    let steady = path.observe(2 * second..6 * second);
+    assert!(steady.goodput() >= 0.9, "{steady:?}");
+    // 100,000 packets pass.
+    assert!(steady.queue_full < 2_000, "{steady:?}");
+}

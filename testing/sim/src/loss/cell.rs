@@ -49,10 +49,18 @@ pub(crate) struct Row {
 const OVERHEAD_BYTES: usize = 40 + 8 + 12 + 16 + 4;
 /// Transmit ring of the network card.
 const UPLINK_BYTES: usize = 64 << 10;
+/// Retransmission timeout of the product's queue pairs, while nothing was measured: code 14.
+const TIMEOUT: Duration = Duration::from_millis(67);
 /// Round trips before the span begins.
 const WARM_UP_RTTS: u32 = 20;
 
 impl Cell {
+    /// Returns a path that holds more than a window of 4 MiB, between two of ours.
+    pub(crate) fn long(rate_bps: u64, rtt_ms: u64) -> Self {
+        let (recovery, path_mtu) = (Recovery::SelectiveRepeat, PathMtu::Mtu1024);
+        Self { recovery, rate_bps, rtt_ms, path_mtu, burst: 1, loss: 0.0 }
+    }
+
     pub(crate) fn recovery_name(&self) -> &'static str {
         match self.recovery {
             Recovery::SelectiveRepeat => "selective-repeat",
@@ -179,7 +187,7 @@ fn host(cell: &Cell, number: usize, space: Space, writer: Writer) -> Host<Writer
     let mut host = Host::new(config, space, writer);
     let [ours, theirs] = [number, 1 - number].map(|number| 100 + number as u32);
     let config = Config::new(ours, Service::Rc);
-    let qp = connected(config, theirs, cell.recovery, cell.path_mtu);
+    let qp = connected(config, theirs, cell.recovery, cell.path_mtu, TIMEOUT);
     host.attach(qp, address(1 - number));
     host
 }

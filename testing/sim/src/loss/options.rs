@@ -41,6 +41,11 @@ fn cells() -> Vec<Cell> {
             }
         }
     }
+    for (rtt_ms, loss) in
+        [20, 100, 200].into_iter().flat_map(|rtt_ms| [(rtt_ms, 0.0), (rtt_ms, 0.01)])
+    {
+        cells.push(Cell { loss, ..Cell::long(1_000_000_000, rtt_ms) });
+    }
     cells
 }
 

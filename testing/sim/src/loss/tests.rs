@@ -58,3 +58,14 @@ fn selective_repeat_reaches_its_goals_in_a_short_transfer() {
         assert_eq!(row.broken, None);
     }
 }
+
+/// Without a window that follows the path, 4 MiB every 200 ms would be a third of the link.
+#[test]
+fn the_window_follows_a_long_path_whether_or_not_it_loses_packets() {
+    for loss in [0.0, 0.01] {
+        let cell = Cell { loss, ..Cell::long(500_000_000, 200) };
+        let row = cell.run(Duration::from_secs(2), 1);
+        assert!(row.goodput_fraction >= 0.9, "{row:?}");
+        assert_eq!((row.timeouts, &row.broken), (0, &None));
+    }
+}

@@ -12,7 +12,7 @@ use std::time::Duration;
 const REGION_BYTES: usize = 4 << 20;
 const WRITE_BYTES: usize = 256 << 10;
 /// WRITEs posted ahead: far more than a window.
-const POSTED_MOST: usize = 128;
+const POSTED_MOST: usize = 600;
 
 /// Posts WRITEs while there is room, from and to regions of its own.
 pub(crate) struct Writer {
@@ -105,12 +105,19 @@ impl Program for Writer {
     }
 }
 
-/// Returns an RC queue pair connected to the one with number `peer`, which may write.
-pub(crate) fn connected(config: Config, peer: u32, recovery: Recovery, path_mtu: PathMtu) -> Qp {
+/// Returns an RC queue pair connected to the one with number `peer`, which may write. `timeout` is the
+/// silence before a retransmission, while nothing was measured.
+pub(crate) fn connected(
+    config: Config,
+    peer: u32,
+    recovery: Recovery,
+    path_mtu: PathMtu,
+    timeout: Duration,
+) -> Qp {
     let mut qp = Qp::new(config);
     let init = InitAttr { remote_write: true, ..InitAttr::default() };
     let rtr = RtrAttr { recovery, ..RtrAttr::new(peer, path_mtu, Psn::new(0)) };
-    let rts = RtsAttr::new(Psn::new(0));
+    let rts = RtsAttr { timeout: Some(timeout), ..RtsAttr::new(Psn::new(0)) };
     let connected = qp.init(init).and_then(|()| qp.rtr(rtr)).and_then(|()| qp.rts(rts));
     debug_assert_eq!(connected, Ok(()));
     qp

@@ -1,6 +1,7 @@
 //! The control thread of a source: connects to the collector, keeps the session, reconnects.
 mod session;
 
+use super::builder::Wish;
 use super::shared::Shared;
 use super::{SourceBuilder, SourceError};
 use crate::in_clear::InClear;
@@ -10,9 +11,7 @@ use crate::session::backoff::Backoff;
 use crate::session::host::Host;
 use crate::session::identity::Identity;
 use crate::session::io::{Address, ClientSecurity, Connection, drive};
-use crate::session::message::{
-    Device, FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, WhyNot,
-};
+use crate::session::message::{Device, FAILED_MAX, FailedPath, Hello, ProtocolRange, WhyNot};
 use crate::session::refusal::RefusalCode;
 use crate::session::reread::ClientTls;
 use crate::session::source_side::{Ended, Retry, SourceSide, SourceSideConfig};
@@ -32,7 +31,6 @@ pub(super) fn start(
 ) -> Result<JoinHandle<()>, SourceError> {
     let config = |error: &dyn std::fmt::Display| SourceError::Config(error.to_string());
     let tls = builder.tls.clone().map(ClientTls::open).transpose();
-    let (blocks, block_bytes) = builder.wish();
     let providers = Arc::new(Providers::new(&builder.providers));
     let asked = Arc::downgrade(&providers);
     let network = move || asked.upgrade().map_or(Vec::new(), |p| p.counters());
@@ -44,10 +42,9 @@ pub(super) fn start(
         attempts: AtomicU64::new(0),
         host: Host::read().map_err(|e| config(&e))?,
         providers: providers.clone(),
-        wish: RingWish { blocks, block_bytes },
+        wish: builder.wish(),
         in_place: builder.in_place,
         permit: builder.permit.clone(),
-        send_queue: builder.send_queue,
         in_clear: InClear::default(),
         shared,
     };
@@ -77,10 +74,9 @@ struct Control {
     attempts: AtomicU64,
     host: Host,
     providers: Arc<Providers>,
-    wish: RingWish,
+    wish: Wish,
     in_place: bool,
     permit: Option<Arc<dyn Permit>>,
-    send_queue: u32,
     in_clear: InClear,
     shared: Arc<Shared>,
 }
@@ -207,7 +203,7 @@ impl Control {
         };
         let ends = Ends::of(&connection);
         let offers = self.providers.for_source(ends);
-        let hello = match self.hello(&offers, failed) {
+        let hello = match self.hello(&offers, failed, connection.round_trip()) {
             Ok(hello) => hello,
             // The settings worked before: a link that is down may come up again.
             Err(error) if had_session && self.providers.may_return(ends) => {
@@ -220,7 +216,7 @@ impl Control {
             ..SourceSideConfig::new(self.providers.known().clone(), self.identity.clone())
         };
         let mut side = SourceSide::new(Instant::now(), config, hello);
-        let mut session = Session::new(self, offers);
+        let mut session = Session::new(self, offers, connection.round_trip());
         let ended = drive(&mut side, &mut connection, &mut session).await;
         session.close_link();
         match session.setback(&ended) {
@@ -271,7 +267,12 @@ impl Control {
     }
 
     /// Describes this source.
-    fn hello(&self, offers: &Offers, failed: &Failed) -> Result<Hello, SourceError> {
+    fn hello(
+        &self,
+        offers: &Offers,
+        failed: &Failed,
+        round_trip: Duration,
+    ) -> Result<Hello, SourceError> {
         let providers = offers.list();
         if providers.is_empty() {
             let whys: Vec<String> = offers.missing.iter().map(WhyNot::to_string).collect();
@@ -294,7 +295,7 @@ impl Control {
             providers,
             missing: offers.missing.clone(),
             failed: failed.0.clone(),
-            wish: self.wish,
+            wish: self.wish.at(round_trip),
         })
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct Session<'a> {
     control: &'a Control,
     /// Offers to the collector.
     offers: Offers,
+    /// Of the path to it.
+    round_trip: Duration,
     prepared: Option<(Prepared, Welcome)>,
     connecting: Option<Connecting<Arc<Link>>>,
     link: Option<Arc<Link>>,
@@ -65,11 +67,12 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(control: &'a Control, offers: Offers) -> Self {
+    pub(super) fn new(control: &'a Control, offers: Offers, round_trip: Duration) -> Self {
         let now = Instant::now();
         Session {
             control,
             offers,
+            round_trip,
             prepared: None,
             connecting: None,
             link: None,
@@ -193,7 +196,8 @@ impl Session<'_> {
         let Some(context) = self.offers.context(&welcome.path) else {
             return Err(unusable(&"a provider that was not offered"));
         };
-        let prepared = match Prepared::new(context, self.control.send_queue) {
+        let send_queue = self.control.wish.send_queue(self.round_trip, welcome.ring.blocks);
+        let prepared = match Prepared::new(context, send_queue) {
             Ok(prepared) => prepared,
             Err(error) => return Err(self.unreachable(&error)),
         };

@@ -12,6 +12,7 @@
 use super::Clock;
 use super::sack::Sack;
 use crate::Psn;
+use crate::pacing::Progress;
 use std::collections::VecDeque;
 
 /// Later transmissions that may arrive before an earlier one counts as lost.
@@ -75,7 +76,13 @@ pub(crate) struct Selective {
     lost: VecDeque<Psn>,
     /// Payload of the packets in `slots` that are not in flight: kept by the peer, or lost.
     pub(crate) settled_bytes: u64,
+    /// What arrived and what was lost.
+    pub(crate) progress: Progress,
     pub(crate) loss_time_ns: Option<u64>,
+    /// When the first packet left, until a round trip was measured. Of what was sent twice nobody knows which
+    /// arrived: then this is a bound.
+    first_sent_ns: Option<u64>,
+    is_measured: bool,
     packet_threshold: i32,
     time_eighths: u64,
 }
@@ -98,7 +105,10 @@ impl Selective {
             arrived: None,
             lost: VecDeque::new(),
             settled_bytes: 0,
+            progress: Progress::default(),
             loss_time_ns: None,
+            first_sent_ns: None,
+            is_measured: false,
             packet_threshold: PACKET_THRESHOLD,
             time_eighths: TIME_EIGHTHS,
         }
@@ -110,7 +120,10 @@ impl Selective {
 
     /// Notes a transmission; `bytes` matters for a new packet only.
     pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, bytes: u16, now_ns: u64) {
-        let tx = self.log_first.wrapping_add(self.log.len() as u32);
+        if !self.is_measured {
+            self.first_sent_ns.get_or_insert(now_ns);
+        }
+        let tx = self.next_transmission();
         self.log.push_back(Transmission { psn, sent_ns: now_ns });
         if psn == self.next() {
             self.push_new(tx, span, bytes);
@@ -119,6 +132,14 @@ impl Selective {
             self.slots[index].tx = tx;
             self.slots[index].resent = true;
         }
+    }
+
+    pub(crate) fn next_transmission(&self) -> u32 {
+        self.log_first.wrapping_add(self.log.len() as u32)
+    }
+
+    pub(crate) fn has_arrived(&self, transmission: u32) -> bool {
+        self.arrived.is_some_and(|arrived| !later(transmission, arrived))
     }
 
     fn push_new(&mut self, tx: u32, span: u32, bytes: u16) {
@@ -177,6 +198,8 @@ impl Selective {
             return;
         }
         news.any = true;
+        self.progress.packets += 1;
+        self.progress.bytes += u64::from(slot.bytes);
         self.set(index, State::Kept);
         let sent_ns = self.sent_ns(slot.tx);
         let age_ns = sent_ns.map_or(u64::MAX, |sent| clock.now_ns.saturating_sub(sent));
@@ -188,7 +211,8 @@ impl Selective {
         if self.arrived.is_none_or(|arrived| later(slot.tx, arrived)) {
             self.arrived = Some(slot.tx);
         }
-        if let (false, Some(sent_ns)) = (slot.resent, sent_ns)
+        let sent_ns = if slot.resent { self.first_sent_ns } else { sent_ns };
+        if let Some(sent_ns) = sent_ns
             && news.timed.is_none_or(|(tx, _)| later(slot.tx, tx))
         {
             news.timed = Some((slot.tx, sent_ns));
@@ -203,6 +227,7 @@ impl Selective {
 
     fn settle(&mut self, news: &News, clock: &mut Clock<'_>) {
         if let Some((_, sent_ns)) = news.timed {
+            (self.first_sent_ns, self.is_measured) = (None, true);
             clock.rto.sample(clock.now_ns.saturating_sub(sent_ns));
         }
         if news.any {
@@ -229,6 +254,7 @@ impl Selective {
                     return;
                 }
                 clock.counters.lost += 1;
+                self.progress.lost += 1;
                 self.mark_lost(oldest.psn.distance_from(self.una).cast_unsigned() as usize);
             }
             self.log.pop_front();

@@ -1,0 +1,303 @@
+//! The window and the rate on a long path, after BBR (Cardwell et al., ACM Queue 14(5), 2016).
+//!
+//! The configured window fills a network of one building. A path of 100 ms holds more, and nobody tells how
+//! much. So the requester learns two things from acknowledgements: the greatest rate at which the path
+//! delivered in the last rounds, and the shortest round trip. Their product is what the path holds; twice
+//! that is the window, and the rate is the pace, so that the buffer before the bottleneck stays short. A
+//! *round* lasts from a packet's departure to the acknowledgement of it.
+//!
+//! It begins when a round fills the configured window and needs more, on a path of [`LONG_NS`] or longer; on
+//! shorter ones nothing here changes anything. Losses mean little (a radio loses without being full): they
+//! only end the start. A round in which the program had nothing to send proves a rate and disproves none.
+
+use crate::config::Config;
+use catchment_verbs_types::Flow;
+
+/// The shortest round trip of a long path.
+const LONG_NS: u64 = 2_000_000;
+/// Rounds that a greatest rate is remembered.
+const ROUNDS: usize = 10;
+/// How long a shortest round trip is remembered.
+const MIN_RTT_NS: u64 = 10_000_000_000;
+/// Gains are in hundredths. The start doubles the rate in each round: 2/ln 2, as in BBR.
+const START: u64 = 289;
+const DRAIN: u64 = 35;
+/// One round asks for more, the next gives back what then waits at the bottleneck.
+const CYCLE: [u64; 8] = [125, 75, 100, 100, 100, 100, 100, 100];
+/// Rounds without a quarter more that end the start.
+const FULL_ROUNDS: u32 = 3;
+/// One lost packet in so many ends the start in the first round without a quarter more.
+const LOSSY: u64 = 25;
+/// Beside twice what the path holds: acknowledgements come in groups.
+const SLACK_BYTES: u64 = 512 << 10;
+/// Headers of a packet of a WRITE besides IP and UDP: BTH 12, RETH 16, ICRC 4; and its UDP header.
+const PACKET_BYTES: u64 = 32;
+/// The start sends as much in a round trip at least.
+const START_BYTES: u64 = 128 << 10;
+/// A batch for segmentation offload, or the bytes of a millisecond.
+const LEAST_BURST_BYTES: u64 = 64 << 10;
+const SECOND_NS: u64 = 1_000_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The configured window, no rate.
+    Short,
+    /// Looks for the rate. The best so far, and for how many rounds it has not grown by a quarter.
+    Start { best: u64, full: u32 },
+    /// Lets what waits at the bottleneck leave.
+    Drain { rounds: u32 },
+    /// Where in [`CYCLE`], and whether many packets were lost in the last round.
+    Steady { at: usize, lossy: bool },
+}
+
+/// What the requester knows when an acknowledgement has come, counted from the beginning.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Packets that arrived, and their payload.
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    /// Packets that were lost.
+    pub(crate) lost: u64,
+}
+
+/// A round under way.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// The transmission whose arrival ends it.
+    mark: u32,
+    began_ns: u64,
+    began: Progress,
+    /// [`Path::sent`] when it began.
+    sent: u64,
+    /// The window was full.
+    limited: bool,
+    /// The path was empty when it began, or there was room in the window and nothing to send.
+    starved: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Path {
+    base_bytes: u64,
+    most_bytes: u64,
+    /// Bytes of a packet on the wire beside its payload.
+    overhead_bytes: u64,
+    window_bytes: u64,
+    rate_bps: Option<u64>,
+    phase: Phase,
+    round: Option<Round>,
+    /// Bytes sent on the wire.
+    sent: u64,
+    /// Wire bytes a second that were sent in the last round.
+    offered: u64,
+    /// Wire bytes a second of the last rounds.
+    rates: [u64; ROUNDS],
+    newest: usize,
+    min_rtt_ns: u64,
+    min_rtt_at_ns: u64,
+}
+
+impl Path {
+    pub(crate) fn new(config: &Config) -> Self {
+        let base_bytes = config.window_bytes;
+        Self {
+            base_bytes,
+            most_bytes: config.long_window_bytes.max(base_bytes),
+            overhead_bytes: u64::from(config.pacing.overhead_bytes) + PACKET_BYTES,
+            window_bytes: base_bytes,
+            rate_bps: None,
+            phase: Phase::Short,
+            round: None,
+            sent: 0,
+            offered: u64::MAX,
+            rates: [0; ROUNDS],
+            newest: 0,
+            min_rtt_ns: u64::MAX,
+            min_rtt_at_ns: 0,
+        }
+    }
+
+    /// Forgets what it learned: the peer is another one.
+    pub(crate) fn restart(&mut self) {
+        *self = Self {
+            window_bytes: self.base_bytes,
+            rate_bps: None,
+            phase: Phase::Short,
+            round: None,
+            sent: 0,
+            offered: u64::MAX,
+            rates: [0; ROUNDS],
+            newest: 0,
+            min_rtt_ns: u64::MAX,
+            min_rtt_at_ns: 0,
+            ..*self
+        };
+    }
+
+    /// Returns the payload bytes that may be in flight.
+    #[inline]
+    pub(crate) fn window_bytes(&self) -> u64 {
+        self.window_bytes
+    }
+
+    /// Returns whether the path holds more than the configured window.
+    #[inline]
+    pub(crate) fn is_long(&self) -> bool {
+        self.rate_bps.is_some()
+    }
+
+    /// Returns how fast to send, in bits on the wire a second; `None` for as fast as the window allows.
+    #[inline]
+    pub(crate) fn rate_bps(&self) -> Option<u64> {
+        self.rate_bps
+    }
+
+    /// Returns the transmission that the current round waits for.
+    #[inline]
+    pub(crate) fn mark(&self) -> Option<u32> {
+        self.round.map(|round| round.mark)
+    }
+
+    /// Notes that transmission `mark` leaves, `was_idle` if nothing was in flight; begins a round if there
+    /// is none.
+    #[inline]
+    pub(crate) fn on_sent(&mut self, mark: u32, progress: Progress, was_idle: bool, now_ns: u64) {
+        if self.round.is_none() {
+            let (began_ns, began, sent) = (now_ns, progress, self.sent);
+            let (limited, starved) = (false, was_idle);
+            self.round = Some(Round { mark, began_ns, began, sent, limited, starved });
+        }
+    }
+
+    /// Counts a packet with this payload.
+    #[inline]
+    pub(crate) fn count(&mut self, payload_bytes: u64) {
+        self.sent += payload_bytes + self.overhead_bytes;
+    }
+
+    /// Notes why sending stopped: the window was full, or else there was nothing to send.
+    #[inline]
+    pub(crate) fn on_pause(&mut self, is_full: bool) {
+        if let Some(round) = &mut self.round {
+            round.limited |= is_full;
+            round.starved |= !is_full;
+        }
+    }
+
+    fn on_round_trip(&mut self, rtt_ns: u64, now_ns: u64) {
+        let is_old = now_ns.saturating_sub(self.min_rtt_at_ns) > MIN_RTT_NS;
+        if rtt_ns <= self.min_rtt_ns || is_old {
+            (self.min_rtt_ns, self.min_rtt_at_ns) = (rtt_ns, now_ns);
+        }
+    }
+
+    /// Ends the round: its mark has arrived. `in_flight` counts payload bytes, `rtt_ns` is the last round
+    /// trip that was measured.
+    pub(crate) fn end_round(
+        &mut self,
+        progress: Progress,
+        in_flight: u64,
+        rtt_ns: u64,
+        now_ns: u64,
+    ) {
+        self.on_round_trip(rtt_ns, now_ns);
+        let Some(round) = self.round.take() else { return };
+        let Some(lasted_ns) = now_ns.checked_sub(round.began_ns).filter(|ns| *ns > 0) else {
+            return;
+        };
+        let packets = progress.packets - round.began.packets;
+        let bytes = progress.bytes - round.began.bytes + packets * self.overhead_bytes;
+        let a_second = |bytes: u64| {
+            let rate = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(lasted_ns);
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        };
+        // What arrives in a round was sent in the one before: more is what waited for this thread.
+        self.learn(a_second(bytes).min(self.offered), round.starved);
+        self.offered = if round.starved { u64::MAX } else { a_second(self.sent - round.sent) };
+        let lost = progress.lost - round.began.lost;
+        self.advance(&round, lost * LOSSY > packets + lost, in_flight);
+        self.decide();
+    }
+
+    fn learn(&mut self, rate: u64, starved: bool) {
+        if !starved {
+            self.newest = (self.newest + 1) % ROUNDS;
+            self.rates[self.newest] = rate;
+        } else if rate > self.best() {
+            self.rates[self.newest] = rate;
+        }
+    }
+
+    /// Returns the greatest rate of the last rounds.
+    fn best(&self) -> u64 {
+        self.rates.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Returns the bytes that the path holds.
+    fn holds(&self) -> u64 {
+        let bytes = u128::from(self.best()) * u128::from(self.min_rtt_ns) / u128::from(SECOND_NS);
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    fn advance(&mut self, round: &Round, lossy: bool, in_flight: u64) {
+        let (best, holds) = (self.best(), self.holds());
+        self.phase = match self.phase {
+            Phase::Short => {
+                if self.min_rtt_ns >= LONG_NS && round.limited && !round.starved {
+                    Phase::Start { best, full: 0 }
+                } else {
+                    Phase::Short
+                }
+            }
+            _ if self.min_rtt_ns < LONG_NS => Phase::Short,
+            start @ Phase::Start { .. } if round.starved => start,
+            Phase::Start { best: before, .. } if best >= before / 4 * 5 => {
+                Phase::Start { best, full: 0 }
+            }
+            Phase::Start { full, .. } if lossy || full + 1 == FULL_ROUNDS => {
+                Phase::Drain { rounds: 0 }
+            }
+            Phase::Start { best, full } => Phase::Start { best, full: full + 1 },
+            Phase::Drain { rounds } if in_flight > holds && rounds < FULL_ROUNDS => {
+                Phase::Drain { rounds: rounds + 1 }
+            }
+            Phase::Drain { .. } => Phase::Steady { at: 0, lossy },
+            // What asked for more has filled nothing: there is nothing to give back.
+            Phase::Steady { at: 0, .. } if in_flight <= holds => Phase::Steady { at: 2, lossy },
+            Phase::Steady { at, .. } => Phase::Steady { at: (at + 1) % CYCLE.len(), lossy },
+        };
+    }
+
+    fn decide(&mut self) {
+        let holds = self.holds();
+        let (gain, window_bytes) = match self.phase {
+            Phase::Short => {
+                (self.window_bytes, self.rate_bps) = (self.base_bytes, None);
+                return;
+            }
+            Phase::Start { .. } => (START, part(holds, START)),
+            Phase::Drain { .. } => (DRAIN, part(holds, START)),
+            // Others fill the buffer before the bottleneck too: do not fill it further.
+            Phase::Steady { at, lossy: true } => (CYCLE[at], part(holds, CYCLE[0])),
+            Phase::Steady { at, lossy: false } => (CYCLE[at], holds.saturating_mul(2)),
+        };
+        let window_bytes = window_bytes.saturating_add(SLACK_BYTES);
+        self.window_bytes = window_bytes.min(self.most_bytes);
+        let least = match self.phase {
+            Phase::Start { .. } => START_BYTES.saturating_mul(SECOND_NS) / self.min_rtt_ns.max(1),
+            Phase::Short | Phase::Drain { .. } | Phase::Steady { .. } => 0,
+        };
+        self.rate_bps = Some(part(self.best(), gain).max(least).saturating_mul(8));
+    }
+}
+
+/// Returns the flow at which a path is paced: a driver that is late catches up no more than this, because the
+/// queue before the bottleneck takes what leaves at once.
+pub(super) fn flow(rate_bps: u64) -> Flow {
+    let burst_bytes = (rate_bps / 8 / 1000).max(LEAST_BURST_BYTES);
+    Flow { rate_bps, burst_bytes, backlog_bytes: burst_bytes.saturating_mul(4) }
+}
+
+fn part(whole: u64, hundredths: u64) -> u64 {
+    (whole / 100).saturating_mul(hundredths)
+}
