@@ -37,8 +37,8 @@ const ONE: u32 = 16;
 /// An average moves by this fraction towards a new value in its cautious direction, and by half in the
 /// other.
 const SMOOTH: u32 = 8;
-/// The lead goes down by this fraction, and up at once: a READ that takes longer now and then, behind a packet that is
-/// sent again, must not empty the ring.
+/// [`Pace`]'s lead goes down by this fraction, and up at once: a READ that takes longer now and then, behind a
+/// packet that is sent again, must not empty the ring.
 const LONG_SMOOTH: u32 = 32;
 
 /// What the sender has done so far: this module's measure of time.

@@ -41,6 +41,7 @@ mod pump;
 mod room;
 mod shared;
 mod welcome;
+mod wish;
 mod writer;
 
 pub use crate::format::FRAME_BYTES_MAX;

@@ -10,7 +10,6 @@
 //! shorter ones nothing here changes anything. Losses mean little (a radio loses without being full): they
 //! only end the start. A round in which the program had nothing to send proves a rate and disproves none.
 
-use crate::config::Config;
 use catchment_verbs_types::Flow;
 
 /// The shortest round trip of a long path.
@@ -98,12 +97,12 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    pub(crate) fn new(config: &Config) -> Self {
-        let base_bytes = config.window_bytes;
+    /// `overhead_bytes` are those of a packet besides its UDP payload.
+    pub(crate) fn new(base_bytes: u64, long_bytes: u64, overhead_bytes: u32) -> Self {
         Self {
             base_bytes,
-            most_bytes: config.long_window_bytes.max(base_bytes),
-            overhead_bytes: u64::from(config.pacing.overhead_bytes) + PACKET_BYTES,
+            most_bytes: long_bytes.max(base_bytes),
+            overhead_bytes: u64::from(overhead_bytes) + PACKET_BYTES,
             window_bytes: base_bytes,
             rate_bps: None,
             phase: Phase::Short,

@@ -95,7 +95,11 @@ impl Requester {
             unacked: 0,
             engine: Engine::new(Recovery::GoBackN, Psn::default()),
             rto: Rto::default(),
-            path: Path::new(config),
+            path: Path::new(
+                config.window_bytes,
+                config.long_window_bytes,
+                config.pacing.overhead_bytes,
+            ),
             reads: Reads::default(),
             bytes_in_flight: 0,
             since_ack_req: 0,

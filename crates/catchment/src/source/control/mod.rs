@@ -1,8 +1,8 @@
 //! The control thread of a source: connects to the collector, keeps the session, reconnects.
 mod session;
 
-use super::builder::Wish;
 use super::shared::Shared;
+use super::wish::Wish;
 use super::{SourceBuilder, SourceError};
 use crate::in_clear::InClear;
 use crate::providers::{Ends, Offers, Providers};
