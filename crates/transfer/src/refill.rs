@@ -37,6 +37,12 @@ const ONE: u32 = 16;
 /// An average moves by this fraction towards a new value in its cautious direction, and by half in the
 /// other.
 const SMOOTH: u32 = 8;
+/// READs in flight at once are at least this fraction of the lead apart. They leave in the order of what was posted, and
+/// a source that is faster than the path posts all free slots at once: next to each other they find the same.
+const SPREAD: u32 = 8;
+/// A ring of so many blocks is read twice in a round at least: the READ in its middle leaves while the second half
+/// still waits to leave.
+const MANY_BLOCKS: u32 = 128;
 /// [`Pace`]'s lead goes down by this fraction, and up at once: a READ that takes longer now and then, behind a
 /// packet that is sent again, must not empty the ring.
 const LONG_SMOOTH: u32 = 32;
@@ -54,6 +60,7 @@ pub struct Moment {
 #[derive(Debug)]
 pub struct Pace {
     refill: Refill,
+    blocks: u32,
     /// Blocks that must be left when a READ is posted, in parts of [`ONE`]; 0 never to read ahead,
     /// because a READ takes no time.
     lead: AtomicU32,
@@ -68,6 +75,7 @@ impl Pace {
     pub fn new(refill: Refill, blocks: u32) -> Self {
         Self {
             refill,
+            blocks,
             lead: AtomicU32::new(match refill {
                 Refill::WhenEmpty => 0,
                 Refill::Ahead { threshold } => threshold.min(blocks) * ONE,
@@ -91,10 +99,14 @@ impl Pace {
         let lead = self.lead.load(Ordering::Relaxed);
         let reads = match self.refill {
             Refill::WhenEmpty => false,
-            Refill::Ahead { .. } => known * ONE <= lead && in_flight == 0 && self.is_due(lead, now),
+            Refill::Ahead { .. } => {
+                known * ONE <= lead && in_flight == 0 && self.is_due((lead / ONE).div_ceil(2), now)
+            }
             Refill::Adaptive => {
                 let yields = self.yields.load(Ordering::Relaxed);
-                known * ONE + in_flight * yields < lead
+                let missing = known * ONE + in_flight * yields < lead;
+                missing && (in_flight == 0 || self.is_due(lead / ONE / SPREAD, now))
+                    || self.blocks >= MANY_BLOCKS && self.is_due(self.blocks / 2, now)
             }
         };
         if reads {
@@ -103,11 +115,10 @@ impl Pace {
         reads
     }
 
-    /// Returns whether the last READ is long enough ago to find something.
-    fn is_due(&self, lead: u32, now: Moment) -> bool {
+    /// Returns whether so many blocks were committed since the last READ.
+    fn is_due(&self, blocks: u32, now: Moment) -> bool {
         let asked = self.asked.load(Ordering::Relaxed);
-        let since = now.commits.saturating_sub(asked);
-        lead > 0 && since >= u64::from((lead / ONE).div_ceil(2))
+        now.commits.saturating_sub(asked) >= u64::from(blocks)
     }
 
     /// Returns whether to read now that no free slot is known. One READ at a time: the releases it
@@ -231,6 +242,24 @@ mod tests {
         after_reads(&pace, 5, 1);
         assert!(pace.reads_ahead(3, 2, at(0)));
         assert!(!pace.reads_ahead(4, 2, at(0)));
+    }
+
+    #[test]
+    fn reads_of_a_source_that_is_faster_than_the_path_are_apart() {
+        let pace = Pace::new(Refill::Adaptive, 64);
+        after_reads(&pace, 31, 1);
+        assert!(pace.reads_ahead(0, 0, at(0)), "none is in flight");
+        assert!(!pace.reads_ahead(0, 1, at(3)) && pace.reads_ahead(0, 1, at(4)));
+        assert!(!pace.reads_ahead(0, 2, at(7)) && pace.reads_ahead(0, 2, at(8)));
+        assert!(!pace.reads_ahead(64, 0, at(1000)), "all are free");
+    }
+
+    #[test]
+    fn a_large_ring_is_read_in_its_middle() {
+        let pace = Pace::new(Refill::Adaptive, 200);
+        after_reads(&pace, 5, 200);
+        assert!(!pace.reads_ahead(150, 1, at(99)) && pace.reads_ahead(150, 1, at(100)));
+        assert!(!pace.reads_ahead(150, 1, at(199)) && pace.reads_ahead(150, 1, at(200)));
     }
 
     #[test]

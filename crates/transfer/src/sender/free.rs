@@ -87,8 +87,20 @@ impl Slots {
         }
     }
 
-    /// Notes the releases in `free`, which may be old, and returns how many there were. Any thread may do
-    /// it.
+    /// Notes all releases in `free`, a copy that cost a READ, and returns how many there were.
+    pub(super) fn scan_copy(&self, free: &VolatileSlice<'_>, streams: &Streams) -> u32 {
+        let mut all = 0;
+        loop {
+            let found = self.scan(free, streams);
+            all += found;
+            if found < ENOUGH {
+                return all;
+            }
+        }
+    }
+
+    /// Notes releases in `free`, which may be old, and returns how many there were: all, or [`ENOUGH`]. Any
+    /// thread may do it.
     pub(super) fn scan(&self, free: &VolatileSlice<'_>, streams: &Streams) -> u32 {
         let mut found = Found::new(self, streams);
         let _ = self.noted.look(free, self.cursor(), |slot| {

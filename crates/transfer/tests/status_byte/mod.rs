@@ -275,6 +275,32 @@ fn s1_3_one_read_for_each_refresh() {
     }
 }
 
+/// A READ carries all releases since the last one, of a large ring too.
+#[test]
+fn one_read_finds_all_slots_of_a_ring_of_several_lines() {
+    let options = SenderOptions { refill: Some(Refill::WhenEmpty), ..SenderOptions::default() };
+    let layout = RingLayout::new(200, 128).unwrap();
+    let Pair { sender, receiver, .. } = &pair_with(COPY, layout, options);
+    for number in 0..200 {
+        commit(reserve(sender, 0, 64), number);
+    }
+    for _ in 0..200 {
+        until("a block comes", || {
+            // Blocks that found the queue full are posted by a later call.
+            sender.progress().unwrap();
+            receiver.poll().unwrap()
+        });
+    }
+    // Publishes what was released.
+    assert!(receiver.poll().unwrap().is_none());
+    assert!(matches!(sender.reserve(0, 64), Ok(_) | Err(ReserveError::WouldBlock)));
+    until("the READ has come", || {
+        sender.progress().unwrap();
+        (sender.known_free() > 0).then_some(())
+    });
+    assert_eq!((sender.known_free(), sender.stats().status_reads), (200, 1));
+}
+
 /// A fast receiver: one READ for every N blocks, as in the paper (S1.14).
 #[test]
 fn s1_14_reads_per_block_when_looking_only_when_empty() {
