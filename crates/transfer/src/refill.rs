@@ -37,7 +37,7 @@ const ONE: u32 = 16;
 /// An average moves by this fraction towards a new value in its cautious direction, and by half in the
 /// other.
 const SMOOTH: u32 = 8;
-/// READs in flight at once are at least this fraction of the lead apart. They leave in the order of what was posted, and
+/// READs in flight at once are at least [`Pace`]'s lead divided by this apart. They leave in the order of what was posted, and
 /// a source that is faster than the path posts all free slots at once: next to each other they find the same.
 const SPREAD: u32 = 8;
 /// A ring of so many blocks is read twice in a round at least: the READ in its middle leaves while the second half
