@@ -1,8 +1,8 @@
 //! Pacing: how fast a queue pair sends.
 //!
 //! A [`TokenBucket`] spreads data packets at a rate: the one that the driver set, reduced by
-//! congestion notifications ([`rate`]), or the one that a long path carries ([`path`]). The other direction, notifying a sender whose packets
-//! arrive marked, is in [`notify`].
+//! congestion notifications ([`rate`]), or the one that a long path carries ([`path`]). The other
+//! direction, notifying a sender whose packets arrive marked, is in [`notify`].
 //!
 //! ACK, NAK and CNP packets are not paced: they are small, and delaying them costs more than it
 //! saves.

@@ -7,9 +7,8 @@
 //! *round* lasts from a packet's departure to the acknowledgement of it.
 //!
 //! It begins when a round fills the configured window and needs more, on a path of [`LONG_NS`] or longer; on
-//! shorter ones nothing here changes anything. Losses mean little (a radio loses without being full): they
-//! only end the start. A round in which the program had nothing to send proves a rate and disproves none.
-
+//! shorter ones nothing here changes anything. Losses mean little (a radio loses without being full): many
+//! at once end the start, and shrink the window to what a probe needs. A round in which the program had nothing to send proves a rate and disproves none.
 use catchment_verbs_types::Flow;
 
 /// The shortest round trip of a long path.
@@ -33,8 +32,6 @@ const SLACK_BYTES: u64 = 512 << 10;
 const PACKET_BYTES: u64 = 32;
 /// The start sends as much in a round trip at least.
 const START_BYTES: u64 = 128 << 10;
-/// A batch for segmentation offload, or the bytes of a millisecond.
-const LEAST_BURST_BYTES: u64 = 64 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,10 +96,16 @@ pub(crate) struct Path {
 impl Path {
     /// `overhead_bytes` are those of a packet besides its UDP payload.
     pub(crate) fn new(base_bytes: u64, long_bytes: u64, overhead_bytes: u32) -> Self {
+        let overhead_bytes = u64::from(overhead_bytes) + PACKET_BYTES;
+        Self::unknown(base_bytes, long_bytes.max(base_bytes), overhead_bytes)
+    }
+
+    /// Returns a path of which nothing is known.
+    fn unknown(base_bytes: u64, most_bytes: u64, overhead_bytes: u64) -> Self {
         Self {
             base_bytes,
-            most_bytes: long_bytes.max(base_bytes),
-            overhead_bytes: u64::from(overhead_bytes) + PACKET_BYTES,
+            most_bytes,
+            overhead_bytes,
             window_bytes: base_bytes,
             rate_bps: None,
             phase: Phase::Short,
@@ -118,19 +121,7 @@ impl Path {
 
     /// Forgets what it learned: the peer is another one.
     pub(crate) fn restart(&mut self) {
-        *self = Self {
-            window_bytes: self.base_bytes,
-            rate_bps: None,
-            phase: Phase::Short,
-            round: None,
-            sent: 0,
-            offered: u64::MAX,
-            rates: [0; ROUNDS],
-            newest: 0,
-            min_rtt_ns: u64::MAX,
-            min_rtt_at_ns: 0,
-            ..*self
-        };
+        *self = Self::unknown(self.base_bytes, self.most_bytes, self.overhead_bytes);
     }
 
     /// Returns the payload bytes that may be in flight.
@@ -157,15 +148,10 @@ impl Path {
         self.round.map(|round| round.mark)
     }
 
-    /// Notes that transmission `mark` leaves, `was_idle` if nothing was in flight; begins a round if there
-    /// is none.
-    #[inline]
-    pub(crate) fn on_sent(&mut self, mark: u32, progress: Progress, was_idle: bool, now_ns: u64) {
-        if self.round.is_none() {
-            let (began_ns, began, sent) = (now_ns, progress, self.sent);
-            let (limited, starved) = (false, was_idle);
-            self.round = Some(Round { mark, began_ns, began, sent, limited, starved });
-        }
+    /// Begins a round with transmission `mark`, which leaves now; `was_idle` if nothing was in flight.
+    pub(crate) fn begin_round(&mut self, mark: u32, began: Progress, was_idle: bool, now_ns: u64) {
+        let (sent, limited, starved) = (self.sent, false, was_idle);
+        self.round = Some(Round { mark, began_ns: now_ns, began, sent, limited, starved });
     }
 
     /// Counts a packet with this payload.
@@ -268,33 +254,32 @@ impl Path {
     }
 
     fn decide(&mut self) {
-        let holds = self.holds();
-        let (gain, window_bytes) = match self.phase {
+        let (best, holds) = (self.best(), self.holds());
+        let (rate, window_bytes) = match self.phase {
             Phase::Short => {
                 (self.window_bytes, self.rate_bps) = (self.base_bytes, None);
                 return;
             }
-            Phase::Start { .. } => (START, part(holds, START)),
-            Phase::Drain { .. } => (DRAIN, part(holds, START)),
+            Phase::Start { .. } => {
+                let least = START_BYTES.saturating_mul(SECOND_NS) / self.min_rtt_ns.max(1);
+                (part(best, START).max(least), part(holds, START))
+            }
+            Phase::Drain { .. } => (part(best, DRAIN), part(holds, START)),
             // Others fill the buffer before the bottleneck too: do not fill it further.
-            Phase::Steady { at, lossy: true } => (CYCLE[at], part(holds, CYCLE[0])),
-            Phase::Steady { at, lossy: false } => (CYCLE[at], holds.saturating_mul(2)),
+            Phase::Steady { at, lossy: true } => (part(best, CYCLE[at]), part(holds, CYCLE[0])),
+            Phase::Steady { at, lossy: false } => (part(best, CYCLE[at]), holds.saturating_mul(2)),
         };
         let window_bytes = window_bytes.saturating_add(SLACK_BYTES);
         self.window_bytes = window_bytes.min(self.most_bytes);
-        let least = match self.phase {
-            Phase::Start { .. } => START_BYTES.saturating_mul(SECOND_NS) / self.min_rtt_ns.max(1),
-            Phase::Short | Phase::Drain { .. } | Phase::Steady { .. } => 0,
-        };
-        self.rate_bps = Some(part(self.best(), gain).max(least).saturating_mul(8));
+        self.rate_bps = Some(rate.saturating_mul(8));
     }
 }
 
 /// Returns the flow at which a path is paced: a driver that is late catches up no more than this, because the
 /// queue before the bottleneck takes what leaves at once.
 pub(super) fn flow(rate_bps: u64) -> Flow {
-    let burst_bytes = (rate_bps / 8 / 1000).max(LEAST_BURST_BYTES);
-    Flow { rate_bps, burst_bytes, backlog_bytes: burst_bytes.saturating_mul(4) }
+    let flow = Flow::of_rate(rate_bps);
+    Flow { backlog_bytes: flow.burst_bytes.saturating_mul(4), ..flow }
 }
 
 fn part(whole: u64, hundredths: u64) -> u64 {

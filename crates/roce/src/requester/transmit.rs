@@ -142,9 +142,11 @@ impl Requester {
         };
         let is_answered = self.sq[self.unsent].request.op.is_read_or_atomic();
         let own_bytes = if is_answered { 0 } else { bytes as u16 };
-        if let Some(transmission) = self.engine.next_transmission() {
+        if self.path.mark().is_none()
+            && let Some(mark) = self.engine.next_transmission()
+        {
             let was_idle = self.engine.in_flight() == 0;
-            self.path.on_sent(transmission, self.engine.progress(), was_idle, now_ns);
+            self.path.begin_round(mark, self.engine.progress(), was_idle, now_ns);
         }
         self.engine.on_sent(psn, span, own_bytes, now_ns);
         self.bytes_in_flight += bytes;

@@ -79,10 +79,9 @@ pub(crate) struct Selective {
     /// What arrived and what was lost.
     pub(crate) progress: Progress,
     pub(crate) loss_time_ns: Option<u64>,
-    /// When the first packet left, until a round trip was measured. Of what was sent twice nobody knows which
-    /// arrived: then this is a bound.
+    /// When the first packet left: a bound for the first round trip, if what arrives was sent twice and nobody
+    /// knows which it was.
     first_sent_ns: Option<u64>,
-    is_measured: bool,
     packet_threshold: i32,
     time_eighths: u64,
 }
@@ -108,7 +107,6 @@ impl Selective {
             progress: Progress::default(),
             loss_time_ns: None,
             first_sent_ns: None,
-            is_measured: false,
             packet_threshold: PACKET_THRESHOLD,
             time_eighths: TIME_EIGHTHS,
         }
@@ -120,9 +118,7 @@ impl Selective {
 
     /// Notes a transmission; `bytes` matters for a new packet only.
     pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, bytes: u16, now_ns: u64) {
-        if !self.is_measured {
-            self.first_sent_ns.get_or_insert(now_ns);
-        }
+        self.first_sent_ns.get_or_insert(now_ns);
         let tx = self.next_transmission();
         self.log.push_back(Transmission { psn, sent_ns: now_ns });
         if psn == self.next() {
@@ -211,7 +207,11 @@ impl Selective {
         if self.arrived.is_none_or(|arrived| later(slot.tx, arrived)) {
             self.arrived = Some(slot.tx);
         }
-        let sent_ns = if slot.resent { self.first_sent_ns } else { sent_ns };
+        let is_unmeasured = clock.rto.srtt_ns().is_none();
+        let sent_ns = match slot.resent {
+            true => self.first_sent_ns.filter(|_| is_unmeasured),
+            false => sent_ns,
+        };
         if let Some(sent_ns) = sent_ns
             && news.timed.is_none_or(|(tx, _)| later(slot.tx, tx))
         {
@@ -227,7 +227,6 @@ impl Selective {
 
     fn settle(&mut self, news: &News, clock: &mut Clock<'_>) {
         if let Some((_, sent_ns)) = news.timed {
-            (self.first_sent_ns, self.is_measured) = (None, true);
             clock.rto.sample(clock.now_ns.saturating_sub(sent_ns));
         }
         if news.any {
