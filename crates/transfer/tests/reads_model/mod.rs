@@ -250,12 +250,8 @@ impl<'a> Source<'a> {
     }
 
     fn notice(&mut self) {
-        while let Some(&posted) = self.posted_ns.first() {
-            if posted + self.times.t_read_ns > self.now_ns {
-                return;
-            }
-            self.posted_ns.remove(0);
-            let shows = posted + self.times.t_read_ns / 2;
+        let read_ns = self.times.t_read_ns;
+        while let Some(shows) = take_answer(&mut self.posted_ns, read_ns, self.now_ns) {
             let found = self.collector.released_by(shows) as u32 - self.seen;
             self.seen += found;
             let at_once = self.times.t_read_ns == 0;
@@ -288,4 +284,11 @@ fn oracle(times: Times, load: &Load, slots: usize) -> Outcome {
     }
     out.end_ns = now;
     out
+}
+
+/// Takes the oldest READ that is answered by now, and returns the time of which its answer tells: the middle of
+/// its way.
+pub(crate) fn take_answer(posted_ns: &mut Vec<u64>, read_ns: u64, now_ns: u64) -> Option<u64> {
+    let answered = posted_ns.first().is_some_and(|posted| posted + read_ns <= now_ns);
+    answered.then(|| posted_ns.remove(0) + read_ns / 2)
 }

@@ -7,7 +7,7 @@
 //! collector was never idle, and the time from one claim to the next. With them it posts a READ as late as
 //! it can without running out of slots, and not before a release is due that it would show. The world is
 //! that of `reads_model`: the same loads, times and rules.
-use crate::reads_model::{Load, Outcome, Times, compare};
+use crate::reads_model::{Load, Outcome, Times, compare, take_answer};
 use catchment_transfer::Refill;
 
 /// Weight of what is new in a learned mean.
@@ -140,12 +140,8 @@ impl Source<'_> {
     }
 
     fn notice(&mut self) {
-        while let Some(&posted) = self.posted_ns.first() {
-            if posted + self.times.t_read_ns > self.now_ns {
-                return;
-            }
-            self.posted_ns.remove(0);
-            let shows = posted + self.times.t_read_ns / 2;
+        let read_ns = self.times.t_read_ns;
+        while let Some(shows) = take_answer(&mut self.posted_ns, read_ns, self.now_ns) {
             let released = self.released_ns.partition_point(|at| *at <= shows);
             self.show(shows as f64, released.max(self.seen));
         }
