@@ -1,7 +1,7 @@
 //! `cargo xtask attack`: builds the attacks and the command, and plays the one against the other.
 use crate::repo::Repo;
 use crate::{programs, run};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -57,6 +57,8 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         command.args(["--expect", LIST]);
     }
     let finished = run::finish(&mut command, LIMIT, run::Show::All)?;
+    let fell = finished.stdout.lines().filter(|line| line.starts_with("FELL")).collect::<Vec<_>>();
+    ensure!(fell.is_empty() || finished.status.success(), "{}", fell.join("; "));
     run::demand_success(&command, finished.status)
 }
 
