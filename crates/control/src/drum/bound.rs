@@ -17,20 +17,6 @@ pub(super) struct Bound {
     shares: Vec<f64>,
 }
 
-/// Sets the rates of one host to what is best for it at the prices of completions, `costs`, and the
-/// price of what it sends to that which goes with it.
-pub(super) fn best_rates(
-    (alpha, weights): (f64, &[f64]),
-    costs: &[f64],
-    limits: Option<&[f64]>,
-    capacity: f64,
-    x: &mut [f64],
-    price: &mut Price,
-) {
-    let shares = &vec![1.0; costs.len()];
-    Part { alpha, weights, costs, shares, limits, capacity }.set_best(x, price);
-}
-
 /// One host's part: `min over price >= 0 of price * capacity + sum max w U(x) - (cost + price * share) x`.
 struct Part<'a> {
     alpha: f64,

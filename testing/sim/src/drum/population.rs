@@ -29,6 +29,14 @@ pub(super) struct Population {
     random: Random,
 }
 
+/// What a replacement changed, by host.
+pub(super) struct Replaced {
+    /// Applications that left.
+    pub(super) left: Vec<(u32, u32)>,
+    /// Applications that came, or send to less.
+    pub(super) changed: Vec<(u32, Application)>,
+}
+
 /// What is the best that all hosts together can have.
 #[derive(Clone, Debug)]
 pub(super) struct Reference {
@@ -108,10 +116,10 @@ impl Population {
         places
     }
 
-    /// Replaces a part of all applications; returns who left and who came.
-    pub(super) fn replace(&mut self, part: f64) -> Vec<(u32, u32, Application)> {
+    /// Replaces a part of all applications; nobody sends to those that left any more.
+    pub(super) fn replace(&mut self, part: f64) -> Replaced {
         let places = self.places();
-        let mut changes = Vec::new();
+        let (mut left, mut came) = (Vec::new(), BTreeSet::new());
         for host in 0..self.members.len() {
             let old: Vec<u32> = self.members[host].applications.keys().copied().collect();
             for number in old {
@@ -123,8 +131,28 @@ impl Population {
                 let Some(new) = Some(drawn).filter(free) else { continue };
                 let application = self.draw(host as u32, new, &places[new as usize]);
                 self.members[host].applications.remove(&number);
-                self.members[host].applications.insert(new, application.clone());
-                changes.push((host as u32, number, application));
+                self.members[host].applications.insert(new, application);
+                left.push((host as u32, number));
+                came.insert((host as u32, new));
+            }
+        }
+        let gone: BTreeSet<(u32, u32)> =
+            left.iter().copied().filter(|end| !came.contains(end)).collect();
+        let mut changes = self.stop_sending_to(|to| gone.contains(&(to.host, to.application)));
+        changes.extend(came);
+        Replaced { left, changed: self.named(changes) }
+    }
+
+    /// Takes destinations away; returns whose, by host and number.
+    fn stop_sending_to(&mut self, gone: impl Fn(&Destination) -> bool) -> BTreeSet<(u32, u32)> {
+        let mut changes = BTreeSet::new();
+        for (host, member) in self.members.iter_mut().enumerate() {
+            for application in member.applications.values_mut() {
+                let before = application.destinations.len();
+                application.destinations.retain(|to| !gone(to));
+                if application.destinations.len() != before {
+                    changes.insert((host as u32, application.application));
+                }
             }
         }
         changes
@@ -147,17 +175,16 @@ impl Population {
     /// A host is gone: who sent to it does not any more. Returns who that is, as it is now.
     pub(super) fn lose(&mut self, host: u32) -> Vec<(u32, Application)> {
         self.members[host as usize].applications.clear();
-        let mut changes = Vec::new();
-        for (at, member) in self.members.iter_mut().enumerate() {
-            for application in member.applications.values_mut() {
-                let before = application.destinations.len();
-                application.destinations.retain(|to| to.host != host);
-                if application.destinations.len() != before {
-                    changes.push((at as u32, application.clone()));
-                }
-            }
-        }
-        changes
+        let changes = self.stop_sending_to(|to| to.host == host);
+        self.named(changes)
+    }
+
+    fn named(&self, names: BTreeSet<(u32, u32)>) -> Vec<(u32, Application)> {
+        let named = |(host, number): (u32, u32)| {
+            let known = self.members[host as usize].applications.get(&number);
+            known.map(|application| (host, application.clone()))
+        };
+        names.into_iter().filter_map(named).collect()
     }
 
     pub(super) fn edges(&self) -> usize {

@@ -27,7 +27,7 @@ fn no_capacity_is_exceeded_whatever_happens_to_messages() {
         for row in run(loss, late, seed) {
             assert_eq!(row.over_capacity_unit_s, 0.0, "{row:?}");
             // Near the optimum in the end; with a third lost, not far from what hosts alone have.
-            let least = if loss < 0.2 { 0.97 } else { 0.8 * row.fraction_alone };
+            let least = if loss < 0.2 { 0.995 } else { 0.95 * row.fraction_alone };
             let last = row.fraction_last.unwrap_or(0.0);
             assert!(last > least || row.change == "cut", "{row:?}");
         }

@@ -44,8 +44,11 @@ impl Trial {
         let mut world = World::new(population, self.wire, LEASE_NS, random.fork()).map_err(text)?;
         let mut rows = vec![self.watch(&mut world, "cold")?];
         self.settle(&mut world)?;
-        for (host, old, new) in world.population.replace(PART) {
+        let replaced = world.population.replace(PART);
+        for (host, old) in replaced.left {
             world.change(host, Input::Leave(old)).map_err(text)?;
+        }
+        for (host, new) in replaced.changed {
             world.change(host, Input::Join(new)).map_err(text)?;
         }
         rows.push(self.watch(&mut world, "replaced")?);

@@ -15,11 +15,15 @@ pub(super) struct Target {
     pub(super) change: u32,
     /// When that was sent which it heard last: its grants hold for a lease from then.
     pub(super) acknowledged: u64,
+    /// Sequence of the newest offers that it answered.
+    pub(super) heard: u64,
     /// Whether it answered what was sent last, and how often in a row it did not.
     pub(super) answered: bool,
     pub(super) misses: u32,
     /// Whether nothing is granted by it until it is heard again.
     pub(super) lapsed: bool,
+    /// Whether it was offered nothing, since nobody sends there any more.
+    pub(super) leaves: bool,
     pub(super) rise: f64,
 }
 
@@ -30,9 +34,11 @@ impl Target {
             taken: 0,
             change: 0,
             acknowledged: now,
+            heard: 0,
             answered: true,
             misses: 0,
             lapsed: false,
+            leaves: false,
             rise: 0.0,
         }
     }
@@ -94,10 +100,9 @@ impl Sending {
         (rate + completion, elasticity, Answer::new(alpha, rate, completion))
     }
 
-    /// What its completions cost, at the prices that were told; none where one was not told yet.
-    pub(super) fn cost(&self) -> Option<f64> {
-        let costs = self.edges.iter().map(|edge| Some(edge.told?.price * edge.completions));
-        costs.sum()
+    /// Whether it was told all its prices.
+    pub(super) fn is_told(&self) -> bool {
+        self.edges.iter().all(|edge| edge.told.is_some())
     }
 
     /// Penalties from the curvatures of both ends, as far as they are to be renewed.

@@ -6,12 +6,12 @@ const WINDOWS: usize = 20;
 /// Residuals that count.
 const ROUNDS: usize = 10;
 /// More lost than this, and the host falls back; less than the second, and it returns.
-const MOST_LOST: f64 = 0.3;
-const LITTLE_LOST: f64 = 0.2;
+const MOST_LOST: f64 = 0.4;
+const LITTLE_LOST: f64 = 0.3;
 /// Less than this is none: hosts that wake miss each other once.
 const FEW_LOST: f64 = 0.02;
 /// Below this a residual is no reason to fall back.
-const SMALL: f64 = 0.05;
+const SMALL: f64 = 0.2;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

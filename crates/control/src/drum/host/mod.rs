@@ -2,8 +2,9 @@
 //! shares edges with. No input, output or clock of its own.
 //!
 //! Neighbours keep step without a common clock: a host sends its next offers a round time after the
-//! last, once all answers are there or another round time has passed; a receiver answers once all
-//! offers are there, or half a round time after the first. What comes later counts as lost.
+//! last, once all answers are there; a receiver answers once all offers are there. Hosts out of step
+//! are so by less than a round time. So a receiver waits for a round time after the first offers, and
+//! two after its last answers; a sender for as long as such answers take. What comes later counts as lost.
 //!
 //! Capacities hold at every moment, whatever messages do: a sender uses no more than its receivers
 //! granted, and a receiver grants only what nobody can still be using (`ledger.rs`).
@@ -14,6 +15,7 @@ mod guard;
 mod ledger;
 mod receiving;
 mod sending;
+mod sources;
 mod targets;
 mod wire;
 
@@ -22,7 +24,8 @@ use super::step::RENEWALS;
 use application::{Sending, Target};
 use follow::Follow;
 use guard::{Guard, Verdict};
-use receiving::{Incoming, Receiving, Source};
+use receiving::{Incoming, Receiving};
+use sources::{Left, Source};
 use std::collections::{BTreeMap, VecDeque};
 
 pub use config::{Application, Destination, HostConfig, HostError};
@@ -136,11 +139,15 @@ pub struct Host {
     sending: Price,
     /// Time and sequence of the last offers.
     sent: Option<(u64, u64)>,
+    /// Whether the next offers tell of a change, and the sequence of the last that did.
+    tells: bool,
+    told: u64,
     /// How rates follow a change.
     follow: Follow,
     renewals: usize,
     relative_sending: f64,
     sources: BTreeMap<u32, Source>,
+    left: BTreeMap<u32, Left>,
     /// By host and application there, then application here.
     incoming: BTreeMap<(u32, u32, u32), Incoming>,
     receiving: BTreeMap<u32, Receiving>,
@@ -168,6 +175,10 @@ pub struct Host {
 /// Rounds in a row with residuals below [`CALM`] after which a host is still.
 const CALM_ROUNDS: u32 = 3;
 const CALM: f64 = 1e-4;
+/// Round times that a receiver waits after its last answers, and a sender after its last offers: those
+/// that the receiver waits, and a little.
+const ROUNDS_TO_ANSWER: u64 = 2;
+const QUARTERS_TO_OFFER: u64 = 9;
 /// A neighbour that missed more rounds than this in a row is not waited for.
 const MOST_MISSES: u32 = 2;
 
@@ -190,10 +201,13 @@ impl Host {
             targets: BTreeMap::new(),
             sending: Price::default(),
             sent: None,
+            tells: false,
+            told: 0,
             follow: Follow::default(),
             renewals: RENEWALS,
             relative_sending: f64::INFINITY,
             sources: BTreeMap::new(),
+            left: BTreeMap::new(),
             incoming: BTreeMap::new(),
             receiving: BTreeMap::new(),
             completing: Price::default(),

@@ -2,37 +2,12 @@
 use super::follow::Stage;
 use super::ledger::Ledger;
 use super::wire::{narrow, narrow_down};
-use super::{Answered, CALM, Header, Host, MOST_MISSES, Message, Offer, Output};
+use super::{Answered, CALM, Header, Host, Message, Offer, Output};
 use crate::drum::fill::Price;
 use crate::drum::recover::{Answer, rise_step};
 use crate::drum::step::{self, Bounds, CLIP, COMPLETIONS, RENEWALS, Receiver, Scratch};
 use crate::drum::utility::completion_marginal;
 use std::collections::BTreeMap;
-
-/// A host that sends here.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Source {
-    incarnation: u32,
-    /// Sequence of its newest offers with entries.
-    taken: u64,
-    change: u32,
-    heard_at: u64,
-    /// Whether it sent offers since the last answer, and how often in a row it did not.
-    arrived: bool,
-    misses: u32,
-    still: bool,
-    /// Whether its rates are those of a host alone.
-    alone: bool,
-    /// Sequence of the last answers to it, and its offers since that did not know them.
-    answered: u64,
-    behind: u32,
-}
-
-impl Source {
-    fn is_expected(&self) -> bool {
-        self.arrived || (!self.still && self.misses <= MOST_MISSES)
-    }
-}
 
 /// One edge that ends here.
 #[derive(Clone, Debug)]
@@ -47,7 +22,7 @@ pub(super) struct Incoming {
     elasticity: f64,
     knows: bool,
     answer: Answer,
-    ledger: Ledger,
+    pub(super) ledger: Ledger,
 }
 
 impl Incoming {
@@ -84,8 +59,6 @@ pub(super) struct Receiving {
     moved: f64,
 }
 
-/// Offers in a row that do not know the last answers, and are taken as lost.
-const MOST_BEHIND: u32 = 2;
 /// Newton steps for a rise at most.
 const MOST_STEPS: usize = 40;
 /// How near a load must come to the capacity.
@@ -102,56 +75,14 @@ impl Host {
         self.stir();
     }
 
-    pub(super) fn take_offers(&mut self, now: u64, from: u32, header: Header, offers: &[Offer]) {
-        let known = self.sources.get(&from).map_or(0, |source| source.incarnation);
-        if header.incarnation < known {
-            self.counts.refused += 1;
-            return;
-        }
-        if header.incarnation > known {
-            // Nothing that its former life sent can still be in force.
-            self.forget_source(from);
-            let new = Source { incarnation: header.incarnation, ..Source::default() };
-            self.sources.insert(from, new);
-        }
-        let Some(source) = self.sources.get_mut(&from) else { return };
-        if !header.same && header.sequence <= source.taken {
-            return;
-        }
-        source.heard_at = now;
-        if header.heard == self.config.incarnation {
-            self.confirm(from, header.seen);
-        }
-        if header.same {
-            self.answer_renewal(now, from, header.sequence);
-            return;
-        }
-        let Some(source) = self.sources.get_mut(&from) else { return };
-        let changes = source.taken == 0 || source.change != header.change;
-        (source.taken, source.change) = (header.sequence, header.change);
-        (source.arrived, source.still, source.alone) = (true, header.still, header.alone);
-        // Offers that do not know the last answers would move prices twice for one cause.
-        let knows = header.seen >= source.answered || source.behind >= MOST_BEHIND;
-        source.behind = if knows { 0 } else { source.behind + 1 };
-        self.incoming_take(now, from, knows, header.alone, offers);
-        if changes {
-            self.begin_receiving();
-        }
-        self.awake |= !header.still;
-        self.answer_at.get_or_insert_with(|| {
-            let round = self.config.round_ns;
-            let last = self.answered.map_or(0, |answered| answered + 2 * round);
-            (now + round / 2).max(last)
-        });
-    }
-
-    fn confirm(&mut self, from: u32, sequence: u64) {
-        for (_, edge) in self.incoming.range_mut((from, 0, 0)..=(from, u32::MAX, u32::MAX)) {
-            edge.ledger.confirm(sequence);
-        }
-    }
-
-    fn incoming_take(&mut self, now: u64, from: u32, knows: bool, alone: bool, offers: &[Offer]) {
+    pub(super) fn incoming_take(
+        &mut self,
+        now: u64,
+        from: u32,
+        knows: bool,
+        alone: bool,
+        offers: &[Offer],
+    ) {
         let steps = knows && !alone;
         let departed = |key: &(u32, u32, u32)| {
             let ends = (key.1, key.2);
@@ -198,15 +129,7 @@ impl Host {
         }
     }
 
-    /// Answers a host whose offers are as they were: its lease goes on.
-    fn answer_renewal(&mut self, now: u64, to: u32, seen: u64) {
-        // Who knows of no edge of it says so, instead.
-        let known = self.sources.get(&to).is_some_and(|source| source.taken > 0);
-        let header = Header { same: known, ..self.answers_header(now, to, seen) };
-        self.deliver(now, to, header, Vec::new());
-    }
-
-    fn answers_header(&mut self, now: u64, to: u32, seen: u64) -> Header {
+    pub(super) fn answers_header(&mut self, now: u64, to: u32, seen: u64) -> Header {
         let heard = self.sources.get(&to).map_or(0, |source| source.incarnation);
         Header {
             incarnation: self.config.incarnation,
@@ -220,7 +143,7 @@ impl Host {
         }
     }
 
-    fn deliver(&mut self, now: u64, to: u32, header: Header, answers: Vec<Answered>) {
+    pub(super) fn deliver(&mut self, now: u64, to: u32, header: Header, answers: Vec<Answered>) {
         if to == self.config.host {
             self.take_answers(now, to, header, &answers);
         } else {
@@ -229,22 +152,10 @@ impl Host {
         }
     }
 
-    pub(super) fn answer_is_due(&self, now: u64) -> bool {
-        let mut expected = self.sources.values().filter(|source| source.is_expected());
-        self.answer_at.is_some_and(|due| due <= now || expected.all(|source| source.arrived))
-    }
-
     /// Moves the completions, prices and edge values, and answers every sender.
     pub(super) fn answer(&mut self, now: u64) {
         self.answer_at = None;
-        let others = self.sources.iter().filter(|(host, _)| **host != self.config.host);
-        let expected = others.filter(|(_, source)| source.is_expected());
-        let arrived: Vec<bool> = expected.map(|(_, source)| source.arrived).collect();
-        if arrived.contains(&true) {
-            self.answered = Some(now);
-        }
-        let lost = arrived.iter().filter(|arrived| !**arrived).count();
-        self.count_losses(arrived.len(), lost);
+        self.close_window(now);
         self.gather();
         self.find_rise();
         let mut rise = self.rise;
@@ -452,20 +363,12 @@ impl Host {
         }
         let hosts: Vec<u32> = self.sources.keys().copied().collect();
         for host in hosts {
-            let Some(source) = self.sources.get_mut(&host) else { continue };
-            if !source.arrived && !source.still {
-                source.misses += 1;
-            }
-            if std::mem::take(&mut source.arrived) {
-                source.misses = 0;
-            }
-            let seen = source.taken;
-            source.answered = sequence;
+            let Some(seen) = self.open_window(host, sequence) else { continue };
             let header = Header { sequence, ..self.answers_header(now, host, seen) };
             let entries = answers.remove(&host);
             if entries.is_none() {
                 // It has left, and is told that this is known.
-                self.sources.remove(&host);
+                self.note_left(now, host);
             }
             self.deliver(now, host, header, entries.unwrap_or_default());
             if host == self.config.host {
@@ -473,27 +376,5 @@ impl Host {
                 self.confirm(host, sequence);
             }
         }
-    }
-
-    /// Forgets a host and what it was granted.
-    pub(super) fn forget_source(&mut self, host: u32) {
-        if self.sources.remove(&host).is_some() {
-            self.incoming.retain(|key, _| key.0 != host);
-            self.change += 1;
-            self.begin_receiving();
-        }
-    }
-
-    pub(super) fn source_expiries(&self) -> impl Iterator<Item = u64> + '_ {
-        let two = 2 * self.config.lease_ns;
-        self.sources.values().map(move |source| source.heard_at + two)
-    }
-
-    /// Forgets hosts that were not heard of for two leases: they take nothing any more.
-    pub(super) fn expire_sources(&mut self, now: u64) {
-        let two = 2 * self.config.lease_ns;
-        let silent = self.sources.iter().filter(|(_, source)| now >= source.heard_at + two);
-        let silent: Vec<u32> = silent.map(|(host, _)| *host).collect();
-        silent.into_iter().for_each(|host| self.forget_source(host));
     }
 }

@@ -2,10 +2,11 @@
 use super::application::{Edge, Sending, Target};
 use super::follow::Stage;
 use super::wire::{narrow_down, narrow_positive};
-use super::{Application, CALM, Header, Host, HostError, Message, Offer, Output};
-use crate::drum::bound::best_rates;
+use super::{
+    Application, CALM, Header, Host, HostError, Message, Offer, Output, QUARTERS_TO_OFFER,
+};
 use crate::drum::direct::HostProblem;
-use crate::drum::start::{ALONE_RECEIVES, local_use, towards};
+use crate::drum::start::{ALONE_RECEIVES, local_use};
 use crate::drum::step::{self, Bounds, CLIP, RENEWALS, Scratch};
 use crate::drum::utility::{marginal, with_power};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,6 +75,7 @@ impl Host {
     /// This host's part of the problem is another: a new epoch begins, from rates that answer it.
     pub(super) fn changed(&mut self) {
         self.change += 1;
+        self.tells = true;
         self.solve_alone();
         if self.sent.is_some() {
             self.answer_change();
@@ -142,28 +144,12 @@ impl Host {
         self.applications.iter().map(value).collect()
     }
 
-    /// Goes most of the way to the rates that are best at the prices that were told.
+    /// Rates stay, but for applications that know no price yet: they begin as this host alone would
+    /// have it. What changes at other hosts is not known here, and rates that answer only the rest go
+    /// too far.
     fn answer_change(&mut self) {
-        let parts: Vec<usize> = (0..self.applications.len())
-            .filter(|at| self.takes_part(&self.applications[*at]))
-            .collect();
-        let (known, others): (Vec<usize>, Vec<usize>) =
-            parts.into_iter().partition(|at| self.applications[*at].cost().is_some());
-        let list = |value: fn(&Sending) -> f64| -> Vec<f64> {
-            known.iter().map(|at| value(&self.applications[*at])).collect()
-        };
-        let (weights, limits) = (list(|old| old.weight), list(|old| old.limit));
-        let costs = list(|old| old.cost().unwrap_or_default());
-        let taken: f64 = others.into_iter().map(|at| self.applications[at].x).sum();
-        let capacity = (self.config.send_capacity - taken).max(0.1 * self.config.send_capacity);
-        let mut x = list(|old| old.x);
-        let alpha = self.config.alpha;
-        let limited = limits.iter().any(|limit| limit.is_finite()).then_some(&limits[..]);
-        let price = &mut self.sending;
-        best_rates((alpha, &weights), &costs, limited, capacity, &mut x, price);
-        for (at, x) in known.into_iter().zip(x) {
-            let old = &mut self.applications[at];
-            old.x = towards(alpha, old.x, x).min(old.limit);
+        for sending in self.applications.iter_mut().filter(|sending| !sending.is_told()) {
+            sending.x = sending.alone;
         }
         self.decide(false);
     }
@@ -173,15 +159,20 @@ impl Host {
         if self.targets.is_empty() {
             return None;
         }
-        let Some((sent, _)) = self.sent else { return Some(0) };
+        let Some((sent, sequence)) = self.sent else { return Some(0) };
         let round = self.config.round_ns;
+        let patience = round * QUARTERS_TO_OFFER / 4;
         let mut expected = self.targets.values().filter(|target| target.is_expected());
         Some(if !self.awake && self.is_still() {
-            sent + self.config.lease_ns / 4
+            // Again soon where the last was lost: a lease must not end by a few losses in a row.
+            let heard = |target: &Target| target.lapsed || target.acknowledged >= sequence;
+            let all = self.targets.values().all(heard);
+            let lease = self.config.lease_ns;
+            sent + if all { lease / 4 } else { patience.max(lease / 16).min(lease / 4) }
         } else if expected.all(|target| target.answered) {
             sent + round
         } else {
-            sent + round + round / 2
+            sent + patience
         })
     }
 
@@ -193,12 +184,20 @@ impl Host {
             self.counts.rounds += 1;
             self.move_rates();
             let relative = self.relative_sending.max(self.relative_receiving);
-            let calm = relative <= CALM && self.settled && self.renewals + 3 <= RENEWALS;
+            let heard = |target: &Target| target.lapsed || target.heard >= self.told;
+            let calm = relative <= CALM
+                && self.settled
+                && self.renewals + 3 <= RENEWALS
+                && self.targets.values().all(heard);
             self.calm = if calm { self.calm + 1 } else { 0 };
             self.awake = false;
         }
+        self.leave_targets();
         let sequence = self.next_sequence(now);
         self.sent = Some((now, sequence));
+        if std::mem::take(&mut self.tells) {
+            self.told = sequence;
+        }
         let mut offers = self.make_offers();
         let targets: Vec<u32> = self.targets.keys().copied().collect();
         for to in targets {
@@ -220,10 +219,19 @@ impl Host {
                 self.outputs.push_back(Output::Send { to, bytes });
             }
         }
-        // Whom nobody sends to any more has been told so.
+    }
+
+    /// Tells hosts that nothing is sent to any more, until they have heard it.
+    fn leave_targets(&mut self) {
         let edges = self.applications.iter().flat_map(|sending| &sending.edges);
         let used: BTreeSet<u32> = edges.map(|edge| edge.host).collect();
-        self.targets.retain(|host, _| used.contains(host));
+        self.targets.retain(|host, target| {
+            used.contains(host) || !(target.lapsed || (target.leaves && target.answered))
+        });
+        for (host, target) in &mut self.targets {
+            target.leaves = !used.contains(host);
+            self.awake |= target.leaves;
+        }
     }
 
     /// Counts what did not come, and decides by what came.

@@ -26,6 +26,7 @@ impl Host {
         let sent = self.sent.map(|sent| sent.1);
         let Some(target) = self.targets.get_mut(&from) else { return };
         target.acknowledged = target.acknowledged.max(header.seen);
+        target.heard = target.heard.max(header.seen);
         let returns = std::mem::take(&mut target.lapsed);
         if !header.same && header.sequence > target.taken {
             let changes = target.taken > 0 && target.change != header.change;

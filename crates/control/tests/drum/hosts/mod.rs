@@ -1,6 +1,7 @@
 //! Hosts by themselves: what is in force fits every capacity at every moment, and ends near the optimum.
 mod any_input;
 mod corpus;
+mod leaving;
 mod network;
 
 use crate::family::Family;
@@ -31,7 +32,8 @@ fn hosts_by_themselves_find_the_optimum_and_stay_there() {
 fn first_rates_are_there_after_the_first_exchange() {
     let problem = problem(1.0, 5);
     let mut network = Network::new(&problem, 1, 0.0);
-    network.run(MS);
+    // A receiver waits a round time for whoever else begins.
+    network.run(2 * MS);
     assert!(network.rates().iter().all(|rate| *rate > 0.0), "{:?}", network.rates());
     // Not far from what hosts alone would give.
     assert!(network.fraction() > 0.5, "{}", network.fraction());
