@@ -15,8 +15,10 @@ pub(super) struct StepRow {
     case: &'static str,
     rtt_ms: f64,
     /// From the step until no source sends more than the link carries then, or until 0.97 of it are used.
-    settled_ms: Option<f64>,
+    settle_ms: Option<f64>,
     goal_ms: f64,
+    /// Of the capacity, what is granted between then and the next step, or the last grant's end.
+    used_fraction: Option<f64>,
     /// Sent beyond what the link carries, in the time until then.
     over_capacity_bits: f64,
     frames_lost: u64,
@@ -60,29 +62,44 @@ pub(super) fn rows(method: &Method) -> Vec<StepRow> {
     let since = |at_ns: u64, step_ns: u64| (at_ns - step_ns) as f64 / 1e6;
     let rtt_ms = method.rtt_ns as f64 / 1e6;
     let chunk_ms = setup.config.chunk_bytes as f64 * 8e3 / method.nic_bps as f64;
-    let row = |case, settled_ms, goal_ms, over_capacity_bits| StepRow {
+    // Rates in force between two times, as a fraction of a capacity.
+    let used_fraction = |from_ns: u64, until_ns: u64, capacity_bps: u64| {
+        let bits: f64 = rates
+            .windows(2)
+            .map(|pair| {
+                let span = pair[1].0.min(until_ns).saturating_sub(pair[0].0.max(from_ns));
+                pair[0].1 as f64 * span as f64 / 1e9
+            })
+            .sum();
+        bits / (capacity_bps as f64 * (until_ns - from_ns) as f64 / 1e9)
+    };
+    let row = |case, settle_ms, goal_ms, used_fraction, over_capacity_bits| StepRow {
         what: "step",
         place: "sim",
         method: method.name,
         case,
         rtt_ms,
-        settled_ms,
+        settle_ms,
         goal_ms,
+        used_fraction,
         over_capacity_bits,
         frames_lost: lost,
         packets_dropped: None,
     };
     let bits = over.iter().map(|(_, _, bits)| bits).sum();
     let used_ms = used.map(|(at_ns, _)| since(*at_ns, BACK_NS));
+    let halved = used_fraction(fits_ns, BACK_NS, half_bps);
+    let back = used.map(|(at_ns, _)| used_fraction(*at_ns, END_NS, LINK_BPS));
+    let chunk_goal_ms = rtt_ms + chunk_ms + 0.2;
     vec![
-        row("halved-told", Some(since(fits_ns, HALVED_NS)), rtt_ms + chunk_ms + 0.2, bits),
-        row("back-told", used_ms, rtt_ms + method.guard_ns as f64 / 1e6, 0.0),
+        row("halved-told", Some(since(fits_ns, HALVED_NS)), chunk_goal_ms, Some(halved), bits),
+        row("back-told", used_ms, rtt_ms + method.guard_ns as f64 / 1e6, back, 0.0),
     ]
 }
 
 impl Shown for StepRow {
     fn line(&self) -> String {
-        let settled = self.settled_ms.map_or("never".to_owned(), |ms| format!("{ms:.3} ms"));
+        let settled = self.settle_ms.map_or("never".to_owned(), |ms| format!("{ms:.3} ms"));
         let Self { case, rtt_ms, goal_ms, frames_lost, .. } = self;
         format!("{case} rtt {rtt_ms} ms: {settled} (goal {goal_ms:.3}), {frames_lost} frames lost")
     }
@@ -90,7 +107,7 @@ impl Shown for StepRow {
     fn goals(&self) -> Vec<Goal> {
         let name = |field| format!("step {} rtt {} ms: {field}", self.case, self.rtt_ms);
         vec![
-            Goal::most(name("settled_ms"), self.settled_ms, self.goal_ms),
+            Goal::most(name("settle_ms"), self.settle_ms, self.goal_ms),
             Goal::most(name("frames_lost"), Some(self.frames_lost as f64), 0.0),
         ]
     }
