@@ -18,6 +18,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("transfer", "verbs", "probe provider-ibverbs provider-roce provider-shm"),
     ("channel", "transfer verbs", "probe provider-ibverbs provider-roce provider-shm"),
     ("control", "", ""),
+    ("agent", "control provider-roce provider-shm verbs", "conformance probe"),
     ("probe", "verbs", ""),
     ("perf", "channel transfer verbs", "provider-shm"),
     (
