@@ -180,10 +180,17 @@ impl Link {
                 known = self.queue_pairs.read().get(&qpn).and_then(Weak::upgrade);
             }
             let Some(qp) = &known else { continue };
-            match event {
-                Event::Sent(done) => overrun |= qp.sent(&done),
-                Event::Received(done) => overrun |= qp.received(&done),
-                Event::Failed => self.report(qp, "the device reports that it failed"),
+            let (worked, lost) = (qp.state.get() != QpState::Err, overrun);
+            overrun = match event {
+                Event::Sent(done) => qp.sent(&done) | lost,
+                Event::Received(done) => qp.received(&done) | lost,
+                Event::Failed => {
+                    qp.enter_error();
+                    lost
+                }
+            };
+            if worked && qp.state.get() == QpState::Err {
+                self.report(qp, "a request failed, or the device reports that it failed");
             }
         }
         overrun

@@ -107,6 +107,9 @@ impl Qp for AgentQp {
         if matches!(transition, QpTransition::ToReset) {
             // Late completions of what came before find nothing outstanding.
             core.state.set(QpState::Reset);
+        } else if matches!(transition, QpTransition::ToErr) {
+            // What is flushed is no failure.
+            core.state.set(QpState::Err);
         }
         let answer = link.call(&protocol::Request::Modify { qpn, to }, &[]);
         if let Err(reason) = answer {
