@@ -42,7 +42,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("sim", "control probe roce verbs", "channel conformance transfer"),
     ("netns", "", ""),
     ("attack", "netns", ""),
-    ("cli", "catchment doctor", "netns"),
+    ("cli", "agent catchment doctor", "netns"),
     ("fuzz", "conformance control provider-shm roce session verbs", ""),
     (
         "bench",
