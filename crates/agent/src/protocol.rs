@@ -194,7 +194,7 @@ pub enum Reply {
         /// Address of the first byte, for both.
         addr: u64,
     },
-    /// To CreateQp.
+    /// To CreateQp and Modify.
     Qp {
         /// As [`Endpoint`] prints it.
         endpoint: String,

@@ -305,7 +305,8 @@ impl Monitor<'_> {
             qp.modify(transition).map_err(|error| error.to_string())
         };
         let made = result.is_ok().then_some(transition);
+        let endpoint = qp.endpoint().to_string();
         self.shared.tell(Command::Return(self.key, qp, made));
-        result.map(|()| Reply::Done)
+        result.map(|()| Reply::Qp { endpoint })
     }
 }

@@ -118,9 +118,9 @@ impl Pd for AgentPd {
         let reply = self.link().call(&request, &[]).map_err(refused)?;
         let Reply::Qp { endpoint } = reply else { return Err(refused(Link::misfit())) };
         let endpoint = protocol::endpoint(&endpoint).ok_or_else(|| refused(Link::misfit()))?;
-        let core = Arc::new(QpCore::new(endpoint, init.limits(caps), send_cq, recv_cq));
+        let core = Arc::new(QpCore::new(endpoint.qpn, init.limits(caps), send_cq, recv_cq));
         self.link().add(&core);
-        Ok(Box::new(AgentQp::new(core, self.clone())))
+        Ok(Box::new(AgentQp::new(core, endpoint, self.clone())))
     }
 
     /// Always refused: an agent offers no datagrams.

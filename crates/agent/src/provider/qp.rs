@@ -3,7 +3,7 @@ use super::handles::AgentPd;
 use super::link::Link;
 use super::qp_core::{QpCore, WorkQueue};
 use crate::entry::{Data, Request, Work};
-use crate::protocol::{self, Transition};
+use crate::protocol::{self, Reply, Transition};
 use catchment_verbs::provider::{check_rate, check_transition, post_each};
 use catchment_verbs::{
     Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition, RateError,
@@ -15,12 +15,14 @@ use std::sync::atomic::Ordering;
 /// The application's queue pair.
 pub(super) struct AgentQp {
     core: Arc<QpCore>,
+    /// The device may begin with another packet number after a reset.
+    endpoint: Endpoint,
     pd: AgentPd,
 }
 
 impl AgentQp {
-    pub(super) fn new(core: Arc<QpCore>, pd: AgentPd) -> Self {
-        Self { core, pd }
+    pub(super) fn new(core: Arc<QpCore>, endpoint: Endpoint, pd: AgentPd) -> Self {
+        Self { core, endpoint, pd }
     }
 
     fn give(
@@ -94,7 +96,7 @@ impl Qp for AgentQp {
     }
 
     fn endpoint(&self) -> Endpoint {
-        self.core.endpoint
+        self.endpoint
     }
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
@@ -112,11 +114,17 @@ impl Qp for AgentQp {
             core.state.set(QpState::Err);
         }
         let answer = link.call(&protocol::Request::Modify { qpn, to }, &[]);
-        if let Err(reason) = answer {
-            core.state.set(before);
-            let QpTransition::ToRtr(attr) = transition else { return Err(failed(reason)) };
-            let peer = attr.remote.gid.redacted();
-            return Err(ModifyError::Peer { qpn, peer, reason });
+        match answer {
+            Ok(reply) => {
+                let Reply::Qp { endpoint } = reply else { return Err(failed(Link::misfit())) };
+                self.endpoint = protocol::endpoint(&endpoint).unwrap_or(self.endpoint);
+            }
+            Err(reason) => {
+                core.state.set(before);
+                let QpTransition::ToRtr(attr) = transition else { return Err(failed(reason)) };
+                let peer = attr.remote.gid.redacted();
+                return Err(ModifyError::Peer { qpn, peer, reason });
+            }
         }
         link.progress();
         if matches!(transition, QpTransition::ToReset) {

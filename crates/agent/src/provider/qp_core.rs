@@ -1,7 +1,7 @@
 //! What completions need of a queue pair: its state, and what is outstanding.
 use crate::entry::Done;
 use catchment_verbs::provider::{CompletionQueue, CqEntry, StateCell, WorkQueueCredits};
-use catchment_verbs::{Completion, Endpoint, Failure, Limits, QpState, Success, WcStatus};
+use catchment_verbs::{Completion, Failure, Limits, QpState, Success, WcStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -87,7 +87,7 @@ impl WorkQueue {
 
 /// What completions need of a queue pair.
 pub(super) struct QpCore {
-    pub(super) endpoint: Endpoint,
+    qpn: u32,
     pub(super) limits: Limits,
     pub(super) state: StateCell,
     pub(super) sends: WorkQueue,
@@ -96,13 +96,13 @@ pub(super) struct QpCore {
 
 impl QpCore {
     pub(super) fn new(
-        endpoint: Endpoint,
+        qpn: u32,
         limits: Limits,
         send_cq: Arc<CompletionQueue>,
         recv_cq: Arc<CompletionQueue>,
     ) -> Self {
         Self {
-            endpoint,
+            qpn,
             state: StateCell::default(),
             sends: WorkQueue::new(send_cq, limits.max_send_wr, false),
             receives: WorkQueue::new(recv_cq, limits.max_recv_wr, true),
@@ -111,7 +111,7 @@ impl QpCore {
     }
 
     pub(super) fn qpn(&self) -> u32 {
-        self.endpoint.qpn
+        self.qpn
     }
 
     /// Adds the completion of a send; returns whether the queue lost one.
