@@ -6,8 +6,8 @@
 //! | 64 | completions taken | application |
 //! | 128 | flag: the agent sleeps until there is a request | agent sets, application takes |
 //! | 192 | flag: the application sleeps until there is a completion | application sets, agent takes |
-//! | 4096 | slots of requests: turn, [`Request`](crate::entry::Request) | application |
-//! | then | slots of completions: turn, [`Notice`](crate::entry::Notice) | agent |
+//! | 4096 | slots of requests: turn, [`Request`] | application |
+//! | then | slots of completions: turn, [`Notice`] | agent |
 //!
 //! The agent makes the memory and seals its size. An entry is copied out of its slot once and then checked:
 //! what the other side writes there later changes nothing.

@@ -349,7 +349,13 @@ pub fn receive<T: for<'a> Deserialize<'a>>(
 /// # Errors
 /// When the name is too long.
 pub fn address(agent: &str) -> io::Result<seqpacket::SocketAddrUnix> {
-    seqpacket::abstract_address(&format!("catchment-agent-{agent}"))
+    seqpacket::abstract_address(&socket_name(agent))
+}
+
+/// Returns the abstract name of the socket of an agent of this name.
+#[must_use]
+pub fn socket_name(agent: &str) -> String {
+    format!("catchment-agent-{agent}")
 }
 
 /// Returns the endpoint of a reply.

@@ -5,6 +5,7 @@ use crate::output::table::Table;
 use crate::output::{self, say};
 use crate::stop;
 use catchment_agent::policy::Policy;
+use catchment_agent::protocol::{Account, socket_name};
 use catchment_agent::{Agent, status};
 use serde::Serialize;
 use std::time::Duration;
@@ -14,7 +15,16 @@ use std::time::Duration;
 struct Listening<'a> {
     event: &'static str,
     agent: &'a str,
+    /// Of its socket: an abstract name.
+    address: String,
     applications: usize,
+}
+
+/// The last line.
+#[derive(Serialize)]
+struct Summary {
+    event: &'static str,
+    applications: Vec<Account>,
 }
 
 pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
@@ -29,15 +39,16 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
     let stop = stop::watch(args.until_stdin_closes, || {})?;
     let agent = Agent::start(policy).or_fail(Code::Local)?;
     if args.json {
-        let listening = Listening { event: "listening", agent: &name, applications };
+        let address = format!("@{}", socket_name(&name));
+        let listening = Listening { event: "listening", agent: &name, address, applications };
         output::print_json(&listening)?;
     } else {
         say!("agent {name:?} serves {applications} applications by name");
     }
     while !stop.wait(Duration::from_secs(3600)) {}
     if args.json {
-        let accounts = status(&name).or_fail(Code::Failed)?;
-        accounts.iter().try_for_each(output::print_json)?;
+        let applications = status(&name).or_fail(Code::Failed)?;
+        output::print_json(&Summary { event: "summary", applications })?;
     }
     drop(agent);
     Ok(())

@@ -17,7 +17,7 @@ pub(crate) struct AgentArgs {
     /// Who may connect, with which weight, and the device
     #[arg(long, value_name = "FILE", required = true)]
     pub(crate) policy: Option<PathBuf>,
-    /// Write JSON lines: one when it listens, then the accounts at its end
+    /// Write JSON lines: one when it listens, one with all accounts at its end
     #[arg(long)]
     pub(crate) json: bool,
     /// End when stdin closes, as under another program
