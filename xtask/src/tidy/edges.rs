@@ -33,7 +33,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("session", "verbs", "probe"),
     (
         "catchment",
-        "media observe perf provider-ibverbs provider-roce provider-shm session transfer verbs",
+        "agent media observe perf provider-ibverbs provider-roce provider-shm session transfer verbs",
         "netns probe sim",
     ),
     ("doctor", "catchment provider-ibverbs provider-roce provider-shm verbs", ""),
