@@ -43,7 +43,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("netns", "", ""),
     ("attack", "netns", ""),
     ("cli", "agent catchment doctor", "netns"),
-    ("fuzz", "conformance control provider-shm roce session verbs", ""),
+    ("fuzz", "agent conformance control provider-shm roce session verbs", ""),
     (
         "bench",
         "catchment channel cli conformance duplex mechanisms netns perf probe provider-roce provider-shm roce sim transfer verbs",
