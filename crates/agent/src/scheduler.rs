@@ -165,6 +165,9 @@ impl Scheduler {
             }
         }
         self.deactivate(id.0);
+        // What it has in the device's hands keeps nobody waiting any more.
+        let in_flight = self.application(id.0).in_flight;
+        self.landed(id.0, in_flight);
         self.applications[id.0] = None;
     }
 

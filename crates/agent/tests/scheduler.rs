@@ -83,6 +83,23 @@ fn a_stuck_application_holds_up_nobody_and_is_served_again() {
     assert_eq!(scheduler.next_chunk().unwrap().connection.index(), 0);
 }
 
+/// One application is stuck, another dies with chunks in the device's hands: a third is served.
+#[test]
+fn what_a_dead_application_had_in_flight_holds_up_nobody() {
+    let (mut scheduler, ids) = busy(&[1.0, 1.0], 8 * u64::from(CHUNK), 100, 4096);
+    while scheduler.next_chunk().is_some() {}
+    scheduler.remove_application(ids[1]);
+    let late = scheduler.add_application();
+    scheduler.set_shares(&[(ids[0], 1.0), (late, 1.0)]);
+    let connection = scheduler.add_connection(late, 8);
+    (0..10).for_each(|_| scheduler.push(connection, 4096, true));
+    for _ in 0..10 {
+        let chunk = scheduler.next_chunk().expect("it is served although the first one is stuck");
+        assert_eq!(chunk.connection, connection);
+        scheduler.done(connection, chunk.bytes);
+    }
+}
+
 #[test]
 fn a_request_that_cannot_be_split_is_served_whole_and_paid_for() {
     let mut scheduler = Scheduler::new(CHUNK, u64::MAX);
