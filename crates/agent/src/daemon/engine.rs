@@ -111,6 +111,8 @@ pub(super) struct Engine {
     alpha: f64,
     scheduler: Scheduler,
     applications: BTreeMap<u64, Application>,
+    /// Of the applications: they are looked at in turn.
+    keys: Vec<u64>,
     /// The application and queue pair of each connection of the scheduler.
     places: Vec<(u64, u32)>,
     epoch: u32,
@@ -131,6 +133,7 @@ impl Engine {
             alpha: policy.alpha,
             scheduler: Scheduler::new(policy.chunk_bytes, policy.window_bytes),
             applications: BTreeMap::new(),
+            keys: Vec::new(),
             places: Vec::new(),
             epoch: 0,
             stopped: false,
@@ -163,10 +166,10 @@ impl Engine {
             busy = true;
             self.command(command);
         }
-        let keys: Vec<u64> = self.applications.keys().copied().collect();
-        for key in &keys {
-            busy |= self.poll(*key);
-            busy |= self.take(*key, BATCH);
+        for at in 0..self.keys.len() {
+            let key = self.keys[at];
+            busy |= self.poll(key);
+            busy |= self.take(key, BATCH);
         }
         busy |= self.dispatch();
         self.applications.values_mut().for_each(Application::wake);
@@ -360,8 +363,9 @@ impl Engine {
         }
     }
 
-    /// Decides the shares of all that are connected.
+    /// Takes note of who is connected, and decides their shares.
     fn decide(&mut self) {
+        self.keys = self.applications.keys().copied().collect();
         let all = self.applications.values();
         let weights: Vec<f64> = all.map(|application| application.account.weight).collect();
         let shares = match policy::shares(&weights, self.alpha) {
