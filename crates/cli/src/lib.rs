@@ -5,6 +5,7 @@
 //! A program that measures other mechanisms as `catchment bench` does calls [`measure`].
 #![forbid(unsafe_code)]
 
+mod agent;
 mod args;
 mod bench;
 mod cert;
@@ -53,6 +54,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Devices(args) => devices::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Bench(args) => bench::run(&args, &Program::CATCHMENT),
+        Command::Agent(args) => agent::run(&args),
         Command::Cert(args) => cert::run(&args),
         Command::Checksums(args) => checksums::run(&args),
     }

@@ -9,16 +9,19 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// What the kernel noted of the process that connected or listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Credentials {
+pub struct Credentials {
     /// Its number, or 0 if it has none in our PID namespace.
-    pub(crate) process: u32,
+    pub process: u32,
     /// Its effective user.
-    pub(crate) user: u32,
+    pub user: u32,
 }
 
 impl Credentials {
     /// Asks the kernel.
-    pub(crate) fn of_peer(fd: BorrowedFd<'_>) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// Those of getsockopt(2).
+    pub fn of_peer(fd: BorrowedFd<'_>) -> io::Result<Self> {
         let mut seen = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
         // SAFETY: both pointers are to values of the types that SO_PEERCRED fills, `bytes` long at most.

@@ -42,6 +42,8 @@ mod request;
 #[doc(hidden)]
 pub mod ring;
 mod send;
+#[doc(hidden)]
+pub mod seqpacket;
 mod service;
 mod socket;
 mod state;

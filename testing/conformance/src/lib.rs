@@ -200,6 +200,9 @@ pub enum Deviation {
     /// A SEND that may not invalidate its key is acknowledged before the receiver breaks (IBTA
     /// 9.7.5.2.8 has "remote access error"). Linux's rdma_rxe.
     InvalidationIsAcknowledgedFirst,
+    /// Every message wakes a receiver that waits for solicited ones only: verbs tell a program that
+    /// relays completions, such as an agent, nothing of the solicited bit.
+    EveryMessageIsSolicited,
 }
 
 impl Bench {

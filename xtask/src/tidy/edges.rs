@@ -18,6 +18,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("transfer", "verbs", "probe provider-ibverbs provider-roce provider-shm"),
     ("channel", "transfer verbs", "probe provider-ibverbs provider-roce provider-shm"),
     ("control", "", ""),
+    ("agent", "control provider-roce provider-shm verbs", "conformance probe"),
     ("probe", "verbs", ""),
     ("perf", "channel transfer verbs", "provider-shm"),
     (
@@ -32,7 +33,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("session", "verbs", "probe"),
     (
         "catchment",
-        "media observe perf provider-ibverbs provider-roce provider-shm session transfer verbs",
+        "agent media observe perf provider-ibverbs provider-roce provider-shm session transfer verbs",
         "netns probe sim",
     ),
     ("doctor", "catchment provider-ibverbs provider-roce provider-shm verbs", ""),
@@ -41,8 +42,8 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("sim", "control probe roce verbs", "channel conformance transfer"),
     ("netns", "", ""),
     ("attack", "netns", ""),
-    ("cli", "catchment doctor", "netns"),
-    ("fuzz", "conformance control provider-shm roce session verbs", ""),
+    ("cli", "agent catchment doctor", "netns"),
+    ("fuzz", "agent conformance control provider-shm roce session verbs", ""),
     (
         "bench",
         "catchment channel cli conformance duplex mechanisms netns perf probe provider-roce provider-shm roce sim transfer verbs",

@@ -6,6 +6,7 @@
 //!
 //! A device that has an address is opened when a peer is known: the right one is that of the control
 //! connection, by which the peer has just been reached. What is open is kept.
+mod agent;
 mod describe;
 #[cfg(test)]
 mod pairs_test;
@@ -32,6 +33,7 @@ use crate::session::path::{
     CollectorFacts, KnownProviders, PathChoice, PathRules, Side, SourceFacts, choose,
 };
 use crate::session::refusal::{Refusal, RefusalCode};
+pub use catchment_agent::AgentOptions;
 pub use describe::describe;
 pub(crate) use set::KEYS_IN_CLEAR;
 pub use set::{Found, PathProvider, ProviderOptions, ProviderSet};

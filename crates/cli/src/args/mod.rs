@@ -1,4 +1,5 @@
 //! The command line.
+mod agent;
 mod bench;
 mod cert;
 mod collect;
@@ -9,6 +10,7 @@ mod providers;
 mod send;
 mod values;
 
+pub(crate) use agent::{AgentArgs, AgentCommand, StatusArgs};
 pub use bench::BenchArgs;
 pub(crate) use bench::{
     Bench, Measuring, ServerArgs, ServerAt, TestArgs, TransferArgs, own_server,
@@ -67,6 +69,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Measure the path between two machines, or within one, as perftest does
     Bench(BenchArgs),
+    /// Share one device among applications, by weights
+    Agent(AgentArgs),
     /// Make a certificate authority and certificates for use off loopback
     Cert(CertArgs),
     /// Print the checksums of frames of an input

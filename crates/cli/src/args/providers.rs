@@ -3,7 +3,7 @@ use super::Security;
 use crate::failure::{Code, Failure, OrFail as _};
 use anyhow::anyhow;
 use catchment::ibverbs::IbverbsOptions;
-use catchment::providers::{ProviderOptions as _, ProviderSet};
+use catchment::providers::{AgentOptions, ProviderOptions as _, ProviderSet};
 use catchment::roce::{Faults, PathMtu, RoceOptions};
 use catchment::session::path::PathRules;
 use clap::Args;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// Choice of the provider.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ProviderArgs {
-    /// Use only these providers on this side: shm, ibverbs, roce
+    /// Use only these providers on this side: shm, ibverbs, roce, and agent with --agent
     #[arg(long, visible_alias = "provider", value_name = "PROVIDER", value_delimiter = ',')]
     pub(crate) require: Vec<String>,
     /// Use these providers where they are possible, in this order
@@ -22,6 +22,9 @@ pub(crate) struct ProviderArgs {
     /// Do not use these providers
     #[arg(long, value_name = "PROVIDER", value_delimiter = ',')]
     pub(crate) forbid: Vec<String>,
+    /// Also offer the device of an agent on this host (`catchment agent`), as this application of its policy
+    #[arg(long, value_name = "APPLICATION[@AGENT]")]
+    pub(crate) agent: Option<String>,
     #[command(flatten)]
     pub(crate) devices: DeviceArgs,
     /// Faults to inject into what is sent over RoCEv2, such as drop=0.01,reorder=0.02,seed=7: tests
@@ -86,7 +89,10 @@ impl ProviderArgs {
             prefer: self.prefer.clone(),
             forbid: self.forbid.clone(),
         };
-        let set = ProviderSet::default().with(self.roce()).with(self.devices.ibverbs());
+        let mut set = ProviderSet::default().with(self.roce()).with(self.devices.ibverbs());
+        if let Some(agent) = self.agent_options() {
+            set.set(agent);
+        }
         rules.check(&set.known()).or_fail(Code::Usage)?;
         let spoilt = self.roce().info().name;
         let is_out = !self.require.is_empty() && !has(&self.require, spoilt);
@@ -128,6 +134,12 @@ impl ProviderArgs {
         RoceOptions { fault: self.fault, ..self.devices.roce() }
     }
 
+    fn agent_options(&self) -> Option<AgentOptions> {
+        let given = self.agent.as_deref()?;
+        let (application, agent) = given.split_once('@').unwrap_or((given, "agent0"));
+        Some(AgentOptions { agent: agent.to_owned(), application: application.to_owned() })
+    }
+
     /// Returns the same as arguments for another process of this program.
     pub(crate) fn words(&self) -> impl Iterator<Item = OsString> {
         let lists =
@@ -142,7 +154,8 @@ impl ProviderArgs {
             .iter()
             .flat_map(|library| ["--ibverbs-library".into(), library.into()]);
         let fault = self.fault.map(|faults| ("--fault", faults.to_string()));
-        let given = lists.chain(port).chain(mtu).chain(fault);
+        let agent = self.agent.clone().map(|agent| ("--agent", agent));
+        let given = lists.chain(port).chain(mtu).chain(fault).chain(agent);
         given.flat_map(|(option, value)| [option.into(), value.into()]).chain(library)
     }
 }

@@ -1,6 +1,7 @@
 //! The command as users run it: real processes, their outputs and exit codes.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
+mod agent;
 mod bench;
 mod clips;
 mod common;

@@ -99,23 +99,44 @@ impl Region {
         if announced_bytes == 0 {
             return Err(MemError::Empty);
         }
-        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemError::NotSealed(0))?;
+        Ok(Arc::new(Self::map_foreign(&fd, announced_bytes, writable)?))
+    }
+
+    /// Maps memory that another process lent ([`Region::lend`]), and keeps the descriptor, so that this
+    /// process can share the memory with others on behalf of the one that lent it.
+    ///
+    /// # Errors
+    /// As [`Region::from_peer`].
+    pub fn from_lender(
+        fd: OwnedFd,
+        announced_bytes: usize,
+        writable: bool,
+    ) -> Result<Arc<Self>, MemError> {
+        if announced_bytes == 0 {
+            return Err(MemError::Empty);
+        }
+        let mut region = Self::map_foreign(&fd, announced_bytes, writable)?;
+        region.fd = Some(fd);
+        Ok(Arc::new(region))
+    }
+
+    fn map_foreign(fd: &OwnedFd, announced_bytes: usize, writable: bool) -> Result<Self, MemError> {
+        let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| MemError::NotSealed(0))?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MemError::NotSealed(seals.bits()));
         }
-        let plain =
-            rustix::fs::fstatfs(&fd).map_err(|e| os_error("fstatfs", announced_bytes, e))?;
+        let plain = rustix::fs::fstatfs(fd).map_err(|e| os_error("fstatfs", announced_bytes, e))?;
         if plain.f_type != TMPFS {
             return Err(MemError::NotPlain(plain.f_type as u64));
         }
-        let stat = rustix::fs::fstat(&fd).map_err(|e| os_error("fstat", announced_bytes, e))?;
+        let stat = rustix::fs::fstat(fd).map_err(|e| os_error("fstat", announced_bytes, e))?;
         let seen = stat.st_size as u64;
         if seen < announced_bytes as u64 {
             return Err(MemError::Truncated { announced: announced_bytes, seen });
         }
         // A peer's sparse terabyte must not become real memory here: map only what exists.
         let populate = stat.st_blocks as u64 * 512 >= announced_bytes as u64;
-        Ok(Arc::new(Self::map(&fd, announced_bytes, writable, RegionOptions { populate })?))
+        Self::map(fd, announced_bytes, writable, RegionOptions { populate })
     }
 
     fn map(
@@ -179,6 +200,17 @@ impl Region {
     /// Returns whether this process may write.
     pub fn is_writable(&self) -> bool {
         self.writable
+    }
+
+    /// Returns another descriptor of the memory, for a process that registers it on behalf of this one and
+    /// decides there with whom it is shared and how. Adds no seal: that process must be trusted as this one.
+    ///
+    /// # Errors
+    /// [`MemError::NoDescriptor`] as [`Region::fd`], [`MemError::Os`] when no descriptor is left.
+    pub fn lend(&self) -> Result<OwnedFd, MemError> {
+        let fd = self.fd.as_ref().ok_or(MemError::NoDescriptor)?;
+        let os = |e| os_error("fcntl(F_DUPFD_CLOEXEC)", self.bytes, e);
+        rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(os)
     }
 
     /// Returns the memfd, for peers that may write. From now on the memory has no other seals than those
@@ -333,6 +365,24 @@ mod tests {
         next.whole().read_at(0, &mut seen).unwrap();
         assert_eq!(&seen, b"ours");
         assert!(matches!(ours.fd(), Err(MemError::SharedOtherwise { .. })));
+    }
+
+    /// As an agent does: it maps what an application lent, and gives peers no more than the rights allow.
+    #[test]
+    fn what_was_lent_is_shared_as_the_borrower_decides() {
+        for for_writing in [true, false] {
+            let ours = region(4096);
+            let borrowed = Region::from_lender(ours.lend().unwrap(), 4096, true).unwrap();
+            let fd = if for_writing {
+                borrowed.fd().unwrap().try_clone_to_owned().unwrap()
+            } else {
+                borrowed.read_only_fd().unwrap()
+            };
+            let writable = Region::from_peer(fd, 4096, true).is_ok();
+            assert_eq!(writable, for_writing);
+            borrowed.whole().write_at(0, b"lent").unwrap();
+            assert_eq!(ours.slice(0, 4).unwrap().to_vec(), b"lent");
+        }
     }
 
     #[test]

@@ -1,0 +1,165 @@
+//! The agent: it owns the queue pairs and the registrations of the applications of a host.
+mod connection;
+mod engine;
+mod monitor;
+
+use crate::policy::{Below, Policy};
+use crate::protocol;
+use catchment_provider_roce::{RoceOptions, RoceProvider};
+use catchment_provider_shm::{DEVICE, ShmProvider, seqpacket};
+use catchment_verbs::sync::Mutex;
+use catchment_verbs::{CompletionChannel, Context, Provider as _, VerbsError, event};
+use engine::{Command, Engine};
+use rustix::event::{PollFd, PollFlags};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What the threads of an agent share.
+struct Shared {
+    policy: Policy,
+    port: Port,
+    /// Wakes the engine.
+    bell: Arc<OwnedFd>,
+    commands: Mutex<Sender<Command>>,
+    keys: AtomicU64,
+    stop: AtomicBool,
+    /// Wakes the listener.
+    stop_bell: OwnedFd,
+}
+
+impl Shared {
+    /// Tells the engine; lost if it has ended.
+    fn tell(&self, command: Command) {
+        let _ = self.commands.lock().send(command);
+        event::ring(&*self.bell);
+    }
+
+    fn next_key(&self) -> u64 {
+        self.keys.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Far enough in the future.
+fn forever() -> Instant {
+    event::deadline(Duration::from_secs(1 << 20))
+}
+
+/// A running agent. Dropping it ends it: the queue pairs of all applications with it.
+pub struct Agent {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// An open device, and what its completion queues notify.
+#[derive(Clone)]
+struct Port {
+    context: Arc<dyn Context>,
+    channel: Arc<dyn CompletionChannel>,
+}
+
+fn open(below: Below) -> Result<Port, VerbsError> {
+    let context = match below {
+        Below::Shm => ShmProvider::new().open(DEVICE)?,
+        Below::Roce(address) => {
+            let options = RoceOptions { other_port: true, ..RoceOptions::default() };
+            RoceProvider::new(options).open(&address.to_string())?
+        }
+    };
+    Ok(Port { channel: context.create_channel()?, context })
+}
+
+impl Agent {
+    /// Opens the device of the policy, listens under its name, and serves applications.
+    ///
+    /// # Errors
+    /// When the device cannot be opened, or another agent has the name.
+    pub fn start(policy: Policy) -> Result<Self, VerbsError> {
+        let os = |what: &str| {
+            let what = what.to_owned();
+            move |error: std::io::Error| VerbsError::os(what, error)
+        };
+        let listening = format!("listening as agent {:?}", policy.name);
+        let address = protocol::address(&policy.name).map_err(os(&listening))?;
+        let listener = seqpacket::listen(&address).map_err(os(&listening))?;
+        let port = open(policy.device)?;
+        let bell = Arc::new(event::event_fd().map_err(os("eventfd"))?);
+        let (sender, commands) = mpsc::channel();
+        let engine = Engine::new(port.clone(), Arc::clone(&bell), commands, &policy);
+        let shared = Arc::new(Shared {
+            policy,
+            port,
+            bell,
+            commands: Mutex::new(sender),
+            keys: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            stop_bell: event::event_fd().map_err(os("eventfd"))?,
+        });
+        let mut agent = Self { shared: Arc::clone(&shared), threads: Vec::new() };
+        agent.spawn("agent", move || engine.run())?;
+        agent.spawn("agent-listen", move || listen(&shared, &listener))?;
+        Ok(agent)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), VerbsError> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+        self.threads.push(thread.map_err(|error| VerbsError::os("starting a thread", error))?);
+        Ok(())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        event::ring(&self.shared.stop_bell);
+        self.shared.tell(Command::Stop);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Accepts applications, each with a thread of its own, until the agent ends; then hangs up on all.
+fn listen(shared: &Arc<Shared>, listener: &OwnedFd) {
+    let mut served: Vec<(JoinHandle<()>, Weak<OwnedFd>)> = Vec::new();
+    // Given up to hang up on those for whom no descriptor is left: else they would wait for an answer.
+    let mut reserve = event::event_fd().ok();
+    while !shared.stop.load(Ordering::Acquire) {
+        let mut fds =
+            [PollFd::new(listener, PollFlags::IN), PollFd::new(&shared.stop_bell, PollFlags::IN)];
+        let _ = rustix::event::poll(&mut fds, None);
+        served.retain(|(thread, _)| !thread.is_finished());
+        match seqpacket::accept(listener).map_err(std::io::Error::from) {
+            Ok(fd) => served.extend(start_monitor(shared, fd)),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept an application");
+                drop(reserve.take());
+                drop(seqpacket::accept(listener));
+                reserve = event::event_fd().ok();
+            }
+        }
+    }
+    for (thread, fd) in served {
+        if let Some(fd) = fd.upgrade() {
+            let _ = rustix::net::shutdown(&*fd, rustix::net::Shutdown::Both);
+        }
+        let _ = thread.join();
+    }
+}
+
+fn start_monitor(shared: &Arc<Shared>, fd: OwnedFd) -> Option<(JoinHandle<()>, Weak<OwnedFd>)> {
+    let fd = Arc::new(fd);
+    let (shared, ours) = (Arc::clone(shared), Arc::downgrade(&fd));
+    let thread = std::thread::Builder::new().name("agent-app".to_owned());
+    let thread = thread.spawn(move || monitor::serve(&shared, &fd));
+    let thread = thread.inspect_err(|error| tracing::warn!(%error, "application")).ok()?;
+    Some((thread, ours))
+}

@@ -1,0 +1,312 @@
+//! The thread of one application: who it is, what it registers, the states of its queue pairs. It ends when
+//! the application hangs up, and everything of the application with it.
+use super::engine::{Command, Newcomer};
+use super::{Shared, forever};
+use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
+use crate::policy::Rule;
+use crate::pool::{AgentEnd, SLOTS};
+use crate::protocol::{self, Account, Device, Reply, Request, Transition, VERSION};
+use catchment_provider_shm::seqpacket::Credentials;
+use catchment_verbs::mem::Region;
+use catchment_verbs::provider::{check_limit, check_qp};
+use catchment_verbs::{
+    Access, Caps, Context, Cq, Mr, Pd, QpInit, QpState, QpTransition, Service, event,
+};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// How long a connection may be silent before its first message.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Chunks of one connection in the device's hands.
+const CHUNKS: u32 = 64;
+/// Entries of an application's completion queue at the device.
+const CQ_ENTRIES: u32 = 1 << 14;
+/// Requests of one queue pair.
+const MOST_REQUESTS: u32 = 1 << 12;
+const MOST_REGIONS: usize = 1 << 12;
+const MOST_PDS: usize = 1 << 8;
+
+/// An application that has said Hello.
+struct Monitor<'a> {
+    shared: &'a Shared,
+    key: u64,
+    rule: Rule,
+    context: Arc<dyn Context>,
+    caps: Caps,
+    cq: Arc<dyn Cq>,
+    numbers: u32,
+    pds: BTreeMap<u32, Arc<dyn Pd>>,
+    regions: BTreeMap<u32, Arc<dyn Mr>>,
+    memory_bytes: u64,
+    /// Sends and receives of each queue pair.
+    queue_pairs: BTreeMap<u32, (u32, u32)>,
+}
+
+type Answer = Result<Reply, String>;
+
+/// Serves a connection until its end.
+pub(super) fn serve(shared: &Shared, fd: &OwnedFd) {
+    if let Err(error) = converse(shared, fd) {
+        tracing::debug!(%error, "connection of an application ended");
+    }
+}
+
+fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
+    let who = Credentials::of_peer(fd.as_fd())?;
+    let mut deadline = Instant::now() + HELLO_TIMEOUT;
+    loop {
+        let message = protocol::receive(fd.as_fd(), protocol::REQUEST_BYTES, deadline)?;
+        let Some((request, _)) = message else { return Ok(()) };
+        match request {
+            Request::Status => {
+                let applications = ask(shared, Command::Status).unwrap_or_default();
+                protocol::send(fd.as_fd(), &Reply::Status { applications }, &[])?;
+                deadline = forever();
+            }
+            Request::Hello { version, application } => {
+                return match admit(shared, fd, who, version, &application) {
+                    Ok(mut monitor) => {
+                        let served = monitor.serve(fd);
+                        monitor.leave();
+                        served
+                    }
+                    Err(reason) => refuse(fd, reason),
+                };
+            }
+            Request::AllocPd
+            | Request::DropPd { .. }
+            | Request::Register { .. }
+            | Request::Deregister { .. }
+            | Request::CreateQp { .. }
+            | Request::Modify { .. }
+            | Request::DestroyQp { .. } => return refuse(fd, "a Hello comes first".to_owned()),
+        }
+    }
+}
+
+fn refuse(fd: &OwnedFd, reason: String) -> io::Result<()> {
+    tracing::info!(reason, "application refused");
+    protocol::send(fd.as_fd(), &Reply::Refused { reason }, &[])
+}
+
+/// Asks the engine, and waits for its answer; `None` if it has ended.
+fn ask<T>(
+    shared: &Shared,
+    command: impl FnOnce(std::sync::mpsc::Sender<T>) -> Command,
+) -> Option<T> {
+    let (sender, answer): (_, Receiver<T>) = channel();
+    shared.tell(command(sender));
+    answer.recv().ok()
+}
+
+/// Makes an application's request pool, and welcomes it.
+fn admit<'a>(
+    shared: &'a Shared,
+    fd: &OwnedFd,
+    who: Credentials,
+    version: u32,
+    name: &str,
+) -> Result<Monitor<'a>, String> {
+    if version != VERSION {
+        return Err(format!(
+            "the agent speaks version {VERSION} of its protocol, the application {version}: update the older one"
+        ));
+    }
+    let ours = rustix::process::geteuid().as_raw();
+    let rule = shared.policy.admit(name, who.user, ours)?.clone();
+    let text = |error: io::Error| error.to_string();
+    let port = &shared.port;
+    let (context, channel) = (&port.context, Arc::clone(&port.channel));
+    let device = Device::new(context.caps(), context.gid(), context.net(), MOST_REQUESTS);
+    let caps = device.caps();
+    let entries = CQ_ENTRIES.min(context.caps().max_cqe);
+    let cq = context.create_cq(entries, Some(channel)).map_err(|error| error.to_string())?;
+    let bell = event::event_fd().map_err(text)?;
+    let theirs = bell.try_clone().map_err(text)?;
+    let (end, pool) = AgentEnd::new(bell).map_err(|error| error.to_string())?;
+    let descriptors = [pool.as_fd(), shared.bell.as_fd(), theirs.as_fd()];
+    let welcome = Reply::Welcome(device);
+    let key = shared.next_key();
+    let account = Account {
+        application: rule.name.clone(),
+        process: who.process,
+        user: who.user,
+        weight: rule.weight,
+        ..Account::default()
+    };
+    let socket = fd.try_clone().map_err(text)?;
+    let newcomer = Newcomer { key, end, cq: Arc::clone(&cq), socket, account };
+    shared.tell(Command::Join(Box::new(newcomer)));
+    tracing::info!(application = name, process = who.process, weight = rule.weight, "application");
+    let monitor = Monitor {
+        shared,
+        key,
+        rule,
+        context: Arc::clone(context),
+        caps,
+        cq,
+        numbers: 0,
+        pds: BTreeMap::new(),
+        regions: BTreeMap::new(),
+        memory_bytes: 0,
+        queue_pairs: BTreeMap::new(),
+    };
+    if let Err(error) = protocol::send(fd.as_fd(), &welcome, &descriptors) {
+        monitor.leave();
+        return Err(error.to_string());
+    }
+    Ok(monitor)
+}
+
+impl Monitor<'_> {
+    fn serve(&mut self, fd: &OwnedFd) -> io::Result<()> {
+        loop {
+            let received = protocol::receive(fd.as_fd(), protocol::REQUEST_BYTES, forever());
+            let (request, descriptors) = match received {
+                Ok(Some(message)) => message,
+                Ok(None) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => continue,
+                Err(error) => return Err(error),
+            };
+            let answer = self.answer(request, descriptors);
+            let reply = answer.unwrap_or_else(|reason| Reply::Refused { reason });
+            protocol::send(fd.as_fd(), &reply, &[])?;
+        }
+    }
+
+    /// Ends the application: its queue pairs, then its memory.
+    fn leave(&self) {
+        let _ = ask(self.shared, |reply| Command::Leave(self.key, reply));
+        tracing::info!(application = self.rule.name, "application gone");
+    }
+
+    fn answer(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Answer {
+        match request {
+            Request::AllocPd => self.alloc_pd(),
+            Request::DropPd { pd } => {
+                self.pds.remove(&pd);
+                Ok(Reply::Done)
+            }
+            Request::Register { pd, bytes, access, writable } => {
+                let fd = descriptors.into_iter().next();
+                let fd = fd.ok_or("memory comes with its descriptor")?;
+                self.register(pd, bytes, Access::from_bits_truncate(access), writable, fd)
+            }
+            Request::Deregister { lkey } => {
+                let gone = self.regions.remove(&lkey).ok_or("no such region")?;
+                self.count_memory(self.memory_bytes - gone.bytes() as u64);
+                Ok(Reply::Done)
+            }
+            Request::CreateQp { pd, max_send_wr, max_recv_wr } => {
+                self.create_qp(pd, max_send_wr, max_recv_wr)
+            }
+            Request::Modify { qpn, to } => self.modify(qpn, &to),
+            Request::DestroyQp { qpn } => {
+                let _ = ask(self.shared, |reply| Command::RemoveQp(self.key, qpn, reply));
+                self.queue_pairs.remove(&qpn);
+                Ok(Reply::Done)
+            }
+            Request::Hello { .. } | Request::Status => Err("not after a Hello".to_owned()),
+        }
+    }
+
+    fn count_memory(&mut self, bytes: u64) {
+        self.memory_bytes = bytes;
+        self.shared.tell(Command::Memory(self.key, bytes));
+    }
+
+    fn alloc_pd(&mut self) -> Answer {
+        if self.pds.len() >= MOST_PDS {
+            return Err(format!("an application has at most {MOST_PDS} protection domains"));
+        }
+        let pd = self.context.alloc_pd().map_err(|error| error.to_string())?;
+        self.numbers += 1;
+        self.pds.insert(self.numbers, pd);
+        Ok(Reply::Pd { pd: self.numbers })
+    }
+
+    fn register(
+        &mut self,
+        pd: u32,
+        bytes: u64,
+        access: Access,
+        writable: bool,
+        fd: OwnedFd,
+    ) -> Answer {
+        let pd = self.pds.get(&pd).ok_or("no such protection domain")?;
+        let most = self.rule.memory_bytes;
+        let sum = self.memory_bytes.checked_add(bytes).filter(|sum| *sum <= most);
+        let sum = sum.ok_or_else(|| {
+            let has = self.memory_bytes;
+            format!("{bytes} bytes more than {has} are beyond the {most} that the policy allows")
+        })?;
+        if self.regions.len() >= MOST_REGIONS {
+            return Err(format!("an application has at most {MOST_REGIONS} regions"));
+        }
+        let length = usize::try_from(bytes).map_err(|error| error.to_string())?;
+        let region = Region::from_lender(fd, length, writable).map_err(|e| e.to_string())?;
+        let mr = pd.reg_mr(region, access).map_err(|error| error.to_string())?;
+        let reply = Reply::Region { lkey: mr.lkey(), rkey: mr.rkey(), addr: mr.addr() };
+        self.regions.insert(mr.lkey(), mr);
+        self.count_memory(sum);
+        Ok(reply)
+    }
+
+    fn create_qp(&mut self, pd: u32, max_send_wr: u32, max_recv_wr: u32) -> Answer {
+        let pd = self.pds.get(&pd).ok_or("no such protection domain")?;
+        let init = QpInit {
+            service: Service::Rc,
+            send_cq: Arc::clone(&self.cq),
+            recv_cq: Arc::clone(&self.cq),
+            max_send_wr,
+            max_recv_wr,
+            max_sge: MAX_SGES as u32,
+            max_inline_bytes: MAX_INLINE_BYTES as u32,
+            strict: false,
+        };
+        check_qp(&self.caps, &init).map_err(|error| error.to_string())?;
+        let chunks = CHUNKS.min(self.context.caps().max_send_wr);
+        let others = self.queue_pairs.values();
+        let (mut slots, mut entries) = (max_send_wr + max_recv_wr, chunks + max_recv_wr);
+        for (sends, receives) in others {
+            slots += sends + receives;
+            entries += chunks + receives;
+        }
+        let limit = |error: catchment_verbs::VerbsError| error.to_string();
+        check_limit("requests of all queue pairs of an application", slots, SLOTS as u32)
+            .map_err(limit)?;
+        check_limit("chunks and receives of an application", entries, self.cq.capacity())
+            .map_err(limit)?;
+        let below = QpInit { max_send_wr: chunks, ..init };
+        let qp = pd.create_qp(below).map_err(|error| error.to_string())?;
+        let (endpoint, qpn) = (qp.endpoint().to_string(), qp.qpn());
+        self.queue_pairs.insert(qpn, (max_send_wr, max_recv_wr));
+        let most = (max_send_wr, max_recv_wr);
+        let added = ask(self.shared, |reply| Command::AddQp(self.key, qp, most, chunks, reply));
+        added.ok_or("the agent ends")?;
+        Ok(Reply::Qp { endpoint })
+    }
+
+    /// Changes a state. The engine goes on with everything else meanwhile: the peer may take its time.
+    fn modify(&self, qpn: u32, to: &Transition) -> Answer {
+        let transition = to.transition().ok_or("the peer is no endpoint")?;
+        let lent = ask(self.shared, |reply| Command::Lend(self.key, qpn, reply));
+        let mut qp = lent.flatten().ok_or("no such queue pair")?;
+        let result = if matches!(transition, QpTransition::ToSqd) {
+            // The engine holds back what comes later: what came before may still wait for its turn here.
+            let state = qp.state();
+            let works = state == QpState::Rts;
+            works.then_some(()).ok_or_else(|| format!("no transition from {state:?} to Sqd"))
+        } else {
+            qp.modify(transition).map_err(|error| error.to_string())
+        };
+        let made = result.is_ok().then_some(transition);
+        let endpoint = qp.endpoint().to_string();
+        self.shared.tell(Command::Return(self.key, qp, made));
+        result.map(|()| Reply::Qp { endpoint })
+    }
+}

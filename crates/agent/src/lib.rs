@@ -1,0 +1,22 @@
+//! One RDMA device shared by many applications, fairly, by an agent without privileges.
+//!
+//! - [`ring`], [`entry`], [`pool`]: the virtual request pool, memory that an application shares with its
+//!   agent: requests one way, completions the other.
+//! - [`scheduler`]: who is served next, without I/O or a clock.
+//! - [`policy`]: who may connect, with which weight; the shares that follow.
+//! - [`protocol`]: what an application and its agent say over their socket.
+//! - [`Agent`]: the agent itself.
+//! - [`AgentProvider`]: verbs for applications, through an agent.
+#![forbid(unsafe_code)]
+
+mod daemon;
+pub mod entry;
+pub mod policy;
+pub mod pool;
+pub mod protocol;
+mod provider;
+pub mod ring;
+pub mod scheduler;
+
+pub use daemon::Agent;
+pub use provider::{AgentOptions, AgentProvider, INFO, status};

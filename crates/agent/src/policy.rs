@@ -1,0 +1,227 @@
+//! The policy of an agent: its device, who may connect, and with which weight.
+use catchment_control::drum::{Coupling, Edges, Problem, ProblemError, solve_exactly};
+use serde::Deserialize;
+use std::net::IpAddr;
+use std::path::Path;
+
+/// A policy file, JSON. Unknown fields are errors.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// The name by which applications find the agent.
+    #[serde(default = "default_name")]
+    pub name: String,
+    /// What it serves them with.
+    #[serde(default)]
+    pub device: Below,
+    /// Fairness: 1 is proportional to the weights, larger values come nearer to equal rates.
+    #[serde(default = "one")]
+    pub alpha: f64,
+    /// Longest piece of a request that is served at once.
+    #[serde(default = "default_chunk")]
+    pub chunk_bytes: u32,
+    /// Bytes in the device's hands, about.
+    #[serde(default = "default_window")]
+    pub window_bytes: u64,
+    /// Who may connect.
+    pub applications: Vec<Rule>,
+}
+
+/// A device below an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Below {
+    /// Shared memory: peers on this host.
+    #[default]
+    Shm,
+    /// RoCEv2 over UDP, at this address.
+    Roce(IpAddr),
+}
+
+/// Applications of one name.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// The name that they give.
+    pub name: String,
+    /// Their weight: above 0.
+    #[serde(default = "one")]
+    pub weight: f64,
+    /// The user that they run as; left out: the agent's.
+    pub user: Option<u32>,
+    /// Most bytes of memory that one of them may register.
+    #[serde(default = "default_memory")]
+    pub memory_bytes: u64,
+}
+
+fn default_name() -> String {
+    "agent0".to_owned()
+}
+
+const fn one() -> f64 {
+    1.0
+}
+
+const fn default_chunk() -> u32 {
+    64 << 10
+}
+
+const fn default_window() -> u64 {
+    1 << 20
+}
+
+const fn default_memory() -> u64 {
+    1 << 30
+}
+
+/// A policy that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// It cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is no policy: with line and column.
+    #[error("the policy: {0}")]
+    Parse(#[from] serde_json::Error),
+    /// A value has no meaning.
+    #[error("the policy: {0}")]
+    Value(String),
+}
+
+impl Policy {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`PolicyError`], with the place of the fault.
+    pub fn read(path: &Path) -> Result<Self, PolicyError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| PolicyError::Read { path: path.display().to_string(), source })?;
+        Self::parse(&text)
+    }
+
+    /// Reads the text of a policy.
+    ///
+    /// # Errors
+    /// As [`Policy::read`].
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let policy: Self = serde_json::from_str(text)?;
+        let wrong = |text: String| Err(PolicyError::Value(text));
+        let positive = |value: f64| value > 0.0 && value.is_finite();
+        if !positive(policy.alpha) {
+            return wrong(format!("alpha = {} is not above 0", policy.alpha));
+        }
+        if !(1 << 10..=1 << 24).contains(&policy.chunk_bytes) {
+            let asked = policy.chunk_bytes;
+            return wrong(format!("chunk_bytes = {asked} is not between 1 KiB and 16 MiB"));
+        }
+        for rule in &policy.applications {
+            if !positive(rule.weight) {
+                return wrong(format!(
+                    "weight = {} of {:?} is not above 0",
+                    rule.weight, rule.name
+                ));
+            }
+            let same = policy.applications.iter().filter(|other| other.name == rule.name);
+            if same.count() > 1 {
+                return wrong(format!("{:?} is there twice", rule.name));
+            }
+        }
+        Ok(policy)
+    }
+
+    /// Returns the rule for an application of this name and user; `ours` is the agent's user.
+    ///
+    /// # Errors
+    /// Why it is not served.
+    pub fn admit(&self, name: &str, user: u32, ours: u32) -> Result<&Rule, String> {
+        let rule = self.applications.iter().find(|rule| rule.name == name);
+        let rule = rule.ok_or_else(|| {
+            let name: String = name.chars().take(64).collect();
+            format!("the agent's policy has no application {name:?}")
+        })?;
+        let allowed = rule.user.unwrap_or(ours);
+        if user == allowed {
+            return Ok(rule);
+        }
+        Err(format!("application {:?} is for user {allowed}, not for user {user}", rule.name))
+    }
+}
+
+/// Returns the optimal part of the device of each application, from their weights.
+///
+/// # Errors
+/// As [`Problem::check`].
+pub fn shares(weights: &[f64], alpha: f64) -> Result<Vec<f64>, ProblemError> {
+    if weights.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut edges = Edges::default();
+    (0..weights.len()).for_each(|at| edges.push(at, at, 1.0));
+    let problem = Problem {
+        hosts: 1,
+        applications: weights.len(),
+        alpha,
+        weights: weights.to_vec(),
+        // What waits in completion queues is not the bottleneck of one agent: only sending is.
+        beta: vec![0.0],
+        send_capacity: vec![1.0],
+        completion_capacity: vec![2.0],
+        edges,
+        coupling: Coupling::Equal,
+        send_preemption: None,
+        completion_preemption: None,
+        limits: None,
+    };
+    Ok(solve_exactly(&problem)?.0.x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_the_optimum_of_the_host() {
+        let close = |got: &[f64], expected: &[f64]| {
+            got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6)
+        };
+        assert!(close(&shares(&[3.0, 1.0], 1.0).unwrap(), &[0.75, 0.25]));
+        let root = 3f64.sqrt() / (3f64.sqrt() + 1.0);
+        assert!(close(&shares(&[3.0, 1.0], 2.0).unwrap(), &[root, 1.0 - root]));
+        assert!(shares(&[], 1.0).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_policy_says_who_is_served() {
+        let policy = Policy::parse(
+            r#"{"applications": [{"name": "a", "weight": 3}, {"name": "b", "user": 7}]}"#,
+        )
+        .unwrap();
+        assert_eq!((policy.name.as_str(), policy.device), ("agent0", Below::Shm));
+        assert!((policy.admit("a", 1000, 1000).unwrap().weight - 3.0).abs() < 1e-9);
+        assert!(policy.admit("b", 7, 1000).is_ok());
+        for (name, user) in [("a", 7), ("b", 1000), ("c", 1000)] {
+            assert!(policy.admit(name, user, 1000).unwrap_err().contains(name));
+        }
+    }
+
+    #[test]
+    fn a_bad_policy_is_refused_with_the_place() {
+        for (text, said) in [
+            ("{\n\"applications\": [],\n\"weihgt\": 1}", "line 3"),
+            (r#"{"applications": [{"name": "a", "weight": 0}]}"#, "weight = 0 of \"a\""),
+            (r#"{"applications": [{"name": "a"}, {"name": "a"}]}"#, "twice"),
+            (r#"{"applications": [], "chunk_bytes": 1}"#, "chunk_bytes = 1"),
+            (r#"{"applications": [], "alpha": -1}"#, "alpha = -1"),
+            (r#"{"applications": [], "device": {"roce": "nowhere"}}"#, "invalid IP address"),
+        ] {
+            let error = Policy::parse(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

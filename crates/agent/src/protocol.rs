@@ -1,0 +1,365 @@
+//! What an application and its agent say over their socket: one JSON object a message, with descriptors.
+//! `docs/spec/agent.md` describes it.
+use catchment_provider_shm::seqpacket;
+use catchment_verbs::{
+    Access, Caps, Endpoint, Gid, NetEnd, QpTransition, RtrAttr, RtsAttr, Services, event,
+};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// The version of this protocol. Others are refused.
+pub const VERSION: u32 = 1;
+/// Most bytes of a message of an application.
+pub const REQUEST_BYTES: usize = 1024;
+/// Most bytes of a message of an agent: a status names all applications.
+pub const REPLY_BYTES: usize = 1 << 16;
+
+/// What an application asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// The first message.
+    Hello {
+        /// [`VERSION`].
+        version: u32,
+        /// The name in the policy.
+        application: String,
+    },
+    /// The accounts of all applications; without a Hello.
+    Status,
+    /// A protection domain.
+    AllocPd,
+    /// The end of a protection domain.
+    DropPd {
+        /// Its number.
+        pd: u32,
+    },
+    /// Registers memory. Comes with its descriptor.
+    Register {
+        /// The protection domain.
+        pd: u32,
+        /// Length.
+        bytes: u64,
+        /// Bits of [`Access`].
+        access: u32,
+        /// It can be mapped for writing.
+        writable: bool,
+    },
+    /// Revokes the keys of memory.
+    Deregister {
+        /// Its local key.
+        lkey: u32,
+    },
+    /// A queue pair (RC).
+    CreateQp {
+        /// The protection domain.
+        pd: u32,
+        /// Send requests.
+        max_send_wr: u32,
+        /// Receives.
+        max_recv_wr: u32,
+    },
+    /// Another state.
+    Modify {
+        /// The queue pair.
+        qpn: u32,
+        /// The state, with what it needs.
+        to: Transition,
+    },
+    /// The end of a queue pair.
+    DestroyQp {
+        /// The queue pair.
+        qpn: u32,
+    },
+}
+
+/// A transition of a queue pair of RC ([`QpTransition`]).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Transition {
+    /// To RESET.
+    Reset,
+    /// To INIT, with the bits of [`Access`].
+    Init(u32),
+    /// To RTR.
+    Rtr {
+        /// The peer, as [`Endpoint`] prints it.
+        remote: String,
+        /// READs and atomics of the peer served at once.
+        max_dest_rd_atomic: u32,
+        /// Nanoseconds.
+        min_rnr_timer_ns: u64,
+    },
+    /// To RTS.
+    Rts {
+        /// READs and atomics outstanding at once.
+        max_rd_atomic: u32,
+        /// Nanoseconds.
+        timeout_ns: u64,
+        /// Times.
+        retry_cnt: u8,
+        /// Times; 7 is for ever.
+        rnr_retry: u8,
+    },
+    /// To SQD.
+    Sqd,
+    /// To the error state.
+    Err,
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Transition {
+    /// Returns the transition as a message; `None` for one of another service.
+    #[must_use]
+    pub fn of(transition: &QpTransition) -> Option<Self> {
+        Some(match transition {
+            QpTransition::ToReset => Self::Reset,
+            QpTransition::ToInit { access } => Self::Init(access.bits()),
+            QpTransition::ToRtr(attr) => Self::Rtr {
+                remote: attr.remote.to_string(),
+                max_dest_rd_atomic: attr.max_dest_rd_atomic,
+                min_rnr_timer_ns: ns(attr.min_rnr_timer),
+            },
+            QpTransition::ToRts(attr) => Self::Rts {
+                max_rd_atomic: attr.max_rd_atomic,
+                timeout_ns: ns(attr.timeout),
+                retry_cnt: attr.retry_cnt,
+                rnr_retry: attr.rnr_retry,
+            },
+            QpTransition::ToSqd => Self::Sqd,
+            QpTransition::ToErr => Self::Err,
+            QpTransition::ToInitUd { .. }
+            | QpTransition::ToRtrUc(_)
+            | QpTransition::ToRtrUd
+            | QpTransition::ToRtsUnreliable => return None,
+        })
+    }
+
+    /// Returns the transition of a message; `None` if the peer in it is none.
+    #[must_use]
+    pub fn transition(&self) -> Option<QpTransition> {
+        Some(match self {
+            Self::Reset => QpTransition::ToReset,
+            Self::Init(access) => {
+                QpTransition::ToInit { access: Access::from_bits_truncate(*access) }
+            }
+            Self::Rtr { remote, max_dest_rd_atomic, min_rnr_timer_ns } => {
+                QpTransition::ToRtr(RtrAttr {
+                    remote: remote.parse().ok()?,
+                    max_dest_rd_atomic: *max_dest_rd_atomic,
+                    min_rnr_timer: Duration::from_nanos(*min_rnr_timer_ns),
+                })
+            }
+            Self::Rts { max_rd_atomic, timeout_ns, retry_cnt, rnr_retry } => {
+                QpTransition::ToRts(RtsAttr {
+                    max_rd_atomic: *max_rd_atomic,
+                    timeout: Duration::from_nanos(*timeout_ns),
+                    retry_cnt: *retry_cnt,
+                    rnr_retry: *rnr_retry,
+                })
+            }
+            Self::Sqd => QpTransition::ToSqd,
+            Self::Err => QpTransition::ToErr,
+        })
+    }
+}
+
+/// What an agent answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Reply {
+    /// To a Hello. Comes with the request pool, the agent's bell and the application's.
+    Welcome(Device),
+    /// To a Status.
+    Status {
+        /// One of each application that is connected.
+        applications: Vec<Account>,
+    },
+    /// To AllocPd.
+    Pd {
+        /// Its number.
+        pd: u32,
+    },
+    /// To Register.
+    Region {
+        /// Key of local elements.
+        lkey: u32,
+        /// Key for peers.
+        rkey: u32,
+        /// Address of the first byte, for both.
+        addr: u64,
+    },
+    /// To CreateQp and Modify.
+    Qp {
+        /// As [`Endpoint`] prints it.
+        endpoint: String,
+    },
+    /// Done.
+    Done,
+    /// Not done.
+    Refused {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// What the device below the agent can do, as far as applications get it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// Address of its port, as [`Gid`] prints it.
+    pub gid: String,
+    /// UDP port, path MTU and extensions, where there are packets.
+    pub net: Option<(u16, u32, u32)>,
+    /// As in [`Caps`].
+    pub max_send_wr: u32,
+    /// As in [`Caps`].
+    pub max_recv_wr: u32,
+    /// As in [`Caps`].
+    pub max_message_bytes: u64,
+    /// As in [`Caps`].
+    pub max_rd_atomic: u32,
+    /// As in [`Caps`].
+    pub atomics: bool,
+    /// As in [`Caps`].
+    pub data_in_order: bool,
+    /// As in [`Caps`].
+    pub writes_in_order: bool,
+}
+
+impl Device {
+    /// Describes a device for applications.
+    #[must_use]
+    pub fn new(caps: &Caps, gid: Gid, net: Option<NetEnd>, most: u32) -> Self {
+        Self {
+            gid: gid.to_string(),
+            net: net.map(|net| (net.udp_port, net.path_mtu, net.extensions)),
+            max_send_wr: most,
+            max_recv_wr: caps.max_recv_wr.min(most),
+            max_message_bytes: caps.max_message_bytes,
+            max_rd_atomic: caps.max_rd_atomic,
+            atomics: caps.atomics,
+            // A message in chunks ends with its last word only where chunks stay in order.
+            data_in_order: caps.data_in_order && caps.writes_in_order,
+            writes_in_order: caps.writes_in_order,
+        }
+    }
+
+    /// Returns what applications can do.
+    #[must_use]
+    pub fn caps(&self) -> Caps {
+        Caps {
+            services: Services::RC,
+            max_send_wr: self.max_send_wr,
+            max_recv_wr: self.max_recv_wr,
+            max_sge: crate::entry::MAX_SGES as u32,
+            max_inline_bytes: crate::entry::MAX_INLINE_BYTES as u32,
+            max_cqe: 1 << 20,
+            max_message_bytes: self.max_message_bytes,
+            max_rd_atomic: self.max_rd_atomic,
+            path_mtu: self.net.map(|(_, mtu, _)| mtu),
+            atomics: self.atomics,
+            send_invalidate: false,
+            remote_invalidate: false,
+            data_in_order: self.data_in_order,
+            writes_in_order: self.writes_in_order,
+            direct: false,
+            doorbell: false,
+            rate: None,
+            strict_capacity: true,
+        }
+    }
+}
+
+/// What an application has had of the device, since it connected.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Account {
+    /// Its name.
+    pub application: String,
+    /// Its process, as the kernel noted it.
+    pub process: u32,
+    /// Its user.
+    pub user: u32,
+    /// Its weight.
+    pub weight: f64,
+    /// Its part of the device while all that are connected have something to send: the optimum.
+    pub share: f64,
+    /// Requests that it gave, receives not counted.
+    pub requests: u64,
+    /// Requests that are done, failed ones included.
+    pub done: u64,
+    /// Requests that failed or were flushed.
+    pub failed: u64,
+    /// Entries that were no request, or not one of its own.
+    pub refused: u64,
+    /// Chunks given to the device.
+    pub chunks: u64,
+    /// Bytes given to the device; a chunk counts 64 at least.
+    pub bytes: u64,
+    /// Requests that wait for their turn.
+    pub waiting: u64,
+    /// How often none waited.
+    pub emptied: u64,
+    /// Queue pairs.
+    pub queue_pairs: u64,
+    /// Bytes of registered memory.
+    pub memory_bytes: u64,
+}
+
+/// Sends one message.
+///
+/// # Errors
+/// Those of sendmsg(2); a message that is too long.
+pub fn send<T: Serialize>(
+    fd: BorrowedFd<'_>,
+    message: &T,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    seqpacket::send(fd, &serde_json::to_vec(message)?, descriptors)
+}
+
+/// Waits for a message of at most `most` bytes until the deadline; `None` if the other side is gone.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`], [`io::ErrorKind::InvalidData`] for bytes that are no message, and those of
+/// recvmsg(2).
+pub fn receive<T: for<'a> Deserialize<'a>>(
+    fd: BorrowedFd<'_>,
+    most: usize,
+    deadline: Instant,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    if !event::wait_readable(fd, deadline)? {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let mut bytes = vec![0; most];
+    let Some((len, descriptors)) = seqpacket::recv(fd, &mut bytes)? else { return Ok(None) };
+    let message = serde_json::from_slice(&bytes[..len])
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(Some((message, descriptors)))
+}
+
+/// Returns the address at which an agent of this name listens.
+///
+/// # Errors
+/// When the name is too long.
+pub fn address(agent: &str) -> io::Result<seqpacket::SocketAddrUnix> {
+    seqpacket::abstract_address(&socket_name(agent))
+}
+
+/// Returns the abstract name of the socket of an agent of this name.
+#[must_use]
+pub fn socket_name(agent: &str) -> String {
+    format!("catchment-agent-{agent}")
+}
+
+/// Returns the endpoint of a reply.
+#[must_use]
+pub fn endpoint(text: &str) -> Option<Endpoint> {
+    text.parse().ok()
+}

@@ -1,0 +1,263 @@
+//! The connection to the agent: its socket, the request pool, and the thread that notices completions for
+//! sleepers and the agent's end.
+use super::qp_core::QpCore;
+use super::{ANSWER_TIMEOUT, AgentOptions, unavailable};
+use crate::entry::{Event, Notice};
+use crate::pool::ApplicationEnd;
+use crate::protocol::{self, Device, Reply, Request, Transition, VERSION};
+use catchment_provider_shm::seqpacket::{self, Credentials};
+use catchment_verbs::provider::{CompletionQueue, EventQueue};
+use catchment_verbs::sync::{Mutex, RwLock};
+use catchment_verbs::{AsyncEvent, Caps, Gid, QpState, VerbsError, event};
+use rustix::event::{PollFd, PollFlags};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// Events that an application does not take.
+const MOST_EVENTS: usize = 1024;
+
+/// What an application's objects share.
+pub(super) struct Link {
+    pub(super) caps: Caps,
+    pub(super) gid: Gid,
+    pub(super) device: Device,
+    pub(super) events: EventQueue,
+    pub(super) pool: ApplicationEnd,
+    /// Rung by the agent.
+    bell: OwnedFd,
+    socket: OwnedFd,
+    calls: Mutex<()>,
+    dead: AtomicBool,
+    pub(super) stop: AtomicBool,
+    queue_pairs: RwLock<HashMap<u32, Weak<QpCore>>>,
+    queues: Mutex<Vec<Weak<CompletionQueue>>>,
+    /// One thread at a time takes completions.
+    taking: Mutex<()>,
+}
+
+impl Link {
+    /// Connects to the agent as this application.
+    pub(super) fn connect(options: &AgentOptions) -> Result<Self, VerbsError> {
+        let refused = |reason| VerbsError::Unavailable { provider: super::INFO.name, reason };
+        let io = |error: io::Error| unavailable(&options.agent, &error);
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let address = protocol::address(&options.agent).map_err(io)?;
+        let socket = seqpacket::connect(&address, deadline).map_err(io)?;
+        let agent = Credentials::of_peer(socket.as_fd()).map_err(io)?;
+        let ours = rustix::process::geteuid().as_raw();
+        if agent.user != ours && agent.user != 0 {
+            let user = agent.user;
+            return Err(refused(format!(
+                "the agent belongs to user {user}, this process to {ours}"
+            )));
+        }
+        let application = options.application.clone();
+        let hello = Request::Hello { version: VERSION, application };
+        protocol::send(socket.as_fd(), &hello, &[]).map_err(io)?;
+        let answer = protocol::receive(socket.as_fd(), protocol::REPLY_BYTES, deadline);
+        let gone = || refused("the agent ended the connection".to_owned());
+        let (device, descriptors) = match answer.map_err(io)?.ok_or_else(gone)? {
+            (Reply::Welcome(device), descriptors) => (device, descriptors),
+            (Reply::Refused { reason }, _) => return Err(refused(reason)),
+            _ => return Err(refused("its answer to Hello is none".to_owned())),
+        };
+        let [pool, agent_bell, bell]: [OwnedFd; 3] = descriptors
+            .try_into()
+            .map_err(|_| refused("its Welcome lacks a descriptor".to_owned()))?;
+        let agent_bell = seqpacket::never_waiting(agent_bell).map_err(io)?;
+        Ok(Self {
+            caps: device.caps(),
+            gid: device.gid.parse().map_err(|_| refused("its GID is none".to_owned()))?,
+            device,
+            events: EventQueue::new(MOST_EVENTS),
+            pool: ApplicationEnd::new(pool, agent_bell)?,
+            bell,
+            socket,
+            calls: Mutex::new(()),
+            dead: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            queue_pairs: RwLock::default(),
+            queues: Mutex::default(),
+            taking: Mutex::new(()),
+        })
+    }
+
+    /// Asks the agent, and waits for its answer. Never called while completions are taken.
+    pub(super) fn call(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Reply, String> {
+        let _one_at_a_time = self.calls.lock();
+        if self.is_dead() {
+            return Err("the agent is gone".to_owned());
+        }
+        let exchange = || {
+            protocol::send(self.socket.as_fd(), request, descriptors)?;
+            let deadline = Instant::now() + ANSWER_TIMEOUT;
+            protocol::receive(self.socket.as_fd(), protocol::REPLY_BYTES, deadline)
+        };
+        let answer: io::Result<Option<(Reply, Vec<OwnedFd>)>> = exchange();
+        match answer {
+            Ok(Some((Reply::Refused { reason }, _))) => Err(reason),
+            Ok(Some((reply, _))) => Ok(reply),
+            Ok(None) => Err("the agent is gone".to_owned()),
+            Err(error) => {
+                // A late answer would be taken for that of the next request.
+                let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+                Err(format!("the agent does not answer: {error}"))
+            }
+        }
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    pub(super) fn add(&self, qp: &Arc<QpCore>) {
+        self.queue_pairs.write().insert(qp.qpn(), Arc::downgrade(qp));
+    }
+
+    pub(super) fn add_queue(&self, cq: &Arc<CompletionQueue>) {
+        let mut queues = self.queues.lock();
+        queues.retain(|known| known.strong_count() > 0);
+        queues.push(Arc::downgrade(cq));
+    }
+
+    /// Returns whether somebody waits for a completion of one of the queues.
+    fn is_waited_for(&self) -> bool {
+        let queues = self.queues.lock();
+        queues.iter().filter_map(Weak::upgrade).any(|cq| cq.is_requested())
+    }
+
+    pub(super) fn remove(&self, qpn: u32) {
+        self.queue_pairs.write().remove(&qpn);
+    }
+
+    fn all(&self) -> Vec<Arc<QpCore>> {
+        self.queue_pairs.read().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Moves the queue pairs of queues that lost a completion to the error state.
+    pub(super) fn fail_overrun(&self) {
+        for qp in self.all().into_iter().filter(|qp| qp.is_overrun()) {
+            if qp.state.get() != QpState::Err {
+                self.report(&qp, "its completion queue overran");
+                let (qpn, to) = (qp.qpn(), Transition::Err);
+                let _ = self.call(&Request::Modify { qpn, to }, &[]);
+            }
+        }
+    }
+
+    /// Moves completions from the agent to their queues, unless another thread is doing that.
+    pub(super) fn progress(&self) {
+        if let Some(taking) = self.taking.try_lock() {
+            let overrun = self.take_all();
+            drop(taking);
+            if overrun {
+                self.events.add(AsyncEvent::CqOverrun);
+                self.fail_overrun();
+            }
+        }
+    }
+
+    /// As [`Link::progress`], but waits for a thread that is doing it: for one that will sleep.
+    fn progress_thoroughly(&self) {
+        drop(self.taking.lock());
+        self.progress();
+    }
+
+    /// Returns whether a queue lost one.
+    fn take_all(&self) -> bool {
+        let mut overrun = false;
+        let mut known: Option<Arc<QpCore>> = None;
+        while let Some(Notice { qpn, event }) = self.pool.take() {
+            if known.as_ref().is_none_or(|qp| qp.qpn() != qpn) {
+                known = self.queue_pairs.read().get(&qpn).and_then(Weak::upgrade);
+            }
+            let Some(qp) = &known else { continue };
+            let (worked, lost) = (qp.state.get() != QpState::Err, overrun);
+            overrun = match event {
+                Event::Sent(done) => qp.sent(&done) | lost,
+                Event::Received(done) => qp.received(&done) | lost,
+                Event::Failed => {
+                    qp.enter_error();
+                    lost
+                }
+            };
+            if worked && qp.state.get() == QpState::Err {
+                self.report(qp, "a request failed, or the device reports that it failed");
+            }
+        }
+        overrun
+    }
+
+    /// Notes that a queue pair failed.
+    pub(super) fn report(&self, qp: &QpCore, reason: &str) {
+        qp.enter_error();
+        let (qpn, reason) = (qp.qpn(), reason.to_owned());
+        self.events.add(AsyncEvent::QpFatal { qpn, reason });
+    }
+
+    /// Flushes everything that is outstanding: the agent is gone.
+    pub(super) fn flush_all(&self) {
+        let _taking = self.taking.lock();
+        self.take_all();
+        for qp in self.all() {
+            qp.flush();
+        }
+    }
+
+    /// The work of the thread.
+    pub(super) fn watch(&self) {
+        while !self.stop.load(Ordering::Acquire) {
+            let mut fds = [
+                PollFd::new(&self.bell, PollFlags::IN),
+                PollFd::new(&self.socket, PollFlags::RDHUP),
+            ];
+            let _ = rustix::event::poll(&mut fds, None);
+            let hung_up = fds[1].revents().intersects(PollFlags::RDHUP | PollFlags::HUP);
+            event::take_rings(&self.bell);
+            self.progress_thoroughly();
+            if self.is_waited_for() {
+                // The ring was for another queue, and the agent has taken the flag.
+                self.pool.arm();
+                self.progress_thoroughly();
+            }
+            if hung_up && !self.stop.load(Ordering::Acquire) {
+                self.die();
+                return;
+            }
+        }
+    }
+
+    fn die(&self) {
+        self.dead.store(true, Ordering::Release);
+        for qp in self.all() {
+            self.report(&qp, "the agent is gone");
+        }
+        self.events.add(AsyncEvent::DeviceFatal);
+        self.flush_all();
+    }
+
+    /// Ends the thread.
+    pub(super) fn end(&self) {
+        self.stop.store(true, Ordering::Release);
+        event::ring(&self.bell);
+    }
+
+    /// Asks the agent to wake the thread at the next completion.
+    pub(super) fn arm(&self) {
+        self.pool.arm();
+        self.progress();
+    }
+
+    /// Returns the error of an answer that does not fit the request.
+    pub(super) fn misfit() -> String {
+        "the agent's answer does not fit the request".to_owned()
+    }
+}

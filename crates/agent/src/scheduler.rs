@@ -1,0 +1,445 @@
+//! Who is served next: deficit rounds at decided rates, without I/O or a clock.
+//!
+//! An application has a *share* of the device and any number of connections; a connection has requests in
+//! order. A request longer than a chunk is served in chunks where it can be split (WRITE, READ), so that
+//! nobody waits for more than a chunk of anybody else.
+//!
+//! In each round every application that waits gets a *deficit* in proportion to its share, a whole chunk for
+//! the largest, and is served while its deficit pays for its next chunk (Shreedhar and Varghese, SIGCOMM
+//! 1995). So while applications wait, what each has been served differs from its share of the total by less
+//! than a chunk each. An application that has nothing to send loses its deficit: the others get its share at
+//! once, and it cannot save up for later. Its connections take turns, a chunk each.
+//!
+//! What is in the device's hands is bounded, so that the order here decides and not the device: for a
+//! connection by its free places, for an application by its part of the window. What waits for a receive of
+//! its peer holds up its own application only: no round begins while somebody who waits is at his bound and
+//! the device is at work for others, so that the pace of the device shifts no shares; but whoever gets
+//! nothing done while the device does two windows for others is stuck, and rounds go on without him.
+use std::collections::VecDeque;
+
+/// What a request costs at least, in bytes: a device is not free to those who send nothing long.
+pub const LEAST_COST_BYTES: u64 = 64;
+
+/// Bits of the fraction in which deficits are counted, so that odd shares do not add up to an error.
+const FRACTION: u32 = 16;
+/// The whole of all shares.
+const WHOLE: f64 = 4_294_967_296.0;
+
+/// An application of a scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ApplicationId(usize);
+
+/// A connection of a scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(usize);
+
+impl ConnectionId {
+    /// Returns its number; numbers of removed connections are given out again.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// What to send now: a part of the oldest request of a connection that is not served completely.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunk {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// Where the chunk begins in the request, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The request ends here.
+    pub last: bool,
+}
+
+/// What an application has been served, in all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Chunks.
+    pub chunks: u64,
+    /// Bytes, of at least [`LEAST_COST_BYTES`] a chunk.
+    pub bytes: u64,
+    /// How often nothing was left to serve. While it stays the same, the application waited all the time.
+    pub emptied: u64,
+}
+
+#[derive(Debug, Default)]
+struct Application {
+    share: u64,
+    deficit: u64,
+    /// Requests that are not served completely, of all its connections.
+    waiting: u64,
+    /// Connections that can be served, in turn.
+    ready: VecDeque<usize>,
+    in_flight: u64,
+    /// What the device had done for all when it last did something for this one, in bytes.
+    moved_at: u64,
+    served: Served,
+}
+
+#[derive(Debug)]
+struct Connection {
+    application: usize,
+    requests: VecDeque<(u64, bool)>,
+    offset: u64,
+    /// Chunks that it may have in the device's hands beyond those that it has.
+    places: u32,
+    paused: bool,
+    /// It stands in the queue of its application.
+    queued: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Scheduler {
+    chunk: u64,
+    window: u64,
+    applications: Vec<Option<Application>>,
+    connections: Vec<Option<Connection>>,
+    /// Applications with requests.
+    active: Vec<usize>,
+    cursor: usize,
+    /// Bytes that the device has done and has in its hands, for all.
+    done: u64,
+    in_flight: u64,
+}
+
+fn cost(bytes: u64) -> u64 {
+    bytes.max(LEAST_COST_BYTES)
+}
+
+/// Puts a value into the first free place, and returns the place.
+fn insert<T>(all: &mut Vec<Option<T>>, value: T) -> usize {
+    let free = all.iter().position(Option::is_none).unwrap_or_else(|| {
+        all.push(None);
+        all.len() - 1
+    });
+    all[free] = Some(value);
+    free
+}
+
+impl Scheduler {
+    /// Creates a scheduler without applications. Requests are split into chunks of `chunk_bytes`; all
+    /// applications together have about `window_bytes` in the device's hands.
+    #[must_use]
+    pub fn new(chunk_bytes: u32, window_bytes: u64) -> Self {
+        let chunk = u64::from(chunk_bytes).max(LEAST_COST_BYTES);
+        Self {
+            chunk,
+            window: window_bytes.clamp(chunk, 1 << 40),
+            applications: Vec::new(),
+            connections: Vec::new(),
+            active: Vec::new(),
+            cursor: 0,
+            done: 0,
+            in_flight: 0,
+        }
+    }
+
+    /// Adds an application without a share: [`Scheduler::set_shares`] must follow.
+    pub fn add_application(&mut self) -> ApplicationId {
+        ApplicationId(insert(
+            &mut self.applications,
+            Application { share: 1, ..Application::default() },
+        ))
+    }
+
+    /// Sets the shares of applications: rates in any unit, above 0, the same for all. An application that is
+    /// not named keeps its share.
+    pub fn set_shares(&mut self, rates: &[(ApplicationId, f64)]) {
+        let sum: f64 = rates.iter().map(|(_, rate)| rate).sum();
+        for (id, rate) in rates {
+            // A rate that is not a number becomes the least share.
+            let share = (rate / sum * WHOLE) as u64;
+            self.application(id.0).share = share.max(1);
+        }
+    }
+
+    /// Removes an application and its connections.
+    pub fn remove_application(&mut self, id: ApplicationId) {
+        for slot in &mut self.connections {
+            if slot.as_ref().is_some_and(|connection| connection.application == id.0) {
+                *slot = None;
+            }
+        }
+        self.deactivate(id.0);
+        // What it has in the device's hands keeps nobody waiting any more.
+        let in_flight = self.application(id.0).in_flight;
+        self.landed(id.0, in_flight);
+        self.applications[id.0] = None;
+    }
+
+    /// Adds a connection that may have so many chunks in the device's hands.
+    pub fn add_connection(&mut self, application: ApplicationId, places: u32) -> ConnectionId {
+        let (requests, application) = (VecDeque::new(), application.0);
+        let (offset, paused, queued) = (0, false, false);
+        let connection = Connection { application, requests, offset, places, paused, queued };
+        ConnectionId(insert(&mut self.connections, connection))
+    }
+
+    /// Removes a connection with its requests. What it has in the device's hands counts as done.
+    pub fn remove_connection(&mut self, id: ConnectionId, in_flight_bytes: u64) {
+        self.clear(id, in_flight_bytes, 0);
+        self.unqueue(id.0);
+        self.connections[id.0] = None;
+    }
+
+    /// Forgets the requests of a connection, and the chunks that it has in the device's hands: so many
+    /// bytes, counted as [`Scheduler::done`] does, and places.
+    pub fn clear(&mut self, id: ConnectionId, in_flight_bytes: u64, places: u32) {
+        let connection = self.connection(id.0);
+        let forgotten = connection.requests.len() as u64;
+        connection.requests.clear();
+        connection.offset = 0;
+        connection.places += places;
+        let owner = connection.application;
+        let application = self.application(owner);
+        application.waiting -= forgotten;
+        if forgotten > 0 && application.waiting == 0 {
+            application.served.emptied += 1;
+            self.deactivate(owner);
+        }
+        self.unqueue(id.0);
+        self.landed(owner, in_flight_bytes);
+    }
+
+    /// Notes that the device has this much less of an application in its hands.
+    fn landed(&mut self, owner: usize, bytes: u64) {
+        self.done += bytes;
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        let done = self.done;
+        let application = self.application(owner);
+        application.in_flight = application.in_flight.saturating_sub(bytes);
+        application.moved_at = done;
+    }
+
+    /// Adds a request of so many bytes behind those of its connection; `splits` if it can be served in
+    /// chunks.
+    pub fn push(&mut self, id: ConnectionId, bytes: u64, splits: bool) {
+        let connection = self.connection(id.0);
+        connection.requests.push_back((bytes, splits));
+        let owner = connection.application;
+        let done = self.done;
+        let application = self.application(owner);
+        application.waiting += 1;
+        if application.waiting == 1 {
+            application.moved_at = done;
+            self.active.push(owner);
+        }
+        self.queue(id.0);
+    }
+
+    /// Serves nothing of a connection until [`Scheduler::resume`].
+    pub fn pause(&mut self, id: ConnectionId) {
+        self.connection(id.0).paused = true;
+        self.unqueue(id.0);
+    }
+
+    /// Ends a pause.
+    pub fn resume(&mut self, id: ConnectionId) {
+        self.connection(id.0).paused = false;
+        self.queue(id.0);
+    }
+
+    /// Notes that the device is done with a chunk of so many bytes.
+    pub fn done(&mut self, id: ConnectionId, bytes: u64) {
+        let connection = self.connection(id.0);
+        connection.places += 1;
+        let owner = connection.application;
+        self.landed(owner, cost(bytes));
+        self.queue(id.0);
+    }
+
+    /// Returns what a chunk of so many bytes counts in the device's hands.
+    #[must_use]
+    pub fn weight_bytes(bytes: u64) -> u64 {
+        cost(bytes)
+    }
+
+    /// Returns what an application has been served.
+    #[must_use]
+    pub fn served(&self, id: ApplicationId) -> Served {
+        self.applications[id.0].as_ref().map_or_else(Served::default, |known| known.served)
+    }
+
+    /// Returns the requests of an application that are not served completely.
+    #[must_use]
+    pub fn waiting(&self, id: ApplicationId) -> u64 {
+        self.applications[id.0].as_ref().map_or(0, |known| known.waiting)
+    }
+
+    /// Returns what to send now; `None` while nothing waits, or nothing that may go.
+    pub fn next_chunk(&mut self) -> Option<Chunk> {
+        loop {
+            let window_of_one = self.window_of_one();
+            for step in 0..self.active.len() {
+                let at = (self.cursor + step) % self.active.len();
+                let owner = self.active[at];
+                let Some((connection, bytes)) = self.offer(owner, window_of_one) else { continue };
+                if self.application(owner).deficit >= cost(bytes) << FRACTION {
+                    self.cursor = at;
+                    return Some(self.serve(owner, connection, bytes));
+                }
+            }
+            // Passes end: after a grant the deficit of at least one application pays.
+            if !self.grant(window_of_one) {
+                return None;
+            }
+        }
+    }
+
+    /// Returns the bytes of the window that one part in [`WHOLE`] of the shares gives, times 2^32.
+    fn window_of_one(&self) -> u128 {
+        let mut shares = 0u128;
+        for application in self.applications.iter().flatten() {
+            if application.waiting > 0 || application.in_flight > 0 {
+                shares += u128::from(application.share);
+            }
+        }
+        (u128::from(self.window) << 32) / shares.max(1)
+    }
+
+    fn window_of(&self, application: &Application, window_of_one: u128) -> u64 {
+        let part = (window_of_one * u128::from(application.share)) >> 32;
+        u64::try_from(part).unwrap_or(u64::MAX).max(self.chunk)
+    }
+
+    /// Returns the next chunk of an application that may go: its connection and length.
+    fn offer(&self, owner: usize, window_of_one: u128) -> Option<(usize, u64)> {
+        let application = self.applications[owner].as_ref()?;
+        let first = *application.ready.front()?;
+        let connection = self.connections[first].as_ref()?;
+        let (bytes, splits) = *connection.requests.front()?;
+        let rest = bytes - connection.offset;
+        let bytes = if splits { rest.min(self.chunk) } else { rest };
+        let window = self.window_of(application, window_of_one);
+        (application.in_flight < window).then_some((first, bytes))
+    }
+
+    fn serve(&mut self, owner: usize, at: usize, bytes: u64) -> Chunk {
+        let connection = self.connection(at);
+        let offset = connection.offset;
+        let last = connection.requests.front().is_none_or(|(whole, _)| offset + bytes == *whole);
+        if last {
+            connection.requests.pop_front();
+            connection.offset = 0;
+        } else {
+            connection.offset += bytes;
+        }
+        connection.places -= 1;
+        connection.queued = false;
+        let done = self.done;
+        let application = self.application(owner);
+        application.ready.pop_front();
+        if application.in_flight == 0 {
+            application.moved_at = done;
+        }
+        application.deficit -= cost(bytes) << FRACTION;
+        application.in_flight += cost(bytes);
+        application.served.chunks += 1;
+        application.served.bytes += cost(bytes);
+        application.waiting -= u64::from(last);
+        self.in_flight += cost(bytes);
+        let application = self.application(owner);
+        if application.waiting == 0 {
+            application.served.emptied += 1;
+            self.deactivate(owner);
+        } else {
+            self.queue(at);
+        }
+        Chunk { connection: ConnectionId(at), offset, bytes, last }
+    }
+
+    /// Begins as many rounds as it takes until somebody's deficit pays for his next chunk; false if nobody
+    /// has one that may go, or somebody must be waited for.
+    fn grant(&mut self, window_of_one: u128) -> bool {
+        let mut largest = 1;
+        for owner in &self.active {
+            let Some(application) = &self.applications[*owner] else { continue };
+            let may_go = self.offer(*owner, window_of_one).is_some();
+            if !may_go && self.is_stuck(application) {
+                continue;
+            }
+            largest = largest.max(application.share);
+            if !may_go && self.in_flight > application.in_flight {
+                return false;
+            }
+        }
+        let chunk = u128::from(self.chunk << FRACTION);
+        let quantum =
+            |share: u64| ((chunk * u128::from(share) / u128::from(largest)) as u64).max(1);
+        let mut rounds = u64::MAX;
+        for owner in &self.active {
+            let Some((_, bytes)) = self.offer(*owner, window_of_one) else { continue };
+            let Some(application) = &self.applications[*owner] else { continue };
+            let missing = (cost(bytes) << FRACTION).saturating_sub(application.deficit);
+            rounds = rounds.min(missing.div_ceil(quantum(application.share)).max(1));
+        }
+        if rounds == u64::MAX {
+            return false;
+        }
+        for at in 0..self.active.len() {
+            let owner = self.active[at];
+            let may_go = self.offer(owner, window_of_one).is_some();
+            let Some(application) = &self.applications[owner] else { continue };
+            if !may_go && self.is_stuck(application) {
+                continue;
+            }
+            let granted = quantum(application.share).saturating_mul(rounds);
+            let mut deficit = application.deficit.saturating_add(granted);
+            if !may_go {
+                // It did not lose its turn for want of requests; but it is never paid for more than a window.
+                let most = self.window_of(application, window_of_one) << FRACTION;
+                deficit = deficit.min(most.max(application.deficit));
+            }
+            self.application(owner).deficit = deficit;
+        }
+        true
+    }
+
+    /// Returns whether the device does nothing for an application while it works for others.
+    fn is_stuck(&self, application: &Application) -> bool {
+        self.done - application.moved_at > 2 * self.window
+    }
+
+    /// Puts a connection into the queue of its application if it can be served.
+    fn queue(&mut self, at: usize) {
+        let connection = self.connection(at);
+        let can = !connection.paused && connection.places > 0 && !connection.requests.is_empty();
+        if !can || connection.queued {
+            return;
+        }
+        connection.queued = true;
+        let owner = connection.application;
+        self.application(owner).ready.push_back(at);
+    }
+
+    fn unqueue(&mut self, at: usize) {
+        let connection = self.connection(at);
+        if std::mem::take(&mut connection.queued) {
+            let owner = connection.application;
+            self.application(owner).ready.retain(|other| *other != at);
+        }
+    }
+
+    fn deactivate(&mut self, owner: usize) {
+        if let Some(application) = &mut self.applications[owner] {
+            application.deficit = 0;
+        }
+        let Some(at) = self.active.iter().position(|other| *other == owner) else { return };
+        self.active.remove(at);
+        if at < self.cursor {
+            self.cursor -= 1;
+        }
+    }
+
+    fn application(&mut self, at: usize) -> &mut Application {
+        self.applications[at].as_mut().expect("an application is used until it is removed")
+    }
+
+    fn connection(&mut self, at: usize) -> &mut Connection {
+        self.connections[at].as_mut().expect("a connection is used until it is removed")
+    }
+}

@@ -1,0 +1,107 @@
+//! Every interleaving of the ring of entries, under the C11 memory model: two threads of an application
+//! and the agent. How sleepers are woken is checked in `verbs/tests/loom`.
+//!
+//! Run it with `RUSTFLAGS="--cfg loom" cargo test -p catchment-agent --release --test loom`.
+#![cfg(loom)]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+use catchment_agent::ring::{self, Claims, Count};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+struct Word(AtomicU64);
+
+impl Count for Word {
+    fn publish(&self, value: u64) {
+        self.0.store(value, Ordering::Release);
+    }
+
+    fn observe(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Claims for Word {
+    fn current(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn advance(&self, seen: u64) -> bool {
+        self.0.compare_exchange(seen, seen + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// Cells that loom watches for races, as the bytes of the slots.
+struct Shared {
+    claims: Word,
+    taken: Word,
+    turns: [Word; SLOTS],
+    cells: [UnsafeCell<u64>; SLOTS],
+}
+
+const SLOTS: usize = 2;
+
+fn word() -> Word {
+    Word(AtomicU64::new(0))
+}
+
+impl Shared {
+    fn new() -> Self {
+        let cells = [UnsafeCell::new(0), UnsafeCell::new(0)];
+        Self { claims: word(), taken: word(), turns: [word(), word()], cells }
+    }
+
+    fn put(&self, value: u64) {
+        let n = loop {
+            match ring::claim(&self.claims, &self.taken, SLOTS as u64).unwrap() {
+                Some(n) => break n,
+                None => thread::yield_now(),
+            }
+        };
+        let slot = n as usize % SLOTS;
+        // SAFETY: loom checks that no other thread uses the cell now.
+        self.cells[slot].with_mut(|cell| unsafe { *cell = value });
+        ring::publish(&self.turns[slot], n);
+    }
+
+    fn take(&self, n: u64) -> u64 {
+        let slot = n as usize % SLOTS;
+        while !ring::is_published(&self.turns[slot], n) {
+            thread::yield_now();
+        }
+        // SAFETY: as above.
+        let value = self.cells[slot].with(|cell| unsafe { *cell });
+        self.taken.publish(n + 1);
+        value
+    }
+}
+
+/// Two threads put an entry each into a ring of two, while the agent takes.
+#[test]
+fn what_two_threads_put_is_taken_once_and_whole() {
+    loom::model(|| {
+        let shared = Arc::new(Shared::new());
+        let other = shared.clone();
+        let second = thread::spawn(move || other.put(10));
+        shared.put(20);
+        let mut seen: Vec<u64> = (0..2).map(|n| shared.take(n)).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [10, 20]);
+        second.join().unwrap();
+    });
+}
+
+/// A thread fills each slot and one of them again: only once the agent has taken what was there.
+#[test]
+fn a_slot_is_filled_again_once_it_is_free_and_order_is_kept() {
+    loom::model(|| {
+        let shared = Arc::new(Shared::new());
+        let ours = shared.clone();
+        let producer = thread::spawn(move || (0..3).for_each(|n| ours.put(20 + n)));
+        for n in 0..3 {
+            assert_eq!(shared.take(n), 20 + n);
+        }
+        producer.join().unwrap();
+    });
+}

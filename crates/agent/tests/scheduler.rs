@@ -1,0 +1,274 @@
+//! What the order of service promises, whatever applications ask and whenever the device is done.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+use catchment_agent::scheduler::{ApplicationId, Chunk, ConnectionId, LEAST_COST_BYTES, Scheduler};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, VecDeque};
+
+const CHUNK: u32 = 4096;
+
+/// A scheduler whose applications each have one connection with so many requests of so many bytes.
+fn busy(shares: &[f64], window: u64, requests: u64, bytes: u64) -> (Scheduler, Vec<ApplicationId>) {
+    let mut scheduler = Scheduler::new(CHUNK, window);
+    let ids: Vec<_> = shares.iter().map(|_| scheduler.add_application()).collect();
+    let rates: Vec<_> = ids.iter().copied().zip(shares.iter().copied()).collect();
+    scheduler.set_shares(&rates);
+    for id in &ids {
+        let connection = scheduler.add_connection(*id, 1 << 20);
+        (0..requests).for_each(|_| scheduler.push(connection, bytes, true));
+    }
+    (scheduler, ids)
+}
+
+/// How far an application is from its share of what all have been served, in bytes.
+fn distance(scheduler: &Scheduler, ids: &[ApplicationId], shares: &[f64], at: usize) -> f64 {
+    let total: u64 = ids.iter().map(|id| scheduler.served(*id).bytes).sum();
+    let sum: f64 = shares.iter().sum();
+    scheduler.served(ids[at]).bytes as f64 - total as f64 * shares[at] / sum
+}
+
+#[test]
+fn three_to_one_is_three_chunks_to_one() {
+    let (mut scheduler, ids) = busy(&[3.0, 1.0], u64::MAX, 1000, 100_000);
+    for _ in 0..4000 {
+        scheduler.next_chunk().unwrap();
+    }
+    let [a, b] = [0, 1].map(|at| scheduler.served(ids[at]).chunks);
+    // Requests end with a short chunk, in both the same.
+    assert!(a.abs_diff(3 * b) <= 4, "{a} to {b}");
+}
+
+#[test]
+fn an_idle_application_gives_its_share_away_and_saves_nothing() {
+    let (mut scheduler, ids) = busy(&[9.0, 1.0], u64::MAX, 1, 4096);
+    let late = scheduler.add_connection(ids[1], 1 << 20);
+    (0..1000).for_each(|_| scheduler.push(late, 4096, true));
+    let first = scheduler.next_chunk().unwrap();
+    assert!(first.last);
+    for _ in 0..500 {
+        scheduler.next_chunk().expect("the other one is served at once");
+    }
+    let again = scheduler.add_connection(ids[0], 1 << 20);
+    (0..100).for_each(|_| scheduler.push(again, 4096, true));
+    let before = scheduler.served(ids[0]).chunks;
+    for _ in 0..20 {
+        scheduler.next_chunk().unwrap();
+    }
+    let got = scheduler.served(ids[0]).chunks - before;
+    assert!((17..=19).contains(&got), "nine in ten from now on, not more: {got} of 20");
+}
+
+#[test]
+fn a_stuck_application_holds_up_nobody_and_is_served_again() {
+    let (mut scheduler, ids) = busy(&[1.0, 1.0], 8 * u64::from(CHUNK), 1000, 4096);
+    let mut of_second = VecDeque::new();
+    let mut of_first = Vec::new();
+    for _ in 0..1000 {
+        let Some(chunk) = scheduler.next_chunk() else {
+            let done: Chunk = of_second.pop_front().expect("the second one is never stuck");
+            scheduler.done(done.connection, done.bytes);
+            continue;
+        };
+        // The device never finishes what the first application asks.
+        if chunk.connection.index() == 0 {
+            of_first.push(chunk)
+        } else {
+            of_second.push_back(chunk)
+        }
+    }
+    assert_eq!(of_first.len(), 4, "half of the window");
+    assert!(scheduler.served(ids[1]).chunks > 150);
+    for chunk in of_first {
+        scheduler.done(chunk.connection, chunk.bytes);
+    }
+    assert_eq!(scheduler.next_chunk().unwrap().connection.index(), 0);
+}
+
+/// One application is stuck, another dies with chunks in the device's hands: a third is served.
+#[test]
+fn what_a_dead_application_had_in_flight_holds_up_nobody() {
+    let (mut scheduler, ids) = busy(&[1.0, 1.0], 8 * u64::from(CHUNK), 100, 4096);
+    while scheduler.next_chunk().is_some() {}
+    scheduler.remove_application(ids[1]);
+    let late = scheduler.add_application();
+    scheduler.set_shares(&[(ids[0], 1.0), (late, 1.0)]);
+    let connection = scheduler.add_connection(late, 8);
+    (0..10).for_each(|_| scheduler.push(connection, 4096, true));
+    for _ in 0..10 {
+        let chunk = scheduler.next_chunk().expect("it is served although the first one is stuck");
+        assert_eq!(chunk.connection, connection);
+        scheduler.done(connection, chunk.bytes);
+    }
+}
+
+#[test]
+fn a_request_that_cannot_be_split_is_served_whole_and_paid_for() {
+    let mut scheduler = Scheduler::new(CHUNK, u64::MAX);
+    let ids = [scheduler.add_application(), scheduler.add_application()];
+    scheduler.set_shares(&[(ids[0], 1.0), (ids[1], 1.0)]);
+    let [long, short] = ids.map(|id| scheduler.add_connection(id, 1 << 20));
+    (0..3).for_each(|_| scheduler.push(long, 10 * u64::from(CHUNK), false));
+    (0..100).for_each(|_| scheduler.push(short, CHUNK.into(), true));
+    let order: Vec<usize> = std::iter::from_fn(|| scheduler.next_chunk())
+        .take(33)
+        .map(|c| c.connection.index())
+        .collect();
+    let longs: Vec<usize> = (0..order.len()).filter(|at| order[*at] == long.index()).collect();
+    assert_eq!(longs.len(), 3);
+    assert!(longs.windows(2).all(|pair| (10..=12).contains(&(pair[1] - pair[0]))), "{longs:?}");
+}
+
+proptest! {
+    /// With backlog, bytes follow the shares within a chunk for each application, at every moment, and
+    /// also where the device has only a window of them in its hands.
+    #[test]
+    fn bytes_follow_the_shares(
+        shares in prop::collection::vec(1u32..100, 2..6),
+        bytes in 1u64..20_000,
+        windowed in any::<bool>(),
+    ) {
+        let shares: Vec<f64> = shares.into_iter().map(f64::from).collect();
+        let window = if windowed { 64 * u64::from(CHUNK) } else { u64::MAX };
+        let (mut scheduler, ids) = busy(&shares, window, 3000, bytes);
+        let mut flying = VecDeque::new();
+        for _ in 0..2000 {
+            match scheduler.next_chunk() {
+                Some(chunk) => flying.push_back(chunk),
+                None => while let Some(chunk) = flying.pop_front() {
+                    scheduler.done(chunk.connection, chunk.bytes);
+                },
+            }
+            prop_assume!(ids.iter().all(|id| scheduler.served(*id).emptied == 0));
+            // Each is less than a chunk behind its rounds.
+            let bound = f64::from(CHUNK) * ids.len() as f64;
+            for at in 0..ids.len() {
+                let off = distance(&scheduler, &ids, &shares, at);
+                prop_assert!(off.abs() <= bound, "{at} of {shares:?}: {off} beyond {bound}");
+            }
+        }
+    }
+
+    /// Whatever happens: each request is served once, whole, in the order of its connection; nothing is
+    /// served beyond the places; somebody is served while somebody may be.
+    #[test]
+    fn requests_are_served_once_and_in_order(
+        steps in prop::collection::vec((0u8..10, 0usize..6, 0u64..20_000, any::<bool>()), 1..400),
+    ) {
+        let mut model = Model::new();
+        for (what, who, bytes, splits) in steps {
+            model.step(what, who, bytes, splits)?;
+        }
+        model.drain()?;
+    }
+}
+
+/// A connection as the caller knows it.
+#[derive(Default)]
+struct Known {
+    waiting: VecDeque<(u64, bool)>,
+    offset: u64,
+    flying: VecDeque<u64>,
+    paused: bool,
+}
+
+const PLACES: u32 = 3;
+
+struct Model {
+    scheduler: Scheduler,
+    connections: BTreeMap<ConnectionId, Known>,
+    ids: Vec<ConnectionId>,
+}
+
+impl Model {
+    fn new() -> Self {
+        let mut scheduler = Scheduler::new(CHUNK, 16 * u64::from(CHUNK));
+        let applications: Vec<_> = (0..3).map(|_| scheduler.add_application()).collect();
+        let rates: Vec<_> = applications.iter().copied().zip([1.0, 2.5, 100.0]).collect();
+        scheduler.set_shares(&rates);
+        let ids: Vec<_> =
+            (0..6).map(|n| scheduler.add_connection(applications[n % 3], PLACES)).collect();
+        let connections = ids.iter().map(|id| (*id, Known::default())).collect();
+        Self { scheduler, connections, ids }
+    }
+
+    fn step(
+        &mut self,
+        what: u8,
+        who: usize,
+        bytes: u64,
+        splits: bool,
+    ) -> Result<(), TestCaseError> {
+        let id = self.ids[who];
+        let known = self.connections.get_mut(&id).unwrap();
+        match what {
+            0..=3 => {
+                known.waiting.push_back((bytes, splits));
+                self.scheduler.push(id, bytes, splits);
+            }
+            4..=5 => drop(self.serve()?),
+            6..=7 => {
+                if let Some(bytes) = known.flying.pop_front() {
+                    self.scheduler.done(id, bytes);
+                }
+            }
+            8 if known.paused => {
+                known.paused = false;
+                self.scheduler.resume(id);
+            }
+            8 => {
+                known.paused = true;
+                self.scheduler.pause(id);
+            }
+            _ => {
+                let flying: u64 = known.flying.iter().map(|b| Scheduler::weight_bytes(*b)).sum();
+                self.scheduler.clear(id, flying, known.flying.len() as u32);
+                *known = Known { paused: known.paused, ..Known::default() };
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self) -> Result<bool, TestCaseError> {
+        let Some(chunk) = self.scheduler.next_chunk() else {
+            // Nothing waits that could go: no request, no place, a pause, or the window.
+            for known in self.connections.values() {
+                let could = !known.waiting.is_empty() && !known.paused && known.flying.is_empty();
+                let others = self.connections.values().any(|other| !other.flying.is_empty());
+                prop_assert!(!could || others, "something may go and nothing is in flight");
+            }
+            return Ok(false);
+        };
+        let known = self.connections.get_mut(&chunk.connection).unwrap();
+        prop_assert!(!known.paused);
+        let (whole, splits) = *known.waiting.front().expect("only what was asked is served");
+        prop_assert_eq!(chunk.offset, known.offset);
+        prop_assert!(chunk.bytes <= u64::from(CHUNK) || !splits);
+        known.offset += chunk.bytes;
+        prop_assert_eq!(chunk.last, known.offset == whole);
+        prop_assert!(chunk.last || chunk.bytes >= LEAST_COST_BYTES);
+        if chunk.last {
+            known.waiting.pop_front();
+            known.offset = 0;
+        }
+        known.flying.push_back(chunk.bytes);
+        prop_assert!(known.flying.len() <= PLACES as usize);
+        Ok(true)
+    }
+
+    /// Lets the device finish everything: then nothing may be left.
+    fn drain(&mut self) -> Result<(), TestCaseError> {
+        for (id, known) in &mut self.connections {
+            if std::mem::take(&mut known.paused) {
+                self.scheduler.resume(*id);
+            }
+        }
+        loop {
+            while self.serve()? {}
+            let flying = self.connections.iter_mut();
+            let next = flying.filter_map(|(id, k)| Some((*id, k.flying.pop_front()?))).next();
+            let Some((id, bytes)) = next else { break };
+            self.scheduler.done(id, bytes);
+        }
+        prop_assert!(self.connections.values().all(|known| known.waiting.is_empty()));
+        Ok(())
+    }
+}

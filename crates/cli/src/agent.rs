@@ -1,0 +1,83 @@
+//! `catchment agent`: one device shared among applications; and what they have had of it.
+use crate::args::{AgentArgs, AgentCommand, StatusArgs};
+use crate::failure::{Code, Failure, OrFail as _};
+use crate::output::table::Table;
+use crate::output::{self, say};
+use crate::stop;
+use catchment_agent::policy::Policy;
+use catchment_agent::protocol::{Account, socket_name};
+use catchment_agent::{Agent, status};
+use serde::Serialize;
+use std::time::Duration;
+
+/// The first line.
+#[derive(Serialize)]
+struct Listening<'a> {
+    event: &'static str,
+    agent: &'a str,
+    /// Of its socket: an abstract name.
+    address: String,
+    applications: usize,
+}
+
+/// The last line.
+#[derive(Serialize)]
+struct Summary {
+    event: &'static str,
+    applications: Vec<Account>,
+}
+
+pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
+    if let Some(AgentCommand::Status(args)) = &args.command {
+        return show(args);
+    }
+    let Some(file) = &args.policy else {
+        return Err(Failure::new(Code::Usage, anyhow::anyhow!("--policy FILE is needed")));
+    };
+    let policy = Policy::read(file).or_fail(Code::Local)?;
+    let (name, applications) = (policy.name.clone(), policy.applications.len());
+    let stop = stop::watch(args.until_stdin_closes, || {})?;
+    let agent = Agent::start(policy).or_fail(Code::Local)?;
+    if args.json {
+        let address = format!("@{}", socket_name(&name));
+        let listening = Listening { event: "listening", agent: &name, address, applications };
+        output::print_json(&listening)?;
+    } else {
+        say!("agent {name:?} serves {applications} applications by name");
+    }
+    while !stop.wait(Duration::from_secs(3600)) {}
+    if args.json {
+        let applications = status(&name).or_fail(Code::Failed)?;
+        output::print_json(&Summary { event: "summary", applications })?;
+    }
+    drop(agent);
+    Ok(())
+}
+
+fn show(args: &StatusArgs) -> Result<(), Failure> {
+    let accounts = status(&args.agent).or_fail(Code::Unreachable)?;
+    if args.json {
+        return accounts.iter().try_for_each(output::print_json);
+    }
+    let heading = [
+        "application", "process", "weight", "share", "queue pairs", "requests", "done", "failed",
+        "waiting", "bytes", "memory",
+    ];
+    let mut table = Table::new(&heading, 1);
+    for account in &accounts {
+        table.row(vec![
+            account.application.clone(),
+            account.process.to_string(),
+            account.weight.to_string(),
+            format!("{:.1} %", 100.0 * account.share),
+            account.queue_pairs.to_string(),
+            account.requests.to_string(),
+            account.done.to_string(),
+            account.failed.to_string(),
+            account.waiting.to_string(),
+            account.bytes.to_string(),
+            account.memory_bytes.to_string(),
+        ]);
+    }
+    output::print(&table.text())
+}

@@ -1,0 +1,46 @@
+//! Arguments of `catchment agent`.
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+const HELP: &str = "\
+The policy is a JSON file:
+  {\"name\": \"agent0\", \"device\": \"shm\",
+   \"applications\": [{\"name\": \"three\", \"weight\": 3}, {\"name\": \"one\", \"weight\": 1}]}
+
+Another device: {\"roce\": \"10.0.0.1\"}. Programs use the agent through the provider `agent` of the crate
+catchment-agent. It runs until it is told to end; their connections end with it.";
+
+/// Share one device among applications, by weights
+#[derive(Debug, Clone, Args)]
+#[command(after_help = HELP, subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
+pub(crate) struct AgentArgs {
+    /// Who may connect, with which weight, and the device
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) policy: Option<PathBuf>,
+    /// Write JSON lines: one when it listens, one with all accounts at its end
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End when stdin closes, as under another program
+    #[arg(long, hide = true)]
+    pub(crate) until_stdin_closes: bool,
+    #[command(subcommand)]
+    pub(crate) command: Option<AgentCommand>,
+}
+
+/// What can be asked of a running agent.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// Show what each application has had of the device
+    Status(StatusArgs),
+}
+
+/// Show what each application has had of the device
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StatusArgs {
+    /// The agent's name, as in its policy
+    #[arg(value_name = "NAME", default_value = "agent0")]
+    pub(crate) agent: String,
+    /// Write one JSON object for each application
+    #[arg(long)]
+    pub(crate) json: bool,
+}

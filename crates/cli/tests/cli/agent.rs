@@ -1,0 +1,37 @@
+//! `catchment agent`: it serves by its policy, and says what is wrong with one.
+use crate::common::{Collector, catchment, run};
+use std::path::PathBuf;
+
+fn policy(dir: &tempfile::TempDir, text: &str) -> PathBuf {
+    let path = dir.path().join("policy.json");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn an_agent_serves_under_its_name_until_it_is_told_to_end() {
+    let tmp = tempfile::tempdir().unwrap();
+    let name = format!("cli-{}", std::process::id());
+    let file = policy(&tmp, &format!(r#"{{"name": "{name}", "applications": [{{"name": "a"}}]}}"#));
+    let status = || run(["agent", "status", &name, "--json"]);
+    let none = status().expect(3);
+    assert!(none.stderr.contains("no agent of the name"), "{none:#?}");
+    let agent =
+        Collector::start_command(catchment().args(["agent", "--json", "--policy"]).arg(&file));
+    assert_eq!(agent.listening["agent"], *name);
+    assert_eq!(agent.listening["applications"], 1);
+    assert!(status().expect(0).json_lines().is_empty(), "nobody is connected");
+    let second = run(["agent".as_ref(), "--policy".as_ref(), file.as_os_str()]).expect(5);
+    assert!(second.stderr.contains("in use"), "{second:#?}");
+    assert_eq!(agent.end()["applications"], serde_json::json!([]));
+    status().expect(3);
+}
+
+#[test]
+fn a_bad_policy_is_refused_with_the_line() {
+    let tmp = tempfile::tempdir().unwrap();
+    let file = policy(&tmp, "{\"applications\": [\n  {\"name\": \"a\", \"wait\": 3}]}");
+    let refused = run(["agent".as_ref(), "--policy".as_ref(), file.as_os_str()]).expect(5);
+    assert!(refused.stderr.contains("line 2") && refused.stderr.contains("wait"), "{refused:#?}");
+    run(["agent"]).expect(2);
+}
