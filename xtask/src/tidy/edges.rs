@@ -18,6 +18,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("transfer", "verbs", "probe provider-ibverbs provider-roce provider-shm"),
     ("channel", "transfer verbs", "probe provider-ibverbs provider-roce provider-shm"),
     ("control", "", ""),
+    ("controller", "control session", "session"),
     ("probe", "verbs", ""),
     ("perf", "channel transfer verbs", "provider-shm"),
     (
@@ -32,7 +33,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("session", "verbs", "probe"),
     (
         "catchment",
-        "media observe perf provider-ibverbs provider-roce provider-shm session transfer verbs",
+        "control media observe perf provider-ibverbs provider-roce provider-shm session transfer verbs",
         "netns probe sim",
     ),
     ("doctor", "catchment provider-ibverbs provider-roce provider-shm verbs", ""),
@@ -41,7 +42,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("sim", "control probe roce verbs", "channel conformance transfer"),
     ("netns", "", ""),
     ("attack", "netns", ""),
-    ("cli", "catchment doctor", "netns"),
+    ("cli", "catchment controller doctor", "netns"),
     ("fuzz", "conformance control provider-shm roce session verbs", ""),
     (
         "bench",

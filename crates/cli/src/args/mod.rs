@@ -2,6 +2,7 @@
 mod bench;
 mod cert;
 mod collect;
+mod control;
 mod demo;
 mod examine;
 mod per_input;
@@ -15,6 +16,7 @@ pub(crate) use bench::{
 };
 pub(crate) use cert::{CertArgs, ChecksumsArgs};
 pub(crate) use collect::{CollectArgs, SinkKind};
+pub(crate) use control::{ControlArgs, ControlWhat, StatusArgs, controller_address};
 pub(crate) use demo::DemoArgs;
 pub(crate) use examine::{DevicesArgs, DoctorArgs, ExplainArgs, There};
 pub(crate) use per_input::InputArgs;
@@ -57,6 +59,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Collect frames from any number of sources
     Collect(CollectArgs),
+    /// Grant sources the right to send over a link that they share
+    Control(ControlArgs),
     /// Send frames of one or more devices to a collector
     Send(SendArgs),
     /// Show what works on this machine, and what to fix
