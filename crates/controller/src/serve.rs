@@ -117,6 +117,7 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
     };
     let (root, told_root) = root?;
     let Admitted { specs, classes, notes, .. } = admitted;
+    let ranks = specs.iter().map(|spec| spec.class.0).collect();
     let names = register.devices.iter().map(|device| device.name.to_string()).collect();
     let (process, term) = (register.process.0, register.term);
     let newcomer = Newcomer { process, certificate, root, term, specs, names };
@@ -136,6 +137,7 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
         safe_rate_bps,
         root: told_root,
         classes,
+        ranks,
         notes,
     })
 }

@@ -102,6 +102,8 @@ pub struct Registered {
     pub root: Option<Secret<ROOT_BYTES>>,
     /// By device: the class that it has.
     pub classes: Vec<String>,
+    /// By device: how urgent its class is; 0 is the most urgent.
+    pub ranks: Vec<u8>,
     /// What is not as it was claimed, for its user.
     pub notes: Vec<String>,
 }
