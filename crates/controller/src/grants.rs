@@ -5,6 +5,7 @@ use crate::config::Settings;
 use crate::status::{ClassStatus, DatagramStatus, LinkStatus, SourceStatus, Status};
 use catchment_control::admission::controller_side::{ControllerSide, Input, Output};
 use catchment_control::admission::{ConfigError, DeviceSpec, LinkId, SourceId};
+use catchment_session::registration::Secret;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -84,6 +85,7 @@ pub(crate) struct Grants {
     commands: mpsc::Receiver<Command>,
     /// By what their processes drew.
     known: BTreeMap<[u8; 16], Known>,
+    /// The number of the next one.
     next: u32,
     began: Instant,
     links: Vec<(String, u64)>,
@@ -103,6 +105,8 @@ impl Grants {
         commands: mpsc::Receiver<Command>,
     ) -> Result<Self, ConfigError> {
         let links = settings.links.iter().map(|link| (link.name.clone(), link.capacity_bps));
+        // A source of an earlier process must not have the number of another one here: it would get no hint.
+        let next = Secret::<4>::random().map_or(term, |drawn| u32::from_be_bytes(drawn.0));
         Ok(Self {
             side: ControllerSide::new(0, term, settings.admission())?,
             term,
@@ -110,7 +114,7 @@ impl Grants {
             bell: handle.bell(),
             commands,
             known: BTreeMap::new(),
-            next: 1,
+            next,
             began: Instant::now(),
             links: links.collect(),
             classes: settings.classes.iter().map(|class| class.name.clone()).collect(),
@@ -228,10 +232,7 @@ impl Grants {
             Some(known) => (known.number, known.is_safe),
             None => {
                 let number = self.next;
-                self.next = self
-                    .next
-                    .checked_add(1)
-                    .ok_or("all numbers of sources are used up: restart it")?;
+                self.next = self.next.wrapping_add(1);
                 let safe = self.known.values().filter(|known| known.is_safe).count();
                 (number, safe < self.safe_sources)
             }

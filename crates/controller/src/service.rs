@@ -82,6 +82,7 @@ impl Service {
     /// [`StartError`].
     pub fn start(settings: Settings, security: &ServerSecurity) -> Result<Self, StartError> {
         let (term, wait) = term::next(SystemTime::now());
+        // Until the quarter of a second is there for which the term stands.
         std::thread::sleep(wait);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

@@ -63,7 +63,7 @@ pub use receiver::{
 };
 pub use refill::Refill;
 pub use sender::{
-    BlockMeta, Broken, CommitError, CommitFailure, CopyMemory, PART_BYTES, QueueLimits, RemoteRing,
+    BlockMeta, Broken, CommitError, CommitFailure, CopyMemory, QueueLimits, RemoteRing,
     ReserveError, RetainedBlock, Sender, SenderError, SenderOptions, SenderStats, WriteBlock,
 };
 

@@ -1,6 +1,6 @@
 //! Describes a source, then connects it.
 use super::device::Device;
-use super::granting::{ControllerSpec, Fallback, Granting};
+use super::granting::{ControllerSpec, Fallback, Granting, Streams};
 use super::lifecycle::Lifecycle;
 use super::shared::{DeviceState, Shared};
 use super::wish::{RING_BYTES, SEND_QUEUE_LEAST, Wish};
@@ -305,7 +305,13 @@ impl SourceBuilder {
             rate_max_bps: spec.rate_max_bps,
         };
         let devices = self.devices.iter().zip(&shared.devices).map(device).collect();
-        granting.start(spec, security.clone(), &self.collector, devices, shared).map(Some)
+        let known = Arc::downgrade(shared);
+        let streams: Streams = Box::new(move |stream| {
+            let shared = known.upgrade()?;
+            let at = shared.devices.iter().position(|device| device.stream() == stream);
+            at.and_then(|at| u32::try_from(at).ok())
+        });
+        granting.start(spec, security.clone(), &self.collector, devices, streams).map(Some)
     }
 
     fn device_states(

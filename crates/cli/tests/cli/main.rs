@@ -4,6 +4,7 @@
 mod bench;
 mod clips;
 mod common;
+mod control;
 mod damage;
 mod demo;
 mod disk;

@@ -21,6 +21,7 @@ pub(crate) fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < end, "{what} within {LIMIT:?}");
+        // The other end is another thread with a socket.
         std::thread::sleep(Duration::from_millis(1));
     }
 }

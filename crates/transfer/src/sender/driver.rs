@@ -216,7 +216,7 @@ impl Driver<'_> {
         let end = at.saturating_add(bytes).min(block.bytes);
         let wanted = u64::from((end - at.min(end)).div_ceil(self.data.piece_bytes)) + 1;
         let has_room = |link: &Link| link.free_wrs() > wanted && link.may_signal();
-        if !has_room(self.link) && !(self.poll(false)? && has_room(self.link)) {
+        if !(has_room(self.link) || self.poll(false)? && has_room(self.link)) {
             return Ok(None);
         }
         let mut at = at;

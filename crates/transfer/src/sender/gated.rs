@@ -8,9 +8,6 @@ use catchment_verbs::RateError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Parts begin and end at multiples of this, so that the last one has the whole trailer.
-pub const PART_BYTES: u32 = crate::layout::LINE_BYTES;
-
 impl Sender {
     /// Returns the same sender, which gives sealed blocks to `gate` in place of posting them. They get a
     /// checksum in any case, since their parts are WRITEs whose order verbs do not promise.
@@ -26,7 +23,7 @@ impl Sender {
     }
 
     /// Posts the WRITEs of a part of a block that the gate holds: from `at` on, so many bytes, both multiples of
-    /// [`PART_BYTES`]. The parts of a block are posted in order, each byte once. Returns which count of
+    /// 64, so that the last one has the whole trailer. The parts of a block are posted in order, each byte once. Returns which count of
     /// [`Sender::requests_done`] means that the part has arrived; `None` when the queue has no room for it now:
     /// try again when requests have completed.
     ///

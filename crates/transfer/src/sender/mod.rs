@@ -26,7 +26,6 @@ use crossbeam_utils::atomic::AtomicCell;
 use data::{Copying, Data};
 pub use error::{Broken, CommitFailure, ReserveError, SenderError};
 use free::Slots;
-pub use gated::PART_BYTES;
 pub use link::QueueLimits;
 use link::{LEAST_BLOCK_WRS, Link};
 use quota::Streams;

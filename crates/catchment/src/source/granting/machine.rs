@@ -29,7 +29,7 @@ const LONG: Duration = Duration::from_secs(1);
 const CONTROL_TOS: u8 = 48 << 2;
 
 /// Finds the place of the device of a stream.
-pub(super) type Streams = Box<dyn Fn(u32) -> Option<u32> + Send>;
+pub(in crate::source) type Streams = Box<dyn Fn(u32) -> Option<u32> + Send>;
 
 /// A block that is on its way, in parts.
 struct Moving {
@@ -386,6 +386,10 @@ impl Machine {
             (_, true) if can => Standing::SafeRate,
             (_, true) => Standing::Stopped,
         };
+        if now == Standing::SafeRate || now == Standing::Stopped {
+            // A hint may be lost, or the way to the controller another one by now.
+            self.register_at.get_or_insert_with(|| Instant::now() + RETRY_MOST);
+        }
         let before = std::mem::replace(&mut self.said, now);
         if before == now {
             return;

@@ -14,9 +14,9 @@ mod machine;
 mod register;
 
 pub(super) use gate::{LinkGate, NewLink};
+pub(super) use machine::Streams;
 
 use super::SourceError;
-use super::shared::Shared;
 use crate::session::io::{Address, ClientSecurity};
 use crate::session::registration::{Admitted, RegisterError, RegisteredDevice};
 use catchment_verbs::sync::Mutex;
@@ -88,28 +88,20 @@ impl Granting {
         }))
     }
 
-    /// Starts the thread.
+    /// Starts the thread; `streams` finds the place of the device of a stream.
     pub(super) fn start(
         self: &Arc<Self>,
         spec: &ControllerSpec,
         security: ClientSecurity,
         collector: &str,
         devices: Vec<RegisteredDevice>,
-        shared: &Arc<Shared>,
+        streams: Streams,
     ) -> Result<JoinHandle<()>, SourceError> {
         let wrong = |error: &dyn std::fmt::Display| SourceError::Config(error.to_string());
         let address: Address = spec.address.parse().map_err(|error| wrong(&error))?;
         let wish = register::Wish::new(address, security, collector.to_owned(), devices)
             .map_err(|error| wrong(&error))?;
-        let streams = {
-            let shared = Arc::downgrade(shared);
-            move |stream: u32| {
-                let shared = shared.upgrade()?;
-                let at = shared.devices.iter().position(|device| device.stream() == stream);
-                at.and_then(|at| u32::try_from(at).ok())
-            }
-        };
-        let machine = machine::Machine::new(self.clone(), wish, spec.fallback, Box::new(streams))
+        let machine = machine::Machine::new(self.clone(), wish, spec.fallback, streams)
             .map_err(|error| wrong(&error))?;
         std::thread::Builder::new()
             .name("catchment-grant".to_owned())
