@@ -1,4 +1,5 @@
 //! A controller and sources on real sockets.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 mod source;
 
 use catchment_controller::Service;

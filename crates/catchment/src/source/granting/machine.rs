@@ -444,6 +444,6 @@ fn is_transient(error: &RegisterError) -> bool {
         RegisterError::Connect(error) => error.is_transient(),
         RegisterError::Refused { transient, .. } => *transient,
         RegisterError::Stream { .. } | RegisterError::Timeout { .. } => true,
-        _ => false,
+        RegisterError::Answer { .. } | _ => false,
     }
 }
