@@ -1,5 +1,5 @@
 //! `catchment agent`: one device shared among applications; and what they have had of it.
-use crate::args::{AgentArgs, AgentCommand, StatusArgs};
+use crate::args::{AgentArgs, AgentCommand, AgentStatusArgs};
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::table::Table;
 use crate::output::{self, say};
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn show(args: &StatusArgs) -> Result<(), Failure> {
+fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
     let accounts = status(&args.agent).or_fail(Code::Unreachable)?;
     if args.json {
         return accounts.iter().try_for_each(output::print_json);

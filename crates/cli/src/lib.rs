@@ -11,6 +11,7 @@ mod bench;
 mod cert;
 mod checksums;
 mod collect;
+mod control;
 mod demo;
 mod devices;
 mod doctor;
@@ -49,6 +50,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Demo(args) => demo::run(&args),
         Command::Collect(args) => collect::run(&args),
+        Command::Control(args) => control::run(&args),
         Command::Send(args) => send::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Devices(args) => devices::run(&args),

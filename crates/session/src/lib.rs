@@ -22,6 +22,7 @@
 //! | [`identity`] | the key pair of a source, and its proof | draws random bytes |
 //! | [`registry`] | which session owns a device | no |
 //! | [`path`] | choice of the provider of each side | no |
+//! | [`registration`] | what a source and a controller tell each other before grants | in its functions |
 //! | [`backoff`] | pauses between attempts | no |
 //! | [`host`] | identity of the host and process | reads files |
 //! | [`io`], [`tls`], [`reread`] | sockets, listener, TLS | yes |
@@ -44,6 +45,7 @@ pub mod message;
 pub mod names;
 pub mod path;
 pub mod refusal;
+pub mod registration;
 pub mod registry;
 pub mod reread;
 pub mod source_side;

@@ -9,7 +9,7 @@
 //!
 //! [`Sender::reserve`] claims a free slot, the program fills [`WriteBlock::memory`],
 //! [`WriteBlock::commit`] seals and sends the block, from any number of threads at once. A sender may
-//! have a [`Permit`], which is asked before every claim. Nothing blocks: without a free slot the
+//! have a [`Permit`], which is asked before every claim, and a [`PostingGate`], which gets sealed blocks. Nothing blocks: without a free slot the
 //! caller gets [`ReserveError::WouldBlock`] and may sleep on [`Sender::free_watch`].
 //!
 //! # Data out
@@ -36,6 +36,7 @@
 mod checksum;
 mod commit;
 mod counters;
+mod gate;
 pub mod header;
 pub mod layout;
 mod memory;
@@ -52,6 +53,7 @@ mod sync;
 
 pub use catchment_verbs::wait::{Step, WaitPolicy, Waiter};
 pub use checksum::crc32c_of;
+pub use gate::{HeldBlock, PostingGate};
 pub use header::{BlockHeader, HeaderError};
 pub use layout::{LayoutError, RingLayout};
 pub use permit::{Decision, Permit, PermitRequest};

@@ -19,6 +19,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("channel", "transfer verbs", "probe provider-ibverbs provider-roce provider-shm"),
     ("control", "", ""),
     ("agent", "control provider-roce provider-shm verbs", "conformance probe"),
+    ("controller", "control session", "session"),
     ("probe", "verbs", ""),
     ("perf", "channel transfer verbs", "provider-shm"),
     (
@@ -33,7 +34,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("session", "verbs", "probe"),
     (
         "catchment",
-        "agent media observe perf provider-ibverbs provider-roce provider-shm session transfer verbs",
+        "agent control media observe perf provider-ibverbs provider-roce provider-shm session transfer verbs",
         "netns probe sim",
     ),
     ("doctor", "catchment provider-ibverbs provider-roce provider-shm verbs", ""),
@@ -42,8 +43,8 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("sim", "control probe roce verbs", "channel conformance transfer"),
     ("netns", "", ""),
     ("attack", "netns", ""),
-    ("cli", "agent catchment doctor", "netns"),
     ("fuzz", "agent conformance control provider-shm roce session verbs", ""),
+    ("cli", "agent catchment controller doctor", "netns"),
     (
         "bench",
         "catchment channel cli conformance duplex mechanisms netns perf probe provider-roce provider-shm roce sim transfer verbs",

@@ -1,5 +1,6 @@
 //! Describes a source, then connects it.
 use super::device::Device;
+use super::granting::{ControllerSpec, Fallback, Granting, Streams};
 use super::lifecycle::Lifecycle;
 use super::shared::{DeviceState, Shared};
 use super::wish::{RING_BYTES, SEND_QUEUE_LEAST, Wish};
@@ -8,10 +9,11 @@ use crate::format::FrameFormat;
 use crate::observe::SourceMetrics;
 use crate::providers::{KEYS_IN_CLEAR, ProviderOptions, ProviderSet};
 use crate::session::check::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX};
-use crate::session::io::raise_descriptor_limit;
+use crate::session::io::{ClientSecurity, raise_descriptor_limit};
 use crate::session::message::Policy;
 use crate::session::names::{DeviceName, DeviceNameError};
 use crate::session::path::PathRules;
+use crate::session::registration::RegisteredDevice;
 use crate::session::tls::TlsFiles;
 use catchment_transfer::Permit;
 use catchment_transfer::layout::TRAILER_BYTES;
@@ -38,6 +40,9 @@ pub struct DeviceSpec {
     frame_bytes: Option<usize>,
     policy: Policy,
     backlog_frames: usize,
+    priority: Option<String>,
+    deadline: Option<Duration>,
+    rate_max_bps: Option<u64>,
 }
 
 impl DeviceSpec {
@@ -51,6 +56,9 @@ impl DeviceSpec {
             frame_bytes: None,
             policy: Policy::Block,
             backlog_frames: 2,
+            priority: None,
+            deadline: None,
+            rate_max_bps: None,
         }
     }
 
@@ -71,6 +79,28 @@ impl DeviceSpec {
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
+    }
+
+    /// Sets the class that it claims at a transmission controller ([`SourceBuilder::controller`]), such as
+    /// `urgent`; by default the controller's last one.
+    #[must_use]
+    pub fn priority(mut self, class: impl Into<String>) -> Self {
+        self.priority = Some(class.into());
+        self
+    }
+
+    /// Sets how long after its capture a frame should be at the collector; by default as its class says.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Sets the most that a controller grants to it: bits of payload a second; by default what its path carries.
+    #[must_use]
+    pub fn rate_max(mut self, rate_bps: u64) -> Self {
+        self.rate_max_bps = Some(rate_bps);
+        self
     }
 
     /// Sets how many frames [`Policy::DropOldest`] keeps in the source's memory while there is no room.
@@ -96,6 +126,7 @@ pub struct SourceBuilder {
     pub(super) insecure: bool,
     pub(super) patience: Option<Duration>,
     pub(super) providers: ProviderSet,
+    controller: Option<ControllerSpec>,
 }
 
 impl SourceBuilder {
@@ -113,6 +144,7 @@ impl SourceBuilder {
             insecure: false,
             patience: None,
             providers: ProviderSet::default(),
+            controller: None,
         }
     }
 
@@ -159,6 +191,15 @@ impl SourceBuilder {
     #[must_use]
     pub fn permit(mut self, permit: Arc<dyn Permit>) -> Self {
         self.permit = Some(permit);
+        self
+    }
+
+    /// Sends when the transmission controller at `HOST:PORT` grants it, in blocks that are paced in parts; and
+    /// as `fallback` says while nobody answers. Certificates and `insecure` hold for it as for the collector.
+    /// Until the first registration nothing is sent. Frames are not filled in the collector's memory then.
+    #[must_use]
+    pub fn controller(mut self, address: impl Into<String>, fallback: Fallback) -> Self {
+        self.controller = Some(ControllerSpec { address: address.into(), fallback });
         self
     }
 
@@ -232,6 +273,7 @@ impl SourceBuilder {
             metrics,
             checksum: self.checksum,
             life: Lifecycle::default(),
+            granting: self.controller.is_some().then(Granting::new).transpose()?,
         });
         let mut threads = vec![pump::start(shared.clone())?];
         let control = control::start(&self, shared.clone());
@@ -239,10 +281,37 @@ impl SourceBuilder {
             shared.devices.iter().map(|state| Device::new(shared.clone(), state.clone())).collect();
         let mut source =
             Source { shared, free: catchment_verbs::sync::Mutex::new(free), threads: Vec::new() };
-        threads.push(control?);
+        threads.extend(control?);
         source.threads = threads;
         source.shared.life.wait_connected(&self.collector, self.patience)?;
         Ok(source)
+    }
+
+    /// Starts the thread that a controller grants leave to, if there is a controller.
+    pub(super) fn start_granting(
+        &self,
+        security: &ClientSecurity,
+        shared: &Arc<Shared>,
+    ) -> Result<Option<std::thread::JoinHandle<()>>, SourceError> {
+        let (Some(spec), Some(granting)) = (&self.controller, &shared.granting) else {
+            return Ok(None);
+        };
+        let device = |(spec, state): (&DeviceSpec, &Arc<DeviceState>)| RegisteredDevice {
+            name: state.name.clone(),
+            class: spec.priority.clone(),
+            deadline_us: spec
+                .deadline
+                .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+            rate_max_bps: spec.rate_max_bps,
+        };
+        let devices = self.devices.iter().zip(&shared.devices).map(device).collect();
+        let known = Arc::downgrade(shared);
+        let streams: Streams = Box::new(move |stream| {
+            let shared = known.upgrade()?;
+            let at = shared.devices.iter().position(|device| device.stream() == stream);
+            at.and_then(|at| u32::try_from(at).ok())
+        });
+        granting.start(spec, security.clone(), &self.collector, devices, streams).map(Some)
     }
 
     fn device_states(

@@ -1,5 +1,6 @@
 //! The connection to a collector that filling threads use: a sender, and how to wait for it.
 use super::gate::Gate;
+use super::granting::LinkGate;
 use super::room::{Vacancy, WaitingRoom};
 use catchment_transfer::{ReserveError, Sender, WriteBlock};
 use catchment_verbs::CompletionChannel;
@@ -14,6 +15,8 @@ pub(super) struct Link {
     completions: Option<Arc<dyn CompletionChannel>>,
     /// Nothing goes through it any more, not even committed blocks.
     over: AtomicBool,
+    /// Takes committed blocks until they may go.
+    held: Option<Arc<LinkGate>>,
     /// Most bytes of a frame that fit one block.
     pub(super) payload_bytes_max: usize,
     /// Blocks that one stream may have outstanding.
@@ -39,6 +42,7 @@ impl Link {
         quota: usize,
         checksum: bool,
         completions: Option<Arc<dyn CompletionChannel>>,
+        held: Option<Arc<LinkGate>>,
     ) -> Self {
         Self {
             waiting: WaitingRoom::new(sender.free_watch()),
@@ -46,6 +50,7 @@ impl Link {
             gate: Gate::default(),
             completions,
             over: AtomicBool::new(false),
+            held,
             quota,
             checksum,
             sender,
@@ -92,6 +97,9 @@ impl Link {
     /// Ends the link: wakes all threads that wait for room, and the thread that drives it.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Release);
+        if let Some(held) = &self.held {
+            held.end();
+        }
         self.waiting.wake();
         self.wake_driver();
     }

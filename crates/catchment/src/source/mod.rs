@@ -22,6 +22,7 @@
 //! | `connecting`, `proof` | connecting the queue pair, and the proof that packets pass |
 //! | `link`, `room` | the connection that filling threads use, and how they wait for room |
 //! | `driver` | keeps a link going whose requests take time |
+//! | `granting` | leave to send from a transmission controller, and the blocks that wait for it |
 //! | `gate` | closes a link: separates what was committed before from what comes after |
 //! | `shared`, `lifecycle` | what all threads of a source share: each device's numbers; the link of the moment, and the end |
 mod backlog;
@@ -32,6 +33,7 @@ mod device;
 mod driver;
 mod fill;
 mod gate;
+mod granting;
 mod lifecycle;
 mod link;
 mod prepared;
@@ -49,6 +51,7 @@ pub use crate::session::message::Policy;
 pub use builder::{DeviceSpec, SourceBuilder};
 pub use catchment_transfer::{Decision, Permit, PermitRequest};
 pub use device::{Device, FrameWriter, Sent};
+pub use granting::{Fallback, Standing};
 pub use writer::{FrameContents, OwnedFrameWriter};
 
 use crate::observe::{SourceMetrics, SourceSnapshot, Unaccounted};
@@ -118,6 +121,12 @@ impl Source {
         &self.shared.metrics
     }
 
+    /// Returns how it stands with its transmission controller; `None` without one
+    /// ([`SourceBuilder::controller`]).
+    pub fn standing(&self) -> Option<Standing> {
+        self.shared.granting.as_ref().map(|granting| granting.standing())
+    }
+
     /// Returns why the source accepts no more frames, if so.
     pub fn ended(&self) -> Option<Arc<SourceError>> {
         self.shared.life.ended()
@@ -151,6 +160,9 @@ impl Source {
 
     fn stop(&mut self) {
         self.shared.life.stop();
+        if let Some(granting) = &self.shared.granting {
+            granting.stop();
+        }
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the source panicked");

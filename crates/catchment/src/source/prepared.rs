@@ -1,11 +1,12 @@
 //! A source's queue pair before it is connected, and how it becomes a link.
 use super::driver::{self, Completions};
+use super::granting::{Granting, NewLink};
 use super::link::Link;
 use super::proof::{self, ProofError};
 use crate::observe::QueueSizes;
 use crate::session::refusal::{Refusal, RefusalCode};
 use catchment_transfer::{
-    CopyMemory, Permit, QueueLimits, RemoteRing, Sender, SenderError, SenderOptions,
+    CopyMemory, Permit, PostingGate, QueueLimits, RemoteRing, Sender, SenderError, SenderOptions,
 };
 use catchment_verbs::{
     Access, CompletionChannel, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition,
@@ -32,6 +33,8 @@ pub struct Prepared {
     max_send_wr: u32,
     max_message_bytes: u64,
     max_inline_bytes: u32,
+    /// Bytes that a packet counts besides its payload, where the rate can be limited.
+    overhead_bytes: u32,
     /// Where completions are announced, if requests take time.
     channel: Option<Arc<dyn CompletionChannel>>,
 }
@@ -55,6 +58,7 @@ pub(super) struct LinkOptions {
     pub(super) in_place: bool,
     pub(super) permit: Option<Arc<dyn Permit>>,
     pub(super) checksum: bool,
+    pub(super) granting: Option<Arc<Granting>>,
 }
 
 /// Why there is no link.
@@ -116,6 +120,7 @@ impl Prepared {
             max_send_wr,
             max_message_bytes: caps.max_message_bytes,
             max_inline_bytes,
+            overhead_bytes: caps.rate.map_or(0, |rate| rate.packet_overhead_bytes),
             channel,
         })
     }
@@ -165,7 +170,10 @@ impl Prepared {
         let quota = sending.quota as usize;
         let completions =
             self.channel.take().map(|channel| Completions { cq: self.cq.clone(), channel });
-        let sender = if options.in_place && self.direct {
+        let wire_factor = self.wire_factor(target.path_mtu);
+        let gate = options.granting.as_ref().map(|granting| granting.gate(ring.layout.blocks()));
+        // What is filled in place cannot be held.
+        let sender = if options.in_place && self.direct && gate.is_none() {
             Sender::in_place(self.qp, self.cq, ring, options.epoch, sending)?
         } else {
             self.copying(ring, options.epoch, sending)?
@@ -174,12 +182,27 @@ impl Prepared {
             Some(permit) => sender.with_permit(Arc::clone(permit)),
             None => sender,
         };
+        let sender = match &gate {
+            Some(gate) => sender.with_gate(Arc::clone(gate) as Arc<dyn PostingGate>),
+            None => sender,
+        };
+        if let (Some(granting), Some(gate)) = (&options.granting, &gate) {
+            let (gate, sender) = (gate.clone(), sender.clone());
+            let is_immediate = completions.is_none();
+            granting.add(NewLink { gate, sender, wire_factor, is_immediate });
+        }
         let channel = completions.as_ref().map(|c| Arc::clone(&c.channel));
-        let link = Arc::new(Link::new(sender, quota, options.checksum, channel));
+        let link = Arc::new(Link::new(sender, quota, options.checksum, channel, gate));
         if let Some(completions) = completions {
             driver::start(&link, completions).map_err(LinkError::Thread)?;
         }
         Ok(link)
+    }
+
+    /// Returns how many bytes the rate of the queue pair counts for each byte of payload.
+    fn wire_factor(&self, path_mtu: Option<u32>) -> f64 {
+        let mtu = f64::from(path_mtu.unwrap_or(4096));
+        1.0 + f64::from(self.overhead_bytes) / mtu
     }
 
     fn copying(

@@ -1,6 +1,7 @@
 //! What the threads of a source share: whether it takes frames, and each device's numbers.
 use super::SourceError;
 use super::backlog::{Backlog, Waiting};
+use super::granting::Granting;
 use super::lifecycle::Lifecycle;
 use crate::observe::{DropCause, Ledger, SourceDeviceMetrics, SourceMetrics, Unaccounted};
 use crate::session::message::{Policy, StreamStats};
@@ -18,6 +19,8 @@ pub(super) struct Shared {
     /// Whether blocks carry a checksum also where the collector does not need one.
     pub(super) checksum: bool,
     pub(super) life: Lifecycle,
+    /// Where a transmission controller decides when blocks go.
+    pub(super) granting: Option<Arc<Granting>>,
 }
 
 impl Shared {

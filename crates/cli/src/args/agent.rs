@@ -31,12 +31,12 @@ pub(crate) struct AgentArgs {
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum AgentCommand {
     /// Show what each application has had of the device
-    Status(StatusArgs),
+    Status(AgentStatusArgs),
 }
 
 /// Show what each application has had of the device
 #[derive(Debug, Clone, Args)]
-pub(crate) struct StatusArgs {
+pub(crate) struct AgentStatusArgs {
     /// The agent's name, as in its policy
     #[arg(value_name = "NAME", default_value = "agent0")]
     pub(crate) agent: String,

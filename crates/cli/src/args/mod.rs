@@ -3,6 +3,7 @@ mod agent;
 mod bench;
 mod cert;
 mod collect;
+mod control;
 mod demo;
 mod examine;
 mod per_input;
@@ -10,13 +11,14 @@ mod providers;
 mod send;
 mod values;
 
-pub(crate) use agent::{AgentArgs, AgentCommand, StatusArgs};
+pub(crate) use agent::{AgentArgs, AgentCommand, AgentStatusArgs};
 pub use bench::BenchArgs;
 pub(crate) use bench::{
     Bench, Measuring, ServerArgs, ServerAt, TestArgs, TransferArgs, own_server,
 };
 pub(crate) use cert::{CertArgs, ChecksumsArgs};
 pub(crate) use collect::{CollectArgs, SinkKind};
+pub(crate) use control::{ControlArgs, ControlStatusArgs, ControlWhat, controller_address};
 pub(crate) use demo::DemoArgs;
 pub(crate) use examine::{DevicesArgs, DoctorArgs, ExplainArgs, There};
 pub(crate) use per_input::InputArgs;
@@ -59,6 +61,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Collect frames from any number of sources
     Collect(CollectArgs),
+    /// Grant sources the right to send over a link that they share
+    Control(ControlArgs),
     /// Send frames of one or more devices to a collector
     Send(SendArgs),
     /// Show what works on this machine, and what to fix

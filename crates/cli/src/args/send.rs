@@ -2,7 +2,7 @@
 use super::{InputArgs, ProviderArgs, Rate, Security, values};
 use catchment::format::FormatWish;
 use catchment::session::io::Address;
-use catchment::source::Policy;
+use catchment::source::{Fallback, Policy};
 use clap::{ArgAction, Args, ValueEnum};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -24,6 +24,24 @@ impl From<PolicyArg> for Policy {
             PolicyArg::Block => Self::Block,
             PolicyArg::DropOldest => Self::DropOldest,
             PolicyArg::DropNewest => Self::DropNewest,
+        }
+    }
+}
+
+/// What a source does while no controller answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FallbackArg {
+    /// Send at the rate that the controller told it for this case
+    SafeRate,
+    /// Send nothing
+    Stop,
+}
+
+impl From<FallbackArg> for Fallback {
+    fn from(fallback: FallbackArg) -> Self {
+        match fallback {
+            FallbackArg::SafeRate => Self::SafeRate,
+            FallbackArg::Stop => Self::Stop,
         }
     }
 }
@@ -94,6 +112,24 @@ pub(crate) struct SendArgs {
     pub(crate) providers: ProviderArgs,
     #[command(flatten)]
     pub(crate) security: Security,
+    /// Send when the transmission controller at HOST:PORT grants it (`catchment control`)
+    #[arg(long, value_name = "ADDR", value_parser = values::host_and_port)]
+    pub(crate) controller: Option<Address>,
+    /// Class that a device claims there, such as cam0=urgent [default: the controller's last one]
+    #[arg(long, value_name = "DEVICE=CLASS", value_parser = values::assigned, requires = "controller")]
+    pub(crate) priority: Vec<(String, String)>,
+    /// How old a frame of a device may be when it arrives, such as cam0=100ms [default: as its class says]
+    #[arg(long, value_name = "DEVICE=TIME", value_parser = values::assigned_time, requires = "controller")]
+    pub(crate) deadline: Vec<(String, Duration)>,
+    /// What to do while no controller answers
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_enum,
+        default_value = "safe-rate",
+        requires = "controller"
+    )]
+    pub(crate) fallback: FallbackArg,
     /// How long to wait for a collector, at the start and for the last frames [default: forever]
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     pub(crate) wait: Option<Duration>,

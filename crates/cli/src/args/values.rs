@@ -1,6 +1,7 @@
 //! Values of options that need more than a number.
 use catchment::format::FrameRate;
 use catchment::observe::cpu;
+use catchment::session::io::Address;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -40,6 +41,38 @@ impl FromStr for Rate {
             }
         }
     }
+}
+
+/// HOST:PORT.
+pub(crate) fn host_and_port(text: &str) -> Result<Address, String> {
+    match text.parse::<Address>() {
+        Ok(address @ Address::Tcp { .. }) => Ok(address),
+        Ok(Address::Unix(_)) => Err("write HOST:PORT: a controller grants by UDP".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What is given to a device: `DEVICE=VALUE`.
+pub(crate) fn assigned(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((device, value)) if !device.is_empty() && !value.is_empty() => {
+            Ok((device.to_owned(), value.to_owned()))
+        }
+        _ => Err("write DEVICE=VALUE, such as cam0=urgent".to_owned()),
+    }
+}
+
+/// A time that is given to a device, in ms or s: `DEVICE=100ms`.
+pub(crate) fn assigned_time(text: &str) -> Result<(String, Duration), String> {
+    let wrong = || "write DEVICE=TIME, such as cam0=100ms or cam0=1s".to_owned();
+    let (device, time) = assigned(text).map_err(|_| wrong())?;
+    let number = |unit| time.strip_suffix(unit).and_then(|number| number.parse::<u32>().ok());
+    let time = match (number("ms"), number("s")) {
+        (Some(ms), _) => Duration::from_millis(ms.into()),
+        (None, Some(s)) => Duration::from_secs(s.into()),
+        (None, None) => return Err(wrong()),
+    };
+    if time.is_zero() { Err(wrong()) } else { Ok((device, time)) }
 }
 
 /// Seconds, possibly with a fraction, at most a year.

@@ -121,9 +121,25 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> Result<SourceBuilder, Failure> {
     if let Some(wait) = args.wait {
         builder = builder.patience(wait.max(WAIT_LEAST));
     }
+    if let Some(controller) = &args.controller {
+        builder = builder.controller(controller.to_string(), args.fallback.into());
+    }
+    let named = args.priority.iter().map(|(name, _)| name);
+    for name in named.chain(args.deadline.iter().map(|(name, _)| name)) {
+        if !args.each.iter().any(|one| one.device.as_str() == name) {
+            let error = anyhow!("--priority and --deadline: there is no device {name}");
+            return Err(Failure::new(Code::Usage, error));
+        }
+    }
     for (one, input) in args.each.iter().zip(inputs) {
-        let spec =
-            DeviceSpec::new(one.device.as_str()).format(*input.format()).policy(args.policy.into());
+        let name = one.device.as_str();
+        let mut spec = DeviceSpec::new(name).format(*input.format()).policy(args.policy.into());
+        if let Some((_, class)) = args.priority.iter().rfind(|(device, _)| device == name) {
+            spec = spec.priority(class);
+        }
+        if let Some((_, time)) = args.deadline.iter().rfind(|(device, _)| device == name) {
+            spec = spec.deadline(*time);
+        }
         builder = builder.device(spec);
     }
     Ok(builder)

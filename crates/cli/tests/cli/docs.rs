@@ -131,9 +131,13 @@ fn shortened(command: &str) -> String {
 fn lasts(command: &str) -> Option<&'static str> {
     let services = [
         ("catchment collect", "Ctrl-C ends it"),
+        ("catchment control", "granting at"),
         ("catchment bench server", "waiting for a client"),
     ];
-    let goes_on = |name: &str| command.contains(name) && !command.contains("--forget");
+    let goes_on = |name: &str| {
+        command.contains(name)
+            && !["--forget", "control status"].iter().any(|word| command.contains(word))
+    };
     services.iter().find(|(name, _)| goes_on(name)).map(|(_, ready)| *ready)
 }
 
@@ -312,6 +316,7 @@ pages! {
     commands_of_readme "README.md";
     commands_of_cert "docs/guide/cert.md";
     commands_of_collect "docs/guide/collect.md";
+    commands_of_control "docs/guide/control.md";
     commands_of_dashboard "docs/guide/dashboard.md";
     commands_of_demo "docs/guide/demo.md";
     commands_of_inputs "docs/guide/inputs.md";

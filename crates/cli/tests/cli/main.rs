@@ -5,6 +5,7 @@ mod agent;
 mod bench;
 mod clips;
 mod common;
+mod control;
 mod damage;
 mod demo;
 mod disk;

@@ -112,6 +112,25 @@ pub(super) fn duration_ns(bytes: u64, rate_bps: u64) -> u64 {
     u64::try_from(time_ns).unwrap_or(u64::MAX)
 }
 
+/// A time less than half an hour away, to the next 2^20 ns (about a millisecond), in four bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment(u32);
+
+impl Moment {
+    const BITS: u32 = 20;
+
+    pub(super) const fn at(time_ns: u64) -> Self {
+        Self(((time_ns >> Self::BITS) as u32).wrapping_add(1))
+    }
+
+    /// Returns the time, which is now if it is past.
+    pub(super) fn or_now(self, now_ns: u64) -> u64 {
+        let now = now_ns >> Self::BITS;
+        let ahead = u64::try_from(self.0.wrapping_sub(now as u32).cast_signed()).unwrap_or(0);
+        now.saturating_add(ahead).saturating_mul(1 << Self::BITS).max(now_ns)
+    }
+}
+
 /// A time that does not come.
 pub(super) const NEVER: u64 = u64::MAX;
 
@@ -131,6 +150,8 @@ pub(super) struct Transfer {
     pub(super) state: State,
     pub(super) class: ClassId,
     pub(super) flags: Flags,
+    /// Nothing that happens elsewhere lets its windows last longer, until its source is heard.
+    pub(super) lease_end: Moment,
     pub(super) rate_bps: u64,
     pub(super) until_ns: u64,
     /// The end of earlier windows, which stand for a source that does not know the latest.
@@ -203,6 +224,7 @@ impl Transfer {
             state: State::Silent,
             class,
             flags: Flags::default(),
+            lease_end: Moment::at(0),
             rate_bps: 0,
             until_ns: 0,
             earlier_ns: 0,
@@ -259,6 +281,18 @@ mod tests {
         assert_eq!([4_000, 5_000, 6_000].map(|at| course.left_at(at)), [7_000, 6_000, 4_000]);
         course.correct(6_000, 9_000, 500);
         assert_eq!([6_000, 7_000].map(|at| course.left_at(at)), [8_000, 6_000]);
+    }
+
+    #[test]
+    fn a_moment_is_rounded_up_and_survives_the_end_of_its_count() {
+        for now_ns in [0, 7, 1 << 20, (1 << 52) - 5, 1 << 60] {
+            for ahead_ns in [0, 1, 999, 1 << 20, 400_000_000, 60_000_000_000] {
+                let time_ns = now_ns + ahead_ns;
+                let told_ns = Moment::at(time_ns).or_now(now_ns);
+                assert!(told_ns >= time_ns && told_ns - time_ns <= 1 << 20, "{now_ns} {ahead_ns}");
+                assert_eq!(Moment::at(now_ns).or_now(time_ns + (1 << 21)), time_ns + (1 << 21));
+            }
+        }
     }
 
     #[test]

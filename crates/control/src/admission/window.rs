@@ -2,18 +2,22 @@
 use super::controller::{Controller, Timer};
 use super::hold::Hold;
 use super::timers::TimerId;
-use super::transfer::{Course, NEVER, State, duration_ns};
+use super::transfer::{Course, Moment, NEVER, State, duration_ns};
 use super::{DeviceId, Grant, NONE, Output, Pausing};
 
 impl Controller {
     /// Gives a transfer `rate_bps` from `start_ns` on, or when the grant is there, if that is later.
     pub(super) fn issue(&mut self, at: u32, rate_bps: u64, start_ns: u64) {
         self.transfers[at].note_earlier(self.now_ns);
-        self.set_state(at, State::Granted);
-        let transfer = &mut self.transfers[at];
-        let device = transfer.id.device;
+        let device = self.transfers[at].id.device;
         let delay_ns = self.devices.known(device).delay_ns;
         let from_ns = start_ns.max(self.now_ns.saturating_add(delay_ns));
+        if self.transfers[at].state != State::Granted {
+            let end_ns = from_ns.saturating_add(self.config.lease_ns);
+            self.transfers[at].lease_end = Moment::at(end_ns);
+        }
+        self.set_state(at, State::Granted);
+        let transfer = &mut self.transfers[at];
         let before_bps = std::mem::replace(&mut transfer.rate_bps, rate_bps);
         transfer.course.steer(self.now_ns, from_ns, rate_bps);
         // Until the source obeys, it may send as fast as before.
@@ -32,13 +36,17 @@ impl Controller {
 
     /// Prolongs the window of a transfer whose source is heard from.
     pub(super) fn prolong_window(&mut self, at: u32) {
+        let end_ns = self.now_ns.saturating_add(2 * self.config.lease_ns);
         let transfer = &mut self.transfers[at];
         transfer.note_earlier(self.now_ns);
+        transfer.lease_end = Moment::at(end_ns);
         let from_ns = transfer.course.begins_ns();
         self.set_window(at, from_ns);
     }
 
-    /// Sets the end of a window, at most a lease from its beginning and from now, and tells the source.
+    /// Sets the end of a window, at most a lease from its beginning, and tells the source. Windows whose rate
+    /// changes because of others do not add up to more than a lease if the source is not heard, and to two
+    /// from when it was: a source that has died does not have the link for as long as others come and go.
     fn set_window(&mut self, at: u32, from_ns: u64) {
         let guard_ns = self.guard_ns(self.transfers[at].id.device);
         let rules = &self.config.rules;
@@ -47,7 +55,10 @@ impl Controller {
         let left = transfer.course.left_at(begin_ns);
         let bytes = rules.quantum_bytes.map_or(left, |most| most.min(left));
         let end_ns = begin_ns.saturating_add(duration_ns(bytes, transfer.rate_bps));
-        let lease_ns = begin_ns.saturating_add(self.config.lease_ns);
+        let lease_ns = begin_ns
+            .saturating_add(self.config.lease_ns)
+            .min(transfer.lease_end.or_now(self.now_ns))
+            .max(begin_ns);
         transfer.flags.last = rules.pipelined && end_ns <= lease_ns;
         let until_ns = if transfer.flags.last { end_ns } else { lease_ns };
         transfer.until_ns = until_ns.saturating_add(guard_ns);

@@ -89,3 +89,37 @@ fn what_a_dropped_transfer_may_still_send_stays_counted() {
     harness.be_silent(10);
     assert_eq!(harness.load_bps(), 0);
 }
+
+/// Returns the latest end of any window that a transfer gets while an urgent one comes and goes for 4 s, so
+/// that its rate is lowered and raised. Its source says something as long as `heard` says so.
+fn last_end_ns(heard: impl Fn(u64) -> bool) -> u64 {
+    let mut config = one_link(Rules::deadline());
+    config.links[0].capacity_bps = 15 * GBPS;
+    let mut harness = Harness::with_devices(config, 1);
+    let id = transfer(1, 1);
+    let bytes = 5_000 * MS_AT_10;
+    let mut grant = harness.granted(0, id, bytes).expect("the link is free");
+    let mut last_ns = grant.until_ns;
+    for step in 1..400 {
+        let (now_ns, urgent) = (step * 10 * MS, transfer(0, step / 38));
+        match step % 38 {
+            18 => harness.request(now_ns, urgent, 95 * MS_AT_10),
+            37 => harness.done(now_ns, urgent),
+            9 | 28 if heard(now_ns) => harness.handle(now_ns, progress(id, bytes, grant.revision)),
+            _ => harness.timeout(now_ns),
+        };
+        grant = harness.grant_of(id).unwrap_or(grant);
+        last_ns = last_ns.max(grant.until_ns);
+    }
+    last_ns
+}
+
+#[test]
+fn a_source_that_died_keeps_nothing_however_often_its_rate_changes() {
+    let slack_ns = 3 * MS;
+    let never = last_end_ns(|_| false);
+    assert!(never <= 200 * MS + slack_ns, "one lease from its grant: {never}");
+    let lately = last_end_ns(|now_ns| now_ns < 500 * MS);
+    assert!(lately <= (500 + 400) * MS + slack_ns, "two from when it was heard: {lately}");
+    assert!(last_end_ns(|_| true) > 4_000 * MS, "one that is heard goes on");
+}

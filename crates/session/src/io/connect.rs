@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// How a source protects its connections.
 #[derive(Debug, Clone, Default)]
@@ -137,6 +138,18 @@ async fn connect_tcp(
     port: u16,
     security: &ClientSecurity,
 ) -> Result<Connection, ConnectError> {
+    let (stream, addr, protection, round_trip) = dial(address, host, port, security).await?;
+    let secured = secure(address, host, addr, stream, protection, security).await;
+    secured.map(|connection| connection.with_round_trip(round_trip))
+}
+
+/// Connects to one of the addresses of a host. Returns the protection that it needs, and how long it took.
+pub(super) async fn dial(
+    address: &Address,
+    host: &str,
+    port: u16,
+    security: &ClientSecurity,
+) -> Result<(TcpStream, SocketAddr, Protection, Duration), ConnectError> {
     let resolved = tokio::net::lookup_host((host, port)).await;
     let addrs =
         resolved.map_err(|source| ConnectError::Resolve { address: address.clone(), source })?;
@@ -145,11 +158,7 @@ async fn connect_tcp(
         let protection = protection(Reach::Ip(addr), security.tls.is_some(), security.insecure)?;
         let began = Instant::now();
         match TcpStream::connect(addr).await {
-            Ok(stream) => {
-                let round_trip = began.elapsed();
-                let secured = secure(address, host, addr, stream, protection, security).await;
-                return secured.map(|connection| connection.with_round_trip(round_trip));
-            }
+            Ok(stream) => return Ok((stream, addr, protection, began.elapsed())),
             Err(source) => last = source,
         }
     }
@@ -170,14 +179,24 @@ async fn secure(
     let (Protection::Tls, Some(tls)) = (protection, &security.tls) else {
         return Ok(Connection::new(stream, peer, local, protection));
     };
+    let stream = client_tls(address, host, stream, tls).await?;
+    Ok(Connection::new(stream, peer, local, protection))
+}
+
+/// Makes the TLS handshake of the end that connects.
+pub(super) async fn client_tls(
+    address: &Address,
+    host: &str,
+    stream: TcpStream,
+    tls: &ClientTls,
+) -> Result<TlsStream<TcpStream>, ConnectError> {
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| ConnectError::ServerName(crate::names::printable(host, 128)))?;
     let connector = TlsConnector::from(tls.current());
-    let stream = connector.connect(name, stream).await.map_err(|error| ConnectError::Tls {
+    connector.connect(name, stream).await.map_err(|error| ConnectError::Tls {
         address: address.clone(),
         reason: handshake_reason(&error),
-    })?;
-    Ok(Connection::new(stream, peer, local, protection))
+    })
 }
 
 /// Returns the address of this end. IPv4 in an IPv6 socket is IPv4.

@@ -1,5 +1,7 @@
 //! Sockets for sessions: TCP, TLS over TCP, unix sockets.
 //!
+//! [`SecuredStream`] is for protocols beside the session, with the same rules of protection.
+//!
 //! [`Connection`] sends and receives whole messages. [`Listener`] accepts connections and hands out
 //! those that have sent a valid Hello; the number of unfinished handshakes is bounded, so peers that
 //! never finish cost little and block no other. [`drive`] runs a session over a connection.
@@ -11,6 +13,7 @@ mod descriptors;
 mod driver;
 mod listener;
 mod reason;
+mod secured;
 mod slots;
 mod socket;
 
@@ -20,6 +23,7 @@ pub use connection::{Connection, MessageReader, MessageWriter, RecvError, SendEr
 pub use descriptors::{NoDescriptors, raise_descriptor_limit};
 pub use driver::{Handler, Lost, drive};
 pub use listener::{Accepted, Listener, ListenerConfig, OnRejected, RejectReason, Rejected};
+pub use secured::{Arriving, SECRET_BYTES, SecuredStream, StreamError, StreamListener};
 pub use slots::Slot;
 pub use socket::{BindError, ServerSecurity};
 

@@ -152,7 +152,8 @@ impl WriteBlock {
         } else {
             padded(self.payload_bytes)
         };
-        let ours = match (self.shared.data.segments(room_bytes), crc) {
+        let parts = self.shared.gate.is_some() || self.shared.data.segments(room_bytes);
+        let ours = match (parts, crc) {
             (true, _) => FLAG_CRC | FLAG_SEGMENTED,
             (false, true) => FLAG_CRC,
             (false, false) => 0,

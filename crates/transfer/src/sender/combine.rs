@@ -8,6 +8,7 @@ use super::data::{Copying, Data};
 use super::driver::Driver;
 use super::error::{Broken, ReserveError};
 use super::link::Link;
+use crate::gate::HeldBlock;
 use crate::header::BlockHeader;
 use crate::refill::Moment;
 use std::sync::Arc;
@@ -157,7 +158,15 @@ impl Shared {
             Data::Copy(copying) => {
                 copying.seal(self.epoch, slot, generation, &words);
                 self.slots.generations.launch(slot, generation);
-                self.send(copying, slot);
+                match &self.gate {
+                    None => self.send(copying, slot),
+                    Some(gate) => gate.hold(HeldBlock {
+                        slot,
+                        stream: header.stream,
+                        bytes: copying.block_sge(slot, header.room_bytes).bytes,
+                        capture_time_ns: header.capture_time_ns,
+                    }),
+                }
             }
         }
     }

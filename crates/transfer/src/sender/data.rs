@@ -40,6 +40,8 @@ pub(super) struct Copying {
     pub(super) ready: ArrayQueue<u32>,
     /// Blocks posted so far. Stored only by the thread that drives the link.
     pub(super) posted: AtomicU64,
+    /// Requests known to be done. Stored only by the thread that drives the link.
+    pub(super) done: AtomicU64,
     pub(super) read_wanted: AtomicBool,
     pub(super) reads_in_flight: AtomicU32,
 }
@@ -146,6 +148,7 @@ impl Copying {
             piece_bytes,
             ready: ArrayQueue::new(layout.blocks() as usize),
             posted: AtomicU64::new(0),
+            done: AtomicU64::new(0),
             read_wanted: AtomicBool::new(false),
             reads_in_flight: AtomicU32::new(0),
         }))

@@ -89,6 +89,10 @@ impl Driver<'_> {
                 self.publish_reads();
             }
         }
+        if let Some(gate) = self.shared.gate.as_ref().filter(|_| n > 0) {
+            self.data.done.store(self.link.done, Ordering::Release);
+            gate.completed();
+        }
         Ok(n > 0)
     }
 
@@ -195,6 +199,58 @@ impl Driver<'_> {
         }
         let (sge, op) = piece(at, block.bytes - at);
         self.post_last(slot, SendWr::new(0, op, Payload::Sges(&sge)))
+    }
+
+    /// Posts a part of a block that a gate held; the last request is signaled. See
+    /// [`Sender::post_part`](super::Sender::post_part).
+    #[cold]
+    pub(super) fn post_part(
+        &mut self,
+        slot: u32,
+        at: u32,
+        bytes: u32,
+    ) -> Result<Option<u64>, Broken> {
+        self.shared.alive()?;
+        let block = self.data.block_sge(slot, self.shared.room_bytes(slot));
+        let to = self.data.remote_block(slot, block.bytes);
+        let end = at.saturating_add(bytes).min(block.bytes);
+        let wanted = u64::from((end - at.min(end)).div_ceil(self.data.piece_bytes)) + 1;
+        let has_room = |link: &Link| link.free_wrs() > wanted && link.may_signal();
+        if !(has_room(self.link) || self.poll(false)? && has_room(self.link)) {
+            return Ok(None);
+        }
+        let mut at = at;
+        while at < end {
+            let bytes = (end - at).min(self.data.piece_bytes);
+            let sge = [Sge { addr: block.addr + u64::from(at), bytes, ..block }];
+            let op = SendOp::Write(RemoteAddr { addr: to.addr + u64::from(at), ..to });
+            at += bytes;
+            let write = SendWr::new(0, op, Payload::Sges(&sge)).unsignaled();
+            let is_last = at == end;
+            if is_last && end == block.bytes && self.data.layout.has_hints() {
+                self.link.post(&[write])?;
+                self.post_hint(slot)?;
+            } else if is_last {
+                self.post_signaled(write)?;
+            } else {
+                self.link.post(&[write])?;
+            }
+        }
+        if end == block.bytes {
+            self.count_posted(1);
+        }
+        Ok(Some(self.link.posted))
+    }
+
+    fn post_hint(&mut self, slot: u32) -> Result<(), Broken> {
+        let hint = [full_byte(self.shared.slots.generations.next_generation(slot) - 1)];
+        let to = self.data.remote_addr(self.data.layout.full_offset() + slot as usize);
+        self.post_signaled(SendWr::new(0, SendOp::Write(to), Payload::Inline(&hint)))
+    }
+
+    fn post_signaled(&mut self, request: SendWr<'_>) -> Result<(), Broken> {
+        let wr_id = self.link.posted + 1;
+        self.link.post(&[SendWr { wr_id, signaled: true, ..request }])
     }
 
     /// Posts the WRITE that ends a block, and its status byte where the ring has hints.

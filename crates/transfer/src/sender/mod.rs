@@ -10,11 +10,13 @@ mod data;
 mod driver;
 mod error;
 mod free;
+mod gated;
 mod link;
 mod quota;
 mod retained;
 
 use crate::counters::Counter;
+use crate::gate::PostingGate;
 use crate::layout::{LINE_BYTES, RingLayout};
 use crate::permit::{Decision, Permit, PermitRequest};
 use crate::refill::{Pace, Refill};
@@ -115,6 +117,8 @@ struct Shared {
     free_watch: Option<Arc<dyn Watch>>,
     /// Asked before a claim.
     permit: Option<Arc<dyn Permit>>,
+    /// Gets blocks in place of the queue pair.
+    gate: Option<Arc<dyn PostingGate>>,
     counters: Counters,
 }
 
@@ -190,6 +194,7 @@ impl Sender {
             broken: OnceLock::new(),
             free_watch,
             permit: None,
+            gate: None,
             counters: Counters::default(),
         };
         Ok(Self { shared: Arc::new(shared) })

@@ -1,6 +1,7 @@
 //! The mechanism over any provider: in place where it can map the peer's memory, and with copies.
 mod crash;
 mod full;
+mod gate;
 mod hostile;
 mod permit;
 mod segmented;

@@ -24,20 +24,22 @@ use std::time::{Duration, Instant};
 
 /// Time limit to connect to a collector.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// Starts the thread. The description has been checked.
+/// Starts the thread, and the one that a controller grants leave to. The description has been checked.
 pub(super) fn start(
     builder: &SourceBuilder,
     shared: Arc<Shared>,
-) -> Result<JoinHandle<()>, SourceError> {
+) -> Result<Vec<JoinHandle<()>>, SourceError> {
     let config = |error: &dyn std::fmt::Display| SourceError::Config(error.to_string());
     let tls = builder.tls.clone().map(ClientTls::open).transpose();
     let providers = Arc::new(Providers::new(&builder.providers));
     let asked = Arc::downgrade(&providers);
     let network = move || asked.upgrade().map_or(Vec::new(), |p| p.counters());
     shared.metrics.set_network(network);
+    let security = ClientSecurity { tls: tls.map_err(|e| config(&e))?, insecure: builder.insecure };
+    let granting = builder.start_granting(&security, &shared)?;
     let control = Control {
         address: builder.collector.parse().map_err(|e| config(&e))?,
-        security: ClientSecurity { tls: tls.map_err(|e| config(&e))?, insecure: builder.insecure },
+        security,
         identity: Identity::random().map_err(|e| config(&e))?,
         attempts: AtomicU64::new(0),
         host: Host::read().map_err(|e| config(&e))?,
@@ -52,10 +54,11 @@ pub(super) fn start(
         .enable_all()
         .build()
         .map_err(|e| config(&e))?;
-    std::thread::Builder::new()
+    let thread = std::thread::Builder::new()
         .name("catchment-ctl".to_owned())
         .spawn(move || runtime.block_on(control.run()))
-        .map_err(|e| config(&e))
+        .map_err(|e| config(&e))?;
+    Ok(granting.into_iter().chain([thread]).collect())
 }
 
 /// Returns when this host was booted, the same instant in all its processes.

@@ -228,6 +228,7 @@ impl Session<'_> {
             streams: numbers.max().unwrap_or(0) + 1,
             in_place: self.control.in_place,
             permit: self.control.permit.clone(),
+            granting: self.control.shared.granting.clone(),
             checksum: self.control.shared.checksum || welcome.ring.checksum,
         };
         self.control.in_clear.check(&welcome.path, prepared.endpoint(), welcome.endpoint);

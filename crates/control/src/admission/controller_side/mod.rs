@@ -13,6 +13,7 @@ mod events;
 mod records;
 mod send;
 mod session;
+mod view;
 
 use super::timers::{Ranked, Timers};
 use super::wire::{Header, Kind, OpenError, ROOT_BYTES, SourceRecord, hint};
@@ -23,6 +24,7 @@ use entry::Key;
 use session::Session;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+pub use view::{ClassView, SourceView};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How late a source may begin and still send all in its window.
@@ -175,6 +177,8 @@ pub struct ControllerSide {
     hints: (u64, u64),
     counts: Counts,
     superseded: bool,
+    /// By class: what has ended.
+    ended: Vec<view::Ended>,
 }
 
 impl ControllerSide {
@@ -199,6 +203,7 @@ impl ControllerSide {
             inner.lease_ns + 2 * longest_ns + inner.ahead_ns + session::ROUND_TRIP_NS_MAX;
         let recovering = inner.recovering;
         let (lease_ns, paths) = (inner.lease_ns, inner.paths.clone());
+        let ended = vec![view::Ended::default(); inner.classes.len()];
         let transfers_max = (inner.transfers_max as usize).saturating_mul(4);
         let mut side = Self {
             controller: Controller::new(now_ns, inner)?,
@@ -221,6 +226,7 @@ impl ControllerSide {
             hints: (0, 0),
             counts: Counts::default(),
             superseded: false,
+            ended,
         };
         if recovering {
             side.quiet_until_ns = now_ns.saturating_add(quiet_ns);
@@ -273,23 +279,6 @@ impl ControllerSide {
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
-    }
-
-    /// Returns the rates of all windows that a source may use now or soon, as far as it has not said
-    /// otherwise: bits a second.
-    #[must_use]
-    pub fn granted_bps(&self, source: SourceId) -> u64 {
-        let entries = self.sessions.get(&source).into_iter().flat_map(|session| &session.entries);
-        let rate_bps = |entry: &entry::Entry| match entry.said {
-            entry::Said::Granted { rate_bps, until_ns, .. } if until_ns > self.now_ns => rate_bps,
-            entry::Said::Granted { .. }
-            | entry::Said::Waiting
-            | entry::Said::Paused
-            | entry::Said::Ended
-            | entry::Said::Dropped
-            | entry::Said::Refused(_) => 0,
-        };
-        entries.map(|(_, entry)| rate_bps(entry)).sum()
     }
 
     /// Returns how many sources are registered.

@@ -107,11 +107,11 @@ impl ControllerSide {
                 }
             }
             SourceState::Done => {
-                self.finish(source, key);
+                self.finish(source, key, true);
                 self.control(Input::Done { transfer: id });
             }
             SourceState::Cancelled => {
-                self.finish(source, key);
+                self.finish(source, key, false);
                 self.control(Input::Cancel { transfer: id });
             }
         }
@@ -156,7 +156,8 @@ impl ControllerSide {
         held.into_iter().for_each(|(key, held)| self.ask(source, key, held));
     }
 
-    fn finish(&mut self, source: SourceId, key: Key) {
+    fn finish(&mut self, source: SourceId, key: Key, done: bool) {
+        self.count_end(source, key, done);
         let Some(entry) = self.entry(source, key) else { return };
         entry.said = Said::Ended;
         let held = entry.held.take().is_some();

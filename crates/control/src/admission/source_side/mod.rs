@@ -244,6 +244,18 @@ impl SourceSide {
         Output::Timeout(self.next_ns())
     }
 
+    /// Changes what a source is told at its start: by the controller with which it registers, which has the
+    /// lease and the size of chunks.
+    pub const fn configure(&mut self, config: Config) {
+        self.config = config;
+    }
+
+    /// Returns when nothing was answered any more that should be, if so.
+    #[must_use]
+    pub const fn unanswered_ns(&self) -> Option<u64> {
+        self.unanswered_ns
+    }
+
     /// Returns what was opened and refused.
     #[must_use]
     pub const fn counts(&self) -> Counts {

@@ -1,0 +1,449 @@
+//! The thread that asks for leave and sends what it is granted.
+use super::gate::NewLink;
+use super::register::Wish;
+use super::{Fallback, Granting, Standing};
+use crate::frame::now_unix_ns;
+use crate::session::registration::{Admitted, RegisterError};
+use catchment_control::admission::source_side::{
+    Config, Fallback as Alone, Input, LocalId, Output, SourceSide,
+};
+use catchment_transfer::{Broken, HeldBlock};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// A longer datagram is none of ours.
+const DATAGRAM_BYTES_MAX: usize = 1500;
+/// Between two attempts to register, the first and the longest.
+const RETRY_LEAST: Duration = Duration::from_millis(250);
+const RETRY_MOST: Duration = Duration::from_secs(4);
+/// What is refused is asked for again after this time.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// With nothing to do the thread looks again after this time.
+const LONG: Duration = Duration::from_secs(1);
+/// DSCP CS6.
+const CONTROL_TOS: u8 = 48 << 2;
+
+/// Finds the place of the device of a stream.
+pub(in crate::source) type Streams = Box<dyn Fn(u32) -> Option<u32> + Send>;
+
+/// A block that is on its way, in parts.
+struct Moving {
+    block: HeldBlock,
+    /// Bytes of it that were posted.
+    posted: u32,
+    rate_bps: u64,
+    /// Parts that were posted: the count of requests with which each has arrived.
+    parts: VecDeque<u64>,
+}
+
+pub(super) struct Machine {
+    granting: Arc<Granting>,
+    wish: Wish,
+    fallback: Fallback,
+    streams: Streams,
+    side: SourceSide,
+    socket: UdpSocket,
+    began: Instant,
+    term: u32,
+    /// By device: how urgent it is, for the fallback.
+    ranks: Vec<u8>,
+    safe_rate_bps: u64,
+    link: Option<NewLink>,
+    numbers: u64,
+    moving: BTreeMap<LocalId, Moving>,
+    /// Parts that may go, and are not posted: the queue is full.
+    parts: VecDeque<(LocalId, u64)>,
+    /// What was refused, and when it is asked for again.
+    refused: Vec<(Instant, Moving)>,
+    rate_bps: Option<u64>,
+    registering: bool,
+    register_at: Option<Instant>,
+    retry: Duration,
+    said: Standing,
+    due_ns: Option<u64>,
+}
+
+/// A socket for datagrams to any host; it is connected when the controller is known.
+fn any_socket() -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn socket_to(to: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = match to {
+        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
+        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
+    };
+    socket.set_nonblocking(true)?;
+    let _ = match to {
+        SocketAddr::V4(_) => rustix::net::sockopt::set_ip_tos(&socket, CONTROL_TOS),
+        SocketAddr::V6(_) => rustix::net::sockopt::set_ipv6_tclass(&socket, CONTROL_TOS.into()),
+    };
+    socket.connect(to)?;
+    Ok(socket)
+}
+
+impl Machine {
+    pub(super) fn new(
+        granting: Arc<Granting>,
+        wish: Wish,
+        fallback: Fallback,
+        streams: Streams,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            granting,
+            ranks: vec![0; wish.devices()],
+            wish,
+            fallback,
+            streams,
+            side: SourceSide::new(0, Config::new(Alone::Stop)),
+            socket: any_socket()?,
+            began: Instant::now(),
+            term: 0,
+            safe_rate_bps: 0,
+            link: None,
+            numbers: 0,
+            moving: BTreeMap::new(),
+            parts: VecDeque::new(),
+            refused: Vec::new(),
+            rate_bps: None,
+            registering: false,
+            register_at: Some(Instant::now()),
+            retry: RETRY_LEAST,
+            said: Standing::Unregistered,
+            due_ns: None,
+        })
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn tell(&mut self, input: Input<'_>) {
+        let now_ns = self.now_ns();
+        self.side.handle(now_ns, input);
+    }
+
+    pub(super) fn run(mut self) {
+        while !self.granting.stopped.load(Ordering::Acquire) {
+            let _ = rustix::io::read(&self.granting.bell, &mut [0_u8; 8]);
+            self.take_registrations();
+            self.take_links();
+            self.take_blocks();
+            self.receive();
+            self.note_arrivals();
+            self.tell(Input::Timeout);
+            self.drain();
+            if self.post_parts().is_err() {
+                self.drop_link();
+            }
+            self.register_when_due();
+            self.say_standing();
+            self.sleep();
+        }
+    }
+
+    fn take_registrations(&mut self) {
+        let results = std::mem::take(&mut *self.granting.registrations.lock());
+        for result in results {
+            self.registering = false;
+            match result.map_err(|error| (is_transient(&error), error.to_string())) {
+                Ok(admitted) => self.registered(admitted),
+                Err((transient, reason)) => {
+                    tracing::warn!(controller = %self.wish.address, reason, "not registered; retrying");
+                    self.register_at = Some(Instant::now() + self.retry);
+                    self.retry =
+                        if transient { (self.retry * 2).min(RETRY_MOST) } else { RETRY_MOST };
+                }
+            }
+        }
+    }
+
+    fn registered(&mut self, (told, root, to, round_trip): Admitted) {
+        self.retry = RETRY_LEAST;
+        self.register_at = None;
+        match socket_to(to) {
+            Ok(socket) => self.socket = socket,
+            Err(error) => {
+                tracing::warn!(%to, %error, "cannot send datagrams to the controller; retrying");
+                self.register_at = Some(Instant::now() + RETRY_MOST);
+                return;
+            }
+        }
+        told.notes.iter().for_each(|note| {
+            tracing::warn!(controller = %self.wish.address, note = %note.escape_debug(), "not all as claimed");
+        });
+        tracing::info!(controller = %self.wish.address, source = told.source, term = told.term, "registered");
+        self.safe_rate_bps = told.safe_rate_bps;
+        let fallback = match self.fallback {
+            Fallback::SafeRate if told.safe_rate_bps > 0 => {
+                Alone::Safe { rate_bps: told.safe_rate_bps }
+            }
+            Fallback::SafeRate | Fallback::Stop => Alone::Stop,
+        };
+        let chunk_bytes = (told.chunk_bytes / 4096).max(1) * 4096;
+        self.side.configure(Config { lease_ns: told.lease_ns, chunk_bytes, fallback });
+        if told.ranks.len() == self.ranks.len() {
+            self.ranks = told.ranks;
+        }
+        self.term = self.term.max(told.term);
+        let round_trip_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
+        let (source, term) = (told.source, told.term);
+        self.tell(Input::Registered { source, term, root, round_trip_ns });
+    }
+
+    fn take_links(&mut self) {
+        let links = std::mem::take(&mut *self.granting.links.lock());
+        for link in links {
+            self.drop_link();
+            self.link = Some(link);
+        }
+        if self.link.as_ref().is_some_and(|link| link.gate.is_over()) {
+            self.drop_link();
+        }
+    }
+
+    /// Forgets a link: what it held is sent again by the next one.
+    fn drop_link(&mut self) {
+        self.link = None;
+        self.rate_bps = None;
+        self.parts.clear();
+        self.refused.clear();
+        for id in std::mem::take(&mut self.moving).into_keys() {
+            // Whatever had begun does not go on.
+            (0..2).for_each(|_| self.tell(Input::Sent { id }));
+            self.tell(Input::Cancel { id });
+        }
+    }
+
+    fn take_blocks(&mut self) {
+        while let Some(block) = self.link.as_ref().and_then(|link| link.gate.take()) {
+            let (posted, rate_bps, parts) = (0, 0, VecDeque::new());
+            self.ask(Moving { block, posted, rate_bps, parts });
+        }
+        let now = Instant::now();
+        while let Some(at) = self.refused.iter().position(|(at, _)| *at <= now) {
+            let (_, moving) = self.refused.swap_remove(at);
+            self.ask(moving);
+        }
+    }
+
+    fn ask(&mut self, moving: Moving) {
+        let Moving { block, posted, .. } = moving;
+        let Some(device) = (self.streams)(block.stream) else { return };
+        self.numbers += 1;
+        let id = LocalId { device, number: self.numbers };
+        self.moving.insert(id, moving);
+        let bytes = u64::from(block.bytes - posted);
+        let age_ns = now_unix_ns().saturating_sub(block.capture_time_ns);
+        let class = self.ranks.get(device as usize).copied().unwrap_or(0);
+        self.tell(Input::Ask { id, bytes, age_ns, class });
+    }
+
+    fn receive(&mut self) {
+        let mut buffer = [0; DATAGRAM_BYTES_MAX];
+        loop {
+            match self.socket.recv(&mut buffer) {
+                Ok(bytes) => self.tell(Input::Datagram(&buffer[..bytes])),
+                // Nobody listens there at the moment; the next datagram may be answered.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Tells what has arrived at the collector.
+    fn note_arrivals(&mut self) {
+        let Some(link) = &self.link else { return };
+        let done = link.sender.requests_done();
+        let mut arrived = Vec::new();
+        for (id, moving) in &mut self.moving {
+            while moving.parts.front().is_some_and(|part| *part <= done) {
+                moving.parts.pop_front();
+                arrived.push(*id);
+            }
+        }
+        for id in arrived {
+            self.tell(Input::Sent { id });
+            let whole =
+                |moving: &Moving| moving.posted >= moving.block.bytes && moving.parts.is_empty();
+            if self.moving.get(&id).is_some_and(whole) {
+                self.moving.remove(&id);
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        loop {
+            match self.side.poll() {
+                Output::Transmit(bytes) => {
+                    // What is not sent counts as lost, and is repeated.
+                    let _ = self.socket.send(bytes);
+                }
+                Output::Send { id, bytes, rate_bps, .. } => {
+                    if let Some(moving) = self.moving.get_mut(&id) {
+                        moving.rate_bps = rate_bps;
+                        self.parts.push_back((id, bytes));
+                    }
+                }
+                Output::Missed { id, dropped, .. } => {
+                    tracing::debug!(device = id.device, dropped, "a frame comes too late");
+                    if dropped {
+                        self.ask_again(id);
+                    }
+                }
+                Output::Refused { id, reason } => {
+                    tracing::warn!(
+                        device = id.device,
+                        ?reason,
+                        "the controller refuses a frame; asking again"
+                    );
+                    self.ask_again(id);
+                }
+                Output::Register => self.register_at = Some(Instant::now()),
+                Output::Timeout(due_ns) => {
+                    self.due_ns = due_ns;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A committed block must come: those behind it wait for it.
+    fn ask_again(&mut self, id: LocalId) {
+        if let Some(mut moving) = self.moving.remove(&id) {
+            moving.parts.clear();
+            self.refused.push((Instant::now() + ASK_AGAIN, moving));
+        }
+    }
+
+    fn post_parts(&mut self) -> Result<(), Broken> {
+        if !self.parts.is_empty() {
+            self.set_rate();
+        }
+        let Some(link) = &self.link else { return Ok(()) };
+        while let Some((id, bytes)) = self.parts.front().copied() {
+            if let Some(moving) = self.moving.get_mut(&id) {
+                let left = moving.block.bytes - moving.posted;
+                let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(left);
+                let Some(done) = link.sender.post_part(moving.block.slot, moving.posted, bytes)?
+                else {
+                    return Ok(());
+                };
+                moving.posted += bytes;
+                moving.parts.push_back(done);
+            }
+            self.parts.pop_front();
+        }
+        if link.is_immediate {
+            link.sender.progress()?;
+        }
+        Ok(())
+    }
+
+    /// Sets the rate of the queue pair to the sum of all that goes now.
+    fn set_rate(&mut self) {
+        let Some(link) = self.link.as_ref().filter(|link| !link.is_immediate) else { return };
+        let goes = |(id, moving): &(&LocalId, &Moving)| {
+            !moving.parts.is_empty() || self.parts.iter().any(|(part, _)| part == *id)
+        };
+        let payload_bps: u64 =
+            self.moving.iter().filter(goes).map(|(_, moving)| moving.rate_bps).sum();
+        let rate_bps = (payload_bps as f64 * link.wire_factor) as u64;
+        if self.rate_bps != Some(rate_bps) {
+            self.rate_bps = Some(rate_bps);
+            // A provider that cannot sends a part at once; the next one has its time.
+            let _ = link.sender.set_rate(Some(rate_bps));
+        }
+    }
+
+    fn register_when_due(&mut self) {
+        if self.registering || self.register_at.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        self.register_at = None;
+        match self.wish.start(self.term, &self.granting) {
+            Ok(()) => self.registering = true,
+            Err(error) => {
+                tracing::warn!(%error, "cannot start a thread to register; retrying");
+                self.register_at = Some(Instant::now() + RETRY_MOST);
+            }
+        }
+    }
+
+    fn say_standing(&mut self) {
+        let can = self.fallback == Fallback::SafeRate && self.safe_rate_bps > 0;
+        let now = match (self.term, self.side.is_alone()) {
+            (0, _) => Standing::Unregistered,
+            (_, false) => Standing::Granted,
+            (_, true) if can => Standing::SafeRate,
+            (_, true) => Standing::Stopped,
+        };
+        if now == Standing::SafeRate || now == Standing::Stopped {
+            // A hint may be lost, or the way to the controller another one by now.
+            self.register_at.get_or_insert_with(|| Instant::now() + RETRY_MOST);
+        }
+        let before = std::mem::replace(&mut self.said, now);
+        if before == now {
+            return;
+        }
+        *self.granting.standing.lock() = now;
+        let (controller, rate_bps) = (&self.wish.address, self.safe_rate_bps);
+        match now {
+            Standing::SafeRate => {
+                tracing::warn!(%controller, rate_bps, "no controller answers: sending at the safe rate");
+            }
+            Standing::Stopped => tracing::warn!(%controller, "no controller answers: frames wait"),
+            Standing::Granted if before != Standing::Unregistered => {
+                tracing::warn!(%controller, "the controller answers again");
+            }
+            Standing::Granted | Standing::Unregistered => {}
+        }
+    }
+
+    fn sleep(&self) {
+        if let Some(link) = &self.link {
+            link.gate.will_sleep();
+            // What came before that rings nobody.
+            let done = link.sender.requests_done();
+            let arrived = |moving: &Moving| moving.parts.front().is_some_and(|part| *part <= done);
+            if !link.gate.is_empty() || self.moving.values().any(arrived) {
+                return;
+            }
+        }
+        let now = Instant::now();
+        let due = self
+            .due_ns
+            .map_or(LONG, |due_ns| Duration::from_nanos(due_ns.saturating_sub(self.now_ns())));
+        let timers = self
+            .refused
+            .iter()
+            .map(|(at, _)| *at)
+            .chain(self.register_at.filter(|_| !self.registering));
+        let left =
+            timers.map(|at| at.saturating_duration_since(now)).fold(due.min(LONG), Duration::min);
+        let mut ready = [
+            PollFd::new(&self.socket, PollFlags::IN),
+            PollFd::new(&self.granting.bell, PollFlags::IN),
+        ];
+        // A signal ends it early.
+        let _ = poll(&mut ready, Timespec::try_from(left).ok().as_ref());
+    }
+}
+
+/// Returns whether the same request may be answered otherwise soon.
+fn is_transient(error: &RegisterError) -> bool {
+    match error {
+        RegisterError::Connect(error) => error.is_transient(),
+        RegisterError::Refused { transient, .. } => *transient,
+        RegisterError::Stream { .. } | RegisterError::Timeout { .. } => true,
+        RegisterError::Answer { .. } | _ => false,
+    }
+}

@@ -1,0 +1,49 @@
+//! Registers with a controller. Connecting may take seconds, in which windows go on: hence a thread.
+use super::Granting;
+use crate::session::io::{Address, ClientSecurity};
+use crate::session::registration::{Register, RegisteredDevice, Secret, register};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Time for one attempt.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// What a source says when it registers.
+#[derive(Debug, Clone)]
+pub(super) struct Wish {
+    pub(super) address: Address,
+    security: ClientSecurity,
+    register: Register,
+}
+
+impl Wish {
+    pub(super) fn new(
+        address: Address,
+        security: ClientSecurity,
+        collector: String,
+        devices: Vec<RegisteredDevice>,
+    ) -> io::Result<Self> {
+        let process = Secret::random().map_err(|_| io::Error::other("no random bytes"))?;
+        Ok(Self { address, security, register: Register::new(process, collector, devices) })
+    }
+
+    pub(super) fn devices(&self) -> usize {
+        self.register.devices.len()
+    }
+
+    /// Tries once, and hands the result to the thread that waits for it.
+    pub(super) fn start(&self, term: u32, granting: &Arc<Granting>) -> io::Result<()> {
+        let (wish, granting) = (self.clone(), granting.clone());
+        let work = Register { term, ..wish.register };
+        let spawned =
+            std::thread::Builder::new().name("catchment-reg".to_owned()).spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let Ok(runtime) = runtime else { return };
+                let result = runtime.block_on(register(&wish.address, &wish.security, work, LIMIT));
+                granting.registrations.lock().push(result);
+                granting.ring();
+            });
+        spawned.map(drop)
+    }
+}

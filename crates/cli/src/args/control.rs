@@ -1,0 +1,70 @@
+//! Arguments of `catchment control`.
+use super::Security;
+use catchment::session::io::Address;
+use catchment_controller::config::parse_rate;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Where a controller listens, if nothing else is said.
+const ADDRESS: &str = "127.0.0.1:7118";
+
+const AFTER_HELP: &str = "\
+  catchment control --bottleneck 20Gbit
+  catchment send --controller 127.0.0.1:7118 --priority cam0=urgent --input synthetic --device cam0 127.0.0.1:7117
+  catchment control status --json
+
+SIGHUP reads the file again: capacities of links and [[allow]] change at once, and nothing granted is lost; a
+file that cannot be used changes nothing.";
+
+/// Grant sources the right to send over a link that they share, so that urgent frames come in time and nothing
+/// is lost
+#[derive(Debug, Clone, Args)]
+#[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
+pub(crate) struct ControlArgs {
+    /// What to ask a controller that runs; without it one begins
+    #[command(subcommand)]
+    pub(crate) what: Option<ControlWhat>,
+    /// What the one link carries that all sources share, such as 20Gbit or 500Mbit: payload, without headers
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "config")]
+    pub(crate) bottleneck: Option<u64>,
+    /// File with links, paths, classes, and who may do what (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where sources register: HOST:PORT; grants come by UDP from the same port [default: 127.0.0.1:7118, or as
+    /// the file says]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<Address>,
+    #[command(flatten)]
+    pub(crate) security: Security,
+    /// Write JSON lines: a status each second
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End when stdin closes: the process that started this one is gone
+    #[arg(long, hide = true)]
+    pub(crate) until_stdin_closes: bool,
+}
+
+/// What to ask a controller that runs.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum ControlWhat {
+    /// Show links, grants, and what waits
+    Status(ControlStatusArgs),
+}
+
+/// Show links, grants, and what waits
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ControlStatusArgs {
+    /// The controller: HOST:PORT
+    #[arg(value_name = "ADDR", default_value = ADDRESS)]
+    pub(crate) controller: Address,
+    #[command(flatten)]
+    pub(crate) security: Security,
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Returns where a controller listens, if nothing else is said.
+pub(crate) fn controller_address() -> Address {
+    ADDRESS.parse().expect("an address of this program")
+}

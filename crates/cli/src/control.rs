@@ -1,0 +1,204 @@
+//! `catchment control`: a transmission controller, or what one says.
+use crate::args::{ControlArgs, ControlStatusArgs, ControlWhat, controller_address};
+use crate::cert::{client_security, tls_failure};
+use crate::failure::{Code, Failure, OrFail as _};
+use crate::output::progress::Progress;
+use crate::output::{self, say, units};
+use crate::{hint, stop};
+use anyhow::{Context as _, anyhow};
+use catchment::session::io::ServerSecurity;
+use catchment::session::registration::{Answer, Request, ask};
+use catchment::session::reread::ServerTls;
+use catchment_controller::config::Settings;
+use catchment_controller::{Service, Status};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const TICK: Duration = Duration::from_secs(1);
+const ASK_LIMIT: Duration = Duration::from_secs(5);
+
+pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
+    if let Some(ControlWhat::Status(args)) = &args.what {
+        return show_status(args);
+    }
+    let settings = settings(args)?;
+    let stop = stop::watch(args.until_stdin_closes, || {})?;
+    let tls = args.security.files().map(ServerTls::open).transpose().map_err(tls_failure)?;
+    let security = ServerSecurity { tls: tls.clone(), insecure: args.security.insecure };
+    hint::warn_insecure(&settings.listen, args.security.insecure);
+    let links = settings.links.clone();
+    let service = Arc::new(Service::start(settings, &security).or_fail(Code::Local)?);
+    let (path, reloaded) = (args.config.clone(), Arc::downgrade(&service));
+    stop.on_hangup(Arc::new(move || {
+        let certificates = tls.as_ref().map(|tls| tls.reread());
+        if let Some(Err(error)) = certificates {
+            say!("warning: the certificates stay as they were: {error}");
+        }
+        if let (Some(path), Some(service)) = (&path, reloaded.upgrade()) {
+            reload(path, &service);
+        }
+    }));
+    let address = service.local().to_string();
+    if args.json {
+        let event = json!({"event": "listening", "address": address, "term": service.term(), "pid": std::process::id()});
+        output::print_json(&event)?;
+    } else {
+        for link in &links {
+            say!("link {} carries {}", link.name, rate(link.capacity_bps));
+        }
+        say!("granting at {address}; sources: catchment send --controller {address} ...");
+        say!("Ctrl-C ends it");
+    }
+    let progress = if args.until_stdin_closes { Progress::none() } else { Progress::text() };
+    while !stop.wait(TICK) {
+        if !args.json && !progress.is_shown() {
+            continue;
+        }
+        let Some(status) = service.status() else {
+            return Err(Failure::new(Code::Failed, anyhow!("the thread that grants has ended")));
+        };
+        if args.json {
+            output::print_json(&with_event(serde_json::to_value(&status).or_fail(Code::Failed)?))?;
+        }
+        progress.set_text(line(&status));
+    }
+    Ok(())
+}
+
+fn with_event(mut status: Value) -> Value {
+    if let Some(members) = status.as_object_mut() {
+        members.insert("event".to_owned(), "status".into());
+    }
+    status
+}
+
+fn settings(args: &ControlArgs) -> Result<Settings, Failure> {
+    let listen = args.listen.clone().unwrap_or_else(controller_address);
+    if let Some(path) = &args.config {
+        let mut settings = read(path, &listen).or_fail(Code::Local)?;
+        if args.listen.is_some() {
+            settings.listen = listen;
+        }
+        return Ok(settings);
+    }
+    let rate_bps = args.bottleneck.ok_or_else(|| {
+        Failure::new(
+            Code::Usage,
+            anyhow!("neither --bottleneck nor --config: which links are shared?"),
+        )
+    })?;
+    Ok(Settings::bottleneck(listen, rate_bps))
+}
+
+fn read(path: &Path, listen: &catchment::session::io::Address) -> anyhow::Result<Settings> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Settings::parse(&text, listen).map_err(|error| anyhow!("{}: {error}", path.display()))
+}
+
+/// Takes over the file as it is now.
+fn reload(path: &Path, service: &Service) {
+    let settings = match read(path, service.local()) {
+        Ok(settings) => settings,
+        Err(error) => return say!("warning: nothing has changed: {error:#}"),
+    };
+    match service.reload(settings) {
+        Ok(reloaded) => {
+            for (name, before, now) in &reloaded.capacities {
+                say!("link {name} carries {}, before {}", rate(*now), rate(*before));
+            }
+            if reloaded.allow {
+                say!("[[allow]] has changed, for registrations from now on");
+            }
+            if reloaded.capacities.is_empty() && !reloaded.allow {
+                say!("{} says nothing new", path.display());
+            }
+        }
+        Err(error) => say!("warning: {}: {error}", path.display()),
+    }
+}
+
+fn show_status(args: &ControlStatusArgs) -> Result<(), Failure> {
+    let security = client_security(&args.security)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let asked = ask(&args.controller, &security, &Request::Status {}, ASK_LIMIT);
+    let answer = runtime.or_fail(Code::Failed)?.block_on(asked);
+    let (answer, ..) = answer.map_err(|error| {
+        Failure::new(Code::Unreachable, error)
+            .hint("`catchment control --bottleneck RATE` starts a controller")
+    })?;
+    match answer {
+        Answer::Status { status } if args.json => output::print_json(&status),
+        Answer::Status { status } => output::print(&text(&status)),
+        Answer::Refused { reason, .. } => Err(Failure::new(Code::Unreachable, anyhow!("{reason}"))),
+        Answer::Registered(_) => Err(Failure::new(
+            Code::Unreachable,
+            anyhow!("the controller answers what was not asked"),
+        )),
+    }
+}
+
+fn rate(bps: u64) -> String {
+    let bps = bps as f64;
+    if bps >= 1e9 { format!("{:.1} Gbit/s", bps / 1e9) } else { format!("{:.1} Mbit/s", bps / 1e6) }
+}
+
+/// Returns a status in one line.
+fn line(status: &Status) -> String {
+    let links = status.links.iter().map(|link| {
+        format!("{}: {} of {}", link.name, rate(link.granted_bps), rate(link.capacity_bps))
+    });
+    let classes = status.classes.iter().map(|class| {
+        let all = class.on_time + class.late;
+        format!("{}: {} wait, {} on time of {all}", class.name, class.waiting, class.on_time)
+    });
+    let sources = units::counted(status.sources.len() as u64, "source");
+    let parts: Vec<String> = [sources].into_iter().chain(links).chain(classes).collect();
+    parts.join("  ")
+}
+
+/// Returns a status as it came, for people.
+fn text(status: &Value) -> String {
+    let number = |value: &Value, name: &str| value[name].as_u64().unwrap_or(0);
+    let name =
+        |value: &Value, name: &str| value[name].as_str().unwrap_or("?").escape_debug().to_string();
+    let rows = |list: &str| status[list].as_array().cloned().unwrap_or_default();
+    let mut text = format!("term {}, up {} s\n", number(status, "term"), status["uptime_s"]);
+    for link in rows("links") {
+        let (granted, capacity) = (number(&link, "granted_bps"), number(&link, "capacity_bps"));
+        text += &format!(
+            "link {}: {} of {} granted\n",
+            name(&link, "name"),
+            rate(granted),
+            rate(capacity)
+        );
+    }
+    for class in rows("classes") {
+        let [waiting, granted, on_time, late] =
+            ["waiting", "granted", "on_time", "late"].map(|member| number(&class, member));
+        text += &format!(
+            "class {}: {waiting} wait, {granted} granted; {on_time} sent in time, {late} late\n",
+            name(&class, "name")
+        );
+    }
+    for source in rows("sources") {
+        let devices: Vec<String> = source["devices"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(|device| device.escape_debug().to_string())
+            .collect();
+        text += &format!(
+            "source {} at {}: {}; {} wait, {} granted\n",
+            number(&source, "source"),
+            name(&source, "address"),
+            devices.join(", "),
+            number(&source, "waiting"),
+            rate(number(&source, "granted_bps")),
+        );
+    }
+    text
+}

@@ -1,0 +1,188 @@
+//! A transmission controller, sources and a collector, over a narrow link.
+use crate::common::{
+    Collector, Running, Service, catchment, check_synthetic, frames, run, signal, wait_for_frames,
+};
+use catchment_netns::{LongPath, PathSpec, wait_until, with_privilege};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// 123 ms of the link.
+const LARGE: &str = "synthetic:640x480:rgb24";
+const SMALL: &str = "synthetic:160x120:rgb24";
+const PORT: u16 = 7118;
+
+/// One link of 60 Mbit/s of payload; pieces of 9 ms.
+const CONFIG: &str = "chunk = \"64KiB\"\nsafe_sources = 2\n\n[[link]]\nname = \"narrow\"\n\
+    capacity = \"60Mbit\"\nguard = \"1ms\"\n";
+
+/// Carries what the controller grants, with headers and acknowledgements.
+fn narrow() -> LongPath {
+    let spec = PathSpec {
+        rate_bps: 80_000_000,
+        delay: Duration::from_micros(200),
+        queue_bytes: 1 << 20,
+        mtu: 1500,
+    };
+    LongPath::new(spec, [|| false; 2]).unwrap()
+}
+
+fn controller(link: &LongPath, config: &Path) -> Service {
+    let listen = format!("{}:{PORT}", LongPath::LEFT);
+    let start = || {
+        let mut command = catchment();
+        command.args(["control", "--json", "--insecure", "--listen", &listen, "--config"]);
+        Service::start_command(command.arg(config))
+    };
+    link.left.run(start).unwrap()
+}
+
+fn collector(link: &LongPath, out: &Path) -> Collector {
+    let listen = format!("{}:0", LongPath::LEFT);
+    let words = ["--insecure", "--out", out.to_str().unwrap()];
+    link.left.run(|| Collector::start_with(&listen, &words)).unwrap()
+}
+
+fn source(link: &LongPath, words: &[&str], collector: &str) -> Running {
+    let controller = format!("{}:{PORT}", LongPath::LEFT);
+    let start = || {
+        let mut command = catchment();
+        command.args(["send", "--json", "--insecure", "--controller", &controller]);
+        Running::start(command.args(words).arg(collector))
+    };
+    link.right.run(start).unwrap()
+}
+
+fn status(link: &LongPath) -> Value {
+    let address = format!("{}:{PORT}", LongPath::LEFT);
+    let words = ["control", "status", "--json", "--insecure", &address];
+    link.left.run(|| run(words)).unwrap().expect(0).last_json()
+}
+
+fn ended(status: &Value, class: usize) -> u64 {
+    let class = &status["classes"][class];
+    class["on_time"].as_u64().unwrap() + class["late"].as_u64().unwrap()
+}
+
+#[test]
+fn an_urgent_frame_overtakes_and_the_narrow_link_drops_nothing() {
+    let name = "control::an_urgent_frame_overtakes_and_the_narrow_link_drops_nothing";
+    with_privilege(name, || {
+        let (link, dir) = (narrow(), tempfile::tempdir().unwrap());
+        let (out, config) = (dir.path().join("out"), dir.path().join("control.toml"));
+        fs::write(&config, CONFIG).unwrap();
+        let controller = controller(&link, &config);
+        let collector = collector(&link, &out);
+        let address = &collector.address;
+        let words = ["--input", LARGE, "--device", "bulk", "--rate", "max", "--frames", "30"];
+        let bulk = source(&link, &words, address);
+        wait_for_frames(&out, "bulk", 2);
+        let words = ["--input", SMALL, "--device", "cam0", "--rate", "max", "--frames", "20"];
+        let priority = ["--priority", "cam0=urgent", "--deadline", "cam0=500ms"];
+        source(&link, &[&words[..], &priority].concat(), address).finish().expect(0);
+        let before = frames(&out.join("bulk")).len();
+        assert!(before < 30, "{before}: all urgent frames are there before those that had begun");
+        bulk.finish().expect(0);
+        let summary = collector.end();
+        assert_eq!((&summary["frames_lost"], &summary["provider"]), (&0.into(), &"roce".into()));
+        check_synthetic(&out, "bulk", 0, LARGE, 30);
+        check_synthetic(&out, "cam0", 0, SMALL, 20);
+        assert_eq!(link.counts().queue_full, 0, "two sources, as fast as they may");
+        let status = status(&link);
+        assert_eq!((ended(&status, 0), ended(&status, 1)), (20, 30), "{status}");
+        drop(controller);
+    });
+}
+
+#[test]
+fn the_death_of_the_controller_stops_no_source() {
+    with_privilege("control::the_death_of_the_controller_stops_no_source", || {
+        let (link, dir) = (narrow(), tempfile::tempdir().unwrap());
+        let (out, config) = (dir.path().join("out"), dir.path().join("control.toml"));
+        fs::write(&config, CONFIG).unwrap();
+        let first = controller(&link, &config);
+        let collector = collector(&link, &out);
+        let words = |device, fallback| {
+            let words = ["--input", LARGE, "--device", device, "--rate", "4", "--frames", "20"];
+            [&words[..], &["--fallback", fallback]].concat()
+        };
+        let safe = source(&link, &words("safe", "safe-rate"), &collector.address);
+        let waits = source(&link, &words("waits", "stop"), &collector.address);
+        wait_for_frames(&out, "safe", 1);
+        wait_for_frames(&out, "waits", 1);
+        first.kill();
+        wait_until("both say that nobody answers", || {
+            safe.said().contains("sending at the safe rate") && waits.said().contains("frames wait")
+        });
+        let before = frames(&out.join("safe")).len();
+        wait_for_frames(&out, "safe", before + 2);
+        let second = controller(&link, &config);
+        for source in [safe, waits] {
+            let said = source.finish().expect(0).stderr;
+            assert!(said.contains("the controller answers again"), "{said}");
+        }
+        let summary = collector.end();
+        assert_eq!((&summary["frames_lost"], &summary["provider"]), (&0.into(), &"roce".into()));
+        check_synthetic(&out, "safe", 0, LARGE, 20);
+        check_synthetic(&out, "waits", 0, LARGE, 20);
+        let devices = status(&link)["sources"].to_string();
+        assert!(devices.contains("waits"), "it registered with the second: {devices}");
+        drop(second);
+    });
+}
+
+#[test]
+fn a_changed_file_is_taken_over_and_a_bad_one_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("control.toml");
+    fs::write(&config, CONFIG).unwrap();
+    let mut command = catchment();
+    command.args(["control", "--listen", "127.0.0.1:0", "--config"]).arg(&config);
+    let controller = Running::start(&mut command);
+    wait_until("it grants", || controller.said().contains("granting at"));
+    let said = controller.said();
+    let address = said.split("granting at ").nth(1).unwrap().split(';').next().unwrap();
+    let capacity = || {
+        let status = run(["control", "status", "--json", address]).expect(0).last_json();
+        status["links"][0]["capacity_bps"].as_u64().unwrap()
+    };
+    assert_eq!(capacity(), 60_000_000);
+    let reload = |text: String, says: &str| {
+        fs::write(&config, text).unwrap();
+        signal(controller.id(), Signal::HUP);
+        wait_until(says, || controller.said().contains(says));
+    };
+    reload(CONFIG.replace("60Mbit", "60Mb"), "line 6: \"60Mb\" cannot be used");
+    reload(CONFIG.replace("64KiB", "1MiB").replace("60Mbit", "50Mbit"), "chunk cannot change");
+    assert_eq!(capacity(), 60_000_000, "nothing has changed");
+    reload(CONFIG.replace("60Mbit", "50Mbit"), "link narrow carries 50.0 Mbit/s");
+    wait_until("it carries less", || capacity() == 50_000_000);
+    signal(controller.id(), Signal::INT);
+    controller.finish().expect(0);
+}
+
+#[test]
+fn what_cannot_work_is_refused_with_what_to_do() {
+    let refused = |words: &[&str], code: i32, part: &str| {
+        let said = run(words).expect(code).stderr;
+        assert!(said.contains(part), "{said}");
+    };
+    refused(&["control"], 2, "--bottleneck");
+    refused(&["control", "--bottleneck", "20GB"], 2, "20Gbit");
+    refused(&["control", "--config", "/nowhere/control.toml"], 5, "/nowhere/control.toml");
+    refused(&["control", "--bottleneck", "1Gbit", "--listen", "0.0.0.0:0"], 5, "--insecure");
+    refused(&["control", "status", "127.0.0.1:1"], 3, "catchment control");
+    let send = ["send", "--input", "synthetic", "--device", "cam0"];
+    let end = ["--controller", "127.0.0.1:1", "127.0.0.1:2"];
+    let words = |more: &[&'static str]| [&send[..], more, &end].concat();
+    refused(&words(&["--priority", "cam1=urgent"]), 2, "no device cam1");
+    refused(&words(&["--priority", "urgent"]), 2, "cam0=urgent");
+    refused(&words(&["--deadline", "cam0=100"]), 2, "cam0=100ms");
+    refused(
+        &["send", "--input", "synthetic", "--priority", "cam0=urgent", "127.0.0.1:2"],
+        2,
+        "--controller",
+    );
+}

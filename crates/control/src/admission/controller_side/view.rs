@@ -1,0 +1,125 @@
+//! What can be seen of a controller's end, for people.
+use super::ControllerSide;
+use super::entry::{Entry, Key, Said};
+use super::session::Session;
+use crate::admission::SourceId;
+use std::net::SocketAddr;
+
+/// How transfers of a class ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ended {
+    on_time: u64,
+    late: u64,
+}
+
+/// A class, at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassView {
+    /// Transfers that want capacity.
+    pub waiting: u64,
+    /// Transfers that have a window.
+    pub granted: u64,
+    /// Transfers that were sent whole, and not told that they are late.
+    pub on_time: u64,
+    /// Transfers that were sent whole, and told that they are late.
+    pub late: u64,
+}
+
+/// A source, at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceView {
+    /// Its number.
+    pub source: SourceId,
+    /// Where its last datagram was from.
+    pub address: Option<SocketAddr>,
+    /// How long ago that was: nanoseconds.
+    pub silent_ns: u64,
+    /// Its devices.
+    pub devices: usize,
+    /// Transfers that want capacity.
+    pub waiting: u64,
+    /// The sum of its windows: bits a second.
+    pub granted_bps: u64,
+}
+
+impl ControllerSide {
+    /// Returns the rates of all windows that a source may use now or soon, as far as it has not said
+    /// otherwise: bits a second.
+    #[must_use]
+    pub fn granted_bps(&self, source: SourceId) -> u64 {
+        let entries = self.sessions.get(&source).into_iter().flat_map(|session| &session.entries);
+        entries.map(|(_, entry)| entry.granted_bps(self.now_ns)).sum()
+    }
+
+    /// Returns how it stands, by class.
+    #[must_use]
+    pub fn classes(&self) -> Vec<ClassView> {
+        let ended = |ended: &Ended| ClassView {
+            on_time: ended.on_time,
+            late: ended.late,
+            ..ClassView::default()
+        };
+        let mut views: Vec<ClassView> = self.ended.iter().map(ended).collect();
+        for session in self.sessions.values() {
+            for (key, entry) in &session.entries {
+                let Some(view) = session.class(*key).and_then(|at| views.get_mut(at)) else {
+                    continue;
+                };
+                view.waiting += u64::from(entry.is_waiting(self.now_ns));
+                view.granted += u64::from(entry.granted_bps(self.now_ns) > 0);
+            }
+        }
+        views
+    }
+
+    /// Returns how it stands, by source.
+    pub fn views(&self) -> impl Iterator<Item = SourceView> {
+        self.sessions.iter().map(|(source, session)| {
+            let waiting = session.entries.values().filter(|entry| entry.is_waiting(self.now_ns));
+            SourceView {
+                source: *source,
+                address: session.address,
+                silent_ns: self.now_ns.saturating_sub(session.heard_ns),
+                devices: session.devices.len(),
+                waiting: waiting.count() as u64,
+                granted_bps: self.granted_bps(*source),
+            }
+        })
+    }
+
+    /// Counts a transfer that ends, the first time that its source says so.
+    pub(super) fn count_end(&mut self, source: SourceId, key: Key, done: bool) {
+        let Some(session) = self.sessions.get(&source) else { return };
+        let late = session.entries.get(&key).is_some_and(|entry| entry.missed_ns.is_some());
+        let ended = session.class(key).and_then(|at| self.ended.get_mut(at));
+        match ended {
+            Some(ended) if done && late => ended.late += 1,
+            Some(ended) if done => ended.on_time += 1,
+            Some(_) | None => {}
+        }
+    }
+}
+
+impl Session {
+    fn class(&self, key: Key) -> Option<usize> {
+        self.specs.get(key.device as usize).map(|spec| usize::from(spec.class.0))
+    }
+}
+
+impl Entry {
+    fn granted_bps(&self, now_ns: u64) -> u64 {
+        match self.said {
+            Said::Granted { rate_bps, until_ns, .. } if until_ns > now_ns => rate_bps,
+            Said::Granted { .. }
+            | Said::Waiting
+            | Said::Paused
+            | Said::Ended
+            | Said::Dropped
+            | Said::Refused(_) => 0,
+        }
+    }
+
+    fn is_waiting(&self, now_ns: u64) -> bool {
+        !self.is_over() && self.granted_bps(now_ns) == 0
+    }
+}

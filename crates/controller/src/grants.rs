@@ -1,0 +1,303 @@
+//! The thread with the UDP socket: it alone drives the machine that grants.
+//!
+//! A thread and not a task: windows begin at times that a timer of tokio would miss by a millisecond.
+use crate::config::Settings;
+use crate::status::{ClassStatus, DatagramStatus, LinkStatus, SourceStatus, Status};
+use catchment_control::admission::controller_side::{ControllerSide, Input, Output};
+use catchment_control::admission::{ConfigError, DeviceSpec, LinkId, SourceId};
+use catchment_session::registration::Secret;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Datagrams that are received before something is sent.
+const BATCH: usize = 64;
+/// A longer one is none of ours.
+const DATAGRAM_BYTES_MAX: usize = 1500;
+/// Sources that are known at a time.
+const SOURCES_MAX: usize = 1 << 14;
+/// Devices of all sources.
+const DEVICES_MAX: usize = 1 << 20;
+/// Of processes that wait, the thread looks again after this time, whatever happens.
+const LONG: Duration = Duration::from_secs(1);
+
+/// Who registers.
+pub(crate) struct Newcomer {
+    /// Drawn by the process at its start.
+    pub(crate) process: [u8; 16],
+    pub(crate) certificate: Option<String>,
+    pub(crate) root: [u8; 32],
+    pub(crate) term: u32,
+    pub(crate) specs: Vec<DeviceSpec>,
+    pub(crate) names: Vec<String>,
+}
+
+/// What a newcomer gets: a number, the term, and whether it has a part of the safe rates.
+pub(crate) type Place = Result<(u32, u32, bool), String>;
+
+pub(crate) enum Command {
+    Register(Box<Newcomer>, oneshot::Sender<Place>),
+    Capacity(LinkId, u64),
+    Status(oneshot::Sender<Status>),
+    Stop,
+}
+
+/// Reaches the thread.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    commands: mpsc::Sender<Command>,
+    bell: Arc<OwnedFd>,
+}
+
+impl Handle {
+    pub(crate) fn new(bell: OwnedFd) -> (Self, mpsc::Receiver<Command>) {
+        let (commands, receiver) = mpsc::channel();
+        (Self { commands, bell: Arc::new(bell) }, receiver)
+    }
+
+    pub(crate) fn tell(&self, command: Command) {
+        // Fails only when the thread has ended.
+        let _ = self.commands.send(command);
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    pub(crate) fn bell(&self) -> Arc<OwnedFd> {
+        self.bell.clone()
+    }
+}
+
+struct Known {
+    number: u32,
+    certificate: Option<String>,
+    names: Vec<String>,
+    is_safe: bool,
+}
+
+pub(crate) struct Grants {
+    side: ControllerSide,
+    term: u32,
+    socket: UdpSocket,
+    bell: Arc<OwnedFd>,
+    commands: mpsc::Receiver<Command>,
+    /// By what their processes drew.
+    known: BTreeMap<[u8; 16], Known>,
+    /// The number of the next one.
+    next: u32,
+    began: Instant,
+    links: Vec<(String, u64)>,
+    classes: Vec<String>,
+    lease_ms: u64,
+    safe_sources: usize,
+    superseded: bool,
+    due_ns: Option<u64>,
+}
+
+impl Grants {
+    pub(crate) fn new(
+        settings: &Settings,
+        term: u32,
+        socket: UdpSocket,
+        handle: &Handle,
+        commands: mpsc::Receiver<Command>,
+    ) -> Result<Self, ConfigError> {
+        let links = settings.links.iter().map(|link| (link.name.clone(), link.capacity_bps));
+        // A source of an earlier process must not have the number of another one here: it would get no hint.
+        let next = Secret::<4>::random().map_or(term, |drawn| u32::from_be_bytes(drawn.0));
+        Ok(Self {
+            side: ControllerSide::new(0, term, settings.admission())?,
+            term,
+            socket,
+            bell: handle.bell(),
+            commands,
+            known: BTreeMap::new(),
+            next,
+            began: Instant::now(),
+            links: links.collect(),
+            classes: settings.classes.iter().map(|class| class.name.clone()).collect(),
+            lease_ms: settings.lease_ns / 1_000_000,
+            safe_sources: settings.safe_sources as usize,
+            superseded: false,
+            due_ns: None,
+        })
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn run(mut self) {
+        let mut buffer = [0; DATAGRAM_BYTES_MAX];
+        loop {
+            let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+            while let Ok(command) = self.commands.try_recv() {
+                if matches!(command, Command::Stop) {
+                    return;
+                }
+                self.obey(command);
+            }
+            for _ in 0..BATCH {
+                // An error is about an earlier datagram, to somebody who is gone.
+                let Ok((bytes, from)) = self.socket.recv_from(&mut buffer) else { break };
+                let now_ns = self.now_ns();
+                self.side.handle(now_ns, Input::Datagram { from, bytes: &buffer[..bytes] });
+            }
+            self.side.handle(self.now_ns(), Input::Timeout);
+            self.drain();
+            self.sleep();
+        }
+    }
+
+    fn drain(&mut self) {
+        loop {
+            match self.side.poll() {
+                Output::Transmit { to, bytes } => {
+                    // What is not sent counts as lost, and is repeated.
+                    let _ = self.socket.send_to(bytes, to);
+                }
+                Output::Refused { source, device, reason } => {
+                    tracing::warn!(source = source.0, device, ?reason, "a device is not taken");
+                }
+                Output::Forgotten { source } => {
+                    tracing::info!(source = source.0, "silent for 30 s: forgotten");
+                    self.known.retain(|_, known| known.number != source.0);
+                }
+                Output::Superseded { term } => {
+                    self.superseded = true;
+                    tracing::warn!(
+                        ours = self.term,
+                        other = term,
+                        "another controller leads: sources obey the higher term"
+                    );
+                }
+                Output::Timeout(due_ns) => {
+                    self.due_ns = due_ns;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sleeps until something comes or is due.
+    fn sleep(&self) {
+        let now_ns = self.now_ns();
+        let left =
+            self.due_ns.map_or(LONG, |due_ns| Duration::from_nanos(due_ns.saturating_sub(now_ns)));
+        let mut ready =
+            [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&*self.bell, PollFlags::IN)];
+        // A signal ends it early.
+        let _ = poll(&mut ready, Timespec::try_from(left.min(LONG)).ok().as_ref());
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Register(newcomer, answer) => {
+                let place = self.register(*newcomer);
+                let _ = answer.send(place);
+            }
+            Command::Capacity(link, capacity_bps) => {
+                if let Some(known) = self.links.get_mut(usize::from(link.0)) {
+                    known.1 = capacity_bps;
+                }
+                self.side.handle(self.now_ns(), Input::Capacity { link, capacity_bps });
+            }
+            Command::Status(answer) => {
+                let _ = answer.send(self.status());
+            }
+            Command::Stop => {}
+        }
+    }
+
+    fn register(&mut self, newcomer: Newcomer) -> Place {
+        let Newcomer { process, certificate, root, term, specs, names } = newcomer;
+        if term > self.term {
+            return Err(format!(
+                "it has term {} and this source obeys a controller of term {term}: did the clock of its host go back?",
+                self.term
+            ));
+        }
+        let before = self.known.get(&process);
+        if before.is_some_and(|known| known.certificate != certificate) {
+            return Err("another certificate has registered this process".to_owned());
+        }
+        let devices: usize = self.known.values().map(|known| known.names.len()).sum();
+        let is_full = self.known.len() >= SOURCES_MAX || devices + names.len() > DEVICES_MAX;
+        if before.is_none() && is_full {
+            return Err("it has as many sources as it can; try again later".to_owned());
+        }
+        let (number, is_safe) = match before {
+            Some(known) => (known.number, known.is_safe),
+            None => {
+                let number = self.next;
+                self.next = self.next.wrapping_add(1);
+                let safe = self.known.values().filter(|known| known.is_safe).count();
+                (number, safe < self.safe_sources)
+            }
+        };
+        self.known.insert(process, Known { number, certificate, names, is_safe });
+        let source = SourceId(number);
+        let now_ns = self.now_ns();
+        // The first datagrams tell the round trip better.
+        let round_trip_ns = 0;
+        self.side.handle(now_ns, Input::Register { source, root, round_trip_ns, devices: specs });
+        Ok((number, self.term, is_safe))
+    }
+
+    fn status(&self) -> Status {
+        let link = |(at, (name, capacity_bps)): (u16, &(String, u64))| LinkStatus {
+            name: name.clone(),
+            capacity_bps: *capacity_bps,
+            granted_bps: self.side.controller().load_bps(LinkId(at)).unwrap_or(0),
+        };
+        let views = self.side.classes();
+        let class = |(name, view): (&String, _)| {
+            let catchment_control::admission::controller_side::ClassView {
+                waiting,
+                granted,
+                on_time,
+                late,
+            } = view;
+            ClassStatus { name: name.clone(), waiting, granted, on_time, late }
+        };
+        let counts = self.side.counts();
+        Status {
+            term: self.term,
+            uptime_s: (self.began.elapsed().as_secs_f64() * 10.0).round() / 10.0,
+            lease_ms: self.lease_ms,
+            superseded: self.superseded,
+            links: (0..).zip(&self.links).map(link).collect(),
+            classes: self.classes.iter().zip(views).map(class).collect(),
+            sources: self.sources(),
+            datagrams: DatagramStatus {
+                opened: counts.opened,
+                sent: counts.sent,
+                hints: counts.hints,
+                malformed: counts.malformed,
+                unknown: counts.unknown,
+                forged: counts.forged,
+                replayed: counts.replayed,
+            },
+        }
+    }
+
+    fn sources(&self) -> Vec<SourceStatus> {
+        let by_number: BTreeMap<u32, &Known> =
+            self.known.values().map(|known| (known.number, known)).collect();
+        let source = |view: catchment_control::admission::controller_side::SourceView| {
+            let known = by_number.get(&view.source.0);
+            SourceStatus {
+                source: view.source.0,
+                address: view.address.map(|address| address.to_string()),
+                certificate: known.and_then(|known| known.certificate.clone()),
+                devices: known.map(|known| known.names.clone()).unwrap_or_default(),
+                waiting: view.waiting,
+                granted_bps: view.granted_bps,
+                silent_ms: view.silent_ns / 1_000_000,
+            }
+        };
+        self.side.views().map(source).collect()
+    }
+}

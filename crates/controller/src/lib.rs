@@ -1,0 +1,25 @@
+//! The transmission controller as a service: a process that grants sources the right to send.
+//!
+//! - In: the registrations of sources, by TCP or TLS (`catchment_session::registration`); their datagrams.
+//! - Out: datagrams with windows. What decides is `catchment_control::admission`, without I/O.
+//! - Promises: whatever comes from a socket, nothing panics and nothing grows without a limit; a datagram that
+//!   is forged or replayed changes nothing; no state is on disk, so a new process adopts the windows that
+//!   its sources report.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`config`] | settings: one bottleneck, or a file of strict TOML |
+//! | [`Service`] | the listener, and the thread with the UDP socket |
+//! | [`Status`] | how it stands, for people and programs |
+#![forbid(unsafe_code)]
+
+mod admit;
+pub mod config;
+mod grants;
+mod serve;
+mod service;
+mod status;
+mod term;
+
+pub use service::{ReloadError, Reloaded, Service, StartError};
+pub use status::{ClassStatus, DatagramStatus, LinkStatus, SourceStatus, Status};

@@ -1,0 +1,194 @@
+//! The controller's process: listener, thread, settings that can change.
+use crate::config::Settings;
+use crate::grants::{Command, Grants, Handle};
+use crate::serve::{Context, accept_all};
+use crate::status::Status;
+use crate::term;
+use catchment_control::admission::LinkId;
+use catchment_session::io::{Address, BindError, ServerSecurity, StreamListener};
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Arc, RwLock};
+use std::thread::JoinHandle;
+use std::time::SystemTime;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+/// How often another port is tried, when the system chooses it.
+const PORT_TRIES: usize = 16;
+/// DSCP CS6: what networks are run by goes first where queues know classes.
+const CONTROL_TOS: u8 = 48 << 2;
+
+/// The controller cannot begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The address cannot be used.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The UDP socket cannot be made.
+    #[error("cannot use UDP at {address}: {source}; is the port free?")]
+    Udp {
+        /// The address.
+        address: Address,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The address is not one of TCP.
+    #[error("a controller listens at HOST:PORT, not at {0}")]
+    NoHost(Address),
+    /// The settings contradict themselves.
+    #[error("{0}")]
+    Settings(String),
+    /// The system refuses a thread or a descriptor.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// What a reload has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Links with another capacity: name, before, now.
+    pub capacities: Vec<(String, u64, u64)>,
+    /// Whether who may do what has changed; it holds for registrations from now on.
+    pub allow: bool,
+}
+
+/// Settings that cannot be taken over while the controller runs. Nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{what} cannot change while the controller runs; nothing has changed: restart it, or leave it as it was"
+)]
+pub struct ReloadError {
+    /// The first that differs.
+    pub what: &'static str,
+}
+
+/// A controller that runs. Dropping it ends it; windows that it granted run out.
+pub struct Service {
+    local: Address,
+    term: u32,
+    grants: Handle,
+    settings: Arc<RwLock<Settings>>,
+    thread: Option<JoinHandle<()>>,
+    runtime: Option<Runtime>,
+}
+
+impl Service {
+    /// Begins. Takes up to a quarter of a second, so that no two processes have one term.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(settings: Settings, security: &ServerSecurity) -> Result<Self, StartError> {
+        let (term, wait) = term::next(SystemTime::now());
+        // Until the quarter of a second is there for which the term stands.
+        std::thread::sleep(wait);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("catchment-reg")
+            .enable_all()
+            .build()?;
+        let (listener, socket) = runtime.block_on(bind(&settings.listen, security))?;
+        let (grants, commands) = Handle::new(
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?,
+        );
+        let local = listener.local().clone();
+        let machine = Grants::new(&settings, term, socket, &grants, commands)
+            .map_err(|error| StartError::Settings(error.to_string()))?;
+        let thread = std::thread::Builder::new()
+            .name("catchment-grant".to_owned())
+            .spawn(move || machine.run())?;
+        let settings = Arc::new(RwLock::new(settings));
+        let context = Context { grants: grants.clone(), settings: settings.clone() };
+        runtime.spawn(accept_all(listener, context));
+        let (thread, runtime) = (Some(thread), Some(runtime));
+        Ok(Self { local, term, grants, settings, thread, runtime })
+    }
+
+    /// Returns where it listens, with the port that the system chose.
+    #[must_use]
+    pub const fn local(&self) -> &Address {
+        &self.local
+    }
+
+    /// Returns its term.
+    #[must_use]
+    pub const fn term(&self) -> u32 {
+        self.term
+    }
+
+    /// Returns how it stands; `None` only when its thread has ended.
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        let (answer, status) = oneshot::channel();
+        self.grants.tell(Command::Status(answer));
+        status.blocking_recv().ok()
+    }
+
+    /// Takes over other settings: capacities of links, and who may do what. What is granted stands.
+    ///
+    /// # Errors
+    /// [`ReloadError`]: something else differs, and nothing has changed.
+    pub fn reload(&self, mut new: Settings) -> Result<Reloaded, ReloadError> {
+        let mut settings = self.settings.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        new.listen = settings.listen.clone();
+        if let Some(what) = settings.fixed_difference(&new) {
+            return Err(ReloadError { what });
+        }
+        let mut reloaded = Reloaded { capacities: Vec::new(), allow: settings.allow != new.allow };
+        for (at, (old, new)) in (0..).zip(settings.links.iter().zip(&new.links)) {
+            if old.capacity_bps != new.capacity_bps {
+                self.grants.tell(Command::Capacity(LinkId(at), new.capacity_bps));
+                let change = (new.name.clone(), old.capacity_bps, new.capacity_bps);
+                reloaded.capacities.push(change);
+            }
+        }
+        *settings = new;
+        Ok(reloaded)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.grants.tell(Command::Stop);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that grants panicked");
+        }
+    }
+}
+
+/// Binds one port for TCP and UDP.
+async fn bind(
+    address: &Address,
+    security: &ServerSecurity,
+) -> Result<(StreamListener, UdpSocket), StartError> {
+    let Address::Tcp { port, .. } = address else {
+        return Err(StartError::NoHost(address.clone()));
+    };
+    let mut tries = if *port == 0 { PORT_TRIES } else { 1 };
+    loop {
+        let listener = StreamListener::bind(address, security.clone()).await?;
+        let local = listener.local().clone();
+        let at = local.to_string().parse::<SocketAddr>();
+        let at = at.map_err(|_| StartError::NoHost(local.clone()))?;
+        tries -= 1;
+        match UdpSocket::bind(at) {
+            Ok(socket) => {
+                socket.set_nonblocking(true)?;
+                let _ = match at {
+                    SocketAddr::V4(_) => rustix::net::sockopt::set_ip_tos(&socket, CONTROL_TOS),
+                    SocketAddr::V6(_) => {
+                        rustix::net::sockopt::set_ipv6_tclass(&socket, CONTROL_TOS.into())
+                    }
+                };
+                return Ok((listener, socket));
+            }
+            Err(source) if tries == 0 => return Err(StartError::Udp { address: local, source }),
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A controller and sources on real sockets.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+mod source;
+
+use catchment_controller::Service;
+use catchment_controller::config::Settings;
+use catchment_session::io::{Address, ClientSecurity, ServerSecurity};
+use catchment_session::registration::RegisterError;
+use catchment_session::reread::{ClientTls, ServerTls};
+use source::{MIB, Source};
+use std::time::{Duration, SystemTime};
+
+const CAPACITY_BPS: u64 = 1_000_000_000;
+
+fn anywhere() -> Address {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+fn start(address: &Address) -> Service {
+    let settings = Settings::bottleneck(address.clone(), CAPACITY_BPS);
+    Service::start(settings, &ServerSecurity::default()).unwrap()
+}
+
+fn plain() -> ClientSecurity {
+    ClientSecurity::default()
+}
+
+#[test]
+fn sources_share_a_link_and_an_urgent_one_goes_first() {
+    let service = start(&anywhere());
+    let mut tolerant = Source::register(service.local(), &plain(), None).unwrap();
+    let mut urgent = Source::register(service.local(), &plain(), Some("urgent")).unwrap();
+    assert_eq!(
+        (tolerant.classes(), urgent.classes()),
+        (&["tolerant".to_owned()][..], &["urgent".to_owned()][..])
+    );
+    tolerant.ask(1, 64 * MIB);
+    tolerant.wait("a chunk", |source| source.sent_bytes > 0);
+    urgent.ask(1, 4 * MIB);
+    let both = |source: &mut Source, other: &mut Source| {
+        source.step();
+        other.step();
+    };
+    while urgent.sent_bytes < 4 * MIB {
+        both(&mut tolerant, &mut urgent);
+    }
+    let when_urgent_was_done = tolerant.sent_bytes;
+    assert!(when_urgent_was_done < 32 * MIB, "it went first: {when_urgent_was_done}");
+    while tolerant.sent_bytes < 64 * MIB {
+        both(&mut tolerant, &mut urgent);
+    }
+    tolerant.wait("the end is confirmed", |source| source.side.transfers() == 0);
+    urgent.wait("the end is confirmed", |source| source.side.transfers() == 0);
+    let status = service.status().unwrap();
+    let ended = |at: usize| status.classes[at].on_time + status.classes[at].late;
+    assert_eq!((ended(0), ended(1), status.sources.len()), (1, 1, 2), "{status:?}");
+    assert_eq!(status.links[0].granted_bps, 0, "all is given back");
+}
+
+#[test]
+fn forged_and_replayed_datagrams_change_nothing() {
+    let service = start(&anywhere());
+    let mut source = Source::register(service.local(), &plain(), None).unwrap();
+    source.ask(1, 4 * MIB);
+    source.wait("all is sent", |source| source.side.transfers() == 0);
+    let before = service.status().unwrap();
+    let last = source.last.clone().unwrap();
+    let mut forged = last.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    for datagram in [&last[..], &forged, b"", &[0; 1500], &last[..39]] {
+        source.send_raw(datagram);
+    }
+    let mut stranger = last.clone();
+    stranger[8..12].copy_from_slice(&77_u32.to_be_bytes());
+    source.send_raw(&stranger);
+    let after = source::until("all six are counted", || {
+        let now = service.status().unwrap();
+        let counts = |status: &catchment_controller::Status| {
+            let datagrams = status.datagrams;
+            [datagrams.forged, datagrams.replayed, datagrams.malformed, datagrams.unknown]
+        };
+        let (old, new) = (counts(&before), counts(&now));
+        let all: u64 = new.iter().sum::<u64>() - old.iter().sum::<u64>();
+        (all == 6).then_some(now)
+    });
+    assert_eq!(after.datagrams.replayed, before.datagrams.replayed + 1);
+    assert_eq!(after.datagrams.forged, before.datagrams.forged + 1);
+    assert_eq!(after.datagrams.unknown, before.datagrams.unknown + 1);
+    assert_eq!((after.classes, after.links), (before.classes, before.links));
+}
+
+#[test]
+fn another_process_takes_over_and_the_source_goes_on() {
+    let first = start(&anywhere());
+    let address = first.local().clone();
+    let term = first.term();
+    let mut source = Source::register(&address, &plain(), None).unwrap();
+    source.ask(1, 256 * MIB);
+    source.wait("a chunk", |source| source.sent_bytes > 0);
+    drop(first);
+    let second = start(&address);
+    assert!(second.term() > term);
+    // A hint tells it to register again.
+    source.wait("it registers again", |source| source.registered > 1);
+    source.wait("all is sent", |source| source.sent_bytes == 256 * MIB);
+    source.wait("the end is confirmed", |source| source.side.transfers() == 0);
+    assert!(second.status().unwrap().datagrams.hints > 0);
+    assert_eq!(source.twice, 0, "no byte goes twice");
+}
+
+#[test]
+fn capacities_change_while_it_runs_and_nothing_else_does() {
+    let service = start(&anywhere());
+    let faster = Settings::bottleneck(anywhere(), 2 * CAPACITY_BPS);
+    let reloaded = service.reload(faster.clone()).unwrap();
+    let change = ("bottleneck".to_owned(), CAPACITY_BPS, 2 * CAPACITY_BPS);
+    assert_eq!(reloaded.capacities, [change]);
+    assert_eq!(service.status().unwrap().links[0].capacity_bps, 2 * CAPACITY_BPS);
+    let mut other = Settings { lease_ns: 300_000_000, ..faster };
+    other.links[0].capacity_bps = 5;
+    let error = service.reload(other).unwrap_err();
+    assert!(error.to_string().contains("lease"), "{error}");
+    assert_eq!(service.status().unwrap().links[0].capacity_bps, 2 * CAPACITY_BPS, "nothing");
+}
+
+#[test]
+fn with_certificates_both_ends_derive_the_root_and_rules_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = SystemTime::now();
+    let authority = catchment_session::cert::Authority::create(dir.path(), now).unwrap();
+    let day = Duration::from_secs(86_400);
+    let issue = |name: &str| authority.issue(name, &[name, "127.0.0.1"], now, day).unwrap().files;
+    let text = "[[link]]\nname = \"a\"\ncapacity = \"1Gbit\"\n\
+        [[allow]]\ncertificate = \"good\"\nclasses = [\"tolerant\"]\n";
+    let settings = Settings::parse(text, &anywhere()).unwrap();
+    let tls = Some(ServerTls::open(issue("controller")).unwrap());
+    let service = Service::start(settings, &ServerSecurity { tls, insecure: false }).unwrap();
+    let client = |name: &str| ClientSecurity {
+        tls: Some(ClientTls::open(issue(name)).unwrap()),
+        insecure: false,
+    };
+    let mut source = Source::register(service.local(), &client("good"), Some("urgent")).unwrap();
+    assert_eq!(source.classes(), ["tolerant"], "what its certificate may have");
+    source.ask(1, 4 * MIB);
+    source.wait("all is sent", |source| source.side.transfers() == 0);
+    let seen = service.status().unwrap().sources[0].certificate.clone();
+    assert_eq!(seen.as_deref(), Some("good"));
+    let error = Source::register(service.local(), &client("other"), None).err().unwrap();
+    assert!(
+        matches!(&error, RegisterError::Refused { reason, .. } if reason.contains("[[allow]]")),
+        "{error}"
+    );
+    assert!(Source::register(service.local(), &plain(), None).is_err(), "without a certificate");
+}

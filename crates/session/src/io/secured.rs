@@ -1,0 +1,251 @@
+//! A stream of bytes whose other end was checked as a session's is, for protocols beside the session.
+use super::address::{Address, Peer};
+use super::certificate::certificate_name;
+use super::connect::{ClientSecurity, ConnectError, client_tls, dial};
+use super::connection::Stream;
+use super::reason::handshake_reason;
+use super::socket::{BindError, Raw, ServerSecurity, Socket};
+use crate::reread::ServerTls;
+use crate::tls::Protection;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+/// Bytes of a [`SecuredStream::secret`].
+pub const SECRET_BYTES: usize = 32;
+const HEADER_BYTES: usize = 4;
+
+/// A stream over TCP, in TLS where the rules of [`crate::tls::protection`] ask for it.
+pub struct SecuredStream {
+    stream: Box<dyn Stream>,
+    peer: Peer,
+    protection: Protection,
+    certificate: Option<String>,
+    secret: Option<[u8; SECRET_BYTES]>,
+    round_trip: Duration,
+}
+
+impl std::fmt::Debug for SecuredStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SecuredStream({}, {:?})", self.peer, self.protection)
+    }
+}
+
+/// Nothing came that can be read, or nothing could be sent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// The other end closed, or the connection broke.
+    #[error("the connection broke: {0}")]
+    Io(#[from] io::Error),
+    /// A message is longer than allowed.
+    #[error("a message of {bytes} bytes, where at most {limit} are allowed")]
+    TooLong {
+        /// Bytes of it.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The text is not what was expected: what the reader of JSON said.
+    #[error("a message that cannot be read: {0}")]
+    Json(String),
+}
+
+impl SecuredStream {
+    /// Connects within `limit`, to a host by TCP. With TLS both ends get the same [`secret`](Self::secret) for
+    /// this label.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`](super::Connection::connect); an address that is no host.
+    pub async fn connect(
+        address: &Address,
+        security: &ClientSecurity,
+        label: &[u8],
+        limit: Duration,
+    ) -> Result<Self, ConnectError> {
+        let Address::Tcp { host, port } = address else {
+            let source = io::Error::from(io::ErrorKind::Unsupported);
+            return Err(ConnectError::Connect { address: address.clone(), source });
+        };
+        let attempt = async {
+            let (stream, peer, protection, round_trip) =
+                dial(address, host, *port, security).await?;
+            let _ = stream.set_nodelay(true);
+            let peer = Peer::Tcp(peer);
+            let (Protection::Tls, Some(tls)) = (protection, &security.tls) else {
+                let stream: Box<dyn Stream> = Box::new(stream);
+                let (certificate, secret) = (None, None);
+                return Ok(Self { stream, peer, protection, certificate, secret, round_trip });
+            };
+            let stream = client_tls(address, host, stream, tls).await?;
+            let secret = export(stream.get_ref().1, label);
+            let (stream, certificate): (Box<dyn Stream>, _) = (Box::new(stream), None);
+            Ok(Self { stream, peer, protection, certificate, secret, round_trip })
+        };
+        let address = address.clone();
+        timeout(limit, Box::pin(attempt))
+            .await
+            .unwrap_or(Err(ConnectError::Timeout { address, limit }))
+    }
+
+    /// Returns the other end.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Returns how the stream is protected.
+    pub fn protection(&self) -> Protection {
+        self.protection
+    }
+
+    /// Returns the name in the certificate of the end that connected; `None` at that end, and without TLS.
+    pub fn certificate(&self) -> Option<&str> {
+        self.certificate.as_deref()
+    }
+
+    /// Returns bytes that only the two ends know: the exporter of RFC 8446, section 7.5, for the label with
+    /// which the stream was made. `None` without TLS.
+    pub fn secret(&self) -> Option<&[u8; SECRET_BYTES]> {
+        self.secret.as_ref()
+    }
+
+    /// Returns how long it took to connect; zero at the end that accepted.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    /// Sends a length of four bytes, most significant first, then so many bytes of JSON.
+    ///
+    /// # Errors
+    /// [`StreamError`].
+    pub async fn send(
+        &mut self,
+        message: &impl serde::Serialize,
+        limit: usize,
+    ) -> Result<(), StreamError> {
+        let json =
+            serde_json::to_vec(message).map_err(|error| StreamError::Json(error.to_string()))?;
+        let bytes = json.len();
+        let length = u32::try_from(bytes).ok().filter(|_| bytes <= limit);
+        let length = length.ok_or(StreamError::TooLong { bytes, limit })?;
+        self.stream.write_all(&[&length.to_be_bytes()[..], &json].concat()).await?;
+        Ok(self.stream.flush().await?)
+    }
+
+    /// Receives what [`send`](Self::send) sends. An announced length reserves nothing.
+    ///
+    /// # Errors
+    /// [`StreamError`].
+    pub async fn recv<T: serde::de::DeserializeOwned>(
+        &mut self,
+        limit: usize,
+    ) -> Result<T, StreamError> {
+        let mut header = [0; HEADER_BYTES];
+        self.stream.read_exact(&mut header).await?;
+        let bytes = u32::from_be_bytes(header) as usize;
+        if bytes > limit {
+            return Err(StreamError::TooLong { bytes, limit });
+        }
+        let mut json = Vec::new();
+        (&mut self.stream).take(bytes as u64).read_to_end(&mut json).await?;
+        if json.len() < bytes {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        let wrong = |error: serde_json::Error| {
+            StreamError::Json(crate::names::printable(&error.to_string(), 256))
+        };
+        serde_json::from_slice(&json).map_err(wrong)
+    }
+
+    /// Closes this direction.
+    pub async fn close(mut self) {
+        let _ = self.stream.shutdown().await;
+    }
+}
+
+/// Returns what both ends of a TLS connection can derive for a label.
+fn export<D>(connection: &rustls::ConnectionCommon<D>, label: &[u8]) -> Option<[u8; SECRET_BYTES]> {
+    connection.export_keying_material([0; SECRET_BYTES], label, None).ok()
+}
+
+/// Listens for [`SecuredStream`]s.
+#[derive(Debug)]
+pub struct StreamListener {
+    socket: Socket,
+    local: Address,
+    protection: Protection,
+    tls: Option<Arc<ServerTls>>,
+}
+
+/// A connection whose handshake is still to be made.
+pub struct Arriving {
+    raw: Raw,
+    peer: Peer,
+    protection: Protection,
+    tls: Option<Arc<ServerTls>>,
+}
+
+impl StreamListener {
+    /// Listens on a TCP address.
+    ///
+    /// # Errors
+    /// The address needs protection that `security` does not provide, or cannot be bound.
+    pub async fn bind(address: &Address, security: ServerSecurity) -> Result<Self, BindError> {
+        let (socket, protection) = Socket::bind(address, &security).await?;
+        let local = socket.local(address);
+        let tls = security.tls.filter(|_| protection == Protection::Tls);
+        Ok(Self { socket, local, protection, tls })
+    }
+
+    /// Returns the address, with the port that the system chose.
+    pub fn local(&self) -> &Address {
+        &self.local
+    }
+
+    /// Waits for the next connection. Make its handshake on a task of its own, with a limit of time.
+    ///
+    /// # Errors
+    /// Those of `accept(2)`.
+    pub async fn accept(&self) -> io::Result<Arriving> {
+        let (raw, peer) = self.socket.accept().await?;
+        Ok(Arriving { raw, peer, protection: self.protection, tls: self.tls.clone() })
+    }
+}
+
+impl Arriving {
+    /// Returns the other end.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Makes the handshake.
+    ///
+    /// # Errors
+    /// TLS failed, or the certificate has no name: why.
+    pub async fn secure(self, label: &[u8]) -> Result<SecuredStream, String> {
+        let Self { raw, peer, protection, tls } = self;
+        let round_trip = Duration::ZERO;
+        let plain = |stream: Box<dyn Stream>, peer| {
+            let (certificate, secret) = (None, None);
+            SecuredStream { stream, peer, protection, certificate, secret, round_trip }
+        };
+        let stream = match raw {
+            Raw::Unix(stream) => return Ok(plain(Box::new(stream), peer)),
+            Raw::Tcp(stream) => stream,
+        };
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = tls else { return Ok(plain(Box::new(stream), peer)) };
+        let accepted = TlsAcceptor::from(tls.current()).accept(stream).await;
+        let stream = accepted.map_err(|error| handshake_reason(&error))?;
+        let session = stream.get_ref().1;
+        let certificate = certificate_name(session.peer_certificates());
+        if certificate.is_none() {
+            return Err("the certificate holds no name".to_owned());
+        }
+        let secret = export(session, label);
+        Ok(SecuredStream { certificate, secret, ..plain(Box::new(stream), peer) })
+    }
+}
