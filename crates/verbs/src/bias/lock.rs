@@ -40,7 +40,10 @@ impl<T> BiasedLock<T> {
             // exchange that puts back, which then sees what was stored before.
             Threads::Many => self.taken.swap(true, Ordering::AcqRel),
         };
-        (!taken).then_some(BiasedGuard { lock: self, section })
+        if taken {
+            return None;
+        }
+        Some(BiasedGuard { lock: self, section })
     }
 }
 
@@ -90,6 +93,8 @@ mod tests {
     fn one_thread_has_the_value_and_others_go_away() {
         let lock = BiasedLock::new(1);
         let first = lock.try_lock().unwrap();
+        // In vain, and the more so again.
+        assert!(lock.try_lock().is_none());
         assert!(lock.try_lock().is_none());
         drop(first);
         std::thread::scope(|scope| {

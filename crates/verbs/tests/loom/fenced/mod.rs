@@ -18,9 +18,9 @@ pub(crate) mod primitives {
         fence(Ordering::SeqCst);
     }
 }
-#[path = "../../../src/bias/section.rs"]
-#[allow(dead_code, unreachable_pub, reason = "written as a part of the crate's interface")]
-pub(crate) mod section;
 #[path = "../../../src/wait/event_count.rs"]
 #[allow(dead_code, unreachable_pub, reason = "written as a part of the crate's interface")]
 pub(crate) mod event_count;
+#[path = "../../../src/bias/section.rs"]
+#[allow(dead_code, unreachable_pub, reason = "written as a part of the crate's interface")]
+pub(crate) mod section;
