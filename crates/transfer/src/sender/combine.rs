@@ -1,6 +1,6 @@
 //! What threads that share a sender do with it: free slots, streams, and the queue pair.
 //!
-//! Claims enter through [`Shared::take_slot`], filled blocks through [`Shared::commit`]; they leave as
+//! Claims enter through [`Shared::claim`], filled blocks through [`Shared::commit`]; they leave as
 //! WRITEs, or as stores into the mapped ring. No thread waits for another: one that finds the queue
 //! pair taken leaves its block to the thread that has it.
 use super::Shared;
@@ -39,21 +39,9 @@ impl Shared {
         self.alive()
     }
 
+    /// Claims a slot for a block of this stream; `None` when none is known to be free.
     #[inline]
-    pub(super) fn enter(&self, stream: u32) -> Result<(), ReserveError> {
-        let enter = || self.streams.enter(self.bias.enter().threads(), stream);
-        let result = enter();
-        if let Err(ReserveError::Quota { .. }) = result {
-            self.counters.quota_refusals.add(1);
-            // The stream's blocks may have been released meanwhile.
-            self.refill();
-            return enter();
-        }
-        result
-    }
-
-    #[inline]
-    pub(super) fn take_slot(&self) -> Option<u32> {
+    pub(super) fn claim(&self, stream: u32) -> Result<Option<u32>, ReserveError> {
         if self.slots.uses_few() {
             // Reading one line per block of a thousand lines is worth reusing a slot that is still in
             // the cache.
@@ -65,15 +53,43 @@ impl Shared {
             // Noticing the completion of a READ soon tells how long it took.
             self.combine();
         }
-        let take = || self.slots.take(self.bias.enter().threads());
-        let slot = take().or_else(|| {
-            self.refill();
-            take()
-        });
-        if slot.is_some() {
+        let claimed = match self.claim_known(stream) {
+            Ok(Some(slot)) => Ok(Some(slot)),
+            // A slot, or one of the stream's blocks, may have been released meanwhile.
+            Ok(None) => self.claim_released(stream),
+            Err(error) => self.claim_after(stream, error),
+        };
+        if let Ok(Some(_)) = claimed {
             self.fetch_ahead();
         }
-        slot
+        claimed
+    }
+
+    /// Claims a slot that is known to be free.
+    #[inline]
+    fn claim_known(&self, stream: u32) -> Result<Option<u32>, ReserveError> {
+        let section = self.bias.enter();
+        let threads = section.threads();
+        self.streams.enter(threads, stream)?;
+        let slot = self.slots.take(threads);
+        if slot.is_none() {
+            self.streams.leave(threads, stream, 1);
+        }
+        Ok(slot)
+    }
+
+    fn claim_released(&self, stream: u32) -> Result<Option<u32>, ReserveError> {
+        self.refill();
+        self.claim_known(stream)
+    }
+
+    #[cold]
+    fn claim_after(&self, stream: u32, error: ReserveError) -> Result<Option<u32>, ReserveError> {
+        if !matches!(error, ReserveError::Quota { .. }) {
+            return Err(error);
+        }
+        self.counters.quota_refusals.add(1);
+        self.claim_released(stream)
     }
 
     /// Fetches more free slots before the known ones are used up (I1).
@@ -190,7 +206,8 @@ impl Shared {
         if self.broken.get().is_some() || !driver.post_first(slot) {
             copying.leave(slot);
         }
-        let waits = self.drive(&mut link, copying);
+        let rests = link.signaled == 0 && !copying.has_work();
+        let waits = !rests && self.drive(&mut link, copying);
         drop(link);
         if !waits && copying.has_work() {
             self.combine();

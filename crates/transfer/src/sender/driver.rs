@@ -143,6 +143,9 @@ impl Driver<'_> {
         } else {
             BATCH as u64
         };
+        if self.data.ready.is_empty() {
+            return Ok(());
+        }
         let room = (self.link.free_wrs() / self.link.block_wrs).min(most) as usize;
         if room == 0 || !self.link.may_signal() {
             return Ok(());

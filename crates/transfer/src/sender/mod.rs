@@ -245,9 +245,7 @@ impl Sender {
     #[inline]
     fn claim(&self, stream: u32, payload_bytes: u32) -> Result<WriteBlock, ReserveError> {
         let shared = &self.shared;
-        shared.enter(stream)?;
-        let Some(slot) = shared.take_slot() else {
-            shared.streams.leave(shared.bias.enter().threads(), stream, 1);
+        let Some(slot) = shared.claim(stream)? else {
             shared.alive()?;
             shared.counters.would_blocks.add(1);
             return Err(ReserveError::WouldBlock);
