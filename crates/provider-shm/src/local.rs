@@ -28,8 +28,7 @@ impl LocalCache {
     ) -> Result<(), WcStatus> {
         for sge in sges.iter().filter(|sge| sge.bytes > 0) {
             let mr = self.find(keys, sge.lkey).ok_or(WcStatus::LocalProtection)?;
-            let inside = mr.at(sge.addr, sge.bytes as usize).is_some();
-            if !inside || mr.pd != pd || !mr.access.contains(rights) || mr.region.is_broken() {
+            if !mr.allows(pd, sge, rights) {
                 return Err(WcStatus::LocalProtection);
             }
             pieces.push(Piece { mr, addr: sge.addr, bytes: sge.bytes });

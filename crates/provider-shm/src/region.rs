@@ -1,11 +1,11 @@
 //! What the service thread and the queue pairs know of a registered region, and its sleepers.
 use crate::tables::{SharedWord, owner_bell_offset, peers_bell_offset};
-use catchment_verbs::Access;
 use catchment_verbs::mem::{MemError, Region, VolatileSlice};
 use catchment_verbs::provider::RegionWatch;
 use catchment_verbs::wait::Doorbell;
 use catchment_verbs::wait::arm::{self, Flags as _};
 use catchment_verbs::wait::futex::{self, Scope};
+use catchment_verbs::{Access, Sge};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -55,6 +55,14 @@ impl MrCore {
     pub(crate) fn at(&self, addr: u64, bytes: usize) -> Option<VolatileSlice<'_>> {
         let offset = addr.checked_sub(self.region.addr())?;
         self.region.slice(usize::try_from(offset).ok()?, bytes).ok()
+    }
+
+    /// Returns whether a request of this protection domain may use the element so, and has bytes.
+    #[inline]
+    pub(crate) fn allows(&self, pd: u64, sge: &Sge, rights: Access) -> bool {
+        let inside = self.at(sge.addr, sge.bytes as usize).is_some();
+        let has_rights = self.pd == pd && self.access.contains(rights);
+        sge.bytes > 0 && inside && has_rights && !self.region.is_broken()
     }
 
     /// Returns the descriptor that allows a peer only what the rights allow.

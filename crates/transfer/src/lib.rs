@@ -77,4 +77,5 @@ pub mod protocol {
         ReceiverSlots, ReleaseStatus, SenderSlots, SlotMemory, Taken, hold, publish, release, seal,
     };
     pub use crate::status::{SlotState, full_byte, held_byte, released_byte};
+    pub use catchment_verbs::bias::Threads;
 }

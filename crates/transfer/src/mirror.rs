@@ -5,9 +5,9 @@
 //! a slot changes exactly once per generation, so an exclusive-or of the byte before and after it
 //! never disturbs the neighbours in its word.
 use crate::layout::LINE_BYTES;
+use crate::sync::{AtomicU64, Ordering, Threads, Update as _};
 use catchment_verbs::mem::VolatileSlice;
 use std::ops::{ControlFlow, Range};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORDS_PER_LINE: usize = 8;
 /// Lines that are compared before any change in them is acted on.
@@ -33,15 +33,15 @@ impl ByteMirror {
     }
 
     /// Changes the byte of a slot, whose value before is known. Only the thread that claimed the slot's
-    /// change may do so, once for each.
+    /// change may do so, once for each. `threads`: who may change bytes now.
     ///
     /// # Panics
     /// When there is no such slot.
     #[inline]
-    pub fn change(&self, slot: u32, before: u8, after: u8) {
+    pub fn change(&self, threads: Threads, slot: u32, before: u8, after: u8) {
         let lane = 8 * (slot % 8);
         let flips = u64::from(before ^ after) << lane;
-        self.words[slot as usize / 8].fetch_xor(flips, Ordering::Relaxed);
+        self.words[slot as usize / 8].xor_by(threads, flips, Ordering::Relaxed);
     }
 
     /// Passes the slots whose byte in `array` differs from the copy to `found`, in ring order from the
@@ -144,7 +144,7 @@ mod tests {
         let mirror = ByteMirror::new(67);
         for slot in 0..67 {
             if slot != 5 && slot != 66 {
-                mirror.change(slot, 0, 9);
+                mirror.change(Threads::Many, slot, 0, 9);
             }
         }
         assert_eq!(mirror.lines(), 2);

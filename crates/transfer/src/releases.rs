@@ -10,11 +10,14 @@
 //!
 //! A thread that releases a block notes it first and then checks whether the receiver is idle; the
 //! receiver first says that it is idle and then checks what was noted. So one of the two sees the
-//! other, and nothing stays noted while the receiver waits.
+//! other, and nothing stays noted while the receiver waits. A thread that is alone
+//! ([`catchment_verbs::bias`]) sees itself.
 use crate::layout::LINE_BYTES;
 use crate::mirror::slots_of;
 use crate::slot::{ReceiverSlots, SlotMemory, release};
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, between_seq_cst};
+use crate::sync::{
+    AtomicBool, AtomicU32, AtomicU64, Ordering, Threads, Update as _, between_seq_cst,
+};
 
 /// Most slots of a line that are noted before they are published.
 const MOST: u32 = 16;
@@ -47,10 +50,12 @@ impl Releases {
     }
 
     /// Releases the block of this generation; its owner calls this once. `next` is the slot that the
-    /// receiver polls next. Returns whether anything was published: ring then.
+    /// receiver polls next; `threads`: who may release and poll now. Returns whether anything was
+    /// published: ring then.
     #[inline]
     pub fn give_back(
         &self,
+        threads: Threads,
         memory: &impl SlotMemory,
         slots: &ReceiverSlots,
         (slot, generation): (u32, u64),
@@ -65,17 +70,18 @@ impl Releases {
         }
         let line = slot / LINE_BYTES;
         // The bit is clear, so adding it sets it.
-        let before = self.due[line as usize].fetch_add(1 << (slot % LINE_BYTES), Ordering::SeqCst);
+        let bit = 1 << (slot % LINE_BYTES);
+        let before = self.due[line as usize].add_by(threads, bit, Ordering::SeqCst);
         between_seq_cst();
         let mut published = false;
         if self.line.load(Ordering::SeqCst) != line {
-            let left = self.line.swap(line, Ordering::SeqCst);
+            let left = self.line.swap_by(threads, line, Ordering::SeqCst);
             between_seq_cst();
-            published = self.publish(memory, slots, left, next);
+            published = self.publish(threads, memory, slots, left, next);
         }
         let full = before.count_ones() + 1 >= self.every;
         if full || self.idle.load(Ordering::SeqCst) {
-            published |= self.publish(memory, slots, line, next);
+            published |= self.publish(threads, memory, slots, line, next);
         }
         published
     }
@@ -91,19 +97,29 @@ impl Releases {
     /// Notes that polling found nothing: publishes what is due now, and later releases at once.
     /// Returns whether anything was published: ring then.
     #[inline]
-    pub fn note_idle(&self, memory: &impl SlotMemory, slots: &ReceiverSlots, next: u32) -> bool {
+    pub fn note_idle(
+        &self,
+        threads: Threads,
+        memory: &impl SlotMemory,
+        slots: &ReceiverSlots,
+        next: u32,
+    ) -> bool {
         if self.idle.load(Ordering::Relaxed) {
             return false;
         }
-        self.idle.store(true, Ordering::SeqCst);
+        match threads {
+            Threads::One => self.idle.store(true, Ordering::Release),
+            Threads::Many => self.idle.store(true, Ordering::SeqCst),
+        }
         between_seq_cst();
-        self.publish(memory, slots, self.line.load(Ordering::SeqCst), next)
+        self.publish(threads, memory, slots, self.line.load(Ordering::SeqCst), next)
     }
 
     /// Publishes what is due in a line. The thread that takes a bit stores its byte. No newer byte for
     /// that slot exists meanwhile: the sender does not reuse it before it has seen this one.
     fn publish(
         &self,
+        threads: Threads,
         memory: &impl SlotMemory,
         slots: &ReceiverSlots,
         line: u32,
@@ -113,7 +129,7 @@ impl Releases {
         if due.load(Ordering::SeqCst) == 0 {
             return false;
         }
-        let bits = due.swap(0, Ordering::SeqCst);
+        let bits = due.swap_by(threads, 0, Ordering::SeqCst);
         for slot in slots_of(line, bits, next) {
             release(memory, slot, slots.generation(slot));
         }
@@ -155,14 +171,21 @@ mod tests {
 
     /// Takes and releases the blocks of these slots one after the other; returns those published to
     /// the sender, in order.
-    fn published(blocks: u32, given_back: &[u32]) -> Vec<u32> {
+    fn published_by(threads: Threads, blocks: u32, given_back: &[u32]) -> Vec<u32> {
         let (slots, releases) = (ReceiverSlots::new(blocks), Releases::new(blocks, false));
         let memory = Published(RefCell::default());
         for &slot in given_back {
-            slots.take(&memory, EPOCH, slot, |_| true);
-            releases.give_back(&memory, &slots, (slot, 1), (slot + 1) % blocks);
+            slots.take(threads, &memory, EPOCH, slot, |_| true);
+            releases.give_back(threads, &memory, &slots, (slot, 1), (slot + 1) % blocks);
         }
         memory.0.into_inner()
+    }
+
+    /// The same by a thread that is alone, which must be no different.
+    fn published(blocks: u32, given_back: &[u32]) -> Vec<u32> {
+        let alone = published_by(Threads::One, blocks, given_back);
+        assert_eq!(alone, published_by(Threads::Many, blocks, given_back));
+        alone
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! What a peer can write is never trusted: each side counts generations in memory of its own.
 use crate::commit::{HEADER_WORDS, commit_word};
 use crate::status::{full_byte, held_byte, released_byte};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, Threads, Update as _};
 
 /// The shared memory of a ring, as the protocol sees it.
 ///
@@ -108,10 +108,11 @@ impl SenderSlots {
         (state & 1 == 1).then_some(state >> 1)
     }
 
-    /// Notes a byte of `free[]`, however old it is. Any thread may do so at any time; exactly one gets
-    /// [`ReleaseStatus::Released`] for a released block.
+    /// Notes a byte of `free[]`, however old it is. Any thread may do so at any time, or with
+    /// [`Threads::One`] this one alone; exactly one gets [`ReleaseStatus::Released`] for a released
+    /// block.
     #[inline]
-    pub fn note_free(&self, slot: u32, byte: u8) -> ReleaseStatus {
+    pub fn note_free(&self, threads: Threads, slot: u32, byte: u8) -> ReleaseStatus {
         let state = self.state[slot as usize].load(Ordering::Acquire);
         let generation = state >> 1;
         if state & 1 == 0 {
@@ -123,13 +124,7 @@ impl SenderSlots {
         if byte != released_byte(generation) {
             return ReleaseStatus::Nothing;
         }
-        let ours = self.state[slot as usize].compare_exchange(
-            state,
-            state & !1,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
-        match ours {
+        match self.state[slot as usize].replace_by(threads, state, state & !1) {
             Ok(_) => ReleaseStatus::Released,
             Err(_) => ReleaseStatus::Nothing,
         }
@@ -186,10 +181,12 @@ impl ReceiverSlots {
         self.state.iter().map(|slot| slot.load(Ordering::Relaxed) >> 1).sum()
     }
 
-    /// Takes the next block of the slot, if it is committed and `accept` approves its header.
+    /// Takes the next block of the slot, if it is committed and `accept` approves its header. `threads`:
+    /// who may take and release blocks now.
     #[inline]
     pub fn take(
         &self,
+        threads: Threads,
         memory: &impl SlotMemory,
         epoch: u64,
         slot: u32,
@@ -202,13 +199,7 @@ impl ReceiverSlots {
         if word != commit_word(epoch, slot, generation, &header) || !accept(&header) {
             return Taken::NotYet;
         }
-        let ours = self.state[slot as usize].compare_exchange(
-            state,
-            generation << 1 | 1,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
-        match ours {
+        match self.state[slot as usize].replace_by(threads, state, generation << 1 | 1) {
             Ok(before) if before & 1 == 1 => Taken::Overwritten { generation, word },
             Ok(_) => Taken::Block { generation, header, word },
             Err(_) => Taken::Raced,

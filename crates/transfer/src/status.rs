@@ -42,13 +42,14 @@ pub fn held_byte(generation: u64) -> u8 {
 mod tests {
     use super::*;
     use crate::slot::{ReleaseStatus, SenderSlots};
+    use crate::sync::Threads;
     use proptest::prelude::*;
 
     /// What the sender of the block of this generation learns from a byte.
     fn learnt(generation: u64, byte: u8) -> ReleaseStatus {
         let slots = SenderSlots::new(1);
         slots.launch(0, generation);
-        slots.note_free(0, byte)
+        slots.note_free(Threads::Many, 0, byte)
     }
 
     #[test]

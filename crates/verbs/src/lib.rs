@@ -25,6 +25,7 @@
 //! Two capabilities go beyond verbs, and [`Caps`] has a flag for each: `direct`
 //! ([`Qp::map_remote`]: fill the peer's memory in place) and `doorbell` ([`Mr::watch`]: sleep until
 //! a peer has written).
+pub mod bias;
 mod caps;
 mod error;
 pub mod event;

@@ -15,7 +15,9 @@ use crate::stats::{Spread, decimals};
 use crate::{host, output, sys};
 use anyhow::{Result, ensure};
 use catchment_sim::Random;
-use catchment_transfer::protocol::{ByteMirror, ReleaseStatus, SenderSlots, released_byte};
+use catchment_transfer::protocol::{
+    ByteMirror, ReleaseStatus, SenderSlots, Threads, released_byte,
+};
 use catchment_verbs::mem::{Region, RegionOptions, VolatileSlice};
 use serde::Serialize;
 use std::hint::black_box;
@@ -268,7 +270,7 @@ impl Look for Scan {
         let _ = self.0.look(free, 0, |slot| {
             if let Some(byte) = claim(slot, free, states) {
                 let before = released_byte(states.next_generation(slot) - 2);
-                self.0.change(slot, before, byte);
+                self.0.change(Threads::Many, slot, before, byte);
                 found += 1;
             }
             ControlFlow::<()>::Continue(())
@@ -318,7 +320,7 @@ impl Look for Bytes {
 #[inline]
 fn claim(slot: u32, free: &VolatileSlice<'_>, states: &SenderSlots) -> Option<u8> {
     let byte = free.load_u8(slot as usize, Ordering::Acquire).ok()?;
-    let news = states.note_free(slot, byte);
+    let news = states.note_free(Threads::Many, slot, byte);
     (news == ReleaseStatus::Released).then_some(byte)
 }
 

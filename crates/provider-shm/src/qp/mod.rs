@@ -16,7 +16,7 @@ use catchment_verbs::mem::RegionSlice;
 use catchment_verbs::provider::{check_rate, check_transition, local_rights, post_each};
 use catchment_verbs::{
     Access, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
-    RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, Watch, WcStatus,
+    RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, Sge, Watch, WcStatus,
 };
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -35,9 +35,10 @@ pub(crate) struct ShmQp {
     connection: Option<Arc<Connection>>,
     locals: LocalCache,
     remotes: RefCell<RemoteCache>,
-    /// The elements of the requests of this batch. Releasing one is an atomic exchange, which waits
-    /// until the bytes copied before have reached the caches: it is deferred to [`ShmQp::finish`],
-    /// where they have.
+    /// The elements of the requests of this batch, or the one of the request before: holding and
+    /// releasing a region are atomic operations, which wait until the bytes copied before have reached
+    /// the caches. So the region of a request of one element stays mapped until this queue pair posts
+    /// from another one, changes its state or is dropped.
     pieces: Vec<Piece>,
     /// Where those of the current request begin.
     in_hand: usize,
@@ -108,12 +109,31 @@ impl ShmQp {
     #[inline]
     fn gather(&mut self, wr: &SendWr<'_>) -> Result<(), WcStatus> {
         let Payload::Sges(sges) = wr.payload else { return Ok(()) };
+        if let [sge] = sges
+            && self.gather_again(sge, local_rights(&wr.op))
+        {
+            return Ok(());
+        }
         if self.pieces.len() + sges.len() > self.pieces.capacity() {
             self.pieces.clear();
         }
         self.in_hand = self.pieces.len();
         let rights = local_rights(&wr.op);
         self.locals.gather(&self.core.context.keys, self.core.pd, sges, rights, &mut self.pieces)
+    }
+
+    /// Points the element of the request before to this one, if it is of the same region.
+    #[inline]
+    fn gather_again(&mut self, sge: &Sge, rights: Access) -> bool {
+        let pd = self.core.pd;
+        let Some(piece) = self.pieces.last_mut() else { return false };
+        let again =
+            piece.mr.key == sge.lkey && piece.mr.is_valid() && piece.mr.allows(pd, sge, rights);
+        if again {
+            (piece.addr, piece.bytes) = (sge.addr, sge.bytes);
+            self.in_hand = self.pieces.len() - 1;
+        }
+        again
     }
 
     /// The short path: the request is done when this returns.
@@ -208,7 +228,9 @@ impl ShmQp {
                 self.core.send_cq.queue.announce_fenced(failed);
             }
         }
-        self.pieces.clear();
+        if self.pieces.len() > 1 {
+            self.pieces.clear();
+        }
     }
 
     fn post_one_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
@@ -272,6 +294,7 @@ impl Qp for ShmQp {
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
         let core = &self.core;
         check_transition((core.qpn, core.limits.service), core.state(), &transition)?;
+        self.pieces.clear();
         self.change(transition)
     }
 

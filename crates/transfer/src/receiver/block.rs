@@ -3,8 +3,8 @@ use super::Shared;
 use crate::checksum::{copy_with_crc, crc32c_of};
 use crate::header::BlockHeader;
 use crate::slot;
+use catchment_verbs::bias::BiasedArc;
 use catchment_verbs::mem::VolatileSlice;
-use std::sync::Arc;
 
 /// The payload does not match the checksum of its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +19,7 @@ pub struct CrcMismatch {
 /// A block that the receiver owns. Its slot goes back to the source when it is dropped, in any
 /// order and from any thread.
 pub struct ReceivedBlock {
-    shared: Arc<Shared>,
+    shared: BiasedArc<Shared>,
     slot: u32,
     generation: u64,
     held: bool,
@@ -28,7 +28,7 @@ pub struct ReceivedBlock {
 
 impl ReceivedBlock {
     #[inline]
-    pub(super) fn new(shared: Arc<Shared>, slot: u32, generation: u64) -> Self {
+    pub(super) fn new(shared: BiasedArc<Shared>, slot: u32, generation: u64) -> Self {
         Self { shared, slot, generation, held: false, abandoned: false }
     }
 

@@ -14,7 +14,9 @@ use crate::mirror::ByteMirror;
 use crate::releases::Releases;
 use crate::slot::{ReceiverSlots, SlotMemory, Taken};
 use crate::status::full_byte;
+use crate::sync::Threads;
 pub use block::{CrcMismatch, ReceivedBlock};
+use catchment_verbs::bias::{Bias, BiasedArc};
 use catchment_verbs::mem::{MemError, RegionSlice};
 use catchment_verbs::{Mr, Watch};
 use std::num::NonZeroU64;
@@ -98,7 +100,7 @@ struct Counters {
 ///
 /// The ring's memory belongs to this session until the receiver and all its blocks are dropped.
 pub struct Receiver {
-    shared: Arc<Shared>,
+    shared: BiasedArc<Shared>,
 }
 
 struct Shared {
@@ -106,6 +108,8 @@ struct Shared {
     memory: RingMemory,
     epoch: u64,
     options: ReceiverOptions,
+    /// Whether one thread alone takes and releases.
+    bias: Bias,
     slots: ReceiverSlots,
     /// `full[]` as of the blocks that were taken.
     consumed: ByteMirror,
@@ -159,6 +163,7 @@ impl Receiver {
             memory,
             epoch,
             options,
+            bias: Bias::new(),
             slots: ReceiverSlots::new(blocks),
             consumed: ByteMirror::new(blocks),
             notes: (0..blocks).map(|_| Note::default()).collect(),
@@ -166,7 +171,7 @@ impl Receiver {
             next: AtomicU32::new(0),
             counters: Counters::default(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: BiasedArc::new(shared) })
     }
 
     /// Takes a block, if there is one: polls the slot where the next one is expected, then all others, by
@@ -265,7 +270,7 @@ impl Receiver {
         match self.shared.take(slot) {
             Ok(None) => Ok(None),
             Ok(Some(generation)) => {
-                Ok(Some(ReceivedBlock::new(Arc::clone(&self.shared), slot, generation.get())))
+                Ok(Some(ReceivedBlock::new(self.shared.clone(), slot, generation.get())))
             }
             Err(error) => Err(error),
         }
@@ -290,7 +295,7 @@ impl Receiver {
 
     /// Returns the number of blocks taken and not released yet.
     pub fn outstanding(&self) -> usize {
-        Arc::strong_count(&self.shared) - 1
+        BiasedArc::count(&self.shared) as usize - 1
     }
 
     /// Returns what was done so far.
@@ -314,9 +319,9 @@ impl Receiver {
     /// The receiver itself while blocks of it are not released: a late release would disturb the
     /// next session.
     pub fn into_mr(self) -> Result<Arc<dyn Mr>, Self> {
-        let shared = Arc::clone(&self.shared);
+        let shared = self.shared.clone();
         drop(self);
-        match Arc::try_unwrap(shared) {
+        match BiasedArc::try_unwrap(shared) {
             Ok(shared) => Ok(shared.mr),
             Err(shared) => Err(Self { shared }),
         }
@@ -343,13 +348,16 @@ impl Shared {
     /// stores before it.
     fn take(&self, slot: u32) -> Result<Option<NonZeroU64>, PeerMisbehaved> {
         let accept = |words: &[u64; HEADER_WORDS]| self.payload_is_there(slot, words);
-        let (generation, words) = match self.slots.take(&self.memory, self.epoch, slot, accept) {
+        let section = self.bias.enter();
+        let threads = section.threads();
+        let taken = self.slots.take(threads, &self.memory, self.epoch, slot, accept);
+        let (generation, words) = match taken {
             Taken::Block { generation, header, word } => {
-                self.note_taken(slot, generation, word);
+                self.note_taken(threads, slot, generation, word);
                 (generation, header)
             }
             Taken::Overwritten { generation, word } => {
-                self.note_taken(slot, generation, word);
+                self.note_taken(threads, slot, generation, word);
                 return Err(PeerMisbehaved::Overwritten { slot, generation });
             }
             Taken::NotYet | Taken::Raced => return Ok(None),
@@ -370,9 +378,9 @@ impl Shared {
     }
 
     #[inline]
-    fn note_taken(&self, slot: u32, generation: u64, word: u64) {
+    fn note_taken(&self, threads: Threads, slot: u32, generation: u64, word: u64) {
         if self.memory.layout.has_hints() {
-            self.consumed.change(slot, full_byte(generation - 1), full_byte(generation));
+            self.consumed.change(threads, slot, full_byte(generation - 1), full_byte(generation));
         }
         self.notes[slot as usize].seen.store(word, Ordering::Relaxed);
         self.releases.note_busy();
@@ -433,7 +441,11 @@ impl Shared {
     fn release(&self, slot: u32, generation: u64) {
         let next = self.next.load(Ordering::Relaxed);
         let block = (slot, generation);
-        let published = self.releases.give_back(&self.memory, &self.slots, block, next);
+        let published = {
+            let section = self.bias.enter();
+            let threads = section.threads();
+            self.releases.give_back(threads, &self.memory, &self.slots, block, next)
+        };
         if published {
             self.mr.notify();
         }
@@ -441,7 +453,11 @@ impl Shared {
 
     fn found_nothing(&self) {
         let next = self.next.load(Ordering::Relaxed);
-        if self.releases.note_idle(&self.memory, &self.slots, next) {
+        let published = {
+            let section = self.bias.enter();
+            self.releases.note_idle(section.threads(), &self.memory, &self.slots, next)
+        };
+        if published {
             self.mr.notify();
         }
     }

@@ -4,10 +4,10 @@ use super::error::{Broken, CommitFailure};
 use crate::checksum::crc32c_of;
 use crate::header::{BlockHeader, FLAG_CRC, FLAG_SEGMENTED};
 use crate::layout::padded;
+use catchment_verbs::bias::BiasedArc;
 use catchment_verbs::mem::{MemError, VolatileSlice};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
 /// The source's description of a block's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,7 +40,7 @@ pub struct CommitError {
 /// A claimed block: room for a payload in registered memory. Dropping it without a commit frees the
 /// slot. It stays readable after the session has ended.
 pub struct WriteBlock {
-    shared: Arc<Shared>,
+    shared: BiasedArc<Shared>,
     slot: u32,
     stream: u32,
     room_bytes: u32,
@@ -50,7 +50,12 @@ pub struct WriteBlock {
 
 impl WriteBlock {
     #[inline]
-    pub(super) fn new(shared: Arc<Shared>, slot: u32, stream: u32, payload_bytes: u32) -> Self {
+    pub(super) fn new(
+        shared: BiasedArc<Shared>,
+        slot: u32,
+        stream: u32,
+        payload_bytes: u32,
+    ) -> Self {
         Self {
             shared,
             slot,
@@ -139,7 +144,7 @@ impl WriteBlock {
         if header.room_bytes < self.room_bytes {
             self.close_up(header.room_bytes);
         }
-        Shared::commit(&self.shared, self.slot, &header);
+        self.shared.commit(self.slot, &header);
         Ok(())
     }
 
@@ -194,8 +199,7 @@ impl Drop for WriteBlock {
     #[inline]
     fn drop(&mut self) {
         if !self.committed {
-            self.shared.streams.leave(self.stream, 1);
-            self.shared.slots.put_back(self.slot);
+            self.shared.put_back(self.stream, self.slot);
         }
     }
 }

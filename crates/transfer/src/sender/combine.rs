@@ -1,6 +1,6 @@
 //! What threads that share a sender do with it: free slots, streams, and the queue pair.
 //!
-//! Claims enter through [`Shared::take_slot`], filled blocks through [`Shared::commit`]; they leave as
+//! Claims enter through [`Shared::claim`], filled blocks through [`Shared::commit`]; they leave as
 //! WRITEs, or as stores into the mapped ring. No thread waits for another: one that finds the queue
 //! pair taken leaves its block to the thread that has it.
 use super::Shared;
@@ -11,7 +11,6 @@ use super::link::Link;
 use crate::gate::HeldBlock;
 use crate::header::BlockHeader;
 use crate::refill::Moment;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Shared {
@@ -30,9 +29,9 @@ impl Shared {
 
     pub(super) fn check(&self) -> Result<(), Broken> {
         self.alive()?;
-        if let Some(mut link) = self.link.take() {
+        if let Some(mut link) = self.link.try_lock() {
             let result = link.check();
-            self.put_back(link);
+            drop(link);
             if let Err(broken) = result {
                 let _ = self.broken.set(broken);
             }
@@ -41,20 +40,9 @@ impl Shared {
         self.alive()
     }
 
+    /// Claims a slot for a block of this stream; `None` when none is known to be free.
     #[inline]
-    pub(super) fn enter(&self, stream: u32) -> Result<(), ReserveError> {
-        let result = self.streams.enter(stream);
-        if let Err(ReserveError::Quota { .. }) = result {
-            self.counters.quota_refusals.add(1);
-            // The stream's blocks may have been released meanwhile.
-            self.refill();
-            return self.streams.enter(stream);
-        }
-        result
-    }
-
-    #[inline]
-    pub(super) fn take_slot(&self) -> Option<u32> {
+    pub(super) fn claim(&self, stream: u32) -> Result<Option<u32>, ReserveError> {
         if self.slots.uses_few() {
             // Reading one line per block of a thousand lines is worth reusing a slot that is still in
             // the cache.
@@ -66,14 +54,43 @@ impl Shared {
             // Noticing the completion of a READ soon tells how long it took.
             self.combine();
         }
-        let slot = self.slots.take().or_else(|| {
-            self.refill();
-            self.slots.take()
-        });
-        if slot.is_some() {
+        let claimed = match self.claim_known(stream) {
+            Ok(Some(slot)) => Ok(Some(slot)),
+            // A slot, or one of the stream's blocks, may have been released meanwhile.
+            Ok(None) => self.claim_released(stream),
+            Err(error) => self.claim_after(stream, error),
+        };
+        if let Ok(Some(_)) = claimed {
             self.fetch_ahead();
         }
-        slot
+        claimed
+    }
+
+    /// Claims a slot that is known to be free.
+    #[inline]
+    fn claim_known(&self, stream: u32) -> Result<Option<u32>, ReserveError> {
+        let section = self.bias.enter();
+        let threads = section.threads();
+        self.streams.enter(threads, stream)?;
+        let slot = self.slots.take(threads);
+        if slot.is_none() {
+            self.streams.leave(threads, stream, 1);
+        }
+        Ok(slot)
+    }
+
+    fn claim_released(&self, stream: u32) -> Result<Option<u32>, ReserveError> {
+        self.refill();
+        self.claim_known(stream)
+    }
+
+    #[cold]
+    fn claim_after(&self, stream: u32, error: ReserveError) -> Result<Option<u32>, ReserveError> {
+        if !matches!(error, ReserveError::Quota { .. }) {
+            return Err(error);
+        }
+        self.counters.quota_refusals.add(1);
+        self.claim_released(stream)
     }
 
     /// Fetches more free slots before the known ones are used up (I1).
@@ -127,11 +144,26 @@ impl Shared {
         }
     }
 
+    /// Notes all releases in the copy of `free[]` that a READ has brought.
+    pub(super) fn scan_copy(&self, copying: &Copying) -> u32 {
+        let section = self.bias.enter();
+        self.slots.scan_all(section.threads(), &copying.free(), &self.streams)
+    }
+
+    /// Notes all releases in the mapped `free[]`, if it is mapped.
+    pub(super) fn scan_all(&self) {
+        if let Data::InPlace(place) = &self.data {
+            let section = self.bias.enter();
+            self.slots.scan_all(section.threads(), &place.free(), &self.streams);
+        }
+    }
+
     /// Scans the mapped `free[]` and returns the number of releases found; 0 where it is not mapped.
     pub(super) fn scan_free(&self) -> u32 {
         let Data::InPlace(place) = &self.data else { return 0 };
         self.counters.status_reads.add(1);
-        self.slots.scan(&place.free(), &self.streams)
+        let section = self.bias.enter();
+        self.slots.scan(section.threads(), &place.free(), &self.streams)
     }
 
     #[inline]
@@ -142,7 +174,7 @@ impl Shared {
 
     /// Sends a filled block whose header was checked. The caller owns the slot until here.
     #[inline]
-    pub(super) fn commit(self: &Arc<Self>, slot: u32, header: &BlockHeader) {
+    pub(super) fn commit(&self, slot: u32, header: &BlockHeader) {
         let info = &self.slots.info[slot as usize];
         info.stream.store(header.stream, Ordering::Relaxed);
         info.room_bytes.store(header.room_bytes, Ordering::Relaxed);
@@ -174,7 +206,7 @@ impl Shared {
     /// Posts a sealed block, or leaves it to the thread that drives the queue pair.
     #[inline]
     pub(super) fn send(&self, copying: &Copying, slot: u32) {
-        let Some(mut link) = self.link.take() else {
+        let Some(mut link) = self.link.try_lock() else {
             copying.leave(slot);
             return self.combine();
         };
@@ -183,8 +215,9 @@ impl Shared {
         if self.broken.get().is_some() || !driver.post_first(slot) {
             copying.leave(slot);
         }
-        let waits = self.drive(&mut link, copying);
-        self.put_back(link);
+        let rests = link.signaled == 0 && !copying.has_work();
+        let waits = !rests && self.drive(&mut link, copying);
+        drop(link);
         if !waits && copying.has_work() {
             self.combine();
         }
@@ -193,24 +226,26 @@ impl Shared {
     /// Drives the queue pair, unless another thread does: that one will see our work before it stops,
     /// because it checks once more after it has put the link back.
     ///
-    /// Taking the link and putting it back are exchanges of the same atomic value, with acquire and
-    /// release. So a thread that comes in vain comes before the exchange that puts it back, which sees
-    /// all that was left before: no fence is needed between them.
+    /// A thread that comes in vain comes before the other puts the link back ([`BiasedLock`]), and what it
+    /// left before is seen after that: no fence is needed between them.
+    ///
+    /// [`BiasedLock`]: catchment_verbs::bias::BiasedLock
     pub(super) fn combine(&self) {
         let Data::Copy(copying) = &self.data else { return };
-        while let Some(mut link) = self.link.take() {
+        while let Some(mut link) = self.link.try_lock() {
             let waits = self.drive(&mut link, copying);
-            self.put_back(link);
+            drop(link);
             if waits || !copying.has_work() {
                 return;
             }
         }
     }
 
-    /// Puts the link back, by an exchange and not a store: see [`Shared::combine`].
-    pub(super) fn put_back(&self, link: Box<Link>) {
-        let before = self.link.swap(Some(link));
-        debug_assert!(before.is_none(), "two threads drive one queue pair");
+    /// Frees the slot of a block that is not sent.
+    pub(super) fn put_back(&self, stream: u32, slot: u32) {
+        let section = self.bias.enter();
+        self.streams.leave(section.threads(), stream, 1);
+        self.slots.put_back(section.threads(), slot);
     }
 
     /// Does all that can be done now. Returns true if the rest must wait for a completion.

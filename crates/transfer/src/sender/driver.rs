@@ -77,7 +77,7 @@ impl Driver<'_> {
             self.link.done = completion.wr_id & !READ;
             self.link.signaled -= 1;
             if success.opcode == WcOpcode::Read {
-                let found = self.shared.slots.scan_copy(&self.data.free(), &self.shared.streams);
+                let found = self.shared.scan_copy(self.data);
                 self.link.empty_reads = if found == 0 { self.link.empty_reads + 1 } else { 0 };
                 let at_once = at_once && self.link.reads_in_flight.count() == 1;
                 self.link.reads_in_flight.completed(
@@ -147,6 +147,9 @@ impl Driver<'_> {
         } else {
             BATCH as u64
         };
+        if self.data.ready.is_empty() {
+            return Ok(());
+        }
         let room = (self.link.free_wrs() / self.link.block_wrs).min(most) as usize;
         if room == 0 || !self.link.may_signal() {
             return Ok(());

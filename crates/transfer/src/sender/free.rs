@@ -4,9 +4,9 @@ use crate::layout::{LARGE_BLOCK_BYTES, LINE_BYTES, RingLayout};
 use crate::mirror::ByteMirror;
 use crate::slot::{ReleaseStatus, SenderSlots};
 use crate::status::released_byte;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Threads, Update as _};
 use catchment_verbs::mem::VolatileSlice;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A scan of a large ring stops once it has found this many.
 const ENOUGH: u32 = LINE_BYTES;
@@ -67,14 +67,14 @@ impl Slots {
     }
 
     #[inline]
-    pub(super) fn take(&self) -> Option<u32> {
-        self.known.take()
+    pub(super) fn take(&self, threads: Threads) -> Option<u32> {
+        self.known.take(threads)
     }
 
     #[inline]
-    pub(super) fn put_back(&self, slot: u32) {
+    pub(super) fn put_back(&self, threads: Threads, slot: u32) {
         let (line, bit) = (slot / u64::BITS, slot % u64::BITS);
-        self.known.put_back(line, 1 << bit);
+        self.known.put_back(threads, line, 1 << bit);
     }
 
     /// Prefetches the part of `free[]` where the next release is expected, once half of a ring of few
@@ -87,11 +87,16 @@ impl Slots {
         }
     }
 
-    /// Notes all releases in `free`, a copy that cost a READ, and returns how many there were.
-    pub(super) fn scan_copy(&self, free: &VolatileSlice<'_>, streams: &Streams) -> u32 {
+    /// Notes all releases in `free`, which may be old, and returns how many there were.
+    pub(super) fn scan_all(
+        &self,
+        threads: Threads,
+        free: &VolatileSlice<'_>,
+        streams: &Streams,
+    ) -> u32 {
         let mut all = 0;
         loop {
-            let found = self.scan(free, streams);
+            let found = self.scan(threads, free, streams);
             all += found;
             if found < ENOUGH {
                 return all;
@@ -99,10 +104,16 @@ impl Slots {
         }
     }
 
-    /// Notes releases in `free`, which may be old, and returns how many there were: all, or [`ENOUGH`]. Any
-    /// thread may do it.
-    pub(super) fn scan(&self, free: &VolatileSlice<'_>, streams: &Streams) -> u32 {
-        let mut found = Found::new(self, streams);
+    /// Notes releases in `free`, which may be old, and returns how many there were: all, or [`ENOUGH`].
+    /// `threads`: who may claim slots and note releases now.
+    pub(super) fn scan(
+        &self,
+        threads: Threads,
+        free: &VolatileSlice<'_>,
+        streams: &Streams,
+    ) -> u32 {
+        let mut found =
+            Found { slots: self, streams, threads, count: 0, line: 0, bits: 0, stream: 0 };
         let _ = self.noted.look(free, self.cursor(), |slot| {
             self.note(slot, free, &mut found);
             if found.count < ENOUGH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -120,13 +131,14 @@ impl Slots {
     fn note(&self, slot: u32, free: &VolatileSlice<'_>, found: &mut Found<'_>) {
         let byte = free.load_u8(slot as usize, Ordering::Acquire);
         let byte = byte.expect("a slot inside of the status array");
-        if self.generations.note_free(slot, byte) != ReleaseStatus::Released {
+        if self.generations.note_free(found.threads, slot, byte) != ReleaseStatus::Released {
             return;
         }
         // From here until it is put back the slot belongs to this thread.
         let stream = self.info[slot as usize].stream.load(Ordering::Relaxed);
         let generation = self.generations.next_generation(slot) - 1;
-        self.noted.change(slot, released_byte(generation - 1), released_byte(generation));
+        let (before, after) = (released_byte(generation - 1), released_byte(generation));
+        self.noted.change(found.threads, slot, before, after);
         self.cursor.store((slot + 1) % self.info.len() as u32, Ordering::Relaxed);
         found.add(slot, stream);
     }
@@ -136,6 +148,7 @@ impl Slots {
 struct Found<'a> {
     slots: &'a Slots,
     streams: &'a Streams,
+    threads: Threads,
     count: u32,
     line: u32,
     bits: u64,
@@ -143,10 +156,6 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    fn new<'a>(slots: &'a Slots, streams: &'a Streams) -> Found<'a> {
-        Found { slots, streams, count: 0, line: 0, bits: 0, stream: 0 }
-    }
-
     #[inline]
     fn add(&mut self, slot: u32, stream: u32) {
         let line = slot / u64::BITS;
@@ -163,8 +172,8 @@ impl Found<'_> {
     fn pass_on(&mut self) {
         let bits = std::mem::take(&mut self.bits);
         if bits != 0 {
-            self.streams.leave(self.stream, bits.count_ones());
-            self.slots.known.put_back(self.line, bits);
+            self.streams.leave(self.threads, self.stream, bits.count_ones());
+            self.slots.known.put_back(self.threads, self.line, bits);
         }
     }
 }
@@ -208,15 +217,16 @@ impl Known {
     }
 
     #[inline]
-    fn put_back(&self, line: u32, bits: u64) {
-        self.words[line as usize].fetch_or(bits, Ordering::Release);
+    fn put_back(&self, threads: Threads, line: u32, bits: u64) {
+        self.words[line as usize].or_by(threads, bits, Ordering::Release);
     }
 
     #[inline]
-    fn take(&self) -> Option<u32> {
+    fn take(&self, threads: Threads) -> Option<u32> {
         let next = self.next.load(Ordering::Relaxed);
         let (line, bit) = (next / u64::BITS, next % u64::BITS);
-        let slot = self.take_in(line, u64::MAX << bit).or_else(|| self.take_round(line))?;
+        let here = self.take_in(threads, line, u64::MAX << bit);
+        let slot = here.or_else(|| self.take_round(threads, line))?;
         if !self.lowest {
             let last = self.words.len() as u32 * u64::BITS - 1;
             let after = if slot == last { 0 } else { slot + 1 };
@@ -226,22 +236,26 @@ impl Known {
     }
 
     /// Takes a slot in the lines after this one, and last in this one, for its slots before the next.
-    fn take_round(&self, line: u32) -> Option<u32> {
+    fn take_round(&self, threads: Threads, line: u32) -> Option<u32> {
         let lines = self.words.len() as u32;
         let others = (line + 1..lines).chain(0..=line);
-        others.into_iter().find_map(|line| self.take_in(line, u64::MAX))
+        others.into_iter().find_map(|line| self.take_in(threads, line, u64::MAX))
     }
 
     /// Takes the lowest of these slots of a line.
     #[inline]
-    fn take_in(&self, line: u32, among: u64) -> Option<u32> {
+    fn take_in(&self, threads: Threads, line: u32, among: u64) -> Option<u32> {
         let word = &self.words[line as usize];
-        let without_lowest = |bits: u64| match bits & among {
-            0 => None,
-            usable => Some(bits & !(usable & usable.wrapping_neg())),
-        };
-        let before = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, without_lowest);
-        let usable = before.ok()? & among;
-        Some(line * u64::BITS + usable.trailing_zeros())
+        let mut bits = word.load(Ordering::Acquire);
+        loop {
+            let usable = bits & among;
+            if usable == 0 {
+                return None;
+            }
+            match word.replace_by(threads, bits, bits & !(usable & usable.wrapping_neg())) {
+                Ok(_) => return Some(line * u64::BITS + usable.trailing_zeros()),
+                Err(now) => bits = now,
+            }
+        }
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Link {
     pub(super) done: u64,
     /// Requests posted since the last signaled one.
     unsignaled: u64,
+    /// Completions that fit into the queue.
+    most_signaled: u32,
     /// Completions that are outstanding.
     pub(super) signaled: u32,
     /// READs in flight.
@@ -49,6 +51,7 @@ impl Link {
         limits: QueueLimits,
         block_wrs: u32,
     ) -> Self {
+        let most_signaled = cq.capacity();
         Self {
             qp,
             cq,
@@ -57,6 +60,7 @@ impl Link {
             posted: 0,
             done: 0,
             unsignaled: 0,
+            most_signaled,
             signaled: 0,
             reads_in_flight: ReadsInFlight::default(),
             empty_reads: 0,
@@ -76,7 +80,7 @@ impl Link {
     }
 
     pub(super) fn may_signal(&self) -> bool {
-        self.signaled < self.cq.capacity()
+        self.signaled < self.most_signaled
     }
 
     /// Signals the last request now and then, which is enough to know that the queue has room again.

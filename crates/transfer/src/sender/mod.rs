@@ -21,8 +21,8 @@ use crate::layout::{LINE_BYTES, RingLayout};
 use crate::permit::{Decision, Permit, PermitRequest};
 use crate::refill::{Pace, Refill};
 pub use block::{BlockMeta, CommitError, WriteBlock};
+use catchment_verbs::bias::{Bias, BiasedArc, BiasedLock};
 use catchment_verbs::{Cq, Mr, Qp, RemoteMapError, Watch};
-use crossbeam_utils::atomic::AtomicCell;
 use data::{Copying, Data};
 pub use error::{Broken, CommitFailure, ReserveError, SenderError};
 use free::Slots;
@@ -99,7 +99,8 @@ struct Counters {
 /// The sending side of one ring in one session. Clones are handles to the same sender.
 #[derive(Clone)]
 pub struct Sender {
-    shared: Arc<Shared>,
+    /// Blocks hold what is inside: a handle that another thread clones does not end their bias.
+    shared: Arc<BiasedArc<Shared>>,
 }
 
 struct Shared {
@@ -109,10 +110,12 @@ struct Shared {
     /// Decides when to read `free[]`.
     pace: Pace,
     data: Data,
+    /// Whether one thread alone claims slots and notes releases.
+    bias: Bias,
     slots: Slots,
     streams: Streams,
     /// The queue pair, while no thread drives it ([`driver`]).
-    link: AtomicCell<Option<Box<Link>>>,
+    link: BiasedLock<Link>,
     broken: OnceLock<Broken>,
     free_watch: Option<Arc<dyn Watch>>,
     /// Asked before a claim.
@@ -188,16 +191,17 @@ impl Sender {
             options,
             pace: Pace::new(options.refill.unwrap_or(Refill::Adaptive), layout.blocks()),
             data,
+            bias: Bias::new(),
             slots: Slots::new(&layout),
             streams: Streams::new(options.max_streams, options.quota),
-            link: AtomicCell::new(Some(Box::new(link))),
+            link: BiasedLock::new(link),
             broken: OnceLock::new(),
             free_watch,
             permit: None,
             gate: None,
             counters: Counters::default(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(BiasedArc::new(shared)) })
     }
 
     /// Returns the same sender, which asks `permit` before every claim.
@@ -206,7 +210,7 @@ impl Sender {
     /// When the sender was cloned before, or a block of it was claimed.
     #[must_use]
     pub fn with_permit(mut self, permit: Arc<dyn Permit>) -> Self {
-        let shared = Arc::get_mut(&mut self.shared);
+        let shared = Arc::get_mut(&mut self.shared).and_then(BiasedArc::get_mut);
         shared.expect("a sender that nothing shares yet").permit = Some(permit);
         self
     }
@@ -246,14 +250,12 @@ impl Sender {
     #[inline]
     fn claim(&self, stream: u32, payload_bytes: u32) -> Result<WriteBlock, ReserveError> {
         let shared = &self.shared;
-        shared.enter(stream)?;
-        let Some(slot) = shared.take_slot() else {
-            shared.streams.leave(stream, 1);
+        let Some(slot) = shared.claim(stream)? else {
             shared.alive()?;
             shared.counters.would_blocks.add(1);
             return Err(ReserveError::WouldBlock);
         };
-        Ok(WriteBlock::new(Arc::clone(shared), slot, stream, payload_bytes))
+        Ok(WriteBlock::new(BiasedArc::clone(shared), slot, stream, payload_bytes))
     }
 
     fn reserve_if_permitted(
@@ -339,8 +341,7 @@ impl Sender {
     /// after the other. After the session has ended they can be sent again in another one. The collector
     /// may have finished some of them: it must recognise duplicates by their packet numbers.
     pub fn unreleased(&self) -> Vec<RetainedBlock> {
-        // A scan of a large ring stops once it has found enough for a while.
-        while self.shared.scan_free() > 0 {}
+        self.shared.scan_all();
         retained::collect(&self.shared)
     }
 

@@ -1,7 +1,7 @@
 //! How many blocks a stream may have outstanding, so that one cannot hold the whole ring (I12), and
 //! which streams a permit has paused.
 use super::error::ReserveError;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Threads, Update as _};
 
 #[derive(Debug)]
 struct Stream {
@@ -66,23 +66,23 @@ impl Streams {
         cell.is_some_and(|cell| cell.paused_at.load(Ordering::SeqCst) == self.wakes() + 1)
     }
 
-    /// Counts one more block, if the quota allows it.
+    /// Counts one more block, if the quota allows it. `threads`: who may count now.
     #[inline]
-    pub(super) fn enter(&self, stream: u32) -> Result<(), ReserveError> {
+    pub(super) fn enter(&self, threads: Threads, stream: u32) -> Result<(), ReserveError> {
         let cell = self.get(stream)?;
         let quota = cell.quota.load(Ordering::Relaxed);
-        if cell.outstanding.fetch_add(1, Ordering::Relaxed) < quota {
+        if cell.outstanding.add_by(threads, 1, Ordering::Relaxed) < quota {
             return Ok(());
         }
-        cell.outstanding.fetch_sub(1, Ordering::Relaxed);
+        cell.outstanding.sub_by(threads, 1, Ordering::Relaxed);
         Err(ReserveError::Quota { stream, quota })
     }
 
-    /// Counts so many blocks less.
+    /// Counts so many blocks less. `threads`: who may count now.
     #[inline]
-    pub(super) fn leave(&self, stream: u32, blocks: u32) {
+    pub(super) fn leave(&self, threads: Threads, stream: u32, blocks: u32) {
         if let Some(cell) = self.each.get(stream as usize) {
-            cell.outstanding.fetch_sub(blocks, Ordering::Relaxed);
+            cell.outstanding.sub_by(threads, blocks, Ordering::Relaxed);
         }
     }
 }

@@ -24,12 +24,14 @@ fn two_senders_model(hint_first: bool) {
         let ring = Arc::clone(&ring);
         thread::spawn(move || {
             let slots = ReceiverSlots::new(1);
-            if let Taken::Block { generation, .. } = slots.take(&*ring, EPOCH, 0, |_| true) {
+            if let Taken::Block { generation, .. } =
+                slots.take(Threads::Many, &*ring, EPOCH, 0, |_| true)
+            {
                 give_back(&slots, &ring, 0, generation);
             }
         })
     };
-    let sent = sender.note_free(0, ring.load_free(0)) == ReleaseStatus::Released;
+    let sent = sender.note_free(Threads::Many, 0, ring.load_free(0)) == ReleaseStatus::Released;
     if sent {
         sender.launch(0, 2);
         publish(&*ring, EPOCH, 0, 2, &words(2));
@@ -70,7 +72,7 @@ fn without_hints_every_block_is_found_by_its_commit_word() {
         let mut look = || {
             for slot in [0, 1] {
                 if let Taken::Block { generation, header, .. } =
-                    slots.take(&*ring, EPOCH, slot, |_| true)
+                    slots.take(Threads::Many, &*ring, EPOCH, slot, |_| true)
                 {
                     assert_eq!(ring.payload(slot), header[0], "torn");
                     seen += header[0];

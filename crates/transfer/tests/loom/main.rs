@@ -10,11 +10,12 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod hints;
+mod releases;
 mod transitions;
 
 use catchment_transfer::protocol::{
-    ReceiverSlots, ReleaseStatus, Releases, SenderSlots, SlotMemory, Taken, commit_word, full_byte,
-    held_byte, hold, publish, release, released_byte, seal,
+    ReceiverSlots, ReleaseStatus, Releases, SenderSlots, SlotMemory, Taken, Threads, commit_word,
+    full_byte, held_byte, hold, publish, release, released_byte, seal,
 };
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -126,7 +127,7 @@ fn send(sender: &SenderSlots, ring: &Ring, slot: u32, number: u64) {
 /// Waits until the slot's last block was released.
 fn wait_free(sender: &SenderSlots, ring: &Ring, slot: u32) {
     while sender.outstanding(slot).is_some()
-        && sender.note_free(slot, ring.load_free(slot)) != ReleaseStatus::Released
+        && sender.note_free(Threads::Many, slot, ring.load_free(slot)) != ReleaseStatus::Released
     {
         thread::yield_now();
     }
@@ -135,7 +136,7 @@ fn wait_free(sender: &SenderSlots, ring: &Ring, slot: u32) {
 /// Takes the next block of a slot, when it is there.
 fn take(receiver: &ReceiverSlots, ring: &Ring, slot: u32) -> (u64, u64) {
     loop {
-        match receiver.take(ring, EPOCH, slot, |_| true) {
+        match receiver.take(Threads::Many, ring, EPOCH, slot, |_| true) {
             Taken::Block { generation, header, .. } => return (generation, header[0]),
             Taken::NotYet | Taken::Raced => thread::yield_now(),
             Taken::Overwritten { .. } => panic!("written over a block that is not given back"),
@@ -153,7 +154,9 @@ fn give_back(slots: &ReceiverSlots, ring: &Ring, slot: u32, generation: u64) {
 fn poll(slots: &ReceiverSlots, ring: &Ring, taken: &mut u64, polls: usize) {
     for _ in 0..polls {
         let slot = (*taken % 2) as u32;
-        if let Taken::Block { generation, header, .. } = slots.take(ring, EPOCH, slot, |_| true) {
+        if let Taken::Block { generation, header, .. } =
+            slots.take(Threads::Many, ring, EPOCH, slot, |_| true)
+        {
             *taken += 1;
             assert_eq!(header[0], *taken, "lost or duplicated");
             assert_eq!(ring.payload(slot), *taken, "torn");
@@ -200,7 +203,8 @@ fn s1_6_product_format_stands_any_order_of_data_and_status() {
         for k in 0..3 {
             let slot = k % 2;
             if sender.outstanding(slot).is_some()
-                && sender.note_free(slot, ring.load_free(slot)) != ReleaseStatus::Released
+                && sender.note_free(Threads::Many, slot, ring.load_free(slot))
+                    != ReleaseStatus::Released
             {
                 break;
             }
@@ -230,7 +234,7 @@ fn s1_31_two_receivers_take_every_block_once() {
             move || {
                 for slot in (0..2).cycle().take(rounds) {
                     if let Taken::Block { generation, header, .. } =
-                        slots.take(&*ring, EPOCH, slot, |_| true)
+                        slots.take(Threads::Many, &*ring, EPOCH, slot, |_| true)
                     {
                         assert_eq!(ring.payload(slot), header[0], "torn");
                         let before = seen.fetch_add(1 << (8 * header[0]), Ordering::Relaxed);
@@ -246,7 +250,7 @@ fn s1_31_two_receivers_take_every_block_once() {
         let mut sent = 0;
         for k in 0..3 {
             let slot = k % 2;
-            let news = sender.note_free(slot, ring.load_free(slot));
+            let news = sender.note_free(Threads::Many, slot, ring.load_free(slot));
             if sender.outstanding(slot).is_some() || (k == 2 && news != ReleaseStatus::Released) {
                 continue;
             }
@@ -257,7 +261,9 @@ fn s1_31_two_receivers_take_every_block_once() {
         ours.join().unwrap();
         // What the bounded polls missed is still there, once.
         for slot in 0..2 {
-            if let Taken::Block { header, .. } = slots.take(&*ring, EPOCH, slot, |_| true) {
+            if let Taken::Block { header, .. } =
+                slots.take(Threads::Many, &*ring, EPOCH, slot, |_| true)
+            {
                 seen.fetch_add(1 << (8 * header[0]), Ordering::Relaxed);
             }
         }
@@ -375,7 +381,7 @@ fn two_reads_model(epochs: bool) {
             let slots = ReceiverSlots::new(1);
             for _ in 0..2 {
                 if let Taken::Block { generation, header, .. } =
-                    slots.take(&*ring, EPOCH, 0, |_| true)
+                    slots.take(Threads::Many, &*ring, EPOCH, 0, |_| true)
                 {
                     taken.fetch_or(1 << header[0], Ordering::Relaxed);
                     give_back(&slots, &ring, 0, generation);
@@ -394,7 +400,7 @@ fn two_reads_model(epochs: bool) {
         let byte = result.join().unwrap();
         // Without epochs the sender only sees the state bits, and that it is not what it wrote.
         let free = if epochs {
-            sender.note_free(0, byte) == ReleaseStatus::Released
+            sender.note_free(Threads::Many, 0, byte) == ReleaseStatus::Released
         } else {
             byte != 0 && byte & 3 == 0
         };
@@ -404,7 +410,7 @@ fn two_reads_model(epochs: bool) {
         }
     }
     let slots = receiver.join().unwrap();
-    if let Taken::Block { header, .. } = slots.take(&*ring, EPOCH, 0, |_| true) {
+    if let Taken::Block { header, .. } = slots.take(Threads::Many, &*ring, EPOCH, 0, |_| true) {
         taken.fetch_or(1 << header[0], Ordering::Relaxed);
     }
     assert_eq!(taken.load(Ordering::Relaxed), sent, "a block was overwritten");
@@ -418,64 +424,4 @@ fn i2_stale_reads_are_harmless_with_epochs() {
 #[test]
 fn i2_stale_reads_overwrite_blocks_without_epochs() {
     must_fail(3, "a block was overwritten", || two_reads_model(false));
-}
-
-/// Two blocks, of these slots of a ring, are released by two threads, while the receiver's poll finds
-/// nothing. Both must be published in the end.
-fn releases_model(blocks: u32, given_back: [u32; 2], polls: bool) {
-    let ring = Arc::new(Ring::new(blocks as usize));
-    let slots = Arc::new(ReceiverSlots::new(blocks));
-    let releases = Arc::new(Releases::new(blocks, false));
-    for slot in given_back {
-        ring.write_block(slot, 1, u64::from(slot) + 1);
-        take(&slots, &ring, slot);
-    }
-    let [first, second] = given_back;
-    let other = {
-        let (ring, slots) = (Arc::clone(&ring), Arc::clone(&slots));
-        let releases = Arc::clone(&releases);
-        thread::spawn(move || {
-            releases.give_back(&*ring, &slots, (first, 1), 0);
-        })
-    };
-    let poller = polls.then(|| {
-        let (ring, slots) = (Arc::clone(&ring), Arc::clone(&slots));
-        let releases = Arc::clone(&releases);
-        thread::spawn(move || {
-            releases.note_idle(&*ring, &slots, 0);
-        })
-    });
-    releases.give_back(&*ring, &slots, (second, 1), 0);
-    other.join().unwrap();
-    if let Some(poller) = poller {
-        poller.join().unwrap();
-    }
-    for slot in given_back {
-        assert_eq!(ring.load_free(slot), released_byte(1), "the sender waits for ever");
-    }
-}
-
-/// A receiver that found nothing withholds no slot, not even one released at that moment.
-#[test]
-fn an_idle_receiver_withholds_no_slot() {
-    check(3, || releases_model(12, [0, 1], true));
-}
-
-/// Not even one of another line of `free[]`.
-#[test]
-fn an_idle_receiver_withholds_no_slot_of_any_line() {
-    check(3, || releases_model(65, [63, 64], true));
-}
-
-#[test]
-fn a_receiver_that_never_polls_can_withhold_slots() {
-    must_fail(3, "the sender waits for ever", || {
-        releases_model(12, [0, 1], false);
-    });
-}
-
-/// A quarter of the ring is published without a poll, whichever thread releases the last of it.
-#[test]
-fn a_quarter_of_the_ring_is_published_at_once() {
-    check(3, || releases_model(8, [0, 1], false));
 }

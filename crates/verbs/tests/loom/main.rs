@@ -8,6 +8,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod arm;
+mod bias;
 mod event_count;
 mod fenced;
 mod futex;

@@ -39,6 +39,8 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("crates/transfer/src/permit.rs", "checked before a claim"),
     ("crates/transfer/src/refill.rs", "when status bytes are read"),
     ("crates/transfer/src/releases.rs", "when status bytes are written"),
+    ("crates/verbs/src/bias/section.rs", "whether a thread is alone"),
+    ("crates/verbs/src/bias/lock.rs", "the queue pair is taken"),
     ("crates/verbs/src/mem/", "a block is filled and read"),
     ("crates/provider-shm/src/one_sided.rs", "WRITE and READ of a block"),
     ("crates/provider-shm/src/qp/mod.rs", "a work request is posted"),

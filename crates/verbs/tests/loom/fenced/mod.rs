@@ -1,8 +1,26 @@
 //! The shipped code with the checker's atomics and a model of futex(2).
 pub(crate) mod primitives {
+    pub(crate) use crate::bias::thread_number;
     pub(crate) use crate::futex::Futex;
-    pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use loom::thread::yield_now;
+
+    /// membarrier(2) is a fence on both sides here: the checker knows no barrier of another thread.
+    pub(crate) fn available() -> bool {
+        true
+    }
+
+    pub(crate) fn light() {
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn heavy() {
+        fence(Ordering::SeqCst);
+    }
 }
 #[path = "../../../src/wait/event_count.rs"]
 #[allow(dead_code, unreachable_pub, reason = "written as a part of the crate's interface")]
 pub(crate) mod event_count;
+#[path = "../../../src/bias/section.rs"]
+#[allow(dead_code, unreachable_pub, reason = "written as a part of the crate's interface")]
+pub(crate) mod section;
