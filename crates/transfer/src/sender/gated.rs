@@ -1,10 +1,11 @@
 //! What the owner of a posting gate does with the queue pair.
-use super::Sender;
-use super::data::{Copying, Data};
+use super::data::Data;
 use super::driver::Driver;
 use super::error::Broken;
+use super::{Sender, Shared};
 use crate::gate::PostingGate;
 use catchment_verbs::RateError;
+use catchment_verbs::bias::BiasedArc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,15 +18,15 @@ impl Sender {
     #[must_use]
     pub fn with_gate(mut self, gate: Arc<dyn PostingGate>) -> Self {
         assert!(!self.is_in_place(), "what is filled in place is not posted");
-        let shared = Arc::get_mut(&mut self.shared);
+        let shared = Arc::get_mut(&mut self.shared).and_then(BiasedArc::get_mut);
         shared.expect("a sender that nothing shares yet").gate = Some(gate);
         self
     }
 
-    /// Posts the WRITEs of a part of a block that the gate holds: from `at` on, so many bytes, both multiples of
-    /// 64, so that the last one has the whole trailer. The parts of a block are posted in order, each byte once. Returns which count of
-    /// [`Sender::requests_done`] means that the part has arrived; `None` when the queue has no room for it now:
-    /// try again when requests have completed.
+    /// Posts the WRITEs of a part of a block that the gate holds: from `at` on, so many bytes, both
+    /// multiples of 64, so that the last one has the whole trailer. The parts of a block are posted in
+    /// order, each byte once. Returns which count of [`Sender::requests_done`] means that the part has
+    /// arrived; `None` when the queue has no room for it now: try again when requests have completed.
     ///
     /// # Errors
     /// [`Broken`] once the session is over.
@@ -52,20 +53,19 @@ impl Sender {
 
     /// Does something with the queue pair, as soon as no other thread drives it; does nothing in place.
     fn with_link<T>(&self, work: impl FnOnce(Driver<'_>) -> T) -> Option<T> {
-        let shared = &*self.shared;
+        let shared: &Shared = &self.shared;
         let Data::Copy(copying) = &shared.data else { return None };
-        let data: &Copying = copying;
         let mut link = loop {
             // Whoever drives it does not wait for anything.
-            match shared.link.take() {
+            match shared.link.try_lock() {
                 Some(link) => break link,
                 None => std::thread::yield_now(),
             }
         };
-        let result = work(Driver { link: &mut link, shared, data });
-        shared.put_back(link);
+        let result = work(Driver { link: &mut link, shared, data: copying });
+        drop(link);
         // What others have left meanwhile.
-        if data.has_work() {
+        if copying.has_work() {
             shared.combine();
         }
         Some(result)
