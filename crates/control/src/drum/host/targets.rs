@@ -28,7 +28,9 @@ impl Host {
         target.acknowledged = target.acknowledged.max(header.seen);
         target.heard = target.heard.max(header.seen);
         let returns = std::mem::take(&mut target.lapsed);
-        if !header.same && header.sequence > target.taken {
+        // What comes late says nothing of now.
+        let is_news = header.same || header.sequence > target.taken;
+        if !header.same && is_news {
             let changes = target.taken > 0 && target.change != header.change;
             (target.taken, target.change) = (header.sequence, header.change);
             target.answered |= Some(header.seen) == sent;
@@ -45,7 +47,7 @@ impl Host {
         if returns {
             self.changed();
         }
-        self.awake |= !header.still;
+        self.awake |= is_news && !header.still;
     }
 
     fn edges_to(&mut self, host: u32) -> impl Iterator<Item = &mut Edge> {
