@@ -322,7 +322,10 @@ impl SourceBuilder {
             let at = shared.devices.iter().position(|device| device.stream() == stream);
             at.and_then(|at| u32::try_from(at).ok())
         });
-        let told = Told::new(&shared.metrics, &shared.devices, self.on_missed.clone());
+        let device =
+            |state: &Arc<DeviceState>| (state.name.as_str().to_owned(), state.metrics.clone());
+        let named = shared.devices.iter().map(device);
+        let told = Told::new(&shared.metrics, named, self.on_missed.clone());
         granting.start(spec, security.clone(), &self.collector, devices, streams, told).map(Some)
     }
 

@@ -1,6 +1,5 @@
 //! What the controller says, on its way to the application: counters, how the source stands, and deadlines missed.
 use crate::observe::{SourceDeviceMetrics, SourceMetrics, Standing};
-use crate::source::shared::DeviceState;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,18 +57,16 @@ pub(in crate::source) struct Told {
 }
 
 impl Told {
+    /// Takes the names and numbers of the devices in the order in which they register.
     pub(in crate::source) fn new(
         metrics: &Arc<SourceMetrics>,
-        devices: &[Arc<DeviceState>],
+        devices: impl Iterator<Item = (String, Arc<SourceDeviceMetrics>)>,
         on_missed: Option<OnMissed>,
     ) -> Self {
-        let device = |state: &Arc<DeviceState>| Device {
-            name: state.name.as_str().to_owned(),
-            metrics: state.metrics.clone(),
-            missed: BTreeSet::new(),
-        };
         metrics.standing_is(Standing::Unregistered, 0);
-        let devices = devices.iter().map(device).collect();
+        let devices = devices
+            .map(|(name, metrics)| Device { name, metrics, missed: BTreeSet::new() })
+            .collect();
         Self { metrics: metrics.clone(), devices, on_missed, last: None }
     }
 
