@@ -39,6 +39,8 @@ enum Measurement {
     Long,
     /// what authenticated RoCEv2 packets cost: processor time and goodput, with and without
     Authenticate,
+    /// what the transmission controller's service takes: grants a second, CPU a grant, memory
+    Control,
     /// shares of hosts: rounds to the optimum, lost messages, changes, choices, time of a round
     Drum,
     /// thousands of hosts that share rates, in virtual time: rounds after changes, with messages lost
@@ -57,6 +59,8 @@ impl Measurement {
             ["catchment-drum", ""]
         } else if self == Self::Source {
             ["catchment-bench", "count-locks"]
+        } else if self == Self::Control {
+            ["catchment-bench", ""]
         } else {
             ["catchment-bench", "iceoryx2"]
         }

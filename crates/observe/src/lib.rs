@@ -42,6 +42,7 @@
 pub mod cpu;
 #[cfg(feature = "live-page")]
 mod dashboard;
+mod granting;
 mod histogram;
 mod ledger;
 mod metrics;
@@ -54,6 +55,7 @@ mod sync;
 
 #[cfg(feature = "live-page")]
 pub use dashboard::{Dashboard, DashboardConfig, DashboardError, PageTls};
+pub use granting::{GrantSnapshot, Standing};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use ledger::{Ledger, Unaccounted};
 pub use metrics::{

@@ -2,6 +2,7 @@
 //!
 //! One definition serves `/api/status`, the page, the terminal, the final report and Prometheus.
 //! Names end in their unit. Counters only grow while the process lives.
+use super::granting::GrantSnapshot;
 use super::histogram::HistogramSnapshot;
 use super::ledger::Ledger;
 use super::network::{RoceSnapshot, SessionSnapshot};
@@ -237,6 +238,8 @@ pub struct SourceSnapshot {
     pub reconnects: u64,
     /// The current session; `None` while there is none.
     pub session: Option<SessionSnapshot>,
+    /// How it stands with its transmission controller; `None` without one.
+    pub grant: Option<GrantSnapshot>,
     /// The RoCEv2 devices that this process has open.
     pub roce: Vec<RoceSnapshot>,
     /// Counters of all devices together.
@@ -267,6 +270,9 @@ counters! {
         pub frames_delivered: u64,
         /// Frames sent that could not be delivered, as far as is known.
         pub frames_lost: u64,
+        /// Frames of which a transmission controller said that they cannot be there by their deadline; they
+        /// are sent all the same.
+        pub deadlines_missed: u64,
         /// Times a frame waited for a free block.
         pub block_waits: u64,
         /// Total time of those waits.

@@ -16,6 +16,8 @@ pub struct HeldBlock {
     pub stream: u32,
     /// Bytes of its WRITEs, trailer included.
     pub bytes: u32,
+    /// Number of its frame in the stream; a frame may have several blocks.
+    pub packet_number: u64,
     /// When its frame was captured, nanoseconds of CLOCK_REALTIME.
     pub capture_time_ns: u64,
 }

@@ -17,6 +17,7 @@
 //! | `papers` (and `peers`) | scenarios with claims, pictures, pages |
 //! | `compared` | every mechanism, as `catchment bench` measures the product's |
 //! | `duplex` | client and server of the beam-diagnostics paper beside TCP, for `papers` |
+//! | `grants` | what the transmission controller's service takes, for `control` |
 //! | `roce`, `source`, `rate`, `long`, `authenticate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
 #![deny(unsafe_code)]
 use anyhow::Result;
@@ -33,6 +34,7 @@ mod duplex;
 mod external;
 mod goal;
 mod goals;
+mod grants;
 mod grid;
 mod host;
 mod job;
@@ -74,6 +76,7 @@ enum Command {
     Rate(rate::Options),
     Long(long::Options),
     Authenticate(authenticate::Options),
+    Control(grants::Options),
     Roce(roce::Options),
     Source(source::Options),
     Papers(papers::Options),
@@ -95,6 +98,11 @@ enum Command {
     /// One of the two processes of `source`; started by the program itself
     #[command(hide = true)]
     SourceRole(source::Role),
+    /// The controller of `control`; started by the program itself
+    #[command(hide = true)]
+    ControlRole {
+        capacity_bps: u64,
+    },
     /// The process whose memory `rate` writes; started by the program itself
     #[command(hide = true)]
     RateTarget {
@@ -133,6 +141,8 @@ fn run() -> Result<ExitCode> {
         Command::Rate(options) => rate::run(&options),
         Command::Long(options) => long::run(&options),
         Command::Authenticate(options) => authenticate::run(&options),
+        Command::Control(options) => grants::run(&options),
+        Command::ControlRole { capacity_bps } => grants::role(capacity_bps),
         Command::RateTarget { provider } => rate::target(&provider),
         Command::Roce(options) => roce::run(&options),
         Command::Source(options) => source::run(&options),

@@ -35,7 +35,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     (
         "catchment",
         "agent control media observe perf provider-ibverbs provider-roce provider-shm session transfer verbs",
-        "netns probe sim",
+        "controller netns probe sim",
     ),
     ("doctor", "catchment provider-ibverbs provider-roce provider-shm verbs", ""),
     ("conformance", "probe verbs", ""),
@@ -47,7 +47,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("cli", "agent catchment controller doctor", "netns"),
     (
         "bench",
-        "catchment channel cli conformance duplex mechanisms netns perf probe provider-roce provider-shm roce sim transfer verbs",
+        "catchment channel cli conformance control controller duplex mechanisms netns perf probe provider-roce provider-shm roce session sim transfer verbs",
         "",
     ),
     ("xtask", "", ""),

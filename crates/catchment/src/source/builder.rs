@@ -1,6 +1,6 @@
 //! Describes a source, then connects it.
 use super::device::Device;
-use super::granting::{ControllerSpec, Fallback, Granting, Streams};
+use super::granting::{ControllerSpec, Fallback, Granting, Missed, OnMissed, Streams, Told};
 use super::lifecycle::Lifecycle;
 use super::shared::{DeviceState, Shared};
 use super::wish::{RING_BYTES, SEND_QUEUE_LEAST, Wish};
@@ -127,6 +127,7 @@ pub struct SourceBuilder {
     pub(super) patience: Option<Duration>,
     pub(super) providers: ProviderSet,
     controller: Option<ControllerSpec>,
+    on_missed: Option<OnMissed>,
 }
 
 impl SourceBuilder {
@@ -145,6 +146,7 @@ impl SourceBuilder {
             patience: None,
             providers: ProviderSet::default(),
             controller: None,
+            on_missed: None,
         }
     }
 
@@ -200,6 +202,15 @@ impl SourceBuilder {
     #[must_use]
     pub fn controller(mut self, address: impl Into<String>, fallback: Fallback) -> Self {
         self.controller = Some(ControllerSpec { address: address.into(), fallback });
+        self
+    }
+
+    /// Calls `call` for each frame of which the controller says that it cannot be at the collector by its deadline:
+    /// the device may then make smaller frames, or fewer. It is called once for a frame, usually while the frame
+    /// waits, on the thread that sends: it must return soon, since nothing is sent meanwhile. A panic in it is logged.
+    #[must_use]
+    pub fn on_missed(mut self, call: impl Fn(Missed<'_>) + Send + Sync + 'static) -> Self {
+        self.on_missed = Some(OnMissed::new(call));
         self
     }
 
@@ -311,7 +322,11 @@ impl SourceBuilder {
             let at = shared.devices.iter().position(|device| device.stream() == stream);
             at.and_then(|at| u32::try_from(at).ok())
         });
-        granting.start(spec, security.clone(), &self.collector, devices, streams).map(Some)
+        let device =
+            |state: &Arc<DeviceState>| (state.name.as_str().to_owned(), state.metrics.clone());
+        let named = shared.devices.iter().map(device);
+        let told = Told::new(&shared.metrics, named, self.on_missed.clone());
+        granting.start(spec, security.clone(), &self.collector, devices, streams, told).map(Some)
     }
 
     fn device_states(

@@ -47,11 +47,12 @@ mod wish;
 mod writer;
 
 pub use crate::format::FRAME_BYTES_MAX;
+pub use crate::observe::Standing;
 pub use crate::session::message::Policy;
 pub use builder::{DeviceSpec, SourceBuilder};
 pub use catchment_transfer::{Decision, Permit, PermitRequest};
 pub use device::{Device, FrameWriter, Sent};
-pub use granting::{Fallback, Standing};
+pub use granting::{Fallback, Missed};
 pub use writer::{FrameContents, OwnedFrameWriter};
 
 use crate::observe::{SourceMetrics, SourceSnapshot, Unaccounted};
@@ -124,7 +125,7 @@ impl Source {
     /// Returns how it stands with its transmission controller; `None` without one
     /// ([`SourceBuilder::controller`]).
     pub fn standing(&self) -> Option<Standing> {
-        self.shared.granting.as_ref().map(|granting| granting.standing())
+        self.shared.metrics.grant().map(|grant| grant.standing)
     }
 
     /// Returns why the source accepts no more frames, if so.

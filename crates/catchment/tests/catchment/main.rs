@@ -9,6 +9,7 @@ mod damage;
 mod endings;
 mod examples;
 mod frames;
+mod granting;
 mod hostile_collector;
 mod stream;
 

@@ -1,5 +1,5 @@
 //! What `--json` writes: one object a line. The fields are documented in docs/reference/cli.md.
-use catchment::observe::{QueueSizes, SessionSnapshot, SourceCounters};
+use catchment::observe::{GrantSnapshot, QueueSizes, SessionSnapshot, SourceCounters};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -116,8 +116,11 @@ pub(crate) struct SendProgress {
     pub(crate) frames_sent: u64,
     pub(crate) frames_dropped: u64,
     pub(crate) bytes_sent: u64,
+    pub(crate) deadlines_missed: u64,
     pub(crate) reconnects: u64,
     pub(crate) cpu_percent: Option<f64>,
+    /// Without a controller there is none.
+    pub(crate) grant: Option<GrantSnapshot>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -129,6 +132,7 @@ pub(crate) struct SendSummary {
     /// Frames that the collector has not confirmed.
     pub(crate) frames_undelivered: u64,
     pub(crate) bytes_sent: u64,
+    pub(crate) deadlines_missed: u64,
     pub(crate) block_waits: u64,
     pub(crate) block_wait_s: f64,
     pub(crate) reconnects: u64,
@@ -146,6 +150,7 @@ pub(crate) struct SentDevice {
     pub(crate) fates: SentFates,
     pub(crate) frames_dropped: u64,
     pub(crate) bytes_sent: u64,
+    pub(crate) deadlines_missed: u64,
 }
 
 /// What became of frames, as their source knows.

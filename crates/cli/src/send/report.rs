@@ -20,8 +20,10 @@ pub(super) fn progress(
         frames_sent: totals.frames_sent,
         frames_dropped: totals.dropped_oldest + totals.dropped_newest,
         bytes_sent: totals.bytes_sent,
+        deadlines_missed: totals.deadlines_missed,
         reconnects: snapshot.reconnects,
         cpu_percent: snapshot.cpu.map(|cpu| units::tenths(cpu.cpu_percent)),
+        grant: snapshot.grant,
     };
     line.set_text(format!(
         "{} devices  {} frames  {}  dropped {}  CPU {:.0} %",
@@ -49,6 +51,7 @@ pub(super) fn summary(
         fates: SentFates::of(totals),
         frames_undelivered: failures.undelivered,
         bytes_sent: totals.bytes_sent,
+        deadlines_missed: totals.deadlines_missed,
         block_waits: totals.block_waits,
         block_wait_s: totals.block_wait_ns as f64 / 1e9,
         reconnects: last.reconnects,
@@ -67,6 +70,7 @@ fn device(device: &SourceDeviceSnapshot) -> SentDevice {
         fates,
         frames_dropped: fates.dropped(),
         bytes_sent: counters.bytes_sent,
+        deadlines_missed: counters.deadlines_missed,
     }
 }
 

@@ -133,6 +133,13 @@ fn the_death_of_the_controller_stops_no_source() {
     });
 }
 
+/// Waits until a controller grants; returns where.
+fn address(controller: &Running) -> String {
+    wait_until("it grants", || controller.said().contains("; sources"));
+    let said = controller.said();
+    said.split("granting at ").nth(1).unwrap().split(';').next().unwrap().to_owned()
+}
+
 #[test]
 fn a_changed_file_is_taken_over_and_a_bad_one_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -141,9 +148,7 @@ fn a_changed_file_is_taken_over_and_a_bad_one_changes_nothing() {
     let mut command = catchment();
     command.args(["control", "--listen", "127.0.0.1:0", "--config"]).arg(&config);
     let controller = Running::start(&mut command);
-    wait_until("it grants", || controller.said().contains("granting at"));
-    let said = controller.said();
-    let address = said.split("granting at ").nth(1).unwrap().split(';').next().unwrap();
+    let address = &address(&controller);
     let capacity = || {
         let status = run(["control", "status", "--json", address]).expect(0).last_json();
         status["links"][0]["capacity_bps"].as_u64().unwrap()
@@ -185,4 +190,29 @@ fn what_cannot_work_is_refused_with_what_to_do() {
         2,
         "--controller",
     );
+}
+
+#[test]
+fn frames_that_come_too_late_and_the_standing_are_told_in_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = catchment();
+    command.args(["control", "--bottleneck", "20Mbit", "--listen", "127.0.0.1:0"]);
+    let controller = Running::start(&mut command);
+    let address = &address(&controller);
+    let collector = Collector::start_with("127.0.0.1:0", &["--out", dir.path().to_str().unwrap()]);
+    let words = ["send", "--json", "--controller", address, "--deadline", "cam0=1ms", "--input"];
+    let input = [LARGE, "--device", "cam0", "--rate", "max", "--frames", "6", &collector.address];
+    let sent = run([&words[..], &input].concat()).expect(0);
+    let summary = sent.last_json();
+    assert_eq!(summary["deadlines_missed"], 6, "{summary}");
+    assert_eq!(summary["devices"][0]["deadlines_missed"], 6, "{summary}");
+    // 369 ms each: it takes longer than a second.
+    let mut rows = sent.json_lines().into_iter();
+    let progress = rows.find(|row| row["event"] == "progress").unwrap();
+    assert!(progress["grant"]["since_unix_ms"].as_u64().is_some_and(|ms| ms > 0), "{progress}");
+    let standing = progress["grant"]["standing"].as_str().unwrap();
+    assert!(["granted", "waiting"].contains(&standing), "{progress}");
+    assert_eq!(collector.end()["frames_lost"], 0);
+    signal(controller.id(), Signal::INT);
+    controller.finish().expect(0);
 }

@@ -1,5 +1,6 @@
 //! Metrics of a source.
 use super::{Counter, InFlight, unix_ms};
+use crate::granting::{GrantSnapshot, Standing};
 use crate::network::{Devices, RoceSnapshot, SessionSnapshot};
 use crate::snapshot::{SourceCounters, SourceDeviceSnapshot, SourceSnapshot};
 use crate::sync::{lock, read, write};
@@ -32,6 +33,7 @@ struct Sent {
     numbered: AtomicU64,
     delivered: AtomicU64,
     lost: AtomicU64,
+    missed: Counter,
     waits: Counter,
     wait_ns: Counter,
 }
@@ -87,6 +89,11 @@ impl SourceDeviceMetrics {
         self.sent.delivered.store(delivered, Relaxed);
     }
 
+    /// Counts a frame that cannot be there by its deadline.
+    pub fn deadline_missed(&self) {
+        self.sent.missed.add(1);
+    }
+
     /// Counts a wait of this length for a free block.
     pub fn waited_for_block(&self, wait: Duration) {
         self.sent.waits.add(1);
@@ -117,6 +124,7 @@ impl SourceDeviceMetrics {
                 frames_numbered: self.sent.numbered.load(Relaxed),
                 frames_delivered: self.sent.delivered.load(Relaxed),
                 frames_lost: self.sent.lost.load(Relaxed),
+                deadlines_missed: self.sent.missed.get(),
                 block_waits: self.sent.waits.get(),
                 block_wait_ns: self.sent.wait_ns.get(),
             },
@@ -133,6 +141,7 @@ pub struct SourceMetrics {
     status_reads: CachePadded<Counter>,
     reconnects: Counter,
     session: Mutex<Option<SessionSnapshot>>,
+    grant: Mutex<Option<GrantSnapshot>>,
     network: Mutex<Devices>,
 }
 
@@ -145,6 +154,7 @@ impl SourceMetrics {
             status_reads: CachePadded::default(),
             reconnects: Counter::default(),
             session: Mutex::default(),
+            grant: Mutex::default(),
             network: Mutex::default(),
         })
     }
@@ -176,6 +186,21 @@ impl SourceMetrics {
         *lock(&self.session) = session;
     }
 
+    /// Sets how the source stands with its transmission controller, and how many blocks wait.
+    pub fn standing_is(&self, standing: Standing, blocks_waiting: u64) {
+        let mut grant = lock(&self.grant);
+        let since_unix_ms = match *grant {
+            Some(before) if before.standing == standing => before.since_unix_ms,
+            Some(_) | None => unix_ms(),
+        };
+        *grant = Some(GrantSnapshot { standing, since_unix_ms, blocks_waiting });
+    }
+
+    /// Returns how the source stands with its transmission controller; `None` without one.
+    pub fn grant(&self) -> Option<GrantSnapshot> {
+        *lock(&self.grant)
+    }
+
     /// Returns all numbers at this moment. CPU is `None`, see [`SourceSampler`](crate::SourceSampler).
     pub fn snapshot(&self) -> SourceSnapshot {
         let recorders: Vec<_> = read(&self.devices).values().cloned().collect();
@@ -192,6 +217,7 @@ impl SourceMetrics {
             status_reads: self.status_reads.get(),
             reconnects: self.reconnects.get(),
             session: lock(&self.session).clone(),
+            grant: self.grant(),
             roce: network.ask(),
             totals,
             cpu: None,

@@ -8,6 +8,7 @@ use super::snapshot::{
     CollectorSnapshot, CpuSnapshot, DeviceCounters, DeviceSnapshot, SourceDeviceSnapshot,
     SourceSnapshot,
 };
+use crate::granting::{GrantSnapshot, Standing};
 use crate::histogram::HistogramSnapshot;
 use std::fmt::{self, Write};
 
@@ -92,6 +93,13 @@ metrics! { SOURCE of |s: &SourceSnapshot|
         "Sessions opened after one broke.";
 }
 
+metrics! { GRANT of |g: &GrantSnapshot|
+    gauge "catchment_source_grant_since_timestamp_seconds" = g.since_unix_ms as f64 / 1e3 =>
+        "Since when the source stands so with its controller.";
+    gauge "catchment_source_grant_blocks_waiting" = g.blocks_waiting as f64 =>
+        "Blocks written that may not go yet.";
+}
+
 metrics! { SOURCE_DEVICE of |d: &SourceDeviceSnapshot|
     counter "catchment_source_frames_sent_total" = d.counters.frames_sent as f64 =>
         "Frames handed to the queue pair.";
@@ -99,6 +107,8 @@ metrics! { SOURCE_DEVICE of |d: &SourceDeviceSnapshot|
         "Frames sent that could not be delivered.";
     counter "catchment_source_sent_bytes_total" = d.counters.bytes_sent as f64 =>
         "Payload bytes of the frames sent.";
+    counter "catchment_source_grant_missed_total" = d.counters.deadlines_missed as f64 =>
+        "Frames that cannot be there by their deadline.";
     counter "catchment_source_block_waits_total" = d.counters.block_waits as f64 =>
         "Times a frame waited for a block.";
     counter "catchment_source_block_wait_seconds_total" = d.counters.block_wait_ns as f64 / 1e9 =>
@@ -131,6 +141,7 @@ pub fn source_text(snapshot: &SourceSnapshot) -> String {
     let device = |d: &SourceDeviceSnapshot| vec![("device", d.name.clone())];
     text.table(SOURCE, std::slice::from_ref(snapshot), |_| Vec::new());
     text.sessions(snapshot.session.iter());
+    text.grant(snapshot.grant.as_ref());
     text.roce(&snapshot.roce);
     text.process(snapshot.cpu.as_ref());
     text.table(SOURCE_DEVICE, &snapshot.devices, device);
@@ -173,6 +184,17 @@ impl Text {
 
     fn process(&mut self, cpu: Option<&CpuSnapshot>) {
         self.table(PROCESS, cpu.map_or(&[], std::slice::from_ref), |_| Vec::new());
+    }
+
+    fn grant(&mut self, grant: Option<&GrantSnapshot>) {
+        let name = "catchment_source_grant_standing";
+        self.head(name, "gauge", "1 for how the source stands with its controller, else 0.");
+        for standing in grant.iter().flat_map(|_| Standing::ALL) {
+            let labels = vec![("standing", standing.name().to_owned())];
+            let is_so = grant.is_some_and(|grant| grant.standing == standing);
+            self.line(name, &labels, f64::from(u8::from(is_so)));
+        }
+        self.table(GRANT, grant.map_or(&[], std::slice::from_ref), |_| Vec::new());
     }
 
     fn refusals(&mut self, snapshot: &CollectorSnapshot) {

@@ -4,7 +4,7 @@ use super::SECOND;
 use catchment_observe::cpu::{CpuError, CpuMeter};
 use catchment_observe::{
     CollectorMetrics, CollectorSnapshot, DeviceCounters, DropCause, FrameObservation, LossCause,
-    Sampler, SessionSnapshot, SourceMetrics, SourceTotals, prometheus,
+    Sampler, SessionSnapshot, SourceMetrics, SourceTotals, Standing, prometheus,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -310,6 +310,7 @@ fn exported() -> BTreeSet<String> {
     device.waited_for_block(Duration::from_millis(5));
     source.status_reads(1);
     source.reconnected();
+    source.standing_is(Standing::Waiting, 3);
     let texts = [
         prometheus::collector_text(&full_collector()),
         prometheus::source_text(&source.snapshot()),

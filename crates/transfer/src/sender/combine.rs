@@ -196,6 +196,7 @@ impl Shared {
                         slot,
                         stream: header.stream,
                         bytes: copying.block_sge(slot, header.room_bytes).bytes,
+                        packet_number: header.packet_number,
                         capture_time_ns: header.capture_time_ns,
                     }),
                 }

@@ -1,8 +1,9 @@
 //! The thread that asks for leave and sends what it is granted.
 use super::gate::NewLink;
 use super::register::Wish;
-use super::{Fallback, Granting, Standing};
+use super::{Fallback, Granting, Told};
 use crate::frame::now_unix_ns;
+use crate::observe::Standing;
 use crate::session::registration::{Admitted, RegisterError};
 use catchment_control::admission::source_side::{
     Config, Fallback as Alone, Input, LocalId, Output, SourceSide,
@@ -46,6 +47,7 @@ pub(super) struct Machine {
     wish: Wish,
     fallback: Fallback,
     streams: Streams,
+    told: Told,
     side: SourceSide,
     socket: UdpSocket,
     began: Instant,
@@ -96,6 +98,7 @@ impl Machine {
         wish: Wish,
         fallback: Fallback,
         streams: Streams,
+        told: Told,
     ) -> io::Result<Self> {
         Ok(Self {
             granting,
@@ -103,6 +106,7 @@ impl Machine {
             wish,
             fallback,
             streams,
+            told,
             side: SourceSide::new(0, Config::new(Alone::Stop)),
             socket: any_socket()?,
             began: Instant::now(),
@@ -293,8 +297,13 @@ impl Machine {
                         self.parts.push_back((id, bytes));
                     }
                 }
-                Output::Missed { id, dropped, .. } => {
-                    tracing::debug!(device = id.device, dropped, "a frame comes too late");
+                Output::Missed { id, estimate_ns, dropped } => {
+                    let left = Duration::from_nanos(estimate_ns.saturating_sub(self.now_ns()));
+                    tracing::debug!(device = id.device, dropped, ?left, "a frame comes too late");
+                    if let Some(Moving { block, .. }) = self.moving.get(&id) {
+                        let (number, captured) = (block.packet_number, block.capture_time_ns);
+                        self.told.missed(id.device, number, captured, left);
+                    }
                     if dropped {
                         self.ask_again(id);
                     }
@@ -378,10 +387,21 @@ impl Machine {
         }
     }
 
+    /// Returns how many blocks are not through, and how many of them may not go now.
+    fn blocks(&self) -> (usize, usize) {
+        let goes = |(id, moving): &(&LocalId, &Moving)| {
+            !moving.parts.is_empty() || self.parts.iter().any(|(part, _)| part == *id)
+        };
+        let blocks = self.moving.len() + self.refused.len();
+        (blocks, blocks - self.moving.iter().filter(goes).count())
+    }
+
     fn say_standing(&mut self) {
+        let (blocks, waiting) = self.blocks();
         let can = self.fallback == Fallback::SafeRate && self.safe_rate_bps > 0;
         let now = match (self.term, self.side.is_alone()) {
             (0, _) => Standing::Unregistered,
+            (_, false) if waiting > 0 && waiting == blocks => Standing::Waiting,
             (_, false) => Standing::Granted,
             (_, true) if can => Standing::SafeRate,
             (_, true) => Standing::Stopped,
@@ -390,21 +410,23 @@ impl Machine {
             // A hint may be lost, or the way to the controller another one by now.
             self.register_at.get_or_insert_with(|| Instant::now() + RETRY_MOST);
         }
+        self.told.stands(now, waiting as u64);
         let before = std::mem::replace(&mut self.said, now);
         if before == now {
             return;
         }
-        *self.granting.standing.lock() = now;
         let (controller, rate_bps) = (&self.wish.address, self.safe_rate_bps);
         match now {
             Standing::SafeRate => {
                 tracing::warn!(%controller, rate_bps, "no controller answers: sending at the safe rate");
             }
             Standing::Stopped => tracing::warn!(%controller, "no controller answers: frames wait"),
-            Standing::Granted if before != Standing::Unregistered => {
+            Standing::Granted | Standing::Waiting
+                if matches!(before, Standing::SafeRate | Standing::Stopped) =>
+            {
                 tracing::warn!(%controller, "the controller answers again");
             }
-            Standing::Granted | Standing::Unregistered => {}
+            Standing::Granted | Standing::Waiting | Standing::Unregistered => {}
         }
     }
 

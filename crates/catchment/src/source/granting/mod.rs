@@ -5,6 +5,7 @@
 //! | `mod` | what others see: how it is set up, and whether a controller answers |
 //! | `gate` | takes committed blocks of a link until they may go; posts their parts |
 //! | `machine` | the thread with the UDP socket, which drives the source's end of the protocol |
+//! | `told` | what the application is told: how the source stands, which frames come too late |
 //! | `register` | registers with the controller, on a thread of its own |
 //!
 //! Each block is a transfer: asked for when it is committed, sent in parts of at most a chunk within the
@@ -12,9 +13,12 @@
 mod gate;
 mod machine;
 mod register;
+mod told;
 
 pub(super) use gate::{LinkGate, NewLink};
 pub(super) use machine::Streams;
+pub use told::Missed;
+pub(super) use told::{OnMissed, Told};
 
 use super::SourceError;
 use crate::session::io::{Address, ClientSecurity};
@@ -43,33 +47,17 @@ pub(super) struct ControllerSpec {
     pub(super) fallback: Fallback,
 }
 
-/// How a source stands with its controller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Standing {
-    /// It has not registered yet, and sends nothing.
-    #[default]
-    Unregistered,
-    /// It sends as it is granted.
-    Granted,
-    /// Nobody answers: it sends at its safe rate.
-    SafeRate,
-    /// Nobody answers: it sends nothing.
-    Stopped,
-}
-
 /// What the threads of a source share with the one that is granted leave.
 pub(super) struct Granting {
     bell: OwnedFd,
     stopped: AtomicBool,
     links: Mutex<Vec<NewLink>>,
     registrations: Mutex<Vec<Result<Admitted, RegisterError>>>,
-    standing: Mutex<Standing>,
 }
 
 impl std::fmt::Debug for Granting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Granting({:?})", self.standing())
+        f.write_str("Granting")
     }
 }
 
@@ -84,7 +72,6 @@ impl Granting {
             stopped: AtomicBool::new(false),
             links: Mutex::default(),
             registrations: Mutex::default(),
-            standing: Mutex::default(),
         }))
     }
 
@@ -96,12 +83,13 @@ impl Granting {
         collector: &str,
         devices: Vec<RegisteredDevice>,
         streams: Streams,
+        told: Told,
     ) -> Result<JoinHandle<()>, SourceError> {
         let wrong = |error: &dyn std::fmt::Display| SourceError::Config(error.to_string());
         let address: Address = spec.address.parse().map_err(|error| wrong(&error))?;
         let wish = register::Wish::new(address, security, collector.to_owned(), devices)
             .map_err(|error| wrong(&error))?;
-        let machine = machine::Machine::new(self.clone(), wish, spec.fallback, streams)
+        let machine = machine::Machine::new(self.clone(), wish, spec.fallback, streams, told)
             .map_err(|error| wrong(&error))?;
         std::thread::Builder::new()
             .name("catchment-grant".to_owned())
@@ -124,11 +112,6 @@ impl Granting {
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.ring();
-    }
-
-    /// Returns how the source stands with its controller.
-    pub(super) fn standing(&self) -> Standing {
-        *self.standing.lock()
     }
 
     /// Wakes the thread.

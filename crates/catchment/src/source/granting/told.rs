@@ -1,0 +1,103 @@
+//! What the controller says, on its way to the application: counters, how the source stands, and deadlines missed.
+use crate::observe::{SourceDeviceMetrics, SourceMetrics, Standing};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Of a device, so many of the newest frames that missed their deadlines are known.
+const KNOWN_MOST: usize = 4096;
+
+/// A frame that cannot be at the collector by its deadline, as the transmission controller says. It is sent all the
+/// same, behind those that can be in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Missed<'a> {
+    /// Its device.
+    pub device: &'a str,
+    /// Its packet number, as [`Sent::Accepted`](crate::source::Sent::Accepted) told it.
+    pub packet_number: u64,
+    /// When it was captured.
+    pub captured: SystemTime,
+    /// How long from now until it will be there, about; zero when it should be there by now. Of a frame of several
+    /// blocks it is the time until the first that comes too late.
+    pub left: Duration,
+}
+
+/// Called for each such frame.
+#[derive(Clone)]
+pub(in crate::source) struct OnMissed(Arc<dyn Fn(Missed<'_>) + Send + Sync>);
+
+impl OnMissed {
+    pub(in crate::source) fn new(call: impl Fn(Missed<'_>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(call))
+    }
+}
+
+impl fmt::Debug for OnMissed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnMissed")
+    }
+}
+
+struct Device {
+    name: String,
+    metrics: Arc<SourceDeviceMetrics>,
+    /// Packet numbers of frames that were told.
+    missed: BTreeSet<u64>,
+}
+
+/// Tells the application.
+pub(in crate::source) struct Told {
+    metrics: Arc<SourceMetrics>,
+    devices: Vec<Device>,
+    on_missed: Option<OnMissed>,
+    last: Option<(Standing, u64)>,
+}
+
+impl Told {
+    /// Takes the names and numbers of the devices in the order in which they register.
+    pub(in crate::source) fn new(
+        metrics: &Arc<SourceMetrics>,
+        devices: impl Iterator<Item = (String, Arc<SourceDeviceMetrics>)>,
+        on_missed: Option<OnMissed>,
+    ) -> Self {
+        metrics.standing_is(Standing::Unregistered, 0);
+        let devices = devices
+            .map(|(name, metrics)| Device { name, metrics, missed: BTreeSet::new() })
+            .collect();
+        Self { metrics: metrics.clone(), devices, on_missed, last: None }
+    }
+
+    /// Tells how the source stands, if that has changed.
+    pub(super) fn stands(&mut self, standing: Standing, blocks_waiting: u64) {
+        if self.last.replace((standing, blocks_waiting)) != Some((standing, blocks_waiting)) {
+            self.metrics.standing_is(standing, blocks_waiting);
+        }
+    }
+
+    /// Tells that a block of a frame comes too late; each frame once, also where it has several blocks or is sent again.
+    pub(super) fn missed(
+        &mut self,
+        at: u32,
+        packet_number: u64,
+        captured_unix_ns: u64,
+        left: Duration,
+    ) {
+        let Some(device) = self.devices.get_mut(at as usize) else { return };
+        if !device.missed.insert(packet_number) {
+            return;
+        }
+        if device.missed.len() > KNOWN_MOST {
+            device.missed.pop_first();
+        }
+        device.metrics.deadline_missed();
+        let Some(OnMissed(call)) = &self.on_missed else { return };
+        let captured = UNIX_EPOCH + Duration::from_nanos(captured_unix_ns);
+        let missed = Missed { device: &device.name, packet_number, captured, left };
+        if catch_unwind(AssertUnwindSafe(|| call(missed))).is_err() {
+            tracing::error!(device = device.name, packet_number, "on_missed panicked");
+        }
+    }
+}

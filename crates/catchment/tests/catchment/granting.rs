@@ -1,0 +1,87 @@
+//! A source, a transmission controller and a collector: what the application is told.
+use crate::{PATIENCE, logged};
+use catchment::session::io::{Address, ServerSecurity};
+use catchment::source::{DeviceSpec, Fallback, Source, Standing};
+use catchment_controller::Service;
+use catchment_controller::config::Settings;
+use catchment_netns::wait_until;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+/// 256 KiB take 52 ms of it.
+const CAPACITY_BPS: u64 = 40_000_000;
+const BYTES: usize = 256 << 10;
+
+fn controller() -> Service {
+    let address: Address = "127.0.0.1:0".parse().unwrap();
+    let settings = Settings::bottleneck(address, CAPACITY_BPS);
+    Service::start(settings, &ServerSecurity::default()).unwrap()
+}
+
+type Told = Arc<Mutex<Vec<(String, u64, SystemTime, Duration)>>>;
+
+fn source(collector: &str, service: &Service, told: &Told) -> Source {
+    let told = told.clone();
+    Source::builder(collector)
+        .patience(PATIENCE)
+        .controller(service.local().to_string(), Fallback::Stop)
+        .device(DeviceSpec::new("hurry").frame_bytes(BYTES).deadline(Duration::from_millis(1)))
+        .device(DeviceSpec::new("calm").frame_bytes(BYTES).deadline(Duration::from_secs(3600)))
+        .on_missed(move |missed| {
+            let device = missed.device.to_owned();
+            told.lock().unwrap().push((device, missed.packet_number, missed.captured, missed.left));
+            assert_ne!(missed.packet_number, 0, "a panic of the application ends nothing");
+        })
+        .connect()
+        .unwrap()
+}
+
+#[test]
+fn the_application_is_told_once_of_each_frame_that_comes_too_late() {
+    let (service, (log, collector)) = (controller(), logged());
+    let told = Told::default();
+    let source = source(&collector.local_addr().to_string(), &service, &told);
+    let before = SystemTime::now();
+    for name in ["calm", "hurry"] {
+        let mut device = source.device(name).unwrap();
+        for byte in 0..3 {
+            device.frame(BYTES).unwrap().send_bytes(&vec![byte; BYTES]).unwrap();
+        }
+    }
+    let report = source.close(PATIENCE).unwrap();
+    let mut told = told.lock().unwrap().clone();
+    told.sort();
+    let whose: Vec<_> = told.iter().map(|(name, number, ..)| (name.as_str(), *number)).collect();
+    assert_eq!(whose, [("hurry", 0), ("hurry", 1), ("hurry", 2)]);
+    for (.., captured, left) in &told {
+        assert!(*captured >= before && *captured <= SystemTime::now());
+        assert!(*left < PATIENCE, "{left:?}");
+    }
+    let missed = |name: &str| {
+        report.devices.iter().find(|d| d.name == name).unwrap().counters.deadlines_missed
+    };
+    assert_eq!((missed("hurry"), missed("calm"), report.totals.deadlines_missed), (3, 0, 3));
+    assert_eq!(collector.stop().totals.frames_lost, 0);
+    assert_eq!(log.lock().unwrap().len(), 6, "late ones are sent too");
+}
+
+#[test]
+fn how_a_source_stands_is_seen_from_outside() {
+    let (service, (_log, collector)) = (controller(), logged());
+    let source = source(&collector.local_addr().to_string(), &service, &Told::default());
+    wait_until("it has registered", || source.standing() == Some(Standing::Granted));
+    let since = source.metrics().snapshot().grant.unwrap().since_unix_ms;
+    drop(service);
+    let mut device = source.device("calm").unwrap();
+    device.frame(BYTES).unwrap().send_bytes(&vec![1; BYTES]).unwrap();
+    wait_until("nobody answers", || source.standing() == Some(Standing::Stopped));
+    let now = source.metrics().snapshot().grant.unwrap();
+    assert_eq!(now.blocks_waiting, 1);
+    assert!(now.since_unix_ms >= since, "{now:?} after {since}");
+    let alone = Source::builder(collector.local_addr().to_string())
+        .patience(PATIENCE)
+        .device(DeviceSpec::new("alone"))
+        .connect()
+        .unwrap();
+    assert_eq!((alone.standing(), alone.metrics().snapshot().grant), (None, None));
+}

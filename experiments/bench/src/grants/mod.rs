@@ -1,0 +1,257 @@
+//! `control`: what the transmission controller's service takes, over real sockets.
+//!
+//! The service is a process of its own; sources are the ends that ship, on one thread and one socket of this
+//! process, and every datagram is authenticated both ways. A grant is a transfer that asked, waited, and may send. In
+//! rows `rate` it is taken back then, so that a grant takes four messages; in `paper-rate` a frame is served, chunk by
+//! chunk, at its rate. Frames are counted, not sent.
+//!
+//! | | |
+//! |---|---|
+//! | `service` | the process of the controller |
+//! | `sources` | those who ask |
+//! | `row` | rows and goals |
+mod row;
+mod service;
+mod sources;
+
+use crate::output;
+use crate::stats::{Spread, decimals, percentile};
+use anyhow::{Result, ensure};
+use row::{Goal, Goals, HEAD, Row, Run};
+use service::Controller;
+pub(crate) use service::role;
+use sources::{Offered, Plan, Seen, Sources};
+use std::time::{Duration, Instant};
+
+/// 10^5 devices on 1,000 sources.
+const SOURCES: usize = 1000;
+const DEVICES_EACH: u32 = 100;
+/// No link is narrow here: all devices may send at once.
+const WIDE_BPS: u64 = 1_000_000_000_000;
+const DEVICE_BPS: u64 = 10_000_000;
+/// 105 ms of a device: its window lasts long enough to be used on a busy machine.
+const BYTES: u64 = 128 << 10;
+/// Transfers that wait or run at the same time.
+const AT_ONCE: usize = 64;
+/// The paper's: 12 senders of 10 Gbit/s, frames of 24,883,200 bytes over 20 Gbit/s at a load of 0.66.
+const PAPER_SOURCES: usize = 12;
+const PAPER_BPS: u64 = 20_000_000_000;
+const PAPER_DEVICE_BPS: u64 = 10_000_000_000;
+const PAPER_BYTES: u64 = 24_883_200;
+const PAPER_GRANTS: f64 = 66.0;
+/// Sources with a device each: before these are counted, and those that are.
+const FIRST_SOURCES: usize = 200;
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// Measure what the transmission controller's service takes
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// One JSON object a line on standard output instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Seconds in place of minutes
+    #[arg(long)]
+    quick: bool,
+    /// Seconds of each measurement, in place of 30, or 5 with --quick
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// One kind of rows only: memory, rate or paper-rate
+    #[arg(long = "what")]
+    only: Option<String>,
+    /// Sources with 100 devices each
+    #[arg(long, default_value_t = SOURCES)]
+    sources: usize,
+}
+
+impl Options {
+    fn wants(&self, what: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == what)
+    }
+
+    fn time(&self) -> Duration {
+        let usual = if self.quick { 5.0 } else { 30.0 };
+        Duration::from_secs_f64(self.seconds.unwrap_or(usual).clamp(0.1, 3600.0))
+    }
+
+    const fn idle_sources(&self) -> usize {
+        if self.quick { 2000 } else { 10_000 }
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let known = ["memory", "rate", "paper-rate"];
+    ensure!(
+        options.only.as_deref().is_none_or(|only| known.contains(&only)),
+        "--what is one of {}",
+        known.join(", ")
+    );
+    ensure!((1..=10_000).contains(&options.sources), "1 to 10,000 sources");
+    output::either(options.json, &Run::detect(options.quick), Run::line)?;
+    if !options.json {
+        output::line(HEAD)?;
+    }
+    let mut rows = Vec::new();
+    let mut show = |row: Row| -> Result<()> {
+        output::either(options.json, &row, Row::line)?;
+        rows.push(row);
+        Ok(())
+    };
+    if options.wants("memory") {
+        show(idle_sources(options)?)?;
+    }
+    if options.wants("memory") || options.wants("rate") {
+        many_devices(options, &mut show)?;
+    }
+    if options.wants("paper-rate") {
+        show(paper_rate(options)?)?;
+    }
+    let goals = goals(&rows);
+    for goal in &goals {
+        output::either(options.json, goal, Goal::line)?;
+    }
+    output::either(options.json, &Goals::of(&goals), Goals::line)
+}
+
+/// Measures what one more source takes that has a device and nothing to send.
+fn idle_sources(options: &Options) -> Result<Row> {
+    let controller = Controller::start(WIDE_BPS)?;
+    let mut sources = Sources::new(&controller.address)?;
+    let mut grow = |to: usize| -> Result<u64> {
+        while sources.count() < to {
+            sources.add(1, DEVICE_BPS)?;
+        }
+        sources.idle(WARM_UP);
+        controller.rss_bytes()
+    };
+    let before = grow(FIRST_SOURCES)?;
+    let after = grow(FIRST_SOURCES + options.idle_sources())?;
+    let each = after.saturating_sub(before) as f64 / options.idle_sources() as f64;
+    Ok(Row {
+        what: "memory",
+        devices: Some(sources.devices()),
+        sources: Some(sources.count()),
+        rss_bytes: Some(after),
+        bytes_per_idle_source: Some(each.round()),
+        ..Row::default()
+    })
+}
+
+fn many_devices(options: &Options, show: &mut impl FnMut(Row) -> Result<()>) -> Result<()> {
+    let controller = Controller::start(WIDE_BPS)?;
+    let mut sources = Sources::new(&controller.address)?;
+    for _ in 0..options.sources {
+        sources.add(DEVICES_EACH, DEVICE_BPS)?;
+    }
+    sources.idle(WARM_UP);
+    if options.wants("memory") {
+        show(Row {
+            what: "memory",
+            devices: Some(sources.devices()),
+            sources: Some(sources.count()),
+            rss_bytes: Some(controller.rss_bytes()?),
+            ..Row::default()
+        })?;
+    }
+    if !options.wants("rate") {
+        return Ok(());
+    }
+    let time = options.time();
+    for records in [1, 8] {
+        let plan =
+            Plan { records, bytes: BYTES, only_begins: true, offered: Offered::Always(AT_ONCE) };
+        let row = measure("rate", &controller, &mut sources, plan, time)?;
+        let half = row.grants_per_s.unwrap_or(0.0) / 2.0;
+        show(Row { offered: Some("most"), ..row })?;
+        let plan = Plan { offered: Offered::Rate(half), ..plan };
+        let row = measure("rate", &controller, &mut sources, plan, time)?;
+        show(Row { offered: Some("half"), ..row })?;
+    }
+    Ok(())
+}
+
+fn paper_rate(options: &Options) -> Result<Row> {
+    let controller = Controller::start(PAPER_BPS)?;
+    let mut sources = Sources::new(&controller.address)?;
+    for _ in 0..PAPER_SOURCES {
+        sources.add(1, PAPER_DEVICE_BPS)?;
+    }
+    let offered = Offered::Rate(PAPER_GRANTS);
+    let plan = Plan { records: 1, bytes: PAPER_BYTES, only_begins: false, offered };
+    measure("paper-rate", &controller, &mut sources, plan, options.time())
+}
+
+fn measure(
+    what: &'static str,
+    controller: &Controller,
+    sources: &mut Sources,
+    plan: Plan,
+    time: Duration,
+) -> Result<Row> {
+    sources.run(plan, WARM_UP);
+    let (start, cpu_before) = (Instant::now(), controller.cpu_ns()?);
+    let seen = sources.run(plan, time);
+    let (wall, cpu_ns) = (start.elapsed(), controller.cpu_ns()? - cpu_before);
+    Sources::check(&seen)?;
+    let Seen { grants, answers_us } = seen;
+    // What has begun ends before the next measurement.
+    sources.idle(WARM_UP);
+    let spread = Spread::of(&answers_us);
+    Ok(Row {
+        what,
+        records_per_datagram: Some(plan.records),
+        devices: Some(sources.devices()),
+        sources: Some(sources.count()),
+        grants_per_s: Some(decimals(grants as f64 / wall.as_secs_f64(), 1)),
+        cpu_us_per_grant: Some(decimals(cpu_ns as f64 / 1e3 / grants as f64, 2)),
+        service_cores: Some(decimals(cpu_ns as f64 / wall.as_nanos() as f64, 3)),
+        answer_us_p50: Some(decimals(spread.p50, 1)),
+        answer_us_p99: Some(decimals(percentile(&answers_us, 0.99), 1)),
+        transfers: Some(grants),
+        ..Row::default()
+    })
+}
+
+fn goals(rows: &[Row]) -> Vec<Goal> {
+    let rate = |records, offered| {
+        rows.iter().find(move |row| {
+            row.records_per_datagram == Some(records) && row.offered == Some(offered)
+        })
+    };
+    let full = |row: &&Row| row.devices == Some(SOURCES as u64 * u64::from(DEVICES_EACH));
+    let (one, eight) = (rate(1, "most").filter(full), rate(8, "most").filter(full));
+    let half = rate(1, "half").filter(full);
+    let paper = rows.iter().find(|row| row.what == "paper-rate");
+    let memory = || rows.iter().filter(|row| row.what == "memory");
+    let rss = memory().find(full).and_then(|row| row.rss_bytes);
+    let idle = memory().find_map(|row| row.bytes_per_idle_source);
+    let cpu = |row: Option<&Row>| row.and_then(|row| row.cpu_us_per_grant);
+    let grants = |row: Option<&Row>| row.and_then(|row| row.grants_per_s);
+    let no_leases = "the service grants no rate leases yet";
+    let not_here = "bench control does not measure it yet";
+    vec![
+        Goal::least("rate, a record a datagram: grants_per_s", grants(one), 200_000.0),
+        Goal::most("rate, a record a datagram: cpu_us_per_grant", cpu(one), 8.0),
+        Goal::least("rate, 8 records a datagram: grants_per_s", grants(eight), 500_000.0),
+        Goal::most("rate, 8 records a datagram: cpu_us_per_grant", cpu(eight), 8.0),
+        Goal::most("rate, half: answer_us_p50", half.and_then(|row| row.answer_us_p50), 60.0),
+        Goal::most("rate, half: answer_us_p99", half.and_then(|row| row.answer_us_p99), 1000.0),
+        Goal::unmeasured("rate leases of 10^5 devices: cores <= 0.25", no_leases),
+        Goal::most("paper-rate: cpu_us_per_grant", cpu(paper), 50.0),
+        Goal::most("memory: rss_bytes", rss.map(|rss| rss as f64), f64::from(128 << 20)),
+        Goal::most("memory: bytes_per_idle_source", idle, 1024.0),
+        Goal::unmeasured("pacing: rate_error_p95 <= 0.02", not_here),
+        Goal::unmeasured("pacing: rate_over_max <= 0.01", not_here),
+        Goal::unmeasured("failover, source: granted again within 2 leases", not_here),
+        Goal::unmeasured("failover, restart: first_grant_ms <= 300", not_here),
+        Goal::unmeasured("failover, restart: all of the capacity within 2 leases more", not_here),
+        Goal::unmeasured(
+            "failover, standby-etcd: 3 s, tuned: 2 s, planned: 50 ms",
+            "no standby yet",
+        ),
+        Goal::unmeasured(
+            "failover: frames_lost = 0 and packets_dropped = 0 in every gap",
+            not_here,
+        ),
+        Goal::unmeasured("failover: urgent_on_time >= 0.95 in every gap", not_here),
+    ]
+}

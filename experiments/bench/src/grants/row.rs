@@ -1,0 +1,146 @@
+//! Rows and goals of `control`.
+use crate::host::Environment;
+use serde::Serialize;
+
+/// The first row: the machine that numbers belong to.
+#[derive(Debug, Serialize)]
+pub(super) struct Run {
+    what: &'static str,
+    commit: String,
+    machine: String,
+    cores: usize,
+    /// Processes that wanted to run, one-minute mean.
+    load: f64,
+    mode: &'static str,
+    build: &'static str,
+}
+
+impl Run {
+    pub(super) fn detect(quick: bool) -> Self {
+        let Environment { commit, cpu, cores, load_before, build, .. } = Environment::detect();
+        let mode = if quick { "quick" } else { "full" };
+        Self { what: "run", commit, machine: cpu, cores, load: load_before, mode, build }
+    }
+
+    pub(super) fn line(&self) -> String {
+        let Self { commit, machine, cores, load, build, .. } = self;
+        format!("{build} build of {commit} on {machine}, {cores} cores, load {load}")
+    }
+}
+
+/// A measurement; what does not apply to it is null.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Row {
+    pub(super) what: &'static str,
+    /// `most`, or `half` of what was granted at most.
+    pub(super) offered: Option<&'static str>,
+    pub(super) records_per_datagram: Option<usize>,
+    pub(super) devices: Option<u64>,
+    pub(super) sources: Option<usize>,
+    pub(super) grants_per_s: Option<f64>,
+    /// Processor time of the controller's process, all that it does included.
+    pub(super) cpu_us_per_grant: Option<f64>,
+    /// How many cores the controller had: below 1 it waited, or others had them.
+    pub(super) service_cores: Option<f64>,
+    pub(super) answer_us_p50: Option<f64>,
+    pub(super) answer_us_p99: Option<f64>,
+    pub(super) provider: Option<&'static str>,
+    pub(super) rate_asked_bps: Option<u64>,
+    pub(super) transfers: Option<u64>,
+    pub(super) rate_error_p50: Option<f64>,
+    pub(super) rate_error_p95: Option<f64>,
+    pub(super) rate_over_max: Option<f64>,
+    pub(super) rss_bytes: Option<u64>,
+    pub(super) bytes_per_idle_source: Option<f64>,
+    pub(super) case: Option<&'static str>,
+    pub(super) first_grant_ms: Option<f64>,
+    pub(super) full_capacity_ms: Option<f64>,
+    pub(super) urgent_on_time: Option<f64>,
+    pub(super) frames_lost: Option<u64>,
+    pub(super) packets_dropped: Option<u64>,
+}
+
+impl Row {
+    pub(super) fn line(&self) -> String {
+        let float = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value}"));
+        let count = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
+        format!(
+            "{:<10} {:>4} {:>7} {:>7} {:>7} {:>11} {:>8} {:>6} {:>9} {:>9} {:>11} {:>8}",
+            self.what,
+            self.offered.unwrap_or("-"),
+            count(self.records_per_datagram.map(|records| records as u64)),
+            count(self.devices),
+            count(self.sources.map(|sources| sources as u64)),
+            float(self.grants_per_s),
+            float(self.cpu_us_per_grant),
+            float(self.service_cores),
+            float(self.answer_us_p50),
+            float(self.answer_us_p99),
+            count(self.rss_bytes),
+            float(self.bytes_per_idle_source),
+        )
+    }
+}
+
+pub(super) const HEAD: &str = "what    offered records devices sources    grants/s us/grant  cores       p50       p99   rss bytes B/source";
+
+/// What must hold for a number.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Goal {
+    what: &'static str,
+    goal: String,
+    value: Option<f64>,
+    held: Option<bool>,
+    why_not: Option<&'static str>,
+}
+
+impl Goal {
+    fn new(goal: String, value: Option<f64>, held: impl Fn(f64) -> bool) -> Self {
+        let why_not = value.is_none().then_some("not measured in this run");
+        Self { what: "goal", goal, value, held: value.map(held), why_not }
+    }
+
+    pub(super) fn least(name: &str, value: Option<f64>, least: f64) -> Self {
+        Self::new(format!("{name} >= {least}"), value, |value| value >= least)
+    }
+
+    pub(super) fn most(name: &str, value: Option<f64>, most: f64) -> Self {
+        Self::new(format!("{name} <= {most}"), value, |value| value <= most)
+    }
+
+    pub(super) fn unmeasured(goal: &str, why_not: &'static str) -> Self {
+        let (value, held) = (None, None);
+        Self { what: "goal", goal: goal.to_owned(), value, held, why_not: Some(why_not) }
+    }
+
+    pub(super) fn line(&self) -> String {
+        let word = match self.held {
+            Some(true) => "held  ",
+            Some(false) => "MISSED",
+            None => "-     ",
+        };
+        let value = self.value.map_or_else(String::new, |value| value.to_string());
+        format!("{word} {}: {value}{}", self.goal, self.why_not.unwrap_or(""))
+    }
+}
+
+/// The last row.
+#[derive(Debug, Serialize)]
+pub(super) struct Goals {
+    what: &'static str,
+    held: usize,
+    of: usize,
+    not_measured: usize,
+}
+
+impl Goals {
+    pub(super) fn of(goals: &[Goal]) -> Self {
+        let count = |held| goals.iter().filter(|goal| goal.held == held).count();
+        Self { what: "goals", held: count(Some(true)), of: goals.len(), not_measured: count(None) }
+    }
+
+    pub(super) fn line(&self) -> String {
+        let Self { held, of, not_measured, .. } = self;
+        format!("{held} of {of} goals held, {not_measured} not measured")
+    }
+}

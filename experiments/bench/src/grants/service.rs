@@ -1,0 +1,56 @@
+//! The controller in a process of its own, so that what it costs is told apart from what asks it.
+use crate::output;
+use anyhow::{Context as _, Result, anyhow};
+use catchment_controller::Service;
+use catchment_controller::config::Settings;
+use catchment_perf::ChildProcess;
+use catchment_session::io::{Address, ServerSecurity};
+use std::fs;
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+
+/// The process: says where it listens, and ends with its input.
+pub(crate) fn role(capacity_bps: u64) -> Result<()> {
+    let any: Address = "127.0.0.1:0".parse().map_err(|error| anyhow!("{error}"))?;
+    let settings = Settings::bottleneck(any, capacity_bps);
+    let service = Service::start(settings, &ServerSecurity::default())?;
+    output::line(&service.local().to_string())?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+/// Holds the process.
+pub(super) struct Controller {
+    child: ChildProcess,
+    pub(super) address: Address,
+}
+
+impl Controller {
+    pub(super) fn start(capacity_bps: u64) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["control-role", &capacity_bps.to_string()]).stdin(Stdio::piped());
+        let mut child = ChildProcess::start("the controller", &mut command)?;
+        let at = child.wait_for(|_| true)?;
+        let address = at.trim().parse().map_err(|error| anyhow!("address {at:?}: {error}"))?;
+        Ok(Self { child, address })
+    }
+
+    /// Returns the processor time of all its threads; none of them ends while it is measured.
+    pub(super) fn cpu_ns(&self) -> Result<u64> {
+        let mut sum = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+            let ns = text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok());
+            sum += ns.context("schedstat of a thread")?;
+        }
+        Ok(sum)
+    }
+
+    /// Returns its resident memory.
+    pub(super) fn rss_bytes(&self) -> Result<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        Ok(kib.context("VmRSS")? * 1024)
+    }
+}
