@@ -39,6 +39,8 @@ enum Measurement {
     Long,
     /// what authenticated RoCEv2 packets cost: processor time and goodput, with and without
     Authenticate,
+    /// applications that share a device through an agent, beside devices of their own; and their shares
+    Agent,
     /// shares of hosts: rounds to the optimum, lost messages, changes, choices, time of a round
     Drum,
     /// thousands of hosts that share rates, in virtual time: rounds after changes, with messages lost

@@ -17,6 +17,7 @@
 //! | `papers` (and `peers`) | scenarios with claims, pictures, pages |
 //! | `compared` | every mechanism, as `catchment bench` measures the product's |
 //! | `duplex` | client and server of the beam-diagnostics paper beside TCP, for `papers` |
+//! | `agent` | applications that share a device, beside those that have their own |
 //! | `roce`, `source`, `rate`, `long`, `authenticate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
 #![deny(unsafe_code)]
 use anyhow::Result;
@@ -24,6 +25,7 @@ use catchment_cli::{BenchArgs, Program};
 use clap::Parser;
 use std::process::ExitCode;
 
+mod agent;
 mod authenticate;
 mod clauses;
 mod compared;
@@ -74,6 +76,7 @@ enum Command {
     Rate(rate::Options),
     Long(long::Options),
     Authenticate(authenticate::Options),
+    Agent(agent::Options),
     Roce(roce::Options),
     Source(source::Options),
     Papers(papers::Options),
@@ -99,6 +102,11 @@ enum Command {
     #[command(hide = true)]
     RateTarget {
         provider: String,
+    },
+    /// One of the processes of `agent`; started by the program itself
+    #[command(hide = true)]
+    AgentRole {
+        role: String,
     },
     /// One of the two processes of a network measurement; started by the program itself
     #[command(hide = true)]
@@ -133,6 +141,8 @@ fn run() -> Result<ExitCode> {
         Command::Rate(options) => rate::run(&options),
         Command::Long(options) => long::run(&options),
         Command::Authenticate(options) => authenticate::run(&options),
+        Command::Agent(options) => agent::run(&options),
+        Command::AgentRole { role } => agent::role(&serde_json::from_str(&role)?),
         Command::RateTarget { provider } => rate::target(&provider),
         Command::Roce(options) => roce::run(&options),
         Command::Source(options) => source::run(&options),
