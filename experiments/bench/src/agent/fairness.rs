@@ -106,12 +106,13 @@ fn watch(weights: &[f64], windows: Windows) -> Result<Vec<Window>> {
             break;
         }
         ensure!(begun.elapsed() < PATIENCE, "an application does not begin: {accounts:?}");
+        // Until all have work at the agent: a poll, because an agent tells of its accounts only when asked.
         std::thread::sleep(LOOK_EVERY);
     }
     let mut seen = Vec::new();
     let mut from = Moment::now(&agent, weights.len())?;
     for _ in 0..windows.count {
-        // The window itself.
+        // The time over which the accounts are compared.
         std::thread::sleep(Duration::from_secs_f64(windows.seconds));
         let to = Moment::now(&agent, weights.len())?;
         seen.extend(Window::between(&from, &to));

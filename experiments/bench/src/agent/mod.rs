@@ -8,12 +8,13 @@ mod ends;
 mod fairness;
 mod row;
 
+use crate::goal::{Goal, Unmeasured};
 use crate::host::{self, Environment};
 use crate::job::{Job, Wait};
 use crate::mechanism::Mechanism;
 use crate::output;
+use crate::pair;
 use crate::stats::percentile;
-use crate::{goal::Goal, goal::Unmeasured, pair};
 use anyhow::{Context as _, Result, ensure};
 use catchment_perf::{Amount, Operation, Plan, Waiting};
 pub(crate) use ends::role;
