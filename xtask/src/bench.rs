@@ -41,6 +41,8 @@ enum Measurement {
     Authenticate,
     /// what the transmission controller's service takes: grants a second, CPU a grant, memory
     Control,
+    /// applications that share a device through an agent, beside devices of their own; and their shares
+    Agent,
     /// shares of hosts: rounds to the optimum, lost messages, changes, choices, time of a round
     Drum,
     /// thousands of hosts that share rates, in virtual time: rounds after changes, with messages lost

@@ -66,6 +66,16 @@ impl<'a> Flow<'a> {
         Ok(Sent { requests, time, peak_per_s: peak.best.max(requests as f64 / time.as_secs_f64()) })
     }
 
+    /// Posts one request and waits until it is complete; nothing else may be outstanding.
+    ///
+    /// # Errors
+    /// As [`Flow::run`].
+    pub(crate) fn request(&mut self) -> Result<(), PerfError> {
+        self.post(self.posted + 1)?;
+        self.done = self.newest()?;
+        Ok(())
+    }
+
     fn has_room(&self) -> bool {
         self.posted - self.done + u64::from(self.plan.batch) <= u64::from(self.plan.depth)
     }

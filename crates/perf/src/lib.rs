@@ -47,7 +47,7 @@ pub use meter::{Meter, Usage, process_cpu_time};
 pub use operation::{Figure, Operation, Test, TestParseError};
 pub use plan::{Amount, Plan, Waiting};
 pub use process::ChildProcess;
-pub use role::{measure, measure_blocks, serve};
+pub use role::{measure, measure_blocks, serve, time_requests};
 pub use row::{Bandwidth, Latency, Row};
 pub use span::Measured;
 pub use wait::{patience, wait_for};

@@ -7,11 +7,11 @@ use crate::flow::{self, Flow};
 use crate::message::{Reply, Request};
 use crate::meter::Usage;
 use crate::operation::{Figure, Operation};
-use crate::ping_pong::PingPong;
-use crate::plan::Plan;
+use crate::ping_pong::{PingPong, time_trips};
+use crate::plan::{Amount, Plan};
 use crate::row::{Bandwidth, Latency, Row};
 use crate::span::{Measured, Span, over};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A side that failed says so in this time.
 const LAST_WORD: Duration = Duration::from_secs(1);
@@ -28,6 +28,37 @@ pub fn measure(
     device: &LocalDevice,
     plan: &Plan,
 ) -> Result<Measured, PerfError> {
+    let mut end = connect(control, device, plan)?;
+    run(control, device, plan, &mut end).map_err(|error| cause(control, error))
+}
+
+/// Carries out a plan for bandwidth with one request outstanding as the active side. Returns the times
+/// from posting each request until it is complete, in nanoseconds, beside what was measured. Blocks.
+///
+/// # Errors
+/// As [`measure`].
+pub fn time_requests(
+    control: &mut Control,
+    device: &LocalDevice,
+    plan: &Plan,
+) -> Result<(Measured, Vec<f64>), PerfError> {
+    if (plan.test.figure, plan.depth) != (Figure::Bandwidth, 1) {
+        let test = plan.test.name();
+        return Err(PerfError::Plan(format!(
+            "requests are timed one at a time, in a bandwidth test of depth 1, not in {test} of depth {}",
+            plan.depth
+        )));
+    }
+    let mut end = connect(control, device, plan)?;
+    time_each(control, device, plan, &mut end).map_err(|error| cause(control, error))
+}
+
+/// Makes a queue pair and memory for a plan, and connects them with those of the passive side.
+fn connect(
+    control: &mut Control,
+    device: &LocalDevice,
+    plan: &Plan,
+) -> Result<Endpoint, PerfError> {
     plan.check()?;
     let mut end = Endpoint::open(&device.context, plan)?;
     control.send(&Request::Run { plan: *plan, place: end.place() })?;
@@ -35,10 +66,7 @@ pub fn measure(
     let Reply::Ready { place } = reply else { return Err(reply.unexpected("ready")) };
     end.connect(&place, device)?;
     end.limit(plan.rate_bps)?;
-    match run(control, device, plan, &mut end) {
-        Ok(measured) => Ok(measured),
-        Err(error) => Err(cause(control, error)),
-    }
+    Ok(end)
 }
 
 /// Carries out one plan for blocks as the active side, by the mechanism of that name. Blocks.
@@ -103,20 +131,29 @@ fn run(
             let (limit, most) = plan.amount.limits();
             let sent = flow.run(limit, most)?;
             span.stop(device);
-            let (per_s, bytes) =
-                (sent.requests as f64 / sent.time.as_secs_f64(), plan.bytes as f64);
-            let row = Row::Bandwidth(Bandwidth {
-                bytes: plan.bytes,
-                iterations: sent.requests,
-                peak_bytes_per_s: Some(sent.peak_per_s * bytes),
-                average_bytes_per_s: per_s * bytes,
-                messages_per_s: per_s,
-                client_cpu_percent: 0.0,
-                server_cpu_percent: 0.0,
-            });
+            let peak = Some(sent.peak_per_s * plan.bytes as f64);
+            let row = Row::Bandwidth(Bandwidth::of(plan.bytes, sent.requests, sent.time, peak));
             span.end(control, flow.posted(), row)
         }
     }
+}
+
+fn time_each(
+    control: &mut Control,
+    device: &LocalDevice,
+    plan: &Plan,
+    end: &mut Endpoint,
+) -> Result<(Measured, Vec<f64>), PerfError> {
+    let mut flow = Flow::new(end.connection(plan), plan);
+    let (limit, most) = plan.warm_up.limits();
+    flow.run(limit, most)?;
+    let mut span = Span::begin(control, device)?;
+    let start = Instant::now();
+    let times = time_trips((Amount::Iterations(0), plan.amount), 1.0, |_| flow.request())?;
+    let time = start.elapsed();
+    span.stop(device);
+    let row = Row::Bandwidth(Bandwidth::of(plan.bytes, times.len() as u64, time, None));
+    Ok((span.end(control, flow.posted(), row)?, times))
 }
 
 /// Does the passive side's part of all that the other side plans until it leaves; returns how many plans

@@ -1,6 +1,7 @@
 //! What came out of a measurement.
 use crate::stats::of_sorted;
 use serde::Serialize;
+use std::time::Duration;
 
 /// What came out.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -56,6 +57,27 @@ pub struct Latency {
     pub client_cpu_percent: f64,
     /// Of the server.
     pub server_cpu_percent: f64,
+}
+
+impl Bandwidth {
+    /// Returns the figures of so many requests of so many bytes; processor time comes later.
+    pub(crate) fn of(
+        bytes: u64,
+        requests: u64,
+        time: Duration,
+        peak_bytes_per_s: Option<f64>,
+    ) -> Self {
+        let messages_per_s = requests as f64 / time.as_secs_f64();
+        Self {
+            bytes,
+            iterations: requests,
+            peak_bytes_per_s,
+            average_bytes_per_s: messages_per_s * bytes as f64,
+            messages_per_s,
+            client_cpu_percent: 0.0,
+            server_cpu_percent: 0.0,
+        }
+    }
 }
 
 impl Latency {

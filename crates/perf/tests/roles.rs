@@ -5,7 +5,7 @@
 use catchment_perf::blocks::{BlockPlan, STATUS_BYTE};
 use catchment_perf::{
     Amount, Control, Figure, LocalDevice, Measured, Operation, PATIENCE, PerfError, Plan, Row,
-    Test, Waiting, measure, measure_blocks, serve,
+    Test, Waiting, measure, measure_blocks, serve, time_requests,
 };
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Provider, QpInit};
@@ -80,6 +80,26 @@ fn every_test_and_every_way_to_wait_over_one_control_connection() {
         }
     });
     assert_eq!(served.unwrap(), 30);
+}
+
+/// As many times as requests, none longer than the whole; and a plan of several at once is refused.
+#[test]
+fn requests_are_timed_until_they_are_complete() {
+    for operation in [Operation::Write, Operation::Send] {
+        let test = Test::new(operation, Figure::Bandwidth);
+        let one = Plan::new(test, 64, Amount::Iterations(50), 1, Waiting::Yield);
+        let (ran, served) = beside_passive(|control| {
+            let several = Plan { depth: 2, ..one };
+            let refused = time_requests(control, &device(), &several).unwrap_err().to_string();
+            assert!(refused.contains("depth 2"), "{refused}");
+            time_requests(control, &device(), &one)
+        });
+        let (measured, times) = ran.unwrap();
+        is_sound(&measured, Figure::Bandwidth, 64, 50);
+        assert_eq!((times.len(), served.unwrap()), (50, 1));
+        assert!(times.iter().all(|ns| *ns > 0.0));
+        assert!(times.iter().sum::<f64>() <= measured.time.as_nanos() as f64, "{measured:?}");
+    }
 }
 
 #[test]

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
 /// Who waits longer than this waits in vain.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -396,20 +396,15 @@ fn span<L>(
 
 /// Returns the processor time of the threads of this process so far, by their roles.
 fn used() -> Result<Used> {
-    let own = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     let mut used = Used::new();
-    for task in fs::read_dir("/proc/self/task")? {
-        let folder = task?.path();
-        // A thread that ends meanwhile is none of a link.
-        let Ok(name) = fs::read_to_string(folder.join("comm")) else { continue };
-        let Ok(times) = fs::read_to_string(folder.join("schedstat")) else { continue };
-        let ns = times.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok());
-        let role = match name.trim().rsplit('-').next() {
-            _ if folder.ends_with(&own) => "program",
+    for thread in sys::threads(std::process::id())? {
+        let role = match thread.name.rsplit('-').next() {
+            _ if thread.number == own => "program",
             Some(queue @ ("sq" | "cq" | "rq")) => queue,
             _ => "provider",
         };
-        *used.entry(role.to_owned()).or_default() += ns.context("the kernel has no schedstat")?;
+        *used.entry(role.to_owned()).or_default() += thread.cpu_ns;
     }
     Ok(used)
 }

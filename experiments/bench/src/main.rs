@@ -18,6 +18,7 @@
 //! | `compared` | every mechanism, as `catchment bench` measures the product's |
 //! | `duplex` | client and server of the beam-diagnostics paper beside TCP, for `papers` |
 //! | `grants` | what the transmission controller's service takes, for `control` |
+//! | `agent` | applications that share a device, beside those that have their own |
 //! | `roce`, `source`, `rate`, `long`, `authenticate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
 #![deny(unsafe_code)]
 use anyhow::Result;
@@ -25,6 +26,7 @@ use catchment_cli::{BenchArgs, Program};
 use clap::Parser;
 use std::process::ExitCode;
 
+mod agent;
 mod authenticate;
 mod clauses;
 mod compared;
@@ -77,6 +79,7 @@ enum Command {
     Long(long::Options),
     Authenticate(authenticate::Options),
     Control(grants::Options),
+    Agent(agent::Options),
     Roce(roce::Options),
     Source(source::Options),
     Papers(papers::Options),
@@ -107,6 +110,11 @@ enum Command {
     #[command(hide = true)]
     RateTarget {
         provider: String,
+    },
+    /// One of the processes of `agent`; started by the program itself
+    #[command(hide = true)]
+    AgentRole {
+        role: String,
     },
     /// One of the two processes of a network measurement; started by the program itself
     #[command(hide = true)]
@@ -143,6 +151,8 @@ fn run() -> Result<ExitCode> {
         Command::Authenticate(options) => authenticate::run(&options),
         Command::Control(options) => grants::run(&options),
         Command::ControlRole { capacity_bps } => grants::role(capacity_bps),
+        Command::Agent(options) => agent::run(&options),
+        Command::AgentRole { role } => agent::role(&serde_json::from_str(&role)?),
         Command::RateTarget { provider } => rate::target(&provider),
         Command::Roce(options) => roce::run(&options),
         Command::Source(options) => source::run(&options),

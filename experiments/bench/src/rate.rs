@@ -126,11 +126,22 @@ fn open(provider: &str, is_target: bool) -> Result<Arc<dyn Context>> {
 
 /// The second process: owns the memory until the sender leaves.
 pub(crate) fn target(provider: &str) -> Result<()> {
+    serve(open(provider, true)?)
+}
+
+/// Says where it listens, and does the passive side's part of what one other process measures.
+pub(crate) fn serve(context: Arc<dyn Context>) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     output::line(&listener.local_addr()?.to_string())?;
     let mut control = Control::over_tcp(listener.accept()?.0)?;
-    catchment_perf::serve(&mut control, &LocalDevice::new(open(provider, true)?), &[])?;
+    catchment_perf::serve(&mut control, &LocalDevice::new(context), &[])?;
     Ok(())
+}
+
+/// Waits until a target says where it listens.
+pub(crate) fn address(target: &mut ChildProcess) -> Result<SocketAddr> {
+    let at = target.wait_for(|_| true)?;
+    at.trim().parse().with_context(|| format!("address {at:?}"))
 }
 
 /// The sender, and the process of the target.
@@ -146,9 +157,7 @@ impl Pair {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["rate-target", provider]).stdin(Stdio::null());
         let mut target = ChildProcess::start("the target", &mut command)?;
-        let at = target.wait_for(|_| true)?;
-        let at: SocketAddr = at.trim().parse().with_context(|| format!("address {at:?}"))?;
-        let control = Control::over_tcp(TcpStream::connect(at)?)?;
+        let control = Control::over_tcp(TcpStream::connect(address(&mut target)?)?)?;
         let device = LocalDevice::new(open(provider, false)?);
         Ok(Self { provider, device, control, _target: target })
     }

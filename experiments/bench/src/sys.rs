@@ -33,6 +33,31 @@ pub(crate) fn process_cpu_ns() -> u64 {
     catchment_perf::process_cpu_time().as_nanos() as u64
 }
 
+/// A thread of a process, and the processor time that it has used so far.
+#[derive(Debug, Clone)]
+pub(crate) struct Thread {
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    pub(crate) cpu_ns: u64,
+}
+
+/// Returns the threads of a process, those left out that end meanwhile.
+pub(crate) fn threads(process: u32) -> Result<Vec<Thread>> {
+    let mut threads = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let task = task?;
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file));
+        let (Ok(name), Ok(times)) = (read("comm"), read("schedstat")) else { continue };
+        let ns = times.split_whitespace().next().and_then(|ns| ns.parse().ok());
+        threads.push(Thread {
+            number: task.file_name().to_string_lossy().parse()?,
+            name: name.trim().to_owned(),
+            cpu_ns: ns.context("the kernel has no schedstat")?,
+        });
+    }
+    Ok(threads)
+}
+
 /// Most memory that this process had in use, in bytes, shared pages included. Not by getrusage(2):
 /// that also counts what the process was before it became this program.
 pub(crate) fn rss_bytes_peak() -> Result<u64> {

@@ -47,7 +47,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("cli", "agent catchment controller doctor", "netns"),
     (
         "bench",
-        "catchment channel cli conformance control controller duplex mechanisms netns perf probe provider-roce provider-shm roce session sim transfer verbs",
+        "agent catchment channel cli conformance control controller duplex mechanisms netns perf probe provider-roce provider-shm roce session sim transfer verbs",
         "",
     ),
     ("xtask", "", ""),

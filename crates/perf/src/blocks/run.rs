@@ -180,16 +180,7 @@ impl Sent {
         match self {
             Self::Times(times) => Row::Latency(Latency::of(bytes, times)),
             Self::Blocks { blocks, since } => {
-                let per_s = blocks as f64 / since.elapsed().as_secs_f64();
-                Row::Bandwidth(Bandwidth {
-                    bytes,
-                    iterations: blocks,
-                    peak_bytes_per_s: None,
-                    average_bytes_per_s: per_s * bytes as f64,
-                    messages_per_s: per_s,
-                    client_cpu_percent: 0.0,
-                    server_cpu_percent: 0.0,
-                })
+                Row::Bandwidth(Bandwidth::of(bytes, blocks, since.elapsed(), None))
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The measurements as their users run them, on the smallest cells.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+mod agent;
 mod control;
 mod duplex;
 mod mechanisms;

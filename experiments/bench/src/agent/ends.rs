@@ -1,0 +1,224 @@
+//! The processes of a measurement: an agent, applications, and the targets of their requests.
+use crate::{host, output, rate, sys};
+use anyhow::{Context as _, Result, bail};
+use catchment_agent::policy::Policy;
+use catchment_agent::{Agent, AgentOptions, AgentProvider};
+use catchment_perf::{
+    Amount, ChildProcess, Control, Figure, LocalDevice, Measured, Operation, Plan, Row, Test,
+    Waiting, stats,
+};
+use catchment_provider_shm::{DEVICE, ShmProvider};
+use catchment_verbs::{Context, Provider as _};
+use serde::{Deserialize, Serialize};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Receives that a target of SENDs keeps posted.
+const RECEIVES: u32 = 256;
+/// The name of those that others write to, in the policy.
+const TARGET: &str = "target";
+const READY: &str = "ready";
+
+/// What one of the processes does.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Role {
+    /// Runs an agent with this policy until its input ends.
+    Agent(String),
+    /// Owns memory that one application writes to.
+    Target(Seat),
+    /// Measures, and says what it found.
+    Application { seat: Seat, target: SocketAddr, work: Vec<Work> },
+}
+
+/// Whose device a process uses.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Seat {
+    /// Nothing is RAW: a device of its own.
+    agent: Option<Served>,
+    application: String,
+}
+
+/// An agent that runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Served {
+    name: String,
+    process: u32,
+}
+
+/// What an application does with the device.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Work {
+    pub(crate) operation: Operation,
+    pub(crate) bytes: u64,
+    /// 1: each request is timed.
+    pub(crate) outstanding: u32,
+    pub(crate) warm_up: Amount,
+    pub(crate) seconds: f64,
+    pub(crate) waiting: Waiting,
+}
+
+impl Work {
+    pub(crate) fn plan(&self) -> Plan {
+        let test = Test::new(self.operation, Figure::Bandwidth);
+        let amount = Amount::Seconds(self.seconds);
+        Plan {
+            warm_up: self.warm_up,
+            receives: if self.operation.takes_receive() { RECEIVES } else { 1 },
+            ..Plan::new(test, self.bytes, amount, self.outstanding, self.waiting)
+        }
+    }
+}
+
+/// What came out of one piece of work.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Found {
+    pub(crate) ops_per_s: f64,
+    /// From posting until complete, where requests were timed: p50, p80, p99.
+    pub(crate) latency_ns: Option<[f64; 3]>,
+    /// Of both processes.
+    pub(crate) cpu_percent_apps: f64,
+    pub(crate) cpu_percent_agent: Option<f64>,
+    pub(crate) agent_ns_per_op: Option<f64>,
+    /// That the agent had in the device.
+    pub(crate) queue_pairs: Option<u64>,
+}
+
+/// Runs one of the processes.
+pub(crate) fn role(role: &Role) -> Result<()> {
+    match role {
+        Role::Agent(policy) => {
+            sys::settle(host::collector_core())?;
+            let _agent = Agent::start(Policy::parse(policy)?)?;
+            output::line(READY)?;
+            std::io::stdin().lines().for_each(drop);
+            Ok(())
+        }
+        Role::Target(seat) => {
+            sys::settle(host::cores().saturating_sub(1).min(2))?;
+            rate::serve(seat.open()?)
+        }
+        Role::Application { seat, target, work } => {
+            sys::settle(host::SOURCE_CORE)?;
+            let mut control = Control::over_tcp(TcpStream::connect(target)?)?;
+            let work = work.iter().map(|work| seat.measure(&mut control, work));
+            output::json(&work.collect::<Result<Vec<Found>>>()?)
+        }
+    }
+}
+
+impl Seat {
+    fn open(&self) -> Result<Arc<dyn Context>> {
+        let Some(Served { name, .. }) = &self.agent else {
+            return Ok(ShmProvider::new().open(DEVICE)?);
+        };
+        let (agent, application) = (name.clone(), self.application.clone());
+        Ok(AgentProvider::new(AgentOptions { agent, application }).open(name)?)
+    }
+
+    fn measure(&self, control: &mut Control, work: &Work) -> Result<Found> {
+        let queue_pairs = Arc::new(AtomicU64::new(0));
+        let mut device = LocalDevice::new(self.open()?);
+        if let Some(agent) = self.agent.clone() {
+            let queue_pairs = Arc::clone(&queue_pairs);
+            device.counters = Box::new(move || agent.counters(&queue_pairs));
+        }
+        let plan = work.plan();
+        let (measured, times) = if work.outstanding == 1 {
+            catchment_perf::time_requests(control, &device, &plan)?
+        } else {
+            (catchment_perf::measure(control, &device, &plan)?, Vec::new())
+        };
+        let Row::Bandwidth(row) = measured.row else {
+            bail!("the engine measured something else: {measured:?}");
+        };
+        let Measured { time, active, .. } = measured;
+        let agent_ns = active.counters.first().map(|ns| *ns as f64);
+        let latency = |part| stats::percentile(&times, part);
+        Ok(Found {
+            ops_per_s: row.messages_per_s,
+            latency_ns: (!times.is_empty()).then(|| [0.5, 0.8, 0.99].map(latency)),
+            cpu_percent_apps: row.client_cpu_percent + row.server_cpu_percent,
+            cpu_percent_agent: agent_ns.map(|ns| 100.0 * ns / time.as_nanos() as f64),
+            agent_ns_per_op: agent_ns.map(|ns| ns / row.iterations as f64),
+            queue_pairs: Some(queue_pairs.load(Ordering::Relaxed)).filter(|count| *count > 0),
+        })
+    }
+}
+
+impl Served {
+    /// Returns the agent's processor time, where it can be read, and notes its queue pairs.
+    fn counters(&self, queue_pairs: &AtomicU64) -> Vec<u64> {
+        if let Ok(accounts) = catchment_agent::status(&self.name) {
+            let count = accounts.iter().map(|account| account.queue_pairs).sum();
+            queue_pairs.fetch_max(count, Ordering::Relaxed);
+        }
+        let threads = sys::threads(self.process);
+        threads.map_or(Vec::new(), |all| vec![all.iter().map(|thread| thread.cpu_ns).sum()])
+    }
+}
+
+fn start(name: &'static str, role: &Role) -> Result<ChildProcess> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["agent-role", &serde_json::to_string(role)?]).stdin(Stdio::piped());
+    Ok(ChildProcess::start(name, &mut command)?)
+}
+
+/// An agent in a process of its own, for applications of these weights.
+pub(crate) struct AgentProcess {
+    served: Served,
+    _process: ChildProcess,
+}
+
+impl AgentProcess {
+    pub(crate) fn start(weights: &[f64]) -> Result<Self> {
+        static AGENTS: AtomicU64 = AtomicU64::new(0);
+        let number = AGENTS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("bench-{}-{number}", std::process::id());
+        let rule = |(at, weight): (usize, &f64)| serde_json::json!({ "name": application(at), "weight": weight });
+        let mut rules: Vec<_> = weights.iter().enumerate().map(rule).collect();
+        rules.push(serde_json::json!({ "name": TARGET }));
+        let policy = serde_json::json!({ "name": name, "applications": rules });
+        let mut process = start("the agent", &Role::Agent(policy.to_string()))?;
+        process.wait_for(|line| line == READY)?;
+        Ok(Self { served: Served { name, process: process.id() }, _process: process })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.served.name
+    }
+}
+
+/// Returns the name of an application in the policy.
+pub(crate) fn application(at: usize) -> String {
+    format!("application-{at}")
+}
+
+/// An application at work, and its target.
+pub(crate) struct Pair {
+    application: ChildProcess,
+    _target: ChildProcess,
+}
+
+impl Pair {
+    /// Starts the application of this number, through the agent if there is one.
+    pub(crate) fn start(agent: Option<&AgentProcess>, at: usize, work: &[Work]) -> Result<Self> {
+        let seat = |application: String| Seat {
+            agent: agent.map(|agent| agent.served.clone()),
+            application,
+        };
+        let mut target = start("the target", &Role::Target(seat(TARGET.to_owned())))?;
+        let role = Role::Application {
+            seat: seat(application(at)),
+            target: rate::address(&mut target)?,
+            work: work.to_vec(),
+        };
+        Ok(Self { application: start("the application", &role)?, _target: target })
+    }
+
+    /// Waits until its work is done; what it found, of each piece.
+    pub(crate) fn finish(self) -> Result<Vec<Found>> {
+        serde_json::from_str(self.application.finish()?.trim()).context("the application")
+    }
+}

@@ -1,0 +1,158 @@
+//! `agent`: what an application gets through an agent, beside a device of its own; and whether several
+//! get what their weights say.
+//!
+//! An application, the target of its requests and the agent are processes, fresh ones for each
+//! measurement; RAW and the agent take turns. The agent's core is the second one, where the target is too
+//! if there are only two.
+mod ends;
+mod fairness;
+mod row;
+
+use crate::goal::{Goal, Unmeasured};
+use crate::host::{self, Environment};
+use crate::job::{Job, Wait};
+use crate::mechanism::Mechanism;
+use crate::stats::percentile;
+use crate::{output, pair};
+use anyhow::{Context as _, Result, ensure};
+use catchment_perf::{Amount, Operation, Plan, Waiting};
+pub(crate) use ends::role;
+use ends::{AgentProcess, Found, Pair, Work};
+use fairness::Windows;
+use row::{Row, What};
+
+const OPERATIONS: [Operation; 2] = [Operation::Write, Operation::Send];
+const OUTSTANDING: [u32; 2] = [1, 64];
+/// Of the applications in rows of fairness.
+const WEIGHTS: [&[f64]; 3] = [&[3.0, 1.0], &[1.0, 1.0, 2.0], &[1.0, 2.0, 4.0, 8.0]];
+
+/// Measure an application through an agent, beside one with a device of its own
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// One JSON object a line on standard output instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Medians of 5 runs: within 4 minutes; the default
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Medians of 21 runs
+    #[arg(long)]
+    full: bool,
+    /// Fresh processes of each row instead
+    #[arg(long)]
+    runs: Option<usize>,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 0.3)]
+    seconds: f64,
+    /// Bytes of a request
+    #[arg(long, value_delimiter = ',', default_values_t = [64, 4096, 65_536, 1 << 20])]
+    bytes: Vec<u64>,
+    /// Windows in which shares are compared
+    #[arg(long, default_value_t = 5)]
+    windows: u32,
+    /// Seconds of each window
+    #[arg(long, default_value_t = 1.0)]
+    window_seconds: f64,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let runs = options.runs.unwrap_or(if options.full { 21 } else { 5 });
+    ensure!(runs > 0 && options.seconds > 0.0, "a measurement takes time");
+    ensure!(options.window_seconds > 0.0, "a window takes time");
+    if options.json {
+        output::json(&serde_json::json!({
+            "what": "run",
+            "form": if options.full { "--full" } else { "--quick" },
+            "runs": runs,
+            "seconds": options.seconds,
+            "environment": Environment::detect(),
+        }))?;
+    } else {
+        output::line(Row::HEAD)?;
+    }
+    let (cache_line, hand_over_ns, rows) = compare(options, runs)?;
+    for row in std::iter::once(&cache_line).chain(&rows) {
+        output::either(options.json, row, Row::line)?;
+    }
+    let windows = Windows { count: options.windows, seconds: options.window_seconds };
+    for weights in WEIGHTS {
+        let row = fairness::measure(weights, windows).with_context(|| format!("{weights:?}"))?;
+        output::either(options.json, &row, fairness::Row::line)?;
+    }
+    for goal in rows.iter().flat_map(|row| row.goals(hand_over_ns)) {
+        output::either(options.json, &goal, Goal::line)?;
+    }
+    for goal in row::unmeasured() {
+        output::either(options.json, &goal, Unmeasured::line)?;
+    }
+    Ok(())
+}
+
+/// What one cell found, run by run: RAW, and through the agent.
+struct Cell {
+    work: Vec<Work>,
+    found: [Vec<Vec<Found>>; 2],
+}
+
+impl Cell {
+    fn new(options: &Options, operation: Operation, bytes: u64) -> Self {
+        let (seconds, waiting) = (options.seconds, Waiting::Yield);
+        let warm_up = Amount::Seconds(seconds / 10.0);
+        let work = OUTSTANDING.map(|outstanding| Work {
+            operation,
+            bytes,
+            outstanding,
+            warm_up,
+            seconds,
+            waiting,
+        });
+        Self { work: work.into(), found: [Vec::new(), Vec::new()] }
+    }
+
+    /// Measures in fresh processes.
+    fn measure(&mut self, through_agent: bool) -> Result<()> {
+        let agent = through_agent.then(|| AgentProcess::start(&[1.0])).transpose()?;
+        let found = Pair::start(agent.as_ref(), 0, &self.work)?.finish()?;
+        self.found[usize::from(through_agent)].push(found);
+        Ok(())
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Row> {
+        self.work.iter().enumerate().flat_map(|(at, work)| {
+            let plan: Plan = work.plan();
+            let of = |who: usize| self.found[who].iter().map(|run| run[at]).collect::<Vec<_>>();
+            let (raw, agent) = (of(0), of(1));
+            [Row::new(What::Raw, &plan, &raw, &raw), Row::new(What::Drum, &plan, &agent, &raw)]
+        })
+    }
+}
+
+/// Measures all cells in turn, run by run. Returns the row of the cache line, its hand-over in
+/// nanoseconds, and the rows of the cells.
+fn compare(options: &Options, runs: usize) -> Result<(Row, f64, Vec<Row>)> {
+    let cells = OPERATIONS.iter().flat_map(|operation| {
+        options.bytes.iter().map(|bytes| Cell::new(options, *operation, *bytes))
+    });
+    let mut cells: Vec<Cell> = cells.collect();
+    let (mut p50, mut p99) = (Vec::new(), Vec::new());
+    for run in 0..runs {
+        for found in pair::run(&cache_line(options), None)?.ping_pongs {
+            p50.push(found.p50_ns);
+            p99.push(found.p99_ns);
+        }
+        for cell in &mut cells {
+            // Who begins has what the one before left in the caches.
+            for turn in [run % 2 == 1, run % 2 == 0] {
+                cell.measure(turn).with_context(|| format!("{:?}", cell.work))?;
+            }
+        }
+    }
+    let rows = cells.iter().flat_map(Cell::rows).collect();
+    Ok((Row::cache_line(&p50, &p99, runs), percentile(&p50, 0.5), rows))
+}
+
+fn cache_line(options: &Options) -> Job {
+    let wait = if host::cores() >= 2 { Wait::Spin } else { Wait::Yield };
+    let job = Job::new(Mechanism::CacheLine, (64, 1), wait);
+    Job { batch_ms: (options.seconds * 100.0).ceil() as u64, batches: 3, ..job }
+}

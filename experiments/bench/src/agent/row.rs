@@ -1,0 +1,218 @@
+//! Rows of `bench agent`, and what they say of the goals.
+use super::ends::Found;
+use crate::goal::{Goal, Limit, Unmeasured};
+use crate::stats::{decimals, percentile, ratio, tenths};
+use catchment_perf::{Operation, Plan};
+use serde::Serialize;
+use std::fmt;
+
+/// Added latency beyond two hand-overs of a cache line that the goal allows, in nanoseconds.
+const ADDED_NS: f64 = 250.0;
+/// Parts of RAW's operations from so many bytes, and below.
+const LONG_BYTES: u64 = 64 << 10;
+const LONG_PART: f64 = 0.95;
+const SHORT_PART: f64 = 0.6;
+
+/// Who moves the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum What {
+    /// Each application has the device for itself.
+    Raw,
+    /// The agent, at the rates of the optimum.
+    Drum,
+    /// Two processes hand one cache line to and fro.
+    CacheLine,
+}
+
+/// Where a row was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Place {
+    pub(crate) provider: &'static str,
+    pub(crate) op: Option<Operation>,
+    pub(crate) bytes: u64,
+    pub(crate) apps: u32,
+    pub(crate) batch: Option<u32>,
+    pub(crate) outstanding: u32,
+}
+
+impl Place {
+    pub(crate) fn of(plan: &Plan) -> Self {
+        Self {
+            provider: "shm",
+            op: Some(plan.test.operation),
+            bytes: plan.bytes,
+            apps: 1,
+            batch: Some(plan.batch),
+            outstanding: plan.depth,
+        }
+    }
+
+    /// Returns the least part of RAW's operations that the agent may have, where there is a goal.
+    fn least_part(&self) -> Option<f64> {
+        if self.bytes >= LONG_BYTES {
+            return Some(LONG_PART);
+        }
+        (self.bytes == 64 && self.outstanding == 64).then_some(SHORT_PART)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let op = self.op.map_or("-".to_owned(), |op| format!("{op:?}").to_uppercase());
+        write!(f, " {op}, {} bytes, {} outstanding", self.bytes, self.outstanding)
+    }
+}
+
+/// Medians of fresh processes; nothing where nothing was measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    what: What,
+    #[serde(flatten)]
+    place: Place,
+    background: Option<String>,
+    ops_per_s: Option<f64>,
+    bytes_per_s: Option<f64>,
+    /// Beside RAW of the same turn.
+    ops_ratio_to_raw: Option<f64>,
+    /// From posting a request until it is complete; of a cache line, one way.
+    latency_ns_p50: Option<f64>,
+    latency_ns_p80: Option<f64>,
+    latency_ns_p99: Option<f64>,
+    /// Beyond RAW of the same turn.
+    added_ns_p50: Option<f64>,
+    /// Processor time of the agent, looking for work included.
+    agent_ns_per_op: Option<f64>,
+    cpu_percent_agent: Option<f64>,
+    /// Of the application and its target.
+    cpu_percent_apps: Option<f64>,
+    /// Of the agent in the device, both ends of a connection.
+    queue_pairs: Option<u64>,
+    /// This and the next two are not counted yet. The engine fails if a SEND takes no receive.
+    registrations: Option<u64>,
+    misrouted: Option<u64>,
+    lost: Option<u64>,
+    /// Fresh sets of processes.
+    runs: usize,
+}
+
+fn median(found: &[Found], of: impl Fn(&Found) -> Option<f64>) -> Option<f64> {
+    let values: Vec<f64> = found.iter().filter_map(of).collect();
+    (!values.is_empty()).then(|| percentile(&values, 0.5))
+}
+
+impl Row {
+    /// Returns the row of a cell; `raw` is what RAW did in the same turns.
+    pub(crate) fn new(what: What, plan: &Plan, found: &[Found], raw: &[Found]) -> Self {
+        let ops = |found: &[Found]| found.iter().map(|one| one.ops_per_s).collect::<Vec<_>>();
+        let ops_per_s = median(found, |one| Some(one.ops_per_s));
+        let latency = |at: usize| median(found, |one| Some(one.latency_ns?[at])).map(tenths);
+        let turns = found.iter().zip(raw);
+        let added = turns.filter_map(|(one, raw)| Some(one.latency_ns?[0] - raw.latency_ns?[0]));
+        let added: Vec<f64> = added.filter(|_| what != What::Raw).collect();
+        Self {
+            what,
+            place: Place::of(plan),
+            background: None,
+            ops_per_s: ops_per_s.map(f64::round),
+            bytes_per_s: ops_per_s.map(|ops| (ops * plan.bytes as f64).round()),
+            ops_ratio_to_raw: Some(decimals(ratio(&ops(found), &ops(raw)).median, 4)),
+            latency_ns_p50: latency(0),
+            latency_ns_p80: latency(1),
+            latency_ns_p99: latency(2),
+            added_ns_p50: (!added.is_empty()).then(|| tenths(percentile(&added, 0.5))),
+            agent_ns_per_op: median(found, |one| one.agent_ns_per_op).map(tenths),
+            cpu_percent_agent: median(found, |one| one.cpu_percent_agent).map(tenths),
+            cpu_percent_apps: median(found, |one| Some(one.cpu_percent_apps)).map(tenths),
+            queue_pairs: found.iter().filter_map(|one| one.queue_pairs).max(),
+            registrations: None,
+            misrouted: None,
+            lost: None,
+            runs: found.len(),
+        }
+    }
+
+    /// Returns the row of hand-overs of a cache line, from their medians and 99th percentiles.
+    pub(crate) fn cache_line(p50: &[f64], p99: &[f64], runs: usize) -> Self {
+        let place =
+            Place { provider: "memory", op: None, bytes: 64, apps: 1, batch: None, outstanding: 1 };
+        Self {
+            what: What::CacheLine,
+            place,
+            background: None,
+            ops_per_s: None,
+            bytes_per_s: None,
+            ops_ratio_to_raw: None,
+            latency_ns_p50: Some(tenths(percentile(p50, 0.5))),
+            latency_ns_p80: None,
+            latency_ns_p99: Some(tenths(percentile(p99, 0.5))),
+            added_ns_p50: None,
+            agent_ns_per_op: None,
+            cpu_percent_agent: None,
+            cpu_percent_apps: None,
+            queue_pairs: None,
+            registrations: None,
+            misrouted: None,
+            lost: None,
+            runs,
+        }
+    }
+
+    pub(crate) const HEAD: &str = "           op     bytes  outstanding       ops/s  of RAW   p50 ns   p99 ns  added  agent ns/op";
+
+    /// Returns it as a line for a person.
+    pub(crate) fn line(&self) -> String {
+        let number = |value: Option<f64>, decimals: usize| {
+            value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
+        };
+        format!(
+            "{:<10} {:<6} {:>5} {:>12} {:>11} {:>7} {:>8} {:>8} {:>6} {:>12}",
+            format!("{:?}", self.what).to_lowercase(),
+            self.place.op.map_or("-".to_owned(), |op| format!("{op:?}").to_uppercase()),
+            self.place.bytes,
+            self.place.outstanding,
+            number(self.ops_per_s, 0),
+            number(self.ops_ratio_to_raw, 3),
+            number(self.latency_ns_p50, 0),
+            number(self.latency_ns_p99, 0),
+            number(self.added_ns_p50, 0),
+            number(self.agent_ns_per_op, 0),
+        )
+    }
+
+    /// Returns what the row says of the goals; `hand_over_ns` is that of a cache line in this run.
+    pub(crate) fn goals(&self, hand_over_ns: f64) -> Vec<Goal<Place>> {
+        if self.what != What::Drum {
+            return Vec::new();
+        }
+        let part = self.place.least_part().zip(self.ops_ratio_to_raw).map(|(least, part)| {
+            Goal::new("agent's operations beside RAW", self.place, part, Limit::AtLeast(least))
+        });
+        let timed = self.place.bytes == 64 && self.place.op == Some(Operation::Write);
+        let added = self.added_ns_p50.filter(|_| timed).map(|added| {
+            let allowed = 2.0 * hand_over_ns + ADDED_NS;
+            let name = "agent's added_ns_p50 by two hand-overs of a cache line and 250 ns";
+            Goal::new(name, self.place, added / allowed, Limit::AtMost(1.0))
+        });
+        part.into_iter().chain(added).collect()
+    }
+}
+
+/// Goals that this measurement does not reach yet.
+pub(crate) fn unmeasured() -> Vec<Unmeasured> {
+    let no_network = "the measurement runs over shared memory only";
+    [
+        ("agent's operations beside RAW over roce, at least 0.95 from 64 KiB and 0.75 at 64 bytes", no_network),
+        ("agent's added_ns_p50 over roce, at most 0.5 of RAW's latency on one core and 0.15 on its own", no_network),
+        (
+            "fairness of 50 applications that come and go, error_mean at most 0.02, error_p99 at most 0.05, \
+             capacity_used at least 0.97",
+            "the rows have two to four applications that stay, with requests of one size",
+        ),
+        ("new rates in force within 1 ms on one host, 20 ms on two", "rates of two hosts are not enforced yet"),
+        ("10^7 requests of 100 applications, none misrouted, none lost", "one application at a time is measured"),
+        ("1,000 idle connections below 0.01 of a core", "there is no row of idle connections"),
+    ]
+    .map(|(goal, why)| Unmeasured::new(goal, why))
+    .into()
+}
