@@ -132,11 +132,14 @@ fn lasts(command: &str) -> Option<&'static str> {
     let services = [
         ("catchment collect", "Ctrl-C ends it"),
         ("catchment control", "granting at"),
+        ("catchment agent", "applications by name"),
         ("catchment bench server", "waiting for a client"),
     ];
     let goes_on = |name: &str| {
         command.contains(name)
-            && !["--forget", "control status"].iter().any(|word| command.contains(word))
+            && !["--forget", "control status", "agent status"]
+                .iter()
+                .any(|word| command.contains(word))
     };
     services.iter().find(|(name, _)| goes_on(name)).map(|(_, ready)| *ready)
 }
@@ -314,6 +317,7 @@ macro_rules! pages {
 
 pages! {
     commands_of_readme "README.md";
+    commands_of_agent "docs/guide/agent.md";
     commands_of_cert "docs/guide/cert.md";
     commands_of_collect "docs/guide/collect.md";
     commands_of_control "docs/guide/control.md";
