@@ -96,9 +96,6 @@ impl Region {
         announced_bytes: usize,
         writable: bool,
     ) -> Result<Arc<Self>, MemError> {
-        if announced_bytes == 0 {
-            return Err(MemError::Empty);
-        }
         Ok(Arc::new(Self::map_foreign(&fd, announced_bytes, writable)?))
     }
 
@@ -112,15 +109,15 @@ impl Region {
         announced_bytes: usize,
         writable: bool,
     ) -> Result<Arc<Self>, MemError> {
-        if announced_bytes == 0 {
-            return Err(MemError::Empty);
-        }
         let mut region = Self::map_foreign(&fd, announced_bytes, writable)?;
         region.fd = Some(fd);
         Ok(Arc::new(region))
     }
 
     fn map_foreign(fd: &OwnedFd, announced_bytes: usize, writable: bool) -> Result<Self, MemError> {
+        if announced_bytes == 0 {
+            return Err(MemError::Empty);
+        }
         let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| MemError::NotSealed(0))?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MemError::NotSealed(seals.bits()));
