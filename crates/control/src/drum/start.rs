@@ -22,7 +22,7 @@ pub enum Start {
 const ANSWER: f64 = 0.75;
 
 /// Goes most of the way from a rate to its answer to a change.
-pub(super) fn towards(alpha: f64, before: f64, answer: f64) -> f64 {
+fn towards(alpha: f64, before: f64, answer: f64) -> f64 {
     // Below alpha = 1 rates answer more than in proportion, to prices that then move.
     before * (answer / before).powf(ANSWER * alpha.min(1.0))
 }
