@@ -64,3 +64,25 @@ impl RootLock {
         (&self.file).write_all(format!("{}\n", std::process::id()).as_bytes())
     }
 }
+
+impl Drop for RootLock {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a child that another thread is just starting shares it until its exec.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_is_being_started_does_not_keep_the_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let lock = RootLock::take(root.path()).unwrap();
+        let shared_by_child = lock.file.try_clone().unwrap();
+        drop(lock);
+        RootLock::take(root.path()).unwrap();
+        drop(shared_by_child);
+    }
+}
