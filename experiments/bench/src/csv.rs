@@ -2,29 +2,23 @@
 //!
 //! An empty cell is `null`. Numbers, `true` and `false` stand as in JSON, texts as they are.
 use anyhow::{Context, Result};
+use csv::Terminator;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-pub(crate) fn table<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Result<String> {
-    let mut text = String::new();
-    for row in rows {
+pub(crate) fn table<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Result<Vec<u8>> {
+    let mut table = csv::WriterBuilder::new().terminator(Terminator::CRLF).from_writer(Vec::new());
+    for (number, row) in rows.into_iter().enumerate() {
         let Fields(fields) = serde_json::from_str(&serde_json::to_string(&row)?)
             .context("a row that is not an object")?;
-        if text.is_empty() {
-            push_line(&mut text, fields.iter().map(|(name, _)| name.clone()));
+        if number == 0 {
+            table.write_record(fields.iter().map(|(name, _)| name))?;
         }
-        let cells: Result<Vec<String>> = fields.iter().map(cell).collect();
-        push_line(&mut text, cells?.into_iter());
+        table.write_record(fields.iter().map(cell).collect::<Result<Vec<_>>>()?)?;
     }
-    Ok(text)
-}
-
-fn push_line(text: &mut String, cells: impl Iterator<Item = String>) {
-    let cells: Vec<String> = cells.map(|cell| quoted(&cell)).collect();
-    text.push_str(&cells.join(","));
-    text.push_str("\r\n");
+    Ok(table.into_inner()?)
 }
 
 fn cell((name, value): &(String, Value)) -> Result<String> {
@@ -34,13 +28,6 @@ fn cell((name, value): &(String, Value)) -> Result<String> {
         Value::Bool(_) | Value::Number(_) => Ok(value.to_string()),
         Value::Array(_) | Value::Object(_) => anyhow::bail!("{name} is no plain value: {value}"),
     }
-}
-
-fn quoted(cell: &str) -> String {
-    if !cell.contains([',', '"', '\n', '\r']) {
-        return cell.to_owned();
-    }
-    format!("\"{}\"", cell.replace('"', "\"\""))
 }
 
 /// An object in the order in which it was written, which [`Value`] forgets.
@@ -84,7 +71,7 @@ mod tests {
         let line = |alpha, text| Line { zulu: 1, alpha, text };
         let text = table([line(Some(0.25), "a,\"b\""), line(None, "c")]).unwrap();
         let expected = "zulu,alpha,text\r\n1,0.25,\"a,\"\"b\"\"\"\r\n1,,c\r\n";
-        assert_eq!(text, expected);
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The machine that a number belongs to.
 use crate::sys;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::process::Command;
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Environment {
     pub(crate) cpu: String,
     pub(crate) cores: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Environment {
     pub(crate) source_core: usize,
     pub(crate) collector_core: usize,
     /// `release`, or `debug`, which nobody should quote.
-    pub(crate) build: &'static str,
+    pub(crate) build: String,
     pub(crate) rustc: String,
     pub(crate) commit: String,
     pub(crate) date: String,
@@ -42,7 +42,7 @@ impl Environment {
             )),
             source_core: SOURCE_CORE,
             collector_core: collector_core(),
-            build: if cfg!(debug_assertions) { "debug" } else { "release" },
+            build: if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned(),
             rustc: output_of("rustc", &["--version"]),
             commit: output_of("git", &["rev-parse", "--short", "HEAD"]),
             date: output_of("date", &["-u", "+%Y-%m-%d"]),

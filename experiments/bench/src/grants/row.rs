@@ -12,7 +12,7 @@ pub(super) struct Run {
     /// Processes that wanted to run, one-minute mean.
     load: f64,
     mode: &'static str,
-    build: &'static str,
+    build: String,
 }
 
 impl Run {

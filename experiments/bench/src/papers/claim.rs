@@ -102,7 +102,7 @@ pub(crate) enum Take {
     SmallestStep,
 }
 
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Verdict {
     pub(crate) measured: Option<f64>,
     /// Bootstrap 95 % interval, where one number was taken.
@@ -113,11 +113,9 @@ pub(crate) struct Verdict {
     /// Whether a row that it rests on was disturbed by other programs; `None` where nobody looked.
     pub(crate) disturbed: Option<bool>,
     /// Of `measured`.
-    pub(crate) unit: Option<&'static str>,
+    pub(crate) unit: Option<String>,
     /// What the rows say where it was not held, or that it was not measured.
     pub(crate) why_not: Option<String>,
-    #[serde(skip)]
-    pub(crate) is_missing: bool,
 }
 
 impl Claim {
@@ -166,7 +164,11 @@ impl Claim {
 impl Verdict {
     /// Returns that of a claim that this run says nothing about.
     pub(crate) fn missing(reason: String) -> Self {
-        Self { why_not: Some(reason), is_missing: true, ..Self::default() }
+        Self { why_not: Some(reason), ..Self::default() }
+    }
+
+    pub(crate) fn is_missing(&self) -> bool {
+        self.measured.is_none()
     }
 }
 
@@ -185,7 +187,7 @@ pub(super) struct Point<'a> {
 impl<'a> Point<'a> {
     pub(super) fn of(along: Axis, row: &'a Row) -> Self {
         Self {
-            x: along.of(row).unwrap_or(0.0),
+            x: along.of(&row.cell).unwrap_or(0.0),
             y: row.summary.median,
             interval: (row.summary.ci_low, row.summary.ci_high),
             top: row,

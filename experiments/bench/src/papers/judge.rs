@@ -41,9 +41,8 @@ impl Claim {
                     ci_high: interval.map(|(_, high)| high),
                     held,
                     disturbed: is_disturbed(&points),
-                    unit: Some(self.unit(&points)),
+                    unit: Some(self.unit(&points).to_owned()),
                     why_not: (held == Some(false)).then(|| reason(self, &points, rows)),
-                    is_missing: false,
                 }
             }
             Err(reason) => Verdict::missing(reason),
@@ -88,7 +87,7 @@ impl Claim {
                 && self
                     .at
                     .iter()
-                    .all(|(axis, span)| axis.of(row).is_some_and(|value| span.has(value)))
+                    .all(|(axis, span)| axis.of(&row.cell).is_some_and(|value| span.has(value)))
         };
         rows.iter().filter(fits).collect()
     }

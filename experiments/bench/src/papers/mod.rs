@@ -5,6 +5,7 @@ mod cameras;
 mod claim;
 mod duplex;
 mod ends;
+mod index;
 mod judge;
 mod list;
 mod lockstep;
@@ -32,12 +33,12 @@ use anyhow::{Context, Result, bail};
 use bench::{Bench, Experiment};
 use record::Row;
 use register::Other;
-use results::{Done, Judged};
+use results::{Done, Judged, Kept, Run};
 use scenario::{Measure, Scenario, Workload};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Run the experiments of the papers and say which of their claims hold
 #[derive(Debug, Clone, clap::Args)]
@@ -63,8 +64,8 @@ pub(crate) struct Options {
     /// Where the page goes; pictures and rows go into a folder `papers` beside it
     #[arg(long, value_name = "FOLDER", default_value = "target/results")]
     out: PathBuf,
-    /// Write the page of this repository with its pictures, in docs/results
-    #[arg(long, conflicts_with_all = ["out", "only", "provider", "scenario"])]
+    /// Write the pages of this repository with their pictures, in docs/results; a quick run leaves those of full runs
+    #[arg(long, conflicts_with_all = ["out", "provider", "scenario"])]
     write: bool,
     /// Say how long it will take, and do nothing
     #[arg(long)]
@@ -99,6 +100,13 @@ impl Page {
         }
     }
 
+    fn title(self) -> &'static str {
+        match self {
+            Self::Papers => "The papers' experiments",
+            Self::Peers => "Beside other projects",
+        }
+    }
+
     fn scenarios(self) -> Result<Vec<Scenario>> {
         match self {
             Self::Papers => scenario::ours(),
@@ -109,55 +117,70 @@ impl Page {
 
 pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     let mut bench = Bench::new(options)?;
-    let mut scenarios = match options.scenario.as_slice() {
+    let mut all = match options.scenario.as_slice() {
         [] => which.scenarios()?,
         files => files.iter().map(|path| scenario::load(path)).collect::<Result<_>>()?,
     };
-    let known = scenarios.iter().flat_map(Scenario::experiments);
-    let known: BTreeSet<String> = known.map(str::to_owned).collect();
-    scenarios.retain(|scenario| bench.wants(scenario));
-    if scenarios.is_empty() {
-        let known: Vec<String> = known.into_iter().collect();
-        bail!("--only matches nothing; there are {}", known.join(", "));
-    }
-    // A table is of what the others measured.
-    scenarios.sort_by_key(|scenario| scenario.workload == Workload::Table);
+    all.sort_by_key(|one| order(&one.id));
+    let mut scenarios = wanted(&bench, &all)?;
     if options.list {
         return list::list(&scenarios, options.json);
+    }
+    let out = if options.write { Path::new("docs/results") } else { &options.out };
+    let folder = out.join(which.name());
+    if options.write && !options.full {
+        scenarios = without_full(scenarios, &folder)?;
     }
     plan::say(&bench, &scenarios)?;
     if options.plan {
         return Ok(());
     }
-    let environment = Environment::detect();
-    let out = if options.write { Path::new("docs/results") } else { &options.out };
-    let folder = out.join(which.name());
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let others = others(&bench, which)?;
-    let mut run = results::Run {
-        others: &others,
-        which,
-        options,
-        out,
-        environment: &environment,
-        realtime: bench.realtime,
-        took: Duration::ZERO,
-        steal: None,
-        left: scenarios.iter().map(|one| one.id.clone()).collect(),
-    };
-    let (steal, began) = (host::Steal::start(), Instant::now());
-    let mut done = Vec::new();
+    let environment = Environment::detect();
+    let mut judged = Vec::new();
     for scenario in scenarios {
-        run.left.retain(|id| *id != scenario.id);
-        let one = experiment(&mut bench, scenario, &done, &folder)?;
-        done.push(one);
-        done.sort_by_key(|one: &Done| order(&one.scenario.id));
+        let mut done = experiment(&mut bench, scenario, which, &environment, &folder)?;
+        let before = Kept::read(&folder, &done.scenario.id)?;
+        done.kept = done.kept.replace(before);
         // Hours may follow: what is there is there, whatever becomes of the rest.
-        (run.took, run.steal) = (began.elapsed(), steal.part());
-        results::write(&run, &done, page::page(&run, &done)?)?;
+        results::write(&folder, &done, &environment, &page::page(which, &done)?)?;
+        index::write(which, out, &all, &others)?;
+        judged.push((order(&done.scenario.id), done.kept.claims));
     }
     bench.progress("");
-    page::print(&done, &others, options.json)
+    judged.sort_by(|a, b| a.0.cmp(&b.0));
+    let judged: Vec<Judged> = judged.into_iter().flat_map(|(_, claims)| claims).collect();
+    index::print(&judged, &others, options.json)
+}
+
+/// Returns those that were asked for; a table comes last, as it is of what the others measured.
+fn wanted(bench: &Bench, all: &[Scenario]) -> Result<Vec<Scenario>> {
+    let mut wanted: Vec<Scenario> =
+        all.iter().filter(|scenario| bench.wants(scenario)).cloned().collect();
+    if wanted.is_empty() {
+        let known: BTreeSet<&str> = all.iter().flat_map(Scenario::experiments).collect();
+        let known: Vec<&str> = known.into_iter().collect();
+        bail!("--only matches nothing; there are {}", known.join(", "));
+    }
+    wanted.sort_by_key(|scenario| scenario.workload == Workload::Table);
+    Ok(wanted)
+}
+
+/// Leaves out what has a page of a full run, which says more than a quick one would.
+fn without_full(scenarios: Vec<Scenario>, folder: &Path) -> Result<Vec<Scenario>> {
+    let mut left = Vec::new();
+    for scenario in scenarios {
+        match Kept::read(folder, &scenario.id)? {
+            Some(kept) if kept.run.full => {
+                let Environment { date, commit, .. } = &kept.run.environment;
+                let id = &scenario.id;
+                eprintln!("{id}: left out, its page has the full run of {date}, commit {commit}");
+            }
+            Some(_) | None => left.push(scenario),
+        }
+    }
+    Ok(left)
 }
 
 /// Returns the claims of the papers that no scenario measures, those that were asked for.
@@ -176,15 +199,16 @@ fn order(id: &str) -> Vec<u64> {
 fn experiment(
     bench: &mut Bench,
     scenario: Scenario,
-    before: &[Done],
+    which: Page,
+    environment: &Environment,
     folder: &Path,
 ) -> Result<Done> {
-    let began = Instant::now();
-    let (table, mut rows) = if scenario.workload == Workload::Table {
-        table::table(&scenario, before)
-    } else {
-        (None, Vec::new())
-    };
+    let (steal, began) = (host::Steal::start(), Instant::now());
+    let (mut table, mut rows) = (None, Vec::new());
+    if scenario.workload == Workload::Table {
+        let (text, counted) = table::table(&scenario, folder)?;
+        (table, rows) = (Some(text), counted);
+    }
     for part in &scenario.measure {
         for &provider in &part.providers {
             if !bench.wants_provider(provider) {
@@ -201,16 +225,7 @@ fn experiment(
             }
         }
     }
-    let mut verdicts = Vec::new();
-    for claim in &scenario.claims {
-        let wanted = claim.providers.iter().filter(|p| bench.wants_provider(**p));
-        verdicts.extend(wanted.map(|&provider| Judged {
-            verdict: claim.judge(provider, &rows),
-            experiment: claim.experiment.as_ref().unwrap_or(&scenario.id).clone(),
-            claim: claim.clone(),
-            provider,
-        }));
-    }
+    let claims = judge(bench, &scenario, &rows);
     let mut pictures = Vec::new();
     for plot in &scenario.plots {
         for provider in [Provider::Shm, Provider::Roce, Provider::Sim] {
@@ -221,7 +236,36 @@ fn experiment(
     for failure in &failures {
         eprintln!("\r{}: {failure}", scenario.id);
     }
-    Ok(Done { took: began.elapsed(), scenario, rows, table, failures, verdicts, pictures })
+    let count =
+        |wanted: Option<bool>| claims.iter().filter(|one| one.verdict.held == wanted).count();
+    let run = Run {
+        experiment: scenario.id.clone(),
+        command: page::command(which, &bench.options, &scenario.id),
+        full: bench.options.full,
+        seconds: began.elapsed().as_secs(),
+        realtime: bench.realtime,
+        steal_fraction: steal.part(),
+        failures,
+        held: count(Some(true)),
+        not_held: count(Some(false)),
+        not_measured: claims.iter().filter(|one| one.verdict.is_missing()).count(),
+        environment: environment.clone(),
+    };
+    let kept = Kept { run, claims, replaced: Vec::new() };
+    Ok(Done { scenario, rows, table, pictures, kept })
+}
+
+fn judge(bench: &Bench, scenario: &Scenario, rows: &[Row]) -> Vec<Judged> {
+    let mut claims = Vec::new();
+    for claim in &scenario.claims {
+        let wanted = claim.providers.iter().filter(|provider| bench.wants_provider(**provider));
+        claims.extend(
+            wanted.map(|&provider| {
+                Judged::new(scenario, claim, provider, claim.judge(provider, rows))
+            }),
+        );
+    }
+    claims
 }
 
 fn measure(

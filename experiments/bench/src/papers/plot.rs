@@ -126,10 +126,10 @@ impl Plot {
                 && self
                     .at
                     .iter()
-                    .all(|(axis, span)| axis.of(row).is_some_and(|value| span.has(value)))
+                    .all(|(axis, span)| axis.of(&row.cell).is_some_and(|value| span.has(value)))
         };
         for row in rows.iter().filter(fits) {
-            let Some(x) = self.along.of(row) else { continue };
+            let Some(x) = self.along.of(&row.cell) else { continue };
             let variant = row.cell.variant.as_ref().filter(|_| self.variant.is_none());
             let variant = variant.map_or(String::new(), |variant| format!(", {variant}"));
             let label = format!("{}{variant}", row.cell.mechanism.label());

@@ -64,8 +64,7 @@ pub(crate) enum Axis {
 }
 
 impl Axis {
-    pub(crate) fn of(self, row: &Row) -> Option<f64> {
-        let cell = &row.cell;
+    pub(crate) fn of(self, cell: &Cell) -> Option<f64> {
         match self {
             Self::Bytes => Some(cell.bytes as f64),
             Self::Blocks => Some(cell.blocks as f64),

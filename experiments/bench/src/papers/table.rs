@@ -2,10 +2,13 @@
 //! that it is of.
 use super::claim::number;
 use super::record::{Cell, Conditions, Row};
-use super::results::Done;
+use super::results::{Median, medians};
 use super::scenario::{Line, Scenario};
 use crate::mechanism::{Mechanism, Provider};
 use crate::table;
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::path::Path;
 
 const MECHANISMS: [Mechanism; 6] = [
     Mechanism::SbPaper,
@@ -16,15 +19,21 @@ const MECHANISMS: [Mechanism; 6] = [
     Mechanism::Rendezvous,
 ];
 
-/// The table as Markdown, and rows that say of how many of its lines something was measured.
-pub(super) fn table(scenario: &Scenario, done: &[Done]) -> (Option<String>, Vec<Row>) {
+/// The table as Markdown, of the rows that the folder has, and rows that say of how many of its lines something was
+/// measured.
+pub(super) fn table(scenario: &Scenario, folder: &Path) -> Result<(String, Vec<Row>)> {
     let heads = ["", "measured in"].map(str::to_owned).into_iter();
     let heads = heads.chain(MECHANISMS.map(|one| one.label().to_owned()));
     let mut lines: Vec<Vec<String>> = vec![heads.collect()];
     let mut empty = 0;
-    let rows: Vec<&Row> = done.iter().flat_map(|one| &one.rows).collect();
+    let mut rows = BTreeMap::new();
     for line in &scenario.lines {
-        let cells = MECHANISMS.map(|mechanism| cell(line, &rows, mechanism));
+        if !rows.contains_key(line.of.as_str()) {
+            rows.insert(line.of.as_str(), medians(folder, &line.of)?);
+        }
+    }
+    for line in &scenario.lines {
+        let cells = MECHANISMS.map(|mechanism| cell(line, &rows[line.of.as_str()], mechanism));
         empty += u32::from(cells.iter().all(Option::is_none));
         let at: Vec<String> =
             line.at.iter().map(|(axis, span)| format!("{axis:?} {span:?}")).collect();
@@ -42,7 +51,7 @@ pub(super) fn table(scenario: &Scenario, done: &[Done]) -> (Option<String>, Vec<
         counted("lines", scenario.lines.len() as f64),
         counted("lines_without_a_row", f64::from(empty)),
     ];
-    (Some(table::markdown(&lines)), rows)
+    Ok((table::markdown(&lines), rows))
 }
 
 fn places(at: &[String]) -> String {
@@ -51,16 +60,18 @@ fn places(at: &[String]) -> String {
 }
 
 /// The median of the one row that fits.
-fn cell(line: &Line, rows: &[&Row], mechanism: Mechanism) -> Option<f64> {
-    let fits = |row: &&&Row| {
-        row.experiment == line.of
-            && row.cell.provider == line.provider
+fn cell(line: &Line, rows: &[Median], mechanism: Mechanism) -> Option<f64> {
+    let fits = |row: &&Median| {
+        row.cell.provider == line.provider
             && row.cell.mechanism == mechanism
             && row.metric == line.metric
             && (line.variant.is_none() || line.variant == row.cell.variant)
-            && line.at.iter().all(|(axis, span)| axis.of(row).is_some_and(|value| span.has(value)))
+            && line
+                .at
+                .iter()
+                .all(|(axis, span)| axis.of(&row.cell).is_some_and(|value| span.has(value)))
     };
     let mut fitting = rows.iter().filter(fits);
     let row = fitting.next()?;
-    fitting.next().is_none().then_some(row.summary.median)
+    fitting.next().is_none().then_some(row.value)
 }

@@ -1,5 +1,5 @@
 //! The beam-diagnostics paper's client and server beside TCP, shortened.
-use super::{Folder, bench, errors};
+use super::{Folder, bench, errors, rows};
 use serde_json::Value;
 use std::fs;
 
@@ -46,8 +46,7 @@ fn s3_15_client_and_server_are_measured_beside_tcp_with_the_same_threads() {
     assert!(line["measured"].as_f64().unwrap() > 0.0, "{line}");
     // Nobody spins, so nobody's share of a core was watched.
     assert!(line["disturbed"].is_null() && line["held"].is_null(), "{line}");
-    let rows = fs::read_to_string(folder.0.join("papers/rows.json")).unwrap();
-    let rows: Vec<Value> = rows.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    let rows = rows(&folder, "e9.4");
     for mechanism in ["duplex", "duplex-tcp"] {
         for bytes in [2, 65_536] {
             let of = |metric: &str, variant: Option<&str>| {

@@ -36,6 +36,18 @@ fn lines(output: &Output) -> Vec<Value> {
     text.lines().map(line).collect()
 }
 
+/// The rows that `papers` left of an experiment: numbers and truth values as such, empty cells as null.
+fn rows(folder: &Folder, experiment: &str) -> Vec<Value> {
+    let path = folder.0.join(format!("papers/{experiment}.csv"));
+    let mut rows = csv::Reader::from_path(path).unwrap();
+    let row = |row: Result<serde_json::Map<String, Value>, _>| {
+        let mut row = row.unwrap();
+        row.values_mut().filter(|cell| **cell == "").for_each(|cell| *cell = Value::Null);
+        Value::Object(row)
+    };
+    rows.deserialize().map(row).collect()
+}
+
 /// A folder that is gone with the value.
 struct Folder(PathBuf);
 

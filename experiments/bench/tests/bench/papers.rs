@@ -1,5 +1,5 @@
 //! The papers' experiments as their users run them, those without a clock.
-use super::{Folder, bench, errors};
+use super::{Folder, bench, errors, rows};
 use catchment_netns::with_privilege;
 use serde_json::Value;
 use std::fs;
@@ -34,20 +34,55 @@ fn e1_1_interactions_are_those_of_the_paper_and_the_page_says_so() {
         assert!(line["disturbed"].is_null() && line["why_not"].is_null(), "{line}");
         assert_eq!(line["unit"], "1");
     }
-    let page = fs::read_to_string(folder.0.join("papers.md")).unwrap();
-    assert!(page.contains("## E1.1") && page.contains("| held |"), "{page}");
+    let index = fs::read_to_string(folder.0.join("papers.md")).unwrap();
+    assert!(index.contains("| [E1.1](papers/e1.1.md) |"), "{index}");
+    assert!(index.contains("| E1.13 | Throughput over the block size | not measured |"), "{index}");
+    let page = fs::read_to_string(folder.0.join("papers/e1.1.md")).unwrap();
+    assert!(page.contains("# E1.1") && page.contains("| held |"), "{page}");
     let command = "cargo xtask bench papers --quick --only E1.1 --provider sim --realtime off`";
     assert!(page.contains(command), "{page}");
-    let rows = fs::read_to_string(folder.0.join("papers/rows.csv")).unwrap();
-    let columns: Vec<&str> = rows.lines().next().unwrap().split(',').collect();
+    let rows = rows(&folder, "e1.1");
     for column in [
         "experiment", "mechanism", "metric", "median", "ci_low", "wait", "source_core", "build",
         "kernel", "commit",
     ] {
-        assert!(columns.contains(&column), "{columns:?}");
+        assert!(rows.iter().all(|row| row.get(column).is_some()), "{column}");
     }
-    let json = fs::read_to_string(folder.0.join("papers/rows.json")).unwrap();
-    assert_eq!(json.lines().count(), rows.lines().count() - 1);
+}
+
+/// Experiments are measured on different days, a table is of what is there, and whoever measures again on the same
+/// day leaves a trace of what was before.
+#[test]
+fn e1_21_experiments_of_several_runs_make_one_page() {
+    let folder = Folder::new("several");
+    let sim = ["--provider", "sim", "--only"];
+    run(&folder, &[&sim[..], &["E1.1"]].concat());
+    run(&folder, &[&sim[..], &["E1.22"]].concat());
+    let said = run(&folder, &["--provider", "shm", "--only", "E1.21"]);
+    assert!(said.contains("lines without"), "{said}");
+    let table = fs::read_to_string(folder.0.join("papers/e1.21.md")).unwrap();
+    let line = |start: &str| table.lines().find(|line| line.contains(start)).unwrap().to_owned();
+    assert!(line("interactions for a block, 3 blocks").contains("1.333"), "{table}");
+    assert!(line("latency of 256 B").ends_with("| - | - | - | - | - | - |"), "{table}");
+    let index = || fs::read_to_string(folder.0.join("papers.md")).unwrap();
+    for id in ["e1.1", "e1.21", "e1.22"] {
+        assert!(index().contains(&format!("](papers/{id}.md) |")), "{}", index());
+    }
+    let before = index();
+    run(&folder, &[&sim[..], &["E1.1"]].concat());
+    let page = fs::read_to_string(folder.0.join("papers/e1.1.md")).unwrap();
+    assert_eq!(page.matches("Another quick run of the day, before it").count(), 1, "{page}");
+    assert_eq!(before.lines().count(), index().lines().count());
+    let kept = fs::read_to_string(folder.0.join("papers/e1.1.jsonl")).unwrap();
+    let first: Value = serde_json::from_str(kept.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["what"], &first["experiment"]), (&"run".into(), &"E1.1".into()));
+    // What somebody damaged is named, and not taken for nothing.
+    fs::write(folder.0.join("papers/e1.1.jsonl"), "{}\n").unwrap();
+    let output = bench(&["papers", "--quick", "--only", "E1.22", "--provider", "sim", "--out"])
+        .arg(&folder.0)
+        .output()
+        .unwrap();
+    assert!(!output.status.success() && errors(&output).contains("e1.1.jsonl, line 1"));
 }
 
 /// What was promised is in one list, with the day of each promise: a claim that is dropped, weakened or
@@ -138,11 +173,9 @@ fn a_run_that_is_killed_leaves_its_first_experiments() {
     child.kill().unwrap();
     child.wait().unwrap();
     let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains("## E1.1:"), "{page}");
-    assert!(page.contains("Not measured yet: E1.22."), "{page}");
-    let rows = fs::read_to_string(folder.0.join("papers/rows.csv")).unwrap();
-    assert!(rows.lines().skip(1).all(|row| row.starts_with("E1.1,")));
-    assert!(rows.lines().count() > 5, "{rows}");
+    assert!(page.contains("| [E1.1](papers/e1.1.md) |"), "{page}");
+    assert!(page.contains("| E1.22 | Release in any order | not measured |"), "{page}");
+    assert!(rows(&folder, "e1.1").len() > 5);
 }
 
 /// A scenario of a user's own: two cells in virtual time, a picture, a claim that fails.
@@ -184,8 +217,10 @@ fn e1_13_a_claim_that_fails_is_published_as_failed() {
     fs::write(&file, scenario).unwrap();
     let said = run(&folder, &["--scenario", file.to_str().unwrap()]);
     assert!(said.contains("NOT HELD") && said.contains("Ten times"), "{said}");
-    let page = fs::read_to_string(folder.0.join("papers.md")).unwrap();
-    assert!(page.contains("0 claims held, 1 did not") && page.contains("It is not."), "{page}");
+    let index = fs::read_to_string(folder.0.join("papers.md")).unwrap();
+    assert!(index.contains("0 claims held, 1 did not"), "{index}");
+    let page = fs::read_to_string(folder.0.join("papers/e9.1.md")).unwrap();
+    assert!(page.contains("It is not."), "{page}");
     // The reason is of the rows, not of whoever wrote the scenario.
     let reason = page.lines().find(|line| line.starts_with("- Not held: E9.1")).unwrap();
     assert!(reason.contains("sb-paper blocks_per_s") && !reason.contains("It is not."), "{reason}");
@@ -228,9 +263,7 @@ fn s1_16_s1_35_rows_of_all_providers_have_one_scheme_and_name_the_waiting() {
         );
             fs::write(&file, text).unwrap();
             run(&folder, &["--json", "--scenario", file.to_str().unwrap()]);
-            let rows = fs::read_to_string(folder.0.join("papers/rows.json")).unwrap();
-            let rows: Vec<Value> =
-                rows.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+            let rows = rows(&folder, "e9.3");
             let columns =
                 |row: &Value| row.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
             assert!(rows.iter().all(|row| columns(row) == columns(&rows[0])));
@@ -300,7 +333,7 @@ fn what_is_not_installed_is_left_out_with_a_note() {
         .unwrap();
     let errors = errors(&output);
     assert!(output.status.success(), "{errors}");
-    let page = fs::read_to_string(folder.0.join("peers.md")).unwrap();
+    let page = fs::read_to_string(folder.0.join("peers/e9.2.md")).unwrap();
     for remedy in ["iperf3", "ucx-utils"] {
         let remedy = format!("is not on this machine: apt-get install {remedy}");
         assert!(errors.contains(&remedy) && page.contains(&remedy), "{page}");
