@@ -1,5 +1,5 @@
 //! What the transfer is to reach beside its cells: requests for a block, when status bytes are read,
-//! releases out of order, and software RoCE beside TCP and bare UDP.
+//! releases out of order, software RoCE beside TCP and bare UDP, and long links.
 use crate::goal::Limit::{AtLeast, AtMost};
 use crate::goals::{Goal, Place};
 use crate::grid::Options;
@@ -9,7 +9,7 @@ use crate::papers::requests_per_block;
 use crate::reads_model::{PAPER, SHAPES, Shape, compare};
 use crate::stats::percentile;
 use crate::times::Law;
-use crate::{goals, pair, roce};
+use crate::{goals, long, pair, roce};
 use anyhow::Result;
 use catchment_transfer::Refill;
 
@@ -22,6 +22,8 @@ const LOAD_BLOCKS: usize = 20_000;
 const BLOCK_NS: u64 = 20_000;
 const WORKERS: usize = 4;
 const BUSY: f64 = 0.9;
+/// Seconds of each long link, after it has warmed up.
+const LONG_S: f64 = 4.0;
 /// Pairs of processes: the first choose the rival, the others judge.
 const RUNS: usize = 3;
 
@@ -36,6 +38,9 @@ pub(crate) fn measure(options: &Options) -> Vec<Goal> {
     add("reading the status bytes", Ok(stalls()));
     add("releases out of order", out_of_order(options));
     add("software RoCE beside TCP and bare UDP", beside_tcp());
+    if !options.quick {
+        add("long links", long_links());
+    }
     all
 }
 
@@ -102,4 +107,13 @@ fn beside_tcp() -> Result<Vec<Goal>> {
     let cpu = cpu.map(|cpu| Goal::new(goals::RECEIVER_CPU, Place::of("roce"), cpu, AtMost(1.0)));
     let small = |ratio| Goal::new(goals::SMALL_WRITE, place(64), ratio, AtMost(1.25));
     Ok(cpu.into_iter().chain(latency.map(small)).collect())
+}
+
+/// With the default settings of the command, a link at a time.
+fn long_links() -> Result<Vec<Goal>> {
+    let goal = |(case, fraction)| {
+        let place = Place { case: Some(case), ..Place::of("roce") };
+        Goal::new(goals::LONG_LINKS, place, fraction, AtLeast(long::LEAST))
+    };
+    Ok(long::fractions(LONG_S)?.into_iter().map(goal).collect())
 }

@@ -75,7 +75,7 @@ const ICEORYX: &str = "throughput in place / iceoryx2";
 pub(crate) const RECEIVER_CPU: &str = "receiver's processor time over roce / TCP to as much memory";
 pub(crate) const SMALL_WRITE: &str =
     "latency of a 64-byte WRITE over roce / bare UDP with the same waiting";
-const LONG_LINKS: &str =
+pub(crate) const LONG_LINKS: &str =
     "goodput of a long link (1 Gbit/s, 10 to 100 ms each way, 0 and 1 % lost) / the link";
 
 const CLAUSES: [&str; 15] = [

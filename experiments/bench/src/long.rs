@@ -29,7 +29,11 @@ const QUEUE: Duration = Duration::from_millis(20);
 const WARM_UP_TRIPS: u32 = 20;
 const WARM_UP: Duration = Duration::from_secs(2);
 /// Fraction of the link that must be reached.
-const LEAST: f64 = 0.9;
+pub(crate) const LEAST: f64 = 0.9;
+/// The paths of the goal.
+const RATE_BPS: u64 = 1_000_000_000;
+const DELAYS_MS: [u64; 3] = [10, 50, 100];
+const LOSSES: [f64; 2] = [0.0, 0.01];
 
 /// Measure frames over long paths: a product's default settings, a relay between two namespaces
 #[derive(Debug, Clone, clap::Args)]
@@ -38,13 +42,13 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
     /// Rates of the path, bits a second
-    #[arg(long, value_delimiter = ',', default_value = "1000000000")]
+    #[arg(long, value_delimiter = ',', default_values_t = [RATE_BPS])]
     rate: Vec<u64>,
     /// Delays of the path, milliseconds each way
-    #[arg(long, value_delimiter = ',', default_value = "10,50,100")]
+    #[arg(long, value_delimiter = ',', default_values_t = DELAYS_MS)]
     ms: Vec<u64>,
     /// Fractions of packets that the path loses
-    #[arg(long, value_delimiter = ',', default_value = "0,0.01")]
+    #[arg(long, value_delimiter = ',', default_values_t = LOSSES)]
     loss: Vec<f64>,
     /// Seconds of each span
     #[arg(long, default_value_t = 8.0)]
@@ -100,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             for &loss in &options.loss {
                 ensure!((0.0..1.0).contains(&loss), "--loss is {loss}: from 0 to less than 1");
                 let place = Place { rate_bps, delay_ms, loss };
-                let row = measure(place, options).with_context(|| format!("a path{place}"))?;
+                let row = measure(place, options.seconds, options.seed)?;
                 output::either(options.json, &row, line)?;
                 goals.push(Goal::new("long path", place, row.fraction, Limit::AtLeast(LEAST)));
             }
@@ -125,14 +129,35 @@ fn line(row: &Row) -> String {
     )
 }
 
-fn measure(place: Place, options: &Options) -> Result<Row> {
+/// Returns what part of each path of the goal is reached over this many seconds, with the path in words.
+pub(crate) fn fractions(seconds: f64) -> Result<Vec<(&'static str, f64)>> {
+    const WORDS: [[&str; 2]; 3] = [
+        ["10 ms each way", "10 ms each way, 1 % lost"],
+        ["50 ms each way", "50 ms each way, 1 % lost"],
+        ["100 ms each way", "100 ms each way, 1 % lost"],
+    ];
+    let mut found = Vec::new();
+    for (delay_ms, words) in DELAYS_MS.into_iter().zip(WORDS) {
+        for (loss, words) in LOSSES.into_iter().zip(words) {
+            let place = Place { rate_bps: RATE_BPS, delay_ms, loss };
+            found.push((words, measure(place, seconds, 1)?.fraction));
+        }
+    }
+    Ok(found)
+}
+
+fn measure(place: Place, seconds: f64, seed: u64) -> Result<Row> {
+    measure_over(place, seconds, seed).with_context(|| format!("a path{place}"))
+}
+
+fn measure_over(place: Place, seconds: f64, seed: u64) -> Result<Row> {
     let spec = PathSpec {
         rate_bps: place.rate_bps,
         delay: Duration::from_millis(place.delay_ms),
         queue_bytes: (QUEUE.as_secs_f64() * place.rate_bps as f64 / 8.0) as u64,
         mtu: INTERFACE_MTU,
     };
-    let mut random = Random::new(options.seed);
+    let mut random = Random::new(seed);
     let lose = [random.fork(), random.fork()].map(|mut random| {
         let bound = (place.loss * u64::MAX as f64) as u64;
         move || random.next_u64() < bound
@@ -146,7 +171,7 @@ fn measure(place: Place, options: &Options) -> Result<Row> {
     let warm_up = WARM_UP.max(2 * spec.delay * WARM_UP_TRIPS);
     let begun = number(&progress_at(&mut collector, 0.0)?, "uptime_s")?;
     let from = progress_at(&mut collector, begun + warm_up.as_secs_f64())?;
-    let to = progress_at(&mut collector, number(&from, "uptime_s")? + options.seconds)?;
+    let to = progress_at(&mut collector, number(&from, "uptime_s")? + seconds)?;
     let counts = path.counts();
     let source_cpu_percent = number(&event(&mut source, "progress")?, "cpu_percent")?;
     row(place, &spec, [&from, &to], counts, source_cpu_percent)
