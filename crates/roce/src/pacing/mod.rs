@@ -123,7 +123,7 @@ impl Pacer {
         let counts = self.config.react_to_cnp && in_flight && is_first;
         if counts {
             self.cnp_ns = Some(now_ns);
-            self.rate.on_cnp(now_ns);
+            self.rate.on_cnp(now_ns, round_trip_ns);
         }
         counts
     }
