@@ -42,6 +42,23 @@ impl Frame {
         }
     }
 
+    /// Returns the DSCP of an IPv6 packet (RFC 2474); 0 for anything else.
+    pub(crate) fn dscp(&self) -> u8 {
+        match self.bytes[..] {
+            [first, second, ..] if first >> 4 == 6 => (first & 0xf) << 2 | second >> 6,
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn set_dscp(&mut self, dscp: u8) {
+        if let [first, second, ..] = &mut self.bytes[..]
+            && *first >> 4 == 6
+        {
+            *first = 6 << 4 | dscp >> 2 & 0xf;
+            *second = *second & 0x3f | dscp << 6;
+        }
+    }
+
     /// Marks the packet as CE if its transport is ECN-capable; returns whether it did.
     pub(crate) fn mark(&mut self) -> bool {
         let capable = self.ecn() != 0;

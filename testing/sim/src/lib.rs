@@ -27,6 +27,7 @@ mod parallel;
 pub mod roce;
 mod simulation;
 pub mod soak;
+mod switch;
 pub mod verbs;
 
 pub use catchment_probe::random::{Chance, Random};
@@ -35,3 +36,4 @@ pub(crate) use frame::{CONGESTION_EXPERIENCED, ECN_CAPABLE, Frame};
 pub(crate) use link::{Arrival, BurstLength, Corruption, Delay, Fate, Link, LinkConfig, Loss};
 pub(crate) use observe::{Event, EventKind, Observer};
 pub(crate) use simulation::{Context, LinkId, Node, NodeId, Simulation, Stop};
+pub(crate) use switch::Switch;

@@ -1,5 +1,6 @@
 //! One method under one load: what is measured, and its row.
 use super::outcome::Pooled;
+use super::packet::{Carrier, Network, Packets, Plan};
 use super::row::{Goal, Shown};
 use super::trace::{self, Event, FRAME_BYTES, Mix, Offer, SOURCES};
 use super::world::{self, Setup, SourceModel};
@@ -114,6 +115,8 @@ pub(super) struct Cell {
     pub(super) load: f64,
     pub(super) seeds: Vec<u64>,
     pub(super) seconds: u64,
+    /// How packets go, at level `packet`; nothing at level `chunk`.
+    pub(super) carrier: Option<Carrier>,
 }
 
 impl Cell {
@@ -163,10 +166,28 @@ impl Cell {
         let setup = self.setup();
         let mut pooled = Pooled::default();
         for trace in traces {
-            let outcome = world::run(&setup, &trace);
+            let carried = self.carrier.map(|carrier| self.network(carrier));
+            let outcome = world::run_over(&setup, &trace, carried);
             pooled.add(&trace, &outcome, setup.horizon_ns / 10);
         }
         pooled
+    }
+
+    /// Makes the network that carries the packets.
+    ///
+    /// # Panics
+    /// When there is more than one link: level `packet` has one bottleneck.
+    fn network(&self, carrier: Carrier) -> world::Carried {
+        assert_eq!(self.links, Links::Pool(1), "level packet has one bottleneck");
+        let plan = Plan {
+            sources: SOURCES,
+            nic_bps: self.method.nic_bps,
+            capacity_bps: self.links.capacity_bps(),
+            rtt_ns: self.method.rtt_ns,
+            urgent: 0,
+        };
+        let network = Network::new(&plan, carrier.transport);
+        world::Carried { network, controlled: carrier.controlled }
     }
 
     pub(super) fn tolerant(&self) -> impl Fn(u32) -> bool + use<> {
@@ -177,18 +198,21 @@ impl Cell {
     pub(super) fn row(&self, pooled: &Pooled) -> Row {
         let method = &self.method;
         let spread = |percent| pooled.latency_ms(0, percent);
+        let is_controlled = self.carrier.is_none_or(|carrier| carrier.controlled);
         let pause = match method.rules.pausing {
+            _ if !is_controlled => None,
             Pausing::Never => None,
             Pausing::Confirmed => Some("confirmed"),
             Pausing::Predicted => Some("predicted"),
         };
+        let packets = pooled.packets.as_ref();
         let control_bytes = pooled.control_bytes as f64;
         Row {
             what: "cell",
             place: "sim",
             method: method.name,
             ladder: method.ladder,
-            level: "chunk",
+            level: if self.carrier.is_some() { "packet" } else { "chunk" },
             calibration: method.calibration,
             pause,
             nic_bps: method.nic_bps,
@@ -213,10 +237,10 @@ impl Cell {
             late_s_p99: pooled.late_s(99.0),
             late_s_max: pooled.late_s(100.0),
             jain_devices: Some(pooled.jain(self.tolerant())).filter(|jain| jain.is_finite()),
-            packets_dropped: None,
-            operations_failed: None,
-            resent_fraction: None,
-            over_capacity_bit_s: pooled.over_capacity_bits,
+            packets_dropped: packets.map(|packets| packets.dropped),
+            operations_failed: packets.map(|packets| packets.failed),
+            resent_fraction: packets.map(Packets::resent_fraction),
+            over_capacity_bit_s: is_controlled.then_some(pooled.over_capacity_bits),
             pauses: pooled.pauses,
             control_bytes_fraction: control_bytes / pooled.all_bytes as f64,
             messages_per_event: pooled.messages as f64 / pooled.events as f64,
@@ -231,7 +255,7 @@ pub(super) struct Row {
     place: &'static str,
     pub(super) method: &'static str,
     pub(super) ladder: Option<&'static str>,
-    level: &'static str,
+    pub(super) level: &'static str,
     pub(super) calibration: &'static str,
     pause: Option<&'static str>,
     pub(super) nic_bps: u64,
@@ -256,10 +280,10 @@ pub(super) struct Row {
     pub(super) late_s_p99: Option<f64>,
     pub(super) late_s_max: Option<f64>,
     jain_devices: Option<f64>,
-    packets_dropped: Option<u64>,
-    operations_failed: Option<u64>,
+    pub(super) packets_dropped: Option<u64>,
+    pub(super) operations_failed: Option<u64>,
     resent_fraction: Option<f64>,
-    over_capacity_bit_s: f64,
+    pub(super) over_capacity_bit_s: Option<f64>,
     pub(super) pauses: u64,
     control_bytes_fraction: f64,
     messages_per_event: f64,
@@ -268,7 +292,48 @@ pub(super) struct Row {
 impl Row {
     /// Returns whether this is the policy that ships, at the usual round trip, with the usual mix.
     pub(super) fn is_shipped_policy(&self) -> bool {
-        self.ladder.is_none() && self.rtt_ms < 1.0 && self.mix == Mix::Events
+        self.level == "chunk"
+            && self.ladder.is_none()
+            && self.rtt_ms < 1.0
+            && self.mix == Mix::Events
+    }
+}
+
+impl Row {
+    /// What level `packet` is to show: a controller loses nothing, strict priority does.
+    fn packet_goals(&self) -> Vec<Goal> {
+        let name = |field: &str| {
+            let nic = self.nic_bps / 1_000_000_000;
+            format!("packet {} {nic} Gbit/s load {}: {field}", self.method, self.load)
+        };
+        let number = |number: Option<u64>| number.map(|number| number as f64);
+        if self.over_capacity_bit_s.is_none() {
+            let dropped = number(self.packets_dropped);
+            let loses = self.method == "spq" && self.load >= 0.3;
+            return Vec::from_iter(
+                loses.then(|| Goal::least(name("packets_dropped"), dropped, 1.0)),
+            );
+        }
+        vec![
+            Goal::most(name("packets_dropped"), number(self.packets_dropped), 0.0),
+            Goal::most(name("operations_failed"), number(self.operations_failed), 0.0),
+            Goal::most(name("over_capacity_bit_s"), self.over_capacity_bit_s, 0.0),
+        ]
+    }
+
+    fn packets_line(&self) -> String {
+        let counts = (self.packets_dropped, self.operations_failed, self.resent_fraction);
+        let (Some(dropped), Some(failed), Some(resent)) = counts else { return String::new() };
+        format!(", packets: {dropped} dropped, {resent:.4} sent again, {failed} operations failed")
+    }
+
+    /// Returns by how much the on-time shares of two rows differ, the most of all.
+    pub(super) fn furthest_from(&self, other: &Self) -> f64 {
+        let shares = |row: &Self| {
+            [row.urgent_on_time, row.tolerant_on_time_event, row.tolerant_on_time_frame]
+        };
+        let pairs = shares(self).into_iter().zip(shares(other));
+        pairs.map(|(one, other)| (one - other).abs()).fold(0.0, f64::max)
     }
 }
 
@@ -277,7 +342,7 @@ impl Shown for Row {
         let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
         format!(
             "{:8} {:8} {:6} {:>2} Gbit/s load {:.3}: urgent P95 {:>7} ms on time {:.3}, tolerant on time {:.4} event {:.4} frame, P95 {:>9} ms",
-            self.ladder.unwrap_or("shipped"),
+            self.ladder.unwrap_or(if self.over_capacity_bit_s.is_some() { "shipped" } else { "-" }),
             self.method,
             self.calibration,
             self.nic_bps / 1_000_000_000,
@@ -287,9 +352,13 @@ impl Shown for Row {
             self.tolerant_on_time_event,
             self.tolerant_on_time_frame,
             ms(self.tolerant_ms_p95),
-        )
+        ) + &self.packets_line()
     }
+
     fn goals(&self) -> Vec<Goal> {
+        if self.level == "packet" {
+            return self.packet_goals();
+        }
         let name = |field: &str| {
             let (nic, pause) = (self.nic_bps / 1_000_000_000, self.pause.unwrap_or("no"));
             let of = format!("{} Gbit/s rtt {} ms {pause} pause", nic, self.rtt_ms);
@@ -297,8 +366,7 @@ impl Shown for Row {
         };
         let mut goals = Vec::new();
         if self.pause != Some("predicted") {
-            let over = Some(self.over_capacity_bit_s);
-            goals.push(Goal::most(name("over_capacity_bit_s"), over, 0.0));
+            goals.push(Goal::most(name("over_capacity_bit_s"), self.over_capacity_bit_s, 0.0));
         }
         if self.ladder.is_some() {
             return goals;

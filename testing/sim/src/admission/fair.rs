@@ -89,7 +89,7 @@ impl Case {
     fn measure(&self, factor: u32) -> Pooled {
         let (method, seeds) = (self.method.clone(), self.seeds.clone());
         let (links, mix, load, seconds) = (Links::Pool(1), Mix::Events, self.load, self.seconds);
-        let cell = Cell { method, links, mix, load, seeds, seconds };
+        let cell = Cell { method, links, mix, load, seeds, seconds, carrier: None };
         let traces = self.seeds.iter().map(|seed| self.trace(*seed, factor));
         cell.run_on(traces)
     }

@@ -18,6 +18,8 @@ mod ladder;
 mod many;
 mod options;
 mod outcome;
+mod packet;
+mod packets;
 mod row;
 mod source;
 mod speed;

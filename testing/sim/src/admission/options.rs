@@ -3,7 +3,7 @@ use super::cell::{Cell, LINK_BPS, Links, Method};
 use super::outcome::Pooled;
 use super::row::{Goal, Report, RunRow};
 use super::trace::{Event, Mix};
-use super::{added, fair, knee, ladder, many, speed, step};
+use super::{added, fair, knee, ladder, many, packets, speed, step};
 use crate::parallel;
 use catchment_control::admission::Pausing;
 use std::collections::BTreeMap;
@@ -14,6 +14,8 @@ use std::path::PathBuf;
 enum What {
     /// A method under a load
     Cell,
+    /// The same with packets of the shipped queue pairs, on links that drop
+    Packet,
     /// The largest load with both classes on time
     Knee,
     /// What the controller adds to the time of a lone stream
@@ -37,7 +39,7 @@ pub struct AdmissionOptions {
     /// Only rows of this kind
     #[arg(long)]
     what: Option<What>,
-    /// Only this method: fifo, priority, credits or deadline
+    /// Only this method: fifo, priority, credits, deadline, plain, spq, dcqcn or selective-repeat
     #[arg(long)]
     method: Option<String>,
     /// Only this step of the ladder, such as A3b
@@ -66,7 +68,8 @@ impl AdmissionOptions {
         let count = if self.quick { 3 } else { 4 };
         let seeds = (self.seed..self.seed + count).collect();
         let seconds = if self.quick { 800 } else { 3000 };
-        Cell { method, links: Links::Pool(1), mix: Mix::Events, load: 0.0, seeds, seconds }
+        let (links, mix) = (Links::Pool(1), Mix::Events);
+        Cell { method, links, mix, load: 0.0, seeds, seconds, carrier: None }
     }
 }
 
@@ -85,6 +88,7 @@ pub fn run(options: &AdmissionOptions) -> Result<(), String> {
         replay(options, &report, &methods, path)?;
     } else {
         cells(options, &report, &methods);
+        packet_cells(options, &report);
         knees(options, &report, &methods);
         others(options, &report);
     }
@@ -148,6 +152,29 @@ fn cells(options: &AdmissionOptions, report: &Report, methods: &[Method]) {
         report.show(&row);
         true
     });
+}
+
+/// Loads and seconds of level `packet`: a second has some 600,000 packets, so a short run has the ends only.
+const PACKET_LOADS: [f64; 6] = [0.09, 0.3, 0.5, 0.66, 0.87, 1.0];
+const PACKET_LOADS_QUICK: [f64; 2] = [0.3, 0.87];
+const PACKET_SECONDS: u64 = 60;
+const PACKET_SECONDS_QUICK: u64 = 4;
+
+fn packet_cells(options: &AdmissionOptions, report: &Report) {
+    let mut cells = Vec::new();
+    let (loads, seconds) = if options.quick {
+        (&PACKET_LOADS_QUICK[..], PACKET_SECONDS_QUICK)
+    } else {
+        (&PACKET_LOADS[..], PACKET_SECONDS)
+    };
+    for (method, carrier) in packets::methods() {
+        if options.wants(What::Packet, &method) {
+            let cell = Cell { seeds: vec![options.seed], seconds, ..options.cell(method) };
+            let cell = Cell { carrier: Some(carrier), ..cell };
+            cells.extend(loads.iter().map(|load| Cell { load: *load, ..cell.clone() }));
+        }
+    }
+    packets::show(&cells, report);
 }
 
 fn knees(options: &AdmissionOptions, report: &Report, methods: &[Method]) {

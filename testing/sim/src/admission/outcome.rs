@@ -1,4 +1,5 @@
 //! What came of a run, or of several together.
+use super::packet::Packets;
 use super::trace::{Event, FRAME_BYTES};
 
 /// Deadlines by class.
@@ -28,6 +29,8 @@ pub(super) struct Outcome {
     pub(super) streams: Covered,
     /// By link: the rate at which sources sent, from each time on at which it changed.
     pub(super) rates: Vec<Vec<(u64, u64)>>,
+    /// At level `packet`.
+    pub(super) packets: Option<Packets>,
 }
 
 /// How much of what periodic streams wanted to send they might.
@@ -73,6 +76,8 @@ pub(super) struct Pooled {
     pub(super) missed_told: u64,
     /// Told as missed, and on time all the same.
     pub(super) told_in_vain: u64,
+    /// At level `packet`.
+    pub(super) packets: Option<Packets>,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +97,9 @@ impl Pooled {
         self.events += trace.len() as u64;
         self.all_bytes += trace.iter().map(Event::bytes).sum::<u64>();
         self.over_capacity_bits += outcome.over_capacity_bits;
+        if let Some(packets) = &outcome.packets {
+            self.packets.get_or_insert_default().add(packets);
+        }
         for (sum, bits) in self.sent_bits.iter_mut().zip(outcome.sent_bits) {
             *sum += bits;
         }

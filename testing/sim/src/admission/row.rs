@@ -42,8 +42,8 @@ const NOT_MEASURED: [&str; 5] = [
     "added: small (no source has a bucket yet)",
     "step: untold (the working capacity is not built)",
     "knee: the ladder within 0.02 of the model on the same seeds",
-    "cell: packets_dropped, operations_failed, resent_fraction (level packet)",
-    "credits of several collectors, spq (level packet)",
+    "credits of several collectors behind one bottleneck",
+    "tcp-cubic in virtual time",
 ];
 
 /// The last row.

@@ -49,6 +49,8 @@ pub(super) struct Sending {
     pub(super) stretches: Vec<Stretch>,
     /// Only the wake-up of this number counts.
     pub(super) wake: u64,
+    /// Bytes of the chunks that have begun, where somebody asks for them.
+    begun: Option<u64>,
 }
 
 impl Sending {
@@ -66,7 +68,42 @@ impl Sending {
             frames_ns: Vec::new(),
             stretches: Vec::new(),
             wake: 0,
+            begun: None,
         }
+    }
+
+    /// Wakes at the beginning of each chunk, for [`take_begun`](Self::take_begun).
+    pub(super) fn by_chunks(self) -> Self {
+        Self { begun: Some(0), ..self }
+    }
+
+    /// Takes the chunks that have begun by `now_ns`, after [`advance`](Self::advance): the bytes of each, and the
+    /// rate at which they are to leave.
+    pub(super) fn take_begun(&mut self, now_ns: u64, chunk_bytes: u64) -> Vec<(u64, u64)> {
+        let Some(mut begun) = self.begun else { return Vec::new() };
+        let mut taken = Vec::new();
+        let running =
+            |leg: &&Leg| leg.rate_bps > 0 && leg.from_ns <= now_ns && now_ns < leg.until_ns;
+        let stops = self.stop_ns.is_some_and(|stop_ns| stop_ns <= now_ns);
+        let rate_bps = self.legs.iter().find(running).filter(|_| !stops).map(|leg| leg.rate_bps);
+        while begun < self.bytes {
+            let at = u128::from(begun) * SCALE;
+            let Some(rate_bps) = rate_bps.filter(|_| self.sent >= at) else {
+                break;
+            };
+            let bytes = chunk_bytes.min(self.bytes - begun);
+            taken.push((bytes, rate_bps));
+            begun += bytes;
+        }
+        self.begun = Some(begun);
+        taken
+    }
+
+    /// Returns when the next chunk begins, if nothing changes.
+    fn begins_ns(&self) -> Option<u64> {
+        let begun = self.begun.filter(|begun| *begun < self.bytes)?;
+        let left = (u128::from(begun) * SCALE).saturating_sub(self.sent);
+        self.reached_ns(left)
     }
 
     fn total(&self) -> u128 {
@@ -166,23 +203,28 @@ impl Sending {
 
     /// Returns when all is sent, if nothing changes.
     fn done_ns(&self) -> Option<u64> {
-        let mut left = self.total() - self.sent;
+        let left = self.total() - self.sent;
+        self.reached_ns(left).or_else(|| (left == 0).then_some(self.at_ns))
+    }
+
+    /// Returns when so much more is sent, if nothing changes, and more may be.
+    fn reached_ns(&self, mut left: u128) -> Option<u64> {
         for leg in &self.legs {
             let from_ns = leg.from_ns.max(self.at_ns);
             let until_ns = leg.until_ns.min(self.stop_ns.unwrap_or(u64::MAX));
             let amount = u128::from(until_ns.saturating_sub(from_ns)) * u128::from(leg.rate_bps);
-            if amount >= left {
+            if amount > 0 && amount >= left {
                 return Some(from_ns + time_ns(left, leg.rate_bps));
             }
             left -= amount;
         }
-        (left == 0).then_some(self.at_ns)
+        None
     }
 
     /// Returns when the source has something to say or to do next.
     pub(super) fn next_ns(&self) -> Option<u64> {
         let ends = self.legs.last().map(|leg| leg.until_ns);
-        let times = [self.done_ns(), self.stop_ns, self.progress_ns, ends];
+        let times = [self.done_ns(), self.stop_ns, self.progress_ns, ends, self.begins_ns()];
         times.into_iter().flatten().min()
     }
 

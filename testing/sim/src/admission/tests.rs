@@ -2,7 +2,7 @@
 use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
 use super::row::{Goal, Shown};
 use super::trace::{Event, FRAME_BYTES, Mix};
-use super::{added, ladder, step, world};
+use super::{added, ladder, packets, step, world};
 use catchment_control::admission::{Pausing, Rules};
 use catchment_probe::random::Random;
 
@@ -10,7 +10,7 @@ const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots/admission
 
 fn cell(method: Method, load: f64, seconds: u64) -> Cell {
     let (links, mix, seeds) = (Links::Pool(1), Mix::Events, vec![1]);
-    Cell { method, links, mix, load, seeds, seconds }
+    Cell { method, links, mix, load, seeds, seconds, carrier: None }
 }
 
 fn methods() -> Vec<Method> {
@@ -118,4 +118,31 @@ fn sojourn_times_are_those_of_a_queue_with_one_server() {
         free_ns = done_ns;
     }
     assert!(longest_ns > 5 * service_ns, "a queue was there: {longest_ns}");
+}
+
+/// Level `packet` agrees with level `chunk` on the same events; a controller loses no packet, who sends without one does
+/// (S2.1).
+#[test]
+fn packets_of_a_controller_are_not_dropped_and_others_are() {
+    let mut seen = Vec::new();
+    for (method, carrier) in packets::methods() {
+        if !["fifo", "deadline", "spq", "selective-repeat"].contains(&method.name) {
+            continue;
+        }
+        if method.nic_bps == LINK_BPS {
+            continue;
+        }
+        let chunk = cell(method, 0.66, 1);
+        let packet = Cell { carrier: Some(carrier), ..chunk.clone() };
+        let row = packet.row(&packet.run());
+        let dropped = row.packets_dropped.unwrap();
+        assert_eq!(dropped == 0, carrier.controlled, "{}", row.line());
+        if carrier.controlled {
+            let chunk = chunk.row(&chunk.run());
+            assert!(row.furthest_from(&chunk) <= 0.01, "{} {}", row.line(), chunk.line());
+            assert_eq!((row.operations_failed, row.over_capacity_bit_s), (Some(0), Some(0.0)));
+        }
+        seen.push(row.method);
+    }
+    assert_eq!(seen, ["fifo", "deadline", "spq", "selective-repeat"]);
 }

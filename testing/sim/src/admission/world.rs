@@ -1,5 +1,6 @@
 //! Controller, sources and the messages between them, in virtual time.
 use super::outcome::{EventEnd, Outcome};
+use super::packet::{Network, Notice};
 use super::source::{Sending, Stretch, Wake};
 use super::stream::{Periodic, Streams};
 use super::trace::{Event, FRAME_BYTES};
@@ -82,11 +83,24 @@ pub(super) struct World<'a> {
     left_bytes: Vec<u64>,
     stretches: Vec<(u32, Stretch)>,
     streams: Streams,
+    carried: Option<Carried>,
     outcome: Outcome,
+}
+
+/// What carries packets, at level `packet`.
+pub(super) struct Carried {
+    pub(super) network: Network,
+    /// Whether sources ask the controller; otherwise they send what they have.
+    pub(super) controlled: bool,
 }
 
 /// Runs `trace` through a controller and its sources.
 pub(super) fn run(setup: &Setup, trace: &[Event]) -> Outcome {
+    run_over(setup, trace, None)
+}
+
+/// Runs `trace`, and what sources send as packets where there is a network.
+pub(super) fn run_over(setup: &Setup, trace: &[Event], carried: Option<Carried>) -> Outcome {
     let controller = Controller::new(0, setup.config.clone());
     let mut world = World {
         controller: controller.expect("the configurations of this module are right"),
@@ -104,6 +118,7 @@ pub(super) fn run(setup: &Setup, trace: &[Event]) -> Outcome {
         left_bytes: trace.iter().map(Event::bytes).collect(),
         stretches: Vec::new(),
         streams: Streams::new(&setup.periodic),
+        carried,
         outcome: Outcome::default(),
     };
     for (device, spec) in &setup.devices {
@@ -133,6 +148,10 @@ impl World<'_> {
         loop {
             // Of what happens at the same time, events come first.
             let next_ns = self.agenda.peek().map_or(u64::MAX, |Reverse((at_ns, ..))| *at_ns);
+            let event_ns = events.peek().map_or(end_ns, |(_, event)| event.at_ns);
+            if self.carry(next_ns.min(event_ns)) {
+                continue;
+            }
             if let Some((index, event)) = events.next_if(|(_, event)| event.at_ns <= next_ns) {
                 self.now_ns = event.at_ns;
                 self.generate(index, event);
@@ -169,7 +188,41 @@ impl World<'_> {
         }
     }
 
+    /// Lets packets go on until this time; returns whether a source noticed something before it.
+    fn carry(&mut self, until_ns: u64) -> bool {
+        let Some(carried) = &mut self.carried else { return false };
+        carried.network.run(until_ns);
+        let notices = carried.network.take_notices();
+        let now_ns = carried.network.now_ns();
+        for notice in &notices {
+            // The rest of an event that failed is not sent: it never ends.
+            let Notice::Arrived { event, bytes } = *notice else { continue };
+            let (left, end) = (&mut self.left_bytes[event], &mut self.outcome.ends[event]);
+            let all = self.trace[event].bytes();
+            let frames = |left: u64| (all - left) / FRAME_BYTES;
+            let before = frames(*left);
+            *left -= bytes;
+            end.frames_ns.extend((before..frames(*left)).map(|_| now_ns));
+            end.done_ns = (*left == 0).then_some(now_ns);
+        }
+        !notices.is_empty()
+    }
+
+    /// Posts the chunks of a transfer that have begun.
+    fn post_begun(&mut self, id: TransferId) {
+        let (Some(carried), Some(sending)) = (&mut self.carried, self.sendings.get_mut(&id)) else {
+            return;
+        };
+        let begun = sending.take_begun(self.now_ns, self.setup.config.chunk_bytes);
+        for (bytes, rate_bps) in begun {
+            carried.network.post(id.device.0, sending.event, bytes, Some(rate_bps));
+        }
+    }
+
     fn generate(&mut self, index: usize, event: &Event) {
+        if let Some(Carried { network, controlled: false }) = &mut self.carried {
+            return network.post(event.device, index, event.bytes(), None);
+        }
         let device = self.devices.entry(event.device).or_default();
         device.backlog.push_back((index, event.bytes()));
         self.ask(event.device);
@@ -195,7 +248,10 @@ impl World<'_> {
         }
         for (transfer, event, bytes) in requests {
             self.events.insert(transfer, event);
-            self.sendings.insert(transfer, Sending::new(transfer, event, bytes, self.now_ns));
+            let sending = Sending::new(transfer, event, bytes, self.now_ns);
+            let by_packets = self.carried.is_some();
+            let sending = if by_packets { sending.by_chunks() } else { sending };
+            self.sendings.insert(transfer, sending);
             let age_ns = self.now_ns - self.trace[event].at_ns;
             self.tell(Input::Request { transfer, bytes, age_ns });
         }
@@ -293,6 +349,7 @@ impl World<'_> {
             Message::Pause(_, revision) => sending.pause(now_ns, *revision, chunk_bytes),
             Message::Rates(_) => {}
         }
+        self.post_begun(id);
         self.schedule(id);
     }
 
@@ -312,6 +369,8 @@ impl World<'_> {
             return;
         }
         sending.advance(now_ns, FRAME_BYTES);
+        self.post_begun(id);
+        let Some(sending) = self.sendings.get_mut(&id) else { return };
         let (wake, input) = sending.speak(now_ns);
         input.into_iter().for_each(|input| self.tell(input));
         if wake == Wake::Done {
@@ -324,10 +383,12 @@ impl World<'_> {
     fn complete(&mut self, id: TransferId) {
         let Some(sending) = self.sendings.remove(&id) else { return };
         self.record(&sending);
-        let left = &mut self.left_bytes[sending.event];
-        *left -= sending.bytes;
-        if *left == 0 {
-            self.outcome.ends[sending.event].done_ns = Some(self.now_ns);
+        if self.carried.is_none() {
+            let left = &mut self.left_bytes[sending.event];
+            *left -= sending.bytes;
+            if *left == 0 {
+                self.outcome.ends[sending.event].done_ns = Some(self.now_ns);
+            }
         }
         if let Some(device) = self.devices.get_mut(&id.device.0) {
             device.in_flight -= 1;
@@ -336,7 +397,9 @@ impl World<'_> {
     }
 
     fn record(&mut self, sending: &Sending) {
-        self.outcome.ends[sending.event].frames_ns.extend(&sending.frames_ns);
+        if self.carried.is_none() {
+            self.outcome.ends[sending.event].frames_ns.extend(&sending.frames_ns);
+        }
         let class = usize::from(self.trace[sending.event].class);
         for stretch in &sending.stretches {
             let until_ns = stretch.until_ns.min(self.setup.horizon_ns);
@@ -358,6 +421,7 @@ impl World<'_> {
             self.outcome.over_capacity_bits += excess_bits(&rates, config.capacity_bps);
             self.outcome.rates.push(rates);
         }
+        self.outcome.packets = self.carried.map(|carried| carried.network.finish());
         self.outcome
     }
 

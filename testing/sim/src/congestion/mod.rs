@@ -7,17 +7,17 @@
 //! ```
 //! The switch marks packets when its queue is long, the receiver's queue pairs send CNPs, and the
 //! senders' queue pairs slow down (DCQCN): the shipped code, on IP packets with ECN bits.
-mod switch;
 mod tests;
 
 use crate::link::LinkCounters;
 use crate::roce::{Host, HostConfig, Space, Writer, address, connected};
-use crate::{Context, Frame, LinkConfig, LinkId, Loss, Node, NodeId, Random, Simulation, Stop};
+use crate::{
+    Context, Frame, LinkConfig, LinkId, Loss, Node, NodeId, Random, Simulation, Stop, Switch,
+};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{Config, Counters, PacingConfig, Qp, Recovery, Service};
 use std::ops::Range;
 use std::time::Duration;
-use switch::Switch;
 
 /// Bits per second of each link.
 const RATE_BPS: u64 = 10_000_000_000;
@@ -253,6 +253,7 @@ fn host(number: usize, space: Space, writer: Writer) -> Host<Writer> {
         poll_interval: Duration::ZERO,
         uplink_bytes: 16 << 10,
         ecn: true,
+        dscp: 0,
     };
     Host::new(config, space, writer)
 }

@@ -43,6 +43,20 @@ fn senders_that_hear_of_congestion_share_the_link_and_lose_nothing() {
     }
 }
 
+/// Whoever hears of congestion a round trip late must not take back more meanwhile than a notification took: go-back-N
+/// would send the same packets into a full queue again and again.
+#[test]
+fn senders_half_a_millisecond_away_lose_little_and_get_on() {
+    for recovery in [Recovery::SelectiveRepeat, Recovery::GoBackN] {
+        let delay = Duration::from_micros(250);
+        let case = Case { recovery, delay, queue_bytes: 1 << 20, ..Case::new(6) };
+        let outcome = Incast::new(&case).observe(50 * MS..250 * MS);
+        assert!(outcome.goodput() > 0.7, "{recovery:?}: {outcome:?}");
+        let packets = 200 * RATE_BPS / 1000 / 8 / 1024;
+        assert!(outcome.retransmitted < packets / 20, "{recovery:?}: {outcome:?}");
+    }
+}
+
 #[test]
 fn a_queue_pair_notifies_at_most_once_in_an_interval() {
     // Senders ignore CNPs, so every packet that arrives is marked.

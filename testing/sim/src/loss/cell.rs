@@ -183,6 +183,7 @@ fn host(cell: &Cell, number: usize, space: Space, writer: Writer) -> Host<Writer
         poll_interval: Duration::ZERO,
         uplink_bytes: UPLINK_BYTES,
         ecn: false,
+        dscp: 0,
     };
     let mut host = Host::new(config, space, writer);
     let [ours, theirs] = [number, 1 - number].map(|number| 100 + number as u32);

@@ -35,6 +35,8 @@ pub(crate) struct HostConfig {
     pub(crate) uplink_bytes: usize,
     /// It marks its packets as ECN-capable and reads the marks of those that arrive.
     pub(crate) ecn: bool,
+    /// DSCP of its packets.
+    pub(crate) dscp: u8,
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +57,11 @@ impl QpTable {
 
     pub(crate) fn get_mut(&mut self, index: usize) -> &mut Qp {
         &mut self.entries[index].qp
+    }
+
+    /// Puts another queue pair in the place of one, to the same peer, and returns that.
+    pub(crate) fn replace(&mut self, index: usize, qp: Qp) -> Qp {
+        std::mem::replace(&mut self.entries[index].qp, qp)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Qp> {
@@ -178,6 +185,7 @@ impl<P: Program> Host<P> {
             if self.config.ecn {
                 frame.set_ecn(ECN_CAPABLE);
             }
+            frame.set_dscp(self.config.dscp);
             context.send(0, frame);
         }
         count > 0

@@ -94,6 +94,7 @@ impl End {
             poll_interval: BATCH,
             uplink_bytes: usize::MAX,
             ecn: false,
+            dscp: 0,
         };
         let mut host = Host::new(config, space, Completions::default());
         host.attach(qp, side.other().address());

@@ -52,6 +52,7 @@ impl Run {
                 poll_interval: scenario.hosts[number].poll_interval,
                 uplink_bytes: scenario.hosts[number].uplink_bytes,
                 ecn: scenario.ecn,
+                dscp: 0,
             };
             let mut host = Host::new(config, spaces[number].clone(), Workers { workers });
             for pair in 0..memory.len() {

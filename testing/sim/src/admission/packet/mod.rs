@@ -1,0 +1,326 @@
+//! Level `packet`: what sources send goes as packets of the shipped queue pairs over links that drop.
+//!
+//! ```text
+//! source 0 ── NIC ──┐
+//! source 1 ── NIC ──┤ switch ── bottleneck ── collector
+//! source 11 ─ NIC ──┘
+//! ```
+//! A source has a queue pair, and posts a WRITE for each chunk: with a controller when the chunk begins, at the
+//! granted rate; without one as soon as few are on their way. Messages of the controller go beside it, as at level
+//! `chunk`. Capacities are payload: links carry the headers of the packets on top.
+mod feeder;
+
+use crate::roce::{Host, HostConfig, Rights, Space, address, connected};
+use crate::{Context, Frame, LinkConfig, LinkId, Node, NodeId, Random, Simulation, Stop, Switch};
+use catchment_roce::wire::PathMtu;
+use catchment_roce::{Config, PacingConfig, Qp, Recovery, Service};
+use feeder::{CHUNK_BYTES, Chunk, Feeder, Notices};
+use std::rc::Rc;
+use std::time::Duration;
+
+pub(super) use feeder::Notice;
+
+const PATH_MTU: PathMtu = PathMtu::Mtu4096;
+/// IPv6 40, UDP 8, BTH 12, RETH 16 and ICRC 4 of each packet.
+const HEADER_BYTES: u64 = 80;
+/// IPv6 and UDP, which a queue pair does not see.
+const BELOW_BYTES: u32 = 48;
+/// Queue of the bottleneck: 20 Gbit/s times half a millisecond.
+const QUEUE_BYTES: usize = 1_250_000;
+/// Where marks are made, where they are.
+const MARK_ABOVE: usize = QUEUE_BYTES / 10;
+/// Transmit ring of a network card.
+const UPLINK_BYTES: usize = 64 << 10;
+/// Silence before a retransmission: code 12, 7 retries.
+const TIMEOUT: Duration = Duration::from_millis(17);
+/// DSCP of urgent packets (EF) at a switch with priorities.
+const URGENT_DSCP: u8 = 46;
+
+/// How packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Transport {
+    pub(super) recovery: Recovery,
+    /// The bottleneck marks, and sources react (DCQCN).
+    pub(super) marks: bool,
+    /// The bottleneck serves the urgent class first.
+    pub(super) priority: bool,
+}
+
+/// Who says when packets leave, and how they go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carrier {
+    /// Whether sources ask the controller; otherwise they send what they have.
+    pub(super) controlled: bool,
+    pub(super) transport: Transport,
+}
+
+/// What packets came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Packets {
+    pub(super) dropped: u64,
+    pub(super) sent: u64,
+    pub(super) resent: u64,
+    pub(super) failed: u64,
+}
+
+enum Station {
+    Host(Box<Host<Feeder>>),
+    Switch(Switch),
+}
+
+impl Node for Station {
+    fn receive(&mut self, frame: Frame, context: &mut Context<'_>) {
+        match self {
+            Self::Host(host) => host.receive(frame, context),
+            Self::Switch(switch) => switch.receive(frame, context),
+        }
+    }
+
+    fn wake(&mut self, context: &mut Context<'_>) {
+        match self {
+            Self::Host(host) => host.wake(context),
+            Self::Switch(switch) => switch.wake(context),
+        }
+    }
+
+    fn wake_at(&self) -> Option<Duration> {
+        match self {
+            Self::Host(host) => host.wake_at(),
+            Self::Switch(switch) => switch.wake_at(),
+        }
+    }
+}
+
+/// Sources, a switch, and a collector.
+pub(super) struct Network {
+    simulation: Simulation<Station>,
+    sources: Vec<NodeId>,
+    collector: NodeId,
+    switch: NodeId,
+    bottleneck: LinkId,
+    transport: Transport,
+    nic_bps: u64,
+    notices: Rc<Notices>,
+    /// Queue pairs that took the place of one in error.
+    replaced: u32,
+    packets: Packets,
+}
+
+/// What a network is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) sources: u32,
+    pub(super) nic_bps: u64,
+    pub(super) capacity_bps: u64,
+    pub(super) rtt_ns: u64,
+    /// The source with urgent events.
+    pub(super) urgent: u32,
+}
+
+impl Network {
+    pub(super) fn new(plan: &Plan, transport: Transport) -> Self {
+        let mut simulation = Simulation::new(1);
+        let mut random = Random::new(2);
+        let notices = Rc::new(Notices::default());
+        let collector_number = plan.sources as usize;
+        let mut memory = Space::default();
+        let mut hosts = Vec::new();
+        for number in 0..plan.sources {
+            let mut space = Space::default();
+            let feeder = Feeder::new(&mut space, &mut memory, &mut random, (number, &notices));
+            let is_urgent = transport.priority && number == plan.urgent;
+            let dscp = if is_urgent { URGENT_DSCP } else { 0 };
+            let mut host = Host::new(config(number as usize, transport, dscp), space, feeder);
+            host.attach(
+                queue_pair(plan.nic_bps, transport, [number, 0, 0]),
+                address(collector_number),
+            );
+            hosts.push(host);
+        }
+        let idle = Feeder::idle(&notices);
+        let mut collector = Host::new(config(collector_number, transport, 0), memory, idle);
+        for number in 0..plan.sources {
+            let qp = queue_pair(plan.nic_bps, transport, [number, 1, 0]);
+            collector.attach(qp, address(number as usize));
+        }
+        let collector = simulation.add(Station::Host(Box::new(collector)));
+        let sources: Vec<NodeId> =
+            hosts.into_iter().map(|host| simulation.add(Station::Host(Box::new(host)))).collect();
+        let switch = Switch::new((0..=collector_number).map(address).collect());
+        let switch = if transport.priority {
+            switch.with_priority(collector_number, QUEUE_BYTES)
+        } else {
+            switch
+        };
+        let switch = simulation.add(Station::Switch(switch));
+        // Half of the way on each side of the switch.
+        let delay = Duration::from_nanos(plan.rtt_ns / 4);
+        let nic =
+            LinkConfig { rate_bps: Some(on_wire(plan.nic_bps)), delay, ..LinkConfig::default() };
+        for source in &sources {
+            simulation.connect(*source, switch, nic.clone());
+            simulation.connect(switch, *source, nic.clone());
+        }
+        let back = LinkConfig { rate_bps: Some(on_wire(plan.capacity_bps)), ..nic };
+        let narrow = LinkConfig {
+            queue_bytes: (!transport.priority).then_some(QUEUE_BYTES),
+            mark_above: transport.marks.then_some(MARK_ABOVE),
+            ..back.clone()
+        };
+        let bottleneck = simulation.connect(switch, collector, narrow);
+        simulation.connect(collector, switch, back);
+        Self {
+            simulation,
+            sources,
+            collector,
+            switch,
+            bottleneck,
+            transport,
+            nic_bps: plan.nic_bps,
+            notices,
+            replaced: 0,
+            packets: Packets::default(),
+        }
+    }
+
+    /// Posts what a source sends of an event, at a rate of payload; without one as fast as it goes.
+    pub(super) fn post(&mut self, source: u32, event: usize, bytes: u64, rate_bps: Option<u64>) {
+        let mut left = bytes;
+        self.simulation.call(self.sources[source as usize], |station, context| {
+            let Station::Host(host) = station else { return };
+            while left > 0 {
+                let bytes = left.min(CHUNK_BYTES);
+                host.program.feed(Chunk { event, bytes }, rate_bps.is_some());
+                left -= bytes;
+            }
+            if let Some(rate_bps) = rate_bps {
+                host.qps.get_mut(0).set_rate_bps(Some(on_wire(rate_bps)));
+            }
+            host.pump(context);
+        });
+    }
+
+    /// Goes on until this time, or until a source notices something.
+    ///
+    /// # Panics
+    /// When time stands still.
+    pub(super) fn run(&mut self, until_ns: u64) {
+        let until = Duration::from_nanos(until_ns);
+        let notices = Rc::clone(&self.notices);
+        let stop = self.simulation.run(until, |_| notices.are_there());
+        assert_ne!(stop, Stop::Livelock, "time stands still");
+        if stop == Stop::Idle {
+            self.simulation.now = self.simulation.now.max(until);
+        }
+    }
+
+    pub(super) fn now_ns(&self) -> u64 {
+        u64::try_from(self.simulation.now.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Takes what sources noticed; who has a queue pair in error gets another one.
+    pub(super) fn take_notices(&mut self) -> Vec<Notice> {
+        let all = self.notices.take();
+        for notice in &all {
+            if let Notice::Failed { source } = notice {
+                self.packets.failed += 1;
+                self.reconnect(*source);
+            }
+        }
+        all
+    }
+
+    fn reconnect(&mut self, source: u32) {
+        self.replaced += 1;
+        let (transport, nic_bps, replaced) = (self.transport, self.nic_bps, self.replaced);
+        let mut packets = self.packets;
+        let mut replace = |station: &mut Station, index: usize, end: u32| {
+            let Station::Host(host) = station else { return };
+            let fresh = queue_pair(nic_bps, transport, [source, end, replaced]);
+            packets.count(&host.qps.replace(index, fresh));
+        };
+        self.simulation.call(self.collector, |station, _| replace(station, source as usize, 1));
+        self.simulation.call(self.sources[source as usize], |station, context| {
+            replace(station, 0, 0);
+            if let Station::Host(host) = station {
+                host.program.begin_anew();
+                host.pump(context);
+            }
+        });
+        self.packets = packets;
+    }
+
+    /// Returns what packets came to.
+    ///
+    /// # Panics
+    /// When the collector has a byte that nobody sent.
+    pub(super) fn finish(mut self) -> Packets {
+        let Station::Host(collector) = self.simulation.node(self.collector) else {
+            return self.packets;
+        };
+        for source in &self.sources {
+            let Station::Host(host) = self.simulation.node(*source) else { continue };
+            assert!(host.program.is_right(&host.space, &collector.space), "a wrong byte arrived");
+            self.packets.count(host.qps.get(0));
+        }
+        self.packets.dropped = self.simulation.link(self.bottleneck).counters.queue_full;
+        if let Station::Switch(switch) = self.simulation.node(self.switch) {
+            self.packets.dropped += switch.dropped();
+        }
+        self.packets
+    }
+}
+
+impl Packets {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.dropped += other.dropped;
+        self.sent += other.sent;
+        self.resent += other.resent;
+        self.failed += other.failed;
+    }
+
+    /// Returns the part of the packets that were sent again.
+    pub(super) fn resent_fraction(&self) -> f64 {
+        self.resent as f64 / self.sent.max(1) as f64
+    }
+
+    fn count(&mut self, qp: &Qp) {
+        let counters = qp.counters();
+        self.sent += counters.packets_sent;
+        self.resent += counters.retransmitted;
+    }
+}
+
+/// Returns the rate of packets that carry payload at this one.
+fn on_wire(payload_bps: u64) -> u64 {
+    let mtu = PATH_MTU.bytes() as u64;
+    (u128::from(payload_bps) * u128::from(mtu + HEADER_BYTES) / u128::from(mtu)) as u64
+}
+
+fn config(number: usize, transport: Transport, dscp: u8) -> HostConfig {
+    HostConfig {
+        address: address(number),
+        poll_interval: Duration::ZERO,
+        uplink_bytes: UPLINK_BYTES,
+        ecn: transport.marks,
+        dscp,
+    }
+}
+
+/// Returns the queue pair of a source (end 0) or the one that the collector has for it (end 1), by how many were
+/// replaced before.
+fn queue_pair(nic_bps: u64, transport: Transport, [source, end, replaced]: [u32; 3]) -> Qp {
+    let number = |end: u32| 0x100 + replaced * 0x100 + source * 2 + end;
+    let usual = Config::new(number(end), Service::Rc);
+    let config = Config {
+        adaptive_timeout: transport.recovery == Recovery::SelectiveRepeat,
+        pacing: PacingConfig {
+            overhead_bytes: BELOW_BYTES,
+            react_to_cnp: transport.marks,
+            line_rate_bps: on_wire(nic_bps),
+            ..usual.pacing
+        },
+        ..usual
+    };
+    connected(config, number(1 - end), transport.recovery, PATH_MTU, TIMEOUT)
+}

@@ -1,0 +1,55 @@
+//! Which methods are measured at level `packet`, and beside what.
+use super::cell::{Cell, LINK_BPS, Method};
+use super::ladder;
+use super::packet::{Carrier, Transport};
+use super::row::{Goal, Report};
+use crate::parallel;
+use catchment_roce::Recovery;
+
+/// Go-back-N as NICs do it: 7 retries after 17 ms each.
+const PLAIN: Transport = Transport { recovery: Recovery::GoBackN, marks: false, priority: false };
+
+/// Returns the methods: those with a controller, over plain RoCE, then those without.
+pub(super) fn methods() -> Vec<(Method, Carrier)> {
+    let slow = LINK_BPS / 2;
+    let papers = ladder::papers().into_iter().filter(|one| matches!(one.ladder, Some("A0" | "A1")));
+    let ours = [slow, LINK_BPS].map(ladder::shipped);
+    let controlled = papers.filter(|one| one.calibration == "cal-s").chain(ours);
+    let controlled =
+        controlled.map(|method| (method, Carrier { controlled: true, transport: PLAIN }));
+    let others = [
+        ("plain", PLAIN),
+        ("spq", Transport { priority: true, ..PLAIN }),
+        ("dcqcn", Transport { marks: true, ..PLAIN }),
+        ("selective-repeat", Transport { recovery: Recovery::SelectiveRepeat, ..PLAIN }),
+    ];
+    let others = others.map(|(name, transport)| {
+        let method = Method { name, ..ladder::shipped(slow) };
+        (method, Carrier { controlled: false, transport })
+    });
+    controlled.chain(others).collect()
+}
+
+/// Measures cells, and those with a controller at level `chunk` too, on the same events: both levels are to
+/// agree.
+pub(super) fn show(cells: &[Cell], report: &Report) {
+    let run = |at: u64| {
+        let cell = &cells[at as usize];
+        let is_controlled = cell.carrier.is_some_and(|carrier| carrier.controlled);
+        let chunk = is_controlled.then(|| Cell { carrier: None, ..cell.clone() });
+        let chunk = chunk.map(|cell| cell.row(&cell.run()));
+        (cell.row(&cell.run()), chunk)
+    };
+    parallel::in_order(cells.len() as u64, run, |_, (packet, chunk)| {
+        if let Some(chunk) = chunk {
+            let nic = packet.nic_bps / 1_000_000_000;
+            let name = format!(
+                "packet {} {nic} Gbit/s load {}: on-time shares beside level chunk",
+                packet.method, packet.load
+            );
+            report.demand(Goal::most(name, Some(packet.furthest_from(&chunk)), 0.01));
+        }
+        report.show(&packet);
+        true
+    });
+}
