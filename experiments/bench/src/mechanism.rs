@@ -68,6 +68,16 @@ pub(crate) enum Mechanism {
     Duplex,
     /// TCP with as many threads and buffers.
     DuplexTcp,
+    /// RoCE without a controller, strict priority at the bottleneck, simulated.
+    Spq,
+    /// RDMA-TCM as we read it.
+    Tcm,
+    /// P-RDMA-TCM as we read it.
+    PTcm,
+    /// The transmission controller as shipped, sources of 10 Gbit/s.
+    Deadline,
+    /// The same, sources of 20 Gbit/s.
+    DeadlineFast,
 }
 
 /// What moves the bytes of a mechanism.
@@ -80,7 +90,7 @@ enum By {
 }
 
 /// Name, text of a legend, and what moves the bytes, in the order of [`Mechanism`].
-const MECHANISMS: [(&str, &str, By); 26] = [
+const MECHANISMS: [(&str, &str, By); 31] = [
     ("cache-line", "cache line", By::Other("none")),
     ("memcpy", "memcpy", By::Other("none")),
     ("ours-copy", "Catchment", By::Verbs(Protocol::Sb)),
@@ -107,6 +117,11 @@ const MECHANISMS: [(&str, &str, By); 26] = [
     ("iperf3", "iperf3", By::Other("own")),
     ("duplex", "duplex, three threads a side", By::Other("duplex")),
     ("duplex-tcp", "TCP, three threads a side", By::Other("duplex")),
+    ("spq", "strict priority, no controller", By::Other("simulator")),
+    ("tcm", "RDMA-TCM, our reading", By::Other("simulator")),
+    ("p-tcm", "P-RDMA-TCM, our reading", By::Other("simulator")),
+    ("deadline", "deadline, 10 Gbit/s", By::Other("simulator")),
+    ("deadline-fast", "deadline, 20 Gbit/s", By::Other("simulator")),
 ];
 
 impl Mechanism {

@@ -5,6 +5,7 @@ mod cameras;
 mod claim;
 mod duplex;
 mod ends;
+mod grants;
 mod index;
 mod judge;
 mod list;
@@ -302,6 +303,10 @@ fn measure(
             | Workload::Duplex,
             Provider::Sim,
         ) => bail!("this workload is measured in real time: use shm or roce, not sim"),
+        (Workload::Grants, Provider::Sim) => grants::measure(&mut one),
+        (Workload::Grants, Provider::Shm | Provider::Roce) => {
+            bail!("grants are measured in virtual time: use sim, not shm or roce")
+        }
         (Workload::Table, _) => {
             bail!("a table shows what other experiments measured and measures nothing")
         }

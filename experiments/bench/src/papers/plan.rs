@@ -22,6 +22,11 @@ const WAKE_S: f64 = 60e-6;
 const SLOW_BYTES_PER_S: f64 = 1.5e9;
 /// A block in virtual time, or one of those that are counted.
 const STEP_S: f64 = 0.5e-6;
+/// A second of events through the controller, and its packets.
+const GRANTS_S: f64 = 1e-3;
+const PACKETS_S: f64 = 2.0;
+/// Loads that are tried until a knee is found.
+const TRIED: f64 = 9.0;
 /// Processes that begin together wait for the moment that they agreed on.
 const TOGETHER_S: f64 = 3.0;
 
@@ -75,6 +80,12 @@ fn cell(
     let count = effort.count as f64;
     let run_s = match (workload, provider) {
         (Workload::Table, _) => return 0.0,
+        (Workload::Grants, _) => {
+            let second_s = if part.packets { PACKETS_S } else { GRANTS_S };
+            let loads = if part.loads.is_empty() { TRIED } else { part.loads.len() as f64 };
+            let seconds = effort.milliseconds as f64 / 1e3;
+            return loads * effort.repetitions as f64 * seconds * second_s / 2.0;
+        }
         (Workload::Stream, Provider::Sim) => return virtual_stream::count(bytes) as f64 * STEP_S,
         (Workload::Duplex, _) => {
             // Three ways of a message, and a stream.

@@ -24,6 +24,7 @@ const OURS: &[(&str, &str)] = &[
     ("e1.19.toml", include_str!("../../scenarios/e1.19.toml")),
     ("e1.21.toml", include_str!("../../scenarios/e1.21.toml")),
     ("e1.22.toml", include_str!("../../scenarios/e1.22.toml")),
+    ("e2.1.toml", include_str!("../../scenarios/e2.1.toml")),
     ("e3.5.toml", include_str!("../../scenarios/e3.5.toml")),
 ];
 
@@ -76,6 +77,8 @@ pub(crate) enum Workload {
     ReleaseOrder,
     /// Messages to and fro, then one way, between a client and a server with three threads each.
     Duplex,
+    /// Events of cameras through the transmission controller, or without one, in virtual time.
+    Grants,
 }
 
 /// A line of a table: one number of every mechanism that has it.
@@ -122,6 +125,14 @@ pub(crate) struct Measure {
     pub(crate) workers: Vec<usize>,
     /// How long things take in virtual time.
     pub(crate) constants: Option<Constants>,
+    /// What is offered, as parts of the bottleneck; knees are found where none is given.
+    #[serde(default)]
+    pub(crate) loads: Vec<f64>,
+    /// Whether packets go over links that drop; otherwise what is granted leaves as granted.
+    #[serde(default)]
+    pub(crate) packets: bool,
+    /// What is varied beside: `short gap`, or a round trip such as `20 ms`.
+    pub(crate) variant: Option<String>,
     pub(crate) quick: Effort,
     pub(crate) full: Effort,
 }

@@ -49,7 +49,8 @@ fn program(workload: Workload, count: u64) -> Program {
         | Workload::Cameras
         | Workload::Table
         | Workload::ReleaseOrder
-        | Workload::Duplex => Program::Sync { count },
+        | Workload::Duplex
+        | Workload::Grants => Program::Sync { count },
     }
 }
 

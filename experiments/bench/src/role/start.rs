@@ -42,6 +42,11 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
         Mechanism::Ucx | Mechanism::Iperf3 | Mechanism::Duplex | Mechanism::DuplexTcp => {
             anyhow::bail!("this one has its own programs")
         }
+        Mechanism::Spq
+        | Mechanism::Tcm
+        | Mechanism::PTcm
+        | Mechanism::Deadline
+        | Mechanism::DeadlineFast => anyhow::bail!("this one is simulated: it has no processes"),
         Mechanism::SbPaper
         | Mechanism::Sb
         | Mechanism::SbInPlace

@@ -23,8 +23,8 @@ pub(super) struct KneeRow {
     calibration: &'static str,
     ladder: Option<&'static str>,
     threshold: f64,
-    knee_event: Option<f64>,
-    knee_frame: Option<f64>,
+    pub(super) knee_event: Option<f64>,
+    pub(super) knee_frame: Option<f64>,
     seeds: usize,
     seconds: u64,
 }

@@ -13,6 +13,7 @@
 mod added;
 mod cell;
 mod fair;
+mod figures;
 mod knee;
 mod ladder;
 mod many;
@@ -30,4 +31,5 @@ mod tests;
 mod trace;
 mod world;
 
+pub use figures::{Figures, Knee, Rival, Trial, knees, run as run_trials};
 pub use options::{AdmissionOptions, run};

@@ -9,14 +9,16 @@ use catchment_roce::Recovery;
 /// Go-back-N as NICs do it: 7 retries after 17 ms each.
 const PLAIN: Transport = Transport { recovery: Recovery::GoBackN, marks: false, priority: false };
 
+/// Sources that ask a controller, over that.
+pub(super) const CONTROLLED: Carrier = Carrier { controlled: true, transport: PLAIN };
+
 /// Returns the methods: those with a controller, over plain RoCE, then those without.
 pub(super) fn methods() -> Vec<(Method, Carrier)> {
     let slow = LINK_BPS / 2;
     let papers = ladder::papers().into_iter().filter(|one| matches!(one.ladder, Some("A0" | "A1")));
     let ours = [slow, LINK_BPS].map(ladder::shipped);
     let controlled = papers.filter(|one| one.calibration == "cal-s").chain(ours);
-    let controlled =
-        controlled.map(|method| (method, Carrier { controlled: true, transport: PLAIN }));
+    let controlled = controlled.map(|method| (method, CONTROLLED));
     let others = [
         ("plain", PLAIN),
         ("spq", Transport { priority: true, ..PLAIN }),
