@@ -6,6 +6,8 @@ use crate::mechanism::Mechanism;
 use anyhow::{Result, bail, ensure};
 use catchment_sim::admission::{Figures, Knee, Rival, Trial, knees, run_trials};
 
+/// Variants of knees: the usual one, and a short gap between grants.
+const GRANTS: &str = "grants";
 const SHORT_GAP: &str = "short gap";
 
 pub(super) fn measure(of: &mut Experiment<'_>) -> Result<()> {
@@ -15,8 +17,8 @@ pub(super) fn measure(of: &mut Experiment<'_>) -> Result<()> {
 
 fn rival(mechanism: Mechanism, variant: Option<&str>) -> Result<Rival> {
     Ok(match (mechanism, variant) {
-        (Mechanism::Spq, None) => Rival::Spq,
-        (Mechanism::Tcm, None) => Rival::Tcm,
+        (Mechanism::Spq, _) => Rival::Spq,
+        (Mechanism::Tcm, _) => Rival::Tcm,
         (Mechanism::PTcm, Some(SHORT_GAP)) => Rival::PriorityTcmShortGap,
         (Mechanism::PTcm, _) => Rival::PriorityTcm,
         (Mechanism::Deadline, _) => Rival::Deadline,
@@ -42,15 +44,15 @@ fn measure_loads(of: &mut Experiment<'_>) -> Result<()> {
     of.progress(&format!("{} runs of {seconds} s", trials.len()));
     let figures = run_trials(&trials);
     for (cell, figures) in cells.iter().zip(figures.chunks(of.effort.repetitions)) {
-        let rows = rows(of.id, cell, figures, packets);
+        let rows = rows(of.id, cell, figures);
         of.rows.extend(rows);
     }
     Ok(())
 }
 
-fn rows(id: &str, cell: &Cell, figures: &[Figures], packets: bool) -> Vec<Row> {
+fn rows(id: &str, cell: &Cell, figures: &[Figures]) -> Vec<Row> {
     type Number = fn(&Figures) -> Option<f64>;
-    const METRICS: [((&str, &str), Number); 8] = [
+    const METRICS: [((&str, &str), Number); 9] = [
         (("urgent_ms_p95", "ms"), |one| one.urgent_ms_p95),
         (("tolerant_ms_p95", "ms"), |one| one.tolerant_ms_p95),
         (("urgent_on_time", "1"), |one| Some(one.urgent_on_time)),
@@ -58,14 +60,14 @@ fn rows(id: &str, cell: &Cell, figures: &[Figures], packets: bool) -> Vec<Row> {
         (("tolerant_frames_on_time", "1"), |one| Some(one.tolerant_frames_on_time)),
         (("tolerant_bits_per_s", "bit/s"), |one| Some(one.tolerant_bits_per_s)),
         (("packets_dropped", "1"), |one| one.packets_dropped.map(|count| count as f64)),
+        (("resent_fraction", "1"), |one| one.resent_fraction),
         (("operations_failed", "1"), |one| one.operations_failed.map(|count| count as f64)),
     ];
     let rows = METRICS.iter().filter_map(|(metric, number)| {
         let values: Vec<f64> = figures.iter().filter_map(number).collect();
         let row =
             (!values.is_empty()).then(|| Row::new(id, cell, *metric, values, &conditions()))?;
-        // Other seconds, other events than at the other level.
-        Some(if packets { row.apart() } else { row })
+        Some(row)
     });
     rows.collect()
 }
@@ -73,7 +75,7 @@ fn rows(id: &str, cell: &Cell, figures: &[Figures], packets: bool) -> Vec<Row> {
 fn find_knees(of: &mut Experiment<'_>) -> Result<()> {
     let variant = of.part.variant.as_deref();
     let rtt_ns = match variant {
-        None | Some(SHORT_GAP) => None,
+        None | Some(GRANTS | SHORT_GAP) => None,
         Some(text) => Some(milliseconds(text)? * 1_000_000),
     };
     let (mut cells, mut wanted) = (Vec::new(), Vec::new());
@@ -101,7 +103,7 @@ fn milliseconds(text: &str) -> Result<u64> {
     match text.strip_suffix(" ms").map(str::parse) {
         Some(Ok(ms)) => Ok(ms),
         Some(Err(_)) | None => {
-            bail!("variant {text:?}: {SHORT_GAP:?}, or a round trip such as \"20 ms\"")
+            bail!("variant {text:?}: {GRANTS:?}, {SHORT_GAP:?}, or a round trip such as \"20 ms\"")
         }
     }
 }

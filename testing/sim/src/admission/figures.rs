@@ -1,6 +1,6 @@
 //! Cells and knees as the papers' experiments ask for them: numbers, and no rows.
 use super::cell::{Cell, LINK_BPS, Links, Method};
-use super::packet::Carrier;
+use super::packet::{Carrier, Packets};
 use super::trace::Mix;
 use super::{knee, ladder, packets};
 use rayon::prelude::*;
@@ -75,6 +75,8 @@ pub struct Figures {
     pub tolerant_frames_on_time: f64,
     pub tolerant_bits_per_s: f64,
     pub packets_dropped: Option<u64>,
+    /// Packets sent again, as a part of all.
+    pub resent_fraction: Option<f64>,
     pub operations_failed: Option<u64>,
 }
 
@@ -104,6 +106,7 @@ impl Trial {
             tolerant_frames_on_time: pooled.frames_on_time(1),
             tolerant_bits_per_s: pooled.sent_bits[1] / self.seconds as f64,
             packets_dropped: pooled.packets.map(|packets| packets.dropped),
+            resent_fraction: pooled.packets.as_ref().map(Packets::resent_fraction),
             operations_failed: pooled.packets.map(|packets| packets.failed),
         }
     }
