@@ -231,6 +231,60 @@ fn e1_13_a_claim_that_fails_is_published_as_failed() {
     assert_eq!(png[..4], [0x89, b'P', b'N', b'G']);
 }
 
+/// The transmission controller's rows: by load, with packets where they are asked for, and knees (S2.1).
+#[test]
+fn e2_1_grants_have_rows_by_load_and_knees() {
+    let folder = Folder::new("grants");
+    let file = folder.0.join("grants.toml");
+    let part = |rest: &str| {
+        format!(
+            "[[measure]]\nproviders = [\"sim\"]\nblocks = [12]\n{rest}\n\
+             full = {{ bytes = [24883200], milliseconds = 1000 }}\n"
+        )
+    };
+    let mut text =
+        "id = \"E9.4\"\ntitle = \"Grants\"\nsource = \"nowhere\"\nmethod = \"As it comes.\"\n\
+                    workload = \"grants\"\n"
+            .to_owned();
+    let quick = |seconds: u32, seeds: u32| {
+        format!(
+            "quick = {{ bytes = [24883200], milliseconds = {seconds}000, repetitions = {seeds} }}"
+        )
+    };
+    let both = "mechanisms = [\"spq\", \"deadline\"]\nloads = [0.3]\npackets = true\nvariant = \"packets\"\n";
+    text.push_str(&part(&format!("{both}{}", quick(1, 1))));
+    let long = "mechanisms = [\"tcm\", \"p-tcm\"]\nloads = [0.3, 0.8]\nvariant = \"grants\"\n";
+    text.push_str(&part(&format!("{long}{}", quick(60, 2))));
+    text.push_str(&part(&format!(
+        "mechanisms = [\"deadline\"]\nvariant = \"20 ms\"\n{}",
+        quick(60, 1)
+    )));
+    text.push_str(
+        "[[claim]]\nid = \"E9.4.1\"\nregistered = { commit = \"26eeeb07\", date = \"2026-11-22\" }\n\
+         claim = \"Priority helps the urgent ones\"\nproviders = [\"sim\"]\nmetric = \"urgent_ms_p95\"\n\
+         mechanism = \"p-tcm\"\nover = \"tcm\"\nvariant = \"grants\"\nalong = \"x\"\nat = { x = 0.8 }\nat_most = 1\n",
+    );
+    fs::write(&file, text).unwrap();
+    let said = run(&folder, &["--json", "--scenario", file.to_str().unwrap()]);
+    let line: Value = serde_json::from_str(said.trim()).unwrap();
+    assert_eq!(line["held"], true, "{line}");
+    let rows = rows(&folder, "e9.4");
+    let of = |mechanism: &str, metric: &str, x: Option<f64>| {
+        let is_it = |row: &&Value| {
+            row["mechanism"] == mechanism && row["metric"] == metric && row["x"].as_f64() == x
+        };
+        rows.iter().find(is_it).unwrap_or_else(|| panic!("no {metric} of {mechanism} at {x:?}"))
+    };
+    assert_eq!(of("deadline", "packets_dropped", Some(0.3))["median"], 0.0);
+    assert_eq!(of("p-tcm", "urgent_ms_p95", Some(0.8))["samples"], 2);
+    let knee = of("deadline", "knee_events", None)["median"].as_f64().unwrap();
+    assert!((0.5..1.1).contains(&knee), "{knee}");
+    // Level packet alone has them.
+    assert!(
+        !rows.iter().any(|row| row["mechanism"] == "tcm" && row["metric"] == "packets_dropped")
+    );
+}
+
 /// One scheme for all providers and mechanisms (S1.35): times of synchronisation and of a block, throughput,
 /// processor time, memory and resources of the device; and each row names how both sides waited (S1.16).
 #[test]
