@@ -10,10 +10,8 @@
 mod tests;
 
 use crate::link::LinkCounters;
-use crate::roce::{Host, HostConfig, Space, Writer, address, connected};
-use crate::{
-    Context, Frame, LinkConfig, LinkId, Loss, Node, NodeId, Random, Simulation, Stop, Switch,
-};
+use crate::roce::{Host, HostConfig, Space, Station, Writer, address, connected};
+use crate::{LinkConfig, LinkId, Loss, NodeId, Random, Simulation, Stop, Switch};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{Config, Counters, PacingConfig, Qp, Recovery, Service};
 use std::ops::Range;
@@ -71,36 +69,8 @@ impl Case {
     }
 }
 
-enum Station {
-    Host(Box<Host<Writer>>),
-    Switch(Switch),
-}
-
-impl Node for Station {
-    fn receive(&mut self, frame: Frame, context: &mut Context<'_>) {
-        match self {
-            Self::Host(host) => host.receive(frame, context),
-            Self::Switch(switch) => switch.receive(frame, context),
-        }
-    }
-
-    fn wake(&mut self, context: &mut Context<'_>) {
-        match self {
-            Self::Host(host) => host.wake(context),
-            Self::Switch(switch) => switch.wake(context),
-        }
-    }
-
-    fn wake_at(&self) -> Option<Duration> {
-        match self {
-            Self::Host(host) => host.wake_at(),
-            Self::Switch(switch) => switch.wake_at(),
-        }
-    }
-}
-
 struct Incast {
-    simulation: Simulation<Station>,
+    simulation: Simulation<Station<Writer>>,
     senders: Vec<NodeId>,
     receiver: NodeId,
     bottleneck: LinkId,

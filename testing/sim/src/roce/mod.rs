@@ -4,6 +4,7 @@ mod host;
 mod packet;
 mod pair;
 mod space;
+mod station;
 mod writer;
 
 pub(crate) use packet::seal;
@@ -12,4 +13,5 @@ pub(crate) use capture::Capture;
 pub(crate) use host::{Host, HostConfig, Program, QpTable, address};
 pub use pair::{Cable, End, Logged, Pair, Side};
 pub use space::{Access, Region, Rights, Space};
+pub(crate) use station::Station;
 pub(crate) use writer::{Writer, connected};

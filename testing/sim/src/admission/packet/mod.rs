@@ -10,8 +10,8 @@
 //! `chunk`. Capacities are payload: links carry the headers of the packets on top.
 mod feeder;
 
-use crate::roce::{Host, HostConfig, Rights, Space, address, connected};
-use crate::{Context, Frame, LinkConfig, LinkId, Node, NodeId, Random, Simulation, Stop, Switch};
+use crate::roce::{Host, HostConfig, Rights, Space, Station, address, connected};
+use crate::{LinkConfig, LinkId, NodeId, Random, Simulation, Stop, Switch};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{Config, PacingConfig, Qp, Recovery, Service};
 use feeder::{CHUNK_BYTES, Chunk, Feeder, Notices};
@@ -63,37 +63,9 @@ pub(super) struct Packets {
     pub(super) failed: u64,
 }
 
-enum Station {
-    Host(Box<Host<Feeder>>),
-    Switch(Switch),
-}
-
-impl Node for Station {
-    fn receive(&mut self, frame: Frame, context: &mut Context<'_>) {
-        match self {
-            Self::Host(host) => host.receive(frame, context),
-            Self::Switch(switch) => switch.receive(frame, context),
-        }
-    }
-
-    fn wake(&mut self, context: &mut Context<'_>) {
-        match self {
-            Self::Host(host) => host.wake(context),
-            Self::Switch(switch) => switch.wake(context),
-        }
-    }
-
-    fn wake_at(&self) -> Option<Duration> {
-        match self {
-            Self::Host(host) => host.wake_at(),
-            Self::Switch(switch) => switch.wake_at(),
-        }
-    }
-}
-
 /// Sources, a switch, and a collector.
 pub(super) struct Network {
-    simulation: Simulation<Station>,
+    simulation: Simulation<Station<Feeder>>,
     sources: Vec<NodeId>,
     collector: NodeId,
     switch: NodeId,
@@ -234,7 +206,7 @@ impl Network {
         self.replaced += 1;
         let (transport, nic_bps, replaced) = (self.transport, self.nic_bps, self.replaced);
         let mut packets = self.packets;
-        let mut replace = |station: &mut Station, index: usize, end: u32| {
+        let mut replace = |station: &mut Station<Feeder>, index: usize, end: u32| {
             let Station::Host(host) = station else { return };
             let fresh = queue_pair(nic_bps, transport, [source, end, replaced]);
             packets.count(&host.qps.replace(index, fresh));
