@@ -10,7 +10,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// The version of this protocol. Others are refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Most bytes of a message of an application.
 pub const REQUEST_BYTES: usize = 1024;
 /// Most bytes of a message of an agent: a status names all applications.
@@ -63,15 +63,15 @@ pub enum Request {
     },
     /// Another state.
     Modify {
-        /// The queue pair.
-        qpn: u32,
+        /// Its number.
+        queue_pair: u32,
         /// The state, with what it needs.
         to: Transition,
     },
     /// The end of a queue pair.
     DestroyQp {
-        /// The queue pair.
-        qpn: u32,
+        /// Its number.
+        queue_pair: u32,
     },
 }
 
@@ -194,7 +194,14 @@ pub enum Reply {
         /// Address of the first byte, for both.
         addr: u64,
     },
-    /// To CreateQp and Modify.
+    /// To CreateQp.
+    Created {
+        /// Its number, by which the application names it: small, and given out again.
+        queue_pair: u32,
+        /// As [`Endpoint`] prints it.
+        endpoint: String,
+    },
+    /// To Modify.
     Qp {
         /// As [`Endpoint`] prints it.
         endpoint: String,
