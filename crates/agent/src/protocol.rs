@@ -177,6 +177,8 @@ pub enum Reply {
     Welcome(Device),
     /// To a Status.
     Status {
+        /// Of the policy.
+        alpha: f64,
         /// One of each application that is connected.
         applications: Vec<Account>,
     },

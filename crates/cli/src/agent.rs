@@ -1,9 +1,11 @@
 //! `catchment agent`: one device shared among applications; and what they have had of it.
-use crate::args::{AgentArgs, AgentCommand, AgentStatusArgs};
+use crate::args::{AgentArgs, AgentCommand, AgentExplainArgs, AgentStatusArgs};
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::table::Table;
 use crate::output::{self, say};
 use crate::stop;
+use catchment_agent::explain::{Binds, ExplainError, Explanation, explain};
+use catchment_agent::metrics::prometheus;
 use catchment_agent::policy::Policy;
 use catchment_agent::protocol::{Account, socket_name};
 use catchment_agent::{Agent, status};
@@ -28,8 +30,10 @@ struct Summary {
 }
 
 pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
-    if let Some(AgentCommand::Status(args)) = &args.command {
-        return show(args);
+    match &args.command {
+        Some(AgentCommand::Status(args)) => return show(args),
+        Some(AgentCommand::Explain(args)) => return tell(args),
+        None => {}
     }
     let Some(file) = &args.policy else {
         return Err(Failure::new(Code::Usage, anyhow::anyhow!("--policy FILE is needed")));
@@ -56,6 +60,9 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
 
 fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
     let accounts = status(&args.agent).or_fail(Code::Unreachable)?;
+    if args.prometheus {
+        return output::print(&prometheus(&args.agent, &accounts));
+    }
     if args.json {
         return accounts.iter().try_for_each(output::print_json);
     }
@@ -80,4 +87,45 @@ fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
         ]);
     }
     output::print(&table.text())
+}
+
+fn tell(args: &AgentExplainArgs) -> Result<(), Failure> {
+    let wrong = |text: String| Failure::new(Code::Usage, anyhow::anyhow!(text));
+    let interval = Duration::try_from_secs_f64(args.seconds);
+    let interval =
+        interval.map_err(|error| wrong(format!("--seconds {}: {error}", args.seconds)))?;
+    let explained = explain(&args.agent, &args.application, interval);
+    let explained = explained.map_err(|error| {
+        let is_gone = matches!(error, ExplainError::Agent(_));
+        Failure::new(if is_gone { Code::Unreachable } else { Code::Failed }, error)
+    })?;
+    for one in &explained {
+        if args.json {
+            output::print_json(one)?;
+        } else {
+            output::print(&text(one, args.seconds))?;
+        }
+    }
+    Ok(())
+}
+
+fn text(one: &Explanation, seconds: f64) -> String {
+    let percent = |part: f64| format!("{:.1} %", 100.0 * part);
+    let Explanation { application, process, weight, alpha, applications, .. } = one;
+    let measured = one.measured_share.map_or("nobody had any".to_owned(), percent);
+    let binds = match one.binds {
+        Binds::Device => format!("the device's sending, at a price of {:.3}", one.price),
+        Binds::Demand => "what it asks for: it did not always have something waiting".to_owned(),
+    };
+    format!(
+        "{application} (process {process}): weight {weight}, {applications} connected, alpha {alpha}\n\
+         decided   {} of the device while all have something to send\n\
+         measured  {:.0} bytes/s, {measured} of all, in {seconds} s\n\
+         bound by  {binds}\n\
+         weight {}  would give it {}\n",
+        percent(one.share),
+        one.bytes_per_s,
+        2.0 * weight,
+        percent(one.doubled_share),
+    )
 }

@@ -64,7 +64,8 @@ fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
         match request {
             Request::Status => {
                 let applications = ask(shared, Command::Status).unwrap_or_default();
-                protocol::send(fd.as_fd(), &Reply::Status { applications }, &[])?;
+                let alpha = shared.policy.alpha;
+                protocol::send(fd.as_fd(), &Reply::Status { alpha, applications }, &[])?;
                 deadline = forever();
             }
             Request::Hello { version, application } => {

@@ -74,8 +74,8 @@ impl Engine {
     fn decide(&mut self) {
         let all = self.keys.values().filter_map(|at| self.applications[*at].as_ref());
         let weights: Vec<f64> = all.map(|application| application.account.weight).collect();
-        let shares = match policy::shares(&weights, self.alpha) {
-            Ok(shares) => shares,
+        let shares = match policy::optimum(&weights, self.alpha) {
+            Ok(optimum) => optimum.shares,
             Err(error) => {
                 tracing::error!(%error, "no shares for these weights, the old ones stay");
                 return;
