@@ -30,7 +30,8 @@ pub struct Explanation {
     pub alpha: f64,
     /// Applications that are connected.
     pub applications: usize,
-    /// Its part of the device while all of them have something to send.
+    /// Its part of the device while all of them have something to send; 0, as the next two, where the agent
+    /// knows no shares (mode `unlimited`).
     pub share: f64,
     /// Bytes a second that it had between the two looks; a chunk counts 64 at least.
     pub bytes_per_s: f64,
@@ -120,6 +121,7 @@ pub fn between(
         let Some(old) = earlier(now) else { continue };
         let mut doubled = weights.clone();
         doubled[at] *= 2.0;
+        let has_shares = now.share > 0.0;
         let waited = old.waiting > 0 && now.waiting > 0 && old.emptied == now.emptied;
         let binds = if waited { Binds::Device } else { Binds::Demand };
         explained.push(Explanation {
@@ -132,8 +134,12 @@ pub fn between(
             bytes_per_s: moved(now) as f64 / time.as_secs_f64().max(1e-9),
             measured_share: (all > 0).then(|| moved(now) as f64 / all as f64),
             binds,
-            price: if binds == Binds::Device { price } else { 0.0 },
-            doubled_share: policy::optimum(&doubled, alpha)?.shares[at],
+            price: if has_shares && binds == Binds::Device { price } else { 0.0 },
+            doubled_share: if has_shares {
+                policy::optimum(&doubled, alpha)?.shares[at]
+            } else {
+                0.0
+            },
         });
     }
     Ok(explained)

@@ -14,6 +14,9 @@ pub struct Policy {
     /// What it serves them with.
     #[serde(default)]
     pub device: Below,
+    /// In which order requests go to the device.
+    #[serde(default)]
+    pub mode: Mode,
     /// Fairness: 1 is proportional to the weights, larger values come nearer to equal rates.
     #[serde(default = "one")]
     pub alpha: f64,
@@ -36,6 +39,17 @@ pub enum Below {
     Shm,
     /// RoCEv2 over UDP, at this address.
     Roce(IpAddr),
+}
+
+/// The order in which requests go to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// At the shares of the optimum.
+    #[default]
+    Drum,
+    /// As they come, whole: whoever posts more gets more. To compare with.
+    Unlimited,
 }
 
 /// Applications of one name.
@@ -231,6 +245,7 @@ mod tests {
             (r#"{"applications": [{"name": "a"}, {"name": "a"}]}"#, "twice"),
             (r#"{"applications": [], "chunk_bytes": 1}"#, "chunk_bytes = 1"),
             (r#"{"applications": [], "alpha": -1}"#, "alpha = -1"),
+            (r#"{"applications": [], "mode": "raw"}"#, "unknown variant `raw`"),
             (r#"{"applications": [], "device": {"roce": "nowhere"}}"#, "invalid IP address"),
         ] {
             let error = Policy::parse(text).unwrap_err().to_string();

@@ -297,7 +297,8 @@ pub struct Account {
     pub user: u32,
     /// Its weight.
     pub weight: f64,
-    /// Its part of the device while all that are connected have something to send: the optimum.
+    /// Its part of the device while all that are connected have something to send: the optimum. 0 in the mode
+    /// `unlimited`.
     pub share: f64,
     /// Requests that it gave, receives not counted.
     pub requests: u64,

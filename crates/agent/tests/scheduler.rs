@@ -117,6 +117,38 @@ fn a_request_that_cannot_be_split_is_served_whole_and_paid_for() {
     assert!(longs.windows(2).all(|pair| (10..=12).contains(&(pair[1] - pair[0]))), "{longs:?}");
 }
 
+/// Without shares the order is that of arrival, whole requests, whoever asks; what cannot go lets others pass.
+#[test]
+fn without_shares_requests_are_served_as_they_came() {
+    let mut scheduler = Scheduler::unlimited();
+    let ids = [scheduler.add_application(), scheduler.add_application()];
+    scheduler.set_shares(&[(ids[0], 9.0), (ids[1], 1.0)]);
+    let [greedy, other] = ids.map(|id| scheduler.add_connection(id, 2));
+    let again = scheduler.add_connection(ids[1], 100);
+    for (connection, bytes) in
+        [(greedy, 1 << 20), (other, 5), (greedy, 70_000), (again, 0), (greedy, 1), (other, 9)]
+    {
+        scheduler.push(connection, bytes, true);
+    }
+    let mut next =
+        || scheduler.next_chunk().map(|chunk| (chunk.connection, chunk.bytes, chunk.last));
+    assert_eq!(next(), Some((greedy, 1 << 20, true)));
+    assert_eq!(next(), Some((other, 5, true)));
+    assert_eq!(next(), Some((greedy, 70_000, true)));
+    assert_eq!(next(), Some((again, 0, true)));
+    assert_eq!(next(), Some((other, 9, true)), "the first one has no place");
+    assert_eq!(next(), None);
+    scheduler.done(greedy, 1 << 20);
+    scheduler.pause(greedy);
+    assert!(scheduler.next_chunk().is_none());
+    scheduler.resume(greedy);
+    let last = scheduler.next_chunk().unwrap();
+    assert_eq!((last.connection, last.bytes), (greedy, 1));
+    scheduler.push(again, 7, false);
+    scheduler.remove_application(ids[1]);
+    assert!(scheduler.next_chunk().is_none());
+}
+
 proptest! {
     /// With backlog, bytes follow the shares within a chunk for each application, at every moment, and
     /// also where the device has only a window of them in its hands.

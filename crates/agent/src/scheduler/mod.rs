@@ -17,8 +17,10 @@
 //! its peer holds up its own application only: no round begins while somebody who waits is at his bound and
 //! the device is at work for others, so that the pace of the device shifts no shares; but whoever gets
 //! nothing done while the device does two windows for others is stuck, and rounds go on without him.
+mod arrivals;
 mod parts;
 
+use arrivals::{Arrivals, Request};
 pub use parts::{ApplicationId, Chunk, ConnectionId, Served};
 use std::collections::VecDeque;
 
@@ -52,7 +54,7 @@ struct Application {
 #[derive(Debug)]
 struct Connection {
     application: usize,
-    requests: VecDeque<(u64, bool)>,
+    requests: VecDeque<Request>,
     offset: u64,
     /// Chunks that it may have in the device's hands beyond those that it has.
     places: u32,
@@ -68,6 +70,7 @@ pub struct Scheduler {
     window: u64,
     applications: Vec<Option<Application>>,
     connections: Vec<Option<Connection>>,
+    arrivals: Arrivals,
     /// Applications with requests.
     active: Vec<usize>,
     cursor: usize,
@@ -105,6 +108,7 @@ impl Scheduler {
             window: window_bytes.clamp(chunk, 1 << 40),
             applications: Vec::new(),
             connections: Vec::new(),
+            arrivals: Arrivals::default(),
             active: Vec::new(),
             cursor: 0,
             done: 0,
@@ -112,6 +116,14 @@ impl Scheduler {
             busy_shares: 0,
             window_of_one: 0,
         }
+    }
+
+    /// Creates one that knows no shares: requests are served whole, in the order in which they come, and nothing
+    /// but the places of their connections bounds what is in the device's hands. What applications get through
+    /// an agent without an order of its own, to compare with.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self { arrivals: Arrivals::counting(), ..Self::new(0, u64::MAX) }
     }
 
     /// Adds an application without a share: [`Scheduler::set_shares`] must follow.
@@ -168,6 +180,8 @@ impl Scheduler {
                 *slot = None;
             }
         }
+        let connections = &self.connections;
+        self.arrivals.forget(|at| connections[at].is_none());
         self.deactivate(id.0);
         // What it has in the device's hands keeps nobody waiting any more.
         let in_flight = self.application(id.0).in_flight;
@@ -224,8 +238,9 @@ impl Scheduler {
     /// Adds a request of so many bytes behind those of its connection; `splits` if it can be served in
     /// chunks.
     pub fn push(&mut self, id: ConnectionId, bytes: u64, splits: bool) {
+        let request = self.arrivals.request(bytes, splits);
         let connection = self.connection(id.0);
-        connection.requests.push_back((bytes, splits));
+        connection.requests.push_back(request);
         let owner = connection.application;
         let done = self.done;
         let application = self.application(owner);
@@ -279,6 +294,12 @@ impl Scheduler {
 
     /// Returns what to send now; `None` while nothing waits, or nothing that may go.
     pub fn next_chunk(&mut self) -> Option<Chunk> {
+        if self.arrivals.rule() {
+            let at = self.arrivals.first()?;
+            let connection = self.connection(at);
+            let (owner, bytes) = (connection.application, connection.requests.front()?.bytes);
+            return Some(self.serve(owner, at, bytes));
+        }
         loop {
             let window_of_one = self.window_of_one();
             for step in 0..self.active.len() {
@@ -337,7 +358,7 @@ impl Scheduler {
         let application = self.applications[owner].as_ref()?;
         let first = *application.ready.front()?;
         let connection = self.connections[first].as_ref()?;
-        let (bytes, splits) = *connection.requests.front()?;
+        let Request { bytes, splits, .. } = *connection.requests.front()?;
         let rest = bytes - connection.offset;
         let bytes = if splits { rest.min(self.piece(application)) } else { rest };
         let window = self.window_of(application, window_of_one);
@@ -347,7 +368,8 @@ impl Scheduler {
     fn serve(&mut self, owner: usize, at: usize, bytes: u64) -> Chunk {
         let connection = self.connection(at);
         let offset = connection.offset;
-        let last = connection.requests.front().is_none_or(|(whole, _)| offset + bytes == *whole);
+        let first = connection.requests.front().copied();
+        let last = first.is_none_or(|request| offset + bytes == request.bytes);
         if last {
             connection.requests.pop_front();
             connection.offset = 0;
@@ -356,13 +378,18 @@ impl Scheduler {
         }
         connection.places -= 1;
         connection.queued = false;
+        self.arrivals.remove(first);
         let done = self.done;
         let application = self.application(owner);
-        application.ready.pop_front();
+        if application.ready.front() == Some(&at) {
+            application.ready.pop_front();
+        } else {
+            application.ready.retain(|other| *other != at);
+        }
         if application.in_flight == 0 {
             application.moved_at = done;
         }
-        application.deficit -= cost(bytes) << FRACTION;
+        application.deficit = application.deficit.saturating_sub(cost(bytes) << FRACTION);
         application.in_flight += cost(bytes);
         application.served.chunks += 1;
         application.served.bytes += cost(bytes);
@@ -438,7 +465,8 @@ impl Scheduler {
             return;
         }
         connection.queued = true;
-        let owner = connection.application;
+        let (owner, first) = (connection.application, connection.requests.front().copied());
+        self.arrivals.add(first, at);
         self.application(owner).ready.push_back(at);
     }
 
@@ -447,6 +475,7 @@ impl Scheduler {
         if std::mem::take(&mut connection.queued) {
             let owner = connection.application;
             self.application(owner).ready.retain(|other| *other != at);
+            self.arrivals.forget(|other| other == at);
         }
     }
 

@@ -17,6 +17,9 @@ pub(crate) struct AgentArgs {
     /// Who may connect, with which weight, and the device
     #[arg(long, value_name = "FILE", required = true)]
     pub(crate) policy: Option<PathBuf>,
+    /// In which order requests go to the device, in place of the policy's `mode`
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<AgentMode>,
     /// Write JSON lines: one when it listens, one with all accounts at its end
     #[arg(long)]
     pub(crate) json: bool,
@@ -25,6 +28,15 @@ pub(crate) struct AgentArgs {
     pub(crate) until_stdin_closes: bool,
     #[command(subcommand)]
     pub(crate) command: Option<AgentCommand>,
+}
+
+/// The order in which requests go to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum AgentMode {
+    /// At the shares of the optimum
+    Drum,
+    /// As they come: whoever posts more gets more
+    Unlimited,
 }
 
 /// What can be asked of a running agent.

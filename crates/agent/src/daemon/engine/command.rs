@@ -2,7 +2,7 @@
 use super::application::Application;
 use super::{Command, Engine, Newcomer};
 use crate::daemon::connection::Connection;
-use crate::policy;
+use crate::policy::{self, Mode};
 use crate::pool::SLOTS;
 use crate::protocol::Account;
 use crate::scheduler::Scheduler;
@@ -70,8 +70,11 @@ impl Engine {
         self.decide();
     }
 
-    /// Takes note of who is connected, and decides their shares.
+    /// Takes note of who is connected, and decides their shares, where there are any.
     fn decide(&mut self) {
+        if self.mode == Mode::Unlimited {
+            return;
+        }
         let all = self.keys.values().filter_map(|at| self.applications[*at].as_ref());
         let weights: Vec<f64> = all.map(|application| application.account.weight).collect();
         let shares = match policy::optimum(&weights, self.alpha) {

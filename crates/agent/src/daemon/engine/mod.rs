@@ -6,7 +6,7 @@ mod command;
 use super::Port;
 use super::connection::Connection;
 use crate::entry::{Event, Request, Work};
-use crate::policy;
+use crate::policy::{Mode, Policy};
 use crate::pool::AgentEnd;
 use crate::protocol::Account;
 use crate::scheduler::{ConnectionId, Scheduler};
@@ -70,6 +70,7 @@ pub(super) struct Engine {
     port: Port,
     bell: Arc<OwnedFd>,
     commands: Receiver<Command>,
+    mode: Mode,
     alpha: f64,
     scheduler: Scheduler,
     /// By the scheduler's number.
@@ -90,14 +91,19 @@ impl Engine {
         port: Port,
         bell: Arc<OwnedFd>,
         commands: Receiver<Command>,
-        policy: &policy::Policy,
+        policy: &Policy,
     ) -> Self {
+        let scheduler = match policy.mode {
+            Mode::Drum => Scheduler::new(policy.chunk_bytes, policy.window_bytes),
+            Mode::Unlimited => Scheduler::unlimited(),
+        };
         Self {
             port,
             bell,
             commands,
+            mode: policy.mode,
             alpha: policy.alpha,
-            scheduler: Scheduler::new(policy.chunk_bytes, policy.window_bytes),
+            scheduler,
             applications: Vec::new(),
             connections: Vec::new(),
             numbers: Vec::new(),
