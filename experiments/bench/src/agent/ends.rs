@@ -31,7 +31,7 @@ pub(crate) enum Role {
     /// Owns memory that one application writes to.
     Target(Seat),
     /// The same, in a network namespace.
-    In { netns: String, role: Box<Role> },
+    In { netns: String, role: Box<Self> },
     /// Measures, and says what it found.
     Application { seat: Seat, target: SocketAddr, work: Vec<Work> },
 }
