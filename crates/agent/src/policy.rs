@@ -14,6 +14,9 @@ pub struct Policy {
     /// What it serves them with.
     #[serde(default)]
     pub device: Below,
+    /// In which order requests go to the device.
+    #[serde(default)]
+    pub mode: Mode,
     /// Fairness: 1 is proportional to the weights, larger values come nearer to equal rates.
     #[serde(default = "one")]
     pub alpha: f64,
@@ -36,6 +39,17 @@ pub enum Below {
     Shm,
     /// RoCEv2 over UDP, at this address.
     Roce(IpAddr),
+}
+
+/// The order in which requests go to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// At the shares of the optimum.
+    #[default]
+    Drum,
+    /// As they come, whole: whoever posts more gets more. To compare with.
+    Unlimited,
 }
 
 /// Applications of one name.
@@ -153,13 +167,22 @@ impl Policy {
     }
 }
 
+/// The optimum of one host.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Optimum {
+    /// The part of the device of each application while all have something to send.
+    pub shares: Vec<f64>,
+    /// What the device's sending is worth: utility that the whole of it once more would add, at this rate.
+    pub price: f64,
+}
+
 /// Returns the optimal part of the device of each application, from their weights.
 ///
 /// # Errors
 /// As [`Problem::check`].
-pub fn shares(weights: &[f64], alpha: f64) -> Result<Vec<f64>, ProblemError> {
+pub fn optimum(weights: &[f64], alpha: f64) -> Result<Optimum, ProblemError> {
     if weights.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Optimum::default());
     }
     let mut edges = Edges::default();
     (0..weights.len()).for_each(|at| edges.push(at, at, 1.0));
@@ -178,7 +201,8 @@ pub fn shares(weights: &[f64], alpha: f64) -> Result<Vec<f64>, ProblemError> {
         completion_preemption: None,
         limits: None,
     };
-    Ok(solve_exactly(&problem)?.0.x)
+    let (solution, prices) = solve_exactly(&problem)?;
+    Ok(Optimum { shares: solution.x, price: prices.first().map_or(0.0, |host| host.send) })
 }
 
 #[cfg(test)]
@@ -190,10 +214,13 @@ mod tests {
         let close = |got: &[f64], expected: &[f64]| {
             got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6)
         };
-        assert!(close(&shares(&[3.0, 1.0], 1.0).unwrap(), &[0.75, 0.25]));
+        let shares = |weights: &[f64], alpha| optimum(weights, alpha).unwrap().shares;
+        assert!(close(&shares(&[3.0, 1.0], 1.0), &[0.75, 0.25]));
         let root = 3f64.sqrt() / (3f64.sqrt() + 1.0);
-        assert!(close(&shares(&[3.0, 1.0], 2.0).unwrap(), &[root, 1.0 - root]));
-        assert!(shares(&[], 1.0).unwrap().is_empty());
+        assert!(close(&shares(&[3.0, 1.0], 2.0), &[root, 1.0 - root]));
+        assert!(shares(&[], 1.0).is_empty());
+        // The marginal utility of each: w / x.
+        assert!((optimum(&[3.0, 1.0], 1.0).unwrap().price - 4.0).abs() < 1e-6);
     }
 
     #[test]
@@ -218,6 +245,7 @@ mod tests {
             (r#"{"applications": [{"name": "a"}, {"name": "a"}]}"#, "twice"),
             (r#"{"applications": [], "chunk_bytes": 1}"#, "chunk_bytes = 1"),
             (r#"{"applications": [], "alpha": -1}"#, "alpha = -1"),
+            (r#"{"applications": [], "mode": "raw"}"#, "unknown variant `raw`"),
             (r#"{"applications": [], "device": {"roce": "nowhere"}}"#, "invalid IP address"),
         ] {
             let error = Policy::parse(text).unwrap_err().to_string();

@@ -6,36 +6,51 @@
 //! | 64 | completions taken | application |
 //! | 128 | flag: the agent sleeps until there is a request | agent sets, application takes |
 //! | 192 | flag: the application sleeps until there is a completion | application sets, agent takes |
-//! | 4096 | slots of requests: turn, [`Request`] | application |
-//! | then | slots of completions: turn, [`Notice`] | agent |
+//! | 4096 | slots of requests, a cache line each: turn, head of a [`Request`] | application |
+//! | then | slots of completions, a cache line each: turn, [`Notice`] | agent |
+//! | then | the rest of each request, where its head is not all | application |
 //!
 //! The agent makes the memory and seals its size. An entry is copied out of its slot once and then checked:
-//! what the other side writes there later changes nothing.
-use crate::entry::{COMPLETION_BYTES, Notice, REQUEST_BYTES, Request};
-use crate::ring::{self, BadIndex, Count as _};
+//! what the other side writes there later changes nothing. Who takes entries publishes that once in many
+//! ([`FREE_EVERY`]).
+use crate::entry::{COMPLETION_BYTES, HEAD_BYTES, Notice, REST_BYTES, Request};
+use crate::ring::{self, BadIndex, Count as _, Own};
 use catchment_verbs::event;
-use catchment_verbs::mem::{MemError, Region, RegionOptions};
+use catchment_verbs::mem::{CACHE_LINE_BYTES, MemError, Region, RegionOptions};
 use catchment_verbs::wait::arm;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Slots of each ring. The queues of an application's queue pairs are at most as large together, so a
-/// request that its queue pair takes finds a slot.
+/// Slots of each ring.
 pub const SLOTS: u64 = 1 << 16;
+/// Most entries that are taken without being published as free.
+pub const FREE_EVERY: u64 = 64;
+/// The queues of an application's queue pairs are at most as large together, so a request that its queue pair
+/// takes finds a slot.
+pub const MOST_REQUESTS: u64 = SLOTS - FREE_EVERY;
+
+/// How far ahead of the request that it takes an agent asks for the next: those of a batch are there together.
+const AHEAD: u64 = 4;
 
 const REQUESTS_TAKEN: usize = 0;
 const COMPLETIONS_TAKEN: usize = 64;
 const AGENT_FLAG: usize = 128;
 const APPLICATION_FLAG: usize = 192;
-const REQUESTS: usize = 4096;
+/// Where the slots of requests begin.
+pub const REQUESTS: usize = 4096;
 const TURN_BYTES: usize = 8;
-const REQUEST_SLOT: usize = TURN_BYTES + REQUEST_BYTES;
-const COMPLETION_SLOT: usize = TURN_BYTES + COMPLETION_BYTES;
-const COMPLETIONS: usize = REQUESTS + SLOTS as usize * REQUEST_SLOT;
+/// Bytes of a slot, of both rings.
+pub const SLOT_BYTES: usize = CACHE_LINE_BYTES;
+const _: () = assert!(TURN_BYTES + HEAD_BYTES == SLOT_BYTES);
+const _: () = assert!(TURN_BYTES + COMPLETION_BYTES == SLOT_BYTES);
+const COMPLETIONS: usize = REQUESTS + SLOTS as usize * SLOT_BYTES;
+/// Where the rests of requests begin, [`REST_BYTES`] each.
+pub const RESTS: usize = COMPLETIONS + SLOTS as usize * SLOT_BYTES;
 
 /// Bytes of the memory.
-pub const POOL_BYTES: usize = COMPLETIONS + SLOTS as usize * COMPLETION_SLOT;
+pub const POOL_BYTES: usize = RESTS + SLOTS as usize * REST_BYTES;
 
 /// The bit of a sleeper in its flag.
 const ASLEEP: u32 = 1;
@@ -47,20 +62,24 @@ struct Memory {
 }
 
 impl Memory {
+    #[inline]
     fn u64_at(&self, offset: usize) -> &AtomicU64 {
         self.region.whole().atomic_u64(offset).expect("the layout lies in the memory")
     }
 
+    #[inline]
     fn u32_at(&self, offset: usize) -> &AtomicU32 {
         self.region.whole().atomic_u32(offset).expect("the layout lies in the memory")
     }
 
-    fn put(&self, at: usize, n: u64, entry: &[u8]) {
+    #[inline]
+    fn put<const N: usize>(&self, at: usize, n: u64, entry: &[u8; N]) {
         // Checked with the layout: a slot lies in the memory.
         let _ = self.region.whole().write_at(at + TURN_BYTES, entry);
         ring::publish(self.u64_at(at), n);
     }
 
+    #[inline]
     fn get<const N: usize>(&self, at: usize, n: u64) -> Option<[u8; N]> {
         if !ring::is_published(self.u64_at(at), n) {
             return None;
@@ -70,10 +89,17 @@ impl Memory {
         Some(entry)
     }
 
+    /// Takes slots away from the other side's cache, all at once.
+    #[inline]
+    fn prefetch(&self, slots: impl Iterator<Item = usize>) {
+        slots.for_each(|at| self.region.whole().prefetch_for_write(at));
+    }
+
     fn sleep(&self, flag: usize) {
         arm::arm(self.u32_at(flag), ASLEEP);
     }
 
+    #[inline]
     fn wake(&self, flag: usize, bell: &OwnedFd) {
         if arm::take_armed(self.u32_at(flag)) != 0 {
             event::ring(bell);
@@ -81,12 +107,19 @@ impl Memory {
     }
 }
 
+#[inline]
 fn request_slot(n: u64) -> usize {
-    REQUESTS + (n % SLOTS) as usize * REQUEST_SLOT
+    REQUESTS + (n % SLOTS) as usize * SLOT_BYTES
 }
 
+#[inline]
+fn rest_of(n: u64) -> usize {
+    RESTS + (n % SLOTS) as usize * REST_BYTES
+}
+
+#[inline]
 fn completion_slot(n: u64) -> usize {
-    COMPLETIONS + (n % SLOTS) as usize * COMPLETION_SLOT
+    COMPLETIONS + (n % SLOTS) as usize * SLOT_BYTES
 }
 
 /// An agent's end: takes requests, gives completions. For one thread.
@@ -94,7 +127,14 @@ fn completion_slot(n: u64) -> usize {
 pub struct AgentEnd {
     memory: Memory,
     taken: u64,
-    given: AtomicU64,
+    /// What the application knows of it.
+    freed: u64,
+    given: Own,
+    /// What is known of the application's progress.
+    seen: Own,
+    /// The rest of the request taken last.
+    rest: [u8; REST_BYTES],
+    rest_bytes: usize,
     /// Rung for a sleeping application.
     bell: OwnedFd,
 }
@@ -123,35 +163,71 @@ impl AgentEnd {
     pub fn new(bell: OwnedFd) -> Result<(Self, OwnedFd), MemError> {
         let lazily = RegionOptions { populate: false };
         let (region, fd) = Region::alloc_with_fd(POOL_BYTES, lazily)?;
-        let memory = Memory { region };
-        Ok((Self { memory, taken: 0, given: AtomicU64::new(0), bell }, fd))
+        let end = Self {
+            memory: Memory { region },
+            taken: 0,
+            freed: 0,
+            given: Own::default(),
+            seen: Own::default(),
+            rest: [0; REST_BYTES],
+            rest_bytes: 0,
+            bell,
+        };
+        Ok((end, fd))
     }
 
-    /// Takes the next request, if there is one.
+    /// Takes the next request, if there is one. [`AgentEnd::free`] must follow the last.
     ///
     /// # Errors
     /// [`BadEntry`] for bytes that no honest application writes; the slot is taken all the same.
     #[inline]
     pub fn take(&mut self) -> Option<Result<Request, BadEntry>> {
-        let bytes = self.memory.get(request_slot(self.taken), self.taken)?;
-        self.taken = self.taken.wrapping_add(1);
-        self.memory.u64_at(REQUESTS_TAKEN).publish(self.taken);
-        Some(Request::decode(&bytes).ok_or(BadEntry))
+        let n = self.taken;
+        let head = self.memory.get(request_slot(n), n)?;
+        self.rest_bytes = Request::rest_bytes(&head);
+        if self.rest_bytes > 0 {
+            let rest = self.rest.get_mut(..self.rest_bytes)?;
+            self.memory.region.whole().read_at(rest_of(n), rest).ok()?;
+        }
+        self.memory.region.whole().prefetch(request_slot(n.wrapping_add(AHEAD)));
+        self.taken = n.wrapping_add(1);
+        if self.taken.wrapping_sub(self.freed) == FREE_EVERY {
+            self.free();
+        }
+        Some(Request::decode(&head, self.rest()).ok_or(BadEntry))
+    }
+
+    /// Returns the rest of the request taken last: its inline data, if it has any.
+    #[must_use]
+    #[inline]
+    pub fn rest(&self) -> &[u8] {
+        &self.rest[..self.rest_bytes.min(REST_BYTES)]
+    }
+
+    /// Gives the slots of what was taken back to the application.
+    #[inline]
+    pub fn free(&mut self) {
+        if self.freed != self.taken {
+            self.freed = self.taken;
+            self.memory.u64_at(REQUESTS_TAKEN).publish(self.taken);
+        }
     }
 
     /// Gives a completion. [`AgentEnd::wake`] must follow.
     ///
     /// # Errors
     /// [`GiveError`]: the application is at fault.
+    #[inline]
     pub fn give(&mut self, notice: &Notice) -> Result<(), GiveError> {
         let taken = self.memory.u64_at(COMPLETIONS_TAKEN);
-        let claimed = ring::claim(&self.given, taken, SLOTS).map_err(GiveError::BadIndex)?;
-        let n = claimed.ok_or(GiveError::Full)?;
+        let claimed = ring::claim(&self.given, &self.seen, taken, SLOTS, 1);
+        let n = claimed.map_err(GiveError::BadIndex)?.next().ok_or(GiveError::Full)?;
         self.memory.put(completion_slot(n), n, &notice.encode());
         Ok(())
     }
 
     /// Wakes the application if it sleeps.
+    #[inline]
     pub fn wake(&self) {
         self.memory.wake(APPLICATION_FLAG, &self.bell);
     }
@@ -173,7 +249,11 @@ impl AgentEnd {
 pub struct ApplicationEnd {
     memory: Memory,
     given: AtomicU64,
+    /// What is known of the agent's progress.
+    seen: AtomicU64,
     taken: AtomicU64,
+    /// What the agent knows of it.
+    freed: AtomicU64,
     /// Rung for a sleeping agent.
     bell: OwnedFd,
 }
@@ -185,18 +265,37 @@ impl ApplicationEnd {
     /// When it cannot be mapped.
     pub fn new(fd: OwnedFd, bell: OwnedFd) -> Result<Self, MemError> {
         let memory = Memory { region: Region::from_peer(fd, POOL_BYTES, true)? };
-        Ok(Self { memory, given: AtomicU64::new(0), taken: AtomicU64::new(0), bell })
+        let [given, seen, taken, freed] = [(); 4].map(|()| AtomicU64::new(0));
+        Ok(Self { memory, given, seen, taken, freed, bell })
     }
 
-    /// Gives a request; false if the ring is full, or was filled with nonsense by the agent.
-    /// [`ApplicationEnd::wake`] must follow.
+    /// Claims slots for at most so many requests; none if the ring is full, or was filled with nonsense by the
+    /// agent. Each MUST be given to [`ApplicationEnd::give`].
     #[inline]
     #[must_use]
-    pub fn give(&self, request: &[u8; REQUEST_BYTES]) -> bool {
+    pub fn claim(&self, most: usize) -> Range<u64> {
         let taken = self.memory.u64_at(REQUESTS_TAKEN);
-        let Ok(Some(n)) = ring::claim(&self.given, taken, SLOTS) else { return false };
-        self.memory.put(request_slot(n), n, request);
-        true
+        let claimed = ring::claim(&self.given, &self.seen, taken, SLOTS, most as u64);
+        let claimed = claimed.unwrap_or(0..0);
+        self.memory.prefetch(claimed.clone().map(request_slot));
+        claimed
+    }
+
+    /// Gives a request in a slot that was claimed; `inline` is its inline data. [`ApplicationEnd::wake`] must
+    /// follow the last.
+    #[inline]
+    pub fn give(&self, n: u64, request: &Request, inline: &[u8]) {
+        let whole = self.memory.region.whole();
+        let (rest, count) = request.rest();
+        // Checked with the layout: the places lie in the memory.
+        if count > 0 {
+            let _ = whole.write_at(rest_of(n), &rest[..count]);
+        } else if !inline.is_empty() {
+            let _ = whole.write_at(rest_of(n), &inline[..inline.len().min(REST_BYTES)]);
+        }
+        // One that rings do not carry is none of its queue pair: the agent refuses it.
+        let head = request.head().unwrap_or([0; HEAD_BYTES]);
+        self.memory.put(request_slot(n), n, &head);
     }
 
     /// Wakes the agent if it sleeps.
@@ -205,20 +304,41 @@ impl ApplicationEnd {
         self.memory.wake(AGENT_FLAG, &self.bell);
     }
 
-    /// Takes the next completion, if there is one. The caller sees to it that one thread at a time does.
-    /// Bytes that no agent writes are passed over.
+    /// Returns whether there is a completion.
+    #[inline]
+    #[must_use]
+    pub fn has_completion(&self) -> bool {
+        let n = self.taken.load(Ordering::Acquire);
+        ring::is_published(self.memory.u64_at(completion_slot(n)), n)
+    }
+
+    /// Takes the next completion, if there is one. The caller sees to it that one thread at a time does, and
+    /// calls [`ApplicationEnd::free`] after the last. Bytes that no agent writes are passed over.
     #[inline]
     pub fn take(&self) -> Option<Notice> {
-        use std::sync::atomic::Ordering::Relaxed;
+        use Ordering::{Relaxed, Release};
         loop {
             let n = self.taken.load(Relaxed);
             let bytes = self.memory.get(completion_slot(n), n)?;
             let next = n.wrapping_add(1);
-            self.taken.store(next, Relaxed);
-            self.memory.u64_at(COMPLETIONS_TAKEN).publish(next);
+            self.taken.store(next, Release);
+            if next.wrapping_sub(self.freed.load(Relaxed)) == FREE_EVERY {
+                self.free();
+            }
             if let Some(notice) = Notice::decode(&bytes) {
                 return Some(notice);
             }
+        }
+    }
+
+    /// Gives the slots of what was taken back to the agent. As [`ApplicationEnd::take`], for one thread at a
+    /// time.
+    #[inline]
+    pub fn free(&self) {
+        let taken = self.taken.load(Ordering::Relaxed);
+        if self.freed.load(Ordering::Relaxed) != taken {
+            self.freed.store(taken, Ordering::Relaxed);
+            self.memory.u64_at(COMPLETIONS_TAKEN).publish(taken);
         }
     }
 

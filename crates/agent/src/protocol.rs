@@ -10,7 +10,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// The version of this protocol. Others are refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Most bytes of a message of an application.
 pub const REQUEST_BYTES: usize = 1024;
 /// Most bytes of a message of an agent: a status names all applications.
@@ -63,15 +63,15 @@ pub enum Request {
     },
     /// Another state.
     Modify {
-        /// The queue pair.
-        qpn: u32,
+        /// Its number.
+        queue_pair: u32,
         /// The state, with what it needs.
         to: Transition,
     },
     /// The end of a queue pair.
     DestroyQp {
-        /// The queue pair.
-        qpn: u32,
+        /// Its number.
+        queue_pair: u32,
     },
 }
 
@@ -177,6 +177,8 @@ pub enum Reply {
     Welcome(Device),
     /// To a Status.
     Status {
+        /// Of the policy.
+        alpha: f64,
         /// One of each application that is connected.
         applications: Vec<Account>,
     },
@@ -194,7 +196,14 @@ pub enum Reply {
         /// Address of the first byte, for both.
         addr: u64,
     },
-    /// To CreateQp and Modify.
+    /// To CreateQp.
+    Created {
+        /// Its number, by which the application names it: small, and given out again.
+        queue_pair: u32,
+        /// As [`Endpoint`] prints it.
+        endpoint: String,
+    },
+    /// To Modify.
     Qp {
         /// As [`Endpoint`] prints it.
         endpoint: String,
@@ -288,7 +297,8 @@ pub struct Account {
     pub user: u32,
     /// Its weight.
     pub weight: f64,
-    /// Its part of the device while all that are connected have something to send: the optimum.
+    /// Its part of the device while all that are connected have something to send: the optimum. 0 in the mode
+    /// `unlimited`.
     pub share: f64,
     /// Requests that it gave, receives not counted.
     pub requests: u64,

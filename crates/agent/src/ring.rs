@@ -7,19 +7,24 @@
 //! frees the slot.
 //!
 //! The count of what was claimed is the producers' own and not shared. What the consumer publishes is a
-//! claim of its progress, and an impossible one is an error ([`BadIndex`]).
+//! claim of its progress, and an impossible one is an error ([`BadIndex`]). Producers keep the count that they
+//! saw last and look again only when it leaves no room: the cache line of that count moves between the two
+//! processes once in many entries.
 //!
-//! The code is generic over the words so that loom can try every interleaving (`tests/loom.rs`).
+//! The code is generic over the words so that loom can try every interleaving (`tests/loom.rs`), and so that a
+//! single producer has them without atomic operations ([`Cell`]).
 use catchment_provider_shm::ring::free_bytes;
 pub use catchment_provider_shm::ring::{BadIndex, Count};
+use std::cell::Cell;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of entries claimed, shared by the threads of one process.
+/// The number of entries claimed, shared by the producers.
 pub trait Claims {
     /// Returns the number.
     fn current(&self) -> u64;
-    /// Raises the number by one if it is still `seen`; returns whether it was.
-    fn advance(&self, seen: u64) -> bool;
+    /// Raises the number by `by` if it is still `seen`; returns whether it was.
+    fn advance(&self, seen: u64, by: u64) -> bool;
 }
 
 impl Claims for AtomicU64 {
@@ -29,34 +34,82 @@ impl Claims for AtomicU64 {
     }
 
     #[inline]
-    fn advance(&self, seen: u64) -> bool {
-        let next = seen.wrapping_add(1);
+    fn advance(&self, seen: u64, by: u64) -> bool {
+        let next = seen.wrapping_add(by);
         self.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
-/// Claims the next entry for a producer, and returns its number; `None` if the ring is full.
+/// Of a single producer.
+#[derive(Debug, Default)]
+pub struct Own(Cell<u64>);
+
+impl Claims for Own {
+    #[inline]
+    fn current(&self) -> u64 {
+        self.0.get()
+    }
+
+    #[inline]
+    fn advance(&self, seen: u64, by: u64) -> bool {
+        self.0.set(seen.wrapping_add(by));
+        true
+    }
+}
+
+impl Count for Own {
+    #[inline]
+    fn publish(&self, value: u64) {
+        self.0.set(value);
+    }
+
+    #[inline]
+    fn observe(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// Claims the next entries for a producer, at most so many, and returns their numbers; none if the ring is
+/// full. `seen` is what the producers saw last of `taken`.
 ///
 /// # Errors
 /// [`BadIndex`]: what the consumer published is impossible.
 #[inline]
 pub fn claim(
     claims: &impl Claims,
+    seen: &impl Count,
     taken: &impl Count,
     slots: u64,
-) -> Result<Option<u64>, BadIndex> {
+    most: u64,
+) -> Result<Range<u64>, BadIndex> {
     loop {
         let next = claims.current();
-        let free = free_bytes(taken, next, slots);
-        // Seen before another producer moved on, the number may be far behind what was taken.
-        let stale = claims.current() != next;
-        match free {
-            _ if stale => {}
-            Err(error) => return Err(error),
-            Ok(0) => return Ok(None),
-            Ok(_) if claims.advance(next) => return Ok(Some(next)),
-            Ok(_) => {}
+        // Read before another producer moved on, `next` may be behind what is seen: then it is of no use.
+        let mut free = slots.saturating_sub(next.wrapping_sub(seen.observe()));
+        if free < most {
+            let newest = taken.observe();
+            let known = free_bytes(&Seen(newest), next, slots);
+            if claims.current() != next {
+                continue;
+            }
+            free = known?;
+            seen.publish(newest);
         }
+        let count = free.min(most);
+        if count == 0 || claims.advance(next, count) {
+            return Ok(next..next.wrapping_add(count));
+        }
+    }
+}
+
+/// A count that was observed already.
+struct Seen(u64);
+
+impl Count for Seen {
+    fn publish(&self, _: u64) {}
+
+    fn observe(&self) -> u64 {
+        self.0
     }
 }
 
@@ -78,19 +131,23 @@ mod tests {
 
     #[test]
     fn a_full_ring_gives_no_entry_until_one_is_taken() {
-        let (claims, taken) = (AtomicU64::new(0), AtomicU64::new(0));
-        let claim = || claim(&claims, &taken, 2);
-        assert_eq!((claim(), claim(), claim()), (Ok(Some(0)), Ok(Some(1)), Ok(None)));
-        taken.publish(1);
-        assert_eq!((claim(), claim()), (Ok(Some(2)), Ok(None)));
+        let (claims, seen, taken) = (AtomicU64::new(0), Own::default(), AtomicU64::new(0));
+        let claim = |most| claim(&claims, &seen, &taken, 4, most).unwrap();
+        assert_eq!((claim(1), claim(2), claim(2), claim(1)), (0..1, 1..3, 3..4, 4..4));
+        taken.publish(2);
+        assert_eq!((claim(1), claim(9), claim(1)), (4..5, 5..6, 6..6));
     }
 
     #[test]
     fn a_consumer_that_took_what_was_never_claimed_is_an_error() {
-        let (claims, taken) = (AtomicU64::new(5), AtomicU64::new(6));
-        assert!(claim(&claims, &taken, 4).is_err());
+        let (claims, seen, taken) = (AtomicU64::new(5), Own::default(), AtomicU64::new(6));
+        seen.publish(1);
+        let claim = || claim(&claims, &seen, &taken, 4, 1);
+        assert!(claim().is_err());
         taken.publish(0);
-        assert!(claim(&claims, &taken, 4).is_err(), "five are out and the ring has four");
+        assert!(claim().is_err(), "five are out and the ring has four");
+        taken.publish(2);
+        assert_eq!(claim(), Ok(5..6), "what was wrong is not kept");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Applications that do what no honest one does: they harm themselves only.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
-use catchment_agent::entry::{Data, REQUEST_BYTES, Request as Entry, Work};
+use catchment_agent::entry::{Data, HEAD_BYTES, REST_BYTES, Request as Entry, Work};
 use catchment_agent::policy::Policy;
-use catchment_agent::pool::{POOL_BYTES, SLOTS};
+use catchment_agent::pool::{POOL_BYTES, REQUESTS, RESTS, SLOT_BYTES, SLOTS};
 use catchment_agent::protocol::{self, Reply, Request, Transition, VERSION};
 use catchment_agent::{Agent, AgentOptions, AgentProvider, status};
 use catchment_conformance::{Options, Side, connected, eventually};
@@ -16,9 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Where the slots of requests begin, and how far they lie apart: `docs/spec/agent.md`.
-const REQUESTS: usize = 4096;
-const SLOT: usize = 8 + REQUEST_BYTES;
+/// An entry, head and rest together.
+const ENTRY_BYTES: usize = HEAD_BYTES + REST_BYTES;
 
 fn agent(name: &str) -> (Agent, String) {
     let name = format!("{name}-{}", std::process::id());
@@ -74,22 +73,27 @@ impl Raw {
     fn queue_pair(&self) -> u32 {
         let Some(Reply::Pd { pd }) = self.ask(&Request::AllocPd) else { panic!("no domain") };
         let create = Request::CreateQp { pd, max_send_wr: 16, max_recv_wr: 16 };
-        let Some(Reply::Qp { endpoint }) = self.ask(&create) else { panic!("no queue pair") };
-        protocol::endpoint(&endpoint).unwrap().qpn
+        let Some(Reply::Created { queue_pair, .. }) = self.ask(&create) else {
+            panic!("no queue pair")
+        };
+        queue_pair
     }
 
     /// One that takes receives.
     fn ready_queue_pair(&self) -> u32 {
-        let qpn = self.queue_pair();
-        let modify = Request::Modify { qpn, to: Transition::Init(0) };
+        let queue_pair = self.queue_pair();
+        let modify = Request::Modify { queue_pair, to: Transition::Init(0) };
         assert!(matches!(self.ask(&modify), Some(Reply::Qp { .. })));
-        qpn
+        queue_pair
     }
 
     /// Puts bytes into the slot of a request, and publishes them.
     fn put(&self, n: u64, turn: u64, bytes: &[u8]) {
-        let at = REQUESTS + (n % SLOTS) as usize * SLOT;
-        self.pool.whole().write_at(at + 8, bytes).unwrap();
+        let slot = (n % SLOTS) as usize;
+        let at = REQUESTS + slot * SLOT_BYTES;
+        let (head, rest) = bytes.split_at(bytes.len().min(HEAD_BYTES));
+        self.pool.whole().write_at(RESTS + slot * REST_BYTES, rest).unwrap();
+        self.pool.whole().write_at(at + 8, head).unwrap();
         self.pool.whole().atomic_u64(at).unwrap().store(turn, Ordering::Release);
         event::ring(&self.bell);
     }
@@ -125,8 +129,8 @@ fn scribble() -> impl Strategy<Value = Scribble> {
     let bytes = |most: usize| prop::collection::vec(any::<u8>(), 1..most);
     prop_oneof![
         (0..POOL_BYTES - 64, bytes(64)).prop_map(|(at, bytes)| Scribble::Anywhere(at, bytes)),
-        bytes(REQUEST_BYTES).prop_map(Scribble::Entry),
-        (0u8..10, 0u8..8, bytes(REQUEST_BYTES - 16))
+        bytes(ENTRY_BYTES).prop_map(Scribble::Entry),
+        (0u8..10, 0u8..8, bytes(ENTRY_BYTES - 16))
             .prop_map(|(code, flags, bytes)| Scribble::Nearly(code, flags, bytes)),
         any::<u64>().prop_map(Scribble::Turn),
     ]
@@ -138,17 +142,17 @@ fn any_bytes_in_its_ring_harm_only_who_wrote_them() {
     let pair = RefCell::new((good_pair(&name), 0u8));
     proptest!(ProptestConfig::with_cases(48), |(script in prop::collection::vec(scribble(), 1..20))| {
         let raw = Raw::join(&name);
-        let qpn = raw.queue_pair();
+        let queue_pair = raw.queue_pair();
         for (n, step) in (0u64..).zip(script) {
             match step {
                 Scribble::Anywhere(at, bytes) => raw.pool.whole().write_at(at, &bytes).unwrap(),
                 Scribble::Entry(bytes) => raw.put(n, n + 1, &bytes),
                 Scribble::Turn(turn) => raw.put(n, turn, &[1; 16]),
                 Scribble::Nearly(code, flags, bytes) => {
-                    let mut entry = [0; REQUEST_BYTES];
+                    let mut entry = [0; ENTRY_BYTES];
                     entry[16..16 + bytes.len()].copy_from_slice(&bytes);
                     (entry[0], entry[1], entry[2]) = (code, flags, flags % 5);
-                    entry[4..8].copy_from_slice(&qpn.to_le_bytes());
+                    entry[4..8].copy_from_slice(&queue_pair.to_le_bytes());
                     raw.put(n, n + 1, &entry);
                 }
             }
@@ -167,15 +171,15 @@ fn any_bytes_in_its_ring_harm_only_who_wrote_them() {
 fn an_entry_of_nobodys_queue_pair_or_too_many_end_the_connection() {
     let (_agent, name) = agent("ended");
     let mut pair = good_pair(&name);
-    let entry = |qpn| {
+    let entry = |queue_pair| {
         let data = Data::of_elements(&[]).unwrap();
-        Entry { qpn, seq: 0, work: Work::Receive, data }.encode().unwrap()
+        Entry { queue_pair, seq: 0, work: Work::Receive, data }.head().unwrap()
     };
-    let other = pair.0.qp.qpn();
-    for is_of_another in [true, false] {
+    for is_foreign in [true, false] {
         let raw = Raw::join(&name);
-        let (qpn, count) = if is_of_another { (other, 1) } else { (raw.ready_queue_pair(), 17) };
-        (0..count).for_each(|n| raw.put(n, n + 1, &entry(qpn)));
+        let own = raw.ready_queue_pair();
+        let (queue_pair, count) = if is_foreign { (own + 1, 1) } else { (own, 17) };
+        (0..count).for_each(|n| raw.put(n, n + 1, &entry(queue_pair)));
         eventually("the hang-up", || raw.ask(&Request::AllocPd).is_none());
     }
     assert_serves(&mut pair, 1);
@@ -208,7 +212,7 @@ fn what_the_policy_or_the_protocol_does_not_allow_is_refused_by_name() {
         Request::Hello { version, application }
     };
     assert!(refusal(&hello(VERSION, "stranger")).contains("no application \"stranger\""));
-    assert!(refusal(&hello(VERSION + 1, "good")).contains("version 1"));
+    assert!(refusal(&hello(VERSION + 1, "good")).contains("version 2"));
     assert!(refusal(&Request::AllocPd).contains("Hello"));
     let raw = Raw::join(&name);
     let Some(Reply::Pd { pd }) = raw.ask(&Request::AllocPd) else { panic!("no domain") };

@@ -27,14 +27,15 @@ impl Claims for Word {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn advance(&self, seen: u64) -> bool {
-        self.0.compare_exchange(seen, seen + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    fn advance(&self, seen: u64, by: u64) -> bool {
+        self.0.compare_exchange(seen, seen + by, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
 /// Cells that loom watches for races, as the bytes of the slots.
 struct Shared {
     claims: Word,
+    seen: Word,
     taken: Word,
     turns: [Word; SLOTS],
     cells: [UnsafeCell<u64>; SLOTS],
@@ -49,20 +50,28 @@ fn word() -> Word {
 impl Shared {
     fn new() -> Self {
         let cells = [UnsafeCell::new(0), UnsafeCell::new(0)];
-        Self { claims: word(), taken: word(), turns: [word(), word()], cells }
+        Self { claims: word(), seen: word(), taken: word(), turns: [word(), word()], cells }
     }
 
-    fn put(&self, value: u64) {
-        let n = loop {
-            match ring::claim(&self.claims, &self.taken, SLOTS as u64).unwrap() {
-                Some(n) => break n,
-                None => thread::yield_now(),
+    /// Puts values as a batch: published from the last to the first.
+    fn put(&self, values: &[u64]) {
+        let mut left = values;
+        while !left.is_empty() {
+            let (claims, seen, taken) = (&self.claims, &self.seen, &self.taken);
+            let most = left.len() as u64;
+            let range = ring::claim(claims, seen, taken, SLOTS as u64, most).unwrap();
+            if range.is_empty() {
+                thread::yield_now();
             }
-        };
-        let slot = n as usize % SLOTS;
-        // SAFETY: loom checks that no other thread uses the cell now.
-        self.cells[slot].with_mut(|cell| unsafe { *cell = value });
-        ring::publish(&self.turns[slot], n);
+            let (now, rest) = left.split_at((range.end - range.start) as usize);
+            left = rest;
+            for (n, value) in range.zip(now).collect::<Vec<_>>().into_iter().rev() {
+                let slot = n as usize % SLOTS;
+                // SAFETY: loom checks that no other thread uses the cell now.
+                self.cells[slot].with_mut(|cell| unsafe { *cell = *value });
+                ring::publish(&self.turns[slot], n);
+            }
+        }
     }
 
     fn take(&self, n: u64) -> u64 {
@@ -83,8 +92,8 @@ fn what_two_threads_put_is_taken_once_and_whole() {
     loom::model(|| {
         let shared = Arc::new(Shared::new());
         let other = shared.clone();
-        let second = thread::spawn(move || other.put(10));
-        shared.put(20);
+        let second = thread::spawn(move || other.put(&[10]));
+        shared.put(&[20]);
         let mut seen: Vec<u64> = (0..2).map(|n| shared.take(n)).collect();
         seen.sort_unstable();
         assert_eq!(seen, [10, 20]);
@@ -98,7 +107,7 @@ fn a_slot_is_filled_again_once_it_is_free_and_order_is_kept() {
     loom::model(|| {
         let shared = Arc::new(Shared::new());
         let ours = shared.clone();
-        let producer = thread::spawn(move || (0..3).for_each(|n| ours.put(20 + n)));
+        let producer = thread::spawn(move || ours.put(&[20, 21, 22]));
         for n in 0..3 {
             assert_eq!(shared.take(n), 20 + n);
         }

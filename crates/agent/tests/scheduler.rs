@@ -117,6 +117,38 @@ fn a_request_that_cannot_be_split_is_served_whole_and_paid_for() {
     assert!(longs.windows(2).all(|pair| (10..=12).contains(&(pair[1] - pair[0]))), "{longs:?}");
 }
 
+/// Without shares the order is that of arrival, whole requests, whoever asks; what cannot go lets others pass.
+#[test]
+fn without_shares_requests_are_served_as_they_came() {
+    let mut scheduler = Scheduler::unlimited();
+    let ids = [scheduler.add_application(), scheduler.add_application()];
+    scheduler.set_shares(&[(ids[0], 9.0), (ids[1], 1.0)]);
+    let [greedy, other] = ids.map(|id| scheduler.add_connection(id, 2));
+    let again = scheduler.add_connection(ids[1], 100);
+    for (connection, bytes) in
+        [(greedy, 1 << 20), (other, 5), (greedy, 70_000), (again, 0), (greedy, 1), (other, 9)]
+    {
+        scheduler.push(connection, bytes, true);
+    }
+    let mut next =
+        || scheduler.next_chunk().map(|chunk| (chunk.connection, chunk.bytes, chunk.last));
+    assert_eq!(next(), Some((greedy, 1 << 20, true)));
+    assert_eq!(next(), Some((other, 5, true)));
+    assert_eq!(next(), Some((greedy, 70_000, true)));
+    assert_eq!(next(), Some((again, 0, true)));
+    assert_eq!(next(), Some((other, 9, true)), "the first one has no place");
+    assert_eq!(next(), None);
+    scheduler.done(greedy, 1 << 20);
+    scheduler.pause(greedy);
+    assert!(scheduler.next_chunk().is_none());
+    scheduler.resume(greedy);
+    let last = scheduler.next_chunk().unwrap();
+    assert_eq!((last.connection, last.bytes), (greedy, 1));
+    scheduler.push(again, 7, false);
+    scheduler.remove_application(ids[1]);
+    assert!(scheduler.next_chunk().is_none());
+}
+
 proptest! {
     /// With backlog, bytes follow the shares within a chunk for each application, at every moment, and
     /// also where the device has only a window of them in its hands.
@@ -128,6 +160,9 @@ proptest! {
     ) {
         let shares: Vec<f64> = shares.into_iter().map(f64::from).collect();
         let window = if windowed { 64 * u64::from(CHUNK) } else { u64::MAX };
+        // Whose part of the window is less than a chunk has a chunk of it all the same.
+        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        prop_assume!(!windowed || 64.0 * least >= shares.iter().sum());
         let (mut scheduler, ids) = busy(&shares, window, 3000, bytes);
         let mut flying = VecDeque::new();
         for _ in 0..2000 {
@@ -171,6 +206,8 @@ struct Known {
 }
 
 const PLACES: u32 = 3;
+const APPLICATIONS: usize = 3;
+const WINDOW: u64 = 16 * CHUNK as u64;
 
 struct Model {
     scheduler: Scheduler,
@@ -180,12 +217,13 @@ struct Model {
 
 impl Model {
     fn new() -> Self {
-        let mut scheduler = Scheduler::new(CHUNK, 16 * u64::from(CHUNK));
-        let applications: Vec<_> = (0..3).map(|_| scheduler.add_application()).collect();
+        let mut scheduler = Scheduler::new(CHUNK, WINDOW);
+        let applications: Vec<_> = (0..APPLICATIONS).map(|_| scheduler.add_application()).collect();
         let rates: Vec<_> = applications.iter().copied().zip([1.0, 2.5, 100.0]).collect();
         scheduler.set_shares(&rates);
-        let ids: Vec<_> =
-            (0..6).map(|n| scheduler.add_connection(applications[n % 3], PLACES)).collect();
+        let ids: Vec<_> = (0..6)
+            .map(|n| scheduler.add_connection(applications[n % APPLICATIONS], PLACES))
+            .collect();
         let connections = ids.iter().map(|id| (*id, Known::default())).collect();
         Self { scheduler, connections, ids }
     }
@@ -227,6 +265,15 @@ impl Model {
         Ok(())
     }
 
+    /// Returns whether only the application of this connection has anything to do.
+    fn is_alone(&self, id: ConnectionId) -> bool {
+        let owner = |id| self.ids.iter().position(|known| *known == id).unwrap() % APPLICATIONS;
+        let mut all = self.connections.iter();
+        all.all(|(other, known)| {
+            owner(*other) == owner(id) || (known.waiting.is_empty() && known.flying.is_empty())
+        })
+    }
+
     fn serve(&mut self) -> Result<bool, TestCaseError> {
         let Some(chunk) = self.scheduler.next_chunk() else {
             // Nothing waits that could go: no request, no place, a pause, or the window.
@@ -237,11 +284,13 @@ impl Model {
             }
             return Ok(false);
         };
+        let is_alone = self.is_alone(chunk.connection);
         let known = self.connections.get_mut(&chunk.connection).unwrap();
         prop_assert!(!known.paused);
         let (whole, splits) = *known.waiting.front().expect("only what was asked is served");
         prop_assert_eq!(chunk.offset, known.offset);
-        prop_assert!(chunk.bytes <= u64::from(CHUNK) || !splits);
+        let longest = if is_alone { WINDOW } else { u64::from(CHUNK) };
+        prop_assert!(chunk.bytes <= longest || !splits);
         known.offset += chunk.bytes;
         prop_assert_eq!(chunk.last, known.offset == whole);
         prop_assert!(chunk.last || chunk.bytes >= LEAST_COST_BYTES);

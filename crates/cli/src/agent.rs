@@ -1,10 +1,12 @@
 //! `catchment agent`: one device shared among applications; and what they have had of it.
-use crate::args::{AgentArgs, AgentCommand, AgentStatusArgs};
+use crate::args::{AgentArgs, AgentCommand, AgentExplainArgs, AgentMode, AgentStatusArgs};
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::table::Table;
 use crate::output::{self, say};
 use crate::stop;
-use catchment_agent::policy::Policy;
+use catchment_agent::explain::{Binds, ExplainError, Explanation, explain};
+use catchment_agent::metrics::prometheus;
+use catchment_agent::policy::{Mode, Policy};
 use catchment_agent::protocol::{Account, socket_name};
 use catchment_agent::{Agent, status};
 use serde::Serialize;
@@ -28,13 +30,21 @@ struct Summary {
 }
 
 pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
-    if let Some(AgentCommand::Status(args)) = &args.command {
-        return show(args);
+    match &args.command {
+        Some(AgentCommand::Status(args)) => return show(args),
+        Some(AgentCommand::Explain(args)) => return tell(args),
+        None => {}
     }
     let Some(file) = &args.policy else {
         return Err(Failure::new(Code::Usage, anyhow::anyhow!("--policy FILE is needed")));
     };
-    let policy = Policy::read(file).or_fail(Code::Local)?;
+    let mut policy = Policy::read(file).or_fail(Code::Local)?;
+    if let Some(mode) = args.mode {
+        policy.mode = match mode {
+            AgentMode::Drum => Mode::Drum,
+            AgentMode::Unlimited => Mode::Unlimited,
+        };
+    }
     let (name, applications) = (policy.name.clone(), policy.applications.len());
     let stop = stop::watch(args.until_stdin_closes, || {})?;
     let agent = Agent::start(policy).or_fail(Code::Local)?;
@@ -56,6 +66,9 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
 
 fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
     let accounts = status(&args.agent).or_fail(Code::Unreachable)?;
+    if args.prometheus {
+        return output::print(&prometheus(&args.agent, &accounts));
+    }
     if args.json {
         return accounts.iter().try_for_each(output::print_json);
     }
@@ -80,4 +93,51 @@ fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
         ]);
     }
     output::print(&table.text())
+}
+
+fn tell(args: &AgentExplainArgs) -> Result<(), Failure> {
+    let wrong = |text: String| Failure::new(Code::Usage, anyhow::anyhow!(text));
+    let interval = Duration::try_from_secs_f64(args.seconds);
+    let interval =
+        interval.map_err(|error| wrong(format!("--seconds {}: {error}", args.seconds)))?;
+    let explained = explain(&args.agent, &args.application, interval);
+    let explained = explained.map_err(|error| {
+        let is_gone = matches!(error, ExplainError::Agent(_));
+        Failure::new(if is_gone { Code::Unreachable } else { Code::Failed }, error)
+    })?;
+    for one in &explained {
+        if args.json {
+            output::print_json(one)?;
+        } else {
+            output::print(&text(one, args.seconds))?;
+        }
+    }
+    Ok(())
+}
+
+fn text(one: &Explanation, seconds: f64) -> String {
+    let percent = |part: f64| format!("{:.1} %", 100.0 * part);
+    let Explanation { application, process, weight, alpha, applications, .. } = one;
+    let measured = one.measured_share.map_or("nobody had any".to_owned(), percent);
+    let has_shares = one.share > 0.0;
+    let (decided, doubled) = if has_shares {
+        let doubled = percent(one.doubled_share);
+        let decided = percent(one.share) + " of the device while all have something to send";
+        (decided, format!("weight {}  would give it {doubled}\n", 2.0 * weight))
+    } else {
+        ("nothing: the agent serves requests as they come".to_owned(), String::new())
+    };
+    let binds = match one.binds {
+        Binds::Device if !has_shares => "the device's sending".to_owned(),
+        Binds::Device => format!("the device's sending, at a price of {:.3}", one.price),
+        Binds::Demand => "what it asks for: it did not always have something waiting".to_owned(),
+    };
+    format!(
+        "{application} (process {process}): weight {weight}, {applications} connected, alpha {alpha}\n\
+         decided   {decided}\n\
+         measured  {:.0} bytes/s, {measured} of all, in {seconds} s\n\
+         bound by  {binds}\n\
+         {doubled}",
+        one.bytes_per_s,
+    )
 }

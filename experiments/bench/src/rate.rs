@@ -10,7 +10,7 @@ use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Context, Flow, Provider};
 use serde::Serialize;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -126,12 +126,12 @@ fn open(provider: &str, is_target: bool) -> Result<Arc<dyn Context>> {
 
 /// The second process: owns the memory until the sender leaves.
 pub(crate) fn target(provider: &str) -> Result<()> {
-    serve(open(provider, true)?)
+    serve_at(open(provider, true)?, Ipv4Addr::LOCALHOST.into())
 }
 
 /// Says where it listens, and does the passive side's part of what one other process measures.
-pub(crate) fn serve(context: Arc<dyn Context>) -> Result<()> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+pub(crate) fn serve_at(context: Arc<dyn Context>, address: IpAddr) -> Result<()> {
+    let listener = TcpListener::bind((address, 0))?;
     output::line(&listener.local_addr()?.to_string())?;
     let mut control = Control::over_tcp(listener.accept()?.0)?;
     catchment_perf::serve(&mut control, &LocalDevice::new(context), &[])?;

@@ -1,13 +1,20 @@
 //! A queue pair of an application, in the agent: what it was asked, and what the device has in its hands.
-use crate::entry::{Data, Done, Event, MAX_SGES, Request, Work};
+use crate::entry::{Data, Done, Event, MAX_INLINE_BYTES, MAX_SGES, Request, Work};
 use crate::scheduler::{Chunk, ConnectionId};
 use catchment_verbs::{
     Completion, Endpoint, Payload, Qp, RecvWr, RemoteAddr, SendOp, SendWr, Sge, WcOpcode, WcStatus,
 };
 use std::collections::VecDeque;
 
-/// The bit of a `wr_id` that marks a receive.
+/// The bit of a `wr_id` that marks a receive. Below it is the number of the connection, and in the lower half
+/// the number of the request in the device's hands.
 const RECEIVE: u64 = 1 << 63;
+/// Chunks, and about so many bytes, that are given to the device in one go.
+const BATCH: usize = 16;
+const BATCH_BYTES: u64 = 64 << 10;
+
+/// Moved, not copied, as requests move in their queue.
+type Buffer = Box<[u8; MAX_INLINE_BYTES]>;
 
 /// A request of the send queue that is not served completely.
 struct Send {
@@ -17,8 +24,34 @@ struct Send {
     fence: bool,
     solicited: bool,
     data: Data,
+    inline: Option<Buffer>,
     /// A part of it failed, and the application knows.
     failed: bool,
+}
+
+impl Send {
+    /// Returns its length, and whether it can be split.
+    fn shape(&self) -> (u64, bool) {
+        (self.data.bytes(), splits(&self.op) && !self.data.is_inline())
+    }
+
+    /// Returns the request for a whole chunk or, of these elements, a part.
+    #[inline]
+    fn request<'a>(&'a self, chunk: &Chunk, wr_id: u64, part: Option<&'a [Sge]>) -> SendWr<'a> {
+        let payload = match (&self.data, &self.inline) {
+            (Data::Inline(count), Some(bytes)) => Payload::Inline(&bytes[..usize::from(*count)]),
+            (Data::Inline(_), None) => Payload::Inline(&[]),
+            (Data::Elements(..), _) => Payload::Sges(part.unwrap_or(self.data.elements())),
+        };
+        SendWr {
+            wr_id,
+            op: part_of(self.op, chunk),
+            payload,
+            signaled: true,
+            fence: self.fence && chunk.offset == 0,
+            solicited: self.solicited && chunk.last,
+        }
+    }
 }
 
 /// A chunk in the device's hands.
@@ -45,8 +78,11 @@ pub(super) struct Landed {
 /// See the module.
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
-    /// Tells its requests from those of before a reset, and from others'.
-    epoch: u32,
+    /// The application that owns it, and its number there.
+    pub(super) owner: usize,
+    pub(super) queue_pair: u32,
+    /// In the device.
+    pub(super) qpn: u32,
     /// `None` while its state is being changed.
     pub(super) qp: Option<Box<dyn Qp>>,
     /// Since RTR.
@@ -57,13 +93,23 @@ pub(super) struct Connection {
     /// Behind a drained queue (SQD).
     held: VecDeque<Send>,
     pub(super) holds: bool,
+    /// What its application knows of what it has in the device's hands.
+    counted: usize,
+    /// To be given to the device in one go: parts of the first of `sends`, in order.
+    planned: Vec<Chunk>,
+    planned_bytes: u64,
     flying: VecDeque<Flying>,
-    number: u32,
+    /// Requests that were given to the device completely and are not done.
+    unfinished: usize,
+    /// Tells requests in the device's hands from those of before a reset, and of the connection before it.
+    pub(super) number: u32,
     receives: VecDeque<(u32, u64)>,
     /// While its state is being changed.
     waiting_receives: VecDeque<Request>,
     /// The last request whose failure the application knows; parts of it may still come back.
     reported: Option<u64>,
+    /// Buffers of inline data that are free.
+    spare: Vec<Buffer>,
 }
 
 fn moved(to: RemoteAddr, by: u64) -> RemoteAddr {
@@ -88,8 +134,16 @@ fn part_of(op: SendOp, chunk: &Chunk) -> SendOp {
 }
 
 /// Returns whether an operation can be done in several.
+#[inline]
 fn splits(op: &SendOp) -> bool {
     matches!(op, SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Read(_))
+}
+
+/// Returns the elements of a chunk that is a part of a request.
+#[inline]
+fn part_of_elements(send: &Send, chunk: &Chunk) -> Option<([Sge; MAX_SGES], usize)> {
+    let is_part = chunk.offset > 0 || !chunk.last;
+    is_part.then(|| send.data.part(chunk.offset, chunk.bytes))
 }
 
 /// An application has more requests outstanding than its queue holds.
@@ -97,10 +151,18 @@ fn splits(op: &SendOp) -> bool {
 pub(super) struct TooMany;
 
 impl Connection {
-    pub(super) fn new(id: ConnectionId, epoch: u32, qp: Box<dyn Qp>, most: (u32, u32)) -> Self {
+    pub(super) fn new(
+        id: ConnectionId,
+        (owner, queue_pair): (usize, u32),
+        number: u32,
+        qp: Box<dyn Qp>,
+        most: (u32, u32),
+    ) -> Self {
         Self {
             id,
-            epoch,
+            owner,
+            queue_pair,
+            qpn: qp.qpn(),
             qp: Some(qp),
             peer: None,
             most_sends: most.0,
@@ -108,11 +170,16 @@ impl Connection {
             sends: VecDeque::new(),
             held: VecDeque::new(),
             holds: false,
+            counted: 0,
+            planned: Vec::with_capacity(BATCH),
+            planned_bytes: 0,
             flying: VecDeque::new(),
-            number: 0,
+            unfinished: 0,
+            number,
             receives: VecDeque::new(),
             waiting_receives: VecDeque::new(),
             reported: None,
+            spare: Vec::new(),
         }
     }
 
@@ -121,77 +188,163 @@ impl Connection {
         self.flying.iter().map(|chunk| chunk.bytes)
     }
 
-    /// Takes a request of the send queue; returns its length and whether it can be split, or nothing if it
-    /// is held back.
-    pub(super) fn ask(&mut self, request: &Request) -> Result<Option<(u64, bool)>, TooMany> {
+    /// Corrects the number of what its application has in the device's hands.
+    #[inline]
+    pub(super) fn count(&mut self, outstanding: &mut usize) {
+        let now = self.flying.len() + self.receives.len();
+        *outstanding = *outstanding + now - std::mem::replace(&mut self.counted, now);
+    }
+
+    /// Takes a request of the send queue, with its inline data; returns its length and whether it can be split,
+    /// or nothing if it is held back.
+    #[inline]
+    pub(super) fn ask(
+        &mut self,
+        request: &Request,
+        inline: &[u8],
+    ) -> Result<Option<(u64, bool)>, TooMany> {
         let Work::Send { op, signaled, fence, solicited } = request.work else { return Ok(None) };
-        let outstanding = self.sends.len() + self.held.len() + self.unfinished();
+        let outstanding = self.sends.len() + self.held.len() + self.unfinished;
         if outstanding >= self.most_sends as usize {
             return Err(TooMany);
         }
         let (seq, data) = (request.seq, request.data);
-        let send = Send { seq, op, signaled, fence, solicited, data, failed: false };
-        let shape = (data.bytes(), splits(&op) && data.inline().is_none());
+        let inline = data.is_inline().then(|| self.keep(inline));
+        let send = Send { seq, op, signaled, fence, solicited, data, inline, failed: false };
         if self.holds {
             self.held.push_back(send);
             return Ok(None);
         }
+        let shape = send.shape();
         self.sends.push_back(send);
         Ok(Some(shape))
     }
 
-    /// Returns how many requests were given to the device completely and are not done.
-    fn unfinished(&self) -> usize {
-        self.flying.iter().filter(|chunk| chunk.last).count()
+    fn keep(&mut self, inline: &[u8]) -> Buffer {
+        let mut bytes = self.spare.pop().unwrap_or_else(|| Box::new([0; MAX_INLINE_BYTES]));
+        let count = inline.len().min(MAX_INLINE_BYTES);
+        bytes[..count].copy_from_slice(&inline[..count]);
+        bytes
     }
 
     /// Ends a drained queue; returns the shapes of what was held back.
     pub(super) fn release(&mut self) -> Vec<(u64, bool)> {
         self.holds = false;
-        let shape =
-            |send: &Send| (send.data.bytes(), splits(&send.op) && send.data.inline().is_none());
-        let shapes = self.held.iter().map(shape).collect();
+        let shapes = self.held.iter().map(Send::shape).collect();
         self.sends.append(&mut self.held);
         shapes
     }
 
-    /// Gives a chunk to the device. Returns what became of it, if it is already known.
-    pub(super) fn post(&mut self, chunk: &Chunk) -> Option<Landed> {
-        let send = self.sends.front_mut()?;
-        let opcode = send.op.opcode();
-        let message_bytes = send.data.bytes();
-        let (seq, signaled) = (send.seq, send.signaled);
-        let (sges, count): ([Sge; MAX_SGES], usize) = send.data.part(chunk.offset, chunk.bytes);
-        let op = part_of(send.op, chunk);
-        let payload = send.data.inline().map_or(Payload::Sges(&sges[..count]), Payload::Inline);
+    /// Notes a chunk to be given to the device; returns whether it and those noted before must be given now.
+    #[inline]
+    pub(super) fn plan(&mut self, chunk: Chunk) -> bool {
+        self.planned.push(chunk);
+        self.planned_bytes += chunk.bytes;
+        let is_part = chunk.offset > 0 || !chunk.last;
+        is_part || self.planned.len() == BATCH || self.planned_bytes >= BATCH_BYTES
+    }
+
+    /// Gives the planned chunks to the device in one go. Tells what became of those of which it is already
+    /// known.
+    #[inline]
+    pub(super) fn post_planned(&mut self, mut tell: impl FnMut(&Landed)) {
+        self.planned_bytes = 0;
+        let given = if self.planned.len() > 1 { self.post_together() } else { 0 };
+        for at in given..self.planned.len() {
+            let chunk = self.planned[at];
+            if let Some(landed) = self.post(&chunk) {
+                tell(&landed);
+            }
+        }
+        self.planned.clear();
+    }
+
+    /// Gives planned chunks to the device; returns how many it took. The device tells of the last one, and of
+    /// those of which the application wants to know: it is done with them in order.
+    fn post_together(&mut self) -> usize {
+        let (base, first) = (self.base(), self.number);
+        let Some(qp) = &mut self.qp else { return 0 };
+        if self.sends.front().is_none_or(|send| send.failed) {
+            return 0;
+        }
+        let (last, mut part) = (self.planned.len() - 1, None);
+        if let (Some(chunk), Some(send)) = (self.planned.last(), self.sends.get(last)) {
+            part = part_of_elements(send, chunk);
+        }
+        let part = part.as_ref().map(|(sges, count)| &sges[..*count]);
+        let requests: Vec<SendWr<'_>> = (0..)
+            .zip(&self.planned)
+            .zip(&self.sends)
+            .map(|((n, chunk), send)| {
+                let wr_id = base | u64::from(first.wrapping_add(n + 1));
+                let is_last = n as usize == last;
+                let request = send.request(chunk, wr_id, part.filter(|_| is_last));
+                SendWr { signaled: is_last || send.signaled, ..request }
+            })
+            .collect();
+        let posted = qp.post_send(&requests).map_or_else(|error| error.index, |()| requests.len());
+        for at in 0..posted {
+            let chunk = self.planned[at];
+            self.note(&chunk);
+        }
+        posted
+    }
+
+    /// Returns the part of a `wr_id` that is the connection.
+    fn base(&self) -> u64 {
+        (self.id.index() as u64) << 32
+    }
+
+    /// Notes that the device has a chunk of the first request.
+    #[inline]
+    fn note(&mut self, chunk: &Chunk) {
         self.number = self.number.wrapping_add(1);
-        let wr_id = u64::from(self.epoch) << 32 | u64::from(self.number);
-        let wr = SendWr {
-            wr_id,
-            op,
-            payload,
-            signaled: true,
-            fence: send.fence && chunk.offset == 0,
-            solicited: send.solicited && chunk.last,
-        };
-        let failed = send.failed;
+        let Some(send) = self.sends.front() else { return };
+        self.flying.push_back(Flying {
+            number: self.number,
+            seq: send.seq,
+            bytes: chunk.bytes,
+            last: chunk.last,
+            signaled: send.signaled,
+            opcode: send.op.opcode(),
+            message_bytes: send.data.bytes(),
+        });
+        if chunk.last {
+            self.unfinished += 1;
+            self.pop_send();
+        }
+    }
+
+    fn pop_send(&mut self) {
+        if let Some(Send { inline: Some(bytes), .. }) = self.sends.pop_front() {
+            self.spare.push(bytes);
+        }
+    }
+
+    /// Gives a chunk to the device. Returns what became of it, if it is already known.
+    fn post(&mut self, chunk: &Chunk) -> Option<Landed> {
+        let wr_id = self.base() | u64::from(self.number.wrapping_add(1));
+        let send = self.sends.front()?;
+        let (seq, failed) = (send.seq, send.failed);
+        let part = part_of_elements(send, chunk);
+        let part = part.as_ref().map(|(sges, count)| &sges[..*count]);
+        let request = send.request(chunk, wr_id, part);
         let posted = match &mut self.qp {
-            Some(qp) if !failed => qp.post_send(&[wr]).is_ok(),
+            Some(qp) if !failed => qp.post_send(&[request]).is_ok(),
             _ => false,
         };
         if posted {
-            let (number, bytes, last) = (self.number, chunk.bytes, chunk.last);
-            let flying = Flying { number, seq, bytes, last, signaled, opcode, message_bytes };
-            self.flying.push_back(flying);
-        } else if !failed {
-            send.failed = true;
+            self.note(chunk);
+            return None;
+        }
+        if !failed {
             self.reported = Some(seq);
+            if let Some(send) = self.sends.front_mut() {
+                send.failed = true;
+            }
         }
         if chunk.last {
-            self.sends.pop_front();
-        }
-        if posted {
-            return None;
+            self.pop_send();
         }
         let status = (WcStatus::LocalQpOperation, 0);
         let event = Event::Sent(Done { seq, result: Err(status), imm: None });
@@ -211,10 +364,11 @@ impl Connection {
 
     /// Gives the receives that were kept to the device.
     pub(super) fn post_receives(&mut self) {
+        let base = self.base();
         let Some(qp) = &mut self.qp else { return };
         while let Some(request) = self.waiting_receives.pop_front() {
             self.number = self.number.wrapping_add(1);
-            let wr_id = RECEIVE | u64::from(self.epoch) << 32 | u64::from(self.number);
+            let wr_id = RECEIVE | base | u64::from(self.number);
             let posted = qp.post_recv(&[RecvWr { wr_id, sges: request.data.elements() }]);
             if posted.is_ok() {
                 self.receives.push_back((self.number, request.seq));
@@ -222,22 +376,21 @@ impl Connection {
         }
     }
 
-    /// Returns the epoch in a `wr_id`.
-    pub(super) fn epoch_of(wr_id: u64) -> u32 {
-        ((wr_id & !RECEIVE) >> 32) as u32
+    /// Returns the number of the connection in a `wr_id`.
+    #[inline]
+    pub(super) fn place_of(wr_id: u64) -> usize {
+        ((wr_id & !RECEIVE) >> 32) as usize
     }
 
     /// Returns whether this `wr_id` is that of a receive.
+    #[inline]
     pub(super) fn is_receive(wr_id: u64) -> bool {
         wr_id & RECEIVE != 0
     }
 
-    /// Notes a completion of the device; `None` if it is of nothing that is outstanding.
-    pub(super) fn complete(&mut self, done: &Completion) -> Option<Landed> {
+    /// Notes that the device is done with a receive; `None` if it is not outstanding.
+    pub(super) fn complete_receive(&mut self, done: &Completion) -> Option<Landed> {
         let number = done.wr_id as u32;
-        if done.wr_id & RECEIVE == 0 {
-            return self.complete_send(number, done);
-        }
         let at = self.receives.iter().position(|(known, _)| *known == number)?;
         let (_, seq) = self.receives.remove(at)?;
         let (result, imm) = match done.result {
@@ -248,17 +401,23 @@ impl Connection {
         Some(Landed { bytes: 0, event, ended: false })
     }
 
-    fn complete_send(&mut self, number: u32, done: &Completion) -> Option<Landed> {
-        // The device is done in the order of posting.
-        if self.flying.front().is_none_or(|chunk| chunk.number != number) {
+    /// Notes that the device is done with a chunk, and so with all before it: returns what became of the first
+    /// of them, and in the end `None`, at once if it is not outstanding.
+    #[inline]
+    pub(super) fn complete_send(&mut self, done: &Completion) -> Option<Landed> {
+        let number = done.wr_id as u32;
+        let (first, newest) = (self.flying.front()?.number, self.flying.back()?.number);
+        if number.wrapping_sub(first) > newest.wrapping_sub(first) {
             return None;
         }
         let chunk = self.flying.pop_front()?;
+        self.unfinished -= usize::from(chunk.last);
         let (seq, bytes) = (chunk.seq, chunk.bytes);
         let known = self.reported == Some(seq);
-        let (result, ends) = match done.result {
-            Ok(_) => (Ok((chunk.opcode, chunk.message_bytes)), chunk.last && !known),
-            Err(failure) => (Err((failure.status, failure.vendor_err)), !known),
+        let failure = done.result.err().filter(|_| chunk.number == number);
+        let (result, ends) = match failure {
+            None => (Ok((chunk.opcode, chunk.message_bytes)), chunk.last && !known),
+            Some(failure) => (Err((failure.status, failure.vendor_err)), !known),
         };
         if result.is_err() {
             self.reported = Some(seq);
@@ -272,13 +431,13 @@ impl Connection {
         Some(Landed { bytes, event, ended: ends })
     }
 
-    /// Forgets everything that is outstanding: its queue pair was reset.
-    pub(super) fn reset(&mut self, epoch: u32) {
-        self.epoch = epoch;
+    /// Forgets everything that is outstanding: its queue pair was reset. The number goes on.
+    pub(super) fn reset(&mut self) {
         self.sends.clear();
         self.held.clear();
         self.holds = false;
         self.flying.clear();
+        self.unfinished = 0;
         self.receives.clear();
         self.waiting_receives.clear();
         self.reported = None;

@@ -4,7 +4,7 @@ use super::engine::{Command, Newcomer};
 use super::{Shared, forever};
 use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
 use crate::policy::Rule;
-use crate::pool::{AgentEnd, SLOTS};
+use crate::pool::{self, AgentEnd};
 use crate::protocol::{self, Account, Device, Reply, Request, Transition, VERSION};
 use catchment_provider_shm::seqpacket::Credentials;
 use catchment_verbs::mem::Region;
@@ -64,7 +64,8 @@ fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
         match request {
             Request::Status => {
                 let applications = ask(shared, Command::Status).unwrap_or_default();
-                protocol::send(fd.as_fd(), &Reply::Status { applications }, &[])?;
+                let alpha = shared.policy.alpha;
+                protocol::send(fd.as_fd(), &Reply::Status { alpha, applications }, &[])?;
                 deadline = forever();
             }
             Request::Hello { version, application } => {
@@ -204,10 +205,10 @@ impl Monitor<'_> {
             Request::CreateQp { pd, max_send_wr, max_recv_wr } => {
                 self.create_qp(pd, max_send_wr, max_recv_wr)
             }
-            Request::Modify { qpn, to } => self.modify(qpn, &to),
-            Request::DestroyQp { qpn } => {
-                let _ = ask(self.shared, |reply| Command::RemoveQp(self.key, qpn, reply));
-                self.queue_pairs.remove(&qpn);
+            Request::Modify { queue_pair, to } => self.modify(queue_pair, &to),
+            Request::DestroyQp { queue_pair } => {
+                let _ = ask(self.shared, |reply| Command::RemoveQp(self.key, queue_pair, reply));
+                self.queue_pairs.remove(&queue_pair);
                 Ok(Reply::Done)
             }
             Request::Hello { .. } | Request::Status => Err("not after a Hello".to_owned()),
@@ -277,24 +278,28 @@ impl Monitor<'_> {
             entries += chunks + receives;
         }
         let limit = |error: catchment_verbs::VerbsError| error.to_string();
-        check_limit("requests of all queue pairs of an application", slots, SLOTS as u32)
-            .map_err(limit)?;
+        check_limit(
+            "requests of all queue pairs of an application",
+            slots,
+            pool::MOST_REQUESTS as u32,
+        )
+        .map_err(limit)?;
         check_limit("chunks and receives of an application", entries, self.cq.capacity())
             .map_err(limit)?;
         let below = QpInit { max_send_wr: chunks, ..init };
         let qp = pd.create_qp(below).map_err(|error| error.to_string())?;
-        let (endpoint, qpn) = (qp.endpoint().to_string(), qp.qpn());
-        self.queue_pairs.insert(qpn, (max_send_wr, max_recv_wr));
+        let endpoint = qp.endpoint().to_string();
         let most = (max_send_wr, max_recv_wr);
         let added = ask(self.shared, |reply| Command::AddQp(self.key, qp, most, chunks, reply));
-        added.ok_or("the agent ends")?;
-        Ok(Reply::Qp { endpoint })
+        let queue_pair = added.flatten().ok_or("the agent ends")?;
+        self.queue_pairs.insert(queue_pair, most);
+        Ok(Reply::Created { queue_pair, endpoint })
     }
 
     /// Changes a state. The engine goes on with everything else meanwhile: the peer may take its time.
-    fn modify(&self, qpn: u32, to: &Transition) -> Answer {
+    fn modify(&self, queue_pair: u32, to: &Transition) -> Answer {
         let transition = to.transition().ok_or("the peer is no endpoint")?;
-        let lent = ask(self.shared, |reply| Command::Lend(self.key, qpn, reply));
+        let lent = ask(self.shared, |reply| Command::Lend(self.key, queue_pair, reply));
         let mut qp = lent.flatten().ok_or("no such queue pair")?;
         let result = if matches!(transition, QpTransition::ToSqd) {
             // The engine holds back what comes later: what came before may still wait for its turn here.
@@ -306,7 +311,7 @@ impl Monitor<'_> {
         };
         let made = result.is_ok().then_some(transition);
         let endpoint = qp.endpoint().to_string();
-        self.shared.tell(Command::Return(self.key, qp, made));
+        self.shared.tell(Command::Return(self.key, queue_pair, qp, made));
         result.map(|()| Reply::Qp { endpoint })
     }
 }

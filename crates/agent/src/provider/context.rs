@@ -116,10 +116,13 @@ impl Pd for AgentPd {
         let (max_send_wr, max_recv_wr) = (init.max_send_wr, init.max_recv_wr);
         let request = Request::CreateQp { pd: self.number(), max_send_wr, max_recv_wr };
         let reply = self.link().call(&request, &[]).map_err(refused)?;
-        let Reply::Qp { endpoint } = reply else { return Err(refused(Link::misfit())) };
+        let Reply::Created { queue_pair, endpoint } = reply else {
+            return Err(refused(Link::misfit()));
+        };
         let endpoint = protocol::endpoint(&endpoint).ok_or_else(|| refused(Link::misfit()))?;
-        let core = Arc::new(QpCore::new(endpoint.qpn, init.limits(caps), send_cq, recv_cq));
-        self.link().add(&core);
+        let numbers = (endpoint.qpn, queue_pair);
+        let core = Arc::new(QpCore::new(numbers, init.limits(caps), send_cq, recv_cq));
+        self.link().add(&core).map_err(refused)?;
         Ok(Box::new(AgentQp::new(core, endpoint, self.clone())))
     }
 

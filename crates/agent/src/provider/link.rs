@@ -10,15 +10,23 @@ use catchment_verbs::provider::{CompletionQueue, EventQueue};
 use catchment_verbs::sync::{Mutex, RwLock};
 use catchment_verbs::{AsyncEvent, Caps, Gid, QpState, VerbsError, event};
 use rustix::event::{PollFd, PollFlags};
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+/// More queue pairs than an agent gives to an application.
+const MOST_QUEUE_PAIRS: usize = 1 << 20;
 /// Events that an application does not take.
 const MOST_EVENTS: usize = 1024;
+
+/// What the thread that takes completions keeps.
+#[derive(Default)]
+struct Taking {
+    /// The queue pair of the last one.
+    known: Option<Arc<QpCore>>,
+}
 
 /// What an application's objects share.
 pub(super) struct Link {
@@ -33,10 +41,11 @@ pub(super) struct Link {
     calls: Mutex<()>,
     dead: AtomicBool,
     pub(super) stop: AtomicBool,
-    queue_pairs: RwLock<HashMap<u32, Weak<QpCore>>>,
+    /// By their numbers.
+    queue_pairs: RwLock<Vec<Weak<QpCore>>>,
     queues: Mutex<Vec<Weak<CompletionQueue>>>,
     /// One thread at a time takes completions.
-    taking: Mutex<()>,
+    taking: Mutex<Taking>,
 }
 
 impl Link {
@@ -82,7 +91,7 @@ impl Link {
             stop: AtomicBool::new(false),
             queue_pairs: RwLock::default(),
             queues: Mutex::default(),
-            taking: Mutex::new(()),
+            taking: Mutex::default(),
         })
     }
 
@@ -118,8 +127,22 @@ impl Link {
         self.dead.load(Ordering::Acquire)
     }
 
-    pub(super) fn add(&self, qp: &Arc<QpCore>) {
-        self.queue_pairs.write().insert(qp.qpn(), Arc::downgrade(qp));
+    /// Notes a queue pair that the agent has made.
+    pub(super) fn add(&self, qp: &Arc<QpCore>) -> Result<(), String> {
+        let at = qp.number as usize;
+        if at >= MOST_QUEUE_PAIRS {
+            return Err(Self::misfit());
+        }
+        // What the agent told of the one that had its number is not its own.
+        self.progress_thoroughly();
+        let mut all = self.queue_pairs.write();
+        if all.len() <= at {
+            all.resize_with(at + 1, Weak::new);
+        }
+        all[at] = Arc::downgrade(qp);
+        drop(all);
+        self.taking.lock().known = None;
+        Ok(())
     }
 
     pub(super) fn add_queue(&self, cq: &Arc<CompletionQueue>) {
@@ -134,12 +157,20 @@ impl Link {
         queues.iter().filter_map(Weak::upgrade).any(|cq| cq.is_requested())
     }
 
-    pub(super) fn remove(&self, qpn: u32) {
-        self.queue_pairs.write().remove(&qpn);
+    /// Forgets a queue pair.
+    pub(super) fn remove(&self, qp: &Arc<QpCore>) {
+        let mut all = self.queue_pairs.write();
+        if let Some(known) = all.get_mut(qp.number as usize)
+            && known.as_ptr() == Arc::as_ptr(qp)
+        {
+            *known = Weak::new();
+        }
+        drop(all);
+        self.taking.lock().known = None;
     }
 
     fn all(&self) -> Vec<Arc<QpCore>> {
-        self.queue_pairs.read().values().filter_map(Weak::upgrade).collect()
+        self.queue_pairs.read().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Moves the queue pairs of queues that lost a completion to the error state.
@@ -147,16 +178,19 @@ impl Link {
         for qp in self.all().into_iter().filter(|qp| qp.is_overrun()) {
             if qp.state.get() != QpState::Err {
                 self.report(&qp, "its completion queue overran");
-                let (qpn, to) = (qp.qpn(), Transition::Err);
-                let _ = self.call(&Request::Modify { qpn, to }, &[]);
+                let (queue_pair, to) = (qp.number, Transition::Err);
+                let _ = self.call(&Request::Modify { queue_pair, to }, &[]);
             }
         }
     }
 
     /// Moves completions from the agent to their queues, unless another thread is doing that.
+    #[inline]
     pub(super) fn progress(&self) {
-        if let Some(taking) = self.taking.try_lock() {
-            let overrun = self.take_all();
+        if self.pool.has_completion()
+            && let Some(mut taking) = self.taking.try_lock()
+        {
+            let overrun = self.take_all(&mut taking);
             drop(taking);
             if overrun {
                 self.events.add(AsyncEvent::CqOverrun);
@@ -172,14 +206,15 @@ impl Link {
     }
 
     /// Returns whether a queue lost one.
-    fn take_all(&self) -> bool {
+    fn take_all(&self, taking: &mut Taking) -> bool {
         let mut overrun = false;
-        let mut known: Option<Arc<QpCore>> = None;
-        while let Some(Notice { qpn, event }) = self.pool.take() {
-            if known.as_ref().is_none_or(|qp| qp.qpn() != qpn) {
-                known = self.queue_pairs.read().get(&qpn).and_then(Weak::upgrade);
+        let known = &mut taking.known;
+        while let Some(Notice { queue_pair, event }) = self.pool.take() {
+            if known.as_ref().is_none_or(|qp| qp.number != queue_pair) {
+                let all = self.queue_pairs.read();
+                *known = all.get(queue_pair as usize).and_then(Weak::upgrade);
             }
-            let Some(qp) = &known else { continue };
+            let Some(qp) = known else { continue };
             let (worked, lost) = (qp.state.get() != QpState::Err, overrun);
             overrun = match event {
                 Event::Sent(done) => qp.sent(&done) | lost,
@@ -193,6 +228,7 @@ impl Link {
                 self.report(qp, "a request failed, or the device reports that it failed");
             }
         }
+        self.pool.free();
         overrun
     }
 
@@ -205,8 +241,8 @@ impl Link {
 
     /// Flushes everything that is outstanding: the agent is gone.
     pub(super) fn flush_all(&self) {
-        let _taking = self.taking.lock();
-        self.take_all();
+        let mut taking = self.taking.lock();
+        self.take_all(&mut taking);
         for qp in self.all() {
             qp.flush();
         }

@@ -85,13 +85,21 @@ fn unavailable(agent: &str, error: &std::io::Error) -> VerbsError {
 /// # Errors
 /// When there is no such agent, or it does not answer.
 pub fn status(agent: &str) -> Result<Vec<Account>, VerbsError> {
+    Ok(standing(agent)?.1)
+}
+
+/// Returns the alpha of an agent's policy, and the accounts of its applications.
+///
+/// # Errors
+/// As [`status`].
+pub(crate) fn standing(agent: &str) -> Result<(f64, Vec<Account>), VerbsError> {
     let ask = || {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let fd = seqpacket::connect(&protocol::address(agent)?, deadline)?;
         protocol::send(fd.as_fd(), &Request::Status, &[])?;
         let answer = protocol::receive(fd.as_fd(), protocol::REPLY_BYTES, deadline)?;
         match answer {
-            Some((Reply::Status { applications }, _)) => Ok(applications),
+            Some((Reply::Status { alpha, applications }, _)) => Ok((alpha, applications)),
             _ => Err(std::io::ErrorKind::InvalidData.into()),
         }
     };

@@ -25,46 +25,87 @@ impl AgentQp {
         Self { core, endpoint, pd }
     }
 
-    fn give(
+    /// Gives requests that were checked to the agent. The first of a batch is published last: the agent, which
+    /// looks for it, then finds them all, and does not take the lines away that are being filled.
+    #[inline]
+    fn give<'a, W>(
         &self,
         queue: &WorkQueue,
-        wr_id: u64,
-        work: Work,
-        data: Data,
-    ) -> Result<(), PostFailure> {
-        let seq = queue.posted.load(Ordering::Relaxed);
-        let request = Request { qpn: self.core.qpn(), seq, work, data };
-        let Some(bytes) = request.encode() else {
-            return Err(PostFailure::NotOffered("this operation"));
-        };
-        // First, so that a completion finds it.
-        queue.note(wr_id);
-        if self.pd.link().is_dead() || !self.pd.link().pool.give(&bytes) {
-            self.core.enter_error();
-            self.pd.link().flush_all();
+        requests: &'a [W],
+        of: impl Fn(&'a W) -> (u64, Work, Data, &'a [u8]),
+    ) {
+        let (link, first) = (self.pd.link(), queue.posted.load(Ordering::Relaxed));
+        // First, so that a completion finds them.
+        for wr in requests {
+            queue.note(of(wr).0);
         }
-        Ok(())
+        let mut given = 0;
+        while given < requests.len() && !link.is_dead() {
+            let slots = link.pool.claim(requests.len() - given);
+            let (begin, count) = (slots.start, (slots.end - slots.start) as usize);
+            if count == 0 {
+                break;
+            }
+            for n in slots.rev() {
+                let at = (n - begin) as usize;
+                let (_, work, data, inline) = of(&requests[given + at]);
+                let seq = first + (given + at) as u64;
+                let request = Request { queue_pair: self.core.number, seq, work, data };
+                link.pool.give(n, &request, inline);
+            }
+            given += count;
+        }
+        if given < requests.len() {
+            self.core.enter_error();
+            link.flush_all();
+        }
     }
 
-    fn post_one(&self, wr: &SendWr<'_>) -> Result<(), PostFailure> {
-        let core = &self.core;
-        core.limits.check_send(core.state.get(), core.sends.outstanding(), wr)?;
-        let data = match wr.payload {
-            Payload::Sges(sges) => Data::of_elements(sges),
-            Payload::Inline(bytes) => Data::of_inline(bytes),
-        };
-        let data = data.ok_or(PostFailure::NotOffered("a payload of this length"))?;
-        let SendWr { op, signaled, fence, solicited, .. } = *wr;
-        let work = Work::Send { op, signaled, fence, solicited };
-        self.give(&core.sends, wr.wr_id, work, data)
+    /// Returns how many requests of a list can be posted, and why the next one cannot.
+    #[inline]
+    fn count<W>(
+        requests: &[W],
+        check: impl Fn(u64, &W) -> Result<(), PostFailure>,
+    ) -> (usize, Result<(), PostError>) {
+        let mut count = 0;
+        let mut check = |wr: &W| check(count, wr).inspect(|()| count += 1);
+        let result = post_each(requests, &mut check);
+        (count as usize, result)
     }
 
-    fn post_one_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
+    fn give_sends(&self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
         let core = &self.core;
-        core.limits.check_recv(core.state.get(), core.receives.outstanding(), wr)?;
-        let data = Data::of_elements(wr.sges);
-        let data = data.ok_or(PostFailure::NotOffered("a receive of these elements"))?;
-        self.give(&core.receives, wr.wr_id, Work::Receive, data)
+        let (state, outstanding) = (core.state.get(), core.sends.outstanding());
+        let (count, result) = Self::count(requests, |before, wr| {
+            core.limits.check_send(state, outstanding + before, wr)?;
+            let data = Data::of(&wr.payload);
+            data.map(drop).ok_or(PostFailure::NotOffered("a payload of this length"))
+        });
+        self.give(&core.sends, &requests[..count], |wr| {
+            let SendWr { op, signaled, fence, solicited, .. } = *wr;
+            let work = Work::Send { op, signaled, fence, solicited };
+            let inline = match wr.payload {
+                Payload::Sges(_) => &[],
+                Payload::Inline(bytes) => bytes,
+            };
+            (wr.wr_id, work, Data::of(&wr.payload).unwrap_or(Data::Inline(0)), inline)
+        });
+        result
+    }
+
+    fn give_receives(&self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
+        let core = &self.core;
+        let (state, outstanding) = (core.state.get(), core.receives.outstanding());
+        let (count, result) = Self::count(requests, |before, wr| {
+            core.limits.check_recv(state, outstanding + before, wr)?;
+            let data = Data::of_elements(wr.sges);
+            data.map(drop).ok_or(PostFailure::NotOffered("a receive of these elements"))
+        });
+        self.give(&core.receives, &requests[..count], |wr| {
+            let data = Data::of_elements(wr.sges).unwrap_or(Data::Inline(0));
+            (wr.wr_id, Work::Receive, data, &[])
+        });
+        result
     }
 
     /// After a batch: wakes the agent, and notices if it has died meanwhile.
@@ -79,9 +120,9 @@ impl AgentQp {
 
 impl Drop for AgentQp {
     fn drop(&mut self) {
-        let qpn = self.core.qpn();
-        self.pd.link().remove(qpn);
-        let _ = self.pd.link().call(&protocol::Request::DestroyQp { qpn }, &[]);
+        let queue_pair = self.core.number;
+        self.pd.link().remove(&self.core);
+        let _ = self.pd.link().call(&protocol::Request::DestroyQp { queue_pair }, &[]);
     }
 }
 
@@ -113,7 +154,8 @@ impl Qp for AgentQp {
             // What is flushed is no failure.
             core.state.set(QpState::Err);
         }
-        let answer = link.call(&protocol::Request::Modify { qpn, to }, &[]);
+        let queue_pair = core.number;
+        let answer = link.call(&protocol::Request::Modify { queue_pair, to }, &[]);
         match answer {
             Ok(reply) => {
                 let Reply::Qp { endpoint } = reply else { return Err(failed(Link::misfit())) };
@@ -138,13 +180,13 @@ impl Qp for AgentQp {
     }
 
     fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
-        let posted = post_each(requests, |wr| self.post_one(wr));
+        let posted = self.give_sends(requests);
         self.finish();
         posted
     }
 
     fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
-        let posted = post_each(requests, |wr| self.post_one_recv(wr));
+        let posted = self.give_receives(requests);
         self.finish();
         posted
     }

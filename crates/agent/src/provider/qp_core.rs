@@ -88,6 +88,8 @@ impl WorkQueue {
 /// What completions need of a queue pair.
 pub(super) struct QpCore {
     qpn: u32,
+    /// By which the agent knows it.
+    pub(super) number: u32,
     pub(super) limits: Limits,
     pub(super) state: StateCell,
     pub(super) sends: WorkQueue,
@@ -96,13 +98,14 @@ pub(super) struct QpCore {
 
 impl QpCore {
     pub(super) fn new(
-        qpn: u32,
+        (qpn, number): (u32, u32),
         limits: Limits,
         send_cq: Arc<CompletionQueue>,
         recv_cq: Arc<CompletionQueue>,
     ) -> Self {
         Self {
             qpn,
+            number,
             state: StateCell::default(),
             sends: WorkQueue::new(send_cq, limits.max_send_wr, false),
             receives: WorkQueue::new(recv_cq, limits.max_recv_wr, true),

@@ -17,6 +17,9 @@ pub(crate) struct AgentArgs {
     /// Who may connect, with which weight, and the device
     #[arg(long, value_name = "FILE", required = true)]
     pub(crate) policy: Option<PathBuf>,
+    /// In which order requests go to the device, in place of the policy's `mode`
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<AgentMode>,
     /// Write JSON lines: one when it listens, one with all accounts at its end
     #[arg(long)]
     pub(crate) json: bool,
@@ -27,11 +30,39 @@ pub(crate) struct AgentArgs {
     pub(crate) command: Option<AgentCommand>,
 }
 
+/// The order in which requests go to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum AgentMode {
+    /// At the shares of the optimum
+    Drum,
+    /// As they come: whoever posts more gets more
+    Unlimited,
+}
+
 /// What can be asked of a running agent.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum AgentCommand {
     /// Show what each application has had of the device
     Status(AgentStatusArgs),
+    /// Say why an application has its rate, and what twice the weight would give
+    Explain(AgentExplainArgs),
+}
+
+/// Say why an application has its rate, and what twice the weight would give
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AgentExplainArgs {
+    /// The application's name
+    #[arg(value_name = "APP")]
+    pub(crate) application: String,
+    /// The agent's name, as in its policy
+    #[arg(long, value_name = "NAME", default_value = "agent0")]
+    pub(crate) agent: String,
+    /// How long to look, in seconds
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    pub(crate) seconds: f64,
+    /// Write one JSON object for each process of the name
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Show what each application has had of the device
@@ -43,4 +74,7 @@ pub(crate) struct AgentStatusArgs {
     /// Write one JSON object for each application
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write the text format of Prometheus
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) prometheus: bool,
 }

@@ -35,7 +35,11 @@ const LEFT_OUT: &[(&str, &str)] = &[
 ];
 
 /// Exit codes other than 0 that are right here.
-const CODES: &[(&str, &[i32])] = &[("catchment doctor", &[0, 1])];
+const CODES: &[(&str, &[i32])] = &[
+    ("catchment doctor", &[0, 1]),
+    // The sources of the page end, and then there is nothing to explain.
+    ("catchment agent explain", &[0, 1]),
+];
 
 /// A command of a page.
 #[derive(Debug)]
@@ -137,7 +141,7 @@ fn lasts(command: &str) -> Option<&'static str> {
     ];
     let goes_on = |name: &str| {
         command.contains(name)
-            && !["--forget", "control status", "agent status"]
+            && !["--forget", "control status", "agent status", "agent explain"]
                 .iter()
                 .any(|word| command.contains(word))
     };

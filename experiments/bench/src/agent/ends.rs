@@ -3,14 +3,16 @@ use crate::{host, output, rate, sys};
 use anyhow::{Context as _, Result, bail};
 use catchment_agent::policy::Policy;
 use catchment_agent::{Agent, AgentOptions, AgentProvider};
+use catchment_netns::{Namespace, VethPair};
 use catchment_perf::{
     Amount, ChildProcess, Control, Figure, LocalDevice, Measured, Operation, Plan, Row, Test,
     Waiting, stats,
 };
+use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::{DEVICE, ShmProvider};
 use catchment_verbs::{Context, Provider as _};
 use serde::{Deserialize, Serialize};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +30,8 @@ pub(crate) enum Role {
     Agent(String),
     /// Owns memory that one application writes to.
     Target(Seat),
+    /// The same, in a network namespace.
+    In { netns: String, role: Box<Self> },
     /// Measures, and says what it found.
     Application { seat: Seat, target: SocketAddr, work: Vec<Work> },
 }
@@ -38,6 +42,8 @@ pub(crate) struct Seat {
     /// Nothing is RAW: a device of its own.
     agent: Option<Served>,
     application: String,
+    /// Of its end of a network; without one, shared memory.
+    address: Option<IpAddr>,
 }
 
 /// An agent that runs.
@@ -86,8 +92,8 @@ pub(crate) struct Found {
 }
 
 /// Runs one of the processes.
-pub(crate) fn role(role: &Role) -> Result<()> {
-    match role {
+pub(crate) fn role(order: &Role) -> Result<()> {
+    match order {
         Role::Agent(policy) => {
             sys::settle(host::collector_core())?;
             let _agent = Agent::start(Policy::parse(policy)?)?;
@@ -97,7 +103,11 @@ pub(crate) fn role(role: &Role) -> Result<()> {
         }
         Role::Target(seat) => {
             sys::settle(host::cores().saturating_sub(1).min(2))?;
-            rate::serve(seat.open()?)
+            rate::serve_at(seat.open()?, seat.address.unwrap_or(Ipv4Addr::LOCALHOST.into()))
+        }
+        Role::In { netns, role: order } => {
+            Namespace::open(netns)?.enter()?;
+            role(order)
         }
         Role::Application { seat, target, work } => {
             sys::settle(host::SOURCE_CORE)?;
@@ -111,7 +121,10 @@ pub(crate) fn role(role: &Role) -> Result<()> {
 impl Seat {
     fn open(&self) -> Result<Arc<dyn Context>> {
         let Some(Served { name, .. }) = &self.agent else {
-            return Ok(ShmProvider::new().open(DEVICE)?);
+            return Ok(match self.address {
+                None => ShmProvider::new().open(DEVICE)?,
+                Some(at) => RoceProvider::new(RoceOptions::default()).open(&at.to_string())?,
+            });
         };
         let (agent, application) = (name.clone(), self.application.clone());
         Ok(AgentProvider::new(AgentOptions { agent, application }).open(name)?)
@@ -159,30 +172,76 @@ impl Served {
     }
 }
 
-fn start(name: &'static str, role: &Role) -> Result<ChildProcess> {
+/// One of the two ends of a network, where there is one.
+#[derive(Debug, Clone, Default)]
+struct End {
+    netns: Option<String>,
+    address: Option<IpAddr>,
+}
+
+/// What applications and targets are joined by: nothing is shared memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Network<'a>(pub(crate) Option<&'a VethPair>);
+
+impl Network<'_> {
+    /// Returns the end of applications, or that of targets.
+    fn end(self, of_targets: bool) -> End {
+        let Some(pair) = self.0 else { return End::default() };
+        let (namespace, address) = if of_targets {
+            (&pair.right, VethPair::RIGHT_V4)
+        } else {
+            (&pair.left, VethPair::LEFT_V4)
+        };
+        End { netns: Some(namespace.path()), address: Some(address) }
+    }
+
+    /// Returns the name of the provider.
+    pub(crate) fn provider(self) -> &'static str {
+        if self.0.is_some() { "roce" } else { "shm" }
+    }
+}
+
+fn start(name: &'static str, role: Role, end: &End) -> Result<ChildProcess> {
+    let role = match &end.netns {
+        Some(netns) => Role::In { netns: netns.clone(), role: Box::new(role) },
+        None => role,
+    };
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["agent-role", &serde_json::to_string(role)?]).stdin(Stdio::piped());
+    command.args(["agent-role", &serde_json::to_string(&role)?]).stdin(Stdio::piped());
     Ok(ChildProcess::start(name, &mut command)?)
 }
 
-/// An agent in a process of its own, for applications of these weights.
+/// The agents of a measurement, each in a process of its own: one for all over shared memory, one at each end of
+/// a network.
 pub(crate) struct AgentProcess {
     served: Served,
-    _process: ChildProcess,
+    of_targets: Option<Served>,
+    _processes: Vec<ChildProcess>,
 }
 
 impl AgentProcess {
-    pub(crate) fn start(weights: &[f64]) -> Result<Self> {
-        static AGENTS: AtomicU64 = AtomicU64::new(0);
-        let number = AGENTS.fetch_add(1, Ordering::Relaxed);
-        let name = format!("bench-{}-{number}", std::process::id());
+    /// Starts them in a mode of the policy, for applications of these weights.
+    pub(crate) fn start(mode: &str, weights: &[f64], network: Network<'_>) -> Result<Self> {
         let rule = |(at, weight): (usize, &f64)| serde_json::json!({ "name": application(at), "weight": weight });
         let mut rules: Vec<_> = weights.iter().enumerate().map(rule).collect();
         rules.push(serde_json::json!({ "name": TARGET }));
-        let policy = serde_json::json!({ "name": name, "applications": rules });
-        let mut process = start("the agent", &Role::Agent(policy.to_string()))?;
-        process.wait_for(|line| line == READY)?;
-        Ok(Self { served: Served { name, process: process.id() }, _process: process })
+        let agent = |end: End| {
+            static AGENTS: AtomicU64 = AtomicU64::new(0);
+            let number = AGENTS.fetch_add(1, Ordering::Relaxed);
+            let name = format!("bench-{}-{number}", std::process::id());
+            let device = end
+                .address
+                .map_or(serde_json::json!("shm"), |at| serde_json::json!({ "roce": at }));
+            let policy = serde_json::json!({ "name": name, "device": device, "mode": mode, "applications": rules });
+            let mut process = start("the agent", Role::Agent(policy.to_string()), &end)?;
+            process.wait_for(|line| line == READY)?;
+            anyhow::Ok((Served { name, process: process.id() }, process))
+        };
+        let (served, first) = agent(network.end(false))?;
+        let second = network.0.map(|_| agent(network.end(true))).transpose()?;
+        let (of_targets, second) = second.unzip();
+        let processes = std::iter::once(first).chain(second).collect();
+        Ok(Self { served, of_targets, _processes: processes })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -202,19 +261,22 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Starts the application of this number, through the agent if there is one.
-    pub(crate) fn start(agent: Option<&AgentProcess>, at: usize, work: &[Work]) -> Result<Self> {
-        let seat = |application: String| Seat {
-            agent: agent.map(|agent| agent.served.clone()),
-            application,
-        };
-        let mut target = start("the target", &Role::Target(seat(TARGET.to_owned())))?;
-        let role = Role::Application {
-            seat: seat(application(at)),
-            target: rate::address(&mut target)?,
-            work: work.to_vec(),
-        };
-        Ok(Self { application: start("the application", &role)?, _target: target })
+    /// Starts the application of this number, through the agents if there are any.
+    pub(crate) fn start(
+        agents: Option<&AgentProcess>,
+        network: Network<'_>,
+        at: usize,
+        work: &[Work],
+    ) -> Result<Self> {
+        let (ours, theirs) = (network.end(false), network.end(true));
+        let agent = agents.map(|agents| agents.of_targets.clone().unwrap_or(agents.served.clone()));
+        let seat = Seat { agent, application: TARGET.to_owned(), address: theirs.address };
+        let mut target = start("the target", Role::Target(seat), &theirs)?;
+        let agent = agents.map(|agents| agents.served.clone());
+        let seat = Seat { agent, application: application(at), address: ours.address };
+        let target_at = rate::address(&mut target)?;
+        let role = Role::Application { seat, target: target_at, work: work.to_vec() };
+        Ok(Self { application: start("the application", role, &ours)?, _target: target })
     }
 
     /// Waits until its work is done; what it found, of each piece.

@@ -1,5 +1,5 @@
 //! What applications get that always wait, beside what the agent decided.
-use super::ends::{AgentProcess, Pair, Work, application};
+use super::ends::{AgentProcess, Network, Pair, Work, application};
 use crate::stats::{decimals, percentile};
 use crate::sys;
 use anyhow::{Context as _, Result, ensure};
@@ -85,7 +85,7 @@ impl Window {
 
 /// Looks at applications of these weights while all of them send; those windows in which all did.
 fn watch(weights: &[f64], windows: Windows) -> Result<Vec<Window>> {
-    let agent = AgentProcess::start(weights)?;
+    let agent = AgentProcess::start("drum", weights, Network(None))?;
     // They are ended when all was seen.
     let seconds = PATIENCE.as_secs_f64() * 2.0 + windows.seconds * f64::from(windows.count);
     let work = Work {
@@ -96,7 +96,7 @@ fn watch(weights: &[f64], windows: Windows) -> Result<Vec<Window>> {
         seconds,
         waiting: Waiting::Sleep,
     };
-    let pairs = (0..weights.len()).map(|at| Pair::start(Some(&agent), at, &[work]));
+    let pairs = (0..weights.len()).map(|at| Pair::start(Some(&agent), Network(None), at, &[work]));
     let _pairs: Vec<Pair> = pairs.collect::<Result<_>>()?;
     let begun = Instant::now();
     let is_at_work = |one: &Account| one.done > 1 && one.waiting > u64::from(OUTSTANDING) / 2;

@@ -15,9 +15,10 @@ use crate::mechanism::Mechanism;
 use crate::stats::percentile;
 use crate::{output, pair};
 use anyhow::{Context as _, Result, ensure};
+use catchment_netns::VethPair;
 use catchment_perf::{Amount, Operation, Plan, Waiting};
 pub(crate) use ends::role;
-use ends::{AgentProcess, Found, Pair, Work};
+use ends::{AgentProcess, Found, Network, Pair, Work};
 use fairness::Windows;
 use row::{Row, What};
 
@@ -88,14 +89,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What one cell found, run by run: RAW, and through the agent.
-struct Cell {
+/// Those that are compared, in turn.
+const RIVALS: [(What, Option<&str>); 3] =
+    [(What::Raw, None), (What::Drum, Some("drum")), (What::Unlimited, Some("unlimited"))];
+
+/// MTU of the interfaces between two namespaces.
+const INTERFACE_MTU: u32 = 9000;
+/// Bytes of requests that are measured over a network too.
+const ROCE_BYTES: [u64; 3] = [64, 65_536, 1 << 20];
+
+/// What one cell found, run by run, of each of [`RIVALS`].
+struct Cell<'a> {
+    network: Network<'a>,
     work: Vec<Work>,
-    found: [Vec<Vec<Found>>; 2],
+    found: [Vec<Vec<Found>>; RIVALS.len()],
 }
 
-impl Cell {
-    fn new(options: &Options, operation: Operation, bytes: u64) -> Self {
+impl<'a> Cell<'a> {
+    fn new(options: &Options, network: Network<'a>, operation: Operation, bytes: u64) -> Self {
         let (seconds, waiting) = (options.seconds, Waiting::Yield);
         let warm_up = Amount::Seconds(seconds / 10.0);
         let work = OUTSTANDING.map(|outstanding| Work {
@@ -106,14 +117,16 @@ impl Cell {
             seconds,
             waiting,
         });
-        Self { work: work.into(), found: [Vec::new(), Vec::new()] }
+        Self { network, work: work.into(), found: Default::default() }
     }
 
-    /// Measures in fresh processes.
-    fn measure(&mut self, through_agent: bool) -> Result<()> {
-        let agent = through_agent.then(|| AgentProcess::start(&[1.0])).transpose()?;
-        let found = Pair::start(agent.as_ref(), 0, &self.work)?.finish()?;
-        self.found[usize::from(through_agent)].push(found);
+    /// Measures one of the rivals in fresh processes.
+    fn measure(&mut self, at: usize) -> Result<()> {
+        let agent = RIVALS[at].1;
+        let agent =
+            agent.map(|mode| AgentProcess::start(mode, &[1.0], self.network)).transpose()?;
+        let found = Pair::start(agent.as_ref(), self.network, 0, &self.work)?.finish()?;
+        self.found[at].push(found);
         Ok(())
     }
 
@@ -121,8 +134,11 @@ impl Cell {
         self.work.iter().enumerate().flat_map(|(at, work)| {
             let plan: Plan = work.plan();
             let of = |who: usize| self.found[who].iter().map(|run| run[at]).collect::<Vec<_>>();
-            let (raw, agent) = (of(0), of(1));
-            [Row::new(What::Raw, &plan, &raw, &raw), Row::new(What::Drum, &plan, &agent, &raw)]
+            let raw = of(0);
+            let row = |(who, rival): (usize, &(What, _))| {
+                Row::new(rival.0, (self.network.provider(), &plan), &of(who), &raw)
+            };
+            RIVALS.iter().enumerate().map(row).collect::<Vec<_>>()
         })
     }
 }
@@ -130,10 +146,19 @@ impl Cell {
 /// Measures all cells in turn, run by run. Returns the row of the cache line, its hand-over in
 /// nanoseconds, and the rows of the cells.
 fn compare(options: &Options, runs: usize) -> Result<(Row, f64, Vec<Row>)> {
+    let veth = VethPair::new(INTERFACE_MTU)
+        .inspect_err(|error| eprintln!("no rows over roce: {error}"))
+        .ok();
     let cells = OPERATIONS.iter().flat_map(|operation| {
-        options.bytes.iter().map(|bytes| Cell::new(options, *operation, *bytes))
+        let shm = Network(None);
+        options.bytes.iter().map(move |bytes| Cell::new(options, shm, *operation, *bytes))
     });
-    let mut cells: Vec<Cell> = cells.collect();
+    let mut cells: Vec<Cell<'_>> = cells.collect();
+    if veth.is_some() {
+        let long = options.bytes.iter().filter(|bytes| ROCE_BYTES.contains(bytes));
+        let network = Network(veth.as_ref());
+        cells.extend(long.map(|bytes| Cell::new(options, network, Operation::Write, *bytes)));
+    }
     let (mut p50, mut p99) = (Vec::new(), Vec::new());
     for run in 0..runs {
         for found in pair::run(&cache_line(options), None)?.ping_pongs {
@@ -142,12 +167,13 @@ fn compare(options: &Options, runs: usize) -> Result<(Row, f64, Vec<Row>)> {
         }
         for cell in &mut cells {
             // Who begins has what the one before left in the caches.
-            for turn in [run % 2 == 1, run % 2 == 0] {
-                cell.measure(turn).with_context(|| format!("{:?}", cell.work))?;
+            for turn in 0..RIVALS.len() {
+                cell.measure((run + turn) % RIVALS.len())
+                    .with_context(|| format!("{:?}", cell.work))?;
             }
         }
     }
-    let rows = cells.iter().flat_map(Cell::rows).collect();
+    let rows = cells.iter().flat_map(|cell| cell.rows()).collect();
     Ok((Row::cache_line(&p50, &p99, runs), percentile(&p50, 0.5), rows))
 }
 

@@ -1,5 +1,8 @@
 //! What must hold for any bytes in a slot: shared by the fuzz target and the ordinary test of its corpus.
-use catchment_agent::entry::{COMPLETION_BYTES, MAX_SGES, Notice, REQUEST_BYTES, Request};
+use catchment_agent::entry::{COMPLETION_BYTES, HEAD_BYTES, MAX_SGES, Notice, REST_BYTES, Request};
+
+/// An entry, head and rest together.
+const REQUEST_BYTES: usize = HEAD_BYTES + REST_BYTES;
 
 /// Checks each entry of an input: first as requests, then as completions. The last is filled up with zeros.
 pub(crate) fn check(bytes: &[u8]) {
@@ -15,13 +18,21 @@ fn filled<const N: usize>(bytes: &[u8]) -> [u8; N] {
 
 /// A request that was read is written and read as the same; its chunks are its bytes, each once.
 fn check_request(bytes: &[u8; REQUEST_BYTES]) {
-    let Some(request) = Request::decode(bytes) else { return };
-    let written = request.encode().expect("what was read can be written");
-    assert_eq!(Request::decode(&written), Some(request));
+    let (head, rest) = bytes.split_at(HEAD_BYTES);
+    let head: [u8; HEAD_BYTES] = filled(head);
+    let count = Request::rest_bytes(&head);
+    let Some(request) = Request::decode(&head, &rest[..count]) else { return };
+    let written = request.head().expect("what was read can be written");
+    let (more, more_bytes) = request.rest();
+    let mut again = [0; REST_BYTES];
+    again[..more_bytes].copy_from_slice(&more[..more_bytes]);
+    let again_bytes = Request::rest_bytes(&written);
+    assert_eq!(again_bytes, count, "the rest is as long");
+    assert_eq!(Request::decode(&written, &again[..again_bytes]), Some(request));
     let data = &request.data;
     let (whole, step) = (data.bytes(), data.bytes().div_ceil(7).max(1));
     let mut seen = 0;
-    while data.inline().is_none() && seen < whole {
+    while !data.is_inline() && seen < whole {
         let (part, count) = data.part(seen, step);
         assert!((1..=MAX_SGES).contains(&count), "{count} elements");
         let bytes: u64 = part[..count].iter().map(|sge| u64::from(sge.bytes)).sum();

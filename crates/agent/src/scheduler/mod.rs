@@ -2,68 +2,38 @@
 //!
 //! An application has a *share* of the device and any number of connections; a connection has requests in
 //! order. A request longer than a chunk is served in chunks where it can be split (WRITE, READ), so that
-//! nobody waits for more than a chunk of anybody else.
+//! nobody waits for more than a chunk of anybody else. Only who is alone gets longer pieces
+//! ([`LONGEST_PIECE`]).
 //!
 //! In each round every application that waits gets a *deficit* in proportion to its share, a whole chunk for
 //! the largest, and is served while its deficit pays for its next chunk (Shreedhar and Varghese, SIGCOMM
 //! 1995). So while applications wait, what each has been served differs from its share of the total by less
-//! than a chunk each. An application that has nothing to send loses its deficit: the others get its share at
-//! once, and it cannot save up for later. Its connections take turns, a chunk each.
+//! than a chunk each. Only an application whose part of the window is less than a chunk may get more, a chunk for
+//! each window of the others. An application that has nothing to send loses its deficit: the others get its share
+//! at once, and it cannot save up for later. Its connections take turns, a chunk each.
 //!
 //! What is in the device's hands is bounded, so that the order here decides and not the device: for a
 //! connection by its free places, for an application by its part of the window. What waits for a receive of
 //! its peer holds up its own application only: no round begins while somebody who waits is at his bound and
 //! the device is at work for others, so that the pace of the device shifts no shares; but whoever gets
 //! nothing done while the device does two windows for others is stuck, and rounds go on without him.
+mod arrivals;
+mod parts;
+
+use arrivals::{Arrivals, Request};
+pub use parts::{ApplicationId, Chunk, ConnectionId, Served};
 use std::collections::VecDeque;
 
 /// What a request costs at least, in bytes: a device is not free to those who send nothing long.
 pub const LEAST_COST_BYTES: u64 = 64;
 
+/// The longest piece that is served at once while nobody else is served: who comes waits for no more.
+pub const LONGEST_PIECE: u64 = 1 << 20;
+
 /// Bits of the fraction in which deficits are counted, so that odd shares do not add up to an error.
 const FRACTION: u32 = 16;
 /// The whole of all shares.
 const WHOLE: f64 = 4_294_967_296.0;
-
-/// An application of a scheduler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ApplicationId(usize);
-
-/// A connection of a scheduler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(usize);
-
-impl ConnectionId {
-    /// Returns its number; numbers of removed connections are given out again.
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0
-    }
-}
-
-/// What to send now: a part of the oldest request of a connection that is not served completely.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chunk {
-    /// The connection.
-    pub connection: ConnectionId,
-    /// Where the chunk begins in the request, in bytes.
-    pub offset: u64,
-    /// Its length in bytes.
-    pub bytes: u64,
-    /// The request ends here.
-    pub last: bool,
-}
-
-/// What an application has been served, in all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Served {
-    /// Chunks.
-    pub chunks: u64,
-    /// Bytes, of at least [`LEAST_COST_BYTES`] a chunk.
-    pub bytes: u64,
-    /// How often nothing was left to serve. While it stays the same, the application waited all the time.
-    pub emptied: u64,
-}
 
 #[derive(Debug, Default)]
 struct Application {
@@ -76,13 +46,15 @@ struct Application {
     in_flight: u64,
     /// What the device had done for all when it last did something for this one, in bytes.
     moved_at: u64,
+    /// Its share is in the sum of those who have something to do.
+    counted: bool,
     served: Served,
 }
 
 #[derive(Debug)]
 struct Connection {
     application: usize,
-    requests: VecDeque<(u64, bool)>,
+    requests: VecDeque<Request>,
     offset: u64,
     /// Chunks that it may have in the device's hands beyond those that it has.
     places: u32,
@@ -98,12 +70,17 @@ pub struct Scheduler {
     window: u64,
     applications: Vec<Option<Application>>,
     connections: Vec<Option<Connection>>,
+    arrivals: Arrivals,
     /// Applications with requests.
     active: Vec<usize>,
     cursor: usize,
     /// Bytes that the device has done and has in its hands, for all.
     done: u64,
     in_flight: u64,
+    /// The shares of those who wait or have something in the device's hands.
+    busy_shares: u64,
+    /// The bytes of the window that one of these shares gives, times 2^32.
+    window_of_one: u128,
 }
 
 fn cost(bytes: u64) -> u64 {
@@ -131,11 +108,22 @@ impl Scheduler {
             window: window_bytes.clamp(chunk, 1 << 40),
             applications: Vec::new(),
             connections: Vec::new(),
+            arrivals: Arrivals::default(),
             active: Vec::new(),
             cursor: 0,
             done: 0,
             in_flight: 0,
+            busy_shares: 0,
+            window_of_one: 0,
         }
+    }
+
+    /// Creates one that knows no shares: requests are served whole, in the order in which they come, and nothing
+    /// but the places of their connections bounds what is in the device's hands. What applications get through
+    /// an agent without an order of its own, to compare with.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self { arrivals: Arrivals::counting(), ..Self::new(0, u64::MAX) }
     }
 
     /// Adds an application without a share: [`Scheduler::set_shares`] must follow.
@@ -153,7 +141,35 @@ impl Scheduler {
         for (id, rate) in rates {
             // A rate that is not a number becomes the least share.
             let share = (rate / sum * WHOLE) as u64;
+            self.uncount(id.0);
             self.application(id.0).share = share.max(1);
+            self.count(id.0);
+        }
+    }
+
+    /// Takes the share of an application out of the sum.
+    fn uncount(&mut self, owner: usize) {
+        let application = self.application(owner);
+        if std::mem::take(&mut application.counted) {
+            self.busy_shares -= self.application(owner).share;
+            self.window_of_one = 0;
+        }
+    }
+
+    /// Notes whether an application has something to do.
+    #[inline]
+    fn count(&mut self, owner: usize) {
+        let application = self.application(owner);
+        let is_busy = application.waiting > 0 || application.in_flight > 0;
+        if is_busy == application.counted {
+            return;
+        }
+        if is_busy {
+            application.counted = true;
+            self.busy_shares += self.application(owner).share;
+            self.window_of_one = 0;
+        } else {
+            self.uncount(owner);
         }
     }
 
@@ -164,10 +180,13 @@ impl Scheduler {
                 *slot = None;
             }
         }
+        let connections = &self.connections;
+        self.arrivals.forget(|at| connections[at].is_none());
         self.deactivate(id.0);
         // What it has in the device's hands keeps nobody waiting any more.
         let in_flight = self.application(id.0).in_flight;
         self.landed(id.0, in_flight);
+        self.uncount(id.0);
         self.applications[id.0] = None;
     }
 
@@ -213,13 +232,15 @@ impl Scheduler {
         let application = self.application(owner);
         application.in_flight = application.in_flight.saturating_sub(bytes);
         application.moved_at = done;
+        self.count(owner);
     }
 
     /// Adds a request of so many bytes behind those of its connection; `splits` if it can be served in
     /// chunks.
     pub fn push(&mut self, id: ConnectionId, bytes: u64, splits: bool) {
+        let request = self.arrivals.request(bytes, splits);
         let connection = self.connection(id.0);
-        connection.requests.push_back((bytes, splits));
+        connection.requests.push_back(request);
         let owner = connection.application;
         let done = self.done;
         let application = self.application(owner);
@@ -227,6 +248,7 @@ impl Scheduler {
         if application.waiting == 1 {
             application.moved_at = done;
             self.active.push(owner);
+            self.count(owner);
         }
         self.queue(id.0);
     }
@@ -272,6 +294,12 @@ impl Scheduler {
 
     /// Returns what to send now; `None` while nothing waits, or nothing that may go.
     pub fn next_chunk(&mut self) -> Option<Chunk> {
+        if self.arrivals.rule() {
+            let at = self.arrivals.first()?;
+            let connection = self.connection(at);
+            let (owner, bytes) = (connection.application, connection.requests.front()?.bytes);
+            return Some(self.serve(owner, at, bytes));
+        }
         loop {
             let window_of_one = self.window_of_one();
             for step in 0..self.active.len() {
@@ -290,20 +318,39 @@ impl Scheduler {
         }
     }
 
-    /// Returns the bytes of the window that one part in [`WHOLE`] of the shares gives, times 2^32.
-    fn window_of_one(&self) -> u128 {
-        let mut shares = 0u128;
-        for application in self.applications.iter().flatten() {
-            if application.waiting > 0 || application.in_flight > 0 {
-                shares += u128::from(application.share);
-            }
+    /// Returns the bytes of the window that one of the shares gives, times 2^32. Who is alone has it all.
+    #[inline]
+    fn window_of_one(&mut self) -> u128 {
+        if self.window_of_one == 0 && self.active.len() > 1 {
+            self.window_of_one =
+                (u128::from(self.window) << 32) / u128::from(self.busy_shares.max(1));
         }
-        (u128::from(self.window) << 32) / shares.max(1)
+        self.window_of_one
     }
 
+    #[inline]
     fn window_of(&self, application: &Application, window_of_one: u128) -> u64 {
-        let part = (window_of_one * u128::from(application.share)) >> 32;
+        if application.share >= self.busy_shares {
+            return self.window;
+        }
+        let one = if window_of_one > 0 {
+            window_of_one
+        } else {
+            (u128::from(self.window) << 32) / u128::from(self.busy_shares)
+        };
+        let part = (one * u128::from(application.share)) >> 32;
         u64::try_from(part).unwrap_or(u64::MAX).max(self.chunk)
+    }
+
+    /// Returns the longest piece that an application is served at once: while nobody else has anything to do,
+    /// there is no reason to split what fits the window.
+    #[inline]
+    fn piece(&self, application: &Application) -> u64 {
+        if application.share >= self.busy_shares {
+            self.window.min(LONGEST_PIECE)
+        } else {
+            self.chunk
+        }
     }
 
     /// Returns the next chunk of an application that may go: its connection and length.
@@ -311,9 +358,9 @@ impl Scheduler {
         let application = self.applications[owner].as_ref()?;
         let first = *application.ready.front()?;
         let connection = self.connections[first].as_ref()?;
-        let (bytes, splits) = *connection.requests.front()?;
+        let Request { bytes, splits, .. } = *connection.requests.front()?;
         let rest = bytes - connection.offset;
-        let bytes = if splits { rest.min(self.chunk) } else { rest };
+        let bytes = if splits { rest.min(self.piece(application)) } else { rest };
         let window = self.window_of(application, window_of_one);
         (application.in_flight < window).then_some((first, bytes))
     }
@@ -321,7 +368,8 @@ impl Scheduler {
     fn serve(&mut self, owner: usize, at: usize, bytes: u64) -> Chunk {
         let connection = self.connection(at);
         let offset = connection.offset;
-        let last = connection.requests.front().is_none_or(|(whole, _)| offset + bytes == *whole);
+        let first = connection.requests.front().copied();
+        let last = first.is_none_or(|request| offset + bytes == request.bytes);
         if last {
             connection.requests.pop_front();
             connection.offset = 0;
@@ -330,13 +378,18 @@ impl Scheduler {
         }
         connection.places -= 1;
         connection.queued = false;
+        self.arrivals.remove(first);
         let done = self.done;
         let application = self.application(owner);
-        application.ready.pop_front();
+        if application.ready.front() == Some(&at) {
+            application.ready.pop_front();
+        } else {
+            application.ready.retain(|other| *other != at);
+        }
         if application.in_flight == 0 {
             application.moved_at = done;
         }
-        application.deficit -= cost(bytes) << FRACTION;
+        application.deficit = application.deficit.saturating_sub(cost(bytes) << FRACTION);
         application.in_flight += cost(bytes);
         application.served.chunks += 1;
         application.served.bytes += cost(bytes);
@@ -412,7 +465,8 @@ impl Scheduler {
             return;
         }
         connection.queued = true;
-        let owner = connection.application;
+        let (owner, first) = (connection.application, connection.requests.front().copied());
+        self.arrivals.add(first, at);
         self.application(owner).ready.push_back(at);
     }
 
@@ -421,6 +475,7 @@ impl Scheduler {
         if std::mem::take(&mut connection.queued) {
             let owner = connection.application;
             self.application(owner).ready.retain(|other| *other != at);
+            self.arrivals.forget(|other| other == at);
         }
     }
 

@@ -1,0 +1,92 @@
+//! An application, as the engine has it.
+use super::Newcomer;
+use crate::daemon::connection::Landed;
+use crate::entry::{Event, Notice};
+use crate::pool::AgentEnd;
+use crate::protocol::Account;
+use crate::scheduler::{ApplicationId, ConnectionId};
+use catchment_verbs::Cq;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// See the module.
+pub(super) struct Application {
+    pub(super) id: ApplicationId,
+    pub(super) end: AgentEnd,
+    pub(super) cq: Arc<dyn Cq>,
+    socket: OwnedFd,
+    pub(super) account: Account,
+    /// By the application's number of the queue pair.
+    pub(super) connections: Vec<Option<ConnectionId>>,
+    /// Chunks and receives of all its connections in the device's hands.
+    pub(super) outstanding: usize,
+    /// It got something since it was last woken.
+    gave: bool,
+}
+
+impl Application {
+    pub(super) fn new(newcomer: Newcomer, id: ApplicationId) -> Self {
+        let Newcomer { end, cq, socket, account, .. } = newcomer;
+        Self { id, end, cq, socket, account, connections: Vec::new(), outstanding: 0, gave: false }
+    }
+
+    /// Returns its connection of this number.
+    #[inline]
+    pub(super) fn connection(&self, queue_pair: u32) -> Option<ConnectionId> {
+        *self.connections.get(queue_pair as usize)?
+    }
+
+    /// Notes a connection; returns its number.
+    pub(super) fn add(&mut self, connection: ConnectionId) -> u32 {
+        let free = self.connections.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.connections.len());
+        if at == self.connections.len() {
+            self.connections.push(None);
+        }
+        self.connections[at] = Some(connection);
+        self.account.queue_pairs += 1;
+        at as u32
+    }
+
+    /// Forgets the connection of this number.
+    pub(super) fn remove(&mut self, queue_pair: u32) -> Option<ConnectionId> {
+        let gone = self.connections.get_mut(queue_pair as usize)?.take()?;
+        self.account.queue_pairs -= 1;
+        Some(gone)
+    }
+
+    /// Ends the connection to an application at fault. Its thread notices, and cleans up.
+    pub(super) fn hang_up(&mut self, reason: &str) {
+        let (name, process) = (&self.account.application, self.account.process);
+        tracing::warn!(application = %name, process, reason, "application disconnected");
+        self.account.refused += 1;
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    pub(super) fn give(&mut self, queue_pair: u32, event: Event) {
+        self.gave = true;
+        if let Err(error) = self.end.give(&Notice { queue_pair, event }) {
+            self.hang_up(&error.to_string());
+        }
+    }
+
+    /// Wakes it if it got something and sleeps.
+    #[inline]
+    pub(super) fn wake(&mut self) {
+        if std::mem::take(&mut self.gave) {
+            self.end.wake();
+        }
+    }
+
+    /// Notes what became of a chunk.
+    #[inline]
+    pub(super) fn land(&mut self, queue_pair: u32, landed: &Landed) {
+        self.account.done += u64::from(landed.ended);
+        if let Some(event) = landed.event {
+            if let Event::Sent(done) = event {
+                self.account.failed += u64::from(done.result.is_err());
+            }
+            self.give(queue_pair, event);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What the threads of the applications ask of the engine.
+use super::application::Application;
+use super::{Command, Engine, Newcomer};
+use crate::daemon::connection::Connection;
+use crate::policy::{self, Mode};
+use crate::pool::SLOTS;
+use crate::protocol::Account;
+use crate::scheduler::Scheduler;
+use catchment_verbs::{Qp, QpTransition};
+
+impl Engine {
+    pub(super) fn command(&mut self, command: Command) {
+        // Who does not wait for an answer has died.
+        match command {
+            Command::Join(newcomer) => self.join(*newcomer),
+            Command::Leave(key, reply) => {
+                self.leave(key);
+                let _ = reply.send(());
+            }
+            Command::AddQp(key, qp, most, places, reply) => {
+                let _ = reply.send(self.add_qp(key, qp, most, places));
+            }
+            Command::Lend(key, queue_pair, reply) => {
+                let _ = reply.send(self.lend(key, queue_pair));
+            }
+            Command::Return(key, queue_pair, qp, transition) => {
+                self.take_back(key, queue_pair, qp, transition);
+            }
+            Command::RemoveQp(key, queue_pair, reply) => {
+                let _ = reply.send(self.remove_qp(key, queue_pair));
+            }
+            Command::Memory(key, bytes) => {
+                let application =
+                    self.keys.get(&key).and_then(|at| self.applications[*at].as_mut());
+                if let Some(application) = application {
+                    application.account.memory_bytes = bytes;
+                }
+            }
+            Command::Status(reply) => {
+                let _ = reply.send(self.accounts());
+            }
+            Command::Stop => self.stopped = true,
+        }
+    }
+
+    fn join(&mut self, newcomer: Newcomer) {
+        let id = self.scheduler.add_application();
+        let at = id.index();
+        if self.applications.len() <= at {
+            self.applications.resize_with(at + 1, || None);
+        }
+        self.keys.insert(newcomer.key, at);
+        self.applications[at] = Some(Application::new(newcomer, id));
+        self.decide();
+    }
+
+    fn leave(&mut self, key: u64) {
+        let Some(at) = self.keys.remove(&key) else { return };
+        let Some(application) = self.applications[at].take() else { return };
+        self.scheduler.remove_application(application.id);
+        let gone: Vec<Connection> = application
+            .connections
+            .iter()
+            .flatten()
+            .filter_map(|id| self.connections[id.index()].take())
+            .collect();
+        self.fail_peers(&gone);
+        // Its queue pairs end before its memory, which the monitor holds.
+        drop((gone, application));
+        self.decide();
+    }
+
+    /// Takes note of who is connected, and decides their shares, where there are any.
+    fn decide(&mut self) {
+        if self.mode == Mode::Unlimited {
+            return;
+        }
+        let all = self.keys.values().filter_map(|at| self.applications[*at].as_ref());
+        let weights: Vec<f64> = all.map(|application| application.account.weight).collect();
+        let shares = match policy::optimum(&weights, self.alpha) {
+            Ok(optimum) => optimum.shares,
+            Err(error) => {
+                tracing::error!(%error, "no shares for these weights, the old ones stay");
+                return;
+            }
+        };
+        let mut rates = Vec::new();
+        for (at, share) in self.keys.values().zip(shares) {
+            let Some(application) = &mut self.applications[*at] else { continue };
+            application.account.share = share;
+            rates.push((application.id, share));
+        }
+        self.scheduler.set_shares(&rates);
+    }
+
+    fn add_qp(&mut self, key: u64, qp: Box<dyn Qp>, most: (u32, u32), places: u32) -> Option<u32> {
+        let owner = *self.keys.get(&key)?;
+        let application = self.applications[owner].as_mut()?;
+        let id = self.scheduler.add_connection(application.id, places);
+        let queue_pair = application.add(id);
+        let at = id.index();
+        if self.connections.len() <= at {
+            self.connections.resize_with(at + 1, || None);
+            self.numbers.resize(at + 1, 0);
+        }
+        let names = (owner, queue_pair);
+        self.connections[at] = Some(Connection::new(id, names, self.numbers[at], qp, most));
+        Some(queue_pair)
+    }
+
+    fn find(&mut self, key: u64, queue_pair: u32) -> Option<&mut Connection> {
+        let owner = *self.keys.get(&key)?;
+        let id = self.applications[owner].as_ref()?.connection(queue_pair)?;
+        self.connections[id.index()].as_mut()
+    }
+
+    fn lend(&mut self, key: u64, queue_pair: u32) -> Option<Box<dyn Qp>> {
+        let owner = *self.keys.get(&key)?;
+        self.take(owner, SLOTS as usize);
+        let connection = self.find(key, queue_pair)?;
+        let (id, qp) = (connection.id, connection.qp.take());
+        self.scheduler.pause(id);
+        qp
+    }
+
+    fn take_back(
+        &mut self,
+        key: u64,
+        queue_pair: u32,
+        qp: Box<dyn Qp>,
+        transition: Option<QpTransition>,
+    ) {
+        let Some(connection) = self.find(key, queue_pair) else { return };
+        connection.qp = Some(qp);
+        let id = connection.id;
+        match transition {
+            Some(QpTransition::ToReset) => {
+                let (bytes, places) = in_hands(connection);
+                connection.reset();
+                connection.peer = None;
+                self.scheduler.clear(id, bytes, places);
+            }
+            Some(QpTransition::ToSqd) => connection.holds = true,
+            Some(QpTransition::ToRtr(attr)) => connection.peer = Some(attr.remote),
+            Some(QpTransition::ToRts(_) | QpTransition::ToErr) => {
+                for (bytes, splits) in connection.release() {
+                    self.scheduler.push(id, bytes, splits);
+                }
+            }
+            Some(
+                QpTransition::ToInit { .. }
+                | QpTransition::ToInitUd { .. }
+                | QpTransition::ToRtrUc(_)
+                | QpTransition::ToRtrUd
+                | QpTransition::ToRtsUnreliable,
+            )
+            | None => {}
+        }
+        let connection = self.connections[id.index()].as_mut();
+        let application = self.keys.get(&key).and_then(|at| self.applications[*at].as_mut());
+        if let (Some(connection), Some(application)) = (connection, application) {
+            connection.post_receives();
+            connection.count(&mut application.outstanding);
+        }
+        self.scheduler.resume(id);
+    }
+
+    fn remove_qp(&mut self, key: u64, queue_pair: u32) -> Option<Box<dyn Qp>> {
+        let owner = *self.keys.get(&key)?;
+        self.take(owner, SLOTS as usize);
+        let id = self.applications[owner].as_mut()?.remove(queue_pair)?;
+        let mut connection = self.connections[id.index()].take()?;
+        // Completions that are still to come name none that comes after it.
+        self.numbers[id.index()] = connection.number;
+        let (bytes, _) = in_hands(&connection);
+        connection.reset();
+        if let Some(application) = &mut self.applications[owner] {
+            connection.count(&mut application.outstanding);
+        }
+        self.scheduler.remove_connection(id, bytes);
+        connection.qp
+    }
+
+    fn accounts(&self) -> Vec<Account> {
+        let account = |application: &Application| {
+            let served = self.scheduler.served(application.id);
+            Account {
+                chunks: served.chunks,
+                bytes: served.bytes,
+                emptied: served.emptied,
+                waiting: self.scheduler.waiting(application.id),
+                ..application.account.clone()
+            }
+        };
+        let all = self.keys.values().filter_map(|at| self.applications[*at].as_ref());
+        all.map(account).collect()
+    }
+}
+
+/// Returns what a connection has in the device's hands: bytes as the scheduler counts them, and chunks.
+fn in_hands(connection: &Connection) -> (u64, u32) {
+    let flying = connection.flying();
+    let count = flying.len() as u32;
+    (flying.map(Scheduler::weight_bytes).sum(), count)
+}

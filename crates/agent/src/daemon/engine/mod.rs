@@ -1,0 +1,342 @@
+//! The thread that moves requests: from the applications' rings through the scheduler to the device, and
+//! completions back.
+mod application;
+mod command;
+
+use super::Port;
+use super::connection::Connection;
+use crate::entry::{Event, Request, Work};
+use crate::policy::{Mode, Policy};
+use crate::pool::AgentEnd;
+use crate::protocol::Account;
+use crate::scheduler::{ConnectionId, Scheduler};
+use application::Application;
+use catchment_verbs::{AsyncEvent, Completion, Cq, Qp, QpTransition, event};
+use rustix::event::{PollFd, PollFlags};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+/// Requests taken of one application at once, and chunks given to the device.
+const BATCH: usize = 256;
+/// Completions taken at once.
+const POLLED: usize = 64;
+/// Looks that find nothing before the thread lets others run between two.
+const QUICK_LOOKS: u32 = 16;
+/// Turns from one look for events of the device to the next.
+const EVENT_TURNS: u32 = 64;
+/// How long the thread polls before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// How long it sleeps at most, because the device's events wake nobody.
+const NAP: Duration = Duration::from_millis(10);
+const LONG_NAP: Duration = Duration::from_secs(1);
+
+/// What the threads of the applications ask of the engine.
+pub(super) enum Command {
+    /// A new application.
+    Join(Box<Newcomer>),
+    /// The end of an application; answered when nothing of it is left here.
+    Leave(u64, Sender<()>),
+    /// A new queue pair: so many sends, receives, and chunks in the device's hands. Answered with its number.
+    AddQp(u64, Box<dyn Qp>, (u32, u32), u32, Sender<Option<u32>>),
+    /// Take a queue pair out, after all requests that were given before.
+    Lend(u64, u32, Sender<Option<Box<dyn Qp>>>),
+    /// Put it back; with the transition that it made.
+    Return(u64, u32, Box<dyn Qp>, Option<QpTransition>),
+    /// The end of a queue pair, after all requests that were given before.
+    RemoveQp(u64, u32, Sender<Option<Box<dyn Qp>>>),
+    /// So much memory is registered now.
+    Memory(u64, u64),
+    /// The accounts of all.
+    Status(Sender<Vec<Account>>),
+    /// End.
+    Stop,
+}
+
+/// What an application brings.
+pub(super) struct Newcomer {
+    pub(super) key: u64,
+    pub(super) end: AgentEnd,
+    pub(super) cq: Arc<dyn Cq>,
+    /// To hang up.
+    pub(super) socket: OwnedFd,
+    pub(super) account: Account,
+}
+
+/// See the module.
+pub(super) struct Engine {
+    port: Port,
+    bell: Arc<OwnedFd>,
+    commands: Receiver<Command>,
+    mode: Mode,
+    alpha: f64,
+    scheduler: Scheduler,
+    /// By the scheduler's number.
+    applications: Vec<Option<Application>>,
+    /// By the scheduler's number.
+    connections: Vec<Option<Connection>>,
+    /// The last number of a request in the device's hands, of each connection that is gone.
+    numbers: Vec<u32>,
+    /// The number of each application.
+    keys: BTreeMap<u64, usize>,
+    /// Turns so far.
+    turns: u32,
+    stopped: bool,
+}
+
+impl Engine {
+    pub(super) fn new(
+        port: Port,
+        bell: Arc<OwnedFd>,
+        commands: Receiver<Command>,
+        policy: &Policy,
+    ) -> Self {
+        let scheduler = match policy.mode {
+            Mode::Drum => Scheduler::new(policy.chunk_bytes, policy.window_bytes),
+            Mode::Unlimited => Scheduler::unlimited(),
+        };
+        Self {
+            port,
+            bell,
+            commands,
+            mode: policy.mode,
+            alpha: policy.alpha,
+            scheduler,
+            applications: Vec::new(),
+            connections: Vec::new(),
+            numbers: Vec::new(),
+            keys: BTreeMap::new(),
+            turns: 0,
+            stopped: false,
+        }
+    }
+
+    /// Works until it is told to stop.
+    pub(super) fn run(mut self) {
+        let (mut looks, mut idle_since, mut armed) = (0, None, false);
+        while !self.stopped {
+            if self.turn() {
+                (looks, idle_since, armed) = (0, None, false);
+            } else if looks < QUICK_LOOKS {
+                looks += 1;
+                std::hint::spin_loop();
+            } else if idle_since.get_or_insert_with(Instant::now).elapsed() < SPIN {
+                std::thread::yield_now();
+            } else if !armed {
+                self.arm();
+                self.turns = 0;
+                armed = true;
+            } else {
+                self.sleep();
+                (looks, idle_since, armed) = (0, None, false);
+            }
+        }
+    }
+
+    /// Does what there is to do; returns whether there was anything.
+    fn turn(&mut self) -> bool {
+        let mut busy = false;
+        while let Ok(command) = self.commands.try_recv() {
+            busy = true;
+            self.command(command);
+        }
+        for at in 0..self.applications.len() {
+            busy |= self.take(at, BATCH);
+        }
+        busy |= self.dispatch();
+        for at in 0..self.applications.len() {
+            busy |= self.poll(at);
+        }
+        // Asking for events takes a lock.
+        let asks = self.turns.is_multiple_of(EVENT_TURNS);
+        self.turns = self.turns.wrapping_add(1);
+        busy | (asks && self.take_events())
+    }
+
+    fn arm(&self) {
+        for application in self.applications.iter().flatten() {
+            application.end.arm();
+            application.cq.req_notify(false);
+        }
+    }
+
+    fn sleep(&self) {
+        let idle = self.connections.iter().all(Option::is_none);
+        let nap = if idle { LONG_NAP } else { NAP };
+        let timeout = event::timespec(nap);
+        let mut fds = [
+            PollFd::new(&*self.bell, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.port.channel.as_fd(), PollFlags::IN),
+        ];
+        // An interruption only ends the sleep early.
+        let _ = rustix::event::poll(&mut fds, Some(&timeout));
+        event::take_rings(&*self.bell);
+        let _ = self.port.channel.wait(Duration::ZERO);
+    }
+
+    /// Takes requests of an application; returns whether there were any.
+    fn take(&mut self, at: usize, most: usize) -> bool {
+        let Some(application) = &mut self.applications[at] else { return false };
+        let mut taken = 0;
+        while taken < most {
+            let Some(request) = application.end.take() else { break };
+            taken += 1;
+            let outcome = match request {
+                Ok(request) => {
+                    accept(&mut self.scheduler, &mut self.connections, application, request)
+                }
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(reason) = outcome {
+                application.hang_up(&reason);
+                break;
+            }
+        }
+        if taken > 0 {
+            application.end.free();
+            if application.end.is_broken() {
+                application.hang_up("a page of its request pool could not be had");
+            }
+        }
+        taken > 0
+    }
+
+    /// Takes completions of the device for an application; returns whether there were any.
+    fn poll(&mut self, at: usize) -> bool {
+        let Some(application) = &mut self.applications[at] else { return false };
+        if application.outstanding == 0 {
+            application.wake();
+            return false;
+        }
+        let mut out = [Completion::EMPTY; POLLED];
+        let Ok(count) = application.cq.poll(&mut out) else {
+            application.hang_up("its completion queue at the device failed");
+            return false;
+        };
+        for done in &out[..count] {
+            let connection = self.connections.get_mut(Connection::place_of(done.wr_id));
+            let Some(connection) = connection.and_then(Option::as_mut) else { continue };
+            if connection.owner != at {
+                continue;
+            }
+            if Connection::is_receive(done.wr_id) {
+                if let Some(landed) = connection.complete_receive(done) {
+                    application.land(connection.queue_pair, &landed);
+                }
+            } else {
+                while let Some(landed) = connection.complete_send(done) {
+                    self.scheduler.done(connection.id, landed.bytes);
+                    application.land(connection.queue_pair, &landed);
+                }
+            }
+            connection.count(&mut application.outstanding);
+        }
+        application.wake();
+        count > 0
+    }
+
+    /// Gives chunks to the device, those of a connection that follow each other at once; returns whether there
+    /// were any.
+    fn dispatch(&mut self) -> bool {
+        let mut current: Option<ConnectionId> = None;
+        for n in 0..BATCH {
+            let Some(chunk) = self.scheduler.next_chunk() else {
+                self.post(current);
+                return n > 0;
+            };
+            if current.is_some_and(|known| known != chunk.connection) {
+                self.post(current);
+            }
+            current = Some(chunk.connection);
+            let connection = self.connections[chunk.connection.index()].as_mut();
+            if connection.is_some_and(|connection| connection.plan(chunk)) {
+                self.post(current.take());
+            }
+        }
+        self.post(current);
+        true
+    }
+
+    /// Gives what a connection has planned to the device.
+    fn post(&mut self, id: Option<ConnectionId>) {
+        let Some(connection) = id.and_then(|id| self.connections[id.index()].as_mut()) else {
+            return;
+        };
+        let Some(application) = &mut self.applications[connection.owner] else { return };
+        let scheduler = &mut self.scheduler;
+        let (id, queue_pair) = (connection.id, connection.queue_pair);
+        connection.post_planned(|landed| {
+            scheduler.done(id, landed.bytes);
+            application.land(queue_pair, landed);
+        });
+        connection.count(&mut application.outstanding);
+    }
+
+    fn take_events(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.port.context.async_event() {
+            any = true;
+            if let AsyncEvent::QpFatal { qpn, .. } = event {
+                self.tell_failed(qpn);
+            }
+        }
+        any
+    }
+
+    fn tell_failed(&mut self, qpn: u32) {
+        let mut all = self.connections.iter().flatten();
+        let Some(failed) = all.find(|connection| connection.qpn == qpn) else { return };
+        if let Some(owner) = &mut self.applications[failed.owner] {
+            owner.give(failed.queue_pair, Event::Failed);
+            owner.wake();
+        }
+    }
+
+    /// Fails the queue pairs of other applications that were connected with some that are gone.
+    fn fail_peers(&mut self, gone: &[Connection]) {
+        let gid = self.port.context.gid();
+        for one in gone {
+            let Some(peer) = one.peer.filter(|peer| peer.gid == gid) else { continue };
+            let mut all = self.connections.iter_mut().flatten();
+            let Some(other) = all.find(|known| known.qpn == peer.qpn) else { continue };
+            let knows_it = other.peer.is_some_and(|peer| peer.gid == gid && peer.qpn == one.qpn);
+            let Some(qp) = other.qp.as_mut().filter(|_| knows_it) else { continue };
+            if qp.modify(QpTransition::ToErr).is_ok() {
+                self.tell_failed(peer.qpn);
+            }
+        }
+    }
+}
+
+/// Takes one request.
+#[inline]
+fn accept(
+    scheduler: &mut Scheduler,
+    connections: &mut [Option<Connection>],
+    application: &mut Application,
+    request: Request,
+) -> Result<(), String> {
+    let id = application.connection(request.queue_pair);
+    let connection = id.and_then(|id| connections[id.index()].as_mut());
+    let Some(connection) = connection else {
+        return Err(format!("queue pair {} is not one of its own", request.queue_pair));
+    };
+    let too_many = |_| "more requests than its queue pair holds".to_owned();
+    match request.work {
+        Work::Receive => {
+            connection.post_receive(request).map_err(too_many)?;
+            connection.count(&mut application.outstanding);
+            Ok(())
+        }
+        Work::Send { .. } => {
+            application.account.requests += 1;
+            let shape = connection.ask(&request, application.end.rest()).map_err(too_many)?;
+            if let Some((bytes, splits)) = shape {
+                scheduler.push(connection.id, bytes, splits);
+            }
+            Ok(())
+        }
+    }
+}

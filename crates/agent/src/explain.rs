@@ -1,0 +1,183 @@
+//! Why an application has its rate, from two looks at the accounts of its agent.
+use crate::policy::{self, Optimum};
+use crate::protocol::Account;
+use crate::provider::standing;
+use catchment_control::drum::ProblemError;
+use catchment_verbs::VerbsError;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// What keeps an application from more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Binds {
+    /// It always had something waiting: the device's sending.
+    Device,
+    /// It asked for no more.
+    Demand,
+}
+
+/// Why an application has its rate.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// Its name.
+    pub application: String,
+    /// Its process.
+    pub process: u32,
+    /// Its weight.
+    pub weight: f64,
+    /// Fairness, of the policy.
+    pub alpha: f64,
+    /// Applications that are connected.
+    pub applications: usize,
+    /// Its part of the device while all of them have something to send; 0, as the next two, where the agent
+    /// knows no shares (mode `unlimited`).
+    pub share: f64,
+    /// Bytes a second that it had between the two looks; a chunk counts 64 at least.
+    pub bytes_per_s: f64,
+    /// Its part of what all had; nothing if none had any.
+    pub measured_share: Option<f64>,
+    /// What keeps it from more.
+    pub binds: Binds,
+    /// Utility that a little more of that would add, for each whole device; 0 where more is of no use to it.
+    pub price: f64,
+    /// Its share with twice the weight.
+    pub doubled_share: f64,
+}
+
+/// Why there is no explanation.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExplainError {
+    /// The agent cannot be asked.
+    #[error(transparent)]
+    Agent(#[from] VerbsError),
+    /// No such application.
+    #[error("no application {asked:?} is connected with agent {agent:?}: {}", named(.connected))]
+    Unknown {
+        /// The agent.
+        agent: String,
+        /// The name that was asked for.
+        asked: String,
+        /// Those that are there.
+        connected: Vec<String>,
+    },
+    /// The weights have no optimum.
+    #[error("no shares for these weights: {0}")]
+    Problem(#[from] ProblemError),
+}
+
+fn named(connected: &[String]) -> String {
+    match connected {
+        [] => "none is".to_owned(),
+        some => format!("these are: {}", some.join(", ")),
+    }
+}
+
+/// Looks at the accounts of an agent twice, and explains the rate of the applications of a name, one for each
+/// process that stayed connected.
+///
+/// # Errors
+/// [`ExplainError`].
+pub fn explain(
+    agent: &str,
+    application: &str,
+    interval: Duration,
+) -> Result<Vec<Explanation>, ExplainError> {
+    let (_, before) = standing(agent)?;
+    let start = Instant::now();
+    // What happens in a time is the question.
+    std::thread::sleep(interval);
+    let (alpha, after) = standing(agent)?;
+    let found = between(&before, &after, alpha, start.elapsed())?;
+    let ours: Vec<_> = found.into_iter().filter(|one| one.application == application).collect();
+    if ours.is_empty() {
+        let connected = after.into_iter().map(|account| account.application).collect();
+        let (agent, asked) = (agent.to_owned(), application.to_owned());
+        return Err(ExplainError::Unknown { agent, asked, connected });
+    }
+    Ok(ours)
+}
+
+/// Explains the rates of all applications that are in both accounts, which were taken so long apart.
+///
+/// # Errors
+/// [`ProblemError`] for weights that have no optimum.
+pub fn between(
+    before: &[Account],
+    after: &[Account],
+    alpha: f64,
+    time: Duration,
+) -> Result<Vec<Explanation>, ProblemError> {
+    let weights: Vec<f64> = after.iter().map(|account| account.weight).collect();
+    let Optimum { price, .. } = policy::optimum(&weights, alpha)?;
+    let earlier = |now: &Account| {
+        before.iter().find(|old| (&old.application, old.process) == (&now.application, now.process))
+    };
+    let moved = |now: &Account| now.bytes - earlier(now).map_or(0, |old| old.bytes.min(now.bytes));
+    let all: u64 = after.iter().map(moved).sum();
+    let mut explained = Vec::new();
+    for (at, now) in after.iter().enumerate() {
+        let Some(old) = earlier(now) else { continue };
+        let mut doubled = weights.clone();
+        doubled[at] *= 2.0;
+        let has_shares = now.share > 0.0;
+        let waited = old.waiting > 0 && now.waiting > 0 && old.emptied == now.emptied;
+        let binds = if waited { Binds::Device } else { Binds::Demand };
+        explained.push(Explanation {
+            application: now.application.clone(),
+            process: now.process,
+            weight: now.weight,
+            alpha,
+            applications: after.len(),
+            share: now.share,
+            bytes_per_s: moved(now) as f64 / time.as_secs_f64().max(1e-9),
+            measured_share: (all > 0).then(|| moved(now) as f64 / all as f64),
+            binds,
+            price: if has_shares && binds == Binds::Device { price } else { 0.0 },
+            doubled_share: if has_shares {
+                policy::optimum(&doubled, alpha)?.shares[at]
+            } else {
+                0.0
+            },
+        });
+    }
+    Ok(explained)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(name: &str, weight: f64, bytes: u64, waiting: u64, emptied: u64) -> Account {
+        let application = name.to_owned();
+        Account {
+            application,
+            weight,
+            bytes,
+            waiting,
+            emptied,
+            share: weight / 4.0,
+            ..Account::default()
+        }
+    }
+
+    #[test]
+    fn who_waits_is_bound_by_the_device_and_who_does_not_by_himself() {
+        let before = [account("three", 3.0, 100, 5, 2), account("one", 1.0, 50, 1, 7)];
+        let after = [
+            account("three", 3.0, 100 + 900, 9, 2),
+            account("one", 1.0, 50 + 100, 1, 8),
+            account("late", 1.0, 0, 0, 0),
+        ];
+        let found = between(&before, &after, 1.0, Duration::from_millis(500)).unwrap();
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-6;
+        let [three, one] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((three.binds, one.binds), (Binds::Device, Binds::Demand));
+        assert!(close(three.bytes_per_s, 1800.0) && close(one.measured_share.unwrap(), 0.1));
+        assert!(close(three.price, 5.0) && close(one.price, 0.0), "{found:?}");
+        assert!(close(three.doubled_share, 6.0 / 8.0) && close(one.doubled_share, 2.0 / 6.0));
+        let nothing = between(&after, &after, 2.0, Duration::from_secs(1)).unwrap();
+        assert_eq!(nothing[0].measured_share, None);
+    }
+}
