@@ -9,6 +9,9 @@ use catchment_verbs::mem::{MemError, VolatileSlice};
 use std::io;
 use std::os::fd::BorrowedFd;
 
+/// In place of the slot of a block that was committed.
+const COMMITTED: u32 = u32::MAX;
+
 /// The source's description of a block's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockMeta {
@@ -39,13 +42,15 @@ pub struct CommitError {
 
 /// A claimed block: room for a payload in registered memory. Dropping it without a commit frees the
 /// slot. It stays readable after the session has ended.
+///
+/// It has no padding. A move copies that too, where it is no whole word by two stores that overlap. The load
+/// of the next move then waits until all stores before it are done, those to lines of the receiver too.
 pub struct WriteBlock {
     shared: BiasedArc<Shared>,
     slot: u32,
     stream: u32,
     room_bytes: u32,
     payload_bytes: u32,
-    committed: bool,
 }
 
 impl WriteBlock {
@@ -56,14 +61,7 @@ impl WriteBlock {
         stream: u32,
         payload_bytes: u32,
     ) -> Self {
-        Self {
-            shared,
-            slot,
-            stream,
-            room_bytes: padded(payload_bytes),
-            payload_bytes,
-            committed: false,
-        }
+        Self { shared, slot, stream, room_bytes: padded(payload_bytes), payload_bytes }
     }
 
     /// Returns the payload's memory: exactly the bytes that a commit sends.
@@ -129,7 +127,7 @@ impl WriteBlock {
     pub fn commit(mut self, meta: &BlockMeta, crc: bool) -> Result<(), CommitError> {
         match self.try_commit(meta, crc) {
             Ok(()) => {
-                self.committed = true;
+                self.slot = COMMITTED;
                 Ok(())
             }
             Err(reason) => Err(CommitError { block: self, reason }),
@@ -198,7 +196,7 @@ impl WriteBlock {
 impl Drop for WriteBlock {
     #[inline]
     fn drop(&mut self) {
-        if !self.committed {
+        if self.slot != COMMITTED {
             self.shared.put_back(self.stream, self.slot);
         }
     }
