@@ -38,6 +38,7 @@ mod commit;
 mod counters;
 mod gate;
 pub mod header;
+pub mod inline;
 pub mod layout;
 mod memory;
 mod mirror;

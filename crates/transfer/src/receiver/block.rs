@@ -52,8 +52,8 @@ impl ReceivedBlock {
     /// that matters.
     #[inline]
     pub fn payload(&self) -> VolatileSlice<'_> {
-        let header = self.header();
-        self.shared.memory.payload(self.slot, header.room_bytes, header.payload_bytes)
+        let (room_bytes, payload_bytes) = self.shared.notes[self.slot as usize].extent();
+        self.shared.memory.payload(self.slot, room_bytes, payload_bytes)
     }
 
     /// Returns its slot.

@@ -3,6 +3,7 @@ use super::Shared;
 use super::error::{Broken, CommitFailure};
 use crate::checksum::crc32c_of;
 use crate::header::{BlockHeader, FLAG_CRC, FLAG_SEGMENTED};
+use crate::inline::{self, INLINE_BYTES};
 use crate::layout::padded;
 use catchment_verbs::bias::BiasedArc;
 use catchment_verbs::mem::{MemError, VolatileSlice};
@@ -61,7 +62,10 @@ impl WriteBlock {
         stream: u32,
         payload_bytes: u32,
     ) -> Self {
-        Self { shared, slot, stream, room_bytes: padded(payload_bytes), payload_bytes }
+        // Inline, as far as is known yet.
+        let is_inline = payload_bytes <= INLINE_BYTES && shared.gate.is_none();
+        let room_bytes = if is_inline { 0 } else { padded(payload_bytes) };
+        Self { shared, slot, stream, room_bytes, payload_bytes }
     }
 
     /// Returns the payload's memory: exactly the bytes that a commit sends.
@@ -139,29 +143,25 @@ impl WriteBlock {
         self.shared.alive().map_err(CommitFailure::Broken)?;
         let header = self.header(meta, crc);
         header.check(&self.shared.layout)?;
-        if header.room_bytes < self.room_bytes {
-            self.close_up(header.room_bytes);
+        if header.room_bytes != self.room_bytes {
+            self.move_payload(header.room_bytes);
         }
         self.shared.commit(self.slot, &header);
         Ok(())
     }
 
-    /// Returns the header. In place the payload stays where it was filled; a copy is made as short as
-    /// possible.
+    /// Returns the header. In place the payload stays where it was filled, if it can; a copy is made as short
+    /// as possible.
     #[inline(always)]
     fn header(&self, meta: &BlockMeta, crc: bool) -> BlockHeader {
-        let room_bytes = if self.shared.data.is_in_place() {
-            self.room_bytes
-        } else {
-            padded(self.payload_bytes)
-        };
-        let parts = self.shared.gate.is_some() || self.shared.data.segments(room_bytes);
+        let padded = padded(self.payload_bytes);
+        let parts = self.shared.gate.is_some() || self.shared.data.segments(padded);
         let ours = match (parts, crc) {
             (true, _) => FLAG_CRC | FLAG_SEGMENTED,
             (false, true) => FLAG_CRC,
             (false, false) => 0,
         };
-        BlockHeader {
+        let mut header = BlockHeader {
             stream: self.stream,
             payload_bytes: self.payload_bytes,
             packet_number: meta.packet_number,
@@ -171,12 +171,17 @@ impl WriteBlock {
             crc32c: if ours & FLAG_CRC != 0 { crc32c_of(&self.memory()) } else { 0 },
             skipped: meta.skipped,
             flags: meta.flags & !(FLAG_CRC | FLAG_SEGMENTED) | ours,
-            room_bytes,
+            room_bytes: self.room_bytes,
+        };
+        let is_in_place = self.shared.data.is_in_place();
+        if self.room_bytes == 0 || !is_in_place {
+            header.room_bytes = if inline::fits(&header) { 0 } else { padded };
         }
+        header
     }
 
-    /// Moves a shortened payload up to the trailer, so that only its own bytes are sent.
-    fn close_up(&mut self, room_bytes: u32) {
+    /// Moves the payload to where it begins so far before the trailer.
+    fn move_payload(&mut self, room_bytes: u32) {
         let data = &self.shared.data;
         let from = data.payload(self.slot, self.room_bytes, self.payload_bytes);
         let to = data.payload(self.slot, room_bytes, self.payload_bytes);

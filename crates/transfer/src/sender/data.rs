@@ -3,6 +3,7 @@ use super::error::SenderError;
 use super::{CopyMemory, RemoteRing};
 use crate::commit::{HEADER_WORDS, commit_word};
 use crate::header::decode_trailer;
+use crate::inline;
 use crate::layout::{LINE_BYTES, RingLayout, TRAILER_BYTES};
 use crate::memory::RingMemory;
 use crate::refill::MAX_READS;
@@ -230,8 +231,15 @@ impl Copying {
     ) {
         let [h0, h1, h2, h3, h4, h5, h6] = *header;
         let commit = commit_word(epoch, slot, generation, header);
-        let words = [h0, h1, h2, h3, h4, h5, h6, commit].map(u64::to_le);
-        self.memory.memory().store_words(self.trailer_offset(slot), &words).expect(INSIDE);
+        let (memory, trailer) = (self.memory.memory(), self.trailer_offset(slot));
+        let stored = if inline::is_inline(header) {
+            let words = [h5, h6, commit].map(u64::to_le);
+            memory.store_words(trailer + inline::INLINE_BYTES as usize, &words)
+        } else {
+            let words = [h0, h1, h2, h3, h4, h5, h6, commit].map(u64::to_le);
+            memory.store_words(trailer, &words)
+        };
+        stored.expect(INSIDE);
     }
 }
 
