@@ -213,11 +213,7 @@ impl Copying {
     #[inline]
     pub(super) fn block_sge(&self, slot: u32, room_bytes: u32) -> Sge {
         let offset = self.trailer_offset(slot) - room_bytes as usize;
-        Sge {
-            addr: self.addr + offset as u64,
-            bytes: room_bytes + TRAILER_BYTES,
-            lkey: self.lkey,
-        }
+        Sge { addr: self.addr + offset as u64, bytes: room_bytes + TRAILER_BYTES, lkey: self.lkey }
     }
 
     /// Writes the trailer into the send block.

@@ -60,11 +60,8 @@ impl SlotMemory for Line {
         let [first, time, last] =
             [&self.first, &self.time, &self.last].map(|word| word.load(Ordering::Relaxed));
         // Those between follow from the others, in a block that is whole.
-        let [_, w1, w2, w3, w4, ..] = if is_inline(&[0, 0, 0, 0, 0, time, last]) {
-            [first; 7]
-        } else {
-            header(time, false)
-        };
+        let [_, w1, w2, w3, w4, ..] =
+            if is_inline(&[0, 0, 0, 0, 0, time, last]) { [first; 7] } else { header(time, false) };
         [first, w1, w2, w3, w4, time, last]
     }
     fn write_header(&self, _: u32, words: &[u64; 7]) {
