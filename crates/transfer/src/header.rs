@@ -118,11 +118,31 @@ impl BlockHeader {
         self.room_bytes == 0 && (1..=inline::INLINE_BYTES).contains(&self.payload_bytes)
     }
 
+    /// Returns whether a block with this header, but for its room, can be inline: a whole frame, neither
+    /// checksum nor skipped packets, and small numbers.
+    #[inline]
+    pub(crate) fn fits_inline(&self) -> bool {
+        let bytes = self.payload_bytes;
+        let ours = self.flags & !APPLICATION_FLAGS;
+        (1..=inline::INLINE_BYTES).contains(&bytes)
+            && self.frame_bytes == u64::from(bytes)
+            && self.frame_offset == 0
+            && self.stream <= u8::MAX.into()
+            && self.packet_number <= u32::MAX.into()
+            && (self.skipped, self.crc32c, ours) == (0, 0, 0)
+    }
+
     /// Returns the header as seven little-endian words; those of an inline block that are payload are 0.
     #[inline]
     pub fn to_words(&self) -> [u64; HEADER_WORDS] {
         if self.is_inline() {
-            return inline::to_words(self);
+            let fields = inline::Fields {
+                stream: self.stream,
+                flags: self.flags,
+                packet_number: self.packet_number,
+                capture_time_ns: self.capture_time_ns,
+            };
+            return inline::encode(&fields, self.payload_bytes);
         }
         [
             join(self.stream, self.payload_bytes),
@@ -142,7 +162,11 @@ impl BlockHeader {
     #[inline]
     pub fn read(words: &[u64; HEADER_WORDS], layout: &RingLayout) -> Result<Self, HeaderError> {
         if inline::is_inline(words) {
-            return inline::from_words(words);
+            let header = Self::from_checked(words);
+            if header.is_inline() {
+                return Ok(header);
+            }
+            return Err(HeaderError::InlineBytes(header.payload_bytes));
         }
         Self::from_words(words, layout)
     }
@@ -175,7 +199,17 @@ impl BlockHeader {
     #[inline]
     pub(crate) fn from_checked(words: &[u64; HEADER_WORDS]) -> Self {
         if inline::is_inline(words) {
-            return inline::from_checked(words);
+            let fields = inline::decode(words);
+            let payload_bytes = inline::payload_bytes(words[HEADER_WORDS - 1]);
+            return Self {
+                stream: fields.stream,
+                payload_bytes,
+                packet_number: fields.packet_number,
+                frame_bytes: payload_bytes.into(),
+                capture_time_ns: fields.capture_time_ns,
+                flags: fields.flags,
+                ..Self::default()
+            };
         }
         let (stream, payload_bytes) = split(words[0]);
         let (crc32c, skipped) = split(words[5]);
@@ -205,7 +239,7 @@ impl BlockHeader {
         }
         if !self.is_inline() {
             self.check_room(layout.max_payload_bytes())?;
-        } else if !inline::fits(self) {
+        } else if !self.fits_inline() {
             return Err(HeaderError::InlineBytes(self.payload_bytes));
         }
         self.check_frame()?;

@@ -39,6 +39,8 @@ mod counters;
 mod gate;
 pub mod header;
 pub mod inline;
+#[cfg(test)]
+mod inline_tests;
 pub mod layout;
 mod memory;
 mod mirror;

@@ -3,7 +3,7 @@ use super::Shared;
 use super::error::{Broken, CommitFailure};
 use crate::checksum::crc32c_of;
 use crate::header::{BlockHeader, FLAG_CRC, FLAG_SEGMENTED};
-use crate::inline::{self, INLINE_BYTES};
+use crate::inline::INLINE_BYTES;
 use crate::layout::padded;
 use catchment_verbs::bias::BiasedArc;
 use catchment_verbs::mem::{MemError, VolatileSlice};
@@ -184,7 +184,7 @@ impl WriteBlock {
         };
         let is_in_place = self.shared.data.is_in_place();
         if self.room_bytes() == 0 || !is_in_place {
-            header.room_bytes = if inline::fits(&header) { 0 } else { padded };
+            header.room_bytes = if header.fits_inline() { 0 } else { padded };
         }
         header
     }
