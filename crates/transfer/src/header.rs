@@ -162,7 +162,7 @@ impl BlockHeader {
     #[inline]
     pub fn read(words: &[u64; HEADER_WORDS], layout: &RingLayout) -> Result<Self, HeaderError> {
         if inline::is_inline(words) {
-            let header = Self::from_checked(words);
+            let header = Self::decode_inline(words);
             if header.is_inline() {
                 return Ok(header);
             }
@@ -188,7 +188,7 @@ impl BlockHeader {
         if tail >> 24 != 0 {
             return Err(HeaderError::Reserved(words[6]));
         }
-        let header = Self::from_checked(words);
+        let header = Self::decode(words);
         // Its room says that it is not inline.
         header.check_room(layout.max_payload_bytes())?;
         header.check(layout)?;
@@ -198,19 +198,26 @@ impl BlockHeader {
     /// Reads a header that was checked before.
     #[inline]
     pub(crate) fn from_checked(words: &[u64; HEADER_WORDS]) -> Self {
-        if inline::is_inline(words) {
-            let fields = inline::decode(words);
-            let payload_bytes = inline::payload_bytes(words[HEADER_WORDS - 1]);
-            return Self {
-                stream: fields.stream,
-                payload_bytes,
-                packet_number: fields.packet_number,
-                frame_bytes: payload_bytes.into(),
-                capture_time_ns: fields.capture_time_ns,
-                flags: fields.flags,
-                ..Self::default()
-            };
+        if inline::is_inline(words) { Self::decode_inline(words) } else { Self::decode(words) }
+    }
+
+    #[inline]
+    fn decode_inline(words: &[u64; HEADER_WORDS]) -> Self {
+        let fields = inline::decode(words);
+        let payload_bytes = inline::payload_bytes(words[HEADER_WORDS - 1]);
+        Self {
+            stream: fields.stream,
+            payload_bytes,
+            packet_number: fields.packet_number,
+            frame_bytes: payload_bytes.into(),
+            capture_time_ns: fields.capture_time_ns,
+            flags: fields.flags,
+            ..Self::default()
         }
+    }
+
+    #[inline]
+    fn decode(words: &[u64; HEADER_WORDS]) -> Self {
         let (stream, payload_bytes) = split(words[0]);
         let (crc32c, skipped) = split(words[5]);
         let (tail, room_bytes) = split(words[6]);
