@@ -1,5 +1,6 @@
 //! The header of a block: the first 56 of the last 64 bytes of its slot.
 use crate::commit::HEADER_WORDS;
+use crate::inline;
 use crate::layout::{LINE_BYTES, RingLayout};
 
 /// Bytes of a header.
@@ -35,7 +36,8 @@ pub struct BlockHeader {
     pub skipped: u32,
     /// [`FLAG_CRC`], [`FLAG_SEGMENTED`] and [`APPLICATION_FLAGS`].
     pub flags: u16,
-    /// Bytes from the beginning of the payload to the header: a multiple of 64.
+    /// Bytes from the beginning of the payload to the trailer: a multiple of 64; 0 for an inline block, whose
+    /// payload begins where other blocks have their trailer.
     pub room_bytes: u32,
 }
 
@@ -86,6 +88,9 @@ pub enum HeaderError {
     /// A checksum without its flag.
     #[error("a checksum ({0:#010x}) without the flag for it")]
     CrcWithoutFlag(u32),
+    /// More payload in one line than it has room for, or none.
+    #[error("{0} bytes of payload in an inline block, which has 1 to {most}", most = inline::INLINE_BYTES)]
+    InlineBytes(u32),
     /// Several WRITEs, and no checksum to tell whether all have arrived.
     #[error("a block of several WRITEs without a checksum")]
     SegmentedWithoutCrc,
@@ -94,13 +99,51 @@ pub enum HeaderError {
 /// Returns whether the header has [`FLAG_SEGMENTED`].
 #[inline]
 pub(crate) fn is_segmented(words: &[u64; HEADER_WORDS]) -> bool {
-    words[6] & u64::from(FLAG_SEGMENTED) != 0
+    words[6] & u64::from(FLAG_SEGMENTED) != 0 && !inline::is_inline(words)
+}
+
+/// Returns bytes of room and of payload, from the first and the last word of a header that was checked.
+#[inline]
+pub(crate) fn extent(first: u64, last: u64) -> (u32, u32) {
+    if inline::has_version(last) {
+        return (0, inline::payload_bytes(last));
+    }
+    (split(last).1, split(first).1)
 }
 
 impl BlockHeader {
-    /// Returns the header as seven little-endian words.
+    /// Returns whether payload, header and commit word are in one line.
+    #[inline]
+    pub fn is_inline(&self) -> bool {
+        self.room_bytes == 0 && (1..=inline::INLINE_BYTES).contains(&self.payload_bytes)
+    }
+
+    /// Returns whether a block with this header, but for its room, can be inline: a whole frame, neither
+    /// checksum nor skipped packets, and small numbers.
+    #[inline]
+    pub(crate) fn fits_inline(&self) -> bool {
+        let bytes = self.payload_bytes;
+        let ours = self.flags & !APPLICATION_FLAGS;
+        (1..=inline::INLINE_BYTES).contains(&bytes)
+            && self.frame_bytes == u64::from(bytes)
+            && self.frame_offset == 0
+            && self.stream <= u8::MAX.into()
+            && self.packet_number <= u32::MAX.into()
+            && (self.skipped, self.crc32c, ours) == (0, 0, 0)
+    }
+
+    /// Returns the header as seven little-endian words; those of an inline block that are payload are 0.
     #[inline]
     pub fn to_words(&self) -> [u64; HEADER_WORDS] {
+        if self.is_inline() {
+            let fields = inline::Fields {
+                stream: self.stream,
+                flags: self.flags,
+                packet_number: self.packet_number,
+                capture_time_ns: self.capture_time_ns,
+            };
+            return inline::encode(&fields, self.payload_bytes);
+        }
         [
             join(self.stream, self.payload_bytes),
             self.packet_number,
@@ -112,7 +155,23 @@ impl BlockHeader {
         ]
     }
 
-    /// Reads and checks the header of a block in a slot of `layout`.
+    /// Reads and checks the header of a block in a slot of `layout`, inline or not.
+    ///
+    /// # Errors
+    /// [`HeaderError`] with the first violation.
+    #[inline]
+    pub fn read(words: &[u64; HEADER_WORDS], layout: &RingLayout) -> Result<Self, HeaderError> {
+        if inline::is_inline(words) {
+            let header = Self::decode_inline(words);
+            if header.is_inline() {
+                return Ok(header);
+            }
+            return Err(HeaderError::InlineBytes(header.payload_bytes));
+        }
+        Self::from_words(words, layout)
+    }
+
+    /// Reads and checks the header of a block in a slot of `layout` that is not inline.
     ///
     /// # Errors
     /// [`HeaderError`] with the first violation.
@@ -129,7 +188,9 @@ impl BlockHeader {
         if tail >> 24 != 0 {
             return Err(HeaderError::Reserved(words[6]));
         }
-        let header = Self::from_checked(words);
+        let header = Self::decode(words);
+        // Its room says that it is not inline.
+        header.check_room(layout.max_payload_bytes())?;
         header.check(layout)?;
         Ok(header)
     }
@@ -137,6 +198,26 @@ impl BlockHeader {
     /// Reads a header that was checked before.
     #[inline]
     pub(crate) fn from_checked(words: &[u64; HEADER_WORDS]) -> Self {
+        if inline::is_inline(words) { Self::decode_inline(words) } else { Self::decode(words) }
+    }
+
+    #[inline]
+    fn decode_inline(words: &[u64; HEADER_WORDS]) -> Self {
+        let fields = inline::decode(words);
+        let payload_bytes = inline::payload_bytes(words[HEADER_WORDS - 1]);
+        Self {
+            stream: fields.stream,
+            payload_bytes,
+            packet_number: fields.packet_number,
+            frame_bytes: payload_bytes.into(),
+            capture_time_ns: fields.capture_time_ns,
+            flags: fields.flags,
+            ..Self::default()
+        }
+    }
+
+    #[inline]
+    fn decode(words: &[u64; HEADER_WORDS]) -> Self {
         let (stream, payload_bytes) = split(words[0]);
         let (crc32c, skipped) = split(words[5]);
         let (tail, room_bytes) = split(words[6]);
@@ -163,7 +244,11 @@ impl BlockHeader {
         if self.flags & !(FLAG_CRC | FLAG_SEGMENTED | APPLICATION_FLAGS) != 0 {
             return Err(HeaderError::Reserved(u64::from(self.flags)));
         }
-        self.check_room(layout.max_payload_bytes())?;
+        if !self.is_inline() {
+            self.check_room(layout.max_payload_bytes())?;
+        } else if !self.fits_inline() {
+            return Err(HeaderError::InlineBytes(self.payload_bytes));
+        }
         self.check_frame()?;
         if self.flags & FLAG_CRC == 0 && self.crc32c != 0 {
             return Err(HeaderError::CrcWithoutFlag(self.crc32c));

@@ -38,6 +38,9 @@ mod commit;
 mod counters;
 mod gate;
 pub mod header;
+pub mod inline;
+#[cfg(test)]
+mod inline_tests;
 pub mod layout;
 mod memory;
 mod mirror;

@@ -1,5 +1,7 @@
 //! The slot protocol's memory in production: a mapped ring.
 use crate::commit::HEADER_WORDS;
+use crate::header::HEADER_BYTES;
+use crate::inline;
 use crate::layout::RingLayout;
 use crate::slot::SlotMemory;
 use catchment_verbs::mem::{MemError, RegionSlice, VolatileSlice};
@@ -8,6 +10,9 @@ use std::sync::atomic::Ordering;
 
 /// All accesses stay within a ring whose size was checked when it was made.
 const INSIDE: &str = "a slot inside of the ring";
+
+/// Where the header of an inline block begins in its line.
+const INLINE_BYTES: usize = inline::INLINE_BYTES as usize;
 
 /// A ring in mapped memory: the receiver's own, or the peer's through a window.
 #[derive(Debug, Clone)]
@@ -115,6 +120,11 @@ impl SlotMemory for RingMemory {
         // 4 KiB blocks: the line is taken by the polling receiver between them.
         let trailer = crate::header::encode_trailer(words, 0);
         let offset = self.layout.trailer_offset(slot);
-        self.whole().write_at(offset, &trailer[..crate::header::HEADER_BYTES]).expect(INSIDE);
+        let header = if inline::is_inline(words) {
+            self.whole().write_at(offset + INLINE_BYTES, &trailer[INLINE_BYTES..HEADER_BYTES])
+        } else {
+            self.whole().write_at(offset, &trailer[..HEADER_BYTES])
+        };
+        header.expect(INSIDE);
     }
 }

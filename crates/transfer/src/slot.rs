@@ -3,6 +3,7 @@
 //! Pure over [`SlotMemory`], so that the model checker runs the very code that production runs.
 //! What a peer can write is never trusted: each side counts generations in memory of its own.
 use crate::commit::{HEADER_WORDS, commit_word};
+use crate::inline::without_payload;
 use crate::status::{full_byte, held_byte, released_byte};
 use crate::sync::{AtomicU64, Ordering, Threads, Update as _};
 
@@ -25,7 +26,7 @@ pub trait SlotMemory {
     fn store_commit(&self, slot: u32, word: u64);
     /// Copies the header out.
     fn read_header(&self, slot: u32) -> [u64; HEADER_WORDS];
-    /// Copies the header in.
+    /// Copies the header in: of an inline block the words behind its payload only.
     fn write_header(&self, slot: u32, words: &[u64; HEADER_WORDS]);
 }
 
@@ -195,7 +196,7 @@ impl ReceiverSlots {
         let state = self.state[slot as usize].load(Ordering::Acquire);
         let generation = (state >> 1) + 1;
         let word = memory.load_commit(slot);
-        let header = memory.read_header(slot);
+        let header = without_payload(memory.read_header(slot));
         if word != commit_word(epoch, slot, generation, &header) || !accept(&header) {
             return Taken::NotYet;
         }

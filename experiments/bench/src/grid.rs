@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-const FULL_BYTES: [usize; 9] = [64, 256, 1024, 4096, 16_384, 65_536, 921_600, 1 << 20, 8 << 20];
+const FULL_BYTES: [usize; 10] =
+    [40, 64, 256, 1024, 4096, 16_384, 65_536, 921_600, 1 << 20, 8 << 20];
 const BYTES: [usize; 5] = [64, 4096, 65_536, 921_600, 8 << 20];
 const BLOCKS: [usize; 3] = [3, 16, 64];
 const QUICK_BYTES: [usize; 5] = [64, 256, 4096, 65_536, 921_600];

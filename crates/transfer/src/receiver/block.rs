@@ -18,18 +18,26 @@ pub struct CrcMismatch {
 
 /// A block that the receiver owns. Its slot goes back to the source when it is dropped, in any
 /// order and from any thread.
+///
+/// It has no padding, as the sender's block: copying that would stall a move.
 pub struct ReceivedBlock {
     shared: BiasedArc<Shared>,
     slot: u32,
     generation: u64,
-    held: bool,
-    abandoned: bool,
+    /// [`IN_USE`], [`HELD`] or [`ABANDONED`].
+    state: u32,
 }
+
+const IN_USE: u32 = 0;
+/// The source was told that it is kept.
+const HELD: u32 = 1;
+/// Its slot is not released.
+const ABANDONED: u32 = 2;
 
 impl ReceivedBlock {
     #[inline]
     pub(super) fn new(shared: BiasedArc<Shared>, slot: u32, generation: u64) -> Self {
-        Self { shared, slot, generation, held: false, abandoned: false }
+        Self { shared, slot, generation, state: IN_USE }
     }
 
     /// Returns the header.
@@ -44,8 +52,8 @@ impl ReceivedBlock {
     /// that matters.
     #[inline]
     pub fn payload(&self) -> VolatileSlice<'_> {
-        let header = self.header();
-        self.shared.memory.payload(self.slot, header.room_bytes, header.payload_bytes)
+        let (room_bytes, payload_bytes) = self.shared.notes[self.slot as usize].extent();
+        self.shared.memory.payload(self.slot, room_bytes, payload_bytes)
     }
 
     /// Returns its slot.
@@ -57,8 +65,8 @@ impl ReceivedBlock {
     /// Tells the source that this block is kept for long (state 2), so that it does not count on the
     /// slot. Dropping the block still releases it.
     pub fn hold(&mut self) {
-        if !self.held {
-            self.held = true;
+        if self.state == IN_USE {
+            self.state = HELD;
             slot::hold(&self.shared.memory, self.slot, self.generation);
         }
     }
@@ -66,7 +74,7 @@ impl ReceivedBlock {
     /// Drops this block without releasing its slot: to the source it stays undelivered, and is sent again
     /// in its next session. For blocks that are still here when a session ends.
     pub fn abandon(mut self) {
-        self.abandoned = true;
+        self.state = ABANDONED;
     }
 
     /// Compares the payload with the checksum of its source. A block without one passes.
@@ -110,7 +118,7 @@ fn compare(announced: u32, computed: u32) -> Result<(), CrcMismatch> {
 impl Drop for ReceivedBlock {
     #[inline]
     fn drop(&mut self) {
-        if !self.abandoned {
+        if self.state != ABANDONED {
             self.shared.release(self.slot, self.generation);
         }
     }

@@ -7,7 +7,7 @@ mod block;
 use crate::checksum::crc32c_of;
 use crate::commit::HEADER_WORDS;
 use crate::counters::Counter;
-use crate::header::{BlockHeader, HeaderError, is_segmented};
+use crate::header::{BlockHeader, HeaderError, extent, is_segmented};
 use crate::layout::{LARGE_BLOCK_BYTES, LINE_BYTES, RingLayout};
 use crate::memory::RingMemory;
 use crate::mirror::ByteMirror;
@@ -135,6 +135,13 @@ struct Note {
 impl Note {
     fn set_header(&self, words: &[u64; HEADER_WORDS]) {
         self.header.iter().zip(words).for_each(|(kept, word)| kept.store(*word, Ordering::Relaxed));
+    }
+
+    /// Returns bytes of room and of payload: two loads, where a header is seven.
+    #[inline]
+    fn extent(&self) -> (u32, u32) {
+        let [first, .., last] = &self.header;
+        extent(first.load(Ordering::Relaxed), last.load(Ordering::Relaxed))
     }
 
     fn header(&self) -> BlockHeader {
@@ -408,7 +415,7 @@ impl Shared {
             return true;
         }
         // A wrong header is taken, so that it can be reported.
-        let Ok(header) = BlockHeader::from_words(words, &self.memory.layout) else { return true };
+        let Ok(header) = BlockHeader::read(words, &self.memory.layout) else { return true };
         let payload = self.memory.payload(slot, header.room_bytes, header.payload_bytes);
         header.crc().is_none_or(|crc| crc == crc32c_of(&payload))
     }
@@ -420,7 +427,7 @@ impl Shared {
         generation: u64,
         words: &[u64; HEADER_WORDS],
     ) -> Result<(), PeerMisbehaved> {
-        let header = BlockHeader::from_words(words, &self.memory.layout)
+        let header = BlockHeader::read(words, &self.memory.layout)
             .map_err(|reason| PeerMisbehaved::Header { slot, generation, reason })?;
         if self.options.crc_decides && header.crc().is_none() {
             return Err(PeerMisbehaved::NoCrc { slot, generation });
@@ -433,7 +440,7 @@ impl Shared {
         let note = &self.notes[slot as usize];
         note.set_header(words);
         let before = note.payload_bytes.load(Ordering::Relaxed);
-        let bytes = BlockHeader::from_checked(words).payload_bytes;
+        let (_, bytes) = extent(words[0], words[HEADER_WORDS - 1]);
         note.payload_bytes.store(before + u64::from(bytes), Ordering::Relaxed);
     }
 

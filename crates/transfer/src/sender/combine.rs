@@ -176,8 +176,6 @@ impl Shared {
     #[inline]
     pub(super) fn commit(&self, slot: u32, header: &BlockHeader) {
         let info = &self.slots.info[slot as usize];
-        info.stream.store(header.stream, Ordering::Relaxed);
-        info.room_bytes.store(header.room_bytes, Ordering::Relaxed);
         let bytes = info.payload_bytes.load(Ordering::Relaxed) + u64::from(header.payload_bytes);
         info.payload_bytes.store(bytes, Ordering::Relaxed);
         let words = header.to_words();

@@ -2,12 +2,12 @@
 use super::error::SenderError;
 use super::{CopyMemory, RemoteRing};
 use crate::commit::{HEADER_WORDS, commit_word};
-use crate::header::{decode_trailer, encode_trailer};
+use crate::header::decode_trailer;
 use crate::layout::{LINE_BYTES, RingLayout, TRAILER_BYTES};
 use crate::memory::RingMemory;
 use crate::refill::MAX_READS;
-use crate::slot;
-use catchment_verbs::mem::{RegionSlice, VolatileSlice};
+use crate::{inline, slot};
+use catchment_verbs::mem::{MemError, RegionSlice, VolatileSlice};
 use catchment_verbs::{Mr, Qp, RemoteAddr, RemoteBell, Sge};
 use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
@@ -30,7 +30,13 @@ pub(super) struct InPlace {
 /// One send block for every slot of the ring, and a copy of the peer's `free[]`.
 pub(super) struct Copying {
     pub(super) layout: RingLayout,
-    pub(super) blocks: Arc<dyn Mr>,
+    /// The send blocks.
+    memory: RegionSlice,
+    /// Address and key of their memory: asking for them is a call for each block.
+    addr: u64,
+    lkey: u32,
+    /// Keeps them registered.
+    _blocks: Arc<dyn Mr>,
     pub(super) status: Arc<dyn Mr>,
     pub(super) remote: RemoteRing,
     /// Most bytes of a WRITE, a multiple of a line: the last piece of a longer block has the whole
@@ -76,7 +82,7 @@ impl Data {
             Self::InPlace(place) => place.ring.payload(slot, room_bytes, bytes),
             Self::Copy(copying) => {
                 let offset = copying.trailer_offset(slot) - room_bytes as usize;
-                copying.blocks.region().slice(offset, bytes as usize).expect(INSIDE)
+                copying.memory.memory().subslice(offset, bytes as usize).expect(INSIDE)
             }
         }
     }
@@ -90,7 +96,7 @@ impl Data {
             }
             Self::Copy(copying) => {
                 let bytes = copying.layout.block_bytes() as usize;
-                (copying.blocks.region(), slot as usize * bytes, bytes)
+                (copying.memory.region(), slot as usize * bytes, bytes)
             }
         };
         RegionSlice::new(Arc::clone(region), offset, bytes).expect(INSIDE)
@@ -138,11 +144,16 @@ impl Copying {
     ) -> Result<Box<Self>, SenderError> {
         let layout = remote.layout;
         let blocks_bytes = layout.blocks() as usize * layout.block_bytes() as usize;
-        check(&memory.blocks, blocks_bytes, "the memory for send blocks")?;
-        check(&memory.status, layout.status_bytes(), "the memory for status bytes")?;
+        let blocks = RegionSlice::new(Arc::clone(memory.blocks.region()), 0, blocks_bytes);
+        let blocks = blocks.map_err(too_small("the memory for send blocks"))?;
+        let status = memory.status.region().slice(0, layout.status_bytes());
+        status.map_err(too_small("the memory for status bytes"))?;
         Ok(Box::new(Self {
             layout,
-            blocks: memory.blocks,
+            memory: blocks,
+            addr: memory.blocks.addr(),
+            lkey: memory.blocks.lkey(),
+            _blocks: memory.blocks,
             status: memory.status,
             remote,
             piece_bytes,
@@ -201,11 +212,7 @@ impl Copying {
     #[inline]
     pub(super) fn block_sge(&self, slot: u32, room_bytes: u32) -> Sge {
         let offset = self.trailer_offset(slot) - room_bytes as usize;
-        Sge {
-            addr: self.blocks.addr() + offset as u64,
-            bytes: room_bytes + TRAILER_BYTES,
-            lkey: self.blocks.lkey(),
-        }
+        Sge { addr: self.addr + offset as u64, bytes: room_bytes + TRAILER_BYTES, lkey: self.lkey }
     }
 
     /// Writes the trailer into the send block.
@@ -217,14 +224,20 @@ impl Copying {
         generation: u64,
         header: &[u64; HEADER_WORDS],
     ) {
-        let trailer = encode_trailer(header, commit_word(epoch, slot, generation, header));
-        self.blocks.region().whole().write_at(self.trailer_offset(slot), &trailer).expect(INSIDE);
+        let [h0, h1, h2, h3, h4, h5, h6] = *header;
+        let commit = commit_word(epoch, slot, generation, header);
+        let (memory, trailer) = (self.memory.memory(), self.trailer_offset(slot));
+        let stored = if inline::is_inline(header) {
+            let words = [h5, h6, commit].map(u64::to_le);
+            memory.store_words(trailer + inline::INLINE_BYTES as usize, &words)
+        } else {
+            let words = [h0, h1, h2, h3, h4, h5, h6, commit].map(u64::to_le);
+            memory.store_words(trailer, &words)
+        };
+        stored.expect(INSIDE);
     }
 }
 
-fn check(mr: &Arc<dyn Mr>, bytes: usize, what: &'static str) -> Result<(), SenderError> {
-    match mr.region().slice(0, bytes) {
-        Ok(_) => Ok(()),
-        Err(source) => Err(SenderError::Memory { what, source }),
-    }
+fn too_small(what: &'static str) -> impl Fn(MemError) -> SenderError {
+    move |source| SenderError::Memory { what, source }
 }

@@ -180,8 +180,7 @@ impl Driver<'_> {
         if sge[0].bytes > self.data.piece_bytes {
             return self.post_segmented(slot, sge[0]);
         }
-        let block = SendOp::Write(self.data.remote_block(slot, sge[0].bytes));
-        self.post_last(slot, SendWr::new(0, block, Payload::Sges(&sge)))
+        self.post_last(slot, self.data.remote_block(slot, sge[0].bytes), &sge)
     }
 
     /// Posts a block that is longer than a message; the queue has room for all its requests. The WRITEs
@@ -200,8 +199,8 @@ impl Driver<'_> {
             self.link.post(&[SendWr::new(0, op, Payload::Sges(&sge)).unsignaled()])?;
             at += self.data.piece_bytes;
         }
-        let (sge, op) = piece(at, block.bytes - at);
-        self.post_last(slot, SendWr::new(0, op, Payload::Sges(&sge)))
+        let last = RemoteAddr { addr: to.addr + u64::from(at), ..to };
+        self.post_last(slot, last, &piece(at, block.bytes - at).0)
     }
 
     /// Posts a part of a block that a gate held; the last request is signaled. See
@@ -256,22 +255,31 @@ impl Driver<'_> {
         self.link.post(&[SendWr { wr_id, signaled: true, ..request }])
     }
 
-    /// Posts the WRITE that ends a block, and its status byte where the ring has hints.
+    /// Posts the WRITE that ends a block, and its status byte where the ring has hints. A request is made
+    /// where it is posted: a copy of one just made waits until all stores before it are done.
     #[inline]
-    fn post_last(&mut self, slot: u32, write: SendWr<'_>) -> Result<(), Broken> {
+    fn post_last(&mut self, slot: u32, to: RemoteAddr, sge: &[Sge; 1]) -> Result<(), Broken> {
         self.count_posted(1);
-        if !self.data.layout.has_hints() {
-            let mut request = [write.unsignaled()];
-            self.link.signal_now_and_then(&mut request);
-            return self.link.post(&request);
+        let hints = self.data.layout.has_hints();
+        let count = 1 + u64::from(hints);
+        let signaled = self.link.is_signal_due(count);
+        let wr_id = self.link.posted + count;
+        let request = |op, payload, signaled| SendWr {
+            wr_id,
+            op,
+            payload,
+            signaled,
+            fence: false,
+            solicited: false,
+        };
+        let (write, bytes) = (SendOp::Write(to), Payload::Sges(sge));
+        if !hints {
+            return self.link.post(&[request(write, bytes, signaled)]);
         }
         let hint = [full_byte(self.shared.slots.generations.next_generation(slot) - 1)];
-        let full =
-            SendOp::Write(self.data.remote_addr(self.data.layout.full_offset() + slot as usize));
-        let mut requests =
-            [write.unsignaled(), SendWr::new(0, full, Payload::Inline(&hint)).unsignaled()];
-        self.link.signal_now_and_then(&mut requests);
-        self.link.post(&requests)
+        let full = self.data.remote_addr(self.data.layout.full_offset() + slot as usize);
+        let full = request(SendOp::Write(full), Payload::Inline(&hint), signaled);
+        self.link.post(&[request(write, bytes, false), full])
     }
 
     fn post_batch(&mut self, slots: &[u32]) -> Result<(), Broken> {

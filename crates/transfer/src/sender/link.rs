@@ -83,19 +83,27 @@ impl Link {
         self.signaled < self.most_signaled
     }
 
-    /// Signals the last request now and then, which is enough to know that the queue has room again.
-    pub(super) fn signal_now_and_then(&self, requests: &mut [SendWr<'_>]) {
-        let count = requests.len() as u64;
-        let unsignaled = self.unsignaled + count;
+    /// Returns whether the last of so many requests must be signaled: now and then, which is enough to know
+    /// that the queue has room again.
+    #[inline]
+    pub(super) fn is_signal_due(&self, requests: u64) -> bool {
+        let unsignaled = self.unsignaled + requests;
         let most = u64::from(self.limits.max_send_wr);
         // When no completion is outstanding, the next block still has room.
-        let due = unsignaled * 2 >= most || most - unsignaled < self.block_wrs;
+        unsignaled * 2 >= most || most - unsignaled < self.block_wrs
+    }
+
+    /// Signals the last request now and then.
+    pub(super) fn signal_now_and_then(&self, requests: &mut [SendWr<'_>]) {
+        let count = requests.len() as u64;
+        let due = self.is_signal_due(count);
         if let Some(last) = requests.last_mut().filter(|_| due) {
             last.signaled = true;
             last.wr_id = self.posted + count;
         }
     }
 
+    #[inline]
     pub(super) fn post(&mut self, requests: &[SendWr<'_>]) -> Result<(), Broken> {
         self.qp.post_send(requests).map_err(Broken::Post)?;
         self.posted += requests.len() as u64;

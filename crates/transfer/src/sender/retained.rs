@@ -3,6 +3,7 @@ use super::Shared;
 use crate::checksum::copy_with_crc;
 use crate::commit::commit_word;
 use crate::header::BlockHeader;
+use crate::inline::without_payload;
 use catchment_verbs::mem::{RegionSlice, VolatileSlice};
 
 /// A committed block whose release was not seen. Its memory stays mapped as long as this value lives,
@@ -58,11 +59,12 @@ pub(super) fn collect(shared: &Shared) -> Vec<RetainedBlock> {
 
 fn read(shared: &Shared, slot: u32, generation: u64) -> Option<RetainedBlock> {
     let (words, commit) = shared.data.trailer(slot);
+    let words = without_payload(words);
     if commit != commit_word(shared.epoch, slot, generation, &words) {
         return None;
     }
     Some(RetainedBlock {
-        header: BlockHeader::from_words(&words, &shared.layout).ok()?,
+        header: BlockHeader::read(&words, &shared.layout).ok()?,
         block: shared.data.retained(slot),
     })
 }

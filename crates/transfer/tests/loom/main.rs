@@ -10,6 +10,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod hints;
+mod inline;
 mod releases;
 mod transitions;
 

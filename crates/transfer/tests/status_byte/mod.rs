@@ -3,6 +3,7 @@ mod crash;
 mod full;
 mod gate;
 mod hostile;
+mod inline;
 mod permit;
 mod segmented;
 

@@ -260,6 +260,7 @@ impl Region {
     }
 
     /// Returns the whole memory.
+    #[inline]
     pub fn whole(&self) -> VolatileSlice<'_> {
         // SAFETY: the mapping is `bytes` long and lives as long as `self`, which the slice borrows.
         unsafe { VolatileSlice::from_raw(self.ptr, self.bytes, self.writable) }
@@ -269,6 +270,7 @@ impl Region {
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`].
+    #[inline]
     pub fn slice(&self, offset: usize, bytes: usize) -> Result<VolatileSlice<'_>, MemError> {
         self.whole().subslice(offset, bytes)
     }

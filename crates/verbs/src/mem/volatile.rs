@@ -89,6 +89,26 @@ impl<'a> VolatileSlice<'a> {
         Ok(())
     }
 
+    /// Stores words of this processor's byte order from `offset` on, one after the other: no copy of them is
+    /// put together before, which would wait for them.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`], [`MemError::ReadOnly`], [`MemError::Misaligned`]; nothing is stored then.
+    #[inline]
+    pub fn store_words<const N: usize>(
+        &self,
+        offset: usize,
+        words: &[u64; N],
+    ) -> Result<(), MemError> {
+        let to = aligned(self.check_writable(offset, 8 * N)?, 8)?;
+        for (i, word) in words.iter().enumerate() {
+            // SAFETY: the range is checked, and aligned.
+            let place = unsafe { AtomicU64::from_ptr(to.as_ptr().add(8 * i).cast()) };
+            place.store(*word, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Copies bytes from `offset` into `out`.
     ///
     /// # Errors

@@ -30,6 +30,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("crates/transfer/src/commit.rs", "the commit word"),
     ("crates/transfer/src/status.rs", "status bytes"),
     ("crates/transfer/src/header.rs", "the header of a block"),
+    ("crates/transfer/src/inline.rs", "the header of a small block"),
     ("crates/transfer/src/order.rs", "blocks of a stream in order"),
     ("crates/transfer/src/checksum.rs", "checksum of a block"),
     ("crates/transfer/src/counters.rs", "blocks are counted"),
