@@ -8,6 +8,7 @@
 //! source sends by its clock as it is told arrives within its window, if its packets are not held up by more
 //! than the guard of its links.
 mod clock;
+mod ended;
 mod entry;
 mod events;
 mod records;
