@@ -113,7 +113,7 @@ impl Ends {
 fn a_transfer_is_granted_sent_in_its_time_and_forgotten_by_both() {
     let mut ends = Ends::new();
     ends.ask(10_000_000);
-    ends.pass(3 * MS);
+    ends.pass(2 * MS);
     assert!(ends.chunks.is_empty(), "fewer than 8 datagrams do not show the clock");
     let mut sent = 0;
     for _ in 0..40 {
@@ -323,11 +323,11 @@ fn a_long_round_trip_is_learnt_and_not_taken_for_losses() {
 #[test]
 fn a_source_that_wants_nothing_sets_no_timer_but_that_which_forgets_it() {
     let mut ends = Ends::new();
-    let due_ns = |ends: &mut Ends| match ends.controller.poll() {
-        controller_side::Output::Timeout(due_ns) => {
-            due_ns.expect("a source is there") - ends.now_ns
-        }
-        output => panic!("{output:?}"),
+    let due_ns = |ends: &mut Ends| {
+        let controller_side::Output::Timeout(due_ns) = ends.controller.poll() else {
+            panic!("all was said");
+        };
+        due_ns.expect("a source is there") - ends.now_ns
     };
     ends.pass(500 * MS);
     assert!(due_ns(&mut ends) > 20_000 * MS);
@@ -358,4 +358,19 @@ fn what_comes_late_about_an_ended_transfer_begins_nothing() {
     assert_eq!(ends.controller.counts().opened, before + held.len() as u64);
     assert_eq!(ends.controller.controller().transfers(), 0);
     assert_eq!(ends.controller.classes()[1].on_time, 1, "and counts once");
+}
+
+/// What nobody uses needs no guard before it: nothing can arrive before the grant has left.
+#[test]
+fn a_source_may_use_at_once_what_is_free() {
+    let mut ends = Ends::new();
+    ends.pass(5 * MS);
+    ends.ask(10_000_000);
+    while let Some(bytes) = ends.to_controller.pop() {
+        ends.datagram(&bytes);
+    }
+    while let Some(bytes) = ends.to_source.pop() {
+        ends.tell(source_side::Input::Datagram(&bytes));
+    }
+    assert_eq!(ends.chunks.len(), 1, "without any time passing");
 }
