@@ -1,7 +1,6 @@
 //! What sources say, as inputs of the controller.
 use super::ControllerSide;
 use super::entry::{Entry, Held, Key, Said};
-use super::session::Session;
 use crate::admission::wire::{ControllerRecord, Header, Reason, SourceRecord, SourceState, Told};
 use crate::admission::{Input, SourceId, TransferId};
 
@@ -202,9 +201,7 @@ impl ControllerSide {
     }
 
     pub(super) fn entry(&mut self, source: SourceId, key: Key) -> Option<&mut Entry> {
-        self.sessions
-            .get_mut(&source)
-            .and_then(|session: &mut Session| session.entries.get_mut(&key))
+        self.sessions.get_mut(&source).and_then(|session| session.entries.get_mut(&key))
     }
 }
 

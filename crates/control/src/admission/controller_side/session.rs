@@ -100,7 +100,7 @@ impl ControllerSide {
             session.devices =
                 (0..).zip(&session.specs).map(|(at, _)| self.take(source, at)).collect();
         }
-        self.sessions.insert(source, session);
+        self.sessions.insert(source, Box::new(session));
         self.tell_specs(source);
         self.watch(source);
     }
