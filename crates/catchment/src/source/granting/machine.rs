@@ -248,7 +248,7 @@ impl Machine {
         let bytes = u64::from(block.bytes - posted);
         let age_ns = now_unix_ns().saturating_sub(block.capture_time_ns);
         let class = self.ranks.get(device as usize).copied().unwrap_or(0);
-        self.tell(Input::Ask { id, bytes, age_ns, class });
+        self.tell(Input::Ask { id, bytes, ahead_bytes: 0, age_ns, class });
     }
 
     fn receive(&mut self) {
