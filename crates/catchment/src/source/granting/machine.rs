@@ -1,7 +1,7 @@
 //! The thread that asks for leave and sends what it is granted.
 use super::gate::NewLink;
 use super::moving::{Belongs, Events, Moving};
-use super::register::Wish;
+use super::register::{Wish, any_socket, socket_to};
 use super::{Fallback, Granting, Told};
 use crate::frame::now_unix_ns;
 use crate::observe::Standing;
@@ -13,7 +13,7 @@ use catchment_transfer::{Broken, HeldBlock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -27,8 +27,6 @@ const RETRY_MOST: Duration = Duration::from_secs(4);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// With nothing to do the thread looks again after this time.
 const LONG: Duration = Duration::from_secs(1);
-/// DSCP CS6.
-const CONTROL_TOS: u8 = 48 << 2;
 
 /// Finds the place of the device of a stream.
 pub(in crate::source) type Streams = Box<dyn Fn(u32) -> Option<u32> + Send>;
@@ -60,28 +58,6 @@ pub(super) struct Machine {
     retry: Duration,
     said: Standing,
     due_ns: Option<u64>,
-}
-
-/// A socket for datagrams to any host; it is connected when the controller is known.
-fn any_socket() -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
-        .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
-}
-
-fn socket_to(to: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = match to {
-        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
-        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
-    };
-    socket.set_nonblocking(true)?;
-    let _ = match to {
-        SocketAddr::V4(_) => rustix::net::sockopt::set_ip_tos(&socket, CONTROL_TOS),
-        SocketAddr::V6(_) => rustix::net::sockopt::set_ipv6_tclass(&socket, CONTROL_TOS.into()),
-    };
-    socket.connect(to)?;
-    Ok(socket)
 }
 
 impl Machine {
