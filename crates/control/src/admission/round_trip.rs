@@ -52,9 +52,11 @@ impl RoundTrip {
         }
     }
 
-    /// Returns after which time something is repeated for the first time.
-    pub(super) fn repeat_ns(&self) -> u64 {
-        self.smooth_ns.saturating_mul(2).max(REPEAT_NS_MIN).max(self.backed_off_ns)
+    /// Returns after which time something is repeated for the first time: a lease at most, whatever was measured
+    /// while an end was held up.
+    pub(super) fn repeat_ns(&self, lease_ns: u64) -> u64 {
+        let round_trips_ns = self.smooth_ns.saturating_mul(2).min(lease_ns);
+        round_trips_ns.max(REPEAT_NS_MIN).max(self.backed_off_ns)
     }
 }
 

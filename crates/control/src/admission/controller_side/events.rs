@@ -76,9 +76,9 @@ impl ControllerSide {
 
     /// Sets when what the source has not seen is repeated, or takes that back.
     pub(super) fn rearm(&mut self, source: SourceId, key: Key) {
-        let now_ns = self.now_ns;
+        let (now_ns, lease_ns) = (self.now_ns, self.lease_ns);
         let Some(session) = self.sessions.get_mut(&source) else { return };
-        let first_ns = session.round_trip.repeat_ns();
+        let first_ns = session.round_trip.repeat_ns(lease_ns);
         let Some(entry) = session.entries.get_mut(&key) else { return };
         let wanted = entry.is_unseen() && !session.silent;
         match entry.repeat {

@@ -115,7 +115,7 @@ impl SourceSide {
     pub(super) fn write(&mut self) -> bool {
         let now_ns = self.now_ns;
         let Some(link) = &mut self.link else { return false };
-        let repeat_ns = link.round_trip.repeat_ns();
+        let repeat_ns = link.round_trip.repeat_ns(self.config.lease_ns);
         let mut records: Vec<SourceRecord> = std::mem::take(&mut self.answers);
         let ready = self.transfers.iter_mut().filter(|(_, transfer)| transfer.ready);
         for (id, transfer) in ready.take(RECORDS_MAX - records.len()) {
