@@ -169,8 +169,6 @@ pub struct Grant {
     pub rate_bps: u64,
     /// From when. Until then an earlier grant of the transfer stands.
     pub from_ns: u64,
-    /// It is free already: whoever hears of the grant may begin at once, also before `from_ns`.
-    pub is_free: bool,
     /// Until when; no chunk may begin that would end later.
     pub until_ns: u64,
     /// The transfer's count of grants and pauses: the highest is obeyed.

@@ -28,7 +28,7 @@ impl Controller {
             let hold = self.hold((at, device), before_bps - rate_bps, until_ns, revision);
             self.time_hold(hold);
         }
-        self.set_window(at, from_ns, start_ns <= self.now_ns);
+        self.set_window(at, from_ns);
         if self.config.rules.pausing == Pausing::Never {
             self.requeue(at);
         }
@@ -41,13 +41,13 @@ impl Controller {
         transfer.note_earlier(self.now_ns);
         transfer.lease_end = Moment::at(end_ns);
         let from_ns = transfer.course.begins_ns();
-        self.set_window(at, from_ns, from_ns <= self.now_ns);
+        self.set_window(at, from_ns);
     }
 
     /// Sets the end of a window, at most a lease from its beginning, and tells the source. Windows whose rate
     /// changes because of others do not add up to more than a lease if the source is not heard, and to two
     /// from when it was: a source that has died does not have the link for as long as others come and go.
-    fn set_window(&mut self, at: u32, from_ns: u64, is_free: bool) {
+    fn set_window(&mut self, at: u32, from_ns: u64) {
         let guard_ns = self.guard_ns(self.transfers[at].id.device);
         let rules = &self.config.rules;
         let transfer = &mut self.transfers[at];
@@ -69,8 +69,7 @@ impl Controller {
             transfer.until_ns
         };
         let (rate_bps, until_ns) = (transfer.rate_bps, transfer.until_ns);
-        let revision = transfer.revision;
-        let grant = Grant { rate_bps, from_ns, is_free, until_ns, revision };
+        let grant = Grant { rate_bps, from_ns, until_ns, revision: transfer.revision };
         self.outputs.push_back(Output::Grant { transfer: transfer.id, grant });
         self.watch(at);
     }

@@ -10,13 +10,7 @@ fn a_window_has_the_length_of_the_transfer_and_the_next_begins_at_its_end() {
     let first = harness.granted(0, transfer(1, 1), 20 * MS_AT_10).unwrap();
     assert_eq!(
         first,
-        Grant {
-            rate_bps: 10 * GBPS,
-            from_ns: 0,
-            is_free: true,
-            until_ns: 20 * MS + GUARD,
-            revision: 1
-        }
+        Grant { rate_bps: 10 * GBPS, from_ns: 0, until_ns: 20 * MS + GUARD, revision: 1 }
     );
     harness.request(0, transfer(2, 1), 100 * MS_AT_10);
     assert_eq!(harness.request(0, transfer(3, 1), 20 * MS_AT_10), []);

@@ -125,7 +125,7 @@ impl ClockMap {
     }
 
     /// Returns when a source must begin, by its clock, for nothing to arrive before `from_ns`, and when it
-    /// must have ended for nothing to arrive after `until_ns`. Whatever arrives comes after 0.
+    /// must have ended for nothing to arrive after `until_ns`.
     pub(super) fn window(&self, from_ns: u64, until_ns: u64) -> (u64, u64) {
         let shift = |at_ns: u64, offset_ns: i64| {
             let there = i128::from(at_ns) - i128::from(offset_ns);
@@ -134,12 +134,8 @@ impl ClockMap {
         let (Some(first), Some(last)) = (self.map(from_ns), self.map(until_ns)) else {
             return (u64::MAX, u64::MAX);
         };
-        let from_ns = if from_ns == 0 {
-            0
-        } else {
-            let later_ns = self.spread_ns.saturating_add(first.doubt_ns);
-            shift(from_ns.saturating_add(later_ns), first.offset_ns)
-        };
+        let from_ns = from_ns.saturating_add(self.spread_ns).saturating_add(first.doubt_ns);
+        let from_ns = shift(from_ns, first.offset_ns);
         let until_ns = shift(until_ns.saturating_sub(self.spread_ns), last.offset_ns);
         (from_ns, until_ns.max(from_ns))
     }

@@ -12,8 +12,7 @@ impl ControllerSide {
                 Output::Grant { transfer, grant } => {
                     let said = Said::Granted {
                         rate_bps: grant.rate_bps,
-                        // What is told now comes later.
-                        from_ns: if grant.is_free { 0 } else { grant.from_ns },
+                        from_ns: grant.from_ns,
                         until_ns: grant.until_ns,
                     };
                     self.say(transfer, said, Some(grant.revision));
