@@ -2,6 +2,7 @@
 //!
 //! A thread and not a task: windows begin at times that a timer of tokio would miss by a millisecond.
 use crate::config::Settings;
+use crate::outbox::Outbox;
 use crate::status::{ClassStatus, DatagramStatus, LinkStatus, SourceStatus, Status};
 use catchment_control::admission::controller_side::{ControllerSide, Input, Output};
 use catchment_control::admission::{ConfigError, DeviceSpec, LinkId, SourceId};
@@ -92,6 +93,7 @@ pub(crate) struct Grants {
     classes: Vec<String>,
     lease_ms: u64,
     safe_sources: usize,
+    outbox: Outbox,
     superseded: bool,
     due_ns: Option<u64>,
 }
@@ -120,6 +122,7 @@ impl Grants {
             classes: settings.classes.iter().map(|class| class.name.clone()).collect(),
             lease_ms: settings.lease_ns / 1_000_000,
             safe_sources: settings.safe_sources as usize,
+            outbox: Outbox::new(),
             superseded: false,
             due_ns: None,
         })
@@ -132,32 +135,36 @@ impl Grants {
     pub(crate) fn run(mut self) {
         let mut buffer = [0; DATAGRAM_BYTES_MAX];
         loop {
-            let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
             while let Ok(command) = self.commands.try_recv() {
                 if matches!(command, Command::Stop) {
                     return;
                 }
                 self.obey(command);
             }
-            for _ in 0..BATCH {
-                // An error is about an earlier datagram, to somebody who is gone.
-                let Ok((bytes, from)) = self.socket.recv_from(&mut buffer) else { break };
-                let now_ns = self.now_ns();
-                self.side.handle(now_ns, Input::Datagram { from, bytes: &buffer[..bytes] });
-            }
+            let all = self.receive(&mut buffer);
             self.side.handle(self.now_ns(), Input::Timeout);
             self.drain();
-            self.sleep();
+            if all {
+                self.sleep();
+            }
         }
+    }
+
+    /// Takes what has come, at most a batch; returns whether that was all.
+    fn receive(&mut self, buffer: &mut [u8]) -> bool {
+        for _ in 0..BATCH {
+            // An error is about an earlier datagram, to somebody who is gone.
+            let Ok((bytes, from)) = self.socket.recv_from(buffer) else { return true };
+            let now_ns = self.now_ns();
+            self.side.handle(now_ns, Input::Datagram { from, bytes: &buffer[..bytes] });
+        }
+        false
     }
 
     fn drain(&mut self) {
         loop {
             match self.side.poll() {
-                Output::Transmit { to, bytes } => {
-                    // What is not sent counts as lost, and is repeated.
-                    let _ = self.socket.send_to(bytes, to);
-                }
+                Output::Transmit { to, bytes } => self.outbox.push(&self.socket, to, bytes),
                 Output::Refused { source, device, reason } => {
                     tracing::warn!(source = source.0, device, ?reason, "a device is not taken");
                 }
@@ -174,6 +181,7 @@ impl Grants {
                     );
                 }
                 Output::Timeout(due_ns) => {
+                    self.outbox.flush(&self.socket);
                     self.due_ns = due_ns;
                     return;
                 }
@@ -190,6 +198,9 @@ impl Grants {
             [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&*self.bell, PollFlags::IN)];
         // A signal ends it early.
         let _ = poll(&mut ready, Timespec::try_from(left.min(LONG)).ok().as_ref());
+        if ready[1].revents().contains(PollFlags::IN) {
+            let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+        }
     }
 
     fn obey(&mut self, command: Command) {

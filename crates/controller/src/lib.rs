@@ -16,6 +16,7 @@
 mod admit;
 pub mod config;
 mod grants;
+mod outbox;
 mod serve;
 mod service;
 mod status;

@@ -17,6 +17,8 @@ use tokio::sync::oneshot;
 
 /// How often another port is tried, when the system chooses it.
 const PORT_TRIES: usize = 16;
+/// Room for datagrams that come together: a few thousand.
+const RECEIVE_BYTES: usize = 4 << 20;
 /// DSCP CS6: what networks are run by goes first where queues know classes.
 const CONTROL_TOS: u8 = 48 << 2;
 
@@ -179,6 +181,8 @@ async fn bind(
         match UdpSocket::bind(at) {
             Ok(socket) => {
                 socket.set_nonblocking(true)?;
+                // The system may allow less.
+                let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BYTES);
                 let _ = match at {
                     SocketAddr::V4(_) => rustix::net::sockopt::set_ip_tos(&socket, CONTROL_TOS),
                     SocketAddr::V6(_) => {

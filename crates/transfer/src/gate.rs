@@ -18,6 +18,10 @@ pub struct HeldBlock {
     pub bytes: u32,
     /// Number of its frame in the stream; a frame may have several blocks.
     pub packet_number: u64,
+    /// Bytes of the whole frame.
+    pub frame_bytes: u64,
+    /// It is the last block of its frame.
+    pub is_last: bool,
     /// When its frame was captured, nanoseconds of CLOCK_REALTIME.
     pub capture_time_ns: u64,
 }

@@ -1,6 +1,7 @@
 //! The application's handle to one device of a source.
 use super::SourceError;
 use super::backlog::Waiting;
+use super::granting::Event;
 use super::link::{Link, Reserve};
 use super::shared::{DeviceState, Shared};
 use super::writer::{FrameContents, OwnedFrameWriter, Target, writes_contents};
@@ -47,6 +48,19 @@ impl Device {
     /// process, the numbers continue after them.
     pub fn next_packet(&self) -> u64 {
         self.state.next_packet()
+    }
+
+    /// Says that the next `frames` frames that are sent belong together. A transmission controller
+    /// ([`SourceBuilder::controller`](super::SourceBuilder::controller)) grants them as one: leave for all is asked
+    /// for with the first, which counts as large as each of the others, and the age of the event is that of its first
+    /// frame. An event ends with its last frame, or with a frame or an event behind it. Without a controller it
+    /// does nothing.
+    pub fn event(&mut self, frames: u32) {
+        let at = self.shared.devices.iter().position(|state| Arc::ptr_eq(state, &self.state));
+        if let (Some(granting), Some(at)) = (&self.shared.granting, at) {
+            let (device, first) = (u32::try_from(at).unwrap_or(u32::MAX), self.next_packet());
+            granting.begin(Event { device, first, end: first.saturating_add(frames.into()) });
+        }
     }
 
     /// Begins a frame of exactly `bytes` bytes.

@@ -1,7 +1,7 @@
 //! A source, a transmission controller and a collector: what the application is told.
 use crate::{PATIENCE, logged};
 use catchment::session::io::{Address, ServerSecurity};
-use catchment::source::{DeviceSpec, Fallback, Source, Standing};
+use catchment::source::{Device, DeviceSpec, Fallback, Source, Standing};
 use catchment_controller::Service;
 use catchment_controller::config::Settings;
 use catchment_netns::wait_until;
@@ -84,4 +84,40 @@ fn how_a_source_stands_is_seen_from_outside() {
         .connect()
         .unwrap();
     assert_eq!((alone.standing(), alone.metrics().snapshot().grant), (None, None));
+}
+
+#[test]
+fn the_frames_of_an_event_are_one_transfer() {
+    let (service, (log, collector)) = (controller(), logged());
+    let told = Told::default();
+    let source = source(&collector.local_addr().to_string(), &service, &told);
+    let mut calm = source.device("calm").unwrap();
+    let send = |device: &mut Device, frames| {
+        (0..frames).for_each(|byte| {
+            device.frame(BYTES).unwrap().send_bytes(&vec![byte; BYTES]).unwrap();
+        });
+    };
+    send(&mut calm, 1);
+    calm.event(4);
+    send(&mut calm, 4);
+    // The third never comes: the next event ends this one.
+    calm.event(3);
+    send(&mut calm, 2);
+    calm.event(2);
+    // Smaller ones than were asked for.
+    calm.frame(BYTES).unwrap().send_bytes(&vec![1; BYTES]).unwrap();
+    calm.frame(99).unwrap().send_bytes(&[2; 99]).unwrap();
+    let mut hurry = source.device("hurry").unwrap();
+    hurry.event(3);
+    send(&mut hurry, 3);
+    let ended = || {
+        let class = &service.status().unwrap().classes[1];
+        class.on_time + class.late
+    };
+    wait_until("the controller has served five transfers", || ended() == 5);
+    let told_numbers: Vec<_> = told.lock().unwrap().iter().map(|told| told.1).collect();
+    assert_eq!(told_numbers, [0, 1, 2], "an event that is late is late as a whole");
+    source.close(PATIENCE).unwrap();
+    assert_eq!((collector.stop().totals.frames_lost, log.lock().unwrap().len()), (0, 12));
+    assert_eq!(ended(), 5, "and no more");
 }

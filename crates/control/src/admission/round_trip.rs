@@ -12,29 +12,51 @@ pub(super) struct RoundTrip {
     /// The least of this period and of the one before.
     least: [u64; 2],
     since_ns: u64,
+    /// What was repeated waited so long, since the last round trip was measured.
+    backed_off_ns: u64,
 }
 
 impl RoundTrip {
+    /// Begins with a round trip that is known already, or 0.
     pub(super) const fn new(now_ns: u64, first_ns: u64) -> Self {
-        Self { smooth_ns: first_ns, least: [first_ns, u64::MAX], since_ns: now_ns }
+        let (backed_off_ns, unknown) = (0, u64::MAX);
+        let first = if first_ns == 0 { unknown } else { first_ns };
+        Self { smooth_ns: first_ns, least: [first, unknown], since_ns: now_ns, backed_off_ns }
     }
 
     pub(super) fn sample(&mut self, now_ns: u64, round_trip_ns: u64) {
-        self.smooth_ns = self.smooth_ns - self.smooth_ns / 8 + round_trip_ns / 8;
+        self.smooth_ns = match self.smooth_ns {
+            0 => round_trip_ns,
+            smooth_ns => smooth_ns - smooth_ns / 8 + round_trip_ns / 8,
+        };
         if now_ns.saturating_sub(self.since_ns) > LEAST_NS {
             self.least = [round_trip_ns, self.least[0]];
             self.since_ns = now_ns;
         }
         self.least[0] = self.least[0].min(round_trip_ns);
+        self.backed_off_ns = 0;
     }
 
+    /// Notes that something is repeated. Whose round trip is longer than the time to the first repeat cannot
+    /// measure it, as an answer may be to either: so what is told next waits as long, until one is measured
+    /// (RFC 6298, section 5.7).
+    pub(super) fn back_off(&mut self, repeat: &Repeat) {
+        self.backed_off_ns = self.backed_off_ns.max(repeat.interval_ns);
+    }
+
+    /// Returns the least of late, 0 while none is known.
     pub(super) fn least_ns(&self) -> u64 {
-        self.least[0].min(self.least[1])
+        match self.least[0].min(self.least[1]) {
+            u64::MAX => 0,
+            least_ns => least_ns,
+        }
     }
 
-    /// Returns after which time something is repeated for the first time.
-    pub(super) fn repeat_ns(&self) -> u64 {
-        self.smooth_ns.saturating_mul(2).max(REPEAT_NS_MIN)
+    /// Returns after which time something is repeated for the first time: a lease at most, whatever was measured
+    /// while an end was held up.
+    pub(super) fn repeat_ns(&self, lease_ns: u64) -> u64 {
+        let round_trips_ns = self.smooth_ns.saturating_mul(2).min(lease_ns);
+        round_trips_ns.max(REPEAT_NS_MIN).max(self.backed_off_ns)
     }
 }
 

@@ -105,7 +105,7 @@ impl Ends {
     }
 
     fn ask(&mut self, bytes: u64) {
-        self.tell(source_side::Input::Ask { id: ID, bytes, age_ns: 0, class: 1 });
+        self.tell(source_side::Input::Ask { id: ID, bytes, ahead_bytes: 0, age_ns: 0, class: 1 });
     }
 }
 
@@ -133,7 +133,10 @@ fn a_transfer_is_granted_sent_in_its_time_and_forgotten_by_both() {
 fn a_source_that_is_not_answered_does_as_it_was_told() {
     for fallback in [Fallback::Stop, Fallback::Safe { rate_bps: GBPS }] {
         let mut source = SourceSide::new(0, source_side::Config::new(fallback));
-        source.handle(MS, source_side::Input::Ask { id: ID, bytes: 5000, age_ns: 0, class: 1 });
+        source.handle(
+            MS,
+            source_side::Input::Ask { id: ID, bytes: 5000, ahead_bytes: 0, age_ns: 0, class: 1 },
+        );
         let mut sent = 0;
         let mut due_ns = MS;
         for _ in 0..100 {
@@ -276,4 +279,121 @@ proptest! {
         prop_assert_eq!(state(&one), state(&other));
         prop_assert_eq!(one.chunks, other.chunks);
     }
+}
+
+/// Whoever repeats before any answer can come never learns how long answers take, repeats everything, and so
+/// makes a slow controller slower.
+#[test]
+fn a_long_round_trip_is_learnt_and_not_taken_for_losses() {
+    let mut ends = Ends::new();
+    let mut wire = Vec::new();
+    let mut pass = |ends: &mut Ends, id: LocalId| {
+        for _ in 0..600 {
+            ends.now_ns += MS / 10;
+            ends.tell(source_side::Input::Timeout);
+            ends.control(controller_side::Input::Timeout);
+            let (now_ns, due_ns) = (ends.now_ns, ends.now_ns + 5 * MS);
+            wire.extend(ends.to_controller.drain(..).map(|bytes| (due_ns, true, bytes)));
+            wire.extend(ends.to_source.drain(..).map(|bytes| (due_ns, false, bytes)));
+            for (_, up, bytes) in wire.extract_if(.., |(due_ns, ..)| *due_ns <= now_ns) {
+                if up {
+                    ends.datagram(&bytes);
+                } else {
+                    ends.tell(source_side::Input::Datagram(&bytes));
+                }
+            }
+            if ends.chunks.pop().is_some() {
+                ends.tell(source_side::Input::Sent { id });
+            }
+        }
+    };
+    pass(&mut ends, ID);
+    let mut learnt = 0;
+    for number in 1..=30 {
+        let id = LocalId { device: 0, number };
+        ends.tell(source_side::Input::Ask { id, bytes: 5000, ahead_bytes: 0, age_ns: 0, class: 1 });
+        pass(&mut ends, id);
+        if number == 10 {
+            learnt = ends.source.counts().sent + ends.controller.counts().sent;
+        }
+    }
+    assert_eq!(ends.source.transfers(), 0, "all have ended");
+    let sent = ends.source.counts().sent + ends.controller.counts().sent - learnt;
+    // Asking, a grant, that it came, the end, its answer; and two probes.
+    assert!(sent <= 20 * 5 + 2, "{sent} datagrams for 20 transfers");
+}
+
+#[test]
+fn a_source_that_wants_nothing_sets_no_timer_but_that_which_forgets_it() {
+    let mut ends = Ends::new();
+    let due_ns = |ends: &mut Ends| {
+        let controller_side::Output::Timeout(due_ns) = ends.controller.poll() else {
+            panic!("all was said");
+        };
+        due_ns.expect("a source is there") - ends.now_ns
+    };
+    ends.pass(500 * MS);
+    assert!(due_ns(&mut ends) > 20_000 * MS);
+    ends.ask(10_000_000);
+    ends.pass(MS);
+    assert!(due_ns(&mut ends) <= 200 * MS, "its windows end when it is not heard any more");
+    ends.tell(source_side::Input::Cancel { id: ID });
+    (0..2).for_each(|_| ends.tell(source_side::Input::Sent { id: ID }));
+    ends.pass(500 * MS);
+    assert!(due_ns(&mut ends) > 20_000 * MS);
+}
+
+/// However many transfers a source ends within the replay window, what is held up about them begins none anew.
+#[test]
+fn what_comes_late_about_an_ended_transfer_begins_nothing() {
+    let mut ends = Ends::new();
+    ends.pass(5 * MS);
+    ends.ask(5000);
+    let held = ends.to_controller.clone();
+    ends.to_controller.clear();
+    ends.pass(10 * MS);
+    while ends.source.transfers() > 0 {
+        ends.tell(source_side::Input::Sent { id: ID });
+        ends.pass(MS);
+    }
+    let before = ends.controller.counts().opened;
+    held.iter().for_each(|bytes| ends.datagram(bytes));
+    assert_eq!(ends.controller.counts().opened, before + held.len() as u64);
+    assert_eq!(ends.controller.controller().transfers(), 0);
+    assert_eq!(ends.controller.classes()[1].on_time, 1, "and counts once");
+}
+
+/// Whoever asks for an event of which not all is there yet gets a window for all of it, and sends only what is there.
+#[test]
+fn what_is_asked_ahead_is_sent_when_it_is_there() {
+    let mut ends = Ends::new();
+    ends.pass(5 * MS);
+    let bytes = 10_000_000;
+    let (ahead_bytes, age_ns) = (8_000_000, 0);
+    ends.tell(source_side::Input::Ask { id: ID, bytes, ahead_bytes, age_ns, class: 1 });
+    let mut sent = 0;
+    let mut serve = |ends: &mut Ends, time_ms: u64| {
+        for _ in 0..2 * time_ms {
+            ends.pass(MS / 2);
+            for _ in std::mem::replace(&mut sent, ends.chunks.len())..ends.chunks.len() {
+                ends.tell(source_side::Input::Sent { id: ID });
+            }
+        }
+        ends.chunks.iter().sum::<u64>()
+    };
+    assert_eq!(serve(&mut ends, 4), 2_000_000);
+    ends.tell(source_side::Input::Add { id: ID, bytes: 3_000_000, last: false });
+    assert_eq!(serve(&mut ends, 4), 5_000_000, "within the window that it has");
+    let link_bps = |ends: &Ends| ends.controller.controller().load_bps(LinkId(0));
+    ends.pass(500 * MS);
+    assert_eq!(link_bps(&ends), Some(0), "nothing is kept for one who has nothing to send");
+    // More than was asked for, and then less.
+    ends.tell(source_side::Input::Add { id: ID, bytes: 6_000_000, last: true });
+    assert_eq!(serve(&mut ends, 40), 11_000_000);
+    assert_eq!((ends.source.transfers(), ends.controller.controller().transfers()), (0, 0));
+    let id = LocalId { device: 0, number: 2 };
+    ends.tell(source_side::Input::Ask { id, bytes, ahead_bytes, age_ns, class: 1 });
+    ends.tell(source_side::Input::Add { id, bytes: 0, last: true });
+    ends.pass(5 * MS);
+    assert_eq!(ends.chunks.iter().sum::<u64>(), 13_000_000, "what does not come is given back");
 }

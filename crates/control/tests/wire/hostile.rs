@@ -128,7 +128,7 @@ proptest! {
         let mut due_ns = tell(&mut side, MS, input);
         for number in 0..3 {
             let id = LocalId { device: 0, number };
-            let input = source_side::Input::Ask { id, bytes: 30_000_000, age_ns: 0, class: 1 };
+            let input = source_side::Input::Ask { id, bytes: 30_000_000, ahead_bytes: 0, age_ns: 0, class: 1 };
             due_ns = tell(&mut side, MS, input);
         }
         let (mut now_ns, mut seal, mut bytes) = (MS, Seal::new(&ROOT), Vec::new());

@@ -101,7 +101,8 @@ impl Source {
     pub(crate) fn ask(&mut self, number: u64, bytes: u64) {
         let id = LocalId { device: 0, number };
         self.asked_bytes += bytes;
-        self.side.handle(self.now_ns(), Input::Ask { id, bytes, age_ns: 0, class: 0 });
+        self.side
+            .handle(self.now_ns(), Input::Ask { id, bytes, ahead_bytes: 0, age_ns: 0, class: 0 });
     }
 
     pub(crate) fn send_raw(&self, datagram: &[u8]) {

@@ -195,6 +195,9 @@ impl Shared {
                         stream: header.stream,
                         bytes: copying.block_sge(slot, header.room_bytes).bytes,
                         packet_number: header.packet_number,
+                        frame_bytes: header.frame_bytes,
+                        is_last: header.frame_offset + u64::from(header.payload_bytes)
+                            == header.frame_bytes,
                         capture_time_ns: header.capture_time_ns,
                     }),
                 }

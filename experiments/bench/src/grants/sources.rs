@@ -199,7 +199,10 @@ impl Sources {
             end.next_device = (end.next_device + 1) % end.devices;
             self.asked.insert(key(id), now_ns);
             self.left.insert(key(id), plan.bytes);
-            end.side.handle(now_ns, Input::Ask { id, bytes: plan.bytes, age_ns: 0, class: 0 });
+            end.side.handle(
+                now_ns,
+                Input::Ask { id, bytes: plan.bytes, ahead_bytes: 0, age_ns: 0, class: 0 },
+            );
         }
         self.drain(at);
     }

@@ -451,6 +451,7 @@ fn input(message: Option<&Message>) -> source_side::Input<'_> {
         Some(Message::Ask { device, number, bytes, age_ns, class }) => source_side::Input::Ask {
             id: id(*device, *number),
             bytes: *bytes,
+            ahead_bytes: 0,
             age_ns: *age_ns,
             class: *class,
         },

@@ -1,6 +1,7 @@
 //! The thread that asks for leave and sends what it is granted.
 use super::gate::NewLink;
-use super::register::Wish;
+use super::moving::{Belongs, Events, Moving};
+use super::register::{Wish, any_socket, socket_to};
 use super::{Fallback, Granting, Told};
 use crate::frame::now_unix_ns;
 use crate::observe::Standing;
@@ -12,7 +13,7 @@ use catchment_transfer::{Broken, HeldBlock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -26,21 +27,9 @@ const RETRY_MOST: Duration = Duration::from_secs(4);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// With nothing to do the thread looks again after this time.
 const LONG: Duration = Duration::from_secs(1);
-/// DSCP CS6.
-const CONTROL_TOS: u8 = 48 << 2;
 
 /// Finds the place of the device of a stream.
 pub(in crate::source) type Streams = Box<dyn Fn(u32) -> Option<u32> + Send>;
-
-/// A block that is on its way, in parts.
-struct Moving {
-    block: HeldBlock,
-    /// Bytes of it that were posted.
-    posted: u32,
-    rate_bps: u64,
-    /// Parts that were posted: the count of requests with which each has arrived.
-    parts: VecDeque<u64>,
-}
 
 pub(super) struct Machine {
     granting: Arc<Granting>,
@@ -58,7 +47,8 @@ pub(super) struct Machine {
     link: Option<NewLink>,
     numbers: u64,
     moving: BTreeMap<LocalId, Moving>,
-    /// Parts that may go, and are not posted: the queue is full.
+    events: Events,
+    /// Chunks that may go, and are not posted: the queue is full.
     parts: VecDeque<(LocalId, u64)>,
     /// What was refused, and when it is asked for again.
     refused: Vec<(Instant, Moving)>,
@@ -68,28 +58,6 @@ pub(super) struct Machine {
     retry: Duration,
     said: Standing,
     due_ns: Option<u64>,
-}
-
-/// A socket for datagrams to any host; it is connected when the controller is known.
-fn any_socket() -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
-        .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
-}
-
-fn socket_to(to: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = match to {
-        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
-        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
-    };
-    socket.set_nonblocking(true)?;
-    let _ = match to {
-        SocketAddr::V4(_) => rustix::net::sockopt::set_ip_tos(&socket, CONTROL_TOS),
-        SocketAddr::V6(_) => rustix::net::sockopt::set_ipv6_tclass(&socket, CONTROL_TOS.into()),
-    };
-    socket.connect(to)?;
-    Ok(socket)
 }
 
 impl Machine {
@@ -115,6 +83,7 @@ impl Machine {
             link: None,
             numbers: 0,
             moving: BTreeMap::new(),
+            events: Events::default(),
             parts: VecDeque::new(),
             refused: Vec::new(),
             rate_bps: None,
@@ -220,6 +189,7 @@ impl Machine {
         self.rate_bps = None;
         self.parts.clear();
         self.refused.clear();
+        self.events.forget_transfers();
         for id in std::mem::take(&mut self.moving).into_keys() {
             // Whatever had begun does not go on.
             (0..2).for_each(|_| self.tell(Input::Sent { id }));
@@ -229,26 +199,71 @@ impl Machine {
 
     fn take_blocks(&mut self) {
         while let Some(block) = self.link.as_ref().and_then(|link| link.gate.take()) {
-            let (posted, rate_bps, parts) = (0, 0, VecDeque::new());
-            self.ask(Moving { block, posted, rate_bps, parts });
+            if let Some(device) = (self.streams)(block.stream) {
+                self.take_block(device, block);
+            }
         }
         let now = Instant::now();
         while let Some(at) = self.refused.iter().position(|(at, _)| *at <= now) {
             let (_, moving) = self.refused.swap_remove(at);
-            self.ask(moving);
+            let stream = moving.blocks.front().map(|block| block.stream);
+            if let Some(device) = stream.and_then(|stream| (self.streams)(stream)) {
+                self.ask(device, moving, 0);
+            }
         }
     }
 
-    fn ask(&mut self, moving: Moving) {
-        let Moving { block, posted, .. } = moving;
-        let Some(device) = (self.streams)(block.stream) else { return };
+    fn take_block(&mut self, device: u32, block: HeldBlock) {
+        // An event is told before its first block.
+        let events = std::mem::take(&mut *self.granting.events.lock());
+        events.into_iter().for_each(|event| self.events.add(event));
+        let (over, belongs, ends) = self.events.find(device, &block);
+        over.into_iter().for_each(|id| self.add(id, 0, true));
+        match belongs {
+            Belongs::To(id) if self.moving.contains_key(&id) => {
+                if let Some(moving) = self.moving.get_mut(&id) {
+                    moving.blocks.push_back(block);
+                    if let Some(there) = moving.missed {
+                        let left = there.saturating_duration_since(Instant::now());
+                        self.told.missed(device, &block, left);
+                    }
+                }
+                self.add(id, u64::from(block.bytes), ends);
+            }
+            Belongs::First(frames) if !ends => {
+                // What frames take beside their payload is not known, nor whether all are as large.
+                let bytes = frames.saturating_mul(block.frame_bytes.max(block.bytes.into()));
+                let ahead_bytes = bytes - u64::from(block.bytes);
+                let id = self.ask(device, Moving::new(block, true), ahead_bytes);
+                self.events.asked(device, id);
+            }
+            Belongs::First(_) | Belongs::To(_) | Belongs::Alone => {
+                self.ask(device, Moving::new(block, false), 0);
+            }
+        }
+    }
+
+    fn ask(&mut self, device: u32, moving: Moving, ahead_bytes: u64) -> LocalId {
         self.numbers += 1;
         let id = LocalId { device, number: self.numbers };
-        self.moving.insert(id, moving);
-        let bytes = u64::from(block.bytes - posted);
-        let age_ns = now_unix_ns().saturating_sub(block.capture_time_ns);
+        let bytes = moving.left_bytes() + ahead_bytes;
+        let captured_ns = moving.blocks.front().map_or(0, |block| block.capture_time_ns);
+        let age_ns = now_unix_ns().saturating_sub(captured_ns);
         let class = self.ranks.get(device as usize).copied().unwrap_or(0);
-        self.tell(Input::Ask { id, bytes, age_ns, class });
+        self.moving.insert(id, moving);
+        self.tell(Input::Ask { id, bytes, ahead_bytes, age_ns, class });
+        id
+    }
+
+    /// Says that more of an event is there, or that no more comes.
+    fn add(&mut self, id: LocalId, bytes: u64, last: bool) {
+        if let Some(moving) = self.moving.get_mut(&id) {
+            moving.is_open = !last;
+            if moving.is_over() {
+                self.moving.remove(&id);
+            }
+        }
+        self.tell(Input::Add { id, bytes, last });
     }
 
     fn receive(&mut self) {
@@ -276,9 +291,7 @@ impl Machine {
         }
         for id in arrived {
             self.tell(Input::Sent { id });
-            let whole =
-                |moving: &Moving| moving.posted >= moving.block.bytes && moving.parts.is_empty();
-            if self.moving.get(&id).is_some_and(whole) {
+            if self.moving.get(&id).is_some_and(Moving::is_over) {
                 self.moving.remove(&id);
             }
         }
@@ -300,9 +313,10 @@ impl Machine {
                 Output::Missed { id, estimate_ns, dropped } => {
                     let left = Duration::from_nanos(estimate_ns.saturating_sub(self.now_ns()));
                     tracing::debug!(device = id.device, dropped, ?left, "a frame comes too late");
-                    if let Some(Moving { block, .. }) = self.moving.get(&id) {
-                        let (number, captured) = (block.packet_number, block.capture_time_ns);
-                        self.told.missed(id.device, number, captured, left);
+                    if let Some(moving) = self.moving.get_mut(&id) {
+                        moving.missed = Some(Instant::now() + left);
+                        let blocks = moving.blocks.iter();
+                        blocks.for_each(|block| self.told.missed(id.device, block, left));
                     }
                     if dropped {
                         self.ask_again(id);
@@ -338,16 +352,12 @@ impl Machine {
             self.set_rate();
         }
         let Some(link) = &self.link else { return Ok(()) };
-        while let Some((id, bytes)) = self.parts.front().copied() {
-            if let Some(moving) = self.moving.get_mut(&id) {
-                let left = moving.block.bytes - moving.posted;
-                let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(left);
-                let Some(done) = link.sender.post_part(moving.block.slot, moving.posted, bytes)?
-                else {
+        while let Some((id, bytes)) = self.parts.front_mut() {
+            if let Some(moving) = self.moving.get_mut(id) {
+                *bytes = moving.post(&link.sender, *bytes)?;
+                if *bytes > 0 {
                     return Ok(());
-                };
-                moving.posted += bytes;
-                moving.parts.push_back(done);
+                }
             }
             self.parts.pop_front();
         }
@@ -387,21 +397,23 @@ impl Machine {
         }
     }
 
-    /// Returns how many blocks are not through, and how many of them may not go now.
-    fn blocks(&self) -> (usize, usize) {
+    /// Returns how many blocks may not go now, and whether others go.
+    fn blocks(&self) -> (usize, bool) {
         let goes = |(id, moving): &(&LocalId, &Moving)| {
             !moving.parts.is_empty() || self.parts.iter().any(|(part, _)| part == *id)
         };
-        let blocks = self.moving.len() + self.refused.len();
-        (blocks, blocks - self.moving.iter().filter(goes).count())
+        let refused = self.refused.iter().map(|(_, moving)| moving.blocks.len());
+        let waiting = self.moving.iter().filter(|one| !goes(one));
+        let waiting = waiting.map(|(_, moving)| moving.blocks.len());
+        (waiting.chain(refused).sum(), self.moving.iter().any(|one| goes(&one)))
     }
 
     fn say_standing(&mut self) {
-        let (blocks, waiting) = self.blocks();
+        let (waiting, goes) = self.blocks();
         let can = self.fallback == Fallback::SafeRate && self.safe_rate_bps > 0;
         let now = match (self.term, self.side.is_alone()) {
             (0, _) => Standing::Unregistered,
-            (_, false) if waiting > 0 && waiting == blocks => Standing::Waiting,
+            (_, false) if waiting > 0 && !goes => Standing::Waiting,
             (_, false) => Standing::Granted,
             (_, true) if can => Standing::SafeRate,
             (_, true) => Standing::Stopped,

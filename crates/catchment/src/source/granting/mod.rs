@@ -5,18 +5,21 @@
 //! | `mod` | what others see: how it is set up, and whether a controller answers |
 //! | `gate` | takes committed blocks of a link until they may go; posts their parts |
 //! | `machine` | the thread with the UDP socket, which drives the source's end of the protocol |
+//! | `moving` | what is on its way: blocks, and events of many frames |
 //! | `told` | what the application is told: how the source stands, which frames come too late |
 //! | `register` | registers with the controller, on a thread of its own |
 //!
-//! Each block is a transfer: asked for when it is committed, sent in parts of at most a chunk within the
-//! windows that the controller grants, done when all of it has arrived.
+//! Each block is a transfer, or the frames of an event together: asked for when the first is committed, sent in parts
+//! of at most a chunk within the windows that the controller grants, done when all of it has arrived.
 mod gate;
 mod machine;
+mod moving;
 mod register;
 mod told;
 
 pub(super) use gate::{LinkGate, NewLink};
 pub(super) use machine::Streams;
+pub(super) use moving::Event;
 pub use told::Missed;
 pub(super) use told::{OnMissed, Told};
 
@@ -52,6 +55,8 @@ pub(super) struct Granting {
     bell: OwnedFd,
     stopped: AtomicBool,
     links: Mutex<Vec<NewLink>>,
+    /// Told, and not taken by the thread.
+    events: Mutex<Vec<Event>>,
     registrations: Mutex<Vec<Result<Admitted, RegisterError>>>,
 }
 
@@ -71,6 +76,7 @@ impl Granting {
             bell,
             stopped: AtomicBool::new(false),
             links: Mutex::default(),
+            events: Mutex::default(),
             registrations: Mutex::default(),
         }))
     }
@@ -106,6 +112,11 @@ impl Granting {
     pub(super) fn add(&self, link: NewLink) {
         self.links.lock().push(link);
         self.ring();
+    }
+
+    /// Tells of an event, before its first frame is committed.
+    pub(super) fn begin(&self, event: Event) {
+        self.events.lock().push(event);
     }
 
     /// Lets the thread end.

@@ -3,11 +3,37 @@ use super::Granting;
 use crate::session::io::{Address, ClientSecurity};
 use crate::session::registration::{Register, RegisteredDevice, Secret, register};
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Time for one attempt.
 const LIMIT: Duration = Duration::from_secs(5);
+/// DSCP CS6.
+const CONTROL_TOS: u8 = 48 << 2;
+
+/// A socket for datagrams to any host; it is connected when the controller is known.
+pub(super) fn any_socket() -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// A socket for datagrams to a controller.
+pub(super) fn socket_to(to: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = match to {
+        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
+        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
+    };
+    socket.set_nonblocking(true)?;
+    let _ = match to {
+        SocketAddr::V4(_) => rustix::net::sockopt::set_ip_tos(&socket, CONTROL_TOS),
+        SocketAddr::V6(_) => rustix::net::sockopt::set_ipv6_tclass(&socket, CONTROL_TOS.into()),
+    };
+    socket.connect(to)?;
+    Ok(socket)
+}
 
 /// What a source says when it registers.
 #[derive(Debug, Clone)]

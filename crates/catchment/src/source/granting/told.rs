@@ -1,5 +1,6 @@
 //! What the controller says, on its way to the application: counters, how the source stands, and deadlines missed.
 use crate::observe::{SourceDeviceMetrics, SourceMetrics, Standing};
+use catchment_transfer::HeldBlock;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -78,13 +79,8 @@ impl Told {
     }
 
     /// Tells that a block of a frame comes too late; each frame once, also where it has several blocks or is sent again.
-    pub(super) fn missed(
-        &mut self,
-        at: u32,
-        packet_number: u64,
-        captured_unix_ns: u64,
-        left: Duration,
-    ) {
+    pub(super) fn missed(&mut self, at: u32, block: &HeldBlock, left: Duration) {
+        let HeldBlock { packet_number, capture_time_ns, .. } = *block;
         let Some(device) = self.devices.get_mut(at as usize) else { return };
         if !device.missed.insert(packet_number) {
             return;
@@ -94,7 +90,7 @@ impl Told {
         }
         device.metrics.deadline_missed();
         let Some(OnMissed(call)) = &self.on_missed else { return };
-        let captured = UNIX_EPOCH + Duration::from_nanos(captured_unix_ns);
+        let captured = UNIX_EPOCH + Duration::from_nanos(capture_time_ns);
         let missed = Missed { device: &device.name, packet_number, captured, left };
         if catch_unwind(AssertUnwindSafe(|| call(missed))).is_err() {
             tracing::error!(device = device.name, packet_number, "on_missed panicked");

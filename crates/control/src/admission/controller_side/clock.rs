@@ -14,12 +14,16 @@ const DRIFT_MAX: f64 = 250e-6;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Point {
-    /// Which two seconds.
-    period: u64,
-    /// Datagrams in it; 0 for none.
-    count: u32,
     arrival_ns: u64,
     offset_ns: i64,
+    /// Datagrams in its two seconds; 0 for none.
+    count: u32,
+}
+
+impl Point {
+    const fn period(&self) -> u64 {
+        self.arrival_ns / PERIOD_NS
+    }
 }
 
 /// Maps times where datagrams arrive to times of the source's clock.
@@ -54,11 +58,11 @@ impl ClockMap {
         let offset_ns = arrival_ns.wrapping_sub(stamp_ns).cast_signed();
         let period = arrival_ns / PERIOD_NS;
         let at = (period % POINTS as u64) as usize;
-        let new = Point { period, count: 1, arrival_ns, offset_ns };
+        let new = Point { count: 1, arrival_ns, offset_ns };
         self.last = new;
         let slope = self.slope;
         let known = &mut self.points[at];
-        if known.count == 0 || known.period != period {
+        if known.count == 0 || known.period() != period {
             *known = new;
             self.fit(period);
         } else {
@@ -80,7 +84,7 @@ impl ClockMap {
 
     fn points(&self, period: u64) -> impl Iterator<Item = &Point> {
         let recent = move |point: &&Point| {
-            point.count > 0 && period.saturating_sub(point.period) < POINTS as u64
+            point.count > 0 && period.saturating_sub(point.period()) < POINTS as u64
         };
         self.points.iter().filter(recent)
     }
@@ -115,7 +119,7 @@ impl ClockMap {
             let offset_ns = extended(point, self.slope, at_ns).saturating_add(doubt_ns);
             Mapped { offset_ns, doubt_ns: 2 * doubt_ns.unsigned_abs() }
         };
-        let points = self.points(self.last.period).chain([&self.last]);
+        let points = self.points(self.last.period()).chain([&self.last]);
         let points = points.filter(|point| point.count > 0);
         points.map(bound).min_by_key(|mapped| mapped.offset_ns)
     }

@@ -16,7 +16,6 @@ pub(super) enum Said {
     Waiting,
     Granted { rate_bps: u64, from_ns: u64, until_ns: u64 },
     Paused,
-    Ended,
     Dropped,
     Refused(Reason),
 }
@@ -45,6 +44,8 @@ pub(super) struct Entry {
     pub(super) held: Option<Held>,
     /// Is to be sent.
     pub(super) ready: bool,
+    /// The source is to answer: what is to be sent is new, or repeated.
+    pub(super) asks: bool,
     /// It was not sent in this revision yet.
     pub(super) unsent: bool,
     /// When it was sent in this revision, unless it was sent again since: an answer may be to either.
@@ -66,6 +67,7 @@ impl Entry {
             until_ns: 0,
             held: None,
             ready: false,
+            asks: false,
             unsent: false,
             sent_ns: None,
             repeat: None,
@@ -74,11 +76,11 @@ impl Entry {
 
     /// Returns whether nothing more will be granted.
     pub(super) const fn is_over(&self) -> bool {
-        matches!(self.said, Said::Ended | Said::Dropped | Said::Refused(_))
+        matches!(self.said, Said::Dropped | Said::Refused(_))
     }
 
     /// Returns whether the source has not seen what was said last.
     pub(super) const fn is_unseen(&self) -> bool {
-        self.seen < self.revision && !matches!(self.said, Said::Ended)
+        self.seen < self.revision
     }
 }

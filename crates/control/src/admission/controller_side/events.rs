@@ -25,9 +25,6 @@ impl ControllerSide {
                 }
                 Output::Refused { subject: Subject::Transfer(transfer), reason } => {
                     self.say(transfer, Said::Refused(reason.into()), None);
-                    if let Some((source, key)) = self.key_of(transfer) {
-                        self.bury(source, key);
-                    }
                 }
                 Output::Refused { subject: Subject::Device(device), reason } => {
                     if let Some((source, device)) = self.owner(device) {
@@ -68,7 +65,7 @@ impl ControllerSide {
     fn revise(&mut self, source: SourceId, key: Key) {
         let Some(entry) = self.entry(source, key) else { return };
         entry.revision = entry.revision.saturating_add(1);
-        (entry.unsent, entry.sent_ns) = (true, None);
+        (entry.asks, entry.unsent, entry.sent_ns) = (true, true, None);
         if let Some((_, timer)) = entry.repeat.take() {
             self.timers.remove(timer);
         }
@@ -78,9 +75,9 @@ impl ControllerSide {
 
     /// Sets when what the source has not seen is repeated, or takes that back.
     pub(super) fn rearm(&mut self, source: SourceId, key: Key) {
-        let now_ns = self.now_ns;
+        let (now_ns, lease_ns) = (self.now_ns, self.lease_ns);
         let Some(session) = self.sessions.get_mut(&source) else { return };
-        let first_ns = session.round_trip.repeat_ns();
+        let first_ns = session.round_trip.repeat_ns(lease_ns);
         let Some(entry) = session.entries.get_mut(&key) else { return };
         let wanted = entry.is_unseen() && !session.silent;
         match entry.repeat {
@@ -124,8 +121,10 @@ impl ControllerSide {
             return;
         }
         repeat.step(now_ns, lease_ns);
+        session.round_trip.back_off(&repeat);
         let timer = self.timers.set(repeat.due_ns, Timer::Repeat(source, key));
         entry.repeat = Some((repeat, timer));
+        entry.asks = true;
         self.make_ready(source, key);
     }
 }

@@ -8,6 +8,7 @@
 //! source sends by its clock as it is told arrives within its window, if its packets are not held up by more
 //! than the guard of its links.
 mod clock;
+mod ended;
 mod entry;
 mod events;
 mod records;
@@ -161,7 +162,8 @@ pub struct ControllerSide {
     /// By link: how much delays differ.
     guards_ns: Vec<u64>,
     paths: Vec<Vec<LinkId>>,
-    sessions: BTreeMap<SourceId, Session>,
+    /// Boxed: the nodes of the tree stay small.
+    sessions: BTreeMap<SourceId, Box<Session>>,
     /// By device of the controller: whose it is, and its place there.
     owners: Vec<Option<(SourceId, u32)>>,
     unused: Vec<u32>,

@@ -1,12 +1,8 @@
 //! What sources say, as inputs of the controller.
 use super::ControllerSide;
 use super::entry::{Entry, Held, Key, Said};
-use super::session::Session;
 use crate::admission::wire::{ControllerRecord, Header, Reason, SourceRecord, SourceState, Told};
 use crate::admission::{Input, SourceId, TransferId};
-
-/// Transfers of a source that have ended and are still known.
-const ENDED_MAX: usize = 1 << 14;
 
 impl ControllerSide {
     pub(super) fn record(&mut self, source: SourceId, header: &Header, record: &SourceRecord) {
@@ -15,17 +11,27 @@ impl ControllerSide {
         let Some(session) = self.sessions.get_mut(&source) else { return };
         let over = matches!(record.state, SourceState::Done | SourceState::Cancelled);
         let known = session.devices.get(record.device as usize).copied();
-        let kept = session.entries.len().saturating_sub(session.ended.len());
+        let is_new = !session.entries.contains_key(&key);
         let refusal = match known {
             None => Some(Reason::UnknownDevice),
-            Some(_) if session.entries.contains_key(&key) || over => None,
-            Some(_) => (kept >= most).then_some(Reason::TooManyTransfers),
+            Some(_) if !is_new || over => None,
+            Some(_) => (session.entries.len() >= most).then_some(Reason::TooManyTransfers),
         };
         if let Some(reason) = refusal {
             return self.answer(source, record, Told::Refused(reason));
         }
         let Some(device) = known else { return };
-        let is_new = !session.entries.contains_key(&key);
+        if session.ended.contains(key) {
+            // What is said about it otherwise was held up on its way.
+            if over {
+                self.answer(source, record, Told::Ended);
+            }
+            return;
+        }
+        if session.entries.is_empty() {
+            self.watch(source);
+        }
+        let Some(session) = self.sessions.get_mut(&source) else { return };
         let same_term = header.term == self.term;
         let before = if same_term { record.seen.max(session.floor) } else { session.floor };
         let entry = session.entries.entry(key).or_insert_with(|| Entry::new(before));
@@ -46,9 +52,8 @@ impl ControllerSide {
             self.apply(source, header, record, said);
         } else if fresh {
             entry.heard = record.revision;
-            if over && entry.said == Said::Dropped {
-                entry.said = Said::Ended;
-                self.bury(source, key);
+            if over {
+                self.retire(source, record);
             }
         }
         if record.ask {
@@ -107,11 +112,12 @@ impl ControllerSide {
                 }
             }
             SourceState::Done => {
-                self.finish(source, key, true);
+                self.count_end(source, key, true);
+                self.retire(source, record);
                 self.control(Input::Done { transfer: id });
             }
             SourceState::Cancelled => {
-                self.finish(source, key, false);
+                self.retire(source, record);
                 self.control(Input::Cancel { transfer: id });
             }
         }
@@ -156,26 +162,24 @@ impl ControllerSide {
         held.into_iter().for_each(|(key, held)| self.ask(source, key, held));
     }
 
-    fn finish(&mut self, source: SourceId, key: Key, done: bool) {
-        self.count_end(source, key, done);
-        let Some(entry) = self.entry(source, key) else { return };
-        entry.said = Said::Ended;
-        let held = entry.held.take().is_some();
+    /// Forgets a transfer that has ended but for its number, and says so.
+    fn retire(&mut self, source: SourceId, record: &SourceRecord) {
+        let key = Key { device: record.device, number: record.number };
+        self.forget(source, key);
         if let Some(session) = self.sessions.get_mut(&source) {
-            session.held -= usize::from(held);
+            session.ended.insert(session.datagrams, key);
         }
-        self.bury(source, key);
+        self.answer(source, record, Told::Ended);
     }
 
-    /// Keeps what has ended until no earlier datagram about it can come any more.
-    pub(super) fn bury(&mut self, source: SourceId, key: Key) {
-        let Some(session) = self.sessions.get_mut(&source) else { return };
-        session.ended.push_back((session.datagrams, key));
-        if session.ended.len() > ENDED_MAX
-            && let Some((_, oldest)) = session.ended.pop_front()
-        {
-            session.entries.remove(&oldest);
+    fn forget(&mut self, source: SourceId, key: Key) -> Option<Entry> {
+        let session = self.sessions.get_mut(&source)?;
+        let entry = session.entries.remove(&key)?;
+        session.held -= usize::from(entry.held.is_some());
+        if let Some((_, timer)) = entry.repeat {
+            self.timers.remove(timer);
         }
+        Some(entry)
     }
 
     /// Takes back what a silent source asked for; windows that may be in use run out.
@@ -187,21 +191,17 @@ impl ControllerSide {
         for key in gone {
             let Some(session) = self.sessions.get_mut(&source) else { return };
             let device = session.devices[key.device as usize];
-            if let Some(entry) = session.entries.remove(&key) {
-                session.held -= usize::from(entry.held.is_some());
+            if let Some(entry) = self.forget(source, key)
+                && let Some(session) = self.sessions.get_mut(&source)
+            {
                 session.floor = session.floor.max(entry.revision);
-                if let Some((_, timer)) = entry.repeat {
-                    self.timers.remove(timer);
-                }
             }
             self.control(Input::Cancel { transfer: TransferId { device, number: key.number } });
         }
     }
 
     pub(super) fn entry(&mut self, source: SourceId, key: Key) -> Option<&mut Entry> {
-        self.sessions
-            .get_mut(&source)
-            .and_then(|session: &mut Session| session.entries.get_mut(&key))
+        self.sessions.get_mut(&source).and_then(|session| session.entries.get_mut(&key))
     }
 }
 

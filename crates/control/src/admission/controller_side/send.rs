@@ -63,7 +63,8 @@ impl Session {
             let Some(entry) = entries.get_mut(&key) else { continue };
             entry.ready = false;
             entry.sent_ns = std::mem::take(&mut entry.unsent).then_some(now_ns);
-            records.push(record(key, entry, clock));
+            let ask = std::mem::take(&mut entry.asks) && entry.is_unseen();
+            records.push(ControllerRecord { ask, ..record(key, entry, clock) });
         }
         records
     }
@@ -77,7 +78,6 @@ fn record(key: Key, entry: &Entry, clock: &super::clock::ClockMap) -> Controller
             Told::Granted { rate_bps, from_ns, until_ns }
         }
         Said::Paused => Told::Paused,
-        Said::Ended => Told::Ended,
         Said::Dropped => Told::Dropped,
         Said::Refused(reason) => Told::Refused(reason),
     };
@@ -86,7 +86,7 @@ fn record(key: Key, entry: &Entry, clock: &super::clock::ClockMap) -> Controller
         number: key.number,
         revision: entry.revision,
         seen: entry.heard,
-        ask: entry.is_unseen(),
+        ask: false,
         told,
         missed_ns: entry.missed_ns.map(|at_ns| clock.to_source_ns(at_ns)),
     }

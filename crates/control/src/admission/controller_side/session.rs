@@ -1,5 +1,6 @@
 //! A source: its keys, its devices, its clock, its transfers.
 use super::clock::ClockMap;
+use super::ended::Ended;
 use super::entry::{Entry, Key};
 use super::{ControllerSide, Event, SECOND_NS, Timer};
 use crate::admission::round_trip::RoundTrip;
@@ -15,9 +16,6 @@ pub(super) const SPREAD_NS_MIN: u64 = 50_000;
 pub(super) const ROUND_TRIP_NS_MAX: u64 = 50_000_000;
 /// A source that is silent for longer has to register again.
 const FORGET_NS: u64 = 30 * SECOND_NS;
-/// After this many datagrams the replay window refuses all before.
-const REORDER: u64 = 2048;
-
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) seal: Seal<ControllerRecord>,
@@ -43,8 +41,8 @@ pub(super) struct Session {
     pub(super) silence: Option<TimerId>,
     /// Counts its datagrams.
     pub(super) datagrams: u64,
-    /// What has ended and is kept for a while.
-    pub(super) ended: std::collections::VecDeque<(u64, Key)>,
+    /// What has ended.
+    pub(super) ended: Ended,
     pub(super) held: usize,
     /// What was said about transfers that are not known any more had revisions up to this.
     pub(super) floor: u32,
@@ -83,7 +81,7 @@ impl ControllerSide {
             silent: false,
             silence: None,
             datagrams: 0,
-            ended: std::collections::VecDeque::new(),
+            ended: Ended::default(),
             held: 0,
             floor: 0,
         };
@@ -91,11 +89,8 @@ impl ControllerSide {
             // The same process: its clock, its transfers and what it was told stand.
             session.devices = before.devices;
             session.clock = before.clock;
-            session.entries = before.entries;
             // What has ended is said under earlier keys only.
-            for (_, key) in &before.ended {
-                session.entries.remove(key);
-            }
+            session.entries = before.entries;
             session.held = before.held;
             session.floor = before.floor;
             session.silence = before.silence;
@@ -105,7 +100,7 @@ impl ControllerSide {
             session.devices =
                 (0..).zip(&session.specs).map(|(at, _)| self.take(source, at)).collect();
         }
-        self.sessions.insert(source, session);
+        self.sessions.insert(source, Box::new(session));
         self.tell_specs(source);
         self.watch(source);
     }
@@ -159,13 +154,7 @@ impl ControllerSide {
         session.datagrams += 1;
         session.silent = false;
         session.clock.sample(now_ns, header.stamp_ns);
-        let (ended, entries) = (&mut session.ended, &mut session.entries);
-        while let Some((at, key)) = ended.front().copied()
-            && at + REORDER < session.datagrams
-        {
-            ended.pop_front();
-            entries.remove(&key);
-        }
+        session.ended.expire(session.datagrams);
         let least_ns = session.round_trip.least_ns().min(ROUND_TRIP_NS_MAX);
         let delay_ns = least_ns.max(session.guard_ns);
         if delay_ns > session.delay_ns / 4 * 5 || delay_ns < session.delay_ns / 4 * 3 {
@@ -177,18 +166,18 @@ impl ControllerSide {
         }
     }
 
-    /// Sets the time at which a source counts as silent.
-    fn watch(&mut self, source: SourceId) {
-        let patience_ns = self.lease_ns;
+    /// Sets the time at which a source counts as silent: soon where it wants something, else when it is forgotten.
+    pub(super) fn watch(&mut self, source: SourceId) {
+        let due_ns = self.now_ns.saturating_add(self.lease_ns);
         let Some(session) = self.sessions.get_mut(&source) else { return };
-        if session.silence.is_none() {
-            let due_ns = self.now_ns.saturating_add(patience_ns);
-            session.silence = Some(self.timers.set(due_ns, Timer::Silence(source)));
+        match session.silence {
+            None => session.silence = Some(self.timers.set(due_ns, Timer::Silence(source))),
+            Some(timer) if self.timers.due_ns(timer) > due_ns => self.timers.reset(timer, due_ns),
+            Some(_) => {}
         }
     }
 
     pub(super) fn silence_due(&mut self, source: SourceId) {
-        let patience_ns = self.lease_ns;
         let (now_ns, lease_ns) = (self.now_ns, self.lease_ns);
         let Some(session) = self.sessions.get_mut(&source) else { return };
         session.silence = None;
@@ -198,14 +187,14 @@ impl ControllerSide {
             return self.events.push_back(Event::Forgotten(source));
         }
         let live = session.entries.values().any(|entry| !entry.is_over());
-        let due_ns = if silent_ns < patience_ns {
-            session.heard_ns + patience_ns
-        } else if live {
+        let due_ns = if !live {
+            session.heard_ns + FORGET_NS
+        } else if silent_ns < lease_ns {
+            session.heard_ns + lease_ns
+        } else {
             session.silent = true;
             self.withdraw(source);
             now_ns + lease_ns
-        } else {
-            now_ns + patience_ns
         };
         if let Some(session) = self.sessions.get_mut(&source) {
             session.silence = Some(self.timers.set(due_ns, Timer::Silence(source)));

@@ -113,7 +113,6 @@ impl Entry {
             Said::Granted { .. }
             | Said::Waiting
             | Said::Paused
-            | Said::Ended
             | Said::Dropped
             | Said::Refused(_) => 0,
         }

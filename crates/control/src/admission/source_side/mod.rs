@@ -79,10 +79,21 @@ pub enum Input<'a> {
         id: LocalId,
         /// Its size; at least 1.
         bytes: u64,
+        /// So much of it is not there yet: [`Input::Add`] says when it is.
+        ahead_bytes: u64,
         /// How long ago it was generated.
         age_ns: u64,
         /// While no controller answers, lower ones go first.
         class: u8,
+    },
+    /// More of a transfer that was asked for ahead is there, and can be sent.
+    Add {
+        /// The transfer.
+        id: LocalId,
+        /// How much more: also beyond what was asked for.
+        bytes: u64,
+        /// That is all: what was asked for beyond it is given back.
+        last: bool,
     },
     /// A chunk of [`Output::Send`] has left: the oldest of that transfer.
     Sent {
@@ -209,7 +220,16 @@ impl SourceSide {
                 self.registered(source, term, &root, round_trip_ns);
             }
             Input::Datagram(bytes) => self.datagram(bytes),
-            Input::Ask { id, bytes, age_ns, class } => self.ask(id, bytes, age_ns, class),
+            Input::Ask { id, bytes, ahead_bytes, age_ns, class } => {
+                let transfer = Transfer::new(bytes.max(1), self.born_ns(age_ns), class);
+                let transfer = transfer.ahead(ahead_bytes);
+                self.transfers.entry(id).or_insert(transfer);
+            }
+            Input::Add { id, bytes, last } => {
+                if let Some(transfer) = self.transfers.get_mut(&id) {
+                    transfer.add(bytes, last);
+                }
+            }
             Input::Sent { id } => {
                 if let Some(transfer) = self.transfers.get_mut(&id) {
                     transfer.sent();
@@ -277,9 +297,7 @@ impl SourceSide {
             && !self.transfers.values().any(|transfer| transfer.has_window(self.now_ns))
     }
 
-    fn ask(&mut self, id: LocalId, bytes: u64, age_ns: u64, class: u8) {
-        let born_ns = self.now_ns.saturating_sub(age_ns);
-        let transfer = || Transfer::new(bytes.max(1), born_ns, class);
-        self.transfers.entry(id).or_insert_with(transfer);
+    const fn born_ns(&self, age_ns: u64) -> u64 {
+        self.now_ns.saturating_sub(age_ns)
     }
 }

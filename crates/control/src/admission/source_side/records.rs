@@ -115,7 +115,7 @@ impl SourceSide {
     pub(super) fn write(&mut self) -> bool {
         let now_ns = self.now_ns;
         let Some(link) = &mut self.link else { return false };
-        let repeat_ns = link.round_trip.repeat_ns();
+        let repeat_ns = link.round_trip.repeat_ns(self.config.lease_ns);
         let mut records: Vec<SourceRecord> = std::mem::take(&mut self.answers);
         let ready = self.transfers.iter_mut().filter(|(_, transfer)| transfer.ready);
         for (id, transfer) in ready.take(RECORDS_MAX - records.len()) {
@@ -143,8 +143,8 @@ impl SourceSide {
 /// Returns the record of a transfer, and sets when it is told again.
 fn tell(id: LocalId, transfer: &mut Transfer, now_ns: u64, repeat_ns: u64) -> SourceRecord {
     transfer.ready = false;
-    let unseen = transfer.acked < transfer.revision;
-    if unseen && transfer.repeat.is_none() {
+    let is_first = transfer.acked < transfer.revision && transfer.repeat.is_none();
+    if is_first {
         transfer.repeat = Some(Repeat::new(now_ns, repeat_ns));
         transfer.told_ns = Some(now_ns);
     }
@@ -153,7 +153,8 @@ fn tell(id: LocalId, transfer: &mut Transfer, now_ns: u64, repeat_ns: u64) -> So
         number: id.number,
         revision: transfer.revision,
         seen: transfer.seen,
-        ask: unseen || std::mem::take(&mut transfer.asks),
+        // An answer that asks would be answered, and so for ever.
+        ask: std::mem::take(&mut transfer.asks) || is_first,
         obeys: transfer.obeys(),
         state: transfer.state(),
         age_ns: now_ns.saturating_sub(transfer.born_ns),

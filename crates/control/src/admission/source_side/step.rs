@@ -12,7 +12,10 @@ impl SourceSide {
                 let id = *id;
                 self.events.push_back(Event::Send { id, bytes, rate_bps, fallback: false });
             }
-            repeat(transfer, now_ns, lease_ns);
+            let repeated = repeat(transfer, now_ns, lease_ns);
+            if let (Some(repeat), Some(link)) = (repeated, &mut self.link) {
+                link.round_trip.back_off(&repeat);
+            }
         }
         if self.link.is_none() {
             // Nobody is there to answer.
@@ -68,21 +71,19 @@ impl SourceSide {
     }
 }
 
-/// Tells a transfer again that the controller has not seen, or that it goes on.
-fn repeat(transfer: &mut Transfer, now_ns: u64, lease_ns: u64) {
+/// Tells a transfer again that the controller has not seen, or that it goes on. Returns how that one waits which it
+/// has not seen.
+fn repeat(transfer: &mut Transfer, now_ns: u64, lease_ns: u64) -> Option<Repeat> {
     let unseen = transfer.acked < transfer.revision;
-    match &mut transfer.repeat {
-        Some(repeat) if repeat.due_ns <= now_ns => {
-            if unseen {
-                repeat.step(now_ns, lease_ns);
-            } else {
-                *repeat = Repeat::new(now_ns, lease_ns / 3);
-                transfer.asks = true;
-            }
-            // An answer may be to the first or to this one.
-            transfer.told_ns = None;
-            transfer.ready = true;
-        }
-        Some(_) | None => {}
+    let repeat = transfer.repeat.as_mut().filter(|repeat| repeat.due_ns <= now_ns)?;
+    if unseen {
+        repeat.step(now_ns, lease_ns);
+    } else {
+        *repeat = Repeat::new(now_ns, lease_ns / 3);
     }
+    transfer.asks = true;
+    // An answer may be to the first or to this one.
+    transfer.told_ns = None;
+    transfer.ready = true;
+    unseen.then_some(*repeat)
 }

@@ -43,8 +43,9 @@ pub(super) struct Transfer {
     pub(super) born_ns: u64,
     pub(super) class: u8,
     pub(super) course: Course,
-    /// What has not begun.
+    /// What has not begun, and how much of that is not there yet.
     left_bytes: u64,
+    ahead_bytes: u64,
     chunks: VecDeque<Chunk>,
     window: Option<Window>,
     /// Takes the window's place when it begins.
@@ -82,6 +83,7 @@ impl Transfer {
             class,
             course: Course::Live,
             left_bytes: bytes,
+            ahead_bytes: 0,
             chunks: VecDeque::new(),
             window: None,
             next: None,
@@ -100,6 +102,28 @@ impl Transfer {
             asks: false,
             told_ns: None,
         }
+    }
+
+    /// So much of it is not there yet.
+    pub(super) fn ahead(self, bytes: u64) -> Self {
+        Self { ahead_bytes: bytes.min(self.left_bytes), ..self }
+    }
+
+    /// More of it is there; with `last` that is all.
+    pub(super) fn add(&mut self, bytes: u64, last: bool) {
+        if self.course != Course::Live {
+            return;
+        }
+        self.left_bytes += bytes.saturating_sub(self.ahead_bytes);
+        self.ahead_bytes = self.ahead_bytes.saturating_sub(bytes);
+        if last {
+            self.left_bytes -= std::mem::take(&mut self.ahead_bytes);
+        }
+    }
+
+    /// Returns what can begin.
+    const fn there_bytes(&self) -> u64 {
+        self.left_bytes - self.ahead_bytes
     }
 
     /// Returns its state as it is told.
@@ -165,7 +189,8 @@ impl Transfer {
     pub(super) fn cancel(&mut self) {
         if self.course == Course::Live {
             self.course = Course::Cancelled;
-            (self.left_bytes, self.window, self.next) = (0, None, None);
+            (self.left_bytes, self.ahead_bytes) = (0, 0);
+            (self.window, self.next) = (None, None);
             self.ending = true;
         }
     }
@@ -250,7 +275,7 @@ impl Transfer {
                 self.revise();
             }
         } else if self.obeys() && self.window.is_some() {
-            let due = self.progress_ns.is_some_and(|progress_ns| progress_ns <= now_ns);
+            let due = self.progress_due_ns().is_some_and(|progress_ns| progress_ns <= now_ns);
             if due || self.confirms {
                 self.confirms = false;
                 self.progress_ns = self.progress_ns.filter(|_| !due);
@@ -260,9 +285,15 @@ impl Transfer {
         None
     }
 
+    /// Returns when it says how far it is, which prolongs its window: not while it has nothing to send, as others
+    /// could use that.
+    fn progress_due_ns(&self) -> Option<u64> {
+        self.progress_ns.filter(|_| self.there_bytes() > 0 || !self.is_idle())
+    }
+
     fn begin(&mut self, now_ns: u64, chunk_bytes: u64) -> Option<(u64, u64)> {
         let window = self.window?;
-        let free = self.chunks.len() < IN_FLIGHT_MAX && self.left_bytes > 0 && !self.stopping;
+        let free = self.wants_to_begin() && !self.stopping;
         let start_ns = now_ns.max(self.busy_ns);
         if !free || now_ns < window.from_ns.max(self.paced_ns) {
             return None;
@@ -270,7 +301,7 @@ impl Transfer {
         let until_ns = self.next.map_or(window.until_ns, |next| window.until_ns.min(next.from_ns));
         let room = u128::from(until_ns.saturating_sub(start_ns)) * u128::from(window.rate_bps);
         let room = u64::try_from(room / 8_000_000_000).unwrap_or(u64::MAX);
-        let wanted = chunk_bytes.min(self.left_bytes);
+        let wanted = chunk_bytes.min(self.there_bytes());
         let bytes = if room >= wanted { wanted } else { room / 4096 * 4096 };
         if bytes < wanted.min(PART_BYTES_MIN) {
             // The window is over; or nothing more fits before the next one begins.
@@ -298,7 +329,7 @@ impl Transfer {
 
     /// Begins a chunk without a window.
     pub(super) fn begin_alone(&mut self, now_ns: u64, chunk_bytes: u64, rate_bps: u64) -> u64 {
-        let bytes = chunk_bytes.min(self.left_bytes);
+        let bytes = chunk_bytes.min(self.there_bytes());
         let revision = self.seen;
         let chunk = Chunk { bytes, rate_bps, revision, alone: true };
         self.push(now_ns, now_ns.max(self.busy_ns), chunk);
@@ -306,7 +337,7 @@ impl Transfer {
     }
 
     pub(super) fn wants_to_begin(&self) -> bool {
-        self.course == Course::Live && self.left_bytes > 0 && self.chunks.len() < IN_FLIGHT_MAX
+        self.course == Course::Live && self.there_bytes() > 0 && self.chunks.len() < IN_FLIGHT_MAX
     }
 
     /// Returns when something is due, repeats not counted.
@@ -316,7 +347,7 @@ impl Transfer {
         }
         let begins = self.window.filter(|_| self.wants_to_begin() && !self.stopping);
         let begins_ns = begins.map(|window| window.from_ns.max(self.paced_ns));
-        let progress_ns = self.progress_ns.filter(|_| self.window.is_some() && self.obeys());
+        let progress_ns = self.progress_due_ns().filter(|_| self.window.is_some() && self.obeys());
         let next_ns = self.next.map(|next| next.from_ns);
         [begins_ns, progress_ns, next_ns].into_iter().flatten().min()
     }

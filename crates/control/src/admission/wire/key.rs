@@ -16,16 +16,16 @@ pub enum Direction {
     ToSource,
 }
 
-/// The keys of one direction.
+/// The keys of one direction: made when they are needed, as a key takes five times as much memory as the root.
 #[derive(Clone)]
 pub(super) struct Keys {
-    root: hmac::Key,
+    root: [u8; ROOT_BYTES],
     direction: Direction,
 }
 
 impl Keys {
     pub(super) fn new(root: &[u8; ROOT_BYTES], direction: Direction) -> Self {
-        Self { root: hmac::Key::new(hmac::HMAC_SHA256, root), direction }
+        Self { root: *root, direction }
     }
 
     pub(super) fn epoch(&self, epoch: u8) -> Key {
@@ -33,7 +33,8 @@ impl Keys {
             Direction::ToController => 1,
             Direction::ToSource => 2,
         };
-        let mut context = hmac::Context::with_key(&self.root);
+        let root = hmac::Key::new(hmac::HMAC_SHA256, &self.root);
+        let mut context = hmac::Context::with_key(&root);
         context.update(LABEL);
         context.update(&[direction, epoch]);
         Key(hmac::Key::new(hmac::HMAC_SHA256, context.sign().as_ref()))

@@ -56,7 +56,8 @@ pub enum OpenError {
 /// Writes the datagrams of one end.
 pub struct Seal<R> {
     keys: Keys,
-    key: Key,
+    /// Of this epoch, from the first datagram on: most ends of a controller have nothing to say.
+    key: Option<Box<Key>>,
     epoch: u8,
     /// The next one; the key changes after [`sequence_max`](Self::with_sequence_max).
     sequence: u64,
@@ -75,9 +76,8 @@ impl<R: Code> Seal<R> {
     #[must_use]
     pub fn new(root: &[u8; ROOT_BYTES]) -> Self {
         let keys = Keys::new(root, R::DIRECTION);
-        let key = keys.epoch(0);
         let (epoch, sequence, sequence_max) = (0, 0, u32::MAX);
-        Self { keys, key, epoch, sequence, sequence_max, records: PhantomData }
+        Self { keys, key: None, epoch, sequence, sequence_max, records: PhantomData }
     }
 
     /// Changes the key after this sequence number already.
@@ -101,7 +101,7 @@ impl<R: Code> Seal<R> {
     {
         if self.sequence > u64::from(self.sequence_max) {
             self.epoch = self.epoch.checked_add(1).ok_or(Exhausted)?;
-            self.key = self.keys.epoch(self.epoch);
+            self.key = None;
             self.sequence = 0;
         }
         let sequence = self.sequence as u32;
@@ -119,7 +119,8 @@ impl<R: Code> Seal<R> {
         };
         let header = Header { kind, epoch: self.epoch, term, source, sequence, stamp_ns };
         let signed = header.write(count);
-        let code = self.key.code(&signed, &out[HEADER_BYTES..]);
+        let key = self.key.get_or_insert_with(|| Box::new(self.keys.epoch(self.epoch)));
+        let code = key.code(&signed, &out[HEADER_BYTES..]);
         out[..SIGNED_BYTES].copy_from_slice(&signed);
         out[SIGNED_BYTES..HEADER_BYTES].copy_from_slice(&code);
         Ok(())
@@ -130,7 +131,6 @@ impl<R: Code> Seal<R> {
 pub struct Opener<R> {
     keys: Keys,
     key: Key,
-    next: Key,
     epoch: u8,
     window: Window,
     records: PhantomData<R>,
@@ -147,8 +147,8 @@ impl<R: Code> Opener<R> {
     #[must_use]
     pub fn new(root: &[u8; ROOT_BYTES]) -> Self {
         let keys = Keys::new(root, R::DIRECTION);
-        let (key, next) = (keys.epoch(0), keys.epoch(1));
-        Self { keys, key, next, epoch: 0, window: Window::new(), records: PhantomData }
+        let key = keys.epoch(0);
+        Self { keys, key, epoch: 0, window: Window::new(), records: PhantomData }
     }
 
     /// Opens a datagram: writes its records over `records` and returns its header.
@@ -170,7 +170,8 @@ impl<R: Code> Opener<R> {
         if header.epoch != self.epoch && !is_next {
             return Err(OpenError::Epoch { seen: header.epoch, in_use: self.epoch });
         }
-        let key = if is_next { &self.next } else { &self.key };
+        let next = is_next.then(|| self.keys.epoch(header.epoch));
+        let key = next.as_ref().unwrap_or(&self.key);
         let code = key.code(&datagram[..SIGNED_BYTES], &datagram[HEADER_BYTES..]);
         if !bool::from(code.ct_eq(&datagram[SIGNED_BYTES..HEADER_BYTES])) {
             return Err(OpenError::Forged);
@@ -181,10 +182,8 @@ impl<R: Code> Opener<R> {
             return Err(OpenError::Replayed { epoch, sequence });
         }
         self.window.note(number);
-        if is_next {
-            self.epoch = epoch;
-            let then = self.keys.epoch(epoch.saturating_add(1));
-            self.key = std::mem::replace(&mut self.next, then);
+        if let Some(next) = next {
+            (self.epoch, self.key) = (epoch, next);
         }
         for (at, bytes) in datagram[HEADER_BYTES..].chunks_exact(RECORD_BYTES).enumerate() {
             match R::decode(bytes) {
