@@ -4,7 +4,7 @@
 //!   agent: requests one way, completions the other.
 //! - [`scheduler`]: who is served next, without I/O or a clock.
 //! - [`policy`]: who may connect, with which weight; the shares that follow.
-//! - [`explain`], [`metrics`]: why an application has its rate; the accounts for Prometheus.
+//! - [`explain`]: why an application has its rate.
 //! - [`protocol`]: what an application and its agent say over their socket.
 //! - [`Agent`]: the agent itself.
 //! - [`AgentProvider`]: verbs for applications, through an agent.
@@ -13,7 +13,6 @@
 mod daemon;
 pub mod entry;
 pub mod explain;
-pub mod metrics;
 pub mod policy;
 pub mod pool;
 pub mod protocol;

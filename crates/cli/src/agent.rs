@@ -5,7 +5,6 @@ use crate::output::table::Table;
 use crate::output::{self, say};
 use crate::stop;
 use catchment_agent::explain::{Binds, ExplainError, Explanation, explain};
-use catchment_agent::metrics::prometheus;
 use catchment_agent::policy::{Mode, Policy};
 use catchment_agent::protocol::{Account, socket_name};
 use catchment_agent::{Agent, status};
@@ -67,7 +66,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
 fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
     let accounts = status(&args.agent).or_fail(Code::Unreachable)?;
     if args.prometheus {
-        return output::print(&prometheus(&args.agent, &accounts));
+        return output::print(&output::metrics::of_agent(&args.agent, &accounts));
     }
     if args.json {
         return accounts.iter().try_for_each(output::print_json);

@@ -131,6 +131,13 @@ fn show_status(args: &ControlStatusArgs) -> Result<(), Failure> {
     })?;
     match answer {
         Answer::Status { status } if args.json => output::print_json(&status),
+        Answer::Status { status } if args.prometheus => {
+            let status = serde_json::from_value(status).map_err(|error| {
+                Failure::new(Code::Unreachable, error)
+                    .hint("the controller is of another version; --json shows what it says")
+            })?;
+            output::print(&output::metrics::of_controller(&status))
+        }
         Answer::Status { status } => output::print(&text(&status)),
         Answer::Refused { reason, .. } => Err(Failure::new(Code::Unreachable, anyhow!("{reason}"))),
         Answer::Registered(_) => Err(Failure::new(

@@ -1,8 +1,8 @@
 //! How a controller stands.
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A controller at a moment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Its term.
     pub term: u32,
@@ -23,7 +23,7 @@ pub struct Status {
 }
 
 /// A link at a moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkStatus {
     /// Its name.
     pub name: String,
@@ -34,7 +34,7 @@ pub struct LinkStatus {
 }
 
 /// A class at a moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassStatus {
     /// Its name.
     pub name: String,
@@ -49,7 +49,7 @@ pub struct ClassStatus {
 }
 
 /// A source at a moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceStatus {
     /// Its number.
     pub source: u32,
@@ -68,7 +68,7 @@ pub struct SourceStatus {
 }
 
 /// Datagrams since the beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatagramStatus {
     /// Opened.
     pub opened: u64,

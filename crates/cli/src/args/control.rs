@@ -62,6 +62,9 @@ pub(crate) struct ControlStatusArgs {
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write metrics as Prometheus reads them
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) prometheus: bool,
 }
 
 /// Returns where a controller listens, if nothing else is said.

@@ -1,6 +1,7 @@
 //! What the command writes: results on stdout, messages on stderr.
 pub(crate) mod events;
 pub(crate) mod log;
+pub(crate) mod metrics;
 pub(crate) mod progress;
 mod repeats;
 pub(crate) mod table;

@@ -19,12 +19,25 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// data path is exact.
 const LATENCY_BITS: std::ops::RangeInclusive<u32> = 12..=34;
 
-/// One metric of type `kind`, and where its value is in a `T`.
-struct Metric<T> {
-    name: &'static str,
-    kind: &'static str,
-    help: &'static str,
-    value: fn(&T) -> f64,
+/// One metric, and where its value is in a `T`.
+#[derive(Debug, Clone, Copy)]
+pub struct Metric<T> {
+    /// Its name, unit included: seconds, bytes, bits a second; `_total` of a counter.
+    pub name: &'static str,
+    /// `counter` or `gauge`.
+    pub kind: &'static str,
+    /// What it is, a sentence.
+    pub help: &'static str,
+    /// Its value.
+    pub value: fn(&T) -> f64,
+}
+
+/// Returns metrics as text: a line of each for each `T`, with the labels of that.
+#[must_use]
+pub fn table<T>(metrics: &[Metric<T>], of: &[T], labels: impl Fn(&T) -> Labels) -> String {
+    let mut text = Text::with_capacity(0);
+    text.table(metrics, of, labels);
+    text.0
 }
 
 /// Defines a table of metrics: kind, name, value and help of each.
@@ -150,7 +163,7 @@ pub fn source_text(snapshot: &SourceSnapshot) -> String {
 }
 
 /// Label names and values, not escaped yet.
-type Labels = Vec<(&'static str, String)>;
+pub type Labels = Vec<(&'static str, String)>;
 
 struct Text(String);
 

@@ -294,13 +294,14 @@ fn latency_buckets_are_exact_at_their_bounds_and_cumulative() {
     assert_eq!(count.unwrap().2, 5.0);
 }
 
-/// The first words of the rows of the tables in the reference, but for those of an agent: the crate
-/// `catchment-agent` compares its own.
+/// The first words of the rows of the tables in the reference, but for those of an agent and of a controller: the
+/// command compares its own.
 fn documented() -> BTreeSet<String> {
     let page = include_str!("../../../../docs/reference/metrics.md");
     let name = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
-    let of_an_agent = |name: &String| name.starts_with("catchment_agent_");
-    page.lines().filter_map(name).filter(|name| !of_an_agent(name)).collect()
+    let of_others = ["catchment_agent_", "catchment_control_"];
+    let is_ours = |name: &String| !of_others.iter().any(|prefix| name.starts_with(prefix));
+    page.lines().filter_map(name).filter(is_ours).collect()
 }
 
 fn exported() -> BTreeSet<String> {

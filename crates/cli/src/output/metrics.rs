@@ -1,0 +1,234 @@
+//! What an agent and a transmission controller say, in the text format that Prometheus reads (version 0.0.4).
+use catchment::observe::prometheus::{Metric, table};
+use catchment_agent::protocol::Account;
+use catchment_controller::{ClassStatus, LinkStatus, SourceStatus, Status};
+
+type Value<T> = fn(&T) -> f64;
+
+const fn gauge<T>(name: &'static str, help: &'static str, value: Value<T>) -> Metric<T> {
+    Metric { name, kind: "gauge", help, value }
+}
+
+const fn counter<T>(name: &'static str, help: &'static str, value: Value<T>) -> Metric<T> {
+    Metric { name, kind: "counter", help, value }
+}
+
+const APPLICATION: &[Metric<Account>] = &[
+    gauge("catchment_agent_weight", "Weight of the policy.", |a| a.weight),
+    gauge("catchment_agent_share", "Part of the device while all have something to send.", |a| {
+        a.share
+    }),
+    counter("catchment_agent_requests_total", "Requests given, receives not counted.", |a| {
+        a.requests as f64
+    }),
+    counter("catchment_agent_requests_done_total", "Requests done, failed ones included.", |a| {
+        a.done as f64
+    }),
+    counter(
+        "catchment_agent_requests_failed_total",
+        "Requests that failed or were flushed.",
+        |a| a.failed as f64,
+    ),
+    counter(
+        "catchment_agent_entries_refused_total",
+        "Entries that were no request, or not one of its own.",
+        |a| a.refused as f64,
+    ),
+    counter("catchment_agent_chunks_total", "Chunks given to the device.", |a| a.chunks as f64),
+    counter(
+        "catchment_agent_bytes_total",
+        "Bytes given to the device; a chunk counts 64 at least.",
+        |a| a.bytes as f64,
+    ),
+    gauge("catchment_agent_requests_waiting", "Requests that wait for their turn.", |a| {
+        a.waiting as f64
+    }),
+    counter("catchment_agent_emptied_total", "How often none waited any more.", |a| {
+        a.emptied as f64
+    }),
+    gauge("catchment_agent_queue_pairs", "Queue pairs.", |a| a.queue_pairs as f64),
+    gauge("catchment_agent_memory_bytes", "Bytes of registered memory.", |a| a.memory_bytes as f64),
+];
+
+const CONTROLLER: &[Metric<Status>] = &[
+    gauge("catchment_control_uptime_seconds", "Time since the controller started.", |s| s.uptime_s),
+    gauge("catchment_control_term", "Its term; sources obey the highest.", |s| s.term.into()),
+    gauge("catchment_control_superseded", "1 once a source knows a higher term, else 0.", |s| {
+        f64::from(u8::from(s.superseded))
+    }),
+    gauge("catchment_control_sources", "Sources that are registered.", |s| s.sources.len() as f64),
+    counter("catchment_control_datagrams_opened_total", "Datagrams with the right code.", |s| {
+        s.datagrams.opened as f64
+    }),
+    counter("catchment_control_datagrams_sent_total", "Datagrams sent, without hints.", |s| {
+        s.datagrams.sent as f64
+    }),
+    counter("catchment_control_hints_total", "Hints that a source should register.", |s| {
+        s.datagrams.hints as f64
+    }),
+    counter("catchment_control_datagrams_malformed_total", "Datagrams of no known form.", |s| {
+        s.datagrams.malformed as f64
+    }),
+    counter("catchment_control_datagrams_unknown_total", "Datagrams of unknown sources.", |s| {
+        s.datagrams.unknown as f64
+    }),
+    counter("catchment_control_datagrams_forged_total", "Datagrams without the right code.", |s| {
+        s.datagrams.forged as f64
+    }),
+    counter("catchment_control_datagrams_replayed_total", "Datagrams that came before.", |s| {
+        s.datagrams.replayed as f64
+    }),
+];
+
+const LINK: &[Metric<LinkStatus>] = &[
+    gauge(
+        "catchment_control_link_capacity_bits_per_second",
+        "Payload that the link carries.",
+        |link| link.capacity_bps as f64,
+    ),
+    gauge(
+        "catchment_control_link_granted_bits_per_second",
+        "The rates of all that may be sent over it now.",
+        |link| link.granted_bps as f64,
+    ),
+];
+
+const CLASS: &[Metric<ClassStatus>] = &[
+    gauge("catchment_control_transfers_waiting", "Transfers that wait for a window.", |class| {
+        class.waiting as f64
+    }),
+    gauge("catchment_control_transfers_granted", "Transfers that have a window.", |class| {
+        class.granted as f64
+    }),
+    counter("catchment_control_transfers_on_time_total", "Transfers sent in time.", |class| {
+        class.on_time as f64
+    }),
+    counter("catchment_control_transfers_late_total", "Transfers sent late.", |class| {
+        class.late as f64
+    }),
+];
+
+const SOURCE: &[Metric<SourceStatus>] = &[
+    gauge("catchment_control_source_waiting", "Transfers of the source that wait.", |source| {
+        source.waiting as f64
+    }),
+    gauge(
+        "catchment_control_source_granted_bits_per_second",
+        "The sum of the source's windows.",
+        |source| source.granted_bps as f64,
+    ),
+    gauge(
+        "catchment_control_source_silent_seconds",
+        "Time since the source's last datagram.",
+        |source| source.silent_ms as f64 / 1e3,
+    ),
+];
+
+/// Returns the accounts of the applications of an agent of this name. Applications of one name are told apart
+/// by their process.
+pub(crate) fn of_agent(agent: &str, accounts: &[Account]) -> String {
+    table(APPLICATION, accounts, |account| {
+        vec![
+            ("agent", agent.to_owned()),
+            ("application", account.application.clone()),
+            ("process", account.process.to_string()),
+        ]
+    })
+}
+
+/// Returns how a controller stands.
+pub(crate) fn of_controller(status: &Status) -> String {
+    let own = table(CONTROLLER, std::slice::from_ref(status), |_| Vec::new());
+    let links = table(LINK, &status.links, |link| vec![("link", link.name.clone())]);
+    let classes = table(CLASS, &status.classes, |class| vec![("class", class.name.clone())]);
+    let sources = table(SOURCE, &status.sources, |source| {
+        let certificate = source.certificate.clone().unwrap_or_default();
+        vec![("source", source.source.to_string()), ("certificate", certificate)]
+    });
+    [own, links, classes, sources].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catchment_controller::DatagramStatus;
+
+    const PAGE: &str = include_str!("../../../../docs/reference/metrics.md");
+
+    /// Every metric is on the page with its kind, and the page has no other of these.
+    fn compare(text: &str, prefix: &str) {
+        let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let kinds: Vec<(&str, &str)> = kinds.filter_map(|line| line.split_once(' ')).collect();
+        for (name, kind) in &kinds {
+            assert!(name.starts_with(prefix), "{name}");
+            assert!(PAGE.contains(&format!("| `{name}` | {kind} |")), "{name} is not on the page");
+        }
+        assert_eq!(PAGE.matches(&format!("| `{prefix}")).count(), kinds.len());
+    }
+
+    #[test]
+    fn the_page_lists_what_an_agent_says_and_labels_are_escaped() {
+        let account = Account {
+            application: "a\"b".to_owned(),
+            process: 7,
+            bytes: 123,
+            ..Account::default()
+        };
+        let text = of_agent("agent0", &[account]);
+        let line =
+            r#"catchment_agent_bytes_total{agent="agent0",application="a\"b",process="7"} 123"#;
+        assert!(text.lines().any(|one| one == line), "{text}");
+        compare(&text, "catchment_agent_");
+    }
+
+    #[test]
+    fn the_page_lists_what_a_controller_says() {
+        let status = Status {
+            term: 3,
+            uptime_s: 2.5,
+            lease_ms: 200,
+            superseded: false,
+            links: vec![LinkStatus {
+                name: "up\"link".to_owned(),
+                capacity_bps: 20_000_000_000,
+                granted_bps: 10_000_000_000,
+            }],
+            classes: vec![ClassStatus {
+                name: "urgent".to_owned(),
+                waiting: 1,
+                granted: 2,
+                on_time: 30,
+                late: 4,
+            }],
+            sources: vec![SourceStatus {
+                source: 7,
+                address: None,
+                certificate: Some("cam".to_owned()),
+                devices: Vec::new(),
+                waiting: 1,
+                granted_bps: 5,
+                silent_ms: 1500,
+            }],
+            datagrams: DatagramStatus {
+                opened: 9,
+                sent: 8,
+                hints: 7,
+                malformed: 6,
+                unknown: 5,
+                forged: 4,
+                replayed: 3,
+            },
+        };
+        let text = of_controller(&status);
+        for line in [
+            "catchment_control_term 3",
+            "catchment_control_datagrams_forged_total 4",
+            r#"catchment_control_link_granted_bits_per_second{link="up\"link"} 10000000000"#,
+            r#"catchment_control_transfers_late_total{class="urgent"} 4"#,
+            r#"catchment_control_source_silent_seconds{source="7",certificate="cam"} 1.5"#,
+        ] {
+            assert!(text.lines().any(|one| one == line), "no {line}: {text}");
+        }
+        compare(&text, "catchment_control_");
+    }
+}
