@@ -1,5 +1,6 @@
 //! Applications through an agent, shortened: what is there, not how fast it is.
 use super::{lines, run};
+use catchment_netns::with_privilege;
 use serde_json::Value;
 
 const FIELDS: [&str; 21] = [
@@ -9,10 +10,17 @@ const FIELDS: [&str; 21] = [
     "registrations", "misrouted", "lost",
 ];
 
-/// Each row has every field, RAW and the agent the same cells; an agent's processor time and queue pairs are
-/// its own; and every goal is there, held or not, or said to be unmeasured.
+/// Each row has every field, RAW and the agent the same cells over both devices; an agent's processor time and queue
+/// pairs are its own; and every goal is there, held or not, or said to be unmeasured.
 #[test]
 fn an_application_through_an_agent_is_measured_beside_one_with_its_own_device() {
+    with_privilege(
+        "agent::an_application_through_an_agent_is_measured_beside_one_with_its_own_device",
+        rows_and_goals_are_there,
+    );
+}
+
+fn rows_and_goals_are_there() {
     let words = [
         "agent", "--json", "--runs", "1", "--seconds", "0.02", "--bytes", "64,65536", "--windows",
         "2", "--window-seconds", "0.05",
@@ -20,20 +28,28 @@ fn an_application_through_an_agent_is_measured_beside_one_with_its_own_device() 
     let lines = lines(&run(&words));
     assert_eq!((&lines[0]["what"], &lines[0]["form"]), (&"run".into(), &"--quick".into()));
     let of = |what: &str| lines.iter().filter(|line| line["what"] == what).collect::<Vec<_>>();
-    let (raw, drum) = (of("raw"), of("drum"));
-    assert_eq!((raw.len(), drum.len()), (8, 8), "two operations, two sizes, one or 64 at once");
-    for (raw, drum) in raw.iter().zip(&drum) {
-        for row in [raw, drum] {
+    let raw = of("raw");
+    let count = |provider: &str| raw.iter().filter(|row| row["provider"] == provider).count();
+    assert_eq!(count("shm"), 8, "two operations, two sizes, one or 64 at once");
+    assert_eq!(count("roce"), 4, "WRITEs of two sizes, one or 64 at once");
+    for (what, raw, agent) in ["drum", "unlimited"].iter().flat_map(|what| {
+        let agent = of(what);
+        assert_eq!(agent.len(), raw.len(), "{what}");
+        raw.iter().zip(agent).map(move |(raw, agent)| (what, *raw, agent))
+    }) {
+        for row in [raw, agent] {
             let lacking = FIELDS.iter().find(|field| row.get(**field).is_none());
             assert_eq!(lacking, None, "{row}");
             assert!(row["ops_per_s"].as_f64().unwrap() > 0.0, "{row}");
             assert_eq!(row["latency_ns_p50"].is_null(), row["outstanding"] != 1, "{row}");
         }
-        let same = ["op", "bytes", "outstanding"].iter().all(|field| raw[field] == drum[field]);
-        assert!(same, "{raw} {drum}");
+        let cell = ["provider", "op", "bytes", "outstanding"];
+        assert!(cell.iter().all(|field| raw[field] == agent[field]), "{what}: {raw} {agent}");
         assert!(raw["agent_ns_per_op"].is_null() && raw["queue_pairs"].is_null(), "{raw}");
-        assert!(drum["agent_ns_per_op"].as_f64().unwrap() > 0.0, "{drum}");
-        assert_eq!(drum["queue_pairs"], 2, "one at each end: {drum}");
+        assert!(agent["agent_ns_per_op"].as_f64().unwrap() > 0.0, "{agent}");
+        // One agent has both ends over shared memory, each its own over a network.
+        let ends = if agent["provider"] == "shm" { 2 } else { 1 };
+        assert_eq!(agent["queue_pairs"], ends, "{agent}");
     }
     assert!(of("cache-line")[0]["latency_ns_p50"].as_f64().unwrap() > 0.0);
     let fairness = of("fairness");
@@ -44,8 +60,9 @@ fn an_application_through_an_agent_is_measured_beside_one_with_its_own_device() 
     assert!(fairness.iter().all(|row| windows(row) == 2), "{fairness:?}");
     let goals = of("goal");
     let judged = goals.iter().filter(|goal| goal["held"].is_boolean()).count();
-    // Of WRITE and SEND: both depths from 64 KiB, the deep one at 64 bytes; and what a WRITE takes longer.
-    assert_eq!(judged, 7, "{goals:?}");
+    // Of WRITE and SEND, and of WRITE over a network: both depths from 64 KiB, the deep one at 64 bytes; and what a WRITE
+    // takes longer over each.
+    assert_eq!(judged, 11, "{goals:?}");
     assert!(
         goals.iter().filter(|goal| goal["held"].is_null()).all(|goal| goal["why_not"].is_string())
     );
