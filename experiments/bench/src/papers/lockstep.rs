@@ -357,6 +357,8 @@ impl Moving {
                 let most = if self.less.is_some() { LOOKS_WITH_LESS } else { LOOKS_MOST };
                 ensure!(looks <= most, "no progress after {most} looks");
                 ends.idle()?;
+            } else {
+                looks = 0;
             }
         }
         Ok(())
