@@ -157,13 +157,16 @@ impl Session<'_> {
     fn job(&self, cell: &Cell, what: Mechanism) -> Job {
         let end = |namespace: &Namespace, address| NetworkEnd { netns: namespace.path(), address };
         let ends = self.veth.as_ref().filter(|_| cell.provider == Provider::Roce);
+        let job = self.options.job(what, cell.bytes, cell.blocks);
         Job {
             provider: cell.provider,
+            // A device over a network has a thread on the core of its role, which would starve.
+            realtime: job.realtime && cell.provider != Provider::Roce,
             network: ends.map(|pair| {
                 let right = end(&pair.right, VethPair::RIGHT_V4);
                 [end(&pair.left, VethPair::LEFT_V4), right]
             }),
-            ..self.options.job(what, cell.bytes, cell.blocks)
+            ..job
         }
     }
 
