@@ -67,7 +67,8 @@ fn stalls() -> Vec<Goal> {
         let load = shape.load(LOAD_BLOCKS, 1);
         for blocks in SLOTS {
             let stall = compare(Refill::Adaptive, PAPER, &load, blocks as u32).stall_share();
-            let place = Place { case: Some(shape.name()), ..Place::at("sim", 0, blocks) };
+            let place =
+                Place { case: Some(shape.name().to_owned()), ..Place::at("sim", 0, blocks) };
             all.push(Goal::new(goals::STALL, place, stall, AtMost(0.05)));
         }
     }

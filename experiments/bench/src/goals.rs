@@ -14,7 +14,7 @@ pub(crate) struct Place {
     pub(crate) bytes: Option<usize>,
     pub(crate) blocks: Option<usize>,
     pub(crate) rival: Option<&'static str>,
-    pub(crate) case: Option<&'static str>,
+    pub(crate) case: Option<String>,
 }
 
 impl Place {
@@ -34,7 +34,7 @@ impl Place {
             number(self.bytes, "bytes"),
             number(self.blocks, "blocks"),
             self.rival.map(|rival| format!("beside {rival}")),
-            self.case.map(str::to_owned),
+            self.case.clone(),
         ];
         words.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }

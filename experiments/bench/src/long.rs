@@ -130,16 +130,14 @@ fn line(row: &Row) -> String {
 }
 
 /// Returns what part of each path of the goal is reached over this many seconds, with the path in words.
-pub(crate) fn fractions(seconds: f64) -> Result<Vec<(&'static str, f64)>> {
-    const WORDS: [[&str; 2]; 3] = [
-        ["10 ms each way", "10 ms each way, 1 % lost"],
-        ["50 ms each way", "50 ms each way, 1 % lost"],
-        ["100 ms each way", "100 ms each way, 1 % lost"],
-    ];
+pub(crate) fn fractions(seconds: f64) -> Result<Vec<(String, f64)>> {
     let mut found = Vec::new();
-    for (delay_ms, words) in DELAYS_MS.into_iter().zip(WORDS) {
-        for (loss, words) in LOSSES.into_iter().zip(words) {
+    for delay_ms in DELAYS_MS {
+        for loss in LOSSES {
             let place = Place { rate_bps: RATE_BPS, delay_ms, loss };
+            let lost =
+                if loss > 0.0 { format!(", {} % lost", 100.0 * loss) } else { String::new() };
+            let words = format!("{delay_ms} ms each way{lost}");
             found.push((words, measure(place, seconds, 1)?.fraction));
         }
     }

@@ -214,6 +214,12 @@ impl Provider {
             Self::Sim => "sim",
         }
     }
+
+    /// Returns whether a role may have real-time priority: a device over a network has a thread on the core of its
+    /// role, which would starve.
+    pub(crate) fn allows_realtime(self) -> bool {
+        self == Self::Shm
+    }
 }
 
 #[cfg(test)]

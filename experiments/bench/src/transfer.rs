@@ -160,8 +160,7 @@ impl Session<'_> {
         let job = self.options.job(what, cell.bytes, cell.blocks);
         Job {
             provider: cell.provider,
-            // A device over a network has a thread on the core of its role, which would starve.
-            realtime: job.realtime && cell.provider != Provider::Roce,
+            realtime: job.realtime && cell.provider.allows_realtime(),
             network: ends.map(|pair| {
                 let right = end(&pair.right, VethPair::RIGHT_V4);
                 [end(&pair.left, VethPair::LEFT_V4), right]

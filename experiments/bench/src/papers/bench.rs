@@ -45,10 +45,9 @@ impl Bench {
         !self.options.full
     }
 
-    /// Returns whether timed parts get real-time priority. A device over a network has a thread on
-    /// the core of its role, which would starve; who sleeps needs none.
+    /// Returns whether timed parts get real-time priority: who sleeps needs none.
     pub(super) fn realtime(&self, provider: Provider, wait: Wait) -> bool {
-        self.realtime && provider == Provider::Shm && wait.polls()
+        self.realtime && provider.allows_realtime() && wait.polls()
     }
 
     /// Makes two network namespaces that live as long as the run, where the provider needs them.

@@ -1,7 +1,8 @@
 //! `grants`: events of cameras through the transmission controller as shipped, as the paper's is read, and without
 //! one, in virtual time.
 use super::bench::Experiment;
-use super::record::{Cell, Conditions, Row};
+use super::record::{Cell, Row};
+use super::virtual_stream::conditions;
 use crate::mechanism::Mechanism;
 use anyhow::{Result, bail, ensure};
 use catchment_sim::admission::{Figures, Knee, Rival, Trial, knees, run_trials};
@@ -65,8 +66,8 @@ fn rows(id: &str, cell: &Cell, figures: &[Figures]) -> Vec<Row> {
     ];
     let rows = METRICS.iter().filter_map(|(metric, number)| {
         let values: Vec<f64> = figures.iter().filter_map(number).collect();
-        let row =
-            (!values.is_empty()).then(|| Row::new(id, cell, *metric, values, &conditions()))?;
+        let row = (!values.is_empty())
+            .then(|| Row::new(id, cell, *metric, values, &conditions(Some(1), None)))?;
         Some(row)
     });
     rows.collect()
@@ -91,7 +92,7 @@ fn find_knees(of: &mut Experiment<'_>) -> Result<()> {
         let knees = [("knee_events", by_events), ("knee_frames", by_frames)];
         for (metric, load) in knees {
             let Some(load) = load else { continue };
-            let row = Row::one(of.id, cell, (metric, "1"), load, &conditions());
+            let row = Row::one(of.id, cell, (metric, "1"), load, &conditions(Some(1), None));
             of.rows.push(row);
         }
     }
@@ -105,15 +106,5 @@ fn milliseconds(text: &str) -> Result<u64> {
         Some(Err(_)) | None => {
             bail!("variant {text:?}: {GRANTS:?}, {SHORT_GAP:?}, or a round trip such as \"20 ms\"")
         }
-    }
-}
-
-fn conditions() -> Conditions {
-    Conditions {
-        wait: "looking takes no time".to_owned(),
-        caches: "none",
-        restarts: 1,
-        seed: Some(1),
-        ..Conditions::default()
     }
 }

@@ -92,7 +92,7 @@ impl Setting {
                 mechanism,
                 blocks_per_s,
                 seeds,
-                conditions: conditions(Some(0), speed * self.size.0 as f64),
+                conditions: conditions(Some(0), Some(speed * self.size.0 as f64)),
             })
         });
         all.collect()

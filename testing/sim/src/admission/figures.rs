@@ -23,31 +23,21 @@ pub enum Rival {
 }
 
 impl Rival {
-    fn method(self) -> Method {
+    /// Returns the method, and how its packets go where they do.
+    fn carried(self) -> (Method, Carrier) {
         let of_ladder = |name: &str| {
             let mut papers = ladder::papers().into_iter();
             papers.find(|one| one.ladder == Some(name)).expect("a step of the ladder")
         };
-        match self {
+        let method = match self {
+            Self::Spq => return packets::strict_priority(),
             Self::Tcm => of_ladder("A0"),
             Self::PriorityTcm => of_ladder("A1"),
             Self::PriorityTcmShortGap => of_ladder("A1'"),
-            Self::Deadline | Self::Spq => ladder::shipped(LINK_BPS / 2),
+            Self::Deadline => ladder::shipped(LINK_BPS / 2),
             Self::DeadlineFast => ladder::shipped(LINK_BPS),
-        }
-    }
-}
-
-impl Rival {
-    /// Returns the method, and how its packets go where they do.
-    fn carried(self) -> (Method, Carrier) {
-        if self == Self::Spq {
-            let mut all = packets::methods().into_iter();
-            return all
-                .find(|(method, _)| method.name == "spq")
-                .expect("strict priority is a method");
-        }
-        (self.method(), packets::CONTROLLED)
+        };
+        (method, packets::CONTROLLED)
     }
 }
 
@@ -122,7 +112,7 @@ pub struct Knee {
 /// Finds knees at level `chunk`, with a round trip of its own where one is given, over as many seeds.
 pub fn knees(all: &[(Rival, Option<u64>)], seconds: u64, seeds: u64) -> Vec<Knee> {
     let find = |(rival, rtt_ns): &(Rival, Option<u64>)| {
-        let method = rival.method();
+        let (method, _) = rival.carried();
         let method = Method { rtt_ns: rtt_ns.unwrap_or(method.rtt_ns), ..method };
         let (links, mix) = (Links::Pool(1), Mix::Events);
         let seeds = (1..=seeds).collect();

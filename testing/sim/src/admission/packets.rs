@@ -12,23 +12,29 @@ const PLAIN: Transport = Transport { recovery: Recovery::GoBackN, marks: false, 
 /// Sources that ask a controller, over that.
 pub(super) const CONTROLLED: Carrier = Carrier { controlled: true, transport: PLAIN };
 
+/// Returns strict priority at the bottleneck, without a controller.
+pub(super) fn strict_priority() -> (Method, Carrier) {
+    uncontrolled("spq", Transport { priority: true, ..PLAIN })
+}
+
+fn uncontrolled(name: &'static str, transport: Transport) -> (Method, Carrier) {
+    let method = Method { name, ..ladder::shipped(LINK_BPS / 2) };
+    (method, Carrier { controlled: false, transport })
+}
+
 /// Returns the methods: those with a controller, over plain RoCE, then those without.
 pub(super) fn methods() -> Vec<(Method, Carrier)> {
-    let slow = LINK_BPS / 2;
     let papers = ladder::papers().into_iter().filter(|one| matches!(one.ladder, Some("A0" | "A1")));
-    let ours = [slow, LINK_BPS].map(ladder::shipped);
+    let ours = [LINK_BPS / 2, LINK_BPS].map(ladder::shipped);
     let controlled = papers.filter(|one| one.calibration == "cal-s").chain(ours);
     let controlled = controlled.map(|method| (method, CONTROLLED));
+    let repeats = Transport { recovery: Recovery::SelectiveRepeat, ..PLAIN };
     let others = [
-        ("plain", PLAIN),
-        ("spq", Transport { priority: true, ..PLAIN }),
-        ("dcqcn", Transport { marks: true, ..PLAIN }),
-        ("selective-repeat", Transport { recovery: Recovery::SelectiveRepeat, ..PLAIN }),
+        uncontrolled("plain", PLAIN),
+        strict_priority(),
+        uncontrolled("dcqcn", Transport { marks: true, ..PLAIN }),
+        uncontrolled("selective-repeat", repeats),
     ];
-    let others = others.map(|(name, transport)| {
-        let method = Method { name, ..ladder::shipped(slow) };
-        (method, Carrier { controlled: false, transport })
-    });
     controlled.chain(others).collect()
 }
 

@@ -16,6 +16,7 @@ pub(super) const SPREAD_NS_MIN: u64 = 50_000;
 pub(super) const ROUND_TRIP_NS_MAX: u64 = 50_000_000;
 /// A source that is silent for longer has to register again.
 const FORGET_NS: u64 = 30 * SECOND_NS;
+
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) seal: Seal<ControllerRecord>,
