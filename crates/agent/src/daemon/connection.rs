@@ -272,17 +272,16 @@ impl Connection {
             part = part_of_elements(send, chunk);
         }
         let part = part.as_ref().map(|(sges, count)| &sges[..*count]);
-        let requests: Vec<SendWr<'_>> = (0..)
-            .zip(&self.planned)
-            .zip(&self.sends)
-            .map(|((n, chunk), send)| {
-                let wr_id = base | u64::from(first.wrapping_add(n + 1));
-                let is_last = n as usize == last;
-                let request = send.request(chunk, wr_id, part.filter(|_| is_last));
-                SendWr { signaled: is_last || send.signaled, ..request }
-            })
-            .collect();
-        let posted = qp.post_send(&requests).map_or_else(|error| error.index, |()| requests.len());
+        let mut requests = [SendWr::new(0, SendOp::Send, Payload::Sges(&[])); BATCH];
+        let (mut count, planned) = (0, self.planned.iter().zip(&self.sends));
+        for (request, (chunk, send)) in requests.iter_mut().zip(planned) {
+            let wr_id = base | u64::from(first.wrapping_add(count as u32 + 1));
+            let is_last = count == last;
+            *request = send.request(chunk, wr_id, part.filter(|_| is_last));
+            request.signaled = is_last || send.signaled;
+            count += 1;
+        }
+        let posted = qp.post_send(&requests[..count]).map_or_else(|error| error.index, |()| count);
         for at in 0..posted {
             let chunk = self.planned[at];
             self.note(&chunk);
