@@ -41,16 +41,14 @@
 #![forbid(unsafe_code)]
 
 pub mod collector;
-mod frame;
 pub mod ibverbs;
 mod in_clear;
 pub mod perf;
-pub mod providers;
 pub mod roce;
-pub mod sink;
 pub mod source;
 
 pub use catchment_media::{format, input};
 pub use catchment_observe as observe;
+pub use catchment_providers as providers;
 pub use catchment_session as session;
-pub use frame::Frame;
+pub use catchment_sink::{self as sink, Frame};

@@ -2,6 +2,7 @@
 use crate::commit::HEADER_WORDS;
 use crate::inline;
 use crate::layout::{LINE_BYTES, RingLayout};
+use std::time::SystemTime;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 56;
@@ -109,6 +110,12 @@ pub(crate) fn extent(first: u64, last: u64) -> (u32, u32) {
         return (0, inline::payload_bytes(last));
     }
     (split(last).1, split(first).1)
+}
+
+/// Returns nanoseconds since 1970, as blocks carry them; 0 for earlier times.
+pub fn unix_ns(time: SystemTime) -> u64 {
+    let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(since_epoch.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl BlockHeader {

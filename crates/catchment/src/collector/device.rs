@@ -244,7 +244,7 @@ impl LentSink {
         let observation = FrameObservation {
             bytes: frame.bytes() as u64,
             verified: frame.is_verified(),
-            captured_unix_ns: frame.capture_time_ns,
+            captured_unix_ns: frame.capture_time_ns(),
             delivered_unix_ns: now_ns,
         };
         let preview = device.metrics.preview();

@@ -20,12 +20,11 @@
 //! | `receive` | takes blocks out of all rings, puts them in order |
 //! | `stream`, `growing`, `handover` | one device in one session: how its blocks get to a worker |
 //! | `ready`, `workers`, `resting` | streams that wait for a worker, the threads that call the sinks, streams whose sink refused |
-//! | `devices`, `device`, `block`, `staging` | devices across sessions; their blocks; memory for large frames |
+//! | `devices`, `device` | devices across sessions |
 //! | `owners` | which certificate may send which device |
 //! | `again` | how often a damaged frame is asked for again |
 //! | `refusals` | what a session is refused for, with the remedy |
 mod again;
-pub(crate) mod block;
 mod device;
 mod devices;
 mod growing;
@@ -43,7 +42,6 @@ mod refusals;
 mod resting;
 mod ring;
 mod session;
-pub(crate) mod staging;
 mod state;
 mod stream;
 mod vitals;
@@ -63,7 +61,7 @@ use crate::session::path::{PathError, PathRules};
 use crate::session::refusal::{Refusal, RefusalCode};
 use crate::session::reread::ServerTls;
 use crate::session::tls::{TlsError, TlsFiles};
-use crate::sink::{CallbackSink, NullSink, Sink, SinkError};
+use crate::sink::{CallbackSink, NullSink, Sink, SinkError, Staging};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::BackoffPolicy;
 use catchment_verbs::{ModifyError, VerbsError};
@@ -259,7 +257,7 @@ impl CollectorBuilder {
             lease: self.lease,
             ring_bytes_max: self.ring_bytes_max,
             rings: RingBudget::new(self.ring_bytes_total),
-            staging: staging::Staging::new(self.ring_bytes_total),
+            staging: Staging::new(self.ring_bytes_total),
             devices: Arc::new(Devices::new(self.sink, metrics.clone(), self.devices_max, owners)),
             receive,
             metrics,

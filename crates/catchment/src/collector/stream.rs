@@ -3,16 +3,16 @@
 //! A stream has three owners. The receive thread has the [`Inlet`] and pushes blocks; one worker at
 //! a time has the [`Delivery`], with the sink, and pops them, which keeps the frames in order; both,
 //! and the session, see the counters of [`Stream`]. No side waits for another one.
-use super::block::HeldBlock;
 use super::device::{Device, LentSink, Verdict};
 use super::growing::{Consumer, Producer, growing_queue};
 use super::handover::Parked;
-use super::staging::{Staged, Staging};
 use crate::Frame;
-use crate::frame::{FrameBytes, now_unix_ns};
-use crate::sink::{Rejected, SinkError};
+use crate::sink::{CountedBlock, FrameBytes, Rejected, SinkError, Staged, Staging};
+use catchment_transfer::BlockHeader;
+use catchment_transfer::header::unix_ns;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::SystemTime;
 use tokio::sync::Notify;
 
 /// Frames that a worker takes from one stream before it turns to others.
@@ -52,17 +52,17 @@ pub(super) struct Stream {
 /// The receive thread's end of a stream.
 pub(super) struct Inlet {
     stream: Arc<Stream>,
-    blocks: Producer<HeldBlock>,
+    blocks: Producer<CountedBlock>,
 }
 
 /// The worker's half of a stream. One worker at a time has it.
 pub(super) struct Delivery {
     sink: LentSink,
     staging: Arc<Staging>,
-    blocks: Consumer<HeldBlock>,
+    blocks: Consumer<CountedBlock>,
     partial: Option<Partial>,
     /// The first block of a frame for which there is no memory yet.
-    held: Option<HeldBlock>,
+    held: Option<CountedBlock>,
     rejected: Option<Frame>,
 }
 
@@ -88,7 +88,7 @@ impl Inlet {
     }
 
     /// Takes the next block in order. Returns what to schedule, unless a worker has the stream.
-    pub(super) fn push(&mut self, block: HeldBlock) -> Option<Job> {
+    pub(super) fn push(&mut self, block: CountedBlock) -> Option<Job> {
         self.blocks.push(block);
         let pushed = &self.stream.pushed;
         pushed.store(pushed.load(Ordering::Relaxed) + 1, Ordering::Release);
@@ -260,15 +260,12 @@ impl Stream {
     ///
     /// The last block of a frame is kept with it, so that the source sees it released only when
     /// the sink has the frame: until then the source can send the frame again.
-    fn assemble(&self, delivery: &mut Delivery, block: HeldBlock) -> Assembled {
+    fn assemble(&self, delivery: &mut Delivery, block: CountedBlock) -> Assembled {
         let header = block.header();
         let checked = header.crc().is_some();
-        let frame = |verified, bytes| Frame {
-            device: self.device.name.clone(),
-            packet_number: header.packet_number,
-            capture_time_ns: header.capture_time_ns,
-            verified,
-            bytes,
+        let frame = |verified, bytes| {
+            let BlockHeader { packet_number, capture_time_ns, .. } = header;
+            Frame::new(self.device.name.clone(), packet_number, capture_time_ns, verified, bytes)
         };
         if header.frame_bytes == u64::from(header.payload_bytes) {
             delivery.partial = None;
@@ -303,13 +300,13 @@ impl Stream {
         let bytes = FrameBytes::Assembled {
             bytes: whole.bytes,
             last: Some(block),
-            _staged: Some(whole.staged),
+            staged: Some(whole.staged),
         };
         Assembled::Frame(frame(whole.verified, bytes))
     }
 
     fn offer(&self, delivery: &mut Delivery, frame: Frame) -> Step {
-        match delivery.sink.deliver(frame, now_unix_ns()) {
+        match delivery.sink.deliver(frame, unix_ns(SystemTime::now())) {
             Ok(has_it) => {
                 self.delivered.fetch_add(u64::from(has_it), Ordering::Relaxed);
                 self.done();
@@ -360,7 +357,7 @@ enum Assembled {
     /// Nothing yet, or nothing at all.
     Nothing,
     /// It begins a frame for which there is no memory now.
-    NoMemory(HeldBlock),
+    NoMemory(CountedBlock),
 }
 
 #[derive(PartialEq, Eq)]

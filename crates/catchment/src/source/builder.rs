@@ -1,6 +1,5 @@
 //! Describes a source, then connects it.
 use super::device::Device;
-use super::granting::{ControllerSpec, Fallback, Granting, Missed, OnMissed, Streams, Told};
 use super::lifecycle::Lifecycle;
 use super::shared::{DeviceState, Shared};
 use super::wish::{RING_BYTES, SEND_QUEUE_LEAST, Wish};
@@ -15,6 +14,7 @@ use crate::session::names::{DeviceName, DeviceNameError};
 use crate::session::path::PathRules;
 use crate::session::registration::RegisteredDevice;
 use crate::session::tls::TlsFiles;
+use catchment_granting::{ControllerSpec, Fallback, Granting, Missed, OnMissed, Streams, Told};
 use catchment_transfer::Permit;
 use catchment_transfer::layout::TRAILER_BYTES;
 use std::collections::BTreeSet;
@@ -326,7 +326,7 @@ impl SourceBuilder {
             |state: &Arc<DeviceState>| (state.name.as_str().to_owned(), state.metrics.clone());
         let named = shared.devices.iter().map(device);
         let told = Told::new(&shared.metrics, named, self.on_missed.clone());
-        granting.start(spec, security.clone(), &self.collector, devices, streams, told).map(Some)
+        Ok(Some(granting.start(spec, security.clone(), &self.collector, devices, streams, told)?))
     }
 
     fn device_states(

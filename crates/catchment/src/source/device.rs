@@ -1,11 +1,11 @@
 //! The application's handle to one device of a source.
 use super::SourceError;
 use super::backlog::Waiting;
-use super::granting::Event;
 use super::link::{Link, Reserve};
 use super::shared::{DeviceState, Shared};
 use super::writer::{FrameContents, OwnedFrameWriter, Target, writes_contents};
 use crate::session::message::Policy;
+use catchment_granting::Event;
 use catchment_transfer::{BlockMeta, CommitError, WriteBlock};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! The connection to a collector that filling threads use: a sender, and how to wait for it.
 use super::gate::Gate;
-use super::granting::LinkGate;
 use super::room::{Vacancy, WaitingRoom};
+use catchment_granting::LinkGate;
 use catchment_transfer::{ReserveError, Sender, WriteBlock};
 use catchment_verbs::CompletionChannel;
 use std::sync::Arc;

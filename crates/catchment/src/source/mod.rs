@@ -22,7 +22,6 @@
 //! | `connecting`, `proof` | connecting the queue pair, and the proof that packets pass |
 //! | `link`, `room` | the connection that filling threads use, and how they wait for room |
 //! | `driver` | keeps a link going whose requests take time |
-//! | `granting` | leave to send from a transmission controller, and the blocks that wait for it |
 //! | `gate` | closes a link: separates what was committed before from what comes after |
 //! | `shared`, `lifecycle` | what all threads of a source share: each device's numbers; the link of the moment, and the end |
 mod backlog;
@@ -33,7 +32,6 @@ mod device;
 mod driver;
 mod fill;
 mod gate;
-mod granting;
 mod lifecycle;
 mod link;
 mod prepared;
@@ -50,13 +48,14 @@ pub use crate::format::FRAME_BYTES_MAX;
 pub use crate::observe::Standing;
 pub use crate::session::message::Policy;
 pub use builder::{DeviceSpec, SourceBuilder};
+pub use catchment_granting::{Fallback, Missed};
 pub use catchment_transfer::{Decision, Permit, PermitRequest};
 pub use device::{Device, FrameWriter, Sent};
-pub use granting::{Fallback, Missed};
 pub use writer::{FrameContents, OwnedFrameWriter};
 
 use crate::observe::{SourceMetrics, SourceSnapshot, Unaccounted};
 use crate::session::refusal::Refusal;
+use catchment_granting::StartError;
 use catchment_verbs::sync::Mutex;
 use shared::Shared;
 use std::sync::Arc;
@@ -276,4 +275,10 @@ pub enum SourceError {
     /// The provider of verbs failed.
     #[error("{0}")]
     Verbs(#[from] catchment_verbs::VerbsError),
+}
+
+impl From<StartError> for SourceError {
+    fn from(error: StartError) -> Self {
+        Self::Config(error.to_string())
+    }
 }

@@ -1,10 +1,10 @@
 //! A source's queue pair before it is connected, and how it becomes a link.
 use super::driver::{self, Completions};
-use super::granting::{Granting, NewLink};
 use super::link::Link;
 use super::proof::{self, ProofError};
 use crate::observe::QueueSizes;
 use crate::session::refusal::{Refusal, RefusalCode};
+use catchment_granting::{Granting, NewLink};
 use catchment_transfer::{
     CopyMemory, Permit, PostingGate, QueueLimits, RemoteRing, Sender, SenderError, SenderOptions,
 };

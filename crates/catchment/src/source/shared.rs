@@ -1,11 +1,11 @@
 //! What the threads of a source share: whether it takes frames, and each device's numbers.
 use super::SourceError;
 use super::backlog::{Backlog, Waiting};
-use super::granting::Granting;
 use super::lifecycle::Lifecycle;
 use crate::observe::{DropCause, Ledger, SourceDeviceMetrics, SourceMetrics, Unaccounted};
 use crate::session::message::{Policy, StreamStats};
 use crate::session::names::DeviceName;
+use catchment_granting::Granting;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::EventCount;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -6,8 +6,8 @@
 use super::SourceError;
 use super::link::Link;
 use super::shared::DeviceState;
-use crate::frame::{now_unix_ns, unix_ns};
 use catchment_transfer::WriteBlock;
+use catchment_transfer::header::unix_ns;
 use catchment_verbs::mem::VolatileSlice;
 use std::io;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ impl FrameContents {
         if self.filled != self.bytes && !self.is_dropped() {
             return Err(SourceError::Incomplete { filled: self.filled, bytes: self.bytes });
         }
-        let captured_ns = self.capture_time_ns.unwrap_or_else(now_unix_ns);
+        let captured_ns = self.capture_time_ns.unwrap_or_else(|| unix_ns(SystemTime::now()));
         Ok((self.target, captured_ns))
     }
 
@@ -112,7 +112,7 @@ impl FrameContents {
 
     /// Notes the time if these are the first bytes.
     fn stamp(&mut self) {
-        self.capture_time_ns.get_or_insert_with(now_unix_ns);
+        self.capture_time_ns.get_or_insert_with(|| unix_ns(SystemTime::now()));
     }
 
     pub(super) fn put(&mut self, data: &[u8]) {

@@ -11,6 +11,8 @@ mod examples;
 mod frames;
 mod granting;
 mod hostile_collector;
+mod pairs;
+mod stand_in;
 mod stream;
 
 use catchment::Frame;

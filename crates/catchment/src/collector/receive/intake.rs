@@ -2,11 +2,11 @@
 //!
 //! Nothing here waits: [`SessionIntake::turn`] takes a few blocks and says how to go on.
 use super::{Ended, WorkQueue};
-use crate::collector::block::HeldBlock;
 use crate::collector::stream::Inlet;
 use crate::format::FRAME_BYTES_MAX;
 use crate::session::check::NUMBER_MAX;
 use crate::session::collector_side::JUMP_MAX;
+use crate::sink::CountedBlock;
 use catchment_transfer::order::InOrder;
 use catchment_transfer::{BlockHeader, PeerMisbehaved, ReceivedBlock, Receiver};
 use catchment_verbs::Watch;
@@ -24,7 +24,7 @@ const BLOCKS_A_TURN: u32 = 16;
 
 /// A stream of the session and its order.
 pub(in crate::collector) struct StreamIntake {
-    pub(in crate::collector) order: InOrder<HeldBlock>,
+    pub(in crate::collector) order: InOrder<CountedBlock>,
     pub(in crate::collector) inlet: Inlet,
     pub(in crate::collector) progress: Arc<SharedProgress>,
 }
@@ -235,7 +235,7 @@ impl SessionIntake {
     /// the source still has them, and a release would say that they arrived.
     pub(super) fn end(mut self: Box<Self>, result: Result<(), IntakeError>) {
         for stream in &mut self.streams {
-            stream.order.take_early().for_each(HeldBlock::abandon);
+            stream.order.take_early().for_each(CountedBlock::abandon);
         }
         let ending = self.ending.take();
         let ended = Ended { result, _intake: self };
@@ -255,7 +255,7 @@ impl SessionIntake {
         if number.saturating_sub(next) > JUMP_MAX {
             return Err(IntakeError::Jump { number, next });
         }
-        let block = HeldBlock::new(block, &inlet.stream().device().metrics);
+        let block = CountedBlock::new(block, &inlet.stream().device().metrics);
         let tally = order.push(header, block, |block| {
             if let Some(job) = inlet.push(block) {
                 self.queue.schedule(job);

@@ -1,17 +1,30 @@
-//! Where a collector's frames go.
+//! Frames as a collector hands them out, and sinks: where they go.
+//!
+//! - In: received blocks, from the collector, which makes [`Frame`]s of them.
+//! - Out: frames, to a function ([`CallbackSink`]), files ([`DirectorySink`]), or nowhere ([`NullSink`]); more sinks
+//!   are implementations of [`Sink`].
+//! - Promises: a frame's block belongs to the source again when the frame is dropped, in any order; a frame in a file
+//!   is there whole or not at all; a frame that a sink refuses comes back unchanged.
 //!
 //! A [`Sink`] opens a [`DeviceSink`] once for every device, which gets the frames of that device in
 //! packet order, one at a time. Different devices run on different worker threads:
 //! a slow one does not stop the others.
+#![forbid(unsafe_code)]
+
+mod block;
 mod callback;
 mod directory;
+mod frame;
 mod null;
+mod staging;
 
+pub use block::CountedBlock;
 pub use callback::CallbackSink;
 pub use directory::{DirectorySink, DiskLimit};
+pub use frame::{Frame, FrameBytes};
 pub use null::NullSink;
+pub use staging::{Staged, Staging};
 
-use crate::Frame;
 use std::path::PathBuf;
 
 /// Makes a place for the frames of each device.

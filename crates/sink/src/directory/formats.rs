@@ -2,7 +2,7 @@
 //!
 //! `.format-1.json` holds for the frames from its `first_packet` on, up to that of `.format-2.json`.
 use super::{PARTIAL_PREFIX, io_error};
-use crate::sink::SinkError;
+use crate::SinkError;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

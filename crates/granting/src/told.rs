@@ -1,5 +1,5 @@
 //! What the controller says, on its way to the application: counters, how the source stands, and deadlines missed.
-use crate::observe::{SourceDeviceMetrics, SourceMetrics, Standing};
+use catchment_observe::{SourceDeviceMetrics, SourceMetrics, Standing};
 use catchment_transfer::HeldBlock;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,7 +17,7 @@ const KNOWN_MOST: usize = 4096;
 pub struct Missed<'a> {
     /// Its device.
     pub device: &'a str,
-    /// Its packet number, as [`Sent::Accepted`](crate::source::Sent::Accepted) told it.
+    /// Its packet number, as `Sent::Accepted` told it.
     pub packet_number: u64,
     /// When it was captured.
     pub captured: SystemTime,
@@ -28,10 +28,11 @@ pub struct Missed<'a> {
 
 /// Called for each such frame.
 #[derive(Clone)]
-pub(in crate::source) struct OnMissed(Arc<dyn Fn(Missed<'_>) + Send + Sync>);
+pub struct OnMissed(Arc<dyn Fn(Missed<'_>) + Send + Sync>);
 
 impl OnMissed {
-    pub(in crate::source) fn new(call: impl Fn(Missed<'_>) + Send + Sync + 'static) -> Self {
+    /// Makes it of a function, which may be called on another thread.
+    pub fn new(call: impl Fn(Missed<'_>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(call))
     }
 }
@@ -50,7 +51,7 @@ struct Device {
 }
 
 /// Tells the application.
-pub(in crate::source) struct Told {
+pub struct Told {
     metrics: Arc<SourceMetrics>,
     devices: Vec<Device>,
     on_missed: Option<OnMissed>,
@@ -59,7 +60,7 @@ pub(in crate::source) struct Told {
 
 impl Told {
     /// Takes the names and numbers of the devices in the order in which they register.
-    pub(in crate::source) fn new(
+    pub fn new(
         metrics: &Arc<SourceMetrics>,
         devices: impl Iterator<Item = (String, Arc<SourceDeviceMetrics>)>,
         on_missed: Option<OnMissed>,

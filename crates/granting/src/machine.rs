@@ -3,12 +3,12 @@ use super::gate::NewLink;
 use super::moving::{Belongs, Events, Moving};
 use super::register::{Wish, any_socket, socket_to};
 use super::{Fallback, Granting, Told};
-use crate::frame::now_unix_ns;
-use crate::observe::Standing;
-use crate::session::registration::{Admitted, RegisterError};
 use catchment_control::admission::source_side::{
     Config, Fallback as Alone, Input, LocalId, Output, SourceSide,
 };
+use catchment_observe::Standing;
+use catchment_session::registration::{Admitted, RegisterError};
+use catchment_transfer::header::unix_ns;
 use catchment_transfer::{Broken, HeldBlock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +16,7 @@ use std::io;
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A longer datagram is none of ours.
 const DATAGRAM_BYTES_MAX: usize = 1500;
@@ -29,7 +29,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 const LONG: Duration = Duration::from_secs(1);
 
 /// Finds the place of the device of a stream.
-pub(in crate::source) type Streams = Box<dyn Fn(u32) -> Option<u32> + Send>;
+pub type Streams = Box<dyn Fn(u32) -> Option<u32> + Send>;
 
 pub(super) struct Machine {
     granting: Arc<Granting>,
@@ -248,7 +248,7 @@ impl Machine {
         let id = LocalId { device, number: self.numbers };
         let bytes = moving.left_bytes() + ahead_bytes;
         let captured_ns = moving.blocks.front().map_or(0, |block| block.capture_time_ns);
-        let age_ns = now_unix_ns().saturating_sub(captured_ns);
+        let age_ns = unix_ns(SystemTime::now()).saturating_sub(captured_ns);
         let class = self.ranks.get(device as usize).copied().unwrap_or(0);
         self.moving.insert(id, moving);
         self.tell(Input::Ask { id, bytes, ahead_bytes, age_ns, class });

@@ -1,8 +1,8 @@
 //! Describes sessions and devices of other crates as snapshots of the metrics.
-use crate::observe::{RoceSnapshot, SessionSnapshot};
-use crate::session::message::SessionPath;
-use crate::session::path::Recovery;
+use catchment_observe::{RoceSnapshot, SessionSnapshot};
 use catchment_provider_roce::{DeviceCounters, DropReason};
+use catchment_session::message::SessionPath;
+use catchment_session::path::Recovery;
 use catchment_verbs::Endpoint;
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Registers with a controller. Connecting may take seconds, in which windows go on: hence a thread.
 use super::Granting;
-use crate::session::io::{Address, ClientSecurity};
-use crate::session::registration::{Register, RegisteredDevice, Secret, register};
+use catchment_session::io::{Address, ClientSecurity};
+use catchment_session::registration::{Register, RegisteredDevice, Secret, register};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;

@@ -16,7 +16,7 @@ mod lock;
 mod tests;
 
 use super::{DeviceSink, Sink, SinkError};
-use crate::session::check::NUMBER_MAX;
+use catchment_session::check::NUMBER_MAX;
 use catchment_verbs::sync::Mutex;
 use device::DeviceDirectory;
 use formats::Formats;

@@ -1,7 +1,6 @@
 //! In the place of an RNIC: software RoCE that has what an RNIC has (port 4791, go-back-N, no
 //! doorbell), and can fail as one does.
-use super::rnics::{OpenRnics, Rnics};
-use super::{PathProvider, ProviderOptions};
+use catchment::providers::{OpenRnics, PathProvider, ProviderOptions, Rnics};
 use catchment_provider_roce::{Faults, RoceOptions, RoceProvider};
 use catchment_verbs::mem::Region;
 use catchment_verbs::{

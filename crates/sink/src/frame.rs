@@ -1,6 +1,5 @@
 //! A frame as a collector hands it out.
-use crate::collector::block::HeldBlock;
-use crate::collector::staging::Staged;
+use crate::{CountedBlock, Staged};
 use catchment_verbs::mem::VolatileSlice;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -14,32 +13,47 @@ use std::{fmt, io};
 /// program may keep frames for a while, in any order, and gets no new ones of that device once it
 /// holds all blocks that the device may use.
 pub struct Frame {
-    pub(crate) device: Arc<str>,
-    pub(crate) packet_number: u64,
-    pub(crate) capture_time_ns: u64,
-    pub(crate) verified: bool,
-    pub(crate) bytes: FrameBytes,
+    device: Arc<str>,
+    packet_number: u64,
+    capture_time_ns: u64,
+    verified: bool,
+    bytes: FrameBytes,
 }
 
 /// Where the bytes of a frame are.
-pub(crate) enum FrameBytes {
+pub enum FrameBytes {
     /// In one block of registered memory.
-    Block(HeldBlock),
+    Block(CountedBlock),
     /// Assembled from several blocks. The last block is released with the frame.
     Assembled {
+        /// All of them.
         bytes: Vec<u8>,
-        last: Option<HeldBlock>,
+        /// The block that completed it.
+        last: Option<CountedBlock>,
         /// Its share of the memory for such frames.
-        _staged: Option<Staged>,
+        staged: Option<Staged>,
     },
 }
 
 impl Frame {
+    /// Makes a frame of what a collector received: `capture_time_ns` counts from 1970, by the source's clock;
+    /// `verified` where a checksum came with it and was right.
+    #[inline]
+    pub fn new(
+        device: Arc<str>,
+        packet_number: u64,
+        capture_time_ns: u64,
+        verified: bool,
+        bytes: FrameBytes,
+    ) -> Self {
+        Self { device, packet_number, capture_time_ns, verified, bytes }
+    }
+
     /// Drops the frame so that the source takes it for undelivered and sends it again.
-    pub(crate) fn abandon(self) {
+    pub fn abandon(self) {
         match self.bytes {
             FrameBytes::Block(block) => block.abandon(),
-            FrameBytes::Assembled { last, .. } => last.into_iter().for_each(HeldBlock::abandon),
+            FrameBytes::Assembled { last, .. } => last.into_iter().for_each(CountedBlock::abandon),
         }
     }
 
@@ -50,12 +64,13 @@ impl Frame {
     pub fn hold(&mut self) {
         match &mut self.bytes {
             FrameBytes::Block(block) => block.hold(),
-            FrameBytes::Assembled { last, .. } => last.iter_mut().for_each(HeldBlock::hold),
+            FrameBytes::Assembled { last, .. } => last.iter_mut().for_each(CountedBlock::hold),
         }
     }
 
     /// Returns the block that it lies in, where others can still write.
-    pub(crate) fn block(&self) -> Option<&HeldBlock> {
+    #[inline]
+    pub fn block(&self) -> Option<&CountedBlock> {
         match &self.bytes {
             FrameBytes::Block(block) => Some(block),
             FrameBytes::Assembled { .. } => None,
@@ -69,6 +84,7 @@ impl Frame {
 
     /// Returns the number of the frame in its device's stream. A missing number was dropped by the
     /// source on purpose, or is lost; the counters say which.
+    #[inline]
     pub fn packet_number(&self) -> u64 {
         self.packet_number
     }
@@ -78,13 +94,21 @@ impl Frame {
         SystemTime::UNIX_EPOCH + Duration::from_nanos(self.capture_time_ns)
     }
 
+    /// Returns [`Frame::capture_time`] in nanoseconds since 1970.
+    #[inline]
+    pub fn capture_time_ns(&self) -> u64 {
+        self.capture_time_ns
+    }
+
     /// Returns whether the source sent a checksum, which was correct: a frame with a wrong one is not
     /// delivered.
+    #[inline]
     pub fn is_verified(&self) -> bool {
         self.verified
     }
 
     /// Returns the length in bytes.
+    #[inline]
     pub fn bytes(&self) -> usize {
         match &self.bytes {
             FrameBytes::Block(block) => block.payload().bytes(),
@@ -175,15 +199,4 @@ impl fmt::Debug for Frame {
             .field("bytes", &self.bytes())
             .finish_non_exhaustive()
     }
-}
-
-/// Returns nanoseconds since 1970, as blocks carry them; 0 for earlier times.
-pub(crate) fn unix_ns(time: SystemTime) -> u64 {
-    let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH);
-    u64::try_from(since_epoch.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// [`unix_ns`] of this moment.
-pub(crate) fn now_unix_ns() -> u64 {
-    unix_ns(SystemTime::now())
 }

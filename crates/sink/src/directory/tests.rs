@@ -4,13 +4,8 @@ use crate::Frame;
 use crate::frame::FrameBytes;
 
 fn frame(number: u64, bytes: &[u8]) -> Frame {
-    Frame {
-        device: "cam0".into(),
-        packet_number: number,
-        capture_time_ns: 0,
-        verified: false,
-        bytes: FrameBytes::Assembled { bytes: bytes.to_vec(), last: None, _staged: None },
-    }
+    let bytes = FrameBytes::Assembled { bytes: bytes.to_vec(), last: None, staged: None };
+    Frame::new("cam0".into(), number, 0, false, bytes)
 }
 
 fn names(dir: &Path) -> Vec<String> {

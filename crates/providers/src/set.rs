@@ -1,15 +1,15 @@
 //! The registry: which providers a program has.
 use super::{Ends, ShmOptions};
-use crate::observe::RoceSnapshot;
-use crate::session::path::{KnownProviders, PathRules};
+use catchment_observe::RoceSnapshot;
 use catchment_provider_ibverbs::IbverbsOptions;
 use catchment_provider_roce::RoceOptions;
+use catchment_session::path::{KnownProviders, PathRules};
 use catchment_verbs::{Context, ProviderInfo, Wire};
 use std::fmt;
 use std::sync::Arc;
 
 /// Why packets cannot be authenticated without certificates.
-pub(crate) const KEYS_IN_CLEAR: &str = "the keys of authenticated packets go over the session, which is not \
+pub const KEYS_IN_CLEAR: &str = "the keys of authenticated packets go over the session, which is not \
      encrypted: give certificates (--cert, --key, --ca; `catchment cert` makes them)";
 
 /// A provider as sources and collectors use it: it finds the device that reaches a peer.
@@ -118,7 +118,7 @@ impl ProviderSet {
     }
 
     /// Returns whether packets are authenticated: those that are not are out of the question then.
-    pub(crate) fn authenticates(&self) -> bool {
+    pub fn authenticates(&self) -> bool {
         self.options.iter().any(|options| options.authenticates())
     }
 

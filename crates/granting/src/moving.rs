@@ -60,12 +60,13 @@ impl Moving {
 
 /// Frames of a device that are one transfer.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::source) struct Event {
+pub struct Event {
     /// The place of the device.
-    pub(in crate::source) device: u32,
-    /// Packet number of the first frame, and of the first behind the event.
-    pub(in crate::source) first: u64,
-    pub(in crate::source) end: u64,
+    pub device: u32,
+    /// Packet number of the first frame.
+    pub first: u64,
+    /// Packet number of the first frame behind the event.
+    pub end: u64,
 }
 
 /// Events that have not ended, of all devices.

@@ -3,7 +3,7 @@
 use super::describe::roce_snapshot;
 use super::set::drain_events;
 use super::{Ends, Found, PathProvider, ProviderOptions};
-use crate::observe::RoceSnapshot;
+use catchment_observe::RoceSnapshot;
 use catchment_provider_roce::{INFO, RoceContext, RoceOptions, RoceProvider};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{ProviderInfo, VerbsError};

@@ -1,6 +1,6 @@
 //! One collector at a time writes below a directory.
 use super::io_error;
-use crate::sink::SinkError;
+use crate::SinkError;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};

@@ -1,10 +1,10 @@
 //! Sessions whose sides use different providers, and ways that do not work. Software RoCE stands in
 //! for RNICs; each test has a network namespace of its own, where UDP port 4791 is free.
 use super::stand_in::{Broken, StandIn};
-use crate::collector::{Collector, CollectorBuilder};
-use crate::observe::{CollectorSnapshot, SessionSnapshot, prometheus};
-use crate::session::path::PathRules;
-use crate::source::{DeviceSpec, Source, SourceBuilder, SourceError};
+use catchment::collector::{Collector, CollectorBuilder};
+use catchment::observe::{CollectorSnapshot, SessionSnapshot, prometheus};
+use catchment::session::path::PathRules;
+use catchment::source::{DeviceSpec, Source, SourceBuilder, SourceError};
 use catchment_netns::{Namespace, with_privilege};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -76,7 +76,7 @@ fn check(log: &Log) {
 
 /// Runs a test in a namespace of its own.
 fn alone(test: &str, body: impl FnOnce() + Send) {
-    let name = format!("providers::pairs_test::{test}");
+    let name = format!("pairs::{test}");
     with_privilege(&name, || Namespace::new().unwrap().run(body).unwrap());
 }
 

@@ -1,21 +1,23 @@
-//! What this process can move bytes with: the only place that names provider crates.
+//! What a process can move bytes with, and the device that reaches a peer.
+//!
+//! - In: settings of providers ([`ProviderOptions`]) and the user's rules; the two ends of a control connection.
+//! - Out: what a source can offer to a collector ([`Offers`]), and the path that a collector chooses of it, with
+//!   an open device. `catchment_session::path` decides; here is what it needs to know.
+//! - Promises: the choice of a path sees no more of a provider than its
+//!   [`ProviderInfo`](catchment_verbs::ProviderInfo); what cannot be offered is told to the peer with its reason;
+//!   a device that is open is kept for all sessions over it.
 //!
 //! [`ProviderSet`] is the registry. Each provider has one file here that says how it finds the device
-//! for a peer ([`PathProvider`]) and from which settings it is made ([`ProviderOptions`]); the choice
-//! of a path sees no more of it than its [`ProviderInfo`](catchment_verbs::ProviderInfo).
-//!
-//! A device that has an address is opened when a peer is known: the right one is that of the control
-//! connection, by which the peer has just been reached. What is open is kept.
+//! for a peer ([`PathProvider`]) and from which settings it is made. A device that has an address is opened when a
+//! peer is known: the right one is that of the control connection, by which the peer has just been reached.
+#![forbid(unsafe_code)]
+
 mod agent;
 mod describe;
-#[cfg(test)]
-mod pairs_test;
 mod rnics;
 mod roce;
 mod set;
 mod shm;
-#[cfg(test)]
-mod stand_in;
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -23,20 +25,20 @@ use std::sync::Arc;
 use catchment_provider_roce::io::{Path, PathProbe};
 use catchment_verbs::{Context, NetEnd, Wire};
 
-use crate::observe::RoceSnapshot;
-use crate::session::check::WHY_CHARS_MAX;
-use crate::session::host::Host;
-use crate::session::io::Connection;
-use crate::session::message::{ProviderOffer, SessionPath, WhyNot};
-use crate::session::names::fit;
-use crate::session::path::{
+pub use catchment_agent::AgentOptions;
+use catchment_observe::RoceSnapshot;
+use catchment_session::check::WHY_CHARS_MAX;
+use catchment_session::host::Host;
+use catchment_session::io::Connection;
+use catchment_session::message::{ProviderOffer, SessionPath, WhyNot};
+use catchment_session::names::fit;
+use catchment_session::path::{
     CollectorFacts, KnownProviders, PathChoice, PathRules, Side, SourceFacts, choose,
 };
-use crate::session::refusal::{Refusal, RefusalCode};
-pub use catchment_agent::AgentOptions;
+use catchment_session::refusal::{Refusal, RefusalCode};
 pub use describe::describe;
-pub(crate) use set::KEYS_IN_CLEAR;
-pub use set::{Found, PathProvider, ProviderOptions, ProviderSet};
+pub use rnics::{OpenRnics, Rnics};
+pub use set::{Found, KEYS_IN_CLEAR, PathProvider, ProviderOptions, ProviderSet};
 pub use shm::ShmOptions;
 
 /// The providers of a source or collector.
@@ -63,7 +65,7 @@ impl Ends {
     }
 
     /// Returns those of a socket. IPv4 in an IPv6 socket is IPv4.
-    pub(crate) fn of_socket(socket: &TcpStream) -> Self {
+    pub fn of_socket(socket: &TcpStream) -> Self {
         let ip = |end: std::io::Result<SocketAddr>| end.ok().map(|end| end.ip().to_canonical());
         Self { local: ip(socket.local_addr()), peer: ip(socket.peer_addr()) }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Takes the blocks of one link.
-pub(in crate::source) struct LinkGate {
+pub struct LinkGate {
     granting: Arc<Granting>,
     blocks: ArrayQueue<HeldBlock>,
     /// The thread sleeps, or is about to.
@@ -15,13 +15,15 @@ pub(in crate::source) struct LinkGate {
 }
 
 /// A link whose blocks its gate takes.
-pub(in crate::source) struct NewLink {
-    pub(in crate::source) gate: Arc<LinkGate>,
-    pub(in crate::source) sender: Sender,
+pub struct NewLink {
+    /// What takes its blocks.
+    pub gate: Arc<LinkGate>,
+    /// What they are posted with.
+    pub sender: Sender,
     /// Bytes on the wire for each byte of payload.
-    pub(in crate::source) wire_factor: f64,
+    pub wire_factor: f64,
     /// Requests are done inside of the post, and nobody announces that.
-    pub(in crate::source) is_immediate: bool,
+    pub is_immediate: bool,
 }
 
 impl std::fmt::Debug for LinkGate {
@@ -49,7 +51,7 @@ impl LinkGate {
     }
 
     /// Says that nothing goes through the link any more.
-    pub(in crate::source) fn end(&self) {
+    pub fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.granting.ring();
     }

@@ -7,26 +7,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The memory that may be used.
 #[derive(Debug)]
-pub(crate) struct Staging {
+pub struct Staging {
     most_bytes: u64,
     used_bytes: AtomicU64,
 }
 
 /// Room for one frame, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Staged {
+pub struct Staged {
     staging: Arc<Staging>,
     bytes: u64,
 }
 
 impl Staging {
-    pub(crate) fn new(most_bytes: u64) -> Arc<Self> {
+    /// Makes room for `most_bytes`.
+    pub fn new(most_bytes: u64) -> Arc<Self> {
         Arc::new(Self { most_bytes, used_bytes: AtomicU64::new(0) })
     }
 
-    /// Room for a whole frame of `bytes`, if there is any. One frame always fits: a stream that has
+    /// Returns room for a whole frame of `bytes`, if there is any. One frame always fits: a stream that has
     /// room can finish, so waiting for it ends.
-    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Option<Staged> {
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Option<Staged> {
         let grown =
             |used: u64| (used == 0 || used + bytes <= self.most_bytes).then(|| used + bytes);
         let order = Ordering::Relaxed;

@@ -1,8 +1,7 @@
 //! The frames of one device, as files of its directory.
 use super::formats::Formats;
 use super::{DirectorySink, DiskLimit, NAME_DIGITS, PARTIAL_PREFIX, io_error};
-use crate::Frame;
-use crate::sink::{DeviceSink, Rejected, SinkError};
+use crate::{DeviceSink, Frame, Rejected, SinkError};
 use catchment_verbs::event;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
@@ -250,7 +249,7 @@ fn write_with_time(frame: &Frame, file: impl AsFd) -> io::Result<()> {
     let unchanged = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let times = Timestamps {
         last_access: unchanged,
-        last_modification: event::timespec(Duration::from_nanos(frame.capture_time_ns)),
+        last_modification: event::timespec(Duration::from_nanos(frame.capture_time_ns())),
     };
     // A file system that keeps no times still keeps frames.
     let _ = rustix::fs::futimens(&file, &times);

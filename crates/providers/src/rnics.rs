@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Where RDMA devices come from: libibverbs, or something else in tests.
-pub(super) trait Rnics: Send + Sync + std::fmt::Debug {
+pub trait Rnics: Send + Sync + std::fmt::Debug {
     /// The name of the device that has this address of this host, or why there is none.
     fn device_for(&self, local: IpAddr) -> Result<String, String>;
     /// Whether a device has this address whose port is down, or was a moment ago: a cable may be
@@ -64,14 +64,15 @@ struct OpenRnic {
 }
 
 /// RDMA devices and those of them that are open.
-pub(super) struct OpenRnics {
+pub struct OpenRnics {
     rnics: Arc<dyn Rnics>,
     /// By the address of their GID.
     open: Mutex<BTreeMap<IpAddr, OpenRnic>>,
 }
 
 impl OpenRnics {
-    pub(super) fn new(rnics: Arc<dyn Rnics>) -> Self {
+    /// Makes them; none is open.
+    pub fn new(rnics: Arc<dyn Rnics>) -> Self {
         Self { rnics, open: Mutex::default() }
     }
 
