@@ -1,12 +1,13 @@
 //! `catchment control`: a transmission controller, or what one says.
-use crate::args::{ControlArgs, ControlStatusArgs, ControlWhat, controller_address};
+use crate::args::{ControlArgs, ControlStatusArgs, ControlWhat, Security, controller_address};
 use crate::cert::{client_security, tls_failure};
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::progress::Progress;
 use crate::output::{self, say, units};
 use crate::{hint, stop};
 use anyhow::{Context as _, anyhow};
-use catchment::session::io::ServerSecurity;
+use catchment::session::io::{Address, ServerSecurity};
+use catchment::session::names::printable;
 use catchment::session::registration::{Answer, Request, ask};
 use catchment::session::reread::ServerTls;
 use catchment_controller::config::Settings;
@@ -121,15 +122,7 @@ fn reload(path: &Path, service: &Service) {
 }
 
 fn show_status(args: &ControlStatusArgs) -> Result<(), Failure> {
-    let security = client_security(&args.security)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let asked = ask(&args.controller, &security, &Request::Status {}, ASK_LIMIT);
-    let answer = runtime.or_fail(Code::Failed)?.block_on(asked);
-    let (answer, ..) = answer.map_err(|error| {
-        Failure::new(Code::Unreachable, error)
-            .hint("`catchment control --bottleneck RATE` starts a controller")
-    })?;
-    match answer {
+    match ask_controller(&args.controller, &args.security, &Request::Status {})? {
         Answer::Status { status } if args.json => output::print_json(&status),
         Answer::Status { status } if args.prometheus => {
             let status = serde_json::from_value(status).map_err(|error| {
@@ -139,15 +132,37 @@ fn show_status(args: &ControlStatusArgs) -> Result<(), Failure> {
             output::print(&output::metrics::of_controller(&status))
         }
         Answer::Status { status } => output::print(&text(&status)),
-        Answer::Refused { reason, .. } => Err(Failure::new(Code::Unreachable, anyhow!("{reason}"))),
-        Answer::Registered(_) => Err(Failure::new(
-            Code::Unreachable,
-            anyhow!("the controller answers what was not asked"),
-        )),
+        Answer::Refused { .. } | Answer::Registered(_) | Answer::Explained { .. } => Err(
+            Failure::new(Code::Unreachable, anyhow!("the controller answers what was not asked")),
+        ),
     }
 }
 
-fn rate(bps: u64) -> String {
+/// Asks a controller that runs; a refusal is a failure.
+pub(crate) fn ask_controller(
+    controller: &Address,
+    security: &Security,
+    request: &Request,
+) -> Result<Answer, Failure> {
+    let security = client_security(security)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let asked = ask(controller, &security, request, ASK_LIMIT);
+    let answer = runtime.or_fail(Code::Failed)?.block_on(asked);
+    let (answer, ..) = answer.map_err(|error| {
+        Failure::new(Code::Unreachable, error)
+            .hint("`catchment control --bottleneck RATE` starts a controller")
+    })?;
+    match answer {
+        Answer::Refused { reason, .. } => {
+            Err(Failure::new(Code::Unreachable, anyhow!("{}", printable(&reason, 512))))
+        }
+        answer @ (Answer::Registered(_) | Answer::Status { .. } | Answer::Explained { .. }) => {
+            Ok(answer)
+        }
+    }
+}
+
+pub(crate) fn rate(bps: u64) -> String {
     let bps = bps as f64;
     if bps >= 1e9 { format!("{:.1} Gbit/s", bps / 1e9) } else { format!("{:.1} Mbit/s", bps / 1e6) }
 }

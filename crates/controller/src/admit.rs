@@ -10,8 +10,8 @@ pub(crate) struct Admitted {
     pub(crate) specs: Vec<DeviceSpec>,
     /// By device: its class.
     pub(crate) classes: Vec<String>,
-    /// What is not as it was claimed.
-    pub(crate) notes: Vec<String>,
+    /// What is not as it was claimed, with the place of the device.
+    pub(crate) notes: Vec<(usize, String)>,
 }
 
 /// Returns what the devices of a source may do.
@@ -26,8 +26,10 @@ pub(crate) fn admit(
         format!("no [[path]] is for sources at {from} with the collector {}", register.collector)
     })?;
     let mut admitted = Admitted { path, specs: Vec::new(), classes: Vec::new(), notes: Vec::new() };
-    for device in &register.devices {
-        let (spec, class) = one(settings, device, path, certificate, &mut admitted.notes)?;
+    for (place, device) in register.devices.iter().enumerate() {
+        let mut notes = Vec::new();
+        let (spec, class) = one(settings, device, path, certificate, &mut notes)?;
+        admitted.notes.extend(notes.into_iter().map(|note| (place, note)));
         admitted.specs.push(spec);
         admitted.classes.push(class);
     }
@@ -114,8 +116,8 @@ mod tests {
         assert_eq!(urgent.specs[0].rate_max_bps, 10_000_000_000, "of the certificate");
         let other = ask(Some("other.lab"), "cam0", Some("urgent"), Some(90_000_000_000)).unwrap();
         assert_eq!(other.classes, ["tolerant"]);
-        assert!(other.notes[0].contains("may not claim class urgent"), "{:?}", other.notes);
-        assert!(other.notes[1].contains("at most 20000000000"), "{:?}", other.notes);
+        assert!(other.notes[0].1.contains("may not claim class urgent"), "{:?}", other.notes);
+        assert!(other.notes[1].1.contains("at most 20000000000"), "{:?}", other.notes);
     }
 
     #[test]

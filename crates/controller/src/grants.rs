@@ -3,9 +3,15 @@
 //! A thread and not a task: windows begin at times that a timer of tokio would miss by a millisecond.
 use crate::config::Settings;
 use crate::outbox::Outbox;
-use crate::status::{ClassStatus, DatagramStatus, LinkStatus, SourceStatus, Status};
+use crate::status::{
+    BeforeStatus, ClassStatus, DatagramStatus, LinkStatus, SourceStatus, Status, StreamStatus,
+    TransferState, TransferStatus,
+};
 use catchment_control::admission::controller_side::{ControllerSide, Input, Output};
-use catchment_control::admission::{ConfigError, DeviceSpec, LinkId, SourceId};
+use catchment_control::admission::{
+    ClassId, ConfigError, DeviceSpec, Doing, Explanation, LinkId, SourceId,
+};
+use catchment_session::names::DeviceName;
 use catchment_session::registration::Secret;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
@@ -34,7 +40,16 @@ pub(crate) struct Newcomer {
     pub(crate) root: [u8; 32],
     pub(crate) term: u32,
     pub(crate) specs: Vec<DeviceSpec>,
-    pub(crate) names: Vec<String>,
+    pub(crate) known: Names,
+}
+
+/// What people call the devices of a source.
+pub(crate) struct Names {
+    pub(crate) devices: Vec<String>,
+    /// By device.
+    pub(crate) classes: Vec<String>,
+    /// What is not as it was claimed, with the place of the device.
+    pub(crate) notes: Vec<(usize, String)>,
 }
 
 /// What a newcomer gets: a number, the term, and whether it has a part of the safe rates.
@@ -44,6 +59,7 @@ pub(crate) enum Command {
     Register(Box<Newcomer>, oneshot::Sender<Place>),
     Capacity(LinkId, u64),
     Status(oneshot::Sender<Status>),
+    Explain(DeviceName, oneshot::Sender<Vec<StreamStatus>>),
     Stop,
 }
 
@@ -74,7 +90,7 @@ impl Handle {
 struct Known {
     number: u32,
     certificate: Option<String>,
-    names: Vec<String>,
+    names: Names,
     is_safe: bool,
 }
 
@@ -218,12 +234,15 @@ impl Grants {
             Command::Status(answer) => {
                 let _ = answer.send(self.status());
             }
+            Command::Explain(device, answer) => {
+                let _ = answer.send(self.explain(device.as_str()));
+            }
             Command::Stop => {}
         }
     }
 
     fn register(&mut self, newcomer: Newcomer) -> Place {
-        let Newcomer { process, certificate, root, term, specs, names } = newcomer;
+        let Newcomer { process, certificate, root, term, specs, known: names } = newcomer;
         if term > self.term {
             return Err(format!(
                 "it has term {} and this source obeys a controller of term {term}: did the clock of its host go back?",
@@ -234,8 +253,9 @@ impl Grants {
         if before.is_some_and(|known| known.certificate != certificate) {
             return Err("another certificate has registered this process".to_owned());
         }
-        let devices: usize = self.known.values().map(|known| known.names.len()).sum();
-        let is_full = self.known.len() >= SOURCES_MAX || devices + names.len() > DEVICES_MAX;
+        let devices: usize = self.known.values().map(|known| known.names.devices.len()).sum();
+        let is_full =
+            self.known.len() >= SOURCES_MAX || devices + names.devices.len() > DEVICES_MAX;
         if before.is_none() && is_full {
             return Err("it has as many sources as it can; try again later".to_owned());
         }
@@ -303,12 +323,68 @@ impl Grants {
                 source: view.source.0,
                 address: view.address.map(|address| address.to_string()),
                 certificate: known.and_then(|known| known.certificate.clone()),
-                devices: known.map(|known| known.names.clone()).unwrap_or_default(),
+                devices: known.map(|known| known.names.devices.clone()).unwrap_or_default(),
                 waiting: view.waiting,
                 granted_bps: view.granted_bps,
                 silent_ms: view.silent_ns / 1_000_000,
             }
         };
         self.side.views().map(source).collect()
+    }
+
+    /// Returns what the streams of a name wait for, one of each source that has it.
+    fn explain(&self, device: &str) -> Vec<StreamStatus> {
+        let mut streams = Vec::new();
+        for known in self.known.values() {
+            let Some(place) = known.names.devices.iter().position(|name| name == device) else {
+                continue;
+            };
+            let source = SourceId(known.number);
+            let view = self.side.views().find(|view| view.source == source);
+            let transfer = self.side.explain(source, place);
+            let notes = known.names.notes.iter().filter(|(at, _)| *at == place);
+            streams.push(StreamStatus {
+                source: known.number,
+                address: view.and_then(|view| view.address).map(|address| address.to_string()),
+                certificate: known.certificate.clone(),
+                device: device.to_owned(),
+                class: known.names.classes.get(place).cloned().unwrap_or_default(),
+                notes: notes.map(|(_, note)| note.clone()).collect(),
+                silent_ms: view.map_or(0, |view| view.silent_ns / 1_000_000),
+                transfer: transfer.map(|transfer| self.transfer(&transfer)),
+            });
+        }
+        streams.sort_by_key(|stream| stream.source);
+        streams
+    }
+
+    fn transfer(&self, told: &Explanation) -> TransferStatus {
+        let ms = |ns: f64| (ns / 1e4).round() / 100.0;
+        let class = |ClassId(at): ClassId| self.classes.get(usize::from(at)).cloned();
+        let before = told.before.iter().map(|(id, before)| BeforeStatus {
+            class: class(*id).unwrap_or_default(),
+            transfers: before.transfers,
+            bytes: before.bytes,
+        });
+        let link = self.links.get(usize::from(told.link.0));
+        TransferStatus {
+            state: match told.doing {
+                Doing::Waiting => TransferState::Waiting,
+                Doing::Granted => TransferState::Granted,
+                Doing::Stopping => TransferState::Stopping,
+            },
+            age_ms: ms(told.age_ns as f64),
+            left_bytes: told.left_bytes,
+            rate_bps: told.rate_bps,
+            link: link.map(|(name, _)| name.clone()).unwrap_or_default(),
+            link_granted_bps: told.load_bps,
+            link_capacity_bps: told.capacity_bps,
+            before: before.collect(),
+            starts_in_ms: ms(told.starts_in_ns as f64),
+            spare_ms: ms(told.spare_ns as f64),
+            is_demoted: told.is_demoted,
+            is_over_share: told.is_surplus,
+            is_lowered: told.is_lowered,
+        }
     }
 }

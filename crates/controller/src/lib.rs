@@ -23,4 +23,7 @@ mod status;
 mod term;
 
 pub use service::{ReloadError, Reloaded, Service, StartError};
-pub use status::{ClassStatus, DatagramStatus, LinkStatus, SourceStatus, Status};
+pub use status::{
+    BeforeStatus, ClassStatus, DatagramStatus, LinkStatus, SourceStatus, Status, StreamStatus,
+    TransferState, TransferStatus,
+};

@@ -1,8 +1,9 @@
 //! Registrations: a connection each, with one request and its answer.
 use crate::admit::{Admitted, admit};
 use crate::config::Settings;
-use crate::grants::{Command, Handle, Newcomer};
+use crate::grants::{Command, Handle, Names, Newcomer};
 use catchment_session::io::{Arriving, Peer, SecuredStream, StreamListener};
+use catchment_session::names::DeviceName;
 use catchment_session::registration::{
     Answer, LABEL, MESSAGE_BYTES_MAX, Register, Registered, Request, Secret,
 };
@@ -65,6 +66,7 @@ async fn serve(arriving: Arriving, context: Context) -> Result<(), String> {
     };
     let (answer, log) = match request {
         Request::Status {} => (status(&context).await, Ok(())),
+        Request::Explain { device } => (explain(&context, device).await, Ok(())),
         Request::Register(register) => match registered(&context, End::of(&stream), register).await
         {
             Ok(registered) => (Answer::Registered(registered), Ok(())),
@@ -83,10 +85,18 @@ async fn status(context: &Context) -> Answer {
     let (answer, status) = oneshot::channel();
     context.grants.tell(Command::Status(answer));
     let status = status.await.ok().and_then(|status| serde_json::to_value(status).ok());
-    status.map_or_else(
-        || Answer::Refused { reason: "the controller ends".to_owned(), transient: true },
-        |status| Answer::Status { status },
-    )
+    status.map_or_else(ended, |status| Answer::Status { status })
+}
+
+async fn explain(context: &Context, device: DeviceName) -> Answer {
+    let (answer, streams) = oneshot::channel();
+    context.grants.tell(Command::Explain(device, answer));
+    let streams = streams.await.ok().and_then(|streams| serde_json::to_value(streams).ok());
+    streams.map_or_else(ended, |streams| Answer::Explained { streams })
+}
+
+fn ended() -> Answer {
+    Answer::Refused { reason: "the controller ends".to_owned(), transient: true }
 }
 
 /// Who registers, and the root that both ends have.
@@ -120,7 +130,8 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
     let ranks = specs.iter().map(|spec| spec.class.0).collect();
     let names = register.devices.iter().map(|device| device.name.to_string()).collect();
     let (process, term) = (register.process.0, register.term);
-    let newcomer = Newcomer { process, certificate, root, term, specs, names };
+    let known = Names { devices: names, classes: classes.clone(), notes: notes.clone() };
+    let newcomer = Newcomer { process, certificate, root, term, specs, known };
     let (answer, place) = oneshot::channel();
     context.grants.tell(Command::Register(Box::new(newcomer), answer));
     let (source, term, is_safe) = place.await.map_err(|_| "the controller ends".to_owned())??;
@@ -128,6 +139,7 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
     let safe_rate_bps = if is_safe { safe_rate_bps } else { 0 };
     let devices = classes.len();
     tracing::info!(source, %from, devices, software = %register.software.escape_debug(), "registered");
+    let notes: Vec<String> = notes.into_iter().map(|(_, note)| note).collect();
     notes.iter().for_each(|note| tracing::warn!(source, "{note}"));
     Ok(Registered {
         source,

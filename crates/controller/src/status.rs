@@ -67,6 +67,81 @@ pub struct SourceStatus {
     pub silent_ms: u64,
 }
 
+/// What a stream waits for, at a moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamStatus {
+    /// The number of its source.
+    pub source: u32,
+    /// Where the source's last datagram was from.
+    pub address: Option<String>,
+    /// The name in the certificate of its source.
+    pub certificate: Option<String>,
+    /// The name of its device.
+    pub device: String,
+    /// Its class.
+    pub class: String,
+    /// What is not as its source claimed.
+    pub notes: Vec<String>,
+    /// Milliseconds since the source's last datagram.
+    pub silent_ms: u64,
+    /// Its transfer that is served first; `None` while nothing of it waits or is sent.
+    pub transfer: Option<TransferStatus>,
+}
+
+/// A transfer that waits or is sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TransferStatus {
+    /// What it does.
+    pub state: TransferState,
+    /// Milliseconds since it was generated.
+    pub age_ms: f64,
+    /// What is left of it: bytes.
+    pub left_bytes: u64,
+    /// The rate of its window: bits a second; 0 without one.
+    pub rate_bps: u64,
+    /// The link of its path that has the least to give.
+    pub link: String,
+    /// The rates of all windows on that link: bits a second.
+    pub link_granted_bps: u64,
+    /// What that link carries: bits a second.
+    pub link_capacity_bps: u64,
+    /// What goes first on that link, the most urgent class first.
+    pub before: Vec<BeforeStatus>,
+    /// Milliseconds until it begins, in about.
+    pub starts_in_ms: f64,
+    /// Milliseconds that are left until its deadline when it will be there, in about; negative when it comes too late.
+    pub spare_ms: f64,
+    /// It cannot be in time, and goes behind all that can.
+    pub is_demoted: bool,
+    /// Its device has had its share: others of its class go first.
+    pub is_over_share: bool,
+    /// Its class has had its share: it counts as one of the next class.
+    pub is_lowered: bool,
+}
+
+/// What a transfer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransferState {
+    /// It waits for a window.
+    Waiting,
+    /// It has a window.
+    Granted,
+    /// It stops, or its window ran out, and its source has not said yet how far it is.
+    Stopping,
+}
+
+/// Transfers of a class that go first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeforeStatus {
+    /// The class.
+    pub class: String,
+    /// How many.
+    pub transfers: u64,
+    /// What is left of them: bytes.
+    pub bytes: u64,
+}
+
 /// Datagrams since the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatagramStatus {

@@ -30,6 +30,11 @@ pub enum Request {
     Register(Register),
     /// To know how it stands.
     Status {},
+    /// To know what the streams of this device wait for, one of each source that has it.
+    Explain {
+        /// Its name.
+        device: DeviceName,
+    },
 }
 
 /// A source, and what it has.
@@ -81,6 +86,11 @@ pub enum Answer {
     Status {
         /// The status.
         status: serde_json::Value,
+    },
+    /// What streams wait for: docs/reference/cli.md has the members.
+    Explained {
+        /// A list.
+        streams: serde_json::Value,
     },
 }
 
@@ -286,7 +296,7 @@ pub async fn register(
             let reason = crate::names::printable(&reason, 512);
             Err(RegisterError::Refused { address: address.clone(), reason, transient })
         }
-        Answer::Status { .. } => Err(wrong()),
+        Answer::Status { .. } | Answer::Explained { .. } => Err(wrong()),
     }
 }
 

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 /// Where a controller listens, if nothing else is said.
-const ADDRESS: &str = "127.0.0.1:7118";
+pub(super) const ADDRESS: &str = "127.0.0.1:7118";
 
 const AFTER_HELP: &str = "\
   catchment control --bottleneck 20Gbit

@@ -1,7 +1,9 @@
 //! Arguments of `catchment doctor`, `devices` and `explain`.
+use super::control::ADDRESS as CONTROLLER;
 use super::{DeviceArgs, ProviderArgs, Security, values};
 use catchment::session::io::Address;
-use clap::Args;
+use catchment::session::names::DeviceName;
+use clap::{Args, Subcommand};
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
@@ -36,19 +38,23 @@ pub(crate) struct DevicesArgs {
 const EXPLAIN_HELP: &str = "\
   catchment explain 10.0.0.1              shows what this side knows of the path
   catchment explain 10.0.0.1:7117         asks the collector, and tests the path that it chooses
+  catchment explain stream cam0           asks the transmission controller what frames of cam0 wait for
 
 With a port, a session without devices is held: all is done that `catchment send` would do, up to
 the proof that packets pass both ways. The collector counts it as a session.
 
 Exit codes: 0 there is a path (with a port: packets pass), 2 wrong arguments, 3 there is none.";
 
-/// Explain which path frames take to a host, and why
+/// Explain which path frames take to a host, and why; or what they wait for
 #[derive(Debug, Clone, Args)]
-#[command(after_help = EXPLAIN_HELP)]
+#[command(after_help = EXPLAIN_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct ExplainArgs {
+    /// What else to explain
+    #[command(subcommand)]
+    pub(crate) what: Option<ExplainWhat>,
     /// The other host: HOST, or a collector at HOST:PORT or unix:PATH
     #[arg(value_name = "HOST[:PORT]")]
-    pub(crate) host: There,
+    pub(crate) host: Option<There>,
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
     #[command(flatten)]
@@ -57,6 +63,33 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "SECONDS", value_parser = values::some_seconds, default_value = "5")]
     pub(crate) wait: Duration,
     /// Write one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What can be explained beside the path to a host.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum ExplainWhat {
+    /// Explain what the frames of a device wait for: asks the transmission controller
+    Stream(ExplainStreamArgs),
+}
+
+const STREAM_HELP: &str = "\
+Exit codes: 0 explained, 1 no source with such a device is registered, 2 wrong arguments, 3 no controller answers.";
+
+/// Explain what the frames of a device wait for: asks the transmission controller
+#[derive(Debug, Clone, Args)]
+#[command(after_help = STREAM_HELP)]
+pub(crate) struct ExplainStreamArgs {
+    /// The device
+    #[arg(value_name = "NAME")]
+    pub(crate) name: DeviceName,
+    /// The controller: HOST:PORT
+    #[arg(long, value_name = "ADDR", default_value = CONTROLLER)]
+    pub(crate) controller: Address,
+    #[command(flatten)]
+    pub(crate) security: Security,
+    /// Write JSON: a list, one of each source that has the device
     #[arg(long)]
     pub(crate) json: bool,
 }

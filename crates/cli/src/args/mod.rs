@@ -20,7 +20,9 @@ pub(crate) use cert::{CertArgs, ChecksumsArgs};
 pub(crate) use collect::{CollectArgs, SinkKind};
 pub(crate) use control::{ControlArgs, ControlStatusArgs, ControlWhat, controller_address};
 pub(crate) use demo::DemoArgs;
-pub(crate) use examine::{DevicesArgs, DoctorArgs, ExplainArgs, There};
+pub(crate) use examine::{
+    DevicesArgs, DoctorArgs, ExplainArgs, ExplainStreamArgs, ExplainWhat, There,
+};
 pub(crate) use per_input::InputArgs;
 pub(crate) use providers::{DeviceArgs, ProviderArgs};
 pub(crate) use send::SendArgs;

@@ -216,3 +216,46 @@ fn frames_that_come_too_late_and_the_standing_are_told_in_json() {
     signal(controller.id(), Signal::INT);
     controller.finish().expect(0);
 }
+
+#[test]
+fn a_stream_that_waits_is_told_for_what() {
+    let mut command = catchment();
+    command.args(["control", "--bottleneck", "20Mbit", "--listen", "127.0.0.1:0"]);
+    let controller = Running::start(&mut command);
+    let address = &address(&controller);
+    let explain = |name: &str, words: &[&str]| {
+        let all = ["explain", "stream", name, "--controller", address];
+        run([&all[..], words].concat())
+    };
+    assert!(explain("cam0", &[]).expect(1).stderr.contains("no source with a device cam0"));
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(dir.path());
+    let [input, rate] = [["--input", LARGE], ["--rate", "max"]];
+    let devices = [&input[..], &["--device", "cam0"], &input, &["--device", "cam1"], &rate].concat();
+    let mut command = catchment();
+    command.args(["send", "--controller", address]).args(devices).arg(&collector.address);
+    let source = Running::start(&mut command);
+    // One sends, which takes 369 ms, the other waits; then the other way round.
+    let mut transfer = Value::Null;
+    wait_until("cam1 waits for cam0", || {
+        let told = explain("cam1", &["--json"]);
+        let seen = told.code == Some(0) && told.last_json()[0]["transfer"]["state"] == "waiting";
+        if seen {
+            transfer = told.last_json()[0]["transfer"].clone();
+        }
+        seen && transfer["before"][0]["transfers"] == 1
+    });
+    assert_eq!(transfer["link_capacity_bps"], 20_000_000, "{transfer}");
+    assert!(transfer["left_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{transfer}");
+    assert!(transfer["starts_in_ms"].as_f64().is_some_and(|ms| ms < 1_000.0), "{transfer}");
+    wait_until("it is told in words", || {
+        let said = explain("cam1", &[]).expect(0).stdout;
+        said.contains("cam1 of source") && said.contains("before it 1 older event of class")
+    });
+    signal(source.id(), Signal::INT);
+    source.finish();
+    collector.end();
+    signal(controller.id(), Signal::INT);
+    controller.finish().expect(0);
+    assert!(explain("cam1", &[]).expect(3).stderr.contains("catchment control"));
+}

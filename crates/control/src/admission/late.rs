@@ -56,7 +56,7 @@ impl Controller {
     }
 
     /// Returns the rate of a transfer that has its path and its sender for itself.
-    fn best_bps(&self, device: DeviceId) -> u64 {
+    pub(super) fn best_bps(&self, device: DeviceId) -> u64 {
         let device = self.devices.known(device);
         let slot_bps = self.config.rules.slot_bps.unwrap_or(u64::MAX);
         let links = self.paths[usize::from(device.path.0)].links.iter();

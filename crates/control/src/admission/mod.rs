@@ -38,6 +38,7 @@ mod config;
 mod controller;
 pub mod controller_side;
 mod device;
+mod explain;
 mod fair;
 mod heap;
 mod hold;
@@ -67,6 +68,7 @@ pub use config::{
     ClassConfig, Config, ConfigError, Late, LinkConfig, Order, Pausing, Rules, Shares,
 };
 pub use controller::Controller;
+pub use explain::{Before, Doing, Explanation};
 pub use message::{
     ClassId, DeviceId, DeviceSpec, Grant, Input, LinkId, Output, PathId, Refusal, SourceId,
     Subject, TransferId,

@@ -32,6 +32,11 @@ impl Transfers {
         Self { nodes: Vec::new(), unused: NONE, count: 0, places: vec![(0, NONE); 16] }
     }
 
+    /// Returns all transfers, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Transfer> {
+        self.nodes.iter().filter(|node| node.id != NOBODY)
+    }
+
     pub(super) const fn len(&self) -> usize {
         self.count
     }

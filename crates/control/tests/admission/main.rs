@@ -1,4 +1,5 @@
 //! The transmission controller: rules one by one, and what holds for all inputs.
+mod explain;
 mod harness;
 mod order;
 mod properties;

@@ -2,7 +2,7 @@
 use super::ControllerSide;
 use super::entry::{Entry, Key, Said};
 use super::session::Session;
-use crate::admission::SourceId;
+use crate::admission::{Explanation, SourceId};
 use std::net::SocketAddr;
 
 /// How transfers of a class ended.
@@ -85,6 +85,14 @@ impl ControllerSide {
                 granted_bps: self.granted_bps(*source),
             }
         })
+    }
+
+    /// Explains what a device of a source waits for ([`Controller::explain`](crate::admission::Controller::explain));
+    /// `place` is its place among those that the source registered. Times are the caller's.
+    #[must_use]
+    pub fn explain(&self, source: SourceId, place: usize) -> Option<Explanation> {
+        let device = self.sessions.get(&source)?.devices.get(place)?;
+        self.controller.explain(*device)
     }
 
     /// Counts a transfer that ends, the first time that its source says so.

@@ -1,5 +1,7 @@
 //! `catchment explain`: which path frames take to a host, and why.
-use crate::args::{ExplainArgs, There};
+mod stream;
+
+use crate::args::{ExplainArgs, ExplainWhat, There};
 use crate::cert::client_security;
 use crate::failure::{Code, Failure};
 use crate::hint;
@@ -38,14 +40,25 @@ struct OfferJson {
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
+    if let Some(ExplainWhat::Stream(args)) = &args.what {
+        return stream::run(args);
+    }
+    let host = args.host.as_ref().ok_or_else(|| {
+        let error = anyhow!("neither HOST[:PORT] nor `stream NAME`: what is to be explained?");
+        Failure::new(Code::Usage, error)
+    })?;
+    path(args, host)
+}
+
+fn path(args: &ExplainArgs, host: &There) -> Result<(), Failure> {
     let asking = asking(args)?;
-    if let There::Collector(address) = &args.host {
+    if let There::Collector(address) = host {
         hint::warn_insecure(address, args.security.insecure);
         if !hint::is_remote(address) {
             args.providers.check_fault_within_host()?;
         }
     }
-    let (name, collector) = match &args.host {
+    let (name, collector) = match host {
         There::Host(host) => (Some(host), None),
         There::Collector(address @ Address::Tcp { host, .. }) => (Some(host), Some(address)),
         There::Collector(address @ Address::Unix(_)) => (None, Some(address)),
@@ -54,9 +67,9 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let here = remote.map(|remote| asking.here(remote));
     let answer = collector.map(|address| asking.ask(address));
     if args.json {
-        output::print_json(&json(args, here.as_ref(), answer.as_ref()))?;
+        output::print_json(&json(host, here.as_ref(), answer.as_ref()))?;
     } else {
-        output::print(&text(args, here.as_ref(), answer.as_ref()))?;
+        output::print(&text(host, here.as_ref(), answer.as_ref()))?;
     }
     verdict(here.as_ref(), answer)
 }
@@ -115,7 +128,7 @@ fn offer_text(offer: &ProviderOffer) -> String {
 }
 
 fn text(
-    args: &ExplainArgs,
+    host: &There,
     here: Option<&Here>,
     answer: Option<&Result<Answer, ExplainError>>,
 ) -> String {
@@ -147,7 +160,7 @@ fn text(
         }
         Some(Err(_)) => {}
     }
-    if let There::Collector(address) = &args.host {
+    if let There::Collector(address) = host {
         lines.insert(0, ("collector", address.to_string()));
     }
     table::pairs(&lines)
@@ -181,7 +194,7 @@ fn proof_text(answer: &Answer) -> String {
 }
 
 fn json(
-    args: &ExplainArgs,
+    host: &There,
     here: Option<&Here>,
     answer: Option<&Result<Answer, ExplainError>>,
 ) -> ExplainJson {
@@ -203,7 +216,7 @@ fn json(
         (None, _) => Vec::new(),
     };
     ExplainJson {
-        host: match &args.host {
+        host: match host {
             There::Host(host) => host.clone(),
             There::Collector(address) => address.to_string(),
         },
