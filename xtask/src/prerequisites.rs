@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 const PROGRAMS: &[(&str, &str, &str)] = &[
     ("cc", "gcc", "headers of C libraries"),
     ("ffmpeg", "ffmpeg", "compressed clips as input"),
+    ("etcd", "etcd-server", "who leads among transmission controllers"),
     ("ip", "iproute2", "network namespaces"),
     ("nft", "nftables", "a host that drops some packets"),
     ("tshark", "tshark", "an independent decoder of our packets"),

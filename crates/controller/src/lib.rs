@@ -10,12 +10,14 @@
 //! |---|---|
 //! | [`config`] | settings: one bottleneck, or a file of strict TOML |
 //! | [`Service`] | the listener, and the thread with the UDP socket |
+//! | [`leader`] | who leads, where several stand in for each other |
 //! | [`Status`] | how it stands, for people and programs |
 #![forbid(unsafe_code)]
 
 mod admit;
 pub mod config;
 mod grants;
+pub mod leader;
 mod outbox;
 mod serve;
 mod service;

@@ -86,6 +86,18 @@ impl Service {
         let (term, wait) = term::next(SystemTime::now());
         // Until the quarter of a second is there for which the term stands.
         std::thread::sleep(wait);
+        Self::lead(settings, security, term)
+    }
+
+    /// Begins in a term that nobody else has, as [`leader`](crate::leader) makes sure.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn lead(
+        settings: Settings,
+        security: &ServerSecurity,
+        term: u32,
+    ) -> Result<Self, StartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("catchment-reg")

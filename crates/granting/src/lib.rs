@@ -54,8 +54,8 @@ pub enum Fallback {
 /// Which controller a source asks.
 #[derive(Debug, Clone)]
 pub struct ControllerSpec {
-    /// `HOST:PORT`.
-    pub address: String,
+    /// `HOST:PORT`; several, separated by commas, stand in for each other.
+    pub addresses: String,
     /// What to do while it does not answer.
     pub fallback: Fallback,
 }
@@ -124,8 +124,9 @@ impl Granting {
         streams: Streams,
         told: Told,
     ) -> Result<JoinHandle<()>, StartError> {
-        let address: Address = spec.address.parse()?;
-        let wish = register::Wish::new(address, security, collector.to_owned(), devices)
+        let addresses = spec.addresses.split(',').map(|address| address.trim().parse());
+        let addresses: Vec<Address> = addresses.collect::<Result<_, _>>()?;
+        let wish = register::Wish::new(addresses, security, collector.to_owned(), devices)
             .map_err(failed("draw a secret"))?;
         let machine = machine::Machine::new(self.clone(), wish, spec.fallback, streams, told)
             .map_err(failed("open a UDP socket"))?;

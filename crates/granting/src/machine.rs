@@ -1,7 +1,7 @@
 //! The thread that asks for leave and sends what it is granted.
 use super::gate::NewLink;
 use super::moving::{Belongs, Events, Moving};
-use super::register::{Wish, any_socket, socket_to};
+use super::register::{RETRY_LEAST, Wish, any_socket, socket_to};
 use super::{Fallback, Granting, Told};
 use catchment_control::admission::source_side::{
     Config, Fallback as Alone, Input, LocalId, Output, SourceSide,
@@ -20,8 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// A longer datagram is none of ours.
 const DATAGRAM_BYTES_MAX: usize = 1500;
-/// Between two attempts to register, the first and the longest.
-const RETRY_LEAST: Duration = Duration::from_millis(250);
+/// Between two attempts to register, the longest.
 const RETRY_MOST: Duration = Duration::from_secs(4);
 /// What is refused is asked for again after this time.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -130,8 +129,8 @@ impl Machine {
             match result.map_err(|error| (is_transient(&error), error.to_string())) {
                 Ok(admitted) => self.registered(admitted),
                 Err((transient, reason)) => {
-                    tracing::warn!(controller = %self.wish.address, reason, "not registered; retrying");
-                    self.register_at = Some(Instant::now() + self.retry);
+                    tracing::warn!(controller = %self.wish.address(), reason, "not registered; retrying");
+                    self.register_at = Some(Instant::now() + self.wish.turn(self.retry));
                     self.retry =
                         if transient { (self.retry * 2).min(RETRY_MOST) } else { RETRY_MOST };
                 }
@@ -151,9 +150,9 @@ impl Machine {
             }
         }
         told.notes.iter().for_each(|note| {
-            tracing::warn!(controller = %self.wish.address, note = %note.escape_debug(), "not all as claimed");
+            tracing::warn!(controller = %self.wish.address(), note = %note.escape_debug(), "not all as claimed");
         });
-        tracing::info!(controller = %self.wish.address, source = told.source, term = told.term, "registered");
+        tracing::info!(controller = %self.wish.address(), source = told.source, term = told.term, "registered");
         self.safe_rate_bps = told.safe_rate_bps;
         let fallback = match self.fallback {
             Fallback::SafeRate if told.safe_rate_bps > 0 => {
@@ -420,14 +419,15 @@ impl Machine {
         };
         if now == Standing::SafeRate || now == Standing::Stopped {
             // A hint may be lost, or the way to the controller another one by now.
-            self.register_at.get_or_insert_with(|| Instant::now() + RETRY_MOST);
+            let pause = if self.wish.has_others() { Duration::ZERO } else { RETRY_MOST };
+            self.register_at.get_or_insert_with(|| Instant::now() + pause);
         }
         self.told.stands(now, waiting as u64);
         let before = std::mem::replace(&mut self.said, now);
         if before == now {
             return;
         }
-        let (controller, rate_bps) = (&self.wish.address, self.safe_rate_bps);
+        let (controller, rate_bps) = (self.wish.address(), self.safe_rate_bps);
         match now {
             Standing::SafeRate => {
                 tracing::warn!(%controller, rate_bps, "no controller answers: sending at the safe rate");

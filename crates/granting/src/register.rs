@@ -9,6 +9,10 @@ use std::time::Duration;
 
 /// Time for one attempt.
 const LIMIT: Duration = Duration::from_secs(5);
+/// The same, where another controller may answer.
+const LIMIT_OF_SEVERAL: Duration = Duration::from_secs(1);
+/// Between two attempts to register, the least.
+pub(super) const RETRY_LEAST: Duration = Duration::from_millis(250);
 /// DSCP CS6.
 const CONTROL_TOS: u8 = 48 << 2;
 
@@ -38,20 +42,44 @@ pub(super) fn socket_to(to: SocketAddr) -> io::Result<UdpSocket> {
 /// What a source says when it registers.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
-    pub(super) address: Address,
+    /// Controllers that stand in for each other; there is at least one.
+    addresses: Vec<Address>,
+    /// The one that is asked.
+    at: usize,
     security: ClientSecurity,
     register: Register,
 }
 
 impl Wish {
     pub(super) fn new(
-        address: Address,
+        addresses: Vec<Address>,
         security: ClientSecurity,
         collector: String,
         devices: Vec<RegisteredDevice>,
     ) -> io::Result<Self> {
         let process = Secret::random().map_err(|_| io::Error::other("no random bytes"))?;
-        Ok(Self { address, security, register: Register::new(process, collector, devices) })
+        Ok(Self {
+            addresses,
+            at: 0,
+            security,
+            register: Register::new(process, collector, devices),
+        })
+    }
+
+    /// Returns the controller that is asked.
+    pub(super) fn address(&self) -> &Address {
+        &self.addresses[self.at]
+    }
+
+    /// Asks another controller from now on, if there are several; returns the pause before the next attempt.
+    pub(super) fn turn(&mut self, pause: Duration) -> Duration {
+        self.at = (self.at + 1) % self.addresses.len();
+        if self.has_others() { pause.min(RETRY_LEAST) } else { pause }
+    }
+
+    /// Returns whether there are several controllers.
+    pub(super) fn has_others(&self) -> bool {
+        self.addresses.len() > 1
     }
 
     pub(super) fn devices(&self) -> usize {
@@ -61,12 +89,14 @@ impl Wish {
     /// Tries once, and hands the result to the thread that waits for it.
     pub(super) fn start(&self, term: u32, granting: &Arc<Granting>) -> io::Result<()> {
         let (wish, granting) = (self.clone(), granting.clone());
-        let work = Register { term, ..wish.register };
+        let work = Register { term, ..wish.register.clone() };
         let spawned =
             std::thread::Builder::new().name("catchment-reg".to_owned()).spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 let Ok(runtime) = runtime else { return };
-                let result = runtime.block_on(register(&wish.address, &wish.security, work, LIMIT));
+                let limit = if wish.has_others() { LIMIT_OF_SEVERAL } else { LIMIT };
+                let asked = register(wish.address(), &wish.security, work, limit);
+                let result = runtime.block_on(asked);
                 granting.registrations.lock().push(result);
                 granting.ring();
             });

@@ -197,11 +197,12 @@ impl SourceBuilder {
     }
 
     /// Sends when the transmission controller at `HOST:PORT` grants it, in blocks that are paced in parts; and
-    /// as `fallback` says while nobody answers. Certificates and `insecure` hold for it as for the collector.
+    /// as `fallback` says while nobody answers. Several controllers that stand in for each other are separated by
+    /// commas. Certificates and `insecure` hold for it as for the collector.
     /// Until the first registration nothing is sent. Frames are not filled in the collector's memory then.
     #[must_use]
-    pub fn controller(mut self, address: impl Into<String>, fallback: Fallback) -> Self {
-        self.controller = Some(ControllerSpec { address: address.into(), fallback });
+    pub fn controller(mut self, addresses: impl Into<String>, fallback: Fallback) -> Self {
+        self.controller = Some(ControllerSpec { addresses: addresses.into(), fallback });
         self
     }
 

@@ -112,9 +112,10 @@ pub(crate) struct SendArgs {
     pub(crate) providers: ProviderArgs,
     #[command(flatten)]
     pub(crate) security: Security,
-    /// Send when the transmission controller at HOST:PORT grants it (`catchment control`)
-    #[arg(long, value_name = "ADDR", value_parser = values::host_and_port)]
-    pub(crate) controller: Option<Address>,
+    /// Send when the transmission controller at HOST:PORT grants it (`catchment control`); several that stand in
+    /// for each other are separated by commas
+    #[arg(long, value_name = "ADDR", value_parser = values::host_and_port, value_delimiter = ',')]
+    pub(crate) controller: Vec<Address>,
     /// Class that a device claims there, such as cam0=urgent [default: the controller's last one]
     #[arg(long, value_name = "DEVICE=CLASS", value_parser = values::assigned, requires = "controller")]
     pub(crate) priority: Vec<(String, String)>,

@@ -121,8 +121,9 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> Result<SourceBuilder, Failure> {
     if let Some(wait) = args.wait {
         builder = builder.patience(wait.max(WAIT_LEAST));
     }
-    if let Some(controller) = &args.controller {
-        builder = builder.controller(controller.to_string(), args.fallback.into());
+    if !args.controller.is_empty() {
+        let controllers: Vec<String> = args.controller.iter().map(ToString::to_string).collect();
+        builder = builder.controller(controllers.join(","), args.fallback.into());
     }
     let named = args.priority.iter().map(|(name, _)| name);
     for name in named.chain(args.deadline.iter().map(|(name, _)| name)) {

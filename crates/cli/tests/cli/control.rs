@@ -231,7 +231,8 @@ fn a_stream_that_waits_is_told_for_what() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(dir.path());
     let [input, rate] = [["--input", LARGE], ["--rate", "max"]];
-    let devices = [&input[..], &["--device", "cam0"], &input, &["--device", "cam1"], &rate].concat();
+    let devices =
+        [&input[..], &["--device", "cam0"], &input, &["--device", "cam1"], &rate].concat();
     let mut command = catchment();
     command.args(["send", "--controller", address]).args(devices).arg(&collector.address);
     let source = Running::start(&mut command);

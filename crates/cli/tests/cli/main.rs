@@ -21,4 +21,5 @@ mod raw;
 mod refusals;
 mod roce;
 mod sessions;
+mod standby;
 mod tls;

@@ -1,15 +1,20 @@
 //! The file: strict TOML, with the line of what is wrong.
 use super::value::{parse_bytes, parse_rate, parse_time};
 use super::{Allow, Class, ConfigError, Link, Path, Policy, Prefix, Settings, default_classes};
+use crate::leader::{Leader, Unreachable};
 use catchment_control::admission::Late;
 use catchment_session::io::Address;
 use serde::Deserialize;
+use std::time::Duration;
 use toml::Spanned;
 
 /// A file that says all that can be said.
 pub const EXAMPLE: &str = include_str!("../../example.toml");
 
 const LEASE_NS: std::ops::RangeInclusive<u64> = 20_000_000..=10_000_000_000;
+/// Of the lease of a leader.
+const LEADER_NS: std::ops::RangeInclusive<u64> = SECOND_NS..=60 * SECOND_NS;
+const SECOND_NS: u64 = 1_000_000_000;
 const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 1 << 16..=1 << 26;
 
 type Text = Spanned<String>;
@@ -31,6 +36,7 @@ struct File {
     class: Vec<ClassTable>,
     #[serde(default)]
     allow: Vec<AllowTable>,
+    leader: Option<LeaderTable>,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +72,15 @@ struct AllowTable {
     classes: Option<Spanned<Vec<Text>>>,
     rate_max: Option<Text>,
     weight: Option<Spanned<u32>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeaderTable {
+    etcd: Spanned<Vec<Text>>,
+    key: Option<Text>,
+    lease: Option<Text>,
+    unreachable: Option<Text>,
 }
 
 /// The text, to tell lines.
@@ -154,6 +169,41 @@ pub(super) fn parse(text: &str, listen: &Address) -> Parsed<Settings> {
         paths,
         classes,
         allow,
+        leader: file.leader.as_ref().map(|table| leader(source, table)).transpose()?,
+    })
+}
+
+fn leader(source: Source<'_>, table: &LeaderTable) -> Parsed<Leader> {
+    let endpoint = |text: &str| {
+        let rest = text.strip_prefix("http://").filter(|rest| !rest.is_empty());
+        let is_bare = rest.is_some_and(|rest| !rest.contains('/'));
+        let remedy = "write http://HOST:PORT; to an etcd with TLS go through a proxy on this host";
+        if is_bare { Ok(text.to_owned()) } else { Err(remedy.to_owned()) }
+    };
+    let endpoints = table.etcd.get_ref().iter().map(|text| source.read(text, endpoint));
+    let endpoints: Vec<String> = endpoints.collect::<Parsed<_>>()?;
+    if endpoints.is_empty() {
+        return source.wrong(&table.etcd, "name at least one server of etcd");
+    }
+    let key = |text: &str| {
+        let is_good = (1..=256).contains(&text.len());
+        if is_good { Ok(text.to_owned()) } else { Err("give 1 to 256 bytes".to_owned()) }
+    };
+    let lease = |text: &str| match parse_time(text)? {
+        ns if LEADER_NS.contains(&ns) && ns % SECOND_NS == 0 => Ok(Duration::from_nanos(ns)),
+        _ => Err("give 1s to 60s, whole seconds, as etcd counts".to_owned()),
+    };
+    let unreachable = |text: &str| match text {
+        "hold" => Ok(Unreachable::Hold),
+        "step-down" => Ok(Unreachable::StepDown),
+        _ => Err("write hold or step-down".to_owned()),
+    };
+    let otherwise = Duration::from_secs(2);
+    Ok(Leader {
+        endpoints,
+        key: source.read_or(table.key.as_ref(), "/catchment/controller".to_owned(), key)?,
+        lease: source.read_or(table.lease.as_ref(), otherwise, lease)?,
+        unreachable: source.read_or(table.unreachable.as_ref(), Unreachable::Hold, unreachable)?,
     })
 }
 

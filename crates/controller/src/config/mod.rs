@@ -5,6 +5,7 @@ mod value;
 pub use file::EXAMPLE;
 pub use value::parse_rate;
 
+use crate::leader::Leader;
 use catchment_control::admission::{ClassConfig, Config, Late, LinkConfig, LinkId, PathId, Rules};
 use catchment_session::io::Address;
 use std::net::IpAddr;
@@ -121,6 +122,8 @@ pub struct Settings {
     pub classes: Vec<Class>,
     /// Who may do what; without any, everybody everything.
     pub allow: Vec<Allow>,
+    /// Where it is kept who leads; without it this one does.
+    pub leader: Option<Leader>,
 }
 
 impl Settings {
@@ -138,6 +141,7 @@ impl Settings {
             paths: vec![Path { from: None, to: None, links: vec![0] }],
             classes: default_classes(),
             allow: Vec::new(),
+            leader: None,
         }
     }
 
@@ -236,6 +240,7 @@ impl Settings {
             ("[[link]] but for its capacity", names(self) != names(new)),
             ("[[path]]", self.paths != new.paths),
             ("[[class]]", self.classes != new.classes),
+            ("[leader]", self.leader != new.leader),
         ]
         .into_iter()
         .find_map(|(what, differs)| differs.then_some(what))

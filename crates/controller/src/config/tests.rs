@@ -21,6 +21,8 @@ fn the_shipped_example_is_read_whole() {
     assert_eq!(rules("cam-host.lab", "cam7").classes, [0, 1]);
     assert_eq!(rules("cam-host.lab", "lidar").classes, [1], "the second rule");
     assert_eq!(rules("cam-host.lab", "cam7").weight, 2);
+    let leader = settings.leader.unwrap();
+    assert_eq!((leader.endpoints.len(), leader.lease), (1, std::time::Duration::from_secs(2)));
 }
 
 #[test]
@@ -55,6 +57,11 @@ fn errors_name_the_line_what_was_seen_and_what_to_do() {
             5,
             &["10.0.0.0/33", "10.1.0.0/16"],
         ),
+        ("@[leader]\netcd = []\n", 5, &["at least one server"]),
+        ("@[leader]\netcd = [\"etcd:2379\"]\n", 5, &["\"etcd:2379\"", "http://HOST:PORT"]),
+        ("@[leader]\netcd = [\"https://etcd:2379\"]\n", 5, &["https", "http://HOST:PORT"]),
+        ("@[leader]\netcd = [\"http://a:1\"]\nlease = \"1500ms\"\n", 6, &["whole seconds"]),
+        ("@[leader]\netcd = [\"http://a:1\"]\nunreachable = \"wait\"\n", 6, &["hold or step-down"]),
         ("@[[link]]\nname = \"b\"\ncapacity = \"1Gbit\"\n", 1, &["2 links", "[[path]]"]),
         (
             "@[[class]]\nname = \"x\"\ndeadline = \"1s\"\nlate = \"drop\"\n",

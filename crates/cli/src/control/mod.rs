@@ -1,9 +1,12 @@
 //! `catchment control`: a transmission controller, or what one says.
+mod lead;
+
 use crate::args::{ControlArgs, ControlStatusArgs, ControlWhat, Security, controller_address};
 use crate::cert::{client_security, tls_failure};
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::progress::Progress;
 use crate::output::{self, say, units};
+use crate::stop::Stop;
 use crate::{hint, stop};
 use anyhow::{Context as _, anyhow};
 use catchment::session::io::{Address, ServerSecurity};
@@ -11,61 +14,132 @@ use catchment::session::names::printable;
 use catchment::session::registration::{Answer, Request, ask};
 use catchment::session::reread::ServerTls;
 use catchment_controller::config::Settings;
+use catchment_controller::leader::Leadership;
 use catchment_controller::{Service, Status};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_secs(1);
+/// How often one that leads by a store looks whether it still does.
+const LOOK: Duration = Duration::from_millis(100);
 const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
     if let Some(ControlWhat::Status(args)) = &args.what {
         return show_status(args);
     }
-    let settings = settings(args)?;
+    let mut settings = settings(args)?;
     let stop = stop::watch(args.until_stdin_closes, || {})?;
     let tls = args.security.files().map(ServerTls::open).transpose().map_err(tls_failure)?;
     let security = ServerSecurity { tls: tls.clone(), insecure: args.security.insecure };
     hint::warn_insecure(&settings.listen, args.security.insecure);
-    let links = settings.links.clone();
-    let service = Arc::new(Service::start(settings, &security).or_fail(Code::Local)?);
-    let (path, reloaded) = (args.config.clone(), Arc::downgrade(&service));
+    let running: Arc<Mutex<Weak<Service>>> = Arc::default();
+    let (path, reloaded) = (args.config.clone(), running.clone());
     stop.on_hangup(Arc::new(move || {
         let certificates = tls.as_ref().map(|tls| tls.reread());
         if let Some(Err(error)) = certificates {
             say!("warning: the certificates stay as they were: {error}");
         }
-        if let (Some(path), Some(service)) = (&path, reloaded.upgrade()) {
+        let service = reloaded.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        if let (Some(path), Some(service)) = (&path, service) {
             reload(path, &service);
         }
     }));
+    loop {
+        let (service, leadership) = match &settings.leader {
+            None => (Service::start(settings.clone(), &security), None),
+            Some(leader) => {
+                let listen = &settings.listen;
+                let Some((leadership, term)) = lead::stand_by(leader, listen, args.json, &stop)?
+                else {
+                    return Ok(());
+                };
+                // The file may have changed meanwhile.
+                settings = reread(args, settings);
+                (Service::lead(settings.clone(), &security, term), Some(leadership))
+            }
+        };
+        let service = Arc::new(service.or_fail(Code::Local)?);
+        *running.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&service);
+        greet(args, &settings, &service)?;
+        if grant(args, &service, leadership.as_ref(), &stop)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Says that a controller has begun.
+fn greet(args: &ControlArgs, settings: &Settings, service: &Service) -> Result<(), Failure> {
     let address = service.local().to_string();
     if args.json {
         let event = json!({"event": "listening", "address": address, "term": service.term(), "pid": std::process::id()});
-        output::print_json(&event)?;
-    } else {
-        for link in &links {
-            say!("link {} carries {}", link.name, rate(link.capacity_bps));
-        }
-        say!("granting at {address}; sources: catchment send --controller {address} ...");
-        say!("Ctrl-C ends it");
+        return output::print_json(&event);
     }
+    for link in &settings.links {
+        say!("link {} carries {}", link.name, rate(link.capacity_bps));
+    }
+    say!("granting at {address}; sources: catchment send --controller {address} ...");
+    say!("Ctrl-C ends it");
+    Ok(())
+}
+
+/// Says how a controller stands, until it is to end (true), or does not lead any more.
+fn grant(
+    args: &ControlArgs,
+    service: &Service,
+    leadership: Option<&Leadership>,
+    stop: &Stop,
+) -> Result<bool, Failure> {
     let progress = if args.until_stdin_closes { Progress::none() } else { Progress::text() };
-    while !stop.wait(TICK) {
-        if !args.json && !progress.is_shown() {
+    let mut told = Instant::now();
+    let mut election = lead::Watch::default();
+    while !stop.wait(if leadership.is_some() { LOOK } else { TICK }) {
+        let is_shown = told.elapsed() >= TICK && (args.json || progress.is_shown());
+        if leadership.is_none() && !is_shown {
             continue;
         }
         let Some(status) = service.status() else {
             return Err(Failure::new(Code::Failed, anyhow!("the thread that grants has ended")));
         };
+        if let Some(leadership) = leadership
+            && election.is_over(leadership, status.superseded, args.json)?
+        {
+            return Ok(false);
+        }
+        if !is_shown {
+            continue;
+        }
+        told = Instant::now();
         if args.json {
             output::print_json(&with_event(serde_json::to_value(&status).or_fail(Code::Failed)?))?;
         }
         progress.set_text(line(&status));
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Returns the settings of the file as it is now; those from before if it cannot be used.
+fn reread(args: &ControlArgs, before: Settings) -> Settings {
+    let Some(path) = &args.config else { return before };
+    match read(path, &before.listen) {
+        Ok(now)
+            if before
+                .fixed_difference(&Settings { listen: before.listen.clone(), ..now.clone() })
+                .is_none() =>
+        {
+            Settings { listen: before.listen, ..now }
+        }
+        Ok(_) => {
+            say!("warning: {} has changed what cannot change; it counts as it was", path.display());
+            before
+        }
+        Err(error) => {
+            say!("warning: nothing has changed: {error:#}");
+            before
+        }
+    }
 }
 
 fn with_event(mut status: Value) -> Value {
