@@ -62,6 +62,16 @@ pub(super) struct Row {
 
 impl Row {
     pub(super) fn line(&self) -> String {
+        if let Some(case) = self.case {
+            return format!(
+                "{} {case}: first grant after {:.0} ms at worst, all after {:.0} ms; {:.4} of urgent frames in time, {} lost",
+                self.what,
+                self.first_grant_ms.unwrap_or(f64::NAN),
+                self.full_capacity_ms.unwrap_or(f64::NAN),
+                self.urgent_on_time.unwrap_or(f64::NAN),
+                self.frames_lost.unwrap_or(0),
+            );
+        }
         let float = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value}"));
         let count = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
         format!(

@@ -1,0 +1,324 @@
+//! What is felt of the end of a controller: controllers as processes of the command, an etcd as packaged, and in this
+//! process two sources with large frames, one with urgent ones and a collector, over software RoCE and loopback.
+use super::row::Row;
+use crate::long::COMMAND;
+use crate::stats::decimals;
+use anyhow::{Context as _, Result, anyhow, ensure};
+use catchment::collector::Collector;
+use catchment::session::path::PathRules;
+use catchment::source::{DeviceSpec, Fallback, Source};
+use catchment_perf::ChildProcess;
+use catchment_session::io::{Address, ClientSecurity};
+use catchment_session::registration::{Answer, Request, ask};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+const CAPACITY_BPS: u64 = 400_000_000;
+/// Two sources with these make a load of 0.78, the urgent frames the rest to 0.8.
+const BULK_BYTES: usize = 1 << 20;
+const BULK_EVERY: Duration = Duration::from_millis(54);
+const URGENT_BYTES: usize = 16 << 10;
+const URGENT_EVERY: Duration = Duration::from_millis(20);
+const URGENT_DEADLINE: Duration = Duration::from_millis(100);
+/// Between two rounds: all goes as usual again.
+const STEADY: Duration = Duration::from_secs(1);
+/// How often a controller is asked what it grants.
+const LOOK: Duration = Duration::from_millis(5);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How a controller ends and another one begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Case {
+    /// Killed; started again two leases later.
+    Restart,
+    /// Killed; a standby takes over.
+    Standby,
+    /// Ended by its user; a standby takes over.
+    Planned,
+}
+
+impl Case {
+    pub(super) const ALL: [Self; 3] = [Self::Restart, Self::Standby, Self::Planned];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Restart => "restart",
+            Self::Standby => "standby-etcd",
+            Self::Planned => "standby-planned",
+        }
+    }
+}
+
+/// Measures a case, so many times; the row has the worst of each.
+pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
+    let dir = tempfile::tempdir()?;
+    let store = if case == Case::Restart { None } else { Some(Etcd::start(dir.path())?) };
+    let ports = [free_port()?, free_port()?];
+    let config = dir.path().join("control.toml");
+    std::fs::write(&config, settings(store.as_ref()))?;
+    let mut leading = Controller::start(ports[0], &config)?;
+    leading.wait_for("listening")?;
+    let load = Load::start(&ports.map(at).join(","))?;
+    let mut worst = (0.0_f64, 0.0_f64);
+    let mut gaps = Vec::new();
+    for round in 0..rounds {
+        let mut next = match case {
+            Case::Restart => None,
+            Case::Standby | Case::Planned => {
+                let mut standby = Controller::start(ports[(round + 1) % 2], &config)?;
+                standby.wait_for("standing_by")?;
+                Some(standby)
+            }
+        };
+        // The usual state between two rounds, which nobody announces.
+        std::thread::sleep(STEADY);
+        let began = SystemTime::now();
+        let mut start = Instant::now();
+        match case {
+            Case::Planned => leading.process.finish().map(drop)?,
+            Case::Standby => drop(leading),
+            Case::Restart => {
+                drop(leading);
+                // Two leases: the case is a controller that somebody starts again.
+                std::thread::sleep(Duration::from_millis(400));
+                start = Instant::now();
+                next = Some(Controller::start(ports[0], &config)?);
+            }
+        }
+        leading = next.take().context("a controller")?;
+        let first_ms = leading.wait_until_grants(start, 1)?;
+        let full_ms = leading.wait_until_grants(start, CAPACITY_BPS / 100 * 97)?;
+        worst = (worst.0.max(first_ms), worst.1.max(full_ms));
+        gaps.push((began, SystemTime::now()));
+    }
+    // Those of the last gap are there by then, or late.
+    std::thread::sleep(STEADY);
+    let seen = load.end()?;
+    Ok(Row {
+        what: "failover",
+        case: Some(case.name()),
+        provider: Some("roce"),
+        sources: Some(3),
+        devices: Some(3),
+        transfers: Some(seen.frames),
+        first_grant_ms: Some(decimals(worst.0, 1)),
+        full_capacity_ms: Some(decimals(worst.1, 1)),
+        urgent_on_time: Some(decimals(seen.on_time(&gaps), 4)),
+        frames_lost: Some(seen.lost),
+        ..Row::default()
+    })
+}
+
+fn settings(store: Option<&Etcd>) -> String {
+    let link =
+        format!("[[link]]\nname = \"narrow\"\ncapacity = \"{}Mbit\"\n", CAPACITY_BPS / 1_000_000);
+    let leader = store.map_or(String::new(), |store| {
+        format!("\n[leader]\netcd = [\"http://127.0.0.1:{}\"]\n", store.port)
+    });
+    format!("safe_sources = 3\n\n{link}{leader}")
+}
+
+fn at(port: u16) -> String {
+    format!("127.0.0.1:{port}")
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+struct Controller {
+    process: ChildProcess,
+    address: Address,
+}
+
+impl Controller {
+    fn start(port: u16, config: &Path) -> Result<Self> {
+        let address = at(port);
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg0(COMMAND)
+            .args(["control", "--json", "--until-stdin-closes", "--listen", &address]);
+        command.arg("--config").arg(config).stdin(Stdio::piped());
+        let process = ChildProcess::start("a controller", &mut command)?;
+        Ok(Self {
+            process,
+            address: address.parse().map_err(|error| anyhow!("{address}: {error}"))?,
+        })
+    }
+
+    fn wait_for(&mut self, event: &str) -> Result<()> {
+        let wanted = format!("\"event\":\"{event}\"");
+        self.process.wait_for(|line| line.contains(&wanted))?;
+        Ok(())
+    }
+
+    /// Waits until it grants so much; returns the milliseconds since `start`.
+    fn wait_until_grants(&self, start: Instant, least_bps: u64) -> Result<f64> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let security = ClientSecurity::default();
+        while start.elapsed() < PATIENCE {
+            let asked = ask(&self.address, &security, &Request::Status {}, Duration::from_secs(1));
+            let granted = match runtime.block_on(asked) {
+                Ok((Answer::Status { status }, ..)) => status["links"][0]["granted_bps"].as_u64(),
+                // It does not listen yet.
+                Ok(_) | Err(_) => None,
+            };
+            if granted.is_some_and(|granted_bps| granted_bps >= least_bps) {
+                return Ok(start.elapsed().as_secs_f64() * 1e3);
+            }
+            // A controller answers questions only.
+            std::thread::sleep(LOOK);
+        }
+        Err(anyhow!(
+            "the controller at {} grants less than {least_bps} bit/s after {PATIENCE:?}",
+            self.address
+        ))
+    }
+}
+
+/// An etcd as packaged. Dropping it kills it.
+struct Etcd {
+    child: Child,
+    port: u16,
+}
+
+impl Etcd {
+    fn start(dir: &Path) -> Result<Self> {
+        let (port, peers) = (free_port()?, free_port()?);
+        let url = |port| format!("http://{}", at(port));
+        let child = Command::new("etcd")
+            .arg("--data-dir")
+            .arg(dir.join("etcd"))
+            .args(["--listen-client-urls", &url(port), "--advertise-client-urls", &url(port)])
+            .args(["--listen-peer-urls", &url(peers), "--initial-advertise-peer-urls", &url(peers)])
+            .args(["--initial-cluster", &format!("default={}", url(peers))])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("etcd (Debian: apt-get install etcd-server)")?;
+        let etcd = Self { child, port };
+        let start = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            ensure!(start.elapsed() < PATIENCE, "etcd does not listen at {}", at(port));
+            // etcd tells its log only.
+            std::thread::sleep(LOOK);
+        }
+        Ok(etcd)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// When urgent frames were captured, and how long they took.
+type Arrivals = Arc<Mutex<Vec<(SystemTime, Duration)>>>;
+
+struct Load {
+    collector: Collector,
+    sources: Vec<Source>,
+    threads: Vec<JoinHandle<Result<u64>>>,
+    stop: Arc<AtomicBool>,
+    arrivals: Arrivals,
+}
+
+struct Seen {
+    frames: u64,
+    lost: u64,
+    arrivals: Vec<(SystemTime, Duration)>,
+}
+
+impl Load {
+    fn start(controllers: &str) -> Result<Self> {
+        let arrivals = Arrivals::default();
+        let noted = arrivals.clone();
+        let rules = PathRules { require: vec!["roce".to_owned()], ..PathRules::default() };
+        let collector = Collector::builder("127.0.0.1:0")
+            .path_rules(rules.clone())
+            .on_frame(move |frame| {
+                if frame.device() == "urgent" {
+                    let captured = frame.capture_time();
+                    let took = captured.elapsed().unwrap_or_default();
+                    noted.lock().unwrap_or_else(PoisonError::into_inner).push((captured, took));
+                }
+            })
+            .start()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (mut sources, mut threads) = (Vec::new(), Vec::new());
+        for (name, bytes, every) in [
+            ("bulk0", BULK_BYTES, BULK_EVERY),
+            ("bulk1", BULK_BYTES, BULK_EVERY),
+            ("urgent", URGENT_BYTES, URGENT_EVERY),
+        ] {
+            let spec = DeviceSpec::new(name).frame_bytes(bytes);
+            let spec = if name == "urgent" {
+                spec.priority("urgent").deadline(URGENT_DEADLINE)
+            } else {
+                spec
+            };
+            let source = Source::builder(collector.local_addr().to_string())
+                .path_rules(rules.clone())
+                .controller(controllers, Fallback::SafeRate)
+                .device(spec)
+                .patience(PATIENCE)
+                .connect()?;
+            let (mut device, stop) = (source.device(name)?, stop.clone());
+            threads.push(std::thread::spawn(move || {
+                let (frame, mut due, mut sent) = (vec![7; bytes], Instant::now(), 0);
+                let mut captured = SystemTime::now();
+                while !stop.load(Ordering::Relaxed) {
+                    // Until the next frame is due.
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                    let mut writer = device.frame(bytes)?;
+                    // When it was due, also where it had to wait for room.
+                    writer.set_capture_time(captured);
+                    writer.send_bytes(&frame)?;
+                    (due, captured) = (due + every, captured + every);
+                    sent += 1;
+                }
+                Ok(sent)
+            }));
+            sources.push(source);
+        }
+        Ok(Self { collector, sources, threads, stop, arrivals })
+    }
+
+    fn end(self) -> Result<Seen> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut frames = 0;
+        for thread in self.threads {
+            frames += thread.join().map_err(|_| anyhow!("a device panicked"))??;
+        }
+        for source in self.sources {
+            source.close(PATIENCE)?;
+        }
+        let totals = self.collector.stop().totals;
+        let arrivals =
+            std::mem::take(&mut *self.arrivals.lock().unwrap_or_else(PoisonError::into_inner));
+        let lost = frames.saturating_sub(totals.frames_received);
+        Ok(Seen { frames, lost, arrivals })
+    }
+}
+
+impl Seen {
+    /// Returns the part of the urgent frames captured in these spans that were in time.
+    fn on_time(&self, spans: &[(SystemTime, SystemTime)]) -> f64 {
+        let within = |captured: &SystemTime| {
+            spans.iter().any(|(from, to)| from <= captured && captured <= to)
+        };
+        let all: Vec<_> = self.arrivals.iter().filter(|(captured, _)| within(captured)).collect();
+        let on_time = all.iter().filter(|(_, took)| *took <= URGENT_DEADLINE).count();
+        on_time as f64 / all.len().max(1) as f64
+    }
+}
