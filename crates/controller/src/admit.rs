@@ -81,6 +81,7 @@ fn one(
     // The source is set by the controller's end.
     let mut spec = DeviceSpec::new(SourceId(0), path, class_id, rate_bps);
     spec.weight = rules.map_or(1, |rules| rules.weight);
+    spec.small_bps = rules.map_or(0, |rules| rules.small_bps);
     spec.deadline_ns = device.deadline_us.map(|time_us| time_us.saturating_mul(1000));
     Ok((spec, class))
 }

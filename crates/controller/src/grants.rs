@@ -9,7 +9,7 @@ use crate::status::{
 };
 use catchment_control::admission::controller_side::{ControllerSide, Input, Output};
 use catchment_control::admission::{
-    ClassId, ConfigError, DeviceSpec, Doing, Explanation, LinkId, SourceId,
+    ClassId, ConfigError, DeviceSpec, Doing, Explanation, LinkId, PathId, SourceId,
 };
 use catchment_session::names::DeviceName;
 use catchment_session::registration::Secret;
@@ -52,8 +52,17 @@ pub(crate) struct Names {
     pub(crate) notes: Vec<(usize, String)>,
 }
 
-/// What a newcomer gets: a number, the term, and whether it has a part of the safe rates.
-pub(crate) type Place = Result<(u32, u32, bool), String>;
+/// What a newcomer gets.
+pub(crate) struct Placed {
+    pub(crate) number: u32,
+    pub(crate) term: u32,
+    /// It has a part of the safe rates.
+    pub(crate) is_safe: bool,
+    /// By device: what leaves without asking, bits a second.
+    pub(crate) small_bps: Vec<u64>,
+}
+
+pub(crate) type Place = Result<Placed, String>;
 
 pub(crate) enum Command {
     Register(Box<Newcomer>, oneshot::Sender<Place>),
@@ -92,6 +101,8 @@ struct Known {
     certificate: Option<String>,
     names: Names,
     is_safe: bool,
+    /// By device: its path, and what leaves without asking.
+    small: Vec<(PathId, u64)>,
 }
 
 pub(crate) struct Grants {
@@ -106,6 +117,8 @@ pub(crate) struct Grants {
     next: u32,
     began: Instant,
     links: Vec<(String, u64)>,
+    paths: Vec<Vec<usize>>,
+    small_percent: u64,
     classes: Vec<String>,
     lease_ms: u64,
     safe_sources: usize,
@@ -135,6 +148,8 @@ impl Grants {
             next,
             began: Instant::now(),
             links: links.collect(),
+            paths: settings.paths.iter().map(|path| path.links.clone()).collect(),
+            small_percent: settings.admission().small_percent.into(),
             classes: settings.classes.iter().map(|class| class.name.clone()).collect(),
             lease_ms: settings.lease_ns / 1_000_000,
             safe_sources: settings.safe_sources as usize,
@@ -242,7 +257,7 @@ impl Grants {
     }
 
     fn register(&mut self, newcomer: Newcomer) -> Place {
-        let Newcomer { process, certificate, root, term, specs, known: names } = newcomer;
+        let Newcomer { process, certificate, root, term, mut specs, known: names } = newcomer;
         if term > self.term {
             return Err(format!(
                 "it has term {} and this source obeys a controller of term {term}: did the clock of its host go back?",
@@ -268,13 +283,37 @@ impl Grants {
                 (number, safe < self.safe_sources)
             }
         };
-        self.known.insert(process, Known { number, certificate, names, is_safe });
+        self.fit_small(process, &mut specs);
+        let small: Vec<_> = specs.iter().map(|spec| (spec.path, spec.small_bps)).collect();
+        let small_bps = small.iter().map(|(_, small_bps)| *small_bps).collect();
+        self.known.insert(process, Known { number, certificate, names, is_safe, small });
         let source = SourceId(number);
         let now_ns = self.now_ns();
         // The first datagrams tell the round trip better.
         let round_trip_ns = 0;
         self.side.handle(now_ns, Input::Register { source, root, round_trip_ns, devices: specs });
-        Ok((number, self.term, is_safe))
+        Ok(Placed { number, term: self.term, is_safe, small_bps })
+    }
+
+    /// Lets devices ask always whose buckets their links have no room for.
+    fn fit_small(&self, process: [u8; 16], specs: &mut [DeviceSpec]) {
+        let mut used_bps = vec![0_u64; self.links.len()];
+        let links = |path: PathId| self.paths.get(usize::from(path.0)).into_iter().flatten();
+        let others = self.known.iter().filter(|(other, _)| **other != process);
+        for (path, small_bps) in others.flat_map(|(_, known)| &known.small) {
+            links(*path).for_each(|link| used_bps[*link] += small_bps);
+        }
+        for spec in specs.iter_mut().filter(|spec| spec.small_bps > 0) {
+            let fits = links(spec.path).all(|link| {
+                let most_bps = self.links[*link].1 / 100 * self.small_percent;
+                used_bps[*link] + spec.small_bps <= most_bps
+            });
+            if fits {
+                links(spec.path).for_each(|link| used_bps[*link] += spec.small_bps);
+            } else {
+                spec.small_bps = 0;
+            }
+        }
     }
 
     fn status(&self) -> Status {

@@ -1,7 +1,7 @@
 //! Registrations: a connection each, with one request and its answer.
 use crate::admit::{Admitted, admit};
 use crate::config::Settings;
-use crate::grants::{Command, Handle, Names, Newcomer};
+use crate::grants::{Command, Handle, Names, Newcomer, Placed};
 use catchment_session::io::{Arriving, Peer, SecuredStream, StreamListener};
 use catchment_session::names::DeviceName;
 use catchment_session::registration::{
@@ -134,7 +134,11 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
     let newcomer = Newcomer { process, certificate, root, term, specs, known };
     let (answer, place) = oneshot::channel();
     context.grants.tell(Command::Register(Box::new(newcomer), answer));
-    let (source, term, is_safe) = place.await.map_err(|_| "the controller ends".to_owned())??;
+    let Placed { number: source, term, is_safe, small_bps } =
+        place.await.map_err(|_| "the controller ends".to_owned())??;
+    // A source of an earlier version does not know the member.
+    let small_bps =
+        if small_bps.iter().all(|small_bps| *small_bps == 0) { Vec::new() } else { small_bps };
     let (lease_ns, chunk_bytes, safe_rate_bps) = told;
     let safe_rate_bps = if is_safe { safe_rate_bps } else { 0 };
     let devices = classes.len();
@@ -150,6 +154,7 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
         root: told_root,
         classes,
         ranks,
+        small_bps,
         notes,
     })
 }

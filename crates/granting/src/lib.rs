@@ -4,8 +4,8 @@
 //!   many frames, the controller's datagrams and its answers to registrations.
 //! - Out: parts of blocks, posted within the windows that the controller grants and at their rates; what the
 //!   application is told ([`Told`]): how the source stands, which frames come too late.
-//! - Promises: a block is not posted outside of a window, but at the safe rate while no controller answers
-//!   ([`Fallback`]); a block that was refused is asked for again; what a link held that ended is left to the next one.
+//! - Promises: a block is not posted outside of a window, but out of a bucket that was given for small ones, or at the
+//!   safe rate while no controller answers ([`Fallback`]); a block that was refused is asked for again; what a link held that ended is left to the next one.
 //!
 //! Each block is a transfer, or the frames of an event together: asked for when the first is committed, sent in parts
 //! of at most a chunk within the windows that the controller grants, done when all of it has arrived. What decides is
@@ -16,6 +16,7 @@
 //! | `gate` | takes committed blocks of a link until they may go |
 //! | `machine` | the thread with the UDP socket, which drives the source's end of the protocol |
 //! | `moving` | what is on its way: blocks, and events of many frames |
+//! | `small` | small frames, which leave without asking |
 //! | `told` | what the application is told |
 //! | `register` | registers with the controller, on a thread of its own |
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ mod gate;
 mod machine;
 mod moving;
 mod register;
+mod small;
 mod told;
 
 pub use gate::{LinkGate, NewLink};

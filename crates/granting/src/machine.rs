@@ -2,6 +2,7 @@
 use super::gate::NewLink;
 use super::moving::{Belongs, Events, Moving};
 use super::register::{RETRY_LEAST, Wish, any_socket, socket_to};
+use super::small::Small;
 use super::{Fallback, Granting, Told};
 use catchment_control::admission::source_side::{
     Config, Fallback as Alone, Input, LocalId, Output, SourceSide,
@@ -51,6 +52,7 @@ pub(super) struct Machine {
     parts: VecDeque<(LocalId, u64)>,
     /// What was refused, and when it is asked for again.
     refused: Vec<(Instant, Moving)>,
+    small: Small,
     rate_bps: Option<u64>,
     registering: bool,
     register_at: Option<Instant>,
@@ -85,6 +87,7 @@ impl Machine {
             events: Events::default(),
             parts: VecDeque::new(),
             refused: Vec::new(),
+            small: Small::default(),
             rate_bps: None,
             registering: false,
             register_at: Some(Instant::now()),
@@ -165,6 +168,7 @@ impl Machine {
         if told.ranks.len() == self.ranks.len() {
             self.ranks = told.ranks;
         }
+        self.small.set(&told.small_bps);
         self.term = self.term.max(told.term);
         let round_trip_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
         let (source, term) = (told.source, told.term);
@@ -187,6 +191,7 @@ impl Machine {
         self.link = None;
         self.rate_bps = None;
         self.parts.clear();
+        self.small.clear();
         self.refused.clear();
         self.events.forget_transfers();
         for id in std::mem::take(&mut self.moving).into_keys() {
@@ -236,6 +241,7 @@ impl Machine {
                 let id = self.ask(device, Moving::new(block, true), ahead_bytes);
                 self.events.asked(device, id);
             }
+            Belongs::Alone if self.small.take(device, block, self.now_ns()) => {}
             Belongs::First(_) | Belongs::To(_) | Belongs::Alone => {
                 self.ask(device, Moving::new(block, false), 0);
             }
@@ -351,6 +357,7 @@ impl Machine {
             self.set_rate();
         }
         let Some(link) = &self.link else { return Ok(()) };
+        self.small.post(&link.sender)?;
         while let Some((id, bytes)) = self.parts.front_mut() {
             if let Some(moving) = self.moving.get_mut(id) {
                 *bytes = moving.post(&link.sender, *bytes)?;

@@ -72,6 +72,7 @@ struct AllowTable {
     classes: Option<Spanned<Vec<Text>>>,
     rate_max: Option<Text>,
     weight: Option<Spanned<u32>>,
+    small: Option<Text>,
 }
 
 #[derive(Deserialize)]
@@ -344,6 +345,7 @@ fn allow(source: Source<'_>, file: &File, classes: &[Class]) -> Parsed<Vec<Allow
                 .map(|rate| source.read(rate, parse_rate))
                 .transpose()?,
             weight,
+            small_bps: source.read_or(table.small.as_ref(), 0, parse_rate)?,
         })
     };
     file.allow.iter().map(one).collect()

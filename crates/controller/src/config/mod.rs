@@ -82,6 +82,8 @@ pub struct Allow {
     pub rate_max_bps: Option<u64>,
     /// The part of a class that a device has, relative to others.
     pub weight: u32,
+    /// What a device may send without asking, in frames of 64 KiB or less: bits a second.
+    pub small_bps: u64,
 }
 
 /// Who goes first.

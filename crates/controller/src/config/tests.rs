@@ -21,6 +21,7 @@ fn the_shipped_example_is_read_whole() {
     assert_eq!(rules("cam-host.lab", "cam7").classes, [0, 1]);
     assert_eq!(rules("cam-host.lab", "lidar").classes, [1], "the second rule");
     assert_eq!(rules("cam-host.lab", "cam7").weight, 2);
+    assert_eq!(rules("cam-host.lab", "cam7").small_bps, 1_000_000);
     let leader = settings.leader.unwrap();
     assert_eq!((leader.endpoints.len(), leader.lease), (1, std::time::Duration::from_secs(2)));
 }
