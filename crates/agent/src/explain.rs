@@ -1,7 +1,7 @@
 //! Why an application has its rate, from two looks at the accounts of its agent.
 use crate::policy::{self, Optimum};
 use crate::protocol::Account;
-use crate::provider::standing;
+use crate::provider::{Standing, standing};
 use catchment_control::drum::ProblemError;
 use catchment_verbs::VerbsError;
 use serde::Serialize;
@@ -84,11 +84,11 @@ pub fn explain(
     application: &str,
     interval: Duration,
 ) -> Result<Vec<Explanation>, ExplainError> {
-    let (_, before) = standing(agent)?;
+    let before = standing(agent)?.applications;
     let start = Instant::now();
     // What happens in a time is the question.
     std::thread::sleep(interval);
-    let (alpha, after) = standing(agent)?;
+    let Standing { alpha, applications: after, .. } = standing(agent)?;
     let found = between(&before, &after, alpha, start.elapsed())?;
     let ours: Vec<_> = found.into_iter().filter(|one| one.application == application).collect();
     if ours.is_empty() {

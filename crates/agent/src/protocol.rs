@@ -181,6 +181,8 @@ pub enum Reply {
         alpha: f64,
         /// One of each application that is connected.
         applications: Vec<Account>,
+        /// Agents of other hosts.
+        peers: Vec<Peer>,
     },
     /// To AllocPd.
     Pd {
@@ -283,6 +285,24 @@ impl Device {
             strict_capacity: true,
         }
     }
+}
+
+/// What an agent knows of that of another host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// Its name; empty where nobody was reached.
+    pub name: String,
+    /// The number of its host.
+    pub host: Option<u32>,
+    /// The number of its life.
+    pub epoch: Option<u32>,
+    /// Where nobody was reached.
+    pub address: Option<String>,
+    /// There is a session.
+    pub connected: bool,
+    /// Why there is none.
+    pub reason: String,
 }
 
 /// What an application has had of the device, since it connected.

@@ -1,13 +1,20 @@
 //! `catchment agent`: one device shared among applications; and what they have had of it.
-use crate::args::{AgentArgs, AgentCommand, AgentExplainArgs, AgentMode, AgentStatusArgs};
+use crate::args::{
+    AgentArgs, AgentCommand, AgentExplainArgs, AgentMode, AgentStatusArgs, PeerFiles,
+};
+use crate::cert::tls_failure;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::table::Table;
 use crate::output::{self, say};
 use crate::stop;
+use catchment::session::io::{ClientSecurity, ServerSecurity};
+use catchment::session::names::printable;
+use catchment::session::reread::{ClientTls, ServerTls};
 use catchment_agent::explain::{Binds, ExplainError, Explanation, explain};
+use catchment_agent::peer::PeerSecurity;
 use catchment_agent::policy::{Mode, Policy};
 use catchment_agent::protocol::{Account, socket_name};
-use catchment_agent::{Agent, status};
+use catchment_agent::{Agent, peers, status};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -19,6 +26,8 @@ struct Listening<'a> {
     /// Of its socket: an abstract name.
     address: String,
     applications: usize,
+    /// Where the agents of other hosts reach it.
+    peers_at: Option<String>,
 }
 
 /// The last line.
@@ -44,15 +53,25 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
             AgentMode::Unlimited => Mode::Unlimited,
         };
     }
+    let between = &mut policy.between;
+    between.listen = args.listen.clone().or(between.listen.take());
+    between.peers.extend(args.peers.iter().cloned());
     let (name, applications) = (policy.name.clone(), policy.applications.len());
     let stop = stop::watch(args.until_stdin_closes, || {})?;
-    let agent = Agent::start(policy).or_fail(Code::Local)?;
+    let agent = Agent::start_secured(policy, security(&args.security)?).or_fail(Code::Local)?;
+    let peers_at = agent.local().map(ToString::to_string);
     if args.json {
         let address = format!("@{}", socket_name(&name));
-        let listening = Listening { event: "listening", agent: &name, address, applications };
+        let event = "listening";
+        let listening = Listening { event, agent: &name, address, applications, peers_at };
         output::print_json(&listening)?;
     } else {
         say!("agent {name:?} serves {applications} applications by name");
+        if let Some(peers_at) = peers_at {
+            say!(
+                "agents of other hosts reach it at {peers_at}: catchment agent --peer {peers_at} ..."
+            );
+        }
     }
     while !stop.wait(Duration::from_secs(3600)) {}
     if args.json {
@@ -63,13 +82,25 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+fn security(files: &PeerFiles) -> Result<PeerSecurity, Failure> {
+    let insecure = files.insecure;
+    let client = files.files().map(ClientTls::open).transpose().map_err(tls_failure)?;
+    let server = files.files().map(ServerTls::open).transpose().map_err(tls_failure)?;
+    Ok(PeerSecurity {
+        client: ClientSecurity { tls: client, insecure },
+        server: ServerSecurity { tls: server, insecure },
+    })
+}
+
 fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
     let accounts = status(&args.agent).or_fail(Code::Unreachable)?;
+    let known = peers(&args.agent).or_fail(Code::Unreachable)?;
     if args.prometheus {
         return output::print(&output::metrics::of_agent(&args.agent, &accounts));
     }
     if args.json {
-        return accounts.iter().try_for_each(output::print_json);
+        accounts.iter().try_for_each(output::print_json)?;
+        return known.iter().try_for_each(output::print_json);
     }
     let heading = [
         "application", "process", "weight", "share", "queue pairs", "requests", "done", "failed",
@@ -89,6 +120,22 @@ fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
             account.waiting.to_string(),
             account.bytes.to_string(),
             account.memory_bytes.to_string(),
+        ]);
+    }
+    output::print(&table.text())?;
+    if known.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&["peer", "host", "epoch", "session"], 1);
+    let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
+    for peer in &known {
+        let name = peer.address.as_ref().unwrap_or(&peer.name);
+        let session = if peer.connected { "yes" } else { &peer.reason };
+        table.row(vec![
+            printable(name, 64),
+            number(peer.host),
+            number(peer.epoch),
+            session.to_owned(),
         ]);
     }
     output::print(&table.text())
