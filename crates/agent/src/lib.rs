@@ -23,4 +23,4 @@ pub mod ring;
 pub mod scheduler;
 
 pub use daemon::Agent;
-pub use provider::{AgentOptions, AgentProvider, INFO, peers, status};
+pub use provider::{AgentOptions, AgentProvider, INFO, peers, rounds, status};

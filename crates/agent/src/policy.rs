@@ -45,6 +45,10 @@ pub struct Between {
     pub peers: Vec<String>,
     /// The number of this host among all; left out: one made of its identity and the agent's name.
     pub host: Option<u32>,
+    /// What the device can send. Needed with `listen` or `peers`.
+    pub send_bytes_per_s: Option<u64>,
+    /// What it can take in. Needed with `listen` or `peers`.
+    pub completion_bytes_per_s: Option<u64>,
     /// How long another agent may be silent, in ms: the same at all.
     #[serde(default = "default_lease")]
     pub lease_ms: u32,
@@ -52,7 +56,14 @@ pub struct Between {
 
 impl Default for Between {
     fn default() -> Self {
-        Self { listen: None, peers: Vec::new(), host: None, lease_ms: default_lease() }
+        Self {
+            listen: None,
+            peers: Vec::new(),
+            host: None,
+            send_bytes_per_s: None,
+            completion_bytes_per_s: None,
+            lease_ms: default_lease(),
+        }
     }
 }
 

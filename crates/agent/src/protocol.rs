@@ -183,6 +183,8 @@ pub enum Reply {
         applications: Vec<Account>,
         /// Agents of other hosts.
         peers: Vec<Peer>,
+        /// The rounds with them, if there are any.
+        rounds: Option<Rounds>,
     },
     /// To AllocPd.
     Pd {
@@ -287,6 +289,28 @@ impl Device {
     }
 }
 
+/// How the rounds stand in which agents agree on rates.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rounds {
+    /// The number of this host.
+    pub host: u32,
+    /// The number of this life of its agent.
+    pub epoch: u32,
+    /// Rounds in this life.
+    pub rounds: u64,
+    /// Messages of others that did not come in time.
+    pub lost: u64,
+    /// Messages and entries refused: of an earlier life, or for applications that do not exist.
+    pub refused: u64,
+    /// Times that this host fell back to its own shares.
+    pub fell_back: u64,
+    /// Nothing changes any more.
+    pub still: bool,
+    /// By how much the last round moved rates or prices, beside what they are.
+    pub residual: f64,
+}
+
 /// What an agent knows of that of another host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -320,6 +344,8 @@ pub struct Account {
     /// Its part of the device while all that are connected have something to send: the optimum. 0 in the mode
     /// `unlimited`.
     pub share: f64,
+    /// What it may send a second, agreed with other hosts; 0 without any.
+    pub rate_bytes_per_s: f64,
     /// Requests that it gave, receives not counted.
     pub requests: u64,
     /// Requests that are done, failed ones included.

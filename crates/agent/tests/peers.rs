@@ -4,13 +4,15 @@ use catchment_agent::peer::PeerSecurity;
 use catchment_agent::peer::message::{FRAME_BYTES, Frame, Hello, PeerMessage, VERSION};
 use catchment_agent::policy::Policy;
 use catchment_agent::protocol::Peer;
-use catchment_agent::{Agent, peers};
-use catchment_conformance::eventually;
+use catchment_agent::{Agent, AgentOptions, AgentProvider, peers, rounds, status};
+use catchment_conformance::{Options, Side, eventually};
+use catchment_control::drum::{Header, Message as Round, Offer};
 use catchment_probe::child::{Child, role, say};
 use catchment_session::cert::{Authority, LEAF_VALIDITY};
 use catchment_session::io::{ClientSecurity, ServerSecurity};
 use catchment_session::reread::{ClientTls, ServerTls};
 use catchment_session::tls::TlsFiles;
+use catchment_verbs::Provider as _;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -33,7 +35,8 @@ fn name(text: &str) -> String {
 
 fn policy(name: &str, host: u32, dials: &[&str]) -> String {
     let between = serde_json::json!({
-        "listen": "127.0.0.1:0", "peers": dials, "host": host, "lease_ms": LEASE_MS
+        "listen": "127.0.0.1:0", "peers": dials, "host": host, "lease_ms": LEASE_MS,
+        "send_bytes_per_s": 1e9 as u64, "completion_bytes_per_s": 1e9 as u64
     });
     serde_json::json!({ "name": name, "applications": [], "between": between }).to_string()
 }
@@ -147,15 +150,19 @@ impl Raw {
     }
 
     fn hear(&mut self) -> PeerMessage {
+        match self.hear_any() {
+            Frame::Message(message) => message,
+            Frame::Round(round) => panic!("{round:?}"),
+        }
+    }
+
+    fn hear_any(&mut self) -> Frame {
         let mut length = [0; 4];
         self.0.read_exact(&mut length).unwrap();
         let mut bytes = vec![0; u32::from_be_bytes(length) as usize];
         assert!(bytes.len() <= FRAME_BYTES);
         self.0.read_exact(&mut bytes).unwrap();
-        match Frame::decode(&bytes).unwrap() {
-            Frame::Message(message) => message,
-            Frame::Round(round) => panic!("{round:?}"),
-        }
+        Frame::decode(&bytes).unwrap()
     }
 
     /// Why it is turned away.
@@ -166,6 +173,9 @@ impl Raw {
                 PeerMessage::Ping {} => {}
                 other @ (PeerMessage::Hello(_)
                 | PeerMessage::Welcome(_)
+                | PeerMessage::Where { .. }
+                | PeerMessage::There { .. }
+                | PeerMessage::Left { .. }
                 | PeerMessage::Goodbye {}) => panic!("{other:?}"),
             }
         }
@@ -257,6 +267,8 @@ fn a_mad_peer_is_turned_away_with_the_reason() {
     frames.push((round(8, &entry), "a message of epoch 8 in a session of epoch 7"));
     let short = round(7, &entry);
     frames.push((short[..short.len() - 1].to_vec(), "a message of a round: 67 bytes do not hold"));
+    let many = PeerMessage::Where { queue_pairs: vec![0; 257] };
+    frames.push((many.encode(), "number of queue pairs is out of range: 257"));
     frames.push((b"{".to_vec(), "a message that cannot be read"));
     frames.push((vec![b'{'; 1 << 15], "a message of 32768 bytes"));
     frames.push((PeerMessage::Hello(hello(2, 7)).encode(), "a session has one hello"));
@@ -273,6 +285,60 @@ fn a_mad_peer_is_turned_away_with_the_reason() {
     let reason = Raw::greet(&agent, hello(2, 6)).refusal();
     assert_eq!(reason, "epoch 6 of host 2 is over, 7 was heard");
     assert!(is_up(&name, 3), "the other one has its session");
+}
+
+/// What a mad peer offers for applications that do not exist is refused and counted; for one that does, it gets no
+/// more than there is.
+#[test]
+fn a_mad_peer_is_granted_no_more_than_there_is() {
+    const CAPACITY: f64 = 1e9 / 64e6;
+    let name = name("grants");
+    let text = policy(&name, 1, &[])
+        .replace("\"applications\":[]", "\"applications\":[{\"name\":\"target\"}]");
+    let agent = Agent::start(Policy::parse(&text).unwrap()).unwrap();
+    let options = AgentOptions { agent: name.clone(), application: "target".into() };
+    let context = AgentProvider::new(options).open(&name).unwrap();
+    let side = Side::new(context, &Options::default());
+    let mut raw = Raw::welcome(&agent, hello(2, 7));
+    raw.send(&PeerMessage::Where { queue_pairs: vec![side.qp.endpoint().qpn, 1 << 23] }.encode());
+    let there = loop {
+        match raw.hear_any() {
+            Frame::Message(PeerMessage::There { queue_pairs }) => break queue_pairs,
+            Frame::Message(_) | Frame::Round(_) => {}
+        }
+    };
+    let [(_, Some(target)), (_, None)] = there[..] else { panic!("{there:?}") };
+    let (mut seen, mut granted) = (0, 0.0);
+    for sequence in 1..40 {
+        let header = Header { incarnation: 7, sequence, seen, ..Header::default() };
+        let offer = |to| Offer {
+            from: 1,
+            to,
+            value: 1e30,
+            inverse: 1e-30,
+            marginal: 1e30,
+            elasticity: 1e-30,
+            held: granted,
+        };
+        // The other is of an application that does not exist.
+        let offers = vec![offer(target), offer(target + 1)];
+        raw.send(&Round::Offers(header, offers).encode());
+        let (header, answers) = loop {
+            match raw.hear_any() {
+                Frame::Round(Round::Answers(header, answers)) => break (header, answers),
+                Frame::Message(_) | Frame::Round(Round::Offers(..)) => {}
+            }
+        };
+        assert!(answers.iter().all(|answer| answer.to == target), "{answers:?}");
+        seen = header.sequence;
+        granted = answers.iter().map(|answer| answer.grant).sum();
+        assert!(f64::from(granted) <= CAPACITY, "{granted} of {CAPACITY}");
+    }
+    assert!(granted > 0.0, "it is a peer, after all");
+    assert!(rounds(&name).unwrap().unwrap().refused >= 39);
+    let applications = status(&name).unwrap();
+    let rates = applications.iter().map(|account| account.rate_bytes_per_s);
+    assert!(rates.clone().all(|rate| rate >= 0.0) && rates.sum::<f64>() <= 1e9);
 }
 
 fn security(files: &TlsFiles) -> PeerSecurity {
@@ -318,6 +384,14 @@ fn certificates_decide_who_is_a_peer() {
         all.iter().any(|peer| peer.reason.contains("host 2 is known under another certificate"))
     };
     eventually("the refusal of another certificate", refused);
+}
+
+/// Nobody takes part in rates without saying what he can do.
+#[test]
+fn capacities_are_needed() {
+    let text = policy(&name("no-capacity"), 1, &[]).replace(",\"send_bytes_per_s\":1000000000", "");
+    let error = Agent::start(Policy::parse(&text).unwrap()).err().unwrap().to_string();
+    assert!(error.contains("\"send_bytes_per_s\" and \"completion_bytes_per_s\""), "{error}");
 }
 
 /// Beyond loopback there is no session without protection.

@@ -14,7 +14,7 @@ use catchment_agent::explain::{Binds, ExplainError, Explanation, explain};
 use catchment_agent::peer::PeerSecurity;
 use catchment_agent::policy::{Mode, Policy};
 use catchment_agent::protocol::{Account, socket_name};
-use catchment_agent::{Agent, peers, status};
+use catchment_agent::{Agent, peers, rounds, status};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -95,16 +95,18 @@ fn security(files: &PeerFiles) -> Result<PeerSecurity, Failure> {
 fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
     let accounts = status(&args.agent).or_fail(Code::Unreachable)?;
     let known = peers(&args.agent).or_fail(Code::Unreachable)?;
+    let rounds = rounds(&args.agent).or_fail(Code::Unreachable)?;
     if args.prometheus {
         return output::print(&output::metrics::of_agent(&args.agent, &accounts));
     }
     if args.json {
         accounts.iter().try_for_each(output::print_json)?;
-        return known.iter().try_for_each(output::print_json);
+        known.iter().try_for_each(output::print_json)?;
+        return rounds.iter().try_for_each(output::print_json);
     }
     let heading = [
         "application", "process", "weight", "share", "queue pairs", "requests", "done", "failed",
-        "waiting", "bytes", "memory",
+        "waiting", "bytes", "memory", "bytes/s agreed",
     ];
     let mut table = Table::new(&heading, 1);
     for account in &accounts {
@@ -120,12 +122,22 @@ fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
             account.waiting.to_string(),
             account.bytes.to_string(),
             account.memory_bytes.to_string(),
+            agreed(account.rate_bytes_per_s),
         ]);
     }
     output::print(&table.text())?;
-    if known.is_empty() {
-        return Ok(());
-    }
+    let Some(rounds) = rounds else { return Ok(()) };
+    output::print(&format!(
+        "host {}, epoch {}: {} rounds, {}\n",
+        rounds.host,
+        rounds.epoch,
+        rounds.rounds,
+        if rounds.still {
+            "still".to_owned()
+        } else {
+            format!("moving by {:.1e}", rounds.residual)
+        },
+    ))?;
     let mut table = Table::new(&["peer", "host", "epoch", "session"], 1);
     let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
     for peer in &known {
@@ -139,6 +151,11 @@ fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
         ]);
     }
     output::print(&table.text())
+}
+
+/// Returns a rate that was agreed with other hosts, if there is one.
+fn agreed(bytes_per_s: f64) -> String {
+    if bytes_per_s > 0.0 { format!("{bytes_per_s:.0}") } else { String::new() }
 }
 
 fn tell(args: &AgentExplainArgs) -> Result<(), Failure> {
@@ -165,8 +182,10 @@ fn text(one: &Explanation, seconds: f64) -> String {
     let percent = |part: f64| format!("{:.1} %", 100.0 * part);
     let Explanation { application, process, weight, alpha, applications, .. } = one;
     let measured = one.measured_share.map_or("nobody had any".to_owned(), percent);
-    let has_shares = one.share > 0.0;
-    let (decided, doubled) = if has_shares {
+    let (has_shares, is_agreed) = (one.share > 0.0, one.rate_bytes_per_s > 0.0);
+    let (decided, doubled) = if is_agreed {
+        (format!("{:.0} bytes/s, agreed with other hosts", one.rate_bytes_per_s), String::new())
+    } else if has_shares {
         let doubled = percent(one.doubled_share);
         let decided = percent(one.share) + " of the device while all have something to send";
         (decided, format!("weight {}  would give it {doubled}\n", 2.0 * weight))
@@ -174,6 +193,7 @@ fn text(one: &Explanation, seconds: f64) -> String {
         ("nothing: the agent serves requests as they come".to_owned(), String::new())
     };
     let binds = match one.binds {
+        Binds::Device if is_agreed => "what was agreed: capacities here and there".to_owned(),
         Binds::Device if !has_shares => "the device's sending".to_owned(),
         Binds::Device => format!("the device's sending, at a price of {:.3}", one.price),
         Binds::Demand => "what it asks for: it did not always have something waiting".to_owned(),

@@ -3,7 +3,7 @@ mod connection;
 mod engine;
 mod monitor;
 
-use crate::peer::{PeerError, PeerSecurity, Peers};
+use crate::peer::{Change, PeerError, PeerSecurity, Peers, Wiring};
 use crate::policy::{Below, Policy};
 use crate::protocol;
 use catchment_provider_roce::{RoceOptions, RoceProvider};
@@ -19,6 +19,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// What the threads of an agent share.
 struct Shared {
@@ -76,14 +77,23 @@ fn open(below: Below) -> Result<Port, VerbsError> {
     Ok(Port { channel: context.create_channel()?, context })
 }
 
+/// Starts the sessions with other agents, if the policy has any. Returns the end to tell them of applications.
 fn start_peers(
     policy: &Policy,
     port: &Port,
     security: PeerSecurity,
-) -> Result<Option<Peers>, PeerError> {
-    let (between, gid) = (&policy.between, port.context.gid());
-    let starts = || Peers::start(&policy.name, policy.alpha, between, security, gid);
-    between.is_used().then(starts).transpose()
+    (commands, bell): (Sender<Command>, Arc<OwnedFd>),
+) -> Result<Option<(Peers, UnboundedSender<Change>)>, PeerError> {
+    if !policy.between.is_used() {
+        return Ok(None);
+    }
+    let (sender, changes) = unbounded_channel();
+    let tell = Box::new(move |verdict| {
+        let _ = commands.send(Command::Verdict(verdict));
+        event::ring(&*bell);
+    });
+    let wiring = Wiring { gid: port.context.gid(), changes, tell };
+    Ok(Some((Peers::start(policy, security, wiring)?, sender)))
 }
 
 impl Agent {
@@ -108,11 +118,13 @@ impl Agent {
         let address = protocol::address(&policy.name).map_err(os(&listening))?;
         let listener = seqpacket::listen(&address).map_err(os(&listening))?;
         let port = open(policy.device)?;
-        let peers = start_peers(&policy, &port, security)
-            .map_err(|error| VerbsError::Invalid(error.to_string()))?;
         let bell = Arc::new(event::event_fd().map_err(os("eventfd"))?);
         let (sender, commands) = mpsc::channel();
-        let engine = Engine::new(port.clone(), Arc::clone(&bell), commands, &policy);
+        let wires = (sender.clone(), Arc::clone(&bell));
+        let peers = start_peers(&policy, &port, security, wires);
+        let peers = peers.map_err(|error| VerbsError::Invalid(error.to_string()))?;
+        let (peers, changes) = peers.unzip();
+        let engine = Engine::new(port.clone(), Arc::clone(&bell), commands, &policy, changes);
         let shared = Arc::new(Shared {
             policy,
             port,

@@ -67,7 +67,8 @@ fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
                 let applications = ask(shared, Command::Status).unwrap_or_default();
                 let alpha = shared.policy.alpha;
                 let peers = shared.peers.as_ref().map_or_else(Vec::new, Peers::peers);
-                let status = Reply::Status { alpha, applications, peers };
+                let rounds = shared.peers.as_ref().map(Peers::rounds);
+                let status = Reply::Status { alpha, applications, peers, rounds };
                 protocol::send(fd.as_fd(), &status, &[])?;
                 deadline = forever();
             }

@@ -14,6 +14,8 @@ pub const LABEL: &[u8] = b"EXPORTER-catchment-agents";
 pub const MESSAGE_BYTES: usize = 16 << 10;
 /// Most bytes of a frame: a message of the rounds with as many entries as can be counted.
 pub const FRAME_BYTES: usize = 40 + 32 * u16::MAX as usize;
+/// Most queue pairs that one message asks about.
+pub const MOST_ASKED: usize = 256;
 /// Longest name of an agent, in characters.
 pub const NAME_CHARS: usize = 64;
 /// Hexadecimal digits of the digest of a device's address.
@@ -57,6 +59,21 @@ pub enum PeerMessage {
         reason: String,
         /// Whether another try may succeed.
         transient: bool,
+    },
+    /// Asks which applications have these queue pairs of the peer's device.
+    Where {
+        /// Their numbers, at most [`MOST_ASKED`].
+        queue_pairs: Vec<u32>,
+    },
+    /// Its answer.
+    There {
+        /// Their numbers, and the application of each, if it has one.
+        queue_pairs: Vec<(u32, Option<u32>)>,
+    },
+    /// An application of the sender is gone.
+    Left {
+        /// Its number.
+        application: u32,
     },
     /// Keeps the lease.
     Ping {},
@@ -110,6 +127,10 @@ fn demand(what: &'static str, good: bool, seen: impl ToString) -> Result<(), Fra
         return Ok(());
     }
     Err(FrameError::Range { what, seen: printable(&seen.to_string(), 80) })
+}
+
+fn asked(count: usize) -> Result<(), FrameError> {
+    demand("number of queue pairs", count <= MOST_ASKED, count)
 }
 
 impl Hello {
@@ -173,7 +194,9 @@ impl PeerMessage {
             Self::Refused { reason, .. } => {
                 demand("reason", reason.chars().count() <= 1024, reason)?;
             }
-            Self::Ping {} | Self::Goodbye {} => {}
+            Self::Where { queue_pairs } => asked(queue_pairs.len())?,
+            Self::There { queue_pairs } => asked(queue_pairs.len())?,
+            Self::Left { .. } | Self::Ping {} | Self::Goodbye {} => {}
         }
         Ok(message)
     }

@@ -4,15 +4,18 @@
 mod hub;
 pub mod message;
 mod registry;
+mod roster;
 mod session;
 
-use crate::policy::Between;
-use crate::protocol::Peer;
+use crate::policy::{Between, Mode, Policy};
+use crate::protocol::{Peer, Rounds};
+use catchment_control::drum::{Host, HostConfig, HostError};
 use catchment_session::backoff::Backoff;
-use catchment_session::host::Host;
+use catchment_session::host::Host as Identity;
 use catchment_session::io::{Address, BindError, ClientSecurity, ServerSecurity, StreamListener};
 use catchment_verbs::Gid;
-use hub::Hub;
+use catchment_verbs::sync::Mutex;
+use hub::{BYTES_PER_MOPS, Hub, Tell};
 use message::{DEVICE_DIGITS, Hello, VERSION};
 use registry::Registry;
 use ring::digest::{SHA256, digest};
@@ -22,6 +25,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Connections that make their handshake at a time.
@@ -44,6 +48,55 @@ pub struct PeerSecurity {
     pub server: ServerSecurity,
 }
 
+/// What the engine tells of applications, by its own numbers.
+pub(crate) enum Change {
+    Join {
+        key: u64,
+        weight: f64,
+    },
+    Leave {
+        key: u64,
+    },
+    /// The most that it asks for; nothing: more than it gets.
+    Demand {
+        key: u64,
+        bytes_per_s: Option<f64>,
+    },
+    AddQp {
+        key: u64,
+        queue_pair: u32,
+        qpn: u32,
+    },
+    RemoveQp {
+        key: u64,
+        queue_pair: u32,
+    },
+    /// A queue pair leads to another, of the device with this address.
+    Connect {
+        key: u64,
+        queue_pair: u32,
+        gid: Gid,
+        qpn: u32,
+    },
+    Disconnect {
+        key: u64,
+        queue_pair: u32,
+    },
+}
+
+/// What the engine is told.
+pub(crate) enum Verdict {
+    /// The rate of each application in bytes a second.
+    Rates(Vec<(u64, f64)>),
+    /// A queue pair leads to a host that is gone.
+    Fail(u64, u32),
+}
+
+/// Time of a round: hosts of one network are nearer.
+const ROUND: Duration = Duration::from_millis(1);
+/// Worth of completions, in Mops: little beside that of rates.
+const BETA: f64 = 0.01;
+
 /// The thread of the sessions cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -57,6 +110,17 @@ pub enum PeerError {
     /// The system refuses.
     #[error("sessions between agents: {0}")]
     Io(#[from] io::Error),
+    /// The policy does not say what the device can do.
+    #[error(
+        "agents of several hosts agree on bytes a second: the policy's \"between\" needs \"send_bytes_per_s\" and \"completion_bytes_per_s\", what the device can send and take in"
+    )]
+    Capacity,
+    /// A value is not possible.
+    #[error("rates of several hosts: {0}")]
+    Rates(#[from] HostError),
+    /// The agent gives no shares.
+    #[error("in the mode \"unlimited\" there are no rates to agree on")]
+    Unlimited,
     /// This host has no identity.
     #[error("a number for this host: {0}; give it one: \"host\" of the policy's \"between\"")]
     Host(String),
@@ -65,6 +129,7 @@ pub enum PeerError {
 /// The sessions of an agent. They end when it is dropped.
 pub(crate) struct Peers {
     registry: Arc<Registry>,
+    rounds: Arc<Mutex<Rounds>>,
     local: Option<Address>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -74,9 +139,16 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Returns the first half of the digest of a device's address.
+fn digest_of(gid: Gid) -> String {
+    let mut text = hexadecimal(digest(&SHA256, &gid.0).as_ref());
+    text.truncate(DEVICE_DIGITS);
+    text
+}
+
 /// Returns a number for a host that was given none: others have it by chance in one of 2^32.
 fn number_of(name: &str) -> Result<u32, PeerError> {
-    let host = Host::read().map_err(|error| PeerError::Host(error.to_string()))?;
+    let host = Identity::read().map_err(|error| PeerError::Host(error.to_string()))?;
     let text = format!("{} {} {name}", host.boot_id, host.netns);
     let hash = digest(&SHA256, text.as_bytes());
     let (number, _) = hash.as_ref().split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));
@@ -103,42 +175,61 @@ fn begin_life() -> u32 {
     epoch
 }
 
+/// What sessions are for.
+pub(crate) struct Wiring {
+    /// The address of the device.
+    pub(crate) gid: Gid,
+    pub(crate) changes: UnboundedReceiver<Change>,
+    pub(crate) tell: Tell,
+}
+
 impl Peers {
-    /// Listens and dials as `between` says. An application's peers know the device by `gid`.
+    /// Listens and dials as the policy says, and agrees on rates.
     pub(crate) fn start(
-        name: &str,
-        alpha: f64,
-        between: &Between,
+        policy: &Policy,
         security: PeerSecurity,
-        gid: Gid,
+        wiring: Wiring,
     ) -> Result<Self, PeerError> {
+        let Wiring { gid, changes, tell } = wiring;
+        let between = &policy.between;
+        if policy.mode == Mode::Unlimited {
+            return Err(PeerError::Unlimited);
+        }
         let dialed = between.peers.iter().map(|text| text.parse::<Address>());
         let dialed: Result<Vec<Address>, _> = dialed.collect();
         let dialed = dialed.map_err(|error| PeerError::Address(error.to_string()))?;
-        let mut device = hexadecimal(digest(&SHA256, &gid.0).as_ref());
-        device.truncate(DEVICE_DIGITS);
-        let ours = Hello {
+        let ours = Arc::new(Hello {
             version: VERSION,
-            name: name.to_owned(),
-            host: between.host.map_or_else(|| number_of(name), Ok)?,
+            name: policy.name.clone(),
+            host: between.host.map_or_else(|| number_of(&policy.name), Ok)?,
             epoch: begin_life(),
-            device,
-            alpha,
+            device: digest_of(gid),
+            alpha: policy.alpha,
             lease_ms: between.lease_ms,
-        };
+        });
+        let host = Host::new(config(between, &ours)?, 0)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let listener = listen(&runtime, between, security.server)?;
         let local = listener.as_ref().map(|listener| listener.local().clone());
-        let registry = Arc::new(Registry::default());
+        let (registry, rounds) = (Arc::new(Registry::default()), Arc::default());
+        let hub =
+            Hub::new(host, Arc::clone(&ours), Arc::clone(&registry), tell, Arc::clone(&rounds));
         let (events, received) = mpsc::channel(EVENTS);
-        let ours = Arc::new(ours);
         let context =
             Context { ours, registry: Arc::clone(&registry), events, security: security.client };
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("agent-peers".to_owned());
-        let thread =
-            thread.spawn(move || serve(runtime, listener, dialed, context, received, stopped))?;
-        Ok(Self { registry, local, stop: Some(stop), thread: Some(thread) })
+        let thread = thread.spawn(move || {
+            serve(&runtime, listener, dialed, context, hub.run(changes, received), stopped);
+            // A name that is being looked up keeps nobody waiting.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { registry, rounds, local, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Returns how the rounds stand.
+    pub(crate) fn rounds(&self) -> Rounds {
+        self.rounds.lock().clone()
     }
 
     /// Returns where it listens, with the port that the system chose.
@@ -161,6 +252,25 @@ impl Drop for Peers {
     }
 }
 
+fn config(between: &Between, ours: &Hello) -> Result<HostConfig, PeerError> {
+    let mops = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / BYTES_PER_MOPS);
+    let capacities = mops(between.send_bytes_per_s).zip(mops(between.completion_bytes_per_s));
+    let (send_capacity, completion_capacity) = capacities.ok_or(PeerError::Capacity)?;
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Ok(HostConfig {
+        host: ours.host,
+        incarnation: ours.epoch,
+        alpha: ours.alpha,
+        beta: BETA,
+        send_capacity,
+        completion_capacity,
+        round_ns: ns(ROUND),
+        lease_ns: ns(Duration::from_millis(ours.lease_ms.into())),
+        // What a former life granted led to queue pairs that ended with it.
+        restarted: false,
+    })
+}
+
 fn listen(
     runtime: &Runtime,
     between: &Between,
@@ -173,11 +283,11 @@ fn listen(
 
 /// The thread: accepts, dials, and moves messages until it is told to stop.
 fn serve(
-    runtime: Runtime,
+    runtime: &Runtime,
     listener: Option<StreamListener>,
     dialed: Vec<Address>,
     context: Context,
-    received: mpsc::Receiver<session::Event>,
+    hub: impl Future<Output = ()>,
     stopped: oneshot::Receiver<()>,
 ) {
     let registry = Arc::clone(&context.registry);
@@ -191,13 +301,11 @@ fn serve(
         drop(context);
         tokio::select! {
             _ = stopped => {}
-            () = Hub::new().run(received) => {}
+            () = hub => {}
         }
         registry.say_goodbye();
         let _ = tokio::time::timeout(LAST_WORDS, registry.wait_for_all_ends()).await;
     });
-    // A name that is being looked up keeps nobody waiting.
-    runtime.shutdown_background();
 }
 
 async fn accept_all(listener: StreamListener, context: Context) {

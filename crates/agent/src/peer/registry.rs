@@ -15,6 +15,7 @@ const MOST_SHOWN: usize = 64;
 
 /// What is sent to a peer.
 pub(super) enum Out {
+    Frame(Vec<u8>),
     /// The session ends with it.
     Last(Vec<u8>),
 }
@@ -138,6 +139,23 @@ impl Registry {
         drop(inner);
         self.changed.notify_waiters();
         is_it
+    }
+
+    /// Sends a frame to a host, if it has a session.
+    pub(super) fn send(&self, host: u32, bytes: Vec<u8>) {
+        let inner = self.inner.lock();
+        let session = inner.hosts.get(&host).and_then(|known| known.session.as_ref());
+        if let Some(session) = session {
+            let _ = session.outbox.try_send(Out::Frame(bytes));
+        }
+    }
+
+    /// Sends a frame to every host that has a session.
+    pub(super) fn send_all(&self, bytes: &[u8]) {
+        let inner = self.inner.lock();
+        for session in inner.hosts.values().filter_map(|known| known.session.as_ref()) {
+            let _ = session.outbox.try_send(Out::Frame(bytes.to_vec()));
+        }
     }
 
     /// Ends all sessions, and tells their peers.

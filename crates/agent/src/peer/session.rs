@@ -20,8 +20,8 @@ const LAST_WORD: Duration = Duration::from_millis(500);
 pub(super) enum Event {
     /// A session began.
     Opened(Hello),
-    /// A message came, in the session of this host and epoch.
-    Frame { host: u32, epoch: u32, frame: Frame },
+    /// A message came, in the session of this host.
+    Frame { host: u32, frame: Frame },
     /// The session of a host ended; whether the host said that it has stopped sending.
     Closed { host: u32, said_goodbye: bool },
 }
@@ -126,7 +126,12 @@ impl Context {
                 PeerMessage::Refused { reason, .. } => {
                     return Err(format!("refused: {}", printable(&reason, 256)).into());
                 }
-                PeerMessage::Hello(_) | PeerMessage::Ping {} | PeerMessage::Goodbye {} => {
+                PeerMessage::Hello(_)
+                | PeerMessage::Where { .. }
+                | PeerMessage::There { .. }
+                | PeerMessage::Left { .. }
+                | PeerMessage::Ping {}
+                | PeerMessage::Goodbye {} => {
                     return Err("the answer is no welcome".to_owned().into());
                 }
             };
@@ -201,7 +206,7 @@ impl Context {
             };
             match frame {
                 Ok(frame) => {
-                    let event = Event::Frame { host: seat.host, epoch: seat.epoch, frame };
+                    let event = Event::Frame { host: seat.host, frame };
                     let _ = self.events.send(event).await;
                 }
                 Err(reason) => return turn_away(seat, reason).await,
@@ -239,6 +244,7 @@ async fn write(mut writer: StreamWriter, mut outbox: mpsc::Receiver<Out>, time: 
     loop {
         let next = timeout(lease.period(), outbox.recv()).await;
         let (bytes, is_last) = match next {
+            Ok(Some(Out::Frame(bytes))) => (bytes, false),
             Ok(Some(Out::Last(bytes))) => (bytes, true),
             Ok(None) => return Ended::of("another session took its place"),
             Err(_) => (PeerMessage::Ping {}.encode(), false),

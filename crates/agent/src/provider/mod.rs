@@ -10,7 +10,7 @@ mod mr;
 mod qp;
 mod qp_core;
 
-use crate::protocol::{self, Account, Peer, Reply, Request};
+use crate::protocol::{self, Account, Peer, Reply, Request, Rounds};
 use catchment_provider_shm::seqpacket;
 use catchment_verbs::{Context, DeviceInfo, Provider, ProviderInfo, VerbsError, Wire};
 use std::os::fd::AsFd as _;
@@ -96,11 +96,20 @@ pub fn peers(agent: &str) -> Result<Vec<Peer>, VerbsError> {
     Ok(standing(agent)?.peers)
 }
 
+/// Returns how an agent's rounds with those of other hosts stand; `None` if it has none.
+///
+/// # Errors
+/// As [`status`].
+pub fn rounds(agent: &str) -> Result<Option<Rounds>, VerbsError> {
+    Ok(standing(agent)?.rounds)
+}
+
 /// What an agent says of itself.
 pub(crate) struct Standing {
     pub(crate) alpha: f64,
     pub(crate) applications: Vec<Account>,
     peers: Vec<Peer>,
+    rounds: Option<Rounds>,
 }
 
 /// Returns what an agent says of itself.
@@ -114,8 +123,8 @@ pub(crate) fn standing(agent: &str) -> Result<Standing, VerbsError> {
         protocol::send(fd.as_fd(), &Request::Status, &[])?;
         let answer = protocol::receive(fd.as_fd(), protocol::REPLY_BYTES, deadline)?;
         match answer {
-            Some((Reply::Status { alpha, applications, peers }, _)) => {
-                Ok(Standing { alpha, applications, peers })
+            Some((Reply::Status { alpha, applications, peers, rounds }, _)) => {
+                Ok(Standing { alpha, applications, peers, rounds })
             }
             _ => Err(std::io::ErrorKind::InvalidData.into()),
         }
