@@ -37,15 +37,26 @@ struct Host {
 
 impl Host {
     fn start(test: &str, number: u32, dials: &[&str], takes_in: f64) -> Self {
+        let shm = serde_json::json!("shm");
+        Self::start_at(test, number, dials, takes_in, ("127.0.0.1:0", shm))
+    }
+
+    fn start_at(
+        test: &str,
+        number: u32,
+        dials: &[&str],
+        takes_in: f64,
+        (listen, device): (&str, serde_json::Value),
+    ) -> Self {
         let name = format!("{test}-{number}-{}", std::process::id());
         let rule = |(name, weight)| serde_json::json!({ "name": name, "weight": weight });
         let rules = [("three", 3), ("one", 1), ("two", 2), ("target", 1)].map(rule);
         let between = serde_json::json!({
-            "listen": "127.0.0.1:0", "peers": dials, "host": number, "lease_ms": 1500,
+            "listen": listen, "peers": dials, "host": number, "lease_ms": 1500,
             "send_bytes_per_s": 640e6 as u64, "completion_bytes_per_s": takes_in as u64
         });
         let policy = serde_json::json!({
-            "name": name, "chunk_bytes": CHUNK, "applications": rules, "between": between
+            "name": name, "device": device, "chunk_bytes": CHUNK, "applications": rules, "between": between
         });
         let mut process = Child::start("second_process", &policy.to_string());
         let address = process.hear();
@@ -207,4 +218,22 @@ fn requests_to_a_dead_host_fail() {
     let done = first.account("one").unwrap().done;
     eventually("the other goes on", || first.account("one").unwrap().done > done + 8);
     assert_eq!(one.stop(), None);
+}
+
+/// S5.6: where queue pairs lead says where the other agent is: at the same port of that device's host.
+#[test]
+fn agents_find_each_other_by_where_queue_pairs_lead() {
+    let at = |host: &str| serde_json::json!({ "roce": host });
+    let here = ("127.0.0.1:0", at("127.0.0.1"));
+    let first = Host::start_at("finds", 1, &[], 6.4e9, here);
+    let listen = first.address.replace("127.0.0.1", "127.0.0.2");
+    let second = Host::start_at("found", 2, &[], TAKES_IN / 4.0, (&listen, at("127.0.0.2")));
+    assert!(peers(&first.name).unwrap().is_empty(), "nobody told them");
+    let mut target = Vec::new();
+    let three = Writer::start(&first, "three", &mut target, &second);
+    eventually("the session", || peers(&first.name).unwrap().iter().any(|peer| peer.connected));
+    eventually("all that the other takes in", || {
+        (first.rate("three") - TAKES_IN / 4.0).abs() <= 0.01 * TAKES_IN
+    });
+    assert_eq!(three.stop(), None);
 }

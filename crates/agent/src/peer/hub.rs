@@ -7,11 +7,13 @@ use super::{Change, Verdict, digest_of};
 use crate::protocol::Rounds;
 use crate::scheduler::LEAST_COST_BYTES;
 use catchment_control::drum::{Application, Host, HostError, Input, Message as Round, Output};
+use catchment_session::io::Address;
 use catchment_verbs::sync::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
 
 /// Bytes a second of one Mops: a unit is what the shortest request costs.
 pub(super) const BYTES_PER_MOPS: f64 = 1e6 * LEAST_COST_BYTES as f64;
@@ -36,8 +38,28 @@ pub(super) struct Hub {
     waited: bool,
     /// Peers without a session, and when what leads to them is lost.
     missing: BTreeMap<u32, Instant>,
+    discovery: Option<Discovery>,
     /// Offered edges to applications that do not exist.
     refused_edges: u64,
+}
+
+/// Where to look for agents at whose devices queue pairs lead.
+struct Discovery {
+    port: u16,
+    found: UnboundedSender<Address>,
+    /// Where was looked.
+    known: BTreeSet<IpAddr>,
+}
+
+/// Addresses at which agents are looked for, since applications name them.
+const MOST_LOOKED_FOR: usize = 64;
+
+impl Discovery {
+    fn look(&mut self, at: IpAddr) {
+        if self.known.len() < MOST_LOOKED_FOR && self.known.insert(at) {
+            let _ = self.found.send(Address::from(SocketAddr::new(at, self.port)));
+        }
+    }
 }
 
 impl Hub {
@@ -61,8 +83,14 @@ impl Hub {
             began: Instant::now(),
             waited: false,
             missing: BTreeMap::new(),
+            discovery: None,
             refused_edges: 0,
         }
+    }
+
+    /// Looks for agents at this port where queue pairs lead to a device that is none of a known agent.
+    pub(super) fn discover(&mut self, port: u16, found: UnboundedSender<Address>) {
+        self.discovery = Some(Discovery { port, found, known: BTreeSet::new() });
     }
 
     /// Takes what applications and peers do, until the engine ends.
@@ -188,8 +216,12 @@ impl Hub {
             }
             Change::Connect { key, queue_pair, gid, qpn } => {
                 let at = (number(key), queue_pair);
-                if let Some(host) = self.roster.connect(at, digest_of(gid), qpn) {
+                let device = digest_of(gid);
+                let is_known = self.roster.knows(&device);
+                if let Some(host) = self.roster.connect(at, device, qpn) {
                     self.ask(host, vec![qpn]);
+                } else if let Some(discovery) = self.discovery.as_mut().filter(|_| !is_known) {
+                    discovery.look(gid.ip());
                 }
             }
             Change::Disconnect { key, queue_pair } => {

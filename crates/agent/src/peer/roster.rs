@@ -82,6 +82,11 @@ impl Roster {
         self.owners.retain(|_, known| *known != at);
     }
 
+    /// Whether a device is this agent's or that of a peer.
+    pub(super) fn knows(&self, device: &str) -> bool {
+        device == self.device || self.devices.contains_key(device)
+    }
+
     /// Notes where a queue pair leads; returns the host that must be asked, if any.
     pub(super) fn connect(&mut self, at: QueuePair, device: String, qpn: u32) -> Option<u32> {
         let end = match self.devices.get(&device) {
