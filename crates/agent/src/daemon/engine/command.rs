@@ -73,10 +73,11 @@ impl Engine {
             .filter_map(|id| self.connections[id.index()].take())
             .collect();
         self.fail_peers(&gone);
-        // Its queue pairs end before its memory, which the monitor holds.
-        drop((gone, application));
+        // The others need not wait for the device: to end queue pairs takes it a while.
         self.tell_peers(Change::Leave { key });
         self.decide();
+        // Its queue pairs end before its memory, which the monitor holds.
+        drop((gone, application));
     }
 
     /// Takes note of who is connected, and decides their shares, where there are any.
