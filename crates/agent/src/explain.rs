@@ -1,7 +1,7 @@
 //! Why an application has its rate, from two looks at the accounts of its agent.
 use crate::policy::{self, Optimum};
 use crate::protocol::Account;
-use crate::provider::standing;
+use crate::provider::{Standing, standing};
 use catchment_control::drum::ProblemError;
 use catchment_verbs::VerbsError;
 use serde::Serialize;
@@ -30,18 +30,21 @@ pub struct Explanation {
     pub alpha: f64,
     /// Applications that are connected.
     pub applications: usize,
-    /// Its part of the device while all of them have something to send; 0, as the next two, where the agent
-    /// knows no shares (mode `unlimited`).
+    /// Its part of the device while all of them have something to send; 0 where the agent knows no shares (mode
+    /// `unlimited`).
     pub share: f64,
+    /// Bytes a second that were agreed with other hosts; 0 where there are none.
+    pub rate_bytes_per_s: f64,
     /// Bytes a second that it had between the two looks; a chunk counts 64 at least.
     pub bytes_per_s: f64,
     /// Its part of what all had; nothing if none had any.
     pub measured_share: Option<f64>,
     /// What keeps it from more.
     pub binds: Binds,
-    /// Utility that a little more of that would add, for each whole device; 0 where more is of no use to it.
+    /// Utility that a little more of that would add, for each whole device; 0 where more is of no use to it, or where
+    /// prices of other hosts count.
     pub price: f64,
-    /// Its share with twice the weight.
+    /// Its share with twice the weight; 0 where that is not for this host alone to say.
     pub doubled_share: f64,
 }
 
@@ -84,11 +87,11 @@ pub fn explain(
     application: &str,
     interval: Duration,
 ) -> Result<Vec<Explanation>, ExplainError> {
-    let (_, before) = standing(agent)?;
+    let before = standing(agent)?.applications;
     let start = Instant::now();
     // What happens in a time is the question.
     std::thread::sleep(interval);
-    let (alpha, after) = standing(agent)?;
+    let Standing { alpha, applications: after, .. } = standing(agent)?;
     let found = between(&before, &after, alpha, start.elapsed())?;
     let ours: Vec<_> = found.into_iter().filter(|one| one.application == application).collect();
     if ours.is_empty() {
@@ -121,7 +124,8 @@ pub fn between(
         let Some(old) = earlier(now) else { continue };
         let mut doubled = weights.clone();
         doubled[at] *= 2.0;
-        let has_shares = now.share > 0.0;
+        // With other hosts an optimum of this one says nothing.
+        let has_shares = now.share > 0.0 && now.rate_bytes_per_s <= 0.0;
         let waited = old.waiting > 0 && now.waiting > 0 && old.emptied == now.emptied;
         let binds = if waited { Binds::Device } else { Binds::Demand };
         explained.push(Explanation {
@@ -131,6 +135,7 @@ pub fn between(
             alpha,
             applications: after.len(),
             share: now.share,
+            rate_bytes_per_s: now.rate_bytes_per_s,
             bytes_per_s: moved(now) as f64 / time.as_secs_f64().max(1e-9),
             measured_share: (all > 0).then(|| moved(now) as f64 / all as f64),
             binds,

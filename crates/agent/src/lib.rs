@@ -5,6 +5,7 @@
 //! - [`scheduler`]: who is served next, without I/O or a clock.
 //! - [`policy`]: who may connect, with which weight; the shares that follow.
 //! - [`explain`]: why an application has its rate.
+//! - [`peer`]: sessions with the agents of other hosts.
 //! - [`protocol`]: what an application and its agent say over their socket.
 //! - [`Agent`]: the agent itself.
 //! - [`AgentProvider`]: verbs for applications, through an agent.
@@ -13,6 +14,7 @@
 mod daemon;
 pub mod entry;
 pub mod explain;
+pub mod peer;
 pub mod policy;
 pub mod pool;
 pub mod protocol;
@@ -21,4 +23,4 @@ pub mod ring;
 pub mod scheduler;
 
 pub use daemon::Agent;
-pub use provider::{AgentOptions, AgentProvider, INFO, status};
+pub use provider::{AgentOptions, AgentProvider, INFO, peers, rounds, status};

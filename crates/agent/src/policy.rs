@@ -1,4 +1,5 @@
 //! The policy of an agent: its device, who may connect, and with which weight.
+use crate::peer::message::LEASES_MS;
 use catchment_control::drum::{Coupling, Edges, Problem, ProblemError, solve_exactly};
 use serde::Deserialize;
 use std::net::IpAddr;
@@ -28,6 +29,50 @@ pub struct Policy {
     pub window_bytes: u64,
     /// Who may connect.
     pub applications: Vec<Rule>,
+    /// The agents of other hosts.
+    #[serde(default)]
+    pub between: Between,
+}
+
+/// What an agent has to do with those of other hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Between {
+    /// Where they reach this one: `HOST:PORT`.
+    pub listen: Option<String>,
+    /// Where it reaches them.
+    #[serde(default)]
+    pub peers: Vec<String>,
+    /// The number of this host among all; left out: one made of its identity and the agent's name.
+    pub host: Option<u32>,
+    /// What the device can send. Needed with `listen` or `peers`.
+    pub send_bytes_per_s: Option<u64>,
+    /// What it can take in. Needed with `listen` or `peers`.
+    pub completion_bytes_per_s: Option<u64>,
+    /// How long another agent may be silent, in ms: the same at all.
+    #[serde(default = "default_lease")]
+    pub lease_ms: u32,
+}
+
+impl Default for Between {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            peers: Vec::new(),
+            host: None,
+            send_bytes_per_s: None,
+            completion_bytes_per_s: None,
+            lease_ms: default_lease(),
+        }
+    }
+}
+
+impl Between {
+    /// Returns whether there is anything to do with other agents.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.listen.is_some() || !self.peers.is_empty()
+    }
 }
 
 /// A device below an agent.
@@ -84,6 +129,10 @@ const fn default_window() -> u64 {
     1 << 20
 }
 
+const fn default_lease() -> u32 {
+    2000
+}
+
 const fn default_memory() -> u64 {
     1 << 30
 }
@@ -133,6 +182,11 @@ impl Policy {
         if !(1 << 10..=1 << 24).contains(&policy.chunk_bytes) {
             let asked = policy.chunk_bytes;
             return wrong(format!("chunk_bytes = {asked} is not between 1 KiB and 16 MiB"));
+        }
+        let (lease, leases) = (policy.between.lease_ms, LEASES_MS);
+        if !leases.contains(&lease) {
+            let (least, most) = (leases.start(), leases.end());
+            return wrong(format!("lease_ms = {lease} is not between {least} and {most}"));
         }
         for rule in &policy.applications {
             if !positive(rule.weight) {
@@ -245,6 +299,7 @@ mod tests {
             (r#"{"applications": [{"name": "a"}, {"name": "a"}]}"#, "twice"),
             (r#"{"applications": [], "chunk_bytes": 1}"#, "chunk_bytes = 1"),
             (r#"{"applications": [], "alpha": -1}"#, "alpha = -1"),
+            (r#"{"applications": [], "between": {"lease_ms": 5}}"#, "lease_ms = 5"),
             (r#"{"applications": [], "mode": "raw"}"#, "unknown variant `raw`"),
             (r#"{"applications": [], "device": {"roce": "nowhere"}}"#, "invalid IP address"),
         ] {

@@ -181,6 +181,10 @@ pub enum Reply {
         alpha: f64,
         /// One of each application that is connected.
         applications: Vec<Account>,
+        /// Agents of other hosts.
+        peers: Vec<Peer>,
+        /// The rounds with them, if there are any.
+        rounds: Option<Rounds>,
     },
     /// To AllocPd.
     Pd {
@@ -285,6 +289,46 @@ impl Device {
     }
 }
 
+/// How the rounds stand in which agents agree on rates.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rounds {
+    /// The number of this host.
+    pub host: u32,
+    /// The number of this life of its agent.
+    pub epoch: u32,
+    /// Rounds in this life.
+    pub rounds: u64,
+    /// Messages of others that did not come in time.
+    pub lost: u64,
+    /// Messages and entries refused: of an earlier life, or for applications that do not exist.
+    pub refused: u64,
+    /// Times that this host fell back to its own shares.
+    pub fell_back: u64,
+    /// Nothing changes any more.
+    pub still: bool,
+    /// By how much the last round moved rates or prices, beside what they are.
+    pub residual: f64,
+}
+
+/// What an agent knows of that of another host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// Its name; empty where nobody was reached.
+    pub name: String,
+    /// The number of its host.
+    pub host: Option<u32>,
+    /// The number of its life.
+    pub epoch: Option<u32>,
+    /// Where nobody was reached.
+    pub address: Option<String>,
+    /// There is a session.
+    pub connected: bool,
+    /// Why there is none.
+    pub reason: String,
+}
+
 /// What an application has had of the device, since it connected.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -300,6 +344,8 @@ pub struct Account {
     /// Its part of the device while all that are connected have something to send: the optimum. 0 in the mode
     /// `unlimited`.
     pub share: f64,
+    /// What it may send a second, agreed with other hosts; 0 without any.
+    pub rate_bytes_per_s: f64,
     /// Requests that it gave, receives not counted.
     pub requests: u64,
     /// Requests that are done, failed ones included.

@@ -1,17 +1,24 @@
-//! The corpus of the fuzz target `agent_entry`, replayed: whatever was found once stays found.
+//! The corpora of the fuzz targets `agent_entry` and `agent_peer`, replayed: whatever was found once stays found.
 
 #[path = "../../../testing/fuzz/fuzz_targets/agent_entry/checks.rs"]
-mod checks;
+mod entries;
+#[path = "../../../testing/fuzz/fuzz_targets/agent_peer/checks.rs"]
+mod peers;
 
-#[test]
-fn the_fuzz_corpus_does_no_harm() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testing/fuzz/corpus/agent_entry");
+fn replay(corpus: &str, least: usize, check: impl Fn(&[u8])) {
+    let folder = format!("{}/../../testing/fuzz/corpus/{corpus}", env!("CARGO_MANIFEST_DIR"));
     let files = std::fs::read_dir(folder).expect("the corpus is there");
     let mut count = 0;
     for file in files {
         let path = file.expect("the folder is readable").path();
-        checks::check(&std::fs::read(path).expect("the file is readable"));
+        check(&std::fs::read(path).expect("the file is readable"));
         count += 1;
     }
-    assert!(count >= 6, "{count} files");
+    assert!(count >= least, "{count} files");
+}
+
+#[test]
+fn the_fuzz_corpus_does_no_harm() {
+    replay("agent_entry", 6, entries::check);
+    replay("agent_peer", 12, peers::check);
 }

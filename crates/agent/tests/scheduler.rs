@@ -321,3 +321,38 @@ impl Model {
         Ok(())
     }
 }
+
+#[test]
+fn who_has_a_rate_gets_what_it_gives_and_keeps_nobody_waiting() {
+    let (mut scheduler, ids) = busy(&[1.0, 1.0, 1.0], u64::MAX, 10_000, 100_000);
+    let chunk = u64::from(CHUNK);
+    let serve = |scheduler: &mut Scheduler| {
+        let before = ids.iter().map(|id| scheduler.served(*id).bytes).collect::<Vec<_>>();
+        while scheduler.next_chunk().is_some() {}
+        let after = ids.iter().map(|id| scheduler.served(*id).bytes);
+        after.zip(before).map(|(after, before)| after - before).collect::<Vec<_>>()
+    };
+    // A rate of 0, one that is below a chunk in each span, and one above.
+    let rates = [0.0, 1e6, 40e6];
+    ids.iter().zip(rates).for_each(|(id, rate)| scheduler.set_rate(*id, rate));
+    assert_eq!(serve(&mut scheduler), [0, 0, 0], "nothing is saved up at the start");
+    assert_eq!(scheduler.next_refill().map(|time| time.as_nanos()), Some(25));
+    let span = std::time::Duration::from_micros(500);
+    let mut all = [0; 3];
+    for spans in 1..=200_u32 {
+        scheduler.refill(span);
+        let served = serve(&mut scheduler);
+        all.iter_mut().zip(served).for_each(|(sum, bytes)| *sum += bytes);
+        for (bytes, rate) in all.iter().zip(rates) {
+            let due = rate * (span * spans).as_secs_f64();
+            assert!((*bytes as f64 - due).abs() <= chunk as f64, "{bytes} of {due}");
+        }
+    }
+    // After a pause no more is saved up than two chunks, or what a millisecond gives.
+    scheduler.refill(span * 1000);
+    let served = serve(&mut scheduler);
+    assert!(served[1] <= 3 * chunk && served[2] <= 40_000 + chunk, "{served:?}");
+    // Another rate owes what was owed.
+    scheduler.set_rate(ids[2], 1e3);
+    assert_eq!(serve(&mut scheduler), [0, 0, 0]);
+}

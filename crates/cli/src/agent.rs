@@ -1,13 +1,20 @@
 //! `catchment agent`: one device shared among applications; and what they have had of it.
-use crate::args::{AgentArgs, AgentCommand, AgentExplainArgs, AgentMode, AgentStatusArgs};
+use crate::args::{
+    AgentArgs, AgentCommand, AgentExplainArgs, AgentMode, AgentStatusArgs, PeerFiles,
+};
+use crate::cert::tls_failure;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::table::Table;
 use crate::output::{self, say};
 use crate::stop;
+use catchment::session::io::{ClientSecurity, ServerSecurity};
+use catchment::session::names::printable;
+use catchment::session::reread::{ClientTls, ServerTls};
 use catchment_agent::explain::{Binds, ExplainError, Explanation, explain};
+use catchment_agent::peer::PeerSecurity;
 use catchment_agent::policy::{Mode, Policy};
 use catchment_agent::protocol::{Account, socket_name};
-use catchment_agent::{Agent, status};
+use catchment_agent::{Agent, peers, rounds, status};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -19,6 +26,8 @@ struct Listening<'a> {
     /// Of its socket: an abstract name.
     address: String,
     applications: usize,
+    /// Where the agents of other hosts reach it.
+    peers_at: Option<String>,
 }
 
 /// The last line.
@@ -44,15 +53,25 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
             AgentMode::Unlimited => Mode::Unlimited,
         };
     }
+    let between = &mut policy.between;
+    between.listen = args.listen.clone().or(between.listen.take());
+    between.peers.extend(args.peers.iter().cloned());
     let (name, applications) = (policy.name.clone(), policy.applications.len());
     let stop = stop::watch(args.until_stdin_closes, || {})?;
-    let agent = Agent::start(policy).or_fail(Code::Local)?;
+    let agent = Agent::start_secured(policy, security(&args.security)?).or_fail(Code::Local)?;
+    let peers_at = agent.local().map(ToString::to_string);
     if args.json {
         let address = format!("@{}", socket_name(&name));
-        let listening = Listening { event: "listening", agent: &name, address, applications };
+        let event = "listening";
+        let listening = Listening { event, agent: &name, address, applications, peers_at };
         output::print_json(&listening)?;
     } else {
         say!("agent {name:?} serves {applications} applications by name");
+        if let Some(peers_at) = peers_at {
+            say!(
+                "agents of other hosts reach it at {peers_at}: catchment agent --peer {peers_at} ..."
+            );
+        }
     }
     while !stop.wait(Duration::from_secs(3600)) {}
     if args.json {
@@ -63,17 +82,31 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+fn security(files: &PeerFiles) -> Result<PeerSecurity, Failure> {
+    let insecure = files.insecure;
+    let client = files.files().map(ClientTls::open).transpose().map_err(tls_failure)?;
+    let server = files.files().map(ServerTls::open).transpose().map_err(tls_failure)?;
+    Ok(PeerSecurity {
+        client: ClientSecurity { tls: client, insecure },
+        server: ServerSecurity { tls: server, insecure },
+    })
+}
+
 fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
     let accounts = status(&args.agent).or_fail(Code::Unreachable)?;
+    let known = peers(&args.agent).or_fail(Code::Unreachable)?;
+    let rounds = rounds(&args.agent).or_fail(Code::Unreachable)?;
     if args.prometheus {
         return output::print(&output::metrics::of_agent(&args.agent, &accounts));
     }
     if args.json {
-        return accounts.iter().try_for_each(output::print_json);
+        accounts.iter().try_for_each(output::print_json)?;
+        known.iter().try_for_each(output::print_json)?;
+        return rounds.iter().try_for_each(output::print_json);
     }
     let heading = [
         "application", "process", "weight", "share", "queue pairs", "requests", "done", "failed",
-        "waiting", "bytes", "memory",
+        "waiting", "bytes", "memory", "bytes/s agreed",
     ];
     let mut table = Table::new(&heading, 1);
     for account in &accounts {
@@ -89,9 +122,40 @@ fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
             account.waiting.to_string(),
             account.bytes.to_string(),
             account.memory_bytes.to_string(),
+            agreed(account.rate_bytes_per_s),
+        ]);
+    }
+    output::print(&table.text())?;
+    let Some(rounds) = rounds else { return Ok(()) };
+    output::print(&format!(
+        "host {}, epoch {}: {} rounds, {}\n",
+        rounds.host,
+        rounds.epoch,
+        rounds.rounds,
+        if rounds.still {
+            "still".to_owned()
+        } else {
+            format!("moving by {:.1e}", rounds.residual)
+        },
+    ))?;
+    let mut table = Table::new(&["peer", "host", "epoch", "session"], 1);
+    let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
+    for peer in &known {
+        let name = peer.address.as_ref().unwrap_or(&peer.name);
+        let session = if peer.connected { "yes" } else { &peer.reason };
+        table.row(vec![
+            printable(name, 64),
+            number(peer.host),
+            number(peer.epoch),
+            session.to_owned(),
         ]);
     }
     output::print(&table.text())
+}
+
+/// Returns a rate that was agreed with other hosts, if there is one.
+fn agreed(bytes_per_s: f64) -> String {
+    if bytes_per_s > 0.0 { format!("{bytes_per_s:.0}") } else { String::new() }
 }
 
 fn tell(args: &AgentExplainArgs) -> Result<(), Failure> {
@@ -118,8 +182,10 @@ fn text(one: &Explanation, seconds: f64) -> String {
     let percent = |part: f64| format!("{:.1} %", 100.0 * part);
     let Explanation { application, process, weight, alpha, applications, .. } = one;
     let measured = one.measured_share.map_or("nobody had any".to_owned(), percent);
-    let has_shares = one.share > 0.0;
-    let (decided, doubled) = if has_shares {
+    let (has_shares, is_agreed) = (one.share > 0.0, one.rate_bytes_per_s > 0.0);
+    let (decided, doubled) = if is_agreed {
+        (format!("{:.0} bytes/s, agreed with other hosts", one.rate_bytes_per_s), String::new())
+    } else if has_shares {
         let doubled = percent(one.doubled_share);
         let decided = percent(one.share) + " of the device while all have something to send";
         (decided, format!("weight {}  would give it {doubled}\n", 2.0 * weight))
@@ -127,6 +193,7 @@ fn text(one: &Explanation, seconds: f64) -> String {
         ("nothing: the agent serves requests as they come".to_owned(), String::new())
     };
     let binds = match one.binds {
+        Binds::Device if is_agreed => "what was agreed: capacities here and there".to_owned(),
         Binds::Device if !has_shares => "the device's sending".to_owned(),
         Binds::Device => format!("the device's sending, at a price of {:.3}", one.price),
         Binds::Demand => "what it asks for: it did not always have something waiting".to_owned(),

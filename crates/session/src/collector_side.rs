@@ -176,7 +176,7 @@ impl CollectorSide {
             let path = &welcome.path;
             self.offers.retain(|offer| offer.name == path.source && offer.gid == path.source_gid);
             self.core.epoch = welcome.epoch;
-            self.core.lease = Duration::from_millis(welcome.lease_ms.into());
+            self.core.lease.set_time(Duration::from_millis(welcome.lease_ms.into()));
             self.core.handshake_until = now + self.core.handshake;
             self.core.transmit(Message::Welcome(welcome));
             self.core.state = State::WaitConnect;

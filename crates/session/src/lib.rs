@@ -23,7 +23,7 @@
 //! | [`registry`] | which session owns a device | no |
 //! | [`path`] | choice of the provider of each side | no |
 //! | [`registration`] | what a source and a controller tell each other before grants | in its functions |
-//! | [`backoff`] | pauses between attempts | no |
+//! | [`backoff`], [`lease`] | pauses between attempts, how long a peer may be silent | no |
 //! | [`host`] | identity of the host and process | reads files |
 //! | [`io`], [`tls`], [`reread`] | sockets, listener, TLS | yes |
 //! | `cert` | makes certificates (feature `certificates`) | writes files |
@@ -40,6 +40,7 @@ pub mod host;
 pub mod identity;
 pub mod io;
 mod json;
+pub mod lease;
 pub mod machine;
 pub mod message;
 pub mod names;

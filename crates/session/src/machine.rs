@@ -1,4 +1,5 @@
 //! What both state machines share: inputs and outputs, ends, the lease clock.
+use crate::lease::Lease;
 use crate::message::{Message, MessageKind, Revoke};
 use crate::refusal::{Refusal, RefusalCode};
 use std::collections::VecDeque;
@@ -161,10 +162,9 @@ pub(crate) trait State: Copy + Eq {
 pub(crate) struct Core<S, E> {
     pub(crate) state: S,
     outputs: VecDeque<Output<E>>,
-    last_heard: Instant,
     /// Of the session, 0 before Welcome.
     pub(crate) epoch: u32,
-    pub(crate) lease: Duration,
+    pub(crate) lease: Lease,
     pub(crate) handshake: Duration,
     /// Until when the next step of the handshake must come.
     pub(crate) handshake_until: Instant,
@@ -175,9 +175,8 @@ impl<S: State, E> Core<S, E> {
         Self {
             state,
             outputs: VecDeque::new(),
-            last_heard: now,
             epoch: 0,
-            lease: Duration::from_secs(86_400),
+            lease: Lease::new(now, Duration::from_secs(86_400)),
             handshake,
             handshake_until: now + handshake,
         }
@@ -196,7 +195,7 @@ impl<S: State, E> Core<S, E> {
         self.outputs.pop_front().unwrap_or_else(|| {
             let deadline = match self.state.facts().1 {
                 Stage::Awaits(_) => Some(self.handshake_until),
-                Stage::Runs => Some(self.lease_until()).into_iter().chain(wake).min(),
+                Stage::Runs => Some(self.lease.until()).into_iter().chain(wake).min(),
                 Stage::Prepares | Stage::Over => None,
             };
             Output::Timeout(deadline)
@@ -209,7 +208,7 @@ impl<S: State, E> Core<S, E> {
         match input {
             _ if self.state == S::OVER => {}
             Input::Message(message) => {
-                self.last_heard = now;
+                self.lease.hear(now);
                 match self.check_epoch(&message) {
                     Ok(()) => return Some(message),
                     Err(refusal) => self.refuse(refusal, Ended::Misbehaved),
@@ -231,11 +230,7 @@ impl<S: State, E> Core<S, E> {
     }
 
     pub(crate) fn heard(&mut self, now: Instant) {
-        self.last_heard = now;
-    }
-
-    fn lease_until(&self) -> Instant {
-        self.last_heard + self.lease
+        self.lease.hear(now);
     }
 
     /// Ends the session if the peer was silent for too long.
@@ -244,8 +239,8 @@ impl<S: State, E> Core<S, E> {
             Stage::Awaits(waiting_for) if now >= self.handshake_until => {
                 Ended::HandshakeTimeout { waiting_for, limit: self.handshake }
             }
-            Stage::Runs if now >= self.lease_until() => {
-                Ended::LeaseExpired { silent: now - self.last_heard, lease: self.lease }
+            Stage::Runs if now >= self.lease.until() => {
+                Ended::LeaseExpired { silent: self.lease.silent(now), lease: self.lease.time() }
             }
             Stage::Awaits(_) | Stage::Runs | Stage::Prepares | Stage::Over => return,
         };

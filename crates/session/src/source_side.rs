@@ -246,7 +246,7 @@ impl SourceSide {
     fn on_welcome(&mut self, welcome: Welcome) -> Result<(), Refusal> {
         self.streams = check_welcome(&self.hello, &welcome, &self.known)?;
         self.core.epoch = welcome.epoch;
-        self.core.lease = Duration::from_millis(welcome.lease_ms.into());
+        self.core.lease.set_time(Duration::from_millis(welcome.lease_ms.into()));
         self.core.state = State::Deciding;
         self.core.event(SourceEvent::Welcomed(welcome));
         Ok(())
@@ -284,7 +284,7 @@ impl SourceSide {
     /// Returns when the next ping is due: a third of the lease from now, or a little earlier together
     /// with those of other sources.
     fn next_ping(&self, now: Instant) -> Instant {
-        let period = self.core.lease / 3;
+        let period = self.core.lease.period();
         let latest = now + period;
         let step = (period / PING_SLOTS).as_nanos().max(1);
         let since = self.ping_origin.map_or(0, |o| latest.saturating_duration_since(o).as_nanos());

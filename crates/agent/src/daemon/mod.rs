@@ -3,10 +3,12 @@ mod connection;
 mod engine;
 mod monitor;
 
+use crate::peer::{Change, PeerError, PeerSecurity, Peers, Wiring};
 use crate::policy::{Below, Policy};
 use crate::protocol;
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::{DEVICE, ShmProvider, seqpacket};
+use catchment_session::io::Address;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{CompletionChannel, Context, Provider as _, VerbsError, event};
 use engine::{Command, Engine};
@@ -17,11 +19,14 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// What the threads of an agent share.
 struct Shared {
     policy: Policy,
     port: Port,
+    /// Sessions with other agents, where the policy has any.
+    peers: Option<Peers>,
     /// Wakes the engine.
     bell: Arc<OwnedFd>,
     commands: Mutex<Sender<Command>>,
@@ -72,12 +77,39 @@ fn open(below: Below) -> Result<Port, VerbsError> {
     Ok(Port { channel: context.create_channel()?, context })
 }
 
+/// Starts the sessions with other agents, if the policy has any. Returns the end to tell them of applications.
+fn start_peers(
+    policy: &Policy,
+    port: &Port,
+    security: PeerSecurity,
+    (commands, bell): (Sender<Command>, Arc<OwnedFd>),
+) -> Result<Option<(Peers, UnboundedSender<Change>)>, PeerError> {
+    if !policy.between.is_used() {
+        return Ok(None);
+    }
+    let (sender, changes) = unbounded_channel();
+    let tell = Box::new(move |verdict| {
+        let _ = commands.send(Command::Verdict(verdict));
+        event::ring(&*bell);
+    });
+    let wiring = Wiring { gid: port.context.gid(), changes, tell };
+    Ok(Some((Peers::start(policy, security, wiring)?, sender)))
+}
+
 impl Agent {
     /// Opens the device of the policy, listens under its name, and serves applications.
     ///
     /// # Errors
     /// When the device cannot be opened, or another agent has the name.
     pub fn start(policy: Policy) -> Result<Self, VerbsError> {
+        Self::start_secured(policy, PeerSecurity::default())
+    }
+
+    /// As [`Agent::start`], with certificates for sessions with the agents of other hosts.
+    ///
+    /// # Errors
+    /// As [`Agent::start`]; where the policy's peers cannot be listened to.
+    pub fn start_secured(policy: Policy, security: PeerSecurity) -> Result<Self, VerbsError> {
         let os = |what: &str| {
             let what = what.to_owned();
             move |error: std::io::Error| VerbsError::os(what, error)
@@ -88,10 +120,15 @@ impl Agent {
         let port = open(policy.device)?;
         let bell = Arc::new(event::event_fd().map_err(os("eventfd"))?);
         let (sender, commands) = mpsc::channel();
-        let engine = Engine::new(port.clone(), Arc::clone(&bell), commands, &policy);
+        let wires = (sender.clone(), Arc::clone(&bell));
+        let peers = start_peers(&policy, &port, security, wires);
+        let peers = peers.map_err(|error| VerbsError::Invalid(error.to_string()))?;
+        let (peers, changes) = peers.unzip();
+        let engine = Engine::new(port.clone(), Arc::clone(&bell), commands, &policy, changes);
         let shared = Arc::new(Shared {
             policy,
             port,
+            peers,
             bell,
             commands: Mutex::new(sender),
             keys: AtomicU64::new(0),
@@ -102,6 +139,12 @@ impl Agent {
         agent.spawn("agent", move || engine.run())?;
         agent.spawn("agent-listen", move || listen(&shared, &listener))?;
         Ok(agent)
+    }
+
+    /// Returns where it listens for the agents of other hosts, with the port that the system chose.
+    #[must_use]
+    pub fn local(&self) -> Option<&Address> {
+        self.shared.peers.as_ref().and_then(Peers::local)
     }
 
     fn spawn(

@@ -3,6 +3,7 @@
 use super::engine::{Command, Newcomer};
 use super::{Shared, forever};
 use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
+use crate::peer::Peers;
 use crate::policy::Rule;
 use crate::pool::{self, AgentEnd};
 use crate::protocol::{self, Account, Device, Reply, Request, Transition, VERSION};
@@ -65,7 +66,10 @@ fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
             Request::Status => {
                 let applications = ask(shared, Command::Status).unwrap_or_default();
                 let alpha = shared.policy.alpha;
-                protocol::send(fd.as_fd(), &Reply::Status { alpha, applications }, &[])?;
+                let peers = shared.peers.as_ref().map_or_else(Vec::new, Peers::peers);
+                let rounds = shared.peers.as_ref().map(Peers::rounds);
+                let status = Reply::Status { alpha, applications, peers, rounds };
+                protocol::send(fd.as_fd(), &status, &[])?;
                 deadline = forever();
             }
             Request::Hello { version, application } => {

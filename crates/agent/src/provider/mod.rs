@@ -10,7 +10,7 @@ mod mr;
 mod qp;
 mod qp_core;
 
-use crate::protocol::{self, Account, Reply, Request};
+use crate::protocol::{self, Account, Peer, Reply, Request, Rounds};
 use catchment_provider_shm::seqpacket;
 use catchment_verbs::{Context, DeviceInfo, Provider, ProviderInfo, VerbsError, Wire};
 use std::os::fd::AsFd as _;
@@ -85,21 +85,47 @@ fn unavailable(agent: &str, error: &std::io::Error) -> VerbsError {
 /// # Errors
 /// When there is no such agent, or it does not answer.
 pub fn status(agent: &str) -> Result<Vec<Account>, VerbsError> {
-    Ok(standing(agent)?.1)
+    Ok(standing(agent)?.applications)
 }
 
-/// Returns the alpha of an agent's policy, and the accounts of its applications.
+/// Returns what an agent knows of those of other hosts.
 ///
 /// # Errors
 /// As [`status`].
-pub(crate) fn standing(agent: &str) -> Result<(f64, Vec<Account>), VerbsError> {
+pub fn peers(agent: &str) -> Result<Vec<Peer>, VerbsError> {
+    Ok(standing(agent)?.peers)
+}
+
+/// Returns how an agent's rounds with those of other hosts stand; `None` if it has none.
+///
+/// # Errors
+/// As [`status`].
+pub fn rounds(agent: &str) -> Result<Option<Rounds>, VerbsError> {
+    Ok(standing(agent)?.rounds)
+}
+
+/// What an agent says of itself.
+pub(crate) struct Standing {
+    pub(crate) alpha: f64,
+    pub(crate) applications: Vec<Account>,
+    peers: Vec<Peer>,
+    rounds: Option<Rounds>,
+}
+
+/// Returns what an agent says of itself.
+///
+/// # Errors
+/// As [`status`].
+pub(crate) fn standing(agent: &str) -> Result<Standing, VerbsError> {
     let ask = || {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let fd = seqpacket::connect(&protocol::address(agent)?, deadline)?;
         protocol::send(fd.as_fd(), &Request::Status, &[])?;
         let answer = protocol::receive(fd.as_fd(), protocol::REPLY_BYTES, deadline)?;
         match answer {
-            Some((Reply::Status { alpha, applications }, _)) => Ok((alpha, applications)),
+            Some((Reply::Status { alpha, applications, peers, rounds }, _)) => {
+                Ok(Standing { alpha, applications, peers, rounds })
+            }
             _ => Err(std::io::ErrorKind::InvalidData.into()),
         }
     };

@@ -17,9 +17,15 @@
 //! its peer holds up its own application only: no round begins while somebody who waits is at his bound and
 //! the device is at work for others, so that the pace of the device shifts no shares; but whoever gets
 //! nothing done while the device does two windows for others is stuck, and rounds go on without him.
+//!
+//! Where applications have *rates* ([`Scheduler::set_rate`]), each is served what its rate gives in the time that
+//! [`Scheduler::refill`] is told of, and no more; rounds go on without who has used that up.
+mod application;
 mod arrivals;
+mod pace;
 mod parts;
 
+use application::{Application, Connection};
 use arrivals::{Arrivals, Request};
 pub use parts::{ApplicationId, Chunk, ConnectionId, Served};
 use std::collections::VecDeque;
@@ -34,34 +40,6 @@ pub const LONGEST_PIECE: u64 = 1 << 20;
 const FRACTION: u32 = 16;
 /// The whole of all shares.
 const WHOLE: f64 = 4_294_967_296.0;
-
-#[derive(Debug, Default)]
-struct Application {
-    share: u64,
-    deficit: u64,
-    /// Requests that are not served completely, of all its connections.
-    waiting: u64,
-    /// Connections that can be served, in turn.
-    ready: VecDeque<usize>,
-    in_flight: u64,
-    /// What the device had done for all when it last did something for this one, in bytes.
-    moved_at: u64,
-    /// Its share is in the sum of those who have something to do.
-    counted: bool,
-    served: Served,
-}
-
-#[derive(Debug)]
-struct Connection {
-    application: usize,
-    requests: VecDeque<Request>,
-    offset: u64,
-    /// Chunks that it may have in the device's hands beyond those that it has.
-    places: u32,
-    paused: bool,
-    /// It stands in the queue of its application.
-    queued: bool,
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -346,7 +324,7 @@ impl Scheduler {
     /// there is no reason to split what fits the window.
     #[inline]
     fn piece(&self, application: &Application) -> u64 {
-        if application.share >= self.busy_shares {
+        if application.share >= self.busy_shares && application.pace.is_none() {
             self.window.min(LONGEST_PIECE)
         } else {
             self.chunk
@@ -356,6 +334,9 @@ impl Scheduler {
     /// Returns the next chunk of an application that may go: its connection and length.
     fn offer(&self, owner: usize, window_of_one: u128) -> Option<(usize, u64)> {
         let application = self.applications[owner].as_ref()?;
+        if application.is_throttled() {
+            return None;
+        }
         let first = *application.ready.front()?;
         let connection = self.connections[first].as_ref()?;
         let Request { bytes, splits, .. } = *connection.requests.front()?;
@@ -391,6 +372,9 @@ impl Scheduler {
         }
         application.deficit = application.deficit.saturating_sub(cost(bytes) << FRACTION);
         application.in_flight += cost(bytes);
+        if let Some(pace) = &mut application.pace {
+            pace.spend(cost(bytes));
+        }
         application.served.chunks += 1;
         application.served.bytes += cost(bytes);
         application.waiting -= u64::from(last);
@@ -412,7 +396,7 @@ impl Scheduler {
         for owner in &self.active {
             let Some(application) = &self.applications[*owner] else { continue };
             let may_go = self.offer(*owner, window_of_one).is_some();
-            if !may_go && self.is_stuck(application) {
+            if !may_go && (application.is_throttled() || self.is_stuck(application)) {
                 continue;
             }
             largest = largest.max(application.share);
@@ -437,7 +421,7 @@ impl Scheduler {
             let owner = self.active[at];
             let may_go = self.offer(owner, window_of_one).is_some();
             let Some(application) = &self.applications[owner] else { continue };
-            if !may_go && self.is_stuck(application) {
+            if !may_go && (application.is_throttled() || self.is_stuck(application)) {
                 continue;
             }
             let granted = quantum(application.share).saturating_mul(rounds);

@@ -1,4 +1,5 @@
 //! Arguments of `catchment agent`.
+use catchment::session::tls::TlsFiles;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -20,6 +21,14 @@ pub(crate) struct AgentArgs {
     /// In which order requests go to the device, in place of the policy's `mode`
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<AgentMode>,
+    /// Listen here for the agents of other hosts, in place of `listen` of the policy's `between`
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// Agree on rates with the agent there (HOST:PORT; may be given several times), beside the policy's
+    #[arg(long = "peer", value_name = "ADDR")]
+    pub(crate) peers: Vec<String>,
+    #[command(flatten)]
+    pub(crate) security: PeerFiles,
     /// Write JSON lines: one when it listens, one with all accounts at its end
     #[arg(long)]
     pub(crate) json: bool,
@@ -28,6 +37,30 @@ pub(crate) struct AgentArgs {
     pub(crate) until_stdin_closes: bool,
     #[command(subcommand)]
     pub(crate) command: Option<AgentCommand>,
+}
+
+/// How sessions with other agents are protected.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PeerFiles {
+    /// Certificate of this agent (PEM); needed off loopback, `catchment cert` makes it. Read again, as key and
+    /// authority, when it changes
+    #[arg(long, value_name = "FILE", requires_all = ["key", "ca"], conflicts_with = "insecure")]
+    cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Certificate of the authority that the other agents' certificates must be from (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    ca: Option<PathBuf>,
+    /// Sessions off loopback without certificates: anyone can say that he is an agent
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
+impl PeerFiles {
+    pub(crate) fn files(&self) -> Option<TlsFiles> {
+        Some(TlsFiles { cert: self.cert.clone()?, key: self.key.clone()?, ca: self.ca.clone()? })
+    }
 }
 
 /// The order in which requests go to the device.

@@ -11,7 +11,9 @@ mod providers;
 mod send;
 mod values;
 
-pub(crate) use agent::{AgentArgs, AgentCommand, AgentExplainArgs, AgentMode, AgentStatusArgs};
+pub(crate) use agent::{
+    AgentArgs, AgentCommand, AgentExplainArgs, AgentMode, AgentStatusArgs, PeerFiles,
+};
 pub use bench::BenchArgs;
 pub(crate) use bench::{
     Bench, Measuring, ServerArgs, ServerAt, TestArgs, TransferArgs, own_server,

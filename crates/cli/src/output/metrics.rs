@@ -18,6 +18,11 @@ const APPLICATION: &[Metric<Account>] = &[
     gauge("catchment_agent_share", "Part of the device while all have something to send.", |a| {
         a.share
     }),
+    gauge(
+        "catchment_agent_rate_bytes_per_second",
+        "Rate agreed with other hosts; 0 without.",
+        |a| a.rate_bytes_per_s,
+    ),
     counter("catchment_agent_requests_total", "Requests given, receives not counted.", |a| {
         a.requests as f64
     }),

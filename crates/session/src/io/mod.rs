@@ -11,6 +11,7 @@ mod connect;
 mod connection;
 mod descriptors;
 mod driver;
+mod frames;
 mod listener;
 mod reason;
 mod secured;
@@ -22,8 +23,9 @@ pub use connect::{ClientSecurity, ConnectError};
 pub use connection::{Connection, MessageReader, MessageWriter, RecvError, SendError};
 pub use descriptors::{NoDescriptors, raise_descriptor_limit};
 pub use driver::{Handler, Lost, drive};
+pub use frames::{StreamError, StreamReader, StreamWriter};
 pub use listener::{Accepted, Listener, ListenerConfig, OnRejected, RejectReason, Rejected};
-pub use secured::{Arriving, SECRET_BYTES, SecuredStream, StreamError, StreamListener};
+pub use secured::{Arriving, SECRET_BYTES, SecuredStream, StreamListener};
 pub use slots::Slot;
 pub use socket::{BindError, ServerSecurity};
 

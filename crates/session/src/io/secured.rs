@@ -3,6 +3,7 @@ use super::address::{Address, Peer};
 use super::certificate::certificate_name;
 use super::connect::{ClientSecurity, ConnectError, client_tls, dial};
 use super::connection::Stream;
+use super::frames::{self, StreamError, StreamReader, StreamWriter};
 use super::reason::handshake_reason;
 use super::socket::{BindError, Raw, ServerSecurity, Socket};
 use crate::reread::ServerTls;
@@ -10,13 +11,12 @@ use crate::tls::Protection;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 /// Bytes of a [`SecuredStream::secret`].
 pub const SECRET_BYTES: usize = 32;
-const HEADER_BYTES: usize = 4;
 
 /// A stream over TCP, in TLS where the rules of [`crate::tls::protection`] ask for it.
 pub struct SecuredStream {
@@ -32,26 +32,6 @@ impl std::fmt::Debug for SecuredStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "SecuredStream({}, {:?})", self.peer, self.protection)
     }
-}
-
-/// Nothing came that can be read, or nothing could be sent.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StreamError {
-    /// The other end closed, or the connection broke.
-    #[error("the connection broke: {0}")]
-    Io(#[from] io::Error),
-    /// A message is longer than allowed.
-    #[error("a message of {bytes} bytes, where at most {limit} are allowed")]
-    TooLong {
-        /// Bytes of it.
-        bytes: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// The text is not what was expected: what the reader of JSON said.
-    #[error("a message that cannot be read: {0}")]
-    Json(String),
 }
 
 impl SecuredStream {
@@ -128,11 +108,7 @@ impl SecuredStream {
     ) -> Result<(), StreamError> {
         let json =
             serde_json::to_vec(message).map_err(|error| StreamError::Json(error.to_string()))?;
-        let bytes = json.len();
-        let length = u32::try_from(bytes).ok().filter(|_| bytes <= limit);
-        let length = length.ok_or(StreamError::TooLong { bytes, limit })?;
-        self.stream.write_all(&[&length.to_be_bytes()[..], &json].concat()).await?;
-        Ok(self.stream.flush().await?)
+        frames::send(&mut self.stream, &json, limit).await
     }
 
     /// Receives what [`send`](Self::send) sends. An announced length reserves nothing.
@@ -143,21 +119,17 @@ impl SecuredStream {
         &mut self,
         limit: usize,
     ) -> Result<T, StreamError> {
-        let mut header = [0; HEADER_BYTES];
-        self.stream.read_exact(&mut header).await?;
-        let bytes = u32::from_be_bytes(header) as usize;
-        if bytes > limit {
-            return Err(StreamError::TooLong { bytes, limit });
-        }
-        let mut json = Vec::new();
-        (&mut self.stream).take(bytes as u64).read_to_end(&mut json).await?;
-        if json.len() < bytes {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-        }
+        let json = frames::recv(&mut self.stream, limit).await?;
         let wrong = |error: serde_json::Error| {
             StreamError::Json(crate::names::printable(&error.to_string(), 256))
         };
         serde_json::from_slice(&json).map_err(wrong)
+    }
+
+    /// Splits the stream into its two directions, for messages of any bytes.
+    pub fn split(self) -> (StreamReader, StreamWriter) {
+        let (read, write) = tokio::io::split(self.stream);
+        (StreamReader(read), StreamWriter(write))
     }
 
     /// Closes this direction.

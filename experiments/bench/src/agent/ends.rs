@@ -96,8 +96,9 @@ pub(crate) fn role(order: &Role) -> Result<()> {
     match order {
         Role::Agent(policy) => {
             sys::settle(host::collector_core())?;
-            let _agent = Agent::start(Policy::parse(policy)?)?;
-            output::line(READY)?;
+            let agent = Agent::start(Policy::parse(policy)?)?;
+            let local = agent.local().map(|local| format!(" {local}"));
+            output::line(&format!("{READY}{}", local.unwrap_or_default()))?;
             std::io::stdin().lines().for_each(drop);
             Ok(())
         }
@@ -222,13 +223,9 @@ pub(crate) struct AgentProcess {
 impl AgentProcess {
     /// Starts them in a mode of the policy, for applications of these weights.
     pub(crate) fn start(mode: &str, weights: &[f64], network: Network<'_>) -> Result<Self> {
-        let rule = |(at, weight): (usize, &f64)| serde_json::json!({ "name": application(at), "weight": weight });
-        let mut rules: Vec<_> = weights.iter().enumerate().map(rule).collect();
-        rules.push(serde_json::json!({ "name": TARGET }));
+        let rules = rules(weights);
         let agent = |end: End| {
-            static AGENTS: AtomicU64 = AtomicU64::new(0);
-            let number = AGENTS.fetch_add(1, Ordering::Relaxed);
-            let name = format!("bench-{}-{number}", std::process::id());
+            let name = unused_name();
             let device = end
                 .address
                 .map_or(serde_json::json!("shm"), |at| serde_json::json!({ "roce": at }));
@@ -246,6 +243,64 @@ impl AgentProcess {
 
     pub(crate) fn name(&self) -> &str {
         &self.served.name
+    }
+}
+
+/// Returns the rules of applications of these weights, and of their targets.
+fn rules(weights: &[f64]) -> Vec<serde_json::Value> {
+    let rule = |(at, weight): (usize, &f64)| serde_json::json!({ "name": application(at), "weight": weight });
+    let targets = std::iter::once(serde_json::json!({ "name": TARGET }));
+    weights.iter().enumerate().map(rule).chain(targets).collect()
+}
+
+fn unused_name() -> String {
+    static AGENTS: AtomicU64 = AtomicU64::new(0);
+    format!("bench-{}-{}", std::process::id(), AGENTS.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The agents of two hosts, which agree on rates.
+pub(crate) struct Hosts {
+    /// Applications of the first, and their targets at the second.
+    pub(crate) across: AgentProcess,
+    /// Both at the second.
+    pub(crate) there: AgentProcess,
+}
+
+impl Hosts {
+    /// Starts both, for applications of these weights: what both send, in bytes a second, and the second takes in.
+    pub(crate) fn start(weights: &[f64], sends: u64, takes_in: u64) -> Result<Self> {
+        let agent = |host: u32, peers: &[String], takes_in: u64| {
+            let name = unused_name();
+            let between = serde_json::json!({
+                "listen": "127.0.0.1:0", "peers": peers, "host": host,
+                "send_bytes_per_s": sends, "completion_bytes_per_s": takes_in
+            });
+            let policy = serde_json::json!({ "name": name, "applications": rules(weights), "between": between });
+            let mut process = start("an agent", Role::Agent(policy.to_string()), &End::default())?;
+            let ready = process.wait_for(|line| line.starts_with(READY))?;
+            let address = ready.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+            anyhow::Ok((Served { name, process: process.id() }, process, address))
+        };
+        let (second, second_process, address) = agent(2, &[], takes_in)?;
+        let (first, first_process, _) = agent(1, &[address], sends)?;
+        Ok(Self {
+            across: AgentProcess {
+                served: first,
+                of_targets: Some(second.clone()),
+                _processes: vec![first_process, second_process],
+            },
+            there: AgentProcess { served: second, of_targets: None, _processes: Vec::new() },
+        })
+    }
+
+    /// The name of the first one's agent.
+    pub(crate) fn first(&self) -> &str {
+        self.across.name()
+    }
+
+    /// The name of the second one's agent.
+    pub(crate) fn second(&self) -> &str {
+        self.there.name()
     }
 }
 

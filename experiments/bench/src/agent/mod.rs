@@ -4,6 +4,7 @@
 //! An application, the target of its requests and the agent are processes, fresh ones for each
 //! measurement; RAW and the agent take turns. The agent's core is the second one, where the target is too
 //! if there are only two.
+mod convergence;
 mod ends;
 mod fairness;
 mod row;
@@ -79,6 +80,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for weights in WEIGHTS {
         let row = fairness::measure(weights, windows).with_context(|| format!("{weights:?}"))?;
         output::either(options.json, &row, fairness::Row::line)?;
+    }
+    let changes = convergence::measure(4 * runs).context("convergence")?;
+    for row in &changes {
+        output::either(options.json, row, convergence::Row::line)?;
+    }
+    for goal in changes.iter().flat_map(convergence::Row::goals) {
+        output::either(options.json, &goal, Goal::line)?;
     }
     for goal in rows.iter().flat_map(|row| row.goals(hand_over_ns)) {
         output::either(options.json, &goal, Goal::line)?;

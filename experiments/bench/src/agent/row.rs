@@ -232,7 +232,6 @@ pub(crate) fn unmeasured() -> Vec<Unmeasured> {
              capacity_used at least 0.97",
             "the rows have two to four applications that stay, with requests of one size",
         ),
-        ("new rates in force within 1 ms on one host, 20 ms on two", "rates of two hosts are not enforced yet"),
         ("10^7 requests of 100 applications, none misrouted, none lost", "one application at a time is measured"),
         ("1,000 idle connections below 0.01 of a core", "there is no row of idle connections"),
     ]

@@ -1,5 +1,6 @@
 //! An application, as the engine has it.
 use super::Newcomer;
+use super::agreed::Demand;
 use crate::daemon::connection::Landed;
 use crate::entry::{Event, Notice};
 use crate::pool::AgentEnd;
@@ -20,6 +21,7 @@ pub(super) struct Application {
     pub(super) connections: Vec<Option<ConnectionId>>,
     /// Chunks and receives of all its connections in the device's hands.
     pub(super) outstanding: usize,
+    pub(super) demand: Demand,
     /// It got something since it was last woken.
     gave: bool,
 }
@@ -27,7 +29,8 @@ pub(super) struct Application {
 impl Application {
     pub(super) fn new(newcomer: Newcomer, id: ApplicationId) -> Self {
         let Newcomer { end, cq, socket, account, .. } = newcomer;
-        Self { id, end, cq, socket, account, connections: Vec::new(), outstanding: 0, gave: false }
+        let (connections, demand) = (Vec::new(), Demand::default());
+        Self { id, end, cq, socket, account, connections, outstanding: 0, demand, gave: false }
     }
 
     /// Returns its connection of this number.

@@ -2,11 +2,12 @@
 use super::application::Application;
 use super::{Command, Engine, Newcomer};
 use crate::daemon::connection::Connection;
+use crate::peer::Change;
 use crate::policy::{self, Mode};
 use crate::pool::SLOTS;
 use crate::protocol::Account;
 use crate::scheduler::Scheduler;
-use catchment_verbs::{Qp, QpTransition};
+use catchment_verbs::{Endpoint, Qp, QpTransition};
 
 impl Engine {
     pub(super) fn command(&mut self, command: Command) {
@@ -36,6 +37,7 @@ impl Engine {
                     application.account.memory_bytes = bytes;
                 }
             }
+            Command::Verdict(verdict) => self.obey(verdict),
             Command::Status(reply) => {
                 let _ = reply.send(self.accounts());
             }
@@ -49,8 +51,14 @@ impl Engine {
         if self.applications.len() <= at {
             self.applications.resize_with(at + 1, || None);
         }
-        self.keys.insert(newcomer.key, at);
+        let (key, weight) = (newcomer.key, newcomer.account.weight);
+        self.keys.insert(key, at);
         self.applications[at] = Some(Application::new(newcomer, id));
+        if self.agreed.is_some() {
+            // Until a rate is agreed.
+            self.scheduler.set_rate(id, 0.0);
+        }
+        self.tell_peers(Change::Join { key, weight });
         self.decide();
     }
 
@@ -65,14 +73,16 @@ impl Engine {
             .filter_map(|id| self.connections[id.index()].take())
             .collect();
         self.fail_peers(&gone);
+        // The others need not wait for the device: to end queue pairs takes it a while.
+        self.tell_peers(Change::Leave { key });
+        self.decide();
         // Its queue pairs end before its memory, which the monitor holds.
         drop((gone, application));
-        self.decide();
     }
 
     /// Takes note of who is connected, and decides their shares, where there are any.
     fn decide(&mut self) {
-        if self.mode == Mode::Unlimited {
+        if self.mode == Mode::Unlimited || self.agreed.is_some() {
             return;
         }
         let all = self.keys.values().filter_map(|at| self.applications[*at].as_ref());
@@ -104,11 +114,14 @@ impl Engine {
             self.numbers.resize(at + 1, 0);
         }
         let names = (owner, queue_pair);
-        self.connections[at] = Some(Connection::new(id, names, self.numbers[at], qp, most));
+        let connection = Connection::new(id, names, self.numbers[at], qp, most);
+        let qpn = connection.qpn;
+        self.connections[at] = Some(connection);
+        self.tell_peers(Change::AddQp { key, queue_pair, qpn });
         Some(queue_pair)
     }
 
-    fn find(&mut self, key: u64, queue_pair: u32) -> Option<&mut Connection> {
+    pub(super) fn find(&mut self, key: u64, queue_pair: u32) -> Option<&mut Connection> {
         let owner = *self.keys.get(&key)?;
         let id = self.applications[owner].as_ref()?.connection(queue_pair)?;
         self.connections[id.index()].as_mut()
@@ -130,6 +143,14 @@ impl Engine {
         qp: Box<dyn Qp>,
         transition: Option<QpTransition>,
     ) {
+        match &transition {
+            Some(QpTransition::ToReset) => self.tell_peers(Change::Disconnect { key, queue_pair }),
+            Some(QpTransition::ToRtr(attr)) => {
+                let Endpoint { gid, qpn, .. } = attr.remote;
+                self.tell_peers(Change::Connect { key, queue_pair, gid, qpn });
+            }
+            Some(_) | None => {}
+        }
         let Some(connection) = self.find(key, queue_pair) else { return };
         connection.qp = Some(qp);
         let id = connection.id;
@@ -178,6 +199,7 @@ impl Engine {
             connection.count(&mut application.outstanding);
         }
         self.scheduler.remove_connection(id, bytes);
+        self.tell_peers(Change::RemoveQp { key, queue_pair });
         connection.qp
     }
 

@@ -1,15 +1,18 @@
 //! The thread that moves requests: from the applications' rings through the scheduler to the device, and
 //! completions back.
+mod agreed;
 mod application;
 mod command;
 
 use super::Port;
 use super::connection::Connection;
 use crate::entry::{Event, Request, Work};
+use crate::peer::{Change, Verdict};
 use crate::policy::{Mode, Policy};
 use crate::pool::AgentEnd;
 use crate::protocol::Account;
 use crate::scheduler::{ConnectionId, Scheduler};
+use agreed::Agreed;
 use application::Application;
 use catchment_verbs::{AsyncEvent, Completion, Cq, Qp, QpTransition, event};
 use rustix::event::{PollFd, PollFlags};
@@ -18,6 +21,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedSender;
 
 /// Requests taken of one application at once, and chunks given to the device.
 const BATCH: usize = 256;
@@ -49,6 +53,8 @@ pub(super) enum Command {
     RemoveQp(u64, u32, Sender<Option<Box<dyn Qp>>>),
     /// So much memory is registered now.
     Memory(u64, u64),
+    /// What was agreed with other hosts.
+    Verdict(Verdict),
     /// The accounts of all.
     Status(Sender<Vec<Account>>),
     /// End.
@@ -72,6 +78,8 @@ pub(super) struct Engine {
     commands: Receiver<Command>,
     mode: Mode,
     alpha: f64,
+    /// To tell of applications, where their rates are agreed with other hosts; the time of the last budget.
+    agreed: Option<Agreed>,
     scheduler: Scheduler,
     /// By the scheduler's number.
     applications: Vec<Option<Application>>,
@@ -92,6 +100,7 @@ impl Engine {
         bell: Arc<OwnedFd>,
         commands: Receiver<Command>,
         policy: &Policy,
+        changes: Option<UnboundedSender<Change>>,
     ) -> Self {
         let scheduler = match policy.mode {
             Mode::Drum => Scheduler::new(policy.chunk_bytes, policy.window_bytes),
@@ -103,6 +112,7 @@ impl Engine {
             commands,
             mode: policy.mode,
             alpha: policy.alpha,
+            agreed: changes.map(Agreed::new),
             scheduler,
             applications: Vec::new(),
             connections: Vec::new(),
@@ -145,6 +155,7 @@ impl Engine {
         for at in 0..self.applications.len() {
             busy |= self.take(at, BATCH);
         }
+        self.spend_time();
         busy |= self.dispatch();
         for at in 0..self.applications.len() {
             busy |= self.poll(at);
@@ -165,7 +176,8 @@ impl Engine {
     fn sleep(&self) {
         let idle = self.connections.iter().all(Option::is_none);
         let nap = if idle { LONG_NAP } else { NAP };
-        let timeout = event::timespec(nap);
+        let refill = self.agreed.as_ref().and_then(|_| self.scheduler.next_refill());
+        let timeout = event::timespec(refill.map_or(nap, |refill| refill.min(nap)));
         let mut fds = [
             PollFd::new(&*self.bell, PollFlags::IN),
             PollFd::from_borrowed_fd(self.port.channel.as_fd(), PollFlags::IN),

@@ -274,6 +274,13 @@ impl Host {
         self.calm >= CALM_ROUNDS
     }
 
+    /// By how much the last round moved rates or prices, beside what they are; 0 before the first.
+    #[must_use]
+    pub fn residual(&self) -> f64 {
+        let both = self.relative_sending.max(self.relative_receiving);
+        if both.is_finite() { both } else { 0.0 }
+    }
+
     /// Whether this host has fallen back to its own shares.
     #[must_use]
     pub fn has_fallen_back(&self) -> bool {

@@ -1,0 +1,121 @@
+//! Rates that were agreed with other hosts: what the engine tells of applications, and how it keeps to them.
+use super::Engine;
+use crate::peer::{Change, Verdict};
+use crate::scheduler::ApplicationId;
+use catchment_verbs::QpTransition;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// How often demands are looked at.
+const LOOK: Duration = Duration::from_millis(10);
+/// What an application that asks for less than it gets may ask for next, beside what it did.
+const MARGIN: f64 = 1.25;
+/// Least demand, in bytes a second: a request that comes now and then is sent at once.
+const LEAST_DEMAND: f64 = 1e6;
+/// By how much a demand must differ to be told.
+const NEWS: f64 = 0.1;
+
+/// See the module.
+pub(super) struct Agreed {
+    changes: UnboundedSender<Change>,
+    /// When time was given out as budgets last.
+    spent: Instant,
+    looked: Instant,
+}
+
+/// What an application asked for when it was last looked at.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Demand {
+    bytes: u64,
+    emptied: u64,
+    /// As it was told; nothing: more than it gets.
+    told: Option<f64>,
+}
+
+impl Agreed {
+    pub(super) fn new(changes: UnboundedSender<Change>) -> Self {
+        let now = Instant::now();
+        Self { changes, spent: now, looked: now }
+    }
+}
+
+impl Engine {
+    /// Tells who agrees on rates with other hosts, if anybody does.
+    pub(super) fn tell_peers(&self, change: Change) {
+        if let Some(agreed) = &self.agreed {
+            // Lost only when the agent ends.
+            let _ = agreed.changes.send(change);
+        }
+    }
+
+    /// Gives applications what they may send in the time since it was last done.
+    #[inline]
+    pub(super) fn spend_time(&mut self) {
+        let Some(agreed) = &mut self.agreed else { return };
+        let now = Instant::now();
+        self.scheduler.refill(now - std::mem::replace(&mut agreed.spent, now));
+        let passed = now - agreed.looked;
+        if passed >= LOOK {
+            agreed.looked = now;
+            self.look_at_demands(passed);
+        }
+    }
+
+    /// Whoever had nothing waiting at some time asks for little more than he got.
+    fn look_at_demands(&mut self, passed: Duration) {
+        let mut news = Vec::new();
+        for (key, at) in &self.keys {
+            let Some(application) = &mut self.applications[*at] else { continue };
+            let served = self.scheduler.served(application.id);
+            let demand = &mut application.demand;
+            let rate = (served.bytes - demand.bytes) as f64 / passed.as_secs_f64();
+            let waited = self.scheduler.waiting(application.id) > 0;
+            let always = waited && served.emptied == demand.emptied;
+            (demand.bytes, demand.emptied) = (served.bytes, served.emptied);
+            let asks = if always { None } else { Some((MARGIN * rate).max(LEAST_DEMAND)) };
+            let is_near = |(old, new): (f64, f64)| (new - old).abs() <= NEWS * old;
+            let same = match (demand.told, asks) {
+                (Some(old), Some(new)) => is_near((old, new)),
+                (None, None) => true,
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            if !same {
+                demand.told = asks;
+                news.push(Change::Demand { key: *key, bytes_per_s: asks });
+            }
+        }
+        news.into_iter().for_each(|change| self.tell_peers(change));
+    }
+
+    /// Does what was agreed.
+    pub(super) fn obey(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Rates(rates) => self.set_rates(&rates),
+            Verdict::Fail(key, queue_pair) => self.fail_qp(key, queue_pair),
+        }
+    }
+
+    fn set_rates(&mut self, rates: &[(u64, f64)]) {
+        let mut shares: Vec<(ApplicationId, f64)> = Vec::new();
+        let sum: f64 = rates.iter().map(|(_, rate)| rate).sum();
+        for (key, rate) in rates {
+            let owner = self.keys.get(key).and_then(|at| self.applications[*at].as_mut());
+            let Some(application) = owner else { continue };
+            application.account.rate_bytes_per_s = *rate;
+            application.account.share = if sum > 0.0 { rate / sum } else { 0.0 };
+            self.scheduler.set_rate(application.id, *rate);
+            shares.push((application.id, rate.max(1.0)));
+        }
+        self.scheduler.set_shares(&shares);
+    }
+
+    fn fail_qp(&mut self, key: u64, queue_pair: u32) {
+        let Some(connection) = self.find(key, queue_pair) else { return };
+        // Lent ones are about to be in another state anyway.
+        let Some(qp) = connection.qp.as_mut() else { return };
+        let qpn = connection.qpn;
+        if qp.modify(QpTransition::ToErr).is_ok() {
+            self.tell_failed(qpn);
+        }
+    }
+}

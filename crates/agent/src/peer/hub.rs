@@ -1,0 +1,326 @@
+//! One host among others: `drum::Host`, what it needs to know of applications and peers, and its rates.
+use super::message::{Frame, Hello, PeerMessage};
+use super::registry::Registry;
+use super::roster::{QueuePair, Roster};
+use super::session::Event;
+use super::{Change, Verdict, digest_of};
+use crate::protocol::Rounds;
+use crate::scheduler::LEAST_COST_BYTES;
+use catchment_control::drum::{Application, Host, HostError, Input, Message as Round, Output};
+use catchment_session::io::Address;
+use catchment_verbs::sync::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
+
+/// Bytes a second of one Mops: a unit is what the shortest request costs.
+pub(super) const BYTES_PER_MOPS: f64 = 1e6 * LEAST_COST_BYTES as f64;
+
+/// Tells the engine.
+pub(super) type Tell = Box<dyn Fn(Verdict) + Send>;
+
+/// See the module.
+pub(super) struct Hub {
+    host: Host,
+    ours: Arc<Hello>,
+    registry: Arc<Registry>,
+    roster: Roster,
+    /// The engine's number of each application.
+    keys: BTreeMap<u32, u64>,
+    /// What the host knows of each.
+    joined: BTreeMap<u32, Application>,
+    tell: Tell,
+    status: Arc<Mutex<Rounds>>,
+    began: Instant,
+    /// Whether an application waited for the answer of a peer.
+    waited: bool,
+    /// Peers without a session, and when what leads to them is lost.
+    missing: BTreeMap<u32, Instant>,
+    discovery: Option<Discovery>,
+    /// Offered edges to applications that do not exist.
+    refused_edges: u64,
+}
+
+/// Where to look for agents at whose devices queue pairs lead.
+struct Discovery {
+    port: u16,
+    found: UnboundedSender<Address>,
+    /// Where was looked.
+    known: BTreeSet<IpAddr>,
+}
+
+/// Addresses at which agents are looked for, since applications name them.
+const MOST_LOOKED_FOR: usize = 64;
+
+impl Discovery {
+    fn look(&mut self, at: IpAddr) {
+        if self.known.len() < MOST_LOOKED_FOR && self.known.insert(at) {
+            let _ = self.found.send(Address::from(SocketAddr::new(at, self.port)));
+        }
+    }
+}
+
+impl Hub {
+    pub(super) fn new(
+        host: Host,
+        ours: Arc<Hello>,
+        registry: Arc<Registry>,
+        tell: Tell,
+        status: Arc<Mutex<Rounds>>,
+    ) -> Self {
+        let roster = Roster::new(ours.host, ours.device.clone());
+        Self {
+            host,
+            ours,
+            registry,
+            roster,
+            keys: BTreeMap::new(),
+            joined: BTreeMap::new(),
+            tell,
+            status,
+            began: Instant::now(),
+            waited: false,
+            missing: BTreeMap::new(),
+            discovery: None,
+            refused_edges: 0,
+        }
+    }
+
+    /// Looks for agents at this port where queue pairs lead to a device that is none of a known agent.
+    pub(super) fn discover(&mut self, port: u16, found: UnboundedSender<Address>) {
+        self.discovery = Some(Discovery { port, found, known: BTreeSet::new() });
+    }
+
+    /// Takes what applications and peers do, until the engine ends.
+    pub(super) async fn run(
+        mut self,
+        mut changes: UnboundedReceiver<Change>,
+        mut events: Receiver<Event>,
+    ) {
+        loop {
+            let due = self.drain();
+            tokio::select! {
+                biased;
+                change = changes.recv() => {
+                    let Some(change) = change else { return };
+                    self.change(change);
+                    // Those that came together are one change to the host.
+                    while let Ok(change) = changes.try_recv() {
+                        self.change(change);
+                    }
+                }
+                event = events.recv() => {
+                    let Some(event) = event else { return };
+                    self.event(event);
+                }
+                () = tokio::time::sleep_until(due.into()) => {}
+            }
+            self.expire();
+            self.join();
+            self.handle(Input::Tick);
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn handle(&mut self, input: Input<'_>) {
+        let now = self.now_ns();
+        if let Err(error) = self.host.handle(now, input) {
+            self.note_error(&error);
+        }
+    }
+
+    fn note_error(&self, error: &HostError) {
+        tracing::error!(%error, host = self.ours.host, "an application takes no part in the rates");
+    }
+
+    /// Does what the host wants; returns when it wants something again.
+    fn drain(&mut self) -> Instant {
+        let due = loop {
+            match self.host.poll(self.now_ns()) {
+                Output::Rates => self.announce(),
+                Output::Send { to, bytes } => self.registry.send(to, bytes),
+                Output::Timeout(at) => break at,
+            }
+        };
+        let counts = self.host.counts();
+        *self.status.lock() = Rounds {
+            host: self.ours.host,
+            epoch: self.ours.epoch,
+            rounds: counts.rounds,
+            lost: counts.lost,
+            refused: counts.refused + self.refused_edges,
+            fell_back: counts.fell_back,
+            still: self.host.is_still(),
+            residual: self.host.residual(),
+        };
+        // Far enough, where the host waits for nothing.
+        let due = self.began + Duration::from_nanos(due.min(u64::MAX >> 8));
+        self.missing.values().copied().chain([due]).min().unwrap_or(due)
+    }
+
+    /// Puts the rates in force.
+    fn announce(&self) {
+        let rates = self.host.rates().iter().filter_map(|(application, rate)| {
+            let rate = if self.roster.waits(*application) { 0.0 } else { *rate };
+            Some((*self.keys.get(application)?, rate * BYTES_PER_MOPS))
+        });
+        (self.tell)(Verdict::Rates(rates.collect()));
+    }
+
+    /// Tells the host of applications that are others now.
+    fn join(&mut self) {
+        let mut waiting = false;
+        for number in self.roster.applications() {
+            waiting |= self.roster.waits(number);
+            let Some(application) = self.roster.application(number) else { continue };
+            if self.joined.get(&number) != Some(&application) {
+                self.joined.insert(number, application.clone());
+                self.handle(Input::Join(application));
+            }
+        }
+        if waiting || std::mem::replace(&mut self.waited, waiting) {
+            self.announce();
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        let number = |key: u64| u32::try_from(key).unwrap_or(u32::MAX);
+        match change {
+            Change::Join { key, weight } => {
+                self.keys.insert(number(key), key);
+                self.roster.add(number(key), weight);
+            }
+            Change::Leave { key } => {
+                let application = number(key);
+                self.keys.remove(&application);
+                self.roster.remove(application);
+                self.joined.remove(&application);
+                self.handle(Input::Leave(application));
+                let left = PeerMessage::Left { application };
+                self.registry.send_all(&left.encode());
+            }
+            Change::Demand { key, bytes_per_s } => {
+                let limit = bytes_per_s.map(|rate| rate / BYTES_PER_MOPS);
+                self.roster.limit(number(key), limit);
+            }
+            Change::AddQp { key, queue_pair, qpn } => {
+                self.roster.add_queue_pair((number(key), queue_pair), qpn);
+            }
+            Change::RemoveQp { key, queue_pair } => {
+                self.roster.remove_queue_pair((number(key), queue_pair));
+            }
+            Change::Connect { key, queue_pair, gid, qpn } => {
+                let at = (number(key), queue_pair);
+                let device = digest_of(gid);
+                let is_known = self.roster.knows(&device);
+                if let Some(host) = self.roster.connect(at, device, qpn) {
+                    self.ask(host, vec![qpn]);
+                } else if let Some(discovery) = self.discovery.as_mut().filter(|_| !is_known) {
+                    discovery.look(gid.ip());
+                }
+            }
+            Change::Disconnect { key, queue_pair } => {
+                self.roster.disconnect((number(key), queue_pair));
+            }
+        }
+    }
+
+    fn ask(&self, host: u32, queue_pairs: Vec<u32>) {
+        self.registry.send(host, PeerMessage::Where { queue_pairs }.encode());
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Opened(hello) => {
+                self.missing.remove(&hello.host);
+                let lost = self.roster.meet(hello.host, &hello.device);
+                self.lose(&lost);
+                for queue_pairs in self.roster.questions(hello.host) {
+                    self.ask(hello.host, queue_pairs);
+                }
+            }
+            Event::Frame { host, frame: Frame::Message(message) } => self.heard(host, message),
+            Event::Frame { host, frame: Frame::Round(round) } => self.take_round(host, round),
+            Event::Closed { host, said_goodbye: true } => {
+                self.handle(Input::Gone(host));
+                self.lose_host(host);
+            }
+            Event::Closed { host, said_goodbye: false } => {
+                let lease = Duration::from_millis(self.ours.lease_ms.into());
+                self.missing.insert(host, Instant::now() + 2 * lease);
+            }
+        }
+    }
+
+    fn heard(&mut self, host: u32, message: PeerMessage) {
+        match message {
+            PeerMessage::Where { queue_pairs } => {
+                let answer = |qpn: u32| (qpn, self.roster.owner(qpn));
+                let queue_pairs = queue_pairs.into_iter().map(answer).collect();
+                self.registry.send(host, PeerMessage::There { queue_pairs }.encode());
+            }
+            PeerMessage::There { queue_pairs } => {
+                for (qpn, application) in queue_pairs {
+                    self.roster.take_answer(host, qpn, application);
+                }
+            }
+            PeerMessage::Left { application } => {
+                self.roster.forget_application(host, application);
+            }
+            // The session took them.
+            PeerMessage::Hello(_)
+            | PeerMessage::Welcome(_)
+            | PeerMessage::Refused { .. }
+            | PeerMessage::Ping {}
+            | PeerMessage::Goodbye {} => {}
+        }
+    }
+
+    /// Gives a message of a round to the host, without edges to applications that do not exist: nobody else's
+    /// suffer from them.
+    fn take_round(&mut self, host: u32, round: Round) {
+        let round = match round {
+            Round::Offers(header, mut offers) => {
+                let before = offers.len();
+                offers.retain(|offer| self.roster.has(offer.to));
+                let refused = before - offers.len();
+                if refused > 0 {
+                    tracing::debug!(host, refused, "offers to applications that do not exist");
+                    self.refused_edges += refused as u64;
+                }
+                Round::Offers(header, offers)
+            }
+            answers @ Round::Answers(..) => answers,
+        };
+        self.handle(Input::Packet { from: host, bytes: &round.encode() });
+    }
+
+    /// Gives up hosts that had no session for two leases.
+    fn expire(&mut self) {
+        let now = Instant::now();
+        let over = self.missing.iter().filter(|(_, until)| **until <= now);
+        let over: Vec<u32> = over.map(|(host, _)| *host).collect();
+        over.into_iter().for_each(|host| self.lose_host(host));
+    }
+
+    fn lose_host(&mut self, host: u32) {
+        self.missing.remove(&host);
+        let lost = self.roster.forget(host);
+        self.lose(&lost);
+    }
+
+    /// Fails queue pairs that lead to a host that is gone: their requests end, rather than wait for ever.
+    fn lose(&self, lost: &[QueuePair]) {
+        let keys = lost.iter().filter_map(|(application, queue_pair)| {
+            Some((*self.keys.get(application)?, *queue_pair))
+        });
+        for (key, queue_pair) in keys {
+            (self.tell)(Verdict::Fail(key, queue_pair));
+        }
+    }
+}

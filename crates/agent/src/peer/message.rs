@@ -1,0 +1,216 @@
+//! What the agents of two hosts say: one message a frame. `docs/spec/agent.md` describes it.
+//!
+//! A frame that begins with `{` is a JSON object, [`PeerMessage`]; any other is a message of the rounds
+//! ([`drum::Message`](catchment_control::drum::Message)).
+use catchment_control::drum::{Message as Round, WireError};
+use catchment_session::names::printable;
+use serde::{Deserialize, Serialize};
+
+/// The version of this protocol. Others are refused.
+pub const VERSION: u32 = 1;
+/// The label of the TLS exporter.
+pub const LABEL: &[u8] = b"EXPORTER-catchment-agents";
+/// Most bytes of a JSON object.
+pub const MESSAGE_BYTES: usize = 16 << 10;
+/// Most bytes of a frame: a message of the rounds with as many entries as can be counted.
+pub const FRAME_BYTES: usize = 40 + 32 * u16::MAX as usize;
+/// Most queue pairs that one message asks about.
+pub const MOST_ASKED: usize = 256;
+/// Longest name of an agent, in characters.
+pub const NAME_CHARS: usize = 64;
+/// Hexadecimal digits of the digest of a device's address.
+pub const DEVICE_DIGITS: usize = 32;
+/// Leases that agents may have, in ms.
+pub const LEASES_MS: std::ops::RangeInclusive<u32> = 100..=60_000;
+/// Fairness that agents may have.
+pub const ALPHAS: std::ops::RangeInclusive<f64> = 0.1..=10.0;
+
+/// Who an agent is. Both sides of a session must agree about `alpha` and `lease_ms`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hello {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Its name.
+    pub name: String,
+    /// The number of its host.
+    pub host: u32,
+    /// The number of its life: higher in every one. The incarnation of its messages of rounds.
+    pub epoch: u32,
+    /// A digest of its device's address: the address itself lets in whoever knows it.
+    pub device: String,
+    /// Fairness.
+    pub alpha: f64,
+    /// How long it may be silent, and how long what it grants holds without news.
+    pub lease_ms: u32,
+}
+
+/// A message that is no message of the rounds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum PeerMessage {
+    /// The first message, of the agent that connects.
+    Hello(Hello),
+    /// Its answer.
+    Welcome(Hello),
+    /// The end of the session, in place of any other message.
+    Refused {
+        /// Why, for people.
+        reason: String,
+        /// Whether another try may succeed.
+        transient: bool,
+    },
+    /// Asks which applications have these queue pairs of the peer's device.
+    Where {
+        /// Their numbers, at most [`MOST_ASKED`].
+        queue_pairs: Vec<u32>,
+    },
+    /// Its answer.
+    There {
+        /// Their numbers, and the application of each, if it has one.
+        queue_pairs: Vec<(u32, Option<u32>)>,
+    },
+    /// An application of the sender is gone.
+    Left {
+        /// Its number.
+        application: u32,
+    },
+    /// Keeps the lease.
+    Ping {},
+    /// The agent ends: it has stopped sending.
+    Goodbye {},
+}
+
+/// What a frame holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Frame {
+    /// A message.
+    Message(PeerMessage),
+    /// A message of the rounds.
+    Round(Round),
+}
+
+/// Why bytes are not a frame.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// Neither kind: what the reader of rounds said.
+    #[error("a message of a round: {0}")]
+    Round(#[from] WireError),
+    /// Too long.
+    #[error("a message of {0} bytes: at most {MESSAGE_BYTES} are allowed")]
+    TooLong(usize),
+    /// Not JSON, or not with the members of its type: what the reader of JSON said.
+    #[error("a message that cannot be read: {0}")]
+    Json(String),
+    /// Another version of the protocol.
+    #[error(
+        "the peer speaks version {0} of the protocol between agents, this agent {VERSION}: update the older one"
+    )]
+    Version(u64),
+    /// A member is outside of its range.
+    #[error("{what} is out of range: {seen}")]
+    Range {
+        /// Which one.
+        what: &'static str,
+        /// What it is, escaped and cut.
+        seen: String,
+    },
+}
+
+fn wrong(error: &serde_json::Error) -> FrameError {
+    FrameError::Json(printable(&error.to_string(), 256))
+}
+
+fn demand(what: &'static str, good: bool, seen: impl ToString) -> Result<(), FrameError> {
+    if good {
+        return Ok(());
+    }
+    Err(FrameError::Range { what, seen: printable(&seen.to_string(), 80) })
+}
+
+fn asked(count: usize) -> Result<(), FrameError> {
+    demand("number of queue pairs", count <= MOST_ASKED, count)
+}
+
+impl Hello {
+    fn check(&self) -> Result<(), FrameError> {
+        let chars = self.name.chars().count();
+        let plain = self.name.chars().all(|c| !c.is_control()) && (1..=NAME_CHARS).contains(&chars);
+        demand("name", plain, &self.name)?;
+        demand("epoch", self.epoch > 0, self.epoch)?;
+        let digits = self.device.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+        demand("device", digits && self.device.len() == DEVICE_DIGITS, &self.device)?;
+        demand("alpha", ALPHAS.contains(&self.alpha), self.alpha)?;
+        demand("lease_ms", LEASES_MS.contains(&self.lease_ms), self.lease_ms)
+    }
+
+    /// Returns why an agent that says this and one that says `other` have no common optimum.
+    #[must_use]
+    pub fn misfit(&self, other: &Self) -> Option<String> {
+        let differs = |what, ours: f64, theirs: f64| {
+            format!("{what} is {ours} here and {theirs} there: give both agents the same")
+        };
+        if self.host == other.host {
+            let host = self.host;
+            return Some(format!("both hosts have the number {host}: give one another \"host\""));
+        }
+        if self.alpha.to_bits() != other.alpha.to_bits() {
+            return Some(differs("alpha", self.alpha, other.alpha));
+        }
+        let [ours, theirs] = [self, other].map(|hello| f64::from(hello.lease_ms));
+        (self.lease_ms != other.lease_ms).then(|| differs("lease_ms", ours, theirs))
+    }
+}
+
+/// Returns the version that a first message names, whatever else is in it.
+fn version_of(bytes: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct First {
+        version: u64,
+    }
+    serde_json::from_slice(bytes).ok().map(|first: First| first.version)
+}
+
+impl PeerMessage {
+    /// Returns the bytes of the message.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        // Numbers that JSON does not have are refused before they get here.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
+        if bytes.len() > MESSAGE_BYTES {
+            return Err(FrameError::TooLong(bytes.len()));
+        }
+        // Another version may have other members: which one it is says more than what is wrong with them.
+        if let Some(version) = version_of(bytes).filter(|version| *version != u64::from(VERSION)) {
+            return Err(FrameError::Version(version));
+        }
+        let message: Self = serde_json::from_slice(bytes).map_err(|error| wrong(&error))?;
+        match &message {
+            Self::Hello(hello) | Self::Welcome(hello) => hello.check()?,
+            Self::Refused { reason, .. } => {
+                demand("reason", reason.chars().count() <= 1024, reason)?;
+            }
+            Self::Where { queue_pairs } => asked(queue_pairs.len())?,
+            Self::There { queue_pairs } => asked(queue_pairs.len())?,
+            Self::Left { .. } | Self::Ping {} | Self::Goodbye {} => {}
+        }
+        Ok(message)
+    }
+}
+
+impl Frame {
+    /// Reads the bytes of a frame.
+    ///
+    /// # Errors
+    /// [`FrameError`]: nothing of it was taken.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
+        if bytes.first() == Some(&b'{') {
+            return PeerMessage::decode(bytes).map(Self::Message);
+        }
+        Ok(Self::Round(Round::decode(bytes)?))
+    }
+}

@@ -1,0 +1,269 @@
+//! The applications of this host, and where their queue pairs lead.
+use super::message::MOST_ASKED;
+use catchment_control::drum::{Application, Destination};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where a queue pair leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Not to an application that another agent of ours is known to serve.
+    Elsewhere,
+    /// To the device of this agent: the number of the queue pair there.
+    Here,
+    /// To a host whose agent was asked which application it is.
+    Asked(u32),
+    /// To this application of a host.
+    There(u32, u32),
+}
+
+/// A queue pair that is connected.
+#[derive(Debug, Clone)]
+struct Connection {
+    /// The other end: the digest of its device's address, and its number there.
+    device: String,
+    qpn: u32,
+    end: End,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Member {
+    weight: f64,
+    limit: Option<f64>,
+    connections: BTreeMap<u32, Connection>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Roster {
+    host: u32,
+    device: String,
+    members: BTreeMap<u32, Member>,
+    /// Which application has a queue pair of this device, and which of its own that is.
+    owners: BTreeMap<u32, QueuePair>,
+    /// Of peers that have a session, or had one, by the digest of their device's address.
+    devices: BTreeMap<String, u32>,
+}
+
+/// A queue pair: the application and its number there.
+pub(super) type QueuePair = (u32, u32);
+
+impl Roster {
+    pub(super) fn new(host: u32, device: String) -> Self {
+        let (members, owners, devices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { host, device, members, owners, devices }
+    }
+
+    pub(super) fn add(&mut self, application: u32, weight: f64) {
+        self.members.insert(application, Member { weight, ..Member::default() });
+    }
+
+    pub(super) fn remove(&mut self, application: u32) {
+        self.members.remove(&application);
+        self.owners.retain(|_, at| at.0 != application);
+    }
+
+    pub(super) fn has(&self, application: u32) -> bool {
+        self.members.contains_key(&application)
+    }
+
+    /// Sets the most that an application asks for.
+    pub(super) fn limit(&mut self, application: u32, limit: Option<f64>) {
+        if let Some(member) = self.members.get_mut(&application) {
+            member.limit = limit;
+        }
+    }
+
+    pub(super) fn add_queue_pair(&mut self, at: QueuePair, qpn: u32) {
+        self.owners.insert(qpn, at);
+    }
+
+    pub(super) fn remove_queue_pair(&mut self, at: QueuePair) {
+        self.disconnect(at);
+        self.owners.retain(|_, known| *known != at);
+    }
+
+    /// Whether a device is this agent's or that of a peer.
+    pub(super) fn knows(&self, device: &str) -> bool {
+        device == self.device || self.devices.contains_key(device)
+    }
+
+    /// Notes where a queue pair leads; returns the host that must be asked, if any.
+    pub(super) fn connect(&mut self, at: QueuePair, device: String, qpn: u32) -> Option<u32> {
+        let end = match self.devices.get(&device) {
+            _ if device == self.device => End::Here,
+            Some(host) => End::Asked(*host),
+            None => End::Elsewhere,
+        };
+        let member = self.members.get_mut(&at.0)?;
+        member.connections.insert(at.1, Connection { device, qpn, end });
+        if let End::Asked(host) = end { Some(host) } else { None }
+    }
+
+    pub(super) fn disconnect(&mut self, (application, queue_pair): QueuePair) {
+        if let Some(member) = self.members.get_mut(&application) {
+            member.connections.remove(&queue_pair);
+        }
+    }
+
+    fn connections(&mut self) -> impl Iterator<Item = (QueuePair, &mut Connection)> {
+        self.members.iter_mut().flat_map(|(application, member)| {
+            let all = member.connections.iter_mut();
+            all.map(|(queue_pair, connection)| ((*application, *queue_pair), connection))
+        })
+    }
+
+    /// Notes a peer. Returns the queue pairs that led to an earlier life of it, and have ended with it.
+    pub(super) fn meet(&mut self, host: u32, device: &str) -> Vec<QueuePair> {
+        self.devices.retain(|_, known| *known != host);
+        self.devices.insert(device.to_owned(), host);
+        let mut lost = Vec::new();
+        for (at, connection) in self.connections() {
+            let is_there = connection.device == device;
+            match connection.end {
+                End::Elsewhere if is_there => connection.end = End::Asked(host),
+                End::Asked(known) | End::There(known, _) if known == host && !is_there => {
+                    connection.end = End::Elsewhere;
+                    lost.push(at);
+                }
+                End::Elsewhere | End::Here | End::Asked(_) | End::There(..) => {}
+            }
+        }
+        lost
+    }
+
+    /// Returns what to ask a peer: the numbers of queue pairs on its device, in lists that fit a message.
+    pub(super) fn questions(&mut self, host: u32) -> Vec<Vec<u32>> {
+        let all = self.connections().filter(|(_, connection)| match connection.end {
+            End::Asked(known) | End::There(known, _) => known == host,
+            End::Elsewhere | End::Here => false,
+        });
+        let numbers: BTreeSet<u32> = all.map(|(_, connection)| connection.qpn).collect();
+        let numbers: Vec<u32> = numbers.into_iter().collect();
+        numbers.chunks(MOST_ASKED).map(<[u32]>::to_vec).collect()
+    }
+
+    /// Returns which application has a queue pair of this device.
+    pub(super) fn owner(&self, qpn: u32) -> Option<u32> {
+        self.owners.get(&qpn).map(|at| at.0)
+    }
+
+    /// Takes the answer of a peer: which application has a queue pair of its device.
+    pub(super) fn take_answer(&mut self, host: u32, qpn: u32, application: Option<u32>) {
+        for (_, connection) in self.connections() {
+            let about = match connection.end {
+                End::Asked(known) | End::There(known, _) => known == host,
+                End::Elsewhere | End::Here => false,
+            };
+            if about && connection.qpn == qpn {
+                connection.end = application.map_or(End::Elsewhere, |it| End::There(host, it));
+            }
+        }
+    }
+
+    /// Notes that an application of a peer is gone.
+    pub(super) fn forget_application(&mut self, host: u32, application: u32) {
+        for (_, connection) in self.connections() {
+            if connection.end == End::There(host, application) {
+                connection.end = End::Elsewhere;
+            }
+        }
+    }
+
+    /// Notes that a peer is gone. Returns the queue pairs that led there.
+    pub(super) fn forget(&mut self, host: u32) -> Vec<QueuePair> {
+        self.devices.retain(|_, known| *known != host);
+        let mut lost = Vec::new();
+        for (at, connection) in self.connections() {
+            if matches!(connection.end, End::Asked(known) | End::There(known, _) if known == host) {
+                connection.end = End::Elsewhere;
+                lost.push(at);
+            }
+        }
+        lost
+    }
+
+    /// Whether an application has to wait for the answer of a peer.
+    pub(super) fn waits(&self, application: u32) -> bool {
+        let member = self.members.get(&application);
+        member.is_some_and(|member| {
+            member.connections.values().any(|known| matches!(known.end, End::Asked(_)))
+        })
+    }
+
+    /// Returns an application as the host's optimum has it: what it sends counts in full wherever its queue
+    /// pairs lead, since all of it may go there; if that is nowhere that is known, at its own host.
+    pub(super) fn application(&self, application: u32) -> Option<Application> {
+        let member = self.members.get(&application)?;
+        let ends = member.connections.values().filter_map(|connection| match connection.end {
+            End::There(host, other) => Some((host, other)),
+            End::Here => Some((self.host, self.owner(connection.qpn)?)),
+            End::Elsewhere | End::Asked(_) => None,
+        });
+        let mut ends: BTreeSet<(u32, u32)> = ends.take(MOST_ENDS).collect();
+        if ends.is_empty() {
+            ends.insert((self.host, application));
+        }
+        let destination = |(host, application)| Destination { host, application, completions: 1.0 };
+        Some(Application {
+            application,
+            weight: member.weight,
+            limit: member.limit,
+            destinations: ends.into_iter().map(destination).collect(),
+        })
+    }
+
+    pub(super) fn applications(&self) -> Vec<u32> {
+        self.members.keys().copied().collect()
+    }
+}
+
+/// Destinations that a host of DRUM takes of an application.
+const MOST_ENDS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(roster: &Roster, application: u32) -> Vec<(u32, u32)> {
+        let application = roster.application(application).unwrap();
+        application.destinations.iter().map(|to| (to.host, to.application)).collect()
+    }
+
+    #[test]
+    fn traffic_counts_where_queue_pairs_lead() {
+        let mut roster = Roster::new(1, "us".into());
+        roster.add(7, 2.0);
+        assert_eq!(ends(&roster, 7), [(1, 7)], "nothing is connected");
+        roster.add(8, 1.0);
+        roster.add_queue_pair((8, 0), 80);
+        assert_eq!(roster.connect((7, 0), "us".into(), 80), None);
+        assert_eq!(ends(&roster, 7), [(1, 8)]);
+        // Nobody knows that device yet.
+        assert_eq!(roster.connect((7, 1), "them".into(), 90), None);
+        assert!(!roster.waits(7));
+        assert!(roster.meet(2, "them").is_empty());
+        assert!(roster.waits(7));
+        assert_eq!(roster.questions(2), [[90]]);
+        roster.take_answer(3, 90, Some(6));
+        assert!(roster.waits(7), "another host does not know");
+        roster.take_answer(2, 90, Some(5));
+        assert_eq!(ends(&roster, 7), [(1, 8), (2, 5)]);
+        roster.forget_application(2, 5);
+        assert_eq!(ends(&roster, 7), [(1, 8)]);
+    }
+
+    #[test]
+    fn what_led_to_a_peer_that_is_gone_is_lost() {
+        let mut roster = Roster::new(1, "us".into());
+        roster.add(7, 2.0);
+        roster.meet(2, "them");
+        assert_eq!(roster.connect((7, 1), "them".into(), 90), Some(2));
+        roster.take_answer(2, 90, Some(5));
+        assert!(roster.meet(2, "them").is_empty(), "the same life has another session");
+        assert_eq!(roster.meet(2, "them again"), [(7, 1)]);
+        assert_eq!(ends(&roster, 7), [(1, 7)]);
+        roster.connect((7, 1), "them again".into(), 91);
+        assert_eq!(roster.forget(2), [(7, 1)]);
+        assert_eq!(roster.forget(2), []);
+    }
+}

@@ -1,0 +1,42 @@
+//! Applications and their connections, as the scheduler has them.
+use super::arrivals::Request;
+use super::pace::Pace;
+use super::parts::Served;
+use std::collections::VecDeque;
+
+#[derive(Debug, Default)]
+pub(super) struct Application {
+    pub(super) share: u64,
+    pub(super) deficit: u64,
+    /// Requests that are not served completely, of all its connections.
+    pub(super) waiting: u64,
+    /// Connections that can be served, in turn.
+    pub(super) ready: VecDeque<usize>,
+    pub(super) in_flight: u64,
+    /// What the device had done for all when it last did something for this one, in bytes.
+    pub(super) moved_at: u64,
+    /// Its share is in the sum of those who have something to do.
+    pub(super) counted: bool,
+    pub(super) pace: Option<Pace>,
+    pub(super) served: Served,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) application: usize,
+    pub(super) requests: VecDeque<Request>,
+    pub(super) offset: u64,
+    /// Chunks that it may have in the device's hands beyond those that it has.
+    pub(super) places: u32,
+    pub(super) paused: bool,
+    /// It stands in the queue of its application.
+    pub(super) queued: bool,
+}
+
+impl Application {
+    /// Whether it was served what its rate gives.
+    #[inline]
+    pub(super) fn is_throttled(&self) -> bool {
+        self.pace.is_some_and(|pace| !pace.may_go())
+    }
+}

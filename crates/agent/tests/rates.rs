@@ -1,0 +1,239 @@
+//! Two agents, processes of their own, agree on the rates of applications that write to one of them.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+use catchment_agent::policy::Policy;
+use catchment_agent::protocol::Account;
+use catchment_agent::{Agent, AgentOptions, AgentProvider, peers, rounds, status};
+use catchment_conformance::{Options, Side, eventually};
+use catchment_probe::child::{Child, role, say};
+use catchment_verbs::{Completion, Payload, Provider as _, SendOp, SendWr, WcStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const REQUEST: usize = 1 << 20;
+/// So many that an application has work for its agent even while it gets no processor.
+const OUTSTANDING: u32 = 2048;
+const CHUNK: u64 = 64 << 10;
+/// What the second host takes in, in bytes a second: less than anybody sends.
+const TAKES_IN: f64 = 384e6;
+/// Most that an application asks for that has nothing to send.
+const IDLE: f64 = 1e6;
+
+/// The second processes do their work here; nothing in the first.
+#[test]
+fn second_process() {
+    let Some(policy) = role() else { return };
+    let agent = Agent::start(Policy::parse(&policy).unwrap()).unwrap();
+    say(&agent.local().map_or_else(String::new, ToString::to_string));
+    std::io::stdin().lines().for_each(drop);
+}
+
+struct Host {
+    name: String,
+    process: Child,
+    address: String,
+}
+
+impl Host {
+    fn start(test: &str, number: u32, dials: &[&str], takes_in: f64) -> Self {
+        let shm = serde_json::json!("shm");
+        Self::start_at(test, number, dials, takes_in, ("127.0.0.1:0", shm))
+    }
+
+    fn start_at(
+        test: &str,
+        number: u32,
+        dials: &[&str],
+        takes_in: f64,
+        (listen, device): (&str, serde_json::Value),
+    ) -> Self {
+        let name = format!("{test}-{number}-{}", std::process::id());
+        let rule = |(name, weight)| serde_json::json!({ "name": name, "weight": weight });
+        let rules = [("three", 3), ("one", 1), ("two", 2), ("target", 1)].map(rule);
+        let between = serde_json::json!({
+            "listen": listen, "peers": dials, "host": number, "lease_ms": 1500,
+            "send_bytes_per_s": 640e6 as u64, "completion_bytes_per_s": takes_in as u64
+        });
+        let policy = serde_json::json!({
+            "name": name, "device": device, "chunk_bytes": CHUNK, "applications": rules, "between": between
+        });
+        let mut process = Child::start("second_process", &policy.to_string());
+        let address = process.hear();
+        Self { name, process, address }
+    }
+
+    fn account(&self, application: &str) -> Option<Account> {
+        let all = status(&self.name).unwrap();
+        all.into_iter().find(|account| account.application == application)
+    }
+
+    fn rate(&self, application: &str) -> f64 {
+        self.account(application).map_or(0.0, |account| account.rate_bytes_per_s)
+    }
+
+    fn side(&self, application: &str) -> Side {
+        let (agent, application) = (self.name.clone(), application.to_owned());
+        let options = AgentOptions { agent: agent.clone(), application };
+        Side::new(AgentProvider::new(options).open(&agent).unwrap(), &limits())
+    }
+}
+
+fn limits() -> Options {
+    Options {
+        max_send_wr: OUTSTANDING,
+        send_cqe: 2 * OUTSTANDING,
+        bytes: 2 * REQUEST,
+        ..Options::default()
+    }
+}
+
+/// Two hosts with a session; the second one takes in little.
+fn two_hosts(test: &str) -> (Host, Host) {
+    let second = Host::start(test, 2, &[], TAKES_IN);
+    let first = Host::start(test, 1, &[&second.address], 6.4e9);
+    eventually("the session", || peers(&first.name).unwrap().iter().any(|peer| peer.connected));
+    (first, second)
+}
+
+/// An application that writes as fast as it may. It ends when it is told to, or with the first failure.
+struct Writer {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Option<WcStatus>>,
+}
+
+impl Writer {
+    /// One at `host` that writes to memory of the target.
+    fn start(host: &Host, application: &str, target: &mut Vec<Side>, at: &Host) -> Self {
+        let (mut side, mut other) = (host.side(application), at.side("target"));
+        let memory = other.remote(0);
+        other.connect(side.qp.endpoint(), &limits());
+        side.connect(other.qp.endpoint(), &limits());
+        target.push(other);
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let sges = [side.sge(0, REQUEST)];
+            let wr = SendWr::new(7, SendOp::Write(memory), Payload::Sges(&sges));
+            let mut out = [Completion::EMPTY; 64];
+            let mut outstanding = 0;
+            while !asked.load(Ordering::Acquire) {
+                while outstanding < OUTSTANDING {
+                    side.post(wr);
+                    outstanding += 1;
+                }
+                let count = side.send_cq.poll(&mut out).unwrap();
+                outstanding -= count as u32;
+                let mut failed = out[..count].iter().filter_map(|one| one.result.err());
+                if let Some(failure) = failed.next() {
+                    return Some(failure.status);
+                }
+                if count == 0 {
+                    std::thread::yield_now();
+                }
+            }
+            None
+        });
+        Self { stop, thread }
+    }
+
+    fn stop(self) -> Option<WcStatus> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Whether rates are what is expected, in bytes a second, but for what those may ask for who have nothing to send.
+fn are_near(rates: &[f64], expected: &[f64]) -> bool {
+    let near = |(rate, expected): (&f64, &f64)| (rate - expected).abs() <= 0.01 * expected + IDLE;
+    rates.iter().zip(expected).all(near)
+}
+
+/// S5.13, S5.15: what the second host takes in is shared by weight among applications of both, whoever is there.
+#[test]
+fn two_hosts_come_to_the_shared_optimum() {
+    let (first, second) = two_hosts("optimum");
+    let mut target = Vec::new();
+    let three = Writer::start(&first, "three", &mut target, &second);
+    let one = Writer::start(&first, "one", &mut target, &second);
+    let two = Writer::start(&second, "two", &mut target, &second);
+    let rates = || [first.rate("three"), first.rate("one"), second.rate("two")];
+    eventually("shares of all three", || {
+        are_near(&rates(), &[TAKES_IN / 2.0, TAKES_IN / 6.0, TAKES_IN / 3.0])
+    });
+    // Nobody is served more than the rate gives in the time, and what may be saved up; and no rounds take place while
+    // nothing changes, as it does where a host gets no processor for a lease.
+    eventually("a span without rounds", || {
+        let count = || [&first, &second].map(|host| rounds(&host.name).unwrap().unwrap());
+        let (quiet, before, from) = (count(), first.account("three").unwrap(), Instant::now());
+        // What does not happen in a time is the question.
+        std::thread::sleep(Duration::from_millis(300));
+        let (after, later) = (first.account("three").unwrap(), count());
+        let rate = before.rate_bytes_per_s.max(after.rate_bytes_per_s);
+        let (served, most) = (after.bytes - before.bytes, rate * from.elapsed().as_secs_f64());
+        let same = quiet.iter().zip(&later).all(|(a, b)| a.still && a.rounds == b.rounds);
+        if same {
+            assert!(served as f64 <= most + 4.0 * CHUNK as f64, "{served} bytes at {most}");
+            assert!(served > 0 && after.failed == 0);
+        }
+        same
+    });
+    assert_eq!(one.stop(), None);
+    eventually("shares of those that are left", || {
+        let left = [first.rate("three"), second.rate("two")];
+        are_near(&left, &[TAKES_IN * 0.6, TAKES_IN * 0.4])
+    });
+    assert_eq!((three.stop(), two.stop()), (None, None));
+}
+
+/// S5.16: what a dead host was granted is the others' again, by its lease; and who sends to it is told.
+#[test]
+fn a_dead_host_gives_its_rates_back() {
+    let (mut first, second) = two_hosts("dead-sender");
+    let mut target = Vec::new();
+    let three = Writer::start(&first, "three", &mut target, &second);
+    let two = Writer::start(&second, "two", &mut target, &second);
+    eventually("shares of both", || {
+        are_near(&[first.rate("three"), second.rate("two")], &[TAKES_IN * 0.6, TAKES_IN * 0.4])
+    });
+    first.process.kill();
+    eventually("all of it at the other", || are_near(&[second.rate("two")], &[TAKES_IN]));
+    assert!(three.stop().is_some(), "its agent is gone");
+    assert_eq!(two.stop(), None);
+}
+
+/// Who sends to a host that dies does not wait for ever, and others of its host go on.
+#[test]
+fn requests_to_a_dead_host_fail() {
+    let (first, mut second) = two_hosts("dead-receiver");
+    let (mut target, mut near) = (Vec::new(), Vec::new());
+    let three = Writer::start(&first, "three", &mut target, &second);
+    let one = Writer::start(&first, "one", &mut near, &first);
+    eventually("both work", || {
+        ["three", "one"].iter().all(|name| first.account(name).unwrap().done > 8)
+    });
+    second.process.kill();
+    eventually("the failure", || three.thread.is_finished());
+    assert!(three.stop().is_some());
+    let done = first.account("one").unwrap().done;
+    eventually("the other goes on", || first.account("one").unwrap().done > done + 8);
+    assert_eq!(one.stop(), None);
+}
+
+/// S5.6: where queue pairs lead says where the other agent is: at the same port of that device's host.
+#[test]
+fn agents_find_each_other_by_where_queue_pairs_lead() {
+    let at = |host: &str| serde_json::json!({ "roce": host });
+    let here = ("127.0.0.1:0", at("127.0.0.1"));
+    let first = Host::start_at("finds", 1, &[], 6.4e9, here);
+    let listen = first.address.replace("127.0.0.1", "127.0.0.2");
+    let second = Host::start_at("found", 2, &[], TAKES_IN / 4.0, (&listen, at("127.0.0.2")));
+    assert!(peers(&first.name).unwrap().is_empty(), "nobody told them");
+    let mut target = Vec::new();
+    let three = Writer::start(&first, "three", &mut target, &second);
+    eventually("the session", || peers(&first.name).unwrap().iter().any(|peer| peer.connected));
+    eventually("all that the other takes in", || {
+        (first.rate("three") - TAKES_IN / 4.0).abs() <= 0.01 * TAKES_IN
+    });
+    assert_eq!(three.stop(), None);
+}

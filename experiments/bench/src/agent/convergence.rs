@@ -1,0 +1,228 @@
+//! How long new rates take to be in force: on one host, and among applications of two.
+//!
+//! Three applications write to one host as fast as they may, weights 3 and 1 from the other, 2 from its own. The one of weight 1 begins
+//! to send, and is killed.
+use super::ends::{AgentProcess, Hosts, Network, Pair, Work, application};
+use crate::goal::{Goal, Limit};
+use crate::stats::{decimals, percentile};
+use anyhow::{Result, ensure};
+use catchment_agent::protocol::Account;
+use catchment_agent::{rounds, status};
+use catchment_perf::{Amount, Operation, Waiting};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// Bytes a second that the second host takes in: what bounds all three.
+const TAKES_IN: u64 = 384_000_000;
+/// Bytes a second that both can send.
+const SENDS: u64 = 6_400_000_000;
+const WEIGHTS: [f64; 2] = [3.0, 1.0];
+const WEIGHT_THERE: f64 = 2.0;
+/// What the target of the application there may ask for, which has nothing to send: it completes there too.
+const IDLE: f64 = 1e6;
+/// How near rates must be to the optimum: 99.5 % of it.
+const NEAR: f64 = 0.005;
+const BYTES: u64 = 1 << 20;
+const OUTSTANDING: u32 = 1024;
+/// Rates that take longer never come.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two looks at the accounts.
+const LOOK_EVERY: Duration = Duration::from_micros(100);
+
+/// What changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Change {
+    /// An application has requests waiting for the first time.
+    Begins,
+    /// It is killed.
+    Dies,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Row {
+    what: &'static str,
+    provider: &'static str,
+    hosts: u32,
+    change: Change,
+    ms_p50: f64,
+    ms_p95: f64,
+    /// Of the host that made more.
+    rounds_p95: Option<f64>,
+    runs: usize,
+}
+
+/// Where a goal was measured.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Place {
+    provider: &'static str,
+    hosts: u32,
+    change: Change,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} hosts, {:?}", self.provider, self.hosts, self.change)
+    }
+}
+
+/// A time, and the rounds in it.
+struct Found {
+    ms: f64,
+    rounds: f64,
+}
+
+fn work() -> Work {
+    Work {
+        operation: Operation::Write,
+        bytes: BYTES,
+        outstanding: OUTSTANDING,
+        warm_up: Amount::Iterations(1),
+        // Until it is killed.
+        seconds: 600.0,
+        waiting: Waiting::Sleep,
+    }
+}
+
+fn account(agent: &str, at: usize) -> Result<Option<Account>> {
+    Ok(status(agent)?.into_iter().find(|one| one.application == application(at)))
+}
+
+/// Waits until something holds.
+fn wait(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let begun = Instant::now();
+    while !holds()? {
+        ensure!(begun.elapsed() < PATIENCE, "{what} does not come");
+        // An agent tells of its accounts only when asked.
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+fn waits(agent: &str, at: usize) -> Result<bool> {
+    Ok(account(agent, at)?.is_some_and(|one| one.waiting > 0))
+}
+
+/// Rounds of both hosts so far.
+fn count(hosts: &Hosts) -> Result<[u64; 2]> {
+    let of = |agent| anyhow::Ok(rounds(agent)?.map_or(0, |rounds| rounds.rounds));
+    Ok([of(hosts.first())?, of(hosts.second())?])
+}
+
+/// Whether rates are near those by weight; nothing is expected of who is not there.
+fn are_optimal(hosts: &Hosts, one_sends: bool) -> Result<bool> {
+    let weights = [WEIGHTS[0], if one_sends { WEIGHTS[1] } else { 0.0 }, WEIGHT_THERE];
+    let whole = (TAKES_IN as f64 - IDLE) / weights.iter().sum::<f64>();
+    let [first, second] = [status(hosts.first())?, status(hosts.second())?];
+    let rate = |all: &[Account], at| {
+        let one = all.iter().find(|one| one.application == application(at));
+        one.map_or(0.0, |one| one.rate_bytes_per_s)
+    };
+    let rates = [rate(&first, 0), rate(&first, 1), rate(&second, 2)];
+    let near = |(rate, weight): (&f64, &f64)| {
+        let expected = weight * whole;
+        expected == 0.0 || (rate - expected).abs() <= NEAR * expected
+    };
+    Ok(rates.iter().zip(&weights).all(near))
+}
+
+/// Times from now until the rates are optimal.
+fn time(hosts: &Hosts, one_sends: bool) -> Result<Found> {
+    let (begun, before) = (Instant::now(), count(hosts)?);
+    wait("the optimum of two hosts", || are_optimal(hosts, one_sends))?;
+    let (ms, after) = (begun.elapsed().as_secs_f64() * 1e3, count(hosts)?);
+    let made = before.iter().zip(after).map(|(before, after)| after - before);
+    Ok(Found { ms, rounds: made.max().unwrap_or(0) as f64 })
+}
+
+fn row(provider: &'static str, hosts: u32, change: Change, found: &[Found]) -> Row {
+    let ms: Vec<f64> = found.iter().map(|one| one.ms).collect();
+    let rounds: Vec<f64> = found.iter().map(|one| one.rounds).collect();
+    Row {
+        what: "convergence",
+        provider,
+        hosts,
+        change,
+        ms_p50: decimals(percentile(&ms, 0.5), 3),
+        ms_p95: decimals(percentile(&ms, 0.95), 3),
+        rounds_p95: (hosts > 1).then(|| percentile(&rounds, 0.95)),
+        runs: found.len(),
+    }
+}
+
+/// Measures so many changes of each kind, of two hosts and of one.
+pub(crate) fn measure(runs: usize) -> Result<Vec<Row>> {
+    let hosts = Hosts::start(&[WEIGHTS[0], WEIGHTS[1], WEIGHT_THERE], SENDS, TAKES_IN)?;
+    let work = [work()];
+    let _three = Pair::start(Some(&hosts.across), Network(None), 0, &work)?;
+    let _two = Pair::start(Some(&hosts.there), Network(None), 2, &work)?;
+    let (mut begins, mut dies) = (Vec::new(), Vec::new());
+    for _ in 0..runs {
+        wait("the optimum without the third", || are_optimal(&hosts, false))?;
+        let one = Pair::start(Some(&hosts.across), Network(None), 1, &work)?;
+        wait("its first request", || waits(hosts.first(), 1))?;
+        begins.push(time(&hosts, true)?);
+        drop(one);
+        dies.push(time(&hosts, false)?);
+    }
+    let alone = on_one_host(runs)?;
+    Ok(vec![
+        row("shm", 2, Change::Begins, &begins),
+        row("shm", 2, Change::Dies, &dies),
+        row("shm", 1, Change::Dies, &alone),
+    ])
+}
+
+/// Kills one of two applications of an agent without others.
+fn on_one_host(runs: usize) -> Result<Vec<Found>> {
+    let agent = AgentProcess::start("drum", &WEIGHTS, Network(None))?;
+    let work = [work()];
+    let _three = Pair::start(Some(&agent), Network(None), 0, &work)?;
+    let mut found = Vec::new();
+    let share =
+        |at| Ok::<_, anyhow::Error>(account(agent.name(), at)?.map_or(0.0, |one| one.share));
+    for _ in 0..runs {
+        let one = Pair::start(Some(&agent), Network(None), 1, &work)?;
+        wait("its first request", || waits(agent.name(), 1))?;
+        // Of it, the other, and the targets of both.
+        let before = share(0)?;
+        drop(one);
+        let begun = Instant::now();
+        wait("the shares without it", || Ok(share(0)? > before * (1.0 + NEAR)))?;
+        found.push(Found { ms: begun.elapsed().as_secs_f64() * 1e3, rounds: 0.0 });
+        wait("the end of its target", || Ok(status(agent.name())?.len() == 2))?;
+    }
+    Ok(found)
+}
+
+impl Row {
+    /// Returns it as a line for a person.
+    pub(crate) fn line(&self) -> String {
+        let Self { hosts, change, ms_p50, ms_p95, rounds_p95, .. } = self;
+        let rounds = rounds_p95.map_or("-".to_owned(), |rounds| rounds.to_string());
+        format!(
+            "convergence {hosts} hosts, {change:?}: {ms_p50} ms p50, {ms_p95} p95, {rounds} rounds p95"
+        )
+    }
+
+    /// Returns what the row says of the goals.
+    pub(crate) fn goals(&self) -> Vec<Goal<Place>> {
+        let &Self { provider, hosts, change, .. } = self;
+        let place = Place { provider, hosts, change };
+        if hosts == 1 {
+            let name = "new rates of one host in force, ms p50";
+            return vec![Goal::new(name, place, self.ms_p50, Limit::AtMost(1.0))];
+        }
+        let time = Goal::new(
+            "rates of two hosts within 99.5 % of the optimum, ms p95",
+            place,
+            self.ms_p95,
+            Limit::AtMost(20.0),
+        );
+        let rounds = self.rounds_p95.map(|rounds| {
+            let name = "rates of two hosts within 99.5 % of the optimum, rounds p95";
+            Goal::new(name, place, rounds, Limit::AtMost(10.0))
+        });
+        std::iter::once(time).chain(rounds).collect()
+    }
+}
