@@ -18,7 +18,7 @@ mod relay;
 mod star;
 
 pub use namespace::{Namespace, NetnsError, VethPair};
-pub use privilege::{has_privilege, with_privilege};
+pub use privilege::{again_with_privilege, has_privilege, with_privilege};
 pub use process::{children_of, in_own_process, running, wait_until};
 pub use relay::{LongPath, PathCounts, PathSpec};
 pub use star::{QueueCounts, Star, StarSpec};

@@ -22,14 +22,14 @@ pub struct End {
     pub told: bool,
 }
 
-/// A policy as it is built: sources ask for all that they have, at once.
+/// A policy as it is built, without calibrated delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// RDMA-TCM, a grant a frame.
+    /// RDMA-TCM: a grant a frame, a request of each source at a time.
     Fifo,
-    /// P-RDMA-TCM, a grant a frame.
+    /// P-RDMA-TCM: the same.
     Priority,
-    /// The shipped one, a grant an event.
+    /// The shipped one: a grant an event, all that a source has asked for.
     Deadline,
 }
 
@@ -122,7 +122,10 @@ impl Trace {
     pub fn simulate(&self, policy: Policy, nic: f64, guard_ns: u64, rtt_ns: u64) -> Judged {
         let nic_bps = (nic * LINK_BPS as f64) as u64;
         let shipped = Method { guard_ns, rtt_ns, ..ladder::shipped(nic_bps) };
-        let frames = |name, rules| Method { name, rules, by_frame: true, ..shipped.clone() };
+        let frames = |name, rules| {
+            let (by_frame, outstanding) = (true, 1);
+            Method { name, rules, by_frame, outstanding, ..shipped.clone() }
+        };
         let method = match policy {
             Policy::Fifo => frames("fifo", Rules::fifo(nic_bps)),
             Policy::Priority => frames("priority", Rules::priority(nic_bps)),
