@@ -31,6 +31,7 @@ pub(super) struct Cell<'a> {
     pub(super) place: &'a Place,
     pub(super) star: &'a Star,
     pub(super) method: Method,
+    pub(super) load: f64,
     pub(super) trace: &'a Trace,
     pub(super) guard_us: u64,
 }
@@ -300,7 +301,8 @@ impl Cell<'_> {
             guard_us: method.policy().map(|_| self.guard_us),
             rtt_ms: decimals(rtt_ms, 3),
             mix: "events",
-            load: decimals(trace.load(), 4),
+            load: decimals(self.load, 4),
+            load_drawn: decimals(trace.load(), 4),
             seeds: 1,
             seconds: trace.seconds(),
             judged,

@@ -78,6 +78,9 @@ pub(crate) struct Options {
     /// Microseconds that the controller is told delays may differ by
     #[arg(long, default_value_t = 1000)]
     guard_us: u64,
+    /// KiB that may wait for the bottleneck, instead of the simulator's queue at that scale
+    #[arg(long)]
+    queue_kib: Option<u64>,
 }
 
 impl Options {
@@ -89,10 +92,12 @@ impl Options {
         if self.quick { quick.to_vec() } else { Method::value_variants().to_vec() }
     }
 
-    fn traces(&self) -> Result<Vec<Trace>> {
+    /// Returns the events of each cell, with the load that was asked for.
+    fn traces(&self) -> Result<Vec<(f64, Trace)>> {
         if let Some(path) = &self.trace {
             let text = std::fs::read_to_string(path).context(path.display().to_string())?;
-            return Ok(vec![Trace::read(&text).map_err(anyhow::Error::msg)?]);
+            let trace = Trace::read(&text).map_err(anyhow::Error::msg)?;
+            return Ok(vec![(trace.load(), trace)]);
         }
         let loads = match self.load.is_empty() {
             false => self.load.clone(),
@@ -104,8 +109,9 @@ impl Options {
         ensure!((5..=3600).contains(&seconds), "5 to 3,600 seconds");
         let sound = |load: &f64| (0.01..=2.0).contains(load);
         ensure!(loads.iter().all(sound), "a load is a part of the link: 0.01 to 2");
-        let seeded = (self.seed..self.seed + seeds)
-            .flat_map(|seed| loads.iter().map(move |load| Trace::draw(*load, seconds, seed)));
+        let seeded = (self.seed..self.seed + seeds).flat_map(|seed| {
+            loads.iter().map(move |load| (*load, Trace::draw(*load, seconds, seed)))
+        });
         Ok(seeded.collect())
     }
 
@@ -124,17 +130,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if !catchment_netns::has_privilege() {
         return catchment_netns::again_with_privilege().context("namespaces");
     }
-    let place = Place::new(options.scale, options.nic, options.ipv6);
+    let place = Place::new(options.scale, options.nic, options.ipv6, options.queue_kib);
     let run = Run::detect(options.mode(), &place);
     output::either(options.json, &run, Run::line)?;
     let traces = options.traces()?;
     let mut rows: Vec<Row> = Vec::new();
     for method in options.methods() {
         let star = place.star(method)?;
-        for trace in &traces {
+        for (load, trace) in &traces {
             let guard_us = options.guard_us;
-            let row = Cell { place: &place, star: &star, method, trace, guard_us }.run();
-            let row = row.with_context(|| format!("{method} at load {:.2}", trace.load()))?;
+            let row =
+                Cell { place: &place, star: &star, method, load: *load, trace, guard_us }.run();
+            let row = row.with_context(|| format!("{method} at load {load}"))?;
             output::either(options.json, &row, Row::line)?;
             rows.push(row);
         }

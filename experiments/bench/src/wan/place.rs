@@ -29,11 +29,12 @@ pub(super) struct Place {
     /// NICs as a part of the link.
     pub(super) nic: f64,
     pub(super) ipv6: bool,
+    queue_kib: Option<u64>,
 }
 
 impl Place {
-    pub(super) const fn new(scale: u64, nic: f64, ipv6: bool) -> Self {
-        Self { scale, nic, ipv6 }
+    pub(super) const fn new(scale: u64, nic: f64, ipv6: bool, queue_kib: Option<u64>) -> Self {
+        Self { scale, nic, ipv6, queue_kib }
     }
 
     pub(super) const fn frame_bytes(&self) -> u64 {
@@ -56,7 +57,10 @@ impl Place {
     }
 
     pub(super) const fn queue_bytes(&self) -> u64 {
-        let bytes = QUEUE_BYTES / self.scale;
+        let bytes = match self.queue_kib {
+            Some(kib) => kib << 10,
+            None => QUEUE_BYTES / self.scale,
+        };
         if bytes < QUEUE_LEAST { QUEUE_LEAST } else { bytes }
     }
 
@@ -93,11 +97,11 @@ mod tests {
 
     #[test]
     fn what_is_scaled_keeps_its_proportions() {
-        let place = Place::new(40, 0.5, false);
+        let place = Place::new(40, 0.5, false, None);
         assert_eq!((place.frame_bytes(), place.capacity_bps()), (622_080, 500_000_000));
         assert_eq!((place.nic_bps(), place.chunk_kib()), (250_000_000, 24));
         assert_eq!(place.shaper_bps(4096), 4096 + 74);
-        assert_eq!(Place::new(1, 1.0, true).chunk_kib(), 1024);
-        assert_eq!(Place::new(200, 1.0, true).chunk_kib(), 16);
+        assert_eq!(Place::new(1, 1.0, true, None).chunk_kib(), 1024);
+        assert_eq!(Place::new(200, 1.0, true, None).chunk_kib(), 16);
     }
 }
