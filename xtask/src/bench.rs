@@ -2,6 +2,7 @@
 use crate::repo::Repo;
 use crate::{run, value_listing, value_name};
 use anyhow::Result;
+use std::process::Command;
 
 /// What to measure and how.
 #[derive(clap::Args)]
@@ -75,12 +76,22 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         return Ok(());
     };
     let [package, features] = what.program();
-    let name = value_name(&what);
-    let mut words = vec!["run", "--release", "--quiet", "--package", package];
-    words.extend(["--features", features, "--", &name]);
-    words.extend(args.options.iter().map(String::as_str));
+    let mut command = program(repo, package, features, &value_name(&what), &args.options);
     // A measurement may take hours, so it has no limit.
-    let mut command = run::cargo(repo.root(), &words);
     let status = command.status()?;
     run::demand_success(&command, status)
+}
+
+/// Returns the command that runs a program of measurements, as users build it.
+pub(crate) fn program(
+    repo: &Repo,
+    package: &str,
+    features: &str,
+    name: &str,
+    options: &[String],
+) -> Command {
+    let mut words = vec!["run", "--release", "--quiet", "--package", package];
+    words.extend(["--features", features, "--", name]);
+    words.extend(options.iter().map(String::as_str));
+    run::cargo(repo.root(), &words)
 }

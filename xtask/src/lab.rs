@@ -1,7 +1,7 @@
 //! `cargo xtask lab`: installs what the lab needs, builds it, runs it.
 use crate::repo::Repo;
 use crate::run::{self, Show, Tally};
-use crate::{metadata, prerequisites, programs, value_listing, value_name};
+use crate::{bench, metadata, prerequisites, programs, value_listing, value_name};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ pub(crate) struct Args {
     part: Option<Part>,
     /// Options of rxe, verbs and all: --only TEXT (all cases whose name contains it, may be repeated),
     /// --full (all cases), --list, --json. Of table: --rounds N, --markdown FILE. Of guest: the
-    /// command, before it --memory MIB, --results DIR, --limit SECONDS
+    /// command, before it --memory MIB, --results DIR, --limit SECONDS. Of wan: --quick, --full, --json, --method M,
+    /// --load L, --seconds S, --seed K, --ipv6; --help has all
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     options: Vec<String>,
 }
@@ -32,6 +33,8 @@ pub(crate) enum Part {
     Table,
     /// Run a command in a virtual machine that has RDMA devices
     Guest,
+    /// Sources that share a narrow link between network namespaces, with the transmission controller and without
+    Wan,
 }
 
 const PACKAGES: &[(&str, &str)] = &[
@@ -66,6 +69,13 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         print!("{}", value_listing::<Part>("cargo xtask lab"));
         return Ok(());
     };
+    if part == Part::Wan {
+        prerequisites::provide_packages(&[("/sbin/ip", "iproute2")])?;
+        let mut command = bench::program(repo, "catchment-bench", "", "wan", &args.options);
+        // With --full it takes hours, so it has no limit.
+        let status = command.status()?;
+        return run::demand_success(&command, status);
+    }
     let mut command = lab(repo, part)?;
     command.args(&args.options);
     if !args.options.iter().any(|option| option == "--list") {
@@ -77,7 +87,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
             prerequisites::provide_packages(&[("/usr/bin/perf", "linux-perf")])?;
             command.status()?
         }
-        Part::Guest => command.status()?,
+        Part::Guest | Part::Wan => command.status()?,
     };
     run::demand_success(&command, status)
 }

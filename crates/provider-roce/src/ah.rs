@@ -34,8 +34,8 @@ impl AddressVector {
         let fitting = PathMtu::for_interface_mtu(room, address.is_ipv6());
         let path_mtu = theirs.min(device.path_mtu).min(fitting.unwrap_or(PathMtu::Mtu256));
         tracing::info!(%path, agreed = path_mtu.bytes(), "path to a peer");
-        let ecn = if device.options.ecn { 2 } else { 0 };
-        let route = Route { local: device.local, remote, ecn };
+        let traffic_class = device.options.sent_traffic_class();
+        let route = Route { local: device.local, remote, traffic_class };
         Ok(Self { route, path_mtu })
     }
 }

@@ -36,6 +36,9 @@ pub struct RoceOptions {
     pub long_window_bytes: u64,
     /// Buffers of 64 KiB that one receive call may fill.
     pub receive_buffers: usize,
+    /// Traffic class of packets: the DSCP in the upper six bits. The lower two are those of `ecn`, whatever is
+    /// given here. Networks with queues for classes serve some first.
+    pub traffic_class: u8,
     /// Packets are sent as "ECN capable". RNICs answer marked ones with congestion notifications.
     pub ecn: bool,
     /// Packets of connections carry a counter and a tag, and others are dropped: the peer must do so too, and
@@ -53,6 +56,11 @@ impl RoceOptions {
     pub(crate) fn trailer_bytes(&self) -> usize {
         if self.authenticate { AUTH_BYTES } else { 0 }
     }
+
+    /// Returns the traffic class with the ECN bits.
+    pub(crate) const fn sent_traffic_class(&self) -> u8 {
+        self.traffic_class & !3 | if self.ecn { 2 } else { 0 }
+    }
 }
 
 impl Default for RoceOptions {
@@ -68,10 +76,25 @@ impl Default for RoceOptions {
             window_bytes: 4 << 20,
             long_window_bytes: 32 << 20,
             receive_buffers: 8,
+            traffic_class: 0,
             ecn: false,
             authenticate: false,
             socket: SocketOptions::default(),
             fault: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ecn_bits_of_a_traffic_class_are_those_of_ecn() {
+        let class = |traffic_class, ecn| {
+            RoceOptions { traffic_class, ecn, ..RoceOptions::default() }.sent_traffic_class()
+        };
+        assert_eq!((class(0xb8, false), class(0xb8, true)), (0xb8, 0xba));
+        assert_eq!((class(0xbb, false), class(3, true)), (0xb8, 2));
     }
 }

@@ -18,6 +18,7 @@
 //! | `compared` | every mechanism, as `catchment bench` measures the product's |
 //! | `duplex` | client and server of the beam-diagnostics paper beside TCP, for `papers` |
 //! | `grants` | what the transmission controller's service takes, for `control` |
+//! | `wan` | sources that share a narrow link between namespaces, with a controller and without |
 //! | `agent` | applications that share a device, beside those that have their own |
 //! | `roce`, `source`, `rate`, `long`, `authenticate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
 #![deny(unsafe_code)]
@@ -65,6 +66,7 @@ mod table;
 mod times;
 mod transfer;
 mod ucx;
+mod wan;
 
 /// Measurements of Catchment beside its peers
 #[derive(Parser)]
@@ -79,6 +81,7 @@ enum Command {
     Long(long::Options),
     Authenticate(authenticate::Options),
     Control(grants::Options),
+    Wan(wan::Options),
     Agent(agent::Options),
     Roce(roce::Options),
     Source(source::Options),
@@ -105,6 +108,11 @@ enum Command {
     #[command(hide = true)]
     ControlRole {
         capacity_bps: u64,
+    },
+    /// One of the processes of `wan`; started by the program itself
+    #[command(hide = true)]
+    WanRole {
+        job: String,
     },
     /// The process whose memory `rate` writes; started by the program itself
     #[command(hide = true)]
@@ -151,6 +159,8 @@ fn run() -> Result<ExitCode> {
         Command::Authenticate(options) => authenticate::run(&options),
         Command::Control(options) => grants::run(&options),
         Command::ControlRole { capacity_bps } => grants::role(capacity_bps),
+        Command::Wan(options) => wan::run(&options),
+        Command::WanRole { job } => wan::role(&serde_json::from_str(&job)?),
         Command::Agent(options) => agent::run(&options),
         Command::AgentRole { role } => agent::role(&serde_json::from_str(&role)?),
         Command::RateTarget { provider } => rate::target(&provider),

@@ -1,4 +1,4 @@
-//! Two hosts in one: network namespaces joined by a veth pair, or by a long path.
+//! Hosts in one: network namespaces joined by a veth pair, by a long path, or by a router before a bottleneck.
 //!
 //! The namespaces have no name. They exist while a descriptor, a thread or a socket refers to them, so
 //! nothing is left behind, however the process ends.
@@ -15,8 +15,10 @@ mod privilege;
 mod process;
 #[allow(unsafe_code, reason = "no crate at hand wraps the request that makes a TUN interface")]
 mod relay;
+mod star;
 
 pub use namespace::{Namespace, NetnsError, VethPair};
-pub use privilege::{has_privilege, with_privilege};
+pub use privilege::{again_with_privilege, has_privilege, with_privilege};
 pub use process::{children_of, in_own_process, running, wait_until};
 pub use relay::{LongPath, PathCounts, PathSpec};
+pub use star::{QueueCounts, Star, StarSpec};

@@ -27,9 +27,11 @@ pub enum NetnsError {
         /// Its error.
         source: io::Error,
     },
-    /// `ip` is missing or failed.
-    #[error("ip {arguments}: {reason} (`ip` is in the package iproute2)")]
-    Ip {
+    /// `ip` or `tc` is missing or failed.
+    #[error("{program} {arguments}: {reason} (`{program}` is in the package iproute2)")]
+    Tool {
+        /// Which of them.
+        program: &'static str,
         /// Its arguments.
         arguments: String,
         /// Its error message.
@@ -108,15 +110,55 @@ impl Namespace {
     /// Runs ip(8) inside.
     ///
     /// # Errors
-    /// [`NetnsError::Ip`] with its error message.
+    /// [`NetnsError::Tool`] with its error message.
     pub fn ip(&self, arguments: &[&str]) -> Result<(), NetnsError> {
-        let refused = |reason: String| NetnsError::Ip { arguments: arguments.join(" "), reason };
-        let output = self.run(|| Command::new("ip").args(arguments).output())?;
+        self.tool("ip", arguments).map(drop)
+    }
+
+    /// Runs tc(8) inside.
+    ///
+    /// # Errors
+    /// [`NetnsError::Tool`] with its error message.
+    pub fn tc(&self, arguments: &[&str]) -> Result<(), NetnsError> {
+        self.tool("tc", arguments).map(drop)
+    }
+
+    /// Runs a program of iproute2 inside; returns what it prints.
+    pub(crate) fn tool(
+        &self,
+        program: &'static str,
+        arguments: &[&str],
+    ) -> Result<String, NetnsError> {
+        let refused = |reason: String| {
+            let arguments = arguments.join(" ");
+            NetnsError::Tool { program, arguments, reason }
+        };
+        let output = self.run(|| Command::new(program).args(arguments).output())?;
         match output {
-            Ok(Output { status, .. }) if status.success() => Ok(()),
+            Ok(Output { status, stdout, .. }) if status.success() => {
+                Ok(String::from_utf8_lossy(&stdout).into_owned())
+            }
             Ok(output) => Err(refused(String::from_utf8_lossy(&output.stderr).trim().into())),
             Err(error) => Err(refused(error.to_string())),
         }
+    }
+
+    /// Sets the addresses of an interface and brings it up, without duplicate address detection, which takes a
+    /// second.
+    pub(crate) fn connect(
+        &self,
+        interface: &str,
+        v4: IpAddr,
+        v6: IpAddr,
+        link_local: &str,
+    ) -> Result<(), NetnsError> {
+        self.ip(&["link", "set", interface, "addrgenmode", "none"])?;
+        self.ip(&["addr", "add", &format!("{v4}/24"), "dev", interface])?;
+        for address in [v6.to_string().as_str(), link_local] {
+            let address = format!("{address}/64");
+            self.ip(&["addr", "add", &address, "dev", interface, "nodad"])?;
+        }
+        self.ip(&["link", "set", interface, "up"])
     }
 }
 
@@ -164,29 +206,19 @@ impl VethPair {
             "mtu", &mtu_text, "netns", &peer,
         ])?;
         let pair = Self { left, right };
-        connect(&pair.left, Self::LEFT_V4, Self::LEFT_V6, "fe80::1")?;
-        connect(&pair.right, Self::RIGHT_V4, Self::RIGHT_V6, "fe80::2")?;
-        pair.wait_until_ready()?;
-        Ok(pair)
-    }
-
-    /// Waits until a packet of each family crosses. The kernel checks the carrier only once a second, and
-    /// IPv6 finds no neighbour before that.
-    fn wait_until_ready(&self) -> Result<(), NetnsError> {
+        pair.left.connect(INTERFACE, Self::LEFT_V4, Self::LEFT_V6, "fe80::1")?;
+        pair.right.connect(INTERFACE, Self::RIGHT_V4, Self::RIGHT_V6, "fe80::2")?;
         let ends = [(Self::LEFT_V4, Self::RIGHT_V4), (Self::LEFT_V6, Self::RIGHT_V6)];
         for (from, to) in ends {
-            let left = self.left.run(|| UdpSocket::bind((from, 0)))?;
-            let right = self.right.run(|| UdpSocket::bind((to, 0)))?;
-            let crossed = left.and_then(|left| crosses(&left, &right?));
-            crossed.map_err(|source| NetnsError::Os { call: "the first packet", source })?;
+            wait_until_crosses((&pair.left, from), (&pair.right, to))?;
         }
-        Ok(())
+        Ok(pair)
     }
 
     /// Changes the MTU at both ends.
     ///
     /// # Errors
-    /// [`NetnsError::Ip`].
+    /// [`NetnsError::Tool`].
     pub fn set_mtu(&self, mtu: u32) -> Result<(), NetnsError> {
         let mtu = mtu.to_string();
         for end in [&self.left, &self.right] {
@@ -194,6 +226,18 @@ impl VethPair {
         }
         Ok(())
     }
+}
+
+/// Waits until a packet crosses. The kernel checks the carrier only once a second, and IPv6 finds no neighbour
+/// before that.
+pub(crate) fn wait_until_crosses(
+    (from, left): (&Namespace, IpAddr),
+    (to, right): (&Namespace, IpAddr),
+) -> Result<(), NetnsError> {
+    let left = from.run(|| UdpSocket::bind((left, 0)))?;
+    let right = to.run(|| UdpSocket::bind((right, 0)))?;
+    let crossed = left.and_then(|left| crosses(&left, &right?));
+    crossed.map_err(|source| NetnsError::Os { call: "the first packet", source })
 }
 
 /// Sends until a packet arrives.
@@ -212,17 +256,6 @@ fn crosses(left: &UdpSocket, right: &UdpSocket) -> io::Result<()> {
         }
     }
     Err(io::ErrorKind::TimedOut.into())
-}
-
-/// Sets the addresses of an end, without duplicate address detection, which takes a second.
-fn connect(end: &Namespace, v4: IpAddr, v6: IpAddr, link_local: &str) -> Result<(), NetnsError> {
-    end.ip(&["link", "set", INTERFACE, "addrgenmode", "none"])?;
-    end.ip(&["addr", "add", &format!("{v4}/24"), "dev", INTERFACE])?;
-    for address in [v6.to_string().as_str(), link_local] {
-        let address = format!("{address}/64");
-        end.ip(&["addr", "add", &address, "dev", INTERFACE, "nodad"])?;
-    }
-    end.ip(&["link", "set", INTERFACE, "up"])
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The privilege to create namespaces.
 use super::Namespace;
 use super::process::run_test;
-use std::env;
 use std::process::Command;
+use std::{env, io};
 
 /// Set in a process that was started with privilege, so that it does not start another.
 const MARK: &str = "CATCHMENT_NETNS_PRIVILEGED";
@@ -10,6 +10,28 @@ const MARK: &str = "CATCHMENT_NETNS_PRIVILEGED";
 /// Returns whether this process may create network namespaces.
 pub fn has_privilege() -> bool {
     Namespace::new().is_ok()
+}
+
+/// Returns a command that runs this program in a user namespace of its own.
+fn in_user_namespace() -> io::Result<Command> {
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--net", "--mount"]).arg(env::current_exe()?);
+    command.env(MARK, "1");
+    Ok(command)
+}
+
+/// Runs this program again, with the same arguments, in a user namespace of its own, and waits for it.
+///
+/// # Errors
+/// It is there already and may create no namespace all the same, cannot be started, or fails.
+pub fn again_with_privilege() -> io::Result<()> {
+    let none =
+        || io::Error::other("no network namespaces, not even in a user namespace: run it as root");
+    if env::var_os(MARK).is_some() {
+        return Err(none());
+    }
+    let status = in_user_namespace()?.args(env::args_os().skip(1)).status()?;
+    status.success().then_some(()).ok_or_else(none)
 }
 
 /// Runs the body of a test that creates namespaces. Without that privilege, runs the test again in a
@@ -27,9 +49,7 @@ pub fn with_privilege(test: &str, body: impl FnOnce()) {
         env::var_os(MARK).is_none(),
         "no network namespaces even in a user namespace: run the tests as root"
     );
-    let binary = env::current_exe().expect("a process knows its program");
-    let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "--net", "--mount"]).arg(binary).env(MARK, "1");
+    let mut command = in_user_namespace().expect("a process knows its program");
     run_test(
         &mut command,
         test,

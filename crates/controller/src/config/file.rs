@@ -15,7 +15,7 @@ const LEASE_NS: std::ops::RangeInclusive<u64> = 20_000_000..=10_000_000_000;
 /// Of the lease of a leader.
 const LEADER_NS: std::ops::RangeInclusive<u64> = SECOND_NS..=60 * SECOND_NS;
 const SECOND_NS: u64 = 1_000_000_000;
-const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 1 << 16..=1 << 26;
+const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 1 << 14..=1 << 26;
 
 type Text = Spanned<String>;
 
@@ -153,7 +153,7 @@ pub(super) fn parse(text: &str, listen: &Address) -> Parsed<Settings> {
         if range.contains(&value) { Ok(value) } else { Err(what.to_owned()) }
     };
     let lease = |text: &str| between(&LEASE_NS, parse_time(text)?, "give 20ms to 10s");
-    let chunk = |text: &str| between(&CHUNK_BYTES, parse_bytes(text)?, "give 64KiB to 64MiB");
+    let chunk = |text: &str| between(&CHUNK_BYTES, parse_bytes(text)?, "give 16KiB to 64MiB");
     let address = |text: &str| text.parse::<Address>().map_err(|error| error.to_string());
     let safe_sources = match &file.safe_sources {
         Some(count) if *count.get_ref() == 0 => return source.wrong(count, "give at least 1"),

@@ -46,7 +46,7 @@ fn errors_name_the_line_what_was_seen_and_what_to_do() {
         ("lease = \"1ms\"\n@", 1, &["\"1ms\"", "20ms to 10s"]),
         ("\npolicy = \"best\"\n@", 2, &["\"best\"", "deadline, priority or fifo"]),
         ("policy = \"fifo\"\n@", 1, &["\"fifo\"", "slot"]),
-        ("chunk = \"1KiB\"\n@", 1, &["\"1KiB\"", "64KiB to 64MiB"]),
+        ("chunk = \"1KiB\"\n@", 1, &["\"1KiB\"", "16KiB to 64MiB"]),
         ("safe_sources = 0\n@", 1, &["0", "at least 1"]),
         ("listen = \"nowhere\"\n@", 1, &["nowhere", "HOST:PORT"]),
         ("@[[link]]\nname = \"a\"\ncapacity = \"1Gbit\"\n", 5, &["\"a\"", "of its own"]),

@@ -38,8 +38,8 @@ pub struct Route {
     pub local: SocketAddr,
     /// The peer, with its RoCE port.
     pub remote: SocketAddr,
-    /// The two ECN bits: 0 not capable, 1 and 2 capable, 3 congestion met.
-    pub ecn: u8,
+    /// DSCP in the upper six bits; below them the two of ECN: 0 not capable, 1 and 2 capable, 3 congestion met.
+    pub traffic_class: u8,
 }
 
 /// A piece of registered memory that is (part of) a packet's payload.
@@ -460,7 +460,7 @@ mod tests {
         let address = "[::1]:0".parse().unwrap();
         let socket = UdpSocket::bind(address, &SocketOptions::default()).unwrap();
         let region = Region::alloc(1 << 16, RegionOptions::default()).unwrap();
-        let route = Route { local: socket.local(), remote: socket.local(), ecn: 0 };
+        let route = Route { local: socket.local(), remote: socket.local(), traffic_class: 0 };
         for (bytes, entries) in [(1024, 1 + 10 * 2), (COPIED_BYTES, 1)] {
             let mut batch = SendBatch::new(&socket, 64);
             for i in 0..10 {

@@ -1,4 +1,4 @@
-//! Control messages of a datagram: segment size, ECN.
+//! Control messages of a datagram: segment size, traffic class.
 //!
 //! The layout is that of the kernel's `struct cmsghdr`: length (a machine word), level, type, data,
 //! each message padded to a machine word.
@@ -46,9 +46,9 @@ impl Control {
         self.push(at, libc::SOL_UDP, libc::UDP_SEGMENT, &bytes.to_ne_bytes())
     }
 
-    /// Sends with these ECN bits.
-    pub(super) fn ecn(&mut self, at: usize, ipv6: bool, ecn: u8) -> usize {
-        let value = i32::from(ecn & 3).to_ne_bytes();
+    /// Sends with this traffic class: DSCP, and below it the ECN bits.
+    pub(super) fn traffic_class(&mut self, at: usize, ipv6: bool, class: u8) -> usize {
+        let value = i32::from(class).to_ne_bytes();
         if ipv6 {
             self.push(at, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &value)
         } else {
@@ -109,7 +109,7 @@ mod tests {
         for ipv6 in [true, false] {
             let mut control = Control::empty();
             let end = control.segment(0, 1056);
-            let end = control.ecn(end, ipv6, 3);
+            let end = control.traffic_class(end, ipv6, 0xb8 | 3);
             assert!(end <= CONTROL_BYTES, "all that is sent at once fits");
             assert_eq!(control.received(end).ecn, 3);
         }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_broken_length_ends_the_list() {
         let mut control = Control::empty();
-        let end = control.ecn(0, false, 2);
+        let end = control.traffic_class(0, false, 2);
         for length in [0, 3, usize::MAX] {
             control.bytes[..WORD_BYTES].copy_from_slice(&length.to_ne_bytes());
             assert_eq!(control.received(end), Received::default());

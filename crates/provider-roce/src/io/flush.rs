@@ -243,8 +243,9 @@ fn write_control(control: &mut Control, train: &Train) -> usize {
         // At most 64 KiB, by the limit of a train.
         end = control.segment(end, train.segment_bytes as u16);
     }
-    if train.route.ecn != 0 {
-        end = control.ecn(end, train.route.remote.is_ipv6(), train.route.ecn);
+    if train.route.traffic_class != 0 {
+        let (remote, traffic_class) = (train.route.remote, train.route.traffic_class);
+        end = control.traffic_class(end, remote.is_ipv6(), traffic_class);
     }
     end
 }
@@ -264,7 +265,7 @@ mod tests {
             // Without a checksum the kernel refuses to segment; this socket does not know.
             options::drop_checksum(tx.as_fd(), tx.local().is_ipv6()).unwrap();
             let mut batch = SendBatch::new(&tx, 64);
-            let route = Route { local: tx.local(), remote: rx.local(), ecn: 0 };
+            let route = Route { local: tx.local(), remote: rx.local(), traffic_class: 0 };
             for round in 0..2 {
                 for i in 0..10u8 {
                     batch.push(&route, &[i; 200], &[]).unwrap();

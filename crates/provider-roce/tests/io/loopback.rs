@@ -8,6 +8,7 @@ use catchment_provider_roce::io::{
 use catchment_roce::wire::net::Ipv4Id;
 use catchment_roce::wire::{NetHeader, PathMtu, icrc};
 use catchment_verbs::mem::{MemError, Region, RegionOptions};
+use socket2::{SockFilter, SockRef};
 use std::net::{Ipv4Addr, SocketAddr};
 
 const BOTH: [&str; 2] = ["127.0.0.1", "::1"];
@@ -71,12 +72,46 @@ fn the_ecn_bits_travel() {
     for address in BOTH {
         let mut link = Link::at(address, &SocketOptions::default());
         for ecn in [1, 2, 3, 0] {
-            link.route.ecn = ecn;
+            link.route.traffic_class = 0xb8 | ecn;
             link.send(0, &[64, 64]);
             wait_for(&mut link.ring, &link.rx);
             let seen: Vec<u8> = link.ring.packets().map(|packet| packet.ecn).collect();
             assert_eq!(seen, [ecn, ecn], "{address}");
         }
+    }
+}
+
+/// Lets only packets with this traffic class pass: 4 bits of version come before it in IPv6.
+fn has_class(ipv6: bool, class: u8) -> [SockFilter; 5] {
+    let op = |code: u32, jt, jf, k| SockFilter::new(code as u16, jt, jf, k);
+    let net = libc::SKF_NET_OFF as u32;
+    let shift = if ipv6 { 4 } else { 0 };
+    [
+        op(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, net),
+        op(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, 0xff << shift),
+        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, u32::from(class) << shift),
+        op(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+        op(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    ]
+}
+
+#[test]
+fn the_traffic_class_travels_with_trains_and_alone() {
+    for address in BOTH {
+        let mut link = Link::at(address, &SocketOptions::default());
+        let filter = has_class(link.rx.local().is_ipv6(), 46 << 2 | 2);
+        SockRef::from(&link.rx).attach_filter(&filter).unwrap();
+        link.route.traffic_class = 0;
+        link.send(0, &[64, 64]);
+        link.route.traffic_class = 46 << 2 | 2;
+        link.send(10, &[64, 64]);
+        link.send(20, &[64]);
+        let mut count = 0;
+        while count < 3 {
+            wait_for(&mut link.ring, &link.rx);
+            count += link.ring.packets().count();
+        }
+        assert_eq!(count, 3, "{address}: those of the first train did not pass");
     }
 }
 
@@ -119,7 +154,7 @@ fn what_does_not_fit_a_buffer_is_cut_off_and_counted() {
 fn a_full_batch_and_bad_pieces_are_refused() {
     let socket = bind("::1".parse().unwrap(), &SocketOptions::default());
     let mut batch = SendBatch::new(&socket, 2);
-    let route = Route { local: socket.local(), remote: socket.local(), ecn: 0 };
+    let route = Route { local: socket.local(), remote: socket.local(), traffic_class: 0 };
     let region = Region::alloc(4096, RegionOptions::default()).unwrap();
     let (head, bytes) = head(1, 8);
     let head = &head[..bytes];

@@ -42,7 +42,7 @@ impl Observer {
 
     /// Sends as many probes, numbered 0, 1, 2 ..., in one flush.
     pub(crate) fn probe(&self, batch: &mut SendBatch, from: &UdpSocket, packets: usize) {
-        let route = Route { local: from.local(), remote: self.address(), ecn: 0 };
+        let route = Route { local: from.local(), remote: self.address(), traffic_class: 0 };
         for psn in 0..packets {
             batch.push(&route, &probe(psn as u32), &[]).unwrap();
         }

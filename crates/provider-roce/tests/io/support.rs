@@ -37,7 +37,7 @@ impl Link {
             ring: RecvRing::new(8),
             check: IcrcCheck::new(),
             region: patterned(),
-            route: Route { local: tx.local(), remote: rx.local(), ecn: 0 },
+            route: Route { local: tx.local(), remote: rx.local(), traffic_class: 0 },
             tx,
             rx,
         }

@@ -170,7 +170,7 @@ fn a_batch_serves_many_peers() {
         let (head, bytes) = crate::support::head(3, 0);
         let local = tx.local();
         for i in 0..20 {
-            let route = Route { local, remote: peers[i % 5].local(), ecn: 0 };
+            let route = Route { local, remote: peers[i % 5].local(), traffic_class: 0 };
             batch.push(&route, &head[..bytes], &[]).unwrap();
         }
         assert_eq!(batch.flush(&tx).packets, 20);

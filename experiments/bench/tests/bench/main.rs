@@ -8,6 +8,7 @@ mod papers;
 mod roce;
 mod status;
 mod transfer;
+mod wan;
 
 use serde_json::Value;
 use std::fs;

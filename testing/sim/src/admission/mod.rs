@@ -21,6 +21,7 @@ mod options;
 mod outcome;
 mod packet;
 mod packets;
+mod replay;
 mod row;
 mod source;
 mod speed;
@@ -33,3 +34,5 @@ mod world;
 
 pub use figures::{Figures, Knee, Rival, Trial, knees, run as run_trials};
 pub use options::{AdmissionOptions, run};
+pub use replay::{End, Judged, Policy, Trace};
+pub use trace::Event;

@@ -1,8 +1,9 @@
 //! The command: which rows to measure, and how they are shown.
 use super::cell::{Cell, LINK_BPS, Links, Method};
 use super::outcome::Pooled;
+use super::replay::Trace;
 use super::row::{Goal, Report, RunRow};
-use super::trace::{Event, Mix};
+use super::trace::Mix;
 use super::{added, fair, knee, ladder, many, packets, speed, step};
 use crate::parallel;
 use catchment_control::admission::Pausing;
@@ -219,21 +220,11 @@ fn replay(
 ) -> Result<(), String> {
     let error = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let text = std::fs::read_to_string(path).map_err(|problem| error(&problem))?;
-    let lines = text.lines().map(serde_json::from_str::<Event>);
-    let mut events: Vec<Event> =
-        lines.collect::<Result<_, _>>().map_err(|problem| error(&problem))?;
-    events.sort_unstable();
-    let last_ns = events.last().ok_or_else(|| error(&"no events"))?.at_ns;
-    let bits: f64 = events.iter().map(|event| event.bytes() as f64 * 8.0).sum();
-    let known = |event: &Event| event.device < super::trace::SOURCES && event.class < 2;
-    if !events.iter().all(known) {
-        return Err(error(&"devices are 0 to 11, classes 0 (device 0) and 1"));
-    }
-    let seconds = (last_ns / super::cell::SECOND_NS) + 1;
-    let load = bits / (seconds as f64 * LINK_BPS as f64);
+    let trace = Trace::read(&text).map_err(|problem| error(&problem))?;
+    let (load, seconds) = (trace.load(), trace.seconds());
     for method in methods.iter().filter(|method| options.wants(What::Cell, method)) {
         let cell = Cell { load, seconds, seeds: vec![0], ..options.cell(method.clone()) };
-        let pooled: Pooled = cell.run_on(std::iter::once(events.clone()));
+        let pooled: Pooled = cell.run_on(std::iter::once(trace.events().to_vec()));
         report.show(&cell.row(&pooled));
     }
     Ok(())

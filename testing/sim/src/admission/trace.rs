@@ -10,13 +10,13 @@ pub(super) const SOURCES: u32 = 12;
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
-pub(super) struct Event {
+pub struct Event {
     /// When it was generated.
-    pub(super) at_ns: u64,
-    pub(super) device: u32,
+    pub at_ns: u64,
+    pub device: u32,
     /// 0 is urgent, 1 is tolerant.
-    pub(super) class: u8,
-    pub(super) frames: u64,
+    pub class: u8,
+    pub frames: u64,
 }
 
 impl Event {

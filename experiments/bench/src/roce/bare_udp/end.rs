@@ -61,7 +61,7 @@ impl End {
                 batch: SendBatch::new(&*socket, BATCH_PACKETS),
                 waiter: Waiter::new()?,
                 region: Arc::clone(&region),
-                route: Route { local, remote: SocketAddr::new(peer, ROCE_PORT), ecn: 0 },
+                route: Route { local, remote: SocketAddr::new(peer, ROCE_PORT), traffic_class: 0 },
                 socket: Arc::clone(&socket),
             },
             receiving: Receiving {

@@ -1,0 +1,373 @@
+//! One method under one load: starts the processes, waits, and counts.
+use super::method::{Method, URGENT_DSCP};
+use super::place::{PATH_MTU, Place, SOURCES};
+use super::row::Row;
+use super::talk::{Job, Report, SourceJob};
+use crate::long::COMMAND;
+use crate::stats::{decimals, percentile};
+use crate::sys;
+use anyhow::{Context as _, Result, anyhow, ensure};
+use catchment_controller::Status;
+use catchment_netns::{Namespace, Star};
+use catchment_perf::ChildProcess;
+use catchment_sim::admission::{End, Trace};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const CONTROL_PORT: u16 = 7118;
+/// All sources begin together, so long after they were told.
+const SET_UP: Duration = Duration::from_millis(300);
+/// After the last event, for those that are late.
+const DRAIN: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Datagrams whose times are the round trip.
+const TRIPS: usize = 21;
+
+pub(super) struct Cell<'a> {
+    pub(super) place: &'a Place,
+    pub(super) star: &'a Star,
+    pub(super) method: Method,
+    pub(super) load: f64,
+    pub(super) trace: &'a Trace,
+    pub(super) guard_us: u64,
+}
+
+/// Files of a cell; they go with the value.
+struct Files(PathBuf);
+
+impl Files {
+    fn new() -> Result<Self> {
+        let name = format!("catchment-wan-{}-{}", std::process::id(), sys::monotonic_ns());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder)?;
+        Ok(Self(folder))
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.0.join(name);
+        std::fs::write(&path, text)?;
+        Ok(path)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // What stays is in the folder for such files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The controller, and what it had used when the events began.
+struct Controller {
+    child: ChildProcess,
+    address: SocketAddr,
+    cpu_before_ns: u64,
+    before: Option<Status>,
+}
+
+/// What was counted at the beginning, then at the end.
+struct Counted {
+    bottleneck_drops: u64,
+    nic_drops: u64,
+    softirq_ns: u64,
+    at: Instant,
+}
+
+impl Cell<'_> {
+    pub(super) fn run(&self) -> Result<Row> {
+        let files = Files::new()?;
+        let trace_path = files.write("trace.jsonl", &self.trace.lines())?;
+        let mut controller =
+            self.method.policy().map(|_| self.start_controller(&files)).transpose()?;
+        let (mut collector, address) = self.start_collector()?;
+        let rtt_ms = self.round_trip_ms()?;
+        let mut sources = self.start_sources(&trace_path, address, controller.as_ref())?;
+        let before = self.count()?;
+        if let Some(controller) = &mut controller {
+            controller.cpu_before_ns = cpu_ns(&controller.child)?;
+            controller.before = Some(self.status(controller.address)?);
+        }
+        let begin = sys::monotonic_ns() + SET_UP.as_nanos() as u64;
+        for process in sources.iter_mut().chain([&mut collector]) {
+            process.say(&format!("begin {begin}"))?;
+        }
+        // The time of the events.
+        std::thread::sleep(SET_UP + Duration::from_secs(self.trace.seconds()));
+        self.drain(&mut collector)?;
+        let after = self.count()?;
+        let collected = report(&mut collector)?;
+        let served = controller.as_ref().map(|controller| self.served(controller)).transpose()?;
+        let sent = sources.iter_mut().map(report).collect::<Result<Vec<_>>>()?;
+        Ok(self.row(begin, rtt_ms, &before, &after, &collected, &sent, served))
+    }
+
+    /// Starts a role in a namespace; it ends with this process.
+    fn start(&self, name: &'static str, at: &Namespace, job: &Job) -> Result<ChildProcess> {
+        let (program, job) = (std::env::current_exe()?, serde_json::to_string(job)?);
+        let started = at.run(|| {
+            let mut command = Command::new(program);
+            command.arg("wan-role").arg(job).stdin(Stdio::piped());
+            ChildProcess::start(name, &mut command)
+        })?;
+        Ok(started?)
+    }
+
+    fn start_controller(&self, files: &Files) -> Result<Controller> {
+        let place = self.place;
+        let (capacity_bps, nic_bps) = (place.capacity_bps(), place.nic_bps());
+        let config = self.method.config(capacity_bps, nic_bps, place.chunk_kib(), self.guard_us);
+        let path = files.write("control.toml", &config)?;
+        let address = SocketAddr::new(place.collector(), CONTROL_PORT);
+        let program = std::env::current_exe()?;
+        let started = self.star.collector.run(|| {
+            let mut command = Command::new(program);
+            command.arg0(COMMAND).args(["control", "--insecure", "--until-stdin-closes"]);
+            command.args(["--listen", &address.to_string(), "--config"]).arg(path);
+            command.stdin(Stdio::piped()).stderr(Stdio::null());
+            ChildProcess::start("the controller", &mut command)
+        })?;
+        let (child, limit) = (started?, Instant::now() + PATIENCE);
+        while self.star.collector.run(|| TcpStream::connect(address))?.is_err() {
+            ensure!(Instant::now() < limit, "the controller does not listen at {address}");
+            // Its file, then its socket: no event says so.
+            std::thread::sleep(LOOK);
+        }
+        Ok(Controller { child, address, cpu_before_ns: 0, before: None })
+    }
+
+    fn start_collector(&self) -> Result<(ChildProcess, SocketAddr)> {
+        let job = Job::Collector {
+            listen: SocketAddr::new(self.place.collector(), 0).to_string(),
+            tcp: self.method.congestion().is_some(),
+            frame_bytes: self.place.frame_bytes() as usize,
+        };
+        let mut collector = self.start("the collector", &self.star.collector, &job)?;
+        let address = collector.wait_for(|_| true)?.trim().parse()?;
+        Ok((collector, address))
+    }
+
+    fn start_sources(
+        &self,
+        trace: &Path,
+        collector: SocketAddr,
+        controller: Option<&Controller>,
+    ) -> Result<Vec<ChildProcess>> {
+        let start = |(device, at): (u32, &Namespace)| {
+            let is_urgent = device == 0 && self.method == Method::Spq;
+            let job = SourceJob {
+                device,
+                trace: trace.to_owned(),
+                frame_bytes: self.place.frame_bytes() as usize,
+                collector: collector.to_string(),
+                controller: controller.map(|controller| controller.address.to_string()),
+                by_event: self.method == Method::Deadline,
+                blocks: self.method.blocks(),
+                rate_max_bps: self.place.nic_bps(),
+                traffic_class: if is_urgent { URGENT_DSCP << 2 } else { 0 },
+                congestion: self.method.congestion().map(str::to_owned),
+            };
+            self.start("a source", at, &Job::Source(job))
+        };
+        let started = (0..).zip(&self.star.sources).map(start);
+        let mut sources = started.collect::<Result<Vec<_>>>()?;
+        for source in &mut sources {
+            source.wait_for(|line| line == "ready")?;
+        }
+        Ok(sources)
+    }
+
+    /// Returns the median time of a datagram to a program beside the collector and back, with nothing on the way.
+    fn round_trip_ms(&self) -> Result<f64> {
+        let bind = |at: IpAddr| -> std::io::Result<UdpSocket> {
+            let socket = UdpSocket::bind((at, 0))?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            Ok(socket)
+        };
+        let source = self.star.sources.last().context("a source")?;
+        let (v4, v6) = Star::source(SOURCES - 1);
+        let near = source.run(|| bind(if self.place.ipv6 { v6 } else { v4 }))??;
+        let far = self.star.collector.run(|| bind(self.place.collector()))??;
+        near.connect(far.local_addr()?)?;
+        let echo = std::thread::spawn(move || -> std::io::Result<()> {
+            for _ in 0..TRIPS {
+                let (bytes, from) = far.recv_from(&mut [0; 8])?;
+                far.send_to(&[0; 8][..bytes], from)?;
+            }
+            Ok(())
+        });
+        let trip = || {
+            let begin = Instant::now();
+            near.send(&[0; 8])?;
+            near.recv(&mut [0; 8])?;
+            Ok(begin.elapsed().as_secs_f64() * 1e3)
+        };
+        let times = (0..TRIPS).map(|_| trip()).collect::<std::io::Result<Vec<_>>>()?;
+        echo.join().map_err(|_| anyhow!("a thread panicked"))??;
+        Ok(percentile(&times, 0.5))
+    }
+
+    /// Waits until all is there, or for as long as that may take.
+    fn drain(&self, collector: &mut ChildProcess) -> Result<()> {
+        let expected: u64 = self.trace.events().iter().map(|event| event.frames).sum();
+        let limit = Instant::now() + DRAIN;
+        while Instant::now() < limit {
+            collector.say("count")?;
+            if collector.wait_for(|_| true)?.trim().parse::<u64>()? >= expected {
+                break;
+            }
+            // The collector says what is there when it is asked.
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    fn count(&self) -> Result<Counted> {
+        Ok(Counted {
+            bottleneck_drops: self.star.bottleneck()?.drops,
+            nic_drops: self.star.nics()?.drops,
+            softirq_ns: sys::softirq_ns(),
+            at: Instant::now(),
+        })
+    }
+
+    fn status(&self, controller: SocketAddr) -> Result<Status> {
+        let program = std::env::current_exe()?;
+        let asked = self.star.collector.run(|| {
+            let mut command = Command::new(program);
+            command.arg0(COMMAND).args(["control", "status", "--json", "--insecure"]);
+            command.arg(controller.to_string()).output()
+        })??;
+        let text = String::from_utf8_lossy(&asked.stdout);
+        serde_json::from_str(text.trim()).with_context(|| {
+            format!("status of the controller: {text}{}", String::from_utf8_lossy(&asked.stderr))
+        })
+    }
+
+    /// Returns what the controller did since the beginning.
+    fn served(&self, controller: &Controller) -> Result<Served> {
+        let cpu_ns = cpu_ns(&controller.child)? - controller.cpu_before_ns;
+        let now = self.status(controller.address)?;
+        let transfers = |status: &Status| -> u64 {
+            status.classes.iter().map(|class| class.on_time + class.late).sum()
+        };
+        let messages = |status: &Status| status.datagrams.opened + status.datagrams.sent;
+        let more =
+            |of: &dyn Fn(&Status) -> u64| of(&now) - controller.before.as_ref().map_or(0, of);
+        Ok(Served { cpu_ns, transfers: more(&transfers), messages: more(&messages) })
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "each is counted at another place")]
+    fn row(
+        &self,
+        begin_ns: u64,
+        rtt_ms: f64,
+        before: &Counted,
+        after: &Counted,
+        collected: &Report,
+        sent: &[Report],
+        served: Option<Served>,
+    ) -> Row {
+        let (place, trace, method) = (self.place, self.trace, self.method);
+        let judged = trace.judge(&self.ends(begin_ns, collected, sent));
+        let rtt_ns = (rtt_ms * 1e6) as u64;
+        let simulated = method
+            .policy()
+            .map(|policy| trace.simulate(policy, place.nic, self.guard_us * 1000, rtt_ns));
+        let is_roce = method.congestion().is_none();
+        let sum = |of: fn(&Report) -> u64| is_roce.then(|| sent.iter().map(of).sum::<u64>());
+        let gigabytes = collected.bytes as f64 / 1e9;
+        let per_gb = |ns: u64| Some(ns as f64 / 1e9 / gigabytes).filter(|cpu| cpu.is_finite());
+        let round = |value: Option<f64>| value.map(|value| decimals(value, 4));
+        let seconds = (after.at - before.at).as_secs_f64();
+        let frames: u64 = trace.events().iter().map(|event| event.frames).sum();
+        Row {
+            what: "cell",
+            place: "netns",
+            method: method.to_string(),
+            calibration: "none",
+            pause: (method == Method::Deadline).then_some("confirmed"),
+            scale: 1.0 / place.scale as f64,
+            ipv6: place.ipv6,
+            nic_bps: place.nic_bps(),
+            capacity_bps: place.capacity_bps(),
+            nic_shaper_bps: place.shaper_bps(place.nic_bps()),
+            shaper_bps: place.shaper_bps(place.capacity_bps()),
+            path_mtu: is_roce.then_some(PATH_MTU),
+            queue_bytes: place.queue_bytes(),
+            guard_us: method.policy().map(|_| self.guard_us),
+            rtt_ms: decimals(rtt_ms, 3),
+            mix: "events",
+            load: decimals(self.load, 4),
+            load_drawn: decimals(trace.load(), 4),
+            seeds: 1,
+            seconds: trace.seconds(),
+            judged,
+            packets_dropped: after.bottleneck_drops - before.bottleneck_drops,
+            nic_packets_dropped: after.nic_drops - before.nic_drops,
+            sequence_gaps: collected.sequence_naks_sent,
+            frames_lost: collected.frames_lost,
+            frames_not_there: frames.saturating_sub(collected.came.len() as u64),
+            operations_failed: sum(|report| report.reconnects),
+            resent_fraction: round(sum(|report| report.retransmitted).map(|resent| {
+                resent as f64 / sum(|report| report.packets_sent).unwrap_or(0).max(1) as f64
+            })),
+            timeouts: sum(|report| report.timeouts),
+            messages_per_event: round(
+                served.map(|served| served.messages as f64 / trace.events().len() as f64),
+            ),
+            transfers: served.map(|served| served.transfers),
+            cpu_s_per_gb_collector: round(per_gb(collected.cpu_ns)),
+            cpu_s_per_gb_source: round(per_gb(sent.iter().map(|report| report.cpu_ns).sum())),
+            cpu_s_per_gb_softirq: round(per_gb(after.softirq_ns - before.softirq_ns)),
+            cpu_controller: round(served.map(|served| served.cpu_ns as f64 / 1e9 / seconds)),
+            cpu_us_per_grant: round(
+                served.map(|served| served.cpu_ns as f64 / 1e3 / served.transfers.max(1) as f64),
+            ),
+            on_time_simulated: round(simulated.map(|simulated| simulated.tolerant_on_time_event)),
+            urgent_ms_p95_simulated: round(simulated.and_then(|simulated| simulated.urgent_ms_p95)),
+        }
+    }
+
+    /// Returns what became of each event of the trace.
+    fn ends(&self, begin_ns: u64, collected: &Report, sent: &[Report]) -> Vec<End> {
+        let mut counts = [0; SOURCES as usize];
+        let mut places: Vec<Vec<usize>> = vec![Vec::new(); SOURCES as usize];
+        let mut ends: Vec<End> = Vec::new();
+        for (at, event) in self.trace.events().iter().enumerate() {
+            let device = event.device as usize;
+            let told = sent.get(device).is_some_and(|one| one.told.contains(&counts[device]));
+            ends.push(End { frames_ns: Vec::new(), told });
+            places[device].push(at);
+            counts[device] += 1;
+        }
+        for came in &collected.came {
+            let of_device = places.get(came.device as usize);
+            let at = of_device.and_then(|places| places.get(came.event as usize));
+            if let Some(end) = at.and_then(|at| ends.get_mut(*at)) {
+                end.frames_ns.push(came.at_ns.saturating_sub(begin_ns));
+            }
+        }
+        ends
+    }
+}
+
+/// What a controller did.
+#[derive(Debug, Clone, Copy)]
+struct Served {
+    cpu_ns: u64,
+    transfers: u64,
+    messages: u64,
+}
+
+fn report(process: &mut ChildProcess) -> Result<Report> {
+    process.say("report")?;
+    Ok(serde_json::from_str(&process.wait_for(|_| true)?)?)
+}
+
+fn cpu_ns(process: &ChildProcess) -> Result<u64> {
+    Ok(sys::threads(process.id())?.iter().map(|thread| thread.cpu_ns).sum())
+}

@@ -1,0 +1,284 @@
+//! Rows and goals.
+use super::method::Method;
+use super::place::{PATH_MTU, Place, SOURCES};
+use crate::host::Environment;
+use catchment_sim::admission::Judged;
+use serde::Serialize;
+
+/// The first row: the machine and the rates that numbers belong to.
+#[derive(Debug, Serialize)]
+pub(super) struct Run {
+    what: &'static str,
+    commit: String,
+    machine: String,
+    cores: usize,
+    /// Processes that wanted to run, one-minute mean.
+    load: f64,
+    mode: &'static str,
+    build: String,
+    sources: u8,
+    capacity_bps: u64,
+    shaper_bps: u64,
+    nic_bps: u64,
+    nic_shaper_bps: u64,
+    path_mtu: u64,
+    header_bytes: u64,
+    queue_bytes: u64,
+    chunk_kib: u64,
+}
+
+impl Run {
+    pub(super) fn detect(mode: &'static str, place: &Place) -> Self {
+        let Environment { commit, cpu, cores, load_before, build, .. } = Environment::detect();
+        Self {
+            what: "run",
+            commit,
+            machine: cpu,
+            cores,
+            load: load_before,
+            mode,
+            build,
+            sources: SOURCES,
+            capacity_bps: place.capacity_bps(),
+            shaper_bps: place.shaper_bps(place.capacity_bps()),
+            nic_bps: place.nic_bps(),
+            nic_shaper_bps: place.shaper_bps(place.nic_bps()),
+            path_mtu: PATH_MTU,
+            header_bytes: place.header_bytes(),
+            queue_bytes: place.queue_bytes(),
+            chunk_kib: place.chunk_kib(),
+        }
+    }
+
+    pub(super) fn line(&self) -> String {
+        let Self { commit, machine, cores, load, build, .. } = self;
+        let Self { sources, capacity_bps, shaper_bps, nic_bps, nic_shaper_bps, .. } = self;
+        format!(
+            "{build} build of {commit} on {machine}, {cores} cores, load {load}\n\
+             {sources} sources of {nic_bps} bit/s (shaper {nic_shaper_bps}) share {capacity_bps} bit/s (shaper \
+             {shaper_bps}: path MTU {PATH_MTU} + headers {}), queue {} bytes, chunks of {} KiB",
+            self.header_bytes, self.queue_bytes, self.chunk_kib
+        )
+    }
+}
+
+/// A method under a load; what does not apply to it is null.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Row {
+    pub(super) what: &'static str,
+    pub(super) place: &'static str,
+    pub(super) method: String,
+    pub(super) calibration: &'static str,
+    pub(super) pause: Option<&'static str>,
+    pub(super) scale: f64,
+    pub(super) ipv6: bool,
+    pub(super) nic_bps: u64,
+    pub(super) capacity_bps: u64,
+    pub(super) nic_shaper_bps: u64,
+    pub(super) shaper_bps: u64,
+    pub(super) path_mtu: Option<u64>,
+    pub(super) queue_bytes: u64,
+    pub(super) guard_us: Option<u64>,
+    pub(super) rtt_ms: f64,
+    pub(super) mix: &'static str,
+    pub(super) load: f64,
+    /// What the events of the trace have.
+    pub(super) load_drawn: f64,
+    pub(super) seeds: u64,
+    pub(super) seconds: u64,
+    #[serde(flatten)]
+    pub(super) judged: Judged,
+    /// At the bottleneck.
+    pub(super) packets_dropped: u64,
+    pub(super) nic_packets_dropped: u64,
+    /// NAKs that the collector sent for gaps; one for each, of as many packets as it may be. Packets that two processors
+    /// of the way put into another order are a gap too.
+    pub(super) sequence_gaps: Option<u64>,
+    pub(super) frames_lost: Option<u64>,
+    /// Neither lost nor there when the cell ended.
+    pub(super) frames_not_there: u64,
+    pub(super) operations_failed: Option<u64>,
+    pub(super) resent_fraction: Option<f64>,
+    pub(super) timeouts: Option<u64>,
+    pub(super) messages_per_event: Option<f64>,
+    /// What the controller served: events or frames, as its method has it.
+    pub(super) transfers: Option<u64>,
+    pub(super) cpu_s_per_gb_collector: Option<f64>,
+    pub(super) cpu_s_per_gb_source: Option<f64>,
+    /// Of the whole machine, the work of queues and shapers included.
+    pub(super) cpu_s_per_gb_softirq: Option<f64>,
+    /// Of a core.
+    pub(super) cpu_controller: Option<f64>,
+    pub(super) cpu_us_per_grant: Option<f64>,
+    /// Tolerant bytes of events on time, by the simulator on the same events.
+    pub(super) on_time_simulated: Option<f64>,
+    pub(super) urgent_ms_p95_simulated: Option<f64>,
+}
+
+impl Row {
+    pub(super) fn line(&self) -> String {
+        let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
+        let part = |value: Option<f64>| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"))
+        };
+        format!(
+            "{:12} load {} (drawn {:.3}): urgent P95 {:>7} ms on time {:.3}, tolerant on time {:.3} (simulated {}), P95 {:>8} ms; \
+             {} dropped, {} lost, {} not there; CPU s/GB collector {} sources {} softirq {}, controller {}",
+            self.method,
+            self.load,
+            self.load_drawn,
+            ms(self.judged.urgent_ms_p95),
+            self.judged.urgent_on_time,
+            self.judged.tolerant_on_time_event,
+            part(self.on_time_simulated),
+            ms(self.judged.tolerant_ms_p95),
+            self.packets_dropped,
+            self.frames_lost.map_or_else(|| "-".to_owned(), |lost| lost.to_string()),
+            self.frames_not_there,
+            part(self.cpu_s_per_gb_collector),
+            part(self.cpu_s_per_gb_source),
+            part(self.cpu_s_per_gb_softirq),
+            part(self.cpu_controller),
+        )
+    }
+
+    fn is(&self, method: Method) -> bool {
+        self.method == method.to_string()
+    }
+}
+
+/// What must hold for a number.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Goal {
+    what: &'static str,
+    goal: String,
+    value: Option<f64>,
+    held: Option<bool>,
+    /// Why it is not measured, or what its row says of a miss.
+    why_not: Option<String>,
+}
+
+impl Goal {
+    fn new(goal: String, value: Option<f64>, held: impl Fn(f64) -> bool) -> Self {
+        let why_not = value.is_none().then(|| "not measured in this run".to_owned());
+        Self { what: "goal", goal, value, held: value.map(held), why_not }
+    }
+
+    fn least(name: String, value: Option<f64>, least: f64) -> Self {
+        Self::new(format!("{name} >= {least}"), value, |value| value >= least)
+    }
+
+    fn most(name: String, value: Option<f64>, most: f64) -> Self {
+        Self::new(format!("{name} <= {most}"), value, |value| value <= most)
+    }
+
+    /// Says why, where it is missed.
+    fn because(mut self, cause: impl FnOnce() -> String) -> Self {
+        if self.held == Some(false) {
+            self.why_not = Some(cause());
+        }
+        self
+    }
+
+    pub(super) fn line(&self) -> String {
+        let word = match self.held {
+            Some(true) => "held  ",
+            Some(false) => "MISSED",
+            None => "-     ",
+        };
+        let value = self.value.map_or_else(String::new, |value| value.to_string());
+        let why = self.why_not.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+        format!("{word} {}: {value}{why}", self.goal)
+    }
+}
+
+/// The last row.
+#[derive(Debug, Serialize)]
+pub(super) struct Goals {
+    what: &'static str,
+    held: usize,
+    of: usize,
+    not_measured: usize,
+}
+
+impl Goals {
+    pub(super) fn of(goals: &[Goal]) -> Self {
+        let count = |held| goals.iter().filter(|goal| goal.held == held).count();
+        Self { what: "goals", held: count(Some(true)), of: goals.len(), not_measured: count(None) }
+    }
+
+    pub(super) fn line(&self) -> String {
+        let Self { held, of, not_measured, .. } = self;
+        format!("{held} of {of} goals held, {not_measured} not measured")
+    }
+}
+
+/// Returns the goals of all rows.
+pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
+    let mut goals: Vec<Goal> = rows.iter().flat_map(of_row).collect();
+    let deadline = rows.iter().filter(|row| row.is(Method::Deadline));
+    for (ours, method) in deadline
+        .flat_map(|row| [Method::KernelCubic, Method::KernelBbr].map(|method| (row, method)))
+    {
+        let same = |row: &&Row| row.is(method) && row.load_drawn == ours.load_drawn;
+        let theirs = rows.iter().find(same);
+        let name = format!("deadline beside {method} at load {}", ours.load);
+        if ours.load >= 0.66 {
+            let more = theirs
+                .map(|row| ours.judged.tolerant_on_time_event - row.judged.tolerant_on_time_event);
+            goals.push(Goal::new(format!("{name}: more events on time"), more, |more| more > 0.0));
+        }
+        if ours.load == 0.87 {
+            let part =
+                theirs.and_then(|row| Some(ours.judged.urgent_ms_p95? / row.judged.urgent_ms_p95?));
+            goals.push(Goal::most(format!("{name}: part of its urgent_ms_p95"), part, 0.5));
+        }
+    }
+    goals.push(Goal {
+        what: "goal",
+        goal: "dcqcn".to_owned(),
+        value: None,
+        held: None,
+        why_not: Some("the kernel has no queue that marks between namespaces".to_owned()),
+    });
+    goals
+}
+
+fn of_row(row: &Row) -> Vec<Goal> {
+    let name = |field: &str| format!("{} load {}: {field}", row.method, row.load);
+    let mut goals = Vec::new();
+    let dropped = Some(row.packets_dropped as f64);
+    if row.on_time_simulated.is_some() {
+        goals.push(Goal::most(name("packets_dropped"), dropped, 0.0));
+    }
+    if row.is(Method::Spq) && row.load >= 0.3 {
+        goals.push(Goal::least(name("packets_dropped"), dropped, 1.0));
+    }
+    if let Some(gaps) = row.sequence_gaps {
+        let difference = gaps.abs_diff(row.packets_dropped) as f64;
+        let beside =
+            Goal::most(name("packets_dropped beside sequence_gaps"), Some(difference), 0.0);
+        goals.push(beside.because(|| match row.packets_dropped {
+            0 => "packets came in another order: two processors carry them".to_owned(),
+            _ => "a NAK is for a gap, of as many packets as it may be".to_owned(),
+        }));
+        let lost = row.frames_lost.map(|lost| lost as f64);
+        goals.push(Goal::most(name("frames_lost"), lost, 0.0));
+    }
+    if row.is(Method::Deadline) {
+        let behind =
+            row.on_time_simulated.map(|simulated| simulated - row.judged.tolerant_on_time_event);
+        let cause = || {
+            let ms = row.urgent_ms_p95_simulated.unwrap_or(0.0);
+            let timeouts = row.timeouts.unwrap_or(0);
+            format!(
+                "simulated: urgent P95 {ms:.1} ms; {timeouts} timeouts, {} drops",
+                row.packets_dropped
+            )
+        };
+        goals.push(Goal::most(name("on_time_simulated ahead"), behind, 0.02).because(cause));
+        let urgent = Goal::most(name("urgent_ms_p95"), row.judged.urgent_ms_p95, 30.0);
+        goals.push(urgent.because(cause));
+    }
+    goals
+}

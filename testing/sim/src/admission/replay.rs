@@ -1,0 +1,210 @@
+//! A trace that is carried elsewhere too, by real processes, and judged like those simulated here.
+use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
+use super::ladder;
+use super::outcome::{EventEnd, Outcome, Pooled};
+use super::trace::{self, Event, Mix, Offer, SOURCES};
+use catchment_control::admission::Rules;
+use catchment_probe::random::Random;
+
+/// Events of twelve sources on a link of 20 Gbit/s, in the order of their times.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    events: Vec<Event>,
+    seconds: u64,
+}
+
+/// What became of an event elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct End {
+    /// When each of its frames was there that came, from the beginning of the trace.
+    pub frames_ns: Vec<u64>,
+    /// Its source was told that it misses its deadline.
+    pub told: bool,
+}
+
+/// A policy as it is built, without calibrated delays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// RDMA-TCM: a grant a frame, a request of each source at a time.
+    Fifo,
+    /// P-RDMA-TCM: the same.
+    Priority,
+    /// The shipped one: a grant an event, all that a source has asked for.
+    Deadline,
+}
+
+/// How classes fared, without the first tenth. `None` where nothing of a class came.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Judged {
+    pub urgent_ms_p50: Option<f64>,
+    pub urgent_ms_p95: Option<f64>,
+    pub urgent_ms_p99: Option<f64>,
+    pub tolerant_ms_p50: Option<f64>,
+    pub tolerant_ms_p95: Option<f64>,
+    pub tolerant_frame_ms_p95: Option<f64>,
+    pub urgent_on_time: f64,
+    pub tolerant_on_time_event: f64,
+    pub tolerant_on_time_frame: f64,
+    pub missed_told: u64,
+    pub missed: u64,
+    pub late_s_p99: Option<f64>,
+    pub late_s_max: Option<f64>,
+    pub jain_devices: Option<f64>,
+}
+
+impl Trace {
+    /// Draws the events of a seed, as [`bench admission`](super::run) does.
+    pub fn draw(load: f64, seconds: u64, seed: u64) -> Self {
+        let horizon_ns = seconds * SECOND_NS;
+        let capacity_bps = LINK_BPS;
+        let (mix, devices, first) = (Mix::Events, SOURCES, 0);
+        let offer = Offer { load, mix, capacity_bps, devices, first, horizon_ns };
+        Self { events: trace::draw(&offer, &mut Random::new(1000 + seed)), seconds }
+    }
+
+    /// Reads the lines of a file (docs/spec/event-trace.md).
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let lines = text.lines().map(serde_json::from_str::<Event>);
+        let mut events: Vec<Event> =
+            lines.collect::<Result<_, _>>().map_err(|problem| problem.to_string())?;
+        events.sort_unstable();
+        let last_ns = events.last().ok_or("no events")?.at_ns;
+        let known = |event: &Event| event.device < SOURCES && event.class < 2;
+        if !events.iter().all(known) {
+            return Err("devices are 0 to 11, classes 0 (device 0) and 1".to_owned());
+        }
+        Ok(Self { events, seconds: last_ns / SECOND_NS + 1 })
+    }
+
+    /// Returns the lines of a file.
+    pub fn lines(&self) -> String {
+        let lines = self.events.iter().filter_map(|event| serde_json::to_string(event).ok());
+        lines.flat_map(|line| [line, "\n".to_owned()]).collect()
+    }
+
+    /// Returns the events.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Returns the length.
+    pub fn seconds(&self) -> u64 {
+        self.seconds
+    }
+
+    /// Returns what is offered, as a part of the link.
+    pub fn load(&self) -> f64 {
+        let bits: f64 = self.events.iter().map(|event| event.bytes() as f64 * 8.0).sum();
+        bits / (self.seconds as f64 * LINK_BPS as f64)
+    }
+
+    /// Judges what became of each event.
+    pub fn judge(&self, ends: &[End]) -> Judged {
+        let end = |(event, end): (&Event, &End)| {
+            let mut frames_ns: Vec<u64> =
+                end.frames_ns.iter().map(|at_ns| *at_ns.max(&event.at_ns)).collect();
+            frames_ns.sort_unstable();
+            let done_ns =
+                frames_ns.last().copied().filter(|_| frames_ns.len() as u64 == event.frames);
+            EventEnd { done_ns, frames_ns, told: end.told }
+        };
+        let ends = self.events.iter().zip(ends).map(end).collect();
+        let mut pooled = Pooled::default();
+        let outcome = Outcome { ends, ..Outcome::default() };
+        pooled.add(&self.events, &outcome, self.seconds * SECOND_NS / 10);
+        Judged::of(&pooled)
+    }
+
+    /// Simulates a policy on the same events, with NICs of this part of the link.
+    pub fn simulate(&self, policy: Policy, nic: f64, guard_ns: u64, rtt_ns: u64) -> Judged {
+        let nic_bps = (nic * LINK_BPS as f64) as u64;
+        let shipped = Method { guard_ns, rtt_ns, ..ladder::shipped(nic_bps) };
+        let frames = |name, rules| {
+            let (by_frame, outstanding) = (true, 1);
+            Method { name, rules, by_frame, outstanding, ..shipped.clone() }
+        };
+        let method = match policy {
+            Policy::Fifo => frames("fifo", Rules::fifo(nic_bps)),
+            Policy::Priority => frames("priority", Rules::priority(nic_bps)),
+            Policy::Deadline => shipped,
+        };
+        let (links, mix, seeds) = (Links::Pool(1), Mix::Events, vec![0]);
+        let load = self.load();
+        let cell = Cell { method, links, mix, load, seeds, seconds: self.seconds, carrier: None };
+        Judged::of(&cell.run_on(std::iter::once(self.events.clone())))
+    }
+}
+
+impl Judged {
+    fn of(pooled: &Pooled) -> Self {
+        let spread = |class, percent| pooled.latency_ms(class, percent);
+        Self {
+            urgent_ms_p50: spread(0, 50.0),
+            urgent_ms_p95: spread(0, 95.0),
+            urgent_ms_p99: spread(0, 99.0),
+            tolerant_ms_p50: spread(1, 50.0),
+            tolerant_ms_p95: spread(1, 95.0),
+            tolerant_frame_ms_p95: pooled.frame_latency_ms(1, 95.0),
+            urgent_on_time: pooled.on_time(0),
+            tolerant_on_time_event: pooled.on_time(1),
+            tolerant_on_time_frame: pooled.frames_on_time(1),
+            missed_told: pooled.missed_told,
+            missed: pooled.missed,
+            late_s_p99: pooled.late_s(99.0),
+            late_s_max: pooled.late_s(100.0),
+            jain_devices: Some(pooled.jain(|device| device > 0)).filter(|jain| jain.is_finite()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_comes_back_from_its_lines_and_is_judged_by_its_deadlines() {
+        let trace = Trace::draw(0.5, 20, 1);
+        let read = Trace::read(&trace.lines()).unwrap();
+        assert_eq!(read.events(), trace.events());
+        // Each frame in time, but one of the last tolerant event, which is there a second late.
+        let mut ends: Vec<End> = trace
+            .events()
+            .iter()
+            .map(|event| {
+                let at_ns = event.at_ns + 1_000_000;
+                End { frames_ns: vec![at_ns; event.frames as usize], told: false }
+            })
+            .collect();
+        let good = trace.judge(&ends);
+        assert_eq!((good.urgent_on_time, good.tolerant_on_time_event, good.missed), (1.0, 1.0, 0));
+        let last = trace.events().iter().rposition(|event| event.class == 1).unwrap();
+        ends[last].frames_ns[7] += 2_000_000_000;
+        ends[last].told = true;
+        let late = trace.judge(&ends);
+        assert!(late.tolerant_on_time_event < late.tolerant_on_time_frame);
+        assert_eq!((late.missed, late.missed_told), (1, 1));
+        assert_eq!(late.late_s_max, Some(1.001));
+        ends[last].frames_ns.pop();
+        assert_eq!(trace.judge(&ends).missed, 1, "what has not come whole is missed");
+    }
+
+    #[test]
+    fn the_shipped_policy_is_simulated_as_in_the_cells() {
+        let trace = Trace::draw(0.87, 60, 2);
+        let judged = trace.simulate(Policy::Deadline, 0.5, 100_000, 500_000);
+        let cell = Cell {
+            method: ladder::shipped(LINK_BPS / 2),
+            links: Links::Pool(1),
+            mix: Mix::Events,
+            load: 0.87,
+            seeds: vec![2],
+            seconds: 60,
+            carrier: None,
+        };
+        assert_eq!(judged.tolerant_on_time_event, cell.run().on_time(1));
+        assert_eq!(judged.missed, judged.missed_told);
+    }
+}
