@@ -5,8 +5,9 @@
 //! writer:  store the data,     fence, flag set? take it and ring
 //! ```
 //! With both fences one of the two sees the other: the sleeper finds the data, or the writer finds
-//! the flag. A sleeper may make the writers' fence too ([`super::barrier`]). The code is generic over the flag, which may lie in memory of two processes, so that
-//! loom can try every interleaving of it (`tests/loom`).
+//! the flag. A sleeper may make the writers' fence too ([`super::barrier`]). The code is generic over
+//! the flag, which may lie in memory of two processes, so that loom can try every interleaving of it
+//! (`tests/loom`).
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// A word of flags that sleepers set and writers take.
