@@ -75,7 +75,7 @@ impl Pd for ShmPd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
         check_mr(&self.state().caps, &region, access)?;
         let keys = &self.state().keys;
-        let core = keys.insert(|key| MrCore::new(key, self.id, access, region, &keys.bells))?;
+        let core = keys.insert(|key| MrCore::new(key, self.id, access, region, keys))?;
         Ok(Arc::new(ShmMr { core, pd: self.clone() }))
     }
 

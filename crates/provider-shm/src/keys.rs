@@ -11,6 +11,7 @@ use catchment_verbs::VerbsError;
 use catchment_verbs::mem::{MemError, Region, RegionOptions};
 use catchment_verbs::provider::KeySlots;
 use catchment_verbs::sync::RwLock;
+use catchment_verbs::wait::barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -20,6 +21,8 @@ pub(crate) struct KeyTable {
     pub(crate) valid: Arc<Region>,
     /// The table of flags.
     pub(crate) bells: Arc<Region>,
+    /// Whether a thread that sleeps on a region makes the fence of the peers that write it.
+    pub(crate) fences_for_writers: bool,
     slots: RwLock<KeySlots<Weak<MrCore>>>,
 }
 
@@ -30,7 +33,12 @@ impl KeyTable {
         let valid = Region::alloc(VALID_BYTES, lazily)?;
         // Seals it, and opens what all peers get.
         drop(valid.read_only_fd()?);
-        Ok(Self { valid, bells: Region::alloc(BELLS_BYTES, lazily)?, slots: RwLock::default() })
+        Ok(Self {
+            valid,
+            bells: Region::alloc(BELLS_BYTES, lazily)?,
+            fences_for_writers: barrier::available(),
+            slots: RwLock::default(),
+        })
     }
 
     /// Adds the region that `make` builds under a new key.

@@ -4,6 +4,7 @@ use crate::socket;
 use crate::tables::{BELLS_BYTES, VALID_BYTES};
 use catchment_verbs::mem::{MemError, Region};
 use catchment_verbs::sync::Mutex;
+use catchment_verbs::wait::barrier;
 use catchment_verbs::{Gid, Watch, event};
 use rustix::event::epoll;
 use std::io;
@@ -71,6 +72,9 @@ pub(crate) struct PeerLink {
     pub(crate) valid: Arc<Region>,
     /// The peer's flags.
     pub(crate) bells: Arc<Region>,
+    /// Whether this process need make no fence before it looks whether the peer sleeps on one of its regions. A peer
+    /// that has promised that in vain misses its own wake-ups.
+    pub(crate) fences_for_us: bool,
     watches: Mutex<Vec<Weak<dyn Watch>>>,
 }
 
@@ -86,11 +90,11 @@ impl PeerLink {
             (Err(CallError::Gone | CallError::Io(_)), Err(error)) => return Err(error.into()),
             (answer, _) => answer?,
         };
-        match reply {
-            Reply::Hello => {}
+        let fences_for_writers = match reply {
+            Reply::Hello { fences_for_writers } => fences_for_writers,
             Reply::Refused(reason) => return Err(reason.into()),
             Reply::Qp(_) | Reply::Known | Reply::Region { .. } => return Err(CallError::Protocol),
-        }
+        };
         let [valid, bells]: [OwnedFd; 2] =
             descriptors.try_into().map_err(|_| CallError::Protocol)?;
         Ok(Self {
@@ -101,6 +105,7 @@ impl PeerLink {
             calls: Mutex::new(()),
             valid: Region::from_peer(valid, VALID_BYTES, false)?,
             bells: Region::from_peer(bells, BELLS_BYTES, true)?,
+            fences_for_us: fences_for_writers && barrier::available(),
             watches: Mutex::new(Vec::new()),
         })
     }

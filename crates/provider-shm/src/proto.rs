@@ -8,6 +8,9 @@ const MAGIC: u32 = u32::from_le_bytes(*b"CShm");
 /// Raised with every change; both sides must have the same.
 pub(crate) const VERSION: u16 = 4;
 
+/// A bit of the reply to Hello. Who does not know it sends 0, does not look at it, and makes its fences.
+const FENCES_FOR_WRITERS: u32 = 1;
+
 /// What a peer must know of a queue pair to send to it. Sent with the inbox's descriptor, then the
 /// descriptors of the two channels, if `channels` lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +59,9 @@ pub(crate) enum Request {
 /// Replies of the other context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// With the descriptors of the key table (read only) and of the bells.
-    Hello,
+    /// With the descriptors of the key table (read only) and of the bells. `fences_for_writers`: a thread that
+    /// sleeps on a region makes the fence of registered processes that write it (membarrier).
+    Hello { fences_for_writers: bool },
     /// With the descriptors that [`QpFacts`] names.
     Qp(QpFacts),
     /// The two queue pairs are connected already, by a request that the other one made.
@@ -244,7 +248,9 @@ impl Reply {
     /// Encodes it.
     pub(crate) fn encode(&self) -> [u8; MESSAGE_BYTES] {
         match self {
-            Self::Hello => Writer::new(101).bytes,
+            Self::Hello { fences_for_writers } => {
+                Writer::new(101).u32(if *fences_for_writers { FENCES_FOR_WRITERS } else { 0 }).bytes
+            }
             Self::Qp(facts) => Writer::new(102).facts(facts).bytes,
             Self::Region { addr, bytes, access } => {
                 Writer::new(103).u64(*addr).u64(*bytes).u32(*access).bytes
@@ -261,7 +267,7 @@ impl Reply {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, mut reader) = Reader::new(bytes)?;
         Some(match kind {
-            101 => Self::Hello,
+            101 => Self::Hello { fences_for_writers: reader.u32() & FENCES_FOR_WRITERS != 0 },
             102 => Self::Qp(reader.facts()?),
             103 => Self::Region { addr: reader.u64(), bytes: reader.u64(), access: reader.u32() },
             104 => Self::Known,
@@ -273,7 +279,7 @@ impl Reply {
     /// Returns how many descriptors must come with it.
     pub(crate) fn descriptors(&self) -> usize {
         match self {
-            Self::Hello | Self::Region { .. } => 2,
+            Self::Hello { .. } | Self::Region { .. } => 2,
             Self::Qp(facts) => facts.descriptors(),
             Self::Known | Self::Refused(_) => 0,
         }
@@ -305,7 +311,8 @@ mod tests {
             assert_eq!(Request::decode(&request.encode()), Some(request));
         }
         let mut replies = vec![
-            Reply::Hello,
+            Reply::Hello { fences_for_writers: false },
+            Reply::Hello { fences_for_writers: true },
             Reply::Qp(FACTS),
             Reply::Region { addr: 1 << 40, bytes: 3, access: 15 },
             Reply::Known,
@@ -325,7 +332,7 @@ mod tests {
             Request::OpenQp { target, caller: facts }.encode(),
             Request::Resolve { target, rkey: 0x89ab_cdef }.encode(),
             Request::Fault { target, status: 1 }.encode(),
-            Reply::Hello.encode(),
+            Reply::Hello { fences_for_writers: true }.encode(),
             Reply::Region { addr: 0x7f00_0000_1000, bytes: 1 << 20, access: 15 }.encode(),
             Reply::Refused(Refusal::TooMany).encode(),
         ];

@@ -1,5 +1,6 @@
 //! What the service thread and the queue pairs know of a registered region, and its sleepers.
-use crate::tables::{SharedWord, owner_bell_offset, peers_bell_offset};
+use crate::keys::KeyTable;
+use crate::tables::{OwnerFlag, SharedWord, owner_bell_offset, peers_bell_offset};
 use catchment_verbs::mem::{MemError, Region, VolatileSlice};
 use catchment_verbs::provider::RegionWatch;
 use catchment_verbs::wait::Doorbell;
@@ -18,9 +19,9 @@ pub(crate) struct MrCore {
     pub(crate) access: Access,
     pub(crate) region: Arc<Region>,
     valid: AtomicBool,
-    owner_flag: SharedWord,
+    owner_flag: OwnerFlag,
     peer_flags: SharedWord,
-    watch: RegionWatch<SharedWord>,
+    watch: RegionWatch<OwnerFlag>,
 }
 
 impl MrCore {
@@ -30,16 +31,20 @@ impl MrCore {
         pd: u64,
         access: Access,
         region: Arc<Region>,
-        bells: &Arc<Region>,
+        keys: &KeyTable,
     ) -> Result<Self, MemError> {
+        let owner_flag = OwnerFlag {
+            word: SharedWord::new(&keys.bells, owner_bell_offset(key))?,
+            fences_for_writers: keys.fences_for_writers,
+        };
         Ok(Self {
             key,
             pd,
             access,
             region,
             valid: AtomicBool::new(true),
-            owner_flag: SharedWord::new(bells, owner_bell_offset(key))?,
-            peer_flags: SharedWord::new(bells, peers_bell_offset(key))?,
+            owner_flag,
+            peer_flags: SharedWord::new(&keys.bells, peers_bell_offset(key))?,
             watch: RegionWatch::default(),
         })
     }
@@ -96,7 +101,7 @@ impl MrCore {
     }
 
     /// Returns the owner's watch, created when the owner needs it or a peer maps the region.
-    pub(crate) fn watch(&self) -> io::Result<&Arc<Doorbell<SharedWord>>> {
+    pub(crate) fn watch(&self) -> io::Result<&Arc<Doorbell<OwnerFlag>>> {
         self.watch.get_or_create(|| self.owner_flag.clone())
     }
 

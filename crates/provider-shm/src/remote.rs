@@ -6,6 +6,7 @@ use crate::socket;
 use crate::tables::{SharedWord, owner_bell_offset, peers_bell_offset, valid_offset};
 use catchment_verbs::mem::{Region, VolatileSlice};
 use catchment_verbs::wait::arm::{self, Flags as _};
+use catchment_verbs::wait::barrier;
 use catchment_verbs::wait::futex::{self, Scope};
 use catchment_verbs::{Access, RemoteBell, Wake, Watch, WcStatus, event};
 use std::io;
@@ -22,6 +23,8 @@ pub(crate) struct RemoteMr {
     region: Arc<Region>,
     link: Arc<PeerLink>,
     owner_flag: SharedWord,
+    /// See [`PeerLink::fences_for_us`].
+    fences_for_us: bool,
     bell: OwnedFd,
     watch: OnceLock<Arc<RemoteWatch>>,
 }
@@ -51,6 +54,7 @@ impl RemoteMr {
             region: Region::from_peer(fd, bytes, writable)?,
             link: Arc::clone(link),
             owner_flag: SharedWord::new(&link.bells, owner_bell_offset(rkey))?,
+            fences_for_us: link.fences_for_us,
             bell: socket::never_waiting(bell)?,
             watch: OnceLock::new(),
         }))
@@ -138,8 +142,13 @@ pub(crate) fn status_of(error: &CallError) -> WcStatus {
 pub(crate) struct ShmBell(pub(crate) Arc<RemoteMr>);
 
 impl RemoteBell for ShmBell {
+    #[inline]
     fn ring(&self) {
-        fence(Ordering::SeqCst);
+        if self.0.fences_for_us {
+            barrier::light();
+        } else {
+            fence(Ordering::SeqCst);
+        }
         self.0.ring_fenced();
     }
 
@@ -231,6 +240,8 @@ pub(crate) struct RemoteCache {
     victim: usize,
     /// Written since the last [`RemoteCache::ring_fenced`]: one bit for each entry.
     touched: u64,
+    /// One of them needs our fence before that.
+    needs_fence: bool,
 }
 
 impl RemoteCache {
@@ -262,6 +273,7 @@ impl RemoteCache {
     #[inline]
     pub(crate) fn touch(&mut self, at: usize) {
         self.touched |= 1 << at;
+        self.needs_fence |= !self.entries[at].fences_for_us;
     }
 
     /// Returns whether something was written without a ring since.
@@ -270,9 +282,21 @@ impl RemoteCache {
         self.touched != 0
     }
 
+    /// Rings the sleeping owners of written regions; makes the fence before it where they need ours.
+    #[inline]
+    pub(crate) fn ring(&mut self) {
+        if self.needs_fence {
+            fence(Ordering::SeqCst);
+        } else {
+            barrier::light();
+        }
+        self.ring_fenced();
+    }
+
     /// Rings the sleeping owners of written regions. The caller has made a fence since.
     #[inline]
     pub(crate) fn ring_fenced(&mut self) {
+        self.needs_fence = false;
         let mut touched = std::mem::take(&mut self.touched);
         while touched != 0 {
             self.entries[touched.trailing_zeros() as usize].ring_fenced();
@@ -282,6 +306,7 @@ impl RemoteCache {
 
     /// Returns the regions that were written since the last ring.
     pub(crate) fn take_touched(&mut self) -> Vec<Arc<RemoteMr>> {
+        self.needs_fence = false;
         let touched = std::mem::take(&mut self.touched);
         let entries = self.entries.iter().enumerate();
         entries.filter(|(at, _)| touched >> at & 1 != 0).map(|(_, mr)| Arc::clone(mr)).collect()
@@ -290,8 +315,7 @@ impl RemoteCache {
     /// Remembers a region; forgets those that are deregistered.
     pub(crate) fn insert(&mut self, mr: Arc<RemoteMr>) -> usize {
         if self.is_touched() {
-            fence(Ordering::SeqCst);
-            self.ring_fenced();
+            self.ring();
         }
         self.entries.retain(|known| known.is_valid() && known.key() != mr.key());
         if self.entries.len() < CACHED {

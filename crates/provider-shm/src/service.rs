@@ -295,7 +295,8 @@ fn dup(fd: BorrowedFd<'_>) -> Result<OwnedFd, Refusal> {
 fn hello(state: &State) -> Answer {
     let valid = state.keys.valid.read_only_fd().map_err(|_| Refusal::NoDescriptor)?;
     let bells = state.keys.bells.fd().map_err(|_| Refusal::NoDescriptor)?;
-    Ok((Reply::Hello, vec![valid, dup(bells)?]))
+    let fences_for_writers = state.keys.fences_for_writers;
+    Ok((Reply::Hello { fences_for_writers }, vec![valid, dup(bells)?]))
 }
 
 /// Returns the queue pair that a peer names, if it is connected to that peer.

@@ -2,6 +2,7 @@
 use catchment_verbs::mem::{MemError, Region};
 use catchment_verbs::provider::KeySlots;
 use catchment_verbs::wait::arm::Flags;
+use catchment_verbs::wait::barrier;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -86,5 +87,48 @@ impl Flags for SharedWord {
     #[inline]
     fn fence() {
         AtomicU32::fence();
+    }
+}
+
+/// The flag of a sleeping owner. Where the owner has promised it, a sleeper makes the fence of the peers that
+/// write, too.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnerFlag {
+    pub(crate) word: SharedWord,
+    pub(crate) fences_for_writers: bool,
+}
+
+impl Flags for OwnerFlag {
+    #[inline]
+    fn set(&self, bits: u32) {
+        self.word.set(bits);
+    }
+
+    #[inline]
+    fn clear(&self, bits: u32) {
+        self.word.clear(bits);
+    }
+
+    #[inline]
+    fn peek(&self) -> u32 {
+        self.word.peek()
+    }
+
+    #[inline]
+    fn take(&self) -> u32 {
+        self.word.take()
+    }
+
+    #[inline]
+    fn fence() {
+        SharedWord::fence();
+    }
+
+    fn sleeper_fence(&self) {
+        if self.fences_for_writers {
+            barrier::heavy();
+        } else {
+            Self::fence();
+        }
     }
 }

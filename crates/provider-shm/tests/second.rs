@@ -62,6 +62,8 @@ struct Second {
     event: OwnedFd,
     /// Its receive channel.
     channel: Option<OwnedFd>,
+    /// What it says with its tables: 1 if its threads make the fence of writers.
+    says: u32,
 }
 
 impl Second {
@@ -78,6 +80,7 @@ impl Second {
             region: Memory::create(REGION_BYTES),
             event: rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap(),
             channel: None,
+            says: 0,
         };
         second.valid.0.count(8 * SLOT).store(KEY.into(), Ordering::Release);
         second
@@ -101,7 +104,7 @@ impl Second {
                     assert_eq!((message.gid(8), message.gid(24)), (peer.gid, self.gid));
                     known = true;
                     let tables = [self.valid.1.as_fd(), self.bells.1.as_fd()];
-                    socket.send(TABLES, &[], &tables);
+                    socket.send(TABLES, &self.says.to_le_bytes(), &tables);
                 }
                 OPEN_QP => {
                     assert!(known && (message.u32(8), message.u32(12)) == (QPN, peer.qpn));
@@ -140,7 +143,7 @@ struct Mapped {
 fn map(second: &Second, peer: &Peer) -> Mapped {
     let socket = Socket::dial(peer.gid);
     let tables = socket.hello(second.gid, peer.gid).unwrap();
-    assert_eq!(tables.kind, TABLES);
+    assert_eq!((tables.kind, tables.u32(8) & !1), (TABLES, 0));
     let request = [&peer.qpn.to_le_bytes()[..], &second.facts()].concat();
     socket.send(OPEN_QP, &request, &[second.inbox.1.as_fd()]);
     let known = socket.receive().unwrap();
@@ -216,6 +219,7 @@ fn received(second: &Second) -> Vec<u8> {
 fn second_process() {
     let Some(role) = role() else { return };
     let mut second = Second::new();
+    second.says = u32::from(role == "fencing");
     if role == "stuffed" {
         second.channel = Some(full_pipe());
         second.inbox.0.count(512).store(100, Ordering::Relaxed);
@@ -239,7 +243,7 @@ fn second_process() {
         }
         let mapped = map(second, peer);
         match role.as_str() {
-            "second" => be_good(second, peer, &mapped, &opened),
+            "second" | "fencing" => be_good(second, peer, &mapped, &opened),
             "curious" => be_curious(second, peer, &mapped.socket),
             "deaf" => be_deaf(peer, &mapped.socket),
             "holes" => make_holes(second, &mapped, &opened),
@@ -253,11 +257,17 @@ fn second_process() {
 fn be_good(second: &Second, peer: &Peer, mapped: &Mapped, opened: &Message) {
     second.inbox.0.count(512).store(100, Ordering::Relaxed);
     second.inbox.0.count(72).store(1, Ordering::Release);
+    // As a thread that sleeps until the region is written.
+    let owner_flag = second.bells.0.word(16 * SLOT);
+    owner_flag.store(1, Ordering::SeqCst);
     mapped.write(peer.key, 64, b"written by another");
     say("written");
     assert_eq!(hear(), "read");
     say(&String::from_utf8(mapped.region.get(4096, 16)).unwrap());
     assert_eq!(hear(), "look");
+    let mut rung = [0; 8];
+    assert_eq!(rustix::io::read(&second.event, &mut rung).unwrap(), 8);
+    assert_eq!(owner_flag.load(Ordering::SeqCst), 0);
     say(&String::from_utf8(second.region.0.get(80, 16)).unwrap());
     assert_eq!(hear(), "receive");
     say(&String::from_utf8(received(second)).unwrap());
@@ -353,10 +363,20 @@ fn bench() -> Bench {
 
 #[test]
 fn a_second_implementation_writes_reads_and_sends() {
+    talk_to("second");
+}
+
+/// Its writers need no fence of their own. The peer before knows nothing of that.
+#[test]
+fn a_second_implementation_that_fences_for_its_writers_is_rung() {
+    talk_to("fencing");
+}
+
+fn talk_to(role: &'static str) {
     let _turn = TURN.lock();
     let (mut side, mut child, peer) = {
         let context = bench().open();
-        join(&context, "second")
+        join(&context, role)
     };
     child.says("written");
     assert_eq!(side.get(64, 18), b"written by another");

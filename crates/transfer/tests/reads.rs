@@ -3,9 +3,14 @@
 mod reads_model;
 
 use catchment_transfer::Refill;
-use reads_model::{Comparison, LONG_READ, PAPER, SHAPES, SHORT_READ, Shape, Times, compare};
+use reads_model::{
+    Comparison, LONG_READ, Lockstep, PAPER, SHAPES, SHORT_READ, Shape, Times, compare, lockstep,
+};
 
 const BLOCKS: usize = 20_000;
+/// As over a network: far longer than the copy of a block.
+const SLOW_READ: Times =
+    Times { name: "slow-read", t_write_ns: 300, t_read_ns: 70_000, t_poll_ns: 100 };
 const SLOTS: [u32; 3] = [3, 16, 64];
 
 fn with(refill: Refill, times: Times, shape: Shape, slots: u32, seed: u64) -> Comparison {
@@ -62,4 +67,42 @@ fn the_same_seed_gives_the_same_run() {
     let run = |seed| with(Refill::Adaptive, PAPER, Shape::Stalls, 16, seed).policy;
     assert_eq!(run(3), run(3));
     assert_ne!(run(3), run(4));
+}
+
+/// A round needs one READ: where it is given back after the source has sent all, one ahead finds nothing.
+#[test]
+fn s1_33_a_collector_that_gives_all_back_at_once_is_read_once_a_round() {
+    for times in [PAPER, SHORT_READ, LONG_READ, SLOW_READ] {
+        for slots in [3, 4, 16, 64] {
+            let reads = reads_in_lockstep(times, slots, times.t_read_ns);
+            assert!(reads <= 1.0 / f64::from(slots) + 0.01, "{reads:.4}, {times:?}, {slots} slots");
+        }
+    }
+    // Given back at once, which those ahead may find.
+    for times in [PAPER, SHORT_READ, LONG_READ, SLOW_READ] {
+        for slots in [3, 4, 16, 64] {
+            let reads = reads_in_lockstep(times, slots, 0);
+            let most = 1.0 / f64::from(slots - 1) + 0.01;
+            assert!(reads <= most, "{reads:.4}, {times:?}, {slots} slots");
+        }
+    }
+}
+
+/// READs a block.
+fn reads_in_lockstep(times: Times, slots: u32, hold_ns: u64) -> f64 {
+    let of = Lockstep { times, slots, hold_ns, rounds: 500, afterwards: 0 };
+    let [reached, _] = lockstep(Refill::Adaptive, of);
+    reached.reads as f64 / (500.0 * f64::from(slots))
+}
+
+/// What a collector taught that gave all back at once is forgotten when it gives back each.
+#[test]
+fn s1_33_reads_ahead_that_found_nothing_are_tried_again() {
+    for slots in [3, 4, 16, 64] {
+        let hold_ns = PAPER.t_read_ns;
+        let of = Lockstep { times: PAPER, slots, hold_ns, rounds: 500, afterwards: BLOCKS };
+        let [_, reached] = lockstep(Refill::Adaptive, of);
+        let stall = reached.stall_ns as f64 / reached.end_ns as f64;
+        assert!(stall <= 0.05, "stall {stall:.3}, {of:?}");
+    }
 }

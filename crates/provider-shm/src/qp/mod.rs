@@ -221,12 +221,12 @@ impl ShmQp {
     fn finish(&mut self) {
         let remotes = self.remotes.get_mut();
         let pushed = self.pushed.take();
-        if pushed.is_some() || remotes.is_touched() {
+        if let Some(failed) = pushed {
             fence(Ordering::SeqCst);
             remotes.ring_fenced();
-            if let Some(failed) = pushed {
-                self.core.send_cq.queue.announce_fenced(failed);
-            }
+            self.core.send_cq.queue.announce_fenced(failed);
+        } else if remotes.is_touched() {
+            remotes.ring();
         }
         if self.pieces.len() > 1 {
             self.pieces.clear();

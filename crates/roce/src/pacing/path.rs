@@ -22,6 +22,8 @@ const START: u64 = 289;
 const DRAIN: u64 = 35;
 /// One round asks for more, the next gives back what then waits at the bottleneck.
 const CYCLE: [u64; 8] = [125, 75, 100, 100, 100, 100, 100, 100];
+/// A probe that finds an eighth more is followed by another one: the start ended too early, or others went away.
+const MORE: u64 = 8;
 /// Rounds without a quarter more that end the start.
 const FULL_ROUNDS: u32 = 3;
 /// One lost packet in so many ends the start in the first round without a quarter more.
@@ -81,6 +83,8 @@ pub(crate) struct Path {
     window_bytes: u64,
     rate_bps: Option<u64>,
     phase: Phase,
+    /// The greatest rate before the last probe, until it is known what that found.
+    probed: Option<u64>,
     round: Option<Round>,
     /// Bytes sent on the wire.
     sent: u64,
@@ -109,6 +113,7 @@ impl Path {
             window_bytes: base_bytes,
             rate_bps: None,
             phase: Phase::Short,
+            probed: None,
             round: None,
             sent: 0,
             offered: u64::MAX,
@@ -226,6 +231,10 @@ impl Path {
 
     fn advance(&mut self, round: &Round, lossy: bool, in_flight: u64) {
         let (best, holds) = (self.best(), self.holds());
+        // What the probe sent arrives in the round after it.
+        let is_probing = matches!(self.phase, Phase::Steady { at: 0, .. });
+        let before = if is_probing { None } else { self.probed.take() };
+        let found_more = before.is_some_and(|before| best > before.saturating_add(before / MORE));
         self.phase = match self.phase {
             Phase::Short => {
                 if self.min_rtt_ns >= LONG_NS && round.limited && !round.starved {
@@ -247,10 +256,14 @@ impl Path {
                 Phase::Drain { rounds: rounds + 1 }
             }
             Phase::Drain { .. } => Phase::Steady { at: 0, lossy },
+            Phase::Steady { .. } if found_more && !lossy => Phase::Steady { at: 0, lossy },
             // What asked for more has filled nothing: there is nothing to give back.
             Phase::Steady { at: 0, .. } if in_flight <= holds => Phase::Steady { at: 2, lossy },
             Phase::Steady { at, .. } => Phase::Steady { at: (at + 1) % CYCLE.len(), lossy },
         };
+        if matches!(self.phase, Phase::Steady { at: 0, .. }) {
+            self.probed = Some(best);
+        }
     }
 
     fn decide(&mut self) {
@@ -284,4 +297,61 @@ pub(super) fn flow(rate_bps: u64) -> Flow {
 
 fn part(whole: u64, hundredths: u64) -> u64 {
     (whole / 100).saturating_mul(hundredths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT_NS: u64 = 200_000_000;
+
+    /// A path of 200 ms that is always sent as much as it may be.
+    struct Sent {
+        path: Path,
+        progress: Progress,
+        now_ns: u64,
+        /// In the round before.
+        packets: u64,
+    }
+
+    impl Sent {
+        fn new() -> Self {
+            let path = Path::new(4 << 20, 32 << 20, 46);
+            Self { path, progress: Progress::default(), now_ns: 0, packets: 0 }
+        }
+
+        /// A round over a path that carries so many packets in it.
+        fn round(&mut self, carries: u64) {
+            self.path.begin_round(0, self.progress, false, self.now_ns);
+            let window = self.path.window_bytes() / 1024;
+            let paced = self.path.rate_bps().map(|bps| bps / 8 / 5 / (1024 + 46 + PACKET_BYTES));
+            let packets = paced.unwrap_or(window).min(window);
+            (0..packets).for_each(|_| self.path.count(1024));
+            self.path.on_pause(true);
+            self.now_ns += RTT_NS;
+            let arrived = self.packets.min(carries);
+            self.progress.packets += arrived;
+            self.progress.bytes += arrived * 1024;
+            self.path.end_round(self.progress, packets * 1024, RTT_NS, self.now_ns);
+            self.packets = packets;
+        }
+
+        fn megabytes_per_s(&self) -> u64 {
+            self.path.rate_bps().unwrap_or(0) / 8 / 1_000_000
+        }
+    }
+
+    #[test]
+    fn a_probe_that_finds_more_is_followed_by_another_one() {
+        let mut sent = Sent::new();
+        (0..30).for_each(|_| sent.round(10_000));
+        assert!((40..=70).contains(&sent.megabytes_per_s()), "{} MB/s", sent.megabytes_per_s());
+        let rounds = (0..100).take_while(|_| {
+            sent.round(20_000);
+            sent.megabytes_per_s() < 100
+        });
+        // Twice as much is four probes: one in eight rounds would need 24 more.
+        let rounds = rounds.count();
+        assert!(rounds <= 12, "{rounds} rounds");
+    }
 }

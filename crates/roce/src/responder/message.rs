@@ -15,7 +15,8 @@ pub(crate) enum Message {
     Write(Write),
 }
 
-/// A WRITE in progress.
+/// A WRITE in progress. Its fields are used one by one: a copy of it just after one of them was stored waits until
+/// all stores before that are done, those of a whole packet into memory that no cache holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
     pub(crate) va: u64,
@@ -39,6 +40,7 @@ impl Message {
 impl Write {
     /// Returns the WRITE of a packet: the one in progress, or the one that it begins. `None` if its
     /// length contradicts what is left.
+    #[inline]
     pub(crate) fn of(message: &Message, headers: &Headers, payload: usize) -> Option<Self> {
         let write = if let Message::Write(write) = message {
             *write
@@ -51,13 +53,15 @@ impl Write {
         fits.then_some(write)
     }
 
-    /// Puts the bytes of one packet in place. The first packet checks the whole range.
+    /// Puts the bytes of one packet in place, and returns what is left then. The first packet checks the whole
+    /// range.
+    #[inline]
     pub(crate) fn place(
-        &mut self,
+        self,
         opcode: Opcode,
         payload: &[u8],
         memory: &mut dyn Memory,
-    ) -> Result<(), AccessError> {
+    ) -> Result<Self, AccessError> {
         if opcode.is_first() {
             let total = u64::from(self.total);
             memory.check_remote(RemoteAccess::Write, self.rkey, self.va, total)?;
@@ -65,9 +69,8 @@ impl Write {
         if !payload.is_empty() {
             memory.write_remote(self.rkey, self.va, payload)?;
         }
-        self.va = self.va.wrapping_add(payload.len() as u64);
-        self.left -= payload.len() as u32;
-        Ok(())
+        let (va, left) = (self.va.wrapping_add(payload.len() as u64), self.left);
+        Ok(Self { va, left: left - payload.len() as u32, ..self })
     }
 }
 
@@ -156,15 +159,13 @@ impl Responder {
         if opcode.has_imm() && self.receives.is_empty() {
             return Outcome::NotReady;
         }
-        let Some(mut write) = Write::of(&self.message, headers, payload.len()) else {
+        let Some(write) = Write::of(&self.message, headers, payload.len()) else {
             return INVALID;
         };
         if !length_fits(opcode, payload.len(), self.mtu) {
             return INVALID;
         }
-        if write.place(opcode, payload, env.memory).is_err() {
-            return NO_ACCESS;
-        }
+        let Ok(write) = write.place(opcode, payload, env.memory) else { return NO_ACCESS };
         env.counters.bytes_received += payload.len() as u64;
         self.message = Message::Write(write);
         if !opcode.ends_message() {

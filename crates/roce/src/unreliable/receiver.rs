@@ -104,8 +104,8 @@ impl UnreliableReceiver {
         env: &mut Env<'_>,
     ) -> Result<u64, Dropped> {
         let write = Write::of(&self.message, headers, payload.len());
-        let mut write = write.filter(|_| self.access.remote_write).ok_or(Dropped)?;
-        write.place(headers.bth.opcode, payload, env.memory).map_err(|_| Dropped)?;
+        let write = write.filter(|_| self.access.remote_write).ok_or(Dropped)?;
+        let write = write.place(headers.bth.opcode, payload, env.memory).map_err(|_| Dropped)?;
         self.message = Message::Write(write);
         Ok(u64::from(write.total))
     }

@@ -71,29 +71,35 @@ impl Driver<'_> {
         }
         let mut out = [Completion::EMPTY; POLL];
         let n = self.link.cq.poll(&mut out).map_err(Broken::Cq)?;
+        let mut reads = 0;
         for completion in &out[..n] {
             let success =
                 completion.result.map_err(|failure| Broken::Completion(failure.status))?;
             self.link.done = completion.wr_id & !READ;
             self.link.signaled -= 1;
-            if success.opcode == WcOpcode::Read {
-                let found = self.shared.scan_copy(self.data);
-                self.link.empty_reads = if found == 0 { self.link.empty_reads + 1 } else { 0 };
-                let at_once = at_once && self.link.reads_in_flight.count() == 1;
-                self.link.reads_in_flight.completed(
-                    &self.shared.pace,
-                    self.shared.moment(self.data),
-                    found,
-                    at_once,
-                );
-                self.publish_reads();
-            }
+            reads += u32::from(success.opcode == WcOpcode::Read);
+        }
+        if reads > 0 {
+            self.note_reads(reads, at_once);
         }
         if let Some(gate) = self.shared.gate.as_ref().filter(|_| n > 0) {
             self.data.done.store(self.link.done, Ordering::Release);
             gate.completed();
         }
         Ok(n > 0)
+    }
+
+    /// Notes what so many READs, the oldest ones, have brought together.
+    fn note_reads(&mut self, count: u32, at_once: bool) {
+        let found = self.shared.scan_copy(self.data);
+        self.link.empty_reads = if found == 0 { self.link.empty_reads + count as usize } else { 0 };
+        let (now, pace) = (self.shared.moment(self.data), &self.shared.pace);
+        let reads = &mut self.link.reads_in_flight;
+        let at_once = at_once && reads.count() == 1;
+        (1..count).for_each(|_| reads.overtaken(pace, now));
+        let all = self.shared.slots.known() == self.data.layout.blocks();
+        reads.completed(pace, now, found, all, at_once);
+        self.publish_reads();
     }
 
     /// Reads the status bytes, if a thread asked for that.
@@ -118,7 +124,8 @@ impl Driver<'_> {
         let from = self.data.remote_addr(self.data.layout.free_offset() + stripe.offset);
         let id = (self.link.posted + 1) | READ;
         self.link.post(&[SendWr::new(id, SendOp::Read(from), Payload::Sges(&sge))])?;
-        self.link.reads_in_flight.posted(self.shared.moment(self.data));
+        let now = self.shared.moment(self.data);
+        self.link.reads_in_flight.posted(&self.shared.pace, now);
         self.publish_reads();
         self.shared.counters.status_reads.add(1);
         Ok(true)

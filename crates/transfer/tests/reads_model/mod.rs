@@ -114,7 +114,7 @@ pub struct Outcome {
     pub reads: u64,
     /// Time with a block ready and no slot known to be free.
     pub stall_ns: u64,
-    /// When the last block was committed.
+    /// When the last block was committed, or how long it took.
     pub end_ns: u64,
 }
 
@@ -148,14 +148,78 @@ pub fn compare(refill: Refill, times: Times, load: &Load, slots: u32) -> Compari
     }
 }
 
+/// A source and a collector in turn: a round of the ring is sent, taken, and given back all together. The source
+/// goes on `hold_ns` after it has sent the last one, which is when they are given back.
+#[derive(Debug, Clone, Copy)]
+pub struct Lockstep {
+    /// How long things take.
+    pub times: Times,
+    /// Slots of the ring.
+    pub slots: u32,
+    /// From the last block of a round to its release.
+    pub hold_ns: u64,
+    /// Rounds; as many before them teach.
+    pub rounds: usize,
+    /// Blocks sent afterwards, each of which is given back 2 us after it came.
+    pub afterwards: usize,
+}
+
+/// Runs it; returns what the rounds made, and the blocks afterwards.
+pub fn lockstep(refill: Refill, of: Lockstep) -> [Outcome; 2] {
+    let round = of.slots as usize;
+    let all = 2 * of.rounds * round;
+    let load = Load {
+        ready_ns: vec![0; all + of.afterwards],
+        service_ns: [vec![of.hold_ns; all], vec![2000; of.afterwards]].concat(),
+    };
+    let mut source = Source::new(refill, of.times, &load, of.slots);
+    source.collector.at_once = round;
+    let mut before = source.out;
+    for i in 0..all {
+        if i == all / 2 {
+            before = source.out();
+        }
+        source.send(i);
+        if (i + 1) % round == 0 {
+            source.now_ns += of.hold_ns;
+            source.notice();
+        }
+    }
+    let middle = source.out();
+    source.collector.at_once = 0;
+    (all..all + of.afterwards).for_each(|i| source.send(i));
+    [middle.since(&before), source.out().since(&middle)]
+}
+
+impl Outcome {
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            reads: self.reads - before.reads,
+            stall_ns: self.stall_ns - before.stall_ns,
+            end_ns: self.end_ns - before.end_ns,
+        }
+    }
+}
+
 /// The collector: when each slot was released.
 #[derive(Default)]
 struct Collector {
     released_ns: Vec<u64>,
+    /// So many blocks are given back together, if not 0.
+    at_once: usize,
+    kept: usize,
 }
 
 impl Collector {
     fn block(&mut self, at_ns: u64, service_ns: u64) {
+        if self.at_once > 0 {
+            self.kept += 1;
+            if self.kept == self.at_once {
+                self.kept = 0;
+                self.released_ns.resize(self.released_ns.len() + self.at_once, at_ns + service_ns);
+            }
+            return;
+        }
         let before = self.released_ns.last().copied().unwrap_or(0);
         self.released_ns.push(before.max(at_ns) + service_ns);
     }
@@ -209,20 +273,25 @@ impl<'a> Source<'a> {
     }
 
     fn run(mut self) -> Outcome {
-        for i in 0..self.load.ready_ns.len() {
-            self.now_ns = self.now_ns.max(self.load.ready_ns[i]);
-            self.claim();
-            let wants = self.pace.reads_ahead(self.known(), self.in_flight(), self.moment);
-            self.now_ns += self.times.t_write_ns;
-            self.collector.block(self.now_ns, self.load.service_ns[i]);
-            self.moment.commits += 1;
-            self.notice();
-            if wants {
-                self.read();
-            }
+        (0..self.load.ready_ns.len()).for_each(|i| self.send(i));
+        self.out()
+    }
+
+    fn out(&self) -> Outcome {
+        Outcome { end_ns: self.now_ns, ..self.out }
+    }
+
+    fn send(&mut self, i: usize) {
+        self.now_ns = self.now_ns.max(self.load.ready_ns[i]);
+        self.claim();
+        let wants = self.pace.reads_ahead(self.known(), self.in_flight(), self.moment);
+        self.now_ns += self.times.t_write_ns;
+        self.collector.block(self.now_ns, self.load.service_ns[i]);
+        self.moment.commits += 1;
+        self.notice();
+        if wants {
+            self.read();
         }
-        self.out.end_ns = self.now_ns;
-        self.out
     }
 
     fn claim(&mut self) {
@@ -243,7 +312,7 @@ impl<'a> Source<'a> {
         if !self.reads_in_flight.has_room() {
             return;
         }
-        self.reads_in_flight.posted(self.moment);
+        self.reads_in_flight.posted(&self.pace, self.moment);
         self.posted_ns.push(self.now_ns);
         self.out.reads += 1;
         self.notice();
@@ -252,10 +321,17 @@ impl<'a> Source<'a> {
     fn notice(&mut self) {
         let read_ns = self.times.t_read_ns;
         while let Some(shows) = take_answer(&mut self.posted_ns, read_ns, self.now_ns) {
+            let is_next = self.posted_ns.first().is_some_and(|next| next + read_ns <= self.now_ns);
+            if is_next {
+                // The sender looks at what both brought.
+                self.reads_in_flight.overtaken(&self.pace, self.moment);
+                continue;
+            }
             let found = self.collector.released_by(shows) as u32 - self.seen;
             self.seen += found;
             let at_once = self.times.t_read_ns == 0;
-            self.reads_in_flight.completed(&self.pace, self.moment, found, at_once);
+            let all = self.known() == self.slots;
+            self.reads_in_flight.completed(&self.pace, self.moment, found, all, at_once);
         }
     }
 }

@@ -4,6 +4,7 @@ mod full;
 mod gate;
 mod hostile;
 mod inline;
+mod lockstep;
 mod permit;
 mod segmented;
 

@@ -5,8 +5,9 @@
 //! writer:  store the data,     fence, flag set? take it and ring
 //! ```
 //! With both fences one of the two sees the other: the sleeper finds the data, or the writer finds
-//! the flag. The code is generic over the flag, which may lie in memory of two processes, so that
-//! loom can try every interleaving of it (`tests/loom`).
+//! the flag. A sleeper may make the writers' fence too ([`super::barrier`]). The code is generic over
+//! the flag, which may lie in memory of two processes, so that loom can try every interleaving of it
+//! (`tests/loom`).
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// A word of flags that sleepers set and writers take.
@@ -21,6 +22,12 @@ pub trait Flags {
     fn take(&self) -> u32;
     /// Orders all earlier accesses of this thread before all later ones.
     fn fence();
+    /// Orders the set bits of a sleeper before its look: a fence, and whatever the sleeper has promised to do
+    /// for its writers.
+    #[inline]
+    fn sleeper_fence(&self) {
+        Self::fence();
+    }
 }
 
 impl Flags for AtomicU32 {
@@ -54,7 +61,7 @@ impl Flags for AtomicU32 {
 #[inline]
 pub fn arm<F: Flags>(flags: &F, bits: u32) {
     flags.set(bits);
-    F::fence();
+    flags.sleeper_fence();
 }
 
 /// After the data are stored: returns the bits of the sleepers that must be rung now.

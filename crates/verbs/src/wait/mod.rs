@@ -12,12 +12,14 @@
 //!
 //! - [`Doorbell`]: one side arms and sleeps on a descriptor, the other rings only what is armed;
 //! - [`EventCount`]: threads of one process sleep until a counter moves;
+//! - [`barrier`]: a fence that a sleeper makes for the writers of all processes;
 //! - [`futex`]: a word that threads of one or several processes sleep on;
 //! - [`CqWatch`]: a completion queue and its channel as a [`Watch`](crate::Watch).
 //!
 //! Each of them loses no wake-up in any interleaving: `tests/loom` checks the shipped code.
 pub mod arm;
 mod backoff;
+pub mod barrier;
 mod cq_watch;
 mod doorbell;
 mod event_count;

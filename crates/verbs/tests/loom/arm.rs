@@ -6,9 +6,14 @@ use loom::thread;
 
 struct Fenced(AtomicU32);
 struct Unfenced(AtomicU32);
+/// The sleeper makes the writer's fence (membarrier): the checker knows no barrier of another thread, so each side
+/// makes its own.
+struct FencedBySleeper(AtomicU32);
+/// The writer relies on a sleeper that makes a fence for itself only.
+struct NotPromised(AtomicU32);
 
 macro_rules! flags {
-    ($name:ident, $fence:expr) => {
+    ($name:ident, $fence:expr, $sleeper:expr) => {
         impl Flags for $name {
             fn set(&self, bits: u32) {
                 self.0.fetch_or(bits, Ordering::Relaxed);
@@ -29,12 +34,18 @@ macro_rules! flags {
             fn fence() {
                 $fence
             }
+
+            fn sleeper_fence(&self) {
+                $sleeper
+            }
         }
     };
 }
 
-flags!(Fenced, fence(Ordering::SeqCst));
-flags!(Unfenced, ());
+flags!(Fenced, fence(Ordering::SeqCst), Self::fence());
+flags!(Unfenced, (), Self::fence());
+flags!(FencedBySleeper, fence(Ordering::SeqCst), fence(Ordering::SeqCst));
+flags!(NotPromised, (), fence(Ordering::SeqCst));
 
 /// One writer, one sleeper: a sleeper without the data must have been rung.
 fn nobody_sleeps_for_ever<F: Flags + Send + Sync + 'static>(make: fn() -> F) {
@@ -62,6 +73,18 @@ fn an_armed_sleeper_is_rung() {
 #[should_panic(expected = "asleep forever")]
 fn without_the_fences_it_would_sleep_for_ever() {
     nobody_sleeps_for_ever(|| Unfenced(AtomicU32::new(0)));
+}
+
+#[test]
+fn a_sleeper_that_makes_the_fence_of_its_writer_is_rung() {
+    nobody_sleeps_for_ever(|| FencedBySleeper(AtomicU32::new(0)));
+}
+
+/// Why a writer leaves its fence out only where the sleeper has promised to make it.
+#[test]
+#[should_panic(expected = "asleep forever")]
+fn a_sleeper_that_did_not_promise_that_would_sleep_for_ever() {
+    nobody_sleeps_for_ever(|| NotPromised(AtomicU32::new(0)));
 }
 
 #[test]
