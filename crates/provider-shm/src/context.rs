@@ -75,7 +75,8 @@ impl Pd for ShmPd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
         check_mr(&self.state().caps, &region, access)?;
         let keys = &self.state().keys;
-        let core = keys.insert(|key| MrCore::new(key, self.id, access, region, keys))?;
+        let (bells, fences) = (&keys.bells, keys.fences_for_writers);
+        let core = keys.insert(|key| MrCore::new(key, self.id, access, region, bells, fences))?;
         Ok(Arc::new(ShmMr { core, pd: self.clone() }))
     }
 

@@ -1,5 +1,4 @@
 //! What the service thread and the queue pairs know of a registered region, and its sleepers.
-use crate::keys::KeyTable;
 use crate::tables::{OwnerFlag, SharedWord, owner_bell_offset, peers_bell_offset};
 use catchment_verbs::mem::{MemError, Region, VolatileSlice};
 use catchment_verbs::provider::RegionWatch;
@@ -31,12 +30,11 @@ impl MrCore {
         pd: u64,
         access: Access,
         region: Arc<Region>,
-        keys: &KeyTable,
+        bells: &Arc<Region>,
+        fences_for_writers: bool,
     ) -> Result<Self, MemError> {
-        let owner_flag = OwnerFlag {
-            word: SharedWord::new(&keys.bells, owner_bell_offset(key))?,
-            fences_for_writers: keys.fences_for_writers,
-        };
+        let owner_flag =
+            OwnerFlag { word: SharedWord::new(bells, owner_bell_offset(key))?, fences_for_writers };
         Ok(Self {
             key,
             pd,
@@ -44,7 +42,7 @@ impl MrCore {
             region,
             valid: AtomicBool::new(true),
             owner_flag,
-            peer_flags: SharedWord::new(&keys.bells, peers_bell_offset(key))?,
+            peer_flags: SharedWord::new(bells, peers_bell_offset(key))?,
             watch: RegionWatch::default(),
         })
     }
