@@ -187,6 +187,13 @@ impl QpCore {
         self.announce(inner);
     }
 
+    /// Moves to the error state because a request failed. What the peer has sent before has arrived, and is delivered:
+    /// the peer's own requests are complete.
+    pub(crate) fn fail_by_request(&self, inner: &mut Inner, reason: Option<&str>) {
+        self.receive_all(inner);
+        self.fail_locked(inner, reason);
+    }
+
     /// Like [`QpCore::fail`], with the lock held and without waking any thread.
     pub(crate) fn fail_locked(&self, inner: &mut Inner, reason: Option<&str>) {
         if matches!(self.state(), QpState::Reset | QpState::Err) {

@@ -55,7 +55,7 @@ impl QpCore {
                     self.pop_waiting(inner);
                     if let Some(status) = status {
                         self.blame(inner.connection.as_deref(), status);
-                        self.fail_locked(inner, inner.is_broken().then_some(LOST));
+                        self.fail_by_request(inner, inner.is_broken().then_some(LOST));
                     }
                 }
             }

@@ -76,6 +76,7 @@ macro_rules! conformance_cases {
             messages::immediates_arrive,
             messages::both_directions_at_once,
             messages::a_message_waits_for_its_receive,
+            messages::what_has_arrived_outlives_a_failed_request,
             messages::a_sender_gives_up_without_a_receive,
             messages::a_message_that_is_too_long_fails_both_sides,
             messages::a_receive_with_a_wrong_key_fails_both_sides,

@@ -1,7 +1,7 @@
 //! SEND, immediates, and the receives that they need.
 use crate::{Bench, Deviation, Options, Side, assert_empty, eventually, pattern, wait_one};
 use catchment_verbs::{
-    Completion, Payload, QpState, RtsAttr, SendOp, SendWr, Success, WcOpcode, WcStatus,
+    Completion, Payload, QpState, RemoteAddr, RtsAttr, SendOp, SendWr, Success, WcOpcode, WcStatus,
 };
 use std::time::{Duration, Instant};
 
@@ -107,6 +107,23 @@ pub fn a_message_waits_for_its_receive(bench: &Bench) {
     assert_eq!(wait_one(&*b.recv_cq).wr_id, 2);
     assert_eq!(wait_one(&*a.send_cq).wr_id, 1);
     assert_eq!(b.get(0, 8), b"patience");
+}
+
+/// A message that has arrived, as its sender knows, completes its receive, also when a request of the receiver fails
+/// before anybody looks.
+pub fn what_has_arrived_outlives_a_failed_request(bench: &Bench) {
+    let (mut a, mut b) = bench.pair();
+    a.put(0, b"arrived.");
+    b.post_recv(2, &[b.sge(0, 8)]);
+    b.post_recv(3, &[b.sge(8, 8)]);
+    a.run_ok(SendOp::Send, &[a.sge(0, 8)]);
+    let nowhere = RemoteAddr { rkey: a.mr.rkey() ^ 1 << 19, ..a.remote(0) };
+    assert_eq!(b.run_failing(SendOp::Write(nowhere), &[b.sge(64, 8)]), WcStatus::RemoteAccess);
+    let arrived = wait_one(&*b.recv_cq);
+    assert_eq!((arrived.wr_id, arrived.result.map(|success| success.bytes)), (2, Ok(8)));
+    assert_eq!(b.get(0, 8), b"arrived.");
+    let flushed = wait_one(&*b.recv_cq);
+    assert_eq!((flushed.wr_id, flushed.result.unwrap_err().status), (3, WcStatus::Flushed));
 }
 
 /// RNR without patience: the sender fails, and not before its time (S3.10).

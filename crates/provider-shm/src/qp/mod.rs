@@ -159,7 +159,9 @@ impl ShmQp {
         if let Some(status) = failed {
             self.core.blame(Some(connection), status);
             let lost = connection.is_broken() || self.remotes.get_mut().is_broken();
-            self.core.fail(lost.then_some(LOST));
+            let mut inner = self.core.lock();
+            self.core.fail_by_request(&mut inner, lost.then_some(LOST));
+            self.core.announce(inner);
         }
     }
 
@@ -192,7 +194,7 @@ impl ShmQp {
             if let Err(status) = result {
                 core.blame(inner.connection.as_deref(), status);
                 let lost = inner.is_broken();
-                core.fail_locked(&mut inner, lost.then_some(LOST));
+                core.fail_by_request(&mut inner, lost.then_some(LOST));
             }
             return core.announce(inner);
         }
