@@ -150,10 +150,10 @@ mod tests {
     #[test]
     fn every_part_of_the_lab_is_listed() {
         let listing = value_listing::<lab::Part>("cargo xtask lab");
-        for part in ["rxe", "verbs", "all", "table", "guest"] {
+        for part in ["rxe", "verbs", "wan", "all", "table", "guest"] {
             assert!(listing.contains(&format!("cargo xtask lab {part} ")), "{listing}");
         }
-        assert_eq!(listing.lines().count(), 5);
+        assert_eq!(listing.lines().count(), 6);
     }
 
     #[test]

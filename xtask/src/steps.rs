@@ -102,7 +102,6 @@ const LOOM_TARGETS: &[(&str, &str)] = &[
     ("catchment-mechanisms", "experiments/mechanisms/tests/loom/main.rs"),
     ("catchment-provider-shm", "crates/provider-shm/tests/loom.rs"),
     ("catchment-provider-roce", "crates/provider-roce/tests/loom/main.rs"),
-    ("catchment-agent", "crates/agent/tests/loom.rs"),
 ];
 
 fn no_cases((): ()) -> Tally {

@@ -1,8 +1,7 @@
 //! Every interleaving of the ring of entries, under the C11 memory model: two threads of an application
 //! and the agent. How sleepers are woken is checked in `verbs/tests/loom`.
 //!
-//! Run it with `RUSTFLAGS="--cfg loom" cargo test -p catchment-agent --release --test loom`.
-#![cfg(loom)]
+//! The ring is the shipped one, over words of the model checker; it needs no `--cfg loom`.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 use catchment_agent::ring::{self, Claims, Count};
 use loom::cell::UnsafeCell;

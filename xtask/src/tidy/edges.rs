@@ -127,7 +127,7 @@ mod tests {
     fn the_edges_of_the_design_are_accepted() {
         let good: &[(&str, &[(&str, bool)])] = &[
             ("cli", &[("catchment", false), ("clap", false)]),
-            ("catchment", &[("transfer", false), ("provider-shm", false), ("verbs", false)]),
+            ("catchment", &[("transfer", false), ("provider-shm", true), ("verbs", false)]),
             ("transfer", &[("verbs", false), ("provider-shm", true), ("loom", true)]),
             ("provider-shm", &[("verbs", false), ("conformance", true)]),
             ("sim", &[("roce", false)]),
