@@ -14,8 +14,7 @@ pub enum WaitPolicy {
     Yield,
     /// Sleep for a fixed time, as in the paper. The real time is longer by the timer slack.
     Sleep(Duration),
-    /// Poll this often, then sleep until the other side rings. Who was rung and finds nothing sleeps again at once:
-    /// what rings may be a part of something, such as a WRITE before the one with the commit word.
+    /// Poll this often, then sleep until the other side rings.
     Doorbell {
         /// Polls before sleeping.
         spin_polls: u32,
@@ -62,8 +61,6 @@ pub struct Waiter {
     policy: WaitPolicy,
     spins: u32,
     empty: u32,
-    /// It slept until it was rung, and has found nothing since.
-    rung: bool,
     backoff: Backoff,
 }
 
@@ -78,14 +75,13 @@ impl Waiter {
             | WaitPolicy::Sleep(_)
             | WaitPolicy::Doorbell { .. } => BackoffPolicy::default(),
         };
-        Self { policy, spins, empty: 0, rung: false, backoff: Backoff::new(backoff) }
+        Self { policy, spins, empty: 0, backoff: Backoff::new(backoff) }
     }
 
     /// Starts over: a poll found something.
     #[inline]
     pub fn found(&mut self) {
         self.empty = 0;
-        self.rung = false;
         self.backoff.reset();
     }
 
@@ -97,7 +93,6 @@ impl Waiter {
             WaitPolicy::Spin | WaitPolicy::Yield => self.empty % QUICK_POLLS == QUICK_POLLS - 1,
             WaitPolicy::Sleep(_) => true,
             WaitPolicy::Backoff { spin_polls, .. } if self.empty >= spin_polls => true,
-            WaitPolicy::Doorbell { .. } if self.rung => true,
             WaitPolicy::Doorbell { spin_polls } | WaitPolicy::Backoff { spin_polls, .. } => {
                 self.empty % QUICK_POLLS == QUICK_POLLS - 1 || self.empty + 1 >= spin_polls
             }
@@ -112,8 +107,8 @@ impl Waiter {
             WaitPolicy::Spin => Step::Spin,
             WaitPolicy::Yield => Step::Yield,
             WaitPolicy::Sleep(time) => Step::Sleep(time),
-            WaitPolicy::Doorbell { spin_polls } if self.rung || self.empty >= spin_polls => {
-                (self.empty, self.rung) = (0, true);
+            WaitPolicy::Doorbell { spin_polls } if self.empty >= spin_polls => {
+                self.empty = 0;
                 Step::Block
             }
             WaitPolicy::Backoff { spin_polls, .. } if self.empty >= spin_polls => {
@@ -144,12 +139,11 @@ mod tests {
     #[test]
     fn a_doorbell_waiter_spins_then_blocks_and_starts_again_when_found() {
         let mut waiter = Waiter::new(WaitPolicy::Doorbell { spin_polls: 3 }, 8);
-        let steps = |waiter: &mut Waiter| [(); 3].map(|()| waiter.empty());
-        assert_eq!(steps(&mut waiter), [Step::Spin, Step::Spin, Step::Block]);
-        assert!(waiter.wants_complete_poll());
-        assert_eq!(steps(&mut waiter), [Step::Block; 3], "rung for nothing");
+        let mut steps = |n| (0..n).map(|_| waiter.empty()).collect::<Vec<_>>();
+        assert_eq!(steps(3), [Step::Spin, Step::Spin, Step::Block]);
+        assert_eq!(steps(2), [Step::Spin, Step::Spin]);
         waiter.found();
-        assert_eq!(steps(&mut waiter), [Step::Spin, Step::Spin, Step::Block]);
+        assert_eq!(waiter.empty(), Step::Spin);
     }
 
     #[test]

@@ -203,7 +203,6 @@ impl SessionIntake {
         watch.arm();
         let Some(block) = self.receiver.poll()? else { return Ok(Turn::Armed) };
         watch.disarm();
-        self.waiter.found();
         self.take(block)?;
         Ok(Turn::Found)
     }
