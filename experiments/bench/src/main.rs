@@ -29,6 +29,7 @@ use std::process::ExitCode;
 
 mod agent;
 mod authenticate;
+mod bound;
 mod clauses;
 mod compared;
 mod control;

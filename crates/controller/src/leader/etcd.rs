@@ -58,7 +58,7 @@ struct Range {
     kvs: Vec<KeyValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct KeyValue {
     #[serde(default)]
     value: String,
@@ -174,7 +174,7 @@ impl Store for Etcd {
             return Err(wrong(format!("{} answers to 2 questions", txn.responses.len())));
         };
         let value = |response: &Response| {
-            response.response_range.as_ref().and_then(|range| range.kvs.first().map(clone))
+            response.response_range.as_ref().and_then(|range| range.kvs.first().cloned())
         };
         let leader = value(leader).as_ref().map(candidate).transpose().map_err(wrong)?;
         let last = value(last).as_ref().map(term).transpose().map_err(wrong)?;
@@ -229,10 +229,6 @@ impl Store for Etcd {
             let _ = self.ask::<Value>("lease/revoke", &json!({"ID": lease}));
         }
     }
-}
-
-fn clone(value: &KeyValue) -> KeyValue {
-    KeyValue { value: value.value.clone() }
 }
 
 #[cfg(test)]

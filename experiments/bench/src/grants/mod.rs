@@ -16,11 +16,12 @@ mod row;
 mod service;
 mod sources;
 
+use crate::bound::{Goal, Goals};
 use crate::output;
 use crate::stats::{Spread, decimals, percentile};
 use anyhow::{Result, ensure};
 use failover::Case;
-use row::{Goal, Goals, HEAD, Row, Run};
+use row::{HEAD, Row, Run};
 use service::Controller;
 pub(crate) use service::role;
 use sources::{Offered, Plan, Seen, Sources};

@@ -21,6 +21,7 @@ mod row;
 mod talk;
 mod tcp;
 
+use crate::bound::{Goal, Goals};
 use crate::output;
 use anyhow::{Context as _, Result, ensure};
 use catchment_sim::admission::Trace;
@@ -29,7 +30,7 @@ use clap::ValueEnum as _;
 use method::Method;
 use place::Place;
 pub(crate) use role::role;
-use row::{Goal, Goals, Row, Run};
+use row::{Row, Run};
 use std::path::PathBuf;
 
 /// Loads and lengths: as they are, and with --full.

@@ -1,6 +1,7 @@
 //! Rows and goals.
 use super::method::Method;
 use super::place::{PATH_MTU, Place, SOURCES};
+use crate::bound::Goal;
 use crate::host::Environment;
 use catchment_sim::admission::Judged;
 use serde::Serialize;
@@ -147,72 +148,6 @@ impl Row {
     }
 }
 
-/// What must hold for a number.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Goal {
-    what: &'static str,
-    goal: String,
-    value: Option<f64>,
-    held: Option<bool>,
-    /// Why it is not measured, or what its row says of a miss.
-    why_not: Option<String>,
-}
-
-impl Goal {
-    fn new(goal: String, value: Option<f64>, held: impl Fn(f64) -> bool) -> Self {
-        let why_not = value.is_none().then(|| "not measured in this run".to_owned());
-        Self { what: "goal", goal, value, held: value.map(held), why_not }
-    }
-
-    fn least(name: String, value: Option<f64>, least: f64) -> Self {
-        Self::new(format!("{name} >= {least}"), value, |value| value >= least)
-    }
-
-    fn most(name: String, value: Option<f64>, most: f64) -> Self {
-        Self::new(format!("{name} <= {most}"), value, |value| value <= most)
-    }
-
-    /// Says why, where it is missed.
-    fn because(mut self, cause: impl FnOnce() -> String) -> Self {
-        if self.held == Some(false) {
-            self.why_not = Some(cause());
-        }
-        self
-    }
-
-    pub(super) fn line(&self) -> String {
-        let word = match self.held {
-            Some(true) => "held  ",
-            Some(false) => "MISSED",
-            None => "-     ",
-        };
-        let value = self.value.map_or_else(String::new, |value| value.to_string());
-        let why = self.why_not.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
-        format!("{word} {}: {value}{why}", self.goal)
-    }
-}
-
-/// The last row.
-#[derive(Debug, Serialize)]
-pub(super) struct Goals {
-    what: &'static str,
-    held: usize,
-    of: usize,
-    not_measured: usize,
-}
-
-impl Goals {
-    pub(super) fn of(goals: &[Goal]) -> Self {
-        let count = |held| goals.iter().filter(|goal| goal.held == held).count();
-        Self { what: "goals", held: count(Some(true)), of: goals.len(), not_measured: count(None) }
-    }
-
-    pub(super) fn line(&self) -> String {
-        let Self { held, of, not_measured, .. } = self;
-        format!("{held} of {of} goals held, {not_measured} not measured")
-    }
-}
-
 /// Returns the goals of all rows.
 pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
     let mut goals: Vec<Goal> = rows.iter().flat_map(of_row).collect();
@@ -234,13 +169,8 @@ pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
             goals.push(Goal::most(format!("{name}: part of its urgent_ms_p95"), part, 0.5));
         }
     }
-    goals.push(Goal {
-        what: "goal",
-        goal: "dcqcn".to_owned(),
-        value: None,
-        held: None,
-        why_not: Some("the kernel has no queue that marks between namespaces".to_owned()),
-    });
+    let why_not = "the kernel has no queue that marks between namespaces";
+    goals.push(Goal::unmeasured("dcqcn", why_not));
     goals
 }
 
