@@ -26,6 +26,31 @@ pub(crate) struct Environment {
     pub(crate) date: String,
 }
 
+/// The first row of a bench: what its numbers belong to.
+#[derive(Debug, Serialize)]
+pub(crate) struct Run {
+    what: &'static str,
+    commit: String,
+    machine: String,
+    cores: usize,
+    /// Processes that wanted to run, one-minute mean.
+    load: f64,
+    mode: &'static str,
+    build: String,
+}
+
+impl Run {
+    pub(crate) fn detect(mode: &'static str) -> Self {
+        let Environment { commit, cpu, cores, load_before, build, .. } = Environment::detect();
+        Self { what: "run", commit, machine: cpu, cores, load: load_before, mode, build }
+    }
+
+    pub(crate) fn line(&self) -> String {
+        let Self { commit, machine, cores, load, build, .. } = self;
+        format!("{build} build of {commit} on {machine}, {cores} cores, load {load}")
+    }
+}
+
 impl Environment {
     pub(crate) fn detect() -> Self {
         let cpuinfo = read("/proc/cpuinfo");

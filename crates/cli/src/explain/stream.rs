@@ -122,13 +122,8 @@ fn before(transfer: &TransferStatus, own: &str) -> String {
     format!("{}, {}", parts.join(" and "), units::bytes(bytes as f64))
 }
 
-/// Milliseconds, or seconds where these are easier to read.
 fn ms(ms: f64) -> String {
-    match ms {
-        _ if ms >= 10_000.0 => format!("{:.1} s", ms / 1e3),
-        _ if ms >= 10.0 => format!("{ms:.0} ms"),
-        _ => format!("{ms:.1} ms"),
-    }
+    units::latency(Some(ms * 1e3))
 }
 
 #[cfg(test)]
@@ -162,7 +157,7 @@ mod tests {
     fn a_waiting_stream_is_explained_in_one_sentence() {
         let said = of_transfer(&transfer(), "tolerant");
         let expected = "waiting 412 ms: link uplink-3 is full (20.0 Gbit/s of 20.0 Gbit/s); before it 3 older events \
-                        of class tolerant, 1.08 GB; starts in about 460 ms; 90 ms too late for its deadline";
+                        of class tolerant, 1.08 GB; starts in about 460 ms; 90.2 ms too late for its deadline";
         assert_eq!(said, expected);
     }
 

@@ -1,133 +1,80 @@
 //! What an agent and a transmission controller say, in the text format that Prometheus reads (version 0.0.4).
-use catchment::observe::prometheus::{Metric, table};
+use catchment::observe::metrics;
+use catchment::observe::prometheus::table;
 use catchment_agent::protocol::Account;
 use catchment_controller::{ClassStatus, LinkStatus, SourceStatus, Status};
 
-type Value<T> = fn(&T) -> f64;
-
-const fn gauge<T>(name: &'static str, help: &'static str, value: Value<T>) -> Metric<T> {
-    Metric { name, kind: "gauge", help, value }
+metrics! { APPLICATION of |a: &Account|
+    gauge "catchment_agent_weight" = a.weight => "Weight of the policy.";
+    gauge "catchment_agent_share" = a.share =>
+        "Part of the device while all have something to send.";
+    gauge "catchment_agent_rate_bytes_per_second" = a.rate_bytes_per_s =>
+        "Rate agreed with other hosts; 0 without.";
+    counter "catchment_agent_requests_total" = a.requests as f64 =>
+        "Requests given, receives not counted.";
+    counter "catchment_agent_requests_done_total" = a.done as f64 =>
+        "Requests done, failed ones included.";
+    counter "catchment_agent_requests_failed_total" = a.failed as f64 =>
+        "Requests that failed or were flushed.";
+    counter "catchment_agent_entries_refused_total" = a.refused as f64 =>
+        "Entries that were no request, or not one of its own.";
+    counter "catchment_agent_chunks_total" = a.chunks as f64 => "Chunks given to the device.";
+    counter "catchment_agent_bytes_total" = a.bytes as f64 =>
+        "Bytes given to the device; a chunk counts 64 at least.";
+    gauge "catchment_agent_requests_waiting" = a.waiting as f64 =>
+        "Requests that wait for their turn.";
+    counter "catchment_agent_emptied_total" = a.emptied as f64 => "How often none waited any more.";
+    gauge "catchment_agent_queue_pairs" = a.queue_pairs as f64 => "Queue pairs.";
+    gauge "catchment_agent_memory_bytes" = a.memory_bytes as f64 => "Bytes of registered memory.";
 }
 
-const fn counter<T>(name: &'static str, help: &'static str, value: Value<T>) -> Metric<T> {
-    Metric { name, kind: "counter", help, value }
+metrics! { CONTROLLER of |s: &Status|
+    gauge "catchment_control_uptime_seconds" = s.uptime_s => "Time since the controller started.";
+    gauge "catchment_control_term" = s.term.into() => "Its term; sources obey the highest.";
+    gauge "catchment_control_superseded" = f64::from(u8::from(s.superseded)) =>
+        "1 once a source knows a higher term, else 0.";
+    gauge "catchment_control_sources" = s.sources.len() as f64 => "Sources that are registered.";
+    counter "catchment_control_datagrams_opened_total" = s.datagrams.opened as f64 =>
+        "Datagrams with the right code.";
+    counter "catchment_control_datagrams_sent_total" = s.datagrams.sent as f64 =>
+        "Datagrams sent, without hints.";
+    counter "catchment_control_hints_total" = s.datagrams.hints as f64 =>
+        "Hints that a source should register.";
+    counter "catchment_control_datagrams_malformed_total" = s.datagrams.malformed as f64 =>
+        "Datagrams of no known form.";
+    counter "catchment_control_datagrams_unknown_total" = s.datagrams.unknown as f64 =>
+        "Datagrams of unknown sources.";
+    counter "catchment_control_datagrams_forged_total" = s.datagrams.forged as f64 =>
+        "Datagrams without the right code.";
+    counter "catchment_control_datagrams_replayed_total" = s.datagrams.replayed as f64 =>
+        "Datagrams that came before.";
 }
 
-const APPLICATION: &[Metric<Account>] = &[
-    gauge("catchment_agent_weight", "Weight of the policy.", |a| a.weight),
-    gauge("catchment_agent_share", "Part of the device while all have something to send.", |a| {
-        a.share
-    }),
-    gauge(
-        "catchment_agent_rate_bytes_per_second",
-        "Rate agreed with other hosts; 0 without.",
-        |a| a.rate_bytes_per_s,
-    ),
-    counter("catchment_agent_requests_total", "Requests given, receives not counted.", |a| {
-        a.requests as f64
-    }),
-    counter("catchment_agent_requests_done_total", "Requests done, failed ones included.", |a| {
-        a.done as f64
-    }),
-    counter(
-        "catchment_agent_requests_failed_total",
-        "Requests that failed or were flushed.",
-        |a| a.failed as f64,
-    ),
-    counter(
-        "catchment_agent_entries_refused_total",
-        "Entries that were no request, or not one of its own.",
-        |a| a.refused as f64,
-    ),
-    counter("catchment_agent_chunks_total", "Chunks given to the device.", |a| a.chunks as f64),
-    counter(
-        "catchment_agent_bytes_total",
-        "Bytes given to the device; a chunk counts 64 at least.",
-        |a| a.bytes as f64,
-    ),
-    gauge("catchment_agent_requests_waiting", "Requests that wait for their turn.", |a| {
-        a.waiting as f64
-    }),
-    counter("catchment_agent_emptied_total", "How often none waited any more.", |a| {
-        a.emptied as f64
-    }),
-    gauge("catchment_agent_queue_pairs", "Queue pairs.", |a| a.queue_pairs as f64),
-    gauge("catchment_agent_memory_bytes", "Bytes of registered memory.", |a| a.memory_bytes as f64),
-];
+metrics! { LINK of |link: &LinkStatus|
+    gauge "catchment_control_link_capacity_bits_per_second" = link.capacity_bps as f64 =>
+        "Payload that the link carries.";
+    gauge "catchment_control_link_granted_bits_per_second" = link.granted_bps as f64 =>
+        "The rates of all that may be sent over it now.";
+}
 
-const CONTROLLER: &[Metric<Status>] = &[
-    gauge("catchment_control_uptime_seconds", "Time since the controller started.", |s| s.uptime_s),
-    gauge("catchment_control_term", "Its term; sources obey the highest.", |s| s.term.into()),
-    gauge("catchment_control_superseded", "1 once a source knows a higher term, else 0.", |s| {
-        f64::from(u8::from(s.superseded))
-    }),
-    gauge("catchment_control_sources", "Sources that are registered.", |s| s.sources.len() as f64),
-    counter("catchment_control_datagrams_opened_total", "Datagrams with the right code.", |s| {
-        s.datagrams.opened as f64
-    }),
-    counter("catchment_control_datagrams_sent_total", "Datagrams sent, without hints.", |s| {
-        s.datagrams.sent as f64
-    }),
-    counter("catchment_control_hints_total", "Hints that a source should register.", |s| {
-        s.datagrams.hints as f64
-    }),
-    counter("catchment_control_datagrams_malformed_total", "Datagrams of no known form.", |s| {
-        s.datagrams.malformed as f64
-    }),
-    counter("catchment_control_datagrams_unknown_total", "Datagrams of unknown sources.", |s| {
-        s.datagrams.unknown as f64
-    }),
-    counter("catchment_control_datagrams_forged_total", "Datagrams without the right code.", |s| {
-        s.datagrams.forged as f64
-    }),
-    counter("catchment_control_datagrams_replayed_total", "Datagrams that came before.", |s| {
-        s.datagrams.replayed as f64
-    }),
-];
+metrics! { CLASS of |class: &ClassStatus|
+    gauge "catchment_control_transfers_waiting" = class.waiting as f64 =>
+        "Transfers that wait for a window.";
+    gauge "catchment_control_transfers_granted" = class.granted as f64 =>
+        "Transfers that have a window.";
+    counter "catchment_control_transfers_on_time_total" = class.on_time as f64 =>
+        "Transfers sent in time.";
+    counter "catchment_control_transfers_late_total" = class.late as f64 => "Transfers sent late.";
+}
 
-const LINK: &[Metric<LinkStatus>] = &[
-    gauge(
-        "catchment_control_link_capacity_bits_per_second",
-        "Payload that the link carries.",
-        |link| link.capacity_bps as f64,
-    ),
-    gauge(
-        "catchment_control_link_granted_bits_per_second",
-        "The rates of all that may be sent over it now.",
-        |link| link.granted_bps as f64,
-    ),
-];
-
-const CLASS: &[Metric<ClassStatus>] = &[
-    gauge("catchment_control_transfers_waiting", "Transfers that wait for a window.", |class| {
-        class.waiting as f64
-    }),
-    gauge("catchment_control_transfers_granted", "Transfers that have a window.", |class| {
-        class.granted as f64
-    }),
-    counter("catchment_control_transfers_on_time_total", "Transfers sent in time.", |class| {
-        class.on_time as f64
-    }),
-    counter("catchment_control_transfers_late_total", "Transfers sent late.", |class| {
-        class.late as f64
-    }),
-];
-
-const SOURCE: &[Metric<SourceStatus>] = &[
-    gauge("catchment_control_source_waiting", "Transfers of the source that wait.", |source| {
-        source.waiting as f64
-    }),
-    gauge(
-        "catchment_control_source_granted_bits_per_second",
-        "The sum of the source's windows.",
-        |source| source.granted_bps as f64,
-    ),
-    gauge(
-        "catchment_control_source_silent_seconds",
-        "Time since the source's last datagram.",
-        |source| source.silent_ms as f64 / 1e3,
-    ),
-];
+metrics! { SOURCE of |source: &SourceStatus|
+    gauge "catchment_control_source_waiting" = source.waiting as f64 =>
+        "Transfers of the source that wait.";
+    gauge "catchment_control_source_granted_bits_per_second" = source.granted_bps as f64 =>
+        "The sum of the source's windows.";
+    gauge "catchment_control_source_silent_seconds" = source.silent_ms as f64 / 1e3 =>
+        "Time since the source's last datagram.";
+}
 
 /// Returns the accounts of the applications of an agent of this name. Applications of one name are told apart
 /// by their process.

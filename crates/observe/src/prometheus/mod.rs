@@ -40,10 +40,11 @@ pub fn table<T>(metrics: &[Metric<T>], of: &[T], labels: impl Fn(&T) -> Labels) 
     text.0
 }
 
-/// Defines a table of metrics: kind, name, value and help of each.
+/// Defines a table of [`Metric`](crate::prometheus::Metric)s: kind, name, value and help of each.
+#[macro_export]
 macro_rules! metrics {
     ($table:ident of |$of:ident: &$type:ty| $($kind:ident $name:literal = $value:expr => $help:literal;)*) => {
-        const $table: &[Metric<$type>] = &[$(Metric {
+        const $table: &[$crate::prometheus::Metric<$type>] = &[$($crate::prometheus::Metric {
             name: $name,
             kind: stringify!($kind),
             help: $help,
@@ -51,7 +52,7 @@ macro_rules! metrics {
         },)*];
     };
 }
-use metrics;
+use crate::metrics;
 
 metrics! { COLLECTOR of |s: &CollectorSnapshot|
     gauge "catchment_uptime_seconds" = s.uptime_s => "Time since the collector started.";

@@ -1,5 +1,5 @@
 //! The metrics of paths, sessions and RoCEv2 devices.
-use super::{Labels, Metric, Text, metrics};
+use super::{Labels, Text, metrics};
 use crate::network::{RoceSnapshot, SessionSnapshot};
 use crate::snapshot::PathSnapshot;
 

@@ -17,11 +17,12 @@ mod service;
 mod sources;
 
 use crate::bound::{Goal, Goals};
+use crate::host::Run;
 use crate::output;
 use crate::stats::{Spread, decimals, percentile};
 use anyhow::{Result, ensure};
 use failover::Case;
-use row::{HEAD, Row, Run};
+use row::{HEAD, Row};
 use service::Controller;
 pub(crate) use service::role;
 use sources::{Offered, Plan, Seen, Sources};
@@ -94,7 +95,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         known.join(", ")
     );
     ensure!((1..=10_000).contains(&options.sources), "1 to 10,000 sources");
-    output::either(options.json, &Run::detect(options.quick), Run::line)?;
+    let mode = if options.quick { "quick" } else { "full" };
+    output::either(options.json, &Run::detect(mode), Run::line)?;
     if !options.json {
         output::line(HEAD)?;
     }

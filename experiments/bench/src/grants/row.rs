@@ -1,32 +1,5 @@
 //! Rows and goals of `control`.
-use crate::host::Environment;
 use serde::Serialize;
-
-/// The first row: the machine that numbers belong to.
-#[derive(Debug, Serialize)]
-pub(super) struct Run {
-    what: &'static str,
-    commit: String,
-    machine: String,
-    cores: usize,
-    /// Processes that wanted to run, one-minute mean.
-    load: f64,
-    mode: &'static str,
-    build: String,
-}
-
-impl Run {
-    pub(super) fn detect(quick: bool) -> Self {
-        let Environment { commit, cpu, cores, load_before, build, .. } = Environment::detect();
-        let mode = if quick { "quick" } else { "full" };
-        Self { what: "run", commit, machine: cpu, cores, load: load_before, mode, build }
-    }
-
-    pub(super) fn line(&self) -> String {
-        let Self { commit, machine, cores, load, build, .. } = self;
-        format!("{build} build of {commit} on {machine}, {cores} cores, load {load}")
-    }
-}
 
 /// A measurement; what does not apply to it is null.
 #[derive(Debug, Default, Serialize)]

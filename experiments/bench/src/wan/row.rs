@@ -2,21 +2,15 @@
 use super::method::Method;
 use super::place::{PATH_MTU, Place, SOURCES};
 use crate::bound::Goal;
-use crate::host::Environment;
+use crate::host;
 use catchment_sim::admission::Judged;
 use serde::Serialize;
 
 /// The first row: the machine and the rates that numbers belong to.
 #[derive(Debug, Serialize)]
 pub(super) struct Run {
-    what: &'static str,
-    commit: String,
-    machine: String,
-    cores: usize,
-    /// Processes that wanted to run, one-minute mean.
-    load: f64,
-    mode: &'static str,
-    build: String,
+    #[serde(flatten)]
+    run: host::Run,
     sources: u8,
     capacity_bps: u64,
     shaper_bps: u64,
@@ -30,15 +24,8 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn detect(mode: &'static str, place: &Place) -> Self {
-        let Environment { commit, cpu, cores, load_before, build, .. } = Environment::detect();
         Self {
-            what: "run",
-            commit,
-            machine: cpu,
-            cores,
-            load: load_before,
-            mode,
-            build,
+            run: host::Run::detect(mode),
             sources: SOURCES,
             capacity_bps: place.capacity_bps(),
             shaper_bps: place.shaper_bps(place.capacity_bps()),
@@ -52,13 +39,15 @@ impl Run {
     }
 
     pub(super) fn line(&self) -> String {
-        let Self { commit, machine, cores, load, build, .. } = self;
         let Self { sources, capacity_bps, shaper_bps, nic_bps, nic_shaper_bps, .. } = self;
         format!(
-            "{build} build of {commit} on {machine}, {cores} cores, load {load}\n\
+            "{}\n\
              {sources} sources of {nic_bps} bit/s (shaper {nic_shaper_bps}) share {capacity_bps} bit/s (shaper \
              {shaper_bps}: path MTU {PATH_MTU} + headers {}), queue {} bytes, chunks of {} KiB",
-            self.header_bytes, self.queue_bytes, self.chunk_kib
+            self.run.line(),
+            self.header_bytes,
+            self.queue_bytes,
+            self.chunk_kib
         )
     }
 }

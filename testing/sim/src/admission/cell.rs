@@ -1,5 +1,5 @@
 //! One method under one load: what is measured, and its row.
-use super::outcome::Pooled;
+use super::outcome::{Judged, Pooled};
 use super::packet::{Carrier, Network, Packets, Plan};
 use super::row::{Goal, Shown};
 use super::trace::{self, Event, FRAME_BYTES, Mix, Offer, SOURCES};
@@ -197,7 +197,6 @@ impl Cell {
 
     pub(super) fn row(&self, pooled: &Pooled) -> Row {
         let method = &self.method;
-        let spread = |percent| pooled.latency_ms(0, percent);
         let is_controlled = self.carrier.is_none_or(|carrier| carrier.controlled);
         let pause = match method.rules.pausing {
             _ if !is_controlled => None,
@@ -223,20 +222,7 @@ impl Cell {
             load: self.load,
             seeds: self.seeds.len(),
             seconds: self.seconds,
-            urgent_ms_p50: spread(50.0),
-            urgent_ms_p95: spread(95.0),
-            urgent_ms_p99: spread(99.0),
-            tolerant_ms_p50: pooled.latency_ms(1, 50.0),
-            tolerant_ms_p95: pooled.latency_ms(1, 95.0),
-            tolerant_frame_ms_p95: pooled.frame_latency_ms(1, 95.0),
-            urgent_on_time: pooled.on_time(0),
-            tolerant_on_time_event: pooled.on_time(1),
-            tolerant_on_time_frame: pooled.frames_on_time(1),
-            missed_told: pooled.missed_told,
-            missed: pooled.missed,
-            late_s_p99: pooled.late_s(99.0),
-            late_s_max: pooled.late_s(100.0),
-            jain_devices: Some(pooled.jain(self.tolerant())).filter(|jain| jain.is_finite()),
+            judged: Judged::of(pooled, self.tolerant()),
             packets_dropped: packets.map(|packets| packets.dropped),
             operations_failed: packets.map(|packets| packets.failed),
             resent_fraction: packets.map(Packets::resent_fraction),
@@ -266,20 +252,8 @@ pub(super) struct Row {
     pub(super) load: f64,
     seeds: usize,
     seconds: u64,
-    urgent_ms_p50: Option<f64>,
-    pub(super) urgent_ms_p95: Option<f64>,
-    urgent_ms_p99: Option<f64>,
-    tolerant_ms_p50: Option<f64>,
-    pub(super) tolerant_ms_p95: Option<f64>,
-    tolerant_frame_ms_p95: Option<f64>,
-    pub(super) urgent_on_time: f64,
-    pub(super) tolerant_on_time_event: f64,
-    pub(super) tolerant_on_time_frame: f64,
-    missed_told: u64,
-    missed: u64,
-    pub(super) late_s_p99: Option<f64>,
-    pub(super) late_s_max: Option<f64>,
-    jain_devices: Option<f64>,
+    #[serde(flatten)]
+    pub(super) judged: Judged,
     pub(super) packets_dropped: Option<u64>,
     pub(super) operations_failed: Option<u64>,
     resent_fraction: Option<f64>,
@@ -330,7 +304,11 @@ impl Row {
     /// Returns by how much the on-time shares of two rows differ, the most of all.
     pub(super) fn furthest_from(&self, other: &Self) -> f64 {
         let shares = |row: &Self| {
-            [row.urgent_on_time, row.tolerant_on_time_event, row.tolerant_on_time_frame]
+            [
+                row.judged.urgent_on_time,
+                row.judged.tolerant_on_time_event,
+                row.judged.tolerant_on_time_frame,
+            ]
         };
         let pairs = shares(self).into_iter().zip(shares(other));
         pairs.map(|(one, other)| (one - other).abs()).fold(0.0, f64::max)
@@ -347,11 +325,11 @@ impl Shown for Row {
             self.calibration,
             self.nic_bps / 1_000_000_000,
             self.load,
-            ms(self.urgent_ms_p95),
-            self.urgent_on_time,
-            self.tolerant_on_time_event,
-            self.tolerant_on_time_frame,
-            ms(self.tolerant_ms_p95),
+            ms(self.judged.urgent_ms_p95),
+            self.judged.urgent_on_time,
+            self.judged.tolerant_on_time_event,
+            self.judged.tolerant_on_time_frame,
+            ms(self.judged.tolerant_ms_p95),
         ) + &self.packets_line()
     }
 
@@ -380,15 +358,16 @@ impl Shown for Row {
             (Mix::Events, ..) => [62.0, 62.0],
         };
         let most_ms = urgent_ms[usize::from(fast)];
-        goals.push(Goal::most(name("urgent_ms_p95"), self.urgent_ms_p95, most_ms));
-        goals.push(Goal::least(name("urgent_on_time"), Some(self.urgent_on_time), 0.999));
-        goals.push(Goal::least(name("jain_devices"), self.jain_devices, 0.999));
-        let (missed, told) = (self.missed as f64, Some(self.missed_told as f64));
+        goals.push(Goal::most(name("urgent_ms_p95"), self.judged.urgent_ms_p95, most_ms));
+        goals.push(Goal::least(name("urgent_on_time"), Some(self.judged.urgent_on_time), 0.999));
+        goals.push(Goal::least(name("jain_devices"), self.judged.jain_devices, 0.999));
+        let (missed, told) = (self.judged.missed as f64, Some(self.judged.missed_told as f64));
         goals.push(Goal::least(name("missed_told"), told, missed));
         let control = Some(self.control_bytes_fraction);
         goals.push(Goal::most(name("control_bytes_fraction"), control, 1e-4));
         if self.load == 0.9 {
-            let (least, event) = (if fast { 0.955 } else { 0.94 }, self.tolerant_on_time_event);
+            let (least, event) =
+                (if fast { 0.955 } else { 0.94 }, self.judged.tolerant_on_time_event);
             goals.push(Goal::least(name("tolerant_on_time_event"), Some(event), least));
         }
         goals

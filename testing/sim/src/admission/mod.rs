@@ -34,5 +34,6 @@ mod world;
 
 pub use figures::{Figures, Knee, Rival, Trial, knees, run as run_trials};
 pub use options::{AdmissionOptions, run};
-pub use replay::{End, Judged, Policy, Trace};
+pub use outcome::Judged;
+pub use replay::{End, Policy, Trace};
 pub use trace::Event;

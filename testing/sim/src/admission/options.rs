@@ -143,12 +143,12 @@ fn cells(options: &AdmissionOptions, report: &Report, methods: &[Method]) {
     parallel::in_order(cells.len() as u64, run, |_, row| {
         let cell = (row.nic_bps, row.load.to_bits());
         if row.method == "credits" {
-            credits.insert(cell, row.tolerant_on_time_event);
+            credits.insert(cell, row.judged.tolerant_on_time_event);
         } else if row.is_shipped_policy()
             && let Some(least) = credits.get(&cell)
         {
             let name = format!("{} bit/s load {}: deadline beside credits", row.nic_bps, row.load);
-            report.demand(Goal::least(name, Some(row.tolerant_on_time_event), *least));
+            report.demand(Goal::least(name, Some(row.judged.tolerant_on_time_event), *least));
         }
         report.show(&row);
         true

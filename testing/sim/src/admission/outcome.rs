@@ -194,3 +194,44 @@ fn percentile(values: &[u64], percent: f64) -> Option<f64> {
     let (one, other) = (values[low] as f64, values[high] as f64);
     Some(one + (other - one) * (place - low as f64))
 }
+/// How classes fared, without the first tenth. `None` where nothing of a class came.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Judged {
+    pub urgent_ms_p50: Option<f64>,
+    pub urgent_ms_p95: Option<f64>,
+    pub urgent_ms_p99: Option<f64>,
+    pub tolerant_ms_p50: Option<f64>,
+    pub tolerant_ms_p95: Option<f64>,
+    pub tolerant_frame_ms_p95: Option<f64>,
+    pub urgent_on_time: f64,
+    pub tolerant_on_time_event: f64,
+    pub tolerant_on_time_frame: f64,
+    pub missed_told: u64,
+    pub missed: u64,
+    pub late_s_p99: Option<f64>,
+    pub late_s_max: Option<f64>,
+    pub jain_devices: Option<f64>,
+}
+
+impl Judged {
+    /// Judges what came of events; `tolerant` says which devices are compared with each other.
+    pub(super) fn of(pooled: &Pooled, tolerant: impl Fn(u32) -> bool) -> Self {
+        let spread = |class, percent| pooled.latency_ms(class, percent);
+        Self {
+            urgent_ms_p50: spread(0, 50.0),
+            urgent_ms_p95: spread(0, 95.0),
+            urgent_ms_p99: spread(0, 99.0),
+            tolerant_ms_p50: spread(1, 50.0),
+            tolerant_ms_p95: spread(1, 95.0),
+            tolerant_frame_ms_p95: pooled.frame_latency_ms(1, 95.0),
+            urgent_on_time: pooled.on_time(0),
+            tolerant_on_time_event: pooled.on_time(1),
+            tolerant_on_time_frame: pooled.frames_on_time(1),
+            missed_told: pooled.missed_told,
+            missed: pooled.missed,
+            late_s_p99: pooled.late_s(99.0),
+            late_s_max: pooled.late_s(100.0),
+            jain_devices: Some(pooled.jain(tolerant)).filter(|jain| jain.is_finite()),
+        }
+    }
+}

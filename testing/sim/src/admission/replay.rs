@@ -1,7 +1,7 @@
 //! A trace that is carried elsewhere too, by real processes, and judged like those simulated here.
 use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
 use super::ladder;
-use super::outcome::{EventEnd, Outcome, Pooled};
+use super::outcome::{EventEnd, Judged, Outcome, Pooled};
 use super::trace::{self, Event, Mix, Offer, SOURCES};
 use catchment_control::admission::Rules;
 use catchment_probe::random::Random;
@@ -31,25 +31,6 @@ pub enum Policy {
     Priority,
     /// The shipped one: a grant an event, all that a source has asked for.
     Deadline,
-}
-
-/// How classes fared, without the first tenth. `None` where nothing of a class came.
-#[derive(Clone, Copy, Debug, serde::Serialize)]
-pub struct Judged {
-    pub urgent_ms_p50: Option<f64>,
-    pub urgent_ms_p95: Option<f64>,
-    pub urgent_ms_p99: Option<f64>,
-    pub tolerant_ms_p50: Option<f64>,
-    pub tolerant_ms_p95: Option<f64>,
-    pub tolerant_frame_ms_p95: Option<f64>,
-    pub urgent_on_time: f64,
-    pub tolerant_on_time_event: f64,
-    pub tolerant_on_time_frame: f64,
-    pub missed_told: u64,
-    pub missed: u64,
-    pub late_s_p99: Option<f64>,
-    pub late_s_max: Option<f64>,
-    pub jain_devices: Option<f64>,
 }
 
 impl Trace {
@@ -115,7 +96,7 @@ impl Trace {
         let mut pooled = Pooled::default();
         let outcome = Outcome { ends, ..Outcome::default() };
         pooled.add(&self.events, &outcome, self.seconds * SECOND_NS / 10);
-        Judged::of(&pooled)
+        Judged::of(&pooled, |device| device > 0)
     }
 
     /// Simulates a policy on the same events, with NICs of this part of the link.
@@ -134,29 +115,7 @@ impl Trace {
         let (links, mix, seeds) = (Links::Pool(1), Mix::Events, vec![0]);
         let load = self.load();
         let cell = Cell { method, links, mix, load, seeds, seconds: self.seconds, carrier: None };
-        Judged::of(&cell.run_on(std::iter::once(self.events.clone())))
-    }
-}
-
-impl Judged {
-    fn of(pooled: &Pooled) -> Self {
-        let spread = |class, percent| pooled.latency_ms(class, percent);
-        Self {
-            urgent_ms_p50: spread(0, 50.0),
-            urgent_ms_p95: spread(0, 95.0),
-            urgent_ms_p99: spread(0, 99.0),
-            tolerant_ms_p50: spread(1, 50.0),
-            tolerant_ms_p95: spread(1, 95.0),
-            tolerant_frame_ms_p95: pooled.frame_latency_ms(1, 95.0),
-            urgent_on_time: pooled.on_time(0),
-            tolerant_on_time_event: pooled.on_time(1),
-            tolerant_on_time_frame: pooled.frames_on_time(1),
-            missed_told: pooled.missed_told,
-            missed: pooled.missed,
-            late_s_p99: pooled.late_s(99.0),
-            late_s_max: pooled.late_s(100.0),
-            jain_devices: Some(pooled.jain(|device| device > 0)).filter(|jain| jain.is_finite()),
-        }
+        Judged::of(&cell.run_on(std::iter::once(self.events.clone())), |device| device > 0)
     }
 }
 
