@@ -4,12 +4,13 @@
 //! here, with volatile loads that feed the arithmetic directly: a number that others change
 //! meanwhile yields a wrong checksum, and nothing else. Headers are few bytes, for which a call of
 //! a library function takes long: they lead, as if the piece began with them. What is received lies
-//! in memory of our own, and goes through the library.
+//! in memory of our own, and goes through the library where that is faster.
 //!
 //! [`fold`] multiplies without carries: that moves the polynomial of what was read over the next
 //! 128 bytes and adds those (Gopal and others, "Fast CRC Computation for Generic Polynomials Using
-//! PCLMULQDQ", Intel 2009, with four registers of 256 bits). Measured:
-//! `docs/concept/roce-engine.md`. A processor without that instruction shifts ([`fold_by_shifts`]).
+//! PCLMULQDQ", Intel 2009, with four registers of 256 bits), or over 256 bytes with registers of 512
+//! bits ([`fold_wide`]). Measured: `docs/concept/roce-engine.md`. A processor without that
+//! instruction shifts ([`fold_by_shifts`]).
 use catchment_roce::wire::icrc::LEAD_BYTES;
 use catchment_roce::wire::{Icrc, fold_by_shifts, has_crc_instructions};
 #[cfg(target_arch = "x86_64")]
@@ -27,7 +28,10 @@ const LAST_WORDS: usize = 3;
 /// How bytes are folded where they lie.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fold {
-    /// By carry-less multiplication.
+    /// By carry-less multiplication, with registers of 512 bits.
+    #[cfg(target_arch = "x86_64")]
+    MultiplyWide,
+    /// The same with registers of 256 bits.
     #[cfg(target_arch = "x86_64")]
     Multiply,
     /// By shifts, on a processor without.
@@ -41,9 +45,20 @@ impl Fold {
     pub(super) fn new() -> Self {
         #[cfg(target_arch = "x86_64")]
         if is_available() {
-            return Self::Multiply;
+            return if is_wide() { Self::MultiplyWide } else { Self::Multiply };
         }
         if has_crc_instructions() { Self::Copy } else { Self::Shift }
+    }
+
+    /// Returns how to fold slices, which the library takes as well: a way that is faster, or not at all.
+    #[inline]
+    pub(super) fn of_slices() -> Self {
+        match Self::new() {
+            #[cfg(target_arch = "x86_64")]
+            Self::Multiply => Self::Copy,
+            Self::Shift => Self::Copy,
+            other => other,
+        }
     }
 
     /// Returns how many bytes of a piece are folded, the first ones.
@@ -51,7 +66,7 @@ impl Fold {
     pub(super) fn takes(self, bytes: usize) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Multiply => bytes - bytes % STEP_BYTES,
+            Self::MultiplyWide | Self::Multiply => bytes - bytes % STEP_BYTES,
             Self::Shift if bytes >= LAST_WORDS * WORD_BYTES => bytes - bytes % WORD_BYTES,
             Self::Shift | Self::Copy => 0,
         }
@@ -101,6 +116,9 @@ impl Fold {
         match self {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the caller's; only a processor that can is asked to.
+            Self::MultiplyWide => unsafe { fold_wide(register, lead, from, bytes / STEP_BYTES) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
             Self::Multiply => unsafe { fold(register, lead, from, bytes / STEP_BYTES) },
             // SAFETY: the caller's.
             Self::Shift | Self::Copy => unsafe { shift(register, lead, from, bytes / WORD_BYTES) },
@@ -137,6 +155,13 @@ unsafe fn shift(register: u32, lead: &[u8; LEAD_BYTES], from: *const u8, words: 
 #[inline]
 fn is_available() -> bool {
     is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx2")
+}
+
+/// Returns whether it can do [`fold_wide`] as well.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn is_wide() -> bool {
+    is_x86_feature_detected!("avx512f")
 }
 
 /// Folds `steps` times 128 bytes, at least one: see [`Icrc::payload_folded`].
@@ -188,6 +213,67 @@ unsafe fn fold(register: u32, lead: &[u8; LEAD_BYTES], from: *const u8, steps: u
     reduce(append(first, _mm256_extracti128_si256::<1>(all)))
 }
 
+/// As [`fold`], 256 bytes at a time, and 128 before them if they are left over.
+///
+/// # Safety
+/// The bytes are mapped; [`is_available`] and [`is_wide`] said so.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx2,vpclmulqdq")]
+unsafe fn fold_wide(register: u32, lead: &[u8; LEAD_BYTES], from: *const u8, steps: usize) -> u32 {
+    use std::arch::x86_64::{
+        __m512i, _mm_cvtsi32_si128, _mm512_broadcast_i32x4, _mm512_clmulepi64_epi128,
+        _mm512_extracti32x4_epi32, _mm512_setzero_si512, _mm512_ternarylogic_epi64,
+        _mm512_xor_si512, _mm512_zextsi128_si512,
+    };
+    #[repr(C, packed)]
+    struct Unaligned(__m512i);
+    /// The exclusive or of three.
+    const XOR: i32 = 0x96;
+
+    // SAFETY of all loads: the caller guarantees that 128 bytes for each step are mapped; volatile,
+    // since others may write there.
+    let load = |at: usize| -> __m512i {
+        // SAFETY: as above.
+        unsafe { std::ptr::read_volatile(from.add(at).cast::<Unaligned>()).0 }
+    };
+    let factor = |over: [i64; 2]| _mm512_broadcast_i32x4(_mm_set_epi64x(over[1], over[0]));
+    let moved = |sum: __m512i, far: __m512i, next: __m512i| {
+        let low = _mm512_clmulepi64_epi128::<0x00>(sum, far);
+        let high = _mm512_clmulepi64_epi128::<0x11>(sum, far);
+        _mm512_ternarylogic_epi64::<XOR>(low, high, next)
+    };
+    let zero = _mm512_setzero_si512();
+    let mut register = _mm512_zextsi128_si512(_mm_cvtsi32_si128(register.cast_signed()));
+    // What leads is the end of a step before the first one.
+    let mut place = [0; 64];
+    place[64 - LEAD_BYTES..].copy_from_slice(lead);
+    // SAFETY: both are 64 bytes without padding.
+    let mut before = [zero, unsafe { std::mem::transmute::<[u8; 64], __m512i>(place) }];
+    let mut at = 0;
+    if !steps.is_multiple_of(2) {
+        before =
+            [_mm512_xor_si512(load(0), register), moved(before[1], factor(OVER_128), load(64))];
+        register = zero;
+        at = STEP_BYTES;
+    }
+    let far = factor(OVER_256);
+    let mut sums = [zero, zero, before[0], before[1]];
+    while at < steps * STEP_BYTES {
+        for (part, sum) in sums.iter_mut().enumerate() {
+            *sum = moved(*sum, far, load(at + part * 64));
+        }
+        sums[0] = _mm512_xor_si512(sums[0], register);
+        register = zero;
+        at += 2 * STEP_BYTES;
+    }
+    let near = factor(OVER_64);
+    let all = sums.into_iter().reduce(|sum, next| moved(sum, near, next)).expect("there are four");
+    let mut sum = _mm512_extracti32x4_epi32::<0>(all);
+    sum = append(sum, _mm512_extracti32x4_epi32::<1>(all));
+    sum = append(sum, _mm512_extracti32x4_epi32::<2>(all));
+    reduce(append(sum, _mm512_extracti32x4_epi32::<3>(all)))
+}
+
 /// Moves 16 bytes over the next 16, and adds those.
 ///
 /// # Safety
@@ -225,8 +311,9 @@ fn reduce(bytes: __m128i) -> u32 {
 
 /// The multipliers of the lower and the upper half of 128 bits that move them by this many bytes.
 #[cfg(target_arch = "x86_64")]
+const OVER_256: [i64; 2] = over_bytes(256);
+#[cfg(target_arch = "x86_64")]
 const OVER_128: [i64; 2] = over_bytes(128);
-#[cfg(test)]
 #[cfg(target_arch = "x86_64")]
 const OVER_64: [i64; 2] = over_bytes(64);
 #[cfg(target_arch = "x86_64")]
@@ -314,6 +401,9 @@ mod tests {
         #[cfg(target_arch = "x86_64")]
         if is_available() {
             assert_same(Fold::Multiply, &pieces);
+            if is_wide() {
+                assert_same(Fold::MultiplyWide, &pieces);
+            }
         }
         assert_same(Fold::Shift, &pieces);
         assert_same(Fold::Shift, &[(0, 48), (1, 64), (13, 80), (7, 4800)]);

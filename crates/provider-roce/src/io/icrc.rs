@@ -1,4 +1,5 @@
 //! The ICRC of what comes in.
+use super::fold::Fold;
 use super::recv::{Packet, Train};
 pub(super) use catchment_roce::wire::ICRC_BYTES;
 use catchment_roce::wire::icrc::{self, IcrcMismatch};
@@ -51,13 +52,14 @@ impl IcrcCheck {
 
     fn packets_between(&mut self, from: SocketAddr, to: SocketAddr) -> TrainCheck<'_> {
         let net = net_header(from, to).map(|net| net.with_ipv4_id(Ipv4Id::UNFRAGMENTED));
-        TrainCheck { solver: &mut self.solver, net, begun: None }
+        TrainCheck { fold: Fold::of_slices(), solver: &mut self.solver, net, begun: None }
     }
 }
 
 /// Checks packets from one address to one address.
 #[derive(Debug)]
 pub struct TrainCheck<'c> {
+    fold: Fold,
     solver: &'c mut Solver,
     /// Returns `None` when the addresses are of two families, which no socket reports.
     net: Option<NetHeader>,
@@ -84,9 +86,21 @@ impl TrainCheck<'_> {
                 begun
             }
         };
-        icrc.headers(transport);
+        self.add(&mut icrc, transport);
         self.solver.judge(net, transport.len(), received, icrc.finish())?;
         Ok(transport)
+    }
+
+    /// Adds the transport bytes, of which those lead that are no whole step of a fold.
+    #[inline]
+    fn add(&self, icrc: &mut Icrc, transport: &[u8]) {
+        let bytes = self.fold.takes(transport.len());
+        let (head, rest) = transport.split_at(transport.len() - bytes);
+        // SAFETY: all the bytes of a slice.
+        let led = unsafe { self.fold.headers(icrc, head, rest.as_ptr(), rest.len()) };
+        if !led {
+            icrc.headers(transport);
+        }
     }
 }
 

@@ -83,6 +83,8 @@ pub struct RecvRing {
     vectors: Box<[libc::iovec]>,
     messages: Box<[Message]>,
     got: Vec<Got>,
+    /// The last call on a socket found nothing.
+    was_empty: bool,
     counters: RecvCounters,
 }
 
@@ -111,6 +113,7 @@ impl RecvRing {
             vectors: vec![nothing; buffers].into(),
             messages: vec![Message::empty(); buffers].into(),
             got: Vec::new(),
+            was_empty: false,
             counters: RecvCounters::default(),
         }
     }
@@ -126,14 +129,20 @@ impl RecvRing {
     }
 
     /// Receives from a socket with one call; returns the number of packets.
+    ///
+    /// After a call that found nothing, this one asks for one message: what comes alone is then not
+    /// followed by a second look for more, and a look that finds nothing prepares one message.
     pub(super) fn receive_from_socket(
         &mut self,
         fd: BorrowedFd<'_>,
         local: SocketAddr,
     ) -> io::Result<usize> {
-        self.prepare();
+        let most = if self.was_empty { 1 } else { self.messages.len() };
+        self.prepare(most);
         // SAFETY: names, controls and buffers are the ring's own, and live until after the call.
-        let count = match unsafe { sys::recv(fd, &mut self.messages) } {
+        let received = unsafe { sys::recv(fd, &mut self.messages[..most]) };
+        self.was_empty = received.is_err();
+        let count = match received {
             Ok(count) => count,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),
             Err(e) => return Err(e),
@@ -168,8 +177,10 @@ impl RecvRing {
         true
     }
 
-    fn prepare(&mut self) {
-        for (i, buffer) in self.memory.chunks_exact_mut(self.buffer_bytes).enumerate() {
+    /// Prepares the first messages for a call.
+    fn prepare(&mut self, count: usize) {
+        let buffers = self.memory.chunks_exact_mut(self.buffer_bytes);
+        for (i, buffer) in buffers.take(count).enumerate() {
             self.vectors[i] =
                 libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             // SAFETY: all of it is heap memory of the ring, which is borrowed until after the call.
