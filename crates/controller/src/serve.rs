@@ -2,6 +2,7 @@
 use crate::admit::{Admitted, admit};
 use crate::config::Settings;
 use crate::grants::{Command, Handle, Names, Newcomer, Placed};
+use catchment_control::admission::DeviceSpec;
 use catchment_session::io::{Arriving, Peer, SecuredStream, StreamListener};
 use catchment_session::names::DeviceName;
 use catchment_session::registration::{
@@ -123,7 +124,13 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
         let from: IpAddr = from.ip().to_canonical();
         let admitted = admit(&settings, &register, from, certificate.as_deref())?;
         let safe_rate_bps = settings.safe_rate_bps(admitted.path);
-        (admitted, (settings.lease_ns, settings.chunk_bytes, safe_rate_bps))
+        let deadline_us = |spec: &DeviceSpec| {
+            let class_ns = settings.classes[usize::from(spec.class.0)].deadline_ns;
+            spec.deadline_ns.unwrap_or(class_ns) / 1000
+        };
+        let deadlines_us = admitted.specs.iter().map(deadline_us).collect();
+        let told = (settings.lease_ns, settings.chunk_bytes, safe_rate_bps, deadlines_us);
+        (admitted, told)
     };
     let (root, told_root) = root?;
     let Admitted { specs, classes, notes, .. } = admitted;
@@ -139,7 +146,7 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
     // A source of an earlier version does not know the member.
     let small_bps =
         if small_bps.iter().all(|small_bps| *small_bps == 0) { Vec::new() } else { small_bps };
-    let (lease_ns, chunk_bytes, safe_rate_bps) = told;
+    let (lease_ns, chunk_bytes, safe_rate_bps, deadlines_us) = told;
     let safe_rate_bps = if is_safe { safe_rate_bps } else { 0 };
     let devices = classes.len();
     tracing::info!(source, %from, devices, software = %register.software.escape_debug(), "registered");
@@ -154,6 +161,7 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
         root: told_root,
         classes,
         ranks,
+        deadlines_us,
         small_bps,
         notes,
     })

@@ -13,6 +13,7 @@
 //!
 //! | file | |
 //! |---|---|
+//! | `arrivals` | which frames are late at the collector, whatever was forecast |
 //! | `gate` | takes committed blocks of a link until they may go |
 //! | `machine` | the thread with the UDP socket, which drives the source's end of the protocol |
 //! | `moving` | what is on its way: blocks, and events of many frames |
@@ -21,6 +22,7 @@
 //! | `register` | registers with the controller, on a thread of its own |
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod gate;
 mod machine;
 mod moving;

@@ -36,8 +36,14 @@ impl Moving {
         !self.is_open && self.blocks.is_empty() && self.parts.is_empty()
     }
 
-    /// Posts a chunk, over the borders of blocks; returns what the queue has no room for now.
-    pub(super) fn post(&mut self, sender: &Sender, chunk_bytes: u64) -> Result<u64, Broken> {
+    /// Posts a chunk, over the borders of blocks; returns what the queue has no room for now. `posted` hears of each
+    /// block that is posted whole, with the count of requests with which it has arrived.
+    pub(super) fn post(
+        &mut self,
+        sender: &Sender,
+        chunk_bytes: u64,
+        mut posted: impl FnMut(&HeldBlock, u64),
+    ) -> Result<u64, Broken> {
         let (mut left, mut arrives) = (chunk_bytes, None);
         while left > 0 {
             let Some(block) = self.blocks.front() else { break };
@@ -49,6 +55,7 @@ impl Moving {
             arrives = Some(done);
             (self.posted, left) = (self.posted + bytes, left - u64::from(bytes));
             if bytes == rest {
+                posted(block, done);
                 self.blocks.pop_front();
                 self.posted = 0;
             }

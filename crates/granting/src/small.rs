@@ -1,4 +1,5 @@
 //! Small transfers: frames that leave without asking, out of a bucket that the controller gave their device.
+use super::arrivals::Arrivals;
 use super::moving::Moving;
 use catchment_transfer::{Broken, HeldBlock, Sender};
 use catchment_verbs::{Flow, TokenBucket};
@@ -11,7 +12,7 @@ const SMALL_BYTES_MAX: u32 = 64 << 10;
 #[derive(Default)]
 pub(super) struct Small {
     buckets: Vec<Option<(TokenBucket, Flow)>>,
-    waiting: VecDeque<Moving>,
+    waiting: VecDeque<(u32, Moving)>,
 }
 
 impl Small {
@@ -35,14 +36,15 @@ impl Small {
             return false;
         }
         bucket.take(now_ns, block.bytes.into(), *flow);
-        self.waiting.push_back(Moving::new(block, false));
+        self.waiting.push_back((device, Moving::new(block, false)));
         true
     }
 
     /// Posts what was taken, as far as the queue has room.
-    pub(super) fn post(&mut self, sender: &Sender) -> Result<(), Broken> {
-        while let Some(moving) = self.waiting.front_mut() {
-            if moving.post(sender, u64::MAX)? > 0 {
+    pub(super) fn post(&mut self, sender: &Sender, arrivals: &mut Arrivals) -> Result<(), Broken> {
+        while let Some((device, moving)) = self.waiting.front_mut() {
+            moving.post(sender, u64::MAX, |block, done| arrivals.posted(*device, block, done))?;
+            if !moving.blocks.is_empty() {
                 return Ok(());
             }
             self.waiting.pop_front();

@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Of a device, so many of the newest frames that missed their deadlines are known.
 const KNOWN_MOST: usize = 4096;
 
-/// A frame that cannot be at the collector by its deadline, as the transmission controller says. It is sent all the
+/// A frame that cannot be at the collector by its deadline, as the transmission controller says, or that was not at its
+/// turn there when the deadline was over: a collector hands out the frames of a device in order. It is sent all the
 /// same, behind those that can be in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -65,7 +65,9 @@ impl Memory for PdMemory<'_> {
     fn write_remote(&mut self, rkey: u32, va: u64, data: &[u8]) -> Result<(), AccessError> {
         let (mr, offset) = self.remote(RemoteAccess::Write, rkey, va, data.len() as u64)?;
         place(mr, offset, data)?;
-        if mr.has_watch() && !self.written.last().is_some_and(|last| Arc::ptr_eq(last, mr)) {
+        if mr.rings(offset, data.len())
+            && !self.written.last().is_some_and(|last| Arc::ptr_eq(last, mr))
+        {
             self.written.push(Arc::clone(mr));
         }
         Ok(())

@@ -50,6 +50,11 @@ impl Mr for RoceMr {
         Some(Arc::clone(watch) as Arc<dyn Watch>)
     }
 
+    fn watch_ends(&self, from: usize, every: usize) -> Option<Arc<dyn Watch>> {
+        self.core.ring_at_ends(from, every);
+        self.watch()
+    }
+
     /// Peers on other hosts cannot sleep on a region; only a thread that watches it here is woken.
     fn notify(&self) {
         if self.core.has_watch() {

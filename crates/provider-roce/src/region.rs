@@ -5,8 +5,8 @@ use catchment_verbs::mem::Region;
 use catchment_verbs::provider::RegionWatch;
 use catchment_verbs::wait::Doorbell;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What may still be done with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) struct MrCore {
     /// A [`KeyState`].
     state: AtomicU8,
     watch: RegionWatch,
+    /// Where pieces begin, and their bytes, if only writes to the ends of pieces ring.
+    ends: OnceLock<(usize, usize)>,
 }
 
 impl MrCore {
@@ -40,6 +42,7 @@ impl MrCore {
             region,
             state: AtomicU8::new(KeyState::Valid as u8),
             watch: RegionWatch::default(),
+            ends: OnceLock::new(),
         }
     }
 
@@ -85,10 +88,24 @@ impl MrCore {
         self.watch.get_or_create(AtomicU32::default)
     }
 
+    /// Lets only writes before `from`, and to the ends of pieces of `every` bytes from there on, ring.
+    pub(crate) fn ring_at_ends(&self, from: usize, every: usize) {
+        self.ends.get_or_init(|| (from, every.max(1)));
+    }
+
     /// Returns whether a thread has ever asked to sleep on it.
     #[inline]
     pub(crate) fn has_watch(&self) -> bool {
         self.watch.exists()
+    }
+
+    /// Returns whether a write of so many bytes there rings.
+    #[inline]
+    pub(crate) fn rings(&self, offset: usize, bytes: usize) -> bool {
+        self.has_watch()
+            && self.ends.get().is_none_or(|(from, every)| {
+                offset < *from || (offset - from) / every < (offset + bytes - from) / every
+            })
     }
 
     /// Wakes the sleeper that has armed. The caller has made a fence after the data.

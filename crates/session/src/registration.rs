@@ -114,6 +114,9 @@ pub struct Registered {
     pub classes: Vec<String>,
     /// By device: how urgent its class is; 0 is the most urgent.
     pub ranks: Vec<u8>,
+    /// By device: how old a frame may be when it arrives, in microseconds.
+    #[serde(default)]
+    pub deadlines_us: Vec<u64>,
     /// By device: bits a second of frames of 64 KiB or less that leave without asking; empty if no device has any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub small_bps: Vec<u64>,

@@ -133,6 +133,13 @@ pub trait Mr: Send + Sync {
     fn watch(&self) -> Option<Arc<dyn Watch>> {
         None
     }
+    /// Returns the same for a region that consists, from the offset `from` on, of pieces of `every` bytes, whose owner
+    /// wants to know of those that are written to their ends: WRITEs before `from`, and those that reach the last
+    /// byte of a piece, ring; others need not. Of several calls for a region the first one counts.
+    fn watch_ends(&self, from: usize, every: usize) -> Option<Arc<dyn Watch>> {
+        let _ = (from, every);
+        self.watch()
+    }
     /// Notifies peers that watch this region ([`Qp::watch_remote`]) of a change by its owner. Makes
     /// the caller's earlier stores visible first. Costs one load when no peer watches.
     fn notify(&self) {}

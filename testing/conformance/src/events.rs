@@ -188,6 +188,22 @@ pub fn a_watch_wakes_after_a_write(bench: &Bench) {
     assert_eq!(watch.wait(Duration::ZERO).unwrap(), Wake::TimedOut);
 }
 
+/// WRITEs to the ends of pieces ring, and those before the first piece. Others may.
+pub fn a_watch_of_ends_wakes_after_a_write_to_one(bench: &Bench) {
+    let (mut a, b) = bench.pair();
+    if watch_of(&b).is_none() {
+        return;
+    }
+    let watch = b.mr.watch_ends(128, 256).unwrap();
+    let sge = a.sge(0, 64);
+    // Before the first piece, at the end of one, over the end of one.
+    for at in [64, 128 + 192, 128 + 256 + 224] {
+        watch.arm();
+        a.run_ok(SendOp::Write(b.remote(at)), &[sge]);
+        assert_eq!(watch.wait(PATIENCE).unwrap(), Wake::Rung, "at {at}");
+    }
+}
+
 fn volley(side: &mut Side, to: catchment_verbs::RemoteAddr, rounds: u64, first: bool) {
     let watch = side.mr.watch().unwrap();
     let mr = side.mr.clone();

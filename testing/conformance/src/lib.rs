@@ -123,6 +123,7 @@ macro_rules! conformance_cases {
             events::a_sleeping_sender_wakes_when_a_receive_is_posted,
             events::a_long_message_moves_while_both_sides_sleep,
             events::a_watch_wakes_after_a_write,
+            events::a_watch_of_ends_wakes_after_a_write_to_one,
             events::no_watch_is_lost_in_ping_pong,
             events::the_owner_wakes_who_watches_from_afar,
             events::a_mapped_region_is_the_peers_memory,

@@ -208,6 +208,7 @@ impl Mr for Counted<Arc<dyn Mr>> {
         fn rkey() -> u32;
         fn access() -> Access;
         fn watch() -> Option<Arc<dyn Watch>>;
+        fn watch_ends(from: usize, every: usize) -> Option<Arc<dyn Watch>>;
         fn notify();
     }
 }

@@ -66,9 +66,10 @@ fn the_application_is_told_once_of_each_frame_that_comes_too_late() {
 }
 
 #[test]
-fn how_a_source_stands_is_seen_from_outside() {
+fn how_a_source_stands_is_seen_from_outside_and_deadlines_are_watched_without_a_controller() {
     let (service, (_log, collector)) = (controller(), logged());
-    let source = source(&collector.local_addr().to_string(), &service, &Told::default());
+    let told = Told::default();
+    let source = source(&collector.local_addr().to_string(), &service, &told);
     wait_until("it has registered", || source.standing() == Some(Standing::Granted));
     let since = source.metrics().snapshot().grant.unwrap().since_unix_ms;
     drop(service);
@@ -78,6 +79,11 @@ fn how_a_source_stands_is_seen_from_outside() {
     let now = source.metrics().snapshot().grant.unwrap();
     assert_eq!(now.blocks_waiting, 1);
     assert!(now.since_unix_ms >= since, "{now:?} after {since}");
+    let mut hurry = source.device("hurry").unwrap();
+    hurry.frame(BYTES).unwrap().send_bytes(&vec![1; BYTES]).unwrap();
+    wait_until("its deadline is over", || !told.lock().unwrap().is_empty());
+    let (name, number, _, left) = told.lock().unwrap()[0].clone();
+    assert_eq!((name.as_str(), number, left), ("hurry", 0, Duration::ZERO));
     let alone = Source::builder(collector.local_addr().to_string())
         .patience(PATIENCE)
         .device(DeviceSpec::new("alone"))

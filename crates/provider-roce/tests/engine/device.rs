@@ -4,7 +4,7 @@ use crate::common::{any_port, open_two};
 use catchment_conformance::{Options, Random, Side, connected, eventually, pattern, wait_one};
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
 use catchment_roce::wire::{DropReason, PathMtu, ROCE_PORT};
-use catchment_verbs::{Endpoint, Provider, QpTransition, RtrAttr, RtsAttr, SendOp, WcStatus};
+use catchment_verbs::{Endpoint, Provider, QpTransition, RtrAttr, RtsAttr, SendOp, Wake, WcStatus};
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,25 @@ fn two_addresses_of_a_host_share_the_port_of_roce() {
     assert!(received.protocol.bytes_received >= 100_000, "{received:?}");
     assert_eq!(sent.queue_pairs, 1);
     assert!(!sent.gso || sent.gso_ratio() > 1.5, "{sent:?}");
+}
+
+/// A part of a block wakes nobody: who would look for it finds no commit word.
+#[test]
+fn writes_between_the_ends_of_pieces_ring_nobody_where_only_ends_do() {
+    let [left, right] = open_two(["127.0.75.1", "127.0.75.2"], RoceOptions::default());
+    let (mut a, b) = pair_of([&left, &right], &Options::default());
+    let (from, every) = (4096, 64 << 10);
+    let watch = b.mr.watch_ends(from, every).unwrap();
+    let mut rings = |offset: usize, bytes: usize| {
+        watch.arm();
+        a.run_ok(SendOp::Write(b.remote(offset)), &[a.sge(0, bytes)]);
+        // The engine rings before it acknowledges.
+        watch.wait(Duration::ZERO).unwrap() == Wake::Rung
+    };
+    assert!(!rings(from, every - 64) && !rings(from + every, 32 << 10), "not the last line");
+    assert!(rings(from + every - 64, 64), "the last line");
+    assert!(rings(from, every), "a whole piece");
+    assert!(rings(0, 1), "before the first piece");
 }
 
 /// Answers to one request are more than fit into one batch: the rest follows by itself.

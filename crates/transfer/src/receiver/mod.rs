@@ -287,7 +287,9 @@ impl Receiver {
     ///
     /// Arm it, call [`Receiver::poll`] once more, then wait.
     pub fn watch(&self) -> Option<Arc<dyn Watch>> {
-        self.shared.mr.watch()
+        // A part of a block without its commit word is nothing to look for.
+        let layout = &self.shared.memory.layout;
+        self.shared.mr.watch_ends(layout.blocks_offset(), layout.block_bytes() as usize)
     }
 
     /// Returns the shape of the ring.

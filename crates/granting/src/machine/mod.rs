@@ -1,4 +1,7 @@
 //! The thread that asks for leave and sends what it is granted.
+mod standing;
+
+use super::arrivals::Arrivals;
 use super::gate::NewLink;
 use super::moving::{Belongs, Events, Moving};
 use super::register::{RETRY_LEAST, Wish, any_socket, socket_to};
@@ -53,6 +56,7 @@ pub(super) struct Machine {
     /// What was refused, and when it is asked for again.
     refused: Vec<(Instant, Moving)>,
     small: Small,
+    arrivals: Arrivals,
     rate_bps: Option<u64>,
     registering: bool,
     register_at: Option<Instant>,
@@ -88,6 +92,7 @@ impl Machine {
             parts: VecDeque::new(),
             refused: Vec::new(),
             small: Small::default(),
+            arrivals: Arrivals::default(),
             rate_bps: None,
             registering: false,
             register_at: Some(Instant::now()),
@@ -114,6 +119,7 @@ impl Machine {
             self.take_blocks();
             self.receive();
             self.note_arrivals();
+            self.note_late();
             self.tell(Input::Timeout);
             self.drain();
             if self.post_parts().is_err() {
@@ -169,6 +175,7 @@ impl Machine {
             self.ranks = told.ranks;
         }
         self.small.set(&told.small_bps);
+        self.arrivals.set(&told.deadlines_us);
         self.term = self.term.max(told.term);
         let round_trip_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
         let (source, term) = (told.source, told.term);
@@ -192,6 +199,7 @@ impl Machine {
         self.rate_bps = None;
         self.parts.clear();
         self.small.clear();
+        self.arrivals.clear();
         self.refused.clear();
         self.events.forget_transfers();
         for id in std::mem::take(&mut self.moving).into_keys() {
@@ -221,6 +229,7 @@ impl Machine {
         // An event is told before its first block.
         let events = std::mem::take(&mut *self.granting.events.lock());
         events.into_iter().for_each(|event| self.events.add(event));
+        self.arrivals.expect(device, block, self.now_ns(), age_ns(&block));
         let (over, belongs, ends) = self.events.find(device, &block);
         over.into_iter().for_each(|id| self.add(id, 0, true));
         match belongs {
@@ -252,8 +261,7 @@ impl Machine {
         self.numbers += 1;
         let id = LocalId { device, number: self.numbers };
         let bytes = moving.left_bytes() + ahead_bytes;
-        let captured_ns = moving.blocks.front().map_or(0, |block| block.capture_time_ns);
-        let age_ns = unix_ns(SystemTime::now()).saturating_sub(captured_ns);
+        let age_ns = moving.blocks.front().map_or(u64::MAX, age_ns);
         let class = self.ranks.get(device as usize).copied().unwrap_or(0);
         self.moving.insert(id, moving);
         self.tell(Input::Ask { id, bytes, ahead_bytes, age_ns, class });
@@ -287,6 +295,7 @@ impl Machine {
     fn note_arrivals(&mut self) {
         let Some(link) = &self.link else { return };
         let done = link.sender.requests_done();
+        self.arrivals.arrived(done);
         let mut arrived = Vec::new();
         for (id, moving) in &mut self.moving {
             while moving.parts.front().is_some_and(|part| *part <= done) {
@@ -299,6 +308,18 @@ impl Machine {
             if self.moving.get(&id).is_some_and(Moving::is_over) {
                 self.moving.remove(&id);
             }
+        }
+    }
+
+    /// Tells of frames whose deadlines are over, if nobody has foreseen it.
+    fn note_late(&mut self) {
+        while let Some((device, block)) = self.arrivals.next_late(self.now_ns()) {
+            // Of its device, the last one that is known to be late comes then.
+            let moving = self.moving.iter().filter(|(id, _)| id.device == device);
+            let there = moving.filter_map(|(_, moving)| moving.missed).max();
+            let left = there
+                .map_or(Duration::ZERO, |there| there.saturating_duration_since(Instant::now()));
+            self.told.missed(device, &block, left);
         }
     }
 
@@ -357,10 +378,12 @@ impl Machine {
             self.set_rate();
         }
         let Some(link) = &self.link else { return Ok(()) };
-        self.small.post(&link.sender)?;
+        self.small.post(&link.sender, &mut self.arrivals)?;
         while let Some((id, bytes)) = self.parts.front_mut() {
             if let Some(moving) = self.moving.get_mut(id) {
-                *bytes = moving.post(&link.sender, *bytes)?;
+                let arrivals = &mut self.arrivals;
+                let posted = |block: &HeldBlock, done| arrivals.posted(id.device, block, done);
+                *bytes = moving.post(&link.sender, *bytes, posted)?;
                 if *bytes > 0 {
                     return Ok(());
                 }
@@ -403,52 +426,6 @@ impl Machine {
         }
     }
 
-    /// Returns how many blocks may not go now, and whether others go.
-    fn blocks(&self) -> (usize, bool) {
-        let goes = |(id, moving): &(&LocalId, &Moving)| {
-            !moving.parts.is_empty() || self.parts.iter().any(|(part, _)| part == *id)
-        };
-        let refused = self.refused.iter().map(|(_, moving)| moving.blocks.len());
-        let waiting = self.moving.iter().filter(|one| !goes(one));
-        let waiting = waiting.map(|(_, moving)| moving.blocks.len());
-        (waiting.chain(refused).sum(), self.moving.iter().any(|one| goes(&one)))
-    }
-
-    fn say_standing(&mut self) {
-        let (waiting, goes) = self.blocks();
-        let can = self.fallback == Fallback::SafeRate && self.safe_rate_bps > 0;
-        let now = match (self.term, self.side.is_alone()) {
-            (0, _) => Standing::Unregistered,
-            (_, false) if waiting > 0 && !goes => Standing::Waiting,
-            (_, false) => Standing::Granted,
-            (_, true) if can => Standing::SafeRate,
-            (_, true) => Standing::Stopped,
-        };
-        if now == Standing::SafeRate || now == Standing::Stopped {
-            // A hint may be lost, or the way to the controller another one by now.
-            let pause = if self.wish.has_others() { Duration::ZERO } else { RETRY_MOST };
-            self.register_at.get_or_insert_with(|| Instant::now() + pause);
-        }
-        self.told.stands(now, waiting as u64);
-        let before = std::mem::replace(&mut self.said, now);
-        if before == now {
-            return;
-        }
-        let (controller, rate_bps) = (self.wish.address(), self.safe_rate_bps);
-        match now {
-            Standing::SafeRate => {
-                tracing::warn!(%controller, rate_bps, "no controller answers: sending at the safe rate");
-            }
-            Standing::Stopped => tracing::warn!(%controller, "no controller answers: frames wait"),
-            Standing::Granted | Standing::Waiting
-                if matches!(before, Standing::SafeRate | Standing::Stopped) =>
-            {
-                tracing::warn!(%controller, "the controller answers again");
-            }
-            Standing::Granted | Standing::Waiting | Standing::Unregistered => {}
-        }
-    }
-
     fn sleep(&self) {
         if let Some(link) = &self.link {
             link.gate.will_sleep();
@@ -460,8 +437,8 @@ impl Machine {
             }
         }
         let now = Instant::now();
-        let due = self
-            .due_ns
+        let due_ns = self.due_ns.into_iter().chain(self.arrivals.next_ns()).min();
+        let due = due_ns
             .map_or(LONG, |due_ns| Duration::from_nanos(due_ns.saturating_sub(self.now_ns())));
         let timers = self
             .refused
@@ -477,6 +454,11 @@ impl Machine {
         // A signal ends it early.
         let _ = poll(&mut ready, Timespec::try_from(left).ok().as_ref());
     }
+}
+
+/// Returns how old the frame of a block is.
+fn age_ns(block: &HeldBlock) -> u64 {
+    unix_ns(SystemTime::now()).saturating_sub(block.capture_time_ns)
 }
 
 /// Returns whether the same request may be answered otherwise soon.

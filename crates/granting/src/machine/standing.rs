@@ -1,0 +1,53 @@
+//! How a source stands with its controller.
+use super::{Fallback, Machine, Moving, RETRY_MOST};
+use catchment_control::admission::source_side::LocalId;
+use catchment_observe::Standing;
+use std::time::{Duration, Instant};
+
+impl Machine {
+    /// Returns how many blocks may not go now, and whether others go.
+    fn blocks(&self) -> (usize, bool) {
+        let goes = |(id, moving): &(&LocalId, &Moving)| {
+            !moving.parts.is_empty() || self.parts.iter().any(|(part, _)| part == *id)
+        };
+        let refused = self.refused.iter().map(|(_, moving)| moving.blocks.len());
+        let waiting = self.moving.iter().filter(|one| !goes(one));
+        let waiting = waiting.map(|(_, moving)| moving.blocks.len());
+        (waiting.chain(refused).sum(), self.moving.iter().any(|one| goes(&one)))
+    }
+
+    pub(super) fn say_standing(&mut self) {
+        let (waiting, goes) = self.blocks();
+        let can = self.fallback == Fallback::SafeRate && self.safe_rate_bps > 0;
+        let now = match (self.term, self.side.is_alone()) {
+            (0, _) => Standing::Unregistered,
+            (_, false) if waiting > 0 && !goes => Standing::Waiting,
+            (_, false) => Standing::Granted,
+            (_, true) if can => Standing::SafeRate,
+            (_, true) => Standing::Stopped,
+        };
+        if now == Standing::SafeRate || now == Standing::Stopped {
+            // A hint may be lost, or the way to the controller another one by now.
+            let pause = if self.wish.has_others() { Duration::ZERO } else { RETRY_MOST };
+            self.register_at.get_or_insert_with(|| Instant::now() + pause);
+        }
+        self.told.stands(now, waiting as u64);
+        let before = std::mem::replace(&mut self.said, now);
+        if before == now {
+            return;
+        }
+        let (controller, rate_bps) = (self.wish.address(), self.safe_rate_bps);
+        match now {
+            Standing::SafeRate => {
+                tracing::warn!(%controller, rate_bps, "no controller answers: sending at the safe rate");
+            }
+            Standing::Stopped => tracing::warn!(%controller, "no controller answers: frames wait"),
+            Standing::Granted | Standing::Waiting
+                if matches!(before, Standing::SafeRate | Standing::Stopped) =>
+            {
+                tracing::warn!(%controller, "the controller answers again");
+            }
+            Standing::Granted | Standing::Waiting | Standing::Unregistered => {}
+        }
+    }
+}
