@@ -116,6 +116,15 @@ const COUNTS: &[Count] = &[
         filter: "s3_12_no_wake_up_is_lost",
         times: 1,
     },
+    Count {
+        id: "S5.7",
+        least: 10 * MILLION,
+        scale: 100,
+        package: "catchment-agent",
+        targets: "--test shared",
+        filter: "s5_7_",
+        times: 1,
+    },
 ];
 
 /// Time after which the tests of one count are considered hung.

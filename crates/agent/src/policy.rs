@@ -3,7 +3,13 @@ use crate::peer::message::LEASES_MS;
 use catchment_control::drum::{Coupling, Edges, Problem, ProblemError, solve_exactly};
 use serde::Deserialize;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
+
+/// Connections that may share a queue pair.
+const RATIOS: RangeInclusive<u32> = 1..=16;
+/// Shared queue pairs that an agent may have.
+pub(crate) const QUEUE_PAIRS: RangeInclusive<u32> = 1..=32;
 
 /// A policy file, JSON. Unknown fields are errors.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -52,6 +58,12 @@ pub struct Between {
     /// How long another agent may be silent, in ms: the same at all.
     #[serde(default = "default_lease")]
     pub lease_ms: u32,
+    /// Connections with another host for each queue pair that they share; 1: each has one of its own.
+    #[serde(default = "default_ratio")]
+    pub ratio: u32,
+    /// Most shared queue pairs with all hosts; where that is too few, more connections share one.
+    #[serde(default = "default_queue_pairs")]
+    pub queue_pairs: u32,
 }
 
 impl Default for Between {
@@ -63,6 +75,8 @@ impl Default for Between {
             send_bytes_per_s: None,
             completion_bytes_per_s: None,
             lease_ms: default_lease(),
+            ratio: default_ratio(),
+            queue_pairs: default_queue_pairs(),
         }
     }
 }
@@ -72,6 +86,27 @@ impl Between {
     #[must_use]
     pub fn is_used(&self) -> bool {
         self.listen.is_some() || !self.peers.is_empty()
+    }
+
+    /// Returns whether connections with other hosts share queue pairs.
+    #[must_use]
+    pub fn shares(&self) -> bool {
+        self.is_used() && self.ratio > 1
+    }
+
+    fn check(&self) -> Result<(), PolicyError> {
+        for (what, value, range) in [
+            ("lease_ms", self.lease_ms, LEASES_MS),
+            ("ratio", self.ratio, RATIOS),
+            ("queue_pairs", self.queue_pairs, QUEUE_PAIRS),
+        ] {
+            if !range.contains(&value) {
+                let (least, most) = (range.start(), range.end());
+                let text = format!("{what} = {value} is not between {least} and {most}");
+                return Err(PolicyError::Value(text));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -133,6 +168,14 @@ const fn default_lease() -> u32 {
     2000
 }
 
+const fn default_ratio() -> u32 {
+    8
+}
+
+const fn default_queue_pairs() -> u32 {
+    20
+}
+
 const fn default_memory() -> u64 {
     1 << 30
 }
@@ -183,11 +226,7 @@ impl Policy {
             let asked = policy.chunk_bytes;
             return wrong(format!("chunk_bytes = {asked} is not between 1 KiB and 16 MiB"));
         }
-        let (lease, leases) = (policy.between.lease_ms, LEASES_MS);
-        if !leases.contains(&lease) {
-            let (least, most) = (leases.start(), leases.end());
-            return wrong(format!("lease_ms = {lease} is not between {least} and {most}"));
-        }
+        policy.between.check()?;
         for rule in &policy.applications {
             if !positive(rule.weight) {
                 return wrong(format!(
@@ -300,6 +339,7 @@ mod tests {
             (r#"{"applications": [], "chunk_bytes": 1}"#, "chunk_bytes = 1"),
             (r#"{"applications": [], "alpha": -1}"#, "alpha = -1"),
             (r#"{"applications": [], "between": {"lease_ms": 5}}"#, "lease_ms = 5"),
+            (r#"{"applications": [], "between": {"ratio": 17}}"#, "ratio = 17"),
             (r#"{"applications": [], "mode": "raw"}"#, "unknown variant `raw`"),
             (r#"{"applications": [], "device": {"roce": "nowhere"}}"#, "invalid IP address"),
         ] {

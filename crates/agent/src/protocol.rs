@@ -10,7 +10,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// The version of this protocol. Others are refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Most bytes of a message of an application.
 pub const REQUEST_BYTES: usize = 1024;
 /// Most bytes of a message of an agent: a status names all applications.
@@ -327,6 +327,12 @@ pub struct Peer {
     pub connected: bool,
     /// Why there is none.
     pub reason: String,
+    /// Connections with it that share queue pairs.
+    pub connections: u32,
+    /// The queue pairs that they share.
+    pub queue_pairs: u32,
+    /// Those that failed, and were replaced.
+    pub failed: u32,
 }
 
 /// What an application has had of the device, since it connected.

@@ -1,7 +1,9 @@
 //! Sessions between the agents of several hosts: real processes, real sockets.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 use catchment_agent::peer::PeerSecurity;
-use catchment_agent::peer::message::{FRAME_BYTES, Frame, Hello, PeerMessage, VERSION};
+use catchment_agent::peer::message::{
+    FRAME_BYTES, Frame, Hello, PeerMessage, RemoteRegion, VERSION,
+};
 use catchment_agent::policy::Policy;
 use catchment_agent::protocol::Peer;
 use catchment_agent::{Agent, AgentOptions, AgentProvider, peers, rounds, status};
@@ -168,16 +170,11 @@ impl Raw {
     /// Why it is turned away.
     fn refusal(&mut self) -> String {
         loop {
-            match self.hear() {
-                PeerMessage::Refused { reason, .. } => return reason,
-                PeerMessage::Ping {} => {}
-                other @ (PeerMessage::Hello(_)
-                | PeerMessage::Welcome(_)
-                | PeerMessage::Where { .. }
-                | PeerMessage::There { .. }
-                | PeerMessage::Left { .. }
-                | PeerMessage::Goodbye {}) => panic!("{other:?}"),
+            let heard = self.hear();
+            if let PeerMessage::Refused { reason, .. } = heard {
+                return reason;
             }
+            assert!(matches!(heard, PeerMessage::Ping {}), "{heard:?}");
         }
     }
 
@@ -219,9 +216,9 @@ fn a_peer_is_refused_with_the_reason() {
     for (bytes, said) in [
         (
             older.as_bytes(),
-            "the peer speaks version 0 of the protocol between agents, this agent 1: update",
+            "the peer speaks version 0 of the protocol between agents, this agent 2: update",
         ),
-        (br#"{"type": "hello", "version": 1, "alpha": NaN}"#, "a message that cannot be read"),
+        (br#"{"type": "hello", "version": 2, "alpha": NaN}"#, "a message that cannot be read"),
         (br#"{"type": "ping"}"#, "the first message is no hello"),
         (b"\x01\x01\0\0", "a message of a round"),
         (b"", "a message of a round"),
@@ -250,6 +247,55 @@ fn round(epoch: u32, entry: &[f32; 5]) -> Vec<u8> {
     bytes
 }
 
+/// What a peer may not say of shared queue pairs, and the reason that is told.
+fn of_shared_queue_pairs() -> Vec<(Vec<u8>, &'static str)> {
+    let region = |addr, bytes, access| {
+        let region = Some(RemoteRegion { rkey: 1, addr, bytes, access });
+        PeerMessage::Region { queue_pair: 1, to: 2, rkey: 3, region }.encode()
+    };
+    let shared_qp = |endpoint: &str| {
+        PeerMessage::QueuePair { number: 0, endpoint: endpoint.to_owned() }.encode()
+    };
+    let elsewhere = format!("{}/1/2", "5a".repeat(16));
+    vec![
+        (region(u64::MAX - 7, 9, 2), "length of a region is out of range: 9"),
+        (region(0, 8, 1), "access is out of range: 1"),
+        (region(0, 8, 1 << 30), "access is out of range"),
+        (shared_qp("nowhere"), "endpoint is out of range: nowhere"),
+        (shared_qp(&elsewhere), "the endpoint of a shared queue pair is not of its device"),
+        (br#"{"type": "share", "queue_pair": -1, "to": 2}"#.to_vec(), "a message that cannot be"),
+        (br#"{"type": "revoke", "rkey": 4294967296}"#.to_vec(), "a message that cannot be read"),
+    ]
+}
+
+/// What is answered to a peer that asks for what it does not share, and what it says of that is not heeded.
+#[test]
+fn a_mad_peer_learns_no_keys_and_shares_nothing() {
+    let (agent, name) = target("learns-nothing");
+    let mut raw = Raw::welcome(&agent, hello(2, 7));
+    raw.send(&PeerMessage::Share { queue_pair: 5, to: 6 }.encode());
+    for (queue_pair, to, yes) in [(6, 5, true), (7, 8, false)] {
+        raw.send(&PeerMessage::Shared { queue_pair, to, yes }.encode());
+    }
+    for number in [0, u32::MAX] {
+        raw.send(&PeerMessage::Ready { number }.encode());
+        raw.send(&PeerMessage::Lost { number, answer: true }.encode());
+    }
+    raw.send(&PeerMessage::Revoked { rkey: 9 }.encode());
+    raw.send(&PeerMessage::Apart { queue_pair: 5, to: 6, answer: true }.encode());
+    raw.send(&PeerMessage::Key { queue_pair: 5, to: 6, rkey: 9 }.encode());
+    raw.send(&PeerMessage::Revoke { rkey: 9 }.encode());
+    let answers = [(); 3].map(|()| raw.hear());
+    let expected = [
+        PeerMessage::Shared { queue_pair: 6, to: 5, yes: false },
+        PeerMessage::Region { queue_pair: 6, to: 5, rkey: 9, region: None },
+        PeerMessage::Revoked { rkey: 9 },
+    ];
+    assert_eq!(answers, expected);
+    let known = peer(&name, 2).unwrap();
+    assert_eq!((known.connections, known.queue_pairs), (0, 0));
+}
+
 /// What a peer with a session may not say, and the reason that is told. It takes its session only.
 #[test]
 fn a_mad_peer_is_turned_away_with_the_reason() {
@@ -272,6 +318,7 @@ fn a_mad_peer_is_turned_away_with_the_reason() {
     frames.push((b"{".to_vec(), "a message that cannot be read"));
     frames.push((vec![b'{'; 1 << 15], "a message of 32768 bytes"));
     frames.push((PeerMessage::Hello(hello(2, 7)).encode(), "a session has one hello"));
+    frames.extend(of_shared_queue_pairs());
     for (bytes, said) in frames {
         let mut raw = Raw::welcome(&agent, hello(2, 7));
         raw.send(&bytes);

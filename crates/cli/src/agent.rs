@@ -138,7 +138,8 @@ fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
             format!("moving by {:.1e}", rounds.residual)
         },
     ))?;
-    let mut table = Table::new(&["peer", "host", "epoch", "session"], 1);
+    let heading = ["peer", "host", "epoch", "session", "connections", "shared queue pairs"];
+    let mut table = Table::new(&heading, 1);
     let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
     for peer in &known {
         let name = peer.address.as_ref().unwrap_or(&peer.name);
@@ -148,6 +149,8 @@ fn show(args: &AgentStatusArgs) -> Result<(), Failure> {
             number(peer.host),
             number(peer.epoch),
             session.to_owned(),
+            peer.connections.to_string(),
+            peer.queue_pairs.to_string(),
         ]);
     }
     output::print(&table.text())

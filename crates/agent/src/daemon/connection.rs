@@ -1,10 +1,14 @@
 //! A queue pair of an application, in the agent: what it was asked, and what the device has in its hands.
+use super::own::OwnQp;
+use super::share::{Buffer, Shared};
 use crate::entry::{Data, Done, Event, MAX_INLINE_BYTES, MAX_SGES, Request, Work};
 use crate::scheduler::{Chunk, ConnectionId};
 use catchment_verbs::{
-    Completion, Endpoint, Payload, Qp, RecvWr, RemoteAddr, SendOp, SendWr, Sge, WcOpcode, WcStatus,
+    Access, Completion, Endpoint, Payload, RecvWr, RemoteAddr, SendOp, SendWr, Sge, WcOpcode,
+    WcStatus,
 };
 use std::collections::VecDeque;
+use std::sync::mpsc::Sender;
 
 /// The bit of a `wr_id` that marks a receive. Below it is the number of the connection, and in the lower half
 /// the number of the request in the device's hands.
@@ -13,18 +17,15 @@ const RECEIVE: u64 = 1 << 63;
 const BATCH: usize = 16;
 const BATCH_BYTES: u64 = 64 << 10;
 
-/// Moved, not copied, as requests move in their queue.
-type Buffer = Box<[u8; MAX_INLINE_BYTES]>;
-
 /// A request of the send queue that is not served completely.
-struct Send {
+pub(super) struct Send {
     seq: u64,
-    op: SendOp,
+    pub(super) op: SendOp,
     signaled: bool,
-    fence: bool,
+    pub(super) fence: bool,
     solicited: bool,
-    data: Data,
-    inline: Option<Buffer>,
+    pub(super) data: Data,
+    pub(super) inline: Option<Buffer>,
     /// A part of it failed, and the application knows.
     failed: bool,
 }
@@ -84,19 +85,26 @@ pub(super) struct Connection {
     /// In the device.
     pub(super) qpn: u32,
     /// `None` while its state is being changed.
-    pub(super) qp: Option<Box<dyn Qp>>,
+    pub(super) qp: Option<OwnQp>,
+    /// Who waits to change it next.
+    pub(super) lenders: VecDeque<Sender<Option<OwnQp>>>,
+    /// The protection domain, by the application's number, and what peers may do.
+    pub(super) pd: u32,
+    pub(super) access: Access,
+    /// While it shares queue pairs with others.
+    pub(super) shared: Option<Box<Shared>>,
     /// Since RTR.
     pub(super) peer: Option<Endpoint>,
     most_sends: u32,
     most_receives: u32,
-    sends: VecDeque<Send>,
+    pub(super) sends: VecDeque<Send>,
     /// Behind a drained queue (SQD).
     held: VecDeque<Send>,
     pub(super) holds: bool,
     /// What its application knows of what it has in the device's hands.
     counted: usize,
     /// To be given to the device in one go: parts of the first of `sends`, in order.
-    planned: Vec<Chunk>,
+    pub(super) planned: Vec<Chunk>,
     planned_bytes: u64,
     flying: VecDeque<Flying>,
     /// Requests that were given to the device completely and are not done.
@@ -117,7 +125,7 @@ fn moved(to: RemoteAddr, by: u64) -> RemoteAddr {
 }
 
 /// Returns the operation for a chunk of a request.
-fn part_of(op: SendOp, chunk: &Chunk) -> SendOp {
+pub(super) fn part_of(op: SendOp, chunk: &Chunk) -> SendOp {
     match op {
         SendOp::Write(to) => SendOp::Write(moved(to, chunk.offset)),
         SendOp::WriteImm(to, imm) if chunk.last => SendOp::WriteImm(moved(to, chunk.offset), imm),
@@ -141,7 +149,7 @@ fn splits(op: &SendOp) -> bool {
 
 /// Returns the elements of a chunk that is a part of a request.
 #[inline]
-fn part_of_elements(send: &Send, chunk: &Chunk) -> Option<([Sge; MAX_SGES], usize)> {
+pub(super) fn part_of_elements(send: &Send, chunk: &Chunk) -> Option<([Sge; MAX_SGES], usize)> {
     let is_part = chunk.offset > 0 || !chunk.last;
     is_part.then(|| send.data.part(chunk.offset, chunk.bytes))
 }
@@ -155,7 +163,7 @@ impl Connection {
         id: ConnectionId,
         (owner, queue_pair): (usize, u32),
         number: u32,
-        qp: Box<dyn Qp>,
+        (qp, pd): (OwnQp, u32),
         most: (u32, u32),
     ) -> Self {
         Self {
@@ -164,6 +172,10 @@ impl Connection {
             queue_pair,
             qpn: qp.qpn(),
             qp: Some(qp),
+            lenders: VecDeque::new(),
+            pd,
+            access: Access::empty(),
+            shared: None,
             peer: None,
             most_sends: most.0,
             most_receives: most.1,
@@ -184,8 +196,20 @@ impl Connection {
     }
 
     /// Returns how many bytes the scheduler must be told for a chunk list that is in the device's hands.
-    pub(super) fn flying(&self) -> impl ExactSizeIterator<Item = u64> {
-        self.flying.iter().map(|chunk| chunk.bytes)
+    pub(super) fn flying(&self) -> impl Iterator<Item = u64> {
+        let planned = self.planned.iter().map(|chunk| chunk.bytes);
+        self.flying.iter().map(|chunk| chunk.bytes).chain(planned)
+    }
+
+    /// Returns the numbers of its chunks in the device's hands.
+    pub(super) fn flying_numbers(&self) -> impl Iterator<Item = u32> {
+        self.flying.iter().map(|chunk| chunk.number)
+    }
+
+    /// Returns whether nothing of it is in the device's hands.
+    #[inline]
+    pub(super) fn is_drained(&self) -> bool {
+        self.flying.is_empty()
     }
 
     /// Corrects the number of what its application has in the device's hands.
@@ -241,7 +265,13 @@ impl Connection {
         self.planned.push(chunk);
         self.planned_bytes += chunk.bytes;
         let is_part = chunk.offset > 0 || !chunk.last;
-        is_part || self.planned.len() == BATCH || self.planned_bytes >= BATCH_BYTES
+        is_part || self.planned.len() >= BATCH || self.planned_bytes >= BATCH_BYTES
+    }
+
+    /// Takes back what was planned, to plan it again.
+    pub(super) fn unplan(&mut self) -> Vec<Chunk> {
+        self.planned_bytes = 0;
+        std::mem::take(&mut self.planned)
     }
 
     /// Gives the planned chunks to the device in one go. Tells what became of those of which it is already
@@ -290,13 +320,13 @@ impl Connection {
     }
 
     /// Returns the part of a `wr_id` that is the connection.
-    fn base(&self) -> u64 {
+    pub(super) fn base(&self) -> u64 {
         (self.id.index() as u64) << 32
     }
 
     /// Notes that the device has a chunk of the first request.
     #[inline]
-    fn note(&mut self, chunk: &Chunk) {
+    pub(super) fn note(&mut self, chunk: &Chunk) {
         self.number = self.number.wrapping_add(1);
         let Some(send) = self.sends.front() else { return };
         self.flying.push_back(Flying {
@@ -436,6 +466,8 @@ impl Connection {
         self.held.clear();
         self.holds = false;
         self.flying.clear();
+        self.planned.clear();
+        self.planned_bytes = 0;
         self.unfinished = 0;
         self.receives.clear();
         self.waiting_receives.clear();

@@ -1,7 +1,12 @@
 //! The agent: it owns the queue pairs and the registrations of the applications of a host.
 mod connection;
 mod engine;
+mod maker;
 mod monitor;
+mod own;
+mod share;
+mod shared;
+mod shared_qps;
 
 use crate::peer::{Change, PeerError, PeerSecurity, Peers, Wiring};
 use crate::policy::{Below, Policy};
@@ -12,7 +17,10 @@ use catchment_session::io::Address;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{CompletionChannel, Context, Provider as _, VerbsError, event};
 use engine::{Command, Engine};
+use maker::{Maker, Parts, Work};
 use rustix::event::{PollFd, PollFlags};
+use shared_qps::SharedQps;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -27,6 +35,12 @@ struct Shared {
     port: Port,
     /// Sessions with other agents, where the policy has any.
     peers: Option<Peers>,
+    /// To tell the agent of sessions of connections.
+    news: Option<UnboundedSender<Change>>,
+    /// Where connections share queue pairs.
+    parts: Option<Parts>,
+    /// After the sessions, which ask it.
+    _maker: Option<Maker>,
     /// Wakes the engine.
     bell: Arc<OwnedFd>,
     commands: Mutex<Sender<Command>>,
@@ -77,23 +91,52 @@ fn open(below: Below) -> Result<Port, VerbsError> {
     Ok(Port { channel: context.create_channel()?, context })
 }
 
-/// Starts the sessions with other agents, if the policy has any. Returns the end to tell them of applications.
+/// Returns what shared queue pairs are made of, if the policy has any.
+fn make_parts(policy: &Policy, port: &Port) -> Result<Option<Parts>, VerbsError> {
+    if !policy.between.shares() {
+        return Ok(None);
+    }
+    let entries = 2 * policy.between.queue_pairs * shared_qps::CHUNKS;
+    let entries = entries.min(port.context.caps().max_cqe);
+    let cq = port.context.create_cq(entries, Some(Arc::clone(&port.channel)))?;
+    Ok(Some(Parts { pd: port.context.alloc_pd()?, cq }))
+}
+
+/// What agents of other hosts need here.
+struct Abroad {
+    peers: Peers,
+    maker: Maker,
+    news: UnboundedSender<Change>,
+}
+
+/// Starts the sessions with other agents, if the policy has any.
 fn start_peers(
     policy: &Policy,
     port: &Port,
     security: PeerSecurity,
+    parts: Option<&Parts>,
     (commands, bell): (Sender<Command>, Arc<OwnedFd>),
-) -> Result<Option<(Peers, UnboundedSender<Change>)>, PeerError> {
+) -> Result<Option<Abroad>, PeerError> {
     if !policy.between.is_used() {
         return Ok(None);
     }
-    let (sender, changes) = unbounded_channel();
+    let (news, changes) = unbounded_channel();
+    let work = Work {
+        parts: parts.cloned(),
+        commands: commands.clone(),
+        bell: Arc::clone(&bell),
+        news: news.clone(),
+        ends: BTreeMap::new(),
+    };
     let tell = Box::new(move |verdict| {
         let _ = commands.send(Command::Verdict(verdict));
         event::ring(&*bell);
     });
-    let wiring = Wiring { gid: port.context.gid(), changes, tell };
-    Ok(Some((Peers::start(policy, security, wiring)?, sender)))
+    let (asks, asked) = mpsc::channel();
+    let make = Box::new(move |make| drop(asks.send(make)));
+    let wiring = Wiring { gid: port.context.gid(), changes, tell, make };
+    let peers = Peers::start(policy, security, wiring)?;
+    Ok(Some(Abroad { peers, maker: Maker::start(asked, work)?, news }))
 }
 
 impl Agent {
@@ -121,14 +164,21 @@ impl Agent {
         let bell = Arc::new(event::event_fd().map_err(os("eventfd"))?);
         let (sender, commands) = mpsc::channel();
         let wires = (sender.clone(), Arc::clone(&bell));
-        let peers = start_peers(&policy, &port, security, wires);
-        let peers = peers.map_err(|error| VerbsError::Invalid(error.to_string()))?;
-        let (peers, changes) = peers.unzip();
-        let engine = Engine::new(port.clone(), Arc::clone(&bell), commands, &policy, changes);
+        let parts = make_parts(&policy, &port)?;
+        let abroad = start_peers(&policy, &port, security, parts.as_ref(), wires);
+        let abroad = abroad.map_err(|error| VerbsError::Invalid(error.to_string()))?;
+        let news = abroad.as_ref().map(|abroad| abroad.news.clone());
+        let shared_qps = SharedQps::new(parts.as_ref().map(|parts| Arc::clone(&parts.cq)));
+        let between = (news.clone(), shared_qps);
+        let engine = Engine::new(port.clone(), Arc::clone(&bell), commands, &policy, between);
+        let (peers, maker) = abroad.map(|abroad| (abroad.peers, abroad.maker)).unzip();
         let shared = Arc::new(Shared {
             policy,
             port,
             peers,
+            news,
+            parts,
+            _maker: maker,
             bell,
             commands: Mutex::new(sender),
             keys: AtomicU64::new(0),
@@ -145,6 +195,12 @@ impl Agent {
     #[must_use]
     pub fn local(&self) -> Option<&Address> {
         self.shared.peers.as_ref().and_then(Peers::local)
+    }
+
+    /// Makes shared queue pairs fail, as a device may. For tests.
+    #[doc(hidden)]
+    pub fn break_shared_queue_pairs(&self) {
+        self.shared.tell(Command::BreakSharedQps);
     }
 
     fn spawn(

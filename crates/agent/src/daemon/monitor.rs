@@ -1,9 +1,11 @@
 //! The thread of one application: who it is, what it registers, the states of its queue pairs. It ends when
 //! the application hangs up, and everything of the application with it.
 use super::engine::{Command, Newcomer};
+use super::own::OwnQp;
+use super::share::Region as Shareable;
 use super::{Shared, forever};
 use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
-use crate::peer::Peers;
+use crate::peer::{Change, Local, Peers, Sharing};
 use crate::policy::Rule;
 use crate::pool::{self, AgentEnd};
 use crate::protocol::{self, Account, Device, Reply, Request, Transition, VERSION};
@@ -11,14 +13,16 @@ use catchment_provider_shm::seqpacket::Credentials;
 use catchment_verbs::mem::Region;
 use catchment_verbs::provider::{check_limit, check_qp};
 use catchment_verbs::{
-    Access, Caps, Context, Cq, Mr, Pd, QpInit, QpState, QpTransition, Service, event,
+    Access, Caps, Context, Cq, ModifyError, Mr, Pd, QpInit, QpState, QpTransition, RtrAttr,
+    Service, event,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedSender;
 
 /// How long a connection may be silent before its first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,11 +45,20 @@ struct Monitor<'a> {
     cq: Arc<dyn Cq>,
     numbers: u32,
     pds: BTreeMap<u32, Arc<dyn Pd>>,
-    regions: BTreeMap<u32, Arc<dyn Mr>>,
+    regions: BTreeMap<u32, Registered>,
     memory_bytes: u64,
-    /// Sends and receives of each queue pair.
-    queue_pairs: BTreeMap<u32, (u32, u32)>,
+    queue_pairs: BTreeMap<u32, Known>,
 }
+
+/// A queue pair: sends, receives, and its number at the device.
+#[derive(Clone, Copy)]
+struct Known {
+    most: (u32, u32),
+    qpn: u32,
+}
+
+/// A region, as its own queue pairs know it, and as shared ones do.
+type Registered = (Arc<dyn Mr>, Option<Arc<dyn Mr>>);
 
 type Answer = Result<Reply, String>;
 
@@ -167,6 +180,53 @@ fn admit<'a>(
     Ok(monitor)
 }
 
+/// What concerns shared queue pairs.
+impl Monitor<'_> {
+    /// To tell who keeps the sessions, where connections share queue pairs.
+    fn news(&self) -> Option<&UnboundedSender<Change>> {
+        self.shared.news.as_ref().filter(|_| self.shared.parts.is_some())
+    }
+
+    /// Returns the host with which a connection shares queue pairs, if it does.
+    fn share(&self, qp: &OwnQp, attr: &RtrAttr) -> Option<u32> {
+        let (reply, answer) = channel();
+        let (qpn, remote) = (qp.qpn(), attr.remote);
+        let (queue_pair, _) = self.queue_pairs.iter().find(|(_, known)| known.qpn == qpn)?;
+        let at = Local { key: self.key, queue_pair: *queue_pair, qpn };
+        let asked = Sharing::Share { at, remote, reply };
+        self.news()?.send(Change::Shared(asked)).ok()?;
+        answer.recv().ok().flatten()
+    }
+
+    /// Waits until peers give nothing more to connections that end; no longer than they may be silent.
+    fn unshare<'a>(&self, queue_pairs: impl IntoIterator<Item = &'a Known>) {
+        let Some(news) = self.news() else { return };
+        let (reply, all) = channel();
+        for Known { qpn, .. } in queue_pairs {
+            let reply = reply.clone();
+            let _ = news.send(Change::Shared(Sharing::Unshare { qpn: *qpn, reply }));
+        }
+        drop(reply);
+        self.wait_for_peers(&all);
+    }
+
+    fn wait_for_peers(&self, all: &Receiver<()>) {
+        let lease = Duration::from_millis(self.shared.policy.between.lease_ms.into());
+        if all.recv_timeout(2 * lease) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!(application = self.rule.name, "an agent has not let go of it in time");
+        }
+    }
+
+    /// Ends a region on shared queue pairs: no peer reaches it after that.
+    fn revoke(&self, lkey: u32, (_, shared): &Registered) {
+        if shared.is_some() {
+            let (reply, all) = channel();
+            self.shared.tell(Command::RemoveRegion(self.key, lkey, reply));
+            self.wait_for_peers(&all);
+        }
+    }
+}
+
 impl Monitor<'_> {
     fn serve(&mut self, fd: &OwnedFd) -> io::Result<()> {
         loop {
@@ -186,6 +246,7 @@ impl Monitor<'_> {
     /// Ends the application: its queue pairs, then its memory.
     fn leave(&self) {
         let _ = ask(self.shared, |reply| Command::Leave(self.key, reply));
+        self.unshare(self.queue_pairs.values());
         tracing::info!(application = self.rule.name, "application gone");
     }
 
@@ -203,7 +264,8 @@ impl Monitor<'_> {
             }
             Request::Deregister { lkey } => {
                 let gone = self.regions.remove(&lkey).ok_or("no such region")?;
-                self.count_memory(self.memory_bytes - gone.bytes() as u64);
+                self.revoke(lkey, &gone);
+                self.count_memory(self.memory_bytes - gone.0.bytes() as u64);
                 Ok(Reply::Done)
             }
             Request::CreateQp { pd, max_send_wr, max_recv_wr } => {
@@ -211,7 +273,12 @@ impl Monitor<'_> {
             }
             Request::Modify { queue_pair, to } => self.modify(queue_pair, &to),
             Request::DestroyQp { queue_pair } => {
-                let _ = ask(self.shared, |reply| Command::RemoveQp(self.key, queue_pair, reply));
+                self.unshare(self.queue_pairs.get(&queue_pair));
+                let gone = ask(self.shared, |reply| Command::RemoveQp(self.key, queue_pair, reply));
+                if let Some(mut qp) = gone.flatten() {
+                    // Its peer is told of the end by this one.
+                    qp.receive();
+                }
                 self.queue_pairs.remove(&queue_pair);
                 Ok(Reply::Done)
             }
@@ -242,7 +309,7 @@ impl Monitor<'_> {
         writable: bool,
         fd: OwnedFd,
     ) -> Answer {
-        let pd = self.pds.get(&pd).ok_or("no such protection domain")?;
+        let (number, pd) = (pd, self.pds.get(&pd).ok_or("no such protection domain")?);
         let most = self.rule.memory_bytes;
         let sum = self.memory_bytes.checked_add(bytes).filter(|sum| *sum <= most);
         let sum = sum.ok_or_else(|| {
@@ -254,15 +321,24 @@ impl Monitor<'_> {
         }
         let length = usize::try_from(bytes).map_err(|error| error.to_string())?;
         let region = Region::from_lender(fd, length, writable).map_err(|e| e.to_string())?;
-        let mr = pd.reg_mr(region, access).map_err(|error| error.to_string())?;
-        let reply = Reply::Region { lkey: mr.lkey(), rkey: mr.rkey(), addr: mr.addr() };
-        self.regions.insert(mr.lkey(), mr);
+        let mr = pd.reg_mr(Arc::clone(&region), access).map_err(|error| error.to_string())?;
+        let parts = self.shared.parts.as_ref();
+        let shared = parts.map(|parts| parts.pd.reg_mr(region, access)).transpose();
+        let shared = shared.map_err(|error| error.to_string())?;
+        let (lkey, rkey) = (mr.lkey(), mr.rkey());
+        if let Some(mr) = shared.clone() {
+            let region = Shareable { pd: number, rkey, mr, told: BTreeSet::new() };
+            // Before the application can use it.
+            let _ = ask(self.shared, |reply| Command::AddRegion(self.key, lkey, region, reply));
+        }
+        let reply = Reply::Region { lkey, rkey, addr: mr.addr() };
+        self.regions.insert(lkey, (mr, shared));
         self.count_memory(sum);
         Ok(reply)
     }
 
     fn create_qp(&mut self, pd: u32, max_send_wr: u32, max_recv_wr: u32) -> Answer {
-        let pd = self.pds.get(&pd).ok_or("no such protection domain")?;
+        let (number, pd) = (pd, self.pds.get(&pd).ok_or("no such protection domain")?);
         let init = QpInit {
             service: Service::Rc,
             send_cq: Arc::clone(&self.cq),
@@ -277,7 +353,7 @@ impl Monitor<'_> {
         let chunks = CHUNKS.min(self.context.caps().max_send_wr);
         let others = self.queue_pairs.values();
         let (mut slots, mut entries) = (max_send_wr + max_recv_wr, chunks + max_recv_wr);
-        for (sends, receives) in others {
+        for Known { most: (sends, receives), .. } in others {
             slots += sends + receives;
             entries += chunks + receives;
         }
@@ -291,12 +367,13 @@ impl Monitor<'_> {
         check_limit("chunks and receives of an application", entries, self.cq.capacity())
             .map_err(limit)?;
         let below = QpInit { max_send_wr: chunks, ..init };
-        let qp = pd.create_qp(below).map_err(|error| error.to_string())?;
-        let endpoint = qp.endpoint().to_string();
+        let qp = OwnQp::new(pd.create_qp(below).map_err(|error| error.to_string())?);
+        let (endpoint, qpn) = (qp.endpoint().to_string(), qp.qpn());
         let most = (max_send_wr, max_recv_wr);
+        let qp = (qp, number);
         let added = ask(self.shared, |reply| Command::AddQp(self.key, qp, most, chunks, reply));
         let queue_pair = added.flatten().ok_or("the agent ends")?;
-        self.queue_pairs.insert(queue_pair, most);
+        self.queue_pairs.insert(queue_pair, Known { most, qpn });
         Ok(Reply::Created { queue_pair, endpoint })
     }
 
@@ -311,11 +388,34 @@ impl Monitor<'_> {
             let works = state == QpState::Rts;
             works.then_some(()).ok_or_else(|| format!("no transition from {state:?} to Sqd"))
         } else {
-            qp.modify(transition).map_err(|error| error.to_string())
+            self.change(&mut qp, transition).map_err(|error| error.to_string())
         };
         let made = result.is_ok().then_some(transition);
         let endpoint = qp.endpoint().to_string();
         self.shared.tell(Command::Return(self.key, queue_pair, qp, made));
         result.map(|()| Reply::Qp { endpoint })
+    }
+
+    /// Changes a state, and agrees with the agent of the peer on whether the connection shares queue pairs.
+    fn change(&self, qp: &mut OwnQp, transition: QpTransition) -> Result<(), ModifyError> {
+        match transition {
+            QpTransition::ToRtr(attr) if qp.state() == QpState::Init => match self.share(qp, &attr)
+            {
+                Some(host) => qp.hold(host, attr),
+                None => qp.modify(transition),
+            },
+            QpTransition::ToReset | QpTransition::ToErr => {
+                self.unshare(self.queue_pairs.values().find(|known| known.qpn == qp.qpn()));
+                qp.modify(transition)
+            }
+            QpTransition::ToInit { .. }
+            | QpTransition::ToInitUd { .. }
+            | QpTransition::ToRtr(_)
+            | QpTransition::ToRtrUc(_)
+            | QpTransition::ToRtrUd
+            | QpTransition::ToRts(_)
+            | QpTransition::ToRtsUnreliable
+            | QpTransition::ToSqd => qp.modify(transition),
+        }
     }
 }

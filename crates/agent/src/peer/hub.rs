@@ -3,7 +3,8 @@ use super::message::{Frame, Hello, PeerMessage};
 use super::registry::Registry;
 use super::roster::{QueuePair, Roster};
 use super::session::Event;
-use super::{Change, Verdict, digest_of};
+use super::shares::Shares;
+use super::{Change, Counts, Make, Verdict, digest_of};
 use crate::protocol::Rounds;
 use crate::scheduler::LEAST_COST_BYTES;
 use catchment_control::drum::{Application, Host, HostError, Input, Message as Round, Output};
@@ -18,21 +19,30 @@ use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
 /// Bytes a second of one Mops: a unit is what the shortest request costs.
 pub(super) const BYTES_PER_MOPS: f64 = 1e6 * LEAST_COST_BYTES as f64;
 
-/// Tells the engine.
-pub(super) type Tell = Box<dyn Fn(Verdict) + Send>;
+/// Whom it tells.
+pub(super) struct Tells {
+    /// The engine.
+    pub(super) tell: Box<dyn Fn(Verdict) + Send>,
+    /// Who makes queue pairs.
+    pub(super) make: Box<dyn Fn(Make) + Send>,
+    /// Who asks for a status.
+    pub(super) status: (Arc<Mutex<Rounds>>, Arc<Mutex<Counts>>),
+}
 
 /// See the module.
 pub(super) struct Hub {
     host: Host,
     ours: Arc<Hello>,
-    registry: Arc<Registry>,
-    roster: Roster,
+    pub(super) registry: Arc<Registry>,
+    pub(super) roster: Roster,
+    pub(super) shares: Shares,
+    /// When questions that were not answered are asked again.
+    pub(super) asks_again: Option<Instant>,
     /// The engine's number of each application.
     keys: BTreeMap<u32, u64>,
     /// What the host knows of each.
     joined: BTreeMap<u32, Application>,
-    tell: Tell,
-    status: Arc<Mutex<Rounds>>,
+    pub(super) tells: Tells,
     began: Instant,
     /// Whether an application waited for the answer of a peer.
     waited: bool,
@@ -67,8 +77,8 @@ impl Hub {
         host: Host,
         ours: Arc<Hello>,
         registry: Arc<Registry>,
-        tell: Tell,
-        status: Arc<Mutex<Rounds>>,
+        tells: Tells,
+        shares: Shares,
     ) -> Self {
         let roster = Roster::new(ours.host, ours.device.clone());
         Self {
@@ -76,10 +86,11 @@ impl Hub {
             ours,
             registry,
             roster,
+            shares,
+            asks_again: None,
             keys: BTreeMap::new(),
             joined: BTreeMap::new(),
-            tell,
-            status,
+            tells,
             began: Instant::now(),
             waited: false,
             missing: BTreeMap::new(),
@@ -118,6 +129,7 @@ impl Hub {
                 () = tokio::time::sleep_until(due.into()) => {}
             }
             self.expire();
+            self.act();
             self.join();
             self.handle(Input::Tick);
         }
@@ -148,7 +160,7 @@ impl Hub {
             }
         };
         let counts = self.host.counts();
-        *self.status.lock() = Rounds {
+        *self.tells.status.0.lock() = Rounds {
             host: self.ours.host,
             epoch: self.ours.epoch,
             rounds: counts.rounds,
@@ -160,7 +172,8 @@ impl Hub {
         };
         // Far enough, where the host waits for nothing.
         let due = self.began + Duration::from_nanos(due.min(u64::MAX >> 8));
-        self.missing.values().copied().chain([due]).min().unwrap_or(due)
+        let others = self.missing.values().copied().chain(self.shares.due()).chain(self.asks_again);
+        others.chain([due]).min().unwrap_or(due)
     }
 
     /// Puts the rates in force.
@@ -169,7 +182,7 @@ impl Hub {
             let rate = if self.roster.waits(*application) { 0.0 } else { *rate };
             Some((*self.keys.get(application)?, rate * BYTES_PER_MOPS))
         });
-        (self.tell)(Verdict::Rates(rates.collect()));
+        (self.tells.tell)(Verdict::Rates(rates.collect()));
     }
 
     /// Tells the host of applications that are others now.
@@ -227,6 +240,7 @@ impl Hub {
             Change::Disconnect { key, queue_pair } => {
                 self.roster.disconnect((number(key), queue_pair));
             }
+            Change::Shared(news) => self.share(news),
         }
     }
 
@@ -239,7 +253,11 @@ impl Hub {
             Event::Opened(hello) => {
                 self.missing.remove(&hello.host);
                 let lost = self.roster.meet(hello.host, &hello.device);
+                if !lost.is_empty() {
+                    self.shares.forget(hello.host);
+                }
                 self.lose(&lost);
+                self.shares.opened(hello.host);
                 for queue_pairs in self.roster.questions(hello.host) {
                     self.ask(hello.host, queue_pairs);
                 }
@@ -252,6 +270,7 @@ impl Hub {
             }
             Event::Closed { host, said_goodbye: false } => {
                 let lease = Duration::from_millis(self.ours.lease_ms.into());
+                self.shares.closed(host);
                 self.missing.insert(host, Instant::now() + 2 * lease);
             }
         }
@@ -272,12 +291,21 @@ impl Hub {
             PeerMessage::Left { application } => {
                 self.roster.forget_application(host, application);
             }
-            // The session took them.
-            PeerMessage::Hello(_)
+            other @ (PeerMessage::Hello(_)
             | PeerMessage::Welcome(_)
             | PeerMessage::Refused { .. }
             | PeerMessage::Ping {}
-            | PeerMessage::Goodbye {} => {}
+            | PeerMessage::Goodbye {}
+            | PeerMessage::Share { .. }
+            | PeerMessage::Shared { .. }
+            | PeerMessage::Apart { .. }
+            | PeerMessage::Key { .. }
+            | PeerMessage::Region { .. }
+            | PeerMessage::Revoke { .. }
+            | PeerMessage::Revoked { .. }
+            | PeerMessage::QueuePair { .. }
+            | PeerMessage::Ready { .. }
+            | PeerMessage::Lost { .. }) => self.heard_of_shared(host, other),
         }
     }
 
@@ -310,6 +338,7 @@ impl Hub {
 
     fn lose_host(&mut self, host: u32) {
         self.missing.remove(&host);
+        self.shares.forget(host);
         let lost = self.roster.forget(host);
         self.lose(&lost);
     }
@@ -320,7 +349,7 @@ impl Hub {
             Some((*self.keys.get(application)?, *queue_pair))
         });
         for (key, queue_pair) in keys {
-            (self.tell)(Verdict::Fail(key, queue_pair));
+            (self.tells.tell)(Verdict::Fail(key, queue_pair));
         }
     }
 }

@@ -4,10 +4,11 @@
 //! ([`drum::Message`](catchment_control::drum::Message)).
 use catchment_control::drum::{Message as Round, WireError};
 use catchment_session::names::printable;
+use catchment_verbs::{Access, Endpoint};
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. Others are refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The label of the TLS exporter.
 pub const LABEL: &[u8] = b"EXPORTER-catchment-agents";
 /// Most bytes of a JSON object.
@@ -45,6 +46,29 @@ pub struct Hello {
     pub lease_ms: u32,
 }
 
+/// A region of an application, for a peer's agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteRegion {
+    /// Its key on shared queue pairs.
+    pub rkey: u32,
+    /// Address of the first byte.
+    pub addr: u64,
+    /// Length.
+    pub bytes: u64,
+    /// Bits of [`Access`]: what its own rights and those of the queue pair both allow.
+    pub access: u32,
+}
+
+impl RemoteRegion {
+    fn check(&self) -> Result<(), FrameError> {
+        let fits = self.addr.checked_add(self.bytes).is_some();
+        demand("length of a region", fits, self.bytes)?;
+        let access = Access::from_bits(self.access);
+        demand("access", access.is_some_and(|access| Access::REMOTE.contains(access)), self.access)
+    }
+}
+
 /// A message that is no message of the rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
@@ -74,6 +98,80 @@ pub enum PeerMessage {
     Left {
         /// Its number.
         application: u32,
+    },
+    /// A queue pair is to be connected with one of the peer; may the two share queue pairs with others?
+    Share {
+        /// Its number at the sender.
+        queue_pair: u32,
+        /// The peer's number of the other.
+        to: u32,
+    },
+    /// Its answer. After a yes the sender waits for its own application to connect the same two.
+    Shared {
+        /// The number at the sender.
+        queue_pair: u32,
+        /// At the peer, which asked.
+        to: u32,
+        /// They share.
+        yes: bool,
+    },
+    /// The sender has nothing of this connection on shared queue pairs any more, and gives nothing to them.
+    Apart {
+        /// Its number at the sender.
+        queue_pair: u32,
+        /// At the peer.
+        to: u32,
+        /// The peer said so first.
+        answer: bool,
+    },
+    /// Asks for a region by the key that an application knows.
+    Key {
+        /// The queue pair that uses it.
+        queue_pair: u32,
+        /// The one that it is connected with, at the peer.
+        to: u32,
+        /// The key.
+        rkey: u32,
+    },
+    /// Its answer.
+    Region {
+        /// The queue pair at the sender.
+        queue_pair: u32,
+        /// The one that uses it.
+        to: u32,
+        /// The key that was asked for.
+        rkey: u32,
+        /// The region; none if that connection reaches none by this key.
+        region: Option<RemoteRegion>,
+    },
+    /// A region that the peer was told of ends, once the peer says that nothing more of it is on its way.
+    Revoke {
+        /// The key that the peer asked for.
+        rkey: u32,
+    },
+    /// Its answer.
+    Revoked {
+        /// The key.
+        rkey: u32,
+    },
+    /// An end of a shared queue pair: of the lower host first, then, connected with it, that of the other.
+    QueuePair {
+        /// The lower host's number of it, from 0; none is used twice in a session's two epochs.
+        number: u32,
+        /// As [`Endpoint`] prints it.
+        endpoint: String,
+    },
+    /// The lower host has connected its end, too.
+    Ready {
+        /// Its number.
+        number: u32,
+    },
+    /// The sender's end of a shared queue pair is gone.
+    Lost {
+        /// Its number.
+        number: u32,
+        /// The peer said so first.
+        answer: bool,
     },
     /// Keeps the lease.
     Ping {},
@@ -196,7 +294,21 @@ impl PeerMessage {
             }
             Self::Where { queue_pairs } => asked(queue_pairs.len())?,
             Self::There { queue_pairs } => asked(queue_pairs.len())?,
-            Self::Left { .. } | Self::Ping {} | Self::Goodbye {} => {}
+            Self::Region { region, .. } => region.as_ref().map_or(Ok(()), RemoteRegion::check)?,
+            Self::QueuePair { endpoint, .. } => {
+                demand("endpoint", endpoint.parse::<Endpoint>().is_ok(), endpoint)?;
+            }
+            Self::Left { .. }
+            | Self::Share { .. }
+            | Self::Shared { .. }
+            | Self::Apart { .. }
+            | Self::Key { .. }
+            | Self::Revoke { .. }
+            | Self::Revoked { .. }
+            | Self::Ready { .. }
+            | Self::Lost { .. }
+            | Self::Ping {}
+            | Self::Goodbye {} => {}
         }
         Ok(message)
     }

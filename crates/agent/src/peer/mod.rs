@@ -1,11 +1,14 @@
 //! The agents of other hosts: one session with each, over TCP with the session's rules of protection.
 //!
 //! A thread of its own accepts and dials, and moves messages; what they say about rates is for the hub.
+mod groups;
 mod hub;
+mod hub_shares;
 pub mod message;
 mod registry;
 mod roster;
 mod session;
+mod shares;
 
 use crate::policy::{Below, Between, Mode, Policy};
 use crate::protocol::{Peer, Rounds};
@@ -13,15 +16,18 @@ use catchment_control::drum::{Host, HostConfig, HostError};
 use catchment_session::backoff::Backoff;
 use catchment_session::host::Host as Identity;
 use catchment_session::io::{Address, BindError, ClientSecurity, ServerSecurity, StreamListener};
-use catchment_verbs::Gid;
 use catchment_verbs::sync::Mutex;
-use hub::{BYTES_PER_MOPS, Hub, Tell};
-use message::{DEVICE_DIGITS, Hello, VERSION};
+use catchment_verbs::{Endpoint, Gid};
+use hub::{BYTES_PER_MOPS, Hub, Tells};
+use message::{DEVICE_DIGITS, Hello, RemoteRegion, VERSION};
 use registry::Registry;
 use ring::digest::{SHA256, digest};
 use session::Context;
+use shares::Shares;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Builder, Runtime};
@@ -82,10 +88,80 @@ pub(crate) enum Change {
         key: u64,
         queue_pair: u32,
     },
+    /// What concerns shared queue pairs.
+    Shared(Sharing),
+}
+
+/// A queue pair of an application of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Local {
+    pub(crate) key: u64,
+    pub(crate) queue_pair: u32,
+    /// At the device: the other number is given out again.
+    pub(crate) qpn: u32,
+}
+
+/// What the engine, an application's thread and the maker of queue pairs tell of shared ones. A queue pair has its
+/// number at the device here.
+pub(crate) enum Sharing {
+    /// It is to be connected: does it share?
+    Share { at: Local, remote: Endpoint, reply: Sender<Option<u32>> },
+    /// It will be reset, fail or end; `reply` is dropped when its peer gives nothing more to it.
+    Unshare { qpn: u32, reply: Sender<()> },
+    /// It has nothing on shared ones any more, and waits to be on its own.
+    Drained { qpn: u32 },
+    /// On its own, it receives.
+    Receives { qpn: u32 },
+    /// It needs a region of its peer.
+    AskKey { qpn: u32, rkey: u32 },
+    /// What its peer asked for.
+    KeyAnswer { qpn: u32, rkey: u32, region: Option<RemoteRegion> },
+    /// A region ends that a host knows; `reply` is dropped when nothing more comes for it from there.
+    Revoke { host: u32, rkey: u32, reply: Sender<()> },
+    /// Nothing of this host is on its way to a region that ends.
+    Revoked { host: u32, rkey: u32 },
+    /// An end of a shared one was made.
+    Made { host: u32, number: u32, endpoint: String },
+    /// One that was begun here is in use.
+    Finished { host: u32, number: u32 },
+    /// The end here of one is gone.
+    Lost { host: u32, number: u32 },
+}
+
+/// What is to be done with queue pairs of the device, which takes a while.
+pub(crate) enum Make {
+    /// An end of a shared one, of a host and a number, to be offered.
+    Offer(u32, u32),
+    /// An end that is connected with the one offered.
+    Accept(u32, u32, String),
+    /// Connects the end that was offered, and uses it.
+    Finish(u32, u32, String),
+    /// Uses the end that was accepted.
+    Use(u32, u32),
+    /// Ends it.
+    Forget(u32, u32),
+    /// Lets the queue pair of its own, of a connection, receive.
+    Receive(Local),
+    /// Lets it send.
+    Send(Local),
 }
 
 /// What the engine is told.
 pub(crate) enum Verdict {
+    /// A connection stops sharing, as its peer does.
+    Part(Local),
+    /// A peer asks for a region by the key that an application gave it.
+    KeyAsked { at: Local, host: u32, rkey: u32 },
+    /// What a key of a peer gives.
+    Key { at: Local, rkey: u32, region: Option<RemoteRegion> },
+    /// A region of a host ends.
+    Revoke { host: u32, rkey: u32 },
+    /// The other end of a shared queue pair is gone.
+    SharedQpLost(u32, u32),
+    /// No shared queue pair with a host can be made.
+    NoSharedQp(u32),
+    /// A host is gone, or has another life.
+    SharedQpsGone(u32),
     /// The rate of each application in bytes a second.
     Rates(Vec<(u64, f64)>),
     /// A queue pair leads to a host that is gone.
@@ -127,10 +203,14 @@ pub enum PeerError {
     Host(String),
 }
 
+/// What is shared with each host.
+type Counts = BTreeMap<u32, groups::Counts>;
+
 /// The sessions of an agent. They end when it is dropped.
 pub(crate) struct Peers {
     registry: Arc<Registry>,
     rounds: Arc<Mutex<Rounds>>,
+    sharing: Arc<Mutex<Counts>>,
     local: Option<Address>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -181,7 +261,10 @@ pub(crate) struct Wiring {
     /// The address of the device.
     pub(crate) gid: Gid,
     pub(crate) changes: UnboundedReceiver<Change>,
-    pub(crate) tell: Tell,
+    /// Tells the engine.
+    pub(crate) tell: Box<dyn Fn(Verdict) + Send>,
+    /// Tells who makes queue pairs.
+    pub(crate) make: Box<dyn Fn(Make) + Send>,
 }
 
 impl Peers {
@@ -191,7 +274,7 @@ impl Peers {
         security: PeerSecurity,
         wiring: Wiring,
     ) -> Result<Self, PeerError> {
-        let Wiring { gid, changes, tell } = wiring;
+        let Wiring { gid, changes, tell, make } = wiring;
         let between = &policy.between;
         if policy.mode == Mode::Unlimited {
             return Err(PeerError::Unlimited);
@@ -213,9 +296,12 @@ impl Peers {
         let listener = listen(&runtime, between, security.server)?;
         let local = listener.as_ref().map(|listener| listener.local().clone());
         let (registry, rounds) = (Arc::new(Registry::default()), Arc::default());
+        let sharing: Arc<Mutex<Counts>> = Arc::default();
         let (found, to_dial) = mpsc::unbounded_channel();
-        let mut hub =
-            Hub::new(host, Arc::clone(&ours), Arc::clone(&registry), tell, Arc::clone(&rounds));
+        let shares = Shares::new(ours.host, between.ratio, between.queue_pairs);
+        let status = (Arc::clone(&rounds), Arc::clone(&sharing));
+        let tells = Tells { tell, make, status };
+        let mut hub = Hub::new(host, Arc::clone(&ours), Arc::clone(&registry), tells, shares);
         // Where a device's address is that of its host, an agent there is at the same port as this one.
         if let (Below::Roce(_), Some(Address::Tcp { port, .. })) = (policy.device, &local) {
             hub.discover(*port, found);
@@ -231,7 +317,7 @@ impl Peers {
             // A name that is being looked up keeps nobody waiting.
             runtime.shutdown_background();
         })?;
-        Ok(Self { registry, rounds, local, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { registry, rounds, sharing, local, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Returns how the rounds stand.
@@ -246,7 +332,15 @@ impl Peers {
 
     /// Returns what is known of other agents.
     pub(crate) fn peers(&self) -> Vec<Peer> {
-        self.registry.peers()
+        let mut peers = self.registry.peers();
+        let sharing = self.sharing.lock();
+        for peer in &mut peers {
+            let counts = peer.host.and_then(|host| sharing.get(&host).copied());
+            let counts = counts.unwrap_or_default();
+            (peer.connections, peer.queue_pairs) = (counts.connections, counts.queue_pairs);
+            peer.failed = counts.failed;
+        }
+        peers
     }
 }
 

@@ -150,6 +150,16 @@ impl Registry {
         }
     }
 
+    /// Ends the session of a host, and tells it why.
+    pub(super) fn turn_away(&self, host: u32, reason: String) {
+        let mut inner = self.inner.lock();
+        let Some(known) = inner.hosts.get_mut(&host) else { return };
+        if let Some(session) = &known.session {
+            let message = Refusal { reason, transient: false }.message();
+            let _ = session.outbox.try_send(Out::Last(message.encode()));
+        }
+    }
+
     /// Sends a frame to every host that has a session.
     pub(super) fn send_all(&self, bytes: &[u8]) {
         let inner = self.inner.lock();
@@ -213,6 +223,7 @@ impl Registry {
             address: None,
             connected: known.session.is_some(),
             reason: known.reason.clone(),
+            ..Peer::default()
         });
         let silent = inner.silent.iter().map(|(address, reason)| Peer {
             address: Some(address.clone()),

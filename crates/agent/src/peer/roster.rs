@@ -142,6 +142,21 @@ impl Roster {
         numbers.chunks(MOST_ASKED).map(<[u32]>::to_vec).collect()
     }
 
+    /// Returns the host whose device this is, of those that are known.
+    pub(super) fn host_of(&self, device: &str) -> Option<u32> {
+        self.devices.get(device).copied()
+    }
+
+    /// Returns the hosts that are known.
+    pub(super) fn hosts(&self) -> impl Iterator<Item = u32> {
+        self.devices.values().copied()
+    }
+
+    /// Returns the application that has a queue pair of this device, and its number there.
+    pub(super) fn at(&self, qpn: u32) -> Option<QueuePair> {
+        self.owners.get(&qpn).copied()
+    }
+
     /// Returns which application has a queue pair of this device.
     pub(super) fn owner(&self, qpn: u32) -> Option<u32> {
         self.owners.get(&qpn).map(|at| at.0)

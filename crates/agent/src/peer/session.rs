@@ -121,19 +121,12 @@ impl Context {
             let stream = SecuredStream::connect(address, &self.security, LABEL, HANDSHAKE).await;
             let (mut reader, mut writer) = stream.map_err(|error| error.to_string())?.split();
             say(&mut writer, &PeerMessage::Hello(Hello::clone(&self.ours))).await?;
-            let hello = match hear(&mut reader).await? {
-                PeerMessage::Welcome(hello) => hello,
-                PeerMessage::Refused { reason, .. } => {
-                    return Err(format!("refused: {}", printable(&reason, 256)).into());
-                }
-                PeerMessage::Hello(_)
-                | PeerMessage::Where { .. }
-                | PeerMessage::There { .. }
-                | PeerMessage::Left { .. }
-                | PeerMessage::Ping {}
-                | PeerMessage::Goodbye {} => {
-                    return Err("the answer is no welcome".to_owned().into());
-                }
+            let heard = hear(&mut reader).await?;
+            if let PeerMessage::Refused { reason, .. } = &heard {
+                return Err(format!("refused: {}", printable(reason, 256)).into());
+            }
+            let PeerMessage::Welcome(hello) = heard else {
+                return Err("the answer is no welcome".to_owned().into());
             };
             let host = Some(hello.host);
             let admitted = self.admit(&hello, true, None);

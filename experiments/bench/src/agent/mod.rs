@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, ensure};
 use catchment_netns::VethPair;
 use catchment_perf::{Amount, Operation, Plan, Waiting};
 pub(crate) use ends::role;
-use ends::{AgentProcess, Found, Network, Pair, Work};
+use ends::{AgentProcess, Found, Hosts, Network, Pair, Work};
 use fairness::Windows;
 use row::{Row, What};
 
@@ -98,8 +98,23 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Those that are compared, in turn.
-const RIVALS: [(What, Option<&str>); 3] =
-    [(What::Raw, None), (What::Drum, Some("drum")), (What::Unlimited, Some("unlimited"))];
+const RIVALS: [(What, Agents); 5] = [
+    (What::Raw, Agents::None),
+    (What::Drum, Agents::Mode("drum")),
+    (What::Unlimited, Agents::Mode("unlimited")),
+    (What::TwoAgents, Agents::Two(1)),
+    (What::Shared, Agents::Two(8)),
+];
+
+/// What an application goes through.
+#[derive(Clone, Copy)]
+enum Agents {
+    None,
+    /// An agent in a mode of the policy, or one at each end of a network.
+    Mode(&'static str),
+    /// One at each end of shared memory, with so many connections to a shared queue pair.
+    Two(u32),
+}
 
 /// MTU of the interfaces between two namespaces.
 const INTERFACE_MTU: u32 = 9000;
@@ -128,11 +143,22 @@ impl<'a> Cell<'a> {
         Self { network, work: work.into(), found: Default::default() }
     }
 
+    /// Only WRITEs go over shared queue pairs; agents of two namespaces have no certificates.
+    fn has(&self, what: What) -> bool {
+        let writes = self.work.iter().all(|work| work.operation == Operation::Write);
+        !matches!(what, What::TwoAgents | What::Shared) || (writes && self.network.0.is_none())
+    }
+
     /// Measures one of the rivals in fresh processes.
     fn measure(&mut self, at: usize) -> Result<()> {
-        let agent = RIVALS[at].1;
-        let agent =
-            agent.map(|mode| AgentProcess::start(mode, &[1.0], self.network)).transpose()?;
+        if !self.has(RIVALS[at].0) {
+            return Ok(());
+        }
+        let agent = match RIVALS[at].1 {
+            Agents::None => None,
+            Agents::Mode(mode) => Some(AgentProcess::start(mode, &[1.0], self.network)?),
+            Agents::Two(ratio) => Some(Hosts::start_unbound(&[1.0], ratio)?),
+        };
         let found = Pair::start(agent.as_ref(), self.network, 0, &self.work)?.finish()?;
         self.found[at].push(found);
         Ok(())
@@ -146,7 +172,8 @@ impl<'a> Cell<'a> {
             let row = |(who, rival): (usize, &(What, _))| {
                 Row::new(rival.0, (self.network.provider(), &plan), &of(who), &raw)
             };
-            RIVALS.iter().enumerate().map(row).collect::<Vec<_>>()
+            let rivals = RIVALS.iter().enumerate().filter(|(_, rival)| self.has(rival.0));
+            rivals.map(row).collect::<Vec<_>>()
         })
     }
 }

@@ -2,7 +2,6 @@
 use super::Engine;
 use crate::peer::{Change, Verdict};
 use crate::scheduler::ApplicationId;
-use catchment_verbs::QpTransition;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -17,7 +16,7 @@ const NEWS: f64 = 0.1;
 
 /// See the module.
 pub(super) struct Agreed {
-    changes: UnboundedSender<Change>,
+    pub(super) changes: UnboundedSender<Change>,
     /// When time was given out as budgets last.
     spent: Instant,
     looked: Instant,
@@ -92,6 +91,13 @@ impl Engine {
         match verdict {
             Verdict::Rates(rates) => self.set_rates(&rates),
             Verdict::Fail(key, queue_pair) => self.fail_qp(key, queue_pair),
+            Verdict::Part(at) => self.part(at),
+            Verdict::KeyAsked { at, host, rkey } => self.answer_key(at, host, rkey),
+            Verdict::Key { at, rkey, region } => self.learn_key(at, rkey, region),
+            Verdict::Revoke { host, rkey } => self.forget_key(host, rkey),
+            Verdict::SharedQpLost(host, number) => self.lose_shared_qp(host, number),
+            Verdict::NoSharedQp(host) => self.part_all(host),
+            Verdict::SharedQpsGone(host) => self.shared_qps.forget(host),
         }
     }
 
@@ -111,10 +117,15 @@ impl Engine {
 
     fn fail_qp(&mut self, key: u64, queue_pair: u32) {
         let Some(connection) = self.find(key, queue_pair) else { return };
+        let id = connection.id;
+        if connection.shared.is_some() {
+            self.fail_shared(id);
+            return;
+        }
         // Lent ones are about to be in another state anyway.
         let Some(qp) = connection.qp.as_mut() else { return };
         let qpn = connection.qpn;
-        if qp.modify(QpTransition::ToErr).is_ok() {
+        if qp.fail() {
             self.tell_failed(qpn);
         }
     }

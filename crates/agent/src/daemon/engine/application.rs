@@ -2,6 +2,7 @@
 use super::Newcomer;
 use super::agreed::Demand;
 use crate::daemon::connection::Landed;
+use crate::daemon::share::Regions;
 use crate::entry::{Event, Notice};
 use crate::pool::AgentEnd;
 use crate::protocol::Account;
@@ -22,6 +23,8 @@ pub(super) struct Application {
     /// Chunks and receives of all its connections in the device's hands.
     pub(super) outstanding: usize,
     pub(super) demand: Demand,
+    /// As shared queue pairs know them.
+    pub(super) regions: Regions,
     /// It got something since it was last woken.
     gave: bool,
 }
@@ -29,8 +32,19 @@ pub(super) struct Application {
 impl Application {
     pub(super) fn new(newcomer: Newcomer, id: ApplicationId) -> Self {
         let Newcomer { end, cq, socket, account, .. } = newcomer;
-        let (connections, demand) = (Vec::new(), Demand::default());
-        Self { id, end, cq, socket, account, connections, outstanding: 0, demand, gave: false }
+        let (connections, demand, regions) = (Vec::new(), Demand::default(), Regions::new());
+        Self {
+            id,
+            end,
+            cq,
+            socket,
+            account,
+            connections,
+            outstanding: 0,
+            demand,
+            regions,
+            gave: false,
+        }
     }
 
     /// Returns its connection of this number.

@@ -2,12 +2,15 @@
 use super::application::Application;
 use super::{Command, Engine, Newcomer};
 use crate::daemon::connection::Connection;
+use crate::daemon::own::OwnQp;
+use crate::daemon::share::Shared;
 use crate::peer::Change;
 use crate::policy::{self, Mode};
 use crate::pool::SLOTS;
 use crate::protocol::Account;
-use crate::scheduler::Scheduler;
-use catchment_verbs::{Endpoint, Qp, QpTransition};
+use crate::scheduler::{ConnectionId, Scheduler};
+use catchment_verbs::{Endpoint, QpTransition};
+use std::sync::mpsc::Sender;
 
 impl Engine {
     pub(super) fn command(&mut self, command: Command) {
@@ -22,11 +25,19 @@ impl Engine {
                 let _ = reply.send(self.add_qp(key, qp, most, places));
             }
             Command::Lend(key, queue_pair, reply) => {
-                let _ = reply.send(self.lend(key, queue_pair));
+                self.lend(key, queue_pair, reply);
             }
             Command::Return(key, queue_pair, qp, transition) => {
                 self.take_back(key, queue_pair, qp, transition);
+                self.lend_again(key, queue_pair);
             }
+            Command::AddRegion(key, lkey, region, reply) => {
+                self.add_region(key, lkey, region);
+                let _ = reply.send(());
+            }
+            Command::RemoveRegion(key, lkey, reply) => self.remove_region(key, lkey, &reply),
+            Command::BreakSharedQps => self.shared_qps.break_all(),
+            Command::SharedQp(host, number, qp) => self.add_shared_qp(host, number, qp),
             Command::RemoveQp(key, queue_pair, reply) => {
                 let _ = reply.send(self.remove_qp(key, queue_pair));
             }
@@ -77,6 +88,11 @@ impl Engine {
         self.tell_peers(Change::Leave { key });
         self.decide();
         // Its queue pairs end before its memory, which the monitor holds.
+        // What shared queue pairs have of it is done first.
+        let mut application = application;
+        for region in std::mem::take(&mut application.regions).into_values() {
+            self.shared_qps.wait(None, move || drop(region.mr));
+        }
         drop((gone, application));
     }
 
@@ -103,7 +119,7 @@ impl Engine {
         self.scheduler.set_shares(&rates);
     }
 
-    fn add_qp(&mut self, key: u64, qp: Box<dyn Qp>, most: (u32, u32), places: u32) -> Option<u32> {
+    fn add_qp(&mut self, key: u64, qp: (OwnQp, u32), most: (u32, u32), places: u32) -> Option<u32> {
         let owner = *self.keys.get(&key)?;
         let application = self.applications[owner].as_mut()?;
         let id = self.scheduler.add_connection(application.id, places);
@@ -127,20 +143,41 @@ impl Engine {
         self.connections[id.index()].as_mut()
     }
 
-    fn lend(&mut self, key: u64, queue_pair: u32) -> Option<Box<dyn Qp>> {
-        let owner = *self.keys.get(&key)?;
-        self.take(owner, SLOTS as usize);
-        let connection = self.find(key, queue_pair)?;
-        let (id, qp) = (connection.id, connection.qp.take());
+    /// Lends a queue pair, when whoever has it has put it back.
+    fn lend(&mut self, key: u64, queue_pair: u32, reply: Sender<Option<OwnQp>>) {
+        if let Some(owner) = self.keys.get(&key).copied() {
+            self.take(owner, SLOTS as usize);
+        }
+        let Some(connection) = self.find(key, queue_pair) else {
+            let _ = reply.send(None);
+            return;
+        };
+        connection.lenders.push_back(reply);
+        if connection.qp.is_some() {
+            self.lend_again(key, queue_pair);
+        }
+    }
+
+    /// Lends a queue pair that is here to who waits for it.
+    fn lend_again(&mut self, key: u64, queue_pair: u32) {
+        let Some(connection) = self.find(key, queue_pair) else { return };
+        let id = connection.id;
+        while let Some(qp) = connection.qp.take() {
+            let Some(lender) = connection.lenders.pop_front() else {
+                connection.qp = Some(qp);
+                return;
+            };
+            // Who does not wait for it any more has died.
+            connection.qp = lender.send(Some(qp)).err().and_then(|unsent| unsent.0);
+        }
         self.scheduler.pause(id);
-        qp
     }
 
     fn take_back(
         &mut self,
         key: u64,
         queue_pair: u32,
-        qp: Box<dyn Qp>,
+        mut qp: OwnQp,
         transition: Option<QpTransition>,
     ) {
         match &transition {
@@ -151,26 +188,33 @@ impl Engine {
             }
             Some(_) | None => {}
         }
-        let Some(connection) = self.find(key, queue_pair) else { return };
+        // The one that it was of may have ended, and another have its number.
+        let is_it = |connection: &&mut Connection| connection.qpn == qp.qpn();
+        let Some(connection) = self.find(key, queue_pair).filter(is_it) else { return };
+        let (host, has_failed) = (qp.shares_with(), qp.take_failure());
         connection.qp = Some(qp);
-        let id = connection.id;
+        let (id, qpn) = (connection.id, connection.qpn);
         match transition {
             Some(QpTransition::ToReset) => {
+                connection.shared = None;
                 let (bytes, places) = in_hands(connection);
                 connection.reset();
                 connection.peer = None;
                 self.scheduler.clear(id, bytes, places);
             }
             Some(QpTransition::ToSqd) => connection.holds = true,
-            Some(QpTransition::ToRtr(attr)) => connection.peer = Some(attr.remote),
+            Some(QpTransition::ToRtr(attr)) => {
+                connection.peer = Some(attr.remote);
+                connection.shared = host.map(|host| Box::new(Shared::new(host)));
+            }
+            Some(QpTransition::ToInit { access }) => connection.access = access,
             Some(QpTransition::ToRts(_) | QpTransition::ToErr) => {
                 for (bytes, splits) in connection.release() {
                     self.scheduler.push(id, bytes, splits);
                 }
             }
             Some(
-                QpTransition::ToInit { .. }
-                | QpTransition::ToInitUd { .. }
+                QpTransition::ToInitUd { .. }
                 | QpTransition::ToRtrUc(_)
                 | QpTransition::ToRtrUd
                 | QpTransition::ToRtsUnreliable,
@@ -184,9 +228,31 @@ impl Engine {
             connection.count(&mut application.outstanding);
         }
         self.scheduler.resume(id);
+        self.go_on((id, qpn), transition, host.is_some(), has_failed);
     }
 
-    fn remove_qp(&mut self, key: u64, queue_pair: u32) -> Option<Box<dyn Qp>> {
+    /// Goes on with a connection that may have stopped sharing queue pairs while its own was changed.
+    fn go_on(
+        &mut self,
+        (id, qpn): (ConnectionId, u32),
+        transition: Option<QpTransition>,
+        shares: bool,
+        has_failed: bool,
+    ) {
+        let connection = self.connections[id.index()].as_ref();
+        let shared = connection.and_then(|connection| connection.shared.as_ref());
+        match shared.map(|shared| shared.is_doomed) {
+            Some(true) => self.fail_shared(id),
+            Some(false) if matches!(transition, Some(QpTransition::ToErr)) => self.end_sharing(id),
+            Some(false) if !shares => self.finish_sharing(id),
+            Some(false) | None => {}
+        }
+        if has_failed {
+            self.tell_failed(qpn);
+        }
+    }
+
+    fn remove_qp(&mut self, key: u64, queue_pair: u32) -> Option<OwnQp> {
         let owner = *self.keys.get(&key)?;
         self.take(owner, SLOTS as usize);
         let id = self.applications[owner].as_mut()?.remove(queue_pair)?;
@@ -221,7 +287,6 @@ impl Engine {
 
 /// Returns what a connection has in the device's hands: bytes as the scheduler counts them, and chunks.
 fn in_hands(connection: &Connection) -> (u64, u32) {
-    let flying = connection.flying();
-    let count = flying.len() as u32;
-    (flying.map(Scheduler::weight_bytes).sum(), count)
+    let flying = connection.flying().map(Scheduler::weight_bytes);
+    flying.fold((0, 0), |(bytes, count), chunk| (bytes + chunk, count + 1))
 }

@@ -3,9 +3,13 @@
 mod agreed;
 mod application;
 mod command;
+mod shared;
 
 use super::Port;
 use super::connection::Connection;
+use super::own::OwnQp;
+use super::share::Region;
+use super::shared_qps::SharedQps;
 use crate::entry::{Event, Request, Work};
 use crate::peer::{Change, Verdict};
 use crate::policy::{Mode, Policy};
@@ -43,14 +47,23 @@ pub(super) enum Command {
     Join(Box<Newcomer>),
     /// The end of an application; answered when nothing of it is left here.
     Leave(u64, Sender<()>),
-    /// A new queue pair: so many sends, receives, and chunks in the device's hands. Answered with its number.
-    AddQp(u64, Box<dyn Qp>, (u32, u32), u32, Sender<Option<u32>>),
+    /// A new queue pair, of a protection domain: so many sends, receives, and chunks in the device's hands. Answered
+    /// with its number.
+    AddQp(u64, (OwnQp, u32), (u32, u32), u32, Sender<Option<u32>>),
     /// Take a queue pair out, after all requests that were given before.
-    Lend(u64, u32, Sender<Option<Box<dyn Qp>>>),
+    Lend(u64, u32, Sender<Option<OwnQp>>),
     /// Put it back; with the transition that it made.
-    Return(u64, u32, Box<dyn Qp>, Option<QpTransition>),
+    Return(u64, u32, OwnQp, Option<QpTransition>),
     /// The end of a queue pair, after all requests that were given before.
-    RemoveQp(u64, u32, Sender<Option<Box<dyn Qp>>>),
+    RemoveQp(u64, u32, Sender<Option<OwnQp>>),
+    /// A region, by its local key, as shared queue pairs know it.
+    AddRegion(u64, u32, Region, Sender<()>),
+    /// Its end. Nothing is answered: the sender is dropped when no peer gives anything more to it.
+    RemoveRegion(u64, u32, Sender<()>),
+    /// A shared queue pair with a host, of this number.
+    SharedQp(u32, u32, Box<dyn Qp>),
+    /// Make all of them fail.
+    BreakSharedQps,
     /// So much memory is registered now.
     Memory(u64, u64),
     /// What was agreed with other hosts.
@@ -81,6 +94,10 @@ pub(super) struct Engine {
     /// To tell of applications, where their rates are agreed with other hosts; the time of the last budget.
     agreed: Option<Agreed>,
     scheduler: Scheduler,
+    shared_qps: SharedQps,
+    /// Of a poll of these; kept for their memory.
+    landed: Vec<u64>,
+    failed: Vec<(u32, u32)>,
     /// By the scheduler's number.
     applications: Vec<Option<Application>>,
     /// By the scheduler's number.
@@ -100,7 +117,7 @@ impl Engine {
         bell: Arc<OwnedFd>,
         commands: Receiver<Command>,
         policy: &Policy,
-        changes: Option<UnboundedSender<Change>>,
+        (changes, shared_qps): (Option<UnboundedSender<Change>>, SharedQps),
     ) -> Self {
         let scheduler = match policy.mode {
             Mode::Drum => Scheduler::new(policy.chunk_bytes, policy.window_bytes),
@@ -114,6 +131,9 @@ impl Engine {
             alpha: policy.alpha,
             agreed: changes.map(Agreed::new),
             scheduler,
+            shared_qps,
+            landed: Vec::new(),
+            failed: Vec::new(),
             applications: Vec::new(),
             connections: Vec::new(),
             numbers: Vec::new(),
@@ -160,6 +180,7 @@ impl Engine {
         for at in 0..self.applications.len() {
             busy |= self.poll(at);
         }
+        busy |= self.poll_shared();
         // Asking for events takes a lock.
         let asks = self.turns.is_multiple_of(EVENT_TURNS);
         self.turns = self.turns.wrapping_add(1);
@@ -167,6 +188,7 @@ impl Engine {
     }
 
     fn arm(&self) {
+        self.shared_qps.arm();
         for application in self.applications.iter().flatten() {
             application.end.arm();
             application.cq.req_notify(false);
@@ -276,6 +298,10 @@ impl Engine {
         let Some(connection) = id.and_then(|id| self.connections[id.index()].as_mut()) else {
             return;
         };
+        if connection.shared.is_some() {
+            let id = connection.id;
+            return self.post_shared(id);
+        }
         let Some(application) = &mut self.applications[connection.owner] else { return };
         let scheduler = &mut self.scheduler;
         let (id, queue_pair) = (connection.id, connection.queue_pair);
@@ -290,8 +316,10 @@ impl Engine {
         let mut any = false;
         while let Some(event) = self.port.context.async_event() {
             any = true;
-            if let AsyncEvent::QpFatal { qpn, .. } = event {
-                self.tell_failed(qpn);
+            let AsyncEvent::QpFatal { qpn, .. } = event else { continue };
+            match self.shared_qps.find(qpn) {
+                Some((host, number)) => self.lose_shared_qp(host, number),
+                None => self.tell_failed(qpn),
             }
         }
         any

@@ -1,0 +1,248 @@
+//! Shared queue pairs, in the engine: what goes over them, what their peers ask and tell, and how connections leave
+//! them.
+use super::Engine;
+use crate::daemon::connection::Connection;
+use crate::daemon::share::{Region, Stage};
+use crate::daemon::shared::Need;
+use crate::peer::message::RemoteRegion;
+use crate::peer::{Change, Local, Sharing};
+use crate::scheduler::ConnectionId;
+use catchment_verbs::{Access, Completion, Qp, Success, WcOpcode};
+use std::sync::mpsc::{Sender, channel};
+
+/// Times that no queue pair could be made in place of one that failed, before what it had fails.
+const TRIES: u32 = 4;
+
+impl Engine {
+    pub(super) fn say(&self, news: Sharing) {
+        self.tell_peers(Change::Shared(news));
+    }
+
+    /// Returns a connection, unless another one has its number now.
+    fn find_local(&mut self, at: Local) -> Option<&mut Connection> {
+        self.find(at.key, at.queue_pair).filter(|connection| connection.qpn == at.qpn)
+    }
+
+    /// Gives what a connection has planned to a shared queue pair.
+    pub(super) fn post_shared(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections[id.index()].as_mut() else { return };
+        let Some(application) = &mut self.applications[connection.owner] else { return };
+        let (place, need) = connection.post_shared(&application.regions, &mut self.shared_qps);
+        connection.count(&mut application.outstanding);
+        let qpn = connection.qpn;
+        match need {
+            Some(Need::Key(rkey)) => self.say(Sharing::AskKey { qpn, rkey }),
+            Some(Need::Apart) => self.settle(id),
+            None => {}
+        }
+        if let Some((host, number)) = self.shared_qps.give(place) {
+            self.say(Sharing::Lost { host, number });
+        }
+    }
+
+    /// Takes what shared queue pairs are done with; returns whether there was anything.
+    pub(super) fn poll_shared(&mut self) -> bool {
+        let (mut done, mut failed) =
+            (std::mem::take(&mut self.landed), std::mem::take(&mut self.failed));
+        let any = self.shared_qps.poll(&mut done, &mut failed);
+        for wr_id in done.drain(..) {
+            // Its kind and length are known here.
+            let result = Ok(Success::plain(WcOpcode::Write, 0));
+            self.complete(&Completion { wr_id, qpn: 0, result });
+        }
+        for (host, number) in failed.drain(..) {
+            tracing::warn!(host, number, "a shared queue pair failed, another takes over");
+            self.say(Sharing::Lost { host, number });
+        }
+        (self.landed, self.failed) = (done, failed);
+        any
+    }
+
+    /// Notes that a chunk is done.
+    fn complete(&mut self, done: &Completion) {
+        let at = Connection::place_of(done.wr_id);
+        let Some(connection) = self.connections.get_mut(at).and_then(Option::as_mut) else {
+            return;
+        };
+        let Some(application) = &mut self.applications[connection.owner] else { return };
+        while let Some(landed) = connection.complete_send(done) {
+            self.scheduler.done(connection.id, landed.bytes);
+            application.land(connection.queue_pair, &landed);
+        }
+        connection.count(&mut application.outstanding);
+        let id = connection.id;
+        let leaves = |stage: Stage| stage != Stage::Open;
+        if connection.shared.as_ref().is_some_and(|shared| leaves(shared.stage)) {
+            self.settle(id);
+        }
+    }
+
+    /// Goes on with a connection that stops sharing, once it has nothing on shared queue pairs.
+    fn settle(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections[id.index()].as_mut() else { return };
+        let (qpn, is_drained) = (connection.qpn, connection.is_drained());
+        let Some(shared) = connection.shared.as_mut().filter(|_| is_drained) else { return };
+        match shared.stage {
+            Stage::Parting => {
+                shared.stage = Stage::Parted;
+                self.say(Sharing::Drained { qpn });
+            }
+            Stage::Ending => self.finish_sharing(id),
+            Stage::Open | Stage::Parted => {}
+        }
+    }
+
+    /// Makes a connection use its own queue pair from now on.
+    pub(super) fn finish_sharing(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections[id.index()].as_mut() else { return };
+        connection.shared = None;
+        for chunk in connection.unplan() {
+            let connection = self.connections[id.index()].as_mut();
+            if connection.is_some_and(|connection| connection.plan(chunk)) {
+                self.post(Some(id));
+            }
+        }
+        self.post(Some(id));
+        let owner = self.connections[id.index()].as_ref().map(|connection| connection.owner);
+        if let Some(application) = owner.and_then(|owner| self.applications[owner].as_mut()) {
+            application.wake();
+        }
+    }
+
+    /// A connection is in the error state: what waits is flushed when what it has on shared queue pairs is done.
+    pub(super) fn end_sharing(&mut self, id: ConnectionId) {
+        let connection = self.connections[id.index()].as_mut();
+        if let Some(shared) = connection.and_then(|connection| connection.shared.as_mut()) {
+            shared.stage = Stage::Ending;
+        }
+        self.settle(id);
+    }
+
+    /// A connection stops sharing, as its peer does.
+    pub(super) fn part(&mut self, at: Local) {
+        let Some(connection) = self.find_local(at) else { return };
+        let id = connection.id;
+        if let Some(shared) = connection.shared.as_mut().filter(|one| one.stage == Stage::Open) {
+            shared.stage = Stage::Parting;
+        }
+        self.settle(id);
+    }
+
+    /// The host of a connection that shares is gone.
+    pub(super) fn fail_shared(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections[id.index()].as_mut() else { return };
+        let Some(qp) = &mut connection.qp else {
+            if let Some(shared) = &mut connection.shared {
+                shared.is_doomed = true;
+            }
+            return;
+        };
+        qp.fail();
+        let qpn = connection.qpn;
+        for done in connection.lost() {
+            self.complete(&done);
+        }
+        self.finish_sharing(id);
+        self.tell_failed(qpn);
+    }
+
+    /// Tells a peer what a key gives that an application gave its own.
+    pub(super) fn answer_key(&mut self, at: Local, host: u32, rkey: u32) {
+        let Some(connection) = self.find_local(at) else { return };
+        let (qpn, pd, access) = (connection.qpn, connection.pd, connection.access);
+        let owner = self.keys.get(&at.key).and_then(|at| self.applications[*at].as_mut());
+        let mut regions = owner.into_iter().flat_map(|owner| owner.regions.values_mut());
+        let region = regions.find(|region| region.rkey == rkey && region.pd == pd);
+        let region = region.map(|region| {
+            region.told.insert(host);
+            let mr = &region.mr;
+            let access = mr.access() & access & Access::REMOTE;
+            let (addr, bytes) = (mr.addr(), mr.bytes() as u64);
+            RemoteRegion { rkey: mr.rkey(), addr, bytes, access: access.bits() }
+        });
+        self.say(Sharing::KeyAnswer { qpn, rkey, region });
+    }
+
+    pub(super) fn learn_key(&mut self, at: Local, rkey: u32, region: Option<RemoteRegion>) {
+        let Some(connection) = self.find_local(at) else { return };
+        connection.learn(rkey, region);
+        let id = connection.id;
+        self.post(Some(id));
+    }
+
+    /// A region of a host ends: nothing more is given to it.
+    pub(super) fn forget_key(&mut self, host: u32, rkey: u32) {
+        for connection in self.connections.iter_mut().flatten() {
+            if let Some(shared) = connection.shared.as_mut().filter(|one| one.host == host) {
+                shared.keys.remove(&rkey);
+            }
+        }
+        let Some(changes) = self.agreed.as_ref().map(|agreed| agreed.changes.clone()) else {
+            return;
+        };
+        self.shared_qps.wait(Some(host), move || {
+            let _ = changes.send(Change::Shared(Sharing::Revoked { host, rkey }));
+        });
+    }
+
+    pub(super) fn add_region(&mut self, key: u64, lkey: u32, region: Region) {
+        let owner = self.keys.get(&key).and_then(|at| self.applications[*at].as_mut());
+        if let Some(owner) = owner {
+            owner.regions.insert(lkey, region);
+        }
+    }
+
+    /// Takes a region out. `reply` is dropped when no peer gives anything more to it; the device keeps it as long as
+    /// it needs it.
+    pub(super) fn remove_region(&mut self, key: u64, lkey: u32, reply: &Sender<()>) {
+        let owner = self.keys.get(&key).and_then(|at| self.applications[*at].as_mut());
+        let Some(region) = owner.and_then(|owner| owner.regions.remove(&lkey)) else { return };
+        for host in &region.told {
+            let (host, rkey, reply) = (*host, region.rkey, reply.clone());
+            self.say(Sharing::Revoke { host, rkey, reply });
+        }
+        self.shared_qps.wait(None, move || drop(region.mr));
+    }
+
+    pub(super) fn add_shared_qp(&mut self, host: u32, number: u32, qp: Box<dyn Qp>) {
+        let place = self.shared_qps.add(host, number, qp);
+        if let Some((host, number)) = self.shared_qps.give(place) {
+            self.say(Sharing::Lost { host, number });
+        }
+        self.of_host(host).into_iter().for_each(|id| self.post(Some(id)));
+    }
+
+    /// Returns the connections that share queue pairs with a host.
+    fn of_host(&self, host: u32) -> Vec<ConnectionId> {
+        let shares = |one: &&Connection| one.shared.as_ref().is_some_and(|it| it.host == host);
+        let all = self.connections.iter().flatten().filter(shares);
+        all.map(|connection| connection.id).collect()
+    }
+
+    /// Connections that wait for a first shared queue pair go their own way: there is none.
+    pub(super) fn part_all(&mut self, host: u32) {
+        if self.shared_qps.place(host).is_some() {
+            return;
+        }
+        for id in self.of_host(host) {
+            let Some(connection) = self.connections[id.index()].as_mut() else { continue };
+            let (qpn, is_drained) = (connection.qpn, connection.is_drained());
+            let Some(shared) = &mut connection.shared else { continue };
+            if is_drained && shared.stage == Stage::Open {
+                shared.stage = Stage::Parting;
+                self.settle(id);
+            } else if !is_drained {
+                shared.tries += 1;
+                if shared.tries >= TRIES {
+                    self.fail_shared(id);
+                    self.say(Sharing::Unshare { qpn, reply: channel().0 });
+                }
+            }
+        }
+    }
+
+    pub(super) fn lose_shared_qp(&mut self, host: u32, number: u32) {
+        self.shared_qps.lose(host, number);
+        self.say(Sharing::Lost { host, number });
+    }
+}

@@ -1,0 +1,164 @@
+//! A thread that makes and connects queue pairs which no application waits for: the shared ones, and that of a
+//! connection that stops sharing. To connect one takes a while, and keeps neither requests nor rounds waiting.
+use super::engine::Command;
+use super::own::OwnQp;
+use super::shared_qps::CHUNKS;
+use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
+use crate::peer::{Change, Local, Make, Sharing, Verdict};
+use catchment_verbs::{
+    Access, Cq, Endpoint, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr, VerbsError, event,
+};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// What shared queue pairs are made of.
+#[derive(Clone)]
+pub(super) struct Parts {
+    pub(super) pd: Arc<dyn Pd>,
+    pub(super) cq: Arc<dyn Cq>,
+}
+
+/// See the module. It ends with who asks it.
+pub(super) struct Maker {
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that makes queue pairs panicked");
+        }
+    }
+}
+
+/// What the thread has.
+pub(super) struct Work {
+    pub(super) parts: Option<Parts>,
+    pub(super) commands: Sender<Command>,
+    pub(super) bell: Arc<OwnedFd>,
+    pub(super) news: UnboundedSender<Change>,
+    /// Ends of shared queue pairs that are not in use.
+    pub(super) ends: BTreeMap<(u32, u32), Box<dyn Qp>>,
+}
+
+impl Maker {
+    pub(super) fn start(asked: Receiver<Make>, mut work: Work) -> std::io::Result<Self> {
+        let thread = std::thread::Builder::new().name("agent-maker".to_owned());
+        let thread = thread.spawn(move || asked.into_iter().for_each(|make| work.make(make)))?;
+        Ok(Self { thread: Some(thread) })
+    }
+}
+
+/// Connects an end with the other.
+fn connect(qp: &mut dyn Qp, remote: &str) -> Result<(), String> {
+    let remote: Endpoint = remote.parse().map_err(|_| "the other end is none".to_owned())?;
+    let text = |error: catchment_verbs::ModifyError| error.to_string();
+    qp.modify(QpTransition::ToRtr(RtrAttr::new(remote))).map_err(text)?;
+    qp.modify(QpTransition::ToRts(RtsAttr::default())).map_err(text)
+}
+
+impl Work {
+    fn make(&mut self, make: Make) {
+        match make {
+            Make::Offer(host, number) => self.begin(host, number, |_| Ok(())),
+            Make::Accept(host, number, remote) => {
+                self.begin(host, number, |qp| connect(qp, &remote));
+            }
+            Make::Finish(host, number, remote) => self.finish(host, number, &remote),
+            Make::Use(host, number) => {
+                if let Some(qp) = self.ends.remove(&(host, number)) {
+                    self.tell(Command::SharedQp(host, number, qp));
+                }
+            }
+            Make::Forget(host, number) => {
+                if self.ends.remove(&(host, number)).is_some() {
+                    self.say(Sharing::Lost { host, number });
+                } else {
+                    // Behind the command by which it got there.
+                    self.tell(Command::Verdict(Verdict::SharedQpLost(host, number)));
+                }
+            }
+            Make::Receive(at) => {
+                self.change(at, OwnQp::receive);
+                self.say(Sharing::Receives { qpn: at.qpn });
+            }
+            Make::Send(at) => self.change(at, OwnQp::send),
+        }
+    }
+
+    fn tell(&self, command: Command) {
+        let _ = self.commands.send(command);
+        event::ring(&*self.bell);
+    }
+
+    fn say(&self, news: Sharing) {
+        let _ = self.news.send(Change::Shared(news));
+    }
+
+    fn lost(&self, host: u32, number: u32, reason: &str) {
+        tracing::warn!(host, number, reason, "no shared queue pair");
+        self.say(Sharing::Lost { host, number });
+    }
+
+    /// Makes an end.
+    fn begin(
+        &mut self,
+        host: u32,
+        number: u32,
+        connect: impl FnOnce(&mut dyn Qp) -> Result<(), String>,
+    ) {
+        let made = self.create().map_err(|error| error.to_string());
+        let made = made.and_then(|mut qp| connect(&mut *qp).map(|()| qp));
+        match made {
+            Ok(qp) => {
+                let endpoint = qp.endpoint().to_string();
+                self.ends.insert((host, number), qp);
+                self.say(Sharing::Made { host, number, endpoint });
+            }
+            Err(reason) => self.lost(host, number, &reason),
+        }
+    }
+
+    fn create(&self) -> Result<Box<dyn Qp>, VerbsError> {
+        let nothing = || VerbsError::Invalid("this agent shares no queue pairs".to_owned());
+        let Parts { pd, cq } = self.parts.as_ref().ok_or_else(nothing)?;
+        let init = QpInit {
+            max_sge: MAX_SGES as u32,
+            max_inline_bytes: MAX_INLINE_BYTES as u32,
+            ..QpInit::rc(cq, CHUNKS, 0)
+        };
+        let mut qp = pd.create_qp(init)?;
+        let access = Access::REMOTE;
+        let changed = qp.modify(QpTransition::ToInit { access });
+        changed.map_err(|error| VerbsError::Invalid(error.to_string()))?;
+        Ok(qp)
+    }
+
+    fn finish(&mut self, host: u32, number: u32, remote: &str) {
+        let Some(mut qp) = self.ends.remove(&(host, number)) else { return };
+        match connect(&mut *qp, remote) {
+            Ok(()) => {
+                self.tell(Command::SharedQp(host, number, qp));
+                self.say(Sharing::Finished { host, number });
+            }
+            Err(reason) => self.lost(host, number, &reason),
+        }
+    }
+
+    /// Changes the queue pair of its own of a connection, if there still is one.
+    fn change(&self, at: Local, change: impl FnOnce(&mut OwnQp)) {
+        let (reply, lent) = channel();
+        let Local { key, queue_pair, qpn } = at;
+        self.tell(Command::Lend(key, queue_pair, reply));
+        if let Ok(Some(mut qp)) = lent.recv() {
+            if qp.qpn() == qpn {
+                change(&mut qp);
+            }
+            self.tell(Command::Return(key, queue_pair, qp, None));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The queue pair of the device that a connection has for itself. While the connection shares others it stays in
+//! INIT: it keeps its number there, and what receives are posted.
+use catchment_verbs::provider::check_transition;
+use catchment_verbs::{
+    Endpoint, ModifyError, PostError, Qp, QpState, QpTransition, RecvWr, RtrAttr, RtsAttr, SendWr,
+    Service,
+};
+
+/// What a connection that shares was asked to be.
+struct Held {
+    host: u32,
+    rtr: RtrAttr,
+    rts: Option<RtsAttr>,
+    /// The queue pair is in RTR, or failed on its way there.
+    receives: bool,
+}
+
+/// See the module.
+pub(super) struct OwnQp {
+    qp: Box<dyn Qp>,
+    held: Option<Held>,
+    failed: bool,
+}
+
+impl OwnQp {
+    pub(super) fn new(qp: Box<dyn Qp>) -> Self {
+        Self { qp, held: None, failed: false }
+    }
+
+    pub(super) fn qpn(&self) -> u32 {
+        self.qp.qpn()
+    }
+
+    pub(super) fn endpoint(&self) -> Endpoint {
+        self.qp.endpoint()
+    }
+
+    /// Returns the state of the connection.
+    pub(super) fn state(&self) -> QpState {
+        match &self.held {
+            Some(Held { rts: Some(_), .. }) => QpState::Rts,
+            Some(Held { rts: None, .. }) => QpState::Rtr,
+            None => self.qp.state(),
+        }
+    }
+
+    /// Returns the host with which the connection shares queue pairs.
+    pub(super) fn shares_with(&self) -> Option<u32> {
+        self.held.as_ref().map(|held| held.host)
+    }
+
+    fn check(&self, transition: &QpTransition) -> Result<(), ModifyError> {
+        check_transition((self.qp.qpn(), Service::Rc), self.state(), transition)
+    }
+
+    /// Makes the connection one that shares queue pairs with a host, as if it were in RTR.
+    pub(super) fn hold(&mut self, host: u32, rtr: RtrAttr) -> Result<(), ModifyError> {
+        self.check(&QpTransition::ToRtr(rtr))?;
+        self.held = Some(Held { host, rtr, rts: None, receives: false });
+        Ok(())
+    }
+
+    pub(super) fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
+        if self.held.is_none() {
+            return self.qp.modify(transition);
+        }
+        self.check(&transition)?;
+        if let QpTransition::ToRts(attr) = transition {
+            if let Some(held) = &mut self.held {
+                held.rts = Some(attr);
+            }
+            return Ok(());
+        }
+        // The peer's queue pair is told of the end by this one.
+        self.receive();
+        self.held = None;
+        self.qp.modify(transition)
+    }
+
+    /// Lets it receive: the connection is about to be on its own.
+    pub(super) fn receive(&mut self) {
+        let Some(held) = self.held.as_mut().filter(|held| !held.receives) else { return };
+        held.receives = true;
+        if let Err(error) = self.qp.modify(QpTransition::ToRtr(held.rtr)) {
+            tracing::info!(%error, "a connection on its own");
+            self.failed = self.qp.modify(QpTransition::ToErr).is_ok();
+        }
+    }
+
+    /// Ends the sharing, and lets it send if the connection does.
+    pub(super) fn send(&mut self) {
+        self.receive();
+        if let Some(Held { rts: Some(attr), .. }) = self.held.take()
+            && !self.failed
+            && let Err(error) = self.qp.modify(QpTransition::ToRts(attr))
+        {
+            tracing::info!(%error, "a connection on its own");
+            self.failed = self.qp.modify(QpTransition::ToErr).is_ok();
+        }
+    }
+
+    /// Returns whether it failed on its way, which the application does not know.
+    pub(super) fn take_failure(&mut self) -> bool {
+        self.held.is_none() && std::mem::take(&mut self.failed)
+    }
+
+    /// Ends the sharing in the error state.
+    pub(super) fn fail(&mut self) -> bool {
+        self.held = None;
+        self.qp.modify(QpTransition::ToErr).is_ok()
+    }
+
+    pub(super) fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
+        self.qp.post_send(requests)
+    }
+
+    pub(super) fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
+        self.qp.post_recv(requests)
+    }
+}

@@ -1,0 +1,282 @@
+//! Connections of two hosts that share queue pairs: how many there are, that nothing goes astray, and that nobody
+//! ends what another one has there.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+mod suite;
+
+use catchment_agent::protocol::Peer;
+use catchment_agent::{Agent, AgentOptions, AgentProvider, peers};
+use catchment_conformance::{ALL, Options, Side, connected, eventually, wait_one, wait_some};
+use catchment_probe::child::{Child, role, say};
+use catchment_probe::load::{did, scaled};
+use catchment_verbs::{
+    Access, Completion, Context, Endpoint, Payload, Provider as _, RemoteAddr, SendOp, SendWr,
+    WcStatus,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use suite::two_agents;
+
+const SHM: [&str; 2] = [r#""shm""#, r#""shm""#];
+const SLOT: usize = 64;
+const SLOTS: usize = 32;
+
+fn small() -> Options {
+    Options { bytes: 2 * SLOTS * SLOT, ..Options::default() }
+}
+
+fn open(agent: &str, application: &str) -> Arc<dyn Context> {
+    let options = AgentOptions { agent: agent.to_owned(), application: application.to_owned() };
+    AgentProvider::new(options).open(agent).unwrap()
+}
+
+/// What the first agent says of the second.
+fn peer(names: &[String; 2]) -> Peer {
+    peers(&names[0]).unwrap().into_iter().find(|peer| peer.host == Some(1)).unwrap()
+}
+
+/// Connections from an application of the first host to one of the second, of one device each.
+fn connections(names: &[String; 2], application: &str, count: usize) -> Vec<(Side, Side)> {
+    let (here, there) = (open(&names[0], application), open(&names[1], application));
+    let options = small();
+    let connect = |_| connected((here.clone(), &options), (there.clone(), &options));
+    (0..count).map(connect).collect()
+}
+
+/// Posts WRITEs and READs over all connections at once, and checks each: what was written is found where it was
+/// sent and nowhere else, and completions come once and in order.
+fn exchange(pairs: &mut [(Side, Side)], requests: u64, mut meanwhile: impl FnMut(u64)) {
+    let count = pairs.len() as u64;
+    let each = requests / count;
+    let value = |pair: u64, n: u64| (pair << 40 | n).to_ne_bytes();
+    let mut posted = vec![0u64; pairs.len()];
+    let mut done = vec![0u64; pairs.len()];
+    let mut out = [Completion::EMPTY; 16];
+    let mut rounds = 0;
+    let mut moved = Instant::now();
+    while done.iter().any(|done| *done < each) {
+        rounds += 1;
+        meanwhile(rounds);
+        for (at, (a, b)) in pairs.iter_mut().enumerate() {
+            // A WRITE of the next value into a slot of its own, or a READ of it into the other half.
+            while posted[at] < each && posted[at] < done[at] + 2 * SLOTS as u64 - 2 {
+                let n = posted[at];
+                let place = (n / 2) as usize % SLOTS * SLOT;
+                if n.is_multiple_of(2) {
+                    a.put(place, &value(at as u64, n));
+                    let sges = [a.sge(place, 8)];
+                    a.post(SendWr::new(n, SendOp::Write(b.remote(place)), Payload::Sges(&sges)));
+                } else {
+                    let sges = [a.sge(SLOTS * SLOT + place, 8)];
+                    a.post(SendWr::new(n, SendOp::Read(b.remote(place)), Payload::Sges(&sges)));
+                }
+                posted[at] += 1;
+            }
+            let taken = a.send_cq.poll(&mut out).unwrap();
+            for completion in &out[..taken] {
+                let n = done[at];
+                assert_eq!((completion.wr_id, completion.qpn), (n, a.qp.qpn()));
+                assert!(completion.result.is_ok(), "{completion:?}");
+                if !n.is_multiple_of(2) {
+                    let place = SLOTS * SLOT + (n / 2) as usize % SLOTS * SLOT;
+                    assert_eq!(a.get(place, 8), value(at as u64, n - 1), "connection {at}");
+                }
+                done[at] += 1;
+                moved = Instant::now();
+            }
+            if taken == 0 {
+                std::thread::yield_now();
+            }
+        }
+        assert!(moved.elapsed() < catchment_conformance::PATIENCE, "{done:?} of {each}");
+    }
+    for (at, (_, b)) in pairs.iter().enumerate() {
+        assert_eq!(b.get(SLOTS * SLOT, SLOTS * SLOT), vec![0; SLOTS * SLOT], "beside the slots");
+        for slot in 0..SLOTS {
+            let bytes = b.get(slot * SLOT, SLOT);
+            let seen = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
+            assert_eq!(seen >> 40, at as u64, "connection {at}, slot {slot}");
+            assert_eq!(bytes[8..], [0; SLOT - 8], "beside what was written");
+        }
+    }
+}
+
+/// S5.7: so many connections, so many queue pairs; and not one request of 10^5 goes astray, or of 10^7 in the nightly
+/// run.
+#[test]
+fn s5_7_a_hundred_connections_share_thirteen_queue_pairs() {
+    let (_agents, names) = two_agents("many", SHM, 20);
+    let mut pairs = connections(&names, "suite", 100);
+    let requests = scaled(100_000);
+    exchange(&mut pairs, requests, |_| {});
+    did("S5.7", requests, "requests of 100 connections");
+    let seen = peer(&names);
+    assert_eq!((seen.connections, seen.queue_pairs, seen.failed), (100, 13, 0));
+}
+
+/// Where there may be few queue pairs, more connections share one. Over packets this time.
+#[test]
+fn no_more_queue_pairs_are_made_than_the_policy_allows() {
+    let devices = [r#"{"roce": "127.0.0.1"}"#, r#"{"roce": "127.0.0.2"}"#];
+    let (_agents, names) = two_agents("few", devices, 2);
+    let mut pairs = connections(&names, "suite", 20);
+    exchange(&mut pairs, 5_000, |_| {});
+    let seen = peer(&names);
+    assert_eq!((seen.connections, seen.queue_pairs, seen.failed), (20, 2, 0));
+}
+
+/// Shared queue pairs fail again and again at either end: others take over, and every request is done once.
+#[test]
+fn a_shared_queue_pair_that_fails_takes_nothing_with_it() {
+    let (agents, names) = two_agents("fails", SHM, 20);
+    let mut pairs = connections(&names, "suite", 16);
+    let breaks = |agents: &[Agent; 2], round: u64| {
+        if round.is_multiple_of(40) {
+            agents[(round / 40 % 2) as usize].break_shared_queue_pairs();
+        }
+    };
+    exchange(&mut pairs, 40_000, |round| breaks(&agents, round));
+    let seen = peer(&names);
+    assert_eq!(seen.connections, 16);
+    assert!(seen.failed > 2, "{seen:?}");
+}
+
+/// Every wrong request of an application that shares its queue pair with an innocent one fails as it would alone,
+/// and fails nothing of the other.
+#[test]
+fn wrong_requests_fail_only_who_made_them() {
+    let (_agents, names) = two_agents("wrong", SHM, 1);
+    let mut good = connections(&names, "good", 1);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let innocent = std::thread::spawn(move || {
+        let mut rounds = 0;
+        while !stopped.load(Ordering::Acquire) {
+            exchange(&mut good, 2_000, |_| {});
+            rounds += 1;
+        }
+        rounds
+    });
+    let plain = small();
+    let deaf = Options { qp_access: Access::REMOTE_READ, ..small() };
+    let fixed = Options { access: Access::REMOTE_WRITE | Access::LOCAL_WRITE, ..small() };
+    let (bytes, length) = (plain.bytes as u64, plain.bytes);
+    type Wrong = fn(&Side, &Side, u64) -> (SendOp, u32, u64);
+    let local = WcStatus::LocalProtection;
+    let remote = WcStatus::RemoteAccess;
+    let cases: [(&Options, Wrong, WcStatus); 8] = [
+        (&plain, |_, b, _| (SendOp::Write(b.remote(0)), 77, 0), local),
+        (&plain, |a, b, bytes| (SendOp::Write(b.remote(0)), a.mr.lkey(), bytes - 4), local),
+        (&plain, |a, b, _| (SendOp::Write(b.remote(0)), a.mr.lkey(), u64::MAX - 4), local),
+        (&plain, |a, b, bytes| (SendOp::Write(at(b, bytes - 4)), a.mr.lkey(), 0), remote),
+        (&plain, |a, b, _| (SendOp::Read(at(b, u64::MAX - 4)), a.mr.lkey(), 0), remote),
+        (
+            &plain,
+            |a, b, _| (SendOp::Write(RemoteAddr { rkey: 77, ..b.remote(0) }), a.mr.lkey(), 0),
+            remote,
+        ),
+        (&deaf, |a, b, _| (SendOp::Write(b.remote(0)), a.mr.lkey(), 0), remote),
+        (&fixed, |a, b, _| (SendOp::Read(b.remote(0)), a.mr.lkey(), 0), remote),
+    ];
+    for (case, (options, wrong, status)) in cases.into_iter().enumerate() {
+        let (mut a, b) =
+            connected((open(&names[0], "bad"), &plain), (open(&names[1], "bad"), options));
+        let (op, lkey, offset) = wrong(&a, &b, bytes);
+        let addr = a.mr.addr().wrapping_add(offset);
+        let sges = [catchment_verbs::Sge { addr, bytes: 8, lkey }];
+        let failure = a.run(SendWr::new(9, op, Payload::Sges(&sges))).unwrap_err();
+        // Of what the queue pair does not allow, a responder may say either (IBTA 9.7.5.2).
+        let denied = (failure.status, status) == (WcStatus::RemoteInvalidRequest, remote);
+        assert!(failure.status == status || denied, "case {case}: {failure:?}");
+        assert_eq!(b.get(0, length), vec![0; length], "case {case}");
+    }
+    stop.store(true, Ordering::Release);
+    assert!(innocent.join().unwrap() > 0);
+    assert_eq!((peer(&names).queue_pairs, peer(&names).failed), (1, 0));
+}
+
+fn at(side: &Side, offset: u64) -> RemoteAddr {
+    let remote = side.remote(0);
+    RemoteAddr { addr: remote.addr.wrapping_add(offset), ..remote }
+}
+
+/// A region ends while a peer writes to it: nothing is written after that, and the queue pair that others share
+/// does not fail.
+#[test]
+fn a_region_ends_under_the_writes_of_a_peer() {
+    let (_agents, names) = two_agents("ends", SHM, 1);
+    let mut other = connections(&names, "good", 1);
+    for round in 0..20u64 {
+        let (mut a, b) = connections(&names, "bad", 1).pop().unwrap();
+        let mr = b.pd.alloc_mr(SLOT, ALL).unwrap();
+        let (region, to) =
+            (Arc::clone(mr.region()), RemoteAddr { addr: mr.addr(), rkey: mr.rkey() });
+        a.put(0, &[1; SLOT]);
+        let sges = [a.sge(0, SLOT)];
+        let write = SendWr::new(round, SendOp::Write(to), Payload::Sges(&sges));
+        let mut failed = None;
+        a.post(write);
+        assert!(wait_one(&*a.send_cq).result.is_ok());
+        (0..32).for_each(|_| a.post(write));
+        drop(mr);
+        region.whole().write_at(0, &[0; SLOT]).unwrap();
+        for _ in 0..32 {
+            let result = wait_one(&*a.send_cq).result;
+            failed = failed.or(result.err());
+        }
+        if failed.is_none() {
+            failed = a.run(write).err();
+        }
+        assert_eq!(failed.unwrap().status, WcStatus::RemoteAccess);
+        assert_eq!(region.whole().to_vec(), [0; SLOT], "written after it ended");
+        exchange(&mut other, 100, |_| {});
+    }
+    assert_eq!(peer(&names).failed, 0);
+}
+
+/// The second process: an application that is written to until it is killed.
+#[test]
+fn second_process() {
+    let Some(role) = role() else { return };
+    let (agent, endpoint) = role.split_once(' ').unwrap();
+    let mut side = Side::new(open(agent, "bad"), &small());
+    let remote = side.remote(0);
+    say(&format!("{} {} {}", side.qp.endpoint(), remote.addr, remote.rkey));
+    let endpoint: Endpoint = endpoint.parse().unwrap();
+    side.connect(endpoint, &small());
+    say("connected");
+    std::io::stdin().lines().for_each(drop);
+}
+
+/// An application dies that is written to over a queue pair that others share: who writes to it has an error,
+/// nobody else has.
+#[test]
+fn an_application_that_is_killed_fails_only_its_own_connections() {
+    let (_agents, names) = two_agents("killed", SHM, 1);
+    let mut other = connections(&names, "good", 1);
+    for _ in 0..5 {
+        let mut side = Side::new(open(&names[0], "bad"), &small());
+        let role = format!("{} {}", names[1], side.qp.endpoint());
+        let mut process = Child::start("second_process", &role);
+        let line = process.hear();
+        let mut words = line.split(' ');
+        let endpoint: Endpoint = words.next().unwrap().parse().unwrap();
+        let [addr, rkey] = [(); 2].map(|()| words.next().unwrap().parse::<u64>().unwrap());
+        side.connect(endpoint, &small());
+        assert_eq!(process.hear(), "connected");
+        let to = RemoteAddr { addr, rkey: rkey as u32 };
+        let sges = [side.sge(0, SLOT)];
+        let write = SendWr::new(1, SendOp::Write(to), Payload::Sges(&sges));
+        side.run(write).unwrap();
+        (0..32).for_each(|_| side.post(write));
+        process.kill();
+        exchange(&mut other, 2_000, |_| {});
+        let until = Instant::now() + Duration::from_secs(60);
+        let _ = wait_some(&*side.send_cq, 32);
+        while side.run(write).is_ok() {
+            assert!(Instant::now() < until, "nobody said that it is gone");
+        }
+    }
+    eventually("the end of theirs", || peer(&names).connections == 1);
+    assert_eq!(peer(&names).failed, 0);
+}
