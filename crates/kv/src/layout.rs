@@ -98,6 +98,11 @@ impl KeyHash {
         Self(siphasher::sip::SipHasher13::new_with_keys(seed.0, seed.1).hash(key))
     }
 
+    /// Returns all its bits.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     /// Returns the bits that stand in a word.
     pub fn tag(self) -> u16 {
         (self.0 & ((1 << TAG_BITS) - 1)) as u16

@@ -65,14 +65,14 @@ impl Memory for OwnMemory {
 }
 
 /// Carries out an operation on memory of this process. What was read last is in `bytes`. `wait` is called where
-/// the operation waits for the server.
+/// the operation waits for the server, and returns whether there is a use in it; `None` if there is none.
 pub fn carry_out(
     memory: &dyn Memory,
     operation: &mut Operation<'_>,
     block: Option<u64>,
     bytes: &mut Vec<u8>,
-    mut wait: impl FnMut(Step),
-) -> Outcome {
+    mut wait: impl FnMut(Step) -> bool,
+) -> Option<Outcome> {
     let mut step = operation.start(None);
     loop {
         step = match step {
@@ -95,10 +95,12 @@ pub fn carry_out(
                 operation.published(found)
             }
             Step::Pause | Step::Grow(_) => {
-                wait(step);
+                if !wait(step) {
+                    return None;
+                }
                 operation.resume()
             }
-            Step::Done(outcome) => return outcome,
+            Step::Done(outcome) => return Some(outcome),
         };
     }
 }
@@ -115,6 +117,7 @@ fn read_words(memory: &dyn Memory, at: u64, out: &mut [u8]) {
 
 /// Returns the beginning of the item at an offset: `None` if it is none or lies outside.
 pub(crate) fn head(memory: &dyn Memory, at: u64, key: &mut Vec<u8>) -> Option<item::Head> {
+    // What a client wrote into a word may lead anywhere.
     let bytes = (item::HEADER_BYTES + crate::layout::KEY_BYTES_MAX) as u64;
     let bytes = bytes.min(memory.bytes().checked_sub(at)?);
     key.resize(bytes as usize, 0);

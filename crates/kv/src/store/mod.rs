@@ -16,9 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const _: () = assert!(GENERATIONS.ilog2() + FLOOR_SHIFT <= 62);
 
-/// Groups of the first table, as a power of two.
-pub(crate) const FIRST_LOG2_GROUPS: u32 = 7;
-
 /// What a client has done since its last report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
