@@ -12,6 +12,7 @@ mod client;
 mod error;
 pub mod item;
 pub mod layout;
+pub mod load;
 pub mod memory;
 pub mod operation;
 mod protocol;

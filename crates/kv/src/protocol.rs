@@ -64,7 +64,7 @@ pub(crate) enum FromServer {
     Connected(Connected),
     Blocks { units: u32, blocks: Vec<u32>, why: Option<Why> },
     Question { epoch: u32, table: u64 },
-    Counts(Counts),
+    Counts { counts: Counts, cpu_s: f64 },
     Ping {},
 }
 

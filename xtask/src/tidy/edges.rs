@@ -34,7 +34,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("session", "verbs", "probe"),
     ("providers", "agent observe provider-ibverbs provider-roce provider-shm session verbs", ""),
     ("linear", "", "probe"),
-    ("kv", "providers session verbs", "agent linear probe"),
+    ("kv", "perf providers session verbs", "agent linear probe"),
     ("granting", "control observe session transfer verbs", ""),
     ("sink", "observe session transfer verbs", ""),
     (

@@ -106,7 +106,7 @@ pub(super) enum Order {
 /// What comes back.
 pub(super) enum Reply {
     Blocks { units: u32, blocks: Vec<u32>, why: Option<Why> },
-    Counts(Counts),
+    Counts(Counts, f64),
 }
 
 /// A connection on which client and server have agreed on a path.
@@ -131,7 +131,7 @@ async fn hear(reader: &mut StreamReader) -> Result<FromServer, KvError> {
         | FromServer::Connected(_)
         | FromServer::Blocks { .. }
         | FromServer::Question { .. }
-        | FromServer::Counts(_)
+        | FromServer::Counts { .. }
         | FromServer::Ping {}) => Ok(message),
     }
 }
@@ -215,8 +215,8 @@ async fn read(
             Ok(FromServer::Blocks { units, blocks, why }) => {
                 let _ = replies.send(Reply::Blocks { units, blocks, why });
             }
-            Ok(FromServer::Counts(counts)) => {
-                let _ = replies.send(Reply::Counts(counts));
+            Ok(FromServer::Counts { counts, cpu_s }) => {
+                let _ = replies.send(Reply::Counts(counts, cpu_s));
             }
             Ok(FromServer::Ping {}) => {}
             Ok(

@@ -217,16 +217,16 @@ impl Client {
         }
     }
 
-    /// Asks the server for numbers for people.
+    /// Asks the server for numbers for people, and the processor time of its process so far, in seconds.
     ///
     /// # Errors
     /// [`KvError::Lost`].
-    pub fn counts(&mut self) -> Result<Counts, KvError> {
+    pub fn counts(&mut self) -> Result<(Counts, f64), KvError> {
         self.order(Order::Counts)?;
         let began = Instant::now();
         loop {
             match self.reply(began)? {
-                Some(Reply::Counts(counts)) => return Ok(counts),
+                Some(Reply::Counts(counts, cpu_s)) => return Ok((counts, cpu_s)),
                 Some(reply) => drop(self.keep(reply)),
                 None => {}
             }
@@ -451,7 +451,7 @@ impl Client {
                 self.held[class_of(units)].extend(blocks);
                 why
             }
-            Reply::Counts(_) => None,
+            Reply::Counts(..) => None,
         }
     }
 

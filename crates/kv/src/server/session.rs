@@ -7,6 +7,7 @@ use crate::protocol::{
     decode, encode, endpoint,
 };
 use crate::store::NoBlock;
+use catchment_perf::process_cpu_time;
 use catchment_providers::Ends;
 use catchment_session::io::{Arriving, SecuredStream, StreamReader, StreamWriter};
 use catchment_session::lease::Lease;
@@ -241,7 +242,10 @@ fn obey(shared: &Shared, number: u32, message: FromClient) -> Option<String> {
             books.store.ask_growth(generation);
             None
         }
-        FromClient::Counts {} => Some(FromServer::Counts(books.store.counts())),
+        FromClient::Counts {} => {
+            let cpu_s = process_cpu_time().as_secs_f64();
+            Some(FromServer::Counts { counts: books.store.counts(), cpu_s })
+        }
         FromClient::Ping {} => None,
         FromClient::Goodbye {} => return Some("it said goodbye".to_owned()),
         FromClient::Hello { .. } | FromClient::Connect { .. } => {
