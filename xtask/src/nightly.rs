@@ -116,6 +116,15 @@ const COUNTS: &[Count] = &[
         filter: "s3_12_no_wake_up_is_lost",
         times: 1,
     },
+    Count {
+        id: "S5.24",
+        least: MILLION,
+        scale: 170,
+        package: "catchment-kv",
+        targets: "--test histories",
+        filter: "s5_24_processes",
+        times: 1,
+    },
 ];
 
 /// Time after which the tests of one count are considered hung.

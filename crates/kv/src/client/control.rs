@@ -63,30 +63,33 @@ impl Shared {
         let turn = self.turns.fetch_add(1, Ordering::SeqCst);
         if self.awaited.load(Ordering::SeqCst) == turn {
             self.awaited.store(0, Ordering::SeqCst);
-            let _ = self.orders.send(Order::Answer);
+            let _ = self.orders.send(Order::Answer { turn });
         }
     }
 
-    /// Takes note of a question, for operations that begin from now on. Returns whether one is running that began
-    /// before; [`Order::Answer`] comes when it ends.
-    fn hear(&self, epoch: u32, table: u64) -> bool {
+    /// Takes note of a question, for operations that begin from now on. Returns the turn of one that is running and
+    /// began before; [`Order::Answer`] with it comes when it ends.
+    fn hear(&self, epoch: u32, table: u64) -> Option<u64> {
         self.table.store(table, Ordering::SeqCst);
         self.epoch.store(epoch, Ordering::SeqCst);
         let turn = self.turns.load(Ordering::SeqCst);
         if turn.is_multiple_of(2) {
-            return false;
+            return None;
         }
         self.awaited.store(turn, Ordering::SeqCst);
         // It may have ended before it could see that somebody waits.
         let ended = self.turns.load(Ordering::SeqCst) != turn;
-        !(ended && self.awaited.swap(0, Ordering::SeqCst) == turn)
+        let answers_now = ended && self.awaited.swap(0, Ordering::SeqCst) == turn;
+        (!answers_now).then_some(turn)
     }
 }
 
 /// What the thread of operations asks for.
 pub(super) enum Order {
-    /// The operation that a question waited for has ended.
-    Answer,
+    /// The operation of this turn, for which a question waited, has ended.
+    Answer {
+        turn: u64,
+    },
     /// Say what was done.
     Report,
     Take {
@@ -265,7 +268,7 @@ async fn write(
 ) -> String {
     let period = Lease::new(Instant::now(), time).period();
     let mut pinged = Instant::now();
-    let mut unanswered = None;
+    let mut unanswered: Option<(u32, u64)> = None;
     loop {
         let tick = tokio::time::sleep(REPORT_PERIOD.min(period));
         let next = tokio::select! {
@@ -281,16 +284,13 @@ async fn write(
                 return "this client has said goodbye".to_owned();
             }
             Next::Order(Some(Order::Abandon)) => return "a request of it failed".to_owned(),
-            Next::Order(Some(Order::Answer)) => {
-                unanswered.take().map(|epoch| FromClient::Answer { epoch })
-            }
+            // One of an earlier question may come late.
+            Next::Order(Some(Order::Answer { turn })) => unanswered
+                .take_if(|(_, awaited)| *awaited == turn)
+                .map(|(epoch, _)| FromClient::Answer { epoch }),
             Next::Question(Some((epoch, table))) => {
-                unanswered = Some(epoch);
-                if shared.hear(epoch, table) {
-                    None
-                } else {
-                    unanswered.take().map(|epoch| FromClient::Answer { epoch })
-                }
+                unanswered = shared.hear(epoch, table).map(|turn| (epoch, turn));
+                unanswered.is_none().then_some(FromClient::Answer { epoch })
             }
             Next::Order(Some(Order::Report)) => None,
             Next::Order(Some(Order::Take { units, count })) => {
@@ -330,4 +330,65 @@ pub(super) fn shared(connected: &Connected) -> (Arc<Shared>, mpsc::UnboundedRece
         orders,
     };
     (Arc::new(shared), received)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quiet() -> (Arc<Shared>, mpsc::UnboundedReceiver<Order>) {
+        shared(&Connected {
+            endpoint: String::new(),
+            addr: 0,
+            rkey: 0,
+            bytes: 0,
+            seed: (0, 0),
+            table: 1,
+            epoch: 0,
+            may_write: true,
+        })
+    }
+
+    #[test]
+    fn a_question_waits_for_the_operation_that_runs_and_for_no_other() {
+        let (shared, mut orders) = quiet();
+        assert_eq!(shared.hear(1, 2), None);
+        let began = shared.begin();
+        assert_eq!((began.epoch, began.table), (1, 2));
+        let awaited = shared.hear(2, 3);
+        assert!(awaited.is_some() && orders.try_recv().is_err());
+        shared.end();
+        assert!(matches!(orders.try_recv(), Ok(Order::Answer { turn }) if Some(turn) == awaited));
+        assert_eq!(shared.begin().epoch, 2);
+        shared.end();
+        assert!(orders.try_recv().is_err(), "nobody waited for it");
+    }
+
+    #[test]
+    fn each_question_beside_operations_is_answered_once() {
+        let (shared, mut orders) = quiet();
+        let working = Arc::clone(&shared);
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let worker = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let began = working.begin();
+                std::thread::yield_now();
+                assert!(began.epoch <= working.epoch.load(Ordering::SeqCst));
+                working.end();
+            }
+        });
+        for epoch in 1..2000 {
+            let Some(awaited) = shared.hear(epoch, 1) else { continue };
+            loop {
+                match orders.try_recv() {
+                    Ok(Order::Answer { turn }) if turn == awaited => break,
+                    _ => std::thread::yield_now(),
+                }
+            }
+            assert_ne!(shared.turns.load(Ordering::SeqCst), awaited);
+        }
+        stop.store(true, Ordering::Relaxed);
+        worker.join().unwrap();
+    }
 }

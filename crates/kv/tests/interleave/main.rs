@@ -21,7 +21,7 @@ fn run(seed: u64, planted: Planted, operations: u64) -> (Result<(), String>, Wor
 #[test]
 fn s5_24_every_interleaving_is_linearizable_and_loses_no_block() {
     let mut all = Tally::default();
-    for seed in 0..scaled(300) {
+    for seed in 0..scaled(150) {
         let (verdict, mut world) = run(seed, Planted::Nothing, 400);
         assert_eq!(verdict, Ok(()), "seed {seed}");
         let (linked, owned) = world.close();
