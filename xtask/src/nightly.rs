@@ -125,6 +125,15 @@ const COUNTS: &[Count] = &[
         filter: "s5_7_",
         times: 1,
     },
+    Count {
+        id: "S5.24",
+        least: MILLION,
+        scale: 170,
+        package: "catchment-kv",
+        targets: "--test histories",
+        filter: "s5_24_processes",
+        times: 1,
+    },
 ];
 
 /// Time after which the tests of one count are considered hung.

@@ -18,6 +18,7 @@ mod doctor;
 mod explain;
 mod failure;
 mod hint;
+mod kv;
 mod output;
 mod send;
 mod stop;
@@ -57,6 +58,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Bench(args) => bench::run(&args, &Program::CATCHMENT),
         Command::Agent(args) => agent::run(&args),
+        Command::Kv(args) => kv::run(&args),
         Command::Cert(args) => cert::run(&args),
         Command::Checksums(args) => checksums::run(&args),
     }

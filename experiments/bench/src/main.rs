@@ -20,6 +20,7 @@
 //! | `grants` | what the transmission controller's service takes, for `control` |
 //! | `wan` | sources that share a narrow link between namespaces, with a controller and without |
 //! | `agent` | applications that share a device, beside those that have their own |
+//! | `kv` | the key-value store under mixes of operations, beside redis-server |
 //! | `roce`, `source`, `rate`, `long`, `authenticate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
 #![deny(unsafe_code)]
 use anyhow::Result;
@@ -42,6 +43,7 @@ mod grants;
 mod grid;
 mod host;
 mod job;
+mod kv;
 mod link;
 mod long;
 mod mechanism;
@@ -84,6 +86,7 @@ enum Command {
     Control(grants::Options),
     Wan(wan::Options),
     Agent(agent::Options),
+    Kv(kv::Options),
     Roce(roce::Options),
     Source(source::Options),
     Papers(papers::Options),
@@ -125,6 +128,11 @@ enum Command {
     AgentRole {
         role: String,
     },
+    /// The store of `kv`; started by the program itself
+    #[command(hide = true)]
+    KvRole {
+        serving: String,
+    },
     /// One of the two processes of a network measurement; started by the program itself
     #[command(hide = true)]
     RoceRole {
@@ -164,6 +172,8 @@ fn run() -> Result<ExitCode> {
         Command::WanRole { job } => wan::role(&serde_json::from_str(&job)?),
         Command::Agent(options) => agent::run(&options),
         Command::AgentRole { role } => agent::role(&serde_json::from_str(&role)?),
+        Command::Kv(options) => kv::run(&options),
+        Command::KvRole { serving } => kv::serve(&serde_json::from_str(&serving)?),
         Command::RateTarget { provider } => rate::target(&provider),
         Command::Roce(options) => roce::run(&options),
         Command::Source(options) => source::run(&options),

@@ -33,6 +33,8 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("observe", "media", "netns"),
     ("session", "verbs", "probe"),
     ("providers", "agent observe provider-ibverbs provider-roce provider-shm session verbs", ""),
+    ("linear", "", "probe"),
+    ("kv", "perf providers session verbs", "agent linear probe"),
     ("granting", "control observe session transfer verbs", ""),
     ("sink", "observe session transfer verbs", ""),
     (
@@ -47,10 +49,10 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("netns", "", ""),
     ("attack", "netns", ""),
     ("fuzz", "agent conformance control provider-shm roce session verbs", ""),
-    ("cli", "agent catchment controller doctor", "netns"),
+    ("cli", "agent catchment controller doctor kv", "netns"),
     (
         "bench",
-        "agent catchment channel cli conformance control controller duplex mechanisms netns perf probe provider-roce provider-shm roce session sim transfer verbs",
+        "agent catchment channel cli conformance control controller duplex kv linear mechanisms netns perf probe provider-roce provider-shm roce session sim transfer verbs",
         "",
     ),
     ("xtask", "", ""),

@@ -13,6 +13,7 @@ mod server;
 pub use catchment_perf::blocks::{
     Active, BlockMechanism, BlockPlan, Passive, STATUS_BYTE, Shape, find_mechanism,
 };
+pub use catchment_perf::stats::percentile;
 pub use catchment_perf::{
     Amount, Bandwidth, ChildProcess, Figure, Latency, Measured, Operation, PerfError, Plan, Row,
     Test, TestParseError, Waiting,

@@ -39,20 +39,20 @@ pub(crate) struct AgentArgs {
     pub(crate) command: Option<AgentCommand>,
 }
 
-/// How sessions with other agents are protected.
+/// How connections with agents of other hosts, or with a store, are protected.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PeerFiles {
-    /// Certificate of this agent (PEM); needed off loopback, `catchment cert` makes it. Read again, as key and
+    /// Certificate of this side (PEM); needed off loopback, `catchment cert` makes it. Read again, as key and
     /// authority, when it changes
     #[arg(long, value_name = "FILE", requires_all = ["key", "ca"], conflicts_with = "insecure")]
     cert: Option<PathBuf>,
     /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Certificate of the authority that the other agents' certificates must be from (PEM)
+    /// Certificate of the authority that the other side's certificate must be from (PEM)
     #[arg(long, value_name = "FILE", requires = "cert")]
     ca: Option<PathBuf>,
-    /// Sessions off loopback without certificates: anyone can say that he is an agent
+    /// Connect off loopback without certificates: anyone can say that he is the other side
     #[arg(long)]
     pub(crate) insecure: bool,
 }

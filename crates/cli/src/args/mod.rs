@@ -6,6 +6,7 @@ mod collect;
 mod control;
 mod demo;
 mod examine;
+mod kv;
 mod per_input;
 mod providers;
 mod send;
@@ -24,6 +25,9 @@ pub(crate) use control::{ControlArgs, ControlStatusArgs, ControlWhat, controller
 pub(crate) use demo::DemoArgs;
 pub(crate) use examine::{
     DevicesArgs, DoctorArgs, ExplainArgs, ExplainStreamArgs, ExplainWhat, There,
+};
+pub(crate) use kv::{
+    Kv, KvAccess, KvArgs, KvBenchArgs, KvGetArgs, KvPutArgs, KvServeArgs, KvSided,
 };
 pub(crate) use per_input::InputArgs;
 pub(crate) use providers::{DeviceArgs, ProviderArgs};
@@ -79,6 +83,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Share one device among applications, by weights
     Agent(AgentArgs),
+    /// Keep keys and values in registered memory, read and written over RDMA; in memory only
+    Kv(Box<KvArgs>),
     /// Make a certificate authority and certificates for use off loopback
     Cert(CertArgs),
     /// Print the checksums of frames of an input

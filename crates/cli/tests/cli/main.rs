@@ -12,6 +12,7 @@ mod disk;
 mod docs;
 mod errors;
 mod examine;
+mod kv;
 mod names;
 mod one_binary;
 mod page;

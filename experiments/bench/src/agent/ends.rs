@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// Receives that a target of SENDs keeps posted.
 const RECEIVES: u32 = 256;
 /// The name of those that others write to, in the policy.
-const TARGET: &str = "target";
+pub(crate) const TARGET: &str = "target";
 const READY: &str = "ready";
 
 /// What one of the processes does.

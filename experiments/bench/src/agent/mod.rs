@@ -18,8 +18,8 @@ use crate::{output, pair};
 use anyhow::{Context as _, Result, ensure};
 use catchment_netns::VethPair;
 use catchment_perf::{Amount, Operation, Plan, Waiting};
-pub(crate) use ends::role;
-use ends::{AgentProcess, Found, Hosts, Network, Pair, Work};
+pub(crate) use ends::{AgentProcess, Network, Pair, TARGET, Work, application, role};
+use ends::{Found, Hosts};
 use fairness::Windows;
 use row::{Row, What};
 

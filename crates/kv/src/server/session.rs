@@ -1,0 +1,261 @@
+//! One client: from its first message to its end.
+use super::Shared;
+use super::port::Port;
+use crate::layout::{CLASSES, class_units};
+use crate::protocol::{
+    BLOCKS_MAX, Connected, FromClient, FromServer, LABEL, MESSAGE_BYTES, Sided, VERSION, Why,
+    decode, encode, endpoint,
+};
+use crate::store::NoBlock;
+use catchment_perf::process_cpu_time;
+use catchment_providers::Ends;
+use catchment_session::io::{Arriving, SecuredStream, StreamReader, StreamWriter};
+use catchment_session::lease::Lease;
+use catchment_session::message::SessionPath;
+use catchment_session::path::SourceFacts;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::time::{timeout, timeout_at};
+
+/// From accepting a connection to its last message before operations.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+struct Refused {
+    reason: String,
+    remedy: String,
+}
+
+impl Refused {
+    fn new(reason: impl Into<String>, remedy: &str) -> Self {
+        Self { reason: reason.into(), remedy: remedy.to_owned() }
+    }
+}
+
+impl From<String> for Refused {
+    fn from(reason: String) -> Self {
+        Self::new(reason, "use the same release on both sides")
+    }
+}
+
+/// A client that may begin.
+struct Admitted {
+    number: u32,
+    port: Arc<Port>,
+    path: SessionPath,
+    outbox: mpsc::UnboundedReceiver<FromServer>,
+}
+
+/// Serves a connection to its end.
+pub(super) async fn run(shared: &Arc<Shared>, arriving: Arriving) {
+    let peer = arriving.peer().to_string();
+    let secured = timeout(HANDSHAKE, arriving.secure(LABEL)).await;
+    let stream = match secured.unwrap_or_else(|_| Err("no handshake in time".to_owned())) {
+        Ok(stream) => stream,
+        Err(reason) => return tracing::warn!(peer, reason, "a client was turned away"),
+    };
+    let ends = Ends { local: stream.local_ip(), peer: stream.peer().ip() };
+    let (mut reader, mut writer) = split(stream);
+    let admitted = timeout(HANDSHAKE, admit(shared, ends, &mut reader, &mut writer)).await;
+    let admitted = admitted.unwrap_or_else(|_| Err(Refused::new("it said too little in time", "")));
+    match admitted {
+        Ok(admitted) => {
+            let number = admitted.number;
+            let reason = serve(shared, admitted, reader, writer).await;
+            tracing::info!(peer, number, reason, "a client is gone");
+        }
+        Err(Refused { reason, remedy }) => {
+            tracing::warn!(peer, reason, "a client was refused");
+            let refused = encode(&FromServer::Refused { reason, remedy });
+            let _ = writer.send(&refused, MESSAGE_BYTES).await;
+            writer.close().await;
+        }
+    }
+}
+
+fn split(stream: SecuredStream) -> (StreamReader, StreamWriter) {
+    stream.split()
+}
+
+async fn hear(reader: &mut StreamReader) -> Result<FromClient, String> {
+    let bytes = reader.recv(MESSAGE_BYTES).await.map_err(|error| error.to_string())?;
+    decode(&bytes)
+}
+
+async fn say(writer: &mut StreamWriter, message: &FromServer) -> Result<(), String> {
+    writer.send(&encode(message), MESSAGE_BYTES).await.map_err(|error| error.to_string())
+}
+
+async fn admit(
+    shared: &Arc<Shared>,
+    ends: Ends,
+    reader: &mut StreamReader,
+    writer: &mut StreamWriter,
+) -> Result<Admitted, Refused> {
+    let FromClient::Hello { version, host, offers, missing, sided } = hear(reader).await? else {
+        return Err("the first message is no hello".to_owned().into());
+    };
+    if version != VERSION {
+        return Err(format!("the client speaks version {version}, this is {VERSION}").into());
+    }
+    let source = SourceFacts {
+        host: &host,
+        offers: &offers,
+        missing: &missing,
+        failed: &[],
+        seen: ends.peer,
+    };
+    let chosen = shared.providers.choose(&shared.host, &source, ends);
+    let (choice, context) =
+        chosen.map_err(|refusal| Refused::new(refusal.reason, &refusal.remedy))?;
+    let path = choice.path.clone();
+    let lease_ms = shared.lease.as_millis() as u64;
+    say(writer, &FromServer::Welcome { path: choice.path, reason: choice.reason, lease_ms })
+        .await?;
+    let FromClient::Connect { endpoint: theirs } = hear(reader).await? else {
+        return Err("no queue pair came after hello".to_owned().into());
+    };
+    let theirs = path.agreed(endpoint(&theirs)?);
+    let is_software = !shared.providers.known().is_hardware(&path.collector);
+    let local = |error: String| Refused::new(error, "look at the server's log");
+    let port = shared.ports.of(&context, shared).map_err(local)?;
+    let may_write = is_software && context.caps().atomics && sided == Sided::One;
+    let (tell, outbox) = mpsc::unbounded_channel();
+    let (number, table, epoch, seed) = {
+        let mut books = shared.books.lock();
+        let number = books.store.join();
+        books.tell.insert(number, tell);
+        let store = &books.store;
+        (number, store.table().encode(), store.epoch(), store.seed())
+    };
+    let connected = port.connect(number, theirs, sided, may_write);
+    let ours = connected.map_err(|error| {
+        end(shared, &port, number);
+        local(error.to_string())
+    })?;
+    let (addr, rkey, bytes) = port.region();
+    let connected =
+        Connected { endpoint: ours.to_string(), addr, rkey, bytes, seed, table, epoch, may_write };
+    let said = say(writer, &FromServer::Connected(connected)).await;
+    said.inspect_err(|_| end(shared, &port, number))?;
+    Ok(Admitted { number, port, path, outbox })
+}
+
+/// Lets a client go: first nothing of it arrives any more, then its blocks are taken.
+fn end(shared: &Shared, port: &Port, number: u32) {
+    port.disconnect(number);
+    let mut books = shared.books.lock();
+    books.tell.remove(&number);
+    books.store.leave(number);
+    drop(books);
+    shared.attend.notify_one();
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    admitted: Admitted,
+    reader: StreamReader,
+    writer: StreamWriter,
+) -> String {
+    let Admitted { number, port, path, outbox } = admitted;
+    // Within a host, a process that was stopped may go on in the middle of a copy: docs/spec/kv.md, 3.5.
+    let ends_by_silence = path.is_network();
+    let reason = tokio::select! {
+        reason = read(shared, number, reader, ends_by_silence) => reason,
+        reason = write(writer, outbox, shared.lease) => reason,
+    };
+    end(shared, &port, number);
+    reason
+}
+
+async fn write(
+    mut writer: StreamWriter,
+    mut outbox: mpsc::UnboundedReceiver<FromServer>,
+    lease: Duration,
+) -> String {
+    let period = Lease::new(Instant::now(), lease).period();
+    loop {
+        let next = timeout(period, outbox.recv()).await;
+        let message = match next {
+            Ok(Some(message)) => message,
+            Ok(None) => return "the server has nothing to say to it any more".to_owned(),
+            Err(_) => FromServer::Ping {},
+        };
+        match timeout(lease, say(&mut writer, &message)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(reason)) => return reason,
+            Err(_) => return format!("it has read nothing for {lease:?}"),
+        }
+    }
+}
+
+async fn read(
+    shared: &Arc<Shared>,
+    number: u32,
+    mut reader: StreamReader,
+    ends_by_silence: bool,
+) -> String {
+    let mut lease = Lease::new(Instant::now(), shared.lease);
+    loop {
+        let heard = if ends_by_silence {
+            timeout_at(lease.until().into(), hear(&mut reader)).await
+        } else {
+            Ok(hear(&mut reader).await)
+        };
+        let message = match heard {
+            Ok(Ok(message)) => message,
+            Ok(Err(reason)) => return reason,
+            Err(_) => return format!("it was silent for a lease of {:?}", lease.time()),
+        };
+        lease.hear(Instant::now());
+        if let Some(reason) = obey(shared, number, message) {
+            return reason;
+        }
+    }
+}
+
+/// Does what a client asks for; returns why it is the last.
+fn obey(shared: &Shared, number: u32, message: FromClient) -> Option<String> {
+    let mut books = shared.books.lock();
+    let answer = match message {
+        FromClient::Take { units, count } => {
+            if units == 0 || units > class_units(CLASSES - 1) {
+                return Some(format!("it asked for a block of {units} units"));
+            }
+            let count = (count as usize).clamp(1, BLOCKS_MAX);
+            let (blocks, why) = match books.store.take(number, units, count) {
+                Ok(blocks) => (blocks, None),
+                Err(NoBlock::Later) => (Vec::new(), Some(Why::Later)),
+                Err(NoBlock::Full) => (Vec::new(), Some(Why::Full)),
+            };
+            Some(FromServer::Blocks { units, blocks, why })
+        }
+        FromClient::Report(report) => {
+            books.store.report(number, &report);
+            None
+        }
+        FromClient::Answer { epoch } => {
+            books.store.answer(number, epoch);
+            None
+        }
+        FromClient::Grow { generation } => {
+            books.store.ask_growth(generation);
+            None
+        }
+        FromClient::Counts {} => {
+            let cpu_s = process_cpu_time().as_secs_f64();
+            Some(FromServer::Counts { counts: books.store.counts(), cpu_s })
+        }
+        FromClient::Ping {} => None,
+        FromClient::Goodbye {} => return Some("it said goodbye".to_owned()),
+        FromClient::Hello { .. } | FromClient::Connect { .. } => {
+            return Some("it said hello twice".to_owned());
+        }
+    };
+    if let (Some(answer), Some(tell)) = (answer, books.tell.get(&number)) {
+        let _ = tell.send(answer);
+    }
+    drop(books);
+    shared.attend.notify_one();
+    None
+}
