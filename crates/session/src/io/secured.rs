@@ -1,7 +1,7 @@
 //! A stream of bytes whose other end was checked as a session's is, for protocols beside the session.
 use super::address::{Address, Peer};
 use super::certificate::certificate_name;
-use super::connect::{ClientSecurity, ConnectError, client_tls, dial};
+use super::connect::{ClientSecurity, ConnectError, client_tls, dial, local_ip};
 use super::connection::Stream;
 use super::frames::{self, StreamError, StreamReader, StreamWriter};
 use super::reason::handshake_reason;
@@ -9,6 +9,7 @@ use super::socket::{BindError, Raw, ServerSecurity, Socket};
 use crate::reread::ServerTls;
 use crate::tls::Protection;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
@@ -22,6 +23,7 @@ pub const SECRET_BYTES: usize = 32;
 pub struct SecuredStream {
     stream: Box<dyn Stream>,
     peer: Peer,
+    local: Option<IpAddr>,
     protection: Protection,
     certificate: Option<String>,
     secret: Option<[u8; SECRET_BYTES]>,
@@ -54,16 +56,24 @@ impl SecuredStream {
             let (stream, peer, protection, round_trip) =
                 dial(address, host, *port, security).await?;
             let _ = stream.set_nodelay(true);
-            let peer = Peer::Tcp(peer);
+            let (peer, local) = (Peer::Tcp(peer), local_ip(&stream));
             let (Protection::Tls, Some(tls)) = (protection, &security.tls) else {
                 let stream: Box<dyn Stream> = Box::new(stream);
                 let (certificate, secret) = (None, None);
-                return Ok(Self { stream, peer, protection, certificate, secret, round_trip });
+                return Ok(Self {
+                    stream,
+                    peer,
+                    local,
+                    protection,
+                    certificate,
+                    secret,
+                    round_trip,
+                });
             };
             let stream = client_tls(address, host, stream, tls).await?;
             let secret = export(stream.get_ref().1, label);
             let (stream, certificate): (Box<dyn Stream>, _) = (Box::new(stream), None);
-            Ok(Self { stream, peer, protection, certificate, secret, round_trip })
+            Ok(Self { stream, peer, local, protection, certificate, secret, round_trip })
         };
         let address = address.clone();
         timeout(limit, Box::pin(attempt))
@@ -74,6 +84,11 @@ impl SecuredStream {
     /// Returns the other end.
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// Returns the address of this end; none over a unix socket. IPv4 in an IPv6 socket is IPv4.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.local
     }
 
     /// Returns how the stream is protected.
@@ -200,16 +215,17 @@ impl Arriving {
     pub async fn secure(self, label: &[u8]) -> Result<SecuredStream, String> {
         let Self { raw, peer, protection, tls } = self;
         let round_trip = Duration::ZERO;
-        let plain = |stream: Box<dyn Stream>, peer| {
+        let plain = |stream: Box<dyn Stream>, peer, local| {
             let (certificate, secret) = (None, None);
-            SecuredStream { stream, peer, protection, certificate, secret, round_trip }
+            SecuredStream { stream, peer, local, protection, certificate, secret, round_trip }
         };
         let stream = match raw {
-            Raw::Unix(stream) => return Ok(plain(Box::new(stream), peer)),
+            Raw::Unix(stream) => return Ok(plain(Box::new(stream), peer, None)),
             Raw::Tcp(stream) => stream,
         };
         let _ = stream.set_nodelay(true);
-        let Some(tls) = tls else { return Ok(plain(Box::new(stream), peer)) };
+        let local = local_ip(&stream);
+        let Some(tls) = tls else { return Ok(plain(Box::new(stream), peer, local)) };
         let accepted = TlsAcceptor::from(tls.current()).accept(stream).await;
         let stream = accepted.map_err(|error| handshake_reason(&error))?;
         let session = stream.get_ref().1;
@@ -218,6 +234,6 @@ impl Arriving {
             return Err("the certificate holds no name".to_owned());
         }
         let secret = export(session, label);
-        Ok(SecuredStream { certificate, secret, ..plain(Box::new(stream), peer) })
+        Ok(SecuredStream { certificate, secret, ..plain(Box::new(stream), peer, local) })
     }
 }
