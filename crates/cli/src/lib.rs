@@ -21,6 +21,7 @@ mod hint;
 mod output;
 mod send;
 mod stop;
+mod tunnel;
 
 pub use args::BenchArgs;
 pub use bench::Program;
@@ -57,6 +58,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Bench(args) => bench::run(&args, &Program::CATCHMENT),
         Command::Agent(args) => agent::run(&args),
+        Command::Tunnel(args) => tunnel::run(&args),
         Command::Cert(args) => cert::run(&args),
         Command::Checksums(args) => checksums::run(&args),
     }

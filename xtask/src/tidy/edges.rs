@@ -33,6 +33,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("observe", "media", "netns"),
     ("session", "verbs", "probe"),
     ("providers", "agent observe provider-ibverbs provider-roce provider-shm session verbs", ""),
+    ("tunnel", "channel providers session verbs", "probe"),
     ("granting", "control observe session transfer verbs", ""),
     ("sink", "observe session transfer verbs", ""),
     (
@@ -47,7 +48,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("netns", "", ""),
     ("attack", "netns", ""),
     ("fuzz", "agent conformance control provider-shm roce session verbs", ""),
-    ("cli", "agent catchment controller doctor", "netns"),
+    ("cli", "agent catchment controller doctor tunnel", "netns"),
     (
         "bench",
         "agent catchment channel cli conformance control controller duplex mechanisms netns perf probe provider-roce provider-shm roce session sim transfer verbs",

@@ -9,6 +9,7 @@ mod examine;
 mod per_input;
 mod providers;
 mod send;
+mod tunnel;
 mod values;
 
 pub(crate) use agent::{
@@ -28,6 +29,7 @@ pub(crate) use examine::{
 pub(crate) use per_input::InputArgs;
 pub(crate) use providers::{DeviceArgs, ProviderArgs};
 pub(crate) use send::SendArgs;
+pub(crate) use tunnel::{TunnelArgs, TunnelCommand, TunnelEndArgs, TunnelServeArgs};
 pub(crate) use values::Rate;
 
 use catchment::session::tls::TlsFiles;
@@ -79,6 +81,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Share one device among applications, by weights
     Agent(AgentArgs),
+    /// Carry TCP connections of unmodified programs over RDMA
+    Tunnel(TunnelArgs),
     /// Make a certificate authority and certificates for use off loopback
     Cert(CertArgs),
     /// Print the checksums of frames of an input

@@ -23,3 +23,4 @@ mod roce;
 mod sessions;
 mod standby;
 mod tls;
+mod tunnel;
