@@ -10,6 +10,8 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("cc", "gcc", "headers of C libraries"),
     ("ffmpeg", "ffmpeg", "compressed clips as input"),
     ("etcd", "etcd-server", "who leads among transmission controllers"),
+    ("redis-server", "redis-server", "a service at the other end of a tunnel"),
+    ("redis-benchmark", "redis-tools", "its clients"),
     ("ip", "iproute2", "network namespaces"),
     ("nft", "nftables", "a host that drops some packets"),
     ("tshark", "tshark", "an independent decoder of our packets"),

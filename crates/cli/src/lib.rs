@@ -22,6 +22,7 @@ mod kv;
 mod output;
 mod send;
 mod stop;
+mod tunnel;
 
 pub use args::BenchArgs;
 pub use bench::Program;
@@ -59,6 +60,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Bench(args) => bench::run(&args, &Program::CATCHMENT),
         Command::Agent(args) => agent::run(&args),
         Command::Kv(args) => kv::run(&args),
+        Command::Tunnel(args) => tunnel::run(&args),
         Command::Cert(args) => cert::run(&args),
         Command::Checksums(args) => checksums::run(&args),
     }

@@ -35,6 +35,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("providers", "agent observe provider-ibverbs provider-roce provider-shm session verbs", ""),
     ("linear", "", "probe"),
     ("kv", "perf providers session verbs", "agent linear probe"),
+    ("tunnel", "channel providers session verbs", "probe"),
     ("granting", "control observe session transfer verbs", ""),
     ("sink", "observe session transfer verbs", ""),
     (
@@ -49,7 +50,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("netns", "", ""),
     ("attack", "netns", ""),
     ("fuzz", "agent conformance control provider-shm roce session verbs", ""),
-    ("cli", "agent catchment controller doctor kv", "netns"),
+    ("cli", "agent catchment controller doctor kv tunnel", "netns"),
     (
         "bench",
         "agent catchment channel cli conformance control controller duplex kv linear mechanisms netns perf probe provider-roce provider-shm roce session sim transfer verbs",

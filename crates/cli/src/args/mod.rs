@@ -10,6 +10,7 @@ mod kv;
 mod per_input;
 mod providers;
 mod send;
+mod tunnel;
 mod values;
 
 pub(crate) use agent::{
@@ -32,6 +33,7 @@ pub(crate) use kv::{
 pub(crate) use per_input::InputArgs;
 pub(crate) use providers::{DeviceArgs, ProviderArgs};
 pub(crate) use send::SendArgs;
+pub(crate) use tunnel::{TunnelArgs, TunnelCommand, TunnelEndArgs, TunnelServeArgs};
 pub(crate) use values::Rate;
 
 use catchment::session::tls::TlsFiles;
@@ -85,6 +87,8 @@ pub(crate) enum Command {
     Agent(AgentArgs),
     /// Keep keys and values in registered memory, read and written over RDMA; in memory only
     Kv(Box<KvArgs>),
+    /// Carry TCP connections of unmodified programs over RDMA
+    Tunnel(TunnelArgs),
     /// Make a certificate authority and certificates for use off loopback
     Cert(CertArgs),
     /// Print the checksums of frames of an input

@@ -195,6 +195,12 @@ impl Service {
         self.child.0.id()
     }
 
+    /// The next event.
+    #[track_caller]
+    pub(super) fn next(&self) -> Value {
+        self.lines.recv_timeout(LIMIT).expect("an event")
+    }
+
     /// The next event, which must be of this kind.
     #[track_caller]
     pub(super) fn next_event(&self, kind: &str) -> Value {

@@ -138,6 +138,8 @@ fn lasts(command: &str) -> Option<&'static str> {
         ("catchment control", "granting at"),
         ("catchment agent", "applications by name"),
         ("catchment bench server", "waiting for a client"),
+        ("catchment tunnel serve", "serving"),
+        ("catchment tunnel --listen", "session with"),
     ];
     let goes_on = |name: &str| {
         command.contains(name)
@@ -330,6 +332,7 @@ pages! {
     commands_of_inputs "docs/guide/inputs.md";
     commands_of_rdma_in_containers "docs/guide/rdma-in-containers.md";
     commands_of_send "docs/guide/send.md";
+    commands_of_tunnel "docs/guide/tunnel.md";
     commands_of_two_machines "docs/guide/two-machines.md";
 }
 

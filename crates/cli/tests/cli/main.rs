@@ -24,3 +24,4 @@ mod roce;
 mod sessions;
 mod standby;
 mod tls;
+mod tunnel;

@@ -27,7 +27,7 @@ pub use frames::{StreamError, StreamReader, StreamWriter};
 pub use listener::{Accepted, Listener, ListenerConfig, OnRejected, RejectReason, Rejected};
 pub use secured::{Arriving, SECRET_BYTES, SecuredStream, StreamListener};
 pub use slots::Slot;
-pub use socket::{BindError, ServerSecurity};
+pub use socket::{BindError, ServerSecurity, bind_unix};
 
 #[cfg(test)]
 mod flood_test;

@@ -86,7 +86,7 @@ impl SecuredStream {
         &self.peer
     }
 
-    /// Returns the address of this end; `None` over a unix socket.
+    /// Returns the address of this end; none over a unix socket. IPv4 in an IPv6 socket is IPv4.
     pub fn local_ip(&self) -> Option<IpAddr> {
         self.local
     }

@@ -60,8 +60,10 @@ impl Socket {
         let failed = |source| BindError::Bind { address: address.clone(), source };
         let (host, port) = match address {
             Address::Unix(path) => {
-                let socket = bind_unix(address, path)?;
-                return Ok((socket, Protection::PlainLocal));
+                let listener = bind_unix(path)?;
+                let listener = listener.set_nonblocking(true).map(|()| listener);
+                let listener = listener.and_then(UnixListener::from_std).map_err(failed)?;
+                return Ok((Self::Unix(listener), Protection::PlainLocal));
             }
             Address::Tcp { host, port } => (host.as_str(), *port),
         };
@@ -102,9 +104,13 @@ impl Socket {
     }
 }
 
-/// Binds beside the path and renames: no client can connect before the mode is set.
-fn bind_unix(address: &Address, path: &Path) -> Result<Socket, BindError> {
-    let address = address.clone();
+/// Listens on a unix socket that only its owner may use. Binds beside the path and renames: no client can connect
+/// before the mode is set. What a dead process left at the path is replaced.
+///
+/// # Errors
+/// Another process listens there, something else is there, or the system refuses.
+pub fn bind_unix(path: &Path) -> Result<std::os::unix::net::UnixListener, BindError> {
+    let address = Address::Unix(path.to_owned());
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(BindError::InUse(address));
     }
@@ -117,10 +123,10 @@ fn bind_unix(address: &Address, path: &Path) -> Result<Socket, BindError> {
             return Err(io::Error::from(io::ErrorKind::AlreadyExists));
         }
         let _ = fs::remove_file(&beside);
-        let listener = UnixListener::bind(&beside)?;
+        let listener = std::os::unix::net::UnixListener::bind(&beside)?;
         fs::set_permissions(&beside, fs::Permissions::from_mode(0o600))?;
         fs::rename(&beside, path)?;
-        Ok(Socket::Unix(listener))
+        Ok(listener)
     })();
     bound.map_err(|source| {
         let _ = fs::remove_file(&beside);

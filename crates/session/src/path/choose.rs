@@ -116,6 +116,8 @@ fn examine(
     })?;
     let of_pair = |because| Why::new(About::pair(pair.source, pair.collector), because);
     let against = match wire {
+        // The device of an agent may send packets: then its applications share memory with it alone.
+        Some(Wire::Memory) if ours.net.is_some() && theirs.net.is_some() => None,
         Some(Wire::Memory) | None => against::memory(collector.host, source.host),
         Some(Wire::RoceV2) => against::packets((collector, &ours), (source, theirs)),
     };
