@@ -47,7 +47,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("netns", "", ""),
     ("attack", "netns", ""),
     ("fuzz", "agent conformance control provider-shm roce session verbs", ""),
-    ("cli", "agent catchment controller doctor", "netns"),
+    ("cli", "agent catchment controller doctor netns", ""),
     (
         "bench",
         "agent catchment channel cli conformance control controller duplex mechanisms netns perf probe provider-roce provider-shm roce session sim transfer verbs",
