@@ -31,7 +31,8 @@ const CAMERAS: u8 = 12;
 pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
     if !catchment_netns::has_privilege() {
         let again = catchment_netns::again_with_privilege();
-        return again.context("a narrow link needs network namespaces").or_fail(Code::Local);
+        let again = again.context("a narrow link needs network namespaces").or_fail(Code::Local);
+        return again.and_then(|code| if code == 0 { Ok(()) } else { Err(Failure::Silent(code)) });
     }
     let cameras = match args.devices {
         None => CAMERAS,
