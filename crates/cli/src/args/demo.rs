@@ -50,6 +50,11 @@ pub(crate) struct DemoArgs {
     pub(crate) send_queue: Option<u32>,
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
+    /// Show what a transmission controller does instead: a narrow link between network namespaces, without one and with
+    /// one
+    #[arg(long, conflicts_with_all = ["format", "rate", "frames", "input", "out", "sink", "keep_frames", "dashboard",
+        "send_queue"])]
+    pub(crate) controller: bool,
     /// Write the summary as one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -48,15 +48,17 @@ impl Process {
         arguments: Vec<OsString>,
         sender: Sender<Event>,
     ) -> Result<Self, Failure> {
-        let started = Self::try_start(role, arguments, sender);
+        let started = Self::start_with(role, arguments, Stdio::inherit(), sender);
         started
             .with_context(|| format!("cannot start the {} process", role.name()))
             .or_fail(Code::Failed)
     }
 
-    fn try_start(
+    /// Starts it where the calling thread is, with its errors going elsewhere.
+    pub(super) fn start_with(
         role: Role,
         arguments: Vec<OsString>,
+        errors: Stdio,
         sender: Sender<Event>,
     ) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
@@ -64,6 +66,7 @@ impl Process {
             .args(["--json", "--until-stdin-closes"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(errors)
             // Ctrl-C in the terminal is for this process, which ends the others in order.
             .process_group(0)
             .spawn()?;

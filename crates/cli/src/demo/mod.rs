@@ -1,6 +1,8 @@
-//! `catchment demo`: a collector process and a source process on this machine.
+//! `catchment demo`: a collector process and a source process on this machine; with `--controller` several that share a
+//! narrow link.
 mod child;
 mod folder;
+mod narrow;
 mod plan;
 mod report;
 
@@ -29,6 +31,9 @@ const PROCESS_LIMIT: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
+    if args.controller {
+        return narrow::run(args);
+    }
     let (sender, events) = channel();
     let asked = sender.clone();
     let _stop = stop::watch(false, move || {

@@ -49,6 +49,31 @@ fn twelve_cameras_arrive_through_one_queue_pair() {
 }
 
 #[test]
+fn a_narrow_link_is_shared_without_a_controller_and_with_one() {
+    let tmp = tempfile::tempdir().unwrap();
+    let words = ["--controller", "--json", "--seconds", "2", "--devices", "4"];
+    let finished = finish(&mut demo(tmp.path(), &words)).expect(0);
+    let lines: Vec<&str> = finished.stdout.lines().collect();
+    assert_eq!(lines.len(), 1, "stdout is one JSON object: {finished:#?}");
+    let summary = finished.last_json();
+    assert_eq!(summary["cameras"], 4);
+    for phase in ["without_controller", "with_controller"] {
+        let phase = &summary[phase];
+        let frames = |class: &str| number(&phase[class], "frames");
+        assert!(frames("urgent") > 0.0 && frames("others") > 0.0, "{summary:#}");
+        assert_eq!(number(phase, "frames_sent"), frames("urgent") + frames("others"));
+        assert_eq!(number(phase, "frames_lost"), 0.0);
+        for class in ["urgent", "others"] {
+            assert!(number(&phase[class], "on_time") <= frames(class), "{summary:#}");
+            assert!(number(&phase[class], "latency_ms_p95") > 0.0, "{summary:#}");
+        }
+    }
+    assert_eq!(number(&summary["with_controller"], "packets_dropped"), 0.0, "{summary:#}");
+    assert!(number(&summary, "urgent_p95_ratio") > 0.0);
+    assert!(finished.stderr.contains("cam00 is urgent"), "{finished:#?}");
+}
+
+#[test]
 fn many_devices_share_few_threads() {
     let tmp = tempfile::tempdir().unwrap();
     let words = ["--json", "--seconds", "1", "--devices", "255", "--format", "64x48:gray"];

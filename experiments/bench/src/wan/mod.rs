@@ -129,7 +129,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!((1..=400).contains(&options.scale), "a scale of 1 to 400");
     ensure!((0.05..=1.0).contains(&options.nic), "NICs of 0.05 to 1 of the link");
     if !catchment_netns::has_privilege() {
-        return catchment_netns::again_with_privilege().context("namespaces");
+        let code = catchment_netns::again_with_privilege().context("namespaces")?;
+        ensure!(code == 0, "it failed in a user namespace of its own; as root it needs none");
+        return Ok(());
     }
     let place = Place::new(options.scale, options.nic, options.ipv6, options.queue_kib);
     let run = Run::detect(options.mode(), &place);

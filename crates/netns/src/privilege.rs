@@ -20,18 +20,18 @@ fn in_user_namespace() -> io::Result<Command> {
     Ok(command)
 }
 
-/// Runs this program again, with the same arguments, in a user namespace of its own, and waits for it.
+/// Runs this program again, with the same arguments, in a user namespace of its own, and waits for it. Returns its
+/// exit code, 1 if a signal killed it or there may be no user namespace; either has said why.
 ///
 /// # Errors
-/// It is there already and may create no namespace all the same, cannot be started, or fails.
-pub fn again_with_privilege() -> io::Result<()> {
-    let none =
-        || io::Error::other("no network namespaces, not even in a user namespace: run it as root");
+/// It is there already and may create no namespace all the same, or cannot be started.
+pub fn again_with_privilege() -> io::Result<u8> {
     if env::var_os(MARK).is_some() {
-        return Err(none());
+        let error = "no network namespaces, not even in a user namespace: run it as root";
+        return Err(io::Error::other(error));
     }
     let status = in_user_namespace()?.args(env::args_os().skip(1)).status()?;
-    status.success().then_some(()).ok_or_else(none)
+    Ok(status.code().map_or(1, |code| u8::try_from(code).unwrap_or(1)))
 }
 
 /// Runs the body of a test that creates namespaces. Without that privilege, runs the test again in a
