@@ -38,7 +38,7 @@ fn server() {
     let server = Server::start(ServerConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         memory_bytes: 8 << 20,
-        lease: Duration::from_secs(2),
+        lease: Duration::from_secs(60),
         providers: ProviderSet::default(),
         security: ServerSecurity::default(),
     });

@@ -159,6 +159,7 @@ fn fill(run: &Run, clients: &mut [Client]) -> Result<(), KvError> {
 fn operate(run: &Run, clients: &mut [Client], time: Duration) -> Result<Vec<Tally>, KvError> {
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            // A measurement has a length; there is no event for it.
             std::thread::sleep(time);
             run.stop();
         });

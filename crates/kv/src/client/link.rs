@@ -164,6 +164,7 @@ impl Link {
             match self.waiter.empty() {
                 Step::Spin => std::hint::spin_loop(),
                 Step::Yield => std::thread::yield_now(),
+                // The policy sleeps on the doorbell; a fixed sleep has no event.
                 Step::Sleep(time) => std::thread::sleep(time),
                 Step::Block => {
                     self.watch.arm();

@@ -372,6 +372,7 @@ impl Client {
         }
         if let Step::Grow(table) = step {
             self.order(Order::Grow { generation: table.generation })?;
+            // The server makes a table; no event tells when.
             std::thread::sleep(FULL_PAUSE);
         }
         // The server moves the word soon; there is no event for it.
@@ -400,6 +401,7 @@ impl Client {
                 Status::Wrong => Err(wrong()),
                 // Memory may be about to become free.
                 Status::Full if began.elapsed() < PATIENCE / 10 => {
+                    // Other clients' answers free it; no event comes here.
                     std::thread::sleep(FULL_PAUSE);
                     continue;
                 }
@@ -480,6 +482,7 @@ impl Client {
                     let block_bytes = u64::from(units) * UNIT_BYTES;
                     return Err(KvError::Waiting { block_bytes, waited: began.elapsed() });
                 }
+                // Other clients' answers free memory; no event comes here.
                 _ => std::thread::sleep(FULL_PAUSE),
             }
         }

@@ -35,6 +35,7 @@ fn start() -> Result<(Redis, u16)> {
         if began.elapsed() > PATIENCE {
             bail!("redis-server does not listen");
         }
+        // It listens soon; nothing tells when.
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok((redis, port))
