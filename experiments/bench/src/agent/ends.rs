@@ -2,6 +2,7 @@
 use crate::{host, output, rate, sys};
 use anyhow::{Context as _, Result, bail};
 use catchment_agent::policy::Policy;
+use catchment_agent::protocol::Peer;
 use catchment_agent::{Agent, AgentOptions, AgentProvider};
 use catchment_netns::{Namespace, VethPair};
 use catchment_perf::{
@@ -16,6 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Receives that a target of SENDs keeps posted.
 const RECEIVES: u32 = 256;
@@ -164,10 +166,14 @@ impl Seat {
 impl Served {
     /// Returns the agent's processor time, where it can be read, and notes its queue pairs.
     fn counters(&self, queue_pairs: &AtomicU64) -> Vec<u64> {
-        if let Ok(accounts) = catchment_agent::status(&self.name) {
-            let count = accounts.iter().map(|account| account.queue_pairs).sum();
-            queue_pairs.fetch_max(count, Ordering::Relaxed);
-        }
+        let accounts = catchment_agent::status(&self.name).unwrap_or_default();
+        let own: u64 = accounts.iter().map(|account| account.queue_pairs).sum();
+        let peers = catchment_agent::peers(&self.name).unwrap_or_default();
+        let shares =
+            |of: fn(&Peer) -> u32| peers.iter().map(|peer| u64::from(of(peer))).sum::<u64>();
+        // Those that share have none of their own that is connected.
+        let count = own - shares(|peer| peer.connections).min(own);
+        queue_pairs.fetch_max(count + shares(|peer| peer.queue_pairs), Ordering::Relaxed);
         let threads = sys::threads(self.process);
         threads.map_or(Vec::new(), |all| vec![all.iter().map(|thread| thread.cpu_ns).sum()])
     }
@@ -267,6 +273,20 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
+    /// Starts both, with rates that bind nobody.
+    pub(crate) fn start_unbound(weights: &[f64]) -> Result<AgentProcess> {
+        const UNBOUND: u64 = 1 << 40;
+        const PATIENCE: Duration = Duration::from_secs(20);
+        let hosts = Self::start(weights, UNBOUND, UNBOUND)?;
+        let begun = Instant::now();
+        while !catchment_agent::peers(hosts.first())?.iter().any(|peer| peer.connected) {
+            anyhow::ensure!(begun.elapsed() < PATIENCE, "two agents have no session");
+            // An agent tells of its sessions only when asked.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(hosts.across)
+    }
+
     /// Starts both, for applications of these weights: what both send, in bytes a second, and the second takes in.
     pub(crate) fn start(weights: &[f64], sends: u64, takes_in: u64) -> Result<Self> {
         let agent = |host: u32, peers: &[String], takes_in: u64| {

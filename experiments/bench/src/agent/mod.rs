@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, ensure};
 use catchment_netns::VethPair;
 use catchment_perf::{Amount, Operation, Plan, Waiting};
 pub(crate) use ends::role;
-use ends::{AgentProcess, Found, Network, Pair, Work};
+use ends::{AgentProcess, Found, Hosts, Network, Pair, Work};
 use fairness::Windows;
 use row::{Row, What};
 
@@ -98,8 +98,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Those that are compared, in turn.
-const RIVALS: [(What, Option<&str>); 3] =
-    [(What::Raw, None), (What::Drum, Some("drum")), (What::Unlimited, Some("unlimited"))];
+const RIVALS: [(What, Option<&str>); 4] = [
+    (What::Raw, None),
+    (What::Drum, Some("drum")),
+    (What::Unlimited, Some("unlimited")),
+    (What::Shared, Some(SHARED)),
+];
+/// Not a mode of the policy: the mode `drum` with an agent at each end of shared memory.
+const SHARED: &str = "shared";
 
 /// MTU of the interfaces between two namespaces.
 const INTERFACE_MTU: u32 = 9000;
@@ -128,11 +134,22 @@ impl<'a> Cell<'a> {
         Self { network, work: work.into(), found: Default::default() }
     }
 
+    /// Only WRITEs go over shared queue pairs; agents of two namespaces have no certificates.
+    fn has(&self, what: What) -> bool {
+        let writes = self.work.iter().all(|work| work.operation == Operation::Write);
+        what != What::Shared || (writes && self.network.0.is_none())
+    }
+
     /// Measures one of the rivals in fresh processes.
     fn measure(&mut self, at: usize) -> Result<()> {
-        let agent = RIVALS[at].1;
-        let agent =
-            agent.map(|mode| AgentProcess::start(mode, &[1.0], self.network)).transpose()?;
+        if !self.has(RIVALS[at].0) {
+            return Ok(());
+        }
+        let start = |mode: &str| match mode {
+            SHARED => Hosts::start_unbound(&[1.0]),
+            _ => AgentProcess::start(mode, &[1.0], self.network),
+        };
+        let agent = RIVALS[at].1.map(start).transpose()?;
         let found = Pair::start(agent.as_ref(), self.network, 0, &self.work)?.finish()?;
         self.found[at].push(found);
         Ok(())
@@ -146,7 +163,8 @@ impl<'a> Cell<'a> {
             let row = |(who, rival): (usize, &(What, _))| {
                 Row::new(rival.0, (self.network.provider(), &plan), &of(who), &raw)
             };
-            RIVALS.iter().enumerate().map(row).collect::<Vec<_>>()
+            let rivals = RIVALS.iter().enumerate().filter(|(_, rival)| self.has(rival.0));
+            rivals.map(row).collect::<Vec<_>>()
         })
     }
 }

@@ -26,6 +26,8 @@ pub(crate) enum What {
     Drum,
     /// The agent without shares: requests go to the device as they come.
     Unlimited,
+    /// Two agents, of which each has an end, whose applications share queue pairs.
+    Shared,
     /// Two processes hand one cache line to and fro.
     CacheLine,
 }
