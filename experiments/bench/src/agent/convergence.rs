@@ -18,8 +18,6 @@ const TAKES_IN: u64 = 384_000_000;
 const SENDS: u64 = 6_400_000_000;
 const WEIGHTS: [f64; 2] = [3.0, 1.0];
 const WEIGHT_THERE: f64 = 2.0;
-/// Connections for each queue pair that they share: what a policy has that does not say.
-const RATIO: u32 = 8;
 /// What the target of the application there may ask for, which has nothing to send: it completes there too.
 const IDLE: f64 = 1e6;
 /// How near rates must be to the optimum: 99.5 % of it.
@@ -154,7 +152,7 @@ fn row(provider: &'static str, hosts: u32, change: Change, found: &[Found]) -> R
 
 /// Measures so many changes of each kind, of two hosts and of one.
 pub(crate) fn measure(runs: usize) -> Result<Vec<Row>> {
-    let hosts = Hosts::start(&[WEIGHTS[0], WEIGHTS[1], WEIGHT_THERE], SENDS, TAKES_IN, RATIO)?;
+    let hosts = Hosts::start(&[WEIGHTS[0], WEIGHTS[1], WEIGHT_THERE], SENDS, TAKES_IN)?;
     let work = [work()];
     let _three = Pair::start(Some(&hosts.across), Network(None), 0, &work)?;
     let _two = Pair::start(Some(&hosts.there), Network(None), 2, &work)?;

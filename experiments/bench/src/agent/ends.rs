@@ -273,11 +273,11 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Starts both, with rates that bind nobody, and so many connections to a shared queue pair.
-    pub(crate) fn start_unbound(weights: &[f64], ratio: u32) -> Result<AgentProcess> {
+    /// Starts both, with rates that bind nobody.
+    pub(crate) fn start_unbound(weights: &[f64]) -> Result<AgentProcess> {
         const UNBOUND: u64 = 1 << 40;
         const PATIENCE: Duration = Duration::from_secs(20);
-        let hosts = Self::start(weights, UNBOUND, UNBOUND, ratio)?;
+        let hosts = Self::start(weights, UNBOUND, UNBOUND)?;
         let begun = Instant::now();
         while !catchment_agent::peers(hosts.first())?.iter().any(|peer| peer.connected) {
             anyhow::ensure!(begun.elapsed() < PATIENCE, "two agents have no session");
@@ -288,11 +288,11 @@ impl Hosts {
     }
 
     /// Starts both, for applications of these weights: what both send, in bytes a second, and the second takes in.
-    pub(crate) fn start(weights: &[f64], sends: u64, takes_in: u64, ratio: u32) -> Result<Self> {
+    pub(crate) fn start(weights: &[f64], sends: u64, takes_in: u64) -> Result<Self> {
         let agent = |host: u32, peers: &[String], takes_in: u64| {
             let name = unused_name();
             let between = serde_json::json!({
-                "listen": "127.0.0.1:0", "peers": peers, "host": host, "ratio": ratio,
+                "listen": "127.0.0.1:0", "peers": peers, "host": host,
                 "send_bytes_per_s": sends, "completion_bytes_per_s": takes_in
             });
             let policy = serde_json::json!({ "name": name, "applications": rules(weights), "between": between });

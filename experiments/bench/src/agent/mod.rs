@@ -98,23 +98,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Those that are compared, in turn.
-const RIVALS: [(What, Agents); 5] = [
-    (What::Raw, Agents::None),
-    (What::Drum, Agents::Mode("drum")),
-    (What::Unlimited, Agents::Mode("unlimited")),
-    (What::TwoAgents, Agents::Two(1)),
-    (What::Shared, Agents::Two(8)),
+const RIVALS: [(What, Option<&str>); 4] = [
+    (What::Raw, None),
+    (What::Drum, Some("drum")),
+    (What::Unlimited, Some("unlimited")),
+    (What::Shared, Some(SHARED)),
 ];
-
-/// What an application goes through.
-#[derive(Clone, Copy)]
-enum Agents {
-    None,
-    /// An agent in a mode of the policy, or one at each end of a network.
-    Mode(&'static str),
-    /// One at each end of shared memory, with so many connections to a shared queue pair.
-    Two(u32),
-}
+/// Not a mode of the policy: the mode `drum` with an agent at each end of shared memory.
+const SHARED: &str = "shared";
 
 /// MTU of the interfaces between two namespaces.
 const INTERFACE_MTU: u32 = 9000;
@@ -146,7 +137,7 @@ impl<'a> Cell<'a> {
     /// Only WRITEs go over shared queue pairs; agents of two namespaces have no certificates.
     fn has(&self, what: What) -> bool {
         let writes = self.work.iter().all(|work| work.operation == Operation::Write);
-        !matches!(what, What::TwoAgents | What::Shared) || (writes && self.network.0.is_none())
+        what != What::Shared || (writes && self.network.0.is_none())
     }
 
     /// Measures one of the rivals in fresh processes.
@@ -154,11 +145,11 @@ impl<'a> Cell<'a> {
         if !self.has(RIVALS[at].0) {
             return Ok(());
         }
-        let agent = match RIVALS[at].1 {
-            Agents::None => None,
-            Agents::Mode(mode) => Some(AgentProcess::start(mode, &[1.0], self.network)?),
-            Agents::Two(ratio) => Some(Hosts::start_unbound(&[1.0], ratio)?),
+        let start = |mode: &str| match mode {
+            SHARED => Hosts::start_unbound(&[1.0]),
+            _ => AgentProcess::start(mode, &[1.0], self.network),
         };
+        let agent = RIVALS[at].1.map(start).transpose()?;
         let found = Pair::start(agent.as_ref(), self.network, 0, &self.work)?.finish()?;
         self.found[at].push(found);
         Ok(())

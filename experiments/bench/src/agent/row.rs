@@ -26,9 +26,7 @@ pub(crate) enum What {
     Drum,
     /// The agent without shares: requests go to the device as they come.
     Unlimited,
-    /// Two agents that agree on rates, one of the application and one of its target.
-    TwoAgents,
-    /// The same, whose applications share queue pairs.
+    /// Two agents, of which each has an end, whose applications share queue pairs.
     Shared,
     /// Two processes hand one cache line to and fro.
     CacheLine,
