@@ -40,10 +40,9 @@ impl Hostile {
     }
 
     async fn is_refused(&mut self) -> String {
-        match self.hear().await {
-            Message::Refused { reason, .. } => reason,
-            other => panic!("{other:?}"),
-        }
+        let heard = self.hear().await;
+        let Message::Refused { reason, .. } = heard else { panic!("{heard:?}") };
+        reason
     }
 
     /// Makes a session as an honest end does, up to the channel.
