@@ -44,6 +44,8 @@ enum Measurement {
     Control,
     /// applications that share a device through an agent, beside devices of their own; and their shares
     Agent,
+    /// Redis through a tunnel, beside plain TCP, between two network namespaces
+    Tunnel,
     /// shares of hosts: rounds to the optimum, lost messages, changes, choices, time of a round
     Drum,
     /// thousands of hosts that share rates, in virtual time: rounds after changes, with messages lost
@@ -62,7 +64,7 @@ impl Measurement {
             ["catchment-drum", ""]
         } else if self == Self::Source {
             ["catchment-bench", "count-locks"]
-        } else if self == Self::Control {
+        } else if matches!(self, Self::Control | Self::Tunnel) {
             ["catchment-bench", ""]
         } else {
             ["catchment-bench", "iceoryx2"]

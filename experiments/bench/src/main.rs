@@ -20,6 +20,7 @@
 //! | `grants` | what the transmission controller's service takes, for `control` |
 //! | `wan` | sources that share a narrow link between namespaces, with a controller and without |
 //! | `agent` | applications that share a device, beside those that have their own |
+//! | `tunnel` | Redis through a tunnel, beside plain TCP |
 //! | `roce`, `source`, `rate`, `long`, `authenticate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
 #![deny(unsafe_code)]
 use anyhow::Result;
@@ -66,6 +67,7 @@ mod sys;
 mod table;
 mod times;
 mod transfer;
+mod tunnel;
 mod ucx;
 mod wan;
 
@@ -84,6 +86,7 @@ enum Command {
     Control(grants::Options),
     Wan(wan::Options),
     Agent(agent::Options),
+    Tunnel(tunnel::Options),
     Roce(roce::Options),
     Source(source::Options),
     Papers(papers::Options),
@@ -165,6 +168,7 @@ fn run() -> Result<ExitCode> {
         Command::Agent(options) => agent::run(&options),
         Command::AgentRole { role } => agent::role(&serde_json::from_str(&role)?),
         Command::RateTarget { provider } => rate::target(&provider),
+        Command::Tunnel(options) => tunnel::run(&options),
         Command::Roce(options) => roce::run(&options),
         Command::Source(options) => source::run(&options),
         Command::SourceRole(role) => source::role(&role),
