@@ -46,6 +46,8 @@ enum Measurement {
     Agent,
     /// the key-value store under mixes of operations, one- and two-sided, raw and through an agent, beside redis-server
     Kv,
+    /// Redis through a tunnel, beside plain TCP, between two network namespaces
+    Tunnel,
     /// shares of hosts: rounds to the optimum, lost messages, changes, choices, time of a round
     Drum,
     /// thousands of hosts that share rates, in virtual time: rounds after changes, with messages lost
@@ -64,7 +66,7 @@ impl Measurement {
             ["catchment-drum", ""]
         } else if self == Self::Source {
             ["catchment-bench", "count-locks"]
-        } else if matches!(self, Self::Control | Self::Kv) {
+        } else if matches!(self, Self::Control | Self::Kv | Self::Tunnel) {
             ["catchment-bench", ""]
         } else {
             ["catchment-bench", "iceoryx2"]

@@ -217,7 +217,7 @@ fn send(to: &str) -> Vec<String> {
 }
 
 /// Starts the command in a namespace; it ends with this process, even if that is killed.
-fn start(name: &'static str, at: &Namespace, words: &[String]) -> Result<ChildProcess> {
+pub(crate) fn start(name: &'static str, at: &Namespace, words: &[String]) -> Result<ChildProcess> {
     let program = std::env::current_exe()?;
     let started = at.run(|| {
         let mut command = Command::new(program);
@@ -228,7 +228,7 @@ fn start(name: &'static str, at: &Namespace, words: &[String]) -> Result<ChildPr
 }
 
 /// Waits for the next event of this name.
-fn event(process: &mut ChildProcess, name: &str) -> Result<Value> {
+pub(crate) fn event(process: &mut ChildProcess, name: &str) -> Result<Value> {
     let wanted = format!("{{\"event\":\"{name}\"");
     Ok(serde_json::from_str(&process.wait_for(|line| line.starts_with(&wanted))?)?)
 }

@@ -21,6 +21,7 @@
 //! | `wan` | sources that share a narrow link between namespaces, with a controller and without |
 //! | `agent` | applications that share a device, beside those that have their own |
 //! | `kv` | the key-value store under mixes of operations, beside redis-server |
+//! | `tunnel` | Redis through a tunnel, beside plain TCP |
 //! | `roce`, `source`, `rate`, `long`, `authenticate`, `scan`, `reads` | one question each; the first by the engine of `catchment-perf` |
 #![deny(unsafe_code)]
 use anyhow::Result;
@@ -68,6 +69,7 @@ mod sys;
 mod table;
 mod times;
 mod transfer;
+mod tunnel;
 mod ucx;
 mod wan;
 
@@ -87,6 +89,7 @@ enum Command {
     Wan(wan::Options),
     Agent(agent::Options),
     Kv(kv::Options),
+    Tunnel(tunnel::Options),
     Roce(roce::Options),
     Source(source::Options),
     Papers(papers::Options),
@@ -175,6 +178,7 @@ fn run() -> Result<ExitCode> {
         Command::Kv(options) => kv::run(&options),
         Command::KvRole { serving } => kv::serve(&serde_json::from_str(&serving)?),
         Command::RateTarget { provider } => rate::target(&provider),
+        Command::Tunnel(options) => tunnel::run(&options),
         Command::Roce(options) => roce::run(&options),
         Command::Source(options) => source::run(&options),
         Command::SourceRole(role) => source::role(&role),

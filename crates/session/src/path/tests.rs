@@ -360,3 +360,21 @@ fn the_order_of_rules_is_that_of_preference() {
     assert_eq!(usual, known.names().collect::<Vec<_>>());
     assert_eq!(usual, ["shm", "ibverbs", "roce"]);
 }
+
+/// An agent shares memory with its applications, and its device may send packets: `shm` with a network stands for it.
+#[test]
+fn memory_whose_device_sends_packets_at_both_ends_needs_no_common_host() {
+    let mut agents = case(&["shm"], &["shm"]);
+    let net = offer("roce", "10.0.0.2").net;
+    agents.offers[0].net = net;
+    assert!(agents.decide().is_err(), "one end alone sends packets");
+    if let Ok(ours) = &mut agents.collector[0] {
+        ours.net = net;
+    }
+    let choice = agents.takes("shm", "shm");
+    assert!(
+        choice.path.path_mtu.is_some() && choice.reason.contains("RoCEv2"),
+        "{}",
+        choice.reason
+    );
+}
