@@ -1,5 +1,5 @@
 //! The thread of an end: it moves bytes between the sockets of programs and the channel, and sleeps in one
-//! epoll while there is nothing to move.
+//! epoll while there is nothing to move, after it has looked a little longer where answers come soon.
 mod connection;
 mod link;
 mod local;
@@ -10,6 +10,7 @@ use crate::mux::{Limits, Side};
 use catchment_channel::Channel;
 use catchment_verbs::event::{self, event_fd, take_rings};
 use catchment_verbs::sync::Mutex;
+use catchment_verbs::wait::SpinBudget;
 use link::Link;
 use local::{abort, send_at_once};
 use rustix::event::Timespec;
@@ -34,6 +35,8 @@ const CHANNEL: u64 = u64::MAX - 2;
 const EVENTS: usize = 128;
 /// Clients that are accepted before others have their turn.
 const ACCEPTS: usize = 64;
+/// Looks that find nothing last so long at most before the thread sleeps.
+const SPIN: Duration = Duration::from_micros(50);
 /// Pause of accepting while the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -157,6 +160,7 @@ struct Worker {
 impl Worker {
     fn run(mut self) {
         let mut armed = false;
+        let (mut spin, mut busy_at) = (SpinBudget::new(SPIN), Instant::now());
         loop {
             let turn = self.link.as_mut().map(|link| link.turn(&self.epoll));
             let busy = match turn {
@@ -167,17 +171,29 @@ impl Worker {
                 }
                 None => false,
             };
-            // What comes between the last look and the arming is found by another look.
-            if !busy
+            let now = Instant::now();
+            if busy {
+                busy_at = now;
+            }
+            let looks = !busy && self.link.is_some() && now - busy_at < spin.now();
+            if looks {
+                // On few processors, whoever is to answer runs meanwhile.
+                std::thread::yield_now();
+            } else if !busy
                 && !armed
                 && let Some(link) = &self.link
             {
+                // What comes between the last look and the arming is found by another look.
                 link.arm();
                 armed = true;
                 continue;
             }
-            if !self.wait(!busy) {
+            if !self.wait(!busy && !looks) {
                 break;
+            }
+            if !busy && !looks {
+                busy_at = Instant::now();
+                spin.learn(busy_at - now);
             }
             armed = false;
         }
