@@ -94,7 +94,7 @@ pub(crate) enum KvSided {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct KvGetArgs {
     /// 1 to 1,024 bytes
-    #[arg(value_name = "KEY")]
+    #[arg(id = "item", value_name = "KEY")]
     pub(crate) key: OsString,
     /// Where the store listens (HOST:PORT)
     #[arg(long, value_name = "ADDR", default_value = ADDRESS)]
@@ -107,7 +107,7 @@ pub(crate) struct KvGetArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct KvPutArgs {
     /// 1 to 1,024 bytes
-    #[arg(value_name = "KEY")]
+    #[arg(id = "item", value_name = "KEY")]
     pub(crate) key: OsString,
     /// Up to 1,048,576 bytes [default: what comes on stdin]
     #[arg(value_name = "VALUE", conflicts_with = "file")]

@@ -127,6 +127,7 @@ fn shortened(command: &str) -> String {
         () if has("catchment demo --devices") => format!("{command} --seconds 1 --rate 2"),
         () if has("catchment demo") => format!("{command} --seconds 1"),
         () if has("catchment send") && endless => format!("{command} --seconds 1"),
+        () if has("catchment kv bench") => format!("{command} --seconds 0.1"),
         () if has("bench write_") || has("bench transfer") => format!("{command} -D 0.02"),
         () => command.to_owned(),
     }
@@ -138,6 +139,7 @@ fn lasts(command: &str) -> Option<&'static str> {
         ("catchment control", "granting at"),
         ("catchment agent", "applications by name"),
         ("catchment bench server", "waiting for a client"),
+        ("catchment kv serve", "clients reach it at"),
         ("catchment tunnel serve", "serving"),
         ("catchment tunnel --listen", "session with"),
     ];
@@ -330,6 +332,7 @@ pages! {
     commands_of_dashboard "docs/guide/dashboard.md";
     commands_of_demo "docs/guide/demo.md";
     commands_of_inputs "docs/guide/inputs.md";
+    commands_of_kv "docs/guide/kv.md";
     commands_of_rdma_in_containers "docs/guide/rdma-in-containers.md";
     commands_of_send "docs/guide/send.md";
     commands_of_tunnel "docs/guide/tunnel.md";
