@@ -355,4 +355,14 @@ fn who_has_a_rate_gets_what_it_gives_and_keeps_nobody_waiting() {
     // Another rate owes what was owed.
     scheduler.set_rate(ids[2], 1e3);
     assert_eq!(serve(&mut scheduler), [0, 0, 0]);
+    // And is told from having nothing to send.
+    let held = |scheduler: &Scheduler| scheduler.served(ids[2]).held_ns;
+    let before = held(&scheduler);
+    scheduler.refill(span);
+    assert_eq!(held(&scheduler) - before, 500_000);
+    scheduler.set_rate(ids[2], 1e12);
+    scheduler.refill(span);
+    let before = held(&scheduler);
+    scheduler.refill(span);
+    assert_eq!(held(&scheduler), before);
 }

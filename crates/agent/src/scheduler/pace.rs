@@ -58,8 +58,13 @@ impl Scheduler {
 
     /// Notes that time passed for those that have rates.
     pub fn refill(&mut self, passed: Duration) {
-        let paces = self.applications.iter_mut().flatten().filter_map(|one| one.pace.as_mut());
-        paces.for_each(|pace| pace.refill(passed));
+        for application in self.applications.iter_mut().flatten() {
+            let Some(pace) = &mut application.pace else { continue };
+            if application.waiting > 0 && !pace.may_go() {
+                application.served.held_ns += passed.as_nanos() as u64;
+            }
+            pace.refill(passed);
+        }
     }
 
     /// Returns after which time somebody who waits for his rate may be served again.

@@ -46,4 +46,6 @@ pub struct Served {
     pub bytes: u64,
     /// How often nothing was left to serve. While it stays the same, the application waited all the time.
     pub emptied: u64,
+    /// Time in which it had requests and its rate let none of them go, in nanoseconds.
+    pub held_ns: u64,
 }

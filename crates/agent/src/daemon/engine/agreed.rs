@@ -9,6 +9,9 @@ use tokio::sync::mpsc::UnboundedSender;
 const LOOK: Duration = Duration::from_millis(10);
 /// What an application that asks for less than it gets may ask for next, beside what it did.
 const MARGIN: f64 = 1.25;
+/// Who was held by his rate for more than one part of so many of a time asks for more than he gets: who has one
+/// request at a time never has all of them waiting.
+const HELD: u32 = 10;
 /// Least demand, in bytes a second: a request that comes now and then is sent at once.
 const LEAST_DEMAND: f64 = 1e6;
 /// By how much a demand must differ to be told.
@@ -27,6 +30,7 @@ pub(super) struct Agreed {
 pub(super) struct Demand {
     bytes: u64,
     emptied: u64,
+    held_ns: u64,
     /// As it was told; nothing: more than it gets.
     told: Option<f64>,
 }
@@ -60,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Whoever had nothing waiting at some time asks for little more than he got.
+    /// Whoever had nothing waiting at some time, and whose rate did not hold him, asks for little more than he got.
     fn look_at_demands(&mut self, passed: Duration) {
         let mut news = Vec::new();
         for (key, at) in &self.keys {
@@ -70,8 +74,14 @@ impl Engine {
             let rate = (served.bytes - demand.bytes) as f64 / passed.as_secs_f64();
             let waited = self.scheduler.waiting(application.id) > 0;
             let always = waited && served.emptied == demand.emptied;
-            (demand.bytes, demand.emptied) = (served.bytes, served.emptied);
-            let asks = if always { None } else { Some((MARGIN * rate).max(LEAST_DEMAND)) };
+            let held = Duration::from_nanos(served.held_ns - demand.held_ns);
+            (demand.bytes, demand.emptied, demand.held_ns) =
+                (served.bytes, served.emptied, served.held_ns);
+            let asks = if always || held > passed / HELD {
+                None
+            } else {
+                Some((MARGIN * rate).max(LEAST_DEMAND))
+            };
             let is_near = |(old, new): (f64, f64)| (new - old).abs() <= NEWS * old;
             let same = match (demand.told, asks) {
                 (Some(old), Some(new)) => is_near((old, new)),
