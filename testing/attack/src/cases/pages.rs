@@ -117,7 +117,7 @@ fn options(host: &Host) -> Result<Verdict> {
             continue;
         };
         let mut help = vec![*command];
-        help.extend(words.get(2).filter(|_| *command == "bench"));
+        help.extend(words.get(2).filter(|_| ["bench", "kv"].contains(command)));
         let output = host.catchment().args(&help).arg("--help").output()?;
         let help = String::from_utf8_lossy(&output.stdout).into_owned();
         seen += 1;
