@@ -51,12 +51,12 @@ fn twelve_cameras_arrive_through_one_queue_pair() {
 #[test]
 fn a_narrow_link_is_shared_without_a_controller_and_with_one() {
     let tmp = tempfile::tempdir().unwrap();
-    let words = ["--controller", "--json", "--seconds", "2", "--devices", "4"];
+    let words = ["--controller", "--json", "--seconds", "2"];
     let finished = finish(&mut demo(tmp.path(), &words)).expect(0);
     let lines: Vec<&str> = finished.stdout.lines().collect();
     assert_eq!(lines.len(), 1, "stdout is one JSON object: {finished:#?}");
     let summary = finished.last_json();
-    assert_eq!(summary["cameras"], 4);
+    assert_eq!(summary["cameras"], 12);
     for phase in ["without_controller", "with_controller"] {
         let phase = &summary[phase];
         let frames = |class: &str| number(&phase[class], "frames");
@@ -68,7 +68,9 @@ fn a_narrow_link_is_shared_without_a_controller_and_with_one() {
             assert!(number(&phase[class], "latency_ms_p95") > 0.0, "{summary:#}");
         }
     }
-    assert_eq!(number(&summary["with_controller"], "packets_dropped"), 0.0, "{summary:#}");
+    // None, where the processors are free: a source that stands still at the end of its window is late.
+    let dropped = |phase: &str| number(&summary[phase], "packets_dropped");
+    assert!(dropped("with_controller") <= dropped("without_controller") / 10.0, "{summary:#}");
     assert!(number(&summary, "urgent_p95_ratio") > 0.0);
     assert!(finished.stderr.contains("cam00 is urgent"), "{finished:#?}");
 }
