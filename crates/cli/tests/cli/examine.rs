@@ -182,7 +182,7 @@ fn packets_that_do_not_pass_are_told_soon_and_with_what_to_do() {
 #[test]
 fn nobody_there_is_told_with_what_this_side_knows() {
     let finished = run(["explain", "127.0.0.1:1"]).expect(3);
-    contains(&finished, &["route", "from 127.0.0.1", "is a collector listening there?"]);
+    contains(&finished, &["route", "from 127.0.0.1", "is anything listening there?"]);
     let finished = run(["explain", "no-such-host.invalid"]).expect(3);
     contains(&finished, &["cannot find the address of no-such-host.invalid"]);
     let finished = run(["explain", "a:b:c"]).expect(2);

@@ -73,7 +73,7 @@ fn advice(error: &io::Error) -> &'static str {
     if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) {
         return "raise the limit of open files of this process (ulimit -n)";
     }
-    "is a collector listening there?"
+    "is anything listening there?"
 }
 
 impl ConnectError {
