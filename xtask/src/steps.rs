@@ -271,7 +271,7 @@ mod tests {
         let told = |bytes: &[u8]| check_program(bytes, &places).unwrap_err().to_string();
         assert!(told(b"at /place/of/me/.cargo/registry/a").contains("names /place/of/me:"));
         assert!(told(b"\0.symtab\0").contains("symbols"));
-        assert!(told(&vec![0; 17 << 20]).contains("17825792 bytes"));
+        assert!(told(&vec![0; PROGRAM_BYTES_MAX + 1]).contains("25165825 bytes"));
     }
 
     #[test]

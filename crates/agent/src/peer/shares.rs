@@ -164,7 +164,13 @@ impl Shares {
     }
 
     pub(super) fn heard_shared(&mut self, host: u32, theirs: u32, to: u32, yes: bool) {
-        let Some(join) = self.is_between(host, theirs, to) else { return };
+        let Some(join) = self.is_between(host, theirs, to) else {
+            if yes {
+                // The question was given up: the peer must not wait here.
+                self.say(host, PeerMessage::Apart { queue_pair: to, to: theirs, answer: true });
+            }
+            return;
+        };
         match &join.stage {
             Stage::Asked(reply, _) if yes => {
                 let reply = reply.clone();
@@ -249,11 +255,9 @@ impl Shares {
                 Stage::Reserved | Stage::Shared { leaving: Some(_), .. } => drop(self.remove(to)),
                 Stage::Shared { sent: true, .. } => self.part(at),
                 Stage::Shared { received, .. } => {
-                    answers = false;
-                    if !std::mem::replace(received, true) {
-                        let part = Verdict::Part(at);
-                        self.actions.push_back(Action::Tell(part));
-                    }
+                    (answers, *received) = (false, true);
+                    // Each time that it is said: the engine may not have known yet that it shares.
+                    self.actions.push_back(Action::Tell(Verdict::Part(at)));
                 }
             }
         }
@@ -404,5 +408,57 @@ impl Shares {
         let revoking = self.revoking.keys();
         again.extend(revoking.map(|(host, rkey)| (*host, PeerMessage::Revoke { rkey: *rkey })));
         self.actions.extend(again.into_iter().map(|(host, message)| Action::Say(host, message)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    const HOST: u32 = 7;
+    const OURS: u32 = 20;
+    const THEIRS: u32 = 30;
+    const AT: Local = Local { key: 1, queue_pair: 0, qpn: OURS };
+
+    fn with_host() -> Shares {
+        let mut shares = Shares::new(1, 8, 20);
+        shares.opened(HOST);
+        shares
+    }
+
+    fn actions(shares: &mut Shares) -> Vec<Action> {
+        std::iter::from_fn(|| shares.next()).collect()
+    }
+
+    #[test]
+    fn a_peer_that_parts_is_obeyed_each_time_that_it_says_so() {
+        let mut shares = with_host();
+        shares.heard_share(HOST, THEIRS, OURS, Some(AT));
+        let (reply, answer) = channel();
+        shares.share(Instant::now(), AT, (Some(HOST), THEIRS), reply);
+        assert_eq!(answer.recv().unwrap(), Some(HOST));
+        for _ in 0..2 {
+            actions(&mut shares);
+            shares.heard_apart(HOST, THEIRS, OURS, false);
+            let told = actions(&mut shares);
+            let parts = |action: &Action| matches!(action, Action::Tell(Verdict::Part(_)));
+            assert!(told.iter().any(parts), "the engine may have known of nothing to part before");
+        }
+    }
+
+    #[test]
+    fn a_yes_that_comes_when_the_question_was_given_up_is_answered() {
+        let mut shares = with_host();
+        let (reply, answer) = channel();
+        let now = Instant::now();
+        shares.share(now, AT, (Some(HOST), THEIRS), reply);
+        shares.expire(now + ANSWER);
+        assert_eq!(answer.recv().unwrap(), None);
+        actions(&mut shares);
+        shares.heard_shared(HOST, THEIRS, OURS, true);
+        let apart = PeerMessage::Apart { queue_pair: OURS, to: THEIRS, answer: true }.encode();
+        let said = |action: &Action| matches!(action, Action::Say(HOST, message) if message.encode() == apart);
+        assert!(actions(&mut shares).iter().any(said));
     }
 }
