@@ -285,9 +285,10 @@ fn a_mad_peer_learns_no_keys_and_shares_nothing() {
     raw.send(&PeerMessage::Apart { queue_pair: 5, to: 6, answer: true }.encode());
     raw.send(&PeerMessage::Key { queue_pair: 5, to: 6, rkey: 9 }.encode());
     raw.send(&PeerMessage::Revoke { rkey: 9 }.encode());
-    let answers = [(); 3].map(|()| raw.hear());
+    let answers = [(); 4].map(|()| raw.hear());
     let expected = [
         PeerMessage::Shared { queue_pair: 6, to: 5, yes: false },
+        PeerMessage::Apart { queue_pair: 5, to: 6, answer: true },
         PeerMessage::Region { queue_pair: 6, to: 5, rkey: 9, region: None },
         PeerMessage::Revoked { rkey: 9 },
     ];
