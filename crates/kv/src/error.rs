@@ -1,4 +1,5 @@
 //! Why an operation, a client or a server failed.
+use crate::layout::{KEY_BYTES_MAX, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, VALUE_BYTES_MAX};
 use catchment_session::io::{BindError, ConnectError};
 use catchment_verbs::mem::MemError;
 use catchment_verbs::{CqError, ModifyError, PostError, VerbsError, WcStatus};
@@ -10,10 +11,10 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum KvError {
     /// A key of no length, or too long.
-    #[error("a key of {0} bytes: 1 to 1024 are possible")]
+    #[error("a key of {0} bytes: 1 to {max} are possible", max = KEY_BYTES_MAX)]
     Key(usize),
     /// A value is too long.
-    #[error("a value of {0} bytes: at most 1048576 are possible")]
+    #[error("a value of {0} bytes: at most {max} are possible", max = VALUE_BYTES_MAX)]
     Value(usize),
     /// There is no memory for the value.
     #[error(
@@ -113,7 +114,11 @@ pub enum ServeError {
     #[error(transparent)]
     Bind(#[from] BindError),
     /// So little memory has no room for a table.
-    #[error("{0} bytes of memory are too few: 1048576 at least, 274877906944 at most")]
+    #[error(
+        "{0} bytes of memory are too few: {least} at least, {most} at most",
+        least = MEMORY_BYTES_MIN,
+        most = MEMORY_BYTES_MAX
+    )]
     Size(u64),
     /// The system has no such memory.
     #[error(transparent)]

@@ -13,6 +13,10 @@ pub const PROBE_WORDS: u64 = 256;
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Longest value.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// Least memory of a store.
+pub(crate) const MEMORY_BYTES_MIN: u64 = 1 << 20;
+/// Most: a place is a number of 32 bits, of units.
+pub(crate) const MEMORY_BYTES_MAX: u64 = 1 << 38;
 
 const UNITS_BITS: u32 = 15;
 const TAG_BITS: u32 = 15;

@@ -6,6 +6,7 @@ use crate::output;
 use anyhow::{Context as _, anyhow, bail};
 use catchment::perf::ChildProcess;
 use catchment::session::io::Address;
+use catchment_kv::layout::VALUE_BYTES_MAX;
 use catchment_kv::load::{Load, Run, Tally, VALUE_BYTES_MIN};
 use catchment_kv::{Client, ClientConfig, KvError};
 use serde::Serialize;
@@ -62,9 +63,10 @@ impl OwnServer {
 
 pub(super) fn run(args: &KvBenchArgs) -> Result<(), Failure> {
     let wrong = |error| Failure::new(Code::Usage, error);
-    if !(VALUE_BYTES_MIN as u64..=1 << 20).contains(&args.value_bytes) {
+    let (least, most) = (VALUE_BYTES_MIN as u64, VALUE_BYTES_MAX as u64);
+    if !(least..=most).contains(&args.value_bytes) {
         let bytes = args.value_bytes;
-        return Err(wrong(anyhow!("--value-bytes {bytes}: 8 to 1048576 are possible")));
+        return Err(wrong(anyhow!("--value-bytes {bytes}: {least} to {most} are possible")));
     }
     let time = Duration::try_from_secs_f64(args.seconds).ok().filter(|time| !time.is_zero());
     let time = time.ok_or_else(|| wrong(anyhow!("--seconds {}: no time", args.seconds)))?;

@@ -4,6 +4,7 @@ mod request;
 mod session;
 
 use crate::error::ServeError;
+use crate::layout::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use crate::memory::OwnMemory;
 use crate::protocol::FromServer;
 use crate::store::{Counts, Store};
@@ -22,8 +23,6 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Groups of the first table, as a power of two.
 const FIRST_LOG2_GROUPS: u32 = 7;
-const MEMORY_BYTES_MIN: u64 = 1 << 20;
-const MEMORY_BYTES_MAX: u64 = 1 << 38;
 /// Words that are moved before other work has a turn.
 const MOVES: usize = 2048;
 /// Pause after a failed accept, for example for lack of descriptors.
