@@ -2,7 +2,7 @@
 use crate::ah::RoceAh;
 use crate::cq::RoceCq;
 use crate::device::Device;
-use crate::engine::{Parts, QpShared, thread};
+use crate::engine::{Parts, QpShared, TurnKind, thread};
 use crate::handles::{RoceContext, RocePd};
 use crate::io::{BindError, Datagrams, UdpSocket, Waiter};
 use crate::mr::RoceMr;
@@ -135,6 +135,10 @@ impl Context for RoceContext {
 
     fn net(&self) -> Option<NetEnd> {
         Some(self.device().net())
+    }
+
+    fn progress(&self) {
+        self.device().help(TurnKind::Full, true);
     }
 
     fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {

@@ -16,7 +16,8 @@ pub(crate) struct RoceCq {
 impl Cq for RoceCq {
     fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
         let taken = self.core.poll(out)?;
-        if taken == 0 && self.context.device().help(TurnKind::Full) {
+        // The look after a request for a notification is the last one before a sleep.
+        if taken == 0 && self.context.device().help(TurnKind::Full, !self.core.is_requested()) {
             return Ok(self.core.drain(out));
         }
         Ok(taken)
@@ -24,6 +25,7 @@ impl Cq for RoceCq {
 
     fn req_notify(&self, solicited_only: bool) {
         self.core.request_notify(solicited_only);
+        self.context.device().hand_over();
     }
 
     fn capacity(&self) -> u32 {

@@ -4,7 +4,7 @@ use crate::device_core::DeviceCore;
 use crate::engine::tuning::SINGLE_AFTER_NS;
 use crate::engine::{Engine, TurnKind};
 use crate::io::{Datagrams, Waiter, Waker};
-use crate::sleep::Sleep;
+use crate::sleep::{NAP, Sleep};
 use catchment_roce::wire::PathMtu;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Caps, VerbsError};
@@ -80,7 +80,7 @@ impl Device {
     #[inline]
     pub(crate) fn posted(&self, index: usize, short: bool) {
         self.dirty.add(index);
-        if self.options.inline_polling && self.help(TurnKind::PostedOnly) {
+        if self.options.inline_polling && self.help(TurnKind::PostedOnly, false) {
             return;
         }
         if !(short && self.send_alone()) {
@@ -116,19 +116,26 @@ impl Device {
     }
 
     /// With [`RoceOptions::inline_polling`]: does a turn of the engine, if no other thread does;
-    /// returns whether it did.
+    /// returns whether it did. A caller that `stays` comes again soon, and the engine's thread naps until it is late;
+    /// who only posts, or is about to sleep, does not.
     #[inline]
-    pub(crate) fn help(&self, kind: TurnKind) -> bool {
+    pub(crate) fn help(&self, kind: TurnKind, stays: bool) -> bool {
         if !self.options.inline_polling {
             return false;
         }
         let now_ns = self.now_ns();
         let helps = self.take_turn(now_ns, kind);
-        // A caller that only posts does not poll for packets: the thread must.
-        if helps && kind == TurnKind::Full {
+        if helps && stays {
             self.helped_ns.store(now_ns, Ordering::Relaxed);
         }
         helps
+    }
+
+    /// A thread that helped is about to sleep until it is notified: the engine's thread does the work from now on.
+    pub(crate) fn hand_over(&self) {
+        if self.helped_ns.swap(0, Ordering::Relaxed) != 0 && self.sleep.resume(self.now_ns()) {
+            self.waker.wake();
+        }
     }
 
     /// Does a turn of the engine at `now_ns`, if no other thread does; returns whether it did.
@@ -150,9 +157,17 @@ impl Device {
     }
 
     /// Announces that the engine thread is about to sleep; returns false if it must not, because
-    /// there is work. From a nap it comes back soon, whatever happens.
+    /// there is work.
     pub(crate) fn begin_sleep(&self, timeout: Duration) -> bool {
         self.sleep.begin(self.now_ns(), timeout, || self.dirty.any() || self.is_stopped())
+    }
+
+    /// The same for a nap while other threads do the work, from which it comes back soon whatever happens: there is
+    /// work too if they have handed over.
+    pub(crate) fn begin_nap(&self) -> bool {
+        let handed_over = || self.helped_ns() == 0;
+        let has_work = || self.dirty.any() || self.is_stopped() || handed_over();
+        self.sleep.begin(self.now_ns(), NAP, has_work)
     }
 
     /// Notes that the engine thread is awake.

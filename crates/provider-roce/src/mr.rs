@@ -2,9 +2,13 @@
 use crate::handles::RocePd;
 use crate::region::MrCore;
 use catchment_verbs::mem::Region;
-use catchment_verbs::{Access, Mr, Watch};
+use catchment_verbs::wait::Doorbell;
+use catchment_verbs::{Access, Mr, Wake, Watch};
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::Duration;
 
 /// The application's registered region.
 pub(crate) struct RoceMr {
@@ -47,7 +51,7 @@ impl Mr for RoceMr {
         let watch = watch
             .inspect_err(|error| tracing::warn!(%error, "cannot create an eventfd for a watch"))
             .ok()?;
-        Some(Arc::clone(watch) as Arc<dyn Watch>)
+        Some(Arc::new(RoceWatch { bell: Arc::clone(watch), pd: self.pd.clone() }))
     }
 
     fn watch_ends(&self, from: usize, every: usize) -> Option<Arc<dyn Watch>> {
@@ -61,5 +65,34 @@ impl Mr for RoceMr {
             fence(Ordering::SeqCst);
             self.core.ring_fenced();
         }
+    }
+}
+
+/// What a thread sleeps on until a peer has written to a region.
+struct RoceWatch {
+    bell: Arc<Doorbell<AtomicU32>>,
+    pd: RocePd,
+}
+
+impl Watch for RoceWatch {
+    fn arm(&self) {
+        self.bell.arm();
+        self.pd.device().hand_over();
+    }
+
+    fn disarm(&self) {
+        self.bell.disarm();
+    }
+
+    fn wait(&self, timeout: Duration) -> io::Result<Wake> {
+        self.bell.wait(timeout)
+    }
+
+    fn wake(&self) {
+        self.bell.wake();
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.bell.as_fd()
     }
 }

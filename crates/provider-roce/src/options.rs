@@ -20,7 +20,8 @@ pub struct RoceOptions {
     /// Peers' WRITEs ring the doorbell of a watched region ([`catchment_verbs::Mr::watch`]). Off:
     /// as with an RNIC, which reports none, watchers must poll.
     pub doorbell: bool,
-    /// Threads that poll a completion queue, or post, move packets themselves instead of waiting
+    /// Threads that poll a completion queue, make progress
+    /// ([`catchment_verbs::Context::progress`]), or post, move packets themselves instead of waiting
     /// for the engine thread: lower latency where the application polls all the time. The engine
     /// thread works whenever no application thread does.
     pub inline_polling: bool,

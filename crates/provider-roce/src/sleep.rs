@@ -71,6 +71,20 @@ impl Sleep {
         self.must_wake()
     }
 
+    /// Call when no other thread does the work any more, after storing that: returns whether to wake the thread from
+    /// its nap. One that is about to nap sees it in its check.
+    pub(crate) fn resume(&self, now_ns: u64) -> bool {
+        fence(Ordering::SeqCst);
+        self.sleeping.load(Ordering::Acquire)
+            && self.naps(now_ns)
+            && self.sleeping.swap(false, Ordering::AcqRel)
+    }
+
+    /// Returns whether the sleep that was announced ends soon by itself.
+    fn naps(&self, now_ns: u64) -> bool {
+        self.until_ns.load(Ordering::Relaxed) <= now_ns.saturating_add(NAP.as_nanos() as u64)
+    }
+
     /// Call after another thread's turn at `now_ns`, with the time of the next one, if any: returns
     /// whether to wake the thread. A thread that is about to sleep sees that something changed;
     /// one that naps, or wakes in time, is left alone.
@@ -81,8 +95,7 @@ impl Sleep {
             return false;
         }
         let until_ns = self.until_ns.load(Ordering::Relaxed);
-        let naps = until_ns <= now_ns.saturating_add(NAP.as_nanos() as u64);
         let is_late = due_ns.is_some_and(|due| due < until_ns);
-        !naps && is_late && self.sleeping.swap(false, Ordering::AcqRel)
+        !self.naps(now_ns) && is_late && self.sleeping.swap(false, Ordering::AcqRel)
     }
 }

@@ -59,6 +59,11 @@ pub trait Context: Send + Sync {
     ) -> Result<Arc<dyn Cq>, VerbsError>;
     /// Takes the oldest asynchronous event, if there is one. Never blocks.
     fn async_event(&self) -> Option<AsyncEvent>;
+    /// Does work of the device in the caller's thread, where the device was told to let threads that poll do it
+    /// (libfabric calls this manual progress). [`Cq::poll`] does the same; a thread that looks at memory which peers
+    /// write calls this when a look finds nothing, and arms its watch before it sleeps. Never blocks. Devices that
+    /// work by themselves do nothing here.
+    fn progress(&self) {}
 }
 
 /// Something that happened outside of any request (`ibv_get_async_event(3)`).

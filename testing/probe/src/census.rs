@@ -135,6 +135,7 @@ impl Context for CountedContext {
         fn gid() -> Gid;
         fn net() -> Option<NetEnd>;
         fn async_event() -> Option<AsyncEvent>;
+        fn progress();
     }
 
     fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {

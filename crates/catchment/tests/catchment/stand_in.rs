@@ -113,6 +113,10 @@ impl Context for StandInContext {
     fn async_event(&self) -> Option<AsyncEvent> {
         self.inner.async_event()
     }
+
+    fn progress(&self) {
+        self.inner.progress();
+    }
 }
 
 struct StandInPd {

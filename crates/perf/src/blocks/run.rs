@@ -15,7 +15,7 @@ use crate::row::{Bandwidth, Latency, Row};
 use crate::span::{Measured, Span, over, used};
 use crate::wait::{patience, wait_for};
 use catchment_channel::ClaimError;
-use catchment_verbs::Watch;
+use catchment_verbs::{Context, Watch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ struct Ends<M: Mechanism> {
     sender: M::Sender,
     receiver: M::Receiver,
     waiting: Waiting,
+    /// Where the memory is that both look at.
+    context: Arc<dyn Context>,
     content: Vec<u8>,
     packet: u64,
 }
@@ -40,13 +42,14 @@ impl<M: Mechanism> Ends<M> {
     fn new(
         mechanism: M,
         plan: &BlockPlan,
-        ports: PortPair,
-        [to, from]: &[Offer; 2],
+        device: &LocalDevice,
+        (ports, [to, from]): (PortPair, &[Offer; 2]),
     ) -> Result<Self, PerfError> {
         Ok(Self {
             sender: mechanism.sender(ports.sends, to).map_err(PerfError::failed)?,
             receiver: mechanism.receiver(ports.takes, from).map_err(PerfError::failed)?,
             waiting: plan.waiting,
+            context: Arc::clone(&device.context),
             content: vec![7; plan.bytes as usize],
             packet: 0,
         })
@@ -78,9 +81,14 @@ impl<M: Mechanism> Ends<M> {
         byte(0).map(Some)
     }
 
-    /// Does what is due for blocks sent before.
+    /// After a look that found nothing: does what is due for blocks sent before, and what the device leaves to threads
+    /// that poll.
     fn progress(&mut self) -> Result<(), PerfError> {
-        self.sender.progress().map_err(PerfError::failed)
+        self.sender.progress().map_err(PerfError::failed)?;
+        if self.waiting == Waiting::Yield {
+            self.context.progress();
+        }
+        Ok(())
     }
 
     /// Fills a block whose first byte is `first`, and sends it.
@@ -148,7 +156,7 @@ impl Visit for Active<'_> {
         let Reply::Ports { ports } = reply else { return Err(reply.unexpected("ports")) };
         let peer = own.connect(&ports, device)?;
         meet_passive(control)?;
-        let mut ends = Ends::new(mechanism, plan, own, &peer)?;
+        let mut ends = Ends::new(mechanism, plan, device, (own, &peer))?;
         meet_passive(control)?;
         let (requests, sent) = match plan.figure {
             Figure::Bandwidth => stream(plan, &mut ends)?,
@@ -247,7 +255,7 @@ impl Visit for Passive<'_> {
         let peer = own.connect(ports, device)?;
         control.send(&Reply::Ports { ports: own.describe() })?;
         meet_active(control)?;
-        let mut ends = Ends::new(mechanism, plan, own, &peer)?;
+        let mut ends = Ends::new(mechanism, plan, device, (own, &peer))?;
         meet_active(control)?;
         match plan.figure {
             Figure::Bandwidth => drain(&mut ends, control)?,

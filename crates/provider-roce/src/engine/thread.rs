@@ -23,7 +23,9 @@ fn run(device: &Device, waiter: &Waiter) {
     while !device.is_stopped() {
         if is_helped(device) {
             // After the nap it checks whether they still do.
-            sleep(device, NAP, || waiter.nap(NAP));
+            if device.begin_nap() {
+                sleep(device, || waiter.nap(NAP));
+            }
             continue;
         }
         let now_ns = device.now_ns();
@@ -47,7 +49,9 @@ fn run(device: &Device, waiter: &Waiter) {
             let timeout = left.map_or(most, Duration::from_nanos).min(most);
             let socket = device.datagrams.wait_fd();
             let full = turn.blocked.then(|| device.datagrams.full_fd());
-            sleep(device, timeout, || waiter.sleep(socket, full, timeout));
+            if device.begin_sleep(timeout) {
+                sleep(device, || waiter.sleep(socket, full, timeout));
+            }
             busy_ns = device.now_ns();
             spin.learn(Duration::from_nanos(busy_ns - now_ns));
         }
@@ -75,10 +79,7 @@ fn is_helped(device: &Device) -> bool {
     helped_ns > 0 && device.now_ns() < fresh && !device.dirty.any()
 }
 
-fn sleep(device: &Device, timeout: Duration, wait: impl FnOnce() -> io::Result<Wakeup>) {
-    if !device.begin_sleep(timeout) {
-        return;
-    }
+fn sleep(device: &Device, wait: impl FnOnce() -> io::Result<Wakeup>) {
     if let Err(error) = wait() {
         tracing::warn!(%error, "cannot wait for packets; retrying after a pause");
         // Back off instead of spinning on a persistent error.

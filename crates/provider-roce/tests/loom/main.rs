@@ -217,6 +217,31 @@ macro_rules! models {
             });
         }
 
+        /// The engine's thread naps while another one helps. That one goes to sleep, and what comes then is found; the
+        /// nap of this model does not end by itself.
+        pub(crate) fn what_comes_after_a_hand_over_is_found() {
+            check(|| {
+                let device = Device::new();
+                let helped = Arc::new(AtomicU32::new(1));
+                let (ours, helping) = (device.clone(), helped.clone());
+                let program = thread::spawn(move || {
+                    ours.engine.lock().unwrap().left += 1;
+                    helping.store(0, Ordering::Relaxed);
+                    ours.wake_if(ours.sleep.resume(0));
+                });
+                if helped.load(Ordering::Relaxed) != 0
+                    && device.sleep.begin(0, NAP, || helped.load(Ordering::Relaxed) == 0)
+                {
+                    device.event.wait();
+                    device.sleep.end();
+                }
+                while !device.is_done(1) {
+                    device.turn();
+                }
+                program.join().unwrap();
+            });
+        }
+
         /// One posts and finds that the other one has the engine.
         pub(crate) fn two_threads_that_do_turns_leave_nothing_behind() {
             programs::<2>(|device, qp| {
@@ -252,6 +277,7 @@ tests_with_fences! {
     what_another_thread_began_is_finished,
     a_thread_that_napped_before_finishes_too,
     two_threads_that_do_turns_leave_nothing_behind,
+    what_comes_after_a_hand_over_is_found,
 }
 
 #[test]
@@ -270,4 +296,10 @@ fn without_fences_what_is_changed_is_forgotten() {
 #[should_panic(expected = "deadlock")]
 fn without_fences_what_another_thread_began_is_forgotten() {
     without_fences::what_another_thread_began_is_finished();
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_fences_a_hand_over_is_forgotten() {
+    without_fences::what_comes_after_a_hand_over_is_found();
 }

@@ -34,8 +34,13 @@ impl Device {
             Role::Collector => &ends[1],
         };
         Namespace::open(&end.netns)?.enter()?;
-        // Its own thread sleeps when it finds nothing: the role shares its core with it.
-        let options = RoceOptions { spin: std::time::Duration::ZERO, ..RoceOptions::default() };
+        let options = RoceOptions {
+            // Its own thread sleeps when it finds nothing: the role shares its core with it.
+            spin: std::time::Duration::ZERO,
+            // A role that polls has no reason to wait for that thread.
+            inline_polling: job.wait.polls(),
+            ..RoceOptions::default()
+        };
         Self::roce(options, &end.address.to_string())
     }
 
@@ -50,6 +55,14 @@ impl Device {
         let options = RoceOptions { port: 0, ..options };
         let context = RoceProvider::new(options).open_device(address)?;
         Ok(Self { roce: Some(Arc::clone(&context)), context })
+    }
+
+    /// Does its work in this thread, after a look at memory that found nothing.
+    #[inline]
+    pub(crate) fn progress(&self) {
+        if let Some(roce) = &self.roce {
+            roce.progress();
+        }
     }
 
     /// What became of its packets since it was opened.

@@ -85,6 +85,7 @@ impl<S: SendEnd, R: ReceiveEnd> Through<S, R> {
                 Err(error) => return Err(error.into()),
             }
             self.sender.progress()?;
+            self.drive();
             // What to sleep on, if anything rings, depends on what the end waits for now.
             let watch = self.sleeps().then(|| self.sender.watch()).flatten();
             let Some(watch) = watch else {
@@ -113,6 +114,7 @@ impl<S: SendEnd, R: ReceiveEnd> Through<S, R> {
                 return Ok(block);
             }
             self.waiter.empty();
+            self.drive();
             looks += 1;
             if looks.is_multiple_of(PROGRESS_EVERY) || !self.wait.polls() {
                 // What was sent before may wait for room.
@@ -133,6 +135,14 @@ impl<S: SendEnd, R: ReceiveEnd> Through<S, R> {
 
     fn sleeps(&self) -> bool {
         self.wait == Wait::Doorbell
+    }
+
+    /// A look found nothing: the device may work in this thread.
+    #[inline]
+    fn drive(&self) {
+        if let Some(device) = &self.device {
+            device.progress();
+        }
     }
 }
 
@@ -210,6 +220,7 @@ impl<S: SendEnd, R: ReceiveEnd> Link for Through<S, R> {
             }
             Err(ClaimError::WouldBlock) => {
                 self.sender.progress()?;
+                self.drive();
                 Ok(false)
             }
             Err(error) => Err(error.into()),
@@ -227,6 +238,9 @@ impl<S: SendEnd, R: ReceiveEnd> Link for Through<S, R> {
     #[inline]
     fn try_recv(&mut self) -> Result<bool> {
         self.received = self.receiver.take()?;
+        if self.received.is_none() {
+            self.drive();
+        }
         Ok(self.received.is_some())
     }
 
