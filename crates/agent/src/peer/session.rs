@@ -9,7 +9,7 @@ use catchment_session::names::printable;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout;
 
 /// From connecting to the answer to the first message.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -171,15 +171,10 @@ impl Context {
     async fn read(&self, mut reader: StreamReader, seat: &Seat, time: Duration) -> Ended {
         let mut lease = Lease::new(Instant::now(), time);
         loop {
-            let received = timeout_at(lease.until().into(), reader.recv(FRAME_BYTES)).await;
-            let Ok(received) = received else {
-                return Ended::of(format!("nothing was heard for a lease of {time:?}"));
-            };
-            let bytes = match received {
+            let bytes = match reader.recv_within(&mut lease, FRAME_BYTES).await {
                 Ok(bytes) => bytes,
                 Err(error) => return Ended::of(error.to_string()),
             };
-            lease.hear(Instant::now());
             let frame = match Frame::decode(&bytes).map_err(|error| error.to_string()) {
                 Ok(Frame::Message(PeerMessage::Ping {})) => continue,
                 Ok(Frame::Message(PeerMessage::Goodbye {})) => {

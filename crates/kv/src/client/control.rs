@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio::time::timeout_at;
 
 /// From connecting to the last message before operations.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -126,8 +125,11 @@ fn lost(error: impl ToString) -> KvError {
 }
 
 async fn hear(reader: &mut StreamReader) -> Result<FromServer, KvError> {
-    let bytes = reader.recv(MESSAGE_BYTES).await.map_err(lost)?;
-    match decode(&bytes).map_err(KvError::Lost)? {
+    understand(&reader.recv(MESSAGE_BYTES).await.map_err(lost)?)
+}
+
+fn understand(bytes: &[u8]) -> Result<FromServer, KvError> {
+    match decode(bytes).map_err(KvError::Lost)? {
         FromServer::Refused { reason, remedy } => Err(KvError::Refused { reason, remedy }),
         message @ (FromServer::Welcome { .. }
         | FromServer::Connected(_)
@@ -206,11 +208,8 @@ async fn read(
 ) -> String {
     let mut lease = Lease::new(Instant::now(), time);
     loop {
-        let Ok(heard) = timeout_at(lease.until().into(), hear(&mut reader)).await else {
-            return format!("it was silent for a lease of {time:?}");
-        };
-        lease.hear(Instant::now());
-        match heard {
+        let received = reader.recv_within(&mut lease, MESSAGE_BYTES).await;
+        match received.map_err(lost).and_then(|bytes| understand(&bytes)) {
             Ok(FromServer::Question { epoch, table }) => {
                 let _ = questions.send((epoch, table));
             }

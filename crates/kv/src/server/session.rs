@@ -16,7 +16,7 @@ use catchment_session::path::SourceFacts;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout;
 
 /// From accepting a connection to its last message before operations.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -197,17 +197,16 @@ async fn read(
 ) -> String {
     let mut lease = Lease::new(Instant::now(), shared.lease);
     loop {
-        let heard = if ends_by_silence {
-            timeout_at(lease.until().into(), hear(&mut reader)).await
+        let received = if ends_by_silence {
+            reader.recv_within(&mut lease, MESSAGE_BYTES).await
         } else {
-            Ok(hear(&mut reader).await)
+            reader.recv(MESSAGE_BYTES).await
         };
-        let message = match heard {
-            Ok(Ok(message)) => message,
-            Ok(Err(reason)) => return reason,
-            Err(_) => return format!("it was silent for a lease of {:?}", lease.time()),
+        let understood = received.map_err(|e| e.to_string()).and_then(|bytes| decode(&bytes));
+        let message = match understood {
+            Ok(message) => message,
+            Err(reason) => return reason,
         };
-        lease.hear(Instant::now());
         if let Some(reason) = obey(shared, number, message) {
             return reason;
         }

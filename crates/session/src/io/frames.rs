@@ -1,9 +1,12 @@
 //! A length of four bytes, most significant first, then so many bytes.
 use super::connection::Stream;
+use crate::lease::Lease;
 use std::io;
+use std::time::{Duration, Instant};
 use tokio::io::{
     AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf,
 };
+use tokio::time::timeout_at;
 
 const HEADER_BYTES: usize = crate::wire::HEADER_BYTES;
 
@@ -25,6 +28,9 @@ pub enum StreamError {
     /// The text is not what was expected: what the reader of JSON said.
     #[error("a message that cannot be read: {0}")]
     Json(String),
+    /// The other end let its lease run out.
+    #[error("nothing was heard for a lease of {0:?}")]
+    Silent(Duration),
 }
 
 pub(super) async fn send(
@@ -73,6 +79,24 @@ impl StreamReader {
     /// What was received of a message is lost: nothing more can be received.
     pub async fn recv(&mut self, limit: usize) -> Result<Vec<u8>, StreamError> {
         recv(&mut self.0, limit).await
+    }
+
+    /// The same, within the lease of the other end, which begins anew with the message.
+    ///
+    /// # Errors
+    /// [`StreamError`]; [`StreamError::Silent`] when the lease has ended.
+    ///
+    /// # Cancellation
+    /// As for [`StreamReader::recv`].
+    pub async fn recv_within(
+        &mut self,
+        lease: &mut Lease,
+        limit: usize,
+    ) -> Result<Vec<u8>, StreamError> {
+        let received = timeout_at(lease.until().into(), self.recv(limit)).await;
+        let bytes = received.map_err(|_| StreamError::Silent(lease.time()))??;
+        lease.hear(Instant::now());
+        Ok(bytes)
     }
 }
 

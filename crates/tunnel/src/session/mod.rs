@@ -23,7 +23,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout;
 
 /// From connecting to the last message of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -196,15 +196,10 @@ impl Kept {
 async fn listen(mut reader: StreamReader, time: Duration) -> String {
     let mut lease = Lease::new(Instant::now(), time);
     loop {
-        let Ok(received) = timeout_at(lease.until().into(), reader.recv(MESSAGE_BYTES)).await
-        else {
-            return format!("nothing was heard for a lease of {time:?}");
-        };
-        let bytes = match received {
+        let bytes = match reader.recv_within(&mut lease, MESSAGE_BYTES).await {
             Ok(bytes) => bytes,
             Err(error) => return error.to_string(),
         };
-        lease.hear(Instant::now());
         match Message::decode(&bytes) {
             Ok(Message::Ping {}) => {}
             Ok(Message::Goodbye {}) => return "the other end was told to end".to_owned(),
