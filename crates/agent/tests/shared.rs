@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 mod suite;
 
+use catchment_agent::policy::Policy;
 use catchment_agent::protocol::Peer;
 use catchment_agent::{Agent, AgentOptions, AgentProvider, peers};
 use catchment_conformance::{ALL, Options, Side, connected, eventually, wait_one, wait_some};
@@ -15,7 +16,7 @@ use catchment_verbs::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use suite::two_agents;
+use suite::{two_agents, two_agents_in};
 
 const SHM: [&str; 2] = [r#""shm""#, r#""shm""#];
 const SLOT: usize = 64;
@@ -139,6 +140,52 @@ fn a_shared_queue_pair_that_fails_takes_nothing_with_it() {
     let seen = peer(&names);
     assert_eq!(seen.connections, 16);
     assert!(seen.failed > 2, "{seen:?}");
+}
+
+/// SHARE: five connections to a queue pair whatever the policy's ratio is, and no rates: a device that does a byte a
+/// second is not asked. Nothing goes astray, when they fail neither.
+#[test]
+fn in_the_mode_share_five_connections_have_a_queue_pair() {
+    let (agents, names) = two_agents_in("share", ("five", SHM), (20, 1));
+    let mut pairs = connections(&names, "suite", 12);
+    exchange(&mut pairs, 6_000, |_| {});
+    let seen = peer(&names);
+    assert_eq!((seen.connections, seen.queue_pairs, seen.failed), (12, 3, 0));
+    exchange(&mut pairs, 12_000, |round| {
+        if round.is_multiple_of(40) {
+            agents[(round / 40 % 2) as usize].break_shared_queue_pairs();
+        }
+    });
+    assert!(peer(&names).failed > 2);
+}
+
+/// What sharing costs by itself: the mode `unlimited` shares as the policy says, without rates.
+#[test]
+fn in_the_mode_unlimited_connections_share_without_rates() {
+    let (_agents, names) = two_agents_in("unlimited", ("unbound", SHM), (20, 1));
+    let mut pairs = connections(&names, "suite", 12);
+    exchange(&mut pairs, 6_000, |_| {});
+    let seen = peer(&names);
+    assert_eq!((seen.connections, seen.queue_pairs, seen.failed), (12, 2, 0));
+}
+
+/// RAW: completions come to the connection whose they are, each from a queue of its own. There is nothing to agree on
+/// with other hosts.
+#[test]
+fn in_the_mode_raw_each_connection_has_a_completion_queue() {
+    let name = format!("raw-{}", std::process::id());
+    let policy = |between: &str| {
+        let text = format!(
+            r#"{{"name": "{name}", "mode": "raw", "applications": [{{"name": "suite"}}]{between}}}"#
+        );
+        Policy::parse(&text).unwrap()
+    };
+    let error = Agent::start(policy(r#", "between": {"listen": "127.0.0.1:0"}"#)).err().unwrap();
+    assert!(error.to_string().contains("nothing to agree on"), "{error}");
+    let _agent = Agent::start(policy("")).unwrap();
+    let names = [name.clone(), name];
+    let mut pairs = connections(&names, "suite", 8);
+    exchange(&mut pairs, 6_000, |_| {});
 }
 
 /// Every wrong request of an application that shares its queue pair with an innocent one fails as it would alone,

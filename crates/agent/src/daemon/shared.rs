@@ -49,7 +49,8 @@ impl Connection {
         let is_drained = self.is_drained();
         if let Some(shared) = self.shared.as_mut().filter(|_| is_drained) {
             // While it has nothing there, order does not bind it to one.
-            let Some(place) = shared_qps.place(shared.host) else { return (0, None) };
+            let place = shared.group.or_else(|| shared_qps.place(shared.host));
+            let Some(place) = place else { return (0, None) };
             shared.place = place;
         }
         while let Some(chunk) = self.planned.get(given).copied() {

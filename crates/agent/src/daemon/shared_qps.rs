@@ -2,6 +2,7 @@
 //! done with them in order. What one that fails was not done with, the next one of its host does again.
 use super::share::Buffer;
 use crate::entry::Data;
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Completion, Cq, Payload, Qp, QpTransition, SendOp, SendWr};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,12 +60,15 @@ struct SharedQp {
     /// The first of them are in the device's hands.
     queue: VecDeque<Posted>,
     given: usize,
+    /// Of SHARE, where threads post on it. One thread does here, so it costs what a lock costs that is free.
+    lock: Option<Mutex<()>>,
 }
 
 impl SharedQp {
     /// Gives what it has to the device; returns whether that failed.
     fn give(&mut self) -> bool {
         let Some(qp) = &mut self.qp else { return false };
+        let _held = self.lock.as_ref().map(Mutex::lock);
         loop {
             let waiting = self.queue.len() - self.given;
             let count = waiting.min(CHUNKS as usize - self.given).min(BATCH);
@@ -97,11 +101,17 @@ pub(super) struct SharedQps {
     /// Of all of them; none where nothing is shared.
     cq: Option<Arc<dyn Cq>>,
     all: Vec<SharedQp>,
+    /// Each connection always uses the same one, which has a lock (SHARE).
+    has_groups: bool,
 }
 
 impl SharedQps {
-    pub(super) fn new(cq: Option<Arc<dyn Cq>>) -> Self {
-        Self { cq, all: Vec::new() }
+    pub(super) fn new(cq: Option<Arc<dyn Cq>>, has_groups: bool) -> Self {
+        Self { cq, all: Vec::new(), has_groups }
+    }
+
+    pub(super) fn has_groups(&self) -> bool {
+        self.has_groups
     }
 
     /// Asks for a notification of the next completion.
@@ -111,11 +121,16 @@ impl SharedQps {
         }
     }
 
+    /// Returns the places of those of a host that work.
+    pub(super) fn places(&self, host: u32) -> impl Iterator<Item = usize> {
+        let works = move |shared_qp: &SharedQp| shared_qp.host == host && shared_qp.qp.is_some();
+        let all = self.all.iter().enumerate();
+        all.filter(move |(_, shared_qp)| works(shared_qp)).map(|(at, _)| at)
+    }
+
     /// Returns the place of the least busy one of a host; `None` before there is any.
     pub(super) fn place(&self, host: u32) -> Option<usize> {
-        let works = |shared_qp: &SharedQp| shared_qp.host == host && shared_qp.qp.is_some();
-        let places = self.all.iter().enumerate().filter(|(_, shared_qp)| works(shared_qp));
-        places.min_by_key(|(_, shared_qp)| shared_qp.queue.len()).map(|(at, _)| at)
+        self.places(host).min_by_key(|at| self.all[*at].queue.len())
     }
 
     /// Puts a chunk behind those of its place. [`SharedQps::give`] follows.
@@ -134,7 +149,9 @@ impl SharedQps {
         let lacks = |shared_qp: &SharedQp| shared_qp.host == host && shared_qp.qp.is_none();
         let at = self.all.iter().position(lacks).unwrap_or(self.all.len());
         if at == self.all.len() {
-            self.all.push(SharedQp { host, number, qp: None, queue: VecDeque::new(), given: 0 });
+            let lock = self.has_groups.then(Mutex::default);
+            let queue = VecDeque::new();
+            self.all.push(SharedQp { host, number, qp: None, queue, given: 0, lock });
         }
         (self.all[at].number, self.all[at].qp) = (number, Some(qp));
         at

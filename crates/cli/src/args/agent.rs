@@ -68,6 +68,10 @@ impl PeerFiles {
 pub(crate) enum AgentMode {
     /// At the shares of the optimum
     Drum,
+    /// As they come, five connections with another host on one queue pair
+    Share,
+    /// As they come, over a queue pair and a completion queue of each connection
+    Raw,
     /// As they come: whoever posts more gets more
     Unlimited,
 }

@@ -98,13 +98,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Those that are compared, in turn.
-const RIVALS: [(What, Option<&str>); 4] = [
+const RIVALS: [(What, Option<&str>); 5] = [
     (What::Raw, None),
+    (What::Share, Some("share")),
     (What::Drum, Some("drum")),
     (What::Unlimited, Some("unlimited")),
     (What::Shared, Some(SHARED)),
 ];
-/// Not a mode of the policy: the mode `drum` with an agent at each end of shared memory.
+/// Not a mode of the policy: the mode `drum` with an agent at each end, which share queue pairs.
 const SHARED: &str = "shared";
 
 /// MTU of the interfaces between two namespaces.
@@ -134,10 +135,10 @@ impl<'a> Cell<'a> {
         Self { network, work: work.into(), found: Default::default() }
     }
 
-    /// Only WRITEs go over shared queue pairs; agents of two namespaces have no certificates.
+    /// Only WRITEs go over shared queue pairs.
     fn has(&self, what: What) -> bool {
         let writes = self.work.iter().all(|work| work.operation == Operation::Write);
-        what != What::Shared || (writes && self.network.0.is_none())
+        writes || !matches!(what, What::Shared | What::Share)
     }
 
     /// Measures one of the rivals in fresh processes.
@@ -146,7 +147,8 @@ impl<'a> Cell<'a> {
             return Ok(());
         }
         let start = |mode: &str| match mode {
-            SHARED => Hosts::start_unbound(&[1.0]),
+            SHARED => Hosts::start_unbound("drum", &[1.0], self.network),
+            "share" => Hosts::start_unbound(mode, &[1.0], self.network),
             _ => AgentProcess::start(mode, &[1.0], self.network),
         };
         let agent = RIVALS[at].1.map(start).transpose()?;

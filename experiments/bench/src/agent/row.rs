@@ -24,6 +24,8 @@ pub(crate) enum What {
     Raw,
     /// The agent, at the rates of the optimum.
     Drum,
+    /// Two agents, of which each has an end: SHARE, five connections on a queue pair, first come first served.
+    Share,
     /// The agent without shares: requests go to the device as they come.
     Unlimited,
     /// Two agents, of which each has an end, whose applications share queue pairs.

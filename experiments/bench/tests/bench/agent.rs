@@ -51,6 +51,18 @@ fn rows_and_goals_are_there() {
         let ends = if agent["provider"] == "shm" { 2 } else { 1 };
         assert_eq!(agent["queue_pairs"], ends, "{agent}");
     }
+    // SHARE beside RAW, over both devices; SENDs are not shared yet.
+    let writes: Vec<_> = raw.iter().filter(|row| row["op"] == "write").collect();
+    for what in ["share", "shared"] {
+        let rows = of(what);
+        assert_eq!(rows.len(), writes.len(), "{what}");
+        for (row, raw) in rows.iter().zip(&writes) {
+            let cell = ["provider", "op", "bytes", "outstanding"];
+            assert!(cell.iter().all(|field| raw[field] == row[field]), "{raw} {row}");
+            assert!(row["ops_per_s"].as_f64().unwrap() > 0.0, "{row}");
+            assert_eq!(row["queue_pairs"], 1, "{row}");
+        }
+    }
     assert!(of("cache-line")[0]["latency_ns_p50"].as_f64().unwrap() > 0.0);
     let fairness = of("fairness");
     let apps: Vec<&Value> = fairness.iter().map(|row| &row["apps"]).collect();

@@ -3,6 +3,7 @@
 mod agreed;
 mod application;
 mod command;
+mod raw;
 mod shared;
 
 use super::Port;
@@ -49,7 +50,7 @@ pub(super) enum Command {
     Leave(u64, Sender<()>),
     /// A new queue pair, of a protection domain: so many sends, receives, and chunks in the device's hands. Answered
     /// with its number.
-    AddQp(u64, (OwnQp, u32), (u32, u32), u32, Sender<Option<u32>>),
+    AddQp(u64, NewQp, (u32, u32), u32, Sender<Option<u32>>),
     /// Take a queue pair out, after all requests that were given before.
     Lend(u64, u32, Sender<Option<OwnQp>>),
     /// Put it back; with the transition that it made.
@@ -72,6 +73,13 @@ pub(super) enum Command {
     Status(Sender<Vec<Account>>),
     /// End.
     Stop,
+}
+
+/// A queue pair, its protection domain, and its completion queue if it has one of its own.
+pub(super) struct NewQp {
+    pub(super) qp: OwnQp,
+    pub(super) pd: u32,
+    pub(super) cq: Option<Arc<dyn Cq>>,
 }
 
 /// What an application brings.
@@ -121,7 +129,7 @@ impl Engine {
     ) -> Self {
         let scheduler = match policy.mode {
             Mode::Drum => Scheduler::new(policy.chunk_bytes, policy.window_bytes),
-            Mode::Unlimited => Scheduler::unlimited(),
+            Mode::Share | Mode::Raw | Mode::Unlimited => Scheduler::unlimited(),
         };
         Self {
             port,
@@ -193,6 +201,9 @@ impl Engine {
             application.end.arm();
             application.cq.req_notify(false);
         }
+        if self.mode == Mode::Raw {
+            self.arm_each();
+        }
     }
 
     fn sleep(&self) {
@@ -244,12 +255,23 @@ impl Engine {
             application.wake();
             return false;
         }
+        if self.mode == Mode::Raw {
+            return self.poll_each(at);
+        }
         let mut out = [Completion::EMPTY; POLLED];
         let Ok(count) = application.cq.poll(&mut out) else {
             application.hang_up("its completion queue at the device failed");
             return false;
         };
-        for done in &out[..count] {
+        self.take_completions(at, &out[..count]);
+        count > 0
+    }
+
+    /// Notes what the device is done with, of an application.
+    #[inline]
+    fn take_completions(&mut self, at: usize, all: &[Completion]) {
+        let Some(application) = &mut self.applications[at] else { return };
+        for done in all {
             let connection = self.connections.get_mut(Connection::place_of(done.wr_id));
             let Some(connection) = connection.and_then(Option::as_mut) else { continue };
             if connection.owner != at {
@@ -268,7 +290,6 @@ impl Engine {
             connection.count(&mut application.outstanding);
         }
         application.wake();
-        count > 0
     }
 
     /// Gives chunks to the device, those of a connection that follow each other at once; returns whether there

@@ -25,6 +25,9 @@ impl Engine {
 
     /// Gives what a connection has planned to a shared queue pair.
     pub(super) fn post_shared(&mut self, id: ConnectionId) {
+        if self.shared_qps.has_groups() {
+            self.choose_group(id);
+        }
         let Some(connection) = self.connections[id.index()].as_mut() else { return };
         let Some(application) = &mut self.applications[connection.owner] else { return };
         let (place, need) = connection.post_shared(&application.regions, &mut self.shared_qps);
@@ -37,6 +40,22 @@ impl Engine {
         }
         if let Some((host, number)) = self.shared_qps.give(place) {
             self.say(Sharing::Lost { host, number });
+        }
+    }
+
+    /// Puts a connection that is in no group into that of its host with the fewest.
+    fn choose_group(&mut self, id: ConnectionId) {
+        let shared = |connection: &Option<Connection>| {
+            let shared = connection.as_ref()?.shared.as_ref()?;
+            Some((shared.host, shared.group))
+        };
+        let Some((host, None)) = shared(&self.connections[id.index()]) else { return };
+        let all = || self.connections.iter().filter_map(shared);
+        let members = |at: &usize| all().filter(|(_, group)| *group == Some(*at)).count();
+        let group = self.shared_qps.places(host).min_by_key(members);
+        let connection = self.connections[id.index()].as_mut();
+        if let Some(shared) = connection.and_then(|connection| connection.shared.as_mut()) {
+            shared.group = group;
         }
     }
 
@@ -206,6 +225,13 @@ impl Engine {
 
     pub(super) fn add_shared_qp(&mut self, host: u32, number: u32, qp: Box<dyn Qp>) {
         let place = self.shared_qps.add(host, number, qp);
+        for id in self.of_host(host) {
+            let connection = self.connections[id.index()].as_mut();
+            if let Some(shared) = connection.and_then(|connection| connection.shared.as_mut()) {
+                // There may be smaller groups now.
+                shared.group = None;
+            }
+        }
         if let Some((host, number)) = self.shared_qps.give(place) {
             self.say(Sharing::Lost { host, number });
         }
