@@ -188,6 +188,70 @@ fn in_the_mode_raw_each_connection_has_a_completion_queue() {
     exchange(&mut pairs, 6_000, |_| {});
 }
 
+/// Adds 1 to a word at the peer; returns what was there.
+fn add_one((a, b): &mut (Side, Side)) -> Result<u64, WcStatus> {
+    let sges = [a.sge(8, 8)];
+    let add = SendOp::FetchAdd { remote: b.remote(0), add: 1 };
+    a.run(SendWr::new(1, add, Payload::Sges(&sges))).map_err(|failure| failure.status)?;
+    Ok(u64::from_ne_bytes(a.get(8, 8).try_into().unwrap()))
+}
+
+/// Atomics go over shared queue pairs too, and what they find there comes to who asked.
+#[test]
+fn atomics_share_queue_pairs() {
+    let (_agents, names) = two_agents("atomics", SHM, 20);
+    let mut pairs = connections(&names, "suite", 12);
+    for n in 0..100 {
+        for pair in &mut pairs {
+            assert_eq!(add_one(pair), Ok(n));
+        }
+    }
+    for (a, b) in &mut pairs {
+        let sges = [a.sge(16, 8)];
+        let remote = b.remote(0);
+        let (compare, swap) = (100, 7);
+        a.run_ok(SendOp::CompareSwap { remote, compare, swap }, &sges);
+        assert_eq!([a.get(16, 8), b.get(0, 8)], [100u64.to_ne_bytes(), 7u64.to_ne_bytes()]);
+    }
+    let seen = peer(&names);
+    assert_eq!((seen.connections, seen.queue_pairs, seen.failed), (12, 2, 0));
+}
+
+/// Shared queue pairs fail under atomics. None is done twice: one that had no answer fails, with its connection, and
+/// nobody else's requests do.
+#[test]
+fn an_atomic_is_not_done_again_when_its_queue_pair_fails() {
+    let (agents, names) = two_agents("unknown", SHM, 1);
+    let mut good = connections(&names, "good", 4);
+    let mut ended = 0;
+    for round in 0..40 {
+        let mut pair = connections(&names, "bad", 1).pop().unwrap();
+        let mut told = 0;
+        let result = loop {
+            if told % 20 == 10 {
+                agents[round % 2].break_shared_queue_pairs();
+            }
+            match add_one(&mut pair) {
+                Ok(found) => assert_eq!(found, told, "one was done twice, or not at all"),
+                Err(status) => break Err(status),
+            }
+            told += 1;
+            if told == 200 {
+                break Ok(());
+            }
+        };
+        let done = u64::from_ne_bytes(pair.1.get(0, 8).try_into().unwrap());
+        let unknown = u64::from(result.is_err());
+        assert!((told..=told + unknown).contains(&done), "{done} of {told}, {result:?}");
+        if let Err(status) = result {
+            assert_eq!(status, WcStatus::TransportRetryExceeded);
+            ended += 1;
+        }
+        exchange(&mut good, 400, |_| {});
+    }
+    assert!(ended > 0, "no queue pair failed under an atomic");
+}
+
 /// Every wrong request of an application that shares its queue pair with an innocent one fails as it would alone,
 /// and fails nothing of the other.
 #[test]

@@ -1,6 +1,7 @@
 //! Shared queue pairs of the device, in the engine: each has the chunks of several connections in its hands, and is
 //! done with them in order. What one that fails was not done with, the next one of its host does again.
 use super::share::Buffer;
+use super::shared::is_atomic;
 use crate::entry::Data;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Completion, Cq, Payload, Qp, QpTransition, SendOp, SendWr};
@@ -27,7 +28,7 @@ impl Drop for Then {
 pub(super) struct Posted {
     /// Names the connection and the chunk.
     pub(super) wr_id: u64,
-    /// A WRITE or a READ: it may be done again.
+    /// A WRITE or a READ may be done again, an atomic may not.
     pub(super) op: SendOp,
     pub(super) data: Data,
     pub(super) inline: Option<Buffer>,
@@ -103,11 +104,13 @@ pub(super) struct SharedQps {
     all: Vec<SharedQp>,
     /// Each connection always uses the same one, which has a lock (SHARE).
     has_groups: bool,
+    /// Atomics that were in the hands of one that failed.
+    unknown: Vec<u64>,
 }
 
 impl SharedQps {
     pub(super) fn new(cq: Option<Arc<dyn Cq>>, has_groups: bool) -> Self {
-        Self { cq, all: Vec::new(), has_groups }
+        Self { cq, all: Vec::new(), has_groups, unknown: Vec::new() }
     }
 
     pub(super) fn has_groups(&self) -> bool {
@@ -141,7 +144,7 @@ impl SharedQps {
     /// Gives the device what waits at a place; returns host and number of one that failed.
     pub(super) fn give(&mut self, at: usize) -> Option<(u32, u32)> {
         let shared_qp = self.all.get_mut(at)?;
-        shared_qp.give().then(|| fail(shared_qp))
+        shared_qp.give().then(|| fail(shared_qp, &mut self.unknown))
     }
 
     /// Uses one more of a host; first, in the place of one that is gone. Returns the place.
@@ -157,13 +160,36 @@ impl SharedQps {
         at
     }
 
+    /// Forgets what a connection has waiting. It has nothing in the device's hands.
+    pub(super) fn drop_of(&mut self, is_its: impl Fn(u64) -> bool) {
+        for shared_qp in self.all.iter_mut().filter(|shared_qp| shared_qp.given == 0) {
+            let mut then = Vec::new();
+            shared_qp.queue.retain_mut(|posted| {
+                let gone = is_its(posted.wr_id);
+                if gone {
+                    then.append(&mut posted.then);
+                }
+                !gone
+            });
+            // Later than it must be, not earlier.
+            if let Some(last) = shared_qp.queue.back_mut() {
+                last.then.append(&mut then);
+            }
+        }
+    }
+
+    /// Takes the atomics of which it is not known whether the peer did them.
+    pub(super) fn take_unknown(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.unknown)
+    }
+
     /// Ends one, whose chunks wait for the next.
     pub(super) fn lose(&mut self, host: u32, number: u32) {
         let mut known = self.all.iter_mut().filter(|shared_qp| shared_qp.qp.is_some());
         if let Some(shared_qp) =
             known.find(|shared_qp| (shared_qp.host, shared_qp.number) == (host, number))
         {
-            fail(shared_qp);
+            fail(shared_qp, &mut self.unknown);
         }
     }
 
@@ -176,7 +202,8 @@ impl SharedQps {
     /// Ends all of a host, with what they had. Places stay: their numbers are known.
     pub(super) fn forget(&mut self, host: u32) {
         for shared_qp in self.all.iter_mut().filter(|shared_qp| shared_qp.host == host) {
-            fail(shared_qp);
+            // All of their connections end.
+            fail(shared_qp, &mut Vec::new());
             shared_qp.queue.clear();
         }
     }
@@ -215,20 +242,22 @@ impl SharedQps {
             let Some(at) = self.all.iter().position(is_it) else { continue };
             let shared_qp = &mut self.all[at];
             if completion.result.is_err() {
-                failed.push(fail(shared_qp));
+                failed.push(fail(shared_qp, &mut self.unknown));
                 continue;
             }
             shared_qp.complete(completion.wr_id, done);
             if shared_qp.give() {
-                failed.push(fail(shared_qp));
+                failed.push(fail(shared_qp, &mut self.unknown));
             }
         }
         count > 0
     }
 }
 
-/// Ends a queue pair. What it was not done with waits.
-fn fail(shared_qp: &mut SharedQp) -> (u32, u32) {
+/// Ends a queue pair. What it was not done with waits; the atomics among that are noted.
+fn fail(shared_qp: &mut SharedQp, unknown: &mut Vec<u64>) -> (u32, u32) {
+    let given = shared_qp.queue.iter().take(shared_qp.given);
+    unknown.extend(given.filter(|posted| is_atomic(&posted.op)).map(|posted| posted.wr_id));
     (shared_qp.qp, shared_qp.given) = (None, 0);
     (shared_qp.host, shared_qp.number)
 }

@@ -259,8 +259,19 @@ impl AgentProcess {
         Ok(Self { served, of_targets, _processes: processes })
     }
 
+    /// The agent of applications.
     pub(crate) fn name(&self) -> &str {
         &self.served.name
+    }
+
+    /// That of their targets.
+    pub(crate) fn name_of_targets(&self) -> &str {
+        &self.of_targets.as_ref().unwrap_or(&self.served).name
+    }
+
+    /// Starts one for each end, which have a session, in a mode of the policy, with rates that bind nobody.
+    pub(crate) fn start_two(mode: &str, weights: &[f64], network: Network<'_>) -> Result<Self> {
+        Hosts::start_unbound(mode, weights, network)
     }
 }
 
@@ -286,11 +297,7 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     /// Starts both, in a mode of the policy, with rates that bind nobody.
-    pub(crate) fn start_unbound(
-        mode: &str,
-        weights: &[f64],
-        network: Network<'_>,
-    ) -> Result<AgentProcess> {
+    fn start_unbound(mode: &str, weights: &[f64], network: Network<'_>) -> Result<AgentProcess> {
         const UNBOUND: u64 = 1 << 40;
         const PATIENCE: Duration = Duration::from_secs(20);
         let hosts = Self::start_in(mode, weights, network, (UNBOUND, UNBOUND))?;

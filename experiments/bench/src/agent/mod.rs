@@ -18,8 +18,8 @@ use crate::{output, pair};
 use anyhow::{Context as _, Result, ensure};
 use catchment_netns::VethPair;
 use catchment_perf::{Amount, Operation, Plan, Waiting};
+use ends::Found;
 pub(crate) use ends::{AgentProcess, Network, Pair, TARGET, Work, application, role};
-use ends::{Found, Hosts};
 use fairness::Windows;
 use row::{Row, What};
 
@@ -147,8 +147,8 @@ impl<'a> Cell<'a> {
             return Ok(());
         }
         let start = |mode: &str| match mode {
-            SHARED => Hosts::start_unbound("drum", &[1.0], self.network),
-            "share" => Hosts::start_unbound(mode, &[1.0], self.network),
+            SHARED => AgentProcess::start_two("drum", &[1.0], self.network),
+            "share" => AgentProcess::start_two(mode, &[1.0], self.network),
             _ => AgentProcess::start(mode, &[1.0], self.network),
         };
         let agent = RIVALS[at].1.map(start).transpose()?;

@@ -129,7 +129,7 @@ impl Engine {
         let Some(connection) = self.find(key, queue_pair) else { return };
         let id = connection.id;
         if connection.shared.is_some() {
-            self.fail_shared(id);
+            self.fail_shared(id, None);
             return;
         }
         // Lent ones are about to be in another state anyway.

@@ -242,7 +242,7 @@ impl Engine {
         let connection = self.connections[id.index()].as_ref();
         let shared = connection.and_then(|connection| connection.shared.as_ref());
         match shared.map(|shared| shared.is_doomed) {
-            Some(true) => self.fail_shared(id),
+            Some(true) => self.fail_shared(id, None),
             Some(false) if matches!(transition, Some(QpTransition::ToErr)) => self.end_sharing(id),
             Some(false) if !shares => self.finish_sharing(id),
             Some(false) | None => {}

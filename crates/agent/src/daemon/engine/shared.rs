@@ -40,6 +40,7 @@ impl Engine {
         }
         if let Some((host, number)) = self.shared_qps.give(place) {
             self.say(Sharing::Lost { host, number });
+            self.fail_unknown();
         }
     }
 
@@ -72,6 +73,7 @@ impl Engine {
         for (host, number) in failed.drain(..) {
             tracing::warn!(host, number, "a shared queue pair failed, another takes over");
             self.say(Sharing::Lost { host, number });
+            self.fail_unknown();
         }
         (self.landed, self.failed) = (done, failed);
         any
@@ -147,8 +149,23 @@ impl Engine {
         self.settle(id);
     }
 
-    /// The host of a connection that shares is gone.
-    pub(super) fn fail_shared(&mut self, id: ConnectionId) {
+    /// Ends connections with an atomic that had no answer: to do it again might do it twice.
+    pub(super) fn fail_unknown(&mut self) {
+        for wr_id in self.shared_qps.take_unknown() {
+            self.shared_qps.drop_of(|waiting| waiting == wr_id);
+            let at = Connection::place_of(wr_id);
+            let connection = self.connections.get(at).and_then(Option::as_ref);
+            let has_it = |one: &&Connection| one.lost(None).iter().any(|lost| lost.wr_id == wr_id);
+            let Some(connection) = connection.filter(has_it) else { continue };
+            let (id, qpn) = (connection.id, connection.qpn);
+            self.fail_shared(id, Some(wr_id));
+            self.say(Sharing::Unshare { qpn, reply: channel().0 });
+        }
+    }
+
+    /// The host of a connection that shares is gone, or it is not known whether the peer did this atomic.
+    pub(super) fn fail_shared(&mut self, id: ConnectionId, unknown: Option<u64>) {
+        self.shared_qps.drop_of(|wr_id| Connection::place_of(wr_id) == id.index());
         let Some(connection) = self.connections[id.index()].as_mut() else { return };
         let Some(qp) = &mut connection.qp else {
             if let Some(shared) = &mut connection.shared {
@@ -158,7 +175,7 @@ impl Engine {
         };
         qp.fail();
         let qpn = connection.qpn;
-        for done in connection.lost() {
+        for done in connection.lost(unknown) {
             self.complete(&done);
         }
         self.finish_sharing(id);
@@ -234,6 +251,7 @@ impl Engine {
         }
         if let Some((host, number)) = self.shared_qps.give(place) {
             self.say(Sharing::Lost { host, number });
+            self.fail_unknown();
         }
         self.of_host(host).into_iter().for_each(|id| self.post(Some(id)));
     }
@@ -260,7 +278,7 @@ impl Engine {
             } else if !is_drained {
                 shared.tries += 1;
                 if shared.tries >= TRIES {
-                    self.fail_shared(id);
+                    self.fail_shared(id, None);
                     self.say(Sharing::Unshare { qpn, reply: channel().0 });
                 }
             }
@@ -270,5 +288,6 @@ impl Engine {
     pub(super) fn lose_shared_qp(&mut self, host: u32, number: u32) {
         self.shared_qps.lose(host, number);
         self.say(Sharing::Lost { host, number });
+        self.fail_unknown();
     }
 }
