@@ -40,6 +40,18 @@ pub struct Policy {
     /// The agents of other hosts.
     #[serde(default)]
     pub between: Between,
+    /// What the mode `justitia` needs to know.
+    pub justitia: Option<Justitia>,
+}
+
+/// What the mode `justitia` needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Justitia {
+    /// What the line takes.
+    pub line_bytes_per_s: u64,
+    /// What the 99th percentile of the latency of probes shall not be above, in microseconds.
+    pub target_us: u32,
 }
 
 /// What an agent has to do with those of other hosts.
@@ -127,6 +139,9 @@ pub enum Mode {
     /// As they come, whole, and with another host over queue pairs that five connections share, each behind a lock:
     /// SHARE in the DRUM paper. To compare with.
     Share,
+    /// Over a queue pair of each connection, in chunks, as tokens allow that are worth less while a latency misses its
+    /// target ([`Justitia`]). To compare with.
+    Justitia,
     /// As they come, whole, over a queue pair and a completion queue of each connection: RAW. To compare with.
     Raw,
     /// As they come, whole: whoever posts more gets more. What the agent is without its shares. To compare with.
@@ -256,7 +271,7 @@ impl Policy {
         match self.mode {
             Mode::Drum | Mode::Unlimited => self.between.ratio,
             Mode::Share => GROUP,
-            Mode::Raw => 1,
+            Mode::Raw | Mode::Justitia => 1,
         }
     }
 
@@ -264,6 +279,16 @@ impl Policy {
     #[must_use]
     pub fn shares(&self) -> bool {
         self.between.is_used() && self.ratio() > 1
+    }
+
+    /// Returns whether agents measure latency over queue pairs that they connect with each other.
+    pub(crate) fn probes(&self) -> bool {
+        self.mode == Mode::Justitia
+    }
+
+    /// Returns whether agents connect queue pairs with each other: to share them, or for probes.
+    pub(crate) fn connects(&self) -> bool {
+        self.between.is_used() && (self.ratio() > 1 || self.probes())
     }
 
     /// Returns the rule for an application of this name and user; `ours` is the agent's user.

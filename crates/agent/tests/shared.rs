@@ -5,7 +5,7 @@ mod suite;
 
 use catchment_agent::policy::Policy;
 use catchment_agent::protocol::Peer;
-use catchment_agent::{Agent, AgentOptions, AgentProvider, peers};
+use catchment_agent::{Agent, AgentOptions, AgentProvider, peers, status};
 use catchment_conformance::{ALL, Options, Side, connected, eventually, wait_one, wait_some};
 use catchment_probe::child::{Child, role, say};
 use catchment_probe::load::{did, scaled};
@@ -13,6 +13,7 @@ use catchment_verbs::{
     Access, Completion, Context, Endpoint, Payload, Provider as _, RemoteAddr, SendOp, SendWr,
     WcStatus,
 };
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -146,7 +147,7 @@ fn a_shared_queue_pair_that_fails_takes_nothing_with_it() {
 /// second is not asked. Nothing goes astray, when they fail neither.
 #[test]
 fn in_the_mode_share_five_connections_have_a_queue_pair() {
-    let (agents, names) = two_agents_in("share", ("five", SHM), (20, 1));
+    let (agents, names) = two_agents_in(&json!({"mode": "share"}), ("five", SHM), (20, 1));
     let mut pairs = connections(&names, "suite", 12);
     exchange(&mut pairs, 6_000, |_| {});
     let seen = peer(&names);
@@ -162,11 +163,45 @@ fn in_the_mode_share_five_connections_have_a_queue_pair() {
 /// What sharing costs by itself: the mode `unlimited` shares as the policy says, without rates.
 #[test]
 fn in_the_mode_unlimited_connections_share_without_rates() {
-    let (_agents, names) = two_agents_in("unlimited", ("unbound", SHM), (20, 1));
+    let (_agents, names) = two_agents_in(&json!({"mode": "unlimited"}), ("unbound", SHM), (20, 1));
     let mut pairs = connections(&names, "suite", 12);
     exchange(&mut pairs, 6_000, |_| {});
     let seen = peer(&names);
     assert_eq!((seen.connections, seen.queue_pairs, seen.failed), (12, 2, 0));
+}
+
+/// JUSTITIA: nothing is shared but the queue pair of the probes; who sends long requests beside somebody who waits for short
+/// ones may send as much as the line takes while the latency of the probes is what it shall be, and half of it, with one
+/// to protect, where it is not.
+#[test]
+fn in_the_mode_justitia_a_missed_target_lowers_what_may_be_sent() {
+    const LINE: u64 = 1 << 32;
+    for (target_us, rate) in [(0, LINE / 2), (10_000_000, LINE)] {
+        let members = json!({
+            "mode": "justitia", "justitia": {"line_bytes_per_s": LINE, "target_us": target_us}
+        });
+        let (_agents, names) = two_agents_in(&members, (&format!("late{target_us}"), SHM), (20, 1));
+        let mut long = connections(&names, "bad", 1).pop().unwrap();
+        let mut short = connections(&names, "good", 1).pop().unwrap();
+        let write = |(a, b): &mut (Side, Side), bytes| {
+            let sges = [a.sge(0, bytes)];
+            a.run_ok(SendOp::Write(b.remote(0)), &sges);
+        };
+        let decided = || {
+            let all = status(&names[0]).unwrap();
+            let of = |name| all.iter().find(|one| one.application == name).unwrap();
+            [of("bad").rate_bytes_per_s as u64, of("good").rate_bytes_per_s as u64]
+        };
+        eventually("the rate", || {
+            for _ in 0..50 {
+                write(&mut long, 2 * SLOTS * SLOT);
+                write(&mut short, 8);
+            }
+            decided() == [rate, 0]
+        });
+        let seen = peer(&names);
+        assert_eq!((seen.connections, seen.queue_pairs, seen.failed), (0, 1, 0));
+    }
 }
 
 /// RAW: completions come to the connection whose they are, each from a queue of its own. There is nothing to agree on

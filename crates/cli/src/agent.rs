@@ -51,6 +51,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
         policy.mode = match mode {
             AgentMode::Drum => Mode::Drum,
             AgentMode::Share => Mode::Share,
+            AgentMode::Justitia => Mode::Justitia,
             AgentMode::Raw => Mode::Raw,
             AgentMode::Unlimited => Mode::Unlimited,
         };

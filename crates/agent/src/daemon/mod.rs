@@ -93,7 +93,7 @@ fn open(below: Below) -> Result<Port, VerbsError> {
 
 /// Returns what shared queue pairs are made of, if the policy has any.
 fn make_parts(policy: &Policy, port: &Port) -> Result<Option<Parts>, VerbsError> {
-    if !policy.shares() {
+    if !policy.connects() {
         return Ok(None);
     }
     let entries = 2 * policy.between.queue_pairs * shared_qps::CHUNKS;
@@ -157,6 +157,10 @@ impl Agent {
             let what = what.to_owned();
             move |error: std::io::Error| VerbsError::os(what, error)
         };
+        if policy.mode == Mode::Justitia && policy.justitia.is_none() {
+            let needed = "the mode \"justitia\" needs \"justitia\" in the policy: line_bytes_per_s, target_us";
+            return Err(VerbsError::Invalid(needed.to_owned()));
+        }
         let listening = format!("listening as agent {:?}", policy.name);
         let address = protocol::address(&policy.name).map_err(os(&listening))?;
         let listener = seqpacket::listen(&address).map_err(os(&listening))?;

@@ -131,6 +131,13 @@ impl SharedQps {
         all.filter(move |(_, shared_qp)| works(shared_qp)).map(|(at, _)| at)
     }
 
+    /// Returns the place of one of all that work, by turns.
+    pub(super) fn nth_place(&self, turn: usize) -> Option<usize> {
+        let works = |at: &usize| self.all[*at].qp.is_some();
+        let count = (0..self.all.len()).filter(works).count();
+        (0..self.all.len()).filter(works).nth(turn.checked_rem(count)?)
+    }
+
     /// Returns the place of the least busy one of a host; `None` before there is any.
     pub(super) fn place(&self, host: u32) -> Option<usize> {
         self.places(host).min_by_key(|at| self.all[*at].queue.len())

@@ -299,7 +299,7 @@ impl Peers {
         let (registry, rounds) = (Arc::new(Registry::default()), Arc::default());
         let sharing: Arc<Mutex<Counts>> = Arc::default();
         let (found, to_dial) = mpsc::unbounded_channel();
-        let shares = Shares::new(ours.host, policy.ratio(), between.queue_pairs);
+        let shares = Shares::new(ours.host, policy.ratio(), between.queue_pairs, policy.probes());
         let status = (Arc::clone(&rounds), Arc::clone(&sharing));
         let tells = Tells { tell, make, status };
         let mut hub = Hub::new(host, Arc::clone(&ours), Arc::clone(&registry), tells, shares);

@@ -26,6 +26,8 @@ const RECEIVES: u32 = 256;
 /// The name of those that others write to, in the policy.
 pub(crate) const TARGET: &str = "target";
 const READY: &str = "ready";
+/// What JUSTITIA's probes shall not take longer than.
+const TARGET_US: u32 = 100;
 
 /// What one of the processes does.
 #[derive(Debug, Serialize, Deserialize)]
@@ -338,7 +340,9 @@ impl Hosts {
             let device = end.device();
             let policy = serde_json::json!({
                 "name": name, "device": device, "mode": mode, "applications": rules(weights),
-                "between": between
+                "between": between,
+                // One application alone has nobody to be held back for.
+                "justitia": { "line_bytes_per_s": sends, "target_us": TARGET_US }
             });
             let mut process = start("an agent", Role::Agent(policy.to_string()), &end)?;
             let ready = process.wait_for(|line| line.starts_with(READY))?;

@@ -98,9 +98,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Those that are compared, in turn.
-const RIVALS: [(What, Option<&str>); 5] = [
+const RIVALS: [(What, Option<&str>); 6] = [
     (What::Raw, None),
     (What::Share, Some("share")),
+    (What::Justitia, Some("justitia")),
     (What::Drum, Some("drum")),
     (What::Unlimited, Some("unlimited")),
     (What::Shared, Some(SHARED)),
@@ -148,7 +149,7 @@ impl<'a> Cell<'a> {
         }
         let start = |mode: &str| match mode {
             SHARED => AgentProcess::start_two("drum", &[1.0], self.network),
-            "share" => AgentProcess::start_two(mode, &[1.0], self.network),
+            "share" | "justitia" => AgentProcess::start_two(mode, &[1.0], self.network),
             _ => AgentProcess::start(mode, &[1.0], self.network),
         };
         let agent = RIVALS[at].1.map(start).transpose()?;

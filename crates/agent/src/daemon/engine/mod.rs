@@ -3,6 +3,7 @@
 mod agreed;
 mod application;
 mod command;
+mod justitia;
 mod raw;
 mod shared;
 
@@ -12,6 +13,7 @@ use super::own::OwnQp;
 use super::share::Region;
 use super::shared_qps::SharedQps;
 use crate::entry::{Event, Request, Work};
+use crate::justitia::Pacing;
 use crate::peer::{Change, Verdict};
 use crate::policy::{Mode, Policy};
 use crate::pool::AgentEnd;
@@ -20,6 +22,7 @@ use crate::scheduler::{ConnectionId, Scheduler};
 use agreed::Agreed;
 use application::Application;
 use catchment_verbs::{AsyncEvent, Completion, Cq, Qp, QpTransition, event};
+use justitia::Justitia;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -101,6 +104,7 @@ pub(super) struct Engine {
     alpha: f64,
     /// To tell of applications, where their rates are agreed with other hosts; the time of the last budget.
     agreed: Option<Agreed>,
+    justitia: Option<Justitia>,
     scheduler: Scheduler,
     shared_qps: SharedQps,
     /// Of a poll of these; kept for their memory.
@@ -128,13 +132,19 @@ impl Engine {
         (changes, shared_qps): (Option<UnboundedSender<Change>>, SharedQps),
     ) -> Self {
         let scheduler = match policy.mode {
-            Mode::Drum => Scheduler::new(policy.chunk_bytes, policy.window_bytes),
+            Mode::Drum | Mode::Justitia => Scheduler::new(policy.chunk_bytes, policy.window_bytes),
             Mode::Share | Mode::Raw | Mode::Unlimited => Scheduler::unlimited(),
         };
+        let target = policy.justitia.filter(|_| policy.mode == Mode::Justitia);
+        let pacing = target.map(|target| {
+            let target_us = Duration::from_micros(target.target_us.into());
+            Pacing::new(target.line_bytes_per_s as f64, target_us)
+        });
         Self {
             port,
             bell,
             commands,
+            justitia: pacing.map(Justitia::new),
             mode: policy.mode,
             alpha: policy.alpha,
             agreed: changes.map(Agreed::new),
@@ -184,6 +194,7 @@ impl Engine {
             busy |= self.take(at, BATCH);
         }
         self.spend_time();
+        self.pace();
         busy |= self.dispatch();
         for at in 0..self.applications.len() {
             busy |= self.poll(at);
@@ -209,7 +220,8 @@ impl Engine {
     fn sleep(&self) {
         let idle = self.connections.iter().all(Option::is_none);
         let nap = if idle { LONG_NAP } else { NAP };
-        let refill = self.agreed.as_ref().and_then(|_| self.scheduler.next_refill());
+        let paced = self.agreed.is_some() || self.justitia.is_some();
+        let refill = paced.then(|| self.scheduler.next_refill()).flatten();
         let timeout = event::timespec(refill.map_or(nap, |refill| refill.min(nap)));
         let mut fds = [
             PollFd::new(&*self.bell, PollFlags::IN),

@@ -38,6 +38,11 @@ impl Engine {
             Some(Need::Apart) => self.settle(id),
             None => {}
         }
+        self.give_to(place);
+    }
+
+    /// Gives the device what waits at a place.
+    pub(super) fn give_to(&mut self, place: usize) {
         if let Some((host, number)) = self.shared_qps.give(place) {
             self.say(Sharing::Lost { host, number });
             self.fail_unknown();
@@ -66,6 +71,9 @@ impl Engine {
             (std::mem::take(&mut self.landed), std::mem::take(&mut self.failed));
         let any = self.shared_qps.poll(&mut done, &mut failed);
         for wr_id in done.drain(..) {
+            if self.take_probe(wr_id) {
+                continue;
+            }
             // Its kind and length are known here.
             let result = Ok(Success::plain(WcOpcode::Write, 0));
             self.complete(&Completion { wr_id, qpn: 0, result });
