@@ -14,6 +14,7 @@
 mod daemon;
 pub mod entry;
 pub mod explain;
+mod justitia;
 pub mod peer;
 pub mod policy;
 pub mod pool;

@@ -8,6 +8,8 @@ use std::path::Path;
 
 /// Connections that may share a queue pair.
 const RATIOS: RangeInclusive<u32> = 1..=16;
+/// Those that share one in the mode `share` (SHARE in the DRUM paper).
+const GROUP: u32 = 5;
 /// Shared queue pairs that an agent may have.
 pub(crate) const QUEUE_PAIRS: RangeInclusive<u32> = 1..=32;
 
@@ -38,6 +40,18 @@ pub struct Policy {
     /// The agents of other hosts.
     #[serde(default)]
     pub between: Between,
+    /// What the mode `justitia` needs to know.
+    pub justitia: Option<Justitia>,
+}
+
+/// What the mode `justitia` needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Justitia {
+    /// What the line takes.
+    pub line_bytes_per_s: u64,
+    /// What the 99th percentile of the latency of probes shall not be above, in microseconds.
+    pub target_us: u32,
 }
 
 /// What an agent has to do with those of other hosts.
@@ -88,12 +102,6 @@ impl Between {
         self.listen.is_some() || !self.peers.is_empty()
     }
 
-    /// Returns whether connections with other hosts share queue pairs.
-    #[must_use]
-    pub fn shares(&self) -> bool {
-        self.is_used() && self.ratio > 1
-    }
-
     fn check(&self) -> Result<(), PolicyError> {
         for (what, value, range) in [
             ("lease_ms", self.lease_ms, LEASES_MS),
@@ -128,8 +136,23 @@ pub enum Mode {
     /// At the shares of the optimum.
     #[default]
     Drum,
-    /// As they come, whole: whoever posts more gets more. To compare with.
+    /// As they come, whole, and with another host over queue pairs that five connections share, each behind a lock:
+    /// SHARE in the DRUM paper. To compare with.
+    Share,
+    /// Over a queue pair of each connection, in chunks, as tokens allow that are worth less while a latency misses its
+    /// target ([`Justitia`]). To compare with.
+    Justitia,
+    /// As they come, whole, over a queue pair and a completion queue of each connection: RAW. To compare with.
+    Raw,
+    /// As they come, whole: whoever posts more gets more. What the agent is without its shares. To compare with.
     Unlimited,
+}
+
+impl Mode {
+    /// Returns whether shares and rates are decided.
+    pub(crate) const fn decides(self) -> bool {
+        matches!(self, Self::Drum)
+    }
 }
 
 /// Applications of one name.
@@ -242,6 +265,32 @@ impl Policy {
         Ok(policy)
     }
 
+    /// Returns how many connections with another host share a queue pair; 1: none.
+    #[must_use]
+    pub fn ratio(&self) -> u32 {
+        match self.mode {
+            Mode::Drum | Mode::Unlimited => self.between.ratio,
+            Mode::Share => GROUP,
+            Mode::Raw | Mode::Justitia => 1,
+        }
+    }
+
+    /// Returns whether connections with other hosts share queue pairs.
+    #[must_use]
+    pub fn shares(&self) -> bool {
+        self.between.is_used() && self.ratio() > 1
+    }
+
+    /// Returns whether agents measure latency over queue pairs that they connect with each other.
+    pub(crate) fn probes(&self) -> bool {
+        self.mode == Mode::Justitia
+    }
+
+    /// Returns whether agents connect queue pairs with each other: to share them, or for probes.
+    pub(crate) fn connects(&self) -> bool {
+        self.between.is_used() && (self.ratio() > 1 || self.probes())
+    }
+
     /// Returns the rule for an application of this name and user; `ours` is the agent's user.
     ///
     /// # Errors
@@ -340,7 +389,7 @@ mod tests {
             (r#"{"applications": [], "alpha": -1}"#, "alpha = -1"),
             (r#"{"applications": [], "between": {"lease_ms": 5}}"#, "lease_ms = 5"),
             (r#"{"applications": [], "between": {"ratio": 17}}"#, "ratio = 17"),
-            (r#"{"applications": [], "mode": "raw"}"#, "unknown variant `raw`"),
+            (r#"{"applications": [], "mode": "fair"}"#, "unknown variant `fair`"),
             (r#"{"applications": [], "device": {"roce": "nowhere"}}"#, "invalid IP address"),
         ] {
             let error = Policy::parse(text).unwrap_err().to_string();

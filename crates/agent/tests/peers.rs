@@ -135,6 +135,7 @@ fn hello(host: u32, epoch: u32) -> Hello {
         device: "0".repeat(32),
         alpha: 1.0,
         lease_ms: LEASE_MS,
+        rates: true,
     }
 }
 
@@ -203,6 +204,7 @@ fn a_peer_is_refused_with_the_reason() {
         (Hello { alpha: -1.0, ..good() }, "alpha is out of range: -1"),
         (Hello { alpha: 1e30, ..good() }, "alpha is out of range: 1000"),
         (Hello { alpha: 2.0, ..good() }, "alpha is 1 here and 2 there"),
+        (Hello { rates: false, ..good() }, "this agent agrees on rates and the other does not"),
         (Hello { lease_ms: 1, ..good() }, "lease_ms is out of range: 1"),
         (Hello { lease_ms: 1000, ..good() }, "lease_ms is 1500 here and 1000 there"),
         (Hello { device: "G".repeat(32), ..good() }, "device is out of range"),

@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 mod suite;
 
+use catchment_agent::policy::Policy;
 use catchment_agent::protocol::Peer;
-use catchment_agent::{Agent, AgentOptions, AgentProvider, peers};
+use catchment_agent::{Agent, AgentOptions, AgentProvider, peers, status};
 use catchment_conformance::{ALL, Options, Side, connected, eventually, wait_one, wait_some};
 use catchment_probe::child::{Child, role, say};
 use catchment_probe::load::{did, scaled};
@@ -12,10 +13,11 @@ use catchment_verbs::{
     Access, Completion, Context, Endpoint, Payload, Provider as _, RemoteAddr, SendOp, SendWr,
     WcStatus,
 };
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use suite::two_agents;
+use suite::{two_agents, two_agents_in};
 
 const SHM: [&str; 2] = [r#""shm""#, r#""shm""#];
 const SLOT: usize = 64;
@@ -139,6 +141,150 @@ fn a_shared_queue_pair_that_fails_takes_nothing_with_it() {
     let seen = peer(&names);
     assert_eq!(seen.connections, 16);
     assert!(seen.failed > 2, "{seen:?}");
+}
+
+/// SHARE: five connections to a queue pair whatever the policy's ratio is, and no rates: a device that does a byte a
+/// second is not asked. Nothing goes astray, when they fail neither.
+#[test]
+fn in_the_mode_share_five_connections_have_a_queue_pair() {
+    let (agents, names) = two_agents_in(&json!({"mode": "share"}), ("five", SHM), (20, 1));
+    let mut pairs = connections(&names, "suite", 12);
+    exchange(&mut pairs, 6_000, |_| {});
+    let seen = peer(&names);
+    assert_eq!((seen.connections, seen.queue_pairs, seen.failed), (12, 3, 0));
+    exchange(&mut pairs, 12_000, |round| {
+        if round.is_multiple_of(40) {
+            agents[(round / 40 % 2) as usize].break_shared_queue_pairs();
+        }
+    });
+    assert!(peer(&names).failed > 2);
+}
+
+/// What sharing costs by itself: the mode `unlimited` shares as the policy says, without rates.
+#[test]
+fn in_the_mode_unlimited_connections_share_without_rates() {
+    let (_agents, names) = two_agents_in(&json!({"mode": "unlimited"}), ("unbound", SHM), (20, 1));
+    let mut pairs = connections(&names, "suite", 12);
+    exchange(&mut pairs, 6_000, |_| {});
+    let seen = peer(&names);
+    assert_eq!((seen.connections, seen.queue_pairs, seen.failed), (12, 2, 0));
+}
+
+/// JUSTITIA: nothing is shared but the queue pair of the probes; who sends long requests beside somebody who waits for short
+/// ones may send as much as the line takes while the latency of the probes is what it shall be, and half of it, with one
+/// to protect, where it is not.
+#[test]
+fn in_the_mode_justitia_a_missed_target_lowers_what_may_be_sent() {
+    const LINE: u64 = 1 << 32;
+    for (target_us, rate) in [(0, LINE / 2), (10_000_000, LINE)] {
+        let members = json!({
+            "mode": "justitia", "justitia": {"line_bytes_per_s": LINE, "target_us": target_us}
+        });
+        let (_agents, names) = two_agents_in(&members, (&format!("late{target_us}"), SHM), (20, 1));
+        let mut long = connections(&names, "bad", 1).pop().unwrap();
+        let mut short = connections(&names, "good", 1).pop().unwrap();
+        let write = |(a, b): &mut (Side, Side), bytes| {
+            let sges = [a.sge(0, bytes)];
+            a.run_ok(SendOp::Write(b.remote(0)), &sges);
+        };
+        let decided = || {
+            let all = status(&names[0]).unwrap();
+            let of = |name| all.iter().find(|one| one.application == name).unwrap();
+            [of("bad").rate_bytes_per_s as u64, of("good").rate_bytes_per_s as u64]
+        };
+        eventually("the rate", || {
+            for _ in 0..50 {
+                write(&mut long, 2 * SLOTS * SLOT);
+                write(&mut short, 8);
+            }
+            decided() == [rate, 0]
+        });
+        let seen = peer(&names);
+        assert_eq!((seen.connections, seen.queue_pairs, seen.failed), (0, 1, 0));
+    }
+}
+
+/// RAW: completions come to the connection whose they are, each from a queue of its own. There is nothing to agree on
+/// with other hosts.
+#[test]
+fn in_the_mode_raw_each_connection_has_a_completion_queue() {
+    let name = format!("raw-{}", std::process::id());
+    let policy = |between: &str| {
+        let text = format!(
+            r#"{{"name": "{name}", "mode": "raw", "applications": [{{"name": "suite"}}]{between}}}"#
+        );
+        Policy::parse(&text).unwrap()
+    };
+    let error = Agent::start(policy(r#", "between": {"listen": "127.0.0.1:0"}"#)).err().unwrap();
+    assert!(error.to_string().contains("nothing to agree on"), "{error}");
+    let _agent = Agent::start(policy("")).unwrap();
+    let names = [name.clone(), name];
+    let mut pairs = connections(&names, "suite", 8);
+    exchange(&mut pairs, 6_000, |_| {});
+}
+
+/// Adds 1 to a word at the peer; returns what was there.
+fn add_one((a, b): &mut (Side, Side)) -> Result<u64, WcStatus> {
+    let sges = [a.sge(8, 8)];
+    let add = SendOp::FetchAdd { remote: b.remote(0), add: 1 };
+    a.run(SendWr::new(1, add, Payload::Sges(&sges))).map_err(|failure| failure.status)?;
+    Ok(u64::from_ne_bytes(a.get(8, 8).try_into().unwrap()))
+}
+
+/// Atomics go over shared queue pairs too, and what they find there comes to who asked.
+#[test]
+fn atomics_share_queue_pairs() {
+    let (_agents, names) = two_agents("atomics", SHM, 20);
+    let mut pairs = connections(&names, "suite", 12);
+    for n in 0..100 {
+        for pair in &mut pairs {
+            assert_eq!(add_one(pair), Ok(n));
+        }
+    }
+    for (a, b) in &mut pairs {
+        let sges = [a.sge(16, 8)];
+        let remote = b.remote(0);
+        let (compare, swap) = (100, 7);
+        a.run_ok(SendOp::CompareSwap { remote, compare, swap }, &sges);
+        assert_eq!([a.get(16, 8), b.get(0, 8)], [100u64.to_ne_bytes(), 7u64.to_ne_bytes()]);
+    }
+    let seen = peer(&names);
+    assert_eq!((seen.connections, seen.queue_pairs, seen.failed), (12, 2, 0));
+}
+
+/// Shared queue pairs fail under atomics. None is done twice: one that had no answer fails, with its connection, and
+/// nobody else's requests do.
+#[test]
+fn an_atomic_is_not_done_again_when_its_queue_pair_fails() {
+    let (agents, names) = two_agents("unknown", SHM, 1);
+    let mut good = connections(&names, "good", 4);
+    let mut ended = 0;
+    for round in 0..40 {
+        let mut pair = connections(&names, "bad", 1).pop().unwrap();
+        let mut told = 0;
+        let result = loop {
+            if told % 20 == 10 {
+                agents[round % 2].break_shared_queue_pairs();
+            }
+            match add_one(&mut pair) {
+                Ok(found) => assert_eq!(found, told, "one was done twice, or not at all"),
+                Err(status) => break Err(status),
+            }
+            told += 1;
+            if told == 200 {
+                break Ok(());
+            }
+        };
+        let done = u64::from_ne_bytes(pair.1.get(0, 8).try_into().unwrap());
+        let unknown = u64::from(result.is_err());
+        assert!((told..=told + unknown).contains(&done), "{done} of {told}, {result:?}");
+        if let Err(status) = result {
+            assert_eq!(status, WcStatus::TransportRetryExceeded);
+            ended += 1;
+        }
+        exchange(&mut good, 400, |_| {});
+    }
+    assert!(ended > 0, "no queue pair failed under an atomic");
 }
 
 /// Every wrong request of an application that shares its queue pair with an innocent one fails as it would alone,

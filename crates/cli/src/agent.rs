@@ -50,6 +50,9 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
     if let Some(mode) = args.mode {
         policy.mode = match mode {
             AgentMode::Drum => Mode::Drum,
+            AgentMode::Share => Mode::Share,
+            AgentMode::Justitia => Mode::Justitia,
+            AgentMode::Raw => Mode::Raw,
             AgentMode::Unlimited => Mode::Unlimited,
         };
     }

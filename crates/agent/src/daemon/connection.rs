@@ -1,13 +1,15 @@
 //! A queue pair of an application, in the agent: what it was asked, and what the device has in its hands.
+use super::engine::NewQp;
 use super::own::OwnQp;
 use super::share::{Buffer, Shared};
 use crate::entry::{Data, Done, Event, MAX_INLINE_BYTES, MAX_SGES, Request, Work};
 use crate::scheduler::{Chunk, ConnectionId};
 use catchment_verbs::{
-    Access, Completion, Endpoint, Payload, RecvWr, RemoteAddr, SendOp, SendWr, Sge, WcOpcode,
+    Access, Completion, Cq, Endpoint, Payload, RecvWr, RemoteAddr, SendOp, SendWr, Sge, WcOpcode,
     WcStatus,
 };
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 /// The bit of a `wr_id` that marks a receive. Below it is the number of the connection, and in the lower half
@@ -88,6 +90,8 @@ pub(super) struct Connection {
     pub(super) qp: Option<OwnQp>,
     /// Who waits to change it next.
     pub(super) lenders: VecDeque<Sender<Option<OwnQp>>>,
+    /// Of its own, in the mode `raw`.
+    pub(super) cq: Option<Arc<dyn Cq>>,
     /// The protection domain, by the application's number, and what peers may do.
     pub(super) pd: u32,
     pub(super) access: Access,
@@ -163,7 +167,7 @@ impl Connection {
         id: ConnectionId,
         (owner, queue_pair): (usize, u32),
         number: u32,
-        (qp, pd): (OwnQp, u32),
+        NewQp { qp, pd, cq }: NewQp,
         most: (u32, u32),
     ) -> Self {
         Self {
@@ -173,6 +177,7 @@ impl Connection {
             qpn: qp.qpn(),
             qp: Some(qp),
             lenders: VecDeque::new(),
+            cq,
             pd,
             access: Access::empty(),
             shared: None,

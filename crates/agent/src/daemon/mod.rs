@@ -9,7 +9,7 @@ mod shared;
 mod shared_qps;
 
 use crate::peer::{Change, PeerError, PeerSecurity, Peers, Wiring};
-use crate::policy::{Below, Policy};
+use crate::policy::{Below, Mode, Policy};
 use crate::protocol;
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::{DEVICE, ShmProvider, seqpacket};
@@ -93,7 +93,7 @@ fn open(below: Below) -> Result<Port, VerbsError> {
 
 /// Returns what shared queue pairs are made of, if the policy has any.
 fn make_parts(policy: &Policy, port: &Port) -> Result<Option<Parts>, VerbsError> {
-    if !policy.between.shares() {
+    if !policy.connects() {
         return Ok(None);
     }
     let entries = 2 * policy.between.queue_pairs * shared_qps::CHUNKS;
@@ -157,6 +157,10 @@ impl Agent {
             let what = what.to_owned();
             move |error: std::io::Error| VerbsError::os(what, error)
         };
+        if policy.mode == Mode::Justitia && policy.justitia.is_none() {
+            let needed = "the mode \"justitia\" needs \"justitia\" in the policy: line_bytes_per_s, target_us";
+            return Err(VerbsError::Invalid(needed.to_owned()));
+        }
         let listening = format!("listening as agent {:?}", policy.name);
         let address = protocol::address(&policy.name).map_err(os(&listening))?;
         let listener = seqpacket::listen(&address).map_err(os(&listening))?;
@@ -168,7 +172,9 @@ impl Agent {
         let abroad = start_peers(&policy, &port, security, parts.as_ref(), wires);
         let abroad = abroad.map_err(|error| VerbsError::Invalid(error.to_string()))?;
         let news = abroad.as_ref().map(|abroad| abroad.news.clone());
-        let shared_qps = SharedQps::new(parts.as_ref().map(|parts| Arc::clone(&parts.cq)));
+        let has_groups = policy.mode == Mode::Share;
+        let cq = parts.as_ref().map(|parts| Arc::clone(&parts.cq));
+        let shared_qps = SharedQps::new(cq, has_groups);
         let between = (news.clone(), shared_qps);
         let engine = Engine::new(port.clone(), Arc::clone(&bell), commands, &policy, between);
         let (peers, maker) = abroad.map(|abroad| (abroad.peers, abroad.maker)).unzip();

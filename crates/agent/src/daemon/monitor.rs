@@ -1,12 +1,12 @@
 //! The thread of one application: who it is, what it registers, the states of its queue pairs. It ends when
 //! the application hangs up, and everything of the application with it.
-use super::engine::{Command, Newcomer};
+use super::engine::{Command, NewQp, Newcomer};
 use super::own::OwnQp;
 use super::share::Region as Shareable;
 use super::{Shared, forever};
 use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
 use crate::peer::{Change, Local, Peers, Sharing};
-use crate::policy::Rule;
+use crate::policy::{Mode, Rule};
 use crate::pool::{self, AgentEnd};
 use crate::protocol::{self, Account, Device, Reply, Request, Transition, VERSION};
 use catchment_provider_shm::seqpacket::Credentials;
@@ -366,12 +366,19 @@ impl Monitor<'_> {
         .map_err(limit)?;
         check_limit("chunks and receives of an application", entries, self.cq.capacity())
             .map_err(limit)?;
-        let below = QpInit { max_send_wr: chunks, ..init };
+        let own = (self.shared.policy.mode == Mode::Raw).then(|| {
+            let channel = Arc::clone(&self.shared.port.channel);
+            self.context.create_cq(chunks + max_recv_wr, Some(channel))
+        });
+        let cq = own.transpose().map_err(limit)?;
+        let used = cq.as_ref().unwrap_or(&self.cq);
+        let (send_cq, recv_cq) = (Arc::clone(used), Arc::clone(used));
+        let below = QpInit { max_send_wr: chunks, send_cq, recv_cq, ..init };
         let qp = OwnQp::new(pd.create_qp(below).map_err(|error| error.to_string())?);
         let (endpoint, qpn) = (qp.endpoint().to_string(), qp.qpn());
         let most = (max_send_wr, max_recv_wr);
-        let qp = (qp, number);
-        let added = ask(self.shared, |reply| Command::AddQp(self.key, qp, most, chunks, reply));
+        let new = NewQp { qp, pd: number, cq };
+        let added = ask(self.shared, |reply| Command::AddQp(self.key, new, most, chunks, reply));
         let queue_pair = added.flatten().ok_or("the agent ends")?;
         self.queue_pairs.insert(queue_pair, Known { most, qpn });
         Ok(Reply::Created { queue_pair, endpoint })

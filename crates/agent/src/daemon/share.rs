@@ -34,6 +34,8 @@ pub(super) struct Shared {
     /// Times that no queue pair could be made for what it has.
     pub(super) tries: u32,
     pub(super) place: usize,
+    /// The place that it always has, where there are groups.
+    pub(super) group: Option<usize>,
 }
 
 impl Shared {
@@ -46,6 +48,7 @@ impl Shared {
             is_doomed: false,
             tries: 0,
             place: 0,
+            group: None,
         }
     }
 }

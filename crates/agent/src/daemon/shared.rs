@@ -49,7 +49,8 @@ impl Connection {
         let is_drained = self.is_drained();
         if let Some(shared) = self.shared.as_mut().filter(|_| is_drained) {
             // While it has nothing there, order does not bind it to one.
-            let Some(place) = shared_qps.place(shared.host) else { return (0, None) };
+            let place = shared.group.or_else(|| shared_qps.place(shared.host));
+            let Some(place) = place else { return (0, None) };
             shared.place = place;
         }
         while let Some(chunk) = self.planned.get(given).copied() {
@@ -104,15 +105,28 @@ impl Connection {
         }
     }
 
-    /// Returns the failed completions of everything that it has in the device's hands: its host is gone.
-    pub(super) fn lost(&self) -> Vec<Completion> {
-        let result = Err(Failure { status: WcStatus::Flushed, vendor_err: 0 });
+    /// Returns the failed completions of everything that it has in the device's hands: its host is gone, or it is not
+    /// known whether the peer did this atomic, which had no answer.
+    pub(super) fn lost(&self, unknown: Option<u64>) -> Vec<Completion> {
         let base = self.base();
-        let numbers = self.flying_numbers();
-        numbers
-            .map(|number| Completion { wr_id: base | u64::from(number), qpn: 0, result })
-            .collect()
+        let all = self.flying_numbers().map(|number| base | u64::from(number));
+        let lost = |wr_id| {
+            let no_answer = unknown == Some(wr_id);
+            let status =
+                if no_answer { WcStatus::TransportRetryExceeded } else { WcStatus::Flushed };
+            let result = Err(Failure { status, vendor_err: 0 });
+            Completion { wr_id, qpn: 0, result }
+        };
+        all.map(lost).collect()
     }
+}
+
+/// Bytes of what an atomic changes.
+const WORD: u64 = 8;
+
+/// Returns whether an operation must not be done twice.
+pub(super) fn is_atomic(op: &SendOp) -> bool {
+    matches!(op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
 }
 
 /// Returns a chunk as shared queue pairs do it, or what it needs in place of that.
@@ -126,14 +140,16 @@ fn check(
     let (remote, right) = match op {
         SendOp::Write(to) => (to, Access::REMOTE_WRITE),
         SendOp::Read(from) => (from, Access::REMOTE_READ),
+        SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
+            let is_word = chunk.bytes == WORD && remote.addr.is_multiple_of(WORD);
+            (remote, is_word.then_some(Access::REMOTE_ATOMIC).ok_or(Need::Apart)?)
+        }
         SendOp::WriteImm(..)
         | SendOp::Send
         | SendOp::SendImm(_)
         | SendOp::SendInvalidate(_)
         | SendOp::SendTo(_)
-        | SendOp::SendImmTo(..)
-        | SendOp::CompareSwap { .. }
-        | SendOp::FetchAdd { .. } => return Err(Need::Apart),
+        | SendOp::SendImmTo(..) => return Err(Need::Apart),
     };
     let region = shared.keys.get(&remote.rkey).ok_or(Need::Key(remote.rkey))?;
     let region = region.as_ref().ok_or(Need::Apart)?;
@@ -145,8 +161,17 @@ fn check(
         Some((elements, count)) => Data::Elements(elements, count as u8),
         None => send.data,
     };
-    let data = translate(&data, regions, pd, op.is_read()).ok_or(Need::Apart)?;
+    let writes = op.is_read() || is_atomic(&op);
+    let data = translate(&data, regions, pd, writes).ok_or(Need::Apart)?;
     let remote = RemoteAddr { rkey: region.rkey, ..remote };
-    let op = if op.is_read() { SendOp::Read(remote) } else { SendOp::Write(remote) };
+    let op = if let SendOp::CompareSwap { compare, swap, .. } = op {
+        SendOp::CompareSwap { remote, compare, swap }
+    } else if let SendOp::FetchAdd { add, .. } = op {
+        SendOp::FetchAdd { remote, add }
+    } else if op.is_read() {
+        SendOp::Read(remote)
+    } else {
+        SendOp::Write(remote)
+    };
     Ok((op, data))
 }

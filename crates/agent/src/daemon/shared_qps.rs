@@ -1,7 +1,9 @@
 //! Shared queue pairs of the device, in the engine: each has the chunks of several connections in its hands, and is
 //! done with them in order. What one that fails was not done with, the next one of its host does again.
 use super::share::Buffer;
+use super::shared::is_atomic;
 use crate::entry::Data;
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Completion, Cq, Payload, Qp, QpTransition, SendOp, SendWr};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ impl Drop for Then {
 pub(super) struct Posted {
     /// Names the connection and the chunk.
     pub(super) wr_id: u64,
-    /// A WRITE or a READ: it may be done again.
+    /// A WRITE or a READ may be done again, an atomic may not.
     pub(super) op: SendOp,
     pub(super) data: Data,
     pub(super) inline: Option<Buffer>,
@@ -59,12 +61,15 @@ struct SharedQp {
     /// The first of them are in the device's hands.
     queue: VecDeque<Posted>,
     given: usize,
+    /// Of SHARE, where threads post on it. One thread does here, so it costs what a lock costs that is free.
+    lock: Option<Mutex<()>>,
 }
 
 impl SharedQp {
     /// Gives what it has to the device; returns whether that failed.
     fn give(&mut self) -> bool {
         let Some(qp) = &mut self.qp else { return false };
+        let _held = self.lock.as_ref().map(Mutex::lock);
         loop {
             let waiting = self.queue.len() - self.given;
             let count = waiting.min(CHUNKS as usize - self.given).min(BATCH);
@@ -97,11 +102,19 @@ pub(super) struct SharedQps {
     /// Of all of them; none where nothing is shared.
     cq: Option<Arc<dyn Cq>>,
     all: Vec<SharedQp>,
+    /// Each connection always uses the same one, which has a lock (SHARE).
+    has_groups: bool,
+    /// Atomics that were in the hands of one that failed.
+    unknown: Vec<u64>,
 }
 
 impl SharedQps {
-    pub(super) fn new(cq: Option<Arc<dyn Cq>>) -> Self {
-        Self { cq, all: Vec::new() }
+    pub(super) fn new(cq: Option<Arc<dyn Cq>>, has_groups: bool) -> Self {
+        Self { cq, all: Vec::new(), has_groups, unknown: Vec::new() }
+    }
+
+    pub(super) fn has_groups(&self) -> bool {
+        self.has_groups
     }
 
     /// Asks for a notification of the next completion.
@@ -111,11 +124,23 @@ impl SharedQps {
         }
     }
 
+    /// Returns the places of those of a host that work.
+    pub(super) fn places(&self, host: u32) -> impl Iterator<Item = usize> {
+        let works = move |shared_qp: &SharedQp| shared_qp.host == host && shared_qp.qp.is_some();
+        let all = self.all.iter().enumerate();
+        all.filter(move |(_, shared_qp)| works(shared_qp)).map(|(at, _)| at)
+    }
+
+    /// Returns the place of one of all that work, by turns.
+    pub(super) fn nth_place(&self, turn: usize) -> Option<usize> {
+        let works = |at: &usize| self.all[*at].qp.is_some();
+        let count = (0..self.all.len()).filter(works).count();
+        (0..self.all.len()).filter(works).nth(turn.checked_rem(count)?)
+    }
+
     /// Returns the place of the least busy one of a host; `None` before there is any.
     pub(super) fn place(&self, host: u32) -> Option<usize> {
-        let works = |shared_qp: &SharedQp| shared_qp.host == host && shared_qp.qp.is_some();
-        let places = self.all.iter().enumerate().filter(|(_, shared_qp)| works(shared_qp));
-        places.min_by_key(|(_, shared_qp)| shared_qp.queue.len()).map(|(at, _)| at)
+        self.places(host).min_by_key(|at| self.all[*at].queue.len())
     }
 
     /// Puts a chunk behind those of its place. [`SharedQps::give`] follows.
@@ -126,7 +151,7 @@ impl SharedQps {
     /// Gives the device what waits at a place; returns host and number of one that failed.
     pub(super) fn give(&mut self, at: usize) -> Option<(u32, u32)> {
         let shared_qp = self.all.get_mut(at)?;
-        shared_qp.give().then(|| fail(shared_qp))
+        shared_qp.give().then(|| fail(shared_qp, &mut self.unknown))
     }
 
     /// Uses one more of a host; first, in the place of one that is gone. Returns the place.
@@ -134,10 +159,35 @@ impl SharedQps {
         let lacks = |shared_qp: &SharedQp| shared_qp.host == host && shared_qp.qp.is_none();
         let at = self.all.iter().position(lacks).unwrap_or(self.all.len());
         if at == self.all.len() {
-            self.all.push(SharedQp { host, number, qp: None, queue: VecDeque::new(), given: 0 });
+            let lock = self.has_groups.then(Mutex::default);
+            let queue = VecDeque::new();
+            self.all.push(SharedQp { host, number, qp: None, queue, given: 0, lock });
         }
         (self.all[at].number, self.all[at].qp) = (number, Some(qp));
         at
+    }
+
+    /// Forgets what a connection has waiting. It has nothing in the device's hands.
+    pub(super) fn drop_of(&mut self, is_its: impl Fn(u64) -> bool) {
+        for shared_qp in self.all.iter_mut().filter(|shared_qp| shared_qp.given == 0) {
+            let mut then = Vec::new();
+            shared_qp.queue.retain_mut(|posted| {
+                let gone = is_its(posted.wr_id);
+                if gone {
+                    then.append(&mut posted.then);
+                }
+                !gone
+            });
+            // Later than it must be, not earlier.
+            if let Some(last) = shared_qp.queue.back_mut() {
+                last.then.append(&mut then);
+            }
+        }
+    }
+
+    /// Takes the atomics of which it is not known whether the peer did them.
+    pub(super) fn take_unknown(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.unknown)
     }
 
     /// Ends one, whose chunks wait for the next.
@@ -146,7 +196,7 @@ impl SharedQps {
         if let Some(shared_qp) =
             known.find(|shared_qp| (shared_qp.host, shared_qp.number) == (host, number))
         {
-            fail(shared_qp);
+            fail(shared_qp, &mut self.unknown);
         }
     }
 
@@ -159,7 +209,8 @@ impl SharedQps {
     /// Ends all of a host, with what they had. Places stay: their numbers are known.
     pub(super) fn forget(&mut self, host: u32) {
         for shared_qp in self.all.iter_mut().filter(|shared_qp| shared_qp.host == host) {
-            fail(shared_qp);
+            // All of their connections end.
+            fail(shared_qp, &mut Vec::new());
             shared_qp.queue.clear();
         }
     }
@@ -198,20 +249,22 @@ impl SharedQps {
             let Some(at) = self.all.iter().position(is_it) else { continue };
             let shared_qp = &mut self.all[at];
             if completion.result.is_err() {
-                failed.push(fail(shared_qp));
+                failed.push(fail(shared_qp, &mut self.unknown));
                 continue;
             }
             shared_qp.complete(completion.wr_id, done);
             if shared_qp.give() {
-                failed.push(fail(shared_qp));
+                failed.push(fail(shared_qp, &mut self.unknown));
             }
         }
         count > 0
     }
 }
 
-/// Ends a queue pair. What it was not done with waits.
-fn fail(shared_qp: &mut SharedQp) -> (u32, u32) {
+/// Ends a queue pair. What it was not done with waits; the atomics among that are noted.
+fn fail(shared_qp: &mut SharedQp, unknown: &mut Vec<u64>) -> (u32, u32) {
+    let given = shared_qp.queue.iter().take(shared_qp.given);
+    unknown.extend(given.filter(|posted| is_atomic(&posted.op)).map(|posted| posted.wr_id));
     (shared_qp.qp, shared_qp.given) = (None, 0);
     (shared_qp.host, shared_qp.number)
 }

@@ -67,6 +67,8 @@ pub(super) struct Counts {
 
 /// See the module.
 pub(super) struct Groups {
+    /// One with each host that is for probes, and none that is shared.
+    probes: bool,
     ours: u32,
     ratio: u32,
     most: u32,
@@ -75,8 +77,8 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    pub(super) fn new(ours: u32, ratio: u32, most: u32) -> Self {
-        Self { ours, ratio, most, hosts: BTreeMap::new(), actions: VecDeque::new() }
+    pub(super) fn new(ours: u32, ratio: u32, most: u32, probes: bool) -> Self {
+        Self { probes, ours, ratio, most, hosts: BTreeMap::new(), actions: VecDeque::new() }
     }
 
     pub(super) fn next(&mut self) -> Option<Action> {
@@ -151,13 +153,14 @@ impl Groups {
     fn grow(&mut self, host: u32) {
         let (ours, ratio) = (self.ours, self.ratio());
         loop {
+            let probes = u32::from(self.probes);
             let group = self.group(host);
             let dying = group.shared_qps.len() as u32 > group.live();
             if ours > host
                 || !group.up
                 || group.rests
                 || dying
-                || group.live() >= group.wanted(ratio)
+                || group.live() >= group.wanted(ratio).max(probes)
             {
                 return;
             }

@@ -140,6 +140,9 @@ impl Hub {
     }
 
     fn handle(&mut self, input: Input<'_>) {
+        if !self.ours.rates {
+            return;
+        }
         let now = self.now_ns();
         if let Err(error) = self.host.handle(now, input) {
             self.note_error(&error);

@@ -26,7 +26,7 @@ pub const LEASES_MS: std::ops::RangeInclusive<u32> = 100..=60_000;
 /// Fairness that agents may have.
 pub const ALPHAS: std::ops::RangeInclusive<f64> = 0.1..=10.0;
 
-/// Who an agent is. Both sides of a session must agree about `alpha` and `lease_ms`.
+/// Who an agent is. Both sides of a session must agree about `alpha`, `lease_ms` and `rates`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
@@ -44,6 +44,18 @@ pub struct Hello {
     pub alpha: f64,
     /// How long it may be silent, and how long what it grants holds without news.
     pub lease_ms: u32,
+    /// It agrees on rates; otherwise on shared queue pairs only. Left out where it does.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub rates: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_true(value: &bool) -> bool {
+    *value
 }
 
 /// A region of an application, for a peer's agent.
@@ -255,6 +267,14 @@ impl Hello {
         }
         if self.alpha.to_bits() != other.alpha.to_bits() {
             return Some(differs("alpha", self.alpha, other.alpha));
+        }
+        if self.rates != other.rates {
+            let who = if self.rates {
+                "this agent agrees on rates and the other does not"
+            } else {
+                "the other agent agrees on rates and this one does not"
+            };
+            return Some(format!("{who}: give both the same \"mode\""));
         }
         let [ours, theirs] = [self, other].map(|hello| f64::from(hello.lease_ms));
         (self.lease_ms != other.lease_ms).then(|| differs("lease_ms", ours, theirs))

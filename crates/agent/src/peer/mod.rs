@@ -195,9 +195,9 @@ pub enum PeerError {
     /// A value is not possible.
     #[error("rates of several hosts: {0}")]
     Rates(#[from] HostError),
-    /// The agent gives no shares.
-    #[error("in the mode \"unlimited\" there are no rates to agree on")]
-    Unlimited,
+    /// Its applications have the device's queue pairs for themselves.
+    #[error("in the mode \"raw\" there is nothing to agree on with other agents")]
+    Raw,
     /// This host has no identity.
     #[error("a number for this host: {0}; give it one: \"host\" of the policy's \"between\"")]
     Host(String),
@@ -276,8 +276,8 @@ impl Peers {
     ) -> Result<Self, PeerError> {
         let Wiring { gid, changes, tell, make } = wiring;
         let between = &policy.between;
-        if policy.mode == Mode::Unlimited {
-            return Err(PeerError::Unlimited);
+        if policy.mode == Mode::Raw {
+            return Err(PeerError::Raw);
         }
         let dialed = between.peers.iter().map(|text| text.parse::<Address>());
         let dialed: Result<Vec<Address>, _> = dialed.collect();
@@ -290,6 +290,7 @@ impl Peers {
             device: digest_of(gid),
             alpha: policy.alpha,
             lease_ms: between.lease_ms,
+            rates: policy.mode.decides(),
         });
         let host = Host::new(config(between, &ours)?, 0)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -298,7 +299,7 @@ impl Peers {
         let (registry, rounds) = (Arc::new(Registry::default()), Arc::default());
         let sharing: Arc<Mutex<Counts>> = Arc::default();
         let (found, to_dial) = mpsc::unbounded_channel();
-        let shares = Shares::new(ours.host, between.ratio, between.queue_pairs);
+        let shares = Shares::new(ours.host, policy.ratio(), between.queue_pairs, policy.probes());
         let status = (Arc::clone(&rounds), Arc::clone(&sharing));
         let tells = Tells { tell, make, status };
         let mut hub = Hub::new(host, Arc::clone(&ours), Arc::clone(&registry), tells, shares);
@@ -354,7 +355,9 @@ impl Drop for Peers {
 }
 
 fn config(between: &Between, ours: &Hello) -> Result<HostConfig, PeerError> {
-    let mops = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / BYTES_PER_MOPS);
+    // Without rates, what devices can do is not asked for, and of no use.
+    let any = (!ours.rates).then_some(1 << 40);
+    let mops = |bytes: Option<u64>| bytes.or(any).map(|bytes| bytes as f64 / BYTES_PER_MOPS);
     let capacities = mops(between.send_bytes_per_s).zip(mops(between.completion_bytes_per_s));
     let (send_capacity, completion_capacity) = capacities.ok_or(PeerError::Capacity)?;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

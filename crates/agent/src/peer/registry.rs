@@ -256,6 +256,7 @@ mod tests {
             device: "0".repeat(32),
             alpha: 1.0,
             lease_ms: 2000,
+            rates: true,
         }
     }
 

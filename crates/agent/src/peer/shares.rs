@@ -52,12 +52,12 @@ const ANSWER: Duration = Duration::from_secs(1);
 
 impl Shares {
     /// For the host of this number.
-    pub(super) fn new(ours: u32, ratio: u32, most: u32) -> Self {
+    pub(super) fn new(ours: u32, ratio: u32, most: u32, probes: bool) -> Self {
         Self {
             ratio,
             joins: BTreeMap::new(),
             alone: BTreeSet::new(),
-            groups: Groups::new(ours, ratio, most),
+            groups: Groups::new(ours, ratio, most, probes),
             keys: BTreeSet::new(),
             revoking: BTreeMap::new(),
             actions: VecDeque::new(),
@@ -422,7 +422,7 @@ mod tests {
     const AT: Local = Local { key: 1, queue_pair: 0, qpn: OURS };
 
     fn with_host() -> Shares {
-        let mut shares = Shares::new(1, 8, 20);
+        let mut shares = Shares::new(1, 8, 20, false);
         shares.opened(HOST);
         shares
     }

@@ -56,6 +56,11 @@ impl Scheduler {
         application.pace = Some(Pace::new(application.pace, bytes_per_s, chunk));
     }
 
+    /// Serves an application without a rate from now on.
+    pub fn clear_rate(&mut self, id: ApplicationId) {
+        self.application(id.0).pace = None;
+    }
+
     /// Notes that time passed for those that have rates.
     pub fn refill(&mut self, passed: Duration) {
         for application in self.applications.iter_mut().flatten() {

@@ -85,20 +85,31 @@ pub(crate) fn two_agents(
     devices: [&str; 2],
     queue_pairs: u32,
 ) -> ([Agent; 2], [String; 2]) {
+    two_agents_in(&serde_json::json!({}), (kind, devices), (queue_pairs, 1 << 40))
+}
+
+/// As [`two_agents`], with more members of the policy, the mode for one; with what their devices do, in bytes a second.
+pub(crate) fn two_agents_in(
+    members: &serde_json::Value,
+    (kind, devices): (&str, [&str; 2]),
+    (queue_pairs, bytes_per_s): (u32, u64),
+) -> ([Agent; 2], [String; 2]) {
     let names = [0, 1].map(|host| format!("shared-{kind}-{host}-{}", std::process::id()));
     let start = |host: usize, dials: Vec<String>| {
         let rule = |name: &str| serde_json::json!({ "name": name, "memory_bytes": MEMORY });
         let rules = ["suite", "good", "bad"].map(rule);
-        let policy = serde_json::json!({
+        let mut policy = serde_json::json!({
             "name": names[host],
             "device": serde_json::from_str::<serde_json::Value>(devices[host]).unwrap(),
             "applications": rules,
             "between": {
                 "listen": "127.0.0.1:0", "peers": dials, "host": host, "ratio": 8,
                 "queue_pairs": queue_pairs,
-                "send_bytes_per_s": 1u64 << 40, "completion_bytes_per_s": 1u64 << 40
+                "send_bytes_per_s": bytes_per_s, "completion_bytes_per_s": bytes_per_s
             }
         });
+        let more = members.as_object().unwrap().clone();
+        policy.as_object_mut().unwrap().extend(more);
         Agent::start(Policy::parse(&policy.to_string()).unwrap()).unwrap()
     };
     let first = start(0, Vec::new());

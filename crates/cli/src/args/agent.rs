@@ -68,6 +68,12 @@ impl PeerFiles {
 pub(crate) enum AgentMode {
     /// At the shares of the optimum
     Drum,
+    /// As they come, five connections with another host on one queue pair
+    Share,
+    /// In chunks, as tokens allow, worth less while a latency misses its target: "justitia" of the policy
+    Justitia,
+    /// As they come, over a queue pair and a completion queue of each connection
+    Raw,
     /// As they come: whoever posts more gets more
     Unlimited,
 }

@@ -1,6 +1,7 @@
 //! The processes of a measurement: an agent, applications, and the targets of their requests.
 use crate::{host, output, rate, sys};
 use anyhow::{Context as _, Result, bail};
+use catchment_agent::peer::PeerSecurity;
 use catchment_agent::policy::Policy;
 use catchment_agent::protocol::Peer;
 use catchment_agent::{Agent, AgentOptions, AgentProvider};
@@ -11,6 +12,7 @@ use catchment_perf::{
 };
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::{DEVICE, ShmProvider};
+use catchment_session::io::{ClientSecurity, ServerSecurity};
 use catchment_verbs::{Context, Provider as _};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -24,6 +26,8 @@ const RECEIVES: u32 = 256;
 /// The name of those that others write to, in the policy.
 pub(crate) const TARGET: &str = "target";
 const READY: &str = "ready";
+/// What JUSTITIA's probes shall not take longer than.
+const TARGET_US: u32 = 100;
 
 /// What one of the processes does.
 #[derive(Debug, Serialize, Deserialize)]
@@ -98,7 +102,12 @@ pub(crate) fn role(order: &Role) -> Result<()> {
     match order {
         Role::Agent(policy) => {
             sys::settle(host::collector_core())?;
-            let agent = Agent::start(Policy::parse(policy)?)?;
+            // Where both ends are of this measurement, nobody else is in their namespaces.
+            let security = PeerSecurity {
+                client: ClientSecurity { tls: None, insecure: true },
+                server: ServerSecurity { tls: None, insecure: true },
+            };
+            let agent = Agent::start_secured(Policy::parse(policy)?, security)?;
             let local = agent.local().map(|local| format!(" {local}"));
             output::line(&format!("{READY}{}", local.unwrap_or_default()))?;
             std::io::stdin().lines().for_each(drop);
@@ -186,6 +195,13 @@ struct End {
     address: Option<IpAddr>,
 }
 
+impl End {
+    /// Returns its device, as a policy names it.
+    fn device(&self) -> serde_json::Value {
+        self.address.map_or(serde_json::json!("shm"), |at| serde_json::json!({ "roce": at }))
+    }
+}
+
 /// What applications and targets are joined by: nothing is shared memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Network<'a>(pub(crate) Option<&'a VethPair>);
@@ -232,9 +248,7 @@ impl AgentProcess {
         let rules = rules(weights);
         let agent = |end: End| {
             let name = unused_name();
-            let device = end
-                .address
-                .map_or(serde_json::json!("shm"), |at| serde_json::json!({ "roce": at }));
+            let device = end.device();
             let policy = serde_json::json!({ "name": name, "device": device, "mode": mode, "applications": rules });
             let mut process = start("the agent", Role::Agent(policy.to_string()), &end)?;
             process.wait_for(|line| line == READY)?;
@@ -247,8 +261,19 @@ impl AgentProcess {
         Ok(Self { served, of_targets, _processes: processes })
     }
 
+    /// The agent of applications.
     pub(crate) fn name(&self) -> &str {
         &self.served.name
+    }
+
+    /// That of their targets.
+    pub(crate) fn name_of_targets(&self) -> &str {
+        &self.of_targets.as_ref().unwrap_or(&self.served).name
+    }
+
+    /// Starts one for each end, which have a session, in a mode of the policy, with rates that bind nobody.
+    pub(crate) fn start_two(mode: &str, weights: &[f64], network: Network<'_>) -> Result<Self> {
+        Hosts::start_unbound(mode, weights, network)
     }
 }
 
@@ -273,13 +298,19 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Starts both, with rates that bind nobody.
-    pub(crate) fn start_unbound(weights: &[f64]) -> Result<AgentProcess> {
+    /// Starts both, in a mode of the policy, with rates that bind nobody.
+    fn start_unbound(mode: &str, weights: &[f64], network: Network<'_>) -> Result<AgentProcess> {
         const UNBOUND: u64 = 1 << 40;
         const PATIENCE: Duration = Duration::from_secs(20);
-        let hosts = Self::start(weights, UNBOUND, UNBOUND)?;
+        let hosts = Self::start_in(mode, weights, network, (UNBOUND, UNBOUND))?;
         let begun = Instant::now();
-        while !catchment_agent::peers(hosts.first())?.iter().any(|peer| peer.connected) {
+        // Where it can be asked.
+        let ask = || catchment_agent::peers(hosts.first());
+        let peers = || match network.0 {
+            Some(pair) => anyhow::Ok(pair.left.run(ask)??),
+            None => Ok(ask()?),
+        };
+        while !peers()?.iter().any(|peer| peer.connected) {
             anyhow::ensure!(begun.elapsed() < PATIENCE, "two agents have no session");
             // An agent tells of its sessions only when asked.
             std::thread::sleep(Duration::from_millis(1));
@@ -289,14 +320,31 @@ impl Hosts {
 
     /// Starts both, for applications of these weights: what both send, in bytes a second, and the second takes in.
     pub(crate) fn start(weights: &[f64], sends: u64, takes_in: u64) -> Result<Self> {
+        Self::start_in("drum", weights, Network(None), (sends, takes_in))
+    }
+
+    fn start_in(
+        mode: &str,
+        weights: &[f64],
+        network: Network<'_>,
+        (sends, takes_in): (u64, u64),
+    ) -> Result<Self> {
         let agent = |host: u32, peers: &[String], takes_in: u64| {
             let name = unused_name();
+            let end = network.end(host == 2);
+            let at = end.address.unwrap_or(Ipv4Addr::LOCALHOST.into());
             let between = serde_json::json!({
-                "listen": "127.0.0.1:0", "peers": peers, "host": host,
+                "listen": format!("{at}:0"), "peers": peers, "host": host,
                 "send_bytes_per_s": sends, "completion_bytes_per_s": takes_in
             });
-            let policy = serde_json::json!({ "name": name, "applications": rules(weights), "between": between });
-            let mut process = start("an agent", Role::Agent(policy.to_string()), &End::default())?;
+            let device = end.device();
+            let policy = serde_json::json!({
+                "name": name, "device": device, "mode": mode, "applications": rules(weights),
+                "between": between,
+                // One application alone has nobody to be held back for.
+                "justitia": { "line_bytes_per_s": sends, "target_us": TARGET_US }
+            });
+            let mut process = start("an agent", Role::Agent(policy.to_string()), &end)?;
             let ready = process.wait_for(|line| line.starts_with(READY))?;
             let address = ready.trim().rsplit(' ').next().unwrap_or_default().to_owned();
             anyhow::Ok((Served { name, process: process.id() }, process, address))

@@ -18,8 +18,8 @@ use crate::{output, pair};
 use anyhow::{Context as _, Result, ensure};
 use catchment_netns::VethPair;
 use catchment_perf::{Amount, Operation, Plan, Waiting};
+use ends::Found;
 pub(crate) use ends::{AgentProcess, Network, Pair, TARGET, Work, application, role};
-use ends::{Found, Hosts};
 use fairness::Windows;
 use row::{Row, What};
 
@@ -98,13 +98,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Those that are compared, in turn.
-const RIVALS: [(What, Option<&str>); 4] = [
+const RIVALS: [(What, Option<&str>); 6] = [
     (What::Raw, None),
+    (What::Share, Some("share")),
+    (What::Justitia, Some("justitia")),
     (What::Drum, Some("drum")),
     (What::Unlimited, Some("unlimited")),
     (What::Shared, Some(SHARED)),
 ];
-/// Not a mode of the policy: the mode `drum` with an agent at each end of shared memory.
+/// Not a mode of the policy: the mode `drum` with an agent at each end, which share queue pairs.
 const SHARED: &str = "shared";
 
 /// MTU of the interfaces between two namespaces.
@@ -134,10 +136,10 @@ impl<'a> Cell<'a> {
         Self { network, work: work.into(), found: Default::default() }
     }
 
-    /// Only WRITEs go over shared queue pairs; agents of two namespaces have no certificates.
+    /// Only WRITEs go over shared queue pairs.
     fn has(&self, what: What) -> bool {
         let writes = self.work.iter().all(|work| work.operation == Operation::Write);
-        what != What::Shared || (writes && self.network.0.is_none())
+        writes || !matches!(what, What::Shared | What::Share)
     }
 
     /// Measures one of the rivals in fresh processes.
@@ -146,7 +148,8 @@ impl<'a> Cell<'a> {
             return Ok(());
         }
         let start = |mode: &str| match mode {
-            SHARED => Hosts::start_unbound(&[1.0]),
+            SHARED => AgentProcess::start_two("drum", &[1.0], self.network),
+            "share" | "justitia" => AgentProcess::start_two(mode, &[1.0], self.network),
             _ => AgentProcess::start(mode, &[1.0], self.network),
         };
         let agent = RIVALS[at].1.map(start).transpose()?;

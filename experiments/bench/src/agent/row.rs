@@ -22,8 +22,12 @@ const ADDED_PART_ROCE: f64 = 0.5;
 pub(crate) enum What {
     /// Each application has the device for itself.
     Raw,
+    /// Two agents, of which each has an end: JUSTITIA, tokens that a latency target governs.
+    Justitia,
     /// The agent, at the rates of the optimum.
     Drum,
+    /// Two agents, of which each has an end: SHARE, five connections on a queue pair, first come first served.
+    Share,
     /// The agent without shares: requests go to the device as they come.
     Unlimited,
     /// Two agents, of which each has an end, whose applications share queue pairs.

@@ -87,19 +87,20 @@ pub(super) fn measure(
     load: Load,
     clients: u32,
     seconds: f64,
-    (path, agent): (Path, Option<&str>),
+    (path, agents): (Path, Option<[&str; 2]>),
     sided: Sided,
 ) -> Result<Found> {
     // Values with their heads, new keys, what waits to be used again, and the index.
     let memory_bytes = (3 * load.keys * (load.value_bytes as u64 + 256)).max(128 << 20);
-    let serving = Serving { path, agent: agent.map(str::to_owned), memory_bytes };
+    let [ours, theirs] = [0, 1].map(|end: usize| agents.map(|agents| agents[end]));
+    let serving = Serving { path, agent: theirs.map(str::to_owned), memory_bytes };
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["kv-role", &serde_json::to_string(&serving)?]).stdin(Stdio::piped());
     let mut process = ChildProcess::start("the store", &mut command)?;
     let address = process.wait_for(|_| true)?.trim().parse();
     let config = ClientConfig {
         sided,
-        providers: path.providers(agent, &application(0)),
+        providers: path.providers(ours, &application(0)),
         ..ClientConfig::new(address.map_err(|error| anyhow!("the store said no address: {error}"))?)
     };
     let all = (0..clients).map(|_| Client::connect(&config));

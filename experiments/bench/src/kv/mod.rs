@@ -64,11 +64,12 @@ impl Options {
 }
 
 /// Whose device, over what, and who executes operations.
-const PLACES: [(Mode, Path, Sided); 6] = [
+const PLACES: [(Mode, Path, Sided); 7] = [
     (Mode::Raw, Path::Shm, Sided::One),
     (Mode::Raw, Path::Shm, Sided::Two),
     (Mode::Raw, Path::Roce, Sided::One),
     (Mode::Raw, Path::Roce, Sided::Two),
+    (Mode::Share, Path::Agent, Sided::One),
     (Mode::Drum, Path::Agent, Sided::One),
     (Mode::Unlimited, Path::Agent, Sided::One),
 ];
@@ -147,9 +148,10 @@ fn in_place(
             let name = if mode == Mode::Drum { "drum" } else { "unlimited" };
             Some(AgentProcess::start(name, &[1.0], Network(None))?)
         }
+        Mode::Share => Some(AgentProcess::start_two("share", &[1.0], Network(None))?),
         Mode::None => None,
     };
-    let agent = agent.as_ref().map(|agent| agent.name().to_owned());
-    let found = measure(load, options.clients, options.seconds(), (path, agent.as_deref()), sided)?;
+    let agents = agent.as_ref().map(|agent| [agent.name(), agent.name_of_targets()]);
+    let found = measure(load, options.clients, options.seconds(), (path, agents), sided)?;
     Ok(Row::new(name, (mode, path.name(), sided), options.clients, load, found))
 }

@@ -24,6 +24,8 @@ pub(super) enum Mode {
     Raw,
     /// An agent's, at the rates of the optimum.
     Drum,
+    /// Those of two agents, of which each has an end, as requests come: five clients on a queue pair.
+    Share,
     /// An agent's, as requests come.
     Unlimited,
     /// No device: sockets.
@@ -221,7 +223,7 @@ pub(super) fn goals(
 pub(super) fn unmeasured(redis: Option<anyhow::Error>) -> Vec<Unmeasured> {
     let share = (
         "operations under SHARE between those of RAW and DRUM from 300 clients",
-        "there is no SHARE yet, and no modelled cache below the store".to_owned(),
+        "there is no modelled cache below the store".to_owned(),
     );
     let redis = redis.map(|error| {
         ("operations beside those of redis-server over TCP, at least 5", format!("{error:#}"))

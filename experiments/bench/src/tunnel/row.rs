@@ -144,7 +144,10 @@ pub(super) fn unmeasured() -> Vec<Unmeasured> {
              of tcp's and of tunnel-raw's",
             shaped,
         ),
-        ("rows of tunnel-share", "there is no provider SHARE under a tunnel yet"),
+        (
+            "rows of tunnel-share",
+            "messages of a tunnel take receives, and what does goes over no shared queue pair yet",
+        ),
     ]
     .map(|(goal, why)| Unmeasured::new(goal, why))
     .into()

@@ -32,7 +32,7 @@ fn rows_and_goals_are_there() {
     let count = |provider: &str| raw.iter().filter(|row| row["provider"] == provider).count();
     assert_eq!(count("shm"), 8, "two operations, two sizes, one or 64 at once");
     assert_eq!(count("roce"), 4, "WRITEs of two sizes, one or 64 at once");
-    for (what, raw, agent) in ["drum", "unlimited"].iter().flat_map(|what| {
+    for (what, raw, agent) in ["justitia", "drum", "unlimited"].iter().flat_map(|what| {
         let agent = of(what);
         assert_eq!(agent.len(), raw.len(), "{what}");
         raw.iter().zip(agent).map(move |(raw, agent)| (what, *raw, agent))
@@ -48,8 +48,21 @@ fn rows_and_goals_are_there() {
         assert!(raw["agent_ns_per_op"].is_null() && raw["queue_pairs"].is_null(), "{raw}");
         assert!(agent["agent_ns_per_op"].as_f64().unwrap() > 0.0, "{agent}");
         // One agent has both ends over shared memory, each its own over a network.
-        let ends = if agent["provider"] == "shm" { 2 } else { 1 };
+        // JUSTITIA's agents have one each, and one for probes.
+        let ends = if agent["provider"] == "shm" || *what == "justitia" { 2 } else { 1 };
         assert_eq!(agent["queue_pairs"], ends, "{agent}");
+    }
+    // SHARE beside RAW, over both devices; SENDs are not shared yet.
+    let writes: Vec<_> = raw.iter().filter(|row| row["op"] == "write").collect();
+    for what in ["share", "shared"] {
+        let rows = of(what);
+        assert_eq!(rows.len(), writes.len(), "{what}");
+        for (row, raw) in rows.iter().zip(&writes) {
+            let cell = ["provider", "op", "bytes", "outstanding"];
+            assert!(cell.iter().all(|field| raw[field] == row[field]), "{raw} {row}");
+            assert!(row["ops_per_s"].as_f64().unwrap() > 0.0, "{row}");
+            assert_eq!(row["queue_pairs"], 1, "{row}");
+        }
     }
     assert!(of("cache-line")[0]["latency_ns_p50"].as_f64().unwrap() > 0.0);
     let fairness = of("fairness");

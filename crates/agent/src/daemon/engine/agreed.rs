@@ -54,7 +54,7 @@ impl Engine {
     /// Gives applications what they may send in the time since it was last done.
     #[inline]
     pub(super) fn spend_time(&mut self) {
-        let Some(agreed) = &mut self.agreed else { return };
+        let Some(agreed) = self.agreed.as_mut().filter(|_| self.mode.decides()) else { return };
         let now = Instant::now();
         self.scheduler.refill(now - std::mem::replace(&mut agreed.spent, now));
         let passed = now - agreed.looked;
@@ -129,7 +129,7 @@ impl Engine {
         let Some(connection) = self.find(key, queue_pair) else { return };
         let id = connection.id;
         if connection.shared.is_some() {
-            self.fail_shared(id);
+            self.fail_shared(id, None);
             return;
         }
         // Lent ones are about to be in another state anyway.

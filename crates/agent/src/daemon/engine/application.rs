@@ -1,6 +1,7 @@
 //! An application, as the engine has it.
 use super::Newcomer;
 use super::agreed::Demand;
+use super::justitia::Seen;
 use crate::daemon::connection::Landed;
 use crate::daemon::share::Regions;
 use crate::entry::{Event, Notice};
@@ -23,6 +24,7 @@ pub(super) struct Application {
     /// Chunks and receives of all its connections in the device's hands.
     pub(super) outstanding: usize,
     pub(super) demand: Demand,
+    pub(super) seen: Seen,
     /// As shared queue pairs know them.
     pub(super) regions: Regions,
     /// It got something since it was last woken.
@@ -42,6 +44,7 @@ impl Application {
             connections,
             outstanding: 0,
             demand,
+            seen: Seen::default(),
             regions,
             gave: false,
         }

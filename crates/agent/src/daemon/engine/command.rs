@@ -1,11 +1,11 @@
 //! What the threads of the applications ask of the engine.
 use super::application::Application;
-use super::{Command, Engine, Newcomer};
+use super::{Command, Engine, NewQp, Newcomer};
 use crate::daemon::connection::Connection;
 use crate::daemon::own::OwnQp;
 use crate::daemon::share::Shared;
 use crate::peer::Change;
-use crate::policy::{self, Mode};
+use crate::policy;
 use crate::pool::SLOTS;
 use crate::protocol::Account;
 use crate::scheduler::{ConnectionId, Scheduler};
@@ -21,8 +21,8 @@ impl Engine {
                 self.leave(key);
                 let _ = reply.send(());
             }
-            Command::AddQp(key, qp, most, places, reply) => {
-                let _ = reply.send(self.add_qp(key, qp, most, places));
+            Command::AddQp(key, new, most, places, reply) => {
+                let _ = reply.send(self.add_qp(key, new, most, places));
             }
             Command::Lend(key, queue_pair, reply) => {
                 self.lend(key, queue_pair, reply);
@@ -65,7 +65,7 @@ impl Engine {
         let (key, weight) = (newcomer.key, newcomer.account.weight);
         self.keys.insert(key, at);
         self.applications[at] = Some(Application::new(newcomer, id));
-        if self.agreed.is_some() {
+        if self.agreed.is_some() && self.mode.decides() {
             // Until a rate is agreed.
             self.scheduler.set_rate(id, 0.0);
         }
@@ -98,7 +98,7 @@ impl Engine {
 
     /// Takes note of who is connected, and decides their shares, where there are any.
     fn decide(&mut self) {
-        if self.mode == Mode::Unlimited || self.agreed.is_some() {
+        if !self.mode.decides() || self.agreed.is_some() {
             return;
         }
         let all = self.keys.values().filter_map(|at| self.applications[*at].as_ref());
@@ -119,7 +119,7 @@ impl Engine {
         self.scheduler.set_shares(&rates);
     }
 
-    fn add_qp(&mut self, key: u64, qp: (OwnQp, u32), most: (u32, u32), places: u32) -> Option<u32> {
+    fn add_qp(&mut self, key: u64, new: NewQp, most: (u32, u32), places: u32) -> Option<u32> {
         let owner = *self.keys.get(&key)?;
         let application = self.applications[owner].as_mut()?;
         let id = self.scheduler.add_connection(application.id, places);
@@ -130,7 +130,7 @@ impl Engine {
             self.numbers.resize(at + 1, 0);
         }
         let names = (owner, queue_pair);
-        let connection = Connection::new(id, names, self.numbers[at], qp, most);
+        let connection = Connection::new(id, names, self.numbers[at], new, most);
         let qpn = connection.qpn;
         self.connections[at] = Some(connection);
         self.tell_peers(Change::AddQp { key, queue_pair, qpn });
@@ -242,7 +242,7 @@ impl Engine {
         let connection = self.connections[id.index()].as_ref();
         let shared = connection.and_then(|connection| connection.shared.as_ref());
         match shared.map(|shared| shared.is_doomed) {
-            Some(true) => self.fail_shared(id),
+            Some(true) => self.fail_shared(id, None),
             Some(false) if matches!(transition, Some(QpTransition::ToErr)) => self.end_sharing(id),
             Some(false) if !shares => self.finish_sharing(id),
             Some(false) | None => {}

@@ -3,6 +3,8 @@
 mod agreed;
 mod application;
 mod command;
+mod justitia;
+mod raw;
 mod shared;
 
 use super::Port;
@@ -11,6 +13,7 @@ use super::own::OwnQp;
 use super::share::Region;
 use super::shared_qps::SharedQps;
 use crate::entry::{Event, Request, Work};
+use crate::justitia::Pacing;
 use crate::peer::{Change, Verdict};
 use crate::policy::{Mode, Policy};
 use crate::pool::AgentEnd;
@@ -19,6 +22,7 @@ use crate::scheduler::{ConnectionId, Scheduler};
 use agreed::Agreed;
 use application::Application;
 use catchment_verbs::{AsyncEvent, Completion, Cq, Qp, QpTransition, event};
+use justitia::Justitia;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -49,7 +53,7 @@ pub(super) enum Command {
     Leave(u64, Sender<()>),
     /// A new queue pair, of a protection domain: so many sends, receives, and chunks in the device's hands. Answered
     /// with its number.
-    AddQp(u64, (OwnQp, u32), (u32, u32), u32, Sender<Option<u32>>),
+    AddQp(u64, NewQp, (u32, u32), u32, Sender<Option<u32>>),
     /// Take a queue pair out, after all requests that were given before.
     Lend(u64, u32, Sender<Option<OwnQp>>),
     /// Put it back; with the transition that it made.
@@ -74,6 +78,13 @@ pub(super) enum Command {
     Stop,
 }
 
+/// A queue pair, its protection domain, and its completion queue if it has one of its own.
+pub(super) struct NewQp {
+    pub(super) qp: OwnQp,
+    pub(super) pd: u32,
+    pub(super) cq: Option<Arc<dyn Cq>>,
+}
+
 /// What an application brings.
 pub(super) struct Newcomer {
     pub(super) key: u64,
@@ -93,6 +104,7 @@ pub(super) struct Engine {
     alpha: f64,
     /// To tell of applications, where their rates are agreed with other hosts; the time of the last budget.
     agreed: Option<Agreed>,
+    justitia: Option<Justitia>,
     scheduler: Scheduler,
     shared_qps: SharedQps,
     /// Of a poll of these; kept for their memory.
@@ -120,13 +132,19 @@ impl Engine {
         (changes, shared_qps): (Option<UnboundedSender<Change>>, SharedQps),
     ) -> Self {
         let scheduler = match policy.mode {
-            Mode::Drum => Scheduler::new(policy.chunk_bytes, policy.window_bytes),
-            Mode::Unlimited => Scheduler::unlimited(),
+            Mode::Drum | Mode::Justitia => Scheduler::new(policy.chunk_bytes, policy.window_bytes),
+            Mode::Share | Mode::Raw | Mode::Unlimited => Scheduler::unlimited(),
         };
+        let target = policy.justitia.filter(|_| policy.mode == Mode::Justitia);
+        let pacing = target.map(|target| {
+            let target_us = Duration::from_micros(target.target_us.into());
+            Pacing::new(target.line_bytes_per_s as f64, target_us)
+        });
         Self {
             port,
             bell,
             commands,
+            justitia: pacing.map(Justitia::new),
             mode: policy.mode,
             alpha: policy.alpha,
             agreed: changes.map(Agreed::new),
@@ -176,6 +194,7 @@ impl Engine {
             busy |= self.take(at, BATCH);
         }
         self.spend_time();
+        self.pace();
         busy |= self.dispatch();
         for at in 0..self.applications.len() {
             busy |= self.poll(at);
@@ -193,12 +212,16 @@ impl Engine {
             application.end.arm();
             application.cq.req_notify(false);
         }
+        if self.mode == Mode::Raw {
+            self.arm_each();
+        }
     }
 
     fn sleep(&self) {
         let idle = self.connections.iter().all(Option::is_none);
         let nap = if idle { LONG_NAP } else { NAP };
-        let refill = self.agreed.as_ref().and_then(|_| self.scheduler.next_refill());
+        let paced = self.agreed.is_some() || self.justitia.is_some();
+        let refill = paced.then(|| self.scheduler.next_refill()).flatten();
         let timeout = event::timespec(refill.map_or(nap, |refill| refill.min(nap)));
         let mut fds = [
             PollFd::new(&*self.bell, PollFlags::IN),
@@ -244,12 +267,23 @@ impl Engine {
             application.wake();
             return false;
         }
+        if self.mode == Mode::Raw {
+            return self.poll_each(at);
+        }
         let mut out = [Completion::EMPTY; POLLED];
         let Ok(count) = application.cq.poll(&mut out) else {
             application.hang_up("its completion queue at the device failed");
             return false;
         };
-        for done in &out[..count] {
+        self.take_completions(at, &out[..count]);
+        count > 0
+    }
+
+    /// Notes what the device is done with, of an application.
+    #[inline]
+    fn take_completions(&mut self, at: usize, all: &[Completion]) {
+        let Some(application) = &mut self.applications[at] else { return };
+        for done in all {
             let connection = self.connections.get_mut(Connection::place_of(done.wr_id));
             let Some(connection) = connection.and_then(Option::as_mut) else { continue };
             if connection.owner != at {
@@ -268,7 +302,6 @@ impl Engine {
             connection.count(&mut application.outstanding);
         }
         application.wake();
-        count > 0
     }
 
     /// Gives chunks to the device, those of a connection that follow each other at once; returns whether there

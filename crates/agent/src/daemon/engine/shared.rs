@@ -25,6 +25,9 @@ impl Engine {
 
     /// Gives what a connection has planned to a shared queue pair.
     pub(super) fn post_shared(&mut self, id: ConnectionId) {
+        if self.shared_qps.has_groups() {
+            self.choose_group(id);
+        }
         let Some(connection) = self.connections[id.index()].as_mut() else { return };
         let Some(application) = &mut self.applications[connection.owner] else { return };
         let (place, need) = connection.post_shared(&application.regions, &mut self.shared_qps);
@@ -35,8 +38,30 @@ impl Engine {
             Some(Need::Apart) => self.settle(id),
             None => {}
         }
+        self.give_to(place);
+    }
+
+    /// Gives the device what waits at a place.
+    pub(super) fn give_to(&mut self, place: usize) {
         if let Some((host, number)) = self.shared_qps.give(place) {
             self.say(Sharing::Lost { host, number });
+            self.fail_unknown();
+        }
+    }
+
+    /// Puts a connection that is in no group into that of its host with the fewest.
+    fn choose_group(&mut self, id: ConnectionId) {
+        let shared = |connection: &Option<Connection>| {
+            let shared = connection.as_ref()?.shared.as_ref()?;
+            Some((shared.host, shared.group))
+        };
+        let Some((host, None)) = shared(&self.connections[id.index()]) else { return };
+        let all = || self.connections.iter().filter_map(shared);
+        let members = |at: &usize| all().filter(|(_, group)| *group == Some(*at)).count();
+        let group = self.shared_qps.places(host).min_by_key(members);
+        let connection = self.connections[id.index()].as_mut();
+        if let Some(shared) = connection.and_then(|connection| connection.shared.as_mut()) {
+            shared.group = group;
         }
     }
 
@@ -46,6 +71,9 @@ impl Engine {
             (std::mem::take(&mut self.landed), std::mem::take(&mut self.failed));
         let any = self.shared_qps.poll(&mut done, &mut failed);
         for wr_id in done.drain(..) {
+            if self.take_probe(wr_id) {
+                continue;
+            }
             // Its kind and length are known here.
             let result = Ok(Success::plain(WcOpcode::Write, 0));
             self.complete(&Completion { wr_id, qpn: 0, result });
@@ -53,6 +81,7 @@ impl Engine {
         for (host, number) in failed.drain(..) {
             tracing::warn!(host, number, "a shared queue pair failed, another takes over");
             self.say(Sharing::Lost { host, number });
+            self.fail_unknown();
         }
         (self.landed, self.failed) = (done, failed);
         any
@@ -128,8 +157,23 @@ impl Engine {
         self.settle(id);
     }
 
-    /// The host of a connection that shares is gone.
-    pub(super) fn fail_shared(&mut self, id: ConnectionId) {
+    /// Ends connections with an atomic that had no answer: to do it again might do it twice.
+    pub(super) fn fail_unknown(&mut self) {
+        for wr_id in self.shared_qps.take_unknown() {
+            self.shared_qps.drop_of(|waiting| waiting == wr_id);
+            let at = Connection::place_of(wr_id);
+            let connection = self.connections.get(at).and_then(Option::as_ref);
+            let has_it = |one: &&Connection| one.lost(None).iter().any(|lost| lost.wr_id == wr_id);
+            let Some(connection) = connection.filter(has_it) else { continue };
+            let (id, qpn) = (connection.id, connection.qpn);
+            self.fail_shared(id, Some(wr_id));
+            self.say(Sharing::Unshare { qpn, reply: channel().0 });
+        }
+    }
+
+    /// The host of a connection that shares is gone, or it is not known whether the peer did this atomic.
+    pub(super) fn fail_shared(&mut self, id: ConnectionId, unknown: Option<u64>) {
+        self.shared_qps.drop_of(|wr_id| Connection::place_of(wr_id) == id.index());
         let Some(connection) = self.connections[id.index()].as_mut() else { return };
         let Some(qp) = &mut connection.qp else {
             if let Some(shared) = &mut connection.shared {
@@ -139,7 +183,7 @@ impl Engine {
         };
         qp.fail();
         let qpn = connection.qpn;
-        for done in connection.lost() {
+        for done in connection.lost(unknown) {
             self.complete(&done);
         }
         self.finish_sharing(id);
@@ -206,8 +250,16 @@ impl Engine {
 
     pub(super) fn add_shared_qp(&mut self, host: u32, number: u32, qp: Box<dyn Qp>) {
         let place = self.shared_qps.add(host, number, qp);
+        for id in self.of_host(host) {
+            let connection = self.connections[id.index()].as_mut();
+            if let Some(shared) = connection.and_then(|connection| connection.shared.as_mut()) {
+                // There may be smaller groups now.
+                shared.group = None;
+            }
+        }
         if let Some((host, number)) = self.shared_qps.give(place) {
             self.say(Sharing::Lost { host, number });
+            self.fail_unknown();
         }
         self.of_host(host).into_iter().for_each(|id| self.post(Some(id)));
     }
@@ -234,7 +286,7 @@ impl Engine {
             } else if !is_drained {
                 shared.tries += 1;
                 if shared.tries >= TRIES {
-                    self.fail_shared(id);
+                    self.fail_shared(id, None);
                     self.say(Sharing::Unshare { qpn, reply: channel().0 });
                 }
             }
@@ -244,5 +296,6 @@ impl Engine {
     pub(super) fn lose_shared_qp(&mut self, host: u32, number: u32) {
         self.shared_qps.lose(host, number);
         self.say(Sharing::Lost { host, number });
+        self.fail_unknown();
     }
 }
