@@ -104,6 +104,11 @@ impl Connection {
         }
     }
 
+    /// Returns whether it gave this number to a chunk.
+    pub(super) fn has_number(&self, wr_id: u64) -> bool {
+        wr_id >> 32 == self.base() >> 32
+    }
+
     /// Returns the failed completions of everything that it has in the device's hands: its host is gone.
     pub(super) fn lost(&self) -> Vec<Completion> {
         let result = Err(Failure { status: WcStatus::Flushed, vendor_err: 0 });

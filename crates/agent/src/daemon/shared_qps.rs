@@ -31,13 +31,15 @@ pub(super) struct Posted {
     pub(super) data: Data,
     pub(super) inline: Option<Buffer>,
     pub(super) fence: bool,
+    /// Its connection has failed: it is not done again.
+    is_given_up: bool,
     /// What follows it.
     then: Vec<Arc<Then>>,
 }
 
 impl Posted {
     pub(super) fn new(wr_id: u64, op: SendOp, data: Data) -> Self {
-        Self { wr_id, op, data, inline: None, fence: false, then: Vec::new() }
+        Self { wr_id, op, data, inline: None, fence: false, is_given_up: false, then: Vec::new() }
     }
 
     fn request(&self, signaled: bool) -> SendWr<'_> {
@@ -88,7 +90,9 @@ impl SharedQp {
         let mut given = self.queue.iter().take(self.given);
         let Some(at) = given.position(|posted| posted.wr_id == wr_id) else { return };
         self.given -= at + 1;
-        done.extend(self.queue.drain(..=at).map(|posted| posted.wr_id));
+        // What was given up is known to its connection as failed; another one may have its number.
+        let known = self.queue.drain(..=at).filter(|posted| !posted.is_given_up);
+        done.extend(known.map(|posted| posted.wr_id));
     }
 }
 
@@ -156,6 +160,19 @@ impl SharedQps {
         self.all.iter().find(is_it).map(|shared_qp| (shared_qp.host, shared_qp.number))
     }
 
+    /// Gives up the chunks of a connection that failed, of which `of` tells by their numbers: its peer may have ended the
+    /// memory that they lead to, and they would make one queue pair after the other fail.
+    pub(super) fn give_up(&mut self, of: impl Fn(u64) -> bool) {
+        for shared_qp in &mut self.all {
+            let (given, mut at) = (shared_qp.given, 0);
+            shared_qp.queue.retain_mut(|posted| {
+                posted.is_given_up |= of(posted.wr_id);
+                at += 1;
+                at <= given || !posted.is_given_up
+            });
+        }
+    }
+
     /// Ends all of a host, with what they had. Places stay: their numbers are known.
     pub(super) fn forget(&mut self, host: u32) {
         for shared_qp in self.all.iter_mut().filter(|shared_qp| shared_qp.host == host) {
@@ -213,5 +230,34 @@ impl SharedQps {
 /// Ends a queue pair. What it was not done with waits.
 fn fail(shared_qp: &mut SharedQp) -> (u32, u32) {
     (shared_qp.qp, shared_qp.given) = (None, 0);
+    shared_qp.queue.retain(|posted| !posted.is_given_up);
     (shared_qp.host, shared_qp.number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catchment_verbs::RemoteAddr;
+
+    fn chunk(wr_id: u64) -> Posted {
+        let remote = RemoteAddr { addr: 0, rkey: 0 };
+        Posted::new(wr_id, SendOp::Write(remote), Data::Inline(0))
+    }
+
+    #[test]
+    fn chunks_of_a_failed_connection_are_not_done_again_and_those_of_others_are() {
+        let mut shared_qps = SharedQps::new(None);
+        let queue = (0..6).map(chunk).collect();
+        shared_qps.all.push(SharedQp { host: 1, number: 2, qp: None, queue, given: 3 });
+        let left = |shared_qps: &SharedQps| {
+            shared_qps.all[0].queue.iter().map(|posted| posted.wr_id).collect::<Vec<_>>()
+        };
+        shared_qps.give_up(|wr_id| wr_id.is_multiple_of(2));
+        assert_eq!(left(&shared_qps), [0, 1, 2, 3, 5], "the device has the first three");
+        let mut done = Vec::new();
+        shared_qps.all[0].complete(1, &mut done);
+        assert_eq!((done, left(&shared_qps)), (vec![1], vec![2, 3, 5]), "nobody knows of 0");
+        fail(&mut shared_qps.all[0]);
+        assert_eq!(left(&shared_qps), [3, 5]);
+    }
 }

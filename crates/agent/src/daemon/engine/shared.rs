@@ -139,6 +139,7 @@ impl Engine {
         };
         qp.fail();
         let qpn = connection.qpn;
+        self.shared_qps.give_up(|wr_id| connection.has_number(wr_id));
         for done in connection.lost() {
             self.complete(&done);
         }
