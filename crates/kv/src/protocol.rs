@@ -3,8 +3,9 @@ use crate::layout::Table;
 use crate::store::{Counts, Report};
 use catchment_session::host::Host;
 use catchment_session::message::{ProviderOffer, SessionPath, WhyNot};
-use catchment_verbs::{Endpoint, RemoteAddr};
+use catchment_verbs::{Endpoint, RemoteAddr, RtsAttr};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Of this protocol and of the layout of the memory.
 pub(crate) const VERSION: u32 = 1;
@@ -14,6 +15,8 @@ pub(crate) const MESSAGE_BYTES: usize = 64 << 10;
 pub(crate) const LABEL: &[u8] = b"EXPORTER-catchment-kv";
 /// Numbers of blocks in a message at most.
 pub(crate) const BLOCKS_MAX: usize = 1024;
+/// Longest wait for an acknowledgement.
+const TIMEOUT_MAX: Duration = Duration::from_secs(2);
 
 /// Who executes operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +108,14 @@ pub(crate) fn endpoint(text: &str) -> Result<Endpoint, String> {
     text.parse().map_err(|error| format!("the peer's queue pair: {error}"))
 }
 
+/// Returns how long a queue pair repeats its requests: for a lease, so that no side that stands still for less is
+/// given up (at most 16 s).
+pub(crate) fn rts_within(lease: Duration) -> RtsAttr {
+    let usual = RtsAttr::default();
+    let timeout = (lease / (u32::from(usual.retry_cnt) + 1)).min(TIMEOUT_MAX);
+    RtsAttr { timeout: timeout.max(usual.timeout), ..usual }
+}
+
 pub(crate) fn encode(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).unwrap_or_default()
 }
@@ -112,4 +123,19 @@ pub(crate) fn encode(message: &impl Serialize) -> Vec<u8> {
 pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(bytes)
         .map_err(|error| catchment_session::names::printable(&error.to_string(), 256))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_repeated_for_a_lease() {
+        for (lease_s, least_s) in [(0, 0), (1, 1), (3, 3), (60, 16)] {
+            let attributes = rts_within(Duration::from_secs(lease_s));
+            let repeated = attributes.timeout * (u32::from(attributes.retry_cnt) + 1);
+            assert!(repeated >= Duration::from_secs(least_s).max(Duration::from_millis(500)));
+            assert!(repeated <= Duration::from_secs(lease_s.max(1)), "{repeated:?}");
+        }
+    }
 }

@@ -21,11 +21,20 @@ pub(crate) enum Status {
     Full,
     Damaged,
     Wrong,
+    /// As [`Status::Full`], but memory waits for a client.
+    Later,
 }
 
 impl Status {
-    const ALL: [Self; 6] =
-        [Self::Done, Self::Absent, Self::Changed, Self::Full, Self::Damaged, Self::Wrong];
+    const ALL: [Self; 7] = [
+        Self::Done,
+        Self::Absent,
+        Self::Changed,
+        Self::Full,
+        Self::Damaged,
+        Self::Wrong,
+        Self::Later,
+    ];
 }
 
 fn header(first: u8, key: usize, value: usize, version: u64) -> [u8; HEADER_BYTES] {

@@ -1,5 +1,5 @@
-//! Processes use one store over shm and roce, one-sided and by messages, and are killed; so is the server. What they
-//! saw is linearizable.
+//! Processes use one store over shm and roce, one-sided and by messages, and are killed or stand still; so does the
+//! server. What they saw is linearizable.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use catchment_kv::{Client, ClientConfig, KvError, Replaced, Server, ServerConfig, Sided, Value};
 use catchment_linear::{Absence, Deleted, Event, Replaced as Ended, Seen, What, search, versions};
@@ -9,13 +9,18 @@ use catchment_probe::random::Random;
 use catchment_providers::ProviderSet;
 use catchment_session::io::ServerSecurity;
 use catchment_session::path::PathRules;
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 const KEYS: u64 = 12;
 const SLOTS: u64 = 4;
+/// Operations without an end to them.
+const ENDLESS: u64 = u64::MAX >> 8;
+/// A lease that no test outlasts.
+const LONG: Duration = Duration::from_secs(60);
 
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -26,7 +31,9 @@ fn now_ns() -> u64 {
 fn second_process() {
     match role().as_deref().map(|role| role.split(' ').collect::<Vec<_>>()).as_deref() {
         None => {}
-        Some(["server"]) => server(),
+        Some(["server", lease_ms, mib]) => {
+            server(Duration::from_millis(lease_ms.parse().unwrap()), mib.parse().unwrap());
+        }
         Some(["client", address, number, operations]) => {
             client(address, number.parse().unwrap(), operations.parse().unwrap());
         }
@@ -34,11 +41,11 @@ fn second_process() {
     }
 }
 
-fn server() {
+fn server(lease: Duration, mib: u64) {
     let server = Server::start(ServerConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
-        memory_bytes: 8 << 20,
-        lease: Duration::from_secs(60),
+        memory_bytes: mib << 20,
+        lease,
         providers: ProviderSet::default(),
         security: ServerSecurity::default(),
     });
@@ -62,10 +69,17 @@ fn connect(address: &str, number: u64) -> Result<Client, KvError> {
 
 /// Operations of one client: a line before each, and one behind.
 fn client(address: &str, number: u64, operations: u64) {
-    let mut client = connect(address, number).unwrap();
+    let mut client = match connect(address, number) {
+        Ok(client) => client,
+        Err(error) => return say(&format!("failed: connecting: {error}")),
+    };
     let mut random = Random::new(number);
     let mut seen: HashMap<u64, (u64, u64)> = HashMap::new();
     for n in 0..operations {
+        if operations == ENDLESS && n.is_multiple_of(8) {
+            // Histories of a few seconds need not have millions.
+            std::thread::sleep(Duration::from_micros(200));
+        }
         let key = random.below(KEYS);
         let name = format!("key {key}");
         let name = name.as_bytes();
@@ -158,19 +172,46 @@ fn end(event: &mut Event, line: &str) {
     };
 }
 
-/// Runs clients one after the other, most of which are killed somewhere. Returns what they saw, and whether one failed.
-fn slot(
-    address: &str,
-    slot: u64,
+/// What a slot is told, and what it tells while it runs.
+#[derive(Default)]
+struct Slot {
+    /// Its client of the moment.
+    process: AtomicU32,
+    /// Operations begun.
+    begun: AtomicU64,
+    /// No more of them.
+    over: AtomicBool,
+    /// There are no more.
+    ended: AtomicBool,
+}
+
+/// Ends slots, also where the test fails.
+struct Over<'a>(&'a [Slot]);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|slot| slot.over.store(true, Ordering::Relaxed));
+    }
+}
+
+/// What the clients of a slot saw, and why those failed that did: how their last operation ended is unknown.
+type Saw = (Vec<Event>, Vec<String>);
+
+/// Runs clients one after the other, most of which are killed somewhere. Goes on after one has failed if `goes_on` at
+/// the reason.
+fn run(
+    slot: &Slot,
+    (address, first): (&str, u64),
     operations: u64,
-    mut saw: impl FnMut(usize),
-) -> (Vec<Event>, Option<String>) {
-    let mut random = Random::new(slot);
-    let (mut history, mut number): (Vec<Event>, u64) = (Vec::new(), slot);
-    let mut failed = None;
-    while (history.len() as u64) < operations && failed.is_none() {
+    goes_on: impl Fn(&str) -> bool,
+) -> Saw {
+    let mut random = Random::new(first);
+    let (mut history, mut number): (Vec<Event>, u64) = (Vec::new(), first);
+    let (mut failed, mut over) = (Vec::new(), false);
+    while (history.len() as u64) < operations && !over {
         let mut child =
             Child::start("second_process", &format!("client {address} {number} {operations}"));
+        slot.process.store(child.id(), Ordering::Relaxed);
         number += SLOTS;
         let mut left = Some(random.between(operations / 8, operations / 2));
         while let Some(line) = child.listen() {
@@ -179,18 +220,50 @@ fn slot(
                     end(event, &line);
                 }
             } else if let Some(error) = line.strip_prefix("failed: ") {
-                failed = Some(error.to_owned());
+                over |= !goes_on(error);
+                println!("client {} failed: {error}", number - SLOTS);
+                failed.push(error.to_owned());
             } else if line != "end" {
                 history.extend(begun(&line));
-                saw(history.len());
+                slot.begun.store(history.len() as u64, Ordering::Relaxed);
             }
             left = left.and_then(|left| left.checked_sub(1));
-            if left == Some(0) {
+            over |= slot.over.load(Ordering::Relaxed);
+            if left == Some(0) || over {
                 child.kill();
             }
         }
     }
+    slot.ended.store(true, Ordering::Relaxed);
     (history, failed)
+}
+
+/// Notices when this process stood still, as all of a machine or of a job may: then leases end, and nobody is to blame.
+#[derive(Default)]
+struct Standstill {
+    seen: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Standstill {
+    fn watch(&self) {
+        while !self.over.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            // That it takes longer is the event.
+            std::thread::sleep(Duration::from_millis(50));
+            if began.elapsed() > Duration::from_secs(5) {
+                println!("stood still for {:?}", began.elapsed());
+                self.seen.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn started(lease: Duration, mib: u64) -> (Child, String) {
+    let role = format!("server {} {mib}", lease.as_millis());
+    let mut server = Child::start("second_process", &role);
+    let address = server.hear();
+    (server, address)
 }
 
 fn check(history: &[Event]) {
@@ -206,23 +279,29 @@ fn check(history: &[Event]) {
 #[test]
 fn s5_24_processes_that_are_killed_leave_a_linearizable_history() {
     let operations = scaled(6_000);
-    let mut server = Child::start("second_process", "server");
-    let address = server.hear();
+    let (mut server, address) = started(LONG, 8);
+    let still = Standstill::default();
     let history = std::thread::scope(|scope| {
+        scope.spawn(|| still.watch());
         let slots: Vec<_> = (0..SLOTS)
             .map(|n| {
-                let address = &address;
-                scope.spawn(move || slot(address, n, operations / SLOTS, |_| {}))
+                let (address, still) = (&address, &still);
+                let goes_on = |reason: &str| {
+                    println!("client failed: {reason}");
+                    still.seen.load(Ordering::Relaxed)
+                };
+                scope
+                    .spawn(move || run(&Slot::default(), (address, n), operations / SLOTS, goes_on))
             })
             .collect();
-        let slots: Vec<_> = slots.into_iter().map(|slot| slot.join().unwrap()).collect();
-        slots
-            .into_iter()
-            .flat_map(|(history, failed)| {
-                assert_eq!(failed, None);
-                history
-            })
-            .collect::<Vec<_>>()
+        let slots: Vec<_> = slots.into_iter().map(|slot| slot.join()).collect();
+        still.over.store(true, Ordering::Relaxed);
+        let join = |slot: std::thread::Result<Saw>| {
+            let (history, failed) = slot.unwrap();
+            assert!(failed.is_empty() || still.seen.load(Ordering::Relaxed), "{failed:?}");
+            history
+        };
+        slots.into_iter().flat_map(join).collect::<Vec<_>>()
     });
     check(&history);
     assert!(history.iter().any(|event| event.end.is_none()), "some were killed in an operation");
@@ -230,32 +309,120 @@ fn s5_24_processes_that_are_killed_leave_a_linearizable_history() {
     server.tell("end");
 }
 
+/// Runs clients without an end while `disturb` does, then ends them. Returns what they saw, and why some failed.
+fn beside(
+    (address, first): (&str, u64),
+    goes_on: fn(&str) -> bool,
+    disturb: impl FnOnce(&[Slot]),
+) -> Saw {
+    let slots: Vec<_> = (0..SLOTS).map(|_| Slot::default()).collect();
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (first..)
+            .zip(&slots)
+            .map(|(n, slot)| scope.spawn(move || run(slot, (address, n), ENDLESS, goes_on)))
+            .collect();
+        let over = Over(&slots);
+        progress(&slots);
+        disturb(&slots);
+        drop(over);
+        let (mut history, mut failed) = (Vec::new(), Vec::new());
+        for slot in running {
+            let (seen, reasons) = slot.join().unwrap();
+            history.extend(seen);
+            failed.extend(reasons);
+        }
+        (history, failed)
+    })
+}
+
+/// Waits until each slot has begun some operations more.
+fn progress(slots: &[Slot]) {
+    let begun = |slot: &Slot| slot.begun.load(Ordering::Relaxed);
+    let goals: Vec<_> = slots.iter().map(|slot| begun(slot) + 300).collect();
+    let began = Instant::now();
+    while slots.iter().zip(&goals).any(|(slot, goal)| begun(slot) < *goal) {
+        assert!(
+            began.elapsed() < LONG,
+            "clients do not go on: {goals:?} {:?}",
+            slots.iter().map(begun).collect::<Vec<_>>()
+        );
+        // Other processes make it.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn stop(process: u32, time: Duration) {
+    let process = Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+    kill_process(process, Signal::STOP).unwrap();
+    // So long it stands still.
+    std::thread::sleep(time);
+    kill_process(process, Signal::CONT).unwrap();
+}
+
+/// Each stands still once: the server, then the clients.
+fn stop_each(server: &Child, slots: &[Slot], time: Duration) {
+    stop(server.id(), time);
+    progress(slots);
+    for slot in slots {
+        stop(slot.process.load(Ordering::Relaxed), time);
+        progress(slots);
+    }
+}
+
+/// Over RoCE too, where a queue pair may give a silent peer up long before the lease is over. Memory that waits for
+/// one of them is not full.
+#[test]
+fn s5_24_a_standstill_within_the_lease_fails_nothing() {
+    let (server, address) = started(LONG, 1);
+    let (history, failed) = beside(
+        (&address, 200),
+        |_| false,
+        |slots| {
+            stop_each(&server, slots, Duration::from_millis(1_500));
+        },
+    );
+    assert!(failed.is_empty(), "{failed:?}");
+    check(&history);
+}
+
+/// Who was silent for too long is told so, and what he had under way is done or not, but not later.
+#[test]
+fn s5_24_a_standstill_beyond_the_lease_leaves_a_linearizable_history() {
+    let lease = Duration::from_millis(400);
+    let (server, address) = started(lease, 8);
+    let (history, failed) = beside(
+        (&address, 300),
+        |_| true,
+        |slots| {
+            stop_each(&server, slots, 2 * lease);
+        },
+    );
+    assert!(!failed.is_empty(), "a client over a network outlived its lease");
+    for reason in &failed {
+        assert!(reason.contains("server"), "{reason}");
+    }
+    check(&history);
+}
+
 #[test]
 fn s5_24_a_killed_server_ends_operations_and_no_answer_before_was_wrong() {
-    let mut server = Child::start("second_process", "server");
-    let address = server.hear();
-    let (sender, under_way) = mpsc::channel();
-    let history = std::thread::scope(|scope| {
-        let slots: Vec<_> = (0..SLOTS)
-            .map(|n| {
-                let (address, sender) = (&address, sender.clone());
-                let saw = move |operations| {
-                    if operations == 500 {
-                        sender.send(()).unwrap();
-                    }
-                };
-                scope.spawn(move || slot(address, 100 + n, u64::MAX >> 8, saw))
-            })
-            .collect();
-        (0..SLOTS).for_each(|_| under_way.recv().unwrap());
-        server.kill();
-        let slots: Vec<_> = slots.into_iter().map(|slot| slot.join().unwrap()).collect();
-        let said = |(history, failed): (Vec<Event>, Option<String>)| {
-            let failed = failed.unwrap();
-            assert!(failed.contains("server") && !history.is_empty(), "{failed}");
-            history
-        };
-        slots.into_iter().flat_map(said).collect::<Vec<_>>()
-    });
+    let (mut server, address) = started(LONG, 8);
+    let (history, failed) = beside(
+        (&address, 100),
+        |_| false,
+        |slots| {
+            server.kill();
+            let began = Instant::now();
+            while !slots.iter().all(|slot| slot.ended.load(Ordering::Relaxed)) {
+                assert!(began.elapsed() < LONG, "a client did not notice");
+                // They end by themselves.
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        },
+    );
+    assert_eq!(failed.len() as u64, SLOTS);
+    for reason in &failed {
+        assert!(reason.contains("server"), "{reason}");
+    }
     check(&history);
 }

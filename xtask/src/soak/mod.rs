@@ -3,6 +3,7 @@
 //! A run consists of rounds, each determined by the seed and its number alone. For a failed round, the
 //! command that replays it is printed.
 mod agents;
+mod applications;
 mod duplex;
 mod frames;
 mod plan;
@@ -33,6 +34,8 @@ pub(crate) struct Args {
 enum Soak {
     /// Kill source and collector at random moments and check every frame
     Kill(KillArgs),
+    /// Applications and agents that are killed or stand still, with what that does to others
+    Agent(applications::Args),
     /// Clients of a duplex server that come, go and are killed, for hours; goes on after a stop
     Duplex(duplex::Args),
     /// All that can go wrong between sources and a transmission controller, in virtual time
@@ -84,6 +87,7 @@ fn time_below(random: &mut Rng, bound: Duration) -> Duration {
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     match &args.soak {
         Some(Soak::Kill(args)) => kill(repo, args),
+        Some(Soak::Agent(args)) => applications::run(repo, args),
         Some(Soak::Duplex(args)) => duplex::run(repo, args),
         Some(Soak::Control { options }) => simulator::run(repo, "control", options),
         Some(Soak::Roce { options }) => simulator::run(repo, "soak", options),

@@ -33,13 +33,15 @@ pub(super) struct Posted {
     pub(super) data: Data,
     pub(super) inline: Option<Buffer>,
     pub(super) fence: bool,
+    /// Its connection has failed: it is not done again.
+    is_given_up: bool,
     /// What follows it.
     then: Vec<Arc<Then>>,
 }
 
 impl Posted {
     pub(super) fn new(wr_id: u64, op: SendOp, data: Data) -> Self {
-        Self { wr_id, op, data, inline: None, fence: false, then: Vec::new() }
+        Self { wr_id, op, data, inline: None, fence: false, is_given_up: false, then: Vec::new() }
     }
 
     fn request(&self, signaled: bool) -> SendWr<'_> {
@@ -93,7 +95,9 @@ impl SharedQp {
         let mut given = self.queue.iter().take(self.given);
         let Some(at) = given.position(|posted| posted.wr_id == wr_id) else { return };
         self.given -= at + 1;
-        done.extend(self.queue.drain(..=at).map(|posted| posted.wr_id));
+        // What was given up is known to its connection as failed; another one may have its number.
+        let known = self.queue.drain(..=at).filter(|posted| !posted.is_given_up);
+        done.extend(known.map(|posted| posted.wr_id));
     }
 }
 
@@ -167,24 +171,6 @@ impl SharedQps {
         at
     }
 
-    /// Forgets what a connection has waiting. It has nothing in the device's hands.
-    pub(super) fn drop_of(&mut self, is_its: impl Fn(u64) -> bool) {
-        for shared_qp in self.all.iter_mut().filter(|shared_qp| shared_qp.given == 0) {
-            let mut then = Vec::new();
-            shared_qp.queue.retain_mut(|posted| {
-                let gone = is_its(posted.wr_id);
-                if gone {
-                    then.append(&mut posted.then);
-                }
-                !gone
-            });
-            // Later than it must be, not earlier.
-            if let Some(last) = shared_qp.queue.back_mut() {
-                last.then.append(&mut then);
-            }
-        }
-    }
-
     /// Takes the atomics of which it is not known whether the peer did them.
     pub(super) fn take_unknown(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.unknown)
@@ -204,6 +190,27 @@ impl SharedQps {
     pub(super) fn find(&self, qpn: u32) -> Option<(u32, u32)> {
         let is_it = |shared_qp: &&SharedQp| shared_qp.qp.as_ref().is_some_and(|qp| qp.qpn() == qpn);
         self.all.iter().find(is_it).map(|shared_qp| (shared_qp.host, shared_qp.number))
+    }
+
+    /// Gives up the chunks of a connection that failed, of which `of` tells by their numbers: its peer may have ended the
+    /// memory that they lead to, and they would make one queue pair after the other fail.
+    pub(super) fn give_up(&mut self, of: impl Fn(u64) -> bool) {
+        for shared_qp in &mut self.all {
+            let (given, mut at, mut then) = (shared_qp.given, 0, Vec::new());
+            shared_qp.queue.retain_mut(|posted| {
+                posted.is_given_up |= of(posted.wr_id);
+                at += 1;
+                let stays = at <= given || !posted.is_given_up;
+                if !stays {
+                    then.append(&mut posted.then);
+                }
+                stays
+            });
+            // Later than it must be, not earlier.
+            if let Some(last) = shared_qp.queue.back_mut() {
+                last.then.append(&mut then);
+            }
+        }
     }
 
     /// Ends all of a host, with what they had. Places stay: their numbers are known.
@@ -266,5 +273,35 @@ fn fail(shared_qp: &mut SharedQp, unknown: &mut Vec<u64>) -> (u32, u32) {
     let given = shared_qp.queue.iter().take(shared_qp.given);
     unknown.extend(given.filter(|posted| is_atomic(&posted.op)).map(|posted| posted.wr_id));
     (shared_qp.qp, shared_qp.given) = (None, 0);
+    shared_qp.queue.retain(|posted| !posted.is_given_up);
     (shared_qp.host, shared_qp.number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catchment_verbs::RemoteAddr;
+
+    fn chunk(wr_id: u64) -> Posted {
+        let remote = RemoteAddr { addr: 0, rkey: 0 };
+        Posted::new(wr_id, SendOp::Write(remote), Data::Inline(0))
+    }
+
+    #[test]
+    fn chunks_of_a_failed_connection_are_not_done_again_and_those_of_others_are() {
+        let mut shared_qps = SharedQps::new(None, false);
+        let queue = (0..6).map(chunk).collect();
+        let shared_qp = SharedQp { host: 1, number: 2, qp: None, queue, given: 3, lock: None };
+        shared_qps.all.push(shared_qp);
+        let left = |shared_qps: &SharedQps| {
+            shared_qps.all[0].queue.iter().map(|posted| posted.wr_id).collect::<Vec<_>>()
+        };
+        shared_qps.give_up(|wr_id| wr_id.is_multiple_of(2));
+        assert_eq!(left(&shared_qps), [0, 1, 2, 3, 5], "the device has the first three");
+        let mut done = Vec::new();
+        shared_qps.all[0].complete(1, &mut done);
+        assert_eq!((done, left(&shared_qps)), (vec![1], vec![2, 3, 5]), "nobody knows of 0");
+        fail(&mut shared_qps.all[0], &mut Vec::new());
+        assert_eq!(left(&shared_qps), [3, 5]);
+    }
 }

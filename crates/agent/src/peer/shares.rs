@@ -359,6 +359,10 @@ impl Shares {
         let joins = self.joins.values().filter(|join| join.host == host);
         let gone: Vec<u32> = joins.map(|join| join.at.qpn).collect();
         for qpn in gone {
+            if self.joins.get(&qpn).is_some_and(|join| matches!(join.stage, Stage::Shared { .. })) {
+                // Its host may only have stood still, and ask whether they share: they do not, and it fails there too.
+                self.alone.insert(qpn);
+            }
             self.fail(qpn);
             self.joins.remove(&qpn);
         }
@@ -445,6 +449,24 @@ mod tests {
             let parts = |action: &Action| matches!(action, Action::Tell(Verdict::Part(_)));
             assert!(told.iter().any(parts), "the engine may have known of nothing to part before");
         }
+    }
+
+    #[test]
+    fn a_host_that_was_given_up_and_comes_back_shares_nothing_of_before() {
+        let mut shares = with_host();
+        shares.heard_share(HOST, THEIRS, OURS, Some(AT));
+        let (reply, answer) = channel();
+        shares.share(Instant::now(), AT, (Some(HOST), THEIRS), reply);
+        assert_eq!(answer.recv().unwrap(), Some(HOST));
+        shares.forget(HOST);
+        let told = actions(&mut shares);
+        let fails = |action: &Action| matches!(action, Action::Tell(Verdict::Fail(1, 0)));
+        assert!(told.iter().any(fails));
+        shares.opened(HOST);
+        shares.heard_share(HOST, THEIRS, OURS, Some(AT));
+        let no = PeerMessage::Shared { queue_pair: OURS, to: THEIRS, yes: false }.encode();
+        let said = |action: &Action| matches!(action, Action::Say(HOST, message) if message.encode() == no);
+        assert!(actions(&mut shares).iter().any(said), "the end here has failed");
     }
 
     #[test]

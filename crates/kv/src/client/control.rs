@@ -35,7 +35,7 @@ pub(super) struct Shared {
     /// A question waits for the end of this turn; 0 if none does.
     awaited: AtomicU64,
     pub(super) report: Mutex<Report>,
-    pub(super) lost: Mutex<Option<String>>,
+    pub(super) lost: Arc<Mutex<Option<String>>>,
     pub(super) orders: mpsc::UnboundedSender<Order>,
 }
 
@@ -168,6 +168,11 @@ pub(super) async fn greet(config: &ClientConfig) -> Result<Greeted, KvError> {
 }
 
 impl Greeted {
+    /// Returns the server's lease: who is silent for so long is gone.
+    pub(super) fn lease(&self) -> Duration {
+        self.lease
+    }
+
     /// Tells the server of a queue pair; returns the server's, and its memory.
     pub(super) async fn connect(
         &mut self,
@@ -316,7 +321,10 @@ async fn write(
 }
 
 /// Makes what both threads share.
-pub(super) fn shared(connected: &Connected) -> (Arc<Shared>, mpsc::UnboundedReceiver<Order>) {
+pub(super) fn shared(
+    connected: &Connected,
+    lost: Arc<Mutex<Option<String>>>,
+) -> (Arc<Shared>, mpsc::UnboundedReceiver<Order>) {
     let (orders, received) = mpsc::unbounded_channel();
     let shared = Shared {
         turns: AtomicU64::new(0),
@@ -324,7 +332,7 @@ pub(super) fn shared(connected: &Connected) -> (Arc<Shared>, mpsc::UnboundedRece
         table: AtomicU64::new(connected.table),
         awaited: AtomicU64::new(0),
         report: Mutex::new(Report::default()),
-        lost: Mutex::new(None),
+        lost,
         orders,
     };
     (Arc::new(shared), received)
@@ -335,7 +343,7 @@ mod tests {
     use super::*;
 
     fn quiet() -> (Arc<Shared>, mpsc::UnboundedReceiver<Order>) {
-        shared(&Connected {
+        let connected = Connected {
             endpoint: String::new(),
             addr: 0,
             rkey: 0,
@@ -344,7 +352,8 @@ mod tests {
             table: 1,
             epoch: 0,
             may_write: true,
-        })
+        };
+        shared(&connected, Arc::default())
     }
 
     #[test]

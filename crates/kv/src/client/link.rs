@@ -1,12 +1,15 @@
 //! The data side of a client: a queue pair, and memory that it reads into and writes from.
+use super::patience::Patience;
 use crate::error::KvError;
 use crate::layout::UNIT_BYTES;
 use crate::operation::Swap;
+use crate::protocol::rts_within;
 use crate::request::MESSAGE_BYTES;
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::{CqWatch, Step, WaitPolicy, Waiter};
 use catchment_verbs::{
     Access, Completion, Context, Cq, Endpoint, Mr, Payload, Pd, Qp, QpInit, RecvWr, RemoteAddr,
-    RtrAttr, RtsAttr, SendOp, SendWr, Sge, Watch as _,
+    RtrAttr, SendOp, SendWr, Sge, Watch as _,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,6 +37,8 @@ pub(super) struct Link {
     inline_bytes: usize,
     region: RemoteAddr,
     sent: u64,
+    /// Why the connection has ended, once it has.
+    lost: Arc<Mutex<Option<String>>>,
     _pd: Arc<dyn Pd>,
     _context: Arc<dyn Context>,
 }
@@ -60,6 +65,7 @@ impl Link {
             inline_bytes: inline as usize,
             region: RemoteAddr { addr: 0, rkey: 0 },
             sent: 0,
+            lost: Arc::default(),
             _pd: pd,
             _context: Arc::clone(context),
         })
@@ -69,10 +75,20 @@ impl Link {
         self.qp.endpoint()
     }
 
-    pub(super) fn connect(&mut self, theirs: Endpoint, region: RemoteAddr) -> Result<(), KvError> {
+    /// Where whoever learns that the connection has ended says why: no operation waits any longer then.
+    pub(super) fn lost(&self) -> Arc<Mutex<Option<String>>> {
+        Arc::clone(&self.lost)
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        theirs: Endpoint,
+        region: RemoteAddr,
+        lease: Duration,
+    ) -> Result<(), KvError> {
         self.region = region;
         let nothing = Access::empty();
-        Ok(self.qp.connect(nothing, RtrAttr::new(theirs), RtsAttr::default())?)
+        Ok(self.qp.connect(nothing, RtrAttr::new(theirs), rts_within(lease))?)
     }
 
     fn sge(&self, offset: u64, bytes: usize) -> Sge {
@@ -155,7 +171,7 @@ impl Link {
 
     /// Waits for the next completion; returns its number and bytes.
     fn next(&mut self) -> Result<(u64, u64), KvError> {
-        let (mut empty, mut began) = (0_u32, None);
+        let (mut empty, mut patience) = (0_u32, None);
         loop {
             if let Some(done) = self.poll()? {
                 self.waiter.found();
@@ -179,9 +195,13 @@ impl Link {
             empty += 1;
             if empty >= LOOKS {
                 empty = 0;
-                let began = *began.get_or_insert_with(Instant::now);
-                if began.elapsed() > PATIENCE {
+                let now = Instant::now();
+                let patience = patience.get_or_insert_with(|| Patience::new(now));
+                if patience.waited(now) > PATIENCE {
                     return Err(KvError::Lost(format!("nothing came for {PATIENCE:?}")));
+                }
+                if let Some(reason) = &*self.lost.lock() {
+                    return Err(KvError::Lost(reason.clone()));
                 }
             }
         }

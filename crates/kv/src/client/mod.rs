@@ -1,6 +1,8 @@
 //! A client: one connection, one operation at a time.
+mod config;
 mod control;
 mod link;
+mod patience;
 mod places;
 
 use crate::error::KvError;
@@ -11,11 +13,11 @@ use crate::operation::{Block, Operation, Outcome, Place, Step, What};
 use crate::protocol::{Connected, Sided, Why};
 use crate::request::{self, Status};
 use crate::store::Counts;
-use catchment_providers::ProviderSet;
-use catchment_session::io::{Address, ClientSecurity};
 use catchment_session::message::SessionPath;
+pub use config::ClientConfig;
 use control::{Beginning, Order, Reply, Shared};
 use link::Link;
+use patience::Patience;
 use places::Places;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -32,34 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Pauses while the server moves the key, or frees memory.
 const PAUSE: Duration = Duration::from_micros(20);
 const FULL_PAUSE: Duration = Duration::from_millis(1);
-
-/// How to connect.
-#[derive(Debug, Clone)]
-pub struct ClientConfig {
-    /// Where the server listens.
-    pub server: Address,
-    /// Who executes operations.
-    pub sided: Sided,
-    /// What the server's memory may be reached through.
-    pub providers: ProviderSet,
-    /// How the control connection is protected.
-    pub security: ClientSecurity,
-    /// Keys whose places are remembered: a GET of them is one READ.
-    pub places: usize,
-}
-
-impl ClientConfig {
-    /// Returns the usual settings for a server: one-sided, all providers, 65,536 places.
-    pub fn new(server: Address) -> Self {
-        Self {
-            server,
-            sided: Sided::One,
-            providers: ProviderSet::default(),
-            security: ClientSecurity::default(),
-            places: 1 << 16,
-        }
-    }
-}
 
 /// A value that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +91,7 @@ impl Client {
             let mut greeted = control::greet(config).await?;
             let mut link = Link::open(&greeted.context)?;
             let (theirs, connected, _) = greeted.connect(link.endpoint()).await?;
-            link.connect(theirs, connected.region())?;
+            link.connect(theirs, connected.region(), greeted.lease())?;
             Ok::<_, KvError>((greeted, link, connected))
         };
         let limited = async { tokio::time::timeout(control::HANDSHAKE, greeting).await };
@@ -126,7 +100,7 @@ impl Client {
             greeted.unwrap_or_else(|_| Err(KvError::Lost("it said too little in time".into())))?;
         let (path, reason) = (greeted.path.clone(), greeted.reason.clone());
         let can_swap = greeted.context.caps().atomics;
-        let (shared, orders) = control::shared(&connected);
+        let (shared, orders) = control::shared(&connected, link.lost());
         let (sender, replies) = channel();
         let running = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("kv-client".to_owned());
@@ -223,9 +197,9 @@ impl Client {
     /// [`KvError::Lost`].
     pub fn counts(&mut self) -> Result<(Counts, f64), KvError> {
         self.order(Order::Counts)?;
-        let began = Instant::now();
+        let mut patience = Patience::new(Instant::now());
         loop {
-            match self.reply(began)? {
+            match self.reply(&mut patience)? {
                 Some(Reply::Counts(counts, cpu_s)) => return Ok((counts, cpu_s)),
                 Some(reply) => drop(self.keep(reply)),
                 None => {}
@@ -298,7 +272,7 @@ impl Client {
         let known = self.places.get(hash.number(), key);
         let known = known.filter(|(_, found)| what == What::Get || *found == epoch);
         let mut step = operation.start(known.map(|(place, _)| place));
-        let mut began = None;
+        let mut patience = None;
         let outcome = loop {
             step = match step {
                 Step::Read { at, bytes } => {
@@ -312,7 +286,8 @@ impl Client {
                     operation.published(found)
                 }
                 Step::Pause | Step::Grow(_) => {
-                    self.wait_for_server(step, *began.get_or_insert_with(Instant::now))?;
+                    let patience = patience.get_or_insert_with(|| Patience::new(Instant::now()));
+                    self.wait_for_server(step, patience)?;
                     operation.resume()
                 }
                 Step::Done(outcome) => break outcome,
@@ -365,9 +340,9 @@ impl Client {
         }
     }
 
-    fn wait_for_server(&self, step: Step, began: Instant) -> Result<(), KvError> {
+    fn wait_for_server(&self, step: Step, patience: &mut Patience) -> Result<(), KvError> {
         self.check()?;
-        if began.elapsed() > PATIENCE {
+        if patience.waited(Instant::now()) > PATIENCE {
             return Err(KvError::NoGrowth { memory_bytes: self.region_bytes });
         }
         if let Step::Grow(table) = step {
@@ -383,7 +358,7 @@ impl Client {
     /// Lets the server execute an operation.
     fn ask(&mut self, key: &[u8], what: What<'_>) -> Result<Ended, KvError> {
         request::encode_request(key, what, &mut self.item);
-        let began = Instant::now();
+        let mut patience = Patience::new(Instant::now());
         let wrong = || KvError::Lost("its answer is none".to_owned());
         loop {
             self.check()?;
@@ -400,12 +375,19 @@ impl Client {
                 Status::Damaged => Err(KvError::Damaged { at: version as u32 }),
                 Status::Wrong => Err(wrong()),
                 // Memory may be about to become free.
-                Status::Full if began.elapsed() < PATIENCE / 10 => {
+                Status::Full | Status::Later => {
+                    let waited = patience.waited(Instant::now());
+                    let units = Operation::units(key.len(), what);
+                    if status == Status::Full && waited > PATIENCE / 10 {
+                        return Err(self.full(units));
+                    }
+                    if waited > PATIENCE {
+                        return Err(Self::waiting(units, waited));
+                    }
                     // Other clients' answers free it; no event comes here.
                     std::thread::sleep(FULL_PAUSE);
                     continue;
                 }
-                Status::Full => Err(self.full(Operation::units(key.len(), what))),
             };
         }
     }
@@ -416,6 +398,10 @@ impl Client {
     fn full(&self, units: u32) -> KvError {
         let block_bytes = u64::from(units) * UNIT_BYTES;
         KvError::Full { block_bytes, memory_bytes: self.region_bytes }
+    }
+
+    fn waiting(units: u32, waited: Duration) -> KvError {
+        KvError::Waiting { block_bytes: u64::from(units) * UNIT_BYTES, waited }
     }
 
     fn check(&self) -> Result<(), KvError> {
@@ -433,12 +419,12 @@ impl Client {
     }
 
     /// Returns the next reply, if one comes soon.
-    fn reply(&self, began: Instant) -> Result<Option<Reply>, KvError> {
+    fn reply(&self, patience: &mut Patience) -> Result<Option<Reply>, KvError> {
         match self.replies.recv_timeout(Duration::from_millis(100)) {
             Ok(reply) => Ok(Some(reply)),
             Err(_) => {
                 self.check()?;
-                if began.elapsed() > PATIENCE {
+                if patience.waited(Instant::now()) > PATIENCE {
                     return Err(KvError::Lost(format!("no answer for {PATIENCE:?}")));
                 }
                 Ok(None)
@@ -465,22 +451,22 @@ impl Client {
         }
         let units = class_units(class);
         let count = (BLOCKS_BYTES / (u64::from(units) * UNIT_BYTES)).clamp(1, BLOCKS) as u32;
-        let began = Instant::now();
+        let mut patience = Patience::new(Instant::now());
         loop {
             self.order(Order::Take { units, count })?;
             let why = loop {
-                if let Some(reply) = self.reply(began)? {
+                if let Some(reply) = self.reply(&mut patience)? {
                     break self.keep(reply);
                 }
             };
             if let Some(at) = self.held[class].pop() {
                 return Ok((at, class));
             }
+            let waited = patience.waited(Instant::now());
             match why {
                 Some(Why::Full) => return Err(self.full(units)),
-                _ if began.elapsed() > PATIENCE => {
-                    let block_bytes = u64::from(units) * UNIT_BYTES;
-                    return Err(KvError::Waiting { block_bytes, waited: began.elapsed() });
+                _ if waited > PATIENCE => {
+                    return Err(Self::waiting(units, waited));
                 }
                 // Other clients' answers free memory; no event comes here.
                 _ => std::thread::sleep(FULL_PAUSE),

@@ -2,14 +2,14 @@
 use super::Shared;
 use super::request::answer;
 use crate::error::KvError;
-use crate::protocol::Sided;
+use crate::protocol::{Sided, rts_within};
 use crate::request::MESSAGE_BYTES;
 use catchment_verbs::mem::Region;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::{Step, WaitPolicy, Waiter};
 use catchment_verbs::{
     Access, Completion, CompletionChannel, Context, Cq, Endpoint, Mr, Payload, Pd, Qp, QpInit,
-    RecvWr, RtrAttr, RtsAttr, SendOp, SendWr, Sge,
+    RecvWr, RtrAttr, SendOp, SendWr, Sge,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -122,6 +122,7 @@ impl Port {
         theirs: Endpoint,
         sided: Sided,
         may_write: bool,
+        lease: Duration,
     ) -> Result<Endpoint, KvError> {
         let mut qp = self
             .pd
@@ -129,7 +130,7 @@ impl Port {
             .map_err(KvError::verbs("creating a queue pair"))?;
         let access = if may_write { Access::REMOTE } else { Access::REMOTE_READ };
         let ours = qp.endpoint();
-        qp.connect(access, RtrAttr::new(theirs), RtsAttr::default())?;
+        qp.connect(access, RtrAttr::new(theirs), rts_within(lease))?;
         let buffers = (sided == Sided::Two).then(|| {
             let made = self.pd.alloc_mr(2 * MESSAGE_BYTES, Access::LOCAL_WRITE);
             made.map_err(KvError::verbs("registering memory for messages"))

@@ -4,7 +4,7 @@ use crate::layout::{KeyHash, UNIT_BYTES};
 use crate::memory::{Memory as _, carry_out};
 use crate::operation::{Block, Operation, Outcome, Step, What};
 use crate::request::{HEADER_BYTES, Status, decode_request, encode_answer};
-use crate::store::Report;
+use crate::store::{NoBlock, Report};
 
 /// Holds the blocks of the server's own PUTs.
 const SERVER: u32 = 0;
@@ -44,7 +44,8 @@ impl Books {
                 let units = Operation::units(key.len(), what);
                 match self.store.take(SERVER, units, 1) {
                     Ok(blocks) => blocks.first().map(|at| Block { at: *at }),
-                    Err(_) => return (Status::Full, 0, &[]),
+                    Err(NoBlock::Later) => return (Status::Later, 0, &[]),
+                    Err(NoBlock::Full) => return (Status::Full, 0, &[]),
                 }
             }
         };

@@ -128,7 +128,7 @@ async fn admit(
         let store = &books.store;
         (number, store.table().encode(), store.epoch(), store.seed())
     };
-    let connected = port.connect(number, theirs, sided, may_write);
+    let connected = port.connect(number, theirs, sided, may_write, shared.lease);
     let ours = connected.map_err(|error| {
         end(shared, &port, number);
         local(error.to_string())

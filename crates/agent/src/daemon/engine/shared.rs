@@ -160,7 +160,7 @@ impl Engine {
     /// Ends connections with an atomic that had no answer: to do it again might do it twice.
     pub(super) fn fail_unknown(&mut self) {
         for wr_id in self.shared_qps.take_unknown() {
-            self.shared_qps.drop_of(|waiting| waiting == wr_id);
+            self.shared_qps.give_up(|waiting| waiting == wr_id);
             let at = Connection::place_of(wr_id);
             let connection = self.connections.get(at).and_then(Option::as_ref);
             let has_it = |one: &&Connection| one.lost(None).iter().any(|lost| lost.wr_id == wr_id);
@@ -173,7 +173,6 @@ impl Engine {
 
     /// The host of a connection that shares is gone, or it is not known whether the peer did this atomic.
     pub(super) fn fail_shared(&mut self, id: ConnectionId, unknown: Option<u64>) {
-        self.shared_qps.drop_of(|wr_id| Connection::place_of(wr_id) == id.index());
         let Some(connection) = self.connections[id.index()].as_mut() else { return };
         let Some(qp) = &mut connection.qp else {
             if let Some(shared) = &mut connection.shared {
@@ -183,6 +182,7 @@ impl Engine {
         };
         qp.fail();
         let qpn = connection.qpn;
+        self.shared_qps.give_up(|wr_id| connection.has_number(wr_id));
         for done in connection.lost(unknown) {
             self.complete(&done);
         }
