@@ -307,6 +307,10 @@ fn measure(
         (Workload::Grants, Provider::Shm | Provider::Roce) => {
             bail!("grants are measured in virtual time: use sim, not shm or roce")
         }
+        (
+            Workload::Connections | Workload::Background | Workload::Store | Workload::Solver,
+            _,
+        ) => bail!("not there yet"),
         (Workload::Table, _) => {
             bail!("a table shows what other experiments measured and measures nothing")
         }
