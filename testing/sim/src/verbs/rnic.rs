@@ -54,7 +54,8 @@ impl Model {
     }
 
     fn on_link(&self, bytes: u64) -> Duration {
-        Duration::from_nanos(bytes.saturating_mul(self.ps_per_byte) / 1000)
+        // Rounded up: nothing is faster than the link.
+        Duration::from_nanos(bytes.saturating_mul(self.ps_per_byte).div_ceil(1000))
     }
 }
 
@@ -87,13 +88,7 @@ impl Rnic {
     #[must_use]
     pub fn new(model: Model) -> Self {
         let states = VecDeque::with_capacity(model.states + 1);
-        Self {
-            model,
-            states,
-            free: Duration::ZERO,
-            receives: Duration::ZERO,
-            did: Did::default(),
-        }
+        Self { model, states, free: Duration::ZERO, receives: Duration::ZERO, did: Did::default() }
     }
 
     /// Returns its constants.
@@ -210,7 +205,7 @@ mod tests {
         assert_eq!(nic.send(Duration::ZERO, None, true, 32), model.alone + model.linked);
         let before = model.alone + model.linked;
         // 40 Gbit/s.
-        let megabyte = Duration::from_nanos((1 << 20) / 5);
+        let megabyte = Duration::from_nanos((1u64 << 20).div_ceil(5));
         assert_eq!(nic.send(Duration::ZERO, None, false, 1 << 20), before + megabyte);
         assert_eq!(nic.did().doorbells, 2);
     }
