@@ -4,7 +4,7 @@
 //! stands a loop with the same steps: take what is in the rings, take completions, give chunks of one connection in a row
 //! with one doorbell. Shares are those of the policy for equal weights; no rate in time binds anybody.
 use crate::costs::Costs;
-use crate::host::{Ask, Port};
+use crate::port::{Ask, Port};
 use anyhow::{Context as _, Result, ensure};
 use catchment_agent::entry::Data;
 use catchment_agent::policy::{Policy, optimum};

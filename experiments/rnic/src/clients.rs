@@ -1,6 +1,7 @@
 //! Connections that ask again when they were answered, and what came of it.
 use crate::costs::{Method, Window};
-use crate::host::{Ask, Host, Port};
+use crate::host::Host;
+use crate::port::{Ask, Port};
 use anyhow::{Context as _, Result};
 use catchment_sim::Random;
 use catchment_sim::verbs::{Did, Fabric, Model, Pace};

@@ -5,6 +5,7 @@
 //! | | |
 //! |---|---|
 //! | `costs` | what processors take, each constant with its source |
+//! | `port` | a device with memory, and what is asked of it |
 //! | `host` | a host: its connections and what they have outstanding, by any of the methods |
 //! | `agent` | DRUM: the scheduler and the shared queue pairs of `catchment-agent`, and the shares of its policy |
 //! | `clients` | connections that ask again when they were answered; clients of a store |
@@ -17,6 +18,7 @@ mod agent;
 mod clients;
 mod costs;
 mod host;
+mod port;
 mod services;
 
 pub use clients::{Background, Came, Connections, Polled, Store};
