@@ -79,6 +79,13 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         print!("{}", value_listing::<Measurement>("cargo xtask bench"));
         return Ok(());
     };
+    if what == Measurement::Papers {
+        // Its rows of the solver are those of this program.
+        run::succeed(&mut run::cargo(
+            repo.root(),
+            &["build", "--release", "--quiet", "--package", "catchment-drum"],
+        ))?;
+    }
     let [package, features] = what.program();
     let mut command = program(repo, package, features, &value_name(&what), &args.options);
     // A measurement may take hours, so it has no limit.

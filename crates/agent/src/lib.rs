@@ -7,7 +7,7 @@
 //! - [`explain`]: why an application has its rate.
 //! - [`peer`]: sessions with the agents of other hosts.
 //! - [`protocol`]: what an application and its agent say over their socket.
-//! - [`Agent`]: the agent itself.
+//! - [`Agent`]: the agent itself; [`SharedQps`]: the queue pairs that connections share, without its thread.
 //! - [`AgentProvider`]: verbs for applications, through an agent.
 #![forbid(unsafe_code)]
 
@@ -23,5 +23,5 @@ mod provider;
 pub mod ring;
 pub mod scheduler;
 
-pub use daemon::Agent;
+pub use daemon::{Agent, Posted, SharedQps};
 pub use provider::{AgentOptions, AgentProvider, INFO, peers, rounds, status};

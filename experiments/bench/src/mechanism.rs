@@ -78,6 +78,18 @@ pub(crate) enum Mechanism {
     Deadline,
     /// The same, sources of 20 Gbit/s.
     DeadlineFast,
+    /// A queue pair and a completion queue for each connection, on a modelled NIC.
+    Raw,
+    /// Groups of five connections on one queue pair behind a lock, on a modelled NIC.
+    Share,
+    /// The agent's scheduler and shared queue pairs as they ship, on a modelled NIC.
+    Drum,
+    /// The distributed solver as shipped.
+    Admm,
+    /// Dual decomposition with the step of the DRUM paper.
+    Subgradient,
+    /// The same with the best step of a sweep.
+    SubgradientBest,
 }
 
 /// What moves the bytes of a mechanism.
@@ -90,7 +102,7 @@ enum By {
 }
 
 /// Name, text of a legend, and what moves the bytes, in the order of [`Mechanism`].
-const MECHANISMS: [(&str, &str, By); 31] = [
+const MECHANISMS: [(&str, &str, By); 37] = [
     ("cache-line", "cache line", By::Other("none")),
     ("memcpy", "memcpy", By::Other("none")),
     ("ours-copy", "Catchment", By::Verbs(Protocol::Sb)),
@@ -122,6 +134,12 @@ const MECHANISMS: [(&str, &str, By); 31] = [
     ("p-tcm", "P-RDMA-TCM, our reading", By::Other("simulator")),
     ("deadline", "deadline, 10 Gbit/s", By::Other("simulator")),
     ("deadline-fast", "deadline, 20 Gbit/s", By::Other("simulator")),
+    ("raw", "RAW", By::Other("simulator")),
+    ("share", "SHARE", By::Other("simulator")),
+    ("drum", "DRUM", By::Other("simulator")),
+    ("admm", "ADMM", By::Other("solver")),
+    ("subgradient", "sub-gradient, paper's step", By::Other("solver")),
+    ("subgradient-best", "sub-gradient, best step", By::Other("solver")),
 ];
 
 impl Mechanism {

@@ -28,6 +28,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
         "probe provider-ibverbs provider-roce provider-shm",
     ),
     ("drum", "control", ""),
+    ("rnic", "agent sim verbs", ""),
     ("duplex", "channel verbs", "probe provider-roce provider-shm sim"),
     ("media", "", "netns"),
     ("observe", "media", "netns"),
@@ -53,7 +54,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("cli", "agent catchment controller doctor kv netns tunnel", ""),
     (
         "bench",
-        "agent catchment channel cli conformance control controller duplex kv linear mechanisms netns perf probe provider-roce provider-shm roce session sim transfer verbs",
+        "agent catchment channel cli conformance control controller duplex kv linear mechanisms netns perf probe provider-roce provider-shm rnic roce session sim transfer verbs",
         "",
     ),
     ("xtask", "", ""),

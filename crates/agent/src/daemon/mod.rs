@@ -19,7 +19,7 @@ use catchment_verbs::{CompletionChannel, Context, Provider as _, VerbsError, eve
 use engine::{Command, Engine};
 use maker::{Maker, Parts, Work};
 use rustix::event::{PollFd, PollFlags};
-use shared_qps::SharedQps;
+pub use shared_qps::{Posted, SharedQps};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

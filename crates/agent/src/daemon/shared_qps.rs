@@ -25,7 +25,7 @@ impl Drop for Then {
 }
 
 /// A chunk, as shared queue pairs do it.
-pub(super) struct Posted {
+pub struct Posted {
     /// Names the connection and the chunk.
     pub(super) wr_id: u64,
     /// A WRITE or a READ may be done again, an atomic may not.
@@ -40,7 +40,9 @@ pub(super) struct Posted {
 }
 
 impl Posted {
-    pub(super) fn new(wr_id: u64, op: SendOp, data: Data) -> Self {
+    /// Names it, a WRITE, a READ or an atomic, in memory that is registered with the device of the shared queue pairs.
+    #[must_use]
+    pub fn new(wr_id: u64, op: SendOp, data: Data) -> Self {
         Self { wr_id, op, data, inline: None, fence: false, is_given_up: false, then: Vec::new() }
     }
 
@@ -101,8 +103,8 @@ impl SharedQp {
     }
 }
 
-/// See the module.
-pub(super) struct SharedQps {
+/// The shared queue pairs of a device, by host: each has the chunks of several connections in its hands.
+pub struct SharedQps {
     /// Of all of them; none where nothing is shared.
     cq: Option<Arc<dyn Cq>>,
     all: Vec<SharedQp>,
@@ -113,7 +115,10 @@ pub(super) struct SharedQps {
 }
 
 impl SharedQps {
-    pub(super) fn new(cq: Option<Arc<dyn Cq>>, has_groups: bool) -> Self {
+    /// Begins without any; the completion queue is that of all of them. With `has_groups` each has a lock, and each
+    /// connection always uses the same one (SHARE).
+    #[must_use]
+    pub fn new(cq: Option<Arc<dyn Cq>>, has_groups: bool) -> Self {
         Self { cq, all: Vec::new(), has_groups, unknown: Vec::new() }
     }
 
@@ -143,23 +148,23 @@ impl SharedQps {
     }
 
     /// Returns the place of the least busy one of a host; `None` before there is any.
-    pub(super) fn place(&self, host: u32) -> Option<usize> {
+    pub fn place(&self, host: u32) -> Option<usize> {
         self.places(host).min_by_key(|at| self.all[*at].queue.len())
     }
 
     /// Puts a chunk behind those of its place. [`SharedQps::give`] follows.
-    pub(super) fn push(&mut self, at: usize, posted: Posted) {
+    pub fn push(&mut self, at: usize, posted: Posted) {
         self.all[at].queue.push_back(posted);
     }
 
     /// Gives the device what waits at a place; returns host and number of one that failed.
-    pub(super) fn give(&mut self, at: usize) -> Option<(u32, u32)> {
+    pub fn give(&mut self, at: usize) -> Option<(u32, u32)> {
         let shared_qp = self.all.get_mut(at)?;
         shared_qp.give().then(|| fail(shared_qp, &mut self.unknown))
     }
 
     /// Uses one more of a host; first, in the place of one that is gone. Returns the place.
-    pub(super) fn add(&mut self, host: u32, number: u32, qp: Box<dyn Qp>) -> usize {
+    pub fn add(&mut self, host: u32, number: u32, qp: Box<dyn Qp>) -> usize {
         let lacks = |shared_qp: &SharedQp| shared_qp.host == host && shared_qp.qp.is_none();
         let at = self.all.iter().position(lacks).unwrap_or(self.all.len());
         if at == self.all.len() {
@@ -242,7 +247,7 @@ impl SharedQps {
 
     /// Takes completions of the device: the chunks that are done, in order; those that failed with their queue
     /// pair are not. Returns whether there were any.
-    pub(super) fn poll(&mut self, done: &mut Vec<u64>, failed: &mut Vec<(u32, u32)>) -> bool {
+    pub fn poll(&mut self, done: &mut Vec<u64>, failed: &mut Vec<(u32, u32)>) -> bool {
         let Some(cq) = &self.cq else { return false };
         if self.all.iter().all(|shared_qp| shared_qp.given == 0) {
             return false;

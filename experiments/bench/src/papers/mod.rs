@@ -10,6 +10,7 @@ mod index;
 mod judge;
 mod list;
 mod lockstep;
+mod nic;
 mod page;
 mod plan;
 mod plot;
@@ -21,6 +22,7 @@ mod results;
 mod scenario;
 mod simulated;
 mod singles;
+mod solver;
 mod stream;
 mod table;
 mod virtual_stream;
@@ -306,6 +308,17 @@ fn measure(
         (Workload::Grants, Provider::Sim) => grants::measure(&mut one),
         (Workload::Grants, Provider::Shm | Provider::Roce) => {
             bail!("grants are measured in virtual time: use sim, not shm or roce")
+        }
+        (Workload::Connections | Workload::Background | Workload::Store, Provider::Sim) => {
+            nic::measure(&mut one)
+        }
+        (
+            Workload::Connections | Workload::Background | Workload::Store,
+            Provider::Shm | Provider::Roce,
+        ) => bail!("a NIC is modelled in virtual time: use sim, not shm or roce"),
+        (Workload::Solver, Provider::Sim) => solver::measure(&mut one),
+        (Workload::Solver, Provider::Shm | Provider::Roce) => {
+            bail!("the solver has no provider: use sim, not shm or roce")
         }
         (Workload::Table, _) => {
             bail!("a table shows what other experiments measured and measures nothing")

@@ -22,6 +22,8 @@ const WAKE_S: f64 = 60e-6;
 const SLOW_BYTES_PER_S: f64 = 1.5e9;
 /// A block in virtual time, or one of those that are counted.
 const STEP_S: f64 = 0.5e-6;
+/// A request of a connection on a modelled NIC.
+const REQUEST_S: f64 = 10e-6;
 /// A second of events through the controller, and its packets.
 const GRANTS_S: f64 = 1e-3;
 const PACKETS_S: f64 = 2.0;
@@ -79,7 +81,10 @@ fn cell(
     let single_s = SINGLE_S + bytes as f64 / BYTES_PER_S;
     let count = effort.count as f64;
     let run_s = match (workload, provider) {
-        (Workload::Table, _) => return 0.0,
+        (Workload::Table | Workload::Solver, _) => return 0.0,
+        (Workload::Connections | Workload::Background | Workload::Store, _) => {
+            return part.streams.len() as f64 * count * REQUEST_S;
+        }
         (Workload::Grants, _) => {
             let second_s = if part.packets { PACKETS_S } else { GRANTS_S };
             let loads = if part.loads.is_empty() { TRIED } else { part.loads.len() as f64 };

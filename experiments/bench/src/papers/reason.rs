@@ -5,9 +5,10 @@ use super::record::{Axis, Row};
 use std::fmt::Write as _;
 
 /// What is told of a cell beside the metric that was claimed, where it was measured.
-const BESIDE: [&str; 9] = [
-    "status_reads_per_block", "messages_per_block", "interactions_per_block", "latency_ns",
-    "sync_ns", "one_way_ns", "core_share", "cpu_percent_source", "cpu_percent_collector",
+const BESIDE: [&str; 12] = [
+    "misses_per_op", "pipe_busy_fraction", "agent_busy_fraction", "status_reads_per_block",
+    "messages_per_block", "interactions_per_block", "latency_ns", "sync_ns", "one_way_ns",
+    "core_share", "cpu_percent_source", "cpu_percent_collector",
 ];
 /// What a model without any protocol expects, for the same chance.
 const EXPECTED: [(&str, &str); 1] = [("blocks_per_s", "expected_blocks_per_s")];

@@ -26,6 +26,10 @@ const OURS: &[(&str, &str)] = &[
     ("e1.22.toml", include_str!("../../scenarios/e1.22.toml")),
     ("e2.1.toml", include_str!("../../scenarios/e2.1.toml")),
     ("e3.5.toml", include_str!("../../scenarios/e3.5.toml")),
+    ("e5.10.toml", include_str!("../../scenarios/e5.10.toml")),
+    ("e5.13.toml", include_str!("../../scenarios/e5.13.toml")),
+    ("e5.2.toml", include_str!("../../scenarios/e5.2.toml")),
+    ("e5.4.toml", include_str!("../../scenarios/e5.4.toml")),
 ];
 
 /// Other projects beside ours: a page of its own.
@@ -79,6 +83,14 @@ pub(crate) enum Workload {
     Duplex,
     /// Events of cameras through the transmission controller, or without one, in virtual time.
     Grants,
+    /// Connections of one host, each with a batch of requests outstanding, on a modelled NIC.
+    Connections,
+    /// One of them with a request outstanding, while the others post batches.
+    Background,
+    /// Clients of a key-value store on modelled NICs.
+    Store,
+    /// Iterations of the solver of shares.
+    Solver,
 }
 
 /// A line of a table: one number of every mechanism that has it.
@@ -112,7 +124,7 @@ pub(crate) struct Measure {
     pub(crate) mechanisms: Vec<Mechanism>,
     /// Something else than the scenario's.
     pub(crate) workload: Option<Workload>,
-    /// Devices that send at once.
+    /// Devices that send at once, or connections.
     #[serde(default)]
     pub(crate) streams: Vec<usize>,
     #[serde(default)]
@@ -125,7 +137,8 @@ pub(crate) struct Measure {
     pub(crate) workers: Vec<usize>,
     /// How long things take in virtual time.
     pub(crate) constants: Option<Constants>,
-    /// What is offered, as parts of the bottleneck; knees are found where none is given.
+    /// What is offered, as parts of the bottleneck; knees are found where none is given. Of connections: polls a
+    /// second.
     #[serde(default)]
     pub(crate) loads: Vec<f64>,
     /// Whether packets go over links that drop; otherwise what is granted leaves as granted.

@@ -50,7 +50,11 @@ fn program(workload: Workload, count: u64) -> Program {
         | Workload::Table
         | Workload::ReleaseOrder
         | Workload::Duplex
-        | Workload::Grants => Program::Sync { count },
+        | Workload::Grants
+        | Workload::Connections
+        | Workload::Background
+        | Workload::Store
+        | Workload::Solver => Program::Sync { count },
     }
 }
 

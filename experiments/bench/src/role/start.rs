@@ -46,7 +46,13 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
         | Mechanism::Tcm
         | Mechanism::PTcm
         | Mechanism::Deadline
-        | Mechanism::DeadlineFast => anyhow::bail!("this one is simulated: it has no processes"),
+        | Mechanism::DeadlineFast
+        | Mechanism::Raw
+        | Mechanism::Share
+        | Mechanism::Drum
+        | Mechanism::Admm
+        | Mechanism::Subgradient
+        | Mechanism::SubgradientBest => anyhow::bail!("this one is simulated: it has no processes"),
         Mechanism::SbPaper
         | Mechanism::Sb
         | Mechanism::SbInPlace

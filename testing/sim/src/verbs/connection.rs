@@ -32,6 +32,8 @@ pub(super) struct QpData {
     pub(super) retries: u8,
     pub(super) pipe_free: Duration,
     pub(super) last_reach: Duration,
+    /// When the last one is taken by the NIC of the peer.
+    pub(super) last_land: Duration,
     /// The rate limit and its token bucket.
     pub(super) pace: Option<(Flow, TokenBucket)>,
     pub(super) recvs: VecDeque<Receive>,
@@ -78,6 +80,7 @@ impl QpData {
             retries: 0,
             pipe_free: Duration::ZERO,
             last_reach: Duration::ZERO,
+            last_land: Duration::ZERO,
             pace: None,
             recvs: VecDeque::new(),
             posted: Places::default(),

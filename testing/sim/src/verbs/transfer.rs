@@ -2,6 +2,7 @@
 use super::connection::QpData;
 use super::memory::{gather, scatter};
 use super::responder::{Message, Taken};
+use super::rnic::Rnic;
 use super::work::{Data, Flight, fetches};
 use super::world::{Event, World};
 use catchment_verbs::{QpState, WcStatus};
@@ -20,7 +21,8 @@ impl World {
     fn happen(&mut self, qpn: u32, event: Event) {
         match event {
             Event::Serve => self.serve(qpn),
-            Event::Reach(seq) => self.reach(qpn, seq),
+            Event::Reach(seq) => self.arrive(qpn, seq),
+            Event::Land(seq) => self.reach(qpn, seq),
             Event::Retry => self.retry(qpn),
             Event::Return(seq) => self.complete(qpn, seq),
         }
@@ -37,7 +39,7 @@ impl World {
     }
 
     pub(super) fn serve(&mut self, qpn: u32) {
-        let (times, now) = (self.times, self.now);
+        let (times, now, at_nic) = (self.times, self.now, self.nic.is_some());
         let qp = self.qp(qpn);
         qp.serving = false;
         if !qp.may_serve() {
@@ -48,6 +50,9 @@ impl World {
             self.plan(opens, qpn, Event::Serve);
             return;
         }
+        if at_nic {
+            return self.serve_at_nic(qpn);
+        }
         let Some(request) = qp.sends.pop_front() else { return };
         let (time, pipe) = request.times(&times);
         qp.pipe_free = now + pipe;
@@ -56,6 +61,59 @@ impl World {
         qp.flights.push_back(Flight { request, returns: time.returns, fetched: None, done: None });
         self.plan(at, qpn, Event::Reach(seq));
         self.pump(qpn);
+    }
+
+    /// Takes all requests of a queue pair into the pipe of its NIC: those of a doorbell follow each other.
+    fn serve_at_nic(&mut self, qpn: u32) {
+        while self.qp(qpn).may_serve() {
+            let now = self.now;
+            if let Some(opens) = self.qp(qpn).closed_until(now) {
+                self.qp(qpn).serving = true;
+                return self.plan(opens, qpn, Event::Serve);
+            }
+            let qp = self.qp(qpn);
+            let device = qp.device;
+            let Some(request) = qp.sends.pop_front() else { return };
+            let Some(nic) = self.nic_of(device) else { return };
+            let bytes = if fetches(request.op) { 0 } else { request.bytes };
+            let leaves = nic.send(now, Some(qpn), request.behind.is_some(), bytes);
+            let model = nic.model();
+            let qp = self.qp(qpn);
+            qp.last_reach = qp.last_reach.max(leaves + model.reaches);
+            let (at, seq, returns) = (qp.last_reach, request.seq, model.returns);
+            qp.flights.push_back(Flight { request, returns, fetched: None, done: None });
+            self.plan(at, qpn, Event::Reach(seq));
+        }
+    }
+
+    /// Returns the NIC of a device, if devices are NICs.
+    fn nic_of(&mut self, device: u32) -> Option<&mut Rnic> {
+        let model = self.nic?;
+        Some(self.nics.entry(device).or_insert_with(|| Rnic::new(model)))
+    }
+
+    /// A request is at the peer's device, which may be a NIC that takes its time.
+    fn arrive(&mut self, qpn: u32, seq: u64) {
+        let now = self.now;
+        let qp = self.qp(qpn);
+        let peer = qp.peer.map(|attr| attr.remote.qpn);
+        let bytes = qp.flight(seq).map(|flight| {
+            let bytes = flight.request.bytes;
+            if fetches(flight.request.op) { (0, bytes) } else { (bytes, 0) }
+        });
+        let device = peer.and_then(|peer| self.qps.get(&peer)).map(|peer| peer.device);
+        let nic = device.and_then(|device| self.nic_of(device));
+        match (nic, bytes) {
+            (Some(nic), Some(bytes)) => {
+                let done = nic.receive(now, peer, bytes);
+                let qp = self.qp(qpn);
+                // In the order in which they were sent.
+                qp.last_land = qp.last_land.max(done);
+                let at = qp.last_land;
+                self.plan(at, qpn, Event::Land(seq));
+            }
+            (None, _) | (_, None) => self.reach(qpn, seq),
+        }
     }
 
     pub(super) fn reach(&mut self, qpn: u32, seq: u64) {

@@ -2,6 +2,7 @@
 use super::connection::QpData;
 use super::memory::{Piece, Registered};
 use super::queue::CqData;
+use super::rnic::{Model, Rnic};
 use super::times::Times;
 use super::work::{Flight, Receive, Request};
 use catchment_verbs::provider::{CqEntry, WorkQueueCredits};
@@ -16,6 +17,8 @@ pub(super) enum Event {
     Serve,
     /// A request reaches the peer.
     Reach(u64),
+    /// The NIC of the peer has taken it.
+    Land(u64),
     /// A request that the peer was not ready for is retried.
     Retry,
     /// The requester gets the result of a request.
@@ -32,6 +35,10 @@ struct Planned {
 
 pub(super) struct World {
     pub(super) times: Times,
+    /// What devices are, where they are NICs.
+    pub(super) nic: Option<Model>,
+    /// Those that did something, by device.
+    pub(super) nics: BTreeMap<u32, Rnic>,
     pub(super) now: Duration,
     /// By time, and then in the order of scheduling.
     agenda: BTreeMap<(Duration, u64), Planned>,
@@ -49,6 +56,8 @@ impl World {
     pub(super) fn new(times: Times) -> Self {
         Self {
             times,
+            nic: None,
+            nics: BTreeMap::new(),
             now: Duration::ZERO,
             agenda: BTreeMap::new(),
             decided: 0,
