@@ -1,5 +1,4 @@
 //! A queue pair of an application, in the agent: what it was asked, and what the device has in its hands.
-use super::engine::NewQp;
 use super::own::OwnQp;
 use super::share::{Buffer, Shared};
 use crate::entry::{Data, Done, Event, MAX_INLINE_BYTES, MAX_SGES, Request, Work};
@@ -76,6 +75,13 @@ pub(super) struct Landed {
     pub(super) event: Option<Event>,
     /// A request of the application ended.
     pub(super) ended: bool,
+}
+
+/// A queue pair, its protection domain, and its completion queue if it has one of its own.
+pub(super) struct NewQp {
+    pub(super) qp: OwnQp,
+    pub(super) pd: u32,
+    pub(super) cq: Option<Arc<dyn Cq>>,
 }
 
 /// See the module.

@@ -1,6 +1,7 @@
 //! The thread of one application: who it is, what it registers, the states of its queue pairs. It ends when
 //! the application hangs up, and everything of the application with it.
-use super::engine::{Command, NewQp, Newcomer};
+use super::connection::NewQp;
+use super::engine::{Command, Newcomer};
 use super::own::OwnQp;
 use super::share::Region as Shareable;
 use super::{Shared, forever};

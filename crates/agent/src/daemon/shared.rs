@@ -2,7 +2,7 @@
 //! is given to one. What is not known to succeed is never given to it: it would end what others have there.
 use super::connection::{Connection, Send, part_of, part_of_elements};
 use super::share::{Regions, Shared, Stage};
-use super::shared_qps::{Posted, SharedQps};
+use super::shared_qps::{Posted, SharedQps, is_atomic};
 use crate::entry::Data;
 use crate::peer::message::RemoteRegion;
 use crate::scheduler::Chunk;
@@ -128,11 +128,6 @@ impl Connection {
 
 /// Bytes of what an atomic changes.
 const WORD: u64 = 8;
-
-/// Returns whether an operation must not be done twice.
-pub(super) fn is_atomic(op: &SendOp) -> bool {
-    matches!(op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
-}
 
 /// Returns a chunk as shared queue pairs do it, or what it needs in place of that.
 fn check(

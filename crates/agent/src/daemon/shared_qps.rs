@@ -1,7 +1,6 @@
 //! Shared queue pairs of the device, in the engine: each has the chunks of several connections in its hands, and is
 //! done with them in order. What one that fails was not done with, the next one of its host does again.
 use super::share::Buffer;
-use super::shared::is_atomic;
 use crate::entry::Data;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Completion, Cq, Payload, Qp, QpTransition, SendOp, SendWr};
@@ -280,6 +279,11 @@ fn fail(shared_qp: &mut SharedQp, unknown: &mut Vec<u64>) -> (u32, u32) {
     (shared_qp.qp, shared_qp.given) = (None, 0);
     shared_qp.queue.retain(|posted| !posted.is_given_up);
     (shared_qp.host, shared_qp.number)
+}
+
+/// Returns whether an operation must not be done twice.
+pub(super) fn is_atomic(op: &SendOp) -> bool {
+    matches!(op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
 }
 
 #[cfg(test)]

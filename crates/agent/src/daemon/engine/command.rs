@@ -1,7 +1,7 @@
 //! What the threads of the applications ask of the engine.
 use super::application::Application;
-use super::{Command, Engine, NewQp, Newcomer};
-use crate::daemon::connection::Connection;
+use super::{Command, Engine, Newcomer};
+use crate::daemon::connection::{Connection, NewQp};
 use crate::daemon::own::OwnQp;
 use crate::daemon::share::Shared;
 use crate::peer::Change;

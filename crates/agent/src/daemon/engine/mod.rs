@@ -8,7 +8,7 @@ mod raw;
 mod shared;
 
 use super::Port;
-use super::connection::Connection;
+use super::connection::{Connection, NewQp};
 use super::own::OwnQp;
 use super::share::Region;
 use super::shared_qps::SharedQps;
@@ -76,13 +76,6 @@ pub(super) enum Command {
     Status(Sender<Vec<Account>>),
     /// End.
     Stop,
-}
-
-/// A queue pair, its protection domain, and its completion queue if it has one of its own.
-pub(super) struct NewQp {
-    pub(super) qp: OwnQp,
-    pub(super) pd: u32,
-    pub(super) cq: Option<Arc<dyn Cq>>,
 }
 
 /// What an application brings.
