@@ -1,7 +1,8 @@
 //! JUSTITIA (Zhang, Tan, Stephens and Chowdhury, "Justitia: Software Multi-Tenancy in Hardware Kernel-Bypass
 //! Networks", NSDI 2022), to compare with. No I/O and no clock.
 //!
-//! Of the paper's three parts, from its text: *messages are split* into chunks (by the [scheduler](crate::scheduler)),
+//! Written from the paper's abstract and what its authors published beside it (the monitor and the pacer of their
+//! driver: facts, not code), not checked line by line against its text. Of its three parts *messages are split* into chunks (by the [scheduler](crate::scheduler)),
 //! and *the sender paces* with tokens those who move much, while those who send little and wait for it go
 //! without; how many bytes a second the tokens are worth (its SafeUtil) is decided by *monitoring latency*: a
 //! reference flow of tiny requests to the receiver, of whose latency the 99th percentile has a target. Where it is missed
@@ -14,7 +15,8 @@ use std::time::Duration;
 const WINDOW: usize = 1000;
 /// By how much the cap grows with each probe that finds the target met, in bytes a second.
 const STEP: f64 = 1e6;
-/// Bytes of a request, on average, from which an application is one that moves much.
+/// Bytes of a request, on average, from which an application is one that moves much. This limit, the next one and
+/// `WINDOW` are choices of ours.
 const LONG_BYTES: u64 = 4096;
 /// Requests at once from which it is one too, however short they are.
 const MANY: u64 = 16;
