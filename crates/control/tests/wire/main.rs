@@ -2,6 +2,7 @@
 mod corpus;
 mod ends;
 mod hostile;
+mod rates;
 mod samples;
 mod seals;
 mod vectors;

@@ -11,6 +11,7 @@ mod clock;
 mod ended;
 mod entry;
 mod events;
+mod rates;
 mod records;
 mod send;
 mod session;

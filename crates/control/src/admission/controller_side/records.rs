@@ -6,6 +6,15 @@ use crate::admission::{Input, SourceId, TransferId};
 
 impl ControllerSide {
     pub(super) fn record(&mut self, source: SourceId, header: &Header, record: &SourceRecord) {
+        match record.state {
+            SourceState::Periodic { .. } | SourceState::Renewing { .. } => {
+                return self.rate_record(source, header, record);
+            }
+            SourceState::Waiting { .. }
+            | SourceState::Running { .. }
+            | SourceState::Done
+            | SourceState::Cancelled => {}
+        }
         let key = Key { device: record.device, number: record.number };
         let (now_ns, most) = (self.now_ns, self.transfers_max);
         let Some(session) = self.sessions.get_mut(&source) else { return };
@@ -120,6 +129,7 @@ impl ControllerSide {
                 self.retire(source, record);
                 self.control(Input::Cancel { transfer: id });
             }
+            SourceState::Periodic { .. } | SourceState::Renewing { .. } => {}
         }
     }
 

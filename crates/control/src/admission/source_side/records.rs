@@ -52,6 +52,22 @@ impl SourceSide {
     }
 
     fn record(&mut self, record: &ControllerRecord) {
+        let times = (self.now_ns, self.config.lease_ns);
+        match record.told {
+            Told::Rate { rate_bps, could_bps, lasts_ns } => {
+                let told = (rate_bps, could_bps, lasts_ns);
+                return self.rates.told(record.device, record.seen, told, times);
+            }
+            Told::Renewed { devices, rate_bps, lasts_ns } => {
+                return self.rates.renewed(record.seen, (devices, rate_bps), lasts_ns, times);
+            }
+            Told::Waiting
+            | Told::Granted { .. }
+            | Told::Paused
+            | Told::Ended
+            | Told::Dropped
+            | Told::Refused(_) => {}
+        }
         let id = LocalId { device: record.device, number: record.number };
         let Some(transfer) = self.transfers.get_mut(&id) else {
             if record.ask && self.answers.len() < RECORDS_MAX {
@@ -108,6 +124,7 @@ impl SourceSide {
                 self.transfers.remove(&id);
                 self.events.push_back(Event::Refused { id, reason });
             }
+            Told::Rate { .. } | Told::Renewed { .. } => {}
         }
     }
 
@@ -120,6 +137,10 @@ impl SourceSide {
         let ready = self.transfers.iter_mut().filter(|(_, transfer)| transfer.ready);
         for (id, transfer) in ready.take(RECORDS_MAX - records.len()) {
             records.push(tell(*id, transfer, now_ns, repeat_ns));
+        }
+        if records.is_empty() {
+            // Never together with transfers: a controller that knows no rates refuses all of a datagram.
+            self.rates.write(now_ns, repeat_ns, self.config.lease_ns, &mut records);
         }
         let probe = link.probes(now_ns);
         if records.is_empty() && !probe {
