@@ -39,21 +39,29 @@ impl Ends {
         let (to_controller, to_source, chunks) = (Vec::new(), Vec::new(), Vec::new());
         let mut ends =
             Self { controller, source, now_ns: MS, to_controller, to_source, chunks, registers: 0 };
+        ends.register(1);
+        ends
+    }
+
+    fn register(&mut self, term: u32) {
         let devices = vec![DeviceSpec::new(SourceId(0), PathId(0), ClassId(1), 10 * GBPS)];
-        let source = SourceId(5);
-        ends.control(controller_side::Input::Register {
-            source,
-            root: ROOT,
-            round_trip_ns: 0,
+        let (source, root, round_trip_ns) = (5, ROOT, 0);
+        self.control(controller_side::Input::Register {
+            source: SourceId(source),
+            root,
+            round_trip_ns,
             devices,
         });
-        ends.tell(source_side::Input::Registered {
-            source: 5,
-            term: 1,
-            root: ROOT,
-            round_trip_ns: 0,
-        });
-        ends
+        self.tell(source_side::Input::Registered { source, term, root, round_trip_ns });
+    }
+
+    /// Replaces the controller by one of the next term, with which the source registers at once.
+    pub(crate) fn take_over(&mut self) {
+        let config = Config { recovering: true, ..config() };
+        self.controller = ControllerSide::new(self.now_ns, 2, config).expect("as before");
+        self.to_controller.clear();
+        self.to_source.clear();
+        self.register(2);
     }
 
     fn control(&mut self, input: controller_side::Input<'_>) {

@@ -5,4 +5,5 @@ mod hostile;
 mod rates;
 mod samples;
 mod seals;
+mod takeover;
 mod vectors;

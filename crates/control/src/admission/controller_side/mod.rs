@@ -344,6 +344,11 @@ impl ControllerSide {
         self.drain();
     }
 
+    /// Returns whether windows of an earlier controller may be in use, so that nothing is granted.
+    const fn is_quiet(&self) -> bool {
+        self.now_ns < self.quiet_until_ns
+    }
+
     fn owner(&self, device: DeviceId) -> Option<(SourceId, u32)> {
         *self.owners.get(device.0 as usize)?
     }

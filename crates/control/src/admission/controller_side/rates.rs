@@ -1,7 +1,7 @@
 //! Rates of periodic devices: what sources want and renew, and what they are told.
 use super::ControllerSide;
 use crate::admission::reserve::rate_of;
-use crate::admission::wire::{ControllerRecord, Header, SourceRecord, SourceState, Told};
+use crate::admission::wire::{ControllerRecord, SourceRecord, SourceState, Told};
 use crate::admission::{DeviceId, Input, SourceId};
 
 /// Two clocks differ by this part of a time at most.
@@ -9,10 +9,10 @@ const DRIFT_PARTS: u64 = 4000;
 
 impl ControllerSide {
     /// Takes a record that is not of a transfer.
-    pub(super) fn rate_record(&mut self, source: SourceId, header: &Header, record: &SourceRecord) {
+    pub(super) fn rate_record(&mut self, source: SourceId, record: &SourceRecord) {
         match record.state {
             SourceState::Periodic { bytes, period_ns, held_bps } => {
-                let held = header.term != self.term && held_bps == rate_of(bytes, period_ns);
+                let held = held_bps == rate_of(bytes, period_ns);
                 self.wish(source, record, (bytes, period_ns), held);
             }
             SourceState::Renewing { .. } => {
@@ -36,7 +36,7 @@ impl ControllerSide {
         (bytes, period_ns): (u64, u64),
         held: bool,
     ) {
-        let quiet = self.now_ns < self.quiet_until_ns;
+        let quiet = self.is_quiet();
         let Some(session) = self.sessions.get_mut(&source) else { return };
         let Some(device) = session.devices.get(record.device as usize).copied() else {
             return self.answer_rate(source, record.device, record.revision, (0, 0, 0));

@@ -70,23 +70,7 @@ impl SourceSide {
         }
         let id = LocalId { device: record.device, number: record.number };
         let Some(transfer) = self.transfers.get_mut(&id) else {
-            if record.ask && self.answers.len() < RECORDS_MAX {
-                // It has ended, and the controller has forgotten that, or has not heard of it yet.
-                let (device, number, seen) = (record.device, record.number, record.revision);
-                let (state, revision) = (SourceState::Cancelled, u32::MAX);
-                let (ask, obeys, age_ns) = (false, true, 0);
-                self.answers.push(SourceRecord {
-                    device,
-                    number,
-                    revision,
-                    seen,
-                    ask,
-                    obeys,
-                    state,
-                    age_ns,
-                });
-            }
-            return;
+            return self.answer_unknown(record);
         };
         if record.seen > transfer.acked && record.seen <= transfer.revision {
             transfer.acked = record.seen;
@@ -125,6 +109,23 @@ impl SourceSide {
                 self.events.push_back(Event::Refused { id, reason });
             }
             Told::Rate { .. } | Told::Renewed { .. } => {}
+        }
+    }
+
+    /// Answers a record about a transfer that is not known.
+    fn answer_unknown(&mut self, record: &ControllerRecord) {
+        if record.ask && self.answers.len() < RECORDS_MAX {
+            // It has ended, and the controller has forgotten that, or has not heard of it yet.
+            self.answers.push(SourceRecord {
+                device: record.device,
+                number: record.number,
+                revision: u32::MAX,
+                seen: record.revision,
+                ask: false,
+                obeys: true,
+                state: SourceState::Cancelled,
+                age_ns: 0,
+            });
         }
     }
 
