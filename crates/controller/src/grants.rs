@@ -317,10 +317,12 @@ impl Grants {
     }
 
     fn status(&self) -> Status {
+        let controller = self.side.controller();
         let link = |(at, (name, capacity_bps)): (u16, &(String, u64))| LinkStatus {
             name: name.clone(),
             capacity_bps: *capacity_bps,
-            granted_bps: self.side.controller().load_bps(LinkId(at)).unwrap_or(0),
+            granted_bps: controller.load_bps(LinkId(at)).unwrap_or(0)
+                + controller.periodic_bps(LinkId(at)).unwrap_or(0),
         };
         let views = self.side.classes();
         let class = |(name, view): (&String, _)| {
@@ -364,7 +366,7 @@ impl Grants {
                 certificate: known.and_then(|known| known.certificate.clone()),
                 devices: known.map(|known| known.names.devices.clone()).unwrap_or_default(),
                 waiting: view.waiting,
-                granted_bps: view.granted_bps,
+                granted_bps: view.granted_bps + self.side.rates(view.source).1,
                 silent_ms: view.silent_ns / 1_000_000,
             }
         };

@@ -61,7 +61,7 @@ pub struct SourceStatus {
     pub devices: Vec<String>,
     /// Transfers that wait.
     pub waiting: u64,
-    /// The sum of its windows: bits a second.
+    /// The sum of its windows and of the rates of its periodic devices: bits a second.
     pub granted_bps: u64,
     /// Milliseconds since its last datagram.
     pub silent_ms: u64,

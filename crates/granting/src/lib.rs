@@ -64,6 +64,24 @@ pub struct ControllerSpec {
     pub fallback: Fallback,
 }
 
+/// What a device wants of a controller.
+#[derive(Debug, Clone)]
+pub struct DeviceWish {
+    /// With what it registers.
+    pub registered: RegisteredDevice,
+    /// A rate, so that its frames need not ask.
+    pub periodic: Option<Periodic>,
+}
+
+/// So much in each period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Periodic {
+    /// Bytes of blocks in each period.
+    pub bytes: u64,
+    /// The period, in nanoseconds.
+    pub period_ns: u64,
+}
+
 /// A source cannot ask a controller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -124,15 +142,18 @@ impl Granting {
         spec: &ControllerSpec,
         security: ClientSecurity,
         collector: &str,
-        devices: Vec<RegisteredDevice>,
+        devices: Vec<DeviceWish>,
         streams: Streams,
         told: Told,
     ) -> Result<JoinHandle<()>, StartError> {
         let addresses = spec.addresses.split(',').map(|address| address.trim().parse());
         let addresses: Vec<Address> = addresses.collect::<Result<_, _>>()?;
+        let (devices, periodic): (Vec<_>, Vec<_>) =
+            devices.into_iter().map(|device| (device.registered, device.periodic)).unzip();
         let wish = register::Wish::new(addresses, security, collector.to_owned(), devices)
             .map_err(failed("draw a secret"))?;
         let machine = machine::Machine::new(self.clone(), wish, spec.fallback, streams, told)
+            .map(|machine| machine.with_rates(&periodic))
             .map_err(failed("open a UDP socket"))?;
         std::thread::Builder::new()
             .name("catchment-grant".to_owned())

@@ -11,6 +11,8 @@ pub(super) struct Moving {
     /// Bytes of the first of them that were posted.
     posted: u32,
     pub(super) rate_bps: u64,
+    /// It goes at the rate of its device, after those before it.
+    pub(super) shares_rate: bool,
     /// Chunks that were posted: the count of requests with which each has arrived.
     pub(super) parts: VecDeque<u64>,
     /// More blocks come: its event goes on.
@@ -22,7 +24,8 @@ pub(super) struct Moving {
 impl Moving {
     pub(super) fn new(block: HeldBlock, is_open: bool) -> Self {
         let (blocks, parts) = (VecDeque::from([block]), VecDeque::new());
-        Self { blocks, posted: 0, rate_bps: 0, parts, is_open, missed: None }
+        let (posted, rate_bps, shares_rate, missed) = (0, 0, false, None);
+        Self { blocks, posted, rate_bps, shares_rate, parts, is_open, missed }
     }
 
     /// Returns the bytes of its blocks that are not posted.

@@ -14,7 +14,9 @@ use crate::session::names::{DeviceName, DeviceNameError};
 use crate::session::path::PathRules;
 use crate::session::registration::RegisteredDevice;
 use crate::session::tls::TlsFiles;
-use catchment_granting::{ControllerSpec, Fallback, Granting, Missed, OnMissed, Streams, Told};
+use catchment_granting::{
+    ControllerSpec, DeviceWish, Fallback, Granting, Missed, OnMissed, Periodic, Streams, Told,
+};
 use catchment_transfer::Permit;
 use catchment_transfer::layout::TRAILER_BYTES;
 use std::collections::BTreeSet;
@@ -43,6 +45,7 @@ pub struct DeviceSpec {
     priority: Option<String>,
     deadline: Option<Duration>,
     rate_max_bps: Option<u64>,
+    periodic: Option<(usize, Duration)>,
 }
 
 impl DeviceSpec {
@@ -59,6 +62,7 @@ impl DeviceSpec {
             priority: None,
             deadline: None,
             rate_max_bps: None,
+            periodic: None,
         }
     }
 
@@ -101,6 +105,25 @@ impl DeviceSpec {
     pub fn rate_max(mut self, rate_bps: u64) -> Self {
         self.rate_max_bps = Some(rate_bps);
         self
+    }
+
+    /// Says that the device sends so many bytes of frames in each period. A transmission controller then gives it the
+    /// rate for that once, and its frames go at it without asking; as long as it has none, and where more waits than two
+    /// periods carry, they ask as those of other devices do.
+    #[must_use]
+    pub fn periodic(mut self, bytes: usize, period: Duration) -> Self {
+        self.periodic = Some((bytes, period));
+        self
+    }
+
+    /// Returns what it sends in a period, in blocks.
+    fn periodic_blocks(&self) -> Option<Periodic> {
+        let (bytes, period) = self.periodic.filter(|(bytes, _)| *bytes > 0)?;
+        // Each block has a trailer, and is a whole number of pages.
+        let more = TRAILER_BYTES as usize + 4096;
+        let bytes = bytes + bytes.div_ceil(BLOCK_BYTES_MOST - more) * more;
+        let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+        Some(Periodic { bytes: bytes as u64, period_ns })
     }
 
     /// Sets how many frames [`Policy::DropOldest`] keeps in the source's memory while there is no room.
@@ -315,6 +338,10 @@ impl SourceBuilder {
                 .deadline
                 .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
             rate_max_bps: spec.rate_max_bps,
+        };
+        let device = |one: (&DeviceSpec, &Arc<DeviceState>)| DeviceWish {
+            periodic: one.0.periodic_blocks(),
+            registered: device(one),
         };
         let devices = self.devices.iter().zip(&shared.devices).map(device).collect();
         let known = Arc::downgrade(shared);

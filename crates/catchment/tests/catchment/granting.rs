@@ -127,3 +127,41 @@ fn the_frames_of_an_event_are_one_transfer() {
     assert_eq!((collector.stop().totals.frames_lost, log.lock().unwrap().len()), (0, 12));
     assert_eq!(ended(), 5, "and no more");
 }
+
+#[test]
+fn frames_of_a_periodic_device_leave_without_asking() {
+    let (service, (log, collector)) = (controller(), logged());
+    let period = Duration::from_millis(100);
+    let source = Source::builder(collector.local_addr().to_string())
+        .patience(PATIENCE)
+        .controller(service.local().to_string(), Fallback::Stop)
+        .device(DeviceSpec::new("steady").frame_bytes(BYTES).periodic(BYTES, period))
+        .device(DeviceSpec::new("greedy").frame_bytes(BYTES).periodic(BYTES, period))
+        .connect()
+        .unwrap();
+    let granted = || service.status().unwrap().links[0].granted_bps;
+    wait_until("one has a rate", || granted() >= BYTES as u64 * 80);
+    assert!(granted() < BYTES as u64 * 160, "there is no room for both: {}", granted());
+    let heard = || service.status().unwrap().datagrams.opened;
+    let before = heard();
+    wait_until("the source renews it", || heard() > before + 12);
+    let ended = || {
+        let class = &service.status().unwrap().classes[1];
+        class.on_time + class.late
+    };
+    let mut there = 0;
+    let mut send = |name: &str| {
+        let mut device = source.device(name).unwrap();
+        for _ in 0..4 {
+            device.frame(BYTES).unwrap().send_bytes(&vec![1; BYTES]).unwrap();
+            there += 1;
+            wait_until("it is there", || log.lock().unwrap().len() == there);
+        }
+    };
+    send("steady");
+    assert_eq!(ended(), 0, "nobody was asked");
+    send("greedy");
+    wait_until("the other one asks for each", || ended() == 4);
+    source.close(PATIENCE).unwrap();
+    assert_eq!(collector.stop().totals.frames_lost, 0);
+}

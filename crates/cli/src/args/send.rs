@@ -122,6 +122,10 @@ pub(crate) struct SendArgs {
     /// How old a frame of a device may be when it arrives, such as cam0=100ms [default: as its class says]
     #[arg(long, value_name = "DEVICE=TIME", value_parser = values::assigned_time, requires = "controller")]
     pub(crate) deadline: Vec<(String, Duration)>,
+    /// A device sends a frame each period, such as cam0=40ms: it gets the rate for that once, and its frames need not
+    /// ask
+    #[arg(long, value_name = "DEVICE=TIME", value_parser = values::assigned_time, requires = "controller")]
+    pub(crate) periodic: Vec<(String, Duration)>,
     /// What to do while no controller answers
     #[arg(
         long,

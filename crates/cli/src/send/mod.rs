@@ -126,9 +126,10 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> Result<SourceBuilder, Failure> {
         builder = builder.controller(controllers.join(","), args.fallback.into());
     }
     let named = args.priority.iter().map(|(name, _)| name);
-    for name in named.chain(args.deadline.iter().map(|(name, _)| name)) {
+    let timed = args.deadline.iter().chain(&args.periodic).map(|(name, _)| name);
+    for name in named.chain(timed) {
         if !args.each.iter().any(|one| one.device.as_str() == name) {
-            let error = anyhow!("--priority and --deadline: there is no device {name}");
+            let error = anyhow!("--priority, --deadline and --periodic: there is no device {name}");
             return Err(Failure::new(Code::Usage, error));
         }
     }
@@ -140,6 +141,9 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> Result<SourceBuilder, Failure> {
         }
         if let Some((_, time)) = args.deadline.iter().rfind(|(device, _)| device == name) {
             spec = spec.deadline(*time);
+        }
+        if let Some((_, period)) = args.periodic.iter().rfind(|(device, _)| device == name) {
+            spec = spec.periodic(input.format().frame_bytes(), *period);
         }
         builder = builder.device(spec);
     }

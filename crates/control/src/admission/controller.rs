@@ -38,6 +38,10 @@ pub struct Controller {
     /// Counts rounds of planning.
     pub(super) rounds: u32,
     pub(super) scratch: Scratch,
+    /// Periodic devices whose rates are taken and not told yet; from when they are free, if that is known.
+    pub(super) starting: Vec<(DeviceId, Option<u64>)>,
+    /// Some link has less for rates than is taken.
+    pub(super) is_over: bool,
 }
 
 #[derive(Debug)]
@@ -61,6 +65,8 @@ pub(super) struct Source {
     /// The first in the ring of its devices.
     pub(super) first: u32,
     pub(super) renewal: Option<TimerId>,
+    /// Devices that were told a rate, and the sum of these.
+    pub(super) rates: (u32, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +78,8 @@ pub(super) enum Timer {
     /// Capacity is back.
     HoldOver(u32),
     Periodic(SourceId),
+    /// Some rate may be told.
+    Start,
     /// The lease after a restart is over.
     Recovered,
 }
@@ -79,7 +87,8 @@ pub(super) enum Timer {
 impl Ranked for Timer {
     fn rank(&self) -> u32 {
         match self {
-            Self::Transfer(_, device) => device.0.min(NONE - 4),
+            Self::Transfer(_, device) => device.0.min(NONE - 5),
+            Self::Start => NONE - 4,
             Self::Soon(_) => NONE - 3,
             Self::HoldOver(_) => NONE - 2,
             Self::Periodic(_) => NONE - 1,
@@ -90,7 +99,7 @@ impl Ranked for Timer {
 
 impl Default for Source {
     fn default() -> Self {
-        Self { first: NONE, renewal: None }
+        Self { first: NONE, renewal: None, rates: (0, 0) }
     }
 }
 
@@ -130,6 +139,8 @@ impl Controller {
             arrivals: 0,
             rounds: 0,
             scratch: Scratch::default(),
+            starting: Vec::new(),
+            is_over: false,
             config,
         };
         controller.links.iter_mut().for_each(Link::reserve);
@@ -159,14 +170,15 @@ impl Controller {
                 self.adopt(transfer, (left_bytes, age_ns), rate_bps, until_ns);
             }
             Input::Capacity { link, capacity_bps } => self.set_capacity(link, capacity_bps),
-            Input::Periodic { device, bytes, period_ns } => {
-                self.set_periodic(device, bytes, period_ns);
+            Input::Periodic { device, bytes, period_ns, held } => {
+                self.set_periodic(device, bytes, period_ns, held);
             }
             Input::Renew { source } => self.renew(source),
             Input::Leave { source } => self.leave(source),
             Input::Timeout => {}
         }
         self.settle();
+        self.start_rates();
     }
 
     /// Returns what is to be done next; [`Output::Timeout`] when there is nothing more.
@@ -185,6 +197,18 @@ impl Controller {
     #[must_use]
     pub fn load_bps(&self, link: LinkId) -> Option<u64> {
         self.links.get(usize::from(link.0)).map(|link| link.pool.load_bps())
+    }
+
+    /// Returns the rates that periodic devices of a source have: how many, and their sum in bits a second.
+    #[must_use]
+    pub fn rates(&self, source: SourceId) -> (u32, u64) {
+        self.sources.get(&source).map_or((0, 0), |known| known.rates)
+    }
+
+    /// Returns what is taken for periodic streams, of a link: bits a second.
+    #[must_use]
+    pub fn periodic_bps(&self, link: LinkId) -> Option<u64> {
+        self.links.get(usize::from(link.0)).map(|link| link.periodic_bps)
     }
 
     /// Returns how many transfers wait or run.
@@ -207,6 +231,8 @@ impl Controller {
                     self.end_hold(hold);
                 }
                 Timer::Periodic(source) => self.periodic_due(source),
+                // They are looked at after each input.
+                Timer::Start => {}
                 Timer::Recovered => {
                     self.links.iter_mut().for_each(|link| link.safe_bps = 0);
                     self.links.iter_mut().for_each(Link::reserve);
@@ -222,6 +248,7 @@ impl Controller {
         };
         known.pool.capacity_bps = capacity_bps;
         let part = known.part;
+        self.is_over = self.are_rates_over();
         self.note_stale(part);
     }
 

@@ -23,6 +23,8 @@ pub(super) struct Device {
     pub(super) holds: u32,
     pub(super) path: PathId,
     pub(super) class: ClassId,
+    /// Its source was told its rate.
+    pub(super) has_rate: bool,
 }
 
 /// What few inputs look at.

@@ -147,6 +147,8 @@ pub enum Input {
         bytes: u64,
         /// The period.
         period_ns: u64,
+        /// It has this rate already, from an earlier controller: it need not wait until that much is free.
+        held: bool,
     },
     /// The rates of all periodic devices of a source are still used.
     Renew {
@@ -245,11 +247,23 @@ pub enum Output {
         /// It will not be granted any more.
         dropped: bool,
     },
-    /// Tell the source that a periodic device may send at this rate, without asking.
+    /// Tell the source that a periodic device may send at this rate, without asking: from now on, as that much is
+    /// free.
     Rate {
         /// The device.
         device: DeviceId,
         /// The rate.
+        rate_bps: u64,
+        /// Until when, unless renewed.
+        until_ns: u64,
+    },
+    /// Tell the source that the rates of its devices hold on.
+    Renewed {
+        /// The source.
+        source: SourceId,
+        /// Devices that have a rate; 0 if none has one any more.
+        devices: u32,
+        /// The sum of their rates.
         rate_bps: u64,
         /// Until when, unless renewed.
         until_ns: u64,

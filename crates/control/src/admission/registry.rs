@@ -71,6 +71,7 @@ impl Controller {
         }
         let mut devices: Vec<DeviceId> = self.devices.ring(known.first).collect();
         devices.sort_unstable();
+        self.starting.retain(|(id, _)| self.devices.source(*id) != source);
         for id in devices {
             self.reserve_periodic(id, 0);
             while self.devices.known(id).first != NONE {

@@ -57,6 +57,7 @@ impl Harness {
                 | Output::Pause { .. }
                 | Output::Missed { .. }
                 | Output::Rate { .. }
+                | Output::Renewed { .. }
                 | Output::Refused { .. }) => self.said.push(output),
             }
         }
@@ -78,6 +79,7 @@ impl Harness {
             Output::Pause { .. }
             | Output::Missed { .. }
             | Output::Rate { .. }
+            | Output::Renewed { .. }
             | Output::Refused { .. }
             | Output::Timeout(_) => None,
         })
@@ -89,6 +91,7 @@ impl Harness {
             Output::Grant { .. }
             | Output::Missed { .. }
             | Output::Rate { .. }
+            | Output::Renewed { .. }
             | Output::Refused { .. }
             | Output::Timeout(_) => None,
         };
@@ -130,6 +133,7 @@ impl Harness {
             | Output::Pause { .. }
             | Output::Missed { .. }
             | Output::Rate { .. }
+            | Output::Renewed { .. }
             | Output::Timeout(_) => None,
         })
     }

@@ -218,7 +218,10 @@ fn transfer_of(output: &Output) -> TransferId {
         | Output::Pause { transfer, .. }
         | Output::Missed { transfer, .. }
         | Output::Refused { subject: Subject::Transfer(transfer), .. } => *transfer,
-        Output::Rate { .. } | Output::Refused { .. } | Output::Timeout(_) => {
+        Output::Rate { .. }
+        | Output::Renewed { .. }
+        | Output::Refused { .. }
+        | Output::Timeout(_) => {
             panic!("nobody asks for this: {output:?}")
         }
     }

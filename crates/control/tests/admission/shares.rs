@@ -119,23 +119,72 @@ fn small_transfers_have_two_percent_of_a_link_at_most() {
 #[test]
 fn a_periodic_stream_has_its_rate_while_its_source_renews() {
     let mut harness = Harness::with_devices(one_link(Rules::deadline()), 2);
-    let periodic =
-        |device, bytes| Input::Periodic { device: DeviceId(device), bytes, period_ns: MS };
+    let periodic = |device, bytes| Input::Periodic {
+        device: DeviceId(device),
+        bytes,
+        period_ns: MS,
+        held: false,
+    };
     let rate = |harness: &Harness| match harness.said[..] {
         [Output::Rate { rate_bps, until_ns, .. }] => (rate_bps, until_ns),
         _ => panic!("{:?}", harness.said),
     };
-    harness.handle(0, periodic(1, MS_AT_10));
-    assert_eq!(rate(&harness), (10 * GBPS, SECOND));
+    assert_eq!(harness.handle(0, periodic(1, MS_AT_10)), []);
+    let guard_ns = MS / 10;
+    harness.timeout(guard_ns);
+    assert_eq!(rate(&harness), (10 * GBPS, SECOND + guard_ns));
     assert_eq!(harness.controller.headroom_bps(PathId(0)), Some(10 * GBPS));
     harness.handle(0, periodic(2, MS_AT_10));
     assert_eq!(harness.refusal(), Some(Refusal::Rate { could_have_bps: 8 * GBPS }), "90 % of 20");
     harness.handle(SECOND / 2, Input::Renew { source: SourceId(1) });
-    assert_eq!(rate(&harness), (10 * GBPS, SECOND * 3 / 2));
-    harness.timeout(SECOND);
+    let renewed = |devices, rate_bps, until_ns| {
+        [Output::Renewed { source: SourceId(1), devices, rate_bps, until_ns }]
+    };
+    assert_eq!(harness.said, renewed(1, 10 * GBPS, SECOND * 3 / 2));
+    harness.timeout(SECOND + guard_ns);
     assert_eq!(harness.controller.headroom_bps(PathId(0)), Some(10 * GBPS));
     harness.timeout(SECOND * 3 / 2);
     assert_eq!(harness.controller.headroom_bps(PathId(0)), Some(20 * GBPS));
     assert_eq!(harness.next_ns, None);
-    assert_eq!(harness.handle(SECOND * 2, Input::Renew { source: SourceId(1) }), []);
+    let renew = Input::Renew { source: SourceId(1) };
+    assert_eq!(harness.handle(SECOND * 2, renew), renewed(0, 0, SECOND * 2), "none has one");
+}
+
+#[test]
+fn a_rate_begins_when_windows_leave_room_for_it() {
+    let mut harness = Harness::with_devices(one_link(Rules::deadline()), 3);
+    let granted = [1, 2].map(|device| {
+        harness.granted(0, transfer(device, 1), 1000 * MS_AT_10).expect("the link is idle")
+    });
+    let (device, bytes, period_ns, held) = (DeviceId(3), MS_AT_10, MS, false);
+    harness.handle(MS, Input::Periodic { device, bytes, period_ns, held });
+    let told = |said: &[Output]| said.iter().any(|one| matches!(one, Output::Rate { .. }));
+    assert!(!told(&harness.said), "windows have all of the link: {:?}", harness.said);
+    let paused = harness.pauses();
+    assert_eq!(paused.len(), 1, "half of the link: {:?}", harness.said);
+    let left_bytes = 900 * MS_AT_10;
+    let (transfer, revision) = paused[0];
+    assert!(revision > granted[0].revision.min(granted[1].revision));
+    harness.handle(2 * MS, Input::Paused { transfer, left_bytes, revision });
+    assert!(!told(&harness.said), "what it sent may be on its way");
+    harness.timeout(2 * MS + MS / 10);
+    assert!(told(&harness.said), "the other has stopped: {:?}", harness.said);
+    let load_bps = harness.load_bps();
+    assert!(load_bps <= 10 * GBPS, "{load_bps}");
+}
+
+#[test]
+fn rates_that_do_not_fit_a_smaller_link_end_when_they_are_renewed() {
+    let mut harness = Harness::with_devices(one_link(Rules::deadline()), 2);
+    for device in [1, 2].map(DeviceId) {
+        let (bytes, period_ns, held) = (MS_AT_10 / 2, MS, false);
+        harness.handle(0, Input::Periodic { device, bytes, period_ns, held });
+    }
+    harness.timeout(MS / 2);
+    harness.handle(MS, Input::Capacity { link: LinkId(0), capacity_bps: 8 * GBPS });
+    assert_eq!(harness.controller.periodic_bps(LinkId(0)), Some(10 * GBPS), "until it is told");
+    harness.handle(2 * MS, Input::Renew { source: SourceId(1) });
+    let could_have_bps = 8 * GBPS / 10 * 9 - 5 * GBPS;
+    assert_eq!(harness.refusal(), Some(Refusal::Rate { could_have_bps }));
+    assert_eq!(harness.controller.rates(SourceId(1)), (1, 5 * GBPS));
 }

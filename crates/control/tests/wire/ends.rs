@@ -20,40 +20,48 @@ fn config() -> Config {
 }
 
 /// A controller and a source with one device, at the same time, over a wire without a delay.
-struct Ends {
-    controller: ControllerSide,
-    source: SourceSide,
-    now_ns: u64,
-    to_controller: Vec<Vec<u8>>,
-    to_source: Vec<Vec<u8>>,
+pub(crate) struct Ends {
+    pub(crate) controller: ControllerSide,
+    pub(crate) source: SourceSide,
+    pub(crate) now_ns: u64,
+    pub(crate) to_controller: Vec<Vec<u8>>,
+    pub(crate) to_source: Vec<Vec<u8>>,
     /// Chunks that have begun.
-    chunks: Vec<u64>,
+    pub(crate) chunks: Vec<u64>,
     registers: u32,
 }
 
 impl Ends {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let config = config();
         let controller = ControllerSide::new(0, 1, config).expect("a right configuration");
         let source = SourceSide::new(0, source_side::Config::new(Fallback::Stop));
         let (to_controller, to_source, chunks) = (Vec::new(), Vec::new(), Vec::new());
         let mut ends =
             Self { controller, source, now_ns: MS, to_controller, to_source, chunks, registers: 0 };
+        ends.register(1);
+        ends
+    }
+
+    fn register(&mut self, term: u32) {
         let devices = vec![DeviceSpec::new(SourceId(0), PathId(0), ClassId(1), 10 * GBPS)];
-        let source = SourceId(5);
-        ends.control(controller_side::Input::Register {
-            source,
-            root: ROOT,
-            round_trip_ns: 0,
+        let (source, root, round_trip_ns) = (5, ROOT, 0);
+        self.control(controller_side::Input::Register {
+            source: SourceId(source),
+            root,
+            round_trip_ns,
             devices,
         });
-        ends.tell(source_side::Input::Registered {
-            source: 5,
-            term: 1,
-            root: ROOT,
-            round_trip_ns: 0,
-        });
-        ends
+        self.tell(source_side::Input::Registered { source, term, root, round_trip_ns });
+    }
+
+    /// Replaces the controller by one of the next term, with which the source registers at once.
+    pub(crate) fn take_over(&mut self) {
+        let config = Config { recovering: true, ..config() };
+        self.controller = ControllerSide::new(self.now_ns, 2, config).expect("as before");
+        self.to_controller.clear();
+        self.to_source.clear();
+        self.register(2);
     }
 
     fn control(&mut self, input: controller_side::Input<'_>) {
@@ -71,7 +79,7 @@ impl Ends {
         }
     }
 
-    fn tell(&mut self, input: source_side::Input<'_>) {
+    pub(crate) fn tell(&mut self, input: source_side::Input<'_>) {
         self.source.handle(self.now_ns, input);
         loop {
             match self.source.poll() {
@@ -89,7 +97,7 @@ impl Ends {
     }
 
     /// Lets a time pass; datagrams come at once.
-    fn pass(&mut self, time_ns: u64) {
+    pub(crate) fn pass(&mut self, time_ns: u64) {
         let end_ns = self.now_ns + time_ns;
         while self.now_ns < end_ns {
             self.now_ns += MS / 10;
@@ -141,8 +149,12 @@ fn a_source_that_is_not_answered_does_as_it_was_told() {
         let mut due_ns = MS;
         for _ in 0..100 {
             match source.poll() {
-                source_side::Output::Send { bytes, rate_bps, fallback, .. } => {
-                    assert!(fallback && due_ns >= 200 * MS && rate_bps == GBPS);
+                source_side::Output::Send { bytes, rate_bps, leave, .. } => {
+                    assert!(
+                        leave == source_side::Leave::Fallback
+                            && due_ns >= 200 * MS
+                            && rate_bps == GBPS
+                    );
                     sent += bytes;
                 }
                 source_side::Output::Timeout(None) => break,

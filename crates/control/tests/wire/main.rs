@@ -2,6 +2,8 @@
 mod corpus;
 mod ends;
 mod hostile;
+mod rates;
 mod samples;
 mod seals;
+mod takeover;
 mod vectors;

@@ -40,6 +40,31 @@ fn the_datagrams_of_the_page_are_written_and_read() {
     seal.seal((1, 42, 5_000_000_000), &[], &mut bytes).unwrap();
     check("Source, no record, key 1", &bytes);
 
+    let ask = SourceRecord { number: 0, revision: 1, seen: 0, obeys: false, age_ns: 0, ..RUNNING };
+    let wish = SourceState::Periodic { bytes: 500_000, period_ns: 40_000_000, held_bps: 0 };
+    let renewing = SourceState::Renewing { devices: 100, rate_bps: 10_000_000_000 };
+    let said = [
+        SourceRecord { state: wish, ..ask },
+        SourceRecord { state: renewing, device: 0, revision: 9, ..ask },
+    ];
+    let mut other = Vec::new();
+    let mut seal = Seal::<SourceRecord>::new(&ROOT);
+    seal.seal((1, 42, 5_000_000_000), &said, &mut other).unwrap();
+    check("Source, rates", &other);
+
+    let (number, revision, ask, missed_ns) = (0, 0, false, None);
+    let none = ControllerRecord { number, revision, ask, missed_ns, ..GRANTED };
+    let (rate_bps, lasts_ns) = (100_000_000, 999_000_000);
+    let rate = Told::Rate { rate_bps, could_bps: 0, lasts_ns };
+    let renewed = Told::Renewed { devices: 100, rate_bps: 10_000_000_000, lasts_ns };
+    let told = [
+        ControllerRecord { told: rate, seen: 1, ..none },
+        ControllerRecord { told: renewed, seen: 9, device: 0, ..none },
+    ];
+    let mut seal = Seal::<ControllerRecord>::new(&ROOT);
+    seal.seal((1, 42, 77_000_000_000), &told, &mut other).unwrap();
+    check("Controller, rates", &other);
+
     let unknown = Header::read(&bytes).unwrap();
     check("Hint", &hint(&unknown, 9));
 }

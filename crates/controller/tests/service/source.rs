@@ -1,6 +1,6 @@
 //! A source without frames: chunks are counted.
 use catchment_control::admission::source_side::{
-    Config, Fallback, Input, LocalId, Output, SourceSide,
+    Config, Fallback, Input, Leave, LocalId, Output, SourceSide,
 };
 use catchment_session::io::{Address, ClientSecurity};
 use catchment_session::registration::{
@@ -129,8 +129,8 @@ impl Source {
                     // Nobody may listen at the moment.
                     let _ = self.socket.send(bytes);
                 }
-                Output::Send { id, bytes, rate_bps, fallback } => {
-                    assert!(!fallback);
+                Output::Send { id, bytes, rate_bps, leave } => {
+                    assert_ne!(leave, Leave::Fallback);
                     self.sent_bytes += bytes;
                     self.twice = self.sent_bytes.saturating_sub(self.asked_bytes);
                     let takes = Duration::from_nanos(bytes * 8_000_000_000 / rate_bps);

@@ -1,4 +1,5 @@
 //! The thread that asks for leave and sends what it is granted.
+mod rates;
 mod standing;
 
 use super::arrivals::Arrivals;
@@ -6,9 +7,9 @@ use super::gate::NewLink;
 use super::moving::{Belongs, Events, Moving};
 use super::register::{RETRY_LEAST, Wish, any_socket, socket_to};
 use super::small::Small;
-use super::{Fallback, Granting, Told};
+use super::{Fallback, Granting, Periodic, Told};
 use catchment_control::admission::source_side::{
-    Config, Fallback as Alone, Input, LocalId, Output, SourceSide,
+    Config, Fallback as Alone, Input, Leave, LocalId, Output, RateView, SourceSide,
 };
 use catchment_observe::Standing;
 use catchment_session::registration::{Admitted, RegisterError};
@@ -58,6 +59,8 @@ pub(super) struct Machine {
     small: Small,
     arrivals: Arrivals,
     rate_bps: Option<u64>,
+    /// Periodic devices, and what was said of their rates.
+    rates: Vec<(u32, Option<RateView>)>,
     registering: bool,
     register_at: Option<Instant>,
     retry: Duration,
@@ -94,6 +97,7 @@ impl Machine {
             small: Small::default(),
             arrivals: Arrivals::default(),
             rate_bps: None,
+            rates: Vec::new(),
             registering: false,
             register_at: Some(Instant::now()),
             retry: RETRY_LEAST,
@@ -126,6 +130,7 @@ impl Machine {
                 self.drop_link();
             }
             self.register_when_due();
+            self.say_rates();
             self.say_standing();
             self.sleep();
         }
@@ -330,9 +335,10 @@ impl Machine {
                     // What is not sent counts as lost, and is repeated.
                     let _ = self.socket.send(bytes);
                 }
-                Output::Send { id, bytes, rate_bps, .. } => {
+                Output::Send { id, bytes, rate_bps, leave } => {
                     if let Some(moving) = self.moving.get_mut(&id) {
                         moving.rate_bps = rate_bps;
+                        moving.shares_rate = leave == Leave::Rate;
                         self.parts.push_back((id, bytes));
                     }
                 }
@@ -394,22 +400,6 @@ impl Machine {
             link.sender.progress()?;
         }
         Ok(())
-    }
-
-    /// Sets the rate of the queue pair to the sum of all that goes now.
-    fn set_rate(&mut self) {
-        let Some(link) = self.link.as_ref().filter(|link| !link.is_immediate) else { return };
-        let goes = |(id, moving): &(&LocalId, &Moving)| {
-            !moving.parts.is_empty() || self.parts.iter().any(|(part, _)| part == *id)
-        };
-        let payload_bps: u64 =
-            self.moving.iter().filter(goes).map(|(_, moving)| moving.rate_bps).sum();
-        let rate_bps = (payload_bps as f64 * link.wire_factor) as u64;
-        if self.rate_bps != Some(rate_bps) {
-            self.rate_bps = Some(rate_bps);
-            // A provider that cannot sends a part at once; the next one has its time.
-            let _ = link.sender.set_rate(Some(rate_bps));
-        }
     }
 
     fn register_when_due(&mut self) {

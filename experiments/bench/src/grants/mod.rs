@@ -36,6 +36,9 @@ const WIDE_BPS: u64 = 1_000_000_000_000;
 const DEVICE_BPS: u64 = 10_000_000;
 /// 105 ms of a device: its window lasts long enough to be used on a busy machine.
 const BYTES: u64 = 128 << 10;
+/// What a device sends that has a rate: 1 Mbit/s.
+const LEASE_BYTES: u64 = 5000;
+const LEASE_PERIOD_NS: u64 = 40_000_000;
 /// Transfers that wait or run at the same time.
 const AT_ONCE: usize = 64;
 /// The paper's: 12 senders of 10 Gbit/s, frames of 24,883,200 bytes over 20 Gbit/s at a load of 0.66.
@@ -60,7 +63,7 @@ pub(crate) struct Options {
     /// Seconds of each measurement, in place of 30, or 5 with --quick
     #[arg(long)]
     seconds: Option<f64>,
-    /// One kind of rows only: memory, rate, paper-rate or failover
+    /// One kind of rows only: memory, rate, leases, paper-rate or failover
     #[arg(long = "what")]
     only: Option<String>,
     /// Sources with 100 devices each
@@ -88,7 +91,7 @@ impl Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let known = ["memory", "rate", "paper-rate", "failover"];
+    let known = ["memory", "rate", "leases", "paper-rate", "failover"];
     ensure!(
         options.only.as_deref().is_none_or(|only| known.contains(&only)),
         "--what is one of {}",
@@ -109,7 +112,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.wants("memory") {
         show(idle_sources(options)?)?;
     }
-    if options.wants("memory") || options.wants("rate") {
+    if ["memory", "rate", "leases"].iter().any(|what| options.wants(what)) {
         many_devices(options, &mut show)?;
     }
     if options.wants("paper-rate") {
@@ -167,18 +170,51 @@ fn many_devices(options: &Options, show: &mut impl FnMut(Row) -> Result<()>) -> 
             ..Row::default()
         })?;
     }
-    if !options.wants("rate") {
-        return Ok(());
+    if options.wants("rate") {
+        rates(options, &controller, &mut sources, show)?;
     }
+    if options.wants("leases") {
+        show(leases(options, &controller, &mut sources)?)?;
+    }
+    Ok(())
+}
+
+/// Measures what it takes that all devices keep a rate: a source renews those of all its devices together.
+fn leases(options: &Options, controller: &Controller, sources: &mut Sources) -> Result<Row> {
+    sources.want_rates(LEASE_BYTES, LEASE_PERIOD_NS)?;
+    sources.idle(WARM_UP);
+    let (start, cpu_before, sent) = (Instant::now(), controller.cpu_ns()?, sources.sent());
+    sources.idle(options.time());
+    let (wall, cpu_ns) = (start.elapsed(), controller.cpu_ns()? - cpu_before);
+    let (held, all) = (sources.with_rates(), sources.devices());
+    ensure!(held == all, "{held} of {all} devices still have their rates");
+    let renewals = (sources.sent() - sent) as f64 / wall.as_secs_f64();
+    Ok(Row {
+        what: "leases",
+        devices: Some(all),
+        sources: Some(sources.count()),
+        renewals_per_s: Some(decimals(renewals, 1)),
+        service_cores: Some(decimals(cpu_ns as f64 / wall.as_nanos() as f64, 3)),
+        rss_bytes: Some(controller.rss_bytes()?),
+        ..Row::default()
+    })
+}
+
+fn rates(
+    options: &Options,
+    controller: &Controller,
+    sources: &mut Sources,
+    show: &mut impl FnMut(Row) -> Result<()>,
+) -> Result<()> {
     let time = options.time();
     for records in [1, 8] {
         let plan =
             Plan { records, bytes: BYTES, only_begins: true, offered: Offered::Always(AT_ONCE) };
-        let row = measure("rate", &controller, &mut sources, plan, time)?;
+        let row = measure("rate", controller, sources, plan, time)?;
         let half = row.grants_per_s.unwrap_or(0.0) / 2.0;
         show(Row { offered: Some("most"), ..row })?;
         let plan = Plan { offered: Offered::Rate(half), ..plan };
-        let row = measure("rate", &controller, &mut sources, plan, time)?;
+        let row = measure("rate", controller, sources, plan, time)?;
         show(Row { offered: Some("half"), ..row })?;
     }
     Ok(())
@@ -247,7 +283,8 @@ fn goals(rows: &[Row]) -> Vec<Goal> {
     let full_capacity = |case| failover(case).and_then(|row| row.full_capacity_ms);
     let lost = failovers().filter_map(|row| row.frames_lost).max().map(|frames| frames as f64);
     let urgent = failovers().filter_map(|row| row.urgent_on_time).reduce(f64::min);
-    let no_leases = "the service grants no rate leases yet";
+    let leases = rows.iter().find(|row| row.what == "leases").filter(full);
+    let leases = leases.and_then(|row| row.service_cores);
     let not_here = "bench control does not measure it yet";
     vec![
         Goal::least("rate, a record a datagram: grants_per_s", grants(one), 200_000.0),
@@ -256,7 +293,7 @@ fn goals(rows: &[Row]) -> Vec<Goal> {
         Goal::most("rate, 8 records a datagram: cpu_us_per_grant", cpu(eight), 8.0),
         Goal::most("rate, half: answer_us_p50", half.and_then(|row| row.answer_us_p50), 60.0),
         Goal::most("rate, half: answer_us_p99", half.and_then(|row| row.answer_us_p99), 1000.0),
-        Goal::unmeasured("rate leases of 10^5 devices: cores <= 0.25", no_leases),
+        Goal::most("leases of 10^5 devices: service_cores", leases, 0.25),
         Goal::most("paper-rate: cpu_us_per_grant", cpu(paper), 50.0),
         Goal::most("memory: rss_bytes", rss.map(|rss| rss as f64), f64::from(128 << 20)),
         Goal::most("memory: bytes_per_idle_source", idle, 1024.0),

@@ -13,6 +13,8 @@ pub(super) struct Row {
     pub(super) grants_per_s: Option<f64>,
     /// Processor time of the controller's process, all that it does included.
     pub(super) cpu_us_per_grant: Option<f64>,
+    /// Datagrams of sources, most of which renew all rates of one.
+    pub(super) renewals_per_s: Option<f64>,
     /// How many cores the controller had: below 1 it waited, or others had them.
     pub(super) service_cores: Option<f64>,
     pub(super) answer_us_p50: Option<f64>,

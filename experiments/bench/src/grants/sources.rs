@@ -1,5 +1,5 @@
 //! Sources that ask: the ends that ship, on one socket and one thread, with counted chunks for frames.
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use catchment_control::admission::source_side::{
     Config, Fallback, Input, LocalId, Output, SourceSide,
 };
@@ -153,6 +153,39 @@ impl Sources {
             self.work();
             self.sleep(end.saturating_duration_since(Instant::now()));
         }
+    }
+
+    /// Lets all devices want a rate, and waits until they have it.
+    pub(super) fn want_rates(&mut self, bytes: u64, period_ns: u64) -> Result<()> {
+        let start = Instant::now();
+        for at in 0..self.ends.len() {
+            let now_ns = self.now_ns();
+            let end = &mut self.ends[at];
+            for device in 0..end.devices {
+                end.side.handle(now_ns, Input::Periodic { device, bytes, period_ns });
+            }
+            self.drain(at);
+            self.work();
+        }
+        while self.with_rates() < self.devices() {
+            ensure!(start.elapsed() < REGISTER_LIMIT, "{} devices have a rate", self.with_rates());
+            self.idle(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    /// Returns how many devices may send at their rates now.
+    pub(super) fn with_rates(&self) -> u64 {
+        let rates = |end: &End| {
+            let has = |device: &u32| end.side.rate(*device).is_some_and(|rate| rate.rate_bps > 0);
+            (0..end.devices).filter(has).count() as u64
+        };
+        self.ends.iter().map(rates).sum()
+    }
+
+    /// Returns how many datagrams were sent.
+    pub(super) fn sent(&self) -> u64 {
+        self.ends.iter().map(|end| end.side.counts().sent).sum()
     }
 
     /// Asks as a plan has it, for a time; returns what was granted in it.

@@ -27,3 +27,14 @@ fn control_says_what_a_grant_takes_and_which_goals_it_did_not_measure() {
     assert_eq!((&last["what"], &last["of"]), (&"goals".into(), &goals.len().into()));
     assert_eq!(last["not_measured"], goals.len() - 1);
 }
+
+/// All devices get a rate from the service, and keep it as long as they are measured.
+#[test]
+fn control_says_what_rates_take_that_are_renewed() {
+    let options = ["control", "--json", "--what", "leases", "--sources", "2", "--seconds", "1"];
+    let lines = lines(&run(&options));
+    let row = &lines[1];
+    assert_eq!((&row["what"], &row["devices"]), (&"leases".into(), &200.into()));
+    assert!(row["renewals_per_s"].as_f64().unwrap() > 0.0, "{row}");
+    assert_eq!(lines.last().unwrap()["of"], lines.len() - 3, "{lines:?}");
+}

@@ -86,7 +86,10 @@ impl Load {
                 Output::Timeout(_) => return,
                 Output::Grant { transfer, .. } => self.running.push_back(transfer),
                 Output::Pause { transfer, .. } => self.running.retain(|one| *one != transfer),
-                Output::Missed { .. } | Output::Rate { .. } | Output::Refused { .. } => {}
+                Output::Missed { .. }
+                | Output::Rate { .. }
+                | Output::Renewed { .. }
+                | Output::Refused { .. } => {}
             }
         }
     }

@@ -28,6 +28,8 @@ struct Lease {
 pub(super) struct Streams {
     /// By source: its devices, until it asks for them.
     new: BTreeMap<SourceId, Vec<Periodic>>,
+    /// By source: its devices.
+    of: BTreeMap<SourceId, Vec<DeviceId>>,
     /// By device, with the time since when it sends.
     leases: Vec<Option<Lease>>,
     wanted_bps: u64,
@@ -39,6 +41,7 @@ impl Streams {
         let mut streams = Self::default();
         for one in all {
             streams.new.entry(one.source).or_default().push(*one);
+            streams.of.entry(one.source).or_default().push(one.device);
             streams.wanted_bps += one.bytes * 8_000_000_000 / one.period_ns;
         }
         let last = all.iter().map(|one| one.device.0 as usize + 1).max().unwrap_or(0);
@@ -60,6 +63,7 @@ impl Streams {
             device,
             bytes,
             period_ns,
+            held: false,
         };
         devices.map(input).collect()
     }
@@ -81,6 +85,16 @@ impl Streams {
         };
         self.covered.gap_ns = self.covered.gap_ns.max(now_ns.saturating_sub(before.until_ns));
         Some((device.0, self.stretch(before, now_ns)))
+    }
+
+    /// Takes a renewal: what holds of the rates of a source goes on.
+    pub(super) fn renewed(&mut self, source: SourceId, now_ns: u64, until_ns: u64) {
+        for device in self.of.get(&source).into_iter().flatten() {
+            let known = self.leases[device.0 as usize].as_mut();
+            if let Some(lease) = known.filter(|lease| lease.until_ns >= now_ns) {
+                lease.until_ns = until_ns;
+            }
+        }
     }
 
     fn stretch(&mut self, lease: Lease, end_ns: u64) -> Stretch {

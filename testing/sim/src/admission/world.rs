@@ -55,6 +55,8 @@ enum Message {
     Pause(TransferId, u32),
     /// Devices, their rates and until when.
     Rates(Vec<(DeviceId, u64, u64)>),
+    /// The rates of a source hold until then.
+    Renewed(SourceId, u64),
 }
 
 #[derive(Debug, Default)]
@@ -302,6 +304,7 @@ impl World<'_> {
                     rates.push((device, rate_bps, until_ns));
                     continue;
                 }
+                Output::Renewed { source, until_ns, .. } => Message::Renewed(source, until_ns),
                 Output::Refused { subject, reason } => panic!("{subject:?}: {reason:?}"),
                 Output::Timeout(due_ns) => {
                     self.set_timeout(due_ns);
@@ -341,13 +344,16 @@ impl World<'_> {
                 let over = rates.iter().filter_map(|rate| self.streams.lease(now_ns, *rate));
                 return self.stretches.extend(over);
             }
+            Message::Renewed(source, until_ns) => {
+                return self.streams.renewed(*source, now_ns, *until_ns);
+            }
         };
         let Some(sending) = self.sendings.get_mut(&id) else { return };
         sending.advance(now_ns, FRAME_BYTES);
         match message {
             Message::Grant(_, grant) => sending.grant(now_ns, grant, host_ns, chunk_bytes),
             Message::Pause(_, revision) => sending.pause(now_ns, *revision, chunk_bytes),
-            Message::Rates(_) => {}
+            Message::Rates(_) | Message::Renewed(..) => {}
         }
         self.post_begun(id);
         self.schedule(id);

@@ -31,6 +31,12 @@ pub(super) enum Message {
         age_ns: u64,
         class: u8,
     },
+    /// A device wants a rate.
+    Periodic {
+        device: u32,
+        bytes: u64,
+        period_ns: u64,
+    },
 }
 
 /// A transfer of a process, and what became of it.

@@ -40,6 +40,17 @@ pub(super) struct SourceScenario {
     /// By device: its path and its class.
     pub(super) devices: Vec<(u16, u8)>,
     pub(super) wishes: Vec<Wish>,
+    /// Devices that want a rate from a time on: bytes in each period.
+    pub(super) rates: Vec<RateWish>,
+}
+
+/// A device wants a rate, or none any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RateWish {
+    pub(super) at_ns: u64,
+    pub(super) device: u32,
+    pub(super) bytes: u64,
+    pub(super) period_ns: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -80,7 +91,7 @@ impl Scenario {
         let bytes = links_bps.iter().sum::<u64>() as f64 / 8e9 * horizon_ns as f64 * load;
         let share = bytes as u64 / count as u64;
         let mut source = |_| source(&paths, share, horizon_ns, &mut random);
-        let sources: Vec<SourceScenario> = (0..count).map(&mut source).collect();
+        let mut sources: Vec<SourceScenario> = (0..count).map(&mut source).collect();
         let mut chance = |most: u64| Chance::of(random.below(most + 1) as f64 / 100.0);
         let (loss, doubled, late) = (chance(30), chance(20), chance(10));
         let fallback = match random.below(2) {
@@ -90,6 +101,10 @@ impl Scenario {
         let chunk_bytes = random.pick(&[1 << 20, 1 << 18, 1 << 16]).unwrap_or(1 << 20);
         let drops_late = random.below(3) == 0;
         let faults = faults(count, horizon_ns, &mut random);
+        let slowest_bps = links_bps.iter().min().copied().unwrap_or(gbps);
+        for source in &mut sources {
+            periodic(source, slowest_bps, horizon_ns, &mut random);
+        }
         Self {
             seed,
             spread_ns,
@@ -137,7 +152,32 @@ fn source(paths: &[Vec<u16>], bytes: u64, horizon_ns: u64, random: &mut Random) 
         });
     }
     wishes.sort_unstable_by_key(|wish| wish.at_ns);
-    SourceScenario { way_ns, rate_bps: random.between(1, 10) * 1_000_000_000, devices, wishes }
+    let (rate_bps, rates) = (random.between(1, 10) * 1_000_000_000, Vec::new());
+    SourceScenario { way_ns, rate_bps, devices, wishes, rates }
+}
+
+/// Makes devices of a source periodic, half of the time: frames each period, and a rate for them, which changes or
+/// ends now and then.
+fn periodic(source: &mut SourceScenario, link_bps: u64, horizon_ns: u64, random: &mut Random) {
+    for device in 0..source.devices.len() as u32 {
+        if random.below(2) == 0 {
+            continue;
+        }
+        let period_ns = random.between(5, 80) * MS;
+        let percent = random.pick(&[1, 5, 20, 60]).unwrap_or(5);
+        let bytes = (link_bps / 100 * percent / 8_000 * (period_ns / 1000) / 1000).max(1);
+        let begin_ns = random.below(horizon_ns / 2);
+        source.rates.push(RateWish { at_ns: begin_ns, device, bytes, period_ns });
+        if random.below(3) == 0 {
+            let at_ns = random.between(begin_ns, horizon_ns);
+            let bytes = random.pick(&[0, bytes / 2 + 1, bytes * 2]).unwrap_or(0);
+            source.rates.push(RateWish { at_ns, device, bytes, period_ns });
+        }
+        source.rates.push(RateWish { at_ns: horizon_ns, device, bytes: 0, period_ns });
+        let frames = (begin_ns..horizon_ns).step_by(period_ns as usize);
+        source.wishes.extend(frames.map(|at_ns| Wish { at_ns, device, bytes, age_ns: 0 }));
+    }
+    source.wishes.sort_unstable_by_key(|wish| wish.at_ns);
 }
 
 /// Draws faults: those of controllers one after the other, as each needs a time to be over.

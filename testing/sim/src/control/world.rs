@@ -1,10 +1,10 @@
 //! Processes, what passes between them, and the true time.
 use super::check::{self, Arrival, Fault};
 use super::nodes::{self, ControllerNode, Cut, Fate, Message, SourceNode};
-use super::scenario::{LEASE_NS, MS, Scenario, clock};
+use super::scenario::{LEASE_NS, MS, RateWish, Scenario, clock};
 use crate::Random;
 use catchment_control::admission::controller_side::{self, Output as Told};
-use catchment_control::admission::source_side::{self, LocalId, Output};
+use catchment_control::admission::source_side::{self, Leave, LocalId, Output};
 use catchment_control::admission::{LinkId, SourceId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,6 +22,8 @@ pub(super) enum What {
     StartController,
     /// A wish of a slot.
     Wish(usize, usize),
+    /// A wish for a rate.
+    Rate(usize, usize),
     /// Bytes to the controller of this index, from a slot.
     ToController(usize, usize, Vec<u8>),
     /// Bytes to a slot.
@@ -51,6 +53,7 @@ pub(crate) struct Summary {
     pub(crate) lost: u64,
     pub(crate) chunks: u64,
     pub(crate) alone: u64,
+    pub(crate) at_rates: u64,
     pub(crate) old_term: u64,
     pub(crate) hints: u64,
     pub(crate) faults: u64,
@@ -62,7 +65,8 @@ impl std::fmt::Display for Summary {
         write!(f, " ({} told that they are late, {} dropped)", self.missed, self.dropped)?;
         write!(f, "; {} datagrams, {} lost, {} hints", self.datagrams, self.lost, self.hints)?;
         write!(f, ", {} of an old term", self.old_term)?;
-        write!(f, "; {} chunks, {} of them without a controller", self.chunks, self.alone)
+        write!(f, "; {} chunks, {} of them without a controller", self.chunks, self.alone)?;
+        write!(f, ", {} at rates of devices", self.at_rates)
     }
 }
 
@@ -109,6 +113,9 @@ pub(super) fn run(scenario: &Scenario) -> Result<(Summary, u64), Fault> {
         for (at, wish) in scenario.sources[slot].wishes.iter().enumerate() {
             world.plan(wish.at_ns, What::Wish(slot, at));
         }
+        for (at, wish) in scenario.sources[slot].rates.iter().enumerate() {
+            world.plan(wish.at_ns, What::Rate(slot, at));
+        }
     }
     for (at, (at_ns, _)) in scenario.faults.iter().enumerate() {
         world.plan(*at_ns, What::Strike(at));
@@ -154,6 +161,11 @@ impl World<'_> {
             What::StartSource(slot) => self.start_source(slot),
             What::StartController => self.start_controller(),
             What::Wish(slot, at) => self.wish(slot, at),
+            What::Rate(slot, at) => {
+                let RateWish { device, bytes, period_ns, .. } =
+                    self.scenario.sources[slot].rates[at];
+                self.hand(slot, None, Message::Periodic { device, bytes, period_ns });
+            }
             What::ToController(controller, slot, bytes) => {
                 self.mix(&bytes);
                 if self.controllers[controller].alive {
@@ -257,8 +269,8 @@ impl World<'_> {
                         self.post_up(slot, controller, bytes);
                     }
                 }
-                Output::Send { id, bytes, rate_bps, fallback } => {
-                    self.send(slot, id, bytes, rate_bps, fallback);
+                Output::Send { id, bytes, rate_bps, leave } => {
+                    self.send(slot, id, bytes, rate_bps, leave);
                 }
                 Output::Missed { id, dropped, .. } => {
                     self.summary.missed += 1;
@@ -288,17 +300,19 @@ impl World<'_> {
     }
 
     /// A chunk leaves, at the rate of the source's own clock.
-    fn send(&mut self, slot: usize, id: LocalId, bytes: u64, rate_bps: u64, alone: bool) {
+    fn send(&mut self, slot: usize, id: LocalId, bytes: u64, rate_bps: u64, leave: Leave) {
         let way_ns = self.scenario.sources[slot].way_ns[0];
         let path = self.scenario.sources[slot].devices[id.device as usize].0;
         let Some(node) = &mut self.sources[slot] else { return };
-        let line_ns = node.line_ns.entry((id.device, id.number)).or_insert(0);
+        // What goes at the rate of a device goes one after the other.
+        let line = if leave == Leave::Rate { u64::MAX } else { id.number };
+        let line_ns = node.line_ns.entry((id.device, line)).or_insert(0);
         let from_ns = self.now_ns.max(*line_ns);
         let takes_ns = (u128::from(bytes) * 8_000_000_000).div_ceil(u128::from(rate_bps));
         let takes_ns = u64::try_from(takes_ns).unwrap_or(u64::MAX);
         let until_ns = node.clock.true_ns(node.clock.local_ns(from_ns) + takes_ns);
         *line_ns = until_ns;
-        let sender = (node.process, id.device, id.number);
+        let sender = (node.process, id.device, line);
         let process = node.process;
         let key = (id.device, id.number);
         let over = node.fates.get_mut(&key).is_none_or(|fate| {
@@ -309,8 +323,9 @@ impl World<'_> {
             self.faults.push(format!("{sender:?} sends more than it asked for"));
         }
         self.summary.chunks += 1;
-        self.summary.alone += u64::from(alone);
-        if !alone {
+        self.summary.alone += u64::from(leave == Leave::Fallback);
+        self.summary.at_rates += u64::from(leave == Leave::Rate);
+        if leave != Leave::Fallback {
             let (from_ns, late_ns) =
                 (from_ns + way_ns, until_ns + way_ns + self.scenario.spread_ns);
             self.arrivals.push(Arrival { sender, path, from_ns, until_ns: late_ns, rate_bps });
@@ -396,6 +411,11 @@ impl World<'_> {
         let controller = &self.controllers[self.leader];
         self.sources.iter().all(|node| node.as_ref().is_some_and(over))
             && controller.side.controller().transfers() == 0
+            && self.links().all(|link| controller.side.controller().periodic_bps(link) == Some(0))
+    }
+
+    fn links(&self) -> impl Iterator<Item = LinkId> {
+        (0..self.scenario.links_bps.len()).map(|link| LinkId(link as u16))
     }
 
     fn rest(&self) -> String {
@@ -416,11 +436,11 @@ impl World<'_> {
             self.summary.old_term += node.side.counts().old_term;
             self.summary.hints += node.side.counts().hints;
         }
-        for link in 0..self.scenario.links_bps.len() {
+        for link in self.links() {
             let side = &self.controllers[self.leader].side;
-            let load_bps = side.controller().load_bps(LinkId(link as u16));
+            let load_bps = side.controller().load_bps(link);
             if load_bps != Some(0) {
-                return Err(Fault(format!("link {link} has {load_bps:?} bit/s at the end")));
+                return Err(Fault(format!("{link:?} has {load_bps:?} bit/s at the end")));
             }
         }
         Ok(())
@@ -447,6 +467,9 @@ fn input(message: Option<&Message>) -> source_side::Input<'_> {
                 root: *root,
                 round_trip_ns: *round_trip_ns,
             }
+        }
+        Some(Message::Periodic { device, bytes, period_ns }) => {
+            source_side::Input::Periodic { device: *device, bytes: *bytes, period_ns: *period_ns }
         }
         Some(Message::Ask { device, number, bytes, age_ns, class }) => source_side::Input::Ask {
             id: id(*device, *number),

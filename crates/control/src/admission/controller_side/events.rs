@@ -2,7 +2,7 @@
 use super::entry::{Key, Said};
 use super::{ControllerSide, Event, Timer};
 use crate::admission::round_trip::Repeat;
-use crate::admission::{Input, Output, SourceId, Subject, TransferId};
+use crate::admission::{Input, Output, Refusal, SourceId, Subject, TransferId};
 
 impl ControllerSide {
     /// Notes what the controller says.
@@ -26,12 +26,22 @@ impl ControllerSide {
                 Output::Refused { subject: Subject::Transfer(transfer), reason } => {
                     self.say(transfer, Said::Refused(reason.into()), None);
                 }
+                Output::Refused {
+                    subject: Subject::Device(device),
+                    reason: Refusal::Rate { could_have_bps },
+                } => self.say_rate(device, 0, could_have_bps, 0),
                 Output::Refused { subject: Subject::Device(device), reason } => {
                     if let Some((source, device)) = self.owner(device) {
                         self.events.push_back(Event::Refused(source, device, reason));
                     }
                 }
-                Output::Refused { subject: Subject::Link(_), .. } | Output::Rate { .. } => {}
+                Output::Rate { device, rate_bps, until_ns } => {
+                    self.say_rate(device, rate_bps, 0, until_ns);
+                }
+                Output::Renewed { source, devices, rate_bps, until_ns } => {
+                    self.say_renewed(source, (devices, rate_bps), until_ns);
+                }
+                Output::Refused { subject: Subject::Link(_), .. } => {}
                 Output::Timeout(due_ns) => {
                     self.controller_due_ns = due_ns;
                     return;

@@ -11,6 +11,7 @@ mod clock;
 mod ended;
 mod entry;
 mod events;
+mod rates;
 mod records;
 mod send;
 mod session;
@@ -341,6 +342,11 @@ impl ControllerSide {
     fn control(&mut self, input: super::Input) {
         self.controller.handle(self.now_ns, input);
         self.drain();
+    }
+
+    /// Returns whether windows of an earlier controller may be in use, so that nothing is granted.
+    const fn is_quiet(&self) -> bool {
+        self.now_ns < self.quiet_until_ns
     }
 
     fn owner(&self, device: DeviceId) -> Option<(SourceId, u32)> {

@@ -6,6 +6,15 @@ use crate::admission::{Input, SourceId, TransferId};
 
 impl ControllerSide {
     pub(super) fn record(&mut self, source: SourceId, header: &Header, record: &SourceRecord) {
+        match record.state {
+            SourceState::Periodic { .. } | SourceState::Renewing { .. } => {
+                return self.rate_record(source, record);
+            }
+            SourceState::Waiting { .. }
+            | SourceState::Running { .. }
+            | SourceState::Done
+            | SourceState::Cancelled => {}
+        }
         let key = Key { device: record.device, number: record.number };
         let (now_ns, most) = (self.now_ns, self.transfers_max);
         let Some(session) = self.sessions.get_mut(&source) else { return };
@@ -85,7 +94,8 @@ impl ControllerSide {
                 {
                     (entry.said, entry.until_ns) = (Said::Waiting, 0);
                 }
-                if let Some(revision) = inner {
+                // What an earlier controller granted is over, and what of others is not known yet: it is held.
+                if let Some(revision) = inner.filter(|_| !self.is_quiet()) {
                     self.control(Input::Paused { transfer: id, left_bytes, revision });
                 }
                 let born_ns = self.born_ns(source, header, record.age_ns);
@@ -107,6 +117,9 @@ impl ControllerSide {
                         rate_bps,
                         until_ns,
                     });
+                } else if self.is_quiet() {
+                    let born_ns = self.born_ns(source, header, record.age_ns);
+                    self.ask(source, key, Held { left_bytes, born_ns });
                 } else if let Some(revision) = inner {
                     self.control(Input::Progress { transfer: id, left_bytes, revision });
                 }
@@ -120,6 +133,7 @@ impl ControllerSide {
                 self.retire(source, record);
                 self.control(Input::Cancel { transfer: id });
             }
+            SourceState::Periodic { .. } | SourceState::Renewing { .. } => {}
         }
     }
 
@@ -135,8 +149,7 @@ impl ControllerSide {
 
     /// Asks the controller, or holds it until windows can be told to this source.
     fn ask(&mut self, source: SourceId, key: Key, held: Held) {
-        let quiet = self.now_ns < self.quiet_until_ns;
-        let now_ns = self.now_ns;
+        let (now_ns, quiet) = (self.now_ns, self.is_quiet());
         let Some(session) = self.sessions.get_mut(&source) else { return };
         if quiet || !session.clock.is_learnt(now_ns) {
             let before = session.entries.get_mut(&key).and_then(|entry| entry.held.replace(held));
@@ -151,7 +164,7 @@ impl ControllerSide {
 
     /// Tells the controller what was held for a source.
     pub(super) fn release(&mut self, source: SourceId) {
-        let (now_ns, quiet) = (self.now_ns, self.now_ns < self.quiet_until_ns);
+        let (now_ns, quiet) = (self.now_ns, self.is_quiet());
         let Some(session) = self.sessions.get_mut(&source) else { return };
         if session.held == 0 || quiet || !session.clock.is_learnt(now_ns) {
             return;

@@ -30,6 +30,10 @@ pub(super) struct Session {
     pub(super) devices: Vec<DeviceId>,
     pub(super) specs: Vec<DeviceSpec>,
     pub(super) entries: BTreeMap<Key, Entry>,
+    /// By device: the newest revision of what it said of its rate, and whether something was answered to it.
+    pub(super) wishes: BTreeMap<u32, (u32, bool)>,
+    /// The newest renewal that came.
+    pub(super) renewal: u32,
     /// Those that are to be sent.
     pub(super) ready: Vec<Key>,
     /// Answers about transfers that are not kept.
@@ -75,6 +79,8 @@ impl ControllerSide {
             devices: Vec::new(),
             specs: devices,
             entries: BTreeMap::new(),
+            wishes: BTreeMap::new(),
+            renewal: 0,
             ready: Vec::new(),
             answers: Vec::new(),
             queued: false,
@@ -92,6 +98,8 @@ impl ControllerSide {
             session.clock = before.clock;
             // What has ended is said under earlier keys only.
             session.entries = before.entries;
+            session.wishes = before.wishes;
+            session.renewal = before.renewal;
             session.held = before.held;
             session.floor = before.floor;
             session.silence = before.silence;

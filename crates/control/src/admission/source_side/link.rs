@@ -72,7 +72,8 @@ impl SourceSide {
         self.unanswered_ns = None;
         self.answers.clear();
         let new_term = std::mem::replace(&mut self.term, term) < term;
-        for transfer in self.transfers.values_mut() {
+        self.rates.tell_again(now_ns);
+        for transfer in self.transfers.values_mut().filter(|transfer| !transfer.is_riding()) {
             if new_term {
                 transfer.change_term();
             } else if transfer.course == Course::Live || transfer.acked < transfer.revision {

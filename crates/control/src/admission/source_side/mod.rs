@@ -8,12 +8,15 @@
 //! When nobody has answered for a lease and no window is left it goes on as [`Fallback`] says, until
 //! somebody answers.
 mod link;
+mod rates;
 mod records;
 mod step;
 mod transfer;
 
 use super::wire::{ROOT_BYTES, Reason, SourceRecord};
 use link::Link;
+pub use rates::RateView;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use transfer::Transfer;
 
@@ -55,6 +58,17 @@ impl Config {
     pub const fn new(fallback: Fallback) -> Self {
         Self { lease_ns: 200_000_000, chunk_bytes: 1 << 20, fallback }
     }
+}
+
+/// By which right a chunk is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// A window of its transfer.
+    Window,
+    /// The rate of its periodic device.
+    Rate,
+    /// None: no controller answers ([`Fallback`]).
+    Fallback,
 }
 
 /// What happened.
@@ -100,6 +114,16 @@ pub enum Input<'a> {
         /// The transfer.
         id: LocalId,
     },
+    /// A device sends this much each period, and wants a rate for it, so that its transfers need not ask. While it has
+    /// one, those go at it that do not ask ahead, as long as no more waits than two periods carry; others ask.
+    Periodic {
+        /// The device.
+        device: u32,
+        /// Bytes in each period; 0: it wants no rate any more.
+        bytes: u64,
+        /// The period.
+        period_ns: u64,
+    },
     /// A transfer is not wanted any more; the chunks that have begun go on.
     Cancel {
         /// The transfer.
@@ -122,8 +146,8 @@ pub enum Output<'a> {
         bytes: u64,
         /// How fast.
         rate_bps: u64,
-        /// It is sent by the fallback, under no grant.
-        fallback: bool,
+        /// By which right.
+        leave: Leave,
     },
     /// A transfer cannot make its deadline.
     Missed {
@@ -164,11 +188,13 @@ pub struct Counts {
 
 #[derive(Debug)]
 enum Event {
-    Send { id: LocalId, bytes: u64, rate_bps: u64, fallback: bool },
+    Send { id: LocalId, bytes: u64, rate_bps: u64, leave: Leave },
     Missed { id: LocalId, estimate_ns: u64, dropped: bool },
     Refused { id: LocalId, reason: Reason },
     Register,
 }
+
+type Transfers = BTreeMap<LocalId, Transfer>;
 
 /// The source's end. See the [module](self).
 #[derive(Debug)]
@@ -178,7 +204,8 @@ pub struct SourceSide {
     link: Option<Link>,
     /// The highest term that a controller had.
     term: u32,
-    transfers: BTreeMap<LocalId, Transfer>,
+    transfers: Transfers,
+    rates: rates::Rates,
     /// Since when nobody has answered.
     unanswered_ns: Option<u64>,
     /// The line is busy with a chunk of the fallback until then.
@@ -195,13 +222,14 @@ pub struct SourceSide {
 impl SourceSide {
     /// Makes the end of a source that has not registered yet.
     #[must_use]
-    pub const fn new(now_ns: u64, config: Config) -> Self {
+    pub fn new(now_ns: u64, config: Config) -> Self {
         Self {
             config,
             now_ns,
             link: None,
             term: 0,
             transfers: BTreeMap::new(),
+            rates: rates::Rates::default(),
             unanswered_ns: None,
             fallback_ns: 0,
             answers: Vec::new(),
@@ -223,7 +251,10 @@ impl SourceSide {
             Input::Ask { id, bytes, ahead_bytes, age_ns, class } => {
                 let transfer = Transfer::new(bytes.max(1), self.born_ns(age_ns), class);
                 let transfer = transfer.ahead(ahead_bytes);
-                self.transfers.entry(id).or_insert(transfer);
+                if let Entry::Vacant(place) = self.transfers.entry(id) {
+                    place.insert(transfer);
+                    self.try_ride(id);
+                }
             }
             Input::Add { id, bytes, last } => {
                 if let Some(transfer) = self.transfers.get_mut(&id) {
@@ -233,11 +264,16 @@ impl SourceSide {
             Input::Sent { id } => {
                 if let Some(transfer) = self.transfers.get_mut(&id) {
                     transfer.sent();
+                    self.forget_ridden(id);
                 }
+            }
+            Input::Periodic { device, bytes, period_ns } => {
+                self.want_rate(device, bytes, period_ns);
             }
             Input::Cancel { id } => {
                 if let Some(transfer) = self.transfers.get_mut(&id) {
                     transfer.cancel();
+                    self.forget_ridden(id);
                 }
             }
             Input::Timeout => {}
@@ -248,8 +284,8 @@ impl SourceSide {
     /// Returns what is to be done next; [`Output::Timeout`] when there is nothing more.
     pub fn poll(&mut self) -> Output<'_> {
         match self.events.pop_front() {
-            Some(Event::Send { id, bytes, rate_bps, fallback }) => {
-                return Output::Send { id, bytes, rate_bps, fallback };
+            Some(Event::Send { id, bytes, rate_bps, leave }) => {
+                return Output::Send { id, bytes, rate_bps, leave };
             }
             Some(Event::Missed { id, estimate_ns, dropped }) => {
                 return Output::Missed { id, estimate_ns, dropped };
@@ -295,6 +331,7 @@ impl SourceSide {
         let unanswered = |since_ns: u64| self.now_ns.saturating_sub(since_ns) >= lease_ns;
         self.unanswered_ns.is_some_and(unanswered)
             && !self.transfers.values().any(|transfer| transfer.has_window(self.now_ns))
+            && !self.rates.any_in_force(self.now_ns)
     }
 
     const fn born_ns(&self, age_ns: u64) -> u64 {

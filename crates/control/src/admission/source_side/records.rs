@@ -52,25 +52,25 @@ impl SourceSide {
     }
 
     fn record(&mut self, record: &ControllerRecord) {
+        let times = (self.now_ns, self.config.lease_ns);
+        match record.told {
+            Told::Rate { rate_bps, could_bps, lasts_ns } => {
+                let told = (rate_bps, could_bps, lasts_ns);
+                return self.rates.told(record.device, record.seen, told, times);
+            }
+            Told::Renewed { devices, rate_bps, lasts_ns } => {
+                return self.rates.renewed(record.seen, (devices, rate_bps), lasts_ns, times);
+            }
+            Told::Waiting
+            | Told::Granted { .. }
+            | Told::Paused
+            | Told::Ended
+            | Told::Dropped
+            | Told::Refused(_) => {}
+        }
         let id = LocalId { device: record.device, number: record.number };
         let Some(transfer) = self.transfers.get_mut(&id) else {
-            if record.ask && self.answers.len() < RECORDS_MAX {
-                // It has ended, and the controller has forgotten that, or has not heard of it yet.
-                let (device, number, seen) = (record.device, record.number, record.revision);
-                let (state, revision) = (SourceState::Cancelled, u32::MAX);
-                let (ask, obeys, age_ns) = (false, true, 0);
-                self.answers.push(SourceRecord {
-                    device,
-                    number,
-                    revision,
-                    seen,
-                    ask,
-                    obeys,
-                    state,
-                    age_ns,
-                });
-            }
-            return;
+            return self.answer_unknown(record);
         };
         if record.seen > transfer.acked && record.seen <= transfer.revision {
             transfer.acked = record.seen;
@@ -108,6 +108,24 @@ impl SourceSide {
                 self.transfers.remove(&id);
                 self.events.push_back(Event::Refused { id, reason });
             }
+            Told::Rate { .. } | Told::Renewed { .. } => {}
+        }
+    }
+
+    /// Answers a record about a transfer that is not known.
+    fn answer_unknown(&mut self, record: &ControllerRecord) {
+        if record.ask && self.answers.len() < RECORDS_MAX {
+            // It has ended, and the controller has forgotten that, or has not heard of it yet.
+            self.answers.push(SourceRecord {
+                device: record.device,
+                number: record.number,
+                revision: u32::MAX,
+                seen: record.revision,
+                ask: false,
+                obeys: true,
+                state: SourceState::Cancelled,
+                age_ns: 0,
+            });
         }
     }
 
@@ -120,6 +138,10 @@ impl SourceSide {
         let ready = self.transfers.iter_mut().filter(|(_, transfer)| transfer.ready);
         for (id, transfer) in ready.take(RECORDS_MAX - records.len()) {
             records.push(tell(*id, transfer, now_ns, repeat_ns));
+        }
+        if records.is_empty() {
+            // Never together with transfers: a controller that knows no rates refuses all of a datagram.
+            self.rates.write(now_ns, repeat_ns, self.config.lease_ns, &mut records);
         }
         let probe = link.probes(now_ns);
         if records.is_empty() && !probe {

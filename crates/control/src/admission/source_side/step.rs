@@ -1,6 +1,6 @@
 //! What is due: chunks, repeats, and what a source does alone.
 use super::transfer::{Course, Transfer};
-use super::{Event, Fallback, LocalId, SourceSide};
+use super::{Event, Fallback, Leave, LocalId, SourceSide};
 use crate::admission::round_trip::Repeat;
 
 impl SourceSide {
@@ -10,7 +10,7 @@ impl SourceSide {
         for (id, transfer) in &mut self.transfers {
             while let Some((bytes, rate_bps)) = transfer.step(now_ns, chunk_bytes) {
                 let id = *id;
-                self.events.push_back(Event::Send { id, bytes, rate_bps, fallback: false });
+                self.events.push_back(Event::Send { id, bytes, rate_bps, leave: Leave::Window });
             }
             let repeated = repeat(transfer, now_ns, lease_ns);
             if let (Some(repeat), Some(link)) = (repeated, &mut self.link) {
@@ -24,6 +24,7 @@ impl SourceSide {
             self.transfers
                 .retain(|_, transfer| transfer.course == Course::Live || !transfer.is_idle());
         }
+        self.ride();
         self.send_alone();
     }
 
@@ -37,7 +38,7 @@ impl SourceSide {
         let bytes = transfer.begin_alone(now_ns, chunk_bytes, rate_bps);
         let takes_ns = crate::admission::transfer::duration_ns(bytes, rate_bps);
         self.fallback_ns = self.now_ns.saturating_add(takes_ns);
-        self.events.push_back(Event::Send { id, bytes, rate_bps, fallback: true });
+        self.events.push_back(Event::Send { id, bytes, rate_bps, leave: Leave::Fallback });
     }
 
     /// Returns the most urgent transfer, and of those the oldest.
@@ -57,7 +58,9 @@ impl SourceSide {
         };
         let transfers_ns = self.transfers.values().filter_map(due).min();
         let probe_ns = self.link.as_ref().map(super::link::Link::probe_due_ns);
-        [transfers_ns, probe_ns, self.alone_ns()].into_iter().flatten().min()
+        let link = (self.now_ns, self.link.is_some());
+        let rates_ns = self.rates.next_ns(link, &self.config, &self.transfers);
+        [transfers_ns, probe_ns, self.alone_ns(), rates_ns].into_iter().flatten().min()
     }
 
     /// Returns when the fallback begins a chunk, if nobody answers until then.
@@ -67,6 +70,7 @@ impl SourceSide {
         let wants = self.transfers.values().any(Transfer::wants_to_begin);
         let windows = self.transfers.values().filter_map(Transfer::last_ns).max();
         let from_ns = since_ns.saturating_add(self.config.lease_ns).max(self.fallback_ns);
+        let from_ns = from_ns.max(self.rates.last_ns());
         wants.then(|| from_ns.max(windows.unwrap_or(0)))
     }
 }

@@ -64,6 +64,8 @@ pub(super) struct Transfer {
     progress_ns: Option<u64>,
     /// It is cancelled, and chunks that have begun go on.
     ending: bool,
+    /// It goes at the rate of its device, and the controller is not told of it.
+    riding: bool,
     /// The controller counts on an earlier window until it hears that it is not used any more.
     confirms: bool,
     pub(super) missed: bool,
@@ -95,6 +97,7 @@ impl Transfer {
             seen: 0,
             progress_ns: None,
             ending: false,
+            riding: false,
             confirms: false,
             missed: false,
             ready: true,
@@ -212,7 +215,12 @@ impl Transfer {
                 self.progress_ns = None;
                 self.stopping = true;
             }
-            Told::Waiting | Told::Ended | Told::Dropped | Told::Refused(_) => {}
+            Told::Waiting
+            | Told::Ended
+            | Told::Dropped
+            | Told::Refused(_)
+            | Told::Rate { .. }
+            | Told::Renewed { .. } => {}
         }
         if self.current().is_none() {
             // It cannot be used, or was for a window that is over: the controller is to know.
@@ -253,6 +261,9 @@ impl Transfer {
 
     /// Does what is due; returns a chunk that begins: its bytes and its rate.
     pub(super) fn step(&mut self, now_ns: u64, chunk_bytes: u64) -> Option<(u64, u64)> {
+        if self.riding {
+            return None;
+        }
         if self.course != Course::Live {
             if self.is_idle() && std::mem::take(&mut self.ending) {
                 self.revise();
@@ -337,7 +348,48 @@ impl Transfer {
     }
 
     pub(super) fn wants_to_begin(&self) -> bool {
+        !self.riding && self.can_begin()
+    }
+
+    fn can_begin(&self) -> bool {
         self.course == Course::Live && self.there_bytes() > 0 && self.chunks.len() < IN_FLIGHT_MAX
+    }
+
+    /// Goes at the rate of its device from now on, if the controller does not know it and all of it is there.
+    pub(super) fn ride(&mut self) -> bool {
+        let is_new = self.revision == 1 && self.ready && self.chunks.is_empty();
+        self.riding = self.course == Course::Live && self.ahead_bytes == 0 && is_new;
+        self.ready &= !self.riding;
+        self.riding
+    }
+
+    /// Asks the controller from now on.
+    pub(super) const fn dismount(&mut self) {
+        self.riding = false;
+        self.ready = true;
+    }
+
+    pub(super) const fn is_riding(&self) -> bool {
+        self.riding
+    }
+
+    /// Returns whether the next part of what rides may begin.
+    pub(super) fn may_ride(&self) -> bool {
+        self.riding && self.can_begin()
+    }
+
+    pub(super) const fn left_to_begin(&self) -> u64 {
+        self.left_bytes
+    }
+
+    pub(super) fn begin_riding(&mut self, bytes: u64, rate_bps: u64) {
+        self.left_bytes -= bytes;
+        self.chunks.push_back(Chunk { bytes, rate_bps, revision: self.seen, alone: true });
+    }
+
+    /// Returns whether it went at the rate of its device, and all has left.
+    pub(super) fn has_ridden(&self) -> bool {
+        self.riding && self.left_bytes == 0 && self.is_idle()
     }
 
     /// Returns when something is due, repeats not counted.

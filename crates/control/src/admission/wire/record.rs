@@ -95,6 +95,24 @@ pub enum SourceState {
     Done,
     /// It has stopped and wants nothing more.
     Cancelled,
+    /// Not of a transfer: the device sends this much each period, and wants the rate for it without asking each
+    /// time. The number, the age and `seen` are 0.
+    Periodic {
+        /// Bytes in each period; 0: it wants no rate any more.
+        bytes: u64,
+        /// The period; 0 where the bytes are.
+        period_ns: u64,
+        /// The rate that it has now, from this controller or an earlier one; 0 for none.
+        held_bps: u64,
+    },
+    /// Not of a transfer, nor of one device: the rates of all devices of the source are still used. The device, the
+    /// number, the age and `seen` are 0.
+    Renewing {
+        /// Devices that have a rate.
+        devices: u32,
+        /// The sum of their rates.
+        rate_bps: u64,
+    },
 }
 
 /// The state of a transfer at its source.
@@ -194,6 +212,25 @@ pub enum Told {
     Dropped,
     /// It is refused.
     Refused(Reason),
+    /// Not of a transfer: a periodic device has this rate. The number and the revision are 0.
+    Rate {
+        /// The rate; 0 for none now.
+        rate_bps: u64,
+        /// Without a rate: the one that it could have; as much as it wants, if that becomes free soon.
+        could_bps: u64,
+        /// How long the rate holds from when the source said what this answers, unless renewed; 0 without one.
+        lasts_ns: u64,
+    },
+    /// Not of a transfer, nor of one device: these rates of the source hold on. The device, the number and the
+    /// revision are 0.
+    Renewed {
+        /// Devices that have a rate; 0: none has one any more.
+        devices: u32,
+        /// The sum of their rates.
+        rate_bps: u64,
+        /// As in [`Told::Rate`].
+        lasts_ns: u64,
+    },
 }
 
 /// The state of a transfer at the controller.
@@ -288,9 +325,19 @@ impl Code for SourceRecord {
             }
             SourceState::Done => (3, 0, 0, 0),
             SourceState::Cancelled => (4, 0, 0, 0),
+            SourceState::Periodic { bytes, held_bps, .. } => (5, bytes, held_bps, 0),
+            SourceState::Renewing { devices, rate_bps } => (6, devices.into(), rate_bps, 0),
         };
         let flags = if self.ask { ASK } else { 0 } | if self.obeys { OBEYS } else { 0 };
         let Self { device, number, revision, seen, age_ns, .. } = *self;
+        let age_ns = match self.state {
+            SourceState::Periodic { period_ns, .. } => period_ns,
+            SourceState::Waiting { .. }
+            | SourceState::Running { .. }
+            | SourceState::Done
+            | SourceState::Cancelled
+            | SourceState::Renewing { .. } => age_ns,
+        };
         let words = [left_bytes, age_ns, rate_bps, until_ns];
         Raw { state, reason: 0, flags, device, number, revision, seen, words }.write()
     }
@@ -315,11 +362,29 @@ impl Code for SourceRecord {
                 raw.must_be_zero([left, window[0], window[1]])?;
                 if raw.state == 3 { SourceState::Done } else { SourceState::Cancelled }
             }
+            5 => {
+                raw.must((left_bytes == 0) == (age_ns == 0), "period", age_ns)?;
+                SourceState::Periodic { bytes: left_bytes, period_ns: age_ns, held_bps: rate_bps }
+            }
+            6 => {
+                let devices = u32::try_from(left_bytes);
+                raw.must(devices.is_ok_and(|devices| devices > 0), "devices", left_bytes)?;
+                raw.must(rate_bps > 0, "rate", rate_bps)?;
+                let device = ("device", raw.device.into());
+                raw.must_be_zero([device, ("age", age_ns), ("age", age_ns)])?;
+                SourceState::Renewing { devices: devices.unwrap_or(0), rate_bps }
+            }
             seen => return Err(RecordError::State { seen }),
         };
         raw.no_reason()?;
-        raw.flags(ASK | OBEYS)?;
+        let is_transfer = raw.state < 5;
+        raw.flags(if is_transfer { ASK | OBEYS } else { ASK })?;
+        if !is_transfer {
+            let seen = ("newest revision", raw.seen.into());
+            raw.must_be_zero([("number", raw.number), seen, ("end of the window", until_ns)])?;
+        }
         let Raw { device, number, revision, seen, flags, .. } = raw;
+        let age_ns = if is_transfer { age_ns } else { 0 };
         if revision == 0 {
             return Err(RecordError::Revision);
         }
@@ -339,6 +404,12 @@ impl Code for ControllerRecord {
             Told::Ended => (20, 0, [0; 3]),
             Told::Dropped => (21, 0, [0; 3]),
             Told::Refused(reason) => (22, reason.code(), [0; 3]),
+            Told::Rate { rate_bps, could_bps, lasts_ns } => {
+                (23, 0, [rate_bps, could_bps, lasts_ns])
+            }
+            Told::Renewed { devices, rate_bps, lasts_ns } => {
+                (24, 0, [rate_bps, devices.into(), lasts_ns])
+            }
         };
         let missed = if self.missed_ns.is_some() { MISSED } else { 0 };
         let flags = if self.ask { ASK } else { 0 } | missed;
@@ -371,15 +442,34 @@ impl Code for ControllerRecord {
                 let (seen, state) = (raw.reason, raw.state);
                 Told::Refused(Reason::of(seen).ok_or(RecordError::Reason { seen, state })?)
             }
+            23 => {
+                let (could_bps, lasts_ns) = (from_ns, until_ns);
+                raw.must((rate_bps == 0) == (lasts_ns == 0), "time that it lasts", lasts_ns)?;
+                raw.must(rate_bps == 0 || could_bps == 0, "possible rate", could_bps)?;
+                Told::Rate { rate_bps, could_bps, lasts_ns }
+            }
+            24 => {
+                let (devices, lasts_ns) = (u32::try_from(from_ns), until_ns);
+                raw.must(devices.is_ok(), "devices", from_ns)?;
+                raw.must((rate_bps == 0) == (from_ns == 0), "devices", from_ns)?;
+                raw.must((rate_bps == 0) == (lasts_ns == 0), "time that it lasts", lasts_ns)?;
+                Told::Renewed { devices: devices.unwrap_or(0), rate_bps, lasts_ns }
+            }
             seen => return Err(RecordError::State { seen }),
         };
-        if raw.state != 18 {
+        if !matches!(raw.state, 18 | 23 | 24) {
             raw.must_be_zero(fields)?;
         }
         if raw.state != 22 {
             raw.no_reason()?;
         }
-        raw.flags(ASK | MISSED)?;
+        let is_transfer = raw.state < 23;
+        raw.flags(if is_transfer { ASK | MISSED } else { 0 })?;
+        if !is_transfer {
+            let device = if raw.state == 24 { raw.device } else { 0 };
+            let revision = ("revision", raw.revision.into());
+            raw.must_be_zero([("device", device.into()), ("number", raw.number), revision])?;
+        }
         let missed = raw.flags & MISSED != 0;
         raw.must(missed || estimate_ns == 0, "estimate", estimate_ns)?;
         let missed_ns = missed.then_some(estimate_ns);
