@@ -2,7 +2,7 @@
 use crate::goal::Unmeasured;
 use crate::goals::Goal;
 use crate::host::Environment;
-use crate::mechanism::Mechanism;
+use crate::mechanism::{Mechanism, Provider};
 use crate::row::Row;
 use crate::{csv, output};
 use anyhow::{Context, Result};
@@ -174,10 +174,16 @@ fn missing_line(missing: &Missing) -> String {
     format!("Not measured: {}; to have it: {}", missing.what.name(), missing.missing)
 }
 
+/// Returns what a row is called: with what moves the bytes, where others of the name are moved by shared memory.
+fn named(row: &Row) -> String {
+    let name = row.what.name();
+    if row.provider == Provider::Roce.name() { format!("{name}, roce") } else { name.to_owned() }
+}
+
 fn table_line(row: &Row) -> String {
     format!(
         "{:<22} {:>7} {:>6} {:>9.3} {:>11.0} {:>7.3} {:>9.3}  {:.3} {:.3}{}",
-        row.what.name(),
+        named(row),
         row.bytes,
         row.blocks,
         row.bytes_per_s / 1e9,
@@ -194,7 +200,7 @@ fn markdown_row(row: &Row) -> String {
     let gb = |rate: f64| rate / 1e9;
     format!(
         "| {} | {} | {:.3} ({:.3}-{:.3}) | {:.0} | {:.3} ({:.3}-{:.3}) | {:.3} | {:.3} | {:.3} | {} |",
-        row.what.name(),
+        named(row),
         row.blocks,
         gb(row.bytes_per_s),
         gb(row.bytes_per_s_p5),
