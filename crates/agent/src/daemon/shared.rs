@@ -105,11 +105,6 @@ impl Connection {
         }
     }
 
-    /// Returns whether it gave this number to a chunk.
-    pub(super) fn has_number(&self, wr_id: u64) -> bool {
-        wr_id >> 32 == self.base() >> 32
-    }
-
     /// Returns the failed completions of everything that it has in the device's hands: its host is gone, or it is not
     /// known whether the peer did this atomic, which had no answer.
     pub(super) fn lost(&self, unknown: Option<u64>) -> Vec<Completion> {

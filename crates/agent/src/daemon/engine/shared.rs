@@ -182,7 +182,7 @@ impl Engine {
         };
         qp.fail();
         let qpn = connection.qpn;
-        self.shared_qps.give_up(|wr_id| connection.has_number(wr_id));
+        self.shared_qps.give_up(|wr_id| Connection::place_of(wr_id) == id.index());
         for done in connection.lost(unknown) {
             self.complete(&done);
         }
