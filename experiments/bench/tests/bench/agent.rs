@@ -46,7 +46,8 @@ fn rows_and_goals_are_there() {
         let cell = ["provider", "op", "bytes", "outstanding"];
         assert!(cell.iter().all(|field| raw[field] == agent[field]), "{what}: {raw} {agent}");
         assert!(raw["agent_ns_per_op"].is_null() && raw["queue_pairs"].is_null(), "{raw}");
-        assert!(agent["agent_ns_per_op"].as_f64().unwrap() > 0.0, "{agent}");
+        // Of few requests in a short time it may be under what the kernel counts in.
+        assert!(agent["agent_ns_per_op"].as_f64().unwrap() >= 0.0, "{agent}");
         // One agent has both ends over shared memory, each its own over a network.
         // JUSTITIA's agents have one each, and one for probes.
         let ends = if agent["provider"] == "shm" || *what == "justitia" { 2 } else { 1 };
