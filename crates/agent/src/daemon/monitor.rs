@@ -246,7 +246,8 @@ impl Monitor<'_> {
 
     /// Ends the application: its queue pairs, then its memory.
     fn leave(&self) {
-        let _ = ask(self.shared, |reply| Command::Leave(self.key, reply));
+        // The others need not wait for the device until queue pairs have ended: this thread does.
+        drop(ask(self.shared, |reply| Command::Leave(self.key, reply)));
         self.unshare(self.queue_pairs.values());
         tracing::info!(application = self.rule.name, "application gone");
     }

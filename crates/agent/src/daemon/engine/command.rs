@@ -1,6 +1,6 @@
 //! What the threads of the applications ask of the engine.
 use super::application::Application;
-use super::{Command, Engine, Newcomer};
+use super::{Command, Engine, Newcomer, Remains};
 use crate::daemon::connection::{Connection, NewQp};
 use crate::daemon::own::OwnQp;
 use crate::daemon::share::Shared;
@@ -18,8 +18,9 @@ impl Engine {
         match command {
             Command::Join(newcomer) => self.join(*newcomer),
             Command::Leave(key, reply) => {
-                self.leave(key);
-                let _ = reply.send(());
+                if let Some(remains) = self.leave(key) {
+                    let _ = reply.send(remains);
+                }
             }
             Command::AddQp(key, new, most, places, reply) => {
                 let _ = reply.send(self.add_qp(key, new, most, places));
@@ -73,9 +74,9 @@ impl Engine {
         self.decide();
     }
 
-    fn leave(&mut self, key: u64) {
-        let Some(at) = self.keys.remove(&key) else { return };
-        let Some(application) = self.applications[at].take() else { return };
+    fn leave(&mut self, key: u64) -> Option<Box<Remains>> {
+        let at = self.keys.remove(&key)?;
+        let mut application = self.applications[at].take()?;
         self.scheduler.remove_application(application.id);
         let gone: Vec<Connection> = application
             .connections
@@ -84,16 +85,13 @@ impl Engine {
             .filter_map(|id| self.connections[id.index()].take())
             .collect();
         self.fail_peers(&gone);
-        // The others need not wait for the device: to end queue pairs takes it a while.
         self.tell_peers(Change::Leave { key });
         self.decide();
-        // Its queue pairs end before its memory, which the monitor holds.
-        // What shared queue pairs have of it is done first.
-        let mut application = application;
+        // What shared queue pairs have of it is done before its memory ends.
         for region in std::mem::take(&mut application.regions).into_values() {
             self.shared_qps.wait(None, move || drop(region.mr));
         }
-        drop((gone, application));
+        Some(Box::new(Remains { _queue_pairs: gone, _application: application }))
     }
 
     /// Takes note of who is connected, and decides their shares, where there are any.

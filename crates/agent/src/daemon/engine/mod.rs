@@ -33,6 +33,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// Requests taken of one application at once, and chunks given to the device.
 const BATCH: usize = 256;
+/// About so many bytes are given to the device before commands are looked at again: over shared memory, to post them
+/// is to copy them.
+const TURN_BYTES: u64 = 512 << 10;
 /// Completions taken at once.
 const POLLED: usize = 64;
 /// Looks that find nothing before the thread lets others run between two.
@@ -49,8 +52,8 @@ const LONG_NAP: Duration = Duration::from_secs(1);
 pub(super) enum Command {
     /// A new application.
     Join(Box<Newcomer>),
-    /// The end of an application; answered when nothing of it is left here.
-    Leave(u64, Sender<()>),
+    /// The end of an application; answered with what is left of it.
+    Leave(u64, Sender<Box<Remains>>),
     /// A new queue pair, of a protection domain: so many sends, receives, and chunks in the device's hands. Answered
     /// with its number.
     AddQp(u64, NewQp, (u32, u32), u32, Sender<Option<u32>>),
@@ -76,6 +79,12 @@ pub(super) enum Command {
     Status(Sender<Vec<Account>>),
     /// End.
     Stop,
+}
+
+/// What is left of an application: its queue pairs end when this is dropped, which takes a device a while.
+pub(super) struct Remains {
+    _queue_pairs: Vec<Connection>,
+    _application: Application,
 }
 
 /// What an application brings.
@@ -301,11 +310,14 @@ impl Engine {
     /// were any.
     fn dispatch(&mut self) -> bool {
         let mut current: Option<ConnectionId> = None;
+        let mut bytes = 0;
         for n in 0..BATCH {
-            let Some(chunk) = self.scheduler.next_chunk() else {
+            let next = if bytes < TURN_BYTES { self.scheduler.next_chunk() } else { None };
+            let Some(chunk) = next else {
                 self.post(current);
                 return n > 0;
             };
+            bytes += chunk.bytes;
             if current.is_some_and(|known| known != chunk.connection) {
                 self.post(current);
             }
