@@ -265,6 +265,41 @@ impl Policy {
         Ok(policy)
     }
 
+    /// Checks that an agent which works by this policy can go over to `new`: only `applications` may differ.
+    ///
+    /// # Errors
+    /// [`PolicyError::Value`], which names what differs beside them.
+    pub fn check_change(&self, new: &Self) -> Result<(), PolicyError> {
+        let Self {
+            name,
+            device,
+            mode,
+            alpha,
+            chunk_bytes,
+            window_bytes,
+            applications,
+            between,
+            justitia,
+        } = new;
+        _ = applications;
+        let same = [
+            ("name", self.name == *name),
+            ("device", self.device == *device),
+            ("mode", self.mode == *mode),
+            ("alpha", self.alpha.total_cmp(alpha).is_eq()),
+            ("chunk_bytes", self.chunk_bytes == *chunk_bytes),
+            ("window_bytes", self.window_bytes == *window_bytes),
+            ("between", self.between == *between),
+            ("justitia", self.justitia == *justitia),
+        ];
+        let differs = same.iter().find(|(_, same)| !same);
+        differs.map_or(Ok(()), |(what, _)| {
+            let text =
+                format!("{what} cannot change while the agent runs: start it again for that");
+            Err(PolicyError::Value(text))
+        })
+    }
+
     /// Returns how many connections with another host share a queue pair; 1: none.
     #[must_use]
     pub fn ratio(&self) -> u32 {
@@ -291,17 +326,23 @@ impl Policy {
         self.between.is_used() && (self.ratio() > 1 || self.probes())
     }
 
-    /// Returns the rule for an application of this name and user; `ours` is the agent's user.
+    /// Returns the rule for applications of this name.
+    #[must_use]
+    pub fn rule(&self, name: &str) -> Option<&Rule> {
+        self.applications.iter().find(|rule| rule.name == name)
+    }
+
+    /// Returns the rule for an application of this name and user; without a user of its own, a rule is for that of this
+    /// process.
     ///
     /// # Errors
     /// Why it is not served.
-    pub fn admit(&self, name: &str, user: u32, ours: u32) -> Result<&Rule, String> {
-        let rule = self.applications.iter().find(|rule| rule.name == name);
-        let rule = rule.ok_or_else(|| {
+    pub fn admit(&self, name: &str, user: u32) -> Result<&Rule, String> {
+        let rule = self.rule(name).ok_or_else(|| {
             let name: String = name.chars().take(64).collect();
             format!("the agent's policy has no application {name:?}")
         })?;
-        let allowed = rule.user.unwrap_or(ours);
+        let allowed = rule.user.unwrap_or_else(|| rustix::process::geteuid().as_raw());
         if user == allowed {
             return Ok(rule);
         }
@@ -372,10 +413,33 @@ mod tests {
         )
         .unwrap();
         assert_eq!((policy.name.as_str(), policy.device), ("agent0", Below::Shm));
-        assert!((policy.admit("a", 1000, 1000).unwrap().weight - 3.0).abs() < 1e-9);
-        assert!(policy.admit("b", 7, 1000).is_ok());
-        for (name, user) in [("a", 7), ("b", 1000), ("c", 1000)] {
-            assert!(policy.admit(name, user, 1000).unwrap_err().contains(name));
+        let ours = rustix::process::geteuid().as_raw();
+        assert!((policy.admit("a", ours).unwrap().weight - 3.0).abs() < 1e-9);
+        assert!(policy.admit("b", 7).is_ok());
+        for (name, user) in [("a", ours + 1), ("b", 8), ("c", ours)] {
+            assert!(policy.admit(name, user).unwrap_err().contains(name));
+        }
+    }
+
+    #[test]
+    fn only_applications_may_change_while_an_agent_runs() {
+        let policy =
+            |text: &str| Policy::parse(&format!(r#"{{"applications": [] {text}}}"#)).unwrap();
+        let old = policy("");
+        let rules = Policy::parse(r#"{"applications": [{"name": "a", "weight": 2}]}"#).unwrap();
+        assert!(old.check_change(&rules).is_ok());
+        for (text, what) in [
+            (r#", "name": "other""#, "name"),
+            (r#", "device": {"roce": "10.0.0.1"}"#, "device"),
+            (r#", "mode": "raw""#, "mode"),
+            (r#", "alpha": 2"#, "alpha"),
+            (r#", "chunk_bytes": 4096"#, "chunk_bytes"),
+            (r#", "window_bytes": 4096"#, "window_bytes"),
+            (r#", "between": {"ratio": 2}"#, "between"),
+            (r#", "justitia": {"line_bytes_per_s": 1, "target_us": 1}"#, "justitia"),
+        ] {
+            let error = old.check_change(&policy(text)).unwrap_err().to_string();
+            assert!(error.contains(&format!("{what} cannot change")), "{error}");
         }
     }
 

@@ -5,8 +5,10 @@ use catchment_agent::protocol::Account;
 use catchment_agent::{Agent, AgentOptions, AgentProvider, status};
 use catchment_conformance::{Options, Side, eventually};
 use catchment_probe::child::{Child, hear, role, say};
+use catchment_verbs::mem::{Region, RegionOptions};
 use catchment_verbs::{
-    Completion, Endpoint, Payload, Provider as _, QpState, RemoteAddr, SendOp, SendWr, WcStatus,
+    Access, Completion, Endpoint, Payload, Provider as _, QpState, RemoteAddr, SendOp, SendWr,
+    WcStatus,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,9 +39,14 @@ fn be_agent(name: &str) {
         r#"{{"name": "{name}", "chunk_bytes": {CHUNK}, "applications": [
             {{"name": "three", "weight": 3}}, {{"name": "one", "weight": 1}}, {{"name": "target"}}]}}"#
     );
-    let _agent = Agent::start(Policy::parse(&text).unwrap()).unwrap();
+    let agent = Agent::start(Policy::parse(&text).unwrap()).unwrap();
     say("ready");
-    for _ in std::io::stdin().lines() {}
+    for rules in std::io::stdin().lines().map_while(Result::ok) {
+        let text =
+            format!(r#"{{"name": "{name}", "chunk_bytes": {CHUNK}, "applications": {rules}}}"#);
+        agent.reload(Policy::parse(&text).unwrap()).unwrap();
+        say("reloaded");
+    }
 }
 
 fn options() -> Options {
@@ -190,6 +197,34 @@ fn two_that_write_to_a_third_get_three_to_one() {
         assert_eq!(writer.ask("stop"), "done []");
     }
     assert_eq!(target.ask("see"), "5351", "the names have five letters and three");
+}
+
+/// Other rules hold at once: weights of who is connected, memory of what is registered from then on, and who is served.
+#[test]
+fn other_rules_hold_for_who_is_connected() {
+    let agent = format!("rules-{}", std::process::id());
+    let (mut process, mut target) = started(&agent);
+    let mut writers = ["three", "one"].map(|name| join(name, &agent, &mut target));
+    writers.iter_mut().for_each(|writer| writer.tell("go"));
+    let near = |account: Option<Account>, share: f64| (account.unwrap().share - share).abs() < 1e-6;
+    eventually("shares of 3, 1 and 1", || near(account(&agent, "three"), 0.6));
+    let rules = r#"[{"name": "three", "weight": 2}, {"name": "one", "weight": 5}, {"name": "target", "memory_bytes": 1}]"#;
+    assert_eq!(process.ask(rules), "reloaded");
+    eventually("shares of 2, 5 and 1", || {
+        near(account(&agent, "three"), 0.25) && near(account(&agent, "one"), 0.625)
+    });
+    let pd = open("target", &agent).alloc_pd().unwrap();
+    let region = Region::alloc(4096, RegionOptions::default()).unwrap();
+    let refused = pd.reg_mr(region, Access::LOCAL_WRITE).err().unwrap().to_string();
+    assert!(refused.contains("beyond the 1 that the policy allows"), "{refused}");
+    let rules = r#"[{"name": "three", "weight": 2}, {"name": "target"}]"#;
+    assert_eq!(process.ask(rules), "reloaded");
+    eventually("the one that is not served leaves", || account(&agent, "one").is_none());
+    let [mut three, mut one] = writers;
+    assert!(one.ask("stop").starts_with("done [Flushed"));
+    let done = account(&agent, "three").unwrap().done;
+    eventually("the other goes on", || account(&agent, "three").unwrap().done > done + 100);
+    assert_eq!(three.ask("stop"), "done []");
 }
 
 /// What the agent's process holds: descriptors, and mappings of shared memory.

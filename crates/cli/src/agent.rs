@@ -12,10 +12,12 @@ use catchment::session::names::printable;
 use catchment::session::reread::{ClientTls, ServerTls};
 use catchment_agent::explain::{Binds, ExplainError, Explanation, explain};
 use catchment_agent::peer::PeerSecurity;
-use catchment_agent::policy::{Mode, Policy};
+use catchment_agent::policy::{Mode, Policy, PolicyError};
 use catchment_agent::protocol::{Account, socket_name};
 use catchment_agent::{Agent, peers, rounds, status};
 use serde::Serialize;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The first line.
@@ -46,22 +48,16 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
     let Some(file) = &args.policy else {
         return Err(Failure::new(Code::Usage, anyhow::anyhow!("--policy FILE is needed")));
     };
-    let mut policy = Policy::read(file).or_fail(Code::Local)?;
-    if let Some(mode) = args.mode {
-        policy.mode = match mode {
-            AgentMode::Drum => Mode::Drum,
-            AgentMode::Share => Mode::Share,
-            AgentMode::Justitia => Mode::Justitia,
-            AgentMode::Raw => Mode::Raw,
-            AgentMode::Unlimited => Mode::Unlimited,
-        };
-    }
-    let between = &mut policy.between;
-    between.listen = args.listen.clone().or(between.listen.take());
-    between.peers.extend(args.peers.iter().cloned());
+    let policy = read_policy(file, args).or_fail(Code::Local)?;
     let (name, applications) = (policy.name.clone(), policy.applications.len());
     let stop = stop::watch(args.until_stdin_closes, || {})?;
     let agent = Agent::start_secured(policy, security(&args.security)?).or_fail(Code::Local)?;
+    let agent = Arc::new(agent);
+    let (file, given, running) = (file.clone(), args.clone(), Arc::downgrade(&agent));
+    stop.on_hangup(Arc::new(move || {
+        let Some(agent) = running.upgrade() else { return };
+        reload(&file, &given, &agent);
+    }));
     let peers_at = agent.local().map(ToString::to_string);
     if args.json {
         let address = format!("@{}", socket_name(&name));
@@ -83,6 +79,36 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
     }
     drop(agent);
     Ok(())
+}
+
+/// Reads the policy; words of the command line are in place of what it says.
+fn read_policy(file: &Path, args: &AgentArgs) -> Result<Policy, PolicyError> {
+    let mut policy = Policy::read(file)?;
+    if let Some(mode) = args.mode {
+        policy.mode = match mode {
+            AgentMode::Drum => Mode::Drum,
+            AgentMode::Share => Mode::Share,
+            AgentMode::Justitia => Mode::Justitia,
+            AgentMode::Raw => Mode::Raw,
+            AgentMode::Unlimited => Mode::Unlimited,
+        };
+    }
+    let between = &mut policy.between;
+    between.listen = args.listen.clone().or(between.listen.take());
+    between.peers.extend(args.peers.iter().cloned());
+    Ok(policy)
+}
+
+/// Lets an agent go over to what the policy says now, if it can.
+fn reload(file: &Path, args: &AgentArgs, agent: &Agent) {
+    let read = read_policy(file, args).and_then(|policy| {
+        let applications = policy.applications.len();
+        agent.reload(policy).map(|()| applications)
+    });
+    match read {
+        Ok(applications) => say!("the policy is read again: {applications} applications by name"),
+        Err(error) => say!("warning: {}: nothing has changed: {error}", file.display()),
+    }
 }
 
 fn security(files: &PeerFiles) -> Result<PeerSecurity, Failure> {

@@ -9,7 +9,7 @@ mod shared;
 mod shared_qps;
 
 use crate::peer::{Change, PeerError, PeerSecurity, Peers, Wiring};
-use crate::policy::{Below, Mode, Policy};
+use crate::policy::{Below, Mode, Policy, PolicyError};
 use crate::protocol;
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::{DEVICE, ShmProvider, seqpacket};
@@ -31,7 +31,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// What the threads of an agent share.
 struct Shared {
-    policy: Policy,
+    policy: Mutex<Arc<Policy>>,
     port: Port,
     /// Sessions with other agents, where the policy has any.
     peers: Option<Peers>,
@@ -55,6 +55,11 @@ impl Shared {
     fn tell(&self, command: Command) {
         let _ = self.commands.lock().send(command);
         event::ring(&*self.bell);
+    }
+
+    /// Returns the policy of now.
+    fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.policy.lock())
     }
 
     fn next_key(&self) -> u64 {
@@ -179,7 +184,7 @@ impl Agent {
         let engine = Engine::new(port.clone(), Arc::clone(&bell), commands, &policy, between);
         let (peers, maker) = abroad.map(|abroad| (abroad.peers, abroad.maker)).unzip();
         let shared = Arc::new(Shared {
-            policy,
+            policy: Mutex::new(Arc::new(policy)),
             port,
             peers,
             news,
@@ -201,6 +206,20 @@ impl Agent {
     #[must_use]
     pub fn local(&self) -> Option<&Address> {
         self.shared.peers.as_ref().and_then(Peers::local)
+    }
+
+    /// Goes over to another policy, whose `applications` may differ: weights at once, memory for what is registered from
+    /// now on; those that it does not serve any more are disconnected. Nothing changes on an error.
+    ///
+    /// # Errors
+    /// As [`Policy::check_change`].
+    pub fn reload(&self, policy: Policy) -> Result<(), PolicyError> {
+        let mut now = self.shared.policy.lock();
+        now.check_change(&policy)?;
+        let policy = Arc::new(policy);
+        *now = Arc::clone(&policy);
+        self.shared.tell(Command::Policy(policy));
+        Ok(())
     }
 
     /// Makes shared queue pairs fail, as a device may. For tests.

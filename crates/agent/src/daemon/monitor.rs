@@ -79,7 +79,7 @@ fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
         match request {
             Request::Status => {
                 let applications = ask(shared, Command::Status).unwrap_or_default();
-                let alpha = shared.policy.alpha;
+                let alpha = shared.policy().alpha;
                 let peers = shared.peers.as_ref().map_or_else(Vec::new, Peers::peers);
                 let rounds = shared.peers.as_ref().map(Peers::rounds);
                 let status = Reply::Status { alpha, applications, peers, rounds };
@@ -135,8 +135,9 @@ fn admit<'a>(
             "the agent speaks version {VERSION} of its protocol, the application {version}: update the older one"
         ));
     }
-    let ours = rustix::process::geteuid().as_raw();
-    let rule = shared.policy.admit(name, who.user, ours)?.clone();
+    // Until the engine knows of it: other rules are then for this one too.
+    let policy = shared.policy.lock();
+    let rule = policy.admit(name, who.user)?.clone();
     let text = |error: io::Error| error.to_string();
     let port = &shared.port;
     let (context, channel) = (&port.context, Arc::clone(&port.channel));
@@ -160,6 +161,7 @@ fn admit<'a>(
     let socket = fd.try_clone().map_err(text)?;
     let newcomer = Newcomer { key, end, cq: Arc::clone(&cq), socket, account };
     shared.tell(Command::Join(Box::new(newcomer)));
+    drop(policy);
     tracing::info!(application = name, process = who.process, weight = rule.weight, "application");
     let monitor = Monitor {
         shared,
@@ -212,7 +214,7 @@ impl Monitor<'_> {
     }
 
     fn wait_for_peers(&self, all: &Receiver<()>) {
-        let lease = Duration::from_millis(self.shared.policy.between.lease_ms.into());
+        let lease = Duration::from_millis(self.shared.policy().between.lease_ms.into());
         if all.recv_timeout(2 * lease) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!(application = self.rule.name, "an agent has not let go of it in time");
         }
@@ -312,7 +314,9 @@ impl Monitor<'_> {
         fd: OwnedFd,
     ) -> Answer {
         let (number, pd) = (pd, self.pds.get(&pd).ok_or("no such protection domain")?);
-        let most = self.rule.memory_bytes;
+        let policy = self.shared.policy();
+        // One that the policy does not serve any more is about to be disconnected.
+        let most = policy.rule(&self.rule.name).unwrap_or(&self.rule).memory_bytes;
         let sum = self.memory_bytes.checked_add(bytes).filter(|sum| *sum <= most);
         let sum = sum.ok_or_else(|| {
             let has = self.memory_bytes;
@@ -368,7 +372,7 @@ impl Monitor<'_> {
         .map_err(limit)?;
         check_limit("chunks and receives of an application", entries, self.cq.capacity())
             .map_err(limit)?;
-        let own = (self.shared.policy.mode == Mode::Raw).then(|| {
+        let own = (self.shared.policy().mode == Mode::Raw).then(|| {
             let channel = Arc::clone(&self.shared.port.channel);
             self.context.create_cq(chunks + max_recv_wr, Some(channel))
         });

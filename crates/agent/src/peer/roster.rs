@@ -66,6 +66,12 @@ impl Roster {
         self.members.contains_key(&application)
     }
 
+    pub(super) fn set_weight(&mut self, application: u32, weight: f64) {
+        if let Some(member) = self.members.get_mut(&application) {
+            member.weight = weight;
+        }
+    }
+
     /// Sets the most that an application asks for.
     pub(super) fn limit(&mut self, application: u32, limit: Option<f64>) {
         if let Some(member) = self.members.get_mut(&application) {

@@ -9,7 +9,8 @@ The policy is a JSON file:
    \"applications\": [{\"name\": \"three\", \"weight\": 3}, {\"name\": \"one\", \"weight\": 1}]}
 
 Another device: {\"roce\": \"10.0.0.1\"}. Programs use the agent through the provider `agent` of the crate
-catchment-agent. It runs until it is told to end; their connections end with it.";
+catchment-agent. It runs until it is told to end; their connections end with it. SIGHUP reads the policy again: applications and
+their weights change at once; a policy that cannot be used changes nothing.";
 
 /// Share one device among applications, by weights
 #[derive(Debug, Clone, Args)]

@@ -1,5 +1,7 @@
 //! `catchment agent`: it serves by its policy, and says what is wrong with one.
-use crate::common::{Collector, catchment, run};
+use crate::common::{Collector, Running, catchment, run, signal};
+use catchment_netns::wait_until;
+use rustix::process::Signal;
 use std::path::PathBuf;
 
 fn policy(dir: &tempfile::TempDir, text: &str) -> PathBuf {
@@ -29,6 +31,32 @@ fn an_agent_serves_under_its_name_until_it_is_told_to_end() {
     assert!(second.stderr.contains("in use"), "{second:#?}");
     assert_eq!(agent.end()["applications"], serde_json::json!([]));
     status().expect(3);
+}
+
+/// On SIGHUP: the numbers of applications say which policy holds.
+#[test]
+fn a_changed_policy_is_taken_over_and_a_bad_one_changes_nothing() {
+    let tmp = tempfile::tempdir().unwrap();
+    let name = format!("cli-hup-{}", std::process::id());
+    let text = |rest: &str| {
+        format!("{{\"name\": \"{name}\", \"applications\": [{{\"name\": \"a\"}}\n{rest}")
+    };
+    let file = policy(&tmp, &text("]}"));
+    let agent = Running::start(catchment().args(["agent", "--policy"]).arg(&file));
+    wait_until("it serves", || agent.said().contains("serves 1 applications"));
+    let reload = |rest: &str, says: &str| {
+        policy(&tmp, &text(rest));
+        signal(agent.id(), Signal::HUP);
+        wait_until(says, || agent.said().contains(says));
+    };
+    reload(
+        ", {\"name\": \"b\", \"wait\": 3}]}",
+        "nothing has changed: the policy: unknown field `wait`",
+    );
+    reload("], \"mode\": \"raw\"}", "nothing has changed: the policy: mode cannot change");
+    reload(", {\"name\": \"b\"}]}", "read again: 2 applications");
+    signal(agent.id(), Signal::INT);
+    agent.finish().expect(0);
 }
 
 #[test]

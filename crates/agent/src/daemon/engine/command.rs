@@ -5,7 +5,7 @@ use crate::daemon::connection::{Connection, NewQp};
 use crate::daemon::own::OwnQp;
 use crate::daemon::share::Shared;
 use crate::peer::Change;
-use crate::policy;
+use crate::policy::{self, Policy};
 use crate::pool::SLOTS;
 use crate::protocol::Account;
 use crate::scheduler::{ConnectionId, Scheduler};
@@ -49,6 +49,7 @@ impl Engine {
                     application.account.memory_bytes = bytes;
                 }
             }
+            Command::Policy(policy) => self.go_over_to(&policy),
             Command::Verdict(verdict) => self.obey(verdict),
             Command::Status(reply) => {
                 let _ = reply.send(self.accounts());
@@ -92,6 +93,25 @@ impl Engine {
             self.shared_qps.wait(None, move || drop(region.mr));
         }
         Some(Box::new(Remains { _queue_pairs: gone, _application: application }))
+    }
+
+    /// Gives applications the weights of other rules, and hangs up on those that they do not serve.
+    fn go_over_to(&mut self, policy: &Policy) {
+        let mut changes = Vec::new();
+        for (key, at) in &self.keys {
+            let Some(application) = &mut self.applications[*at] else { continue };
+            let account = &mut application.account;
+            match policy.admit(&account.application, account.user) {
+                Ok(rule) if rule.weight.total_cmp(&account.weight).is_ne() => {
+                    account.weight = rule.weight;
+                    changes.push(Change::Weight { key: *key, weight: rule.weight });
+                }
+                Ok(_) => {}
+                Err(reason) => application.hang_up(&reason),
+            }
+        }
+        changes.into_iter().for_each(|change| self.tell_peers(change));
+        self.decide();
     }
 
     /// Takes note of who is connected, and decides their shares, where there are any.

@@ -73,6 +73,8 @@ pub(super) enum Command {
     BreakSharedQps,
     /// So much memory is registered now.
     Memory(u64, u64),
+    /// Other rules for applications.
+    Policy(Arc<Policy>),
     /// What was agreed with other hosts.
     Verdict(Verdict),
     /// The accounts of all.
