@@ -220,7 +220,7 @@ impl Hub {
                 let left = PeerMessage::Left { application };
                 self.registry.send_all(&left.encode());
             }
-            Change::Weight { key, weight } => self.roster.set_weight(number(key), weight),
+            Change::Weight(key, weight) => self.roster.set_weight(number(key), weight),
             Change::Demand { key, bytes_per_s } => {
                 let limit = bytes_per_s.map(|rate| rate / BYTES_PER_MOPS);
                 self.roster.limit(number(key), limit);

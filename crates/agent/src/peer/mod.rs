@@ -63,10 +63,7 @@ pub(crate) enum Change {
     Leave {
         key: u64,
     },
-    Weight {
-        key: u64,
-        weight: f64,
-    },
+    Weight(u64, f64),
     /// The most that it asks for; nothing: more than it gets.
     Demand {
         key: u64,

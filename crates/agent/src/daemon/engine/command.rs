@@ -104,7 +104,7 @@ impl Engine {
             match policy.admit(&account.application, account.user) {
                 Ok(rule) if rule.weight.total_cmp(&account.weight).is_ne() => {
                     account.weight = rule.weight;
-                    changes.push(Change::Weight { key: *key, weight: rule.weight });
+                    changes.push(Change::Weight(*key, rule.weight));
                 }
                 Ok(_) => {}
                 Err(reason) => application.hang_up(&reason),
