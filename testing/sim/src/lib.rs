@@ -25,6 +25,7 @@ pub mod loss;
 mod observe;
 mod parallel;
 pub mod roce;
+mod seeds;
 mod simulation;
 pub mod soak;
 mod switch;

@@ -1,5 +1,5 @@
-//! The programs of the simulator: `catchment-sim loss`, `admission`, `drum-sim` and `soak`, which
-//! `cargo xtask bench loss`, `bench admission`, `bench drum-sim` and `cargo xtask soak roce` call.
+//! The programs of the simulator: `catchment-sim loss`, `admission`, `drum-sim`, `control`, `drum-soak` and `soak`, which
+//! `cargo xtask bench loss`, `bench admission`, `bench drum-sim` and `cargo xtask soak control`, `soak drum`, `soak roce` call.
 #![forbid(unsafe_code)]
 
 use catchment_sim::{admission, control, drum, loss, soak};
@@ -17,6 +17,8 @@ enum Command {
     Control(control::ControlOptions),
     /// Hosts that share rates: rounds to the optimum after changes
     DrumSim(drum::DrumOptions),
+    /// All that can go wrong between hosts that share rates, seed after seed
+    DrumSoak(drum::DrumSoakOptions),
     /// All faults at once, seed after seed
     Soak(soak::SoakOptions),
 }
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         Command::Admission(options) => admission::run(&options),
         Command::Control(options) => control::run(&options),
         Command::DrumSim(options) => drum::run(&options),
+        Command::DrumSoak(options) => drum::soak(&options),
         Command::Soak(options) => soak::run(&options),
     };
     match result {

@@ -44,6 +44,12 @@ enum Soak {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
+    /// Hosts that share rates: they die, come back, stand still and are cut off, in virtual time
+    Drum {
+        /// --seeds N (10,000 if left out), --first SEED; --seed SEED for one
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
     /// Everything that can go wrong between two RoCE stacks at once, in virtual time
     Roce {
         /// --seeds N (10,000 if left out), --first SEED; --seed SEED for one, with --pcap FILE
@@ -90,6 +96,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         Some(Soak::Agent(args)) => applications::run(repo, args),
         Some(Soak::Duplex(args)) => duplex::run(repo, args),
         Some(Soak::Control { options }) => simulator::run(repo, "control", options),
+        Some(Soak::Drum { options }) => simulator::run(repo, "drum-soak", options),
         Some(Soak::Roce { options }) => simulator::run(repo, "soak", options),
         None => {
             print!("{}", listing());

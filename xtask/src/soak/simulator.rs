@@ -1,4 +1,4 @@
-//! `soak roce` and `soak control`: the simulator of `testing/sim`, seed after seed.
+//! `soak roce`, `soak control` and `soak drum`: the simulator of `testing/sim`, seed after seed.
 use crate::repo::Repo;
 use crate::{programs, run};
 use anyhow::Result;

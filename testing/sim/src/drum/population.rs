@@ -84,6 +84,14 @@ impl Population {
         new
     }
 
+    /// Makes completions worth a tenth of what rates are worth where `active` applications share a host equally, at every
+    /// fairness.
+    pub(super) fn temper(&mut self, active: usize) {
+        for member in &mut self.members {
+            member.beta *= marginal(self.alpha, member.completion / active as f64);
+        }
+    }
+
     /// Draws an application that sends to itself and to some of `places`.
     fn draw(&mut self, host: u32, number: u32, places: &[u32]) -> Application {
         let batch = |random: &mut Random| 1.0 / random.between(1, 4) as f64;
@@ -177,6 +185,16 @@ impl Population {
         self.members[host as usize].applications.clear();
         let changes = self.stop_sending_to(|to| to.host == host);
         self.named(changes)
+    }
+
+    /// A host is back, with so many applications.
+    pub(super) fn revive(&mut self, host: u32, active: usize) {
+        let places = self.places();
+        for _ in 0..active {
+            let number = self.random.below(u64::from(self.numbers)) as u32;
+            let application = self.draw(host, number, &places[number as usize]);
+            self.members[host as usize].applications.insert(number, application);
+        }
     }
 
     fn named(&self, names: BTreeSet<(u32, u32)>) -> Vec<(u32, Application)> {

@@ -3,7 +3,7 @@ use super::population::Population;
 use crate::{Chance, Random};
 use catchment_control::drum::{Destination, Host, HostConfig, HostError, Input, Output};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 const LATE_NS: u64 = 100_000_000;
 /// How much of a capacity rounding may take.
@@ -22,8 +22,16 @@ pub(super) struct Wire {
 #[derive(Debug)]
 enum Event {
     Tick,
-    Packet { from: u32, bytes: Vec<u8> },
-    Gone(u32),
+    /// Between these lives of both.
+    Packet {
+        from: u32,
+        lives: [u32; 2],
+        bytes: Vec<u8>,
+    },
+    /// The session with this life of a host has ended.
+    Gone(u32, u32),
+    /// A host that stood still goes on.
+    Wake,
 }
 
 /// What was sent since it was last asked.
@@ -54,7 +62,15 @@ pub(super) struct World {
     events: BTreeMap<u64, Event>,
     next: u64,
     timers: Vec<u64>,
+    lease_ns: u64,
     dead: Vec<bool>,
+    /// By host: its life, and those of others that it has a session with.
+    lives: Vec<u32>,
+    met: Vec<Vec<u32>>,
+    /// Until when a host stands still.
+    stands: Vec<u64>,
+    /// What it is told of then.
+    waiting: Vec<Vec<Input<'static>>>,
     /// On which side of a cut each host is.
     pub(super) side: Vec<bool>,
     /// By host, then by application.
@@ -62,7 +78,36 @@ pub(super) struct World {
     used: Vec<f64>,
     /// Hosts whose use has changed.
     touched: Vec<u32>,
+    /// What hosts granted before they could complete less, and until when that may be used.
+    granted: BTreeMap<u32, (f64, u64)>,
     over_since: BTreeMap<u32, (u64, f64)>,
+}
+
+impl Wire {
+    /// Returns the least time of a round.
+    pub(super) fn round_ns(&self) -> u64 {
+        (self.rtt_ns + self.jitter_ns).max(1_000_000)
+    }
+}
+
+fn config(
+    population: &Population,
+    host: u32,
+    incarnation: u32,
+    (round_ns, lease_ns): (u64, u64),
+) -> HostConfig {
+    let member = &population.members[host as usize];
+    HostConfig {
+        host,
+        incarnation,
+        alpha: population.alpha,
+        beta: member.beta,
+        send_capacity: member.send,
+        completion_capacity: member.completion,
+        round_ns,
+        lease_ns,
+        restarted: false,
+    }
 }
 
 impl World {
@@ -73,22 +118,9 @@ impl World {
         random: Random,
     ) -> Result<Self, HostError> {
         let count = population.members.len();
-        let round_ns = (wire.rtt_ns + wire.jitter_ns).max(1_000_000);
-        let make = |(host, member): (usize, &super::population::Member)| {
-            let config = HostConfig {
-                host: host as u32,
-                incarnation: 1,
-                alpha: population.alpha,
-                beta: member.beta,
-                send_capacity: member.send,
-                completion_capacity: member.completion,
-                round_ns,
-                lease_ns,
-                restarted: false,
-            };
-            Host::new(config, 0)
-        };
-        let hosts = population.members.iter().enumerate().map(make);
+        let round_ns = wire.round_ns();
+        let make = |host| Host::new(config(&population, host, 1, (round_ns, lease_ns)), 0);
+        let hosts = (0..count as u32).map(make);
         let mut world = Self {
             hosts: hosts.collect::<Result<_, _>>()?,
             population,
@@ -102,11 +134,17 @@ impl World {
             events: BTreeMap::new(),
             next: 0,
             timers: vec![u64::MAX; count],
+            lease_ns,
             dead: vec![false; count],
+            lives: vec![1; count],
+            met: vec![vec![1; count]; count],
+            stands: vec![0; count],
+            waiting: vec![Vec::new(); count],
             side: vec![false; count],
             force: vec![BTreeMap::new(); count],
             used: vec![0.0; count],
             touched: Vec::new(),
+            granted: BTreeMap::new(),
             over_since: BTreeMap::new(),
         };
         for host in 0..count {
@@ -122,7 +160,7 @@ impl World {
     }
 
     pub(super) fn round_ns(&self) -> u64 {
-        (self.wire.rtt_ns + self.wire.jitter_ns).max(1_000_000)
+        self.wire.round_ns()
     }
 
     fn schedule(&mut self, at: u64, host: u32, event: Event) {
@@ -138,6 +176,29 @@ impl World {
         Ok(())
     }
 
+    /// Tells hosts of changes that happen together; those that stand still, later.
+    pub(super) fn change_all(
+        &mut self,
+        changes: impl IntoIterator<Item = (u32, Input<'static>)>,
+    ) -> Result<(), HostError> {
+        let mut changed = BTreeSet::new();
+        for (host, input) in changes {
+            if self.now < self.stands[host as usize] {
+                self.waiting[host as usize].push(input);
+            } else {
+                self.hosts[host as usize].handle(self.now, input)?;
+                changed.insert(host);
+            }
+        }
+        for host in changed {
+            self.drain(host);
+            // Where an application sends changes with it, even if its rate does not.
+            self.put_in_force(host);
+            self.hold_all();
+        }
+        Ok(())
+    }
+
     /// A host is gone at once, and others hear of it.
     pub(super) fn kill(&mut self, host: u32) {
         self.dead[host as usize] = true;
@@ -148,9 +209,70 @@ impl World {
             if other != host {
                 let at =
                     self.now + self.wire.rtt_ns / 2 + self.random.below(self.wire.jitter_ns + 1);
-                self.schedule(at, other, Event::Gone(host));
+                self.schedule(at, other, Event::Gone(host, self.lives[host as usize]));
             }
         }
+    }
+
+    /// A dead host begins another life, with the applications that the population has for it.
+    pub(super) fn restart(&mut self, host: u32) -> Result<(), HostError> {
+        let at = host as usize;
+        self.dead[at] = false;
+        self.lives[at] += 1;
+        // It meets others as they are, or will be.
+        let lives = self.lives.iter().zip(&self.dead);
+        self.met[at] = lives.map(|(life, dead)| life + u32::from(*dead)).collect();
+        let times = (self.round_ns(), self.lease_ns);
+        let config =
+            HostConfig { restarted: true, ..config(&self.population, host, self.lives[at], times) };
+        self.hosts[at] = Host::new(config, self.now)?;
+        self.timers[at] = u64::MAX;
+        self.stands[at] = 0;
+        self.waiting[at].clear();
+        let all = self.population.members[at].applications.clone();
+        for application in all.into_values() {
+            self.hosts[at].handle(self.now, Input::Join(application))?;
+        }
+        self.drain(host);
+        Ok(())
+    }
+
+    pub(super) fn is_dead(&self, host: u32) -> bool {
+        self.dead[host as usize]
+    }
+
+    /// A host stands still: it sends nothing, and what comes waits.
+    pub(super) fn stand_still(&mut self, host: u32, until: u64) {
+        let at = host as usize;
+        self.stands[at] = until.max(self.stands[at]);
+        let old = std::mem::take(&mut self.force[at]);
+        old.values().for_each(|old| self.use_completions(old, -1.0));
+        self.hold_all();
+        // Before all that waits.
+        self.schedule(until, host, Event::Wake);
+    }
+
+    /// What a host can send and complete is another now.
+    pub(super) fn set_capacities(
+        &mut self,
+        host: u32,
+        (send, completion): (f64, f64),
+    ) -> Result<(), HostError> {
+        let member = &mut self.population.members[host as usize];
+        if completion < member.completion {
+            let (most, _) = self.granted.get(&host).copied().unwrap_or_default();
+            // Who has not heard of less by then has no grant any more.
+            let until = self.now + self.lease_ns + 2 * self.wire.round_ns();
+            self.granted.insert(host, (most.max(member.completion), until));
+        }
+        (member.send, member.completion) = (send, completion);
+        self.change_all([(host, Input::Capacities { send, completion })])
+    }
+
+    /// From now on nothing happens to messages.
+    pub(super) fn heal(&mut self) {
+        self.wire = Wire { loss: 0.0, double: 0.0, late: 0.0, ..self.wire };
+        self.side.fill(false);
     }
 
     /// Runs until a time.
@@ -165,21 +287,54 @@ impl World {
             if self.dead[host as usize] {
                 continue;
             }
+            let awake_at = self.stands[host as usize];
+            if at < awake_at {
+                self.schedule(awake_at, host, event);
+                continue;
+            }
             self.note(at, host, &event);
-            let input = match &event {
-                Event::Tick => {
-                    if self.timers[host as usize] <= at {
-                        self.timers[host as usize] = u64::MAX;
-                    }
-                    Input::Tick
-                }
-                Event::Packet { from, bytes } => Input::Packet { from: *from, bytes },
-                Event::Gone(other) => Input::Gone(*other),
-            };
-            self.hosts[host as usize].handle(at, input)?;
-            self.drain(host);
+            self.meet(at, host, &event)?;
+            if matches!(event, Event::Wake) {
+                self.put_in_force(host);
+                self.hold_all();
+            }
         }
         self.now = until;
+        Ok(())
+    }
+
+    /// A host meets an event.
+    fn meet(&mut self, now: u64, host: u32, event: &Event) -> Result<(), HostError> {
+        let at = host as usize;
+        let input = match event {
+            Event::Wake => {
+                for input in std::mem::take(&mut self.waiting[at]) {
+                    self.hosts[at].handle(now, input)?;
+                }
+                Input::Tick
+            }
+            Event::Tick => {
+                if self.timers[at] <= now {
+                    self.timers[at] = u64::MAX;
+                }
+                Input::Tick
+            }
+            Event::Packet { from, lives, bytes } => {
+                if *lives != [self.met[at][*from as usize], self.lives[at]] {
+                    return Ok(());
+                }
+                Input::Packet { from: *from, bytes }
+            }
+            Event::Gone(other, life) => {
+                if self.met[at][*other as usize] > *life {
+                    return Ok(());
+                }
+                self.met[at][*other as usize] = life + 1;
+                Input::Gone(*other)
+            }
+        };
+        self.hosts[at].handle(now, input)?;
+        self.drain(host);
         Ok(())
     }
 
@@ -187,10 +342,11 @@ impl World {
     fn note(&mut self, at: u64, host: u32, event: &Event) {
         let what = match event {
             Event::Tick => 1,
-            Event::Packet { from, bytes } => {
+            Event::Packet { from, bytes, .. } => {
                 u64::from(crc32fast::hash(bytes)) << 32 | u64::from(*from)
             }
-            Event::Gone(other) => u64::from(*other) << 2 | 2,
+            Event::Gone(other, _) => u64::from(*other) << 2 | 2,
+            Event::Wake => 3,
         };
         for word in [at, u64::from(host), what] {
             self.trace = (self.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3);
@@ -231,7 +387,8 @@ impl World {
             let late = if chance(&mut self.random, self.wire.late) { LATE_NS } else { 0 };
             let jitter = self.random.below(self.wire.jitter_ns / 2 + 1);
             let at = self.now + self.wire.rtt_ns / 2 + jitter + late;
-            self.schedule(at, to, Event::Packet { from, bytes: bytes.clone() });
+            let lives = [self.lives[from as usize], self.met[from as usize][to as usize]];
+            self.schedule(at, to, Event::Packet { from, lives, bytes: bytes.clone() });
         }
     }
 
@@ -276,7 +433,9 @@ impl World {
 
     /// Counts what is above a capacity while it is.
     fn hold_against(&mut self, host: u32) {
+        let granted = self.granted.get(&host).filter(|(_, until)| self.now < *until);
         let capacity = self.population.members[host as usize].completion;
+        let capacity = granted.map_or(capacity, |(most, _)| capacity.max(*most));
         let over = self.used[host as usize] - capacity * (1.0 + ROUNDING);
         if let Some((since, much)) = self.over_since.remove(&host) {
             self.over += much * (self.now - since) as f64 * 1e-9;

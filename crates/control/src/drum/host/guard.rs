@@ -1,4 +1,4 @@
-//! When a host takes the shares that it would have alone, because rounds do not get through.
+//! When a host takes the shares that it would have alone: because rounds do not get through, or lead nowhere.
 use std::collections::VecDeque;
 
 /// Windows that count: ten rounds of offers and ten of answers.
@@ -12,6 +12,10 @@ const LITTLE_LOST: f64 = 0.3;
 const FEW_LOST: f64 = 0.02;
 /// Below this a residual is no reason to fall back.
 const SMALL: f64 = 0.2;
+
+/// Rounds after a change that may lead nowhere: with a residual above the second.
+const MOST_ROUNDS: usize = 512;
+const FAR: f64 = 0.01;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +33,10 @@ pub(super) struct Guard {
     relatives: VecDeque<f64>,
     /// Rounds in a row with a residual far above the least.
     rising: usize,
+    /// Rounds of this epoch.
+    rounds: usize,
+    /// They led nowhere: until something changes.
+    gave_up: bool,
     pub(super) fallen: bool,
 }
 
@@ -36,7 +44,7 @@ impl Guard {
     /// Residuals of another problem say nothing.
     pub(super) fn begin_epoch(&mut self) {
         self.relatives.clear();
-        self.rising = 0;
+        (self.rising, self.rounds, self.gave_up) = (0, 0, false);
     }
 
     fn lost(&self) -> f64 {
@@ -44,13 +52,19 @@ impl Guard {
         sum(|window| window.1) as f64 / sum(|window| window.0).max(1) as f64
     }
 
-    pub(super) fn count(&mut self, expected: usize, lost: usize) -> Verdict {
+    /// Counts a round, which left a residual.
+    pub(super) fn count(&mut self, expected: usize, lost: usize, residual: f64) -> Verdict {
+        self.rounds += 1;
         self.windows.push_back((expected, lost));
         if self.windows.len() > WINDOWS {
             self.windows.pop_front();
         }
         let lost = self.lost();
-        if self.windows.len() < WINDOWS {
+        if !self.fallen && self.rounds > MOST_ROUNDS && residual > FAR {
+            (self.fallen, self.gave_up) = (true, true);
+            self.windows.clear();
+            Verdict::FallBack
+        } else if self.gave_up || self.windows.len() < WINDOWS {
             Verdict::Stay
         } else if !self.fallen && (lost > MOST_LOST || (lost > FEW_LOST && self.rising >= 3)) {
             self.fallen = true;

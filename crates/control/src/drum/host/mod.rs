@@ -342,7 +342,7 @@ impl Host {
 
     fn count_losses(&mut self, expected: usize, lost: usize) {
         self.counts.lost += lost as u64;
-        match self.guard.count(expected, lost) {
+        match self.guard.count(expected, lost, self.residual()) {
             Verdict::Stay => {}
             Verdict::FallBack => {
                 self.counts.fell_back += 1;

@@ -63,6 +63,8 @@ pub(super) struct Receiving {
 const MOST_STEPS: usize = 40;
 /// How near a load must come to the capacity.
 const NEAR: f64 = 1e-9;
+/// What is heard of an offer, in capacities. More than one, or the only sender would never hear that it offers too much.
+const MOST_OFFERED: f64 = 2.0;
 /// How near grants must be to what they should be for a host to be still.
 const SETTLED: f64 = 1e-3;
 
@@ -97,7 +99,7 @@ impl Host {
         let quiet = now < self.quiet_until;
         let most = self.config.completion_capacity;
         for offer in offers {
-            let offered = f64::from(offer.value).min(most);
+            let offered = f64::from(offer.value).min(MOST_OFFERED * most);
             let key = (from, offer.from, offer.to);
             if !knows && self.prices.is_following() && self.incoming.contains_key(&key) {
                 // It was lowered already.
