@@ -108,7 +108,7 @@ impl Scheduler {
             chunk,
             window: limits.window_bytes.clamp(chunk, 1 << 40),
             request,
-            turn: chunk.min(rounds::TURN_REQUESTS * request),
+            turn: chunk.min(rounds::TURN_REQUESTS * request).max(request),
             applications: Vec::new(),
             connections: Vec::new(),
             arrivals: Arrivals::default(),
