@@ -150,6 +150,47 @@ fn a_window_full_of_stuck_applications_leaves_others_theirs() {
     assert!(scheduler.served(ids[last]).chunks > 50 && most >= 2, "{most} at once");
 }
 
+/// Who is alone for long keeps the device busier; once somebody else was there, whoever comes waits for a window.
+#[test]
+fn only_who_was_alone_for_long_has_more_than_a_window() {
+    let chunk = u64::from(CHUNK);
+    let (mut scheduler, ids) = busy(&[1.0], 4 * chunk, 1000, chunk);
+    let mut flying: VecDeque<Chunk> = VecDeque::new();
+    let most = |scheduler: &mut Scheduler, flying: &mut VecDeque<Chunk>| {
+        let mut most = 0;
+        for _ in 0..200 {
+            match scheduler.next_chunk() {
+                Some(chunk) => flying.push_back(chunk),
+                None => {
+                    let done = flying.pop_front().expect("it is never stuck");
+                    scheduler.done(done.connection, done.bytes);
+                }
+            }
+            most = most.max(flying.iter().map(|one| one.bytes).sum());
+        }
+        most
+    };
+    assert_eq!(most(&mut scheduler, &mut flying), 8 * 4 * chunk);
+    let other = scheduler.add_application();
+    scheduler.set_shares(&[(ids[0], 1.0), (other, 1.0)]);
+    let connection = scheduler.add_connection(other, 1);
+    for _ in 0..200 {
+        if scheduler.waiting(other) == 0 {
+            scheduler.push(connection, 8, true);
+        }
+        match scheduler.next_chunk() {
+            Some(chunk) if chunk.connection == connection => scheduler.done(connection, 8),
+            Some(chunk) => flying.push_back(chunk),
+            None => {
+                let done = flying.pop_front().expect("it is never stuck");
+                scheduler.done(done.connection, done.bytes);
+            }
+        }
+    }
+    let left: u64 = flying.iter().map(|one| one.bytes).sum();
+    assert!(left <= 4 * chunk, "{left} bytes are before whoever comes");
+}
+
 /// A short request costs what the device could move in its time: who sends only such gets no more of it.
 #[test]
 fn short_requests_cost_the_time_that_they_take() {

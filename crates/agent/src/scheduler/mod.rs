@@ -20,8 +20,8 @@
 //! waits for each of his requests does not wait for the batches of all others.
 //!
 //! What is in the device's hands is bounded, so that the order here decides and not the device: for a
-//! connection by its free places, for an application by its part of the window, for all of them by the window. Who has
-//! nothing there may always have one chunk, and what is there of those who are stuck does not count. What waits for a receive of
+//! connection by its free places, for an application by its part of the window, for all of them by the window, which is eight
+//! times as much while nobody else was served for long. Who has nothing there may always have one chunk, and what is there of those who are stuck does not count. What waits for a receive of
 //! its peer holds up its own application only: no round begins while somebody who waits is at his bound and
 //! the device is at work for others, or for him and he has a part of the round left, so that the pace of the device shifts no shares, but whoever gets
 //! nothing done while the device does two windows for others, and two chunks for each of them, or nothing for anybody ([`Scheduler::look`]), is stuck,
@@ -80,6 +80,9 @@ pub struct Scheduler {
     /// Of these, what those have who were stuck when it was last looked for them, and what was done then.
     stuck: u64,
     looked_at: u64,
+    /// Who was served last, and what was done when it was another one.
+    last: usize,
+    alone_since: u64,
     /// What was done at the last [`Scheduler::look`].
     seen: u64,
     /// The shares of those who wait or have something in the device's hands.
@@ -122,6 +125,8 @@ impl Scheduler {
             in_flight: 0,
             stuck: 0,
             looked_at: 0,
+            last: 0,
+            alone_since: 0,
             seen: 0,
             busy_shares: 0,
             window_of_one: 0,
@@ -377,6 +382,9 @@ impl Scheduler {
         let stuck = if application.stuck_for > 0 { cost } else { 0 };
         self.stuck += stuck;
         self.in_flight += cost;
+        if self.last != owner {
+            (self.last, self.alone_since) = (owner, self.done);
+        }
         let began = self.turn_of.filter(|(of, used)| *of == owner && *used < self.turn);
         self.turn_of = Some((owner, cost + began.map_or(0, |(_, used)| used)));
         let application = self.application(owner);

@@ -8,6 +8,9 @@ use super::{Chunk, FRACTION, LONGEST_PIECE, Scheduler};
 /// faster, and others wait for it.
 pub(super) const TURN_REQUESTS: u64 = 10;
 
+/// Windows after which who alone was served has more of them in the device's hands, and how many.
+const ALONE_AFTER: u64 = 16;
+const ALONE_WINDOWS: u64 = 8;
 /// Windows that somebody who was stuck must move before others wait for him again.
 const STUCK_WINDOWS: u64 = 16;
 
@@ -22,10 +25,17 @@ impl Scheduler {
         self.window_of_one
     }
 
+    /// Returns the window: who comes where nobody was for long may wait for more.
+    #[inline]
+    fn window(&self) -> u64 {
+        let is_alone = self.done - self.alone_since > ALONE_AFTER * self.window;
+        if is_alone { ALONE_WINDOWS * self.window } else { self.window }
+    }
+
     #[inline]
     fn window_of(&self, application: &Application, window_of_one: u128) -> u64 {
         if application.share >= self.busy_shares {
-            return self.window;
+            return self.window();
         }
         let one = if window_of_one > 0 {
             window_of_one
@@ -41,7 +51,7 @@ impl Scheduler {
     #[inline]
     fn piece(&self, application: &Application) -> u64 {
         if application.share >= self.busy_shares && application.pace.is_none() {
-            self.window.min(LONGEST_PIECE)
+            self.window().min(LONGEST_PIECE)
         } else {
             self.chunk
         }
@@ -57,7 +67,7 @@ impl Scheduler {
         let next = self.next_of(application)?;
         let has_room = application.in_flight == 0
             || self.turn_of.is_some_and(|(of, used)| of == owner && used < self.turn)
-            || (self.in_flight.saturating_sub(self.stuck) < self.window
+            || (self.in_flight.saturating_sub(self.stuck) < self.window()
                 && application.in_flight < self.window_of(application, window_of_one));
         has_room.then_some(next)
     }
