@@ -118,7 +118,10 @@ pub fn between(
         before.iter().find(|old| (&old.application, old.process) == (&now.application, now.process))
     };
     let moved = |now: &Account| now.bytes - earlier(now).map_or(0, |old| old.bytes.min(now.bytes));
-    let all: u64 = after.iter().map(moved).sum();
+    let cost = |now: &Account| {
+        now.cost_bytes - earlier(now).map_or(0, |old| old.cost_bytes.min(now.cost_bytes))
+    };
+    let all: u64 = after.iter().map(cost).sum();
     let mut explained = Vec::new();
     for (at, now) in after.iter().enumerate() {
         let Some(old) = earlier(now) else { continue };
@@ -137,7 +140,7 @@ pub fn between(
             share: now.share,
             rate_bytes_per_s: now.rate_bytes_per_s,
             bytes_per_s: moved(now) as f64 / time.as_secs_f64().max(1e-9),
-            measured_share: (all > 0).then(|| moved(now) as f64 / all as f64),
+            measured_share: (all > 0).then(|| cost(now) as f64 / all as f64),
             binds,
             price: if has_shares && binds == Binds::Device { price } else { 0.0 },
             doubled_share: if has_shares {
@@ -160,6 +163,7 @@ mod tests {
             application,
             weight,
             bytes,
+            cost_bytes: bytes,
             waiting,
             emptied,
             share: weight / 4.0,

@@ -364,6 +364,8 @@ pub struct Account {
     pub chunks: u64,
     /// Bytes given to the device; a chunk counts 64 at least.
     pub bytes: u64,
+    /// What these cost, in bytes: a chunk as many as the policy says at least. Shares and rates are of these.
+    pub cost_bytes: u64,
     /// Requests that wait for their turn.
     pub waiting: u64,
     /// How often none waited.

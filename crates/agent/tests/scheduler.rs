@@ -1,29 +1,42 @@
 //! What the order of service promises, whatever applications ask and whenever the device is done.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
-use catchment_agent::scheduler::{ApplicationId, Chunk, ConnectionId, LEAST_COST_BYTES, Scheduler};
+use catchment_agent::scheduler::{ApplicationId, Chunk, Limits, Scheduler};
 use proptest::prelude::*;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 const CHUNK: u32 = 4096;
 
+fn scheduler(window_bytes: u64, request_bytes: u32) -> Scheduler {
+    Scheduler::new(Limits { chunk_bytes: CHUNK, window_bytes, request_bytes })
+}
+
 /// A scheduler whose applications each have one connection with so many requests of so many bytes.
 fn busy(shares: &[f64], window: u64, requests: u64, bytes: u64) -> (Scheduler, Vec<ApplicationId>) {
-    let mut scheduler = Scheduler::new(CHUNK, window);
+    busy_with(shares, scheduler(window, 64), requests, &vec![bytes; shares.len()])
+}
+
+/// The same, with so many bytes for each application.
+fn busy_with(
+    shares: &[f64],
+    mut scheduler: Scheduler,
+    requests: u64,
+    bytes: &[u64],
+) -> (Scheduler, Vec<ApplicationId>) {
     let ids: Vec<_> = shares.iter().map(|_| scheduler.add_application()).collect();
     let rates: Vec<_> = ids.iter().copied().zip(shares.iter().copied()).collect();
     scheduler.set_shares(&rates);
-    for id in &ids {
+    for (id, bytes) in ids.iter().zip(bytes) {
         let connection = scheduler.add_connection(*id, 1 << 20);
-        (0..requests).for_each(|_| scheduler.push(connection, bytes, true));
+        (0..requests).for_each(|_| scheduler.push(connection, *bytes, true));
     }
     (scheduler, ids)
 }
 
 /// How far an application is from its share of what all have been served, in bytes.
 fn distance(scheduler: &Scheduler, ids: &[ApplicationId], shares: &[f64], at: usize) -> f64 {
-    let total: u64 = ids.iter().map(|id| scheduler.served(*id).bytes).sum();
+    let total: u64 = ids.iter().map(|id| scheduler.served(*id).cost_bytes).sum();
     let sum: f64 = shares.iter().sum();
-    scheduler.served(ids[at]).bytes as f64 - total as f64 * shares[at] / sum
+    scheduler.served(ids[at]).cost_bytes as f64 - total as f64 * shares[at] / sum
 }
 
 #[test]
@@ -64,8 +77,10 @@ fn a_stuck_application_holds_up_nobody_and_is_served_again() {
     let mut of_first = Vec::new();
     for _ in 0..1000 {
         let Some(chunk) = scheduler.next_chunk() else {
-            let done: Chunk = of_second.pop_front().expect("the second one is never stuck");
-            scheduler.done(done.connection, done.bytes);
+            match of_second.pop_front() {
+                Some(Chunk { connection, bytes, .. }) => scheduler.done(connection, bytes),
+                None => scheduler.look(),
+            }
             continue;
         };
         // The device never finishes what the first application asks.
@@ -80,7 +95,15 @@ fn a_stuck_application_holds_up_nobody_and_is_served_again() {
     for chunk in of_first {
         scheduler.done(chunk.connection, chunk.bytes);
     }
-    assert_eq!(scheduler.next_chunk().unwrap().connection.index(), 0);
+    let again = (0..10).any(|_| match (scheduler.next_chunk(), of_second.pop_front()) {
+        (Some(chunk), _) => chunk.connection.index() == 0,
+        (None, done) => {
+            let done = done.expect("the device has nothing");
+            scheduler.done(done.connection, done.bytes);
+            false
+        }
+    });
+    assert!(again, "it is served again");
 }
 
 /// One application is stuck, another dies with chunks in the device's hands: a third is served.
@@ -93,6 +116,7 @@ fn what_a_dead_application_had_in_flight_holds_up_nobody() {
     scheduler.set_shares(&[(ids[0], 1.0), (late, 1.0)]);
     let connection = scheduler.add_connection(late, 8);
     (0..10).for_each(|_| scheduler.push(connection, 4096, true));
+    (0..2).for_each(|_| scheduler.look());
     for _ in 0..10 {
         let chunk = scheduler.next_chunk().expect("it is served although the first one is stuck");
         assert_eq!(chunk.connection, connection);
@@ -100,9 +124,88 @@ fn what_a_dead_application_had_in_flight_holds_up_nobody() {
     }
 }
 
+/// Those who are stuck hold the whole window: others do not go on one chunk at a time for that.
+#[test]
+fn a_window_full_of_stuck_applications_leaves_others_theirs() {
+    let (chunk, last) = (u64::from(CHUNK), 7);
+    let mut shares = [1.0; 8];
+    shares[last] = 7.0;
+    let (mut scheduler, ids) = busy(&shares, 4 * chunk, 1000, chunk);
+    let (mut of_last, mut most) = (VecDeque::new(), 0);
+    for _ in 0..200 {
+        let Some(one) = scheduler.next_chunk() else {
+            match of_last.pop_front() {
+                Some(Chunk { connection, bytes, .. }) => scheduler.done(connection, bytes),
+                None => scheduler.look(),
+            }
+            continue;
+        };
+        if one.connection.index() == last {
+            of_last.push_back(one);
+            most = most.max(of_last.len());
+        }
+    }
+    assert!(scheduler.served(ids[last]).chunks > 50 && most >= 2, "{most} at once");
+}
+
+/// Who is alone for long keeps the device busier; once somebody else was there, whoever comes waits for a window.
+#[test]
+fn only_who_was_alone_for_long_has_more_than_a_window() {
+    let chunk = u64::from(CHUNK);
+    let (mut scheduler, ids) = busy(&[1.0], 4 * chunk, 1000, chunk);
+    let mut flying: VecDeque<Chunk> = VecDeque::new();
+    let most = |scheduler: &mut Scheduler, flying: &mut VecDeque<Chunk>| {
+        let mut most = 0;
+        for _ in 0..200 {
+            match scheduler.next_chunk() {
+                Some(chunk) => flying.push_back(chunk),
+                None => {
+                    let done = flying.pop_front().expect("it is never stuck");
+                    scheduler.done(done.connection, done.bytes);
+                }
+            }
+            most = most.max(flying.iter().map(|one| one.bytes).sum());
+        }
+        most
+    };
+    assert_eq!(most(&mut scheduler, &mut flying), 8 * 4 * chunk);
+    let other = scheduler.add_application();
+    scheduler.set_shares(&[(ids[0], 1.0), (other, 1.0)]);
+    let connection = scheduler.add_connection(other, 1);
+    for _ in 0..200 {
+        if scheduler.waiting(other) == 0 {
+            scheduler.push(connection, 8, true);
+        }
+        match scheduler.next_chunk() {
+            Some(chunk) if chunk.connection == connection => scheduler.done(connection, 8),
+            Some(chunk) => flying.push_back(chunk),
+            None => {
+                let done = flying.pop_front().expect("it is never stuck");
+                scheduler.done(done.connection, done.bytes);
+            }
+        }
+    }
+    let left: u64 = flying.iter().map(|one| one.bytes).sum();
+    assert!(left <= 4 * chunk, "{left} bytes are before whoever comes");
+}
+
+/// A short request costs what the device could move in its time: who sends only such gets no more of it.
+#[test]
+fn short_requests_cost_the_time_that_they_take() {
+    let (mut scheduler, ids) =
+        busy_with(&[1.0, 1.0], scheduler(u64::MAX, 1024), 10_000, &[32, 1 << 20]);
+    for _ in 0..5000 {
+        scheduler.next_chunk().unwrap();
+    }
+    let [short, long] = [0, 1].map(|at| scheduler.served(ids[at]));
+    assert!(short.chunks.abs_diff(4 * long.chunks) <= 10, "{short:?} {long:?}");
+    assert_eq!(short.bytes, 64 * short.chunks);
+    assert_eq!(short.cost_bytes, 1024 * short.chunks);
+}
+
 #[test]
 fn a_request_that_cannot_be_split_is_served_whole_and_paid_for() {
-    let mut scheduler = Scheduler::new(CHUNK, u64::MAX);
+    let mut scheduler = scheduler(u64::MAX, 64);
     let ids = [scheduler.add_application(), scheduler.add_application()];
     scheduler.set_shares(&[(ids[0], 1.0), (ids[1], 1.0)]);
     let [long, short] = ids.map(|id| scheduler.add_connection(id, 1 << 20));
@@ -150,31 +253,39 @@ fn without_shares_requests_are_served_as_they_came() {
 }
 
 proptest! {
-    /// With backlog, bytes follow the shares within a chunk for each application, at every moment, and
-    /// also where the device has only a window of them in its hands.
+    /// With backlog, what requests cost follows the shares within a chunk for each application, at every moment, whatever
+    /// their lengths, and also where the device has only a window of them in its hands.
     #[test]
-    fn bytes_follow_the_shares(
-        shares in prop::collection::vec(1u32..100, 2..6),
-        bytes in 1u64..20_000,
-        windowed in any::<bool>(),
+    fn costs_follow_the_shares(
+        applications in prop::collection::vec((1u32..100, 0u64..20_000), 2..6),
+        request_bytes in 64u32..CHUNK,
+        chunks in prop::option::of(1u64..64),
     ) {
-        let shares: Vec<f64> = shares.into_iter().map(f64::from).collect();
-        let window = if windowed { 64 * u64::from(CHUNK) } else { u64::MAX };
-        // Whose part of the window is less than a chunk has a chunk of it all the same.
-        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
-        prop_assume!(!windowed || 64.0 * least >= shares.iter().sum());
-        let (mut scheduler, ids) = busy(&shares, window, 3000, bytes);
-        let mut flying = VecDeque::new();
+        let (shares, bytes): (Vec<f64>, Vec<u64>) =
+            applications.into_iter().map(|(share, bytes)| (f64::from(share), bytes)).unzip();
+        let window = chunks.map_or(u64::MAX, |chunks| chunks * u64::from(CHUNK));
+        let (mut scheduler, ids) = busy_with(&shares, scheduler(window, request_bytes), 3000, &bytes);
+        let mut flying: VecDeque<Chunk> = VecDeque::new();
         for _ in 0..2000 {
             match scheduler.next_chunk() {
-                Some(chunk) => flying.push_back(chunk),
+                Some(chunk) => {
+                    flying.push_back(chunk);
+                    // A turn is not cut short, and who has nothing there may always have a chunk.
+                    let cost: u64 = flying.iter().map(|one| scheduler.cost_bytes(one.bytes)).sum();
+                    let most = window.saturating_add((2 + ids.len() as u64) * u64::from(CHUNK));
+                    prop_assert!(cost <= most, "{cost} in the device's hands");
+                }
                 None => while let Some(chunk) = flying.pop_front() {
                     scheduler.done(chunk.connection, chunk.bytes);
                 },
             }
             prop_assume!(ids.iter().all(|id| scheduler.served(*id).emptied == 0));
-            // Each is less than a chunk behind its rounds.
-            let bound = f64::from(CHUNK) * ids.len() as f64;
+            // Each is less than a chunk behind its rounds. Where a part of the window is less than a chunk, many rounds
+            // follow at once for who may go, while others are at their bounds.
+            let of = |most: fn(f64, f64) -> f64| shares.iter().copied().reduce(most).unwrap();
+            let part = window as f64 * of(f64::min) / shares.iter().sum::<f64>();
+            let rounds = if part < f64::from(CHUNK) { of(f64::max) / of(f64::min) } else { 0.0 };
+            let bound = f64::from(CHUNK) * (ids.len() as f64 + rounds);
             for at in 0..ids.len() {
                 let off = distance(&scheduler, &ids, &shares, at);
                 prop_assert!(off.abs() <= bound, "{at} of {shares:?}: {off} beyond {bound}");
@@ -182,143 +293,41 @@ proptest! {
         }
     }
 
-    /// Whatever happens: each request is served once, whole, in the order of its connection; nothing is
-    /// served beyond the places; somebody is served while somebody may be.
+    /// Who asks one request at a time is next, but for the second time in a round; and he gets no more than his share.
     #[test]
-    fn requests_are_served_once_and_in_order(
-        steps in prop::collection::vec((0u8..10, 0usize..6, 0u64..20_000, any::<bool>()), 1..400),
+    fn one_request_at_a_time_is_next_and_gets_no_more_than_a_share(
+        greedy in 1usize..20,
+        request_bytes in 64u32..CHUNK,
+        pause in 0u64..100,
     ) {
-        let mut model = Model::new();
-        for (what, who, bytes, splits) in steps {
-            model.step(what, who, bytes, splits)?;
+        let shares = vec![1.0; greedy];
+        let (mut scheduler, ids) =
+            busy_with(&shares, scheduler(u64::MAX, request_bytes), 3000, &vec![8; greedy]);
+        let small = scheduler.add_application();
+        scheduler.set_shares(&ids.iter().chain([&small]).map(|id| (*id, 1.0)).collect::<Vec<_>>());
+        let connection = scheduler.add_connection(small, 1);
+        // What is left of one round, and all of the next.
+        let round = 2 * greedy as u64 * u64::from(2 * CHUNK);
+        let (mut rested, mut is_next) = (0, false);
+        for served in 0..2000 {
+            if scheduler.waiting(small) == 0 && rested >= pause * u64::from(CHUNK) {
+                scheduler.push(connection, 8, false);
+                is_next = rested >= round;
+            }
+            let chunk = scheduler.next_chunk().unwrap();
+            if chunk.connection == connection {
+                (rested, is_next) = (0, false);
+                scheduler.done(connection, 8);
+            } else {
+                prop_assert!(!is_next, "another one was before it");
+                rested += scheduler.cost_bytes(chunk.bytes);
+            }
+            let total = ids.iter().chain([&small]).map(|id| scheduler.served(*id).cost_bytes);
+            let due = total.sum::<u64>() as f64 / (greedy + 1) as f64;
+            let got = scheduler.served(small).cost_bytes as f64;
+            let bound = f64::from(CHUNK) * (greedy + 1) as f64;
+            prop_assert!(got <= due + bound, "{got} of {due} after {served}");
         }
-        model.drain()?;
-    }
-}
-
-/// A connection as the caller knows it.
-#[derive(Default)]
-struct Known {
-    waiting: VecDeque<(u64, bool)>,
-    offset: u64,
-    flying: VecDeque<u64>,
-    paused: bool,
-}
-
-const PLACES: u32 = 3;
-const APPLICATIONS: usize = 3;
-const WINDOW: u64 = 16 * CHUNK as u64;
-
-struct Model {
-    scheduler: Scheduler,
-    connections: BTreeMap<ConnectionId, Known>,
-    ids: Vec<ConnectionId>,
-}
-
-impl Model {
-    fn new() -> Self {
-        let mut scheduler = Scheduler::new(CHUNK, WINDOW);
-        let applications: Vec<_> = (0..APPLICATIONS).map(|_| scheduler.add_application()).collect();
-        let rates: Vec<_> = applications.iter().copied().zip([1.0, 2.5, 100.0]).collect();
-        scheduler.set_shares(&rates);
-        let ids: Vec<_> = (0..6)
-            .map(|n| scheduler.add_connection(applications[n % APPLICATIONS], PLACES))
-            .collect();
-        let connections = ids.iter().map(|id| (*id, Known::default())).collect();
-        Self { scheduler, connections, ids }
-    }
-
-    fn step(
-        &mut self,
-        what: u8,
-        who: usize,
-        bytes: u64,
-        splits: bool,
-    ) -> Result<(), TestCaseError> {
-        let id = self.ids[who];
-        let known = self.connections.get_mut(&id).unwrap();
-        match what {
-            0..=3 => {
-                known.waiting.push_back((bytes, splits));
-                self.scheduler.push(id, bytes, splits);
-            }
-            4..=5 => drop(self.serve()?),
-            6..=7 => {
-                if let Some(bytes) = known.flying.pop_front() {
-                    self.scheduler.done(id, bytes);
-                }
-            }
-            8 if known.paused => {
-                known.paused = false;
-                self.scheduler.resume(id);
-            }
-            8 => {
-                known.paused = true;
-                self.scheduler.pause(id);
-            }
-            _ => {
-                let flying: u64 = known.flying.iter().map(|b| Scheduler::weight_bytes(*b)).sum();
-                self.scheduler.clear(id, flying, known.flying.len() as u32);
-                *known = Known { paused: known.paused, ..Known::default() };
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns whether only the application of this connection has anything to do.
-    fn is_alone(&self, id: ConnectionId) -> bool {
-        let owner = |id| self.ids.iter().position(|known| *known == id).unwrap() % APPLICATIONS;
-        let mut all = self.connections.iter();
-        all.all(|(other, known)| {
-            owner(*other) == owner(id) || (known.waiting.is_empty() && known.flying.is_empty())
-        })
-    }
-
-    fn serve(&mut self) -> Result<bool, TestCaseError> {
-        let Some(chunk) = self.scheduler.next_chunk() else {
-            // Nothing waits that could go: no request, no place, a pause, or the window.
-            for known in self.connections.values() {
-                let could = !known.waiting.is_empty() && !known.paused && known.flying.is_empty();
-                let others = self.connections.values().any(|other| !other.flying.is_empty());
-                prop_assert!(!could || others, "something may go and nothing is in flight");
-            }
-            return Ok(false);
-        };
-        let is_alone = self.is_alone(chunk.connection);
-        let known = self.connections.get_mut(&chunk.connection).unwrap();
-        prop_assert!(!known.paused);
-        let (whole, splits) = *known.waiting.front().expect("only what was asked is served");
-        prop_assert_eq!(chunk.offset, known.offset);
-        let longest = if is_alone { WINDOW } else { u64::from(CHUNK) };
-        prop_assert!(chunk.bytes <= longest || !splits);
-        known.offset += chunk.bytes;
-        prop_assert_eq!(chunk.last, known.offset == whole);
-        prop_assert!(chunk.last || chunk.bytes >= LEAST_COST_BYTES);
-        if chunk.last {
-            known.waiting.pop_front();
-            known.offset = 0;
-        }
-        known.flying.push_back(chunk.bytes);
-        prop_assert!(known.flying.len() <= PLACES as usize);
-        Ok(true)
-    }
-
-    /// Lets the device finish everything: then nothing may be left.
-    fn drain(&mut self) -> Result<(), TestCaseError> {
-        for (id, known) in &mut self.connections {
-            if std::mem::take(&mut known.paused) {
-                self.scheduler.resume(*id);
-            }
-        }
-        loop {
-            while self.serve()? {}
-            let flying = self.connections.iter_mut();
-            let next = flying.filter_map(|(id, k)| Some((*id, k.flying.pop_front()?))).next();
-            let Some((id, bytes)) = next else { break };
-            self.scheduler.done(id, bytes);
-        }
-        prop_assert!(self.connections.values().all(|known| known.waiting.is_empty()));
-        Ok(())
     }
 }
 

@@ -75,7 +75,7 @@ impl Agent {
         costs: Costs,
         connections: usize,
     ) -> Result<Self> {
-        let mut scheduler = Scheduler::new(policy.chunk_bytes, policy.window_bytes);
+        let mut scheduler = Scheduler::new(policy.limits());
         let applications: Vec<ApplicationId> =
             (0..connections).map(|_| scheduler.add_application()).collect();
         let shares = optimum(&vec![1.0; connections], policy.alpha)?.shares;

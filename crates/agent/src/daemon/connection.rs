@@ -223,6 +223,11 @@ impl Connection {
         self.flying.is_empty()
     }
 
+    /// Returns the requests of its send queue that are not done.
+    pub(super) fn under_way(&self) -> usize {
+        self.sends.len() + self.unfinished
+    }
+
     /// Corrects the number of what its application has in the device's hands.
     #[inline]
     pub(super) fn count(&mut self, outstanding: &mut usize) {

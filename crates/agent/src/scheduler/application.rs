@@ -7,7 +7,11 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(super) struct Application {
     pub(super) share: u64,
+    /// What it may be served in `round`, and in those after it while it waits.
     pub(super) deficit: u64,
+    pub(super) round: u64,
+    /// It came while a round was under way and has not had its part of it.
+    pub(super) is_fresh: bool,
     /// Requests that are not served completely, of all its connections.
     pub(super) waiting: u64,
     /// Connections that can be served, in turn.
@@ -15,6 +19,8 @@ pub(super) struct Application {
     pub(super) in_flight: u64,
     /// What the device had done for all when it last did something for this one, in bytes.
     pub(super) moved_at: u64,
+    /// It was stuck, and nobody waits for it until so many bytes of it are done: what it has there counts for nobody else.
+    pub(super) stuck_for: u64,
     /// Its share is in the sum of those who have something to do.
     pub(super) counted: bool,
     pub(super) pace: Option<Pace>,

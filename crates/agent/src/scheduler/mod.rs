@@ -5,18 +5,27 @@
 //! nobody waits for more than a chunk of anybody else. Only who is alone gets longer pieces
 //! ([`LONGEST_PIECE`]).
 //!
-//! In each round every application that waits gets a *deficit* in proportion to its share, a whole chunk for
-//! the largest, and is served while its deficit pays for its next chunk (Shreedhar and Varghese, SIGCOMM
-//! 1995). So while applications wait, what each has been served differs from its share of the total by less
-//! than a chunk each. Only an application whose part of the window is less than a chunk may get more, a chunk for
-//! each window of the others. An application that has nothing to send loses its deficit: the others get its share
-//! at once, and it cannot save up for later. Its connections take turns, a chunk each.
+//! What a chunk *costs* is its bytes, and [`Limits::request_bytes`] at least: the time of the device that it takes, in
+//! bytes that could be moved instead. In each round every application that waits gets a *deficit* in proportion to
+//! its share, a *turn* for the largest (as many of the least requests as go under one doorbell, and no more than a
+//! chunk), and is served while its deficit pays for its next chunk (Shreedhar and Varghese, SIGCOMM 1995). Where nobody's
+//! pays, as many rounds follow at once as it takes until somebody's does. So while applications wait, what each has
+//! been served differs from its share of the total by less than a chunk each; where a part of the
+//! window is less than a chunk, it may be by a chunk for each time that the largest share is the least. Its connections take turns, a
+//! chunk each.
+//!
+//! An application that has nothing to send loses its deficit with the round: the others get its share at once, and it
+//! cannot save up for later. Whoever comes while a round is under way has his part of it at once, before
+//! those who wait already (as new flows in RFC 8290), but no more of it than in a round from its beginning: one who
+//! waits for each of his requests does not wait for the batches of all others.
 //!
 //! What is in the device's hands is bounded, so that the order here decides and not the device: for a
-//! connection by its free places, for an application by its part of the window. What waits for a receive of
+//! connection by its free places, for an application by its part of the window, for all of them by the window, which is eight
+//! times as much while nobody else was served for long. Who has nothing there may always have one chunk, and what is there of those who are stuck does not count. What waits for a receive of
 //! its peer holds up its own application only: no round begins while somebody who waits is at his bound and
-//! the device is at work for others, so that the pace of the device shifts no shares; but whoever gets
-//! nothing done while the device does two windows for others is stuck, and rounds go on without him.
+//! the device is at work for others, or for him and he has a part of the round left, so that the pace of the device shifts no shares, but whoever gets
+//! nothing done while the device does two windows for others, and two chunks for each of them, or nothing for anybody ([`Scheduler::look`]), is stuck,
+//! and rounds go on without him until he has moved some windows again.
 //!
 //! Where applications have *rates* ([`Scheduler::set_rate`]), each is served what its rate gives in the time that
 //! [`Scheduler::refill`] is told of, and no more; rounds go on without who has used that up.
@@ -24,13 +33,14 @@ mod application;
 mod arrivals;
 mod pace;
 mod parts;
+mod rounds;
 
 use application::{Application, Connection};
-use arrivals::{Arrivals, Request};
-pub use parts::{ApplicationId, Chunk, ConnectionId, Served};
+use arrivals::Arrivals;
+pub use parts::{ApplicationId, Chunk, ConnectionId, Limits, Served};
 use std::collections::VecDeque;
 
-/// What a request costs at least, in bytes: a device is not free to those who send nothing long.
+/// What a request costs at least, in bytes, whatever the limits: a device is not free to those who send nothing long.
 pub const LEAST_COST_BYTES: u64 = 64;
 
 /// The longest piece that is served at once while nobody else is served: who comes waits for no more.
@@ -46,23 +56,39 @@ const WHOLE: f64 = 4_294_967_296.0;
 pub struct Scheduler {
     chunk: u64,
     window: u64,
+    /// What a chunk costs at least.
+    request: u64,
+    /// What the largest share gives in a round.
+    turn: u64,
     applications: Vec<Option<Application>>,
     connections: Vec<Option<Connection>>,
     arrivals: Arrivals,
     /// Applications with requests.
     active: Vec<usize>,
     cursor: usize,
+    /// Those of them that came while a round was under way and have not had their part of it.
+    fresh: VecDeque<usize>,
+    /// Whose turn it is, and what of it he was served: what is in the device's hands does not cut it short, so that
+    /// requests go together.
+    turn_of: Option<(usize, u64)>,
+    /// The number of the round, and the largest share that takes part in it.
+    round: u64,
+    largest: u64,
     /// Bytes that the device has done and has in its hands, for all.
     done: u64,
     in_flight: u64,
+    /// Of these, what those have who were stuck when it was last looked for them, and what was done then.
+    stuck: u64,
+    looked_at: u64,
+    /// Who was served last, and what was done when it was another one.
+    last: usize,
+    alone_since: u64,
+    /// What was done at the last [`Scheduler::look`].
+    seen: u64,
     /// The shares of those who wait or have something in the device's hands.
     busy_shares: u64,
     /// The bytes of the window that one of these shares gives, times 2^32.
     window_of_one: u128,
-}
-
-fn cost(bytes: u64) -> u64 {
-    bytes.max(LEAST_COST_BYTES)
 }
 
 /// Puts a value into the first free place, and returns the place.
@@ -76,21 +102,32 @@ fn insert<T>(all: &mut Vec<Option<T>>, value: T) -> usize {
 }
 
 impl Scheduler {
-    /// Creates a scheduler without applications. Requests are split into chunks of `chunk_bytes`; all
-    /// applications together have about `window_bytes` in the device's hands.
+    /// Creates a scheduler without applications.
     #[must_use]
-    pub fn new(chunk_bytes: u32, window_bytes: u64) -> Self {
-        let chunk = u64::from(chunk_bytes).max(LEAST_COST_BYTES);
+    pub fn new(limits: Limits) -> Self {
+        let chunk = u64::from(limits.chunk_bytes).max(LEAST_COST_BYTES);
+        let request = u64::from(limits.request_bytes).max(LEAST_COST_BYTES);
         Self {
             chunk,
-            window: window_bytes.clamp(chunk, 1 << 40),
+            window: limits.window_bytes.clamp(chunk, 1 << 40),
+            request,
+            turn: chunk.min(rounds::TURN_REQUESTS * request).max(request),
             applications: Vec::new(),
             connections: Vec::new(),
             arrivals: Arrivals::default(),
             active: Vec::new(),
             cursor: 0,
+            fresh: VecDeque::new(),
+            turn_of: None,
+            round: 0,
+            largest: 1,
             done: 0,
             in_flight: 0,
+            stuck: 0,
+            looked_at: 0,
+            last: 0,
+            alone_since: 0,
+            seen: 0,
             busy_shares: 0,
             window_of_one: 0,
         }
@@ -101,7 +138,8 @@ impl Scheduler {
     /// an agent without an order of its own, to compare with.
     #[must_use]
     pub fn unlimited() -> Self {
-        Self { arrivals: Arrivals::counting(), ..Self::new(0, u64::MAX) }
+        let limits = Limits { chunk_bytes: 0, window_bytes: u64::MAX, request_bytes: 0 };
+        Self { arrivals: Arrivals::counting(), ..Self::new(limits) }
     }
 
     /// Adds an application without a share: [`Scheduler::set_shares`] must follow.
@@ -176,21 +214,22 @@ impl Scheduler {
         ConnectionId(insert(&mut self.connections, connection))
     }
 
-    /// Removes a connection with its requests. What it has in the device's hands counts as done.
-    pub fn remove_connection(&mut self, id: ConnectionId, in_flight_bytes: u64) {
-        self.clear(id, in_flight_bytes, 0);
+    /// Removes a connection with its requests, and the chunks that it has in the device's hands, as
+    /// [`Scheduler::clear`] does.
+    pub fn remove_connection(&mut self, id: ConnectionId, flying: &[u64]) {
+        self.clear(id, flying);
         self.unqueue(id.0);
         self.connections[id.0] = None;
     }
 
-    /// Forgets the requests of a connection, and the chunks that it has in the device's hands: so many
-    /// bytes, counted as [`Scheduler::done`] does, and places.
-    pub fn clear(&mut self, id: ConnectionId, in_flight_bytes: u64, places: u32) {
+    /// Forgets the requests of a connection, and the chunks that it has in the device's hands, of so many bytes each.
+    pub fn clear(&mut self, id: ConnectionId, flying: &[u64]) {
+        let in_flight_bytes = flying.iter().map(|bytes| self.cost_bytes(*bytes)).sum();
         let connection = self.connection(id.0);
         let forgotten = connection.requests.len() as u64;
         connection.requests.clear();
         connection.offset = 0;
-        connection.places += places;
+        connection.places += flying.len() as u32;
         let owner = connection.application;
         let application = self.application(owner);
         application.waiting -= forgotten;
@@ -204,13 +243,18 @@ impl Scheduler {
 
     /// Notes that the device has this much less of an application in its hands.
     fn landed(&mut self, owner: usize, bytes: u64) {
+        let bytes = bytes.min(self.application(owner).in_flight);
         self.done += bytes;
-        self.in_flight = self.in_flight.saturating_sub(bytes);
+        self.in_flight -= bytes;
+        self.count_moved(owner, bytes);
         let done = self.done;
         let application = self.application(owner);
-        application.in_flight = application.in_flight.saturating_sub(bytes);
+        application.in_flight -= bytes;
         application.moved_at = done;
         self.count(owner);
+        if self.done - self.looked_at > self.window {
+            self.look_for_stuck();
+        }
     }
 
     /// Adds a request of so many bytes behind those of its connection; `splits` if it can be served in
@@ -227,6 +271,7 @@ impl Scheduler {
             application.moved_at = done;
             self.active.push(owner);
             self.count(owner);
+            self.join_round(owner);
         }
         self.queue(id.0);
     }
@@ -248,14 +293,15 @@ impl Scheduler {
         let connection = self.connection(id.0);
         connection.places += 1;
         let owner = connection.application;
-        self.landed(owner, cost(bytes));
+        self.landed(owner, self.cost_bytes(bytes));
         self.queue(id.0);
     }
 
-    /// Returns what a chunk of so many bytes counts in the device's hands.
+    /// Returns what a chunk of so many bytes costs.
+    #[inline]
     #[must_use]
-    pub fn weight_bytes(bytes: u64) -> u64 {
-        cost(bytes)
+    pub fn cost_bytes(&self, bytes: u64) -> u64 {
+        bytes.max(self.request)
     }
 
     /// Returns what an application has been served.
@@ -280,11 +326,14 @@ impl Scheduler {
         }
         loop {
             let window_of_one = self.window_of_one();
+            if let Some(chunk) = self.serve_fresh(window_of_one) {
+                return Some(chunk);
+            }
             for step in 0..self.active.len() {
                 let at = (self.cursor + step) % self.active.len();
                 let owner = self.active[at];
                 let Some((connection, bytes)) = self.offer(owner, window_of_one) else { continue };
-                if self.application(owner).deficit >= cost(bytes) << FRACTION {
+                if self.pays(owner, bytes) {
                     self.cursor = at;
                     return Some(self.serve(owner, connection, bytes));
                 }
@@ -296,57 +345,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the bytes of the window that one of the shares gives, times 2^32. Who is alone has it all.
-    #[inline]
-    fn window_of_one(&mut self) -> u128 {
-        if self.window_of_one == 0 && self.active.len() > 1 {
-            self.window_of_one =
-                (u128::from(self.window) << 32) / u128::from(self.busy_shares.max(1));
-        }
-        self.window_of_one
-    }
-
-    #[inline]
-    fn window_of(&self, application: &Application, window_of_one: u128) -> u64 {
-        if application.share >= self.busy_shares {
-            return self.window;
-        }
-        let one = if window_of_one > 0 {
-            window_of_one
-        } else {
-            (u128::from(self.window) << 32) / u128::from(self.busy_shares)
-        };
-        let part = (one * u128::from(application.share)) >> 32;
-        u64::try_from(part).unwrap_or(u64::MAX).max(self.chunk)
-    }
-
-    /// Returns the longest piece that an application is served at once: while nobody else has anything to do,
-    /// there is no reason to split what fits the window.
-    #[inline]
-    fn piece(&self, application: &Application) -> u64 {
-        if application.share >= self.busy_shares && application.pace.is_none() {
-            self.window.min(LONGEST_PIECE)
-        } else {
-            self.chunk
-        }
-    }
-
-    /// Returns the next chunk of an application that may go: its connection and length.
-    fn offer(&self, owner: usize, window_of_one: u128) -> Option<(usize, u64)> {
-        let application = self.applications[owner].as_ref()?;
-        if application.is_throttled() {
-            return None;
-        }
-        let first = *application.ready.front()?;
-        let connection = self.connections[first].as_ref()?;
-        let Request { bytes, splits, .. } = *connection.requests.front()?;
-        let rest = bytes - connection.offset;
-        let bytes = if splits { rest.min(self.piece(application)) } else { rest };
-        let window = self.window_of(application, window_of_one);
-        (application.in_flight < window).then_some((first, bytes))
-    }
-
     fn serve(&mut self, owner: usize, at: usize, bytes: u64) -> Chunk {
+        let cost = self.cost_bytes(bytes);
         let connection = self.connection(at);
         let offset = connection.offset;
         let first = connection.requests.front().copied();
@@ -370,15 +370,23 @@ impl Scheduler {
         if application.in_flight == 0 {
             application.moved_at = done;
         }
-        application.deficit = application.deficit.saturating_sub(cost(bytes) << FRACTION);
-        application.in_flight += cost(bytes);
+        application.deficit = application.deficit.saturating_sub(cost << FRACTION);
+        application.in_flight += cost;
         if let Some(pace) = &mut application.pace {
-            pace.spend(cost(bytes));
+            pace.spend(cost);
         }
         application.served.chunks += 1;
-        application.served.bytes += cost(bytes);
+        application.served.bytes += bytes.max(LEAST_COST_BYTES);
+        application.served.cost_bytes += cost;
         application.waiting -= u64::from(last);
-        self.in_flight += cost(bytes);
+        let stuck = if application.stuck_for > 0 { cost } else { 0 };
+        self.stuck += stuck;
+        self.in_flight += cost;
+        if self.last != owner {
+            (self.last, self.alone_since) = (owner, self.done);
+        }
+        let began = self.turn_of.filter(|(of, used)| *of == owner && *used < self.turn);
+        self.turn_of = Some((owner, cost + began.map_or(0, |(_, used)| used)));
         let application = self.application(owner);
         if application.waiting == 0 {
             application.served.emptied += 1;
@@ -387,58 +395,6 @@ impl Scheduler {
             self.queue(at);
         }
         Chunk { connection: ConnectionId(at), offset, bytes, last }
-    }
-
-    /// Begins as many rounds as it takes until somebody's deficit pays for his next chunk; false if nobody
-    /// has one that may go, or somebody must be waited for.
-    fn grant(&mut self, window_of_one: u128) -> bool {
-        let mut largest = 1;
-        for owner in &self.active {
-            let Some(application) = &self.applications[*owner] else { continue };
-            let may_go = self.offer(*owner, window_of_one).is_some();
-            if !may_go && (application.is_throttled() || self.is_stuck(application)) {
-                continue;
-            }
-            largest = largest.max(application.share);
-            if !may_go && self.in_flight > application.in_flight {
-                return false;
-            }
-        }
-        let chunk = u128::from(self.chunk << FRACTION);
-        let quantum =
-            |share: u64| ((chunk * u128::from(share) / u128::from(largest)) as u64).max(1);
-        let mut rounds = u64::MAX;
-        for owner in &self.active {
-            let Some((_, bytes)) = self.offer(*owner, window_of_one) else { continue };
-            let Some(application) = &self.applications[*owner] else { continue };
-            let missing = (cost(bytes) << FRACTION).saturating_sub(application.deficit);
-            rounds = rounds.min(missing.div_ceil(quantum(application.share)).max(1));
-        }
-        if rounds == u64::MAX {
-            return false;
-        }
-        for at in 0..self.active.len() {
-            let owner = self.active[at];
-            let may_go = self.offer(owner, window_of_one).is_some();
-            let Some(application) = &self.applications[owner] else { continue };
-            if !may_go && (application.is_throttled() || self.is_stuck(application)) {
-                continue;
-            }
-            let granted = quantum(application.share).saturating_mul(rounds);
-            let mut deficit = application.deficit.saturating_add(granted);
-            if !may_go {
-                // It did not lose its turn for want of requests; but it is never paid for more than a window.
-                let most = self.window_of(application, window_of_one) << FRACTION;
-                deficit = deficit.min(most.max(application.deficit));
-            }
-            self.application(owner).deficit = deficit;
-        }
-        true
-    }
-
-    /// Returns whether the device does nothing for an application while it works for others.
-    fn is_stuck(&self, application: &Application) -> bool {
-        self.done - application.moved_at > 2 * self.window
     }
 
     /// Puts a connection into the queue of its application if it can be served.
@@ -464,9 +420,7 @@ impl Scheduler {
     }
 
     fn deactivate(&mut self, owner: usize) {
-        if let Some(application) = &mut self.applications[owner] {
-            application.deficit = 0;
-        }
+        self.forget_fresh(owner);
         let Some(at) = self.active.iter().position(|other| *other == owner) else { return };
         self.active.remove(at);
         if at < self.cursor {

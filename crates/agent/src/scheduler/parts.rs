@@ -24,6 +24,18 @@ impl ConnectionId {
     }
 }
 
+/// What turns, costs and the device's hands are measured by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest piece of a request that is served at once while somebody else is served, in bytes.
+    pub chunk_bytes: u32,
+    /// What all applications together have in the device's hands, about: the cost of it, in bytes.
+    pub window_bytes: u64,
+    /// What a request costs at least, in bytes: as many as the device moves in the time that it takes for the shortest
+    /// request. [`LEAST_COST_BYTES`](super::LEAST_COST_BYTES) if it is less.
+    pub request_bytes: u32,
+}
+
 /// What to send now: a part of the oldest request of a connection that is not served completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk {
@@ -44,6 +56,8 @@ pub struct Served {
     pub chunks: u64,
     /// Bytes, of at least [`LEAST_COST_BYTES`](super::LEAST_COST_BYTES) a chunk.
     pub bytes: u64,
+    /// What they cost, in bytes: shares and rates are of these.
+    pub cost_bytes: u64,
     /// How often nothing was left to serve. While it stays the same, the application waited all the time.
     pub emptied: u64,
     /// Time in which it had requests and its rate let none of them go, in nanoseconds.

@@ -21,6 +21,8 @@ metrics! { APPLICATION of |a: &Account|
     counter "catchment_agent_chunks_total" = a.chunks as f64 => "Chunks given to the device.";
     counter "catchment_agent_bytes_total" = a.bytes as f64 =>
         "Bytes given to the device; a chunk counts 64 at least.";
+    counter "catchment_agent_cost_bytes_total" = a.cost_bytes as f64 =>
+        "What these cost, in bytes: shares and rates are of these.";
     gauge "catchment_agent_requests_waiting" = a.waiting as f64 =>
         "Requests that wait for their turn.";
     counter "catchment_agent_emptied_total" = a.emptied as f64 => "How often none waited any more.";

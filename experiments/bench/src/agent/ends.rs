@@ -5,7 +5,7 @@ use catchment_agent::peer::PeerSecurity;
 use catchment_agent::policy::Policy;
 use catchment_agent::protocol::Peer;
 use catchment_agent::{Agent, AgentOptions, AgentProvider};
-use catchment_netns::{Namespace, VethPair};
+use catchment_netns::{Namespace, Star, VethPair};
 use catchment_perf::{
     Amount, ChildProcess, Control, Figure, LocalDevice, Measured, Operation, Plan, Row, Test,
     Waiting, stats,
@@ -135,7 +135,11 @@ impl Seat {
         let Some(Served { name, .. }) = &self.agent else {
             return Ok(match self.address {
                 None => ShmProvider::new().open(DEVICE)?,
-                Some(at) => RoceProvider::new(RoceOptions::default()).open(&at.to_string())?,
+                Some(at) => {
+                    // Several may be at one address, each with a device of its own.
+                    let options = RoceOptions { other_port: true, ..RoceOptions::default() };
+                    RoceProvider::new(options).open(&at.to_string())?
+                }
             });
         };
         let (agent, application) = (name.clone(), self.application.clone());
@@ -202,19 +206,36 @@ impl End {
     }
 }
 
+/// Two namespaces with a network between them: that of applications, that of their targets, and their addresses.
+#[derive(Clone, Copy)]
+pub(crate) struct Hop<'a> {
+    left: (&'a Namespace, IpAddr),
+    right: (&'a Namespace, IpAddr),
+}
+
+impl<'a> From<&'a VethPair> for Hop<'a> {
+    fn from(pair: &'a VethPair) -> Self {
+        Self { left: (&pair.left, VethPair::LEFT_V4), right: (&pair.right, VethPair::RIGHT_V4) }
+    }
+}
+
+impl<'a> Hop<'a> {
+    /// Returns the hop from the first source of a star to its collector.
+    pub(crate) fn of_star(star: &'a Star) -> Option<Self> {
+        let left = (star.sources.first()?, Star::source(0).0);
+        Some(Self { left, right: (&star.collector, Star::COLLECTOR_V4) })
+    }
+}
+
 /// What applications and targets are joined by: nothing is shared memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Network<'a>(pub(crate) Option<&'a VethPair>);
+pub(crate) struct Network<'a>(pub(crate) Option<Hop<'a>>);
 
 impl Network<'_> {
     /// Returns the end of applications, or that of targets.
     fn end(self, of_targets: bool) -> End {
-        let Some(pair) = self.0 else { return End::default() };
-        let (namespace, address) = if of_targets {
-            (&pair.right, VethPair::RIGHT_V4)
-        } else {
-            (&pair.left, VethPair::LEFT_V4)
-        };
+        let Some(hop) = self.0 else { return End::default() };
+        let (namespace, address) = if of_targets { hop.right } else { hop.left };
         End { netns: Some(namespace.path()), address: Some(address) }
     }
 
@@ -273,7 +294,18 @@ impl AgentProcess {
 
     /// Starts one for each end, which have a session, in a mode of the policy, with rates that bind nobody.
     pub(crate) fn start_two(mode: &str, weights: &[f64], network: Network<'_>) -> Result<Self> {
-        Hosts::start_unbound(mode, weights, network)
+        const UNBOUND: u64 = 1 << 40;
+        Hosts::start_connected(mode, weights, network, UNBOUND)
+    }
+
+    /// The same, over a line that takes so many bytes a second.
+    pub(crate) fn start_two_at(
+        mode: &str,
+        weights: &[f64],
+        network: Network<'_>,
+        line_bytes_per_s: u64,
+    ) -> Result<Self> {
+        Hosts::start_connected(mode, weights, network, line_bytes_per_s)
     }
 }
 
@@ -298,16 +330,20 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Starts both, in a mode of the policy, with rates that bind nobody.
-    fn start_unbound(mode: &str, weights: &[f64], network: Network<'_>) -> Result<AgentProcess> {
-        const UNBOUND: u64 = 1 << 40;
+    /// Starts both, in a mode of the policy, and waits until they have a session.
+    fn start_connected(
+        mode: &str,
+        weights: &[f64],
+        network: Network<'_>,
+        line_bytes_per_s: u64,
+    ) -> Result<AgentProcess> {
         const PATIENCE: Duration = Duration::from_secs(20);
-        let hosts = Self::start_in(mode, weights, network, (UNBOUND, UNBOUND))?;
+        let hosts = Self::start_in(mode, weights, network, (line_bytes_per_s, line_bytes_per_s))?;
         let begun = Instant::now();
         // Where it can be asked.
         let ask = || catchment_agent::peers(hosts.first());
         let peers = || match network.0 {
-            Some(pair) => anyhow::Ok(pair.left.run(ask)??),
+            Some(hop) => anyhow::Ok(hop.left.0.run(ask)??),
             None => Ok(ask()?),
         };
         while !peers()?.iter().any(|peer| peer.connected) {

@@ -7,6 +7,7 @@
 mod convergence;
 mod ends;
 mod fairness;
+mod head_of_line;
 mod row;
 
 use crate::goal::{Goal, Unmeasured};
@@ -18,8 +19,8 @@ use crate::{output, pair};
 use anyhow::{Context as _, Result, ensure};
 use catchment_netns::VethPair;
 use catchment_perf::{Amount, Operation, Plan, Waiting};
-use ends::Found;
 pub(crate) use ends::{AgentProcess, Network, Pair, TARGET, Work, application, role};
+use ends::{Found, Hop};
 use fairness::Windows;
 use row::{Row, What};
 
@@ -49,6 +50,9 @@ pub(crate) struct Options {
     /// Bytes of a request
     #[arg(long, value_delimiter = ',', default_values_t = [64, 4096, 65_536, 1 << 20])]
     bytes: Vec<u64>,
+    /// Only short requests beside batches of long ones, over a hop of 1 Gbit/s: RAW, JUSTITIA and the agent
+    #[arg(long)]
+    head_of_line: bool,
     /// Windows in which shares are compared
     #[arg(long, default_value_t = 5)]
     windows: u32,
@@ -71,6 +75,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }))?;
     } else {
         output::line(Row::HEAD)?;
+    }
+    if options.head_of_line {
+        let (rows, goals) = head_of_line::measure(runs, options.seconds).context("head of line")?;
+        for row in &rows {
+            output::either(options.json, row, head_of_line::Row::line)?;
+        }
+        for goal in &goals {
+            output::either(options.json, goal, Goal::line)?;
+        }
+        return Ok(());
     }
     let (cache_line, hand_over_ns, rows) = compare(options, runs)?;
     for row in std::iter::once(&cache_line).chain(&rows) {
@@ -185,7 +199,7 @@ fn compare(options: &Options, runs: usize) -> Result<(Row, f64, Vec<Row>)> {
     let mut cells: Vec<Cell<'_>> = cells.collect();
     if veth.is_some() {
         let long = options.bytes.iter().filter(|bytes| ROCE_BYTES.contains(bytes));
-        let network = Network(veth.as_ref());
+        let network = Network(veth.as_ref().map(Hop::from));
         cells.extend(long.map(|bytes| Cell::new(options, network, Operation::Write, *bytes)));
     }
     let (mut p50, mut p99) = (Vec::new(), Vec::new());

@@ -71,12 +71,12 @@ impl Engine {
             let Some(application) = &mut self.applications[*at] else { continue };
             let served = self.scheduler.served(application.id);
             let demand = &mut application.demand;
-            let rate = (served.bytes - demand.bytes) as f64 / passed.as_secs_f64();
+            let rate = (served.cost_bytes - demand.bytes) as f64 / passed.as_secs_f64();
             let waited = self.scheduler.waiting(application.id) > 0;
             let always = waited && served.emptied == demand.emptied;
             let held = Duration::from_nanos(served.held_ns - demand.held_ns);
             (demand.bytes, demand.emptied, demand.held_ns) =
-                (served.bytes, served.emptied, served.held_ns);
+                (served.cost_bytes, served.emptied, served.held_ns);
             let asks = if always || held > passed / HELD {
                 None
             } else {

@@ -8,7 +8,7 @@ use crate::peer::Change;
 use crate::policy::{self, Policy};
 use crate::pool::SLOTS;
 use crate::protocol::Account;
-use crate::scheduler::{ConnectionId, Scheduler};
+use crate::scheduler::ConnectionId;
 use catchment_verbs::{Endpoint, QpTransition};
 use std::sync::mpsc::Sender;
 
@@ -215,10 +215,10 @@ impl Engine {
         match transition {
             Some(QpTransition::ToReset) => {
                 connection.shared = None;
-                let (bytes, places) = in_hands(connection);
+                let flying: Vec<u64> = connection.flying().collect();
                 connection.reset();
                 connection.peer = None;
-                self.scheduler.clear(id, bytes, places);
+                self.scheduler.clear(id, &flying);
             }
             Some(QpTransition::ToSqd) => connection.holds = true,
             Some(QpTransition::ToRtr(attr)) => {
@@ -277,12 +277,12 @@ impl Engine {
         let mut connection = self.connections[id.index()].take()?;
         // Completions that are still to come name none that comes after it.
         self.numbers[id.index()] = connection.number;
-        let (bytes, _) = in_hands(&connection);
+        let flying: Vec<u64> = connection.flying().collect();
         connection.reset();
         if let Some(application) = &mut self.applications[owner] {
             connection.count(&mut application.outstanding);
         }
-        self.scheduler.remove_connection(id, bytes);
+        self.scheduler.remove_connection(id, &flying);
         self.tell_peers(Change::RemoveQp { key, queue_pair });
         connection.qp
     }
@@ -293,6 +293,7 @@ impl Engine {
             Account {
                 chunks: served.chunks,
                 bytes: served.bytes,
+                cost_bytes: served.cost_bytes,
                 emptied: served.emptied,
                 waiting: self.scheduler.waiting(application.id),
                 ..application.account.clone()
@@ -301,10 +302,4 @@ impl Engine {
         let all = self.keys.values().filter_map(|at| self.applications[*at].as_ref());
         all.map(account).collect()
     }
-}
-
-/// Returns what a connection has in the device's hands: bytes as the scheduler counts them, and chunks.
-fn in_hands(connection: &Connection) -> (u64, u32) {
-    let flying = connection.flying().map(Scheduler::weight_bytes);
-    flying.fold((0, 0), |(bytes, count), chunk| (bytes + chunk, count + 1))
 }

@@ -59,7 +59,10 @@ impl Engine {
         let (mut big, mut small) = (0, 0);
         for application in self.applications.iter_mut().flatten() {
             let served = self.scheduler.served(application.id);
-            let under_way = self.scheduler.waiting(application.id) + application.outstanding as u64;
+            // Receives move nothing: who waits for many messages may send short ones all the same.
+            let all = application.connections.iter().flatten();
+            let all = all.filter_map(|id| self.connections[id.index()].as_ref());
+            let under_way = all.map(|connection| connection.under_way() as u64).sum();
             let (requests, bytes) = (application.account.requests, served.bytes);
             let seen = &mut application.seen;
             let kind = seen.kind.of(requests - seen.requests, bytes - seen.bytes, under_way);

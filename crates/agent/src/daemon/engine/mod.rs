@@ -124,6 +124,8 @@ pub(super) struct Engine {
     keys: BTreeMap<u64, usize>,
     /// Turns so far.
     turns: u32,
+    /// When the scheduler last looked whether the device does anything.
+    looked: Instant,
     stopped: bool,
 }
 
@@ -136,7 +138,7 @@ impl Engine {
         (changes, shared_qps): (Option<UnboundedSender<Change>>, SharedQps),
     ) -> Self {
         let scheduler = match policy.mode {
-            Mode::Drum | Mode::Justitia => Scheduler::new(policy.chunk_bytes, policy.window_bytes),
+            Mode::Drum | Mode::Justitia => Scheduler::new(policy.limits()),
             Mode::Share | Mode::Raw | Mode::Unlimited => Scheduler::unlimited(),
         };
         let target = policy.justitia.filter(|_| policy.mode == Mode::Justitia);
@@ -161,6 +163,7 @@ impl Engine {
             numbers: Vec::new(),
             keys: BTreeMap::new(),
             turns: 0,
+            looked: Instant::now(),
             stopped: false,
         }
     }
@@ -207,7 +210,19 @@ impl Engine {
         // Asking for events takes a lock.
         let asks = self.turns.is_multiple_of(EVENT_TURNS);
         self.turns = self.turns.wrapping_add(1);
+        if asks {
+            self.look();
+        }
         busy | (asks && self.take_events())
+    }
+
+    /// Tells the scheduler of time, now and then.
+    fn look(&mut self) {
+        let now = Instant::now();
+        if now - self.looked >= NAP {
+            self.looked = now;
+            self.scheduler.look();
+        }
     }
 
     fn arm(&self) {

@@ -1,0 +1,245 @@
+//! Rounds: who has a part of them, what it is, and what may go.
+use super::application::Application;
+use super::arrivals::Request;
+use super::{Chunk, FRACTION, LONGEST_PIECE, Scheduler};
+
+/// The least requests of a turn. With 8 under a doorbell a typical device (100 ns for each, 255 for the doorbell) takes
+/// 132 ns for a request, as long as the agent does; some turns are cut short, so a few more. A longer turn makes nothing
+/// faster, and others wait for it.
+pub(super) const TURN_REQUESTS: u64 = 10;
+
+/// Windows after which who alone was served has more of them in the device's hands, and how many.
+const ALONE_AFTER: u64 = 16;
+const ALONE_WINDOWS: u64 = 8;
+/// Windows that somebody who was stuck must move before others wait for him again.
+const STUCK_WINDOWS: u64 = 16;
+
+impl Scheduler {
+    /// Returns the bytes of the window that one of the shares gives, times 2^32. Who is alone has it all.
+    #[inline]
+    pub(super) fn window_of_one(&mut self) -> u128 {
+        if self.window_of_one == 0 && self.active.len() > 1 {
+            self.window_of_one =
+                (u128::from(self.window) << 32) / u128::from(self.busy_shares.max(1));
+        }
+        self.window_of_one
+    }
+
+    /// Returns the window: who comes where nobody was for long may wait for more.
+    #[inline]
+    fn window(&self) -> u64 {
+        let is_alone = self.done - self.alone_since > ALONE_AFTER * self.window;
+        if is_alone { ALONE_WINDOWS * self.window } else { self.window }
+    }
+
+    #[inline]
+    fn window_of(&self, application: &Application, window_of_one: u128) -> u64 {
+        if application.share >= self.busy_shares {
+            return self.window();
+        }
+        let one = if window_of_one > 0 {
+            window_of_one
+        } else {
+            (u128::from(self.window) << 32) / u128::from(self.busy_shares)
+        };
+        let part = (one * u128::from(application.share)) >> 32;
+        u64::try_from(part).unwrap_or(u64::MAX).max(self.chunk)
+    }
+
+    /// Returns the longest piece that an application is served at once: while nobody else has anything to do,
+    /// there is no reason to split what fits the window.
+    #[inline]
+    fn piece(&self, application: &Application) -> u64 {
+        if application.share >= self.busy_shares && application.pace.is_none() {
+            self.window().min(LONGEST_PIECE)
+        } else {
+            self.chunk
+        }
+    }
+
+    /// Returns the next chunk of an application that may go: its connection and length.
+    #[inline]
+    pub(super) fn offer(&self, owner: usize, window_of_one: u128) -> Option<(usize, u64)> {
+        let application = self.applications[owner].as_ref()?;
+        if application.is_throttled() {
+            return None;
+        }
+        let next = self.next_of(application)?;
+        let has_room = application.in_flight == 0
+            || self.turn_of.is_some_and(|(of, used)| of == owner && used < self.turn)
+            || (self.in_flight.saturating_sub(self.stuck) < self.window()
+                && application.in_flight < self.window_of(application, window_of_one));
+        has_room.then_some(next)
+    }
+
+    /// Returns the next chunk of an application: its connection and length.
+    #[inline]
+    fn next_of(&self, application: &Application) -> Option<(usize, u64)> {
+        let first = *application.ready.front()?;
+        let connection = self.connections[first].as_ref()?;
+        let Request { bytes, splits, .. } = *connection.requests.front()?;
+        let rest = bytes - connection.offset;
+        Some((first, if splits { rest.min(self.piece(application)) } else { rest }))
+    }
+
+    /// Returns whether an application that may not go now has a part of the round left.
+    fn has_part(&self, application: &Application) -> bool {
+        let next = self.next_of(application);
+        next.is_some_and(|(_, bytes)| application.deficit >= self.cost_bytes(bytes) << FRACTION)
+    }
+
+    /// Returns whether the deficit of an application pays for so many bytes.
+    #[inline]
+    pub(super) fn pays(&mut self, owner: usize, bytes: u64) -> bool {
+        let cost = self.cost_bytes(bytes) << FRACTION;
+        self.application(owner).deficit >= cost
+    }
+
+    /// Returns what a share gives in a round of so much for the largest one.
+    #[inline]
+    fn quantum(&self, base: u64, share: u64) -> u64 {
+        let base = u128::from(base << FRACTION);
+        ((base * u128::from(share) / u128::from(self.largest.max(share))) as u64).max(1)
+    }
+
+    /// Gives an application that has requests again its part of the round that is under way, or what it has left of it.
+    #[inline]
+    pub(super) fn join_round(&mut self, owner: usize) {
+        let round = self.round;
+        let application = self.application(owner);
+        if application.round != round {
+            let share = application.share;
+            let deficit = self.quantum(self.turn, share);
+            let application = self.application(owner);
+            (application.round, application.deficit) = (round, deficit);
+        }
+        // Who is alone is before nobody.
+        if self.active.len() > 1 {
+            self.application(owner).is_fresh = true;
+            self.fresh.push_back(owner);
+        }
+    }
+
+    /// Serves the first of those that came while the round was under way and whose part of it pays.
+    #[inline]
+    pub(super) fn serve_fresh(&mut self, window_of_one: u128) -> Option<Chunk> {
+        while let Some(owner) = self.fresh.front().copied() {
+            if let Some((connection, bytes)) = self.offer(owner, window_of_one)
+                && self.pays(owner, bytes)
+            {
+                return Some(self.serve(owner, connection, bytes));
+            }
+            self.fresh.pop_front();
+            self.application(owner).is_fresh = false;
+        }
+        None
+    }
+
+    /// Takes an application out of those that come first.
+    #[inline]
+    pub(super) fn forget_fresh(&mut self, owner: usize) {
+        let Some(application) = &mut self.applications[owner] else { return };
+        if std::mem::take(&mut application.is_fresh) {
+            self.fresh.retain(|other| *other != owner);
+        }
+    }
+
+    /// Begins as many rounds as it takes until somebody's deficit pays for his next chunk; false if nobody
+    /// has one that may go, or somebody must be waited for.
+    pub(super) fn grant(&mut self, window_of_one: u128) -> bool {
+        self.turn_of = None;
+        let mut largest = 1;
+        for owner in &self.active {
+            let Some(application) = &self.applications[*owner] else { continue };
+            let may_go = self.offer(*owner, window_of_one).is_some();
+            if !may_go && (application.is_throttled() || self.is_stuck(application)) {
+                continue;
+            }
+            largest = largest.max(application.share);
+            let is_alone = self.in_flight == application.in_flight;
+            if !may_go && self.in_flight > 0 && (!is_alone || self.has_part(application)) {
+                return false;
+            }
+        }
+        self.largest = largest;
+        // Who is alone waits for nobody's turn.
+        let base = if self.active.len() > 1 { self.turn } else { self.chunk };
+        let mut rounds = u64::MAX;
+        for owner in &self.active {
+            let Some((_, bytes)) = self.offer(*owner, window_of_one) else { continue };
+            let Some(application) = &self.applications[*owner] else { continue };
+            let cost = self.cost_bytes(bytes) << FRACTION;
+            let missing = cost.saturating_sub(application.deficit);
+            rounds = rounds.min(missing.div_ceil(self.quantum(base, application.share)).max(1));
+        }
+        if rounds == u64::MAX {
+            return false;
+        }
+        self.round += 1;
+        for at in 0..self.active.len() {
+            let owner = self.active[at];
+            let may_go = self.offer(owner, window_of_one).is_some();
+            let Some(application) = &self.applications[owner] else { continue };
+            if !may_go && (application.is_throttled() || self.is_stuck(application)) {
+                continue;
+            }
+            let granted = self.quantum(base, application.share).saturating_mul(rounds);
+            // Who may not go did not lose his turn for want of requests.
+            let deficit = application.deficit.saturating_add(granted);
+            let round = self.round;
+            let application = self.application(owner);
+            (application.round, application.deficit) = (round, deficit);
+        }
+        true
+    }
+
+    /// Returns whether the device does nothing for an application while it works for others, or did not lately.
+    fn is_stuck(&self, application: &Application) -> bool {
+        // As much as there may be of others before it, and as much again.
+        let each = self.active.len() as u64 * self.chunk.max(self.request);
+        application.stuck_for > 0 || self.done - application.moved_at > 2 * (self.window + each)
+    }
+
+    /// Looks whether the device did anything since this was last called; what it has in its hands is of those who are
+    /// stuck if it did not. To be called every few milliseconds: all others may wait for these.
+    pub fn look(&mut self) {
+        if std::mem::replace(&mut self.seen, self.done) != self.done {
+            return;
+        }
+        for owner in 0..self.applications.len() {
+            self.note_stuck(owner);
+        }
+    }
+
+    /// Notes who is stuck: what they have in the device's hands is no reason for others to wait.
+    pub(super) fn look_for_stuck(&mut self) {
+        self.looked_at = self.done;
+        for owner in 0..self.applications.len() {
+            let application = self.applications[owner].as_ref();
+            if application.is_some_and(|application| self.is_stuck(application)) {
+                self.note_stuck(owner);
+            }
+        }
+    }
+
+    fn note_stuck(&mut self, owner: usize) {
+        let Some(application) = &mut self.applications[owner] else { return };
+        if application.in_flight > 0 {
+            if application.stuck_for == 0 {
+                self.stuck += application.in_flight;
+            }
+            application.stuck_for = STUCK_WINDOWS * self.window;
+        }
+    }
+
+    /// Notes that the device is done with so many bytes of an application, which has so many fewer in its hands.
+    #[inline]
+    pub(super) fn count_moved(&mut self, owner: usize, bytes: u64) {
+        let application = self.application(owner);
+        if application.stuck_for > 0 {
+            application.stuck_for = application.stuck_for.saturating_sub(bytes);
+            let counted = if application.stuck_for > 0 { bytes } else { application.in_flight };
+            self.stuck -= counted;
+        }
+    }
+}
