@@ -302,6 +302,7 @@ impl Hub {
             | PeerMessage::Share { .. }
             | PeerMessage::Shared { .. }
             | PeerMessage::Apart { .. }
+            | PeerMessage::Alone { .. }
             | PeerMessage::Key { .. }
             | PeerMessage::Region { .. }
             | PeerMessage::Revoke { .. }
