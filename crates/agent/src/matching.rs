@@ -86,6 +86,12 @@ impl PeerReceives {
         self.known[at].get_or_insert(receive);
     }
 
+    /// Returns the number of the next message.
+    #[must_use]
+    pub const fn next(&self) -> u32 {
+        self.next
+    }
+
     /// Returns the receive of the next message, if it is known.
     #[must_use]
     pub fn first(&self) -> Option<&Receive> {

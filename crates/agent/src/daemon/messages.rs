@@ -201,6 +201,14 @@ impl Connection {
         }
     }
 
+    /// Asks how many messages the peer has taken, behind all that it has told, if it waits to hear that.
+    pub(super) fn ask_taken(&self, shared_qps: &mut SharedQps) -> Option<usize> {
+        let shared = self.shared.as_ref().filter(|shared| shared.is_unsure)?;
+        let (from, to) = (self.qpn, self.peer?.qpn);
+        shared_qps.say(shared.place, self.base(), to, &Message::Ask { from });
+        Some(shared.place)
+    }
+
     /// It does not share any more: its peer's agent is told of nothing that it was told before.
     pub(super) fn forget_shared(&mut self, shared_qps: &mut SharedQps) {
         let at = self.id.index();

@@ -61,6 +61,8 @@ pub(super) struct Shared {
     pub(super) taken: u32,
     /// Who ends the connection waits until it has nothing on shared queue pairs: then this is dropped.
     pub(super) leaves: Option<Sender<()>>,
+    /// It gives nothing more to shared queue pairs, and waits to hear that the peer has taken all messages.
+    pub(super) is_unsure: bool,
 }
 
 impl Shared {
@@ -85,6 +87,7 @@ impl Shared {
             announced: 0,
             taken: 0,
             leaves: None,
+            is_unsure: false,
         }
     }
 }

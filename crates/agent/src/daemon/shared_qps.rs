@@ -12,6 +12,8 @@ use std::sync::Arc;
 const BATCH: usize = 16;
 /// Buffers of in-band messages that are kept.
 const SPARE: usize = 1024;
+/// Completions that are kept of queue pairs that are not known yet.
+const EARLY: usize = 1 << 14;
 /// In place of a connection.
 const NOBODY: u64 = u64::MAX << 32;
 
@@ -34,6 +36,8 @@ pub struct SharedQps {
     done: Vec<u64>,
     /// What arrived over them, in order.
     arrived: Vec<Arrived>,
+    /// What arrived over those that are not known yet.
+    early: Vec<Completion>,
     /// Places of those that failed, until everything that they brought is known.
     dying: Vec<usize>,
     /// Host and number of those that are gone.
@@ -53,6 +57,7 @@ impl SharedQps {
             unknown: Vec::new(),
             done: Vec::new(),
             arrived: Vec::new(),
+            early: Vec::new(),
             dying: Vec::new(),
             gone: Vec::new(),
             spare: Vec::new(),
@@ -151,7 +156,17 @@ impl SharedQps {
         if at == self.all.len() {
             self.all.push(SharedQp::new(host, number, self.has_groups));
         }
+        let qpn = qp.qpn();
         let asked = self.all[at].begin(number, qp, inbox.into()).to_vec();
+        for completion in std::mem::take(&mut self.early) {
+            match completion.result {
+                Ok(success) if completion.qpn == qpn => {
+                    self.receive(at, completion.wr_id, &success);
+                }
+                Ok(_) => self.early.push(completion),
+                Err(_) => {}
+            }
+        }
         for base in asked {
             match peer(base) {
                 Some((from, to)) => self.say_now(at, base, to, &Message::Ask { from }),
@@ -223,6 +238,9 @@ impl SharedQps {
             }
             shared_qp.forget(&of);
         }
+        // Others may have waited for what is known of it.
+        (0..self.all.len()).for_each(|at| self.give_or_fail(at));
+        self.bury();
     }
 
     /// Ends all of a host, with what they had. Places stay: their numbers are known.
@@ -271,7 +289,17 @@ impl SharedQps {
             let is_it = |shared_qp: &SharedQp| {
                 shared_qp.qp.as_ref().is_some_and(|qp| qp.qpn() == completion.qpn)
             };
-            let Some(at) = self.all.iter().position(is_it) else { continue };
+            let Some(at) = self.all.iter().position(is_it) else {
+                // The other agent may use its end before this one is given to the engine.
+                if Inbox::has(completion.wr_id) && completion.result.is_ok() {
+                    if self.early.len() >= EARLY {
+                        // Those that never were given to it.
+                        self.early.drain(..EARLY / 2);
+                    }
+                    self.early.push(*completion);
+                }
+                continue;
+            };
             match completion.result {
                 Err(_) if self.dying.contains(&at) => {}
                 Err(_) => self.dying.push(at),

@@ -98,9 +98,10 @@ impl Engine {
                 self.shared_qps.answer(arrived.place, from, &answer);
             }
             Message::Taken { from, count } => {
-                if let Some(base) = self.about(arrived, Some(from)).map(|one| one.base()) {
-                    self.shared_qps.taken(arrived.host, base, count);
-                }
+                let Some(connection) = self.about(arrived, Some(from)) else { return };
+                let (id, base) = (connection.id, connection.base());
+                self.shared_qps.taken(arrived.host, base, count);
+                self.hear_taken(id, count);
             }
             // Its queue pair has taken note.
             Message::Credit { .. } => {}
@@ -127,9 +128,55 @@ impl Engine {
         if shared.stage == Stage::Open {
             shared.stage = Stage::Leaving;
         }
-        shared.leaves = Some(reply.clone());
+        if matches!(shared.stage, Stage::Leaving | Stage::Parting) {
+            shared.leaves = Some(reply.clone());
+        }
         self.settle(id);
         self.shared_qps.wait(Some(host), move || drop(reply));
+    }
+
+    /// A connection has nothing on shared queue pairs any more. Its device may be done with messages that the peer's
+    /// agent does not get, when a queue pair fails: these are told again, so it goes on when it hears that all were
+    /// taken.
+    pub(super) fn make_sure(&mut self, id: ConnectionId) {
+        let connection = self.connections[id.index()].as_mut();
+        let shared = connection.and_then(|connection| connection.shared.as_mut());
+        let Some(shared) = shared else { return };
+        shared.is_unsure = shared.has_sent;
+        if shared.has_sent {
+            self.ask_again(id);
+        } else {
+            self.is_sure(id);
+        }
+    }
+
+    /// Asks how many messages of a connection were taken, if it waits to hear that.
+    pub(super) fn ask_again(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections[id.index()].as_mut() else { return };
+        if let Some(place) = connection.ask_taken(&mut self.shared_qps) {
+            self.give_to(place);
+        }
+    }
+
+    fn hear_taken(&mut self, id: ConnectionId, count: Option<u32>) {
+        let connection = self.connections[id.index()].as_mut();
+        let shared = connection.and_then(|connection| connection.shared.as_mut());
+        let Some(shared) = shared.filter(|shared| shared.is_unsure) else { return };
+        if count.is_none_or(|count| count == shared.receives.next()) {
+            shared.is_unsure = false;
+            self.is_sure(id);
+        }
+    }
+
+    fn is_sure(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections[id.index()].as_mut() else { return };
+        let qpn = connection.qpn;
+        let Some(shared) = connection.shared.as_mut() else { return };
+        let (host, life) = (shared.host, shared.life);
+        shared.leaves = None;
+        if shared.stage == Stage::Parted {
+            self.say_when_done(host, Sharing::Drained { qpn, life });
+        }
     }
 
     /// Tells who keeps the sessions, when nothing of what a host was given is on its way any more.

@@ -132,16 +132,16 @@ impl Engine {
     /// Goes on with a connection that stops sharing, once it has nothing on shared queue pairs.
     pub(super) fn settle(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections[id.index()].as_mut() else { return };
-        let (qpn, is_drained) = (connection.qpn, connection.is_drained());
+        let is_drained = connection.is_drained();
         let Some(shared) = connection.shared.as_mut().filter(|_| is_drained) else { return };
         match shared.stage {
             Stage::Parting => {
                 (shared.stage, shared.leaves) = (Stage::Parted, None);
-                let (host, life) = (shared.host, shared.life);
-                self.say_when_done(host, Sharing::Drained { qpn, life });
+                self.make_sure(id);
             }
+            Stage::Leaving if shared.leaves.is_some() && !shared.is_unsure => self.make_sure(id),
             Stage::Ending => self.finish_sharing(id),
-            Stage::Open | Stage::Parted | Stage::Alone | Stage::Leaving => shared.leaves = None,
+            Stage::Open | Stage::Parted | Stage::Alone | Stage::Leaving => {}
         }
     }
 
@@ -204,7 +204,7 @@ impl Engine {
         let Some(connection) = self.connections[id.index()].as_mut() else { return };
         let Some(qp) = &mut connection.qp else {
             if let Some(shared) = &mut connection.shared {
-                shared.is_doomed = true;
+                (shared.is_doomed, shared.leaves) = (true, None);
             }
             return;
         };
@@ -305,6 +305,7 @@ impl Engine {
         for id in self.of_host(host) {
             self.open(id);
             self.announce(id);
+            self.ask_again(id);
             self.post(Some(id));
         }
     }
