@@ -10,6 +10,9 @@ mod own;
 mod share;
 mod shared;
 mod shared_qp;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+mod shared_qp_tests;
 mod shared_qps;
 
 use crate::peer::{Change, PeerError, PeerSecurity, Peers, Wiring};
