@@ -126,6 +126,15 @@ const COUNTS: &[Count] = &[
         times: 1,
     },
     Count {
+        id: "S5.8",
+        least: MILLION,
+        scale: 20,
+        package: "catchment-agent",
+        targets: "--test messages",
+        filter: "s5_8_",
+        times: 1,
+    },
+    Count {
         id: "S5.24",
         least: MILLION,
         scale: 170,

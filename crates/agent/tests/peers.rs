@@ -218,9 +218,9 @@ fn a_peer_is_refused_with_the_reason() {
     for (bytes, said) in [
         (
             older.as_bytes(),
-            "the peer speaks version 0 of the protocol between agents, this agent 2: update",
+            "the peer speaks version 0 of the protocol between agents, this agent 3: update",
         ),
-        (br#"{"type": "hello", "version": 2, "alpha": NaN}"#, "a message that cannot be read"),
+        (br#"{"type": "hello", "version": 3, "alpha": NaN}"#, "a message that cannot be read"),
         (br#"{"type": "ping"}"#, "the first message is no hello"),
         (b"\x01\x01\0\0", "a message of a round"),
         (b"", "a message of a round"),
@@ -285,12 +285,14 @@ fn a_mad_peer_learns_no_keys_and_shares_nothing() {
     }
     raw.send(&PeerMessage::Revoked { rkey: 9 }.encode());
     raw.send(&PeerMessage::Apart { queue_pair: 5, to: 6, answer: true }.encode());
+    raw.send(&PeerMessage::Alone { queue_pair: 5, to: 6 }.encode());
     raw.send(&PeerMessage::Key { queue_pair: 5, to: 6, rkey: 9 }.encode());
     raw.send(&PeerMessage::Revoke { rkey: 9 }.encode());
-    let answers = [(); 4].map(|()| raw.hear());
+    let answers = [(); 5].map(|()| raw.hear());
     let expected = [
         PeerMessage::Shared { queue_pair: 6, to: 5, yes: false },
         PeerMessage::Apart { queue_pair: 5, to: 6, answer: true },
+        PeerMessage::Alone { queue_pair: 5, to: 6 },
         PeerMessage::Region { queue_pair: 6, to: 5, rkey: 9, region: None },
         PeerMessage::Revoked { rkey: 9 },
     ];

@@ -122,8 +122,8 @@ pub(super) struct Connection {
     /// Tells requests in the device's hands from those of before a reset, and of the connection before it.
     pub(super) number: u32,
     receives: VecDeque<(u32, u64)>,
-    /// While its state is being changed.
-    waiting_receives: VecDeque<Request>,
+    /// While its state is being changed, or it shares queue pairs.
+    pub(super) waiting_receives: VecDeque<Request>,
     /// The last request whose failure the application knows; parts of it may still come back.
     reported: Option<u64>,
     /// Buffers of inline data that are free.
@@ -258,6 +258,11 @@ impl Connection {
         let shape = send.shape();
         self.sends.push_back(send);
         Ok(Some(shape))
+    }
+
+    /// Keeps a buffer for later.
+    pub(super) fn give_back(&mut self, bytes: Buffer) {
+        self.spare.push(bytes);
     }
 
     fn keep(&mut self, inline: &[u8]) -> Buffer {
@@ -396,7 +401,7 @@ impl Connection {
         Some(Landed { bytes: chunk.bytes, event: (!failed).then_some(event), ended: !failed })
     }
 
-    /// Gives a receive to the device, or keeps it until the state is changed.
+    /// Gives a receive to the device, or keeps it until the state is changed or while it shares.
     pub(super) fn post_receive(&mut self, request: Request) -> Result<(), TooMany> {
         let outstanding = self.receives.len() + self.waiting_receives.len();
         if outstanding >= self.most_receives as usize {
@@ -410,7 +415,7 @@ impl Connection {
     /// Gives the receives that were kept to the device.
     pub(super) fn post_receives(&mut self) {
         let base = self.base();
-        let Some(qp) = &mut self.qp else { return };
+        let Some(qp) = self.qp.as_mut().filter(|qp| qp.takes_receives()) else { return };
         while let Some(request) = self.waiting_receives.pop_front() {
             self.number = self.number.wrapping_add(1);
             let wr_id = RECEIVE | base | u64::from(self.number);

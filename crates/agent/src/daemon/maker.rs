@@ -1,8 +1,9 @@
 //! A thread that makes and connects queue pairs which no application waits for: the shared ones, and that of a
 //! connection that stops sharing. To connect one takes a while, and keeps neither requests nor rounds waiting.
 use super::engine::Command;
+use super::inband::{INBOX, Inbox};
 use super::own::OwnQp;
-use super::shared_qps::CHUNKS;
+use super::shared_qp::CHUNKS;
 use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
 use crate::peer::{Change, Local, Make, Sharing, Verdict};
 use catchment_verbs::{
@@ -42,7 +43,7 @@ pub(super) struct Work {
     pub(super) bell: Arc<OwnedFd>,
     pub(super) news: UnboundedSender<Change>,
     /// Ends of shared queue pairs that are not in use.
-    pub(super) ends: BTreeMap<(u32, u32), Box<dyn Qp>>,
+    pub(super) ends: BTreeMap<(u32, u32), (Box<dyn Qp>, Inbox)>,
 }
 
 impl Maker {
@@ -70,8 +71,8 @@ impl Work {
             }
             Make::Finish(host, number, remote) => self.finish(host, number, &remote),
             Make::Use(host, number) => {
-                if let Some(qp) = self.ends.remove(&(host, number)) {
-                    self.tell(Command::SharedQp(host, number, qp));
+                if let Some((qp, inbox)) = self.ends.remove(&(host, number)) {
+                    self.tell(Command::SharedQp(host, number, qp, inbox));
                 }
             }
             Make::Forget(host, number) => {
@@ -84,7 +85,7 @@ impl Work {
             }
             Make::Receive(at) => {
                 self.change(at, OwnQp::receive);
-                self.say(Sharing::Receives { qpn: at.qpn });
+                self.say(Sharing::Receives { qpn: at.qpn, life: at.life });
             }
             Make::Send(at) => self.change(at, OwnQp::send),
         }
@@ -112,37 +113,38 @@ impl Work {
         connect: impl FnOnce(&mut dyn Qp) -> Result<(), String>,
     ) {
         let made = self.create().map_err(|error| error.to_string());
-        let made = made.and_then(|mut qp| connect(&mut *qp).map(|()| qp));
+        let made = made.and_then(|(mut qp, inbox)| connect(&mut *qp).map(|()| (qp, inbox)));
         match made {
-            Ok(qp) => {
-                let endpoint = qp.endpoint().to_string();
-                self.ends.insert((host, number), qp);
+            Ok(end) => {
+                let endpoint = end.0.endpoint().to_string();
+                self.ends.insert((host, number), end);
                 self.say(Sharing::Made { host, number, endpoint });
             }
             Err(reason) => self.lost(host, number, &reason),
         }
     }
 
-    fn create(&self) -> Result<Box<dyn Qp>, VerbsError> {
+    fn create(&self) -> Result<(Box<dyn Qp>, Inbox), VerbsError> {
         let nothing = || VerbsError::Invalid("this agent shares no queue pairs".to_owned());
         let Parts { pd, cq } = self.parts.as_ref().ok_or_else(nothing)?;
         let init = QpInit {
             max_sge: MAX_SGES as u32,
             max_inline_bytes: MAX_INLINE_BYTES as u32,
-            ..QpInit::rc(cq, CHUNKS, 0)
+            ..QpInit::rc(cq, CHUNKS, INBOX)
         };
         let mut qp = pd.create_qp(init)?;
         let access = Access::REMOTE;
         let changed = qp.modify(QpTransition::ToInit { access });
         changed.map_err(|error| VerbsError::Invalid(error.to_string()))?;
-        Ok(qp)
+        let inbox = Inbox::new(&**pd, &mut *qp)?;
+        Ok((qp, inbox))
     }
 
     fn finish(&mut self, host: u32, number: u32, remote: &str) {
-        let Some(mut qp) = self.ends.remove(&(host, number)) else { return };
+        let Some((mut qp, inbox)) = self.ends.remove(&(host, number)) else { return };
         match connect(&mut *qp, remote) {
             Ok(()) => {
-                self.tell(Command::SharedQp(host, number, qp));
+                self.tell(Command::SharedQp(host, number, qp, inbox));
                 self.say(Sharing::Finished { host, number });
             }
             Err(reason) => self.lost(host, number, &reason),
@@ -152,10 +154,10 @@ impl Work {
     /// Changes the queue pair of its own of a connection, if there still is one.
     fn change(&self, at: Local, change: impl FnOnce(&mut OwnQp)) {
         let (reply, lent) = channel();
-        let Local { key, queue_pair, qpn } = at;
+        let Local { key, queue_pair, qpn, life } = at;
         self.tell(Command::Lend(key, queue_pair, reply));
         if let Ok(Some(mut qp)) = lent.recv() {
-            if qp.qpn() == qpn {
+            if qp.qpn() == qpn && qp.shares_with().is_some_and(|(_, known)| known == life) {
                 change(&mut qp);
             }
             self.tell(Command::Return(key, queue_pair, qp, None));

@@ -1,11 +1,18 @@
 //! The agent: it owns the queue pairs and the registrations of the applications of a host.
+mod checks;
 mod connection;
 mod engine;
+mod inband;
 mod maker;
+mod messages;
 mod monitor;
 mod own;
 mod share;
 mod shared;
+mod shared_qp;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+mod shared_qp_tests;
 mod shared_qps;
 
 use crate::peer::{Change, PeerError, PeerSecurity, Peers, Wiring};
@@ -101,7 +108,7 @@ fn make_parts(policy: &Policy, port: &Port) -> Result<Option<Parts>, VerbsError>
     if !policy.connects() {
         return Ok(None);
     }
-    let entries = 2 * policy.between.queue_pairs * shared_qps::CHUNKS;
+    let entries = 2 * policy.between.queue_pairs * (shared_qp::CHUNKS + inband::INBOX);
     let entries = entries.min(port.context.caps().max_cqe);
     let cq = port.context.create_cq(entries, Some(Arc::clone(&port.channel)))?;
     Ok(Some(Parts { pd: port.context.alloc_pd()?, cq }))

@@ -190,39 +190,49 @@ impl Monitor<'_> {
         self.shared.news.as_ref().filter(|_| self.shared.parts.is_some())
     }
 
-    /// Returns the host with which a connection shares queue pairs, if it does.
-    fn share(&self, qp: &OwnQp, attr: &RtrAttr) -> Option<u32> {
+    /// Returns the host with which a connection shares queue pairs, if it does, and the number of its life.
+    fn share(&self, qp: &OwnQp, attr: &RtrAttr) -> Option<(u32, u64)> {
         let (reply, answer) = channel();
         let (qpn, remote) = (qp.qpn(), attr.remote);
         let (queue_pair, _) = self.queue_pairs.iter().find(|(_, known)| known.qpn == qpn)?;
-        let at = Local { key: self.key, queue_pair: *queue_pair, qpn };
+        let life = self.shared.next_key();
+        let at = Local { key: self.key, queue_pair: *queue_pair, qpn, life };
         let asked = Sharing::Share { at, remote, reply };
         self.news()?.send(Change::Shared(asked)).ok()?;
-        answer.recv().ok().flatten()
+        let host = answer.recv().ok().flatten()?;
+        Some((host, life))
     }
 
-    /// Waits until peers give nothing more to connections that end; no longer than they may be silent.
-    fn unshare<'a>(&self, queue_pairs: impl IntoIterator<Item = &'a Known>) {
+    /// Ends the sharing of connections that end: what they have on shared queue pairs is done, and peers give
+    /// nothing more to them. Waits no longer than agents may be silent.
+    fn unshare<'a>(&self, queue_pairs: impl IntoIterator<Item = (&'a u32, &'a Known)>) {
         let Some(news) = self.news() else { return };
+        let queue_pairs: Vec<_> = queue_pairs.into_iter().collect();
         let (reply, all) = channel();
-        for Known { qpn, .. } in queue_pairs {
+        for (queue_pair, _) in &queue_pairs {
+            self.shared.tell(Command::StopSharing(self.key, **queue_pair, reply.clone()));
+        }
+        drop(reply);
+        self.wait_for_peers(&all);
+        let (reply, all) = channel();
+        for (_, Known { qpn, .. }) in queue_pairs {
             let reply = reply.clone();
-            let _ = news.send(Change::Shared(Sharing::Unshare { qpn: *qpn, reply }));
+            let _ = news.send(Change::Shared(Sharing::Unshare { qpn: *qpn, life: None, reply }));
         }
         drop(reply);
         self.wait_for_peers(&all);
     }
 
-    fn wait_for_peers(&self, all: &Receiver<()>) {
+    fn wait_for_peers<T>(&self, all: &Receiver<T>) {
         let lease = Duration::from_millis(self.shared.policy().between.lease_ms.into());
-        if all.recv_timeout(2 * lease) == Err(RecvTimeoutError::Timeout) {
+        if matches!(all.recv_timeout(2 * lease), Err(RecvTimeoutError::Timeout)) {
             tracing::warn!(application = self.rule.name, "an agent has not let go of it in time");
         }
     }
 
     /// Ends a region on shared queue pairs: no peer reaches it after that.
-    fn revoke(&self, lkey: u32, (_, shared): &Registered) {
-        if shared.is_some() {
+    fn revoke(&self, lkey: u32, is_shared: bool) {
+        if is_shared {
             let (reply, all) = channel();
             self.shared.tell(Command::RemoveRegion(self.key, lkey, reply));
             self.wait_for_peers(&all);
@@ -248,9 +258,14 @@ impl Monitor<'_> {
 
     /// Ends the application: its queue pairs, then its memory.
     fn leave(&self) {
-        // The others need not wait for the device until queue pairs have ended: this thread does.
-        drop(ask(self.shared, |reply| Command::Leave(self.key, reply)));
-        self.unshare(self.queue_pairs.values());
+        let (reply, all) = channel();
+        self.shared.tell(Command::Leave(self.key, reply));
+        if let Ok(remains) = all.recv() {
+            // The others need not wait for the device until queue pairs have ended: this thread does.
+            drop(remains);
+            self.wait_for_peers(&all);
+        }
+        self.unshare(&self.queue_pairs);
         tracing::info!(application = self.rule.name, "application gone");
     }
 
@@ -267,9 +282,12 @@ impl Monitor<'_> {
                 self.register(pd, bytes, Access::from_bits_truncate(access), writable, fd)
             }
             Request::Deregister { lkey } => {
-                let gone = self.regions.remove(&lkey).ok_or("no such region")?;
-                self.revoke(lkey, &gone);
-                self.count_memory(self.memory_bytes - gone.0.bytes() as u64);
+                let (mr, shared) = self.regions.remove(&lkey).ok_or("no such region")?;
+                let bytes = mr.bytes() as u64;
+                // First: what waits for a queue pair of its own does not find it any more.
+                drop(mr);
+                self.revoke(lkey, shared.is_some());
+                self.count_memory(self.memory_bytes - bytes);
                 Ok(Reply::Done)
             }
             Request::CreateQp { pd, max_send_wr, max_recv_wr } => {
@@ -277,7 +295,7 @@ impl Monitor<'_> {
             }
             Request::Modify { queue_pair, to } => self.modify(queue_pair, &to),
             Request::DestroyQp { queue_pair } => {
-                self.unshare(self.queue_pairs.get(&queue_pair));
+                self.unshare(self.queue_pairs.get_key_value(&queue_pair));
                 let gone = ask(self.shared, |reply| Command::RemoveQp(self.key, queue_pair, reply));
                 if let Some(mut qp) = gone.flatten() {
                     // Its peer is told of the end by this one.
@@ -329,11 +347,14 @@ impl Monitor<'_> {
         let region = Region::from_lender(fd, length, writable).map_err(|e| e.to_string())?;
         let mr = pd.reg_mr(Arc::clone(&region), access).map_err(|error| error.to_string())?;
         let parts = self.shared.parts.as_ref();
-        let shared = parts.map(|parts| parts.pd.reg_mr(region, access)).transpose();
+        // Messages of peers are written to what receives are posted in.
+        let receives = access.contains(Access::LOCAL_WRITE);
+        let more = if receives { Access::REMOTE_WRITE } else { Access::empty() };
+        let shared = parts.map(|parts| parts.pd.reg_mr(region, access | more)).transpose();
         let shared = shared.map_err(|error| error.to_string())?;
         let (lkey, rkey) = (mr.lkey(), mr.rkey());
         if let Some(mr) = shared.clone() {
-            let region = Shareable { pd: number, rkey, mr, told: BTreeSet::new() };
+            let region = Shareable { pd: number, rkey, mr, access, told: BTreeSet::new() };
             // Before the application can use it.
             let _ = ask(self.shared, |reply| Command::AddRegion(self.key, lkey, region, reply));
         }
@@ -380,7 +401,8 @@ impl Monitor<'_> {
         let used = cq.as_ref().unwrap_or(&self.cq);
         let (send_cq, recv_cq) = (Arc::clone(used), Arc::clone(used));
         let below = QpInit { max_send_wr: chunks, send_cq, recv_cq, ..init };
-        let qp = OwnQp::new(pd.create_qp(below).map_err(|error| error.to_string())?);
+        let qp = pd.create_qp(below).map_err(|error| error.to_string())?;
+        let qp = OwnQp::new(qp, self.shared.parts.is_some());
         let (endpoint, qpn) = (qp.endpoint().to_string(), qp.qpn());
         let most = (max_send_wr, max_recv_wr);
         let new = NewQp { qp, pd: number, cq };
@@ -393,15 +415,16 @@ impl Monitor<'_> {
     /// Changes a state. The engine goes on with everything else meanwhile: the peer may take its time.
     fn modify(&self, queue_pair: u32, to: &Transition) -> Answer {
         let transition = to.transition().ok_or("the peer is no endpoint")?;
-        let lent = ask(self.shared, |reply| Command::Lend(self.key, queue_pair, reply));
-        let mut qp = lent.flatten().ok_or("no such queue pair")?;
+        let mut qp = self.borrow(queue_pair)?;
         let result = if matches!(transition, QpTransition::ToSqd) {
             // The engine holds back what comes later: what came before may still wait for its turn here.
             let state = qp.state();
             let works = state == QpState::Rts;
             works.then_some(()).ok_or_else(|| format!("no transition from {state:?} to Sqd"))
         } else {
-            self.change(&mut qp, transition).map_err(|error| error.to_string())
+            let (borrowed, result) = self.change(queue_pair, qp, transition)?;
+            qp = borrowed;
+            result.map_err(|error| error.to_string())
         };
         let made = result.is_ok().then_some(transition);
         let endpoint = qp.endpoint().to_string();
@@ -409,16 +432,35 @@ impl Monitor<'_> {
         result.map(|()| Reply::Qp { endpoint })
     }
 
+    fn borrow(&self, queue_pair: u32) -> Result<OwnQp, String> {
+        let lent = ask(self.shared, |reply| Command::Lend(self.key, queue_pair, reply));
+        Ok(lent.flatten().ok_or("no such queue pair")?)
+    }
+
     /// Changes a state, and agrees with the agent of the peer on whether the connection shares queue pairs.
-    fn change(&self, qp: &mut OwnQp, transition: QpTransition) -> Result<(), ModifyError> {
-        match transition {
-            QpTransition::ToRtr(attr) if qp.state() == QpState::Init => match self.share(qp, &attr)
-            {
-                Some(host) => qp.hold(host, attr),
-                None => qp.modify(transition),
-            },
+    fn change(
+        &self,
+        queue_pair: u32,
+        mut qp: OwnQp,
+        transition: QpTransition,
+    ) -> Result<(OwnQp, Result<(), ModifyError>), String> {
+        let result = match transition {
+            QpTransition::ToRtr(attr) if qp.state() == QpState::Init => {
+                match self.share(&qp, &attr) {
+                    Some(shared) => qp.hold(shared, attr),
+                    None => {
+                        if !qp.takes_receives() {
+                            // Its receives come first, so that no message finds none.
+                            qp.stay_alone();
+                            self.shared.tell(Command::Return(self.key, queue_pair, qp, None));
+                            qp = self.borrow(queue_pair)?;
+                        }
+                        qp.modify(transition)
+                    }
+                }
+            }
             QpTransition::ToReset | QpTransition::ToErr => {
-                self.unshare(self.queue_pairs.values().find(|known| known.qpn == qp.qpn()));
+                self.unshare(self.queue_pairs.iter().find(|(_, known)| known.qpn == qp.qpn()));
                 qp.modify(transition)
             }
             QpTransition::ToInit { .. }
@@ -429,6 +471,7 @@ impl Monitor<'_> {
             | QpTransition::ToRts(_)
             | QpTransition::ToRtsUnreliable
             | QpTransition::ToSqd => qp.modify(transition),
-        }
+        };
+        Ok((qp, result))
     }
 }

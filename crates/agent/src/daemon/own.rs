@@ -1,5 +1,5 @@
 //! The queue pair of the device that a connection has for itself. While the connection shares others it stays in
-//! INIT: it keeps its number there, and what receives are posted.
+//! INIT, and keeps its number there; its receives are with the connection until it is on its own.
 use catchment_verbs::provider::check_transition;
 use catchment_verbs::{
     Endpoint, ModifyError, PostError, Qp, QpState, QpTransition, RecvWr, RtrAttr, RtsAttr, SendWr,
@@ -9,6 +9,7 @@ use catchment_verbs::{
 /// What a connection that shares was asked to be.
 struct Held {
     host: u32,
+    life: u64,
     rtr: RtrAttr,
     rts: Option<RtsAttr>,
     /// The queue pair is in RTR, or failed on its way there.
@@ -20,11 +21,26 @@ pub(super) struct OwnQp {
     qp: Box<dyn Qp>,
     held: Option<Held>,
     failed: bool,
+    /// It will not share: receives are given to the device.
+    is_alone: bool,
+    may_share: bool,
 }
 
 impl OwnQp {
-    pub(super) fn new(qp: Box<dyn Qp>) -> Self {
-        Self { qp, held: None, failed: false }
+    /// `may_share`: whether it will is known when it is connected.
+    pub(super) fn new(qp: Box<dyn Qp>, may_share: bool) -> Self {
+        Self { qp, held: None, failed: false, is_alone: !may_share, may_share }
+    }
+
+    /// Returns whether receives are given to it.
+    #[inline]
+    pub(super) fn takes_receives(&self) -> bool {
+        self.is_alone || self.state() == QpState::Err
+    }
+
+    /// Lets it take receives: it does not share, or not any more.
+    pub(super) fn stay_alone(&mut self) {
+        self.is_alone = true;
     }
 
     pub(super) fn qpn(&self) -> u32 {
@@ -44,9 +60,9 @@ impl OwnQp {
         }
     }
 
-    /// Returns the host with which the connection shares queue pairs.
-    pub(super) fn shares_with(&self) -> Option<u32> {
-        self.held.as_ref().map(|held| held.host)
+    /// Returns the host with which the connection shares queue pairs, and the life of which that is true.
+    pub(super) fn shares_with(&self) -> Option<(u32, u64)> {
+        self.held.as_ref().map(|held| (held.host, held.life))
     }
 
     fn check(&self, transition: &QpTransition) -> Result<(), ModifyError> {
@@ -54,15 +70,22 @@ impl OwnQp {
     }
 
     /// Makes the connection one that shares queue pairs with a host, as if it were in RTR.
-    pub(super) fn hold(&mut self, host: u32, rtr: RtrAttr) -> Result<(), ModifyError> {
+    pub(super) fn hold(
+        &mut self,
+        (host, life): (u32, u64),
+        rtr: RtrAttr,
+    ) -> Result<(), ModifyError> {
         self.check(&QpTransition::ToRtr(rtr))?;
-        self.held = Some(Held { host, rtr, rts: None, receives: false });
+        self.held = Some(Held { host, life, rtr, rts: None, receives: false });
         Ok(())
     }
 
     pub(super) fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
         if self.held.is_none() {
-            return self.qp.modify(transition);
+            let resets = matches!(transition, QpTransition::ToReset);
+            let result = self.qp.modify(transition);
+            self.is_alone &= !(resets && result.is_ok() && self.may_share);
+            return result;
         }
         self.check(&transition)?;
         if let QpTransition::ToRts(attr) = transition {
@@ -74,7 +97,7 @@ impl OwnQp {
         // The peer's queue pair is told of the end by this one.
         self.receive();
         self.held = None;
-        self.qp.modify(transition)
+        self.modify(transition)
     }
 
     /// Lets it receive: the connection is about to be on its own.
@@ -90,6 +113,7 @@ impl OwnQp {
     /// Ends the sharing, and lets it send if the connection does.
     pub(super) fn send(&mut self) {
         self.receive();
+        self.is_alone = true;
         if let Some(Held { rts: Some(attr), .. }) = self.held.take()
             && !self.failed
             && let Err(error) = self.qp.modify(QpTransition::ToRts(attr))

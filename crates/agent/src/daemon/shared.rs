@@ -1,39 +1,18 @@
 //! A connection that shares queue pairs: each of its chunks is checked here, with the keys of both ends, before it
 //! is given to one. What is not known to succeed is never given to it: it would end what others have there.
-use super::connection::{Connection, Send, part_of, part_of_elements};
-use super::share::{Regions, Shared, Stage};
-use super::shared_qps::{Posted, SharedQps, is_atomic};
-use crate::entry::Data;
+use super::checks::{Need, check};
+use super::connection::{Connection, part_of};
+use super::messages::{Plan, takes_receive};
+use super::share::{Regions, Stage};
+use super::shared_qps::{Posted, SharedQps};
 use crate::peer::message::RemoteRegion;
 use crate::scheduler::Chunk;
-use catchment_verbs::{Access, Completion, Failure, RemoteAddr, SendOp, Sge, WcStatus};
+use catchment_verbs::{Completion, Failure, WcStatus};
 
-fn lies_in(addr: u64, bytes: u64, start: u64, length: u64) -> bool {
-    let end = addr.checked_add(bytes);
-    addr >= start && end.is_some_and(|end| end <= start.saturating_add(length))
-}
-
-/// What is to be done before a connection goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Need {
-    /// To ask what a key of the peer gives.
-    Key(u32),
-    /// To be on its own.
-    Apart,
-}
-
-/// Returns the elements as shared queue pairs know them, if the device may use them like this.
-fn translate(data: &Data, regions: &Regions, pd: u32, writes: bool) -> Option<Data> {
-    let Data::Elements(mut all, count) = *data else { return Some(*data) };
-    for sge in all.iter_mut().take(usize::from(count)) {
-        let region = regions.get(&sge.lkey).filter(|region| region.pd == pd)?;
-        let mr = &region.mr;
-        let fits = lies_in(sge.addr, sge.bytes.into(), mr.addr(), mr.bytes() as u64);
-        let allowed = !writes || mr.access().contains(Access::LOCAL_WRITE);
-        *sge = Sge { lkey: mr.lkey(), ..*sge };
-        (fits && allowed).then_some(())?;
-    }
-    Some(Data::Elements(all, count))
+/// What is known to succeed.
+enum Checked {
+    Chunk(Posted),
+    Message(Plan),
 }
 
 impl Connection {
@@ -55,10 +34,15 @@ impl Connection {
         }
         while let Some(chunk) = self.planned.get(given).copied() {
             match self.checked(&chunk, regions) {
-                Ok(posted) => {
+                Ok(checked) => {
                     let place = self.shared.as_ref().map_or(0, |shared| shared.place);
-                    self.note(&chunk);
-                    shared_qps.push(place, posted);
+                    match checked {
+                        Checked::Chunk(posted) => {
+                            self.note(&chunk);
+                            shared_qps.push(place, posted);
+                        }
+                        Checked::Message(plan) => self.post_message(&chunk, &plan, shared_qps),
+                    }
                     given += 1;
                 }
                 Err(stops) => {
@@ -72,29 +56,33 @@ impl Connection {
     }
 
     /// Returns the next chunk as shared queue pairs do it, or what keeps it from being given to one.
-    fn checked(&mut self, chunk: &Chunk, regions: &Regions) -> Result<Posted, Option<Need>> {
+    fn checked(&mut self, chunk: &Chunk, regions: &Regions) -> Result<Checked, Option<Need>> {
         let (wr_id, pd) = (self.base() | u64::from(self.number.wrapping_add(1)), self.pd);
         let shared = self.shared.as_mut().filter(|shared| shared.stage == Stage::Open);
         let shared = shared.ok_or(None)?;
         let send = self.sends.front_mut().ok_or(None)?;
-        let result = check(send, chunk, (regions, pd), shared);
-        match result {
-            Ok((op, data)) => {
+        let result = if takes_receive(&part_of(send.op, chunk)) {
+            Plan::new(send, chunk, (regions, pd), shared).map(Checked::Message)
+        } else {
+            check(send, chunk, (regions, pd), shared).map(|(op, data)| {
                 let mut posted = Posted::new(wr_id, op, data);
                 posted.fence = send.fence && chunk.offset == 0;
                 posted.inline = send.inline.take();
-                Ok(posted)
-            }
-            Err(Need::Apart) => {
+                Checked::Chunk(posted)
+            })
+        };
+        result.map_err(|need| match need {
+            Need::Apart => {
                 shared.stage = Stage::Parting;
-                Err(Some(Need::Apart))
+                Some(need)
             }
-            Err(Need::Key(rkey)) if shared.asked == Some(rkey) => Err(None),
-            Err(Need::Key(rkey)) => {
+            Need::Receive => None,
+            Need::Key(rkey) if shared.asked == Some(rkey) => None,
+            Need::Key(rkey) => {
                 shared.asked = Some(rkey);
-                Err(Some(Need::Key(rkey)))
+                Some(need)
             }
-        }
+        })
     }
 
     /// Takes what a key of the peer gives.
@@ -119,54 +107,4 @@ impl Connection {
         };
         all.map(lost).collect()
     }
-}
-
-/// Bytes of what an atomic changes.
-const WORD: u64 = 8;
-
-/// Returns a chunk as shared queue pairs do it, or what it needs in place of that.
-fn check(
-    send: &Send,
-    chunk: &Chunk,
-    (regions, pd): (&Regions, u32),
-    shared: &Shared,
-) -> Result<(SendOp, Data), Need> {
-    let op = part_of(send.op, chunk);
-    let (remote, right) = match op {
-        SendOp::Write(to) => (to, Access::REMOTE_WRITE),
-        SendOp::Read(from) => (from, Access::REMOTE_READ),
-        SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
-            let is_word = chunk.bytes == WORD && remote.addr.is_multiple_of(WORD);
-            (remote, is_word.then_some(Access::REMOTE_ATOMIC).ok_or(Need::Apart)?)
-        }
-        SendOp::WriteImm(..)
-        | SendOp::Send
-        | SendOp::SendImm(_)
-        | SendOp::SendInvalidate(_)
-        | SendOp::SendTo(_)
-        | SendOp::SendImmTo(..) => return Err(Need::Apart),
-    };
-    let region = shared.keys.get(&remote.rkey).ok_or(Need::Key(remote.rkey))?;
-    let region = region.as_ref().ok_or(Need::Apart)?;
-    let fits = lies_in(remote.addr, chunk.bytes, region.addr, region.bytes);
-    if !fits || !Access::from_bits_truncate(region.access).contains(right) {
-        return Err(Need::Apart);
-    }
-    let data = match part_of_elements(send, chunk) {
-        Some((elements, count)) => Data::Elements(elements, count as u8),
-        None => send.data,
-    };
-    let writes = op.is_read() || is_atomic(&op);
-    let data = translate(&data, regions, pd, writes).ok_or(Need::Apart)?;
-    let remote = RemoteAddr { rkey: region.rkey, ..remote };
-    let op = if let SendOp::CompareSwap { compare, swap, .. } = op {
-        SendOp::CompareSwap { remote, compare, swap }
-    } else if let SendOp::FetchAdd { add, .. } = op {
-        SendOp::FetchAdd { remote, add }
-    } else if op.is_read() {
-        SendOp::Read(remote)
-    } else {
-        SendOp::Write(remote)
-    };
-    Ok((op, data))
 }

@@ -1,104 +1,25 @@
 //! Shared queue pairs of the device, in the engine: each has the chunks of several connections in its hands, and is
 //! done with them in order. What one that fails was not done with, the next one of its host does again.
+use super::inband::{Arrived, Inbox, Message};
 use super::share::Buffer;
-use crate::entry::Data;
-use catchment_verbs::sync::Mutex;
-use catchment_verbs::{Completion, Cq, Payload, Qp, QpTransition, SendOp, SendWr};
-use std::collections::VecDeque;
+pub use super::shared_qp::Posted;
+use super::shared_qp::{SharedQp, Then};
+use crate::entry::MAX_INLINE_BYTES;
+use catchment_verbs::{Completion, Cq, Qp, QpTransition, SendOp, Success, WcOpcode};
 use std::sync::Arc;
 
-/// Chunks of one in the device's hands.
-pub(super) const CHUNKS: u32 = 512;
-/// Chunks that are given to the device in one go, and completions taken.
+/// Completions taken in one go.
 const BATCH: usize = 16;
+/// Buffers of in-band messages that are kept.
+const SPARE: usize = 1024;
+/// Completions that are kept of queue pairs that are not known yet.
+const EARLY: usize = 1 << 14;
+/// In place of a connection.
+const NOBODY: u64 = u64::MAX << 32;
 
-/// What is done when the device is done with everything that it was given before.
-struct Then(Option<Box<dyn FnOnce() + Send + Sync>>);
-
-impl Drop for Then {
-    fn drop(&mut self) {
-        if let Some(what) = self.0.take() {
-            what();
-        }
-    }
-}
-
-/// A chunk, as shared queue pairs do it.
-pub struct Posted {
-    /// Names the connection and the chunk.
-    pub(super) wr_id: u64,
-    /// A WRITE or a READ may be done again, an atomic may not.
-    pub(super) op: SendOp,
-    pub(super) data: Data,
-    pub(super) inline: Option<Buffer>,
-    pub(super) fence: bool,
-    /// Its connection has failed: it is not done again.
-    is_given_up: bool,
-    /// What follows it.
-    then: Vec<Arc<Then>>,
-}
-
-impl Posted {
-    /// Names it, a WRITE, a READ or an atomic, in memory that is registered with the device of the shared queue pairs.
-    #[must_use]
-    pub fn new(wr_id: u64, op: SendOp, data: Data) -> Self {
-        Self { wr_id, op, data, inline: None, fence: false, is_given_up: false, then: Vec::new() }
-    }
-
-    fn request(&self, signaled: bool) -> SendWr<'_> {
-        let payload = match (&self.data, &self.inline) {
-            (Data::Inline(count), Some(bytes)) => Payload::Inline(&bytes[..usize::from(*count)]),
-            (Data::Inline(_), None) => Payload::Inline(&[]),
-            (Data::Elements(..), _) => Payload::Sges(self.data.elements()),
-        };
-        let (wr_id, op, fence) = (self.wr_id, self.op, self.fence);
-        SendWr { wr_id, op, payload, signaled, fence, solicited: false }
-    }
-}
-
-/// A shared queue pair, or the place of one that is to come.
-struct SharedQp {
-    host: u32,
-    number: u32,
-    qp: Option<Box<dyn Qp>>,
-    /// The first of them are in the device's hands.
-    queue: VecDeque<Posted>,
-    given: usize,
-    /// Of SHARE, where threads post on it. One thread does here, so it costs what a lock costs that is free.
-    lock: Option<Mutex<()>>,
-}
-
-impl SharedQp {
-    /// Gives what it has to the device; returns whether that failed.
-    fn give(&mut self) -> bool {
-        let Some(qp) = &mut self.qp else { return false };
-        let _held = self.lock.as_ref().map(Mutex::lock);
-        loop {
-            let waiting = self.queue.len() - self.given;
-            let count = waiting.min(CHUNKS as usize - self.given).min(BATCH);
-            if count == 0 {
-                return false;
-            }
-            let mut requests = [SendWr::new(0, SendOp::Send, Payload::Sges(&[])); BATCH];
-            let next = self.queue.range(self.given..self.given + count);
-            for (at, (request, posted)) in requests.iter_mut().zip(next).enumerate() {
-                *request = posted.request(at + 1 == count);
-            }
-            if qp.post_send(&requests[..count]).is_err() {
-                return true;
-            }
-            self.given += count;
-        }
-    }
-
-    /// Notes that the device is done with a chunk, and with those before it.
-    fn complete(&mut self, wr_id: u64, done: &mut Vec<u64>) {
-        let mut given = self.queue.iter().take(self.given);
-        let Some(at) = given.position(|posted| posted.wr_id == wr_id) else { return };
-        self.given -= at + 1;
-        // What was given up is known to its connection as failed; another one may have its number.
-        let known = self.queue.drain(..=at).filter(|posted| !posted.is_given_up);
-        done.extend(known.map(|posted| posted.wr_id));
+fn keep(spare: &mut Vec<Buffer>, buffer: Buffer) {
+    if spare.len() < SPARE {
+        spare.push(buffer);
     }
 }
 
@@ -111,6 +32,17 @@ pub struct SharedQps {
     has_groups: bool,
     /// Atomics that were in the hands of one that failed.
     unknown: Vec<u64>,
+    /// Chunks that are done, in order.
+    done: Vec<u64>,
+    /// What arrived over them, in order.
+    arrived: Vec<Arrived>,
+    /// What arrived over those that are not known yet.
+    early: Vec<Completion>,
+    /// Places of those that failed, until everything that they brought is known.
+    dying: Vec<usize>,
+    /// Host and number of those that are gone.
+    gone: Vec<(u32, u32)>,
+    spare: Vec<Buffer>,
 }
 
 impl SharedQps {
@@ -118,7 +50,18 @@ impl SharedQps {
     /// connection always uses the same one (SHARE).
     #[must_use]
     pub fn new(cq: Option<Arc<dyn Cq>>, has_groups: bool) -> Self {
-        Self { cq, all: Vec::new(), has_groups, unknown: Vec::new() }
+        Self {
+            cq,
+            all: Vec::new(),
+            has_groups,
+            unknown: Vec::new(),
+            done: Vec::new(),
+            arrived: Vec::new(),
+            early: Vec::new(),
+            dying: Vec::new(),
+            gone: Vec::new(),
+            spare: Vec::new(),
+        }
     }
 
     pub(super) fn has_groups(&self) -> bool {
@@ -156,23 +99,96 @@ impl SharedQps {
         self.all[at].queue.push_back(posted);
     }
 
-    /// Gives the device what waits at a place; returns host and number of one that failed.
+    /// Puts an in-band message, about a connection to that of this number at the host, behind what its place has.
+    pub(super) fn say(&mut self, at: usize, base: u64, to: u32, message: &Message<'_>) {
+        let buffer = self.take_buffer();
+        self.push(at, Posted::message(base, to, message, buffer));
+    }
+
+    /// The same, of what the other agent waits for before it goes on.
+    fn say_now(&mut self, at: usize, base: u64, to: u32, message: &Message<'_>) {
+        let buffer = self.take_buffer();
+        self.all[at].push_urgent(Posted::message(base, to, message, buffer));
+    }
+
+    /// Answers what the other agent waits for before it goes on, at the place where it was asked.
+    pub(super) fn answer(&mut self, at: usize, to: u32, message: &Message<'_>) {
+        if self.all[at].qp.is_some() {
+            self.say_now(at, NOBODY, to, message);
+            self.give(at);
+        }
+    }
+
+    pub(super) fn take_buffer(&mut self) -> Buffer {
+        self.spare.pop().unwrap_or_else(|| Box::new([0; MAX_INLINE_BYTES]))
+    }
+
+    /// Gives the device what waits at a place; returns host and number of one that failed, of which
+    /// [`SharedQps::poll`] tells too.
     pub fn give(&mut self, at: usize) -> Option<(u32, u32)> {
-        let shared_qp = self.all.get_mut(at)?;
-        shared_qp.give().then(|| fail(shared_qp, &mut self.unknown))
+        self.give_or_fail(at);
+        self.bury();
+        self.gone.last().copied()
+    }
+
+    fn give_or_fail(&mut self, at: usize) {
+        if self.all.get_mut(at).is_some_and(SharedQp::give) {
+            self.dying.push(at);
+        }
     }
 
     /// Uses one more of a host; first, in the place of one that is gone. Returns the place.
     pub fn add(&mut self, host: u32, number: u32, qp: Box<dyn Qp>) -> usize {
+        self.add_with((host, number), qp, None, |_| None)
+    }
+
+    /// The same, with receives for what the other agent says. `peer` tells the numbers of a connection, here and at
+    /// the peer.
+    pub(super) fn add_with(
+        &mut self,
+        (host, number): (u32, u32),
+        qp: Box<dyn Qp>,
+        inbox: impl Into<Option<Inbox>>,
+        peer: impl Fn(u64) -> Option<(u32, u32)>,
+    ) -> usize {
         let lacks = |shared_qp: &SharedQp| shared_qp.host == host && shared_qp.qp.is_none();
         let at = self.all.iter().position(lacks).unwrap_or(self.all.len());
         if at == self.all.len() {
-            let lock = self.has_groups.then(Mutex::default);
-            let queue = VecDeque::new();
-            self.all.push(SharedQp { host, number, qp: None, queue, given: 0, lock });
+            self.all.push(SharedQp::new(host, number, self.has_groups));
         }
-        (self.all[at].number, self.all[at].qp) = (number, Some(qp));
+        let qpn = qp.qpn();
+        let asked = self.all[at].begin(number, qp, inbox.into()).to_vec();
+        for completion in std::mem::take(&mut self.early) {
+            match completion.result {
+                Ok(success) if completion.qpn == qpn => {
+                    self.receive(at, completion.wr_id, &success);
+                }
+                Ok(_) => self.early.push(completion),
+                Err(_) => {}
+            }
+        }
+        for base in asked {
+            match peer(base) {
+                Some((from, to)) => self.say_now(at, base, to, &Message::Ask { from }),
+                None => self.all[at].forget_asked(base),
+            }
+        }
         at
+    }
+
+    /// A peer has taken so many messages of a connection.
+    pub(super) fn taken(&mut self, host: u32, base: u64, count: Option<u32>) {
+        for at in 0..self.all.len() {
+            let shared_qp = &mut self.all[at];
+            if shared_qp.host != host {
+                continue;
+            }
+            match count {
+                Some(count) => shared_qp.taken(base, count),
+                None => shared_qp.forget_asked(base),
+            }
+            self.give_or_fail(at);
+        }
     }
 
     /// Takes the atomics of which it is not known whether the peer did them.
@@ -180,13 +196,19 @@ impl SharedQps {
         std::mem::take(&mut self.unknown)
     }
 
+    /// Takes what arrived over them.
+    pub(super) fn take_arrived(&mut self) -> Vec<Arrived> {
+        std::mem::take(&mut self.arrived)
+    }
+
     /// Ends one, whose chunks wait for the next.
     pub(super) fn lose(&mut self, host: u32, number: u32) {
-        let mut known = self.all.iter_mut().filter(|shared_qp| shared_qp.qp.is_some());
-        if let Some(shared_qp) =
-            known.find(|shared_qp| (shared_qp.host, shared_qp.number) == (host, number))
-        {
-            fail(shared_qp, &mut self.unknown);
+        let is_it = |shared_qp: &SharedQp| {
+            shared_qp.qp.is_some() && (shared_qp.host, shared_qp.number) == (host, number)
+        };
+        if let Some(at) = self.all.iter().position(is_it) {
+            self.dying.push(at);
+            self.bury();
         }
     }
 
@@ -214,14 +236,18 @@ impl SharedQps {
             if let Some(last) = shared_qp.queue.back_mut() {
                 last.then.append(&mut then);
             }
+            shared_qp.forget(&of);
         }
+        // Others may have waited for what is known of it.
+        (0..self.all.len()).for_each(|at| self.give_or_fail(at));
+        self.bury();
     }
 
     /// Ends all of a host, with what they had. Places stay: their numbers are known.
     pub(super) fn forget(&mut self, host: u32) {
         for shared_qp in self.all.iter_mut().filter(|shared_qp| shared_qp.host == host) {
             // All of their connections end.
-            fail(shared_qp, &mut Vec::new());
+            shared_qp.fail(&mut Vec::new());
             shared_qp.queue.clear();
         }
     }
@@ -235,7 +261,7 @@ impl SharedQps {
 
     /// Does something when the device is done with all that it has of a host, or of all hosts.
     pub(super) fn wait(&mut self, host: Option<u32>, what: impl FnOnce() + Send + Sync + 'static) {
-        let then = Arc::new(Then(Some(Box::new(what))));
+        let then = Arc::new(Then::new(what));
         let is_one = |shared_qp: &&mut SharedQp| host.is_none_or(|host| shared_qp.host == host);
         for shared_qp in self.all.iter_mut().filter(is_one) {
             if let Some(posted) = shared_qp.queue.back_mut() {
@@ -247,48 +273,104 @@ impl SharedQps {
     /// Takes completions of the device: the chunks that are done, in order; those that failed with their queue
     /// pair are not. Returns whether there were any.
     pub fn poll(&mut self, done: &mut Vec<u64>, failed: &mut Vec<(u32, u32)>) -> bool {
-        let Some(cq) = &self.cq else { return false };
-        if self.all.iter().all(|shared_qp| shared_qp.given == 0) {
-            return false;
-        }
+        let any = self.take_completions() > 0;
+        self.bury();
+        let any = any || !self.gone.is_empty() || !self.done.is_empty() || !self.arrived.is_empty();
+        done.append(&mut self.done);
+        failed.append(&mut self.gone);
+        any
+    }
+
+    fn take_completions(&mut self) -> usize {
+        let Some(cq) = &self.cq else { return 0 };
         let mut out = [Completion::EMPTY; BATCH];
         let count = cq.poll(&mut out).unwrap_or(0);
         for completion in &out[..count] {
             let is_it = |shared_qp: &SharedQp| {
                 shared_qp.qp.as_ref().is_some_and(|qp| qp.qpn() == completion.qpn)
             };
-            let Some(at) = self.all.iter().position(is_it) else { continue };
-            let shared_qp = &mut self.all[at];
-            if completion.result.is_err() {
-                failed.push(fail(shared_qp, &mut self.unknown));
+            let Some(at) = self.all.iter().position(is_it) else {
+                // The other agent may use its end before this one is given to the engine.
+                if Inbox::has(completion.wr_id) && completion.result.is_ok() {
+                    if self.early.len() >= EARLY {
+                        // Those that never were given to it.
+                        self.early.drain(..EARLY / 2);
+                    }
+                    self.early.push(*completion);
+                }
                 continue;
-            }
-            shared_qp.complete(completion.wr_id, done);
-            if shared_qp.give() {
-                failed.push(fail(shared_qp, &mut self.unknown));
+            };
+            match completion.result {
+                Err(_) if self.dying.contains(&at) => {}
+                Err(_) => self.dying.push(at),
+                Ok(success) if Inbox::has(completion.wr_id) => {
+                    self.receive(at, completion.wr_id, &success);
+                }
+                Ok(_) => self.complete(at, completion.wr_id),
             }
         }
-        count > 0
+        count
     }
-}
 
-/// Ends a queue pair. What it was not done with waits; the atomics among that are noted.
-fn fail(shared_qp: &mut SharedQp, unknown: &mut Vec<u64>) -> (u32, u32) {
-    let given = shared_qp.queue.iter().take(shared_qp.given);
-    unknown.extend(given.filter(|posted| is_atomic(&posted.op)).map(|posted| posted.wr_id));
-    (shared_qp.qp, shared_qp.given) = (None, 0);
-    shared_qp.queue.retain(|posted| !posted.is_given_up);
-    (shared_qp.host, shared_qp.number)
-}
+    fn complete(&mut self, at: usize, wr_id: u64) {
+        let (done, spare) = (&mut self.done, &mut self.spare);
+        self.all[at].complete(wr_id, |posted| {
+            // What was given up is known to its connection as failed; another one may have its number.
+            if !posted.is_silent && !posted.is_given_up {
+                done.push(posted.wr_id);
+            }
+            if !matches!(posted.op, SendOp::SendImm(_))
+                && let Some(buffer) = posted.inline.take()
+            {
+                keep(spare, buffer);
+            }
+        });
+        self.give_or_fail(at);
+    }
 
-/// Returns whether an operation must not be done twice.
-pub(super) fn is_atomic(op: &SendOp) -> bool {
-    matches!(op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
+    /// Takes what arrived at a place.
+    fn receive(&mut self, at: usize, wr_id: u64, success: &Success) {
+        let shared_qp = &mut self.all[at];
+        let names = (shared_qp.host, at, success.imm.unwrap_or(0));
+        let what = (success.opcode == WcOpcode::RecvWriteImm, success.bytes);
+        let (Some(inbox), Some(qp)) = (&shared_qp.inbox, &mut shared_qp.qp) else { return };
+        let Some(arrived) = inbox.take(&mut **qp, wr_id, names, what) else {
+            self.dying.push(at);
+            return;
+        };
+        match arrived.message() {
+            Some(Message::Credit { count }) => {
+                let spare = &mut self.spare;
+                shared_qp.credit(count, |buffer| keep(spare, buffer));
+                self.give_or_fail(at);
+            }
+            _ => self.arrived.push(arrived),
+        }
+        if let Some(count) = self.all[at].note_taken() {
+            self.say_now(at, NOBODY, 0, &Message::Credit { count });
+            self.give_or_fail(at);
+        }
+    }
+
+    /// Ends those that failed, when everything is known that they were done with and that arrived over them.
+    fn bury(&mut self) {
+        while let Some(at) = self.dying.first().copied() {
+            if let Some(qp) = &mut self.all[at].qp {
+                let _ = qp.modify(QpTransition::ToErr);
+                while self.take_completions() > 0 {}
+                let shared_qp = &mut self.all[at];
+                shared_qp.fail(&mut self.unknown);
+                self.gone.push((shared_qp.host, shared_qp.number));
+            }
+            self.dying.retain(|one| *one != at);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::Data;
     use catchment_verbs::RemoteAddr;
 
     fn chunk(wr_id: u64) -> Posted {
@@ -299,18 +381,18 @@ mod tests {
     #[test]
     fn chunks_of_a_failed_connection_are_not_done_again_and_those_of_others_are() {
         let mut shared_qps = SharedQps::new(None, false);
-        let queue = (0..6).map(chunk).collect();
-        let shared_qp = SharedQp { host: 1, number: 2, qp: None, queue, given: 3, lock: None };
+        let mut shared_qp = SharedQp::new(1, 2, false);
+        shared_qp.queue = (0..6).map(chunk).collect();
+        shared_qp.given = 3;
         shared_qps.all.push(shared_qp);
         let left = |shared_qps: &SharedQps| {
             shared_qps.all[0].queue.iter().map(|posted| posted.wr_id).collect::<Vec<_>>()
         };
         shared_qps.give_up(|wr_id| wr_id.is_multiple_of(2));
         assert_eq!(left(&shared_qps), [0, 1, 2, 3, 5], "the device has the first three");
-        let mut done = Vec::new();
-        shared_qps.all[0].complete(1, &mut done);
-        assert_eq!((done, left(&shared_qps)), (vec![1], vec![2, 3, 5]), "nobody knows of 0");
-        fail(&mut shared_qps.all[0], &mut Vec::new());
+        shared_qps.complete(0, 1);
+        assert_eq!((&shared_qps.done[..], left(&shared_qps)), (&[1][..], vec![2, 3, 5]));
+        shared_qps.all[0].fail(&mut Vec::new());
         assert_eq!(left(&shared_qps), [3, 5]);
     }
 }

@@ -41,6 +41,8 @@ struct Group {
     rests: bool,
     /// Queue pairs in use that failed.
     failed: u32,
+    /// The most that were in use: one that failed is replaced, as its connections have messages there.
+    kept: u32,
 }
 
 impl Group {
@@ -50,6 +52,17 @@ impl Group {
             .values()
             .filter(|shared_qp| !matches!(shared_qp, SharedQp::Lost { .. }))
             .count() as u32
+    }
+
+    /// Notes that one more is in use.
+    fn keep(&mut self) {
+        let ready = self.shared_qps.values().filter(|shared_qp| **shared_qp == SharedQp::Ready);
+        self.kept = self.kept.max(ready.count() as u32);
+    }
+
+    /// Returns how many there are to be, with those in place of others.
+    fn needed(&self, ratio: u32) -> u32 {
+        self.wanted(ratio).max(self.kept.min(self.limit.unwrap_or(u32::MAX)))
     }
 
     fn wanted(&self, ratio: u32) -> u32 {
@@ -160,7 +173,7 @@ impl Groups {
                 || !group.up
                 || group.rests
                 || dying
-                || group.live() >= group.wanted(ratio).max(probes)
+                || group.live() >= group.needed(ratio).max(probes)
             {
                 return;
             }
@@ -212,6 +225,7 @@ impl Groups {
             && !begins
         {
             *shared_qp = SharedQp::Ready;
+            self.group(host).keep();
             self.make(Make::Use(host, number));
         }
     }
@@ -220,6 +234,7 @@ impl Groups {
     pub(super) fn finished(&mut self, host: u32, number: u32) {
         if let Some(shared_qp @ SharedQp::Making) = self.shared_qp(host, number) {
             *shared_qp = SharedQp::Ready;
+            self.group(host).keep();
             self.say(host, PeerMessage::Ready { number });
         }
     }

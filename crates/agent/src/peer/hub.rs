@@ -303,6 +303,7 @@ impl Hub {
             | PeerMessage::Share { .. }
             | PeerMessage::Shared { .. }
             | PeerMessage::Apart { .. }
+            | PeerMessage::Alone { .. }
             | PeerMessage::Key { .. }
             | PeerMessage::Region { .. }
             | PeerMessage::Revoke { .. }

@@ -19,9 +19,10 @@ impl Hub {
                 let host = self.roster.host_of(&digest_of(remote.gid));
                 shares.share(Instant::now(), at, (host, remote.qpn), reply);
             }
-            Sharing::Unshare { qpn, reply } => shares.unshare(qpn, reply),
-            Sharing::Drained { qpn } => shares.drained(qpn),
-            Sharing::Receives { qpn } => shares.receives(qpn),
+            Sharing::Unshare { qpn, life, reply } => shares.unshare(qpn, life, reply),
+            Sharing::Drained { qpn, life } => shares.drained(qpn, life),
+            Sharing::Receives { qpn, life } => shares.receives(qpn, life),
+            Sharing::Posted { qpn, life } => shares.posted(qpn, life),
             Sharing::AskKey { qpn, rkey } => shares.ask_key(qpn, rkey),
             Sharing::KeyAnswer { qpn, rkey, region } => shares.answer_key(qpn, rkey, region),
             Sharing::Revoke { host, rkey, reply } => shares.revoke(host, rkey, reply),
@@ -45,6 +46,7 @@ impl Hub {
                     key: application.into(),
                     queue_pair,
                     qpn: to,
+                    life: 0,
                 });
                 shares.heard_share(host, queue_pair, to, at);
             }
@@ -54,6 +56,7 @@ impl Hub {
             PeerMessage::Apart { queue_pair, to, answer } => {
                 shares.heard_apart(host, queue_pair, to, answer);
             }
+            PeerMessage::Alone { queue_pair, to } => shares.heard_alone(host, queue_pair, to),
             PeerMessage::Key { queue_pair, to, rkey } => {
                 shares.heard_key(host, queue_pair, to, rkey);
             }

@@ -8,7 +8,7 @@ use catchment_verbs::{Access, Endpoint};
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. Others are refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The label of the TLS exporter.
 pub const LABEL: &[u8] = b"EXPORTER-catchment-agents";
 /// Most bytes of a JSON object.
@@ -135,6 +135,13 @@ pub enum PeerMessage {
         to: u32,
         /// The peer said so first.
         answer: bool,
+    },
+    /// Both ends have said Apart, and the receives of this one are on its own: the peer may send over its own.
+    Alone {
+        /// Its number at the sender.
+        queue_pair: u32,
+        /// At the peer.
+        to: u32,
     },
     /// Asks for a region by the key that an application knows.
     Key {
@@ -322,6 +329,7 @@ impl PeerMessage {
             | Self::Share { .. }
             | Self::Shared { .. }
             | Self::Apart { .. }
+            | Self::Alone { .. }
             | Self::Key { .. }
             | Self::Revoke { .. }
             | Self::Revoked { .. }

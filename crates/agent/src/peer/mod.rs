@@ -5,6 +5,7 @@ mod groups;
 mod hub;
 mod hub_shares;
 pub mod message;
+mod orders;
 mod registry;
 mod roster;
 mod session;
@@ -20,6 +21,7 @@ use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Endpoint, Gid};
 use hub::{BYTES_PER_MOPS, Hub, Tells};
 use message::{DEVICE_DIGITS, Hello, RemoteRegion, VERSION};
+pub(crate) use orders::{Local, Make, Verdict};
 use registry::Registry;
 use ring::digest::{SHA256, digest};
 use session::Context;
@@ -93,26 +95,19 @@ pub(crate) enum Change {
     Shared(Sharing),
 }
 
-/// A queue pair of an application of this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Local {
-    pub(crate) key: u64,
-    pub(crate) queue_pair: u32,
-    /// At the device: the other number is given out again.
-    pub(crate) qpn: u32,
-}
-
 /// What the engine, an application's thread and the maker of queue pairs tell of shared ones. A queue pair has its
 /// number at the device here.
 pub(crate) enum Sharing {
     /// It is to be connected: does it share?
     Share { at: Local, remote: Endpoint, reply: Sender<Option<u32>> },
-    /// It will be reset, fail or end; `reply` is dropped when its peer gives nothing more to it.
-    Unshare { qpn: u32, reply: Sender<()> },
+    /// It will be reset, fail or end, if this is its life; `reply` is dropped when its peer gives nothing more to it.
+    Unshare { qpn: u32, life: Option<u64>, reply: Sender<()> },
     /// It has nothing on shared ones any more, and waits to be on its own.
-    Drained { qpn: u32 },
+    Drained { qpn: u32, life: u64 },
     /// On its own, it receives.
-    Receives { qpn: u32 },
+    Receives { qpn: u32, life: u64 },
+    /// Its receives are on its own: its peer may send over its own.
+    Posted { qpn: u32, life: u64 },
     /// It needs a region of its peer.
     AskKey { qpn: u32, rkey: u32 },
     /// What its peer asked for.
@@ -127,46 +122,6 @@ pub(crate) enum Sharing {
     Finished { host: u32, number: u32 },
     /// The end here of one is gone.
     Lost { host: u32, number: u32 },
-}
-
-/// What is to be done with queue pairs of the device, which takes a while.
-pub(crate) enum Make {
-    /// An end of a shared one, of a host and a number, to be offered.
-    Offer(u32, u32),
-    /// An end that is connected with the one offered.
-    Accept(u32, u32, String),
-    /// Connects the end that was offered, and uses it.
-    Finish(u32, u32, String),
-    /// Uses the end that was accepted.
-    Use(u32, u32),
-    /// Ends it.
-    Forget(u32, u32),
-    /// Lets the queue pair of its own, of a connection, receive.
-    Receive(Local),
-    /// Lets it send.
-    Send(Local),
-}
-
-/// What the engine is told.
-pub(crate) enum Verdict {
-    /// A connection stops sharing, as its peer does.
-    Part(Local),
-    /// A peer asks for a region by the key that an application gave it.
-    KeyAsked { at: Local, host: u32, rkey: u32 },
-    /// What a key of a peer gives.
-    Key { at: Local, rkey: u32, region: Option<RemoteRegion> },
-    /// A region of a host ends.
-    Revoke { host: u32, rkey: u32 },
-    /// The other end of a shared queue pair is gone.
-    SharedQpLost(u32, u32),
-    /// No shared queue pair with a host can be made.
-    NoSharedQp(u32),
-    /// A host is gone, or has another life.
-    SharedQpsGone(u32),
-    /// The rate of each application in bytes a second.
-    Rates(Vec<(u64, f64)>),
-    /// A queue pair leads to a host that is gone.
-    Fail(u64, u32),
 }
 
 /// Time of a round: hosts of one network are nearer.

@@ -53,7 +53,7 @@ fn rows_and_goals_are_there() {
         let ends = if agent["provider"] == "shm" || *what == "justitia" { 2 } else { 1 };
         assert_eq!(agent["queue_pairs"], ends, "{agent}");
     }
-    // SHARE beside RAW, over both devices; SENDs are not shared yet.
+    // SHARE beside RAW, over both devices; WRITEs only.
     let writes: Vec<_> = raw.iter().filter(|row| row["op"] == "write").collect();
     for what in ["share", "shared"] {
         let rows = of(what);

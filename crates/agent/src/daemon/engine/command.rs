@@ -3,8 +3,8 @@ use super::application::Application;
 use super::{Command, Engine, Newcomer, Remains};
 use crate::daemon::connection::{Connection, NewQp};
 use crate::daemon::own::OwnQp;
-use crate::daemon::share::Shared;
-use crate::peer::Change;
+use crate::daemon::share::{Shared, Stage};
+use crate::peer::{Change, Sharing};
 use crate::policy::{self, Policy};
 use crate::pool::SLOTS;
 use crate::protocol::Account;
@@ -21,6 +21,11 @@ impl Engine {
                 if let Some(remains) = self.leave(key) {
                     let _ = reply.send(remains);
                 }
+                // It is dropped when nothing of it is on its way any more.
+                self.shared_qps.wait(None, move || drop(reply));
+            }
+            Command::StopSharing(key, queue_pair, reply) => {
+                self.stop_sharing(key, queue_pair, reply);
             }
             Command::AddQp(key, new, most, places, reply) => {
                 let _ = reply.send(self.add_qp(key, new, most, places));
@@ -38,7 +43,9 @@ impl Engine {
             }
             Command::RemoveRegion(key, lkey, reply) => self.remove_region(key, lkey, &reply),
             Command::BreakSharedQps => self.shared_qps.break_all(),
-            Command::SharedQp(host, number, qp) => self.add_shared_qp(host, number, qp),
+            Command::SharedQp(host, number, qp, inbox) => {
+                self.add_shared_qp((host, number), qp, inbox);
+            }
             Command::RemoveQp(key, queue_pair, reply) => {
                 let _ = reply.send(self.remove_qp(key, queue_pair));
             }
@@ -85,6 +92,11 @@ impl Engine {
             .flatten()
             .filter_map(|id| self.connections[id.index()].take())
             .collect();
+        for connection in &gone {
+            self.qpns.remove(&connection.qpn);
+            let at = connection.id.index();
+            self.shared_qps.give_up(|wr_id| Connection::place_of(wr_id) == at);
+        }
         self.fail_peers(&gone);
         self.tell_peers(Change::Leave { key });
         self.decide();
@@ -151,6 +163,7 @@ impl Engine {
         let connection = Connection::new(id, names, self.numbers[at], new, most);
         let qpn = connection.qpn;
         self.connections[at] = Some(connection);
+        self.qpns.insert(qpn, id);
         self.tell_peers(Change::AddQp { key, queue_pair, qpn });
         Some(queue_pair)
     }
@@ -206,15 +219,20 @@ impl Engine {
             }
             Some(_) | None => {}
         }
+        self.before_end(&transition, (key, queue_pair, qp.qpn()));
         // The one that it was of may have ended, and another have its number.
         let is_it = |connection: &&mut Connection| connection.qpn == qp.qpn();
         let Some(connection) = self.find(key, queue_pair).filter(is_it) else { return };
+        let alone = connection.shared.as_ref().filter(|one| one.stage == Stage::Alone);
+        let alone = alone.filter(|_| qp.shares_with().is_some()).map(|shared| shared.life);
+        if alone.is_some() {
+            qp.stay_alone();
+        }
         let (host, has_failed) = (qp.shares_with(), qp.take_failure());
         connection.qp = Some(qp);
         let (id, qpn) = (connection.id, connection.qpn);
         match transition {
             Some(QpTransition::ToReset) => {
-                connection.shared = None;
                 let flying: Vec<u64> = connection.flying().collect();
                 connection.reset();
                 connection.peer = None;
@@ -227,6 +245,7 @@ impl Engine {
             }
             Some(QpTransition::ToInit { access }) => connection.access = access,
             Some(QpTransition::ToRts(_) | QpTransition::ToErr) => {
+                connection.note_patience(&transition);
                 for (bytes, splits) in connection.release() {
                     self.scheduler.push(id, bytes, splits);
                 }
@@ -246,7 +265,27 @@ impl Engine {
             connection.count(&mut application.outstanding);
         }
         self.scheduler.resume(id);
+        self.open(id);
+        if let Some(life) = alone {
+            self.say(Sharing::Posted { qpn, life });
+        }
         self.go_on((id, qpn), transition, host.is_some(), has_failed);
+    }
+
+    /// What arrived before a queue pair ends is not of the time after, and outlives a failure.
+    fn before_end(&mut self, transition: &Option<QpTransition>, names: (u64, u32, u32)) {
+        let (key, queue_pair, qpn) = names;
+        if matches!(transition, Some(QpTransition::ToReset | QpTransition::ToErr)) {
+            self.poll_all_shared();
+        }
+        if matches!(transition, Some(QpTransition::ToReset))
+            && let Some(id) = self.find(key, queue_pair).filter(|one| one.qpn == qpn)
+        {
+            let id = id.id;
+            if let Some(connection) = self.connections[id.index()].as_mut() {
+                connection.forget_shared(&mut self.shared_qps);
+            }
+        }
     }
 
     /// Goes on with a connection that may have stopped sharing queue pairs while its own was changed.
@@ -275,6 +314,8 @@ impl Engine {
         self.take(owner, SLOTS as usize);
         let id = self.applications[owner].as_mut()?.remove(queue_pair)?;
         let mut connection = self.connections[id.index()].take()?;
+        self.qpns.remove(&connection.qpn);
+        connection.forget_shared(&mut self.shared_qps);
         // Completions that are still to come name none that comes after it.
         self.numbers[id.index()] = connection.number;
         let flying: Vec<u64> = connection.flying().collect();

@@ -4,11 +4,13 @@ mod agreed;
 mod application;
 mod command;
 mod justitia;
+mod messages;
 mod raw;
 mod shared;
 
 use super::Port;
 use super::connection::{Connection, NewQp};
+use super::inband::Inbox;
 use super::own::OwnQp;
 use super::share::Region;
 use super::shared_qps::SharedQps;
@@ -52,7 +54,8 @@ const LONG_NAP: Duration = Duration::from_secs(1);
 pub(super) enum Command {
     /// A new application.
     Join(Box<Newcomer>),
-    /// The end of an application; answered with what is left of it.
+    /// The end of an application; answered with what is left of it. The sender is dropped when nothing of it is on its
+    /// way any more.
     Leave(u64, Sender<Box<Remains>>),
     /// A new queue pair, of a protection domain: so many sends, receives, and chunks in the device's hands. Answered
     /// with its number.
@@ -67,8 +70,11 @@ pub(super) enum Command {
     AddRegion(u64, u32, Region, Sender<()>),
     /// Its end. Nothing is answered: the sender is dropped when no peer gives anything more to it.
     RemoveRegion(u64, u32, Sender<()>),
+    /// A connection gives nothing more to shared queue pairs: it is about to end. The sender is dropped when nothing
+    /// of it is on its way.
+    StopSharing(u64, u32, Sender<()>),
     /// A shared queue pair with a host, of this number.
-    SharedQp(u32, u32, Box<dyn Qp>),
+    SharedQp(u32, u32, Box<dyn Qp>, Inbox),
     /// Make all of them fail.
     BreakSharedQps,
     /// So much memory is registered now.
@@ -122,6 +128,10 @@ pub(super) struct Engine {
     numbers: Vec<u32>,
     /// The number of each application.
     keys: BTreeMap<u64, usize>,
+    /// The connection of each queue pair, by its number at the device.
+    qpns: BTreeMap<u32, ConnectionId>,
+    /// Connections with receives that their peers do not know.
+    posted: Vec<ConnectionId>,
     /// Turns so far.
     turns: u32,
     /// When the scheduler last looked whether the device does anything.
@@ -162,6 +172,8 @@ impl Engine {
             connections: Vec::new(),
             numbers: Vec::new(),
             keys: BTreeMap::new(),
+            qpns: BTreeMap::new(),
+            posted: Vec::new(),
             turns: 0,
             looked: Instant::now(),
             stopped: false,
@@ -261,7 +273,9 @@ impl Engine {
             taken += 1;
             let outcome = match request {
                 Ok(request) => {
-                    accept(&mut self.scheduler, &mut self.connections, application, request)
+                    let posted = &mut self.posted;
+                    let connections = &mut self.connections;
+                    accept(&mut self.scheduler, (connections, posted), application, request)
                 }
                 Err(error) => Err(error.to_string()),
             };
@@ -276,6 +290,7 @@ impl Engine {
                 application.hang_up("a page of its request pool could not be had");
             }
         }
+        self.announce_posted();
         taken > 0
     }
 
@@ -409,7 +424,7 @@ impl Engine {
 #[inline]
 fn accept(
     scheduler: &mut Scheduler,
-    connections: &mut [Option<Connection>],
+    (connections, posted): (&mut [Option<Connection>], &mut Vec<ConnectionId>),
     application: &mut Application,
     request: Request,
 ) -> Result<(), String> {
@@ -422,6 +437,9 @@ fn accept(
     match request.work {
         Work::Receive => {
             connection.post_receive(request).map_err(too_many)?;
+            if connection.shared.is_some() && posted.last() != Some(&connection.id) {
+                posted.push(connection.id);
+            }
             connection.count(&mut application.outstanding);
             Ok(())
         }

@@ -1,17 +1,26 @@
 //! Shared queue pairs, in the engine: what goes over them, what their peers ask and tell, and how connections leave
 //! them.
 use super::Engine;
+use crate::daemon::checks::Need;
 use crate::daemon::connection::Connection;
+use crate::daemon::inband::Inbox;
 use crate::daemon::share::{Region, Stage};
-use crate::daemon::shared::Need;
 use crate::peer::message::RemoteRegion;
 use crate::peer::{Change, Local, Sharing};
+use crate::pool::SLOTS;
 use crate::scheduler::ConnectionId;
 use catchment_verbs::{Access, Completion, Qp, Success, WcOpcode};
 use std::sync::mpsc::{Sender, channel};
 
 /// Times that no queue pair could be made in place of one that failed, before what it had fails.
 const TRIES: u32 = 4;
+/// Looks at what shared queue pairs have brought: each takes some of it.
+const LOOKS: u32 = 1 << 12;
+
+/// Tells that a connection does not share any more.
+fn ended(qpn: u32, life: u64) -> Sharing {
+    Sharing::Unshare { qpn, life: Some(life), reply: channel().0 }
+}
 
 impl Engine {
     pub(super) fn say(&self, news: Sharing) {
@@ -19,13 +28,19 @@ impl Engine {
     }
 
     /// Returns a connection, unless another one has its number now.
-    fn find_local(&mut self, at: Local) -> Option<&mut Connection> {
-        self.find(at.key, at.queue_pair).filter(|connection| connection.qpn == at.qpn)
+    pub(super) fn find_local(&mut self, at: Local) -> Option<&mut Connection> {
+        let is_it = |connection: &&mut Connection| {
+            let life = connection.shared.as_ref().map(|shared| shared.life);
+            connection.qpn == at.qpn && life.is_none_or(|life| life == at.life)
+        };
+        self.find(at.key, at.queue_pair).filter(is_it)
     }
 
     /// Gives what a connection has planned to a shared queue pair.
     pub(super) fn post_shared(&mut self, id: ConnectionId) {
-        if self.shared_qps.has_groups() {
+        let connection = self.connections[id.index()].as_ref();
+        let begins_message = connection.is_some_and(Connection::begins_message);
+        if begins_message || self.shared_qps.has_groups() {
             self.choose_group(id);
         }
         let Some(connection) = self.connections[id.index()].as_mut() else { return };
@@ -36,17 +51,15 @@ impl Engine {
         match need {
             Some(Need::Key(rkey)) => self.say(Sharing::AskKey { qpn, rkey }),
             Some(Need::Apart) => self.settle(id),
-            None => {}
+            Some(Need::Receive) | None => {}
         }
         self.give_to(place);
     }
 
     /// Gives the device what waits at a place.
     pub(super) fn give_to(&mut self, place: usize) {
-        if let Some((host, number)) = self.shared_qps.give(place) {
-            self.say(Sharing::Lost { host, number });
-            self.fail_unknown();
-        }
+        // One that fails is told of with what it was done with.
+        self.shared_qps.give(place);
     }
 
     /// Puts a connection that is in no group into that of its host with the fewest.
@@ -84,7 +97,17 @@ impl Engine {
             self.fail_unknown();
         }
         (self.landed, self.failed) = (done, failed);
+        self.take_arrived();
         any
+    }
+
+    /// Takes all that shared queue pairs have brought so far.
+    pub(super) fn poll_all_shared(&mut self) {
+        for _ in 0..LOOKS {
+            if !self.poll_shared() {
+                return;
+            }
+        }
     }
 
     /// Notes that a chunk is done.
@@ -107,24 +130,26 @@ impl Engine {
     }
 
     /// Goes on with a connection that stops sharing, once it has nothing on shared queue pairs.
-    fn settle(&mut self, id: ConnectionId) {
+    pub(super) fn settle(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections[id.index()].as_mut() else { return };
-        let (qpn, is_drained) = (connection.qpn, connection.is_drained());
+        let is_drained = connection.is_drained();
         let Some(shared) = connection.shared.as_mut().filter(|_| is_drained) else { return };
         match shared.stage {
             Stage::Parting => {
-                shared.stage = Stage::Parted;
-                self.say(Sharing::Drained { qpn });
+                (shared.stage, shared.leaves) = (Stage::Parted, None);
+                self.make_sure(id);
             }
+            Stage::Leaving if shared.leaves.is_some() && !shared.is_unsure => self.make_sure(id),
             Stage::Ending => self.finish_sharing(id),
-            Stage::Open | Stage::Parted => {}
+            Stage::Open | Stage::Parted | Stage::Alone | Stage::Leaving => {}
         }
     }
 
     /// Makes a connection use its own queue pair from now on.
     pub(super) fn finish_sharing(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections[id.index()].as_mut() else { return };
-        connection.shared = None;
+        connection.forget_shared(&mut self.shared_qps);
+        connection.post_receives();
         for chunk in connection.unplan() {
             let connection = self.connections[id.index()].as_mut();
             if connection.is_some_and(|connection| connection.plan(chunk)) {
@@ -166,8 +191,11 @@ impl Engine {
             let has_it = |one: &&Connection| one.lost(None).iter().any(|lost| lost.wr_id == wr_id);
             let Some(connection) = connection.filter(has_it) else { continue };
             let (id, qpn) = (connection.id, connection.qpn);
+            let shared = connection.shared.as_ref().map(|shared| (shared.host, shared.life));
             self.fail_shared(id, Some(wr_id));
-            self.say(Sharing::Unshare { qpn, reply: channel().0 });
+            if let Some((host, life)) = shared {
+                self.say_when_done(host, ended(qpn, life));
+            }
         }
     }
 
@@ -176,7 +204,7 @@ impl Engine {
         let Some(connection) = self.connections[id.index()].as_mut() else { return };
         let Some(qp) = &mut connection.qp else {
             if let Some(shared) = &mut connection.shared {
-                shared.is_doomed = true;
+                (shared.is_doomed, shared.leaves) = (true, None);
             }
             return;
         };
@@ -200,7 +228,7 @@ impl Engine {
         let region = region.map(|region| {
             region.told.insert(host);
             let mr = &region.mr;
-            let access = mr.access() & access & Access::REMOTE;
+            let access = region.access & access & Access::REMOTE;
             let (addr, bytes) = (mr.addr(), mr.bytes() as u64);
             RemoteRegion { rkey: mr.rkey(), addr, bytes, access: access.bits() }
         });
@@ -239,6 +267,10 @@ impl Engine {
     /// Takes a region out. `reply` is dropped when no peer gives anything more to it; the device keeps it as long as
     /// it needs it.
     pub(super) fn remove_region(&mut self, key: u64, lkey: u32, reply: &Sender<()>) {
+        if let Some(owner) = self.keys.get(&key).copied() {
+            // Receives that came before lead to a region that there was.
+            self.take(owner, SLOTS as usize);
+        }
         let owner = self.keys.get(&key).and_then(|at| self.applications[*at].as_mut());
         let Some(region) = owner.and_then(|owner| owner.regions.remove(&lkey)) else { return };
         for host in &region.told {
@@ -248,20 +280,34 @@ impl Engine {
         self.shared_qps.wait(None, move || drop(region.mr));
     }
 
-    pub(super) fn add_shared_qp(&mut self, host: u32, number: u32, qp: Box<dyn Qp>) {
-        let place = self.shared_qps.add(host, number, qp);
+    pub(super) fn add_shared_qp(
+        &mut self,
+        (host, number): (u32, u32),
+        qp: Box<dyn Qp>,
+        inbox: Inbox,
+    ) {
+        let connections = &self.connections;
+        let peer = |base: u64| {
+            let at = Connection::place_of(base);
+            let connection = connections.get(at)?.as_ref()?;
+            Some((connection.qpn, connection.peer?.qpn))
+        };
+        let place = self.shared_qps.add_with((host, number), qp, inbox, peer);
         for id in self.of_host(host) {
             let connection = self.connections[id.index()].as_mut();
-            if let Some(shared) = connection.and_then(|connection| connection.shared.as_mut()) {
+            let shared = connection.and_then(|connection| connection.shared.as_mut());
+            if let Some(shared) = shared.filter(|shared| !shared.has_sent) {
                 // There may be smaller groups now.
                 shared.group = None;
             }
         }
-        if let Some((host, number)) = self.shared_qps.give(place) {
-            self.say(Sharing::Lost { host, number });
-            self.fail_unknown();
+        self.shared_qps.give(place);
+        for id in self.of_host(host) {
+            self.open(id);
+            self.announce(id);
+            self.ask_again(id);
+            self.post(Some(id));
         }
-        self.of_host(host).into_iter().for_each(|id| self.post(Some(id)));
     }
 
     /// Returns the connections that share queue pairs with a host.
@@ -280,6 +326,7 @@ impl Engine {
             let Some(connection) = self.connections[id.index()].as_mut() else { continue };
             let (qpn, is_drained) = (connection.qpn, connection.is_drained());
             let Some(shared) = &mut connection.shared else { continue };
+            let life = shared.life;
             if is_drained && shared.stage == Stage::Open {
                 shared.stage = Stage::Parting;
                 self.settle(id);
@@ -287,7 +334,7 @@ impl Engine {
                 shared.tries += 1;
                 if shared.tries >= TRIES {
                     self.fail_shared(id, None);
-                    self.say(Sharing::Unshare { qpn, reply: channel().0 });
+                    self.say(ended(qpn, life));
                 }
             }
         }

@@ -4,9 +4,11 @@
 //! A connection shares if both ends say so when they are connected: who comes second follows the first. It stops
 //! for good when either end says [`PeerMessage::Apart`] and the other has answered. What was asked is asked again
 //! until it is answered, since messages are lost when a session ends.
+mod parting;
+
 use super::groups::{Action, Counts, Groups};
 use super::message::{PeerMessage, RemoteRegion};
-use super::{Local, Make, Verdict};
+use super::{Local, Verdict};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -21,6 +23,8 @@ enum Stage {
         sent: bool,
         /// The peer said Apart.
         received: bool,
+        /// After both: the receives of this end are on its own, and so are those of the peer.
+        alone: [bool; 2],
         /// Who ends the connection here waits for the peer.
         leaving: Option<Sender<()>>,
     },
@@ -102,7 +106,7 @@ impl Shares {
             }
             let (host, to) = (join.host, join.to);
             self.joins.remove(&at.qpn);
-            self.say(host, PeerMessage::Apart { queue_pair: at.qpn, to, answer: true });
+            self.let_go(host, (at.qpn, to));
         }
         let Some(host) = host.filter(|host| self.may_share(*host)) else {
             self.alone.insert(at.qpn);
@@ -121,7 +125,8 @@ impl Shares {
     /// Both ends agree.
     fn begin(&mut self, qpn: u32, reply: &Sender<Option<u32>>) {
         let Some(join) = self.joins.get_mut(&qpn) else { return };
-        join.stage = Stage::Shared { sent: false, received: false, leaving: None };
+        let alone = [false; 2];
+        join.stage = Stage::Shared { sent: false, received: false, alone, leaving: None };
         self.groups.join(join.host);
         let _ = reply.send(Some(join.host));
     }
@@ -167,7 +172,7 @@ impl Shares {
         let Some(join) = self.is_between(host, theirs, to) else {
             if yes {
                 // The question was given up: the peer must not wait here.
-                self.say(host, PeerMessage::Apart { queue_pair: to, to: theirs, answer: true });
+                self.let_go(host, (to, theirs));
             }
             return;
         };
@@ -196,73 +201,6 @@ impl Shares {
         if let Some(Join { at, stage: Stage::Shared { leaving: None, .. }, .. }) = self.remove(qpn)
         {
             self.actions.push_back(Action::Tell(Verdict::Fail(at.key, at.queue_pair)));
-        }
-    }
-
-    /// A queue pair is about to be reset, to fail or to end. `reply` is dropped when its peer gives nothing more to
-    /// it.
-    pub(super) fn unshare(&mut self, qpn: u32, reply: Sender<()>) {
-        self.alone.remove(&qpn);
-        let Some(join) = self.joins.get_mut(&qpn) else { return };
-        let (host, to) = (join.host, join.to);
-        match &mut join.stage {
-            Stage::Shared { sent, received: false, leaving } => {
-                (*sent, *leaving) = (true, Some(reply));
-                self.say(host, PeerMessage::Apart { queue_pair: qpn, to, answer: false });
-            }
-            Stage::Shared { received: true, .. } | Stage::Reserved | Stage::Asked(..) => {
-                self.remove(qpn);
-                self.say(host, PeerMessage::Apart { queue_pair: qpn, to, answer: true });
-            }
-        }
-    }
-
-    /// A connection has nothing on shared queue pairs any more.
-    pub(super) fn drained(&mut self, qpn: u32) {
-        if let Some(Join { at, stage: Stage::Shared { .. }, .. }) = self.joins.get(&qpn) {
-            self.actions.push_back(Action::Make(Make::Receive(*at)));
-        }
-    }
-
-    /// The queue pair of its own, of a connection, receives.
-    pub(super) fn receives(&mut self, qpn: u32) {
-        let Some(join) = self.joins.get_mut(&qpn) else { return };
-        let (at, host, to) = (join.at, join.host, join.to);
-        let Stage::Shared { sent, received, .. } = &mut join.stage else { return };
-        *sent = true;
-        let answer = *received;
-        if answer {
-            self.part(at);
-        }
-        self.say(host, PeerMessage::Apart { queue_pair: qpn, to, answer });
-    }
-
-    /// Both ends said Apart.
-    fn part(&mut self, at: Local) {
-        self.remove(at.qpn);
-        self.alone.insert(at.qpn);
-        self.actions.push_back(Action::Make(Make::Send(at)));
-    }
-
-    pub(super) fn heard_apart(&mut self, host: u32, theirs: u32, to: u32, answer: bool) {
-        let mut answers = !answer;
-        if self.is_between(host, theirs, to).is_some()
-            && let Some(Join { at, stage, .. }) = self.joins.get_mut(&to)
-        {
-            let at = *at;
-            match stage {
-                Stage::Asked(..) => self.refuse_share(to),
-                Stage::Reserved | Stage::Shared { leaving: Some(_), .. } => drop(self.remove(to)),
-                Stage::Shared { sent: true, .. } => self.part(at),
-                Stage::Shared { received, .. } => {
-                    (answers, *received) = (false, true);
-                    // Each time that it is said: the engine may not have known yet that it shares.
-                    self.actions.push_back(Action::Tell(Verdict::Part(at)));
-                }
-            }
-        }
-        if answers {
-            self.say(host, PeerMessage::Apart { queue_pair: to, to: theirs, answer: true });
         }
     }
 
@@ -384,8 +322,7 @@ impl Shares {
 
     /// Returns whether an answer is awaited that a message lost would keep from coming.
     pub(super) fn is_waiting(&self) -> bool {
-        let parting =
-            |join: &Join| matches!(join.stage, Stage::Shared { sent: true, received: false, .. });
+        let parting = |join: &Join| matches!(join.stage, Stage::Shared { sent: true, .. });
         !self.keys.is_empty()
             || !self.revoking.is_empty()
             || self.groups.is_waiting()
@@ -397,7 +334,7 @@ impl Shares {
         self.groups.ask_again();
         let mut again = Vec::new();
         for join in self.joins.values() {
-            if let Stage::Shared { sent: true, received: false, .. } = join.stage {
+            if let Stage::Shared { sent: true, .. } = join.stage {
                 let apart =
                     PeerMessage::Apart { queue_pair: join.at.qpn, to: join.to, answer: false };
                 again.push((join.host, apart));
@@ -423,7 +360,7 @@ mod tests {
     const HOST: u32 = 7;
     const OURS: u32 = 20;
     const THEIRS: u32 = 30;
-    const AT: Local = Local { key: 1, queue_pair: 0, qpn: OURS };
+    const AT: Local = Local { key: 1, queue_pair: 0, qpn: OURS, life: 1 };
 
     fn with_host() -> Shares {
         let mut shares = Shares::new(1, 8, 20, false);

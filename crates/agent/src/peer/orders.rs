@@ -1,0 +1,55 @@
+//! What who keeps the sessions asks of the rest of the agent.
+use super::message::RemoteRegion;
+
+/// A queue pair of an application of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Local {
+    pub(crate) key: u64,
+    pub(crate) queue_pair: u32,
+    /// At the device: the other number is given out again.
+    pub(crate) qpn: u32,
+    /// Another one each time that it is connected: what was said of the last time is of no meaning any more.
+    pub(crate) life: u64,
+}
+
+/// What is to be done with queue pairs of the device, which takes a while.
+pub(crate) enum Make {
+    /// An end of a shared one, of a host and a number, to be offered.
+    Offer(u32, u32),
+    /// An end that is connected with the one offered.
+    Accept(u32, u32, String),
+    /// Connects the end that was offered, and uses it.
+    Finish(u32, u32, String),
+    /// Uses the end that was accepted.
+    Use(u32, u32),
+    /// Ends it.
+    Forget(u32, u32),
+    /// Lets the queue pair of its own, of a connection, receive.
+    Receive(Local),
+    /// Lets it send.
+    Send(Local),
+}
+
+/// What the engine is told.
+pub(crate) enum Verdict {
+    /// A connection stops sharing, as its peer does.
+    Part(Local),
+    /// Both do not share any more: its receives are of its own from now on.
+    Release(Local),
+    /// A peer asks for a region by the key that an application gave it.
+    KeyAsked { at: Local, host: u32, rkey: u32 },
+    /// What a key of a peer gives.
+    Key { at: Local, rkey: u32, region: Option<RemoteRegion> },
+    /// A region of a host ends.
+    Revoke { host: u32, rkey: u32 },
+    /// The other end of a shared queue pair is gone.
+    SharedQpLost(u32, u32),
+    /// No shared queue pair with a host can be made.
+    NoSharedQp(u32),
+    /// A host is gone, or has another life.
+    SharedQpsGone(u32),
+    /// The rate of each application in bytes a second.
+    Rates(Vec<(u64, f64)>),
+    /// A queue pair leads to a host that is gone.
+    Fail(u64, u32),
+}
