@@ -203,6 +203,15 @@ impl Grants {
                     tracing::info!(source = source.0, "silent for 30 s: forgotten");
                     self.known.retain(|_, known| known.number != source.0);
                 }
+                Output::Working { link, stated_bps, working_bps } => {
+                    let link = self.links.get(usize::from(link.0)).map(|(name, _)| name.as_str());
+                    let link = link.unwrap_or_default();
+                    if working_bps < stated_bps {
+                        tracing::warn!(link, stated_bps, working_bps, "what is granted gets lost: less of the link is granted");
+                    } else {
+                        tracing::info!(link, stated_bps, "as much of the link is granted again as it is said to carry");
+                    }
+                }
                 Output::Superseded { term } => {
                     self.superseded = true;
                     tracing::warn!(
@@ -321,6 +330,7 @@ impl Grants {
         let link = |(at, (name, capacity_bps)): (u16, &(String, u64))| LinkStatus {
             name: name.clone(),
             capacity_bps: *capacity_bps,
+            working_bps: controller.capacity_bps(LinkId(at)).map_or(*capacity_bps, |(_, bps)| bps),
             granted_bps: controller.load_bps(LinkId(at)).unwrap_or(0)
                 + controller.periodic_bps(LinkId(at)).unwrap_or(0),
         };

@@ -27,8 +27,10 @@ pub struct Status {
 pub struct LinkStatus {
     /// Its name.
     pub name: String,
-    /// Payload that it carries: bits a second.
+    /// Payload that it is said to carry: bits a second.
     pub capacity_bps: u64,
+    /// What is granted of it at most: less than it is said to carry after losses. Bits a second.
+    pub working_bps: u64,
     /// The rates of all that may be sent now.
     pub granted_bps: u64,
 }

@@ -244,7 +244,8 @@ pub(crate) fn rate(bps: u64) -> String {
 /// Returns a status in one line.
 fn line(status: &Status) -> String {
     let links = status.links.iter().map(|link| {
-        format!("{}: {} of {}", link.name, rate(link.granted_bps), rate(link.capacity_bps))
+        let lossy = if link.working_bps < link.capacity_bps { " (losses)" } else { "" };
+        format!("{}: {} of {}{lossy}", link.name, rate(link.granted_bps), rate(link.working_bps))
     });
     let classes = status.classes.iter().map(|class| {
         let all = class.on_time + class.late;
@@ -263,13 +264,15 @@ fn text(status: &Value) -> String {
     let rows = |list: &str| status[list].as_array().cloned().unwrap_or_default();
     let mut text = format!("term {}, up {} s\n", number(status, "term"), status["uptime_s"]);
     for link in rows("links") {
-        let (granted, capacity) = (number(&link, "granted_bps"), number(&link, "capacity_bps"));
-        text += &format!(
-            "link {}: {} of {} granted\n",
-            name(&link, "name"),
-            rate(granted),
-            rate(capacity)
-        );
+        let [granted, capacity] = ["granted_bps", "capacity_bps"].map(|name| number(&link, name));
+        // One of an earlier version does not say it.
+        let working = link["working_bps"].as_u64().unwrap_or(capacity);
+        let (name, granted) = (name(&link, "name"), rate(granted));
+        text += &format!("link {name}: {granted} of {} granted", rate(working));
+        if working < capacity {
+            text += &format!("; losses: it was said to carry {}", rate(capacity));
+        }
+        text += "\n";
     }
     for class in rows("classes") {
         let [waiting, granted, on_time, late] =

@@ -52,7 +52,9 @@ metrics! { CONTROLLER of |s: &Status|
 
 metrics! { LINK of |link: &LinkStatus|
     gauge "catchment_control_link_capacity_bits_per_second" = link.capacity_bps as f64 =>
-        "Payload that the link carries.";
+        "Payload that the link is said to carry.";
+    gauge "catchment_control_link_working_bits_per_second" = link.working_bps as f64 =>
+        "What is granted of the link at most: less than it is said to carry after losses.";
     gauge "catchment_control_link_granted_bits_per_second" = link.granted_bps as f64 =>
         "The rates of all that may be sent over it now.";
 }
@@ -143,6 +145,7 @@ mod tests {
             links: vec![LinkStatus {
                 name: "up\"link".to_owned(),
                 capacity_bps: 20_000_000_000,
+                working_bps: 15_000_000_000,
                 granted_bps: 10_000_000_000,
             }],
             classes: vec![ClassStatus {
@@ -176,6 +179,7 @@ mod tests {
             "catchment_control_term 3",
             "catchment_control_datagrams_forged_total 4",
             r#"catchment_control_link_granted_bits_per_second{link="up\"link"} 10000000000"#,
+            r#"catchment_control_link_working_bits_per_second{link="up\"link"} 15000000000"#,
             r#"catchment_control_transfers_late_total{class="urgent"} 4"#,
             r#"catchment_control_source_silent_seconds{source="7",certificate="cam"} 1.5"#,
         ] {

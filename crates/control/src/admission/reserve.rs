@@ -171,6 +171,7 @@ impl Controller {
         let path = &self.paths[usize::from(device.path.0)];
         for link in &path.links {
             let link = &mut self.links[*link];
+            link.working.advance(self.now_ns, link.load_bps());
             link.periodic_bps = link.periodic_bps - before_bps + rate_bps;
             link.reserve();
         }

@@ -100,6 +100,15 @@ pub enum Output<'a> {
         /// The higher term.
         term: u32,
     },
+    /// Losses have lowered what is granted of a link, or it has again what it is said to carry.
+    Working {
+        /// The link.
+        link: LinkId,
+        /// What it is said to carry: bits a second.
+        stated_bps: u64,
+        /// What is granted of it, at most: bits a second.
+        working_bps: u64,
+    },
     /// Nothing more to do until an input comes, or this time: then handle [`Input::Timeout`].
     Timeout(Option<u64>),
 }
@@ -149,6 +158,7 @@ enum Event {
     Refused(SourceId, u32, Refusal),
     Forgotten(SourceId),
     Superseded(u32),
+    Working(LinkId, u64, u64),
 }
 
 /// The controller's end. See the [module](self).
@@ -269,6 +279,9 @@ impl ControllerSide {
             }
             Some(Event::Forgotten(source)) => return Output::Forgotten { source },
             Some(Event::Superseded(term)) => return Output::Superseded { term },
+            Some(Event::Working(link, stated_bps, working_bps)) => {
+                return Output::Working { link, stated_bps, working_bps };
+            }
             None => {}
         }
         if let Some(to) = self.write() {

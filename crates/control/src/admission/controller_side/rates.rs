@@ -25,7 +25,8 @@ impl ControllerSide {
             SourceState::Waiting { .. }
             | SourceState::Running { .. }
             | SourceState::Done
-            | SourceState::Cancelled => {}
+            | SourceState::Cancelled
+            | SourceState::Delivered { .. } => {}
         }
     }
 

@@ -34,6 +34,8 @@ pub(super) struct Session {
     pub(super) wishes: BTreeMap<u32, (u32, bool)>,
     /// The newest renewal that came.
     pub(super) renewal: u32,
+    /// Of its reports of what was delivered: the newest revision, and its totals.
+    pub(super) delivered: Option<(u32, u64, u64)>,
     /// Those that are to be sent.
     pub(super) ready: Vec<Key>,
     /// Answers about transfers that are not kept.
@@ -81,6 +83,7 @@ impl ControllerSide {
             entries: BTreeMap::new(),
             wishes: BTreeMap::new(),
             renewal: 0,
+            delivered: None,
             ready: Vec::new(),
             answers: Vec::new(),
             queued: false,
@@ -100,6 +103,7 @@ impl ControllerSide {
             session.entries = before.entries;
             session.wishes = before.wishes;
             session.renewal = before.renewal;
+            session.delivered = before.delivered;
             session.held = before.held;
             session.floor = before.floor;
             session.silence = before.silence;
