@@ -91,7 +91,12 @@ impl Working {
     }
 
     /// Adds what a source reports; of what it has sent before the beginning the part of its time counts.
-    pub(super) fn add(&mut self, now_ns: u64, source: SourceId, (acknowledged, resent): (u64, u64)) {
+    pub(super) fn add(
+        &mut self,
+        now_ns: u64,
+        source: SourceId,
+        (acknowledged, resent): (u64, u64),
+    ) {
         let at = self.reports.binary_search_by_key(&source, |(other, _)| *other);
         let at = at.unwrap_or_else(|at| {
             let first = Report { at_ns: self.since_ns, ..Report::default() };
@@ -156,8 +161,7 @@ impl Report {
     }
 
     pub(super) const fn is_lossy(self) -> bool {
-        self.resent_bytes >= LOSS_BYTES_MIN
-            && self.resent_bytes >= self.sum() / 100 * LOSS_PERCENT
+        self.resent_bytes >= LOSS_BYTES_MIN && self.resent_bytes >= self.sum() / 100 * LOSS_PERCENT
     }
 }
 

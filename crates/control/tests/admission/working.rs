@@ -62,7 +62,9 @@ impl Links {
             for device in 0..2 {
                 let (transfer, left_bytes) = (transfer(device), 1 << 40);
                 let revision = self.revisions[device as usize];
-                changes.extend(self.handle(now_ns, Input::Progress { transfer, left_bytes, revision }));
+                changes.extend(
+                    self.handle(now_ns, Input::Progress { transfer, left_bytes, revision }),
+                );
             }
             for (source, arrived, lost) in sources {
                 let (source, path) = (SourceId(*source), PathId(0));
