@@ -9,7 +9,7 @@ use crate::status::{
 };
 use catchment_control::admission::controller_side::{ControllerSide, Input, Output};
 use catchment_control::admission::{
-    ClassId, ConfigError, DeviceSpec, Doing, Explanation, LinkId, PathId, SourceId,
+    ClassConfig, ClassId, ConfigError, DeviceSpec, Doing, Explanation, LinkId, PathId, SourceId,
 };
 use catchment_session::names::DeviceName;
 use catchment_session::registration::Secret;
@@ -67,6 +67,7 @@ pub(crate) type Place = Result<Placed, String>;
 pub(crate) enum Command {
     Register(Box<Newcomer>, oneshot::Sender<Place>),
     Capacity(LinkId, u64),
+    Classes(Vec<ClassConfig>),
     Status(oneshot::Sender<Status>),
     Explain(DeviceName, oneshot::Sender<Vec<StreamStatus>>),
     Stop,
@@ -207,9 +208,18 @@ impl Grants {
                     let link = self.links.get(usize::from(link.0)).map(|(name, _)| name.as_str());
                     let link = link.unwrap_or_default();
                     if working_bps < stated_bps {
-                        tracing::warn!(link, stated_bps, working_bps, "what is granted gets lost: less of the link is granted");
+                        tracing::warn!(
+                            link,
+                            stated_bps,
+                            working_bps,
+                            "what is granted gets lost: less of the link is granted"
+                        );
                     } else {
-                        tracing::info!(link, stated_bps, "as much of the link is granted again as it is said to carry");
+                        tracing::info!(
+                            link,
+                            stated_bps,
+                            "as much of the link is granted again as it is said to carry"
+                        );
                     }
                 }
                 Output::Superseded { term } => {
@@ -255,6 +265,7 @@ impl Grants {
                 }
                 self.side.handle(self.now_ns(), Input::Capacity { link, capacity_bps });
             }
+            Command::Classes(classes) => self.side.handle(self.now_ns(), Input::Classes(classes)),
             Command::Status(answer) => {
                 let _ = answer.send(self.status());
             }

@@ -176,6 +176,7 @@ impl Controller {
                 self.adopt(transfer, (left_bytes, age_ns), rate_bps, until_ns);
             }
             Input::Capacity { link, capacity_bps } => self.set_capacity(link, capacity_bps),
+            Input::Classes(classes) => self.set_classes(classes),
             Input::Delivered { source, path, acknowledged_bytes, resent_bytes } => {
                 self.delivered(source, path, (acknowledged_bytes, resent_bytes));
             }
@@ -249,6 +250,13 @@ impl Controller {
                     (0..self.parts.len()).for_each(|part| self.note_stale(part));
                 }
             }
+        }
+    }
+
+    fn set_classes(&mut self, classes: Vec<super::ClassConfig>) {
+        if classes.len() == self.config.classes.len() {
+            self.config.classes = classes;
+            (0..self.parts.len()).for_each(|part| self.note_stale(part));
         }
     }
 

@@ -1,4 +1,5 @@
 //! What goes in and what comes out.
+use super::ClassConfig;
 
 /// An index into [`Config::links`](super::Config::links).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,6 +140,12 @@ pub enum Input {
         /// What it carries.
         capacity_bps: u64,
     },
+    /// Classes have other deadlines, other shares, or late transfers become something else there. There are as many as
+    /// before; deadlines hold for what is asked for from now on.
+    Classes(
+        /// The classes.
+        Vec<ClassConfig>,
+    ),
     /// What became of what a source has sent over a path since it said so last.
     Delivered {
         /// The source.

@@ -20,7 +20,8 @@ mod view;
 use super::timers::{Ranked, Timers};
 use super::wire::{Header, Kind, OpenError, ROOT_BYTES, SourceRecord, hint};
 use super::{
-    Config, ConfigError, Controller, DeviceId, DeviceSpec, LinkId, Refusal, SourceId, TransferId,
+    ClassConfig, Config, ConfigError, Controller, DeviceId, DeviceSpec, LinkId, Refusal, SourceId,
+    TransferId,
 };
 use entry::Key;
 use session::Session;
@@ -67,6 +68,11 @@ pub enum Input<'a> {
         /// What it carries.
         capacity_bps: u64,
     },
+    /// Classes are served otherwise ([`Input::Classes`](super::Input::Classes)).
+    Classes(
+        /// The classes: as many as before.
+        Vec<ClassConfig>,
+    ),
     /// The time of the last [`Output::Timeout`] has come.
     Timeout,
 }
@@ -262,6 +268,7 @@ impl ControllerSide {
             Input::Capacity { link, capacity_bps } => {
                 self.control(super::Input::Capacity { link, capacity_bps });
             }
+            Input::Classes(classes) => self.control(super::Input::Classes(classes)),
             Input::Timeout => {}
         }
     }
