@@ -15,8 +15,9 @@ const STALL_PERCENT: u64 = 5;
 const CLIMB_NS: u64 = 100_000_000;
 /// Of the stated capacity, a step: 5 % a second.
 const CLIMB_PARTS: u64 = 200;
-/// A working capacity is no less than this part of the stated one.
-const LEAST_PARTS: u64 = 1000;
+/// A working capacity is no less than this part of the stated one: losses may have another cause, which lowering it does not
+/// end, and sources may lie.
+const LEAST_PARTS: u64 = 10;
 
 impl Controller {
     /// Takes what a source reports of its path since its last report.
