@@ -4,10 +4,10 @@
 use crate::config::Settings;
 use crate::outbox::Outbox;
 use crate::status::{
-    BeforeStatus, ClassStatus, DatagramStatus, LinkStatus, SourceStatus, Status, StreamStatus,
-    TransferState, TransferStatus,
+    BeforeStatus, ClassStatus, DatagramStatus, LinkStatus, RateStatus, SourceStatus, Status,
+    StreamStatus, TransferState, TransferStatus,
 };
-use catchment_control::admission::controller_side::{ControllerSide, Input, Output};
+use catchment_control::admission::controller_side::{ControllerSide, Input, Output, RateView};
 use catchment_control::admission::{
     ClassConfig, ClassId, ConfigError, DeviceSpec, Doing, Explanation, LinkId, PathId, SourceId,
 };
@@ -381,13 +381,16 @@ impl Grants {
             self.known.values().map(|known| (known.number, known)).collect();
         let source = |view: catchment_control::admission::controller_side::SourceView| {
             let known = by_number.get(&view.source.0);
+            let (rates, rates_bps) = self.side.rates(view.source);
             SourceStatus {
                 source: view.source.0,
                 address: view.address.map(|address| address.to_string()),
                 certificate: known.and_then(|known| known.certificate.clone()),
                 devices: known.map(|known| known.names.devices.clone()).unwrap_or_default(),
                 waiting: view.waiting,
-                granted_bps: view.granted_bps + self.side.rates(view.source).1,
+                granted_bps: view.granted_bps + rates_bps,
+                rates,
+                rates_bps,
                 silent_ms: view.silent_ns / 1_000_000,
             }
         };
@@ -413,6 +416,10 @@ impl Grants {
                 class: known.names.classes.get(place).cloned().unwrap_or_default(),
                 notes: notes.map(|(_, note)| note.clone()).collect(),
                 silent_ms: view.map_or(0, |view| view.silent_ns / 1_000_000),
+                rate: self.side.rate(source, place).map(|view| {
+                    let RateView { wanted_bps, rate_bps, could_bps } = view;
+                    RateStatus { wanted_bps, rate_bps, could_bps }
+                }),
                 transfer: transfer.map(|transfer| self.transfer(&transfer)),
             });
         }

@@ -30,6 +30,6 @@ mod term;
 pub use reload::{NewCapacity, ReloadError, Reloaded};
 pub use service::{Service, StartError};
 pub use status::{
-    BeforeStatus, ClassStatus, DatagramStatus, LinkStatus, SourceStatus, Status, StreamStatus,
-    TransferState, TransferStatus,
+    BeforeStatus, ClassStatus, DatagramStatus, LinkStatus, RateStatus, SourceStatus, Status,
+    StreamStatus, TransferState, TransferStatus,
 };

@@ -73,7 +73,11 @@ metrics! { SOURCE of |source: &SourceStatus|
     gauge "catchment_control_source_waiting" = source.waiting as f64 =>
         "Transfers of the source that wait.";
     gauge "catchment_control_source_granted_bits_per_second" = source.granted_bps as f64 =>
-        "The sum of the source's windows.";
+        "The sum of the source's windows and of the rates of its periodic devices.";
+    gauge "catchment_control_source_rate_devices" = source.rates as f64 =>
+        "Periodic devices of the source that have a rate.";
+    gauge "catchment_control_source_rate_bits_per_second" = source.rates_bps as f64 =>
+        "The sum of the rates of the source's periodic devices.";
     gauge "catchment_control_source_silent_seconds" = source.silent_ms as f64 / 1e3 =>
         "Time since the source's last datagram.";
 }
@@ -162,6 +166,8 @@ mod tests {
                 devices: Vec::new(),
                 waiting: 1,
                 granted_bps: 5,
+                rates: 2,
+                rates_bps: 4,
                 silent_ms: 1500,
             }],
             datagrams: DatagramStatus {
@@ -181,6 +187,7 @@ mod tests {
             r#"catchment_control_link_granted_bits_per_second{link="up\"link"} 10000000000"#,
             r#"catchment_control_link_working_bits_per_second{link="up\"link"} 15000000000"#,
             r#"catchment_control_transfers_late_total{class="urgent"} 4"#,
+            r#"catchment_control_source_rate_bits_per_second{source="7",certificate="cam"} 4"#,
             r#"catchment_control_source_silent_seconds{source="7",certificate="cam"} 1.5"#,
         ] {
             assert!(text.lines().any(|one| one == line), "no {line}: {text}");

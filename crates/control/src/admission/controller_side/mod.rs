@@ -27,7 +27,7 @@ use entry::Key;
 use session::Session;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-pub use view::{ClassView, SourceView};
+pub use view::{ClassView, RateView, SourceView};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How late a source may begin and still send all in its window.
