@@ -187,7 +187,8 @@ mod tests {
         };
         assert_eq!(said(100_000_000, 900_000_000), "it has 100.0 Mbit/s without asking");
         assert!(said(0, 900_000_000).starts_with("it waits for 100.0 Mbit/s"));
-        let could = "it wants 100.0 Mbit/s without asking and could have 60.0 Mbit/s: its frames ask";
+        let could =
+            "it wants 100.0 Mbit/s without asking and could have 60.0 Mbit/s: its frames ask";
         assert_eq!(said(0, 60_000_000), could);
     }
 
