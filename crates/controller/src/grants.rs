@@ -4,12 +4,12 @@
 use crate::config::Settings;
 use crate::outbox::Outbox;
 use crate::status::{
-    BeforeStatus, ClassStatus, DatagramStatus, LinkStatus, SourceStatus, Status, StreamStatus,
-    TransferState, TransferStatus,
+    BeforeStatus, ClassStatus, DatagramStatus, LinkStatus, RateStatus, SourceStatus, Status,
+    StreamStatus, TransferState, TransferStatus,
 };
-use catchment_control::admission::controller_side::{ControllerSide, Input, Output};
+use catchment_control::admission::controller_side::{ControllerSide, Input, Output, RateView};
 use catchment_control::admission::{
-    ClassId, ConfigError, DeviceSpec, Doing, Explanation, LinkId, PathId, SourceId,
+    ClassConfig, ClassId, ConfigError, DeviceSpec, Doing, Explanation, LinkId, PathId, SourceId,
 };
 use catchment_session::names::DeviceName;
 use catchment_session::registration::Secret;
@@ -67,6 +67,7 @@ pub(crate) type Place = Result<Placed, String>;
 pub(crate) enum Command {
     Register(Box<Newcomer>, oneshot::Sender<Place>),
     Capacity(LinkId, u64),
+    Classes(Vec<ClassConfig>),
     Status(oneshot::Sender<Status>),
     Explain(DeviceName, oneshot::Sender<Vec<StreamStatus>>),
     Stop,
@@ -203,6 +204,24 @@ impl Grants {
                     tracing::info!(source = source.0, "silent for 30 s: forgotten");
                     self.known.retain(|_, known| known.number != source.0);
                 }
+                Output::Working { link, stated_bps, working_bps } => {
+                    let link = self.links.get(usize::from(link.0)).map(|(name, _)| name.as_str());
+                    let link = link.unwrap_or_default();
+                    if working_bps < stated_bps {
+                        tracing::warn!(
+                            link,
+                            stated_bps,
+                            working_bps,
+                            "what is granted gets lost: less of the link is granted"
+                        );
+                    } else {
+                        tracing::info!(
+                            link,
+                            stated_bps,
+                            "as much of the link is granted again as it is said to carry"
+                        );
+                    }
+                }
                 Output::Superseded { term } => {
                     self.superseded = true;
                     tracing::warn!(
@@ -246,6 +265,7 @@ impl Grants {
                 }
                 self.side.handle(self.now_ns(), Input::Capacity { link, capacity_bps });
             }
+            Command::Classes(classes) => self.side.handle(self.now_ns(), Input::Classes(classes)),
             Command::Status(answer) => {
                 let _ = answer.send(self.status());
             }
@@ -321,6 +341,7 @@ impl Grants {
         let link = |(at, (name, capacity_bps)): (u16, &(String, u64))| LinkStatus {
             name: name.clone(),
             capacity_bps: *capacity_bps,
+            working_bps: controller.capacity_bps(LinkId(at)).map_or(*capacity_bps, |(_, bps)| bps),
             granted_bps: controller.load_bps(LinkId(at)).unwrap_or(0)
                 + controller.periodic_bps(LinkId(at)).unwrap_or(0),
         };
@@ -360,13 +381,16 @@ impl Grants {
             self.known.values().map(|known| (known.number, known)).collect();
         let source = |view: catchment_control::admission::controller_side::SourceView| {
             let known = by_number.get(&view.source.0);
+            let (rates, rates_bps) = self.side.rates(view.source);
             SourceStatus {
                 source: view.source.0,
                 address: view.address.map(|address| address.to_string()),
                 certificate: known.and_then(|known| known.certificate.clone()),
                 devices: known.map(|known| known.names.devices.clone()).unwrap_or_default(),
                 waiting: view.waiting,
-                granted_bps: view.granted_bps + self.side.rates(view.source).1,
+                granted_bps: view.granted_bps + rates_bps,
+                rates,
+                rates_bps,
                 silent_ms: view.silent_ns / 1_000_000,
             }
         };
@@ -392,6 +416,10 @@ impl Grants {
                 class: known.names.classes.get(place).cloned().unwrap_or_default(),
                 notes: notes.map(|(_, note)| note.clone()).collect(),
                 silent_ms: view.map_or(0, |view| view.silent_ns / 1_000_000),
+                rate: self.side.rate(source, place).map(|view| {
+                    let RateView { wanted_bps, rate_bps, could_bps } = view;
+                    RateStatus { wanted_bps, rate_bps, could_bps }
+                }),
                 transfer: transfer.map(|transfer| self.transfer(&transfer)),
             });
         }

@@ -9,23 +9,27 @@
 //! | module | what |
 //! |---|---|
 //! | [`config`] | settings: one bottleneck, or a file of strict TOML |
+//! | [`admin`] | settings that change, over HTTP |
 //! | [`Service`] | the listener, and the thread with the UDP socket |
 //! | [`leader`] | who leads, where several stand in for each other |
 //! | [`Status`] | how it stands, for people and programs |
 #![forbid(unsafe_code)]
 
+pub mod admin;
 mod admit;
 pub mod config;
 mod grants;
 pub mod leader;
 mod outbox;
+mod reload;
 mod serve;
 mod service;
 mod status;
 mod term;
 
-pub use service::{ReloadError, Reloaded, Service, StartError};
+pub use reload::{NewCapacity, ReloadError, Reloaded};
+pub use service::{Service, StartError};
 pub use status::{
-    BeforeStatus, ClassStatus, DatagramStatus, LinkStatus, SourceStatus, Status, StreamStatus,
-    TransferState, TransferStatus,
+    BeforeStatus, ClassStatus, DatagramStatus, LinkStatus, RateStatus, SourceStatus, Status,
+    StreamStatus, TransferState, TransferStatus,
 };

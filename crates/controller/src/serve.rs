@@ -17,9 +17,9 @@ use tokio::sync::{Semaphore, oneshot};
 /// Connections that are served at a time.
 const CONNECTIONS_MAX: usize = 256;
 /// Time from connecting to the answer.
-const LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, for example for lack of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
 pub(crate) struct Context {

@@ -1,10 +1,10 @@
 //! The controller's process: listener, thread, settings that can change.
 use crate::config::Settings;
 use crate::grants::{Command, Grants, Handle};
+use crate::reload::{ReloadError, Reloaded};
 use crate::serve::{Context, accept_all};
 use crate::status::Status;
-use crate::term;
-use catchment_control::admission::LinkId;
+use crate::{admin, term};
 use catchment_session::io::{Address, BindError, ServerSecurity, StreamListener};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -48,31 +48,11 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
-/// What a reload has changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reloaded {
-    /// Links with another capacity: name, before, now.
-    pub capacities: Vec<(String, u64, u64)>,
-    /// Whether who may do what has changed; it holds for registrations from now on.
-    pub allow: bool,
-}
-
-/// Settings that cannot be taken over while the controller runs. Nothing has changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{what} cannot change while the controller runs; nothing has changed: restart it, or leave it as it was"
-)]
-pub struct ReloadError {
-    /// The first that differs.
-    pub what: &'static str,
-}
-
 /// A controller that runs. Dropping it ends it; windows that it granted run out.
 pub struct Service {
     local: Address,
     term: u32,
-    grants: Handle,
-    settings: Arc<RwLock<Settings>>,
+    context: Context,
     thread: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
 }
@@ -113,11 +93,15 @@ impl Service {
         let thread = std::thread::Builder::new()
             .name("catchment-grant".to_owned())
             .spawn(move || machine.run())?;
-        let settings = Arc::new(RwLock::new(settings));
-        let context = Context { grants: grants.clone(), settings: settings.clone() };
-        runtime.spawn(accept_all(listener, context));
+        let admin = settings.admin.clone();
+        let context = Context { grants, settings: Arc::new(RwLock::new(settings)) };
+        runtime.spawn(accept_all(listener, context.clone()));
+        if let Some(address) = admin {
+            let listener = runtime.block_on(StreamListener::bind(&address, security.clone()))?;
+            runtime.spawn(admin::accept_all(listener, context.clone()));
+        }
         let (thread, runtime) = (Some(thread), Some(runtime));
-        Ok(Self { local, term, grants, settings, thread, runtime })
+        Ok(Self { local, term, context, thread, runtime })
     }
 
     /// Returns where it listens, with the port that the system chose.
@@ -136,36 +120,23 @@ impl Service {
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         let (answer, status) = oneshot::channel();
-        self.grants.tell(Command::Status(answer));
+        self.context.grants.tell(Command::Status(answer));
         status.blocking_recv().ok()
     }
 
-    /// Takes over other settings: capacities of links, and who may do what. What is granted stands.
+    /// Takes over other settings: capacities of links, how classes are served, and who may do what. What is granted
+    /// stands.
     ///
     /// # Errors
     /// [`ReloadError`]: something else differs, and nothing has changed.
-    pub fn reload(&self, mut new: Settings) -> Result<Reloaded, ReloadError> {
-        let mut settings = self.settings.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        new.listen = settings.listen.clone();
-        if let Some(what) = settings.fixed_difference(&new) {
-            return Err(ReloadError { what });
-        }
-        let mut reloaded = Reloaded { capacities: Vec::new(), allow: settings.allow != new.allow };
-        for (at, (old, new)) in (0..).zip(settings.links.iter().zip(&new.links)) {
-            if old.capacity_bps != new.capacity_bps {
-                self.grants.tell(Command::Capacity(LinkId(at), new.capacity_bps));
-                let change = (new.name.clone(), old.capacity_bps, new.capacity_bps);
-                reloaded.capacities.push(change);
-            }
-        }
-        *settings = new;
-        Ok(reloaded)
+    pub fn reload(&self, new: Settings) -> Result<Reloaded, ReloadError> {
+        self.context.reload(new)
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.grants.tell(Command::Stop);
+        self.context.grants.tell(Command::Stop);
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

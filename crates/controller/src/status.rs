@@ -27,8 +27,10 @@ pub struct Status {
 pub struct LinkStatus {
     /// Its name.
     pub name: String,
-    /// Payload that it carries: bits a second.
+    /// Payload that it is said to carry: bits a second.
     pub capacity_bps: u64,
+    /// What is granted of it at most: less than it is said to carry after losses. Bits a second.
+    pub working_bps: u64,
     /// The rates of all that may be sent now.
     pub granted_bps: u64,
 }
@@ -63,6 +65,12 @@ pub struct SourceStatus {
     pub waiting: u64,
     /// The sum of its windows and of the rates of its periodic devices: bits a second.
     pub granted_bps: u64,
+    /// Its periodic devices that have a rate.
+    #[serde(default)]
+    pub rates: u32,
+    /// The sum of these rates: bits a second.
+    #[serde(default)]
+    pub rates_bps: u64,
     /// Milliseconds since its last datagram.
     pub silent_ms: u64,
 }
@@ -84,8 +92,22 @@ pub struct StreamStatus {
     pub notes: Vec<String>,
     /// Milliseconds since the source's last datagram.
     pub silent_ms: u64,
+    /// Its rate; `None` where it is not periodic.
+    #[serde(default)]
+    pub rate: Option<RateStatus>,
     /// Its transfer that is served first; `None` while nothing of it waits or is sent.
     pub transfer: Option<TransferStatus>,
+}
+
+/// The rate of a periodic device: bits a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateStatus {
+    /// What it sends in a period, divided by the period.
+    pub wanted_bps: u64,
+    /// What it has, without asking for each frame; 0 for none.
+    pub rate_bps: u64,
+    /// The most that it could have.
+    pub could_bps: u64,
 }
 
 /// A transfer that waits or is sent.

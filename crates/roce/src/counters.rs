@@ -24,6 +24,8 @@ counters! {
         pub packets_sent,
         /// Payload bytes of them.
         pub bytes_sent,
+        /// Request packets that the peer said it has.
+        pub acknowledged,
         /// Request packets retransmitted.
         pub retransmitted,
         /// Packets detected as lost because later ones arrived.

@@ -45,6 +45,16 @@ impl RateRange {
     }
 }
 
+/// What became of the packets that a queue pair has sent since it was made, in bytes of payload; a packet that is not
+/// full may count as a full one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delivery {
+    /// What the peer has acknowledged.
+    pub acknowledged_bytes: u64,
+    /// What was sent again because it was lost.
+    pub resent_bytes: u64,
+}
+
 /// `Qp::set_rate` failed; the limit is as before.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

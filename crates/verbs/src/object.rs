@@ -1,7 +1,7 @@
 //! The objects of a provider, as traits. Dynamic dispatch happens here: one call per batch.
 use crate::mem::{Region, RegionOptions};
 use crate::{
-    Access, Caps, Completion, CqError, DeviceInfo, Endpoint, Gid, Limits, ModifyError, NetEnd,
+    Access, Caps, Completion, CqError, Delivery, DeviceInfo, Endpoint, Gid, Limits, ModifyError, NetEnd,
     PortAddr, PostError, QpCapacity, QpState, QpTransition, RateError, RecvWr, RemoteMapError,
     RemoteWindow, RtrAttr, RtsAttr, SendWr, Service, VerbsError, Watch,
 };
@@ -291,6 +291,10 @@ pub trait Qp: Send {
     /// [`RateError::Unsupported`] without [`Caps::rate`], [`RateError::OutOfRange`] beyond it,
     /// [`RateError::Device`] when the device refuses. The limit is then unchanged.
     fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError>;
+    /// Returns what became of its packets; `None` where the provider loses none, or does not see it.
+    fn delivery(&self) -> Option<Delivery> {
+        None
+    }
     /// Maps part of the peer's memory, to fill it in place ([`Caps::direct`]).
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use crate::forward::forward;
 use catchment_verbs::mem::Region;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
-    Access, Ah, AsyncEvent, Caps, Completion, CompletionChannel, Context, Cq, CqError, Endpoint,
+    Access, Ah, AsyncEvent, Caps, Completion, CompletionChannel, Context, Cq, CqError, Delivery, Endpoint,
     Gid, ModifyError, Mr, NetEnd, Pd, PortAddr, PostError, Qp, QpInit, QpState, QpTransition,
     RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch,
 };
@@ -219,6 +219,7 @@ impl Qp for Counted<Box<dyn Qp>> {
         fn qpn() -> u32;
         fn state() -> QpState;
         fn endpoint() -> Endpoint;
+        fn delivery() -> Option<Delivery>;
         fn map_remote(addr: u64, bytes: u64, rkey: u32) -> Result<RemoteWindow, RemoteMapError>;
         fn watch_remote(rkey: u32) -> Result<Arc<dyn Watch>, RemoteMapError>;
     }

@@ -5,7 +5,7 @@
 use crate::forward::forward;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
-    Endpoint, ModifyError, Payload, PostError, Qp, QpState, QpTransition, RateError, RecvWr,
+    Delivery, Endpoint, ModifyError, Payload, PostError, Qp, QpState, QpTransition, RateError, RecvWr,
     RemoteMapError, RemoteWindow, SendOp, SendWr, Watch,
 };
 use std::sync::Arc;
@@ -139,6 +139,7 @@ impl Qp for TracedQp {
         fn qpn() -> u32;
         fn state() -> QpState;
         fn endpoint() -> Endpoint;
+        fn delivery() -> Option<Delivery>;
         fn map_remote(addr: u64, bytes: u64, rkey: u32) -> Result<RemoteWindow, RemoteMapError>;
         fn watch_remote(rkey: u32) -> Result<Arc<dyn Watch>, RemoteMapError>;
     }

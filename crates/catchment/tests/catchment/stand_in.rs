@@ -4,9 +4,9 @@ use catchment::providers::{OpenRnics, PathProvider, ProviderOptions, Rnics};
 use catchment_provider_roce::{Faults, RoceOptions, RoceProvider};
 use catchment_verbs::mem::Region;
 use catchment_verbs::{
-    Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Endpoint, Gid, ModifyError, Mr,
-    NetEnd, Pd, PortAddr, PostError, Provider, ProviderInfo, Qp, QpInit, QpState, QpTransition,
-    RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch,
+    Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Delivery, Endpoint, Gid,
+    ModifyError, Mr, NetEnd, Pd, PortAddr, PostError, Provider, ProviderInfo, Qp, QpInit, QpState,
+    QpTransition, RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -193,6 +193,10 @@ impl Qp for StandInQp {
 
     fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
         self.inner.set_rate(rate_bps)
+    }
+
+    fn delivery(&self) -> Option<Delivery> {
+        self.inner.delivery()
     }
 
     fn map_remote(&self, addr: u64, bytes: u64, rkey: u32) -> Result<RemoteWindow, RemoteMapError> {

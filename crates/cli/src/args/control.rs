@@ -12,6 +12,7 @@ const AFTER_HELP: &str = "\
   catchment control --bottleneck 20Gbit
   catchment send --controller 127.0.0.1:7118 --priority cam0=urgent --input synthetic --device cam0 127.0.0.1:7117
   catchment control status --json
+  catchment control capacity bottleneck 15Gbit --admin unix:control.sock
 
 SIGHUP reads the file again: capacities of links and [[allow]] change at once, and nothing granted is lost; a
 file that cannot be used changes nothing.";
@@ -34,6 +35,10 @@ pub(crate) struct ControlArgs {
     /// the file says]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<Address>,
+    /// Where settings are changed while it runs, as JSON over HTTP: unix:PATH, for this user; or HOST:PORT, with TLS, for
+    /// certificates that the file calls admin [default: as the file says, or nowhere]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Option<Address>,
     #[command(flatten)]
     pub(crate) security: Security,
     /// Write JSON lines: a status each second
@@ -49,6 +54,41 @@ pub(crate) struct ControlArgs {
 pub(crate) enum ControlWhat {
     /// Show links, grants, and what waits
     Status(ControlStatusArgs),
+    /// Show them each second, until Ctrl-C
+    Top(ControlTopArgs),
+    /// Say what a link carries from now on; what is granted stands
+    Capacity(ControlCapacityArgs),
+}
+
+/// Show links, grants, and what waits, each second
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ControlTopArgs {
+    /// The controller: HOST:PORT
+    #[arg(value_name = "ADDR", default_value = ADDRESS)]
+    pub(crate) controller: Address,
+    #[command(flatten)]
+    pub(crate) security: Security,
+    /// Write JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say what a link carries from now on
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ControlCapacityArgs {
+    /// The name of the link; the one of --bottleneck is called bottleneck
+    pub(crate) link: String,
+    /// What it carries, such as 15Gbit: payload, without headers
+    #[arg(value_name = "RATE", value_parser = parse_rate)]
+    pub(crate) capacity: u64,
+    /// Where the controller lets settings be changed: unix:PATH or HOST:PORT
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Address,
+    #[command(flatten)]
+    pub(crate) security: Security,
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Show links, grants, and what waits

@@ -22,7 +22,10 @@ pub(crate) use bench::{
 };
 pub(crate) use cert::{CertArgs, ChecksumsArgs};
 pub(crate) use collect::{CollectArgs, SinkKind};
-pub(crate) use control::{ControlArgs, ControlStatusArgs, ControlWhat, controller_address};
+pub(crate) use control::{
+    ControlArgs, ControlCapacityArgs, ControlStatusArgs, ControlTopArgs, ControlWhat,
+    controller_address,
+};
 pub(crate) use demo::DemoArgs;
 pub(crate) use examine::{
     DevicesArgs, DoctorArgs, ExplainArgs, ExplainStreamArgs, ExplainWhat, There,

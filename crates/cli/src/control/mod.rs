@@ -1,4 +1,5 @@
 //! `catchment control`: a transmission controller, or what one says.
+mod ask;
 mod lead;
 
 use crate::args::{ControlArgs, ControlStatusArgs, ControlWhat, Security, controller_address};
@@ -15,7 +16,7 @@ use catchment::session::registration::{Answer, Request, ask};
 use catchment::session::reread::ServerTls;
 use catchment_controller::config::Settings;
 use catchment_controller::leader::Leadership;
-use catchment_controller::{Service, Status};
+use catchment_controller::{NewCapacity, Service, Status};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -27,8 +28,11 @@ const LOOK: Duration = Duration::from_millis(100);
 const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
-    if let Some(ControlWhat::Status(args)) = &args.what {
-        return show_status(args);
+    match &args.what {
+        Some(ControlWhat::Status(args)) => return show_status(args),
+        Some(ControlWhat::Top(args)) => return ask::top(args),
+        Some(ControlWhat::Capacity(args)) => return ask::set_capacity(args),
+        None => {}
     }
     let mut settings = settings(args)?;
     let stop = stop::watch(args.until_stdin_closes, || {})?;
@@ -36,7 +40,7 @@ pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
     let security = ServerSecurity { tls: tls.clone(), insecure: args.security.insecure };
     hint::warn_insecure(&settings.listen, args.security.insecure);
     let running: Arc<Mutex<Weak<Service>>> = Arc::default();
-    let (path, reloaded) = (args.config.clone(), running.clone());
+    let (path, admin, reloaded) = (args.config.clone(), args.admin.clone(), running.clone());
     stop.on_hangup(Arc::new(move || {
         let certificates = tls.as_ref().map(|tls| tls.reread());
         if let Some(Err(error)) = certificates {
@@ -44,7 +48,7 @@ pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
         }
         let service = reloaded.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         if let (Some(path), Some(service)) = (&path, service) {
-            reload(path, &service);
+            reload(path, admin.as_ref(), &service);
         }
     }));
     loop {
@@ -123,7 +127,9 @@ fn grant(
 /// Returns the settings of the file as it is now; those from before if it cannot be used.
 fn reread(args: &ControlArgs, before: Settings) -> Settings {
     let Some(path) = &args.config else { return before };
-    match read(path, &before.listen) {
+    let now = read(path, &before.listen)
+        .map(|now| Settings { admin: args.admin.clone().or(now.admin.clone()), ..now });
+    match now {
         Ok(now)
             if before
                 .fixed_difference(&Settings { listen: before.listen.clone(), ..now.clone() })
@@ -156,6 +162,7 @@ fn settings(args: &ControlArgs) -> Result<Settings, Failure> {
         if args.listen.is_some() {
             settings.listen = listen;
         }
+        settings.admin = args.admin.clone().or(settings.admin);
         return Ok(settings);
     }
     let rate_bps = args.bottleneck.ok_or_else(|| {
@@ -164,7 +171,7 @@ fn settings(args: &ControlArgs) -> Result<Settings, Failure> {
             anyhow!("neither --bottleneck nor --config: which links are shared?"),
         )
     })?;
-    Ok(Settings::bottleneck(listen, rate_bps))
+    Ok(Settings { admin: args.admin.clone(), ..Settings::bottleneck(listen, rate_bps) })
 }
 
 fn read(path: &Path, listen: &catchment::session::io::Address) -> anyhow::Result<Settings> {
@@ -174,20 +181,23 @@ fn read(path: &Path, listen: &catchment::session::io::Address) -> anyhow::Result
 }
 
 /// Takes over the file as it is now.
-fn reload(path: &Path, service: &Service) {
+fn reload(path: &Path, admin: Option<&Address>, service: &Service) {
     let settings = match read(path, service.local()) {
-        Ok(settings) => settings,
+        Ok(settings) => Settings { admin: admin.cloned().or(settings.admin.clone()), ..settings },
         Err(error) => return say!("warning: nothing has changed: {error:#}"),
     };
     match service.reload(settings) {
         Ok(reloaded) => {
-            for (name, before, now) in &reloaded.capacities {
-                say!("link {name} carries {}, before {}", rate(*now), rate(*before));
+            for NewCapacity { link, before_bps, capacity_bps } in &reloaded.capacities {
+                say!("link {link} carries {}, before {}", rate(*capacity_bps), rate(*before_bps));
+            }
+            if reloaded.classes {
+                say!("[[class]] has changed: deadlines count for what is asked for from now on");
             }
             if reloaded.allow {
                 say!("[[allow]] has changed, for registrations from now on");
             }
-            if reloaded.capacities.is_empty() && !reloaded.allow {
+            if reloaded.capacities.is_empty() && !reloaded.allow && !reloaded.classes {
                 say!("{} says nothing new", path.display());
             }
         }
@@ -195,21 +205,29 @@ fn reload(path: &Path, service: &Service) {
     }
 }
 
-fn show_status(args: &ControlStatusArgs) -> Result<(), Failure> {
-    match ask_controller(&args.controller, &args.security, &Request::Status {})? {
-        Answer::Status { status } if args.json => output::print_json(&status),
-        Answer::Status { status } if args.prometheus => {
-            let status = serde_json::from_value(status).map_err(|error| {
-                Failure::new(Code::Unreachable, error)
-                    .hint("the controller is of another version; --json shows what it says")
-            })?;
-            output::print(&output::metrics::of_controller(&status))
-        }
-        Answer::Status { status } => output::print(&text(&status)),
+/// Returns a status of now.
+fn status(controller: &Address, security: &Security) -> Result<Value, Failure> {
+    match ask_controller(controller, security, &Request::Status {})? {
+        Answer::Status { status } => Ok(status),
         Answer::Refused { .. } | Answer::Registered(_) | Answer::Explained { .. } => Err(
             Failure::new(Code::Unreachable, anyhow!("the controller answers what was not asked")),
         ),
     }
+}
+
+fn show_status(args: &ControlStatusArgs) -> Result<(), Failure> {
+    let status = status(&args.controller, &args.security)?;
+    if args.json {
+        return output::print_json(&status);
+    }
+    if args.prometheus {
+        let status = serde_json::from_value(status).map_err(|error| {
+            Failure::new(Code::Unreachable, error)
+                .hint("the controller is of another version; --json shows what it says")
+        })?;
+        return output::print(&output::metrics::of_controller(&status));
+    }
+    output::print(&text(&status))
 }
 
 /// Asks a controller that runs; a refusal is a failure.
@@ -244,7 +262,8 @@ pub(crate) fn rate(bps: u64) -> String {
 /// Returns a status in one line.
 fn line(status: &Status) -> String {
     let links = status.links.iter().map(|link| {
-        format!("{}: {} of {}", link.name, rate(link.granted_bps), rate(link.capacity_bps))
+        let lossy = if link.working_bps < link.capacity_bps { " (losses)" } else { "" };
+        format!("{}: {} of {}{lossy}", link.name, rate(link.granted_bps), rate(link.working_bps))
     });
     let classes = status.classes.iter().map(|class| {
         let all = class.on_time + class.late;
@@ -263,13 +282,15 @@ fn text(status: &Value) -> String {
     let rows = |list: &str| status[list].as_array().cloned().unwrap_or_default();
     let mut text = format!("term {}, up {} s\n", number(status, "term"), status["uptime_s"]);
     for link in rows("links") {
-        let (granted, capacity) = (number(&link, "granted_bps"), number(&link, "capacity_bps"));
-        text += &format!(
-            "link {}: {} of {} granted\n",
-            name(&link, "name"),
-            rate(granted),
-            rate(capacity)
-        );
+        let [granted, capacity] = ["granted_bps", "capacity_bps"].map(|name| number(&link, name));
+        // One of an earlier version does not say it.
+        let working = link["working_bps"].as_u64().unwrap_or(capacity);
+        let (name, granted) = (name(&link, "name"), rate(granted));
+        text += &format!("link {name}: {granted} of {} granted", rate(working));
+        if working < capacity {
+            text += &format!("; losses: it was said to carry {}", rate(capacity));
+        }
+        text += "\n";
     }
     for class in rows("classes") {
         let [waiting, granted, on_time, late] =

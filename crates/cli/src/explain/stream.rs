@@ -6,7 +6,7 @@ use crate::output::{self, units};
 use anyhow::anyhow;
 use catchment::session::names::printable;
 use catchment::session::registration::{Answer, Request};
-use catchment_controller::{BeforeStatus, StreamStatus, TransferState, TransferStatus};
+use catchment_controller::{BeforeStatus, RateStatus, StreamStatus, TransferState, TransferStatus};
 use std::time::Duration;
 
 /// A source that says nothing for this long is worth a word.
@@ -45,6 +45,7 @@ fn text(stream: &StreamStatus) -> String {
         None => "nothing of it waits or is sent".to_owned(),
         Some(transfer) => of_transfer(transfer, class),
     }];
+    said.extend(stream.rate.as_ref().map(of_rate));
     said.extend(notes.iter().map(|note| printable(note, 512)));
     let silent = Duration::from_millis(stream.silent_ms);
     if silent >= SILENT {
@@ -56,6 +57,24 @@ fn text(stream: &StreamStatus) -> String {
     }
     let [device, class] = [device, class].map(|name| printable(name, 256));
     format!("{device} of source {source}, class {class}: {}", said.join("; "))
+}
+
+/// Returns whether a periodic device may send without asking.
+fn of_rate(told: &RateStatus) -> String {
+    match told {
+        RateStatus { rate_bps, .. } if *rate_bps > 0 => {
+            format!("it has {} without asking", rate(*rate_bps))
+        }
+        RateStatus { wanted_bps, could_bps, .. } if could_bps >= wanted_bps => format!(
+            "it waits for {} without asking, until windows leave room; its frames ask meanwhile",
+            rate(*wanted_bps)
+        ),
+        RateStatus { wanted_bps, could_bps, .. } => format!(
+            "it wants {} without asking and could have {}: its frames ask",
+            rate(*wanted_bps),
+            rate(*could_bps)
+        ),
+    }
 }
 
 fn of_transfer(transfer: &TransferStatus, class: &str) -> String {
@@ -162,6 +181,18 @@ mod tests {
     }
 
     #[test]
+    fn a_periodic_stream_hears_which_rate_it_has_or_could_have() {
+        let said = |rate_bps, could_bps| {
+            of_rate(&RateStatus { wanted_bps: 100_000_000, rate_bps, could_bps })
+        };
+        assert_eq!(said(100_000_000, 900_000_000), "it has 100.0 Mbit/s without asking");
+        assert!(said(0, 900_000_000).starts_with("it waits for 100.0 Mbit/s"));
+        let could =
+            "it wants 100.0 Mbit/s without asking and could have 60.0 Mbit/s: its frames ask";
+        assert_eq!(said(0, 60_000_000), could);
+    }
+
+    #[test]
     fn what_a_controller_says_reaches_the_terminal_as_text_only() {
         let stream = StreamStatus {
             source: 7,
@@ -170,6 +201,7 @@ mod tests {
             device: "cam0".to_owned(),
             class: "tolerant".to_owned(),
             notes: vec!["device cam0 may not claim class urgent\u{1b}[31m".to_owned()],
+            rate: None,
             silent_ms: 7_300,
             transfer: None,
         };

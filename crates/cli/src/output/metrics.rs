@@ -54,7 +54,9 @@ metrics! { CONTROLLER of |s: &Status|
 
 metrics! { LINK of |link: &LinkStatus|
     gauge "catchment_control_link_capacity_bits_per_second" = link.capacity_bps as f64 =>
-        "Payload that the link carries.";
+        "Payload that the link is said to carry.";
+    gauge "catchment_control_link_working_bits_per_second" = link.working_bps as f64 =>
+        "What is granted of the link at most: less than it is said to carry after losses.";
     gauge "catchment_control_link_granted_bits_per_second" = link.granted_bps as f64 =>
         "The rates of all that may be sent over it now.";
 }
@@ -73,7 +75,11 @@ metrics! { SOURCE of |source: &SourceStatus|
     gauge "catchment_control_source_waiting" = source.waiting as f64 =>
         "Transfers of the source that wait.";
     gauge "catchment_control_source_granted_bits_per_second" = source.granted_bps as f64 =>
-        "The sum of the source's windows.";
+        "The sum of the source's windows and of the rates of its periodic devices.";
+    gauge "catchment_control_source_rate_devices" = source.rates as f64 =>
+        "Periodic devices of the source that have a rate.";
+    gauge "catchment_control_source_rate_bits_per_second" = source.rates_bps as f64 =>
+        "The sum of the rates of the source's periodic devices.";
     gauge "catchment_control_source_silent_seconds" = source.silent_ms as f64 / 1e3 =>
         "Time since the source's last datagram.";
 }
@@ -145,6 +151,7 @@ mod tests {
             links: vec![LinkStatus {
                 name: "up\"link".to_owned(),
                 capacity_bps: 20_000_000_000,
+                working_bps: 15_000_000_000,
                 granted_bps: 10_000_000_000,
             }],
             classes: vec![ClassStatus {
@@ -161,6 +168,8 @@ mod tests {
                 devices: Vec::new(),
                 waiting: 1,
                 granted_bps: 5,
+                rates: 2,
+                rates_bps: 4,
                 silent_ms: 1500,
             }],
             datagrams: DatagramStatus {
@@ -178,7 +187,9 @@ mod tests {
             "catchment_control_term 3",
             "catchment_control_datagrams_forged_total 4",
             r#"catchment_control_link_granted_bits_per_second{link="up\"link"} 10000000000"#,
+            r#"catchment_control_link_working_bits_per_second{link="up\"link"} 15000000000"#,
             r#"catchment_control_transfers_late_total{class="urgent"} 4"#,
+            r#"catchment_control_source_rate_bits_per_second{source="7",certificate="cam"} 4"#,
             r#"catchment_control_source_silent_seconds{source="7",certificate="cam"} 1.5"#,
         ] {
             assert!(text.lines().any(|one| one == line), "no {line}: {text}");

@@ -97,6 +97,43 @@ fn an_urgent_frame_overtakes_and_the_narrow_link_drops_nothing() {
 }
 
 #[test]
+fn a_link_that_carries_half_of_what_it_is_said_to_is_found_out_and_its_capacity_may_be_told() {
+    let name = "control::a_link_that_carries_half_of_what_it_is_said_to_is_found_out_and_its_capacity_may_be_told";
+    with_privilege(name, || {
+        let spec = PathSpec {
+            rate_bps: 80_000_000,
+            delay: Duration::from_micros(200),
+            queue_bytes: 128 << 10,
+            mtu: 1500,
+        };
+        let (link, dir) =
+            (LongPath::new(spec, [|| false; 2]).unwrap(), tempfile::tempdir().unwrap());
+        let (out, config) = (dir.path().join("out"), dir.path().join("control.toml"));
+        let admin = format!("unix:{}", dir.path().join("admin").display());
+        let text = "[[link]]\nname = \"narrow\"\ncapacity = \"150Mbit\"\nguard = \"1ms\"\n";
+        fs::write(&config, format!("admin = \"{admin}\"\n{text}")).unwrap();
+        let controller = controller(&link, &config);
+        let collector = collector(&link, &out);
+        let words = ["--input", LARGE, "--device", "bulk", "--rate", "max", "--frames", "20"];
+        let bulk = source(&link, &words, &collector.address);
+        let working = || status(&link)["links"][0]["working_bps"].as_u64().unwrap();
+        wait_until("losses lower what is granted", || working() < 140_000_000);
+        let words = ["control", "capacity", "narrow", "60Mbit", "--json", "--admin", &admin];
+        let changed = run(words).expect(0).last_json();
+        assert_eq!(
+            (&changed["link"], &changed["capacity_bps"]),
+            (&"narrow".into(), &60_000_000.into())
+        );
+        assert_eq!(working(), 60_000_000, "what is told counts");
+        bulk.finish().expect(0);
+        assert_eq!(collector.end()["frames_lost"], 0);
+        check_synthetic(&out, "bulk", 0, LARGE, 20);
+        assert!(link.counts().queue_full > 0);
+        drop(controller);
+    });
+}
+
+#[test]
 fn the_death_of_the_controller_stops_no_source() {
     with_privilege("control::the_death_of_the_controller_stops_no_source", || {
         let (link, dir) = (narrow(), tempfile::tempdir().unwrap());

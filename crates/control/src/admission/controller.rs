@@ -9,6 +9,7 @@ use super::scratch::Scratch;
 use super::share::Share;
 use super::table::Transfers;
 use super::timers::{Ranked, TimerId, Timers};
+use super::working::Working;
 use super::{
     Config, ConfigError, DeviceId, Input, LinkId, NONE, Output, PathId, Refusal, SourceId, Subject,
     TransferId,
@@ -58,6 +59,7 @@ pub(super) struct Link {
     pub(super) partial: Option<(u32, TransferId)>,
     /// By class: its share of the link.
     pub(super) shares: Vec<Share>,
+    pub(super) working: Working,
 }
 
 #[derive(Debug)]
@@ -82,12 +84,15 @@ pub(super) enum Timer {
     Start,
     /// The lease after a restart is over.
     Recovered,
+    /// A link may have more again than losses left it.
+    Climb(LinkId),
 }
 
 impl Ranked for Timer {
     fn rank(&self) -> u32 {
         match self {
-            Self::Transfer(_, device) => device.0.min(NONE - 5),
+            Self::Transfer(_, device) => device.0.min(NONE - 6),
+            Self::Climb(_) => NONE - 5,
             Self::Start => NONE - 4,
             Self::Soon(_) => NONE - 3,
             Self::HoldOver(_) => NONE - 2,
@@ -122,6 +127,7 @@ impl Controller {
             reference: Reference::default(),
             partial: None,
             shares: vec![Share::default(); classes],
+            working: Working::new(link.capacity_bps, now_ns),
         };
         let mut controller = Self {
             now_ns,
@@ -170,6 +176,10 @@ impl Controller {
                 self.adopt(transfer, (left_bytes, age_ns), rate_bps, until_ns);
             }
             Input::Capacity { link, capacity_bps } => self.set_capacity(link, capacity_bps),
+            Input::Classes(classes) => self.set_classes(classes),
+            Input::Delivered { source, path, acknowledged_bytes, resent_bytes } => {
+                self.delivered(source, path, (acknowledged_bytes, resent_bytes));
+            }
             Input::Periodic { device, bytes, period_ns, held } => {
                 self.set_periodic(device, bytes, period_ns, held);
             }
@@ -231,6 +241,7 @@ impl Controller {
                     self.end_hold(hold);
                 }
                 Timer::Periodic(source) => self.periodic_due(source),
+                Timer::Climb(link) => self.climb(link),
                 // They are looked at after each input.
                 Timer::Start => {}
                 Timer::Recovered => {
@@ -242,14 +253,11 @@ impl Controller {
         }
     }
 
-    fn set_capacity(&mut self, link: LinkId, capacity_bps: u64) {
-        let Some(known) = self.links.get_mut(usize::from(link.0)) else {
-            return self.refuse(Subject::Link(link), Refusal::UnknownLink);
-        };
-        known.pool.capacity_bps = capacity_bps;
-        let part = known.part;
-        self.is_over = self.are_rates_over();
-        self.note_stale(part);
+    fn set_classes(&mut self, classes: Vec<super::ClassConfig>) {
+        if classes.len() == self.config.classes.len() {
+            self.config.classes = classes;
+            (0..self.parts.len()).for_each(|part| self.note_stale(part));
+        }
     }
 
     /// Notes that something is free on a path.
@@ -277,6 +285,11 @@ impl Controller {
 }
 
 impl Link {
+    /// Returns the rates of all that may send now.
+    pub(super) const fn load_bps(&self) -> u64 {
+        self.pool.load_bps().saturating_add(self.periodic_bps)
+    }
+
     pub(super) fn reserve(&mut self) {
         self.pool.reserved_bps = self.safe_bps + self.small_bps + self.periodic_bps;
     }

@@ -1,4 +1,5 @@
 //! What goes in and what comes out.
+use super::ClassConfig;
 
 /// An index into [`Config::links`](super::Config::links).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,12 +133,29 @@ pub enum Input {
         /// The end of the window.
         until_ns: u64,
     },
-    /// A link carries more or less than before.
+    /// A link carries more or less than before, as somebody says.
     Capacity {
         /// The link.
         link: LinkId,
         /// What it carries.
         capacity_bps: u64,
+    },
+    /// Classes have other deadlines, other shares, or late transfers become something else there. There are as many as
+    /// before; deadlines hold for what is asked for from now on.
+    Classes(
+        /// The classes.
+        Vec<ClassConfig>,
+    ),
+    /// What became of what a source has sent over a path since it said so last.
+    Delivered {
+        /// The source.
+        source: SourceId,
+        /// The path.
+        path: PathId,
+        /// What has arrived.
+        acknowledged_bytes: u64,
+        /// What was lost and sent again.
+        resent_bytes: u64,
     },
     /// A device sends this much each period, and wants the rate for it without asking each time.
     Periodic {
@@ -267,6 +285,15 @@ pub enum Output {
         rate_bps: u64,
         /// Until when, unless renewed.
         until_ns: u64,
+    },
+    /// Tell people that losses have lowered what is granted of a link, or that it has again what it is said to carry.
+    Working {
+        /// The link.
+        link: LinkId,
+        /// What it is said to carry.
+        stated_bps: u64,
+        /// What is granted of it, at most.
+        working_bps: u64,
     },
     /// Tell the source that something is not done.
     Refused {

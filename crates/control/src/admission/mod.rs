@@ -43,6 +43,7 @@ mod fair;
 mod heap;
 mod hold;
 mod late;
+mod lower;
 mod message;
 mod part;
 mod plan;
@@ -63,6 +64,7 @@ mod timers;
 mod transfer;
 mod window;
 pub mod wire;
+mod working;
 
 pub use config::{
     ClassConfig, Config, ConfigError, Late, LinkConfig, Order, Pausing, Rules, Shares,

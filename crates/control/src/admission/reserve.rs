@@ -52,6 +52,14 @@ impl Controller {
         self.starting.iter().any(|(other, _)| *other == id)
     }
 
+    /// Returns the rate that a device has, and the greatest that it could have: bits a second.
+    #[must_use]
+    pub fn rate_of(&self, id: DeviceId) -> Option<(u64, u64)> {
+        let device = self.devices.get(id)?;
+        let rate_bps = if device.has_rate { device.periodic_bps } else { 0 };
+        Some((rate_bps, self.could_have_bps(id)))
+    }
+
     /// Returns the greatest rate that a device could have.
     fn could_have_bps(&self, id: DeviceId) -> u64 {
         let device = self.devices.known(id);
@@ -171,6 +179,7 @@ impl Controller {
         let path = &self.paths[usize::from(device.path.0)];
         for link in &path.links {
             let link = &mut self.links[*link];
+            link.working.advance(self.now_ns, link.load_bps());
             link.periodic_bps = link.periodic_bps - before_bps + rate_bps;
             link.reserve();
         }

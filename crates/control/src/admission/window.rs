@@ -197,7 +197,9 @@ impl Controller {
         (hold.rate_bps, hold.until_ns) = (rate_bps, until_ns);
         let at = self.holds.insert(hold, &mut self.devices, &mut self.transfers);
         for link in &self.paths[usize::from(path.0)].links {
-            self.links[*link].pool.hold(at, rate_bps, until_ns);
+            let link = &mut self.links[*link];
+            link.working.advance(self.now_ns, link.load_bps());
+            link.pool.hold(at, rate_bps, until_ns);
         }
         let soon_ns = until_ns.saturating_sub(self.config.ahead_ns);
         if self.config.rules.pipelined && soon_ns > self.now_ns {
@@ -220,7 +222,9 @@ impl Controller {
             self.timers.remove(hold.timer);
         }
         for link in &self.paths[usize::from(hold.path.0)].links {
-            self.links[*link].pool.end_hold(at, hold.until_ns);
+            let link = &mut self.links[*link];
+            link.working.advance(self.now_ns, link.load_bps());
+            link.pool.end_hold(at, hold.until_ns);
         }
         self.note_free(hold.path);
     }
@@ -239,7 +243,9 @@ impl Controller {
         let others_bps = device.in_force_bps.saturating_sub(before_bps);
         device.in_force_bps = others_bps.saturating_add(rate_bps);
         for link in &self.paths[usize::from(device.path.0)].links {
-            self.links[*link].pool.change(before_bps, rate_bps);
+            let link = &mut self.links[*link];
+            link.working.advance(self.now_ns, link.load_bps());
+            link.pool.change(before_bps, rate_bps);
         }
     }
 }

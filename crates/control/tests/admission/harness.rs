@@ -56,6 +56,7 @@ impl Harness {
                 output @ (Output::Grant { .. }
                 | Output::Pause { .. }
                 | Output::Missed { .. }
+                | Output::Working { .. }
                 | Output::Rate { .. }
                 | Output::Renewed { .. }
                 | Output::Refused { .. }) => self.said.push(output),
@@ -78,6 +79,7 @@ impl Harness {
             Output::Grant { transfer, grant } => (*transfer == id).then_some(*grant),
             Output::Pause { .. }
             | Output::Missed { .. }
+            | Output::Working { .. }
             | Output::Rate { .. }
             | Output::Renewed { .. }
             | Output::Refused { .. }
@@ -90,6 +92,7 @@ impl Harness {
             Output::Pause { transfer, revision } => Some((*transfer, *revision)),
             Output::Grant { .. }
             | Output::Missed { .. }
+            | Output::Working { .. }
             | Output::Rate { .. }
             | Output::Renewed { .. }
             | Output::Refused { .. }
@@ -132,6 +135,7 @@ impl Harness {
             Output::Grant { .. }
             | Output::Pause { .. }
             | Output::Missed { .. }
+            | Output::Working { .. }
             | Output::Rate { .. }
             | Output::Renewed { .. }
             | Output::Timeout(_) => None,

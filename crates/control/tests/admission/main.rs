@@ -7,3 +7,4 @@ mod refusals;
 mod shares;
 mod unheard;
 mod windows;
+mod working;

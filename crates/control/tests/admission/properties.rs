@@ -219,6 +219,7 @@ fn transfer_of(output: &Output) -> TransferId {
         | Output::Missed { transfer, .. }
         | Output::Refused { subject: Subject::Transfer(transfer), .. } => *transfer,
         Output::Rate { .. }
+        | Output::Working { .. }
         | Output::Renewed { .. }
         | Output::Refused { .. }
         | Output::Timeout(_) => {

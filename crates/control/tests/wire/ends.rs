@@ -74,6 +74,7 @@ impl Ends {
                 controller_side::Output::Timeout(_) => return,
                 controller_side::Output::Refused { .. }
                 | controller_side::Output::Forgotten { .. }
+                | controller_side::Output::Working { .. }
                 | controller_side::Output::Superseded { .. } => {}
             }
         }

@@ -42,6 +42,7 @@ fn control(side: &mut ControllerSide, now_ns: u64, bytes: Option<&[u8]>) -> (Opt
             controller_side::Output::Timeout(due_ns) => return (due_ns, sent),
             controller_side::Output::Refused { .. }
             | controller_side::Output::Forgotten { .. }
+            | controller_side::Output::Working { .. }
             | controller_side::Output::Superseded { .. } => {}
         }
         assert!(sent < 100, "for one input");

@@ -51,9 +51,12 @@ fn frames_of_a_device_with_a_rate_leave_without_asking() {
     assert_eq!(ends.chunks.iter().sum::<u64>(), 100 * BYTES, "as many as the rate carries");
     assert_eq!((transfers, ends.source.transfers()), (0, 0), "nobody was asked");
     assert_eq!(ends.controller.rates(SourceId(5)), (1, RATE_BPS));
+    let view = ends.controller.rate(SourceId(5), 0).expect("it is periodic");
+    assert_eq!((view.wanted_bps, view.rate_bps), (RATE_BPS, RATE_BPS));
     want(&mut ends, 0);
     ends.pass(5 * MS);
     assert_eq!((ends.source.rate(0), reserved_bps(&ends)), (None, Some(0)), "given back");
+    assert_eq!(ends.controller.rate(SourceId(5), 0), None);
 }
 
 #[test]
@@ -64,6 +67,9 @@ fn what_a_link_cannot_carry_is_answered_with_what_it_can() {
     ends.pass(5 * MS);
     let rate = ends.source.rate(0).expect("it is wanted");
     assert_eq!((rate.rate_bps, rate.could_bps), (0, Some(9 * RATE_BPS)), "90 % of the link");
+    let view = ends.controller.rate(SourceId(5), 0).expect("it is periodic");
+    let told = (view.wanted_bps, view.rate_bps, view.could_bps);
+    assert_eq!(told, (12 * RATE_BPS, 0, 9 * RATE_BPS), "as people are told");
     // It asks for each frame.
     ask(&mut ends, 1);
     serve(&mut ends, 1, 40, &mut 0);

@@ -42,7 +42,7 @@ pub(crate) const GRANTED: ControllerRecord = ControllerRecord {
 };
 
 pub(crate) fn any_source_record() -> impl Strategy<Value = SourceRecord> {
-    let state = (0..6_u8, 1..u64::MAX, 1..u64::MAX, any::<u64>()).prop_map(
+    let state = (0..7_u8, 1..u64::MAX, 1..u64::MAX, any::<u64>()).prop_map(
         |(state, left_bytes, rate_bps, until_ns)| match state {
             0 => SourceState::Waiting { left_bytes },
             1 => SourceState::Running { left_bytes, rate_bps, until_ns },
@@ -56,7 +56,8 @@ pub(crate) fn any_source_record() -> impl Strategy<Value = SourceRecord> {
                 period_ns: rate_bps,
                 held_bps: until_ns % 2 * until_ns,
             },
-            _ => SourceState::Renewing { devices: until_ns as u32 | 1, rate_bps },
+            5 => SourceState::Renewing { devices: until_ns as u32 | 1, rate_bps },
+            _ => SourceState::Delivered { acknowledged_bytes: left_bytes, resent_bytes: until_ns },
         },
     );
     let ids = (any::<u32>(), any::<u64>(), 1..u32::MAX, any::<u32>());
@@ -67,6 +68,7 @@ pub(crate) fn any_source_record() -> impl Strategy<Value = SourceRecord> {
             match state {
                 SourceState::Periodic { .. } => none,
                 SourceState::Renewing { .. } => SourceRecord { device: 0, ..none },
+                SourceState::Delivered { .. } => SourceRecord { device: 0, ask: false, ..none },
                 SourceState::Waiting { .. }
                 | SourceState::Running { .. }
                 | SourceState::Done

@@ -48,6 +48,12 @@ fn the_datagrams_of_the_page_are_written_and_read() {
         SourceRecord { state: renewing, device: 0, revision: 9, ..ask },
     ];
     let mut other = Vec::new();
+    let delivered =
+        SourceState::Delivered { acknowledged_bytes: 10_000_000_000, resent_bytes: 4096 };
+    let delivered = SourceRecord { state: delivered, device: 0, revision: 5, ask: false, ..ask };
+    let mut seal = Seal::<SourceRecord>::new(&ROOT);
+    seal.seal((1, 42, 5_000_000_000), &[delivered], &mut other).unwrap();
+    check("Source, delivered", &other);
     let mut seal = Seal::<SourceRecord>::new(&ROOT);
     seal.seal((1, 42, 5_000_000_000), &said, &mut other).unwrap();
     check("Source, rates", &other);

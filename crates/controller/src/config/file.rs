@@ -37,6 +37,7 @@ struct File {
     #[serde(default)]
     allow: Vec<AllowTable>,
     leader: Option<LeaderTable>,
+    admin: Option<Text>,
 }
 
 #[derive(Deserialize)]
@@ -73,6 +74,8 @@ struct AllowTable {
     rate_max: Option<Text>,
     weight: Option<Spanned<u32>>,
     small: Option<Text>,
+    #[serde(default)]
+    admin: bool,
 }
 
 #[derive(Deserialize)]
@@ -170,6 +173,7 @@ pub(super) fn parse(text: &str, listen: &Address) -> Parsed<Settings> {
         paths,
         classes,
         allow,
+        admin: file.admin.as_ref().map(|text| source.read(text, address)).transpose()?,
         leader: file.leader.as_ref().map(|table| leader(source, table)).transpose()?,
     })
 }
@@ -346,6 +350,7 @@ fn allow(source: Source<'_>, file: &File, classes: &[Class]) -> Parsed<Vec<Allow
                 .transpose()?,
             weight,
             small_bps: source.read_or(table.small.as_ref(), 0, parse_rate)?,
+            is_admin: table.admin,
         })
     };
     file.allow.iter().map(one).collect()

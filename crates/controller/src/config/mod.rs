@@ -84,6 +84,8 @@ pub struct Allow {
     pub weight: u32,
     /// What a device may send without asking, in frames of 64 KiB or less: bits a second.
     pub small_bps: u64,
+    /// It may change settings while the controller runs.
+    pub is_admin: bool,
 }
 
 /// Who goes first.
@@ -126,6 +128,8 @@ pub struct Settings {
     pub allow: Vec<Allow>,
     /// Where it is kept who leads; without it this one does.
     pub leader: Option<Leader>,
+    /// Where settings are changed; nowhere without it.
+    pub admin: Option<Address>,
 }
 
 impl Settings {
@@ -144,6 +148,7 @@ impl Settings {
             classes: default_classes(),
             allow: Vec::new(),
             leader: None,
+            admin: None,
         }
     }
 
@@ -195,6 +200,12 @@ impl Settings {
         self.allow.iter().find(fits)
     }
 
+    /// Returns whether the owner of a certificate may change settings.
+    #[must_use]
+    pub fn is_admin(&self, certificate: &str) -> bool {
+        self.allow.iter().any(|allow| allow.is_admin && matches(&allow.certificate, certificate))
+    }
+
     /// Returns the configuration of the controller.
     #[must_use]
     pub fn admission(&self) -> Config {
@@ -234,6 +245,9 @@ impl Settings {
         let names = |settings: &Self| -> Vec<_> {
             settings.links.iter().map(|link| (link.name.clone(), link.guard_ns)).collect()
         };
+        let class_names = |settings: &Self| -> Vec<_> {
+            settings.classes.iter().map(|class| class.name.clone()).collect()
+        };
         [
             ("listen", self.listen != new.listen),
             ("policy", self.policy != new.policy),
@@ -241,8 +255,9 @@ impl Settings {
             ("chunk", self.chunk_bytes != new.chunk_bytes),
             ("[[link]] but for its capacity", names(self) != names(new)),
             ("[[path]]", self.paths != new.paths),
-            ("[[class]]", self.classes != new.classes),
+            ("how many [[class]] there are and their names", class_names(self) != class_names(new)),
             ("[leader]", self.leader != new.leader),
+            ("admin", self.admin != new.admin),
         ]
         .into_iter()
         .find_map(|(what, differs)| differs.then_some(what))

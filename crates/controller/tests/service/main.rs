@@ -1,9 +1,10 @@
 //! A controller and sources on real sockets.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+mod admin;
 mod source;
 
-use catchment_controller::Service;
 use catchment_controller::config::Settings;
+use catchment_controller::{NewCapacity, Service};
 use catchment_session::io::{Address, ClientSecurity, ServerSecurity};
 use catchment_session::registration::RegisterError;
 use catchment_session::reread::{ClientTls, ServerTls};
@@ -113,7 +114,8 @@ fn capacities_change_while_it_runs_and_nothing_else_does() {
     let service = start(&anywhere());
     let faster = Settings::bottleneck(anywhere(), 2 * CAPACITY_BPS);
     let reloaded = service.reload(faster.clone()).unwrap();
-    let change = ("bottleneck".to_owned(), CAPACITY_BPS, 2 * CAPACITY_BPS);
+    let (before_bps, capacity_bps) = (CAPACITY_BPS, 2 * CAPACITY_BPS);
+    let change = NewCapacity { link: "bottleneck".to_owned(), before_bps, capacity_bps };
     assert_eq!(reloaded.capacities, [change]);
     assert_eq!(service.status().unwrap().links[0].capacity_bps, 2 * CAPACITY_BPS);
     let mut other = Settings { lease_ns: 300_000_000, ..faster };

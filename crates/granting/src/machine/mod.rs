@@ -1,4 +1,5 @@
 //! The thread that asks for leave and sends what it is granted.
+mod delivery;
 mod rates;
 mod standing;
 
@@ -61,6 +62,7 @@ pub(super) struct Machine {
     rate_bps: Option<u64>,
     /// Periodic devices, and what was said of their rates.
     rates: Vec<(u32, Option<RateView>)>,
+    delivery: delivery::Reports,
     registering: bool,
     register_at: Option<Instant>,
     retry: Duration,
@@ -98,6 +100,7 @@ impl Machine {
             arrivals: Arrivals::default(),
             rate_bps: None,
             rates: Vec::new(),
+            delivery: delivery::Reports::default(),
             registering: false,
             register_at: Some(Instant::now()),
             retry: RETRY_LEAST,
@@ -124,6 +127,7 @@ impl Machine {
             self.receive();
             self.note_arrivals();
             self.note_late();
+            self.report_delivery();
             self.tell(Input::Timeout);
             self.drain();
             if self.post_parts().is_err() {
@@ -201,6 +205,7 @@ impl Machine {
     /// Forgets a link: what it held is sent again by the next one.
     fn drop_link(&mut self) {
         self.link = None;
+        self.delivery.end();
         self.rate_bps = None;
         self.parts.clear();
         self.small.clear();
@@ -427,7 +432,8 @@ impl Machine {
             }
         }
         let now = Instant::now();
-        let due_ns = self.due_ns.into_iter().chain(self.arrivals.next_ns()).min();
+        let due_ns = self.due_ns.into_iter().chain(self.arrivals.next_ns());
+        let due_ns = due_ns.chain(self.delivery_due_ns()).min();
         let due = due_ns
             .map_or(LONG, |due_ns| Duration::from_nanos(due_ns.saturating_sub(self.now_ns())));
         let timers = self

@@ -4,7 +4,7 @@ use super::entry::{Parts, Peer, QpEntry};
 use super::posting::accept;
 use crate::io::{Opener, Sealer};
 use catchment_roce as roce;
-use catchment_verbs::{ModifyError, QpState, VerbsError};
+use catchment_verbs::{Delivery, ModifyError, QpState, VerbsError};
 use std::sync::Arc;
 
 impl Engine {
@@ -95,6 +95,11 @@ impl Engine {
             entry.qp.set_rate_bps(rate_bps);
         }
         self.touch(index);
+    }
+
+    /// Returns what became of the packets of a queue pair.
+    pub(crate) fn delivery(&mut self, index: usize) -> Option<Delivery> {
+        self.qps.get(index).map(|entry| entry.qp.delivery())
     }
 
     /// To the error state.

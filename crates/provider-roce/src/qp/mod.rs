@@ -13,7 +13,7 @@ use catchment_verbs::provider::{
     Handle, MAX_24_BITS, check_rate, check_transition, local_rights, post_each, random_bytes,
 };
 use catchment_verbs::{
-    Access, Destination, Endpoint, ModifyError, NetEnd, PacketKey, Payload, PostError, PostFailure,
+    Access, Delivery, Destination, Endpoint, ModifyError, NetEnd, PacketKey, Payload, PostError, PostFailure,
     Qp, QpState, QpTransition, RateError, RecvWr, SendWr, Service, Sge, VerbsError, WcStatus,
 };
 use std::sync::Arc;
@@ -226,6 +226,10 @@ impl Qp for RoceQp {
         device.engine().set_rate(self.index, rate_bps);
         device.kick_after_change();
         Ok(())
+    }
+
+    fn delivery(&self) -> Option<Delivery> {
+        self.device().engine().delivery(self.index)
     }
 }
 

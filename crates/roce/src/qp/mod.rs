@@ -21,7 +21,7 @@ use crate::pacing::{Notifier, Pacer, PacingConfig};
 use crate::timers::{earliest, nanos};
 use crate::transmit::TransmitBatch;
 use crate::wire::{Headers, Opcode, Transport, pkey_matches};
-use catchment_verbs_types::{Flow, Limits, QpState, Service, WcStatus};
+use catchment_verbs_types::{Delivery, Flow, Limits, QpState, Service, WcStatus};
 use halves::Halves;
 use std::collections::VecDeque;
 
@@ -83,6 +83,17 @@ impl Qp {
     /// Returns its counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Returns what became of its request packets, each counted as a full one: on UC and UD nothing is acknowledged.
+    pub fn delivery(&self) -> Delivery {
+        let Halves::Rc { requester, .. } = &self.halves else { return Delivery::default() };
+        let Counters { acknowledged, retransmitted, spurious, .. } = self.counters;
+        let bytes = |packets: u64| packets.saturating_mul(requester.mtu());
+        Delivery {
+            acknowledged_bytes: bytes(acknowledged),
+            resent_bytes: bytes(retransmitted.saturating_sub(spurious)),
+        }
     }
 
     /// Returns why it went to the error state by itself: the status of our request that failed; or,

@@ -32,6 +32,8 @@ impl GoBackN {
     }
 
     pub(crate) fn on_ack(&mut self, psn: Psn, clock: &mut Clock<'_>) {
+        let packets = psn.next().distance_from(self.una);
+        clock.counters.acknowledged += u64::from(packets.cast_unsigned());
         self.una = psn.next();
         if self.resend.distance_from(self.una) < 0 {
             clock.counters.spurious += self.una.distance_from(self.resend).cast_unsigned() as u64;

@@ -218,6 +218,11 @@ impl Requester {
         self.sq.len()
     }
 
+    /// Returns the payload of a full packet.
+    pub(crate) const fn mtu(&self) -> u64 {
+        self.shape.mtu
+    }
+
     pub(crate) fn srtt_ns(&self) -> Option<u64> {
         self.rto.srtt_ns()
     }

@@ -1,7 +1,7 @@
 //! A stream of bytes whose other end was checked as a session's is, for protocols beside the session.
 use super::address::{Address, Peer};
 use super::certificate::certificate_name;
-use super::connect::{ClientSecurity, ConnectError, client_tls, dial, local_ip};
+use super::connect::{ClientSecurity, ConnectError, client_tls, dial, local_ip, unix_peer};
 use super::connection::Stream;
 use super::frames::{self, StreamError, StreamReader, StreamWriter};
 use super::reason::handshake_reason;
@@ -10,9 +10,11 @@ use crate::reread::ServerTls;
 use crate::tls::Protection;
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -37,20 +39,20 @@ impl std::fmt::Debug for SecuredStream {
 }
 
 impl SecuredStream {
-    /// Connects within `limit`, to a host by TCP. With TLS both ends get the same [`secret`](Self::secret) for
+    /// Connects within `limit`. With TLS both ends get the same [`secret`](Self::secret) for
     /// this label.
     ///
     /// # Errors
-    /// As [`Connection::connect`](super::Connection::connect); an address that is no host.
+    /// As [`Connection::connect`](super::Connection::connect).
     pub async fn connect(
         address: &Address,
         security: &ClientSecurity,
         label: &[u8],
         limit: Duration,
     ) -> Result<Self, ConnectError> {
-        let Address::Tcp { host, port } = address else {
-            let source = io::Error::from(io::ErrorKind::Unsupported);
-            return Err(ConnectError::Connect { address: address.clone(), source });
+        let (host, port) = match address {
+            Address::Tcp { host, port } => (host, port),
+            Address::Unix(path) => return Self::connect_unix(address, path, limit).await,
         };
         let attempt = async {
             let (stream, peer, protection, round_trip) =
@@ -79,6 +81,31 @@ impl SecuredStream {
         timeout(limit, Box::pin(attempt))
             .await
             .unwrap_or(Err(ConnectError::Timeout { address, limit }))
+    }
+
+    async fn connect_unix(
+        address: &Address,
+        path: &Path,
+        limit: Duration,
+    ) -> Result<Self, ConnectError> {
+        let address = address.clone();
+        let connected = timeout(limit, UnixStream::connect(path)).await;
+        let Ok(connected) = connected else {
+            return Err(ConnectError::Timeout { address, limit });
+        };
+        let of = |stream: UnixStream| Ok((unix_peer(&stream)?, stream));
+        match connected.and_then(of) {
+            Ok((peer, stream)) => Ok(Self {
+                stream: Box::new(stream),
+                peer,
+                local: None,
+                protection: Protection::PlainLocal,
+                certificate: None,
+                secret: None,
+                round_trip: Duration::ZERO,
+            }),
+            Err(source) => Err(ConnectError::Connect { address, source }),
+        }
     }
 
     /// Returns the other end.
@@ -145,6 +172,11 @@ impl SecuredStream {
     pub fn split(self) -> (StreamReader, StreamWriter) {
         let (read, write) = tokio::io::split(self.stream);
         (StreamReader(read), StreamWriter(write))
+    }
+
+    /// Returns the stream, for a protocol of its own.
+    pub fn into_stream(self) -> impl AsyncRead + AsyncWrite + Send + Unpin {
+        self.stream
     }
 
     /// Closes this direction.

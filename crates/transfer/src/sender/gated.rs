@@ -4,7 +4,7 @@ use super::driver::Driver;
 use super::error::Broken;
 use super::{Sender, Shared};
 use crate::gate::PostingGate;
-use catchment_verbs::RateError;
+use catchment_verbs::{Delivery, RateError};
 use catchment_verbs::bias::BiasedArc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,6 +49,11 @@ impl Sender {
     pub fn set_rate(&self, rate_bps: Option<u64>) -> Result<(), RateError> {
         let set = self.with_link(|driver| driver.link.qp.set_rate(rate_bps));
         set.unwrap_or_else(|| Err(RateError::Unsupported("a mapped ring".to_owned())))
+    }
+
+    /// Returns what became of the packets of the queue pair, where its provider sees that.
+    pub fn delivery(&self) -> Option<Delivery> {
+        self.with_link(|driver| driver.link.qp.delivery()).flatten()
     }
 
     /// Does something with the queue pair, as soon as no other thread drives it; does nothing in place.

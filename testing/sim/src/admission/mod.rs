@@ -30,6 +30,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod untold;
 mod world;
 
 pub use figures::{Figures, Knee, Rival, Trial, knees, run as run_trials};

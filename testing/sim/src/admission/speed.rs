@@ -89,6 +89,7 @@ impl Load {
                 Output::Missed { .. }
                 | Output::Rate { .. }
                 | Output::Renewed { .. }
+                | Output::Working { .. }
                 | Output::Refused { .. } => {}
             }
         }

@@ -1,10 +1,10 @@
-//! A link that carries less, and then more, and the controller is told.
+//! A link that carries less, and then more, and the controller is told, or finds out ([`untold`]).
 use super::added::setup;
 use super::cell::{LINK_BPS, Method};
 use super::row::{Goal, Shown};
 use super::trace::Event;
-use super::world;
-use catchment_control::admission::LinkId;
+use super::{untold, world};
+use catchment_control::admission::{Config, LinkId};
 
 /// How fast rates follow.
 #[derive(Debug, serde::Serialize)]
@@ -91,9 +91,46 @@ pub(super) fn rows(method: &Method) -> Vec<StepRow> {
     let halved = used_fraction(fits_ns, BACK_NS, half_bps);
     let back = used.map(|(at_ns, _)| used_fraction(*at_ns, END_NS, LINK_BPS));
     let chunk_goal_ms = rtt_ms + chunk_ms + 0.2;
-    vec![
+    let mut all = vec![
         row("halved-told", Some(since(fits_ns, HALVED_NS)), chunk_goal_ms, Some(halved), bits),
         row("back-told", used_ms, rtt_ms + method.guard_ns as f64 / 1e6, back, 0.0),
+    ];
+    all.extend(untold(method));
+    all
+}
+
+/// Returns the rows of a link about which nobody tells.
+fn untold(method: &Method) -> Vec<StepRow> {
+    let link_bps = LINK_BPS / untold::SCALE;
+    let course = untold::Course {
+        link_bps,
+        rtt_ns: method.rtt_ns,
+        chunk_bytes: 1 << 20,
+        halved_ns: HALVED_NS,
+        back_ns: BACK_NS,
+        end_ns: BACK_NS + 14_000_000_000,
+    };
+    let found = untold::run(&course);
+    let lease_ms = Config::new(Vec::new(), Vec::new(), method.rules.clone()).lease_ns as f64 / 1e6;
+    let rtt_ms = method.rtt_ns as f64 / 1e6;
+    let row = |case, settled_ns: Option<u64>, since_ns, goal_ms, until_ns, bps| StepRow {
+        what: "step",
+        place: "sim",
+        method: method.name,
+        case,
+        rtt_ms,
+        settle_ms: settled_ns.map(|at_ns| (at_ns - since_ns) as f64 / 1e6),
+        goal_ms,
+        used_fraction: settled_ns.map(|at_ns| found.used(at_ns, until_ns, bps)),
+        over_capacity_bits: found.granted_bits(since_ns, until_ns, bps),
+        frames_lost: found.frames_lost,
+        packets_dropped: Some(found.packets_dropped),
+    };
+    let untold::Course { halved_ns, back_ns, end_ns, .. } = course;
+    let (fits_ns, used_ns) = (found.fits_ns(&course), found.used_ns(&course));
+    vec![
+        row("halved-untold", fits_ns, halved_ns, 2.0 * lease_ms + rtt_ms, back_ns, link_bps / 2),
+        row("back-untold", used_ns, back_ns, 12_000.0, end_ns, link_bps),
     ]
 }
 
@@ -101,7 +138,11 @@ impl Shown for StepRow {
     fn line(&self) -> String {
         let settled = self.settle_ms.map_or("never".to_owned(), |ms| format!("{ms:.3} ms"));
         let Self { case, rtt_ms, goal_ms, frames_lost, .. } = self;
-        format!("{case} rtt {rtt_ms} ms: {settled} (goal {goal_ms:.3}), {frames_lost} frames lost")
+        let used = self.used_fraction.map_or("?".to_owned(), |used| format!("{used:.3}"));
+        let packets = self.packets_dropped.map_or(String::new(), |all| format!(", {all} packets"));
+        format!(
+            "{case} rtt {rtt_ms} ms: {settled} (goal {goal_ms:.3}), then {used} used; {frames_lost} frames{packets} lost"
+        )
     }
 
     fn goals(&self) -> Vec<Goal> {

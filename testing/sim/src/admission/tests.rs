@@ -2,7 +2,7 @@
 use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
 use super::row::{Goal, Shown};
 use super::trace::{Event, FRAME_BYTES, Mix};
-use super::{added, ladder, packets, step, world};
+use super::{added, ladder, packets, step, untold, world};
 use catchment_control::admission::{Pausing, Rules};
 use catchment_probe::random::Random;
 
@@ -145,4 +145,24 @@ fn packets_of_a_controller_are_not_dropped_and_others_are() {
         seen.push(row.method);
     }
     assert_eq!(seen, ["fifo", "deadline", "spq", "selective-repeat"]);
+}
+
+#[test]
+fn a_link_that_carries_half_of_what_it_is_said_to_is_found_out_and_nothing_is_lost() {
+    let ms = 1_000_000;
+    let course = untold::Course {
+        link_bps: 500_000_000,
+        rtt_ns: ms / 2,
+        chunk_bytes: 1 << 18,
+        halved_ns: 500 * ms,
+        back_ns: 1_500 * ms,
+        end_ns: 1_600 * ms,
+    };
+    let found = untold::run(&course);
+    let settled_ns = found.fits_ns(&course).expect("it is found out") - course.halved_ns;
+    assert!(settled_ns <= 401 * ms, "two leases and a round trip: {settled_ns}");
+    assert!(found.packets_dropped > 0 && found.lowered > 0);
+    assert_eq!(found.frames_lost, 0);
+    let used = found.used(course.halved_ns + settled_ns, course.back_ns, course.link_bps / 2);
+    assert!(used > 0.8, "what it carries is used: {used}");
 }

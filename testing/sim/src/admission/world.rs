@@ -305,6 +305,8 @@ impl World<'_> {
                     continue;
                 }
                 Output::Renewed { source, until_ns, .. } => Message::Renewed(source, until_ns),
+                // Its sources report no losses.
+                Output::Working { .. } => continue,
                 Output::Refused { subject, reason } => panic!("{subject:?}: {reason:?}"),
                 Output::Timeout(due_ns) => {
                     self.set_timeout(due_ns);

@@ -380,7 +380,7 @@ impl World<'_> {
                 Told::Refused { source, device, reason } => {
                     self.faults.push(format!("{source:?} device {device} refused: {reason:?}"));
                 }
-                Told::Forgotten { .. } | Told::Superseded { .. } => {}
+                Told::Forgotten { .. } | Told::Superseded { .. } | Told::Working { .. } => {}
                 Told::Timeout(due_ns) => {
                     if let Some(due_ns) = due_ns {
                         let at_ns = node.clock.true_ns(due_ns).max(self.now_ns);

@@ -41,6 +41,9 @@ impl ControllerSide {
                 Output::Renewed { source, devices, rate_bps, until_ns } => {
                     self.say_renewed(source, (devices, rate_bps), until_ns);
                 }
+                Output::Working { link, stated_bps, working_bps } => {
+                    self.events.push_back(Event::Working(link, stated_bps, working_bps));
+                }
                 Output::Refused { subject: Subject::Link(_), .. } => {}
                 Output::Timeout(due_ns) => {
                     self.controller_due_ns = due_ns;

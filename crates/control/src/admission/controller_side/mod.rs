@@ -20,13 +20,14 @@ mod view;
 use super::timers::{Ranked, Timers};
 use super::wire::{Header, Kind, OpenError, ROOT_BYTES, SourceRecord, hint};
 use super::{
-    Config, ConfigError, Controller, DeviceId, DeviceSpec, LinkId, Refusal, SourceId, TransferId,
+    ClassConfig, Config, ConfigError, Controller, DeviceId, DeviceSpec, LinkId, Refusal, SourceId,
+    TransferId,
 };
 use entry::Key;
 use session::Session;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-pub use view::{ClassView, SourceView};
+pub use view::{ClassView, RateView, SourceView};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How late a source may begin and still send all in its window.
@@ -67,6 +68,11 @@ pub enum Input<'a> {
         /// What it carries.
         capacity_bps: u64,
     },
+    /// Classes are served otherwise ([`Input::Classes`](super::Input::Classes)).
+    Classes(
+        /// The classes: as many as before.
+        Vec<ClassConfig>,
+    ),
     /// The time of the last [`Output::Timeout`] has come.
     Timeout,
 }
@@ -99,6 +105,15 @@ pub enum Output<'a> {
     Superseded {
         /// The higher term.
         term: u32,
+    },
+    /// Losses have lowered what is granted of a link, or it has again what it is said to carry.
+    Working {
+        /// The link.
+        link: LinkId,
+        /// What it is said to carry: bits a second.
+        stated_bps: u64,
+        /// What is granted of it, at most: bits a second.
+        working_bps: u64,
     },
     /// Nothing more to do until an input comes, or this time: then handle [`Input::Timeout`].
     Timeout(Option<u64>),
@@ -149,6 +164,7 @@ enum Event {
     Refused(SourceId, u32, Refusal),
     Forgotten(SourceId),
     Superseded(u32),
+    Working(LinkId, u64, u64),
 }
 
 /// The controller's end. See the [module](self).
@@ -252,6 +268,7 @@ impl ControllerSide {
             Input::Capacity { link, capacity_bps } => {
                 self.control(super::Input::Capacity { link, capacity_bps });
             }
+            Input::Classes(classes) => self.control(super::Input::Classes(classes)),
             Input::Timeout => {}
         }
     }
@@ -269,6 +286,9 @@ impl ControllerSide {
             }
             Some(Event::Forgotten(source)) => return Output::Forgotten { source },
             Some(Event::Superseded(term)) => return Output::Superseded { term },
+            Some(Event::Working(link, stated_bps, working_bps)) => {
+                return Output::Working { link, stated_bps, working_bps };
+            }
             None => {}
         }
         if let Some(to) = self.write() {

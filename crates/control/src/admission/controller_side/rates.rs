@@ -1,5 +1,7 @@
 //! Rates of periodic devices: what sources want and renew, and what they are told.
 use super::ControllerSide;
+use super::session::Wish;
+use super::view::RateView;
 use crate::admission::reserve::rate_of;
 use crate::admission::wire::{ControllerRecord, SourceRecord, SourceState, Told};
 use crate::admission::{DeviceId, Input, SourceId};
@@ -25,7 +27,8 @@ impl ControllerSide {
             SourceState::Waiting { .. }
             | SourceState::Running { .. }
             | SourceState::Done
-            | SourceState::Cancelled => {}
+            | SourceState::Cancelled
+            | SourceState::Delivered { .. } => {}
         }
     }
 
@@ -42,10 +45,11 @@ impl ControllerSide {
             return self.answer_rate(source, record.device, record.revision, (0, 0, 0));
         };
         let known = session.wishes.entry(record.device).or_default();
-        if record.revision <= known.0 {
+        if record.revision <= known.revision {
             return;
         }
-        *known = (record.revision, false);
+        let wanted_bps = rate_of(bytes, period_ns);
+        *known = Wish { revision: record.revision, answered: false, wanted_bps };
         if bytes == 0 {
             session.wishes.remove(&record.device);
             self.control(Input::Periodic { device, bytes, period_ns: 1, held: false });
@@ -57,7 +61,7 @@ impl ControllerSide {
             self.control(Input::Periodic { device, bytes, period_ns, held });
         }
         let Some(session) = self.sessions.get(&source) else { return };
-        if session.wishes.get(&record.device).is_some_and(|(_, answered)| !answered) {
+        if session.wishes.get(&record.device).is_some_and(|wish| !wish.answered) {
             let could_bps = rate_of(bytes, period_ns);
             self.answer_rate(source, record.device, record.revision, (0, could_bps, 0));
         }
@@ -74,9 +78,9 @@ impl ControllerSide {
         let lasts_ns = self.lasts_ns(until_ns);
         let Some((source, place)) = self.owner(device) else { return };
         let Some(session) = self.sessions.get_mut(&source) else { return };
-        let Some((revision, answered)) = session.wishes.get_mut(&place) else { return };
-        *answered = true;
-        let revision = *revision;
+        let Some(wish) = session.wishes.get_mut(&place) else { return };
+        wish.answered = true;
+        let revision = wish.revision;
         self.answer_rate(source, place, revision, (rate_bps, could_bps, lasts_ns));
     }
 
@@ -121,6 +125,16 @@ impl ControllerSide {
         let record = ControllerRecord { device, number, revision, seen, ask, told, missed_ns };
         session.answers.push(record);
         self.enqueue(source);
+    }
+
+    /// Returns what a periodic device of a source wants, has and could have; `place` is its place among those that the
+    /// source registered. `None` where it wants no rate.
+    #[must_use]
+    pub fn rate(&self, source: SourceId, place: usize) -> Option<RateView> {
+        let session = self.sessions.get(&source)?;
+        let wish = session.wishes.get(&u32::try_from(place).ok()?)?;
+        let (rate_bps, could_bps) = self.controller.rate_of(*session.devices.get(place)?)?;
+        Some(RateView { wanted_bps: wish.wanted_bps, rate_bps, could_bps })
     }
 
     /// Returns the rates that periodic devices of a source have: how many, and their sum in bits a second.

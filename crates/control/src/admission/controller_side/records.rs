@@ -10,6 +10,10 @@ impl ControllerSide {
             SourceState::Periodic { .. } | SourceState::Renewing { .. } => {
                 return self.rate_record(source, record);
             }
+            SourceState::Delivered { acknowledged_bytes, resent_bytes } => {
+                let totals = (record.revision, acknowledged_bytes, resent_bytes);
+                return self.delivered(source, totals);
+            }
             SourceState::Waiting { .. }
             | SourceState::Running { .. }
             | SourceState::Done
@@ -133,7 +137,25 @@ impl ControllerSide {
                 self.retire(source, record);
                 self.control(Input::Cancel { transfer: id });
             }
-            SourceState::Periodic { .. } | SourceState::Renewing { .. } => {}
+            SourceState::Periodic { .. }
+            | SourceState::Renewing { .. }
+            | SourceState::Delivered { .. } => {}
+        }
+    }
+
+    /// Takes what became of all that a source has sent; the first one of it says from where on to count. Older ones were
+    /// held up on their way.
+    fn delivered(&mut self, source: SourceId, totals: (u32, u64, u64)) {
+        let Some(session) = self.sessions.get_mut(&source) else { return };
+        if session.delivered.is_some_and(|before| before.0 >= totals.0) {
+            return;
+        }
+        let before = session.delivered.replace(totals);
+        let path = session.specs.first().map(|spec| spec.path);
+        if let (Some((_, acknowledged, resent)), Some(path)) = (before, path) {
+            let acknowledged_bytes = totals.1.saturating_sub(acknowledged);
+            let resent_bytes = totals.2.saturating_sub(resent);
+            self.control(Input::Delivered { source, path, acknowledged_bytes, resent_bytes });
         }
     }
 

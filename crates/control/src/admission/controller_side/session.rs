@@ -17,6 +17,15 @@ pub(super) const ROUND_TRIP_NS_MAX: u64 = 50_000_000;
 /// A source that is silent for longer has to register again.
 const FORGET_NS: u64 = 30 * SECOND_NS;
 
+/// What a source said last of the rate of a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wish {
+    pub(super) revision: u32,
+    /// Something was answered to it.
+    pub(super) answered: bool,
+    pub(super) wanted_bps: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) seal: Seal<ControllerRecord>,
@@ -30,10 +39,12 @@ pub(super) struct Session {
     pub(super) devices: Vec<DeviceId>,
     pub(super) specs: Vec<DeviceSpec>,
     pub(super) entries: BTreeMap<Key, Entry>,
-    /// By device: the newest revision of what it said of its rate, and whether something was answered to it.
-    pub(super) wishes: BTreeMap<u32, (u32, bool)>,
+    /// By device: what it said last of its rate.
+    pub(super) wishes: BTreeMap<u32, Wish>,
     /// The newest renewal that came.
     pub(super) renewal: u32,
+    /// Of its reports of what was delivered: the newest revision, and its totals.
+    pub(super) delivered: Option<(u32, u64, u64)>,
     /// Those that are to be sent.
     pub(super) ready: Vec<Key>,
     /// Answers about transfers that are not kept.
@@ -81,6 +92,7 @@ impl ControllerSide {
             entries: BTreeMap::new(),
             wishes: BTreeMap::new(),
             renewal: 0,
+            delivered: None,
             ready: Vec::new(),
             answers: Vec::new(),
             queued: false,
@@ -100,6 +112,7 @@ impl ControllerSide {
             session.entries = before.entries;
             session.wishes = before.wishes;
             session.renewal = before.renewal;
+            session.delivered = before.delivered;
             session.held = before.held;
             session.floor = before.floor;
             session.silence = before.silence;

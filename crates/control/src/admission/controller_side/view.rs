@@ -42,6 +42,17 @@ pub struct SourceView {
     pub granted_bps: u64,
 }
 
+/// The rate of a periodic device, at a moment: bits a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateView {
+    /// What it sends in a period, divided by the period.
+    pub wanted_bps: u64,
+    /// What it has; 0 for none.
+    pub rate_bps: u64,
+    /// The most that it could have.
+    pub could_bps: u64,
+}
+
 impl ControllerSide {
     /// Returns the rates of all windows that a source may use now or soon, as far as it has not said
     /// otherwise: bits a second.

@@ -7,6 +7,7 @@
 //!
 //! When nobody has answered for a lease and no window is left it goes on as [`Fallback`] says, until
 //! somebody answers.
+mod delivery;
 mod link;
 mod rates;
 mod records;
@@ -124,6 +125,14 @@ pub enum Input<'a> {
         /// The period.
         period_ns: u64,
     },
+    /// What became of all that was sent since the start, as its provider counts: told every
+    /// [`delivery_pause_ns`](SourceSide::delivery_pause_ns) while something goes, or not at all.
+    Delivered {
+        /// What has arrived.
+        acknowledged_bytes: u64,
+        /// What was lost and sent again.
+        resent_bytes: u64,
+    },
     /// A transfer is not wanted any more; the chunks that have begun go on.
     Cancel {
         /// The transfer.
@@ -206,6 +215,7 @@ pub struct SourceSide {
     term: u32,
     transfers: Transfers,
     rates: rates::Rates,
+    delivery: delivery::Delivery,
     /// Since when nobody has answered.
     unanswered_ns: Option<u64>,
     /// The line is busy with a chunk of the fallback until then.
@@ -230,6 +240,7 @@ impl SourceSide {
             term: 0,
             transfers: BTreeMap::new(),
             rates: rates::Rates::default(),
+            delivery: delivery::Delivery::default(),
             unanswered_ns: None,
             fallback_ns: 0,
             answers: Vec::new(),
@@ -269,6 +280,9 @@ impl SourceSide {
             }
             Input::Periodic { device, bytes, period_ns } => {
                 self.want_rate(device, bytes, period_ns);
+            }
+            Input::Delivered { acknowledged_bytes, resent_bytes } => {
+                self.delivered(acknowledged_bytes, resent_bytes);
             }
             Input::Cancel { id } => {
                 if let Some(transfer) = self.transfers.get_mut(&id) {

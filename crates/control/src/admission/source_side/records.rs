@@ -143,6 +143,9 @@ impl SourceSide {
             // Never together with transfers: a controller that knows no rates refuses all of a datagram.
             self.rates.write(now_ns, repeat_ns, self.config.lease_ns, &mut records);
         }
+        if records.is_empty() {
+            self.delivery.write(now_ns, &mut records);
+        }
         let probe = link.probes(now_ns);
         if records.is_empty() && !probe {
             return false;

@@ -60,7 +60,8 @@ impl SourceSide {
         let probe_ns = self.link.as_ref().map(super::link::Link::probe_due_ns);
         let link = (self.now_ns, self.link.is_some());
         let rates_ns = self.rates.next_ns(link, &self.config, &self.transfers);
-        [transfers_ns, probe_ns, self.alone_ns(), rates_ns].into_iter().flatten().min()
+        let delivery_ns = self.delivery.next_ns().filter(|_| self.link.is_some());
+        [transfers_ns, probe_ns, self.alone_ns(), rates_ns, delivery_ns].into_iter().flatten().min()
     }
 
     /// Returns when the fallback begins a chunk, if nobody answers until then.

@@ -9,14 +9,15 @@
 mod fields;
 mod header;
 mod key;
+mod reason;
 mod record;
 mod replay;
 mod seal;
 
 pub use header::{HEADER_BYTES, Header, HeaderError, Kind, VERSION, hint};
 pub use key::{Direction, ROOT_BYTES};
+pub use reason::Reason;
 pub use record::{
-    Code, ControllerRecord, RECORD_BYTES, RECORDS_MAX, Reason, RecordError, SourceRecord,
-    SourceState, Told,
+    Code, ControllerRecord, RECORD_BYTES, RECORDS_MAX, RecordError, SourceRecord, SourceState, Told,
 };
 pub use seal::{Exhausted, OpenError, Opener, Seal};

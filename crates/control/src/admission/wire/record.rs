@@ -1,7 +1,7 @@
 //! Records: the state of a transfer at its sender.
 use super::fields::Reader;
 use super::key::Direction;
-use crate::admission::Refusal;
+use super::reason::Reason;
 
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 56;
@@ -113,6 +113,14 @@ pub enum SourceState {
         /// The sum of their rates.
         rate_bps: u64,
     },
+    /// Not of a transfer, nor of one device: what became of all that the source has sent since its start. The device,
+    /// the number, the age and `seen` are 0.
+    Delivered {
+        /// What has arrived.
+        acknowledged_bytes: u64,
+        /// What was lost and sent again.
+        resent_bytes: u64,
+    },
 }
 
 /// The state of a transfer at its source.
@@ -134,60 +142,6 @@ pub struct SourceRecord {
     pub state: SourceState,
     /// How long ago the transfer was generated, when the datagram left.
     pub age_ns: u64,
-}
-
-/// Why a controller refuses something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reason {
-    /// The device is none that the source has registered.
-    UnknownDevice,
-    /// As many transfers as the controller takes wait or run.
-    TooManyTransfers,
-    /// Nothing to send, or more than the controller allows.
-    Size,
-    /// The device may not send.
-    NotAllowed,
-}
-
-impl Reason {
-    const fn code(self) -> u8 {
-        match self {
-            Self::UnknownDevice => 1,
-            Self::TooManyTransfers => 2,
-            Self::Size => 3,
-            Self::NotAllowed => 4,
-        }
-    }
-
-    const fn of(code: u8) -> Option<Self> {
-        match code {
-            1 => Some(Self::UnknownDevice),
-            2 => Some(Self::TooManyTransfers),
-            3 => Some(Self::Size),
-            4 => Some(Self::NotAllowed),
-            _ => None,
-        }
-    }
-}
-
-impl From<Refusal> for Reason {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::UnknownDevice => Self::UnknownDevice,
-            Refusal::TooManyTransfers => Self::TooManyTransfers,
-            Refusal::Size => Self::Size,
-            Refusal::UnknownLink
-            | Refusal::UnknownPath
-            | Refusal::UnknownClass
-            | Refusal::ForeignDevice
-            | Refusal::Busy
-            | Refusal::NoRate
-            | Refusal::TooManyDevices
-            | Refusal::SmallFull
-            | Refusal::Rate { .. } => Self::NotAllowed,
-        }
-    }
 }
 
 /// What a controller tells about a transfer.
@@ -327,6 +281,9 @@ impl Code for SourceRecord {
             SourceState::Cancelled => (4, 0, 0, 0),
             SourceState::Periodic { bytes, held_bps, .. } => (5, bytes, held_bps, 0),
             SourceState::Renewing { devices, rate_bps } => (6, devices.into(), rate_bps, 0),
+            SourceState::Delivered { acknowledged_bytes, resent_bytes } => {
+                (7, acknowledged_bytes, resent_bytes, 0)
+            }
         };
         let flags = if self.ask { ASK } else { 0 } | if self.obeys { OBEYS } else { 0 };
         let Self { device, number, revision, seen, age_ns, .. } = *self;
@@ -336,7 +293,8 @@ impl Code for SourceRecord {
             | SourceState::Running { .. }
             | SourceState::Done
             | SourceState::Cancelled
-            | SourceState::Renewing { .. } => age_ns,
+            | SourceState::Renewing { .. }
+            | SourceState::Delivered { .. } => age_ns,
         };
         let words = [left_bytes, age_ns, rate_bps, until_ns];
         Raw { state, reason: 0, flags, device, number, revision, seen, words }.write()
@@ -374,11 +332,17 @@ impl Code for SourceRecord {
                 raw.must_be_zero([device, ("age", age_ns), ("age", age_ns)])?;
                 SourceState::Renewing { devices: devices.unwrap_or(0), rate_bps }
             }
+            7 => {
+                let device = ("device", raw.device.into());
+                raw.must_be_zero([device, ("age", age_ns), ("age", age_ns)])?;
+                let (acknowledged_bytes, resent_bytes) = (left_bytes, rate_bps);
+                SourceState::Delivered { acknowledged_bytes, resent_bytes }
+            }
             seen => return Err(RecordError::State { seen }),
         };
         raw.no_reason()?;
         let is_transfer = raw.state < 5;
-        raw.flags(if is_transfer { ASK | OBEYS } else { ASK })?;
+        raw.flags([0, ASK, ASK | OBEYS][if is_transfer { 2 } else { usize::from(raw.state < 7) }])?;
         if !is_transfer {
             let seen = ("newest revision", raw.seen.into());
             raw.must_be_zero([("number", raw.number), seen, ("end of the window", until_ns)])?;

@@ -194,6 +194,7 @@ impl Selective {
             return;
         }
         news.any = true;
+        clock.counters.acknowledged += 1;
         self.progress.packets += 1;
         self.progress.bytes += u64::from(slot.bytes);
         self.set(index, State::Kept);

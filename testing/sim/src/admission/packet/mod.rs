@@ -14,6 +14,7 @@ use crate::roce::{Host, HostConfig, Rights, Space, Station, address, connected};
 use crate::{LinkConfig, LinkId, NodeId, Random, Simulation, Stop, Switch};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{Config, PacingConfig, Qp, Recovery, Service};
+use catchment_verbs::Delivery;
 use feeder::{CHUNK_BYTES, Chunk, Feeder, Notices};
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,10 +26,10 @@ const PATH_MTU: PathMtu = PathMtu::Mtu4096;
 const HEADER_BYTES: u64 = 80;
 /// IPv6 and UDP, which a queue pair does not see.
 const BELOW_BYTES: u32 = 48;
-/// Queue of the bottleneck: 20 Gbit/s times half a millisecond.
-const QUEUE_BYTES: usize = 1_250_000;
-/// Where marks are made, where they are.
-const MARK_ABOVE: usize = QUEUE_BYTES / 10;
+/// Queue of the bottleneck: what it carries in half a millisecond.
+const QUEUE_NS: u64 = 500_000;
+/// Part of the queue above which marks are made, where they are.
+const MARK_PARTS: usize = 10;
 /// Transmit ring of a network card.
 const UPLINK_BYTES: usize = 64 << 10;
 /// Silence before a retransmission: code 12, 7 retries.
@@ -70,6 +71,7 @@ pub(super) struct Network {
     collector: NodeId,
     switch: NodeId,
     bottleneck: LinkId,
+    narrow: LinkConfig,
     transport: Transport,
     nic_bps: u64,
     notices: Rc<Notices>,
@@ -91,6 +93,7 @@ pub(super) struct Plan {
 
 impl Network {
     pub(super) fn new(plan: &Plan, transport: Transport) -> Self {
+        let queue_bytes = (plan.capacity_bps / 8 * QUEUE_NS / 1_000_000_000) as usize;
         let mut simulation = Simulation::new(1);
         let mut random = Random::new(2);
         let notices = Rc::new(Notices::default());
@@ -120,7 +123,7 @@ impl Network {
             hosts.into_iter().map(|host| simulation.add(Station::Host(Box::new(host)))).collect();
         let switch = Switch::new((0..=collector_number).map(address).collect());
         let switch = if transport.priority {
-            switch.with_priority(collector_number, QUEUE_BYTES)
+            switch.with_priority(collector_number, queue_bytes)
         } else {
             switch
         };
@@ -135,11 +138,11 @@ impl Network {
         }
         let back = LinkConfig { rate_bps: Some(on_wire(plan.capacity_bps)), ..nic };
         let narrow = LinkConfig {
-            queue_bytes: (!transport.priority).then_some(QUEUE_BYTES),
-            mark_above: transport.marks.then_some(MARK_ABOVE),
+            queue_bytes: (!transport.priority).then_some(queue_bytes),
+            mark_above: transport.marks.then_some(queue_bytes / MARK_PARTS),
             ..back.clone()
         };
-        let bottleneck = simulation.connect(switch, collector, narrow);
+        let bottleneck = simulation.connect(switch, collector, narrow.clone());
         simulation.connect(collector, switch, back);
         Self {
             simulation,
@@ -147,6 +150,7 @@ impl Network {
             collector,
             switch,
             bottleneck,
+            narrow,
             transport,
             nic_bps: plan.nic_bps,
             notices,
@@ -170,6 +174,20 @@ impl Network {
             }
             host.pump(context);
         });
+    }
+
+    /// Lets the bottleneck carry so much payload from now on.
+    pub(super) fn set_capacity(&mut self, capacity_bps: u64) {
+        self.narrow.rate_bps = Some(on_wire(capacity_bps));
+        self.simulation.link_mut(self.bottleneck).reconfigure(self.narrow.clone());
+    }
+
+    /// Returns what became of what a source has sent.
+    pub(super) fn delivery(&mut self, source: u32) -> Delivery {
+        match self.simulation.node(self.sources[source as usize]) {
+            Station::Host(host) => host.qps.get(0).delivery(),
+            Station::Switch(_) => Delivery::default(),
+        }
     }
 
     /// Goes on until this time, or until a source notices something.
