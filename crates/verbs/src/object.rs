@@ -1,9 +1,9 @@
 //! The objects of a provider, as traits. Dynamic dispatch happens here: one call per batch.
 use crate::mem::{Region, RegionOptions};
 use crate::{
-    Access, Caps, Completion, CqError, Delivery, DeviceInfo, Endpoint, Gid, Limits, ModifyError, NetEnd,
-    PortAddr, PostError, QpCapacity, QpState, QpTransition, RateError, RecvWr, RemoteMapError,
-    RemoteWindow, RtrAttr, RtsAttr, SendWr, Service, VerbsError, Watch,
+    Access, Caps, Completion, CqError, Delivery, DeviceInfo, Endpoint, Gid, Limits, ModifyError,
+    NetEnd, PortAddr, PostError, QpCapacity, QpState, QpTransition, RateError, RecvWr,
+    RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendWr, Service, VerbsError, Watch,
 };
 use std::io;
 use std::os::fd::BorrowedFd;

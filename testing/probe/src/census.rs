@@ -6,9 +6,9 @@ use crate::forward::forward;
 use catchment_verbs::mem::Region;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
-    Access, Ah, AsyncEvent, Caps, Completion, CompletionChannel, Context, Cq, CqError, Delivery, Endpoint,
-    Gid, ModifyError, Mr, NetEnd, Pd, PortAddr, PostError, Qp, QpInit, QpState, QpTransition,
-    RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch,
+    Access, Ah, AsyncEvent, Caps, Completion, CompletionChannel, Context, Cq, CqError, Delivery,
+    Endpoint, Gid, ModifyError, Mr, NetEnd, Pd, PortAddr, PostError, Qp, QpInit, QpState,
+    QpTransition, RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch,
 };
 use std::any::Any;
 use std::io;

@@ -5,8 +5,8 @@
 use crate::forward::forward;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
-    Delivery, Endpoint, ModifyError, Payload, PostError, Qp, QpState, QpTransition, RateError, RecvWr,
-    RemoteMapError, RemoteWindow, SendOp, SendWr, Watch,
+    Delivery, Endpoint, ModifyError, Payload, PostError, Qp, QpState, QpTransition, RateError,
+    RecvWr, RemoteMapError, RemoteWindow, SendOp, SendWr, Watch,
 };
 use std::sync::Arc;
 

@@ -13,8 +13,9 @@ use catchment_verbs::provider::{
     Handle, MAX_24_BITS, check_rate, check_transition, local_rights, post_each, random_bytes,
 };
 use catchment_verbs::{
-    Access, Delivery, Destination, Endpoint, ModifyError, NetEnd, PacketKey, Payload, PostError, PostFailure,
-    Qp, QpState, QpTransition, RateError, RecvWr, SendWr, Service, Sge, VerbsError, WcStatus,
+    Access, Delivery, Destination, Endpoint, ModifyError, NetEnd, PacketKey, Payload, PostError,
+    PostFailure, Qp, QpState, QpTransition, RateError, RecvWr, SendWr, Service, Sge, VerbsError,
+    WcStatus,
 };
 use std::sync::Arc;
 

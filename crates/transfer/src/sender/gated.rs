@@ -4,8 +4,8 @@ use super::driver::Driver;
 use super::error::Broken;
 use super::{Sender, Shared};
 use crate::gate::PostingGate;
-use catchment_verbs::{Delivery, RateError};
 use catchment_verbs::bias::BiasedArc;
+use catchment_verbs::{Delivery, RateError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
