@@ -31,7 +31,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("catchment send --input rtsp://", "needs a camera"),
     ("openssl pkcs12", "makes a file for a browser, with a program that the tests do not need"),
     ("sudo apt-get ", "installs programs"),
-    ("curl ", "installs Rust"),
+    (
+        "curl ",
+        "installs Rust, or asks a controller, as tests of that do with a client of their own",
+    ),
 ];
 
 /// Exit codes other than 0 that are right here.
@@ -136,6 +139,7 @@ fn shortened(command: &str) -> String {
 fn lasts(command: &str) -> Option<&'static str> {
     let services = [
         ("catchment collect", "Ctrl-C ends it"),
+        ("catchment control top", "granted"),
         ("catchment control", "granting at"),
         ("catchment agent", "applications by name"),
         ("catchment bench server", "waiting for a client"),
@@ -145,7 +149,7 @@ fn lasts(command: &str) -> Option<&'static str> {
     ];
     let goes_on = |name: &str| {
         command.contains(name)
-            && !["--forget", "control status", "agent status", "agent explain"]
+            && !["--forget", "control status", "control capacity", "agent status", "agent explain"]
                 .iter()
                 .any(|word| command.contains(word))
     };
