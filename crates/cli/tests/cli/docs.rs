@@ -130,6 +130,9 @@ fn shortened(command: &str) -> String {
         () if has("catchment demo --devices") => format!("{command} --seconds 1 --rate 2"),
         () if has("catchment demo") => format!("{command} --seconds 1"),
         () if has("catchment send") && endless => format!("{command} --seconds 1"),
+        () if has("catchment control top") => {
+            format!("timeout --preserve-status --signal INT 1 {command}")
+        }
         () if has("catchment kv bench") => format!("{command} --seconds 0.1"),
         () if has("bench write_") || has("bench transfer") => format!("{command} -D 0.02"),
         () => command.to_owned(),
@@ -139,7 +142,6 @@ fn shortened(command: &str) -> String {
 fn lasts(command: &str) -> Option<&'static str> {
     let services = [
         ("catchment collect", "Ctrl-C ends it"),
-        ("catchment control top", "granted"),
         ("catchment control", "granting at"),
         ("catchment agent", "applications by name"),
         ("catchment bench server", "waiting for a client"),
@@ -149,9 +151,12 @@ fn lasts(command: &str) -> Option<&'static str> {
     ];
     let goes_on = |name: &str| {
         command.contains(name)
-            && !["--forget", "control status", "control capacity", "agent status", "agent explain"]
-                .iter()
-                .any(|word| command.contains(word))
+            && ![
+                "--forget", "control status", "control capacity", "control top", "agent status",
+                "agent explain",
+            ]
+            .iter()
+            .any(|word| command.contains(word))
     };
     services.iter().find(|(name, _)| goes_on(name)).map(|(_, ready)| *ready)
 }
