@@ -60,11 +60,14 @@ impl Host {
         let mut all = true;
         let targets = &self.targets;
         for sending in &mut self.applications {
-            if !sending.takes_part(targets) {
-                continue;
-            }
+            let takes_part = sending.takes_part(targets);
             let number = sending.application;
             for edge in sending.edges.iter_mut().filter(|edge| edge.host == from) {
+                if !takes_part {
+                    // Not offered, so not granted.
+                    edge.grant = 0.0;
+                    continue;
+                }
                 let key = (number, edge.application);
                 let place = answers.binary_search_by_key(&key, |answer| (answer.from, answer.to));
                 let Ok(at) = place else {
