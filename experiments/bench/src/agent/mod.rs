@@ -45,7 +45,7 @@ pub(crate) struct Options {
     #[arg(long)]
     runs: Option<usize>,
     /// Seconds of each measurement
-    #[arg(long, default_value_t = 0.3)]
+    #[arg(long, default_value_t = 0.2)]
     seconds: f64,
     /// Bytes of a request
     #[arg(long, value_delimiter = ',', default_values_t = [64, 4096, 65_536, 1 << 20])]
@@ -150,17 +150,8 @@ impl<'a> Cell<'a> {
         Self { network, work: work.into(), found: Default::default() }
     }
 
-    /// Only WRITEs go over shared queue pairs.
-    fn has(&self, what: What) -> bool {
-        let writes = self.work.iter().all(|work| work.operation == Operation::Write);
-        writes || !matches!(what, What::Shared | What::Share)
-    }
-
     /// Measures one of the rivals in fresh processes.
     fn measure(&mut self, at: usize) -> Result<()> {
-        if !self.has(RIVALS[at].0) {
-            return Ok(());
-        }
         let start = |mode: &str| match mode {
             SHARED => AgentProcess::start_two("drum", &[1.0], self.network),
             "share" | "justitia" => AgentProcess::start_two(mode, &[1.0], self.network),
@@ -180,8 +171,7 @@ impl<'a> Cell<'a> {
             let row = |(who, rival): (usize, &(What, _))| {
                 Row::new(rival.0, (self.network.provider(), &plan), &of(who), &raw)
             };
-            let rivals = RIVALS.iter().enumerate().filter(|(_, rival)| self.has(rival.0));
-            rivals.map(row).collect::<Vec<_>>()
+            RIVALS.iter().enumerate().map(row).collect::<Vec<_>>()
         })
     }
 }

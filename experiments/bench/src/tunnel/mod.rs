@@ -78,10 +78,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn measure(options: &Options, runs: usize, requests: u32, version: &str) -> Result<Vec<Row>> {
     let veth = VethPair::new(INTERFACE_MTU)?;
     let redis = Redis::start(&veth)?;
-    let rivals = [Rival::tcp(), Rival::raw(&veth)?, Rival::drum(&veth)?];
+    let rivals = [Rival::tcp(), Rival::raw(&veth)?, Rival::share(&veth)?, Rival::drum(&veth)?];
     let cells = SHAPES.iter().flat_map(|shape| COMMANDS.map(|command| (command, *shape)));
     let cells: Vec<_> = cells.collect();
-    let mut found: Vec<[Vec<Found>; 3]> = vec![Default::default(); cells.len()];
+    let mut found: Vec<[Vec<Found>; 4]> = vec![Default::default(); cells.len()];
     for run in 0..runs {
         for ((command, (clients, pipeline)), found) in cells.iter().zip(&mut found) {
             let requests = if *clients == 1 { requests / 4 } else { requests };

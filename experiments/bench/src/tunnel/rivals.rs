@@ -5,11 +5,15 @@ use crate::sys;
 use anyhow::{Context as _, Result};
 use catchment_netns::{Namespace, VethPair, wait_until};
 use catchment_perf::ChildProcess;
+use serde_json::json;
 use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 
 const PORT: u16 = 6379;
+const AGENT_PORT: u16 = 7200;
+/// What agents that share queue pairs are told of their device; they decide no rates by it.
+const LINE_BYTES_PER_S: u64 = 5_000_000_000;
 
 /// The service, in the right namespace.
 pub(super) struct Redis(ChildProcess);
@@ -64,17 +68,41 @@ impl Rival {
     }
 
     pub(super) fn drum(veth: &VethPair) -> Result<Self> {
+        Self::over_agents(veth, What::TunnelDrum, |_| json!({}))
+    }
+
+    /// Agents with a session, whose connections share queue pairs, first come first served.
+    pub(super) fn share(veth: &VethPair) -> Result<Self> {
+        let address = SocketAddr::new(VethPair::RIGHT_V4, AGENT_PORT);
+        Self::over_agents(veth, What::TunnelShare, |is_right| {
+            let mut between = json!({ "host": 1 + u32::from(is_right) });
+            let (key, value) =
+                if is_right { ("listen", json!(address)) } else { ("peers", json!([address])) };
+            between[key] = value;
+            for what in ["send_bytes_per_s", "completion_bytes_per_s"] {
+                between[what] = json!(LINE_BYTES_PER_S);
+            }
+            json!({ "mode": "share", "between": between })
+        })
+    }
+
+    /// An agent on each side; `policy` is what theirs have beside device and applications: of the right one, of the left.
+    fn over_agents(
+        veth: &VethPair,
+        what: What,
+        policy: impl Fn(bool) -> serde_json::Value,
+    ) -> Result<Self> {
         let mut agents = Vec::new();
-        let name = |side: &str| format!("tunnel-{side}-{}", std::process::id());
+        let name = |side: &str| format!("{what:?}-{side}-{}", std::process::id()).to_lowercase();
         for (at, address, side) in
             [(&veth.right, VethPair::RIGHT_V4, "right"), (&veth.left, VethPair::LEFT_V4, "left")]
         {
-            agents.push(agent(at, address, &name(side))?);
+            agents.push(agent(at, address, &name(side), policy(side == "right"))?);
         }
         let [right, left] = ["right", "left"].map(|side| format!("redis@{}", name(side)));
         let there = ["--provider", "agent", "--agent", &right];
         let here = ["--provider", "agent", "--agent", &left];
-        Self::tunnel(veth, What::TunnelDrum, "agent", [&there, &here], agents)
+        Self::tunnel(veth, what, "agent", [&there, &here], agents)
     }
 
     fn tunnel(
@@ -148,14 +176,20 @@ impl Rival {
 }
 
 /// An agent that owns the software RoCE device of a namespace, with one application.
-fn agent(at: &Namespace, address: IpAddr, name: &str) -> Result<ChildProcess> {
+fn agent(
+    at: &Namespace,
+    address: IpAddr,
+    name: &str,
+    mut text: serde_json::Value,
+) -> Result<ChildProcess> {
     let policy = std::env::temp_dir().join(format!("{name}.json"));
-    let text = serde_json::json!({
-        "name": name, "device": {"roce": address}, "applications": [{"name": "redis"}],
-    });
+    text["name"] = json!(name);
+    text["device"] = json!({ "roce": address });
+    text["applications"] = json!([{ "name": "redis" }]);
     std::fs::write(&policy, text.to_string())?;
     let path = policy.to_str().context("a path that is text")?;
-    let mut agent = start("agent", at, &strings(&["agent", "--json", "--policy", path]))?;
+    let words = ["agent", "--json", "--insecure", "--policy", path];
+    let mut agent = start("agent", at, &strings(&words))?;
     event(&mut agent, "listening")?;
     let _ = std::fs::remove_file(&policy);
     Ok(agent)

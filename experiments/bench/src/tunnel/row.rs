@@ -18,6 +18,8 @@ pub(crate) enum What {
     Tcp,
     /// A tunnel over software RoCEv2.
     TunnelRaw,
+    /// The same, over an agent on each side in the mode `share`: messages go over shared queue pairs.
+    TunnelShare,
     /// The same, over an agent on each side.
     TunnelDrum,
 }
@@ -111,13 +113,17 @@ impl Row {
 
 /// Returns what the rows of the tunnels say of the goals, beside TCP in the same cell.
 pub(super) fn goals(rows: &[Row]) -> Vec<Goal<Place>> {
-    let tunnels = rows.iter().filter(|row| row.what != What::Tcp);
-    let goals = tunnels.filter_map(|row| {
+    let goals = rows.iter().filter_map(|row| {
         let tcp = rows.iter().find(|tcp| {
             let same = |place: &Place| (place.command.clone(), place.clients, place.pipeline);
             tcp.what == What::Tcp && same(&tcp.place) == same(&row.place)
         })?;
-        let who = if row.what == What::TunnelRaw { "tunnel-raw" } else { "tunnel-drum" };
+        let who = match row.what {
+            What::TunnelRaw => "tunnel-raw",
+            What::TunnelDrum => "tunnel-drum",
+            // A rival, not what is to reach the goals.
+            What::TunnelShare | What::Tcp => return None,
+        };
         let place = row.place.clone();
         let part = row.requests_per_s / tcp.requests_per_s;
         let requests = format!("{who}'s requests a second beside TCP's");
@@ -143,10 +149,6 @@ pub(super) fn unmeasured() -> Vec<Unmeasured> {
             "beside one writer of 64 MB values on the same shaped hop, p99 of SET, GET and PING through tunnel-drum at most 0.5 \
              of tcp's and of tunnel-raw's",
             shaped,
-        ),
-        (
-            "rows of tunnel-share",
-            "messages of a tunnel take receives, and what does goes over no shared queue pair yet",
         ),
     ]
     .map(|(goal, why)| Unmeasured::new(goal, why))
