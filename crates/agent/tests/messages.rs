@@ -3,21 +3,19 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 mod suite;
 
-use catchment_agent::protocol::Peer;
-use catchment_agent::{Agent, AgentOptions, AgentProvider, peers};
+use catchment_agent::Agent;
 use catchment_conformance::{Options, Side, connected, eventually, wait_one, wait_some};
 use catchment_probe::child::{Child, role, say};
 use catchment_probe::load::{did, scaled};
 use catchment_verbs::{
-    Access, Completion, Context, Endpoint, Payload, Provider as _, QpTransition, RtsAttr, SendOp,
-    SendWr, Success, WcOpcode, WcStatus,
+    Access, Completion, Endpoint, Payload, QpTransition, RtsAttr, SendOp, SendWr, Success,
+    WcOpcode, WcStatus,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use suite::two_agents;
+use suite::{SHM, open, peer, two_agents};
 
-const SHM: [&str; 2] = [r#""shm""#, r#""shm""#];
 const ROCE: [&str; 2] = [r#"{"roce": "127.0.0.1"}"#, r#"{"roce": "127.0.0.2"}"#];
 const SLOT: usize = 64;
 /// Places that are written to, then those of receives, in order.
@@ -31,16 +29,6 @@ const MARK: [u8; 8] = [0xee; 8];
 
 fn small() -> Options {
     Options { bytes: (WRITTEN + RECEIVES + 1) * SLOT, ..Options::default() }
-}
-
-fn open(agent: &str, application: &str) -> Arc<dyn Context> {
-    let options = AgentOptions { agent: agent.to_owned(), application: application.to_owned() };
-    AgentProvider::new(options).open(agent).unwrap()
-}
-
-/// What the first agent says of the second.
-fn peer(names: &[String; 2]) -> Peer {
-    peers(&names[0]).unwrap().into_iter().find(|peer| peer.host == Some(1)).unwrap()
 }
 
 /// A connection over which messages go one way.

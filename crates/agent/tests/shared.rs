@@ -4,37 +4,24 @@
 mod suite;
 
 use catchment_agent::policy::Policy;
-use catchment_agent::protocol::Peer;
-use catchment_agent::{Agent, AgentOptions, AgentProvider, peers, status};
+use catchment_agent::{Agent, status};
 use catchment_conformance::{ALL, Options, Side, connected, eventually, wait_one, wait_some};
 use catchment_probe::child::{Child, role, say};
 use catchment_probe::load::{did, scaled};
 use catchment_verbs::{
-    Access, Completion, Context, Endpoint, Payload, Provider as _, RemoteAddr, SendOp, SendWr,
-    WcStatus,
+    Access, Completion, Endpoint, Payload, RemoteAddr, SendOp, SendWr, WcStatus,
 };
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use suite::{two_agents, two_agents_in};
+use suite::{SHM, open, peer, two_agents, two_agents_in};
 
-const SHM: [&str; 2] = [r#""shm""#, r#""shm""#];
 const SLOT: usize = 64;
 const SLOTS: usize = 32;
 
 fn small() -> Options {
     Options { bytes: 2 * SLOTS * SLOT, ..Options::default() }
-}
-
-fn open(agent: &str, application: &str) -> Arc<dyn Context> {
-    let options = AgentOptions { agent: agent.to_owned(), application: application.to_owned() };
-    AgentProvider::new(options).open(agent).unwrap()
-}
-
-/// What the first agent says of the second.
-fn peer(names: &[String; 2]) -> Peer {
-    peers(&names[0]).unwrap().into_iter().find(|peer| peer.host == Some(1)).unwrap()
 }
 
 /// Connections from an application of the first host to one of the second, of one device each.

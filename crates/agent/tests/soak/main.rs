@@ -24,8 +24,14 @@ fn second_process() {
     let Some(role) = role() else { return };
     match role.split(' ').collect::<Vec<_>>()[..] {
         ["agent", policy] => {
-            let _agent = Agent::start(Policy::read(Path::new(policy)).unwrap()).unwrap();
-            std::io::stdin().lines().for_each(drop);
+            match Agent::start(Policy::read(Path::new(policy)).unwrap()) {
+                Ok(_agent) => std::io::stdin().lines().for_each(drop),
+                // So does a second one of the same name.
+                Err(error) => {
+                    eprintln!("{error}");
+                    std::process::exit(1);
+                }
+            }
         }
         ["target", agent] => be_target(agent),
         ["application", name, agent, target, seed] => {

@@ -1,6 +1,7 @@
 //! What the conformance suite needs to run through agents of this process.
 #![allow(dead_code, reason = "each test uses some of it")]
 use catchment_agent::policy::Policy;
+use catchment_agent::protocol::Peer;
 use catchment_agent::{Agent, AgentOptions, AgentProvider, peers};
 use catchment_conformance::{Bench, Deviation, eventually};
 use catchment_probe::child::role;
@@ -18,6 +19,18 @@ fn provider(agent: &str) -> AgentProvider {
 fn bench_of(provider: Arc<dyn Provider>, name: &str) -> Bench {
     let bench = Bench::new(provider, name);
     Bench { deviations: vec![Deviation::EveryMessageIsSolicited], ..bench }
+}
+
+pub(crate) const SHM: [&str; 2] = [r#""shm""#, r#""shm""#];
+
+pub(crate) fn open(agent: &str, application: &str) -> Arc<dyn Context> {
+    let options = AgentOptions { agent: agent.to_owned(), application: application.to_owned() };
+    AgentProvider::new(options).open(agent).unwrap()
+}
+
+/// What the first agent says of the second.
+pub(crate) fn peer(names: &[String; 2]) -> Peer {
+    peers(&names[0]).unwrap().into_iter().find(|peer| peer.host == Some(1)).unwrap()
 }
 
 /// Returns the suite's bench through an agent over `device`, as a policy has it. A second process of
