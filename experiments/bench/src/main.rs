@@ -42,6 +42,7 @@ mod goal;
 mod goals;
 mod grants;
 mod grid;
+mod hop;
 mod host;
 mod job;
 mod kv;

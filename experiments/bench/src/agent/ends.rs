@@ -1,11 +1,12 @@
 //! The processes of a measurement: an agent, applications, and the targets of their requests.
+use crate::hop::Hop;
 use crate::{host, output, rate, sys};
 use anyhow::{Context as _, Result, bail};
 use catchment_agent::peer::PeerSecurity;
 use catchment_agent::policy::Policy;
 use catchment_agent::protocol::Peer;
 use catchment_agent::{Agent, AgentOptions, AgentProvider};
-use catchment_netns::{Namespace, Star, VethPair};
+use catchment_netns::Namespace;
 use catchment_perf::{
     Amount, ChildProcess, Control, Figure, LocalDevice, Measured, Operation, Plan, Row, Test,
     Waiting, stats,
@@ -203,27 +204,6 @@ impl End {
     /// Returns its device, as a policy names it.
     fn device(&self) -> serde_json::Value {
         self.address.map_or(serde_json::json!("shm"), |at| serde_json::json!({ "roce": at }))
-    }
-}
-
-/// Two namespaces with a network between them: that of applications, that of their targets, and their addresses.
-#[derive(Clone, Copy)]
-pub(crate) struct Hop<'a> {
-    left: (&'a Namespace, IpAddr),
-    right: (&'a Namespace, IpAddr),
-}
-
-impl<'a> From<&'a VethPair> for Hop<'a> {
-    fn from(pair: &'a VethPair) -> Self {
-        Self { left: (&pair.left, VethPair::LEFT_V4), right: (&pair.right, VethPair::RIGHT_V4) }
-    }
-}
-
-impl<'a> Hop<'a> {
-    /// Returns the hop from the first source of a star to its collector.
-    pub(crate) fn of_star(star: &'a Star) -> Option<Self> {
-        let left = (star.sources.first()?, Star::source(0).0);
-        Some(Self { left, right: (&star.collector, Star::COLLECTOR_V4) })
     }
 }
 

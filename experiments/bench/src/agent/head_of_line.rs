@@ -1,10 +1,10 @@
 //! What a short request waits for beside batches of long ones, over a hop of 1 Gbit/s between two routed namespaces.
-use super::ends::{AgentProcess, Found, Hop, Network, Pair, Work};
+use super::ends::{AgentProcess, Found, Network, Pair, Work};
 use super::row::{Place, What};
 use crate::goal::{Goal, Limit};
+use crate::hop::{Hop, Line};
 use crate::stats::{decimals, percentile, tenths};
 use anyhow::{Context as _, Result};
-use catchment_netns::{Star, StarSpec};
 use catchment_perf::{Amount, Operation, Waiting};
 use serde::Serialize;
 use std::time::Duration;
@@ -16,13 +16,8 @@ const RIVALS: [(What, Option<&str>); 3] =
 const BATCHES: [u32; 2] = [20, 100];
 const BACKGROUND_BYTES: u64 = 64 << 10;
 const BYTES: u64 = 32;
-const SHAPED_BPS: u64 = 1_000_000_000;
-/// What the hop takes of payload: packets of 4,096 bytes have 58 bytes of headers.
-const LINE_BYTES_PER_S: u64 = SHAPED_BPS / 8 * 4096 / (4096 + 58);
-const MTU: u32 = 4200;
-/// More than anybody has outstanding: nothing is lost.
-const QUEUE_BYTES: u64 = 16 << 20;
-const BURST_BYTES: u64 = 64 << 10;
+/// More than anybody has outstanding may wait: nothing is lost.
+const LINE: Line = Line { bps: 1_000_000_000, queue_bytes: 16 << 20 };
 /// Time for the neighbour to begin, and for it to go on until the other is done.
 const BEFORE: Duration = Duration::from_millis(500);
 const AFTER_S: f64 = 1.0;
@@ -69,7 +64,7 @@ impl Row {
                 outstanding: 1,
             },
             background: format!("WRITE of {BACKGROUND_BYTES} bytes, {batch} outstanding"),
-            shaped_bps: SHAPED_BPS,
+            shaped_bps: LINE.bps,
             ops_per_s: ops_per_s.round(),
             bytes_per_s: (ops_per_s * BYTES as f64).round(),
             latency_ns_p50: latency(0),
@@ -101,7 +96,8 @@ fn run(
     batch: u32,
     seconds: f64,
 ) -> Result<(Found, Found)> {
-    let start = |mode| AgentProcess::start_two_at(mode, &[1.0, 1.0], network, LINE_BYTES_PER_S);
+    let start =
+        |mode| AgentProcess::start_two_at(mode, &[1.0, 1.0], network, LINE.payload_bytes_per_s());
     let agents = mode.map(start).transpose()?;
     let short = Work {
         operation: Operation::Read,
@@ -129,15 +125,7 @@ fn run(
 
 /// Measures all, run by run in turn; returns rows and what they say of the goals.
 pub(super) fn measure(runs: usize, seconds: f64) -> Result<(Vec<Row>, Vec<Goal<Place>>)> {
-    let star = Star::new(StarSpec {
-        sources: 1,
-        mtu: MTU,
-        nic_bps: 20 * SHAPED_BPS,
-        bottleneck_bps: SHAPED_BPS,
-        queue_bytes: QUEUE_BYTES,
-        burst_bytes: BURST_BYTES,
-        urgent_dscp: None,
-    })?;
+    let star = LINE.join()?;
     let network = Network(Hop::of_star(&star));
     let mut found = BATCHES.map(|_| RIVALS.map(|_| Vec::new()));
     for _ in 0..runs {

@@ -11,6 +11,7 @@ mod head_of_line;
 mod row;
 
 use crate::goal::{Goal, Unmeasured};
+use crate::hop::Hop;
 use crate::host::{self, Environment};
 use crate::job::{Job, Wait};
 use crate::mechanism::Mechanism;
@@ -19,8 +20,8 @@ use crate::{output, pair};
 use anyhow::{Context as _, Result, ensure};
 use catchment_netns::VethPair;
 use catchment_perf::{Amount, Operation, Plan, Waiting};
+use ends::Found;
 pub(crate) use ends::{AgentProcess, Network, Pair, TARGET, Work, application, role};
-use ends::{Found, Hop};
 use fairness::Windows;
 use row::{Row, What};
 

@@ -1,24 +1,39 @@
-//! `tunnel`: what Redis does through a tunnel, beside plain TCP, between two namespaces.
+//! `tunnel`: what Redis does through a tunnel, beside plain TCP, between two namespaces: alone, over a shaped line, and
+//! there beside a writer of long values.
 //!
 //! Service and clients are as Debian packages them. The ends of the tunnel are processes of the command, and so are
 //! the agents of `tunnel-drum`. Who is compared takes turns.
 mod rivals;
 mod row;
+mod service;
+mod shaped;
 
-use crate::goal::{Goal, Unmeasured};
+use crate::goal::Goal;
+use crate::hop::Hop;
 use crate::host::Environment;
 use crate::output;
 use anyhow::{Context as _, Result, ensure};
 use catchment_netns::VethPair;
-use rivals::{Redis, Rival};
+use rivals::{Load, Rival, Setting};
 use row::{Found, Place, Row};
+use service::Service;
 use std::process::Command;
 
 /// MTU of the interfaces between the namespaces.
 const INTERFACE_MTU: u32 = 9000;
+const REDIS_PORT: u16 = 6379;
 const COMMANDS: [&str; 3] = ["PING_INLINE", "SET", "GET"];
-/// Clients and pipeline of the cells.
+/// Clients and pipeline of the cells without a shaped line.
 const SHAPES: [(u32, u32); 3] = [(50, 1), (50, 16), (1, 1)];
+
+/// What joins the two hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// A cable without a limit
+    Unshaped,
+    /// A line of 1 Gbit/s, without and with a writer of long values beside
+    Shaped,
+}
 
 /// Measure Redis through a tunnel, beside plain TCP
 #[derive(Debug, Clone, clap::Args)]
@@ -32,10 +47,13 @@ pub(crate) struct Options {
     /// Medians of 11 runs of 100,000 requests
     #[arg(long)]
     full: bool,
+    /// Only these rows
+    #[arg(long)]
+    only: Option<Part>,
     /// Runs of each row instead
     #[arg(long)]
     runs: Option<usize>,
-    /// Requests of each run instead; with one client a quarter of them
+    /// Requests of each run instead; with one client a quarter of them, over a shaped line a twentieth, with values of 1 MB a hundredth
     #[arg(long)]
     requests: Option<u32>,
     /// Bytes of values
@@ -43,10 +61,40 @@ pub(crate) struct Options {
     value_bytes: u32,
 }
 
+/// A cell of the table, and what each rival found there, run by run.
+struct Cell {
+    load: Load,
+    background: Option<String>,
+    found: [Vec<Found>; 4],
+}
+
+impl Cell {
+    fn new(load: Load, background: Option<String>) -> Self {
+        Self { load, background, found: Default::default() }
+    }
+
+    fn rows(&self, rivals: &[Rival; 4], shaped_bps: Option<u64>, version: &str) -> Vec<Row> {
+        let row = |(rival, found): (&Rival, &Vec<Found>)| {
+            let place = Place {
+                provider: rival.provider,
+                command: self.load.command.to_owned(),
+                clients: self.load.clients,
+                pipeline: self.load.pipeline,
+                value_bytes: self.load.value_bytes,
+                background: self.background.clone(),
+                shaped_bps,
+            };
+            Row::new(rival.what, place, found, version)
+        };
+        rivals.iter().zip(&self.found).map(row).collect()
+    }
+}
+
 pub(crate) fn run(options: &Options) -> Result<()> {
     let runs = options.runs.unwrap_or(if options.full { 11 } else { 3 });
     let requests = options.requests.unwrap_or(if options.full { 100_000 } else { 20_000 });
-    ensure!(runs > 0 && requests > 3, "a measurement takes requests");
+    ensure!(runs > 0, "--runs is 0: nothing would be measured");
+    ensure!(requests >= 100, "--requests is {requests}: at least 100");
     let version = Command::new("redis-server").arg("--version").output();
     let version = version.context("redis-server (apt-get install redis-server redis-tools)")?;
     let version = row::version(&String::from_utf8_lossy(&version.stdout));
@@ -61,50 +109,54 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     } else {
         output::line(Row::HEAD)?;
     }
-    let rows = measure(options, runs, requests, &version)?;
+    let is_wanted = |part| options.only.is_none_or(|only| only == part);
+    let mut rows = Vec::new();
+    if is_wanted(Part::Unshaped) {
+        rows.extend(measure(options, runs, requests, &version)?);
+    }
+    if is_wanted(Part::Shaped) {
+        rows.extend(shaped::measure(runs, requests, options.value_bytes, &version)?);
+    }
     for row in &rows {
         output::either(options.json, row, Row::line)?;
     }
     for goal in row::goals(&rows) {
         output::either(options.json, &goal, Goal::line)?;
     }
-    for goal in row::unmeasured() {
-        output::either(options.json, &goal, Unmeasured::line)?;
-    }
     Ok(())
 }
 
-/// Measures all cells in turn, run by run.
+/// Starts all that are compared.
+fn rivals(setting: Setting<'_>) -> Result<[Rival; 4]> {
+    Ok([Rival::tcp(setting), Rival::raw(setting)?, Rival::share(setting)?, Rival::drum(setting)?])
+}
+
+/// Measures the cells without a shaped line in turn, run by run.
 fn measure(options: &Options, runs: usize, requests: u32, version: &str) -> Result<Vec<Row>> {
     let veth = VethPair::new(INTERFACE_MTU)?;
-    let redis = Redis::start(&veth)?;
-    let rivals = [Rival::tcp(), Rival::raw(&veth)?, Rival::share(&veth)?, Rival::drum(&veth)?];
-    let cells = SHAPES.iter().flat_map(|shape| COMMANDS.map(|command| (command, *shape)));
-    let cells: Vec<_> = cells.collect();
-    let mut found: Vec<[Vec<Found>; 4]> = vec![Default::default(); cells.len()];
+    let hop = Hop::from(&veth);
+    let services = [Service::start(hop, "redis", REDIS_PORT)?];
+    let setting = Setting { hop, services: &services, line: None };
+    let rivals = rivals(setting)?;
+    let load = |command, (clients, pipeline)| Load {
+        command,
+        clients,
+        pipeline,
+        value_bytes: options.value_bytes,
+        requests: if clients == 1 { requests / 4 } else { requests },
+    };
+    let cells = SHAPES.iter().flat_map(|shape| COMMANDS.map(|command| load(command, *shape)));
+    let mut cells: Vec<_> = cells.map(|load| Cell::new(load, None)).collect();
     for run in 0..runs {
-        for ((command, (clients, pipeline)), found) in cells.iter().zip(&mut found) {
-            let requests = if *clients == 1 { requests / 4 } else { requests };
-            let words = (*command, *clients, *pipeline, options.value_bytes, requests);
+        for cell in &mut cells {
             // Who begins has what the one before left in the caches.
             for turn in 0..rivals.len() {
                 let at = (run + turn) % rivals.len();
-                let one = rivals[at].measure(&veth, &redis, words);
-                found[at].push(one.with_context(|| format!("{:?} {words:?}", rivals[at].what))?);
+                let one = rivals[at].measure(setting, cell.load);
+                cell.found[at]
+                    .push(one.with_context(|| format!("{:?} {:?}", rivals[at].what, cell.load))?);
             }
         }
     }
-    let rows = cells.iter().zip(&found).flat_map(|((command, (clients, pipeline)), found)| {
-        let place = |rival: &Rival| Place {
-            provider: rival.provider,
-            command: (*command).to_owned(),
-            clients: *clients,
-            pipeline: *pipeline,
-            value_bytes: options.value_bytes,
-        };
-        let rows = rivals.iter().zip(found);
-        rows.map(|(rival, found)| Row::new(rival.what, place(rival), found, version))
-            .collect::<Vec<_>>()
-    });
-    Ok(rows.collect())
+    Ok(cells.iter().flat_map(|cell| cell.rows(&rivals, None, version)).collect())
 }

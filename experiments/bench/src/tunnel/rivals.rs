@@ -1,158 +1,145 @@
-//! Redis, its benchmark, and what carries the connections between them.
+//! What carries the connections of Redis' benchmark to the services.
 use super::row::{Found, What};
+use super::service::Service;
+use crate::hop::{Hop, Line};
 use crate::long::{event, start};
 use crate::sys;
 use anyhow::{Context as _, Result};
-use catchment_netns::{Namespace, VethPair, wait_until};
+use catchment_netns::Namespace;
 use catchment_perf::ChildProcess;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::Read as _;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, Stdio};
 
-const PORT: u16 = 6379;
 const AGENT_PORT: u16 = 7200;
-/// What agents that share queue pairs are told of their device; they decide no rates by it.
-const LINE_BYTES_PER_S: u64 = 5_000_000_000;
+/// What agents that share queue pairs are told of their device where no line binds them.
+const UNBOUND_BYTES_PER_S: u64 = 5_000_000_000;
 
-/// The service, in the right namespace.
-pub(super) struct Redis(ChildProcess);
-
-impl Redis {
-    pub(super) fn start(veth: &VethPair) -> Result<Self> {
-        let process = veth.right.run(|| {
-            let mut command = Command::new("redis-server");
-            command.args([
-                "--port",
-                &PORT.to_string(),
-                "--save",
-                "",
-                "--protected-mode",
-                "no",
-                "--loglevel",
-                "warning",
-            ]);
-            command.args(["--dir", "/tmp"]).stdin(Stdio::null());
-            ChildProcess::start("redis-server", &mut command)
-        })??;
-        let address = SocketAddr::new(VethPair::RIGHT_V4, PORT);
-        veth.left
-            .run(|| wait_until("redis-server listens", || TcpStream::connect(address).is_ok()))?;
-        Ok(Self(process))
-    }
+/// A request of Redis' benchmark, and how often.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    pub(super) command: &'static str,
+    pub(super) clients: u32,
+    pub(super) pipeline: u32,
+    pub(super) value_bytes: u32,
+    pub(super) requests: u32,
 }
 
 /// One of those that are compared.
 pub(super) struct Rival {
     pub(super) what: What,
     pub(super) provider: Option<&'static str>,
-    /// Where clients connect, in the left namespace.
-    at: SocketAddr,
+    /// Where clients of each service connect, in the left namespace.
+    pub(super) at: Vec<SocketAddr>,
     /// Ends and agents.
     processes: Vec<ChildProcess>,
+}
+
+/// The two namespaces, and the services that all carry connections to.
+#[derive(Clone, Copy)]
+pub(super) struct Setting<'a> {
+    pub(super) hop: Hop<'a>,
+    pub(super) services: &'a [Service],
+    /// Between the namespaces, towards the services.
+    pub(super) line: Option<Line>,
 }
 
 fn strings(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
+/// The words that name the device of an end: for a service, of the right end or the left one.
+type Device<'a> = dyn Fn(&Service, bool) -> Vec<String> + 'a;
+
 impl Rival {
-    pub(super) fn tcp() -> Self {
-        let at = SocketAddr::new(VethPair::RIGHT_V4, PORT);
+    pub(super) fn tcp(setting: Setting<'_>) -> Self {
+        let at = |service: &Service| SocketAddr::new(setting.hop.right.1, service.port);
+        let at = setting.services.iter().map(at).collect();
         Self { what: What::Tcp, provider: None, at, processes: Vec::new() }
     }
 
-    pub(super) fn raw(veth: &VethPair) -> Result<Self> {
-        let words = ["--provider", "roce"];
-        Self::tunnel(veth, What::TunnelRaw, "roce", [&words, &words], Vec::new())
+    pub(super) fn raw(setting: Setting<'_>) -> Result<Self> {
+        let device = |_: &Service, _| strings(&["--provider", "roce"]);
+        Self::tunnel(setting, What::TunnelRaw, "roce", &device, Vec::new())
     }
 
-    pub(super) fn drum(veth: &VethPair) -> Result<Self> {
-        Self::over_agents(veth, What::TunnelDrum, |_| json!({}))
+    /// Agents of a device each, without a session where no line binds them.
+    pub(super) fn drum(setting: Setting<'_>) -> Result<Self> {
+        Self::over_agents(setting, What::TunnelDrum, |is_right| match setting.line {
+            Some(line) => connected(setting.hop, is_right, "drum", line.payload_bytes_per_s()),
+            None => json!({}),
+        })
     }
 
     /// Agents with a session, whose connections share queue pairs, first come first served.
-    pub(super) fn share(veth: &VethPair) -> Result<Self> {
-        let address = SocketAddr::new(VethPair::RIGHT_V4, AGENT_PORT);
-        Self::over_agents(veth, What::TunnelShare, |is_right| {
-            let mut between = json!({ "host": 1 + u32::from(is_right) });
-            let (key, value) =
-                if is_right { ("listen", json!(address)) } else { ("peers", json!([address])) };
-            between[key] = value;
-            for what in ["send_bytes_per_s", "completion_bytes_per_s"] {
-                between[what] = json!(LINE_BYTES_PER_S);
-            }
-            json!({ "mode": "share", "between": between })
-        })
+    pub(super) fn share(setting: Setting<'_>) -> Result<Self> {
+        let line = setting.line.map_or(UNBOUND_BYTES_PER_S, Line::payload_bytes_per_s);
+        let policy = |is_right| connected(setting.hop, is_right, "share", line);
+        Self::over_agents(setting, What::TunnelShare, policy)
     }
 
     /// An agent on each side; `policy` is what theirs have beside device and applications: of the right one, of the left.
     fn over_agents(
-        veth: &VethPair,
+        setting: Setting<'_>,
         what: What,
-        policy: impl Fn(bool) -> serde_json::Value,
+        policy: impl Fn(bool) -> Value,
     ) -> Result<Self> {
-        let mut agents = Vec::new();
-        let name = |side: &str| format!("{what:?}-{side}-{}", std::process::id()).to_lowercase();
-        for (at, address, side) in
-            [(&veth.right, VethPair::RIGHT_V4, "right"), (&veth.left, VethPair::LEFT_V4, "left")]
-        {
-            agents.push(agent(at, address, &name(side), policy(side == "right"))?);
-        }
-        let [right, left] = ["right", "left"].map(|side| format!("redis@{}", name(side)));
-        let there = ["--provider", "agent", "--agent", &right];
-        let here = ["--provider", "agent", "--agent", &left];
-        Self::tunnel(veth, what, "agent", [&there, &here], agents)
+        let Hop { left, right } = setting.hop;
+        let name = |is_right| {
+            let side = if is_right { "right" } else { "left" };
+            format!("{what:?}-{side}-{}", std::process::id()).to_lowercase()
+        };
+        let agents = [(right, true), (left, false)].map(|((at, address), is_right)| {
+            let mut policy = policy(is_right);
+            let application = |service: &Service| json!({ "name": service.name });
+            policy["applications"] = setting.services.iter().map(application).collect();
+            agent(at, address, &name(is_right), policy)
+        });
+        let agents = agents.into_iter().collect::<Result<Vec<_>>>()?;
+        let device = |service: &Service, is_right| {
+            let application = format!("{}@{}", service.name, name(is_right));
+            strings(&["--provider", "agent", "--agent", &application])
+        };
+        Self::tunnel(setting, what, "agent", &device, agents)
     }
 
+    /// A tunnel for each service, by a device of its own at each end.
     fn tunnel(
-        veth: &VethPair,
+        setting: Setting<'_>,
         what: What,
         provider: &'static str,
-        [there, here]: [&[&str]; 2],
+        device: &Device<'_>,
         mut processes: Vec<ChildProcess>,
     ) -> Result<Self> {
-        let listen = format!("{}:0", VethPair::RIGHT_V4);
-        let service = format!("redis=127.0.0.1:{PORT}");
-        let words =
-            ["tunnel", "serve", "--json", "--insecure", "--listen", &listen, "--service", &service];
-        let mut serve = start("tunnel serve", &veth.right, &strings(&[&words, there].concat()))?;
-        let listening = event(&mut serve, "listening")?;
-        let to = listening["address"].as_str().context("an address")?.to_owned();
-        let words = [
-            "tunnel", "--json", "--insecure", "--listen", "127.0.0.1:0", "--service", "redis",
-            "--to", &to,
-        ];
-        let mut client = start("tunnel", &veth.left, &strings(&[&words, here].concat()))?;
-        let listening = event(&mut client, "listening")?;
-        let at = listening["address"].as_str().context("an address")?.parse()?;
-        event(&mut client, "connected")?;
-        processes.extend([serve, client]);
+        let mut at = Vec::new();
+        for service in setting.services {
+            let devices = [device(service, true), device(service, false)];
+            let (end, ends) = tunnel_of(service, setting.hop, devices)?;
+            at.push(end);
+            processes.extend(ends);
+        }
         Ok(Self { what, provider: Some(provider), at, processes })
     }
 
-    /// Lets redis-benchmark run once: command, clients, pipeline, bytes of a value, requests.
-    pub(super) fn measure(
-        &self,
-        veth: &VethPair,
-        redis: &Redis,
-        (command, clients, pipeline, bytes, requests): (&str, u32, u32, u32, u32),
-    ) -> Result<Found> {
-        let before = self.cpu_ns(redis)?;
-        let (host, port) = (self.at.ip().to_string(), self.at.port().to_string());
-        let numbers = [clients, pipeline, bytes, requests].map(|number| number.to_string());
-        let [clients, pipeline, bytes, count] = &numbers;
+    /// Lets redis-benchmark run once against the first service.
+    pub(super) fn measure(&self, setting: Setting<'_>, load: Load) -> Result<Found> {
+        let before = self.cpu_ns(setting)?;
+        let at = self.at.first().context("no service")?;
+        let (host, port) = (at.ip().to_string(), at.port().to_string());
+        let numbers = [load.clients, load.pipeline, load.value_bytes, load.requests];
+        let [clients, pipeline, bytes, count] = &numbers.map(|number| number.to_string());
         let words = [
-            "-h", &host, "-p", &port, "-t", command, "-c", clients, "-P", pipeline, "-d", bytes,
-            "-n", count, "--csv",
+            "-h", &host, "-p", &port, "-t", load.command, "-c", clients, "-P", pipeline, "-d",
+            bytes, "-n", count, "--csv",
         ];
-        let mut child = veth.left.run(|| {
+        let mut child = setting.hop.left.0.run(|| {
             let mut benchmark = Command::new("redis-benchmark");
             benchmark.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
         })??;
         let mut said = String::new();
         child.stdout.take().context("standard output")?.read_to_string(&mut said)?;
-        let used = sys::wait_with_usage(&child)?.cpu_ns + self.cpu_ns(redis)? - before;
+        let used = sys::wait_with_usage(&child)?.cpu_ns + self.cpu_ns(setting)? - before;
         let line = said.lines().last().context("a line of redis-benchmark")?;
         let value = |at: usize| -> Result<f64> {
             let field =
@@ -163,34 +150,65 @@ impl Rival {
             requests_per_s: value(1)?,
             latency_us_p50: 1000.0 * value(4)?,
             latency_us_p99: 1000.0 * value(6)?,
-            cpu_s_per_mreq: used as f64 / 1000.0 / f64::from(requests),
+            cpu_s_per_mreq: Some(used as f64 / 1000.0 / f64::from(load.requests)),
+            background_bytes_per_s: None,
         })
     }
 
-    fn cpu_ns(&self, redis: &Redis) -> Result<u64> {
-        let processes = self.processes.iter().chain([&redis.0]);
-        let threads =
-            processes.map(|process| sys::threads(process.id())).collect::<Result<Vec<_>>>()?;
+    fn cpu_ns(&self, setting: Setting<'_>) -> Result<u64> {
+        let services = setting.services.iter().map(Service::id);
+        let processes = self.processes.iter().map(ChildProcess::id).chain(services);
+        let threads = processes.map(sys::threads).collect::<Result<Vec<_>>>()?;
         Ok(threads.iter().flatten().map(|thread| thread.cpu_ns).sum())
     }
 }
 
-/// An agent that owns the software RoCE device of a namespace, with one application.
-fn agent(
-    at: &Namespace,
-    address: IpAddr,
-    name: &str,
-    mut text: serde_json::Value,
-) -> Result<ChildProcess> {
-    let policy = std::env::temp_dir().join(format!("{name}.json"));
-    text["name"] = json!(name);
-    text["device"] = json!({ "roce": address });
-    text["applications"] = json!([{ "name": "redis" }]);
-    std::fs::write(&policy, text.to_string())?;
-    let path = policy.to_str().context("a path that is text")?;
+/// Starts both ends of a tunnel for a service; returns where clients connect, and the ends.
+fn tunnel_of(
+    service: &Service,
+    hop: Hop<'_>,
+    [there, here]: [Vec<String>; 2],
+) -> Result<(SocketAddr, [ChildProcess; 2])> {
+    let listen = format!("{}:0", hop.right.1);
+    let from = format!("{}={}", service.name, service.local());
+    let words =
+        ["tunnel", "serve", "--json", "--insecure", "--listen", &listen, "--service", &from];
+    let words = [strings(&words), there].concat();
+    let mut serve = start("tunnel serve", hop.right.0, &words)?;
+    let listening = event(&mut serve, "listening")?;
+    let to = listening["address"].as_str().context("an address")?;
+    let words = ["tunnel", "--json", "--insecure", "--listen", "127.0.0.1:0", "--to", to];
+    let words = [strings(&words), strings(&["--service", service.name]), here].concat();
+    let mut client = start("tunnel", hop.left.0, &words)?;
+    let listening = event(&mut client, "listening")?;
+    let at = listening["address"].as_str().context("an address")?.parse()?;
+    event(&mut client, "connected")?;
+    Ok((at, [serve, client]))
+}
+
+/// Returns what the policy of an agent says of its session with the other one.
+fn connected(hop: Hop<'_>, is_right: bool, mode: &str, bytes_per_s: u64) -> Value {
+    let address = SocketAddr::new(hop.right.1, AGENT_PORT);
+    let mut between = json!({ "host": 1 + u32::from(is_right) });
+    let (key, value) =
+        if is_right { ("listen", json!(address)) } else { ("peers", json!([address])) };
+    between[key] = value;
+    for what in ["send_bytes_per_s", "completion_bytes_per_s"] {
+        between[what] = json!(bytes_per_s);
+    }
+    json!({ "mode": mode, "between": between })
+}
+
+/// An agent that owns the software RoCE device of a namespace.
+fn agent(at: &Namespace, address: IpAddr, name: &str, mut policy: Value) -> Result<ChildProcess> {
+    let file = std::env::temp_dir().join(format!("{name}.json"));
+    policy["name"] = json!(name);
+    policy["device"] = json!({ "roce": address });
+    std::fs::write(&file, policy.to_string())?;
+    let path = file.to_str().context("a path that is text")?;
     let words = ["agent", "--json", "--insecure", "--policy", path];
     let mut agent = start("agent", at, &strings(&words))?;
     event(&mut agent, "listening")?;
-    let _ = std::fs::remove_file(&policy);
+    let _ = std::fs::remove_file(&file);
     Ok(agent)
 }

@@ -1,5 +1,5 @@
 //! Rows of `bench tunnel`, and what they say of the goals.
-use crate::goal::{Goal, Limit, Unmeasured};
+use crate::goal::{Goal, Limit};
 use crate::stats::{decimals, percentile, tenths};
 use serde::Serialize;
 use std::fmt;
@@ -9,6 +9,10 @@ const PART: f64 = 0.5;
 const PART_PIPELINED: f64 = 0.8;
 /// The median of one client, beside TCP's.
 const LATENCY: f64 = 2.5;
+/// The part of TCP's bytes a second over a shaped line, with values of 1 MB.
+const PART_OF_BYTES: f64 = 0.95;
+/// The part of a rival's p99 beside a writer of long values on the same line.
+const PART_OF_P99: f64 = 0.5;
 
 /// What carries the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -33,12 +37,33 @@ pub(crate) struct Place {
     pub(crate) clients: u32,
     pub(crate) pipeline: u32,
     pub(crate) value_bytes: u32,
+    /// What ran beside it.
+    pub(crate) background: Option<String>,
+    /// Bits a second of the line between the hosts, towards the service, where there is one.
+    pub(crate) shaped_bps: Option<u64>,
+}
+
+impl Place {
+    /// Whether another row was measured in the same place, with any provider.
+    fn is_beside(&self, other: &Self) -> bool {
+        Self { provider: None, ..self.clone() } == Self { provider: None, ..other.clone() }
+    }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { command, clients, pipeline, .. } = self;
-        write!(f, " {command}, {clients} clients, pipeline {pipeline}")
+        let Self { command, clients, pipeline, value_bytes, .. } = self;
+        write!(
+            f,
+            " {command}, {clients} clients, pipeline {pipeline}, values of {value_bytes} bytes"
+        )?;
+        if let Some(bps) = self.shaped_bps {
+            write!(f, ", over {} Mbit/s", bps / 1_000_000)?;
+        }
+        match &self.background {
+            Some(background) => write!(f, ", beside {background}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -48,7 +73,10 @@ pub(super) struct Found {
     pub(super) requests_per_s: f64,
     pub(super) latency_us_p50: f64,
     pub(super) latency_us_p99: f64,
-    pub(super) cpu_s_per_mreq: f64,
+    /// Nothing beside a background, whose time it would be too.
+    pub(super) cpu_s_per_mreq: Option<f64>,
+    /// That the service of the background took in meanwhile.
+    pub(super) background_bytes_per_s: Option<f64>,
 }
 
 /// Medians of the runs.
@@ -57,13 +85,12 @@ pub(crate) struct Row {
     what: What,
     #[serde(flatten)]
     place: Place,
-    background: Option<String>,
-    shaped_bps: Option<u64>,
     requests_per_s: f64,
     latency_us_p50: f64,
     latency_us_p99: f64,
     /// Of service, clients, ends and agents together.
-    cpu_s_per_mreq: f64,
+    cpu_s_per_mreq: Option<f64>,
+    background_bytes_per_s: Option<f64>,
     redis_version: String,
     runs: usize,
 }
@@ -75,21 +102,24 @@ pub(super) fn version(said: &str) -> String {
 }
 
 impl Row {
-    pub(super) const HEAD: &str =
-        "             command      clients  pipeline   requests/s    p50 us    p99 us   CPU s/10^6";
+    pub(super) const HEAD: &str = "             command      clients  pipeline    bytes   requests/s    p50 us    p99 us   CPU s/10^6  beside MB/s";
 
     pub(super) fn new(what: What, place: Place, found: &[Found], version: &str) -> Self {
         let median =
-            |of: fn(&Found) -> f64| percentile(&found.iter().map(of).collect::<Vec<_>>(), 0.5);
+            |of: &dyn Fn(&Found) -> f64| percentile(&found.iter().map(of).collect::<Vec<_>>(), 0.5);
+        // Of what all runs have or none.
+        let known = |of: fn(&Found) -> Option<f64>| {
+            let values: Vec<_> = found.iter().filter_map(of).collect();
+            (!values.is_empty()).then(|| percentile(&values, 0.5))
+        };
         Self {
             what,
             place,
-            background: None,
-            shaped_bps: None,
-            requests_per_s: median(|one| one.requests_per_s).round(),
-            latency_us_p50: tenths(median(|one| one.latency_us_p50)),
-            latency_us_p99: tenths(median(|one| one.latency_us_p99)),
-            cpu_s_per_mreq: decimals(median(|one| one.cpu_s_per_mreq), 2),
+            requests_per_s: tenths(median(&|one| one.requests_per_s)),
+            latency_us_p50: tenths(median(&|one| one.latency_us_p50)),
+            latency_us_p99: tenths(median(&|one| one.latency_us_p99)),
+            cpu_s_per_mreq: known(|one| one.cpu_s_per_mreq).map(|cpu_s| decimals(cpu_s, 2)),
+            background_bytes_per_s: known(|one| one.background_bytes_per_s).map(f64::round),
             redis_version: version.to_owned(),
             runs: found.len(),
         }
@@ -97,60 +127,58 @@ impl Row {
 
     /// Returns it as a line for a person.
     pub(super) fn line(&self) -> String {
+        let or_dash = |value: Option<f64>| value.map_or("-".to_owned(), |value| value.to_string());
         format!(
-            "{:<12} {:<12} {:>7} {:>9} {:>12.0} {:>9.1} {:>9.1} {:>12.2}",
+            "{:<12} {:<12} {:>7} {:>9} {:>8} {:>12.0} {:>9.1} {:>9.1} {:>12} {:>12}",
             format!("{:?}", self.what).to_lowercase(),
             self.place.command,
             self.place.clients,
             self.place.pipeline,
+            self.place.value_bytes,
             self.requests_per_s,
             self.latency_us_p50,
             self.latency_us_p99,
-            self.cpu_s_per_mreq,
+            or_dash(self.cpu_s_per_mreq),
+            or_dash(self.background_bytes_per_s.map(|bytes| tenths(bytes / 1e6))),
         )
     }
 }
 
 /// Returns what the rows of the tunnels say of the goals, beside TCP in the same cell.
 pub(super) fn goals(rows: &[Row]) -> Vec<Goal<Place>> {
-    let goals = rows.iter().filter_map(|row| {
-        let tcp = rows.iter().find(|tcp| {
-            let same = |place: &Place| (place.command.clone(), place.clients, place.pipeline);
-            tcp.what == What::Tcp && same(&tcp.place) == same(&row.place)
-        })?;
-        let who = match row.what {
-            What::TunnelRaw => "tunnel-raw",
-            What::TunnelDrum => "tunnel-drum",
-            // A rival, not what is to reach the goals.
-            What::TunnelShare | What::Tcp => return None,
-        };
-        let place = row.place.clone();
-        let part = row.requests_per_s / tcp.requests_per_s;
-        let requests = format!("{who}'s requests a second beside TCP's");
-        Some(match (place.clients, place.pipeline) {
-            (1, _) => {
-                let name = format!("{who}'s median of one client beside TCP's");
-                let ratio = row.latency_us_p50 / tcp.latency_us_p50;
-                Goal::new(&name, place, ratio, Limit::AtMost(LATENCY))
-            }
-            (_, 1) => Goal::new(&requests, place, part, Limit::AtLeast(PART)),
-            _ => Goal::new(&requests, place, part, Limit::AtLeast(PART_PIPELINED)),
-        })
-    });
-    goals.collect()
+    rows.iter().flat_map(|row| goals_of(row, rows)).collect()
 }
 
-/// Goals that this measurement does not reach yet.
-pub(super) fn unmeasured() -> Vec<Unmeasured> {
-    let shaped = "there are no rows over a shaped hop yet";
-    [
-        ("0.95 of TCP's bytes at 1 MB values over a shaped 1 Gbit/s hop", shaped),
-        (
-            "beside one writer of 64 MB values on the same shaped hop, p99 of SET, GET and PING through tunnel-drum at most 0.5 \
-             of tcp's and of tunnel-raw's",
-            shaped,
-        ),
-    ]
-    .map(|(goal, why)| Unmeasured::new(goal, why))
-    .into()
+fn goals_of(row: &Row, rows: &[Row]) -> Vec<Goal<Place>> {
+    let beside = |what| rows.iter().find(|one| one.what == what && one.place.is_beside(&row.place));
+    let who = match row.what {
+        What::TunnelRaw => "tunnel-raw",
+        What::TunnelDrum => "tunnel-drum",
+        // A rival, not what is to reach the goals.
+        What::TunnelShare | What::Tcp => return Vec::new(),
+    };
+    let Some(tcp) = beside(What::Tcp) else { return Vec::new() };
+    let place = &row.place;
+    let part = row.requests_per_s / tcp.requests_per_s;
+    let requests = format!("{who}'s requests a second beside TCP's");
+    let goal = |name: &str, ratio, limit| Goal::new(name, place.clone(), ratio, limit);
+    match (place.shaped_bps, place.clients, place.pipeline) {
+        (Some(_), ..) if place.background.is_some() => {
+            let rivals = [("TCP's", Some(tcp)), ("tunnel-raw's", beside(What::TunnelRaw))];
+            let rivals = rivals.into_iter().filter_map(|(name, rival)| Some((name, rival?)));
+            let goals = rivals.map(|(name, rival)| {
+                let ratio = row.latency_us_p99 / rival.latency_us_p99;
+                goal(&format!("{who}'s p99 by {name}"), ratio, Limit::AtMost(PART_OF_P99))
+            });
+            if row.what == What::TunnelDrum { goals.collect() } else { Vec::new() }
+        }
+        (Some(_), ..) => vec![goal(&requests, part, Limit::AtLeast(PART_OF_BYTES))],
+        (None, 1, _) => {
+            let ratio = row.latency_us_p50 / tcp.latency_us_p50;
+            let name = format!("{who}'s median of one client beside TCP's");
+            vec![goal(&name, ratio, Limit::AtMost(LATENCY))]
+        }
+        (None, _, 1) => vec![goal(&requests, part, Limit::AtLeast(PART))],
+        (None, ..) => vec![goal(&requests, part, Limit::AtLeast(PART_PIPELINED))],
+    }
 }
