@@ -53,7 +53,7 @@ pub(crate) struct Options {
     /// Runs of each row instead
     #[arg(long)]
     runs: Option<usize>,
-    /// Requests of each run instead; with one client a quarter of them, over a shaped line a twentieth, with values of 1 MB a hundredth
+    /// Requests of each run instead; with one client a quarter of them, over a shaped line a hundredth with values of 1 MB, and beside a writer as many as take a second
     #[arg(long)]
     requests: Option<u32>,
     /// Bytes of values

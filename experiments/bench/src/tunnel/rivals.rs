@@ -12,7 +12,9 @@ use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, Stdio};
 
-const AGENT_PORT: u16 = 7200;
+/// Where the agents of the right namespace listen for the others: in mode `share`, in mode `drum`.
+const SHARE_PORT: u16 = 7200;
+const DRUM_PORT: u16 = 7201;
 /// What agents that share queue pairs are told of their device where no line binds them.
 const UNBOUND_BYTES_PER_S: u64 = 5_000_000_000;
 
@@ -67,7 +69,10 @@ impl Rival {
     /// Agents of a device each, without a session where no line binds them.
     pub(super) fn drum(setting: Setting<'_>) -> Result<Self> {
         Self::over_agents(setting, What::TunnelDrum, |is_right| match setting.line {
-            Some(line) => connected(setting.hop, is_right, "drum", line.payload_bytes_per_s()),
+            Some(line) => {
+                let at = SocketAddr::new(setting.hop.right.1, DRUM_PORT);
+                connected(at, is_right, "drum", line.payload_bytes_per_s())
+            }
             None => json!({}),
         })
     }
@@ -75,7 +80,8 @@ impl Rival {
     /// Agents with a session, whose connections share queue pairs, first come first served.
     pub(super) fn share(setting: Setting<'_>) -> Result<Self> {
         let line = setting.line.map_or(UNBOUND_BYTES_PER_S, Line::payload_bytes_per_s);
-        let policy = |is_right| connected(setting.hop, is_right, "share", line);
+        let at = SocketAddr::new(setting.hop.right.1, SHARE_PORT);
+        let policy = |is_right| connected(at, is_right, "share", line);
         Self::over_agents(setting, What::TunnelShare, policy)
     }
 
@@ -186,9 +192,8 @@ fn tunnel_of(
     Ok((at, [serve, client]))
 }
 
-/// Returns what the policy of an agent says of its session with the other one.
-fn connected(hop: Hop<'_>, is_right: bool, mode: &str, bytes_per_s: u64) -> Value {
-    let address = SocketAddr::new(hop.right.1, AGENT_PORT);
+/// Returns what the policy of an agent says of its session with the other one; the right one listens.
+fn connected(address: SocketAddr, is_right: bool, mode: &str, bytes_per_s: u64) -> Value {
     let mut between = json!({ "host": 1 + u32::from(is_right) });
     let (key, value) =
         if is_right { ("listen", json!(address)) } else { ("peers", json!([address])) };

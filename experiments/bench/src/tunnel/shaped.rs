@@ -8,7 +8,7 @@ use super::service::{Service, Writer};
 use super::{COMMANDS, Cell, REDIS_PORT, rivals};
 use crate::hop::{Hop, Line};
 use anyhow::{Context as _, Result};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const BULK_PORT: u16 = REDIS_PORT + 1;
 /// Its queue empties within 8 ms: less than Linux keeps for an interface by default, 1,000 packets (34 ms), so TCP
@@ -17,6 +17,8 @@ const LINE: Line = Line { bps: 1_000_000_000, queue_bytes: 1_000_000 };
 /// As many as keep the line busy with values of 1 MB, few enough for a median of one request to say something.
 const CLIENTS: u32 = 4;
 const LONG_VALUE_BYTES: u32 = 1 << 20;
+/// What a measurement beside the writer takes at least: the line carries two of its values meanwhile.
+const BESIDE: Duration = Duration::from_millis(1200);
 
 /// Measures run by run, the rivals in turn.
 pub(super) fn measure(
@@ -41,7 +43,7 @@ pub(super) fn measure(
     let mut long = Cell::new(load("SET", LONG_VALUE_BYTES, requests / 100), None);
     let mut beside = COMMANDS.map(|command| {
         let writer = format!("a writer of {} bytes", Writer::BYTES);
-        Cell::new(load(command, value_bytes, requests / 20), Some(writer))
+        Cell::new(load(command, value_bytes, requests / 40), Some(writer))
     });
     for run in 0..runs {
         for turn in 0..rivals.len() {
@@ -63,16 +65,26 @@ pub(super) fn measure(
 fn beside_writer(rival: &Rival, setting: Setting<'_>, loads: [Load; 3]) -> Result<Vec<Found>> {
     let bulk = &setting.services[1];
     let _writer = Writer::start(setting.hop, rival.at[1], bulk)?;
-    let measure = |load| {
+    let once = |load| {
         let (begun, before) = (Instant::now(), bulk.bytes_in(setting.hop)?);
         let found = rival.measure(setting, load)?;
-        let bytes = bulk.bytes_in(setting.hop)? - before;
-        Ok(Found {
+        let (bytes, took) = (bulk.bytes_in(setting.hop)? - before, begun.elapsed());
+        let found = Found {
             // It would be the writer's too.
             cpu_s_per_mreq: None,
-            background_bytes_per_s: Some(bytes as f64 / begun.elapsed().as_secs_f64()),
+            background_bytes_per_s: Some(bytes as f64 / took.as_secs_f64()),
             ..found
-        })
+        };
+        anyhow::Ok((found, took))
+    };
+    // Long enough to be beside the writer for some of its values, whatever a request takes.
+    let measure = |mut load: Load| loop {
+        let (found, took) = once(load)?;
+        if took >= BESIDE {
+            break Ok(found);
+        }
+        let more = 1.5 * BESIDE.as_secs_f64() / took.as_secs_f64();
+        load.requests = (f64::from(load.requests) * more.max(2.0)) as u32;
     };
     loads.into_iter().map(measure).collect()
 }
