@@ -9,7 +9,8 @@ use crate::status::{
 };
 use catchment_control::admission::controller_side::{ControllerSide, Input, Output, RateView};
 use catchment_control::admission::{
-    ClassConfig, ClassId, ConfigError, DeviceSpec, Doing, Explanation, LinkId, PathId, SourceId,
+    ClassConfig, ClassId, ConfigError, DeviceSpec, Doing, Explanation, LinkId, PathId, Rules,
+    SourceId,
 };
 use catchment_session::names::DeviceName;
 use catchment_session::registration::Secret;
@@ -29,6 +30,8 @@ const DATAGRAM_BYTES_MAX: usize = 1500;
 const SOURCES_MAX: usize = 1 << 14;
 /// Devices of all sources.
 const DEVICES_MAX: usize = 1 << 20;
+/// What the clock shows at the start: frames may be older than this process.
+const CLOCK_AT_START: Duration = Duration::from_secs(1 << 20);
 /// Of processes that wait, the thread looks again after this time, whatever happens.
 const LONG: Duration = Duration::from_secs(1);
 
@@ -45,9 +48,7 @@ pub(crate) struct Newcomer {
 
 /// What people call the devices of a source.
 pub(crate) struct Names {
-    pub(crate) devices: Vec<String>,
-    /// By device.
-    pub(crate) classes: Vec<String>,
+    pub(crate) devices: Vec<Box<str>>,
     /// What is not as it was claimed, with the place of the device.
     pub(crate) notes: Vec<(usize, String)>,
 }
@@ -68,6 +69,7 @@ pub(crate) enum Command {
     Register(Box<Newcomer>, oneshot::Sender<Place>),
     Capacity(LinkId, u64),
     Classes(Vec<ClassConfig>),
+    Rules(Rules),
     Status(oneshot::Sender<Status>),
     Explain(DeviceName, oneshot::Sender<Vec<StreamStatus>>),
     Stop,
@@ -97,13 +99,28 @@ impl Handle {
     }
 }
 
+/// A source; there are many, most of them idle.
 struct Known {
     number: u32,
-    certificate: Option<String>,
-    names: Names,
+    certificate: Option<Box<str>>,
+    devices: Box<[KnownDevice]>,
+    /// What is not as it was claimed, with the place of the device.
+    notes: Box<[(usize, String)]>,
     is_safe: bool,
-    /// By device: its path, and what leaves without asking.
-    small: Vec<(PathId, u64)>,
+}
+
+struct KnownDevice {
+    name: Box<str>,
+    /// What leaves without asking.
+    small_bps: u64,
+    path: PathId,
+    class: ClassId,
+}
+
+impl Known {
+    fn names(&self) -> Vec<String> {
+        self.devices.iter().map(|device| device.name.to_string()).collect()
+    }
 }
 
 pub(crate) struct Grants {
@@ -138,9 +155,10 @@ impl Grants {
     ) -> Result<Self, ConfigError> {
         let links = settings.links.iter().map(|link| (link.name.clone(), link.capacity_bps));
         // A source of an earlier process must not have the number of another one here: it would get no hint.
+        let start_ns = u64::try_from(CLOCK_AT_START.as_nanos()).unwrap_or(0);
         let next = Secret::<4>::random().map_or(term, |drawn| u32::from_be_bytes(drawn.0));
         Ok(Self {
-            side: ControllerSide::new(0, term, settings.admission())?,
+            side: ControllerSide::new(start_ns, term, settings.admission())?,
             term,
             socket,
             bell: handle.bell(),
@@ -161,7 +179,8 @@ impl Grants {
     }
 
     fn now_ns(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        let since = CLOCK_AT_START.saturating_add(self.began.elapsed());
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn run(mut self) {
@@ -266,6 +285,7 @@ impl Grants {
                 self.side.handle(self.now_ns(), Input::Capacity { link, capacity_bps });
             }
             Command::Classes(classes) => self.side.handle(self.now_ns(), Input::Classes(classes)),
+            Command::Rules(rules) => self.side.handle(self.now_ns(), Input::Rules(rules)),
             Command::Status(answer) => {
                 let _ = answer.send(self.status());
             }
@@ -285,10 +305,10 @@ impl Grants {
             ));
         }
         let before = self.known.get(&process);
-        if before.is_some_and(|known| known.certificate != certificate) {
+        if before.is_some_and(|known| known.certificate.as_deref() != certificate.as_deref()) {
             return Err("another certificate has registered this process".to_owned());
         }
-        let devices: usize = self.known.values().map(|known| known.names.devices.len()).sum();
+        let devices: usize = self.known.values().map(|known| known.devices.len()).sum();
         let is_full =
             self.known.len() >= SOURCES_MAX || devices + names.devices.len() > DEVICES_MAX;
         if before.is_none() && is_full {
@@ -304,9 +324,14 @@ impl Grants {
             }
         };
         self.fit_small(process, &mut specs);
-        let small: Vec<_> = specs.iter().map(|spec| (spec.path, spec.small_bps)).collect();
-        let small_bps = small.iter().map(|(_, small_bps)| *small_bps).collect();
-        self.known.insert(process, Known { number, certificate, names, is_safe, small });
+        let small_bps = specs.iter().map(|spec| spec.small_bps).collect();
+        let device = |(name, spec): (Box<str>, &DeviceSpec)| {
+            let DeviceSpec { path, class, small_bps, .. } = *spec;
+            KnownDevice { name, small_bps, path, class }
+        };
+        let devices = names.devices.into_iter().zip(&specs).map(device).collect();
+        let (certificate, notes) = (certificate.map(String::into_boxed_str), names.notes.into());
+        self.known.insert(process, Known { number, certificate, devices, notes, is_safe });
         let source = SourceId(number);
         let now_ns = self.now_ns();
         // The first datagrams tell the round trip better.
@@ -320,8 +345,8 @@ impl Grants {
         let mut used_bps = vec![0_u64; self.links.len()];
         let links = |path: PathId| self.paths.get(usize::from(path.0)).into_iter().flatten();
         let others = self.known.iter().filter(|(other, _)| **other != process);
-        for (path, small_bps) in others.flat_map(|(_, known)| &known.small) {
-            links(*path).for_each(|link| used_bps[*link] += small_bps);
+        for device in others.flat_map(|(_, known)| &known.devices) {
+            links(device.path).for_each(|link| used_bps[*link] += device.small_bps);
         }
         for spec in specs.iter_mut().filter(|spec| spec.small_bps > 0) {
             let fits = links(spec.path).all(|link| {
@@ -352,8 +377,9 @@ impl Grants {
                 granted,
                 on_time,
                 late,
+                dropped,
             } = view;
-            ClassStatus { name: name.clone(), waiting, granted, on_time, late }
+            ClassStatus { name: name.clone(), waiting, granted, on_time, late, dropped }
         };
         let counts = self.side.counts();
         Status {
@@ -385,8 +411,9 @@ impl Grants {
             SourceStatus {
                 source: view.source.0,
                 address: view.address.map(|address| address.to_string()),
-                certificate: known.and_then(|known| known.certificate.clone()),
-                devices: known.map(|known| known.names.devices.clone()).unwrap_or_default(),
+                certificate: known
+                    .and_then(|known| known.certificate.as_deref().map(str::to_owned)),
+                devices: known.map_or(Vec::new(), |known| known.names()),
                 waiting: view.waiting,
                 granted_bps: view.granted_bps + rates_bps,
                 rates,
@@ -401,19 +428,20 @@ impl Grants {
     fn explain(&self, device: &str) -> Vec<StreamStatus> {
         let mut streams = Vec::new();
         for known in self.known.values() {
-            let Some(place) = known.names.devices.iter().position(|name| name == device) else {
+            let Some(place) = known.devices.iter().position(|one| &*one.name == device) else {
                 continue;
             };
+            let class = self.classes.get(usize::from(known.devices[place].class.0));
             let source = SourceId(known.number);
             let view = self.side.views().find(|view| view.source == source);
             let transfer = self.side.explain(source, place);
-            let notes = known.names.notes.iter().filter(|(at, _)| *at == place);
+            let notes = known.notes.iter().filter(|(at, _)| *at == place);
             streams.push(StreamStatus {
                 source: known.number,
                 address: view.and_then(|view| view.address).map(|address| address.to_string()),
-                certificate: known.certificate.clone(),
+                certificate: known.certificate.as_deref().map(str::to_owned),
                 device: device.to_owned(),
-                class: known.names.classes.get(place).cloned().unwrap_or_default(),
+                class: class.cloned().unwrap_or_default(),
                 notes: notes.map(|(_, note)| note.clone()).collect(),
                 silent_ms: view.map_or(0, |view| view.silent_ns / 1_000_000),
                 rate: self.side.rate(source, place).map(|view| {

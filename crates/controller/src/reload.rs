@@ -21,6 +21,8 @@ pub struct NewCapacity {
 pub struct Reloaded {
     /// Links with another capacity.
     pub capacities: Vec<NewCapacity>,
+    /// Whether another policy holds.
+    pub policy: bool,
     /// Whether classes are served otherwise.
     pub classes: bool,
     /// Whether who may do what has changed; it holds for registrations from now on.
@@ -67,8 +69,8 @@ impl Context {
             return Err(ReloadError { what });
         }
         let classes = settings.classes != new.classes;
-        let allow = settings.allow != new.allow;
-        let mut reloaded = Reloaded { capacities: Vec::new(), classes, allow };
+        let (allow, policy) = (settings.allow != new.allow, settings.policy != new.policy);
+        let mut reloaded = Reloaded { capacities: Vec::new(), policy, classes, allow };
         for (at, (old, new)) in (0..).zip(settings.links.iter().zip(&new.links)) {
             if old.capacity_bps != new.capacity_bps {
                 self.grants.tell(Command::Capacity(LinkId(at), new.capacity_bps));
@@ -81,6 +83,9 @@ impl Context {
         }
         if classes {
             self.grants.tell(Command::Classes(new.admission().classes));
+        }
+        if policy {
+            self.grants.tell(Command::Rules(new.admission().rules));
         }
         *settings = new;
         Ok(reloaded)

@@ -11,7 +11,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -64,9 +64,7 @@ impl Service {
     /// [`StartError`].
     pub fn start(settings: Settings, security: &ServerSecurity) -> Result<Self, StartError> {
         let (term, wait) = term::next(SystemTime::now());
-        // Until the quarter of a second is there for which the term stands.
-        std::thread::sleep(wait);
-        Self::lead(settings, security, term)
+        Self::begin(settings, security, term, Instant::now() + wait)
     }
 
     /// Begins in a term that nobody else has, as [`leader`](crate::leader) makes sure.
@@ -77,6 +75,17 @@ impl Service {
         settings: Settings,
         security: &ServerSecurity,
         term: u32,
+    ) -> Result<Self, StartError> {
+        Self::begin(settings, security, term, Instant::now())
+    }
+
+    /// Takes the port, and says nothing before the term is its own. Who had the port before grants nothing from then on, so
+    /// the time in which those windows run out counts from there.
+    fn begin(
+        settings: Settings,
+        security: &ServerSecurity,
+        term: u32,
+        first_use: Instant,
     ) -> Result<Self, StartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -90,14 +99,19 @@ impl Service {
         let local = listener.local().clone();
         let machine = Grants::new(&settings, term, socket, &grants, commands)
             .map_err(|error| StartError::Settings(error.to_string()))?;
+        let admin = settings
+            .admin
+            .as_ref()
+            .map(|address| runtime.block_on(StreamListener::bind(address, security.clone())));
+        let admin = admin.transpose()?;
+        // Until the quarter of a second is there for which the term stands.
+        std::thread::sleep(first_use.saturating_duration_since(Instant::now()));
         let thread = std::thread::Builder::new()
             .name("catchment-grant".to_owned())
             .spawn(move || machine.run())?;
-        let admin = settings.admin.clone();
         let context = Context { grants, settings: Arc::new(RwLock::new(settings)) };
         runtime.spawn(accept_all(listener, context.clone()));
-        if let Some(address) = admin {
-            let listener = runtime.block_on(StreamListener::bind(&address, security.clone()))?;
+        if let Some(listener) = admin {
             runtime.spawn(admin::accept_all(listener, context.clone()));
         }
         let (thread, runtime) = (Some(thread), Some(runtime));

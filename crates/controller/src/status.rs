@@ -48,6 +48,9 @@ pub struct ClassStatus {
     pub on_time: u64,
     /// Transfers since the beginning that were sent late.
     pub late: u64,
+    /// Transfers since the beginning that were dropped as late; the rest of one that had begun counts as late too.
+    #[serde(default)]
+    pub dropped: u64,
 }
 
 /// A source at a moment.

@@ -15,6 +15,8 @@ struct Pending {
     /// How old it was when, in nanoseconds of the thread that has it.
     age_ns: u64,
     at_ns: u64,
+    /// A part of it was posted.
+    has_begun: bool,
     is_there: bool,
 }
 
@@ -55,12 +57,35 @@ impl Arrivals {
     /// Expects the frame of a block, which is so old now.
     pub(super) fn expect(&mut self, device: u32, block: HeldBlock, now_ns: u64, age_ns: u64) {
         let number = block.packet_number;
-        let frame = Pending { block, age_ns, at_ns: now_ns, is_there: false };
+        let frame = Pending { block, age_ns, at_ns: now_ns, has_begun: false, is_there: false };
         let due_ns = self.due_ns(device, &frame);
         if let Entry::Vacant(place) = self.frames.entry(device).or_default().entry(number) {
             place.insert(frame);
             self.due.insert((due_ns, device, number));
         }
+    }
+
+    /// Notes that a part of a block was posted.
+    pub(super) fn begun(&mut self, device: u32, block: &HeldBlock) {
+        let frames = self.frames.get_mut(&device);
+        if let Some(frame) = frames.and_then(|frames| frames.get_mut(&block.packet_number)) {
+            frame.has_begun = true;
+        }
+    }
+
+    /// Returns whether the next frame of a device has begun before this one.
+    pub(super) fn is_passed(&self, device: u32, number: u64) -> bool {
+        let newer = self.frames.get(&device).and_then(|frames| frames.range(number + 1..).next());
+        newer.is_some_and(|(_, frame)| frame.has_begun)
+    }
+
+    /// Forgets a frame that is not sent: those behind it do not wait for it.
+    pub(super) fn dropped(&mut self, device: u32, number: u64) {
+        let frame = self.frames.get_mut(&device).and_then(|frames| frames.remove(&number));
+        if let Some(frame) = frame {
+            self.due.remove(&(self.due_ns(device, &frame), device, number));
+        }
+        self.hand_out(device);
     }
 
     /// Notes that the last part of a block was posted, and the count of requests with which it has arrived.
@@ -77,10 +102,15 @@ impl Arrivals {
             if let Some(frame) = self.frames.get_mut(&device).and_then(|all| all.get_mut(&number)) {
                 frame.is_there = true;
             }
-            while let Some((number, due_ns)) = self.first_there(device) {
-                self.due.remove(&(due_ns, device, number));
-                self.frames.get_mut(&device).and_then(|frames| frames.remove(&number));
-            }
+            self.hand_out(device);
+        }
+    }
+
+    /// Forgets frames that have come to their turn.
+    fn hand_out(&mut self, device: u32) {
+        while let Some((number, due_ns)) = self.first_there(device) {
+            self.due.remove(&(due_ns, device, number));
+            self.frames.get_mut(&device).and_then(|frames| frames.remove(&number));
         }
     }
 
@@ -172,6 +202,25 @@ mod tests {
         arrivals.clear();
         arrivals.expect(0, frame(1), 700 * MS, 0);
         assert_eq!(arrivals.next_ns(), Some(800 * MS));
+    }
+
+    #[test]
+    fn a_frame_that_is_dropped_holds_up_nobody_and_one_that_was_passed_is_known() {
+        let mut arrivals = Arrivals::default();
+        arrivals.set(&[100_000]);
+        (0..4).for_each(|number| arrivals.expect(0, frame(number), number * MS, 0));
+        arrivals.begun(0, &frame(2));
+        let passed = [0, 1, 2, 3].map(|number| arrivals.is_passed(0, number));
+        assert_eq!(passed, [false, true, false, false]);
+        arrivals.posted(0, &frame(2), 1);
+        arrivals.arrived(1);
+        arrivals.dropped(0, 0);
+        assert_eq!(arrivals.next_ns(), Some(101 * MS));
+        arrivals.dropped(0, 1);
+        assert_eq!(arrivals.next_ns(), Some(103 * MS), "the third has come to its turn");
+        arrivals.dropped(0, 1);
+        arrivals.dropped(5, 0);
+        assert_eq!(late(&mut arrivals, u64::MAX), [(0, 3)]);
     }
 
     #[test]

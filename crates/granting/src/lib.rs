@@ -5,7 +5,8 @@
 //! - Out: parts of blocks, posted within the windows that the controller grants and at their rates; what the
 //!   application is told ([`Told`]): how the source stands, which frames come too late.
 //! - Promises: a block is not posted outside of a window, but out of a bucket that was given for small ones, or at the
-//!   safe rate while no controller answers ([`Fallback`]); a block that was refused is asked for again; what a link held that ended is left to the next one.
+//!   safe rate while no controller answers ([`Fallback`]); a block that was refused is asked for again; a frame is dropped
+//!   only whole, where the controller says so and nothing of it or of the next one of its device was posted; what a link held that ended is left to the next one.
 //!
 //! Each block is a transfer, or the frames of an event together: asked for when the first is committed, sent in parts
 //! of at most a chunk within the windows that the controller grants, done when all of it has arrived. What decides is
@@ -14,6 +15,7 @@
 //! | file | |
 //! |---|---|
 //! | `arrivals` | which frames are late at the collector, whatever was forecast |
+//! | `dropped` | packet numbers of frames that were dropped |
 //! | `gate` | takes committed blocks of a link until they may go |
 //! | `machine` | the thread with the UDP socket, which drives the source's end of the protocol |
 //! | `moving` | what is on its way: blocks, and events of many frames |
@@ -23,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod dropped;
 mod gate;
 mod machine;
 mod moving;

@@ -1,8 +1,36 @@
 //! What is on its way to the collector: transfers, each a block or the frames of an event.
+use super::arrivals::Arrivals;
+use super::gate::NewLink;
 use catchment_control::admission::source_side::LocalId;
-use catchment_transfer::{Broken, HeldBlock, Sender};
+use catchment_transfer::{Broken, HeldBlock};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
+
+/// Where blocks of a device go.
+pub(super) struct Way<'a> {
+    pub(super) device: u32,
+    pub(super) link: &'a NewLink,
+    pub(super) arrivals: &'a mut Arrivals,
+}
+
+impl Way<'_> {
+    /// Posts a part of a block; returns the count of requests with which it has arrived, or `None` if the queue has no
+    /// room for it now.
+    fn post(&mut self, block: &HeldBlock, at: u32, bytes: u32) -> Result<Option<u64>, Broken> {
+        let sender = &self.link.sender;
+        if at == 0 {
+            self.link.gate.begin(sender, block);
+        }
+        let done = sender.post_part(block.slot, at, bytes)?;
+        if done.is_some() && at == 0 {
+            self.arrivals.begun(self.device, block);
+        }
+        if let Some(done) = done.filter(|_| at + bytes == block.bytes) {
+            self.arrivals.posted(self.device, block, done);
+        }
+        Ok(done)
+    }
+}
 
 /// A transfer.
 pub(super) struct Moving {
@@ -39,26 +67,31 @@ impl Moving {
         !self.is_open && self.blocks.is_empty() && self.parts.is_empty()
     }
 
-    /// Posts a chunk, over the borders of blocks; returns what the queue has no room for now. `posted` hears of each
-    /// block that is posted whole, with the count of requests with which it has arrived.
-    pub(super) fn post(
-        &mut self,
-        sender: &Sender,
-        chunk_bytes: u64,
-        mut posted: impl FnMut(&HeldBlock, u64),
-    ) -> Result<u64, Broken> {
+    /// Returns whether a part of its first block was posted.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.posted > 0
+    }
+
+    /// Takes its blocks out: what was posted goes on. Of the first of them a part may have been posted.
+    pub(super) fn split(&mut self) -> Self {
+        let (blocks, posted) = (std::mem::take(&mut self.blocks), std::mem::take(&mut self.posted));
+        self.is_open = false;
+        Self { blocks, posted, rate_bps: 0, shares_rate: false, parts: VecDeque::new(), ..*self }
+    }
+
+    /// Posts a chunk, over the borders of blocks; returns what the queue has no room for now.
+    pub(super) fn post(&mut self, mut way: Way<'_>, chunk_bytes: u64) -> Result<u64, Broken> {
         let (mut left, mut arrives) = (chunk_bytes, None);
         while left > 0 {
             let Some(block) = self.blocks.front() else { break };
             let rest = block.bytes - self.posted;
             let bytes = u32::try_from(left).unwrap_or(u32::MAX).min(rest);
-            let Some(done) = sender.post_part(block.slot, self.posted, bytes)? else {
+            let Some(done) = way.post(block, self.posted, bytes)? else {
                 return Ok(left);
             };
             arrives = Some(done);
             (self.posted, left) = (self.posted + bytes, left - u64::from(bytes));
             if bytes == rest {
-                posted(block, done);
                 self.blocks.pop_front();
                 self.posted = 0;
             }

@@ -1,7 +1,8 @@
 //! Small transfers: frames that leave without asking, out of a bucket that the controller gave their device.
 use super::arrivals::Arrivals;
-use super::moving::Moving;
-use catchment_transfer::{Broken, HeldBlock, Sender};
+use super::gate::NewLink;
+use super::moving::{Moving, Way};
+use catchment_transfer::{Broken, HeldBlock};
 use catchment_verbs::{Flow, TokenBucket};
 use std::collections::VecDeque;
 
@@ -41,9 +42,9 @@ impl Small {
     }
 
     /// Posts what was taken, as far as the queue has room.
-    pub(super) fn post(&mut self, sender: &Sender, arrivals: &mut Arrivals) -> Result<(), Broken> {
+    pub(super) fn post(&mut self, link: &NewLink, arrivals: &mut Arrivals) -> Result<(), Broken> {
         while let Some((device, moving)) = self.waiting.front_mut() {
-            moving.post(sender, u64::MAX, |block, done| arrivals.posted(*device, block, done))?;
+            moving.post(Way { device: *device, link, arrivals }, u64::MAX)?;
             if !moving.blocks.is_empty() {
                 return Ok(());
             }

@@ -263,6 +263,9 @@ counters! {
         pub dropped_newest: u64,
         /// Frames sent over a connection that broke, and not again; they count as sent too.
         pub dropped_reconnect: u64,
+        /// Frames of which nothing was sent when they could not be there by their deadline any more, of classes whose late
+        /// frames a transmission controller drops; they count as sent too.
+        pub dropped_late: u64,
         /// Packet numbers that were used, each for a frame that was sent or dropped; 0 until the collector
         /// has confirmed the last frame.
         pub frames_numbered: u64,
@@ -271,7 +274,7 @@ counters! {
         /// Frames sent that could not be delivered, as far as is known.
         pub frames_lost: u64,
         /// Frames of which a transmission controller said that they cannot be there by their deadline; they
-        /// are sent all the same.
+        /// are sent all the same, or dropped where their class says so.
         pub deadlines_missed: u64,
         /// Times a frame waited for a free block.
         pub block_waits: u64,
@@ -286,7 +289,9 @@ impl SourceCounters {
         Ledger {
             sent: self.frames_numbered,
             delivered: self.frames_delivered,
-            dropped: self.dropped_oldest + self.dropped_newest + self.dropped_reconnect,
+            dropped: [self.dropped_oldest, self.dropped_newest, self.dropped_reconnect]
+                .into_iter()
+                .fold(self.dropped_late, u64::saturating_add),
             lost: self.frames_lost,
         }
     }

@@ -109,6 +109,13 @@ impl SenderSlots {
         (state & 1 == 1).then_some(state >> 1)
     }
 
+    /// Forgets the block of this generation, which was launched and whose commit word left nowhere: the slot is the
+    /// caller's, as before. `threads`: who may do so now. False if the receiver says that it has released the block.
+    pub fn recall(&self, threads: Threads, slot: u32, generation: u64) -> bool {
+        let (launched, before) = (generation << 1 | 1, (generation - 1) << 1);
+        self.state[slot as usize].replace_by(threads, launched, before).is_ok()
+    }
+
     /// Notes a byte of `free[]`, however old it is. Any thread may do so at any time, or with
     /// [`Threads::One`] this one alone; exactly one gets [`ReleaseStatus::Released`] for a released
     /// block.

@@ -4,6 +4,7 @@
 //! because it must be sent again after a reconnect, because the policy keeps frames while no block
 //! is free, or because it needs several blocks. The pump thread sends them in order.
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A frame that waits.
@@ -77,6 +78,21 @@ impl Backlog {
             }
         }
         dropped
+    }
+
+    /// Notes that frames were dropped after they had their numbers: the first frame that waits behind them says so, or
+    /// the next new one, whose number is `next`. What says so already stays as it is.
+    pub(super) fn pass_over(&mut self, dropped: &Range<u64>, next: u64) {
+        let hand = self.in_hand.iter_mut().map(|(number, frame)| (*number, &mut frame.skipped));
+        let kept = self.kept.iter_mut().map(|(number, frame)| (*number, &mut frame.skipped));
+        let frames = self.frames.iter_mut().map(|(number, frame)| (*number, &mut frame.skipped));
+        let behind = hand.chain(kept).chain(frames).filter(|(number, _)| *number >= dropped.end);
+        let first = behind.min_by_key(|(number, _)| *number);
+        let (number, skipped) = first.unwrap_or((next, &mut self.skipped));
+        let from = number.saturating_sub(u64::from(*skipped));
+        if (dropped.start..=dropped.end).contains(&from) {
+            *skipped = u32::try_from(number - dropped.start).unwrap_or(u32::MAX);
+        }
     }
 
     /// Forgets frames that the collector has, also as skipped ones. `next` is the number of the
@@ -220,6 +236,40 @@ mod tests {
         assert_eq!(backlog.drop_oldest(1), 1);
         assert_eq!((backlog.len(), backlog.skipped), (0, 1));
         assert_eq!(backlog.first_packet(8), 7);
+    }
+
+    #[test]
+    fn what_was_dropped_late_is_said_by_whatever_waits_behind_it() {
+        let mut backlog = Backlog::default();
+        backlog.insert(3, Waiting { skipped: 1, ..frame(3) });
+        backlog.insert(7, frame(7));
+        backlog.take_first();
+        for _ in 0..2 {
+            // In the pump's hand, in the backlog, nowhere: the next new one. Told twice it is once.
+            [0..2, 5..7, 8..10].iter().for_each(|dropped| backlog.pass_over(dropped, 10));
+        }
+        assert_eq!((backlog.skipped, backlog.first_packet(10)), (2, 0));
+        backlog.put_back();
+        assert_eq!(backlog.gaps(0, 10), [4], "and nothing else is lost");
+        backlog.pass_over(&(0..1), 10);
+        backlog.pass_over(&(4..5), 10);
+        assert!(backlog.gaps(0, 10).is_empty());
+        let next = || {
+            let (number, frame) = backlog.take_first()?;
+            backlog.sent(Some(9));
+            Some((number, frame.skipped))
+        };
+        let skips: Vec<_> = std::iter::from_fn(next).collect();
+        assert_eq!(skips, [(3, 3), (7, 3)]);
+        // Those were sent over several blocks and are sent again.
+        backlog.pass_over(&(8..11), 11);
+        backlog.send_kept_again(0);
+        assert_eq!((backlog.first_packet(11), backlog.skipped), (0, 3));
+        // The next one is at the collector: so are these.
+        let mut backlog = Backlog::default();
+        backlog.insert(9, frame(9));
+        backlog.pass_over(&(2..4), 10);
+        assert_eq!(backlog.first_packet(10), 9);
     }
 
     #[test]

@@ -230,8 +230,8 @@ impl SourceBuilder {
     }
 
     /// Calls `call` for each frame of which the controller says that it cannot be at the collector by its deadline:
-    /// the device may then make smaller frames, or fewer. It is called once for a frame, usually while the frame
-    /// waits, on the thread that sends: it must return soon, since nothing is sent meanwhile. A panic in it is logged.
+    /// the device may then make smaller frames, or fewer. It is called once for a frame, and once more if the frame is
+    /// dropped for that ([`Missed::dropped`]); usually while the frame waits, on the thread that sends: it must return soon, since nothing is sent meanwhile. A panic in it is logged.
     #[must_use]
     pub fn on_missed(mut self, call: impl Fn(Missed<'_>) + Send + Sync + 'static) -> Self {
         self.on_missed = Some(OnMissed::new(call));

@@ -28,7 +28,8 @@ pub struct Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// It is in the collector's memory, or waits to be sent; it will arrive as long as this process
-    /// and a collector live: its packet number.
+    /// and a collector live, unless a transmission controller has it dropped as too late, which
+    /// [`SourceBuilder::on_missed`](super::SourceBuilder::on_missed) tells: its packet number.
     Accepted(u64),
     /// No block was free and the policy is to drop new frames. Counted; the collector will know.
     Dropped,

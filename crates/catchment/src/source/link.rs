@@ -4,6 +4,7 @@ use super::room::{Vacancy, WaitingRoom};
 use catchment_granting::LinkGate;
 use catchment_transfer::{ReserveError, Sender, WriteBlock};
 use catchment_verbs::CompletionChannel;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -64,6 +65,17 @@ impl Link {
 
     pub(super) fn is_closed(&self) -> bool {
         self.gate.is_closed()
+    }
+
+    /// Returns the packet numbers of a stream whose frames were dropped as too late, as far as the collector may not
+    /// know of them.
+    pub(super) fn dropped(&self, stream: u32) -> Vec<Range<u64>> {
+        self.held.as_ref().map_or(Vec::new(), |held| held.dropped(stream))
+    }
+
+    /// Returns whether blocks wait for leave to be posted: some may be dropped.
+    pub(super) fn holds_blocks(&self) -> bool {
+        self.held.is_some() && self.sender.unposted() > 0
     }
 
     /// Returns the blocks of a stream that are claimed or not yet released.

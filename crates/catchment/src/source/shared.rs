@@ -8,6 +8,7 @@ use crate::session::names::DeviceName;
 use catchment_granting::Granting;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::EventCount;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
@@ -74,6 +75,8 @@ pub(super) struct DeviceState {
     /// Frames counted as sent when the session began, and of those the ones that were sent again in it.
     sent_before: AtomicU64,
     sent_again: AtomicU64,
+    /// Frames dropped as too late when the session began.
+    late_before: AtomicU64,
     /// Blocks in flight as the counters know.
     in_flight: AtomicU32,
     backlog: Mutex<Backlog>,
@@ -102,6 +105,7 @@ impl DeviceState {
             numbers_passed_over: AtomicU64::new(0),
             sent_before: AtomicU64::new(0),
             sent_again: AtomicU64::new(0),
+            late_before: AtomicU64::new(0),
             in_flight: AtomicU32::new(0),
             backlog: Mutex::default(),
             has_backlog_or_skips: AtomicBool::new(false),
@@ -128,6 +132,7 @@ impl DeviceState {
         self.numbers_passed_over.fetch_add(new - old, Ordering::Relaxed);
         self.sent_before.store(self.metrics.frames_sent(), Ordering::Relaxed);
         self.sent_again.store(0, Ordering::Relaxed);
+        self.late_before.store(self.metrics.dropped_late(), Ordering::Relaxed);
         backlog.send_kept_again(next);
         if collector_next.is_some() {
             backlog.forget_before(next, new);
@@ -167,6 +172,17 @@ impl DeviceState {
             0
         };
         (self.next_packet.fetch_add(1, Ordering::AcqRel), skipped)
+    }
+
+    /// Notes which frames a link has dropped as too late, after they had their numbers. Only while nothing can be
+    /// committed.
+    pub(super) fn pass_over(&self, dropped: &[Range<u64>]) {
+        if !dropped.is_empty() {
+            let mut backlog = self.backlog();
+            let next = self.next_packet();
+            dropped.iter().for_each(|numbers| backlog.pass_over(numbers, next));
+            self.note(&backlog);
+        }
     }
 
     /// Uses up a number for a frame that is dropped.
@@ -235,14 +251,15 @@ impl DeviceState {
         let name = self.name.as_str();
         let again = self.sent_again.load(Ordering::Relaxed);
         let sent = self.metrics.frames_sent() - self.sent_before.load(Ordering::Relaxed) + again;
+        let dropped = self.metrics.dropped_late() - self.late_before.load(Ordering::Relaxed);
         // Losses of earlier sessions are in `lost` too: more than what is missing here may be.
-        let lost_here = lost.min(sent.saturating_sub(delivered));
-        Ledger { sent, delivered, dropped: 0, lost: lost_here }.check(name, "collector")?;
+        let lost_here = lost.min(sent.saturating_sub(delivered).saturating_sub(dropped));
+        Ledger { sent, delivered, dropped, lost: lost_here }.check(name, "collector")?;
         // A thread that is late may drop a frame now.
         let _backlog = self.backlog();
         let passed_over = self.numbers_passed_over.load(Ordering::Relaxed);
         let counters = self.metrics.snapshot().counters;
-        let gone = counters.dropped_reconnect + counters.frames_lost;
+        let gone = counters.dropped_reconnect + counters.dropped_late + counters.frames_lost;
         let delivered = counters.frames_sent.saturating_sub(gone);
         self.metrics.settled(self.next_packet() - passed_over, delivered);
         self.metrics.snapshot().counters.ledger().check(name, "source")?;
@@ -286,7 +303,8 @@ impl DeviceState {
             sent_bytes: counters.bytes_sent,
             dropped_oldest: counters.dropped_oldest,
             dropped_newest: counters.dropped_newest,
-            dropped_reconnect: counters.dropped_reconnect,
+            // What was counted as sent and never came.
+            dropped_reconnect: counters.dropped_reconnect + counters.dropped_late,
             blocked_us: counters.block_wait_ns / 1000,
         }
     }

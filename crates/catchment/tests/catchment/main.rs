@@ -6,6 +6,7 @@
 
 mod churn;
 mod damage;
+mod dropping;
 mod endings;
 mod examples;
 mod frames;

@@ -16,7 +16,7 @@ use catchment::session::registration::{Answer, Request, ask};
 use catchment::session::reread::ServerTls;
 use catchment_controller::config::Settings;
 use catchment_controller::leader::Leadership;
-use catchment_controller::{NewCapacity, Service, Status};
+use catchment_controller::{NewCapacity, Reloaded, Service, Status};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -194,10 +194,14 @@ fn reload(path: &Path, admin: Option<&Address>, service: &Service) {
             if reloaded.classes {
                 say!("[[class]] has changed: deadlines count for what is asked for from now on");
             }
+            if reloaded.policy {
+                say!("another policy holds; windows that stand run to their end");
+            }
             if reloaded.allow {
                 say!("[[allow]] has changed, for registrations from now on");
             }
-            if reloaded.capacities.is_empty() && !reloaded.allow && !reloaded.classes {
+            let Reloaded { capacities, policy, classes, allow } = &reloaded;
+            if capacities.is_empty() && !policy && !allow && !classes {
                 say!("{} says nothing new", path.display());
             }
         }
@@ -293,10 +297,12 @@ fn text(status: &Value) -> String {
         text += "\n";
     }
     for class in rows("classes") {
-        let [waiting, granted, on_time, late] =
-            ["waiting", "granted", "on_time", "late"].map(|member| number(&class, member));
+        let [waiting, granted, on_time, late, dropped] =
+            ["waiting", "granted", "on_time", "late", "dropped"]
+                .map(|member| number(&class, member));
+        let dropped = if dropped > 0 { format!(", {dropped} dropped") } else { String::new() };
         text += &format!(
-            "class {}: {waiting} wait, {granted} granted; {on_time} sent in time, {late} late\n",
+            "class {}: {waiting} wait, {granted} granted; {on_time} sent in time, {late} late{dropped}\n",
             name(&class, "name")
         );
     }

@@ -163,6 +163,8 @@ pub(crate) struct SentFates {
     pub(crate) frames_dropped_oldest: u64,
     pub(crate) frames_dropped_newest: u64,
     pub(crate) frames_dropped_reconnect: u64,
+    /// Too late for their deadlines, as a transmission controller said.
+    pub(crate) frames_dropped_late: u64,
 }
 
 impl SentFates {
@@ -174,12 +176,13 @@ impl SentFates {
             frames_dropped_oldest: counters.dropped_oldest,
             frames_dropped_newest: counters.dropped_newest,
             frames_dropped_reconnect: counters.dropped_reconnect,
+            frames_dropped_late: counters.dropped_late,
         }
     }
 
-    /// Returns how many frames were dropped before they were sent.
+    /// Returns how many frames were dropped before anything of them was sent.
     pub(crate) fn dropped(&self) -> u64 {
-        self.frames_dropped_oldest + self.frames_dropped_newest
+        self.frames_dropped_oldest + self.frames_dropped_newest + self.frames_dropped_late
     }
 }
 

@@ -69,6 +69,8 @@ metrics! { CLASS of |class: &ClassStatus|
     counter "catchment_control_transfers_on_time_total" = class.on_time as f64 =>
         "Transfers sent in time.";
     counter "catchment_control_transfers_late_total" = class.late as f64 => "Transfers sent late.";
+    counter "catchment_control_transfers_dropped_total" = class.dropped as f64 =>
+        "Transfers dropped as late.";
 }
 
 metrics! { SOURCE of |source: &SourceStatus|
@@ -160,6 +162,7 @@ mod tests {
                 granted: 2,
                 on_time: 30,
                 late: 4,
+                dropped: 5,
             }],
             sources: vec![SourceStatus {
                 source: 7,
@@ -189,6 +192,7 @@ mod tests {
             r#"catchment_control_link_granted_bits_per_second{link="up\"link"} 10000000000"#,
             r#"catchment_control_link_working_bits_per_second{link="up\"link"} 15000000000"#,
             r#"catchment_control_transfers_late_total{class="urgent"} 4"#,
+            r#"catchment_control_transfers_dropped_total{class="urgent"} 5"#,
             r#"catchment_control_source_rate_bits_per_second{source="7",certificate="cam"} 4"#,
             r#"catchment_control_source_silent_seconds{source="7",certificate="cam"} 1.5"#,
         ] {

@@ -18,7 +18,7 @@ pub(super) fn progress(
     let now = SendProgress {
         uptime_s: units::tenths(snapshot.uptime_s),
         frames_sent: totals.frames_sent,
-        frames_dropped: totals.dropped_oldest + totals.dropped_newest,
+        frames_dropped: SentFates::of(totals).dropped(),
         bytes_sent: totals.bytes_sent,
         deadlines_missed: totals.deadlines_missed,
         reconnects: snapshot.reconnects,
@@ -103,6 +103,11 @@ fn text(summary: &SendSummary) -> String {
         row(format!("{} devices", summary.devices.len()), String::new(), numbers);
     }
     let mut text = table.text();
+    let late = summary.fates.frames_dropped_late;
+    if late > 0 {
+        let frames = if late == 1 { "frame" } else { "frames" };
+        text.push_str(&format!("{} {frames} dropped because late\n", units::count(late)));
+    }
     if summary.errors.is_empty() {
         let rate = units::bytes(summary.bytes_sent as f64 / summary.seconds.max(1e-3));
         text.push_str(&format!("all delivered in {:.1} s, {rate}/s\n", summary.seconds));

@@ -97,6 +97,41 @@ fn an_urgent_frame_overtakes_and_the_narrow_link_drops_nothing() {
 }
 
 #[test]
+fn frames_that_cannot_be_in_time_are_dropped_and_cost_nothing_where_their_class_says_so() {
+    let name = "control::frames_that_cannot_be_in_time_are_dropped_and_cost_nothing_where_their_class_says_so";
+    with_privilege(name, || {
+        let (link, dir) = (narrow(), tempfile::tempdir().unwrap());
+        let (out, config) = (dir.path().join("out"), dir.path().join("control.toml"));
+        let class = "\n[[class]]\nname = \"live\"\ndeadline = \"500ms\"\nlate = \"drop\"\n";
+        fs::write(&config, format!("{CONFIG}{class}")).unwrap();
+        let controller = controller(&link, &config);
+        let collector = collector(&link, &out);
+        // Each takes 123 ms, and as many are made as there is room for.
+        let words = |name| ["--input", LARGE, "--device", name, "--rate", "max", "--frames", "60"];
+        let sources = ["cam0", "cam1"].map(|name| source(&link, &words(name), &collector.address));
+        let (mut came, mut dropped) = (0, 0);
+        for (source, name) in sources.into_iter().zip(["cam0", "cam1"]) {
+            let ended = source.finish().expect(0);
+            let summary = ended.last_json();
+            let count = |what: &str| summary[what].as_u64().unwrap();
+            assert_eq!((count("frames_sent"), count("frames_lost")), (60, 0), "{summary}");
+            assert_eq!(count("frames_delivered") + count("frames_dropped_late"), 60, "{summary}");
+            assert!(count("frames_dropped_late") > 0, "{summary}");
+            assert_eq!(frames(&out.join(name)).len() as u64, count("frames_delivered"));
+            came += count("frames_delivered");
+            dropped += count("frames_dropped_late");
+        }
+        let summary = collector.end();
+        assert_eq!(summary["frames_lost"], 0, "{summary}");
+        assert_eq!((&summary["frames_received"], came + dropped), (&came.into(), 120), "{summary}");
+        assert_eq!(link.counts().queue_full, 0);
+        let status = status(&link);
+        assert!(status["classes"][0]["dropped"].as_u64().unwrap() >= dropped, "{status}");
+        drop(controller);
+    });
+}
+
+#[test]
 fn a_link_that_carries_half_of_what_it_is_said_to_is_found_out_and_its_capacity_may_be_told() {
     let name = "control::a_link_that_carries_half_of_what_it_is_said_to_is_found_out_and_its_capacity_may_be_told";
     with_privilege(name, || {
@@ -201,6 +236,8 @@ fn a_changed_file_is_taken_over_and_a_bad_one_changes_nothing() {
     assert_eq!(capacity(), 60_000_000, "nothing has changed");
     reload(CONFIG.replace("60Mbit", "50Mbit"), "link narrow carries 50.0 Mbit/s");
     wait_until("it carries less", || capacity() == 50_000_000);
+    let slots = format!("policy = \"priority\"\nslot = \"20Mbit\"\n{CONFIG}");
+    reload(slots, "another policy holds");
     signal(controller.id(), Signal::INT);
     controller.finish().expect(0);
 }

@@ -163,7 +163,12 @@ impl Controller {
         self.fire();
         match input {
             Input::Register { device, spec } => self.register(device, &spec),
-            Input::Request { transfer, bytes, age_ns } => self.request(transfer, bytes, age_ns),
+            Input::Request { transfer, bytes, age_ns } => {
+                self.request(transfer, (bytes, age_ns), false);
+            }
+            Input::Finish { transfer, bytes, age_ns } => {
+                self.request(transfer, (bytes, age_ns), true);
+            }
             Input::Progress { transfer, left_bytes, revision } => {
                 self.progress(transfer, left_bytes, revision);
             }
@@ -172,11 +177,12 @@ impl Controller {
             }
             Input::Done { transfer } => self.end_known(transfer, self.config.rules.gap_ns),
             Input::Cancel { transfer } => self.end_known(transfer, 0),
-            Input::Adopt { transfer, left_bytes, age_ns, rate_bps, until_ns } => {
-                self.adopt(transfer, (left_bytes, age_ns), rate_bps, until_ns);
+            Input::Adopt { transfer, left_bytes, age_ns, rate_bps, until_ns, finish } => {
+                self.adopt(transfer, (left_bytes, age_ns, finish), rate_bps, until_ns);
             }
             Input::Capacity { link, capacity_bps } => self.set_capacity(link, capacity_bps),
             Input::Classes(classes) => self.set_classes(classes),
+            Input::Rules(rules) => self.set_rules(rules),
             Input::Delivered { source, path, acknowledged_bytes, resent_bytes } => {
                 self.delivered(source, path, (acknowledged_bytes, resent_bytes));
             }

@@ -100,7 +100,8 @@ impl Controller {
         let late = self.config.classes[class.min(self.config.classes.len() - 1)].late;
         let dropped = demotion && late == Late::Drop;
         transfer.flags.late = demotion && late != Late::Keep;
-        if !transfer.flags.told {
+        // One that ran when it was told is told again that it is dropped.
+        if dropped || !transfer.flags.told {
             let estimate_ns = self.estimate_ns(at);
             self.tell(at, estimate_ns, dropped);
         }
@@ -111,9 +112,17 @@ impl Controller {
         }
     }
 
+    /// Puts a transfer behind all that can be in time, for good: so it is not dropped as one that turns out to be late.
+    pub(super) fn finish(&mut self, at: u32) {
+        self.transfers[at].flags.late = self.config.rules.demotion;
+        let estimate_ns = self.estimate_ns(at);
+        self.tell(at, estimate_ns, false);
+        self.requeue(at);
+    }
+
     fn tell(&mut self, at: u32, estimate_ns: u64, dropped: bool) {
         let transfer = &mut self.transfers[at];
-        if !std::mem::replace(&mut transfer.flags.told, true) {
+        if !std::mem::replace(&mut transfer.flags.told, true) || dropped {
             self.outputs.push_back(Output::Missed { transfer: transfer.id, estimate_ns, dropped });
         }
     }

@@ -1,5 +1,5 @@
 //! What goes in and what comes out.
-use super::ClassConfig;
+use super::{ClassConfig, Rules};
 
 /// An index into [`Config::links`](super::Config::links).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,6 +115,16 @@ pub enum Input {
         /// The transfer.
         transfer: TransferId,
     },
+    /// A source has something to send as in [`Input::Request`], and it is sent however late: a part of its frame was
+    /// sent before.
+    Finish {
+        /// The transfer.
+        transfer: TransferId,
+        /// What is left to send.
+        bytes: u64,
+        /// How long ago it was generated, when the source sent this.
+        age_ns: u64,
+    },
     /// The source has stopped and wants nothing more.
     Cancel {
         /// The transfer.
@@ -132,6 +142,8 @@ pub enum Input {
         rate_bps: u64,
         /// The end of the window.
         until_ns: u64,
+        /// It is sent however late ([`Input::Finish`]).
+        finish: bool,
     },
     /// A link carries more or less than before, as somebody says.
     Capacity {
@@ -145,6 +157,11 @@ pub enum Input {
     Classes(
         /// The classes.
         Vec<ClassConfig>,
+    ),
+    /// Another policy holds from now on. What is granted stands; what waits takes its place in the new order.
+    Rules(
+        /// The switches.
+        Rules,
     ),
     /// What became of what a source has sent over a path since it said so last.
     Delivered {

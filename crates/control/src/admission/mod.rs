@@ -55,6 +55,7 @@ mod registry;
 mod request;
 mod reserve;
 mod round_trip;
+mod rules;
 mod scratch;
 mod share;
 pub mod source_side;

@@ -4,12 +4,20 @@ use super::transfer::{Course, NEVER, State, Transfer};
 use super::{NONE, Refusal, Subject, TransferId};
 
 impl Controller {
-    pub(super) fn request(&mut self, id: TransferId, bytes: u64, age_ns: u64) {
+    pub(super) fn request(&mut self, id: TransferId, (bytes, age_ns): (u64, u64), finish: bool) {
         if let Some(at) = self.transfers.find(id) {
+            if finish && !self.transfers[at].flags.late {
+                self.finish(at);
+            }
             return self.asked_again(at, bytes);
         }
         match self.create(id, bytes, age_ns) {
-            Ok(at) => self.wait(at),
+            Ok(at) => {
+                if finish {
+                    self.finish(at);
+                }
+                self.wait(at);
+            }
             Err(reason) => self.refuse(Subject::Transfer(id), reason),
         }
     }
@@ -174,7 +182,7 @@ impl Controller {
     pub(super) fn adopt(
         &mut self,
         id: TransferId,
-        (left_bytes, age_ns): (u64, u64),
+        (left_bytes, age_ns, finish): (u64, u64, bool),
         rate_bps: u64,
         until_ns: u64,
     ) {
@@ -191,6 +199,9 @@ impl Controller {
         }
         transfer.until_ns = until_ns;
         self.set_state(at, State::Silent);
+        if finish {
+            self.finish(at);
+        }
         let most_bps = self.devices.known(id.device).rate_max_bps;
         let hold = self.hold((at, id.device), rate_bps.min(most_bps), until_ns, 0);
         self.time_hold(hold);

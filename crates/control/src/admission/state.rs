@@ -61,7 +61,7 @@ impl Controller {
         })
     }
 
-    /// Puts a transfer where it belongs in the queues, or takes it out.
+    /// Puts a transfer where it belongs in the queues if it wants something, or takes it out.
     pub(super) fn requeue(&mut self, at: u32) {
         let rules = &self.config.rules;
         let transfer = &self.transfers[at];
@@ -70,6 +70,12 @@ impl Controller {
             State::Granted => rules.pausing != Pausing::Never,
             State::Ending | State::Pausing | State::Silent => false,
         };
+        self.set_queued(at, wants);
+    }
+
+    /// Puts a transfer into the queues where it belongs, or takes it out.
+    pub(super) fn set_queued(&mut self, at: u32, wants: bool) {
+        let (rules, transfer) = (&self.config.rules, &self.transfers[at]);
         let (overtaking, queued) = (rules.overtaking, transfer.flags.queued);
         let key = if wants { transfer.place(rules.order) } else { transfer.key };
         if wants == queued && key == transfer.key {

@@ -37,6 +37,12 @@ impl Transfers {
         self.nodes.iter().filter(|node| node.id != NOBODY)
     }
 
+    /// Returns the places of all transfers, in no order.
+    pub(super) fn places(&self) -> impl Iterator<Item = (u32, TransferId)> {
+        let places = (0..).zip(&self.nodes).filter(|(_, node)| node.id != NOBODY);
+        places.map(|(at, node)| (at, node.id))
+    }
+
     pub(super) const fn len(&self) -> usize {
         self.count
     }

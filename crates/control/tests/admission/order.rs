@@ -180,3 +180,44 @@ fn a_class_may_drop_late_transfers_or_keep_their_place() {
     assert!(harness.missed(transfer(0, 1)), "urgent ones are told");
     assert!(harness.grant_of(transfer(0, 1)).is_some(), "and keep their place");
 }
+
+#[test]
+fn what_has_begun_is_finished_however_late_and_what_runs_is_dropped_only_when_it_waits_again() {
+    let mut config = one_link(Rules::deadline());
+    config.classes[1].late = Late::Drop;
+    let mut harness = Harness::with_devices(config, 3);
+    let (id, bytes, age_ns) = (transfer(1, 1), 300 * MS_AT_10, 850 * MS);
+    harness.handle(1000 * MS, Input::Finish { transfer: id, bytes, age_ns });
+    assert!(harness.missed(id) && harness.grant_of(id).is_some(), "{:?}", harness.said);
+    harness.done(1000 * MS, id);
+    // Of a controller before.
+    let adopted = |device, finish| Input::Adopt {
+        transfer: transfer(device, 2),
+        left_bytes: bytes,
+        age_ns,
+        rate_bps: GBPS,
+        until_ns: 1100 * MS,
+        finish,
+    };
+    harness.handle(1000 * MS, adopted(1, true));
+    harness.handle(1000 * MS, adopted(2, false));
+    for (device, dropped) in [(1, false), (2, true)] {
+        let transfer = transfer(device, 2);
+        harness.handle(1150 * MS, Input::Request { transfer, bytes, age_ns: 1000 * MS });
+        let said =
+            harness.said.iter().any(|one| matches!(one, Output::Missed { dropped: true, .. }));
+        assert_eq!((said, harness.grant_of(transfer).is_some()), (dropped, !dropped), "{device}");
+    }
+    harness.be_silent(100);
+    // It is told that it is late while it runs, and that it is dropped when it has to wait.
+    let id = transfer(3, 1);
+    let grant = harness.granted(2000 * MS, id, 400 * MS_AT_10).unwrap();
+    assert!(!harness.missed(id));
+    harness.handle(2010 * MS, Input::Capacity { link: LinkId(0), capacity_bps: 2 * GBPS });
+    assert!(harness.missed(id), "at a fifth of the rate it cannot be there: {:?}", harness.said);
+    let revision = harness.grant_of(id).unwrap().revision;
+    assert!(revision > grant.revision);
+    let left_bytes = 300 * MS_AT_10;
+    harness.handle(2020 * MS, Input::Paused { transfer: id, left_bytes, revision });
+    assert!(matches!(harness.said[..], [Output::Missed { dropped: true, .. }]));
+}

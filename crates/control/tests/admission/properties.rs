@@ -2,7 +2,7 @@
 use crate::harness::{GBPS, Harness, MS, MS_AT_10};
 use catchment_control::admission::*;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const DEVICES: u32 = 6;
 
@@ -47,7 +47,7 @@ fn every_policy() -> impl Strategy<Value = Rules> {
 /// What a source may say next, about one of its transfers.
 #[derive(Clone, Debug)]
 enum Say {
-    Request { bytes: u64, age_ns: u64 },
+    Request { bytes: u64, age_ns: u64, finish: bool },
     Progress { parts: u64, old: bool },
     Paused { parts: u64, old: bool },
     Done,
@@ -67,7 +67,8 @@ struct Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let bytes = (1..400_u64).prop_map(|ms| ms * MS_AT_10 / 2);
     let say = prop_oneof![
-        6 => (bytes, 0..1200 * MS).prop_map(|(bytes, age_ns)| Say::Request { bytes, age_ns }),
+        6 => (bytes, 0..1200 * MS, prop::bool::weighted(0.1))
+            .prop_map(|(bytes, age_ns, finish)| Say::Request { bytes, age_ns, finish }),
         4 => (0..4_u64, prop::bool::weighted(0.1)).prop_map(|(parts, old)| Say::Progress { parts, old }),
         4 => (1..4_u64, prop::bool::weighted(0.4)).prop_map(|(parts, old)| Say::Paused { parts, old }),
         3 => Just(Say::Done),
@@ -87,12 +88,20 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Worst {
     grants: BTreeMap<TransferId, Vec<Grant>>,
     bytes: BTreeMap<TransferId, u64>,
+    /// Dropped, and not asked for since; and those that must not be.
+    gone: BTreeSet<TransferId>,
+    finishing: BTreeSet<TransferId>,
 }
 
 impl Worst {
     fn hear(&mut self, said: &[Output]) {
         for output in said {
+            if let Output::Missed { transfer, dropped: true, .. } = output {
+                assert!(!self.finishing.contains(transfer), "{transfer:?} has begun");
+                assert!(self.gone.insert(*transfer), "{transfer:?} is dropped twice");
+            }
             if let Output::Grant { transfer, grant } = output {
+                assert!(!self.gone.contains(transfer), "{transfer:?} was dropped");
                 assert!(grant.until_ns >= grant.from_ns && grant.rate_bps > 0, "{grant:?}");
                 self.grants.entry(*transfer).or_default().push(*grant);
             }
@@ -133,8 +142,20 @@ impl Worst {
         let latest = latest.map_or(0, |grant| grant.revision);
         let bytes = self.bytes.get(&transfer).copied().unwrap_or(MS_AT_10);
         match step.say {
-            Say::Request { bytes, age_ns } => {
+            Say::Done | Say::Cancel | Say::Request { .. } => {
+                self.finishing.remove(&transfer);
+            }
+            Say::Leave => self.finishing.retain(|id| id.device != transfer.device),
+            Say::Progress { .. } | Say::Paused { .. } | Say::Nothing => {}
+        }
+        match step.say {
+            Say::Request { bytes, age_ns, finish } => {
                 self.bytes.insert(transfer, bytes);
+                self.gone.remove(&transfer);
+                if finish {
+                    self.finishing.insert(transfer);
+                    return Input::Finish { transfer, bytes, age_ns };
+                }
                 Input::Request { transfer, bytes, age_ns }
             }
             Say::Progress { parts, old } => {
@@ -183,10 +204,20 @@ fn play(rules: &Rules, steps: &[Step], doubled: bool, checked: bool) -> (Harness
 }
 
 fn play_on(config: Config, steps: &[Step], doubled: bool, checked: bool) -> (Harness, Vec<Output>) {
+    play_changing(config, steps, (doubled, checked), |_| None)
+}
+
+/// Plays steps; before some of them another policy is set.
+fn play_changing(
+    config: Config,
+    steps: &[Step],
+    (doubled, checked): (bool, bool),
+    rules: impl Fn(usize) -> Option<Rules>,
+) -> (Harness, Vec<Output>) {
     let mut harness = Harness::new(config);
     (0..DEVICES).for_each(|device| register(&mut harness, 0, device));
     let (mut now_ns, mut worst, mut said) = (0, Worst::default(), Vec::new());
-    for step in steps {
+    for (at, step) in steps.iter().enumerate() {
         let then_ns = now_ns + step.wait_ns;
         while let Some(next_ns) = harness.next_ns.filter(|next_ns| *next_ns <= then_ns) {
             said.extend_from_slice(harness.timeout(next_ns));
@@ -196,6 +227,10 @@ fn play_on(config: Config, steps: &[Step], doubled: bool, checked: bool) -> (Har
             }
         }
         now_ns = then_ns;
+        if let Some(rules) = rules(at) {
+            said.extend_from_slice(harness.handle(now_ns, Input::Rules(rules)));
+            worst.hear(&harness.said);
+        }
         let input = worst.say(step);
         let times = if doubled && matches!(step.say, Say::Done | Say::Cancel) { 3 } else { 1 };
         for _ in 0..times {
@@ -244,6 +279,36 @@ proptest! {
         for link in 0..3 {
             prop_assert_eq!(harness.controller.load_bps(LinkId(link)), Some(0));
         }
+    }
+
+    #[test]
+    fn another_policy_on_the_way_exceeds_nothing_and_loses_nothing(
+        policies in prop::collection::vec(every_policy(), 1..8),
+        steps in steps(),
+    ) {
+        let other = |at: usize| {
+            (at % 7 == 6).then(|| policies[at / 7 % policies.len()].clone())
+        };
+        let config = config(policies[0].clone());
+        let (mut harness, _) = play_changing(config, &steps, (false, true), other);
+        harness.be_silent(10_000);
+        prop_assert_eq!(harness.controller.transfers(), 0);
+        prop_assert!((0..3).all(|link| harness.controller.load_bps(LinkId(link)) == Some(0)));
+    }
+
+    #[test]
+    fn late_ones_are_dropped_without_anything_left(
+        rules in every_policy(),
+        steps in steps(),
+        late in prop::sample::select(vec![Late::Keep, Late::Demote, Late::Drop]),
+    ) {
+        let mut config = config(rules);
+        config.classes[0].late = late;
+        config.classes[1].late = Late::Drop;
+        let (mut harness, _) = play_on(config, &steps, false, true);
+        harness.be_silent(10_000);
+        prop_assert_eq!(harness.controller.transfers(), 0);
+        prop_assert!((0..3).all(|link| harness.controller.load_bps(LinkId(link)) == Some(0)));
     }
 
     #[test]

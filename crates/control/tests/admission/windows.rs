@@ -191,7 +191,10 @@ fn adopted_windows_stand_for_a_lease_at_most() {
     let mut harness = Harness::with_devices(config, 3);
     let (id, left_bytes) = (transfer(1, 7), 100 * MS_AT_10);
     let (rate_bps, until_ns) = (10 * GBPS, 5000 * MS);
-    harness.handle(MS, Input::Adopt { transfer: id, left_bytes, age_ns: 0, rate_bps, until_ns });
+    harness.handle(
+        MS,
+        Input::Adopt { transfer: id, left_bytes, age_ns: 0, rate_bps, until_ns, finish: false },
+    );
     assert_eq!(harness.load_bps(), 10 * GBPS);
     let grant = harness.granted(2 * MS, transfer(2, 1), 10 * MS_AT_10).unwrap();
     assert_eq!(grant.rate_bps, 5 * GBPS, "what adopted windows and safe rates leave");

@@ -216,6 +216,7 @@ fn a_liar_is_answered_and_bounded() {
         seen: u32::MAX,
         ask: true,
         obeys: true,
+        finish: false,
         state: SourceState::Waiting { left_bytes },
         age_ns: u64::MAX,
     };

@@ -19,6 +19,7 @@ pub(crate) const RUNNING: SourceRecord = SourceRecord {
     seen: 2,
     ask: true,
     obeys: true,
+    finish: false,
     state: SourceState::Running {
         left_bytes: 24_883_200,
         rate_bps: 10_000_000_000,
@@ -61,9 +62,13 @@ pub(crate) fn any_source_record() -> impl Strategy<Value = SourceRecord> {
         },
     );
     let ids = (any::<u32>(), any::<u64>(), 1..u32::MAX, any::<u32>());
-    (ids, any::<bool>(), any::<bool>(), state, any::<u64>()).prop_map(
-        |((device, number, revision, seen), ask, obeys, state, age_ns)| {
-            let record = SourceRecord { device, number, revision, seen, ask, obeys, state, age_ns };
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    (ids, flags, state, any::<u64>()).prop_map(
+        |((device, number, revision, seen), (ask, obeys, may_finish), state, age_ns)| {
+            let lives = matches!(state, SourceState::Waiting { .. } | SourceState::Running { .. });
+            let finish = may_finish && lives;
+            let record =
+                SourceRecord { device, number, revision, seen, ask, obeys, finish, state, age_ns };
             let none = SourceRecord { number: 0, seen: 0, obeys: false, age_ns: 0, ..record };
             match state {
                 SourceState::Periodic { .. } => none,

@@ -150,7 +150,8 @@ pub(super) fn parse(text: &str, listen: &Address) -> Parsed<Settings> {
     })?;
     let links = links(source, &file)?;
     let paths = paths(source, &file, &links)?;
-    let classes = classes(source, &file)?;
+    let (classes, policy) = (classes(source, &file)?, policy(source, &file)?);
+    check_drops(source, &file, policy)?;
     let allow = allow(source, &file, &classes)?;
     let between = |range: &std::ops::RangeInclusive<u64>, value: u64, what: &str| {
         if range.contains(&value) { Ok(value) } else { Err(what.to_owned()) }
@@ -165,7 +166,7 @@ pub(super) fn parse(text: &str, listen: &Address) -> Parsed<Settings> {
     };
     Ok(Settings {
         listen: source.read_or(file.listen.as_ref(), listen.clone(), address)?,
-        policy: policy(source, &file)?,
+        policy,
         lease_ns: source.read_or(file.lease.as_ref(), 200_000_000, lease)?,
         chunk_bytes: source.read_or(file.chunk.as_ref(), 1 << 20, chunk)?,
         safe_sources,
@@ -292,7 +293,8 @@ fn classes(source: Source<'_>, file: &File) -> Parsed<Vec<Class>> {
         let late = |text: &str| match text {
             "keep" => Ok(Late::Keep),
             "demote" => Ok(Late::Demote),
-            _ => Err("write keep or demote".to_owned()),
+            "drop" => Ok(Late::Drop),
+            _ => Err("write keep, demote or drop".to_owned()),
         };
         let share_max_percent = match &table.share_max {
             Some(share) if *share.get_ref() > 100 => {
@@ -312,6 +314,17 @@ fn classes(source: Source<'_>, file: &File) -> Parsed<Vec<Class>> {
         return Err(source.error(0, format!("{} classes", classes.len()), "give at most 256"));
     }
     Ok(classes)
+}
+
+/// Refuses to drop late transfers where the policy knows no deadlines.
+fn check_drops(source: Source<'_>, file: &File, policy: Policy) -> Parsed<()> {
+    let drops = |class: &ClassTable| class.late.clone().filter(|late| late.get_ref() == "drop");
+    match file.class.iter().find_map(drops) {
+        Some(late) if policy != Policy::Deadline => {
+            source.wrong(&late, "write policy = \"deadline\": others serve late ones in their turn")
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn allow(source: Source<'_>, file: &File, classes: &[Class]) -> Parsed<Vec<Allow>> {

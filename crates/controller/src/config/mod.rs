@@ -2,11 +2,12 @@
 mod file;
 mod value;
 
+pub use catchment_control::admission::Late;
 pub use file::EXAMPLE;
 pub use value::parse_rate;
 
 use crate::leader::Leader;
-use catchment_control::admission::{ClassConfig, Config, Late, LinkConfig, LinkId, PathId, Rules};
+use catchment_control::admission::{ClassConfig, Config, LinkConfig, LinkId, PathId, Rules};
 use catchment_session::io::Address;
 use std::net::IpAddr;
 
@@ -250,7 +251,6 @@ impl Settings {
         };
         [
             ("listen", self.listen != new.listen),
-            ("policy", self.policy != new.policy),
             ("lease", self.lease_ns != new.lease_ns),
             ("chunk", self.chunk_bytes != new.chunk_bytes),
             ("[[link]] but for its capacity", names(self) != names(new)),

@@ -65,9 +65,14 @@ fn errors_name_the_line_what_was_seen_and_what_to_do() {
         ("@[leader]\netcd = [\"http://a:1\"]\nunreachable = \"wait\"\n", 6, &["hold or step-down"]),
         ("@[[link]]\nname = \"b\"\ncapacity = \"1Gbit\"\n", 1, &["2 links", "[[path]]"]),
         (
-            "@[[class]]\nname = \"x\"\ndeadline = \"1s\"\nlate = \"drop\"\n",
+            "@[[class]]\nname = \"x\"\ndeadline = \"1s\"\nlate = \"wait\"\n",
             7,
-            &["\"drop\"", "keep or demote"],
+            &["\"wait\"", "keep, demote or drop"],
+        ),
+        (
+            "policy = \"fifo\"\nslot = \"1Gbit\"\n@[[class]]\nname = \"x\"\ndeadline = \"1s\"\nlate = \"drop\"\n",
+            9,
+            &["\"drop\"", "policy = \"deadline\""],
         ),
         ("@[[class]]\nname = \"x\"\ndeadline = \"1s\"\nshare_max = 101\n", 7, &["101", "100"]),
         (

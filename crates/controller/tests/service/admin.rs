@@ -70,6 +70,14 @@ fn a_link_and_classes_change_over_a_unix_socket_and_nothing_granted_is_lost() {
     let changed = put(&admin, &plain(), "/config", &json!({"toml": text("keep", "")})).unwrap();
     assert_eq!((&changed["classes"], &changed["allow"]), (&json!(true), &json!(false)));
     assert_eq!(changed["capacities"][0]["capacity_bps"], 2 * CAPACITY_BPS);
+    for policy in ["policy = \"fifo\"\nslot = \"500Mbit\"\n", ""] {
+        let sent = source.sent_bytes;
+        let toml = text("keep", policy);
+        let changed = put(&admin, &plain(), "/config", &json!({"toml": toml})).unwrap();
+        assert_eq!((&changed["policy"], &changed["classes"]), (&json!(true), &json!(false)));
+        let goes_on = |source: &Source| source.sent_bytes > sent || sent == 64 * MIB;
+        source.wait("it goes on", goes_on);
+    }
     let (code, reason) = code(put(&admin, &plain(), "/links/other", &json!({"capacity": "1Gbit"})));
     assert_eq!(code, 404);
     assert!(reason.contains("bottleneck"), "{reason}");

@@ -1,11 +1,12 @@
 //! The thread that asks for leave and sends what it is granted.
 mod delivery;
+mod dropping;
 mod rates;
 mod standing;
 
 use super::arrivals::Arrivals;
 use super::gate::NewLink;
-use super::moving::{Belongs, Events, Moving};
+use super::moving::{Belongs, Events, Moving, Way};
 use super::register::{RETRY_LEAST, Wish, any_socket, socket_to};
 use super::small::Small;
 use super::{Fallback, Granting, Periodic, Told};
@@ -17,7 +18,7 @@ use catchment_session::registration::{Admitted, RegisterError};
 use catchment_transfer::header::unix_ns;
 use catchment_transfer::{Broken, HeldBlock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ const DATAGRAM_BYTES_MAX: usize = 1500;
 const RETRY_MOST: Duration = Duration::from_secs(4);
 /// What is refused is asked for again after this time.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// What the clock of the source shows at its start: frames may be older than the process, as those from a file.
+const CLOCK_AT_START: Duration = Duration::from_secs(1 << 20);
 /// With nothing to do the thread looks again after this time.
 const LONG: Duration = Duration::from_secs(1);
 
@@ -53,6 +56,8 @@ pub(super) struct Machine {
     numbers: u64,
     moving: BTreeMap<LocalId, Moving>,
     events: Events,
+    /// Transfers of events that go on and were dropped: what still comes of them is dropped too.
+    dropped: BTreeSet<LocalId>,
     /// Chunks that may go, and are not posted: the queue is full.
     parts: VecDeque<(LocalId, u64)>,
     /// What was refused, and when it is asked for again.
@@ -94,6 +99,7 @@ impl Machine {
             numbers: 0,
             moving: BTreeMap::new(),
             events: Events::default(),
+            dropped: BTreeSet::new(),
             parts: VecDeque::new(),
             refused: Vec::new(),
             small: Small::default(),
@@ -110,7 +116,8 @@ impl Machine {
     }
 
     fn now_ns(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        let since = CLOCK_AT_START.saturating_add(self.began.elapsed());
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn tell(&mut self, input: Input<'_>) {
@@ -212,6 +219,7 @@ impl Machine {
         self.arrivals.clear();
         self.refused.clear();
         self.events.forget_transfers();
+        self.dropped.clear();
         for id in std::mem::take(&mut self.moving).into_keys() {
             // Whatever had begun does not go on.
             (0..2).for_each(|_| self.tell(Input::Sent { id }));
@@ -243,6 +251,12 @@ impl Machine {
         let (over, belongs, ends) = self.events.find(device, &block);
         over.into_iter().for_each(|id| self.add(id, 0, true));
         match belongs {
+            Belongs::To(id) if self.dropped.contains(&id) => {
+                self.drop_late(device, Moving::new(block, false), Duration::ZERO);
+                if ends {
+                    self.dropped.remove(&id);
+                }
+            }
             Belongs::To(id) if self.moving.contains_key(&id) => {
                 if let Some(moving) = self.moving.get_mut(&id) {
                     moving.blocks.push_back(block);
@@ -268,18 +282,27 @@ impl Machine {
     }
 
     fn ask(&mut self, device: u32, moving: Moving, ahead_bytes: u64) -> LocalId {
-        self.numbers += 1;
-        let id = LocalId { device, number: self.numbers };
         let bytes = moving.left_bytes() + ahead_bytes;
-        let age_ns = moving.blocks.front().map_or(u64::MAX, age_ns);
-        let class = self.ranks.get(device as usize).copied().unwrap_or(0);
-        self.moving.insert(id, moving);
+        let (id, age_ns, class) = self.begin(device, moving);
         self.tell(Input::Ask { id, bytes, ahead_bytes, age_ns, class });
         id
     }
 
+    /// Returns the number of a transfer, how old it is, and how urgent.
+    fn begin(&mut self, device: u32, moving: Moving) -> (LocalId, u64, u8) {
+        self.numbers += 1;
+        let id = LocalId { device, number: self.numbers };
+        let age_ns = moving.blocks.front().map_or(u64::MAX, age_ns);
+        let class = self.ranks.get(device as usize).copied().unwrap_or(0);
+        self.moving.insert(id, moving);
+        (id, age_ns, class)
+    }
+
     /// Says that more of an event is there, or that no more comes.
     fn add(&mut self, id: LocalId, bytes: u64, last: bool) {
+        if last {
+            self.dropped.remove(&id);
+        }
         if let Some(moving) = self.moving.get_mut(&id) {
             moving.is_open = !last;
             if moving.is_over() {
@@ -350,13 +373,12 @@ impl Machine {
                 Output::Missed { id, estimate_ns, dropped } => {
                     let left = Duration::from_nanos(estimate_ns.saturating_sub(self.now_ns()));
                     tracing::debug!(device = id.device, dropped, ?left, "a frame comes too late");
-                    if let Some(moving) = self.moving.get_mut(&id) {
+                    if dropped {
+                        self.take_drop(id, left);
+                    } else if let Some(moving) = self.moving.get_mut(&id) {
                         moving.missed = Some(Instant::now() + left);
                         let blocks = moving.blocks.iter();
                         blocks.for_each(|block| self.told.missed(id.device, block, left));
-                    }
-                    if dropped {
-                        self.ask_again(id);
                     }
                 }
                 Output::Refused { id, reason } => {
@@ -389,12 +411,11 @@ impl Machine {
             self.set_rate();
         }
         let Some(link) = &self.link else { return Ok(()) };
-        self.small.post(&link.sender, &mut self.arrivals)?;
+        self.small.post(link, &mut self.arrivals)?;
         while let Some((id, bytes)) = self.parts.front_mut() {
             if let Some(moving) = self.moving.get_mut(id) {
-                let arrivals = &mut self.arrivals;
-                let posted = |block: &HeldBlock, done| arrivals.posted(id.device, block, done);
-                *bytes = moving.post(&link.sender, *bytes, posted)?;
+                let way = Way { device: id.device, link, arrivals: &mut self.arrivals };
+                *bytes = moving.post(way, *bytes)?;
                 if *bytes > 0 {
                     return Ok(());
                 }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-/// Why a source dropped a frame when no block was free: the policy of its device.
+/// Why a source dropped a frame: the policy of its device when no block was free, or that of a transmission controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DropCause {
     /// The oldest waiting frame made room for this one.
@@ -21,6 +21,9 @@ pub enum DropCause {
     /// It was sent over a connection that broke, and gave way to newer ones instead of being sent
     /// again. It counts as sent too.
     Reconnect,
+    /// It could not be there by its deadline any more, and a transmission controller drops such frames of its class. It
+    /// counts as sent too.
+    Late,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +33,7 @@ struct Sent {
     dropped_oldest: Counter,
     dropped_newest: Counter,
     dropped_reconnect: Counter,
+    dropped_late: Counter,
     numbered: AtomicU64,
     delivered: AtomicU64,
     lost: AtomicU64,
@@ -74,7 +78,13 @@ impl SourceDeviceMetrics {
             DropCause::Oldest => self.sent.dropped_oldest.add(1),
             DropCause::Newest => self.sent.dropped_newest.add(1),
             DropCause::Reconnect => self.sent.dropped_reconnect.add(1),
+            DropCause::Late => self.sent.dropped_late.add(1),
         }
+    }
+
+    /// Returns how many frames were dropped as too late.
+    pub fn dropped_late(&self) -> u64 {
+        self.sent.dropped_late.get()
     }
 
     /// Notes that so many frames are lost, as far as is known now.
@@ -121,6 +131,7 @@ impl SourceDeviceMetrics {
                 dropped_oldest: self.sent.dropped_oldest.get(),
                 dropped_newest: self.sent.dropped_newest.get(),
                 dropped_reconnect: self.sent.dropped_reconnect.get(),
+                dropped_late: self.sent.dropped_late.get(),
                 frames_numbered: self.sent.numbered.load(Relaxed),
                 frames_delivered: self.sent.delivered.load(Relaxed),
                 frames_lost: self.sent.lost.load(Relaxed),

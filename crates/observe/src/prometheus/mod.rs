@@ -228,7 +228,7 @@ impl Text {
         }
     }
 
-    fn causes(&mut self, name: &str, device: &str, causes: [(&str, u64); 3]) {
+    fn causes<const N: usize>(&mut self, name: &str, device: &str, causes: [(&str, u64); N]) {
         for (cause, count) in causes {
             let labels = vec![("device", device.to_owned()), ("cause", cause.to_owned())];
             self.line(name, &labels, count as f64);
@@ -273,6 +273,7 @@ impl Text {
             let dropped =
                 [counters.dropped_oldest, counters.dropped_newest, counters.dropped_reconnect];
             self.drops(name, &device.name, dropped);
+            self.causes(name, &device.name, [("late", counters.dropped_late)]);
         }
     }
 

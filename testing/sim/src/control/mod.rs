@@ -12,6 +12,7 @@ mod options;
 mod scenario;
 #[cfg(test)]
 mod tests;
+mod wishes;
 mod world;
 
 pub use options::{ControlOptions, run};

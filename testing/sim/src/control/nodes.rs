@@ -31,6 +31,14 @@ pub(super) enum Message {
         age_ns: u64,
         class: u8,
     },
+    /// The rest of what was dropped when a part of it was sent.
+    Finish {
+        device: u32,
+        number: u64,
+        bytes: u64,
+        age_ns: u64,
+        class: u8,
+    },
     /// A device wants a rate.
     Periodic {
         device: u32,
@@ -46,6 +54,11 @@ pub(super) struct Fate {
     pub(super) sent: u64,
     pub(super) missed: bool,
     pub(super) over: bool,
+    /// It is the rest of one of which a part was sent: it must not be dropped.
+    pub(super) finishes: bool,
+    /// When it was asked for, in the source's clock, and how old it was.
+    pub(super) asked_ns: u64,
+    pub(super) age_ns: u64,
 }
 
 #[derive(Debug)]

@@ -12,8 +12,8 @@ fn s2_19_a_hundred_seeds_keep_every_link_and_serve_everybody() {
         }
     }
     // They met what they are for.
-    let Summary { lost, alone, old_term, hints, missed, dropped, faults, .. } = sum;
-    let met = [lost, alone, old_term, hints, missed, dropped, faults];
+    let Summary { lost, alone, old_term, hints, missed, dropped, finished, faults, .. } = sum;
+    let met = [lost, alone, old_term, hints, missed, dropped, finished, faults];
     assert!(met.iter().all(|count| *count > 0), "{sum}");
 }
 

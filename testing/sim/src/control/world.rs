@@ -49,6 +49,8 @@ pub(crate) struct Summary {
     pub(crate) transfers: u64,
     pub(crate) missed: u64,
     pub(crate) dropped: u64,
+    /// Of these, those that had begun.
+    pub(crate) finished: u64,
     pub(crate) datagrams: u64,
     pub(crate) lost: u64,
     pub(crate) chunks: u64,
@@ -62,7 +64,8 @@ pub(crate) struct Summary {
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} runs, {} faults, {} transfers", self.runs, self.faults, self.transfers)?;
-        write!(f, " ({} told that they are late, {} dropped)", self.missed, self.dropped)?;
+        write!(f, " ({} told that they are late, {} dropped", self.missed, self.dropped)?;
+        write!(f, ", {} of them in the middle and finished)", self.finished)?;
         write!(f, "; {} datagrams, {} lost, {} hints", self.datagrams, self.lost, self.hints)?;
         write!(f, ", {} of an old term", self.old_term)?;
         write!(f, "; {} chunks, {} of them without a controller", self.chunks, self.alone)?;
@@ -208,18 +211,6 @@ impl World<'_> {
         }
     }
 
-    fn wish(&mut self, slot: usize, at: usize) {
-        let wish = self.scenario.sources[slot].wishes[at];
-        let class = self.scenario.sources[slot].devices[wish.device as usize].1;
-        let Some(node) = &mut self.sources[slot] else { return };
-        node.number += 1;
-        let (device, number, bytes) = (wish.device, node.number, wish.bytes);
-        node.fates.insert((device, number), Fate { bytes, ..Fate::default() });
-        self.summary.transfers += 1;
-        let age_ns = wish.age_ns;
-        self.hand(slot, None, Message::Ask { device, number, bytes, age_ns, class });
-    }
-
     pub(super) fn hand(&mut self, slot: usize, process: Option<u32>, message: Message) {
         let Some(node) = &mut self.sources[slot] else { return };
         if process.is_none_or(|process| process == node.process) {
@@ -248,7 +239,7 @@ impl World<'_> {
         }
     }
 
-    fn wake_source(&mut self, slot: usize, at_ns: u64) {
+    pub(super) fn wake_source(&mut self, slot: usize, at_ns: u64) {
         let Some(node) = &mut self.sources[slot] else { return };
         if node.wake_ns.is_some_and(|wake_ns| wake_ns <= at_ns) {
             return;
@@ -274,10 +265,11 @@ impl World<'_> {
                 }
                 Output::Missed { id, dropped, .. } => {
                     self.summary.missed += 1;
-                    self.summary.dropped += u64::from(dropped);
                     if let Some(fate) = node.fates.get_mut(&(id.device, id.number)) {
                         fate.missed = true;
-                        fate.over |= dropped;
+                    }
+                    if dropped {
+                        self.take_drop(slot, id);
                     }
                 }
                 Output::Refused { id, reason } => {
@@ -317,10 +309,10 @@ impl World<'_> {
         let key = (id.device, id.number);
         let over = node.fates.get_mut(&key).is_none_or(|fate| {
             fate.sent += bytes;
-            fate.sent > fate.bytes
+            fate.sent > fate.bytes || fate.over
         });
         if over {
-            self.faults.push(format!("{sender:?} sends more than it asked for"));
+            self.faults.push(format!("{sender:?} sends more than it asked for, or was dropped"));
         }
         self.summary.chunks += 1;
         self.summary.alone += u64::from(leave == Leave::Fallback);
@@ -478,5 +470,13 @@ fn input(message: Option<&Message>) -> source_side::Input<'_> {
             age_ns: *age_ns,
             class: *class,
         },
+        Some(Message::Finish { device, number, bytes, age_ns, class }) => {
+            source_side::Input::Finish {
+                id: id(*device, *number),
+                bytes: *bytes,
+                age_ns: *age_ns,
+                class: *class,
+            }
+        }
     }
 }

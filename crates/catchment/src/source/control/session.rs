@@ -338,7 +338,14 @@ impl Session<'_> {
             tracing::debug!(%error, "the link broke before goodbye");
             return;
         }
-        shared.devices.iter().for_each(|device| device.settle_without_collector());
+        if link.holds_blocks() {
+            return;
+        }
+        for device in &shared.devices {
+            // Behind the last frame that was sent.
+            device.pass_over(&link.dropped(device.stream()));
+            device.settle_without_collector();
+        }
         self.report(side);
         let end = |device: &Arc<DeviceState>| StreamEnd {
             stream: device.stream(),
@@ -403,6 +410,9 @@ impl Session<'_> {
                 };
                 device.push(header.packet_number, frame);
             }
+        }
+        for device in &shared.devices {
+            device.pass_over(&link.dropped(device.stream()));
         }
     }
 }

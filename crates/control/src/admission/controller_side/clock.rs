@@ -16,8 +16,8 @@ const DRIFT_MAX: f64 = 250e-6;
 struct Point {
     arrival_ns: u64,
     offset_ns: i64,
-    /// Datagrams in its two seconds; 0 for none.
-    count: u32,
+    /// Datagrams in its two seconds, as far as they are counted; 0 for none.
+    count: u8,
 }
 
 impl Point {
@@ -26,10 +26,37 @@ impl Point {
     }
 }
 
+/// A point as it is kept, in 16 bytes: there are many sources.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    offset_ns: i64,
+    /// Since the beginning of the two seconds.
+    within_ns: u32,
+    /// The last bits of their count.
+    period: u16,
+    count: u8,
+}
+
+impl Kept {
+    const fn new(point: &Point) -> Self {
+        let Point { arrival_ns, offset_ns, count } = *point;
+        let within_ns = (arrival_ns % PERIOD_NS) as u32;
+        Self { offset_ns, within_ns, period: point.period() as u16, count }
+    }
+
+    /// Returns the point, which is less than 18 hours away from a period.
+    fn point(self, near: u64) -> Point {
+        let back = (near as u16).wrapping_sub(self.period).cast_signed();
+        let period = near.saturating_add_signed(-i64::from(back));
+        let arrival_ns = period.saturating_mul(PERIOD_NS).saturating_add(self.within_ns.into());
+        Point { arrival_ns, offset_ns: self.offset_ns, count: self.count }
+    }
+}
+
 /// Maps times where datagrams arrive to times of the source's clock.
 #[derive(Clone, Debug)]
 pub(super) struct ClockMap {
-    points: [Point; POINTS],
+    points: [Kept; POINTS],
     /// The datagram that came last, as the least of a period may be old.
     last: Point,
     /// The drift of the source's clock, and how wrong that may be.
@@ -49,7 +76,7 @@ struct Mapped {
 impl ClockMap {
     /// `spread_ns` is how much delays differ.
     pub(super) fn new(spread_ns: u64) -> Self {
-        let (points, last) = ([Point::default(); POINTS], Point::default());
+        let (points, last) = ([Kept::default(); POINTS], Point::default());
         Self { points, last, slope: 0.0, doubt: DRIFT_MAX, spread_ns }
     }
 
@@ -61,16 +88,16 @@ impl ClockMap {
         let new = Point { count: 1, arrival_ns, offset_ns };
         self.last = new;
         let slope = self.slope;
-        let known = &mut self.points[at];
+        let mut known = self.points[at].point(period);
         if known.count == 0 || known.period() != period {
-            *known = new;
+            self.points[at] = Kept::new(&new);
             self.fit(period);
         } else {
             let count = known.count.saturating_add(1);
-            if offset_ns <= extended(known, slope, arrival_ns) {
-                *known = new;
+            if offset_ns <= extended(&known, slope, arrival_ns) {
+                known = new;
             }
-            known.count = count;
+            self.points[at] = Kept::new(&Point { count, ..known });
         }
         let least = self.map(arrival_ns).map_or(offset_ns, |mapped| mapped.offset_ns);
         u64::try_from(offset_ns.saturating_sub(least)).unwrap_or(0)
@@ -78,21 +105,21 @@ impl ClockMap {
 
     /// Returns whether enough datagrams have come lately.
     pub(super) fn is_learnt(&self, now_ns: u64) -> bool {
-        self.points(now_ns / PERIOD_NS).map(|point| point.count).fold(0, u32::saturating_add)
-            >= SAMPLES_MIN
+        let counts = self.points(now_ns / PERIOD_NS).map(|point| u32::from(point.count));
+        counts.sum::<u32>() >= SAMPLES_MIN
     }
 
-    fn points(&self, period: u64) -> impl Iterator<Item = &Point> {
-        let recent = move |point: &&Point| {
+    fn points(&self, period: u64) -> impl Iterator<Item = Point> {
+        let recent = move |point: &Point| {
             point.count > 0 && period.saturating_sub(point.period()) < POINTS as u64
         };
-        self.points.iter().filter(recent)
+        self.points.iter().map(move |kept| kept.point(period)).filter(recent)
     }
 
     /// Fits the drift: the median of the slopes between points that are half of the time apart. A point
     /// whose datagrams were all held up does not change it by more than others do.
     fn fit(&mut self, period: u64) {
-        let mut points: Vec<Point> = self.points(period).copied().collect();
+        let mut points: Vec<Point> = self.points(period).collect();
         points.sort_unstable_by_key(|point| point.arrival_ns);
         let half = points.len() / 2;
         (self.slope, self.doubt) = (0.0, DRIFT_MAX);
@@ -113,13 +140,13 @@ impl ClockMap {
 
     /// Returns the most that arrival - stamp can be of a datagram that is not held up and arrives then.
     fn map(&self, at_ns: u64) -> Option<Mapped> {
-        let bound = |point: &Point| {
+        let bound = |point: Point| {
             let distance_ns = at_ns.abs_diff(point.arrival_ns) as f64;
             let doubt_ns = (self.doubt * distance_ns) as i64;
-            let offset_ns = extended(point, self.slope, at_ns).saturating_add(doubt_ns);
+            let offset_ns = extended(&point, self.slope, at_ns).saturating_add(doubt_ns);
             Mapped { offset_ns, doubt_ns: 2 * doubt_ns.unsigned_abs() }
         };
-        let points = self.points(self.last.period()).chain([&self.last]);
+        let points = self.points(self.last.period()).chain([self.last]);
         let points = points.filter(|point| point.count > 0);
         points.map(bound).min_by_key(|mapped| mapped.offset_ns)
     }
@@ -215,6 +242,19 @@ mod tests {
             let (first, last) = map.window(now_ns, now_ns + 200_000_000);
             prop_assert!(now_ns < 31 * SECOND_NS || 200_000_000 - (last - first).cast_signed() < 5 * SPREAD_NS.cast_signed());
         }
+    }
+
+    #[test]
+    fn a_point_is_kept_exactly() {
+        for arrival_ns in [0, 1, PERIOD_NS - 1, PERIOD_NS, 131_071 * PERIOD_NS + 7, 1 << 60] {
+            for near in [0, 1, 15] {
+                let point = Point { arrival_ns, offset_ns: -5, count: 9 };
+                let Point { arrival_ns: kept_ns, offset_ns, count } =
+                    Kept::new(&point).point(point.period() + near);
+                assert_eq!((kept_ns, offset_ns, count), (arrival_ns, -5, 9));
+            }
+        }
+        assert_eq!(size_of::<Kept>(), 16);
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(super) enum Said {
 pub(super) struct Held {
     pub(super) left_bytes: u64,
     pub(super) born_ns: u64,
+    /// It is not dropped.
+    pub(super) finish: bool,
 }
 
 #[derive(Debug)]

@@ -20,8 +20,8 @@ mod view;
 use super::timers::{Ranked, Timers};
 use super::wire::{Header, Kind, OpenError, ROOT_BYTES, SourceRecord, hint};
 use super::{
-    ClassConfig, Config, ConfigError, Controller, DeviceId, DeviceSpec, LinkId, Refusal, SourceId,
-    TransferId,
+    ClassConfig, Config, ConfigError, Controller, DeviceId, DeviceSpec, LinkId, Refusal, Rules,
+    SourceId, TransferId,
 };
 use entry::Key;
 use session::Session;
@@ -72,6 +72,11 @@ pub enum Input<'a> {
     Classes(
         /// The classes: as many as before.
         Vec<ClassConfig>,
+    ),
+    /// Another policy holds ([`Input::Rules`](super::Input::Rules)).
+    Rules(
+        /// The switches.
+        Rules,
     ),
     /// The time of the last [`Output::Timeout`] has come.
     Timeout,
@@ -269,6 +274,7 @@ impl ControllerSide {
                 self.control(super::Input::Capacity { link, capacity_bps });
             }
             Input::Classes(classes) => self.control(super::Input::Classes(classes)),
+            Input::Rules(rules) => self.control(super::Input::Rules(rules)),
             Input::Timeout => {}
         }
     }
@@ -336,6 +342,9 @@ impl ControllerSide {
                 self.hear(source, from, &header);
                 records.iter().for_each(|record| self.record(source, &header, record));
                 self.release(source);
+                if records.is_empty() {
+                    self.rest(source);
+                }
             }
             Err(OpenError::Forged | OpenError::Epoch { .. }) => self.counts.forged += 1,
             Err(OpenError::Replayed { .. }) => self.counts.replayed += 1,
@@ -344,6 +353,14 @@ impl ControllerSide {
             }
         }
         self.records = records;
+    }
+
+    /// Lets a source that wants nothing take little memory: it sends a probe now and then.
+    fn rest(&mut self, source: SourceId) {
+        if let Some(session) = self.sessions.get_mut(&source).filter(|session| session.is_idle()) {
+            session.opener.rest();
+            session.seal.rest();
+        }
     }
 
     fn hint(&mut self, to: SocketAddr, header: &Header) {

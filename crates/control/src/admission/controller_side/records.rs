@@ -66,6 +66,7 @@ impl ControllerSide {
         } else if fresh {
             entry.heard = record.revision;
             if over {
+                self.count_end(source, key, false);
                 self.retire(source, record);
             }
         }
@@ -89,7 +90,7 @@ impl ControllerSide {
     }
 
     fn apply(&mut self, source: SourceId, header: &Header, record: &SourceRecord, heard: Heard) {
-        let Heard { id, inner, is_new } = heard;
+        let (Heard { id, inner, is_new }, finish) = (heard, record.finish);
         let key = Key { device: record.device, number: record.number };
         match record.state {
             SourceState::Waiting { left_bytes } => {
@@ -103,7 +104,7 @@ impl ControllerSide {
                     self.control(Input::Paused { transfer: id, left_bytes, revision });
                 }
                 let born_ns = self.born_ns(source, header, record.age_ns);
-                self.ask(source, key, Held { left_bytes, born_ns });
+                self.ask(source, key, Held { left_bytes, born_ns, finish });
             }
             SourceState::Running { left_bytes, rate_bps, until_ns } => {
                 if is_new {
@@ -120,10 +121,11 @@ impl ControllerSide {
                         age_ns,
                         rate_bps,
                         until_ns,
+                        finish,
                     });
                 } else if self.is_quiet() {
                     let born_ns = self.born_ns(source, header, record.age_ns);
-                    self.ask(source, key, Held { left_bytes, born_ns });
+                    self.ask(source, key, Held { left_bytes, born_ns, finish });
                 } else if let Some(revision) = inner {
                     self.control(Input::Progress { transfer: id, left_bytes, revision });
                 }
@@ -181,7 +183,12 @@ impl ControllerSide {
         let device = session.devices[key.device as usize];
         let transfer = TransferId { device, number: key.number };
         let age_ns = now_ns.saturating_sub(held.born_ns);
-        self.control(Input::Request { transfer, bytes: held.left_bytes, age_ns });
+        let bytes = held.left_bytes;
+        self.control(if held.finish {
+            Input::Finish { transfer, bytes, age_ns }
+        } else {
+            Input::Request { transfer, bytes, age_ns }
+        });
     }
 
     /// Tells the controller what was held for a source.

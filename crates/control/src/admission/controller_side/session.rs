@@ -64,6 +64,13 @@ pub(super) struct Session {
     pub(super) floor: u32,
 }
 
+impl Session {
+    /// Returns whether its source has nothing on its way and no rates.
+    pub(super) fn is_idle(&self) -> bool {
+        self.entries.is_empty() && self.wishes.is_empty() && !self.queued
+    }
+}
+
 impl ControllerSide {
     pub(super) fn register(
         &mut self,

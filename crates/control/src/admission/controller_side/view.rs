@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 pub(super) struct Ended {
     on_time: u64,
     late: u64,
+    dropped: u64,
 }
 
 /// A class, at a moment.
@@ -23,6 +24,8 @@ pub struct ClassView {
     pub on_time: u64,
     /// Transfers that were sent whole, and told that they are late.
     pub late: u64,
+    /// Transfers that were dropped as late. The rest of one that had begun counts as late too.
+    pub dropped: u64,
 }
 
 /// A source, at a moment.
@@ -68,6 +71,7 @@ impl ControllerSide {
         let ended = |ended: &Ended| ClassView {
             on_time: ended.on_time,
             late: ended.late,
+            dropped: ended.dropped,
             ..ClassView::default()
         };
         let mut views: Vec<ClassView> = self.ended.iter().map(ended).collect();
@@ -109,9 +113,12 @@ impl ControllerSide {
     /// Counts a transfer that ends, the first time that its source says so.
     pub(super) fn count_end(&mut self, source: SourceId, key: Key, done: bool) {
         let Some(session) = self.sessions.get(&source) else { return };
-        let late = session.entries.get(&key).is_some_and(|entry| entry.missed_ns.is_some());
+        let entry = session.entries.get(&key);
+        let late = entry.is_some_and(|entry| entry.missed_ns.is_some());
+        let dropped = entry.is_some_and(|entry| entry.said == Said::Dropped);
         let ended = session.class(key).and_then(|at| self.ended.get_mut(at));
         match ended {
+            Some(ended) if dropped => ended.dropped += 1,
             Some(ended) if done && late => ended.late += 1,
             Some(ended) if done => ended.on_time += 1,
             Some(_) | None => {}

@@ -51,6 +51,7 @@ impl Delivery {
             seen: 0,
             ask: false,
             obeys: false,
+            finish: false,
             state: SourceState::Delivered { acknowledged_bytes, resent_bytes },
             age_ns: 0,
         });

@@ -101,6 +101,18 @@ pub enum Input<'a> {
         /// While no controller answers, lower ones go first.
         class: u8,
     },
+    /// A device wants to send what is left of a frame of which a part was sent, under another transfer that was
+    /// dropped: it is not dropped, however late.
+    Finish {
+        /// The transfer; known ones are not asked for again.
+        id: LocalId,
+        /// What is left; at least 1.
+        bytes: u64,
+        /// How long ago it was generated.
+        age_ns: u64,
+        /// While no controller answers, lower ones go first.
+        class: u8,
+    },
     /// More of a transfer that was asked for ahead is there, and can be sent.
     Add {
         /// The transfer.
@@ -266,6 +278,10 @@ impl SourceSide {
                     place.insert(transfer);
                     self.try_ride(id);
                 }
+            }
+            Input::Finish { id, bytes, age_ns, class } => {
+                let transfer = Transfer::new(bytes.max(1), self.born_ns(age_ns), class);
+                self.transfers.entry(id).or_insert_with(|| transfer.finish());
             }
             Input::Add { id, bytes, last } => {
                 if let Some(transfer) = self.transfers.get_mut(&id) {

@@ -230,6 +230,7 @@ impl Rates {
             seen: 0,
             ask: true,
             obeys: false,
+            finish: false,
             state,
             age_ns: 0,
         };

@@ -82,11 +82,10 @@ impl SourceSide {
             }
         }
         let dropped = record.told == Told::Dropped;
-        if let Some(estimate_ns) = record.missed_ns
-            && transfer.course == Course::Live
-            && (dropped || !transfer.missed)
-        {
+        let is_news = dropped || record.missed_ns.is_some() && !transfer.missed;
+        if transfer.course == Course::Live && is_news {
             transfer.missed = true;
+            let estimate_ns = record.missed_ns.unwrap_or(self.now_ns);
             self.events.push_back(Event::Missed { id, estimate_ns, dropped });
         }
         transfer.ready |= record.ask;
@@ -123,6 +122,7 @@ impl SourceSide {
                 seen: record.revision,
                 ask: false,
                 obeys: true,
+                finish: false,
                 state: SourceState::Cancelled,
                 age_ns: 0,
             });
@@ -173,6 +173,7 @@ fn tell(id: LocalId, transfer: &mut Transfer, now_ns: u64, repeat_ns: u64) -> So
         transfer.repeat = Some(Repeat::new(now_ns, repeat_ns));
         transfer.told_ns = Some(now_ns);
     }
+    let state = transfer.state();
     SourceRecord {
         device: id.device,
         number: id.number,
@@ -181,7 +182,8 @@ fn tell(id: LocalId, transfer: &mut Transfer, now_ns: u64, repeat_ns: u64) -> So
         // An answer that asks would be answered, and so for ever.
         ask: std::mem::take(&mut transfer.asks) || is_first,
         obeys: transfer.obeys(),
-        state: transfer.state(),
+        finish: transfer.finish && !matches!(state, SourceState::Done | SourceState::Cancelled),
+        state,
         age_ns: now_ns.saturating_sub(transfer.born_ns),
     }
 }

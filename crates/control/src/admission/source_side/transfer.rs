@@ -68,6 +68,8 @@ pub(super) struct Transfer {
     riding: bool,
     /// The controller counts on an earlier window until it hears that it is not used any more.
     confirms: bool,
+    /// It is not dropped.
+    pub(super) finish: bool,
     pub(super) missed: bool,
     /// Is to be told.
     pub(super) ready: bool,
@@ -99,12 +101,18 @@ impl Transfer {
             ending: false,
             riding: false,
             confirms: false,
+            finish: false,
             missed: false,
             ready: true,
             repeat: None,
             asks: false,
             told_ns: None,
         }
+    }
+
+    /// A part of its frame was sent: it is not dropped.
+    pub(super) fn finish(self) -> Self {
+        Self { finish: true, ..self }
     }
 
     /// So much of it is not there yet.

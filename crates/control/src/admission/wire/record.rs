@@ -10,6 +10,7 @@ pub const RECORDS_MAX: usize = 24;
 
 const ASK: u16 = 1;
 const OBEYS: u16 = 2;
+const FINISH: u16 = 4;
 const MISSED: u16 = 4;
 
 /// A record that one end writes and the other reads.
@@ -138,6 +139,8 @@ pub struct SourceRecord {
     pub ask: bool,
     /// The source does as the revision in `seen` says: it uses no window of an earlier one.
     pub obeys: bool,
+    /// The transfer is sent however late: a part of its frame was sent before.
+    pub finish: bool,
     /// What it does.
     pub state: SourceState,
     /// How long ago the transfer was generated, when the datagram left.
@@ -285,7 +288,8 @@ impl Code for SourceRecord {
                 (7, acknowledged_bytes, resent_bytes, 0)
             }
         };
-        let flags = if self.ask { ASK } else { 0 } | if self.obeys { OBEYS } else { 0 };
+        let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
+        let flags = flag(self.ask, ASK) | flag(self.obeys, OBEYS) | flag(self.finish, FINISH);
         let Self { device, number, revision, seen, age_ns, .. } = *self;
         let age_ns = match self.state {
             SourceState::Periodic { period_ns, .. } => period_ns,
@@ -342,7 +346,12 @@ impl Code for SourceRecord {
         };
         raw.no_reason()?;
         let is_transfer = raw.state < 5;
-        raw.flags([0, ASK, ASK | OBEYS][if is_transfer { 2 } else { usize::from(raw.state < 7) }])?;
+        raw.flags(match raw.state {
+            1 | 2 => ASK | OBEYS | FINISH,
+            3 | 4 => ASK | OBEYS,
+            5 | 6 => ASK,
+            _ => 0,
+        })?;
         if !is_transfer {
             let seen = ("newest revision", raw.seen.into());
             raw.must_be_zero([("number", raw.number), seen, ("end of the window", until_ns)])?;
@@ -352,8 +361,8 @@ impl Code for SourceRecord {
         if revision == 0 {
             return Err(RecordError::Revision);
         }
-        let (ask, obeys) = (flags & ASK != 0, flags & OBEYS != 0);
-        Ok(Self { device, number, revision, seen, ask, obeys, state, age_ns })
+        let [ask, obeys, finish] = [ASK, OBEYS, FINISH].map(|flag| flags & flag != 0);
+        Ok(Self { device, number, revision, seen, ask, obeys, finish, state, age_ns })
     }
 }
 

@@ -8,34 +8,52 @@ pub(super) const WINDOW: u64 = 1024;
 pub(super) struct Window {
     /// One more than the newest; 0 before the first.
     end: u64,
-    /// A bit for each number of the window, at its remainder by 1,024.
-    seen: [u64; (WINDOW / 64) as usize],
+    /// A bit for each number of the window, at its remainder by 1,024; none while all of them have come, as they do where
+    /// nothing is lost.
+    seen: Option<Box<[u64; WORDS]>>,
 }
+
+const WORDS: usize = (WINDOW / 64) as usize;
 
 impl Window {
     pub(super) const fn new() -> Self {
-        Self { end: 0, seen: [0; (WINDOW / 64) as usize] }
+        Self { end: 0, seen: None }
     }
 
     /// Returns whether a number is new, without noting it.
-    pub(super) const fn is_new(&self, number: u64) -> bool {
+    pub(super) fn is_new(&self, number: u64) -> bool {
         if number >= self.end {
             return true;
         }
-        self.end - number <= WINDOW && self.seen[Self::word(number)] & Self::bit(number) == 0
+        let has_come = |seen: &[u64; WORDS]| seen[Self::word(number)] & Self::bit(number) != 0;
+        self.end - number <= WINDOW && !self.seen.as_deref().is_none_or(has_come)
     }
 
     /// Notes that a number has come.
     pub(super) fn note(&mut self, number: u64) {
+        if number == self.end && self.seen.is_none() {
+            self.end += 1;
+            return;
+        }
+        let seen = self.seen.get_or_insert_with(|| Box::new([u64::MAX; WORDS]));
         if number >= self.end {
             if number - self.end >= WINDOW {
-                self.seen.fill(0);
+                seen.fill(0);
             } else {
-                (self.end..number).for_each(|one| self.seen[Self::word(one)] &= !Self::bit(one));
+                (self.end..number).for_each(|one| seen[Self::word(one)] &= !Self::bit(one));
             }
             self.end = number + 1;
         }
-        self.seen[Self::word(number)] |= Self::bit(number);
+        seen[Self::word(number)] |= Self::bit(number);
+    }
+
+    /// Needs little memory again: what has not come within the window is not taken any more, if all of the last half
+    /// of it has.
+    pub(super) fn rest(&mut self) {
+        let recent = self.end.saturating_sub(WINDOW / 2)..self.end;
+        if recent.into_iter().all(|number| !self.is_new(number)) {
+            self.seen = None;
+        }
     }
 
     const fn word(number: u64) -> usize {
@@ -52,6 +70,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn at_rest_it_takes_nothing_twice_and_what_may_still_come() {
+        let mut window = Window::new();
+        (0..3000).for_each(|number| window.note(number));
+        assert!(window.seen.is_none(), "all has come in order");
+        window.note(3001);
+        window.rest();
+        assert!(window.is_new(3000), "it may still come");
+        (3002..3600).for_each(|number| window.note(number));
+        assert!(window.is_new(3000) && window.seen.is_some());
+        window.rest();
+        assert!(window.seen.is_none() && (0..3600).all(|number| !window.is_new(number)));
+        assert!(window.is_new(3600));
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]

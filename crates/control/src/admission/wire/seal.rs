@@ -86,6 +86,11 @@ impl<R: Code> Seal<R> {
         Self { sequence_max, ..self }
     }
 
+    /// Needs little memory again until the next datagram is written.
+    pub fn rest(&mut self) {
+        self.key = None;
+    }
+
     /// Writes a datagram over `out`. The first 24 of `records` are in it.
     ///
     /// # Errors
@@ -130,7 +135,8 @@ impl<R: Code> Seal<R> {
 /// Opens the datagrams of the other end, each once.
 pub struct Opener<R> {
     keys: Keys,
-    key: Key,
+    /// Of this epoch, from the first datagram on.
+    key: Option<Box<Key>>,
     epoch: u8,
     window: Window,
     records: PhantomData<R>,
@@ -147,8 +153,13 @@ impl<R: Code> Opener<R> {
     #[must_use]
     pub fn new(root: &[u8; ROOT_BYTES]) -> Self {
         let keys = Keys::new(root, R::DIRECTION);
-        let key = keys.epoch(0);
-        Self { keys, key, epoch: 0, window: Window::new(), records: PhantomData }
+        Self { keys, key: None, epoch: 0, window: Window::new(), records: PhantomData }
+    }
+
+    /// Needs little memory again until the next datagram comes, which then takes a microsecond longer.
+    pub fn rest(&mut self) {
+        self.key = None;
+        self.window.rest();
     }
 
     /// Opens a datagram: writes its records over `records` and returns its header.
@@ -170,8 +181,10 @@ impl<R: Code> Opener<R> {
         if header.epoch != self.epoch && !is_next {
             return Err(OpenError::Epoch { seen: header.epoch, in_use: self.epoch });
         }
-        let next = is_next.then(|| self.keys.epoch(header.epoch));
-        let key = next.as_ref().unwrap_or(&self.key);
+        let make = |epoch| Box::new(self.keys.epoch(epoch));
+        let next = is_next.then(|| make(header.epoch));
+        let current = self.key.get_or_insert_with(|| make(self.epoch));
+        let key = next.as_ref().unwrap_or(current);
         let code = key.code(&datagram[..SIGNED_BYTES], &datagram[HEADER_BYTES..]);
         if !bool::from(code.ct_eq(&datagram[SIGNED_BYTES..HEADER_BYTES])) {
             return Err(OpenError::Forged);
@@ -183,7 +196,7 @@ impl<R: Code> Opener<R> {
         }
         self.window.note(number);
         if let Some(next) = next {
-            (self.epoch, self.key) = (epoch, next);
+            (self.epoch, self.key) = (epoch, Some(next));
         }
         for (at, bytes) in datagram[HEADER_BYTES..].chunks_exact(RECORD_BYTES).enumerate() {
             match R::decode(bytes) {
