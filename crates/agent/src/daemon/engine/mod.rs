@@ -195,9 +195,11 @@ impl Engine {
                 self.arm();
                 self.turns = 0;
                 armed = true;
-            } else {
-                self.sleep();
+            } else if self.sleep() {
                 (looks, idle_since, armed) = (0, None, false);
+            } else {
+                // Nobody rang, and whoever does will: one look, for events of the device and for time that passed.
+                self.turns = 0;
             }
         }
     }
@@ -248,7 +250,8 @@ impl Engine {
         }
     }
 
-    fn sleep(&self) {
+    /// Sleeps until it is rung; returns false if it slept as long as it may.
+    fn sleep(&self) -> bool {
         let idle = self.connections.iter().all(Option::is_none);
         let nap = if idle { LONG_NAP } else { NAP };
         let paced = self.agreed.is_some() || self.justitia.is_some();
@@ -259,9 +262,10 @@ impl Engine {
             PollFd::from_borrowed_fd(self.port.channel.as_fd(), PollFlags::IN),
         ];
         // An interruption only ends the sleep early.
-        let _ = rustix::event::poll(&mut fds, Some(&timeout));
+        let rung = rustix::event::poll(&mut fds, Some(&timeout)).unwrap_or(1) > 0;
         event::take_rings(&*self.bell);
         let _ = self.port.channel.wait(Duration::ZERO);
+        rung
     }
 
     /// Takes requests of an application; returns whether there were any.
