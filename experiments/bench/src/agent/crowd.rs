@@ -284,8 +284,10 @@ impl Targets {
             bytes: member.memory_bytes as usize,
             ..Options::default()
         };
+        // A target sends nothing.
+        let deaf = Options { max_send_wr: 1, send_cqe: 1, ..options.clone() };
         let connect = |_| {
-            let ends = ((context.clone(), &options), (self.context()?, &options));
+            let ends = ((context.clone(), &options), (self.context()?, &deaf));
             let (side, there) = connected(ends.0, ends.1);
             anyhow::Ok(Line { side, there, posted: 0, done: 0 })
         };

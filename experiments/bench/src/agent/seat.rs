@@ -99,14 +99,15 @@ impl Seat {
     }
 
     pub(super) fn measure(&self, control: &mut Control, work: &Work) -> Result<Found> {
-        let most = Arc::new([const { AtomicU64::new(0) }; 2]);
+        let counts = Arc::new([const { AtomicU64::new(0) }; 2]);
         let mut device = LocalDevice::new(self.open()?);
         if let Some(agent) = self.agent.clone() {
-            let most = Arc::clone(&most);
+            let counts = Arc::clone(&counts);
             device.counters = Box::new(move || {
                 let used = agent.used();
-                most[0].fetch_max(used.queue_pairs, Ordering::Relaxed);
-                most[1].fetch_max(used.registrations, Ordering::Relaxed);
+                counts[0].fetch_max(used.queue_pairs, Ordering::Relaxed);
+                // Of the piece of work before, the target may still be there when this one begins.
+                counts[1].store(used.registrations, Ordering::Relaxed);
                 used.cpu_ns.into_iter().collect()
             });
         }
@@ -122,15 +123,15 @@ impl Seat {
         let Measured { time, active, strays, .. } = measured;
         let agent_ns = active.counters.first().map(|ns| *ns as f64);
         let latency = |part| stats::percentile(&times, part);
-        let most = |at: usize| self.agent.as_ref().map(|_| most[at].load(Ordering::Relaxed));
+        let count = |at: usize| self.agent.as_ref().map(|_| counts[at].load(Ordering::Relaxed));
         Ok(Found {
             ops_per_s: row.messages_per_s,
             latency_ns: (!times.is_empty()).then(|| [0.5, 0.8, 0.99].map(latency)),
             cpu_percent_apps: row.client_cpu_percent + row.server_cpu_percent,
             cpu_percent_agent: agent_ns.map(|ns| 100.0 * ns / time.as_nanos() as f64),
             agent_ns_per_op: agent_ns.map(|ns| ns / row.iterations as f64),
-            queue_pairs: most(0),
-            registrations: most(1),
+            queue_pairs: count(0),
+            registrations: count(1),
             misrouted: strays.misrouted,
             lost: strays.lost,
         })

@@ -263,8 +263,11 @@ impl Engine {
         ];
         // An interruption only ends the sleep early.
         let rung = rustix::event::poll(&mut fds, Some(&timeout)).unwrap_or(1) > 0;
-        event::take_rings(&*self.bell);
-        let _ = self.port.channel.wait(Duration::ZERO);
+        if rung {
+            // Over shared memory, to take an event is to go over all queue pairs.
+            event::take_rings(&*self.bell);
+            let _ = self.port.channel.wait(Duration::ZERO);
+        }
         rung
     }
 
