@@ -11,7 +11,7 @@ use catchment_conformance::{
 use catchment_probe::child::{Child, role, say};
 use catchment_probe::load::{did, scaled};
 use catchment_verbs::{
-    Access, Completion, Endpoint, Payload, QpTransition, RemoteAddr, SendOp, SendWr, WcStatus,
+    Access, Endpoint, Payload, QpTransition, RemoteAddr, SendOp, SendWr, WcStatus,
 };
 use serde_json::json;
 use std::sync::Arc;
