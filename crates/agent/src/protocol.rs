@@ -374,6 +374,9 @@ pub struct Account {
     pub queue_pairs: u64,
     /// Bytes of registered memory.
     pub memory_bytes: u64,
+    /// Regions registered at the device for it so far: each of its own, and once more where connections share queue pairs.
+    #[serde(default)]
+    pub registrations: u64,
 }
 
 /// Sends one message.

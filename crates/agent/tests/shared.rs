@@ -5,11 +5,13 @@ mod suite;
 
 use catchment_agent::policy::Policy;
 use catchment_agent::{Agent, status};
-use catchment_conformance::{ALL, Options, Side, connected, eventually, wait_one, wait_some};
+use catchment_conformance::{
+    ALL, Options, Side, Strays, connected, eventually, exchange_options, wait_one, wait_some,
+};
 use catchment_probe::child::{Child, role, say};
 use catchment_probe::load::{did, scaled};
 use catchment_verbs::{
-    Access, Completion, Endpoint, Payload, RemoteAddr, SendOp, SendWr, WcStatus,
+    Access, Endpoint, Payload, QpTransition, RemoteAddr, SendOp, SendWr, WcStatus,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -17,77 +19,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use suite::{SHM, open, peer, two_agents, two_agents_in};
 
-const SLOT: usize = 64;
-const SLOTS: usize = 32;
-
-fn small() -> Options {
-    Options { bytes: 2 * SLOTS * SLOT, ..Options::default() }
-}
-
 /// Connections from an application of the first host to one of the second, of one device each.
 fn connections(names: &[String; 2], application: &str, count: usize) -> Vec<(Side, Side)> {
     let (here, there) = (open(&names[0], application), open(&names[1], application));
-    let options = small();
+    let options = exchange_options();
     let connect = |_| connected((here.clone(), &options), (there.clone(), &options));
     (0..count).map(connect).collect()
 }
 
-/// Posts WRITEs and READs over all connections at once, and checks each: what was written is found where it was
-/// sent and nowhere else, and completions come once and in order.
-fn exchange(pairs: &mut [(Side, Side)], requests: u64, mut meanwhile: impl FnMut(u64)) {
-    let count = pairs.len() as u64;
-    let each = requests / count;
-    let value = |pair: u64, n: u64| (pair << 40 | n).to_ne_bytes();
-    let mut posted = vec![0u64; pairs.len()];
-    let mut done = vec![0u64; pairs.len()];
-    let mut out = [Completion::EMPTY; 16];
-    let mut rounds = 0;
-    let mut moved = Instant::now();
-    while done.iter().any(|done| *done < each) {
-        rounds += 1;
-        meanwhile(rounds);
-        for (at, (a, b)) in pairs.iter_mut().enumerate() {
-            // A WRITE of the next value into a slot of its own, or a READ of it into the other half.
-            while posted[at] < each && posted[at] < done[at] + 2 * SLOTS as u64 - 2 {
-                let n = posted[at];
-                let place = (n / 2) as usize % SLOTS * SLOT;
-                if n.is_multiple_of(2) {
-                    a.put(place, &value(at as u64, n));
-                    let sges = [a.sge(place, 8)];
-                    a.post(SendWr::new(n, SendOp::Write(b.remote(place)), Payload::Sges(&sges)));
-                } else {
-                    let sges = [a.sge(SLOTS * SLOT + place, 8)];
-                    a.post(SendWr::new(n, SendOp::Read(b.remote(place)), Payload::Sges(&sges)));
-                }
-                posted[at] += 1;
-            }
-            let taken = a.send_cq.poll(&mut out).unwrap();
-            for completion in &out[..taken] {
-                let n = done[at];
-                assert_eq!((completion.wr_id, completion.qpn), (n, a.qp.qpn()));
-                assert!(completion.result.is_ok(), "{completion:?}");
-                if !n.is_multiple_of(2) {
-                    let place = SLOTS * SLOT + (n / 2) as usize % SLOTS * SLOT;
-                    assert_eq!(a.get(place, 8), value(at as u64, n - 1), "connection {at}");
-                }
-                done[at] += 1;
-                moved = Instant::now();
-            }
-            if taken == 0 {
-                std::thread::yield_now();
-            }
-        }
-        assert!(moved.elapsed() < catchment_conformance::PATIENCE, "{done:?} of {each}");
-    }
-    for (at, (_, b)) in pairs.iter().enumerate() {
-        assert_eq!(b.get(SLOTS * SLOT, SLOTS * SLOT), vec![0; SLOTS * SLOT], "beside the slots");
-        for slot in 0..SLOTS {
-            let bytes = b.get(slot * SLOT, SLOT);
-            let seen = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
-            assert_eq!(seen >> 40, at as u64, "connection {at}, slot {slot}");
-            assert_eq!(bytes[8..], [0; SLOT - 8], "beside what was written");
-        }
-    }
+/// Bytes of a request.
+const SLOT: usize = 64;
+
+/// Exchanges requests over all connections at once, of which none goes astray.
+fn exchange(pairs: &mut [(Side, Side)], requests: u64, meanwhile: impl FnMut(u64)) {
+    let strays = catchment_conformance::exchange(pairs, requests, meanwhile);
+    assert_eq!(strays, Strays::default());
 }
 
 /// S5.7: so many connections, so many queue pairs; and not one request of 10^5 goes astray, or of 10^7 in the nightly
@@ -101,6 +47,23 @@ fn s5_7_a_hundred_connections_share_thirteen_queue_pairs() {
     did("S5.7", requests, "requests of 100 connections");
     let seen = peer(&names);
     assert_eq!((seen.connections, seen.queue_pairs, seen.failed), (100, 13, 0));
+    // A region of each, for its own queue pair and for shared ones.
+    let registrations = status(&names[0]).unwrap()[0].registrations;
+    assert_eq!(registrations, 200);
+}
+
+/// What goes astray is counted: a word where none belongs, and requests that fail.
+#[test]
+fn requests_that_go_astray_are_counted() {
+    let (_agents, names) = two_agents("astray", SHM, 20);
+    let mut pairs = connections(&names, "suite", 4);
+    pairs[2].1.put(8, &[1]);
+    let strays = catchment_conformance::exchange(&mut pairs, 400, |_| {});
+    assert_eq!(strays, Strays { misrouted: 1, lost: 0 });
+    let mut pairs = connections(&names, "suite", 4);
+    pairs[1].1.qp.modify(QpTransition::ToErr).unwrap();
+    let strays = catchment_conformance::exchange(&mut pairs[1..2], 40, |_| {});
+    assert!(strays.lost > 0, "{strays:?}");
 }
 
 /// Where there may be few queue pairs, more connections share one. Over packets this time.
@@ -183,7 +146,7 @@ fn in_the_mode_justitia_a_missed_target_lowers_what_may_be_sent() {
         };
         eventually("the rate", || {
             for _ in 0..50 {
-                write(&mut long, 2 * SLOTS * SLOT);
+                write(&mut long, exchange_options().bytes);
                 write(&mut short, 8);
             }
             decided() == [rate, 0]
@@ -292,9 +255,10 @@ fn wrong_requests_fail_only_who_made_them() {
         }
         rounds
     });
-    let plain = small();
-    let deaf = Options { qp_access: Access::REMOTE_READ, ..small() };
-    let fixed = Options { access: Access::REMOTE_WRITE | Access::LOCAL_WRITE, ..small() };
+    let plain = exchange_options();
+    let deaf = Options { qp_access: Access::REMOTE_READ, ..exchange_options() };
+    let fixed =
+        Options { access: Access::REMOTE_WRITE | Access::LOCAL_WRITE, ..exchange_options() };
     let (bytes, length) = (plain.bytes as u64, plain.bytes);
     type Wrong = fn(&Side, &Side, u64) -> (SendOp, u32, u64);
     let local = WcStatus::LocalProtection;
@@ -374,11 +338,11 @@ fn a_region_ends_under_the_writes_of_a_peer() {
 fn second_process() {
     let Some(role) = role() else { return };
     let (agent, endpoint) = role.split_once(' ').unwrap();
-    let mut side = Side::new(open(agent, "bad"), &small());
+    let mut side = Side::new(open(agent, "bad"), &exchange_options());
     let remote = side.remote(0);
     say(&format!("{} {} {}", side.qp.endpoint(), remote.addr, remote.rkey));
     let endpoint: Endpoint = endpoint.parse().unwrap();
-    side.connect(endpoint, &small());
+    side.connect(endpoint, &exchange_options());
     say("connected");
     std::io::stdin().lines().for_each(drop);
 }
@@ -390,14 +354,14 @@ fn an_application_that_is_killed_fails_only_its_own_connections() {
     let (_agents, names) = two_agents("killed", SHM, 1);
     let mut other = connections(&names, "good", 1);
     for _ in 0..5 {
-        let mut side = Side::new(open(&names[0], "bad"), &small());
+        let mut side = Side::new(open(&names[0], "bad"), &exchange_options());
         let role = format!("{} {}", names[1], side.qp.endpoint());
         let mut process = Child::start("second_process", &role);
         let line = process.hear();
         let mut words = line.split(' ');
         let endpoint: Endpoint = words.next().unwrap().parse().unwrap();
         let [addr, rkey] = [(); 2].map(|()| words.next().unwrap().parse::<u64>().unwrap());
-        side.connect(endpoint, &small());
+        side.connect(endpoint, &exchange_options());
         assert_eq!(process.hear(), "connected");
         let to = RemoteAddr { addr, rkey: rkey as u32 };
         let sges = [side.sge(0, SLOT)];

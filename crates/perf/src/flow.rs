@@ -3,7 +3,9 @@ use crate::PerfError;
 use crate::endpoint::Connection;
 use crate::operation::Operation;
 use crate::plan::{Plan, Waiting};
+use crate::span::Strays;
 use catchment_verbs::{Payload, SendOp, SendWr};
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, Instant};
 
 /// The peak is that of the best interval of at least this length.
@@ -22,18 +24,36 @@ pub(crate) struct Sent {
     pub(crate) peak_per_s: f64,
 }
 
+/// The bits of a `wr_id` that are the request's number. Those above name the connection.
+const NUMBER: u64 = (1 << 40) - 1;
+
+/// Returns the number of a request of the connection of this name; nothing if it is of another.
+#[inline]
+fn number_of(wr_id: u64, name: u64) -> Option<u64> {
+    (wr_id & !NUMBER == name).then_some(wr_id & NUMBER)
+}
+
 /// Posts requests, one after the other round the ring, in batches whose last one is signaled. Requests
 /// are numbered from 1.
 pub(crate) struct Flow<'a> {
     end: Connection<'a>,
     plan: &'a Plan,
+    /// By which a completion is known to be of this connection and no other: chance.
+    name: u64,
     posted: u64,
     done: u64,
+    strays: Strays,
 }
 
 impl<'a> Flow<'a> {
     pub(crate) fn new(end: Connection<'a>, plan: &'a Plan) -> Self {
-        Flow { end, plan, posted: 0, done: 0 }
+        let name = RandomState::new().hash_one(plan.bytes) & !NUMBER;
+        Flow { end, plan, name, posted: 0, done: 0, strays: Strays::default() }
+    }
+
+    /// Returns what went astray so far.
+    pub(crate) fn strays(&self) -> Strays {
+        Strays { lost: self.posted - self.done, ..self.strays }
     }
 
     /// Returns how many requests were posted so far.
@@ -81,12 +101,17 @@ impl<'a> Flow<'a> {
     }
 
     /// Waits for completions; the newest one's request.
-    fn newest(&self) -> Result<u64, PerfError> {
-        let queue = self.end.sends;
-        self.end.demand(queue, || {
-            let mut newest = None;
-            queue.poll::<32>(|done| newest = Some(done))?;
-            Ok(newest)
+    fn newest(&mut self) -> Result<u64, PerfError> {
+        let Self { end, name, posted, done, strays, .. } = self;
+        let queue = end.sends;
+        let mut last = *done;
+        end.demand(queue, || {
+            let before = last;
+            queue.poll::<32>(|wr_id| match number_of(wr_id, *name) {
+                Some(number) if number > last && number <= *posted => last = number,
+                Some(_) | None => strays.misrouted += 1,
+            })?;
+            Ok((last > before).then_some(last))
         })
     }
 
@@ -94,7 +119,7 @@ impl<'a> Flow<'a> {
     fn post(&mut self, last: u64) -> Result<(), PerfError> {
         const MOST: usize = Plan::BATCH_MAX as usize;
         let count = u64::from(self.plan.batch).min(last - self.posted) as usize;
-        let (end, plan, posted) = (&mut self.end, self.plan, self.posted);
+        let (end, plan, posted, name) = (&mut self.end, self.plan, self.posted, self.name);
         let offset = |n: usize| end.offset(posted + n as u64, plan.places);
         let sges: [_; MOST] = std::array::from_fn(|n| [end.sge(offset(n))]);
         let requests: [_; MOST] = std::array::from_fn(|n| {
@@ -107,7 +132,7 @@ impl<'a> Flow<'a> {
             };
             SendWr {
                 signaled: n + 1 == count,
-                ..SendWr::new(posted + n as u64 + 1, op, Payload::Sges(&sges[n]))
+                ..SendWr::new(name | (posted + n as u64 + 1), op, Payload::Sges(&sges[n]))
             }
         });
         end.qp.post_send(&requests[..count])?;
@@ -193,4 +218,18 @@ pub(crate) fn take(
         armed = sleeps && !armed;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_of_another_connection_is_known_to_be_none_of_this() {
+        let (ours, theirs) = (7 << 40, 9 << 40);
+        assert_eq!(number_of(ours | 12, ours), Some(12));
+        assert_eq!(number_of(ours | NUMBER, ours), Some(NUMBER));
+        assert_eq!(number_of(theirs | 12, ours), None);
+        assert_eq!(number_of(12, ours), None);
+    }
 }

@@ -49,5 +49,5 @@ pub use plan::{Amount, Plan, Waiting};
 pub use process::ChildProcess;
 pub use role::{measure, measure_blocks, serve, time_requests};
 pub use row::{Bandwidth, Latency, Row};
-pub use span::Measured;
+pub use span::{Measured, Strays};
 pub use wait::{patience, wait_for};

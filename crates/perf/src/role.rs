@@ -133,7 +133,8 @@ fn run(
             span.stop(device);
             let peak = Some(sent.peak_per_s * plan.bytes as f64);
             let row = Row::Bandwidth(Bandwidth::of(plan.bytes, sent.requests, sent.time, peak));
-            span.end(control, flow.posted(), row)
+            let strays = flow.strays();
+            Ok(Measured { strays, ..span.end(control, flow.posted(), row)? })
         }
     }
 }
@@ -153,7 +154,8 @@ fn time_each(
     let time = start.elapsed();
     span.stop(device);
     let row = Row::Bandwidth(Bandwidth::of(plan.bytes, times.len() as u64, time, None));
-    Ok((span.end(control, flow.posted(), row)?, times))
+    let strays = flow.strays();
+    Ok((Measured { strays, ..span.end(control, flow.posted(), row)? }, times))
 }
 
 /// Does the passive side's part of all that the other side plans until it leaves; returns how many plans

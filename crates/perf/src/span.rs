@@ -7,6 +7,17 @@ use crate::meter::Usage;
 use crate::row::Row;
 use std::time::{Duration, Instant};
 
+/// Requests of the active side that went astray, of all that it posted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Strays {
+    /// Completions that were not one of the next of their connection: each carries the connection's and the
+    /// request's number.
+    pub misrouted: u64,
+    /// Requests that had no completion in the end. Who waits for one for too long fails, with
+    /// [`PerfError::Silent`].
+    pub lost: u64,
+}
+
 /// What one plan found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
@@ -18,13 +29,15 @@ pub struct Measured {
     pub active: Usage,
     /// What the passive side used in that time.
     pub passive: Usage,
+    /// What went astray, where requests are numbered: in tests of bandwidth.
+    pub strays: Strays,
 }
 
 impl Measured {
     fn new(mut row: Row, time: Duration, active: Usage, passive: Usage) -> Self {
         let percent = |usage: &Usage| usage.cpu_s / time.as_secs_f64() * 100.0;
         row.set_cpu(percent(&active), percent(&passive));
-        Self { row, time, active, passive }
+        Self { row, time, active, passive, strays: Strays::default() }
     }
 }
 

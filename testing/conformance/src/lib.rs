@@ -21,6 +21,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a case reports")]
 #![allow(missing_docs, reason = "only our own tests use it")]
 #![forbid(unsafe_code)]
+mod exchange;
 mod side;
 mod tools;
 
@@ -40,6 +41,7 @@ pub mod states;
 pub mod unreliable;
 
 pub use catchment_probe::random::Random;
+pub use exchange::{Strays, exchange, exchange_options};
 pub use side::{Options, Side, connect, connected, watches_afar};
 pub use tools::{
     ALL, PATIENCE, assert_empty, eventually, pattern, rounds, rounds_while_quick, sleep_for, start,

@@ -287,7 +287,7 @@ impl Monitor<'_> {
                 // First: what waits for a queue pair of its own does not find it any more.
                 drop(mr);
                 self.revoke(lkey, shared.is_some());
-                self.count_memory(self.memory_bytes - bytes);
+                self.count_memory(self.memory_bytes - bytes, 0);
                 Ok(Reply::Done)
             }
             Request::CreateQp { pd, max_send_wr, max_recv_wr } => {
@@ -308,9 +308,9 @@ impl Monitor<'_> {
         }
     }
 
-    fn count_memory(&mut self, bytes: u64) {
+    fn count_memory(&mut self, bytes: u64, registrations: u64) {
         self.memory_bytes = bytes;
-        self.shared.tell(Command::Memory(self.key, bytes));
+        self.shared.tell(Command::Memory(self.key, bytes, registrations));
     }
 
     fn alloc_pd(&mut self) -> Answer {
@@ -359,8 +359,9 @@ impl Monitor<'_> {
             let _ = ask(self.shared, |reply| Command::AddRegion(self.key, lkey, region, reply));
         }
         let reply = Reply::Region { lkey, rkey, addr: mr.addr() };
+        let registrations = 1 + u64::from(shared.is_some());
         self.regions.insert(lkey, (mr, shared));
-        self.count_memory(sum);
+        self.count_memory(sum, registrations);
         Ok(reply)
     }
 

@@ -9,12 +9,6 @@ use crate::peer::message::RemoteRegion;
 use crate::scheduler::Chunk;
 use catchment_verbs::{Completion, Failure, WcStatus};
 
-/// What is known to succeed.
-enum Checked {
-    Chunk(Posted),
-    Message(Plan),
-}
-
 impl Connection {
     /// Gives planned chunks to a shared queue pair, as far as they are known to succeed. Returns where, and what
     /// the next one needs.
@@ -33,56 +27,57 @@ impl Connection {
             shared.place = place;
         }
         while let Some(chunk) = self.planned.get(given).copied() {
-            match self.checked(&chunk, regions) {
-                Ok(checked) => {
-                    let place = self.shared.as_ref().map_or(0, |shared| shared.place);
-                    match checked {
-                        Checked::Chunk(posted) => {
-                            self.note(&chunk);
-                            shared_qps.push(place, posted);
-                        }
-                        Checked::Message(plan) => self.post_message(&chunk, &plan, shared_qps),
-                    }
-                    given += 1;
-                }
-                Err(stops) => {
-                    need = stops;
-                    break;
-                }
+            if let Err(stops) = self.post_checked(&chunk, regions, shared_qps) {
+                need = self.stop(stops);
+                break;
             }
+            given += 1;
         }
         self.planned.drain(..given);
         (self.shared.as_ref().map_or(0, |shared| shared.place), need)
     }
 
-    /// Returns the next chunk as shared queue pairs do it, or what keeps it from being given to one.
-    fn checked(&mut self, chunk: &Chunk, regions: &Regions) -> Result<Checked, Option<Need>> {
+    /// Gives the next chunk to a shared queue pair, as these do it, or says what keeps it from being given to one.
+    #[inline]
+    fn post_checked(
+        &mut self,
+        chunk: &Chunk,
+        regions: &Regions,
+        shared_qps: &mut SharedQps,
+    ) -> Result<(), Option<Need>> {
         let (wr_id, pd) = (self.base() | u64::from(self.number.wrapping_add(1)), self.pd);
-        let shared = self.shared.as_mut().filter(|shared| shared.stage == Stage::Open);
+        let shared = self.shared.as_ref().filter(|shared| shared.stage == Stage::Open);
         let shared = shared.ok_or(None)?;
         let send = self.sends.front_mut().ok_or(None)?;
-        let result = if takes_receive(&part_of(send.op, chunk)) {
-            Plan::new(send, chunk, (regions, pd), shared).map(Checked::Message)
-        } else {
-            check(send, chunk, (regions, pd), shared).map(|(op, data)| {
-                let mut posted = Posted::new(wr_id, op, data);
-                posted.fence = send.fence && chunk.offset == 0;
-                posted.inline = send.inline.take();
-                Checked::Chunk(posted)
-            })
-        };
-        result.map_err(|need| match need {
+        if takes_receive(&send.op) && takes_receive(&part_of(send.op, chunk)) {
+            let plan = Plan::new(send, chunk, (regions, pd), shared)?;
+            self.post_message(chunk, &plan, shared_qps);
+            return Ok(());
+        }
+        let (op, data) = check(send, chunk, (regions, pd), shared)?;
+        let mut posted = Posted::new(wr_id, op, data);
+        posted.fence = send.fence && chunk.offset == 0;
+        posted.inline = send.inline.take();
+        shared_qps.push(shared.place, posted);
+        self.note(chunk);
+        Ok(())
+    }
+
+    /// Takes note of what keeps a chunk from being given to a shared queue pair; returns what is to be asked or done for it.
+    fn stop(&mut self, need: Option<Need>) -> Option<Need> {
+        let shared = self.shared.as_mut()?;
+        match need? {
             Need::Apart => {
                 shared.stage = Stage::Parting;
-                Some(need)
+                need
             }
             Need::Receive => None,
             Need::Key(rkey) if shared.asked == Some(rkey) => None,
             Need::Key(rkey) => {
                 shared.asked = Some(rkey);
-                Some(need)
+                need
             }
-        })
+        }
     }
 
     /// Takes what a key of the peer gives.

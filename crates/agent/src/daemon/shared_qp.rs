@@ -73,6 +73,12 @@ impl Posted {
         }
     }
 
+    /// Takes it out, and leaves one that does nothing.
+    fn take(&mut self) -> Self {
+        let nothing = Self::new(0, SendOp::Write(RemoteAddr::default()), Data::Inline(0));
+        std::mem::replace(self, nothing)
+    }
+
     /// An in-band message about a connection, to the one that has this number at the peer.
     pub(super) fn message(base: u64, to: u32, message: &Message<'_>, mut buffer: Buffer) -> Self {
         let bytes = message.encode(&mut buffer);
@@ -220,17 +226,20 @@ impl SharedQp {
             return;
         }
         (self.given, self.done) = (self.given - count as usize, self.done + count);
-        for mut posted in self.queue.drain(..count as usize) {
-            each(&mut posted);
-            posted.then = Vec::new();
+        // In place: an entry is long, and few of them stay.
+        for posted in self.queue.range_mut(..count as usize) {
+            each(posted);
             if posted.takes_receive() {
                 self.counts.done = self.counts.done.wrapping_add(1);
                 if self.counts.credited.wrapping_sub(self.counts.done) >= 1 << 31 {
                     let stays = !posted.is_urgent && !posted.is_given_up;
-                    self.unsure.push_back(stays.then_some(posted));
+                    posted.then = Vec::new();
+                    self.unsure.push_back(stays.then(|| posted.take()));
                 }
             }
         }
+        // What follows them is done now.
+        self.queue.drain(..count as usize);
     }
 
     /// Puts an in-band message before everything that the device does not have.

@@ -1,32 +1,27 @@
 //! The processes of a measurement: an agent, applications, and the targets of their requests.
+pub(crate) use super::seat::Work;
+use super::seat::{Found, Seat, Served, Used};
+use super::{crowd, routing};
 use crate::hop::Hop;
 use crate::{host, output, rate, sys};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
+use catchment_agent::Agent;
 use catchment_agent::peer::PeerSecurity;
 use catchment_agent::policy::Policy;
-use catchment_agent::protocol::Peer;
-use catchment_agent::{Agent, AgentOptions, AgentProvider};
 use catchment_netns::Namespace;
-use catchment_perf::{
-    Amount, ChildProcess, Control, Figure, LocalDevice, Measured, Operation, Plan, Row, Test,
-    Waiting, stats,
-};
-use catchment_provider_roce::{RoceOptions, RoceProvider};
-use catchment_provider_shm::{DEVICE, ShmProvider};
+use catchment_perf::{ChildProcess, Control};
 use catchment_session::io::{ClientSecurity, ServerSecurity};
-use catchment_verbs::{Context, Provider as _};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Receives that a target of SENDs keeps posted.
-const RECEIVES: u32 = 256;
 /// The name of those that others write to, in the policy.
 pub(crate) const TARGET: &str = "target";
 const READY: &str = "ready";
+/// Bytes a second that bind nobody.
+const UNBOUND: u64 = 1 << 40;
 /// What JUSTITIA's probes shall not take longer than.
 const TARGET_US: u32 = 100;
 
@@ -41,61 +36,10 @@ pub(crate) enum Role {
     In { netns: String, role: Box<Self> },
     /// Measures, and says what it found.
     Application { seat: Seat, target: SocketAddr, work: Vec<Work> },
-}
-
-/// Whose device a process uses.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Seat {
-    /// Nothing is RAW: a device of its own.
-    agent: Option<Served>,
-    application: String,
-    /// Of its end of a network; without one, shared memory.
-    address: Option<IpAddr>,
-}
-
-/// An agent that runs.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Served {
-    name: String,
-    process: u32,
-}
-
-/// What an application does with the device.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Work {
-    pub(crate) operation: Operation,
-    pub(crate) bytes: u64,
-    /// 1: each request is timed.
-    pub(crate) outstanding: u32,
-    pub(crate) warm_up: Amount,
-    pub(crate) seconds: f64,
-    pub(crate) waiting: Waiting,
-}
-
-impl Work {
-    pub(crate) fn plan(&self) -> Plan {
-        let test = Test::new(self.operation, Figure::Bandwidth);
-        let amount = Amount::Seconds(self.seconds);
-        Plan {
-            warm_up: self.warm_up,
-            receives: if self.operation.takes_receive() { RECEIVES } else { 1 },
-            ..Plan::new(test, self.bytes, amount, self.outstanding, self.waiting)
-        }
-    }
-}
-
-/// What came out of one piece of work.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Found {
-    pub(crate) ops_per_s: f64,
-    /// From posting until complete, where requests were timed: p50, p80, p99.
-    pub(crate) latency_ns: Option<[f64; 3]>,
-    /// Of both processes.
-    pub(crate) cpu_percent_apps: f64,
-    pub(crate) cpu_percent_agent: Option<f64>,
-    pub(crate) agent_ns_per_op: Option<f64>,
-    /// That the agent had in the device.
-    pub(crate) queue_pairs: Option<u64>,
+    /// Many applications, and their targets, as it is told.
+    Crowd { here: Seat, there: Seat },
+    /// So many applications with a connection each, which exchange so many requests and say what went astray.
+    Exchange { here: Seat, there: Seat, apps: usize, requests: u64 },
 }
 
 /// Runs one of the processes.
@@ -128,74 +72,16 @@ pub(crate) fn role(order: &Role) -> Result<()> {
             let work = work.iter().map(|work| seat.measure(&mut control, work));
             output::json(&work.collect::<Result<Vec<Found>>>()?)
         }
-    }
-}
-
-impl Seat {
-    fn open(&self) -> Result<Arc<dyn Context>> {
-        let Some(Served { name, .. }) = &self.agent else {
-            return Ok(match self.address {
-                None => ShmProvider::new().open(DEVICE)?,
-                Some(at) => {
-                    // Several may be at one address, each with a device of its own.
-                    let options = RoceOptions { other_port: true, ..RoceOptions::default() };
-                    RoceProvider::new(options).open(&at.to_string())?
-                }
-            });
-        };
-        let (agent, application) = (name.clone(), self.application.clone());
-        Ok(AgentProvider::new(AgentOptions { agent, application }).open(name)?)
-    }
-
-    fn measure(&self, control: &mut Control, work: &Work) -> Result<Found> {
-        let queue_pairs = Arc::new(AtomicU64::new(0));
-        let mut device = LocalDevice::new(self.open()?);
-        if let Some(agent) = self.agent.clone() {
-            let queue_pairs = Arc::clone(&queue_pairs);
-            device.counters = Box::new(move || agent.counters(&queue_pairs));
+        Role::Crowd { here, there } => crowd::role(here, there),
+        Role::Exchange { here, there, apps, requests } => {
+            routing::role((here, there), *apps, *requests)
         }
-        let plan = work.plan();
-        let (measured, times) = if work.outstanding == 1 {
-            catchment_perf::time_requests(control, &device, &plan)?
-        } else {
-            (catchment_perf::measure(control, &device, &plan)?, Vec::new())
-        };
-        let Row::Bandwidth(row) = measured.row else {
-            bail!("the engine measured something else: {measured:?}");
-        };
-        let Measured { time, active, .. } = measured;
-        let agent_ns = active.counters.first().map(|ns| *ns as f64);
-        let latency = |part| stats::percentile(&times, part);
-        Ok(Found {
-            ops_per_s: row.messages_per_s,
-            latency_ns: (!times.is_empty()).then(|| [0.5, 0.8, 0.99].map(latency)),
-            cpu_percent_apps: row.client_cpu_percent + row.server_cpu_percent,
-            cpu_percent_agent: agent_ns.map(|ns| 100.0 * ns / time.as_nanos() as f64),
-            agent_ns_per_op: agent_ns.map(|ns| ns / row.iterations as f64),
-            queue_pairs: Some(queue_pairs.load(Ordering::Relaxed)).filter(|count| *count > 0),
-        })
-    }
-}
-
-impl Served {
-    /// Returns the agent's processor time, where it can be read, and notes its queue pairs.
-    fn counters(&self, queue_pairs: &AtomicU64) -> Vec<u64> {
-        let accounts = catchment_agent::status(&self.name).unwrap_or_default();
-        let own: u64 = accounts.iter().map(|account| account.queue_pairs).sum();
-        let peers = catchment_agent::peers(&self.name).unwrap_or_default();
-        let shares =
-            |of: fn(&Peer) -> u32| peers.iter().map(|peer| u64::from(of(peer))).sum::<u64>();
-        // Those that share have none of their own that is connected.
-        let count = own - shares(|peer| peer.connections).min(own);
-        queue_pairs.fetch_max(count + shares(|peer| peer.queue_pairs), Ordering::Relaxed);
-        let threads = sys::threads(self.process);
-        threads.map_or(Vec::new(), |all| vec![all.iter().map(|thread| thread.cpu_ns).sum()])
     }
 }
 
 /// One of the two ends of a network, where there is one.
 #[derive(Debug, Clone, Default)]
-struct End {
+pub(super) struct End {
     netns: Option<String>,
     address: Option<IpAddr>,
 }
@@ -213,7 +99,7 @@ pub(crate) struct Network<'a>(pub(crate) Option<Hop<'a>>);
 
 impl Network<'_> {
     /// Returns the end of applications, or that of targets.
-    fn end(self, of_targets: bool) -> End {
+    pub(super) fn end(self, of_targets: bool) -> End {
         let Some(hop) = self.0 else { return End::default() };
         let (namespace, address) = if of_targets { hop.right } else { hop.left };
         End { netns: Some(namespace.path()), address: Some(address) }
@@ -225,7 +111,7 @@ impl Network<'_> {
     }
 }
 
-fn start(name: &'static str, role: Role, end: &End) -> Result<ChildProcess> {
+pub(super) fn start(name: &'static str, role: Role, end: &End) -> Result<ChildProcess> {
     let role = match &end.netns {
         Some(netns) => Role::In { netns: netns.clone(), role: Box::new(role) },
         None => role,
@@ -262,6 +148,37 @@ impl AgentProcess {
         Ok(Self { served, of_targets, _processes: processes })
     }
 
+    /// Starts one over shared memory by a policy that says what its device does: so many bytes a second.
+    pub(super) fn start_on_line(weights: &[f64], line_bytes_per_s: u64) -> Result<Self> {
+        let name = unused_name();
+        let policy = serde_json::json!({
+            "name": name, "applications": rules(weights),
+            "between": {
+                "listen": "127.0.0.1:0", "send_bytes_per_s": line_bytes_per_s,
+                "completion_bytes_per_s": UNBOUND
+            }
+        });
+        let mut process = start("the agent", Role::Agent(policy.to_string()), &End::default())?;
+        process.wait_for(|line| line.starts_with(READY))?;
+        let served = Served { name, process: process.id() };
+        Ok(Self { served, of_targets: None, _processes: vec![process] })
+    }
+
+    /// Seats of an application at both ends, over shared memory.
+    pub(super) fn seats(&self, application: &str) -> [Seat; 2] {
+        let seat = |agent: &Served| Seat {
+            agent: Some(agent.clone()),
+            application: application.to_owned(),
+            address: None,
+        };
+        [seat(&self.served), seat(self.of_targets.as_ref().unwrap_or(&self.served))]
+    }
+
+    /// What that of applications uses.
+    pub(super) fn used(&self) -> Used {
+        self.served.used()
+    }
+
     /// The agent of applications.
     pub(crate) fn name(&self) -> &str {
         &self.served.name
@@ -274,7 +191,6 @@ impl AgentProcess {
 
     /// Starts one for each end, which have a session, in a mode of the policy, with rates that bind nobody.
     pub(crate) fn start_two(mode: &str, weights: &[f64], network: Network<'_>) -> Result<Self> {
-        const UNBOUND: u64 = 1 << 40;
         Hosts::start_connected(mode, weights, network, UNBOUND)
     }
 

@@ -1,6 +1,7 @@
 //! What a short request waits for beside batches of long ones, over a hop of 1 Gbit/s between two routed namespaces.
-use super::ends::{AgentProcess, Found, Network, Pair, Work};
+use super::ends::{AgentProcess, Network, Pair, Work};
 use super::row::{Place, What};
+use super::seat::Found;
 use crate::goal::{Goal, Limit};
 use crate::hop::{Hop, Line};
 use crate::stats::{decimals, percentile, tenths};

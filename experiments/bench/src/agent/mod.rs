@@ -4,11 +4,15 @@
 //! An application, the target of its requests and the agent are processes, fresh ones for each
 //! measurement; RAW and the agent take turns. The agent's core is the second one, where the target is too
 //! if there are only two.
+mod connections;
 mod convergence;
+mod crowd;
 mod ends;
 mod fairness;
 mod head_of_line;
+mod routing;
 mod row;
+mod seat;
 
 use crate::goal::{Goal, Unmeasured};
 use crate::hop::Hop;
@@ -20,15 +24,23 @@ use crate::{output, pair};
 use anyhow::{Context as _, Result, ensure};
 use catchment_netns::VethPair;
 use catchment_perf::{Amount, Operation, Plan, Waiting};
-use ends::Found;
 pub(crate) use ends::{AgentProcess, Network, Pair, TARGET, Work, application, role};
 use fairness::Windows;
 use row::{Row, What};
+use seat::Found;
+use std::time::Duration;
 
 const OPERATIONS: [Operation; 2] = [Operation::Write, Operation::Send];
 const OUTSTANDING: [u32; 2] = [1, 64];
-/// Of the applications in rows of fairness.
-const WEIGHTS: [&[f64]; 3] = [&[3.0, 1.0], &[1.0, 1.0, 2.0], &[1.0, 2.0, 4.0, 8.0]];
+/// Bytes of a request; those of `--full` alone are in no goal.
+const BYTES: [u64; 3] = [64, 65_536, 1 << 20];
+const BYTES_FULL: u64 = 4096;
+/// Windows in which shares are compared.
+const WINDOWS: u32 = 12;
+const WINDOWS_FULL: u32 = 60;
+/// Requests that must not go astray.
+const REQUESTS: u64 = 100_000;
+const REQUESTS_FULL: u64 = 10_000_000;
 
 /// Measure an application through an agent, beside one with a device of its own
 #[derive(Debug, Clone, clap::Args)]
@@ -48,18 +60,36 @@ pub(crate) struct Options {
     /// Seconds of each measurement
     #[arg(long, default_value_t = 0.2)]
     seconds: f64,
-    /// Bytes of a request
-    #[arg(long, value_delimiter = ',', default_values_t = [64, 4096, 65_536, 1 << 20])]
+    /// Bytes of a request; left out, 64, 65536 and 1048576, with --full 4096 too
+    #[arg(long, value_delimiter = ',')]
     bytes: Vec<u64>,
     /// Only short requests beside batches of long ones, over a hop of 1 Gbit/s: RAW, JUSTITIA and the agent
     #[arg(long)]
     head_of_line: bool,
-    /// Windows in which shares are compared
-    #[arg(long, default_value_t = 5)]
-    windows: u32,
+    /// Windows in which shares are compared; left out, 12, with --full 60
+    #[arg(long)]
+    windows: Option<u32>,
     /// Seconds of each window
     #[arg(long, default_value_t = 1.0)]
     window_seconds: f64,
+    /// Only applications that come and go, many connections, and requests of many
+    #[arg(long)]
+    crowds: bool,
+}
+
+impl Options {
+    fn bytes(&self) -> Vec<u64> {
+        if !self.bytes.is_empty() {
+            return self.bytes.clone();
+        }
+        let more = self.full.then_some(BYTES_FULL);
+        BYTES.into_iter().chain(more).collect()
+    }
+
+    fn windows(&self) -> Windows {
+        let count = if self.full { WINDOWS_FULL } else { WINDOWS };
+        Windows { count: self.windows.unwrap_or(count), seconds: self.window_seconds }
+    }
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -87,15 +117,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         return Ok(());
     }
+    if options.crowds {
+        return measure_crowds(options);
+    }
     let (cache_line, hand_over_ns, rows) = compare(options, runs)?;
     for row in std::iter::once(&cache_line).chain(&rows) {
         output::either(options.json, row, Row::line)?;
     }
-    let windows = Windows { count: options.windows, seconds: options.window_seconds };
-    for weights in WEIGHTS {
-        let row = fairness::measure(weights, windows).with_context(|| format!("{weights:?}"))?;
-        output::either(options.json, &row, fairness::Row::line)?;
-    }
+    measure_crowds(options)?;
     let changes = convergence::measure(4 * runs).context("convergence")?;
     for row in &changes {
         output::either(options.json, row, convergence::Row::line)?;
@@ -108,6 +137,29 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     for goal in row::unmeasured() {
         output::either(options.json, &goal, Unmeasured::line)?;
+    }
+    Ok(())
+}
+
+/// Measures what many applications get, and what many connections cost.
+fn measure_crowds(options: &Options) -> Result<()> {
+    let windows = options.windows();
+    for line in [None, Some(fairness::LINE_BYTES_PER_S)] {
+        let row = fairness::measure(line, windows).context("fairness")?;
+        output::either(options.json, &row, fairness::Row::line)?;
+        for goal in row.goals() {
+            output::either(options.json, &goal, Goal::line)?;
+        }
+    }
+    let time = Duration::from_secs_f64(1.5 * windows.seconds);
+    let (rows, costs) = connections::measure(time).context("connections")?;
+    let requests = if options.full { REQUESTS_FULL } else { REQUESTS };
+    let (routing, strays) = routing::measure(requests).context("routing")?;
+    for row in rows.iter().chain([&routing]) {
+        output::either(options.json, row, Row::line)?;
+    }
+    for goal in costs.iter().chain(&strays) {
+        output::either(options.json, goal, Goal::line)?;
     }
     Ok(())
 }
@@ -185,13 +237,13 @@ fn compare(options: &Options, runs: usize) -> Result<(Row, f64, Vec<Row>)> {
         .ok();
     let cells = OPERATIONS.iter().flat_map(|operation| {
         let shm = Network(None);
-        options.bytes.iter().map(move |bytes| Cell::new(options, shm, *operation, *bytes))
+        options.bytes().into_iter().map(move |bytes| Cell::new(options, shm, *operation, bytes))
     });
     let mut cells: Vec<Cell<'_>> = cells.collect();
     if veth.is_some() {
-        let long = options.bytes.iter().filter(|bytes| ROCE_BYTES.contains(bytes));
+        let long = options.bytes().into_iter().filter(|bytes| ROCE_BYTES.contains(bytes));
         let network = Network(veth.as_ref().map(Hop::from));
-        cells.extend(long.map(|bytes| Cell::new(options, network, Operation::Write, *bytes)));
+        cells.extend(long.map(|bytes| Cell::new(options, network, Operation::Write, bytes)));
     }
     let (mut p50, mut p99) = (Vec::new(), Vec::new());
     for run in 0..runs {

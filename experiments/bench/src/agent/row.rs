@@ -1,5 +1,5 @@
 //! Rows of `bench agent`, and what they say of the goals.
-use super::ends::Found;
+use super::seat::Found;
 use crate::goal::{Goal, Limit, Unmeasured};
 use crate::stats::{decimals, percentile, ratio, tenths};
 use catchment_perf::{Operation, Plan};
@@ -34,6 +34,10 @@ pub(crate) enum What {
     Shared,
     /// Two processes hand one cache line to and fro.
     CacheLine,
+    /// Connections over which nothing, or little, is sent.
+    Connections,
+    /// Requests of many applications, each with something by which it is known where it belongs.
+    Routing,
 }
 
 /// Where a row was measured.
@@ -79,33 +83,44 @@ impl fmt::Display for Place {
 /// Medians of fresh processes; nothing where nothing was measured.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
-    what: What,
+    pub(super) what: What,
     #[serde(flatten)]
-    place: Place,
-    background: Option<String>,
-    ops_per_s: Option<f64>,
-    bytes_per_s: Option<f64>,
+    pub(super) place: Place,
+    pub(super) background: Option<String>,
+    pub(super) ops_per_s: Option<f64>,
+    pub(super) bytes_per_s: Option<f64>,
     /// Beside RAW of the same turn.
-    ops_ratio_to_raw: Option<f64>,
+    pub(super) ops_ratio_to_raw: Option<f64>,
     /// From posting a request until it is complete; of a cache line, one way.
-    latency_ns_p50: Option<f64>,
-    latency_ns_p80: Option<f64>,
-    latency_ns_p99: Option<f64>,
+    pub(super) latency_ns_p50: Option<f64>,
+    pub(super) latency_ns_p80: Option<f64>,
+    pub(super) latency_ns_p99: Option<f64>,
     /// Beyond RAW of the same turn.
-    added_ns_p50: Option<f64>,
+    pub(super) added_ns_p50: Option<f64>,
     /// Processor time of the agent, looking for work included.
-    agent_ns_per_op: Option<f64>,
-    cpu_percent_agent: Option<f64>,
+    pub(super) agent_ns_per_op: Option<f64>,
+    pub(super) cpu_percent_agent: Option<f64>,
     /// Of the application and its target.
-    cpu_percent_apps: Option<f64>,
+    pub(super) cpu_percent_apps: Option<f64>,
     /// Of the agent in the device, both ends of a connection.
-    queue_pairs: Option<u64>,
-    /// This and the next two are not counted yet. The engine fails if a SEND takes no receive.
-    registrations: Option<u64>,
-    misrouted: Option<u64>,
-    lost: Option<u64>,
+    pub(super) queue_pairs: Option<u64>,
+    /// Regions that the agent registered at its device for applications: of both ends over shared memory. Nothing for RAW, which
+    /// has no agent.
+    pub(super) registrations: Option<u64>,
+    /// Completions that were not the next one of their connection, by the numbers that both give to requests; and requests
+    /// that never had one. Of all runs, warm-ups included.
+    pub(super) misrouted: Option<u64>,
+    pub(super) lost: Option<u64>,
+    /// How many these were, where so many were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) requests: Option<u64>,
+    /// In rows of connections: how many, and how many requests they have a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) connections: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) asked_per_s: Option<f64>,
     /// Fresh sets of processes.
-    runs: usize,
+    pub(super) runs: usize,
 }
 
 fn median(found: &[Found], of: impl Fn(&Found) -> Option<f64>) -> Option<f64> {
@@ -128,9 +143,6 @@ impl Row {
         let added = turns.filter_map(|(one, raw)| Some(one.latency_ns?[0] - raw.latency_ns?[0]));
         let added: Vec<f64> = added.filter(|_| what != What::Raw).collect();
         Self {
-            what,
-            place: Place::of(provider, plan),
-            background: None,
             ops_per_s: ops_per_s.map(f64::round),
             bytes_per_s: ops_per_s.map(|ops| (ops * plan.bytes as f64).round()),
             ops_ratio_to_raw: Some(decimals(ratio(&ops(found), &ops(raw)).median, 4)),
@@ -142,27 +154,25 @@ impl Row {
             cpu_percent_agent: median(found, |one| one.cpu_percent_agent).map(tenths),
             cpu_percent_apps: median(found, |one| Some(one.cpu_percent_apps)).map(tenths),
             queue_pairs: found.iter().filter_map(|one| one.queue_pairs).max(),
-            registrations: None,
-            misrouted: None,
-            lost: None,
-            runs: found.len(),
+            registrations: found.iter().filter_map(|one| one.registrations).max(),
+            misrouted: Some(found.iter().map(|one| one.misrouted).sum()),
+            lost: Some(found.iter().map(|one| one.lost).sum()),
+            ..Self::of(what, Place::of(provider, plan), found.len())
         }
     }
 
-    /// Returns the row of hand-overs of a cache line, from their medians and 99th percentiles.
-    pub(crate) fn cache_line(p50: &[f64], p99: &[f64], runs: usize) -> Self {
-        let place =
-            Place { provider: "memory", op: None, bytes: 64, apps: 1, batch: None, outstanding: 1 };
+    /// Returns one in which nothing was measured.
+    pub(super) fn of(what: What, place: Place, runs: usize) -> Self {
         Self {
-            what: What::CacheLine,
+            what,
             place,
             background: None,
             ops_per_s: None,
             bytes_per_s: None,
             ops_ratio_to_raw: None,
-            latency_ns_p50: Some(tenths(percentile(p50, 0.5))),
+            latency_ns_p50: None,
             latency_ns_p80: None,
-            latency_ns_p99: Some(tenths(percentile(p99, 0.5))),
+            latency_ns_p99: None,
             added_ns_p50: None,
             agent_ns_per_op: None,
             cpu_percent_agent: None,
@@ -171,7 +181,25 @@ impl Row {
             registrations: None,
             misrouted: None,
             lost: None,
+            requests: None,
+            connections: None,
+            asked_per_s: None,
             runs,
+        }
+    }
+
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Returns the row of hand-overs of a cache line, from their medians and 99th percentiles.
+    pub(crate) fn cache_line(p50: &[f64], p99: &[f64], runs: usize) -> Self {
+        let place =
+            Place { provider: "memory", op: None, bytes: 64, apps: 1, batch: None, outstanding: 1 };
+        Self {
+            latency_ns_p50: Some(tenths(percentile(p50, 0.5))),
+            latency_ns_p99: Some(tenths(percentile(p99, 0.5))),
+            ..Self::of(What::CacheLine, place, runs)
         }
     }
 
@@ -183,7 +211,7 @@ impl Row {
             value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
         };
         format!(
-            "{:<10} {:<5} {:<6} {:>7} {:>12} {:>11} {:>7} {:>8} {:>8} {:>6} {:>12}",
+            "{:<10} {:<5} {:<6} {:>7} {:>12} {:>11} {:>7} {:>8} {:>8} {:>6} {:>12}{}",
             format!("{:?}", self.what).to_lowercase(),
             self.place.provider,
             self.place.op.map_or("-".to_owned(), |op| format!("{op:?}").to_uppercase()),
@@ -195,7 +223,24 @@ impl Row {
             number(self.latency_ns_p99, 0),
             number(self.added_ns_p50, 0),
             number(self.agent_ns_per_op, 0),
+            self.more(),
         )
+    }
+
+    /// Returns what only rows of many applications have.
+    fn more(&self) -> String {
+        let percent = self.cpu_percent_agent.unwrap_or(0.0);
+        match (self.connections, self.requests) {
+            (Some(count), _) => {
+                let asked = self.asked_per_s.unwrap_or(0.0);
+                format!(" {count} connections, {asked} requests/s: {percent} % of a core")
+            }
+            (_, Some(count)) => {
+                let [misrouted, lost] = [self.misrouted, self.lost].map(|count| count.unwrap_or(0));
+                format!(" {count} requests: {misrouted} misrouted, {lost} lost")
+            }
+            (None, None) => String::new(),
+        }
     }
 
     /// Returns what the row says of the goals; `hand_over_ns` is that of a cache line in this run.
@@ -233,13 +278,6 @@ pub(crate) fn unmeasured() -> Vec<Unmeasured> {
             "agent's added_ns_p50 over roce, at most 0.15 of RAW's latency where the agent has a core of its own",
             "application, agents and target are four processes, here on two cores",
         ),
-        (
-            "fairness of 50 applications that come and go, error_mean at most 0.02, error_p99 at most 0.05, \
-             capacity_used at least 0.97",
-            "the rows have two to four applications that stay, with requests of one size",
-        ),
-        ("10^7 requests of 100 applications, none misrouted, none lost", "one application at a time is measured"),
-        ("1,000 idle connections below 0.01 of a core", "there is no row of idle connections"),
     ]
     .map(|(goal, why)| Unmeasured::new(goal, why))
     .into()

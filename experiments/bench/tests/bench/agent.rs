@@ -65,18 +65,40 @@ fn rows_and_goals_are_there() {
         }
     }
     assert!(of("cache-line")[0]["latency_ns_p50"].as_f64().unwrap() > 0.0);
-    let fairness = of("fairness");
-    let apps: Vec<&Value> = fairness.iter().map(|row| &row["apps"]).collect();
-    assert_eq!(apps, [2, 3, 4]);
-    let windows =
-        |row: &&Value| row["windows"].as_u64().unwrap() + row["windows_left_out"].as_u64().unwrap();
-    assert!(fairness.iter().all(|row| windows(row) == 2), "{fairness:?}");
+    crowds_are_there(&lines);
     let goals = of("goal");
     let judged = goals.iter().filter(|goal| goal["held"].is_boolean()).count();
     // Of WRITE and SEND, and of WRITE over a network: both depths from 64 KiB, the deep one at 64 bytes; and what a WRITE
     // takes longer over each. How long new rates take: on one host, and time and rounds of two changes on two.
-    assert_eq!(judged, 16, "{goals:?}");
+    // Of crowds: four of each row of shares, three of connections, two of requests.
+    assert_eq!(judged, 16 + 13, "{goals:?}");
     assert!(
         goals.iter().filter(|goal| goal["held"].is_null()).all(|goal| goal["why_not"].is_string())
     );
+}
+
+/// Fifty applications that come and go, with a line and without; connections from none to 1,000; and of the requests of a
+/// hundred applications, none that went astray.
+fn crowds_are_there(lines: &[Value]) {
+    let of = |what: &str| lines.iter().filter(|line| line["what"] == what).collect::<Vec<_>>();
+    let fairness = of("fairness");
+    assert_eq!(fairness.len(), 2);
+    for row in fairness {
+        let counts = ["apps", "windows", "changes"].map(|field| row[field].as_u64().unwrap());
+        assert_eq!(counts, [50, 2, 2], "{row}");
+        assert!(row["capacity_used"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["left_out_ms_mean"].as_f64().unwrap() >= 20.0, "{row}");
+    }
+    let connections = of("connections");
+    let counts: Vec<&Value> = connections.iter().map(|row| &row["connections"]).collect();
+    assert_eq!(counts, [0, 250, 250, 1000, 1000, 1000]);
+    // Both ends of each, until connections of two hosts share few.
+    let queue_pairs: Vec<u64> =
+        connections.iter().map(|row| row["queue_pairs"].as_u64().unwrap()).collect();
+    assert_eq!(queue_pairs[..5], [0, 500, 500, 2000, 2000]);
+    assert!(queue_pairs[5] < 100, "{queue_pairs:?}");
+    let routing = of("routing")[0];
+    assert_eq!((&routing["apps"], &routing["queue_pairs"]), (&100.into(), &13.into()));
+    assert_eq!((&routing["misrouted"], &routing["lost"]), (&0.into(), &0.into()));
+    assert!(routing["requests"].as_u64().unwrap() >= 100_000, "{routing}");
 }

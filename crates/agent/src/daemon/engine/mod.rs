@@ -77,8 +77,8 @@ pub(super) enum Command {
     SharedQp(u32, u32, Box<dyn Qp>, Inbox),
     /// Make all of them fail.
     BreakSharedQps,
-    /// So much memory is registered now.
-    Memory(u64, u64),
+    /// So much memory is registered now, after so many registrations more.
+    Memory(u64, u64, u64),
     /// Other rules for applications.
     Policy(Arc<Policy>),
     /// What was agreed with other hosts.
@@ -195,9 +195,11 @@ impl Engine {
                 self.arm();
                 self.turns = 0;
                 armed = true;
-            } else {
-                self.sleep();
+            } else if self.sleep() {
                 (looks, idle_since, armed) = (0, None, false);
+            } else {
+                // Nobody rang, and whoever does will: one look, for events of the device and for time that passed.
+                self.turns = 0;
             }
         }
     }
@@ -248,7 +250,8 @@ impl Engine {
         }
     }
 
-    fn sleep(&self) {
+    /// Sleeps until it is rung; returns false if it slept as long as it may.
+    fn sleep(&self) -> bool {
         let idle = self.connections.iter().all(Option::is_none);
         let nap = if idle { LONG_NAP } else { NAP };
         let paced = self.agreed.is_some() || self.justitia.is_some();
@@ -259,9 +262,13 @@ impl Engine {
             PollFd::from_borrowed_fd(self.port.channel.as_fd(), PollFlags::IN),
         ];
         // An interruption only ends the sleep early.
-        let _ = rustix::event::poll(&mut fds, Some(&timeout));
-        event::take_rings(&*self.bell);
-        let _ = self.port.channel.wait(Duration::ZERO);
+        let rung = rustix::event::poll(&mut fds, Some(&timeout)).unwrap_or(1) > 0;
+        if rung {
+            // Over shared memory, to take an event is to go over all queue pairs.
+            event::take_rings(&*self.bell);
+            let _ = self.port.channel.wait(Duration::ZERO);
+        }
+        rung
     }
 
     /// Takes requests of an application; returns whether there were any.

@@ -1,0 +1,127 @@
+//! The row, and what it says of the goals.
+use super::window::Window;
+use super::{APPS, BYTES, Churn, GREEDY_BATCH, WEIGHTS, Windows};
+use crate::goal::{Goal, Limit};
+use crate::stats::{decimals, percentile};
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+pub(in crate::agent) struct Row {
+    what: &'static str,
+    provider: &'static str,
+    apps: usize,
+    churn_per_s: f64,
+    seconds: f64,
+    /// What an application was served in a window beside what was decided, in bytes as requests cost them: mean of all differences.
+    error_mean: Option<f64>,
+    error_p99: Option<f64>,
+    /// With a line: what all were served beside what it takes. Without: the time that this takes who is alone, with requests of
+    /// the same size, directly before, beside the time that it took.
+    capacity_used: Option<f64>,
+    /// Of the windows, the least.
+    capacity_used_least: Option<f64>,
+    /// What the policy says the device does; without it, the agent knows no rates, only shares.
+    line_bytes_per_s: Option<u64>,
+    /// What the modest got of what they asked for: of both and all windows, the least.
+    modest_got_least: Option<f64>,
+    windows: u32,
+    changes: u32,
+    /// Time after each that is not compared.
+    left_out_ms_mean: f64,
+    left_out_ms_max: f64,
+    /// Of those who always wait, looks between which one had nothing waiting, beside all: not compared either.
+    emptied_fraction: f64,
+    bytes: [u64; 6],
+    weights: [f64; 4],
+    greedy_batch: u32,
+}
+
+/// Where a goal was measured.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(in crate::agent) struct Place {
+    provider: &'static str,
+    apps: usize,
+    line_bytes_per_s: Option<u64>,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let line =
+            self.line_bytes_per_s.map_or("no line".to_owned(), |line| format!("{line} bytes/s"));
+        write!(f, " {} {} apps, {line}", self.provider, self.apps)
+    }
+}
+
+impl Row {
+    pub(super) fn new(
+        line: Option<u64>,
+        windows: Windows,
+        (seen, got): (&[Window], &[f64]),
+        churn: &Churn,
+    ) -> Self {
+        let errors: Vec<f64> = seen.iter().flat_map(Window::errors).collect();
+        let sum = |of: fn(&Window) -> f64| seen.iter().map(of).sum::<f64>();
+        let known = |value: f64, places| value.is_finite().then(|| decimals(value, places));
+        let used = seen.iter().map(|window| window.used / window.seconds);
+        let left_out = &churn.left_out_ms;
+        Self {
+            what: "fairness",
+            provider: "shm",
+            apps: APPS,
+            churn_per_s: 1.0 / windows.seconds,
+            seconds: decimals(sum(|window| window.seconds), 3),
+            error_mean: known(errors.iter().sum::<f64>() / errors.len() as f64, 6),
+            error_p99: (!errors.is_empty()).then(|| decimals(percentile(&errors, 0.99), 6)),
+            capacity_used: known(sum(|window| window.used) / sum(|window| window.seconds), 4),
+            capacity_used_least: known(used.fold(f64::INFINITY, f64::min), 4),
+            line_bytes_per_s: line,
+            modest_got_least: known(got.iter().copied().fold(f64::INFINITY, f64::min), 4),
+            windows: windows.count,
+            changes: churn.changes,
+            left_out_ms_mean: decimals(left_out.iter().sum::<f64>() / left_out.len() as f64, 1),
+            left_out_ms_max: decimals(left_out.iter().copied().fold(0.0, f64::max), 1),
+            emptied_fraction: decimals(
+                sum(|window| window.emptied as f64) / sum(|window| window.looks as f64),
+                4,
+            ),
+            bytes: BYTES,
+            weights: WEIGHTS,
+            greedy_batch: GREEDY_BATCH,
+        }
+    }
+
+    /// Returns it as a line for a person.
+    pub(in crate::agent) fn line(&self) -> String {
+        let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| value.to_string());
+        format!(
+            "fairness   {} applications, {}: error {} mean, {} p99; {} of the capacity; {} of what the modest ask for",
+            self.apps,
+            self.line_bytes_per_s.map_or("no line".to_owned(), |line| format!("{line} bytes/s")),
+            number(self.error_mean),
+            number(self.error_p99),
+            number(self.capacity_used),
+            number(self.modest_got_least),
+        )
+    }
+
+    /// Returns what the row says of the goals.
+    pub(in crate::agent) fn goals(&self) -> Vec<Goal<Place>> {
+        let &Self { provider, apps, line_bytes_per_s, .. } = self;
+        let place = Place { provider, apps, line_bytes_per_s };
+        let goals = [
+            ("fairness: error_mean", self.error_mean, Limit::AtMost(0.02)),
+            ("fairness: error_p99", self.error_p99, Limit::AtMost(0.05)),
+            ("fairness: capacity_used", self.capacity_used, Limit::AtLeast(0.97)),
+            (
+                "fairness: of what is less than a share, got",
+                self.modest_got_least,
+                Limit::AtLeast(0.99),
+            ),
+        ];
+        // What could not be measured is no reason to be silent.
+        let goal = |(name, value, limit): (&str, Option<f64>, Limit)| {
+            Goal::new(name, place, value.unwrap_or(f64::NAN), limit)
+        };
+        goals.map(goal).into()
+    }
+}

@@ -1,0 +1,171 @@
+//! What applications were served in a time, beside what was decided.
+use super::{APPS, BYTES, MODEST, bytes};
+use crate::agent::ends::{AgentProcess, application};
+use crate::sys;
+use anyhow::Result;
+use catchment_agent::protocol::Account;
+
+/// What a device does for who is alone, by the size of his requests: bytes a second as they cost.
+pub(super) type Alone = [f64; BYTES.len()];
+
+/// The accounts of the applications at one moment; none of who is not there.
+pub(super) struct Moment {
+    pub(super) ns: u64,
+    pub(super) accounts: Vec<Option<Account>>,
+}
+
+impl Moment {
+    pub(super) fn now(agent: &AgentProcess) -> Result<Self> {
+        let all = catchment_agent::status(agent.name())?;
+        let find = |at| all.iter().find(|one| one.application == application(at)).cloned();
+        Ok(Self { ns: sys::monotonic_ns(), accounts: (0..APPS).map(find).collect() })
+    }
+
+    /// Returns the accounts of an application here and at a later moment.
+    pub(super) fn both<'a>(
+        &'a self,
+        later: &'a Self,
+        at: usize,
+    ) -> Option<(&'a Account, &'a Account)> {
+        self.accounts[at].as_ref().zip(later.accounts[at].as_ref())
+    }
+}
+
+/// What was served and decided in a window, of one application.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sums {
+    served: f64,
+    decided: f64,
+}
+
+/// One window, as far as it is compared.
+pub(super) struct Window {
+    of: Vec<Sums>,
+    /// What part of the device was used, times seconds; and these.
+    pub(super) used: f64,
+    pub(super) seconds: f64,
+    /// Looks at who always waits, and those between which he had nothing.
+    pub(super) looks: u64,
+    pub(super) emptied: u64,
+}
+
+impl Window {
+    pub(super) fn new() -> Self {
+        Self { of: vec![Sums::default(); APPS], used: 0.0, seconds: 0.0, looks: 0, emptied: 0 }
+    }
+
+    /// Adds what happened from one look to the next.
+    pub(super) fn add(&mut self, (from, to): (&Moment, &Moment), capacity: &Capacity) {
+        let seconds = (to.ns - from.ns) as f64 / 1e9;
+        let cost = |from: &Account, to: &Account| (to.cost_bytes - from.cost_bytes) as f64;
+        let (mut waiting, mut shares, mut served) = (Vec::new(), 0.0, 0.0);
+        for at in 0..APPS {
+            let Some((before, after)) = from.both(to, at) else { continue };
+            self.used += cost(before, after) / capacity.of(at);
+            if MODEST.contains(&at) || before.requests == 0 {
+                continue;
+            }
+            self.looks += 1;
+            if before.waiting == 0 || after.waiting == 0 || before.emptied != after.emptied {
+                self.emptied += 1;
+                continue;
+            }
+            waiting.push((at, before, after));
+            shares += after.share;
+            served += cost(before, after);
+        }
+        self.seconds += seconds;
+        for (at, before, after) in waiting {
+            let rate = f64::midpoint(before.rate_bytes_per_s, after.rate_bytes_per_s);
+            let decided = match capacity {
+                Capacity::Line(_) => rate * seconds,
+                Capacity::Alone(_) => served * after.share / shares,
+            };
+            let sums = &mut self.of[at];
+            (sums.served, sums.decided) =
+                (sums.served + cost(before, after), sums.decided + decided);
+        }
+    }
+
+    pub(super) fn errors(&self) -> impl Iterator<Item = f64> {
+        let compared = self.of.iter().filter(|sums| sums.decided > 0.0);
+        compared.map(|sums| (sums.served / sums.decided - 1.0).abs())
+    }
+}
+
+/// What the device does.
+pub(super) enum Capacity {
+    /// By the policy.
+    Line(u64),
+    /// By measurement.
+    Alone(Alone),
+}
+
+impl Capacity {
+    /// Returns what it does for this application, if it does nothing else.
+    pub(super) fn of(&self, at: usize) -> f64 {
+        match self {
+            Self::Line(line) => *line as f64,
+            Self::Alone(alone) => {
+                let size = BYTES.iter().position(|size| *size == bytes(at)).unwrap_or(0);
+                alone[size]
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{GREEDY, weight};
+    use super::*;
+    use crate::stats::decimals;
+
+    /// Applications 0, 1 and 4 always wait, with weights 1, 2 and 1; so does the greedy one; the rest is not there.
+    fn moment(ns: u64, cost_bytes: [u64; 4], emptied: u64) -> Moment {
+        let mut accounts = vec![None; APPS];
+        for (at, cost_bytes) in [0, 1, 4, GREEDY].into_iter().zip(cost_bytes) {
+            let share = weight(at) / 5.0;
+            let emptied = if at == 4 { emptied } else { 0 };
+            let account = Account {
+                requests: 1,
+                waiting: 1,
+                share,
+                rate_bytes_per_s: share * 1000.0,
+                cost_bytes,
+                emptied,
+                ..Account::default()
+            };
+            accounts[at] = Some(account);
+        }
+        Moment { ns, accounts }
+    }
+
+    fn errors(capacity: &Capacity, looks: &[Moment]) -> (Vec<f64>, Window) {
+        let mut window = Window::new();
+        for both in looks.windows(2) {
+            window.add((&both[0], &both[1]), capacity);
+        }
+        (window.errors().map(|error| decimals(error, 6)).collect(), window)
+    }
+
+    #[test]
+    fn applications_are_compared_with_their_shares_of_what_all_who_wait_got() {
+        let looks = [moment(0, [0; 4], 0), moment(1_000_000_000, [100, 200, 150, 50], 0)];
+        let (errors, window) = errors(&Capacity::Alone([1000.0; BYTES.len()]), &looks);
+        assert_eq!(errors, [0.0, 0.0, 0.5, 0.5]);
+        assert!((window.used - 0.5).abs() < 1e-9 && (window.looks, window.emptied) == (4, 0));
+    }
+
+    #[test]
+    fn with_a_line_they_are_compared_with_their_rates_and_who_had_nothing_is_left_out() {
+        let looks = [
+            moment(0, [0; 4], 0),
+            moment(500_000_000, [100, 210, 100, 100], 0),
+            moment(1_000_000_000, [200, 420, 900, 200], 1),
+        ];
+        let (errors, window) = errors(&Capacity::Line(1000), &looks);
+        // The third is compared in the first half only.
+        assert_eq!(errors, [0.0, 0.05, 0.0, 0.0]);
+        assert_eq!((window.looks, window.emptied), (8, 1));
+    }
+}
