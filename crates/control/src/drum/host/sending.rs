@@ -198,6 +198,7 @@ impl Host {
         if std::mem::take(&mut self.tells) {
             self.told = sequence;
         }
+        self.drop_grants_of_who_rests(sequence);
         let mut offers = self.make_offers();
         let targets: Vec<u32> = self.targets.keys().copied().collect();
         for to in targets {
@@ -218,6 +219,16 @@ impl Host {
                 let bytes = Message::Offers(header, entries).encode();
                 self.outputs.push_back(Output::Send { to, bytes });
             }
+        }
+    }
+
+    /// Who is not offered is not granted anything by answers to these offers or earlier ones, even if he takes part again
+    /// before they come.
+    fn drop_grants_of_who_rests(&mut self, sequence: u64) {
+        let targets = &self.targets;
+        let resting = self.applications.iter_mut().filter(|one| !one.takes_part(targets));
+        for edge in resting.flat_map(|sending| &mut sending.edges) {
+            (edge.grant, edge.since) = (0.0, sequence + 1);
         }
     }
 
