@@ -55,7 +55,15 @@ impl Host {
                         *edge = Edge { completions: edge.completions, ..old.clone() };
                     }
                 }
-                new.x = old.x.min(limit);
+                let is_same = (old.weight, old.limit) == (new.weight, new.limit);
+                new.x = old.x;
+                // Others do not change, so what they cost tells what this one is to have.
+                let answer = if is_same {
+                    None
+                } else {
+                    new.answer_prices(self.config.alpha, self.sending.linear)
+                };
+                new.x = answer.unwrap_or(old.x).min(limit).min(self.config.send_capacity);
                 self.applications[at] = new;
             }
             Err(at) => self.applications.insert(at, new),
