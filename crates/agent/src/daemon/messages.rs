@@ -2,10 +2,10 @@
 //! of, and both agents know the receive by its number. Nobody waits for a receive of another one, and nothing is copied.
 use super::checks::{Need, check, lies_in, translate};
 use super::connection::{Connection, Landed, Send};
-use super::inband::{Message, RECEIVES, Receives, Told, fitting};
 use super::share::{Regions, Shared, Stage};
 use super::shared_qps::{Posted, SharedQps};
 use crate::entry::{Data, Done, Event, MAX_SGES, Request};
+use crate::inband::{Message, RECEIVES, Receives, Told, fitting};
 use crate::matching::{Piece, Receive};
 use crate::scheduler::Chunk;
 use catchment_verbs::{Access, QpTransition, RemoteAddr, SendOp, WcOpcode};

@@ -1,9 +1,9 @@
 //! A shared queue pair that fails at any moment, against a peer: every message is taken once and in order, and nothing
 //! is written into what was taken.
-use super::inband::{Message, Told};
 use super::share::Buffer;
 use super::shared_qp::{Posted, SharedQp};
 use crate::entry::{Data, MAX_INLINE_BYTES};
+use crate::inband::{Message, Told};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Endpoint, ModifyError, Payload, PostError, Qp, QpState, QpTransition, RateError, RecvWr,

@@ -2,8 +2,9 @@
 //! are there.
 use super::Engine;
 use crate::daemon::connection::Connection;
-use crate::daemon::inband::{Arrived, Message, Told};
+use crate::daemon::inbox::Arrived;
 use crate::daemon::share::Stage;
+use crate::inband::{Message, Told};
 use crate::peer::{Change, Local, Sharing};
 use crate::scheduler::ConnectionId;
 use std::sync::mpsc::Sender;

@@ -10,7 +10,7 @@ mod shared;
 
 use super::Port;
 use super::connection::{Connection, NewQp};
-use super::inband::Inbox;
+use super::inbox::Inbox;
 use super::own::OwnQp;
 use super::share::Region;
 use super::shared_qps::SharedQps;

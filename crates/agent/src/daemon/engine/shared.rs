@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::daemon::checks::Need;
 use crate::daemon::connection::Connection;
-use crate::daemon::inband::Inbox;
+use crate::daemon::inbox::Inbox;
 use crate::daemon::share::{Region, Stage};
 use crate::peer::message::RemoteRegion;
 use crate::peer::{Change, Local, Sharing};
