@@ -214,7 +214,9 @@ impl<'a> Message<'a> {
             DONE => {
                 let imm = u32::from_be_bytes(get(bytes, HEAD + 8)?);
                 let imm = (flags & 2 != 0).then_some(imm);
+                // No request has more.
                 let bytes = u64::from_be_bytes(get(bytes, HEAD)?);
+                let bytes = u32::try_from(bytes).ok()?.into();
                 let told = Told { number, is_send: flags & 1 != 0, bytes, imm };
                 Self::Done { from, told }
             }
@@ -244,7 +246,7 @@ mod tests {
     #[test]
     fn messages_read_back_and_other_bytes_do_not() {
         let given = receives();
-        let told = Told { number: 7, is_send: true, bytes: 1 << 40, imm: Some(u32::MAX) };
+        let told = Told { number: 7, is_send: true, bytes: (1 << 32) - 1, imm: Some(u32::MAX) };
         let all = [
             Message::Open { from: 1, answer: true },
             Message::Done { from: 9, told },
