@@ -250,7 +250,7 @@ impl Engine {
 
     fn sleep(&self) {
         let idle = self.connections.iter().all(Option::is_none);
-        let nap = if idle { LONG_NAP } else { NAP };
+        let nap = self.longest_nap(if idle { LONG_NAP } else { NAP });
         let paced = self.agreed.is_some() || self.justitia.is_some();
         let refill = paced.then(|| self.scheduler.next_refill()).flatten();
         let timeout = event::timespec(refill.map_or(nap, |refill| refill.min(nap)));
