@@ -55,15 +55,13 @@ impl Host {
                         *edge = Edge { completions: edge.completions, ..old.clone() };
                     }
                 }
-                let is_same = (old.weight, old.limit) == (new.weight, new.limit);
                 new.x = old.x;
-                // Others do not change, so what they cost tells what this one is to have.
-                let answer = if is_same {
-                    None
-                } else {
-                    new.answer_prices(self.config.alpha, self.sending.linear)
-                };
-                new.x = answer.unwrap_or(old.x).min(limit).min(self.config.send_capacity);
+                // Others do not change, so what they cost tells what this one is to have. Not where a weight is another:
+                // its rate was an answer, and others would give way before anything is granted.
+                let has_same = old.limit == new.limit;
+                let price = self.sending.linear;
+                let answer = (!has_same).then(|| new.answer_prices(self.config.alpha, price));
+                new.x = answer.flatten().unwrap_or(old.x).min(limit).min(self.config.send_capacity);
                 self.applications[at] = new;
             }
             Err(at) => self.applications.insert(at, new),
