@@ -5,6 +5,7 @@
 //! - [`scheduler`]: who is served next, without I/O or a clock.
 //! - [`policy`]: who may connect, with which weight; the shares that follow.
 //! - [`explain`]: why an application has its rate.
+//! - [`inband`]: what agents say over shared queue pairs, as bytes.
 //! - [`matching`]: which message goes into which receive of a peer, without I/O.
 //! - [`peer`]: sessions with the agents of other hosts.
 //! - [`protocol`]: what an application and its agent say over their socket.
@@ -15,6 +16,7 @@
 mod daemon;
 pub mod entry;
 pub mod explain;
+pub mod inband;
 mod justitia;
 pub mod matching;
 pub mod peer;

@@ -1,7 +1,9 @@
-//! The corpora of the fuzz targets `agent_entry` and `agent_peer`, replayed: whatever was found once stays found.
+//! The corpora of the fuzz targets `agent_entry`, `agent_inband` and `agent_peer`, replayed: whatever was found once stays found.
 
 #[path = "../../../testing/fuzz/fuzz_targets/agent_entry/checks.rs"]
 mod entries;
+#[path = "../../../testing/fuzz/fuzz_targets/agent_inband/checks.rs"]
+mod inband;
 #[path = "../../../testing/fuzz/fuzz_targets/agent_peer/checks.rs"]
 mod peers;
 
@@ -20,5 +22,6 @@ fn replay(corpus: &str, least: usize, check: impl Fn(&[u8])) {
 #[test]
 fn the_fuzz_corpus_does_no_harm() {
     replay("agent_entry", 6, entries::check);
+    replay("agent_inband", 15, inband::check);
     replay("agent_peer", 12, peers::check);
 }

@@ -1,7 +1,7 @@
 //! A thread that makes and connects queue pairs which no application waits for: the shared ones, and that of a
 //! connection that stops sharing. To connect one takes a while, and keeps neither requests nor rounds waiting.
 use super::engine::Command;
-use super::inband::{INBOX, Inbox};
+use super::inbox::{INBOX, Inbox};
 use super::own::OwnQp;
 use super::shared_qp::CHUNKS;
 use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};

@@ -2,10 +2,10 @@
 //! of, and both agents know the receive by its number. Nobody waits for a receive of another one, and nothing is copied.
 use super::checks::{Need, check, lies_in, translate};
 use super::connection::{Connection, Landed, Send};
-use super::inband::{Message, RECEIVES, Receives, Told, fitting};
 use super::share::{Regions, Shared, Stage};
 use super::shared_qps::{Posted, SharedQps};
 use crate::entry::{Data, Done, Event, MAX_SGES, Request};
+use crate::inband::{Message, RECEIVES, Receives, Told, fitting};
 use crate::matching::{Piece, Receive};
 use crate::scheduler::Chunk;
 use catchment_verbs::{Access, QpTransition, RemoteAddr, SendOp, WcOpcode};
@@ -82,6 +82,13 @@ impl Plan {
     fn is_one(&self) -> bool {
         self.is_send && self.imm.is_none() && self.count <= 1
     }
+}
+
+/// A message that its peer's agent tells of is longer than its receive: no agent that obeys sends it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TooLong {
+    pub(super) bytes: u64,
+    pub(super) room: u64,
 }
 
 /// Returns the part of some data; of inline data, its length.
@@ -233,17 +240,25 @@ impl Connection {
     }
 
     /// A message of the peer is in its receive. One that was told of before changes nothing.
-    pub(super) fn take_message(&mut self, told: &Told) -> Option<Landed> {
+    ///
+    /// # Errors
+    /// [`TooLong`], when it cannot be there.
+    pub(super) fn take_message(&mut self, told: &Told) -> Result<Option<Landed>, TooLong> {
         let Told { number, is_send, bytes, imm } = *told;
-        let shared = self.shared.as_mut()?;
+        let Some(shared) = &mut self.shared else { return Ok(None) };
         if shared.announced == 0 || number != shared.taken {
-            return None;
+            return Ok(None);
         }
-        let seq = self.waiting_receives.pop_front()?.seq;
+        let Some(receive) = self.waiting_receives.front() else { return Ok(None) };
+        let (seq, room) = (receive.seq, receive.data.bytes());
+        if is_send && bytes > room {
+            return Err(TooLong { bytes, room });
+        }
+        self.waiting_receives.pop_front();
         shared.announced -= 1;
         shared.taken = shared.taken.wrapping_add(1);
         let opcode = if is_send { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
         let event = Event::Received(Done { seq, result: Ok((opcode, bytes)), imm });
-        Some(Landed { bytes: 0, event: Some(event), ended: false })
+        Ok(Some(Landed { bytes: 0, event: Some(event), ended: false }))
     }
 }

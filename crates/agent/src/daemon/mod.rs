@@ -2,7 +2,7 @@
 mod checks;
 mod connection;
 mod engine;
-mod inband;
+mod inbox;
 mod maker;
 mod messages;
 mod monitor;
@@ -108,7 +108,7 @@ fn make_parts(policy: &Policy, port: &Port) -> Result<Option<Parts>, VerbsError>
     if !policy.connects() {
         return Ok(None);
     }
-    let entries = 2 * policy.between.queue_pairs * (shared_qp::CHUNKS + inband::INBOX);
+    let entries = 2 * policy.between.queue_pairs * (shared_qp::CHUNKS + inbox::INBOX);
     let entries = entries.min(port.context.caps().max_cqe);
     let cq = port.context.create_cq(entries, Some(Arc::clone(&port.channel)))?;
     Ok(Some(Parts { pd: port.context.alloc_pd()?, cq }))

@@ -34,6 +34,8 @@ const CQ_ENTRIES: u32 = 1 << 14;
 /// Requests of one queue pair.
 const MOST_REQUESTS: u32 = 1 << 12;
 const MOST_REGIONS: usize = 1 << 12;
+// The agents of peers keep all receives that are told of.
+const _: () = assert!(MOST_REQUESTS < crate::matching::AHEAD);
 const MOST_PDS: usize = 1 << 8;
 
 /// An application that has said Hello.

@@ -1,7 +1,8 @@
 //! One shared queue pair: the chunks of several connections in order, and what of them the device has.
-use super::inband::{INBOX, Inbox, Message, Told};
+use super::inbox::{INBOX, Inbox};
 use super::share::Buffer;
 use crate::entry::{Data, MAX_INLINE_BYTES};
+use crate::inband::{Message, Told};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Payload, Qp, RemoteAddr, SendOp, SendWr};
 use std::collections::VecDeque;

@@ -1,13 +1,16 @@
 //! A shared queue pair that fails at any moment, against a peer: every message is taken once and in order, and nothing
 //! is written into what was taken.
-use super::inband::{Message, Told};
-use super::share::Buffer;
+use super::connection::{Connection, NewQp};
+use super::own::OwnQp;
+use super::share::{Buffer, Shared};
 use super::shared_qp::{Posted, SharedQp};
-use crate::entry::{Data, MAX_INLINE_BYTES};
+use crate::entry::{Data, MAX_INLINE_BYTES, Request, Work};
+use crate::inband::{Message, Told};
+use crate::scheduler::Scheduler;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Endpoint, ModifyError, Payload, PostError, Qp, QpState, QpTransition, RateError, RecvWr,
-    RemoteAddr, SendOp, SendWr,
+    RemoteAddr, SendOp, SendWr, Sge,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -230,4 +233,28 @@ proptest! {
         while world.execute() || world.take() || world.complete() || world.answer() {}
         prop_assert_eq!(world.taken, world.sent);
     }
+}
+
+/// A peer's agent that tells of what its receive has no room for is not believed.
+#[test]
+fn a_message_that_its_receive_has_no_room_for_is_none() {
+    let mut scheduler = Scheduler::unlimited();
+    let application = scheduler.add_application();
+    let id = scheduler.add_connection(application, 8);
+    let qp = OwnQp::new(Box::new(Device(Arc::default())), true);
+    let mut connection = Connection::new(id, (0, 0), 0, NewQp { qp, pd: 0, cq: None }, (8, 8));
+    connection.shared = Some(Box::new(Shared::new((1, 1))));
+    let data = Data::of_elements(&[Sge { addr: 64, bytes: 9, lkey: 1 }]).unwrap();
+    for seq in 0..2 {
+        let request = Request { queue_pair: 0, seq, work: Work::Receive, data };
+        connection.post_receive(request).unwrap();
+    }
+    connection.shared.as_mut().unwrap().announced = 1;
+    let told = |number, bytes| Told { number, is_send: true, bytes, imm: None };
+    let mut take = |told| connection.take_message(&told).map(|landed| landed.is_some());
+    assert!(take(told(0, 10)).is_err());
+    assert!(matches!(take(told(1, 1)), Ok(false)), "not the next one");
+    assert!(matches!(take(told(0, 9)), Ok(true)));
+    assert!(matches!(take(told(0, 9)), Ok(false)), "it is known");
+    assert!(matches!(take(told(1, 9)), Ok(false)), "the peer does not know that receive");
 }

@@ -1,10 +1,11 @@
 //! Shared queue pairs of the device, in the engine: each has the chunks of several connections in its hands, and is
 //! done with them in order. What one that fails was not done with, the next one of its host does again.
-use super::inband::{Arrived, Inbox, Message};
+use super::inbox::{Arrived, Inbox};
 use super::share::Buffer;
 pub use super::shared_qp::Posted;
 use super::shared_qp::{SharedQp, Then};
 use crate::entry::MAX_INLINE_BYTES;
+use crate::inband::Message;
 use catchment_verbs::{Completion, Cq, Qp, QpTransition, SendOp, Success, WcOpcode};
 use std::sync::Arc;
 

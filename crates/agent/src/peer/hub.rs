@@ -1,4 +1,5 @@
 //! One host among others: `drum::Host`, what it needs to know of applications and peers, and its rates.
+use super::alarm::Alarm;
 use super::message::{Frame, Hello, PeerMessage};
 use super::registry::Registry;
 use super::roster::{QueuePair, Roster};
@@ -107,6 +108,7 @@ impl Hub {
     /// Takes what applications and peers do, until the engine ends.
     pub(super) async fn run(
         mut self,
+        alarm: Alarm,
         mut changes: UnboundedReceiver<Change>,
         mut events: Receiver<Event>,
     ) {
@@ -126,7 +128,7 @@ impl Hub {
                     let Some(event) = event else { return };
                     self.event(event);
                 }
-                () = tokio::time::sleep_until(due.into()) => {}
+                () = alarm.wait_until(due) => {}
             }
             self.expire();
             self.act();

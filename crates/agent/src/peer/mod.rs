@@ -1,6 +1,7 @@
 //! The agents of other hosts: one session with each, over TCP with the session's rules of protection.
 //!
 //! A thread of its own accepts and dials, and moves messages; what they say about rates is for the hub.
+mod alarm;
 mod groups;
 mod hub;
 mod hub_shares;
@@ -13,6 +14,7 @@ mod shares;
 
 use crate::policy::{Below, Between, Mode, Policy};
 use crate::protocol::{Peer, Rounds};
+use alarm::Alarm;
 use catchment_control::drum::{Host, HostConfig, HostError};
 use catchment_session::backoff::Backoff;
 use catchment_session::host::Host as Identity;
@@ -250,6 +252,10 @@ impl Peers {
         });
         let host = Host::new(config(between, &ours)?, 0)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
+        let alarm = {
+            let _within = runtime.enter();
+            Alarm::new()?
+        };
         let listener = listen(&runtime, between, security.server)?;
         let local = listener.as_ref().map(|listener| listener.local().clone());
         let (registry, rounds) = (Arc::new(Registry::default()), Arc::default());
@@ -269,7 +275,7 @@ impl Peers {
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("agent-peers".to_owned());
         let thread = thread.spawn(move || {
-            let work = (dialed, to_dial, hub.run(changes, received));
+            let work = (dialed, to_dial, hub.run(alarm, changes, received));
             serve(&runtime, listener, work, context, stopped);
             // A name that is being looked up keeps nobody waiting.
             runtime.shutdown_background();

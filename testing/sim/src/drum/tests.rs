@@ -52,10 +52,13 @@ fn thirty_seeds_keep_every_capacity_and_come_near_the_optimum_or_say_why_not() {
 }
 
 /// Seed 39: the only sender of a receiver offered more than all of its capacity, was heard as if it offered just that, and
-/// never lowered its offer. Seed 930: rounds that lead nowhere, with rates far below what hosts have alone.
+/// never lowered its offer. Seed 930: rounds that lead nowhere, with rates far below what hosts have alone. Seeds 4232, 9111
+/// and 21305 exceeded a capacity, 5167 and 24919 came to rest too soon: who was still had not got the last answers, and its
+/// lease went on with older grants and prices. Seed 29984: a host whose own last offers were older than a lease refused its
+/// own answers, and counted them as taken.
 #[test]
 fn seeds_that_failed_once_pass() {
-    for seed in [39, 930] {
+    for seed in [39, 930, 4232, 5167, 9111, 21305, 24919, 29984] {
         assert_eq!(one(seed).map(drop), Ok(()), "seed {seed}");
     }
 }

@@ -1,5 +1,6 @@
 //! Rates that were agreed with other hosts: what the engine tells of applications, and how it keeps to them.
 use super::Engine;
+use super::application::Application;
 use crate::peer::{Change, Verdict};
 use crate::scheduler::ApplicationId;
 use std::time::{Duration, Instant};
@@ -12,8 +13,13 @@ const MARGIN: f64 = 1.25;
 /// Who was held by his rate for more than one part of so many of a time asks for more than he gets: who has one
 /// request at a time never has all of them waiting.
 const HELD: u32 = 10;
+/// How often those are looked at who were found to ask for little, and may be held by that: not to wait for the next look.
+const LOOK_FOR_HELD: Duration = Duration::from_micros(250);
 /// Least demand, in bytes a second: a request that comes now and then is sent at once.
 const LEAST_DEMAND: f64 = 1e6;
+/// What is told of who comes: he has sent nothing.
+pub(super) const FIRST_DEMAND: Demand =
+    Demand { bytes: 0, emptied: 0, held_ns: 0, told: Some(LEAST_DEMAND) };
 /// By how much a demand must differ to be told.
 const NEWS: f64 = 0.1;
 
@@ -23,10 +29,11 @@ pub(super) struct Agreed {
     /// When time was given out as budgets last.
     spent: Instant,
     looked: Instant,
+    looked_for_held: Instant,
 }
 
 /// What an application asked for when it was last looked at.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Demand {
     bytes: u64,
     emptied: u64,
@@ -38,11 +45,19 @@ pub(super) struct Demand {
 impl Agreed {
     pub(super) fn new(changes: UnboundedSender<Change>) -> Self {
         let now = Instant::now();
-        Self { changes, spent: now, looked: now }
+        Self { changes, spent: now, looked: now, looked_for_held: now }
     }
 }
 
 impl Engine {
+    /// Tells of a new application, which asks for little until it is held by that: nobody gives way to who sends nothing.
+    pub(super) fn tell_of_newcomer(&self, key: u64, weight: f64) {
+        self.tell_peers(Change::Join { key, weight });
+        if self.agreed.is_some() && self.mode.decides() {
+            self.tell_peers(Change::Demand { key, bytes_per_s: FIRST_DEMAND.told });
+        }
+    }
+
     /// Tells who agrees on rates with other hosts, if anybody does.
     pub(super) fn tell_peers(&self, change: Change) {
         if let Some(agreed) = &self.agreed {
@@ -59,8 +74,43 @@ impl Engine {
         self.scheduler.refill(now - std::mem::replace(&mut agreed.spent, now));
         let passed = now - agreed.looked;
         if passed >= LOOK {
-            agreed.looked = now;
+            (agreed.looked, agreed.looked_for_held) = (now, now);
             self.look_at_demands(passed);
+        } else if now - agreed.looked_for_held >= LOOK_FOR_HELD {
+            agreed.looked_for_held = now;
+            self.look_for_held();
+        }
+    }
+
+    /// Who is held already for as long as the next look would ask for is told of at once.
+    fn look_for_held(&mut self) {
+        let mut news = Vec::new();
+        for (key, at) in &self.keys {
+            let Some(application) = &mut self.applications[*at] else { continue };
+            let demand = &mut application.demand;
+            if demand.told.is_none() {
+                continue;
+            }
+            let held_ns = self.scheduler.served(application.id).held_ns - demand.held_ns;
+            if Duration::from_nanos(held_ns) > LOOK / HELD {
+                demand.told = None;
+                news.push(Change::Demand { key: *key, bytes_per_s: None });
+            }
+        }
+        news.into_iter().for_each(|change| self.tell_peers(change));
+    }
+
+    /// Returns how long the engine may sleep: not longer than who is held by what he was found to ask for may wait.
+    pub(super) fn longest_nap(&self, nap: Duration) -> Duration {
+        let is_held = |application: &Application| {
+            let asks = application.demand.told.is_some();
+            asks && self.scheduler.waiting(application.id) > 0
+        };
+        let decides = self.agreed.is_some() && self.mode.decides();
+        if decides && self.applications.iter().flatten().any(is_held) {
+            nap.min(LOOK / HELD)
+        } else {
+            nap
         }
     }
 

@@ -1,6 +1,6 @@
 //! An application, as the engine has it.
 use super::Newcomer;
-use super::agreed::Demand;
+use super::agreed::{Demand, FIRST_DEMAND};
 use super::justitia::Seen;
 use crate::daemon::connection::Landed;
 use crate::daemon::share::Regions;
@@ -34,7 +34,7 @@ pub(super) struct Application {
 impl Application {
     pub(super) fn new(newcomer: Newcomer, id: ApplicationId) -> Self {
         let Newcomer { end, cq, socket, account, .. } = newcomer;
-        let (connections, demand, regions) = (Vec::new(), Demand::default(), Regions::new());
+        let (connections, demand, regions) = (Vec::new(), FIRST_DEMAND, Regions::new());
         Self {
             id,
             end,

@@ -79,7 +79,7 @@ impl Engine {
             // Until a rate is agreed.
             self.scheduler.set_rate(id, 0.0);
         }
-        self.tell_peers(Change::Join { key, weight });
+        self.tell_of_newcomer(key, weight);
         self.decide();
     }
 

@@ -2,8 +2,10 @@
 //! are there.
 use super::Engine;
 use crate::daemon::connection::Connection;
-use crate::daemon::inband::{Arrived, Message, Told};
+use crate::daemon::inbox::Arrived;
+use crate::daemon::messages::TooLong;
 use crate::daemon::share::Stage;
+use crate::inband::{Message, Told};
 use crate::peer::{Change, Local, Sharing};
 use crate::scheduler::ConnectionId;
 use std::sync::mpsc::Sender;
@@ -69,10 +71,19 @@ impl Engine {
 
     fn take_message(&mut self, arrived: &Arrived, from: Option<u32>, told: &Told) {
         let Some(connection) = self.about(arrived, from) else { return };
-        let Some(landed) = connection.take_message(told) else { return };
-        let (owner, queue_pair) = (connection.owner, connection.queue_pair);
-        if let Some(application) = &mut self.applications[owner] {
-            application.land(queue_pair, &landed);
+        let (id, owner, queue_pair) = (connection.id, connection.owner, connection.queue_pair);
+        match connection.take_message(told) {
+            Ok(Some(landed)) => {
+                if let Some(application) = &mut self.applications[owner] {
+                    application.land(queue_pair, &landed);
+                }
+            }
+            Ok(None) => {}
+            Err(TooLong { bytes, room }) => {
+                let host = arrived.host;
+                tracing::warn!(host, bytes, room, "a message that is longer than its receive");
+                self.end_connection(id, None);
+            }
         }
     }
 

@@ -10,7 +10,7 @@ mod shared;
 
 use super::Port;
 use super::connection::{Connection, NewQp};
-use super::inband::Inbox;
+use super::inbox::Inbox;
 use super::own::OwnQp;
 use super::share::Region;
 use super::shared_qps::SharedQps;
@@ -253,7 +253,7 @@ impl Engine {
     /// Sleeps until it is rung; returns false if it slept as long as it may.
     fn sleep(&self) -> bool {
         let idle = self.connections.iter().all(Option::is_none);
-        let nap = if idle { LONG_NAP } else { NAP };
+        let nap = self.longest_nap(if idle { LONG_NAP } else { NAP });
         let paced = self.agreed.is_some() || self.justitia.is_some();
         let refill = paced.then(|| self.scheduler.next_refill()).flatten();
         let timeout = event::timespec(refill.map_or(nap, |refill| refill.min(nap)));

@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::daemon::checks::Need;
 use crate::daemon::connection::Connection;
-use crate::daemon::inband::Inbox;
+use crate::daemon::inbox::Inbox;
 use crate::daemon::share::{Region, Stage};
 use crate::peer::message::RemoteRegion;
 use crate::peer::{Change, Local, Sharing};
@@ -190,12 +190,20 @@ impl Engine {
             let connection = self.connections.get(at).and_then(Option::as_ref);
             let has_it = |one: &&Connection| one.lost(None).iter().any(|lost| lost.wr_id == wr_id);
             let Some(connection) = connection.filter(has_it) else { continue };
-            let (id, qpn) = (connection.id, connection.qpn);
-            let shared = connection.shared.as_ref().map(|shared| (shared.host, shared.life));
-            self.fail_shared(id, Some(wr_id));
-            if let Some((host, life)) = shared {
-                self.say_when_done(host, ended(qpn, life));
-            }
+            let id = connection.id;
+            self.end_connection(id, Some(wr_id));
+        }
+    }
+
+    /// Ends a connection that shares, of which it is not known whether the peer did an atomic, or whose peer is none
+    /// that obeys; its peer hears of it.
+    pub(super) fn end_connection(&mut self, id: ConnectionId, unknown: Option<u64>) {
+        let Some(connection) = self.connections[id.index()].as_ref() else { return };
+        let qpn = connection.qpn;
+        let shared = connection.shared.as_ref().map(|shared| (shared.host, shared.life));
+        self.fail_shared(id, unknown);
+        if let Some((host, life)) = shared {
+            self.say_when_done(host, ended(qpn, life));
         }
     }
 

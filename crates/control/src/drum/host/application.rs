@@ -5,6 +5,10 @@ use crate::drum::step::{self, KAPPA, Sender, Told};
 use crate::drum::utility::{marginal, with_power};
 use std::collections::BTreeMap;
 
+/// How far a rate may be from its answer to prices, as a logarithm, and how near it is found.
+const MOST_LOG: f64 = 16.0;
+const HALVINGS: usize = 40;
+
 /// A host that applications here send to.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
@@ -98,6 +102,25 @@ impl Sending {
         let completion: f64 = self.edges.iter().map(|edge| edge.completions * edge.worth).sum();
         let elasticity = (alpha * rate + 3.0 * completion) / (rate + completion);
         (rate + completion, elasticity, Answer::new(alpha, rate, completion))
+    }
+
+    /// The rate that answers to the prices it was told, and to one of sending, as its completions are worth less the
+    /// more there are; `None` where it was not told all, or nothing has a price.
+    pub(super) fn answer_prices(&self, alpha: f64, send: f64) -> Option<f64> {
+        let price_of = |edge: &Edge| Some(edge.completions * (edge.told?.price + edge.worth));
+        let price = send + self.edges.iter().map(price_of).sum::<Option<f64>>()?;
+        if !(price > 0.0 && price.is_finite()) {
+            return None;
+        }
+        let completion: f64 = self.edges.iter().map(|edge| edge.completions * edge.worth).sum();
+        let (mut low, mut high) = (-MOST_LOG, MOST_LOG);
+        for _ in 0..HALVINGS {
+            let log: f64 = 0.5 * (low + high);
+            let rate = self.weight * marginal(alpha, self.x * log.exp());
+            let is_worth = rate + completion * (-3.0 * log).exp() > price;
+            *(if is_worth { &mut low } else { &mut high }) = log;
+        }
+        Some(self.x * low.exp())
     }
 
     /// Whether it was told all its prices.

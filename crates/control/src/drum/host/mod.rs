@@ -237,7 +237,9 @@ impl Host {
             Input::Tick => self.proceed(now_ns),
             Input::Join(application) => self.join(now_ns, application)?,
             Input::Leave(application) => self.leave(application),
-            Input::Capacities { send, completion } => self.set_capacities(send, completion)?,
+            Input::Capacities { send, completion } => {
+                self.set_capacities(now_ns, send, completion)?;
+            }
             Input::Gone(host) => self.drop_host(now_ns, host),
             Input::Packet { from, bytes } => match Message::decode(bytes) {
                 Ok(message) if from != self.config.host => {
@@ -287,11 +289,16 @@ impl Host {
         self.guard.fallen
     }
 
-    fn set_capacities(&mut self, send: f64, completion: f64) -> Result<(), HostError> {
+    fn set_capacities(&mut self, now: u64, send: f64, completion: f64) -> Result<(), HostError> {
+        let falls = completion < self.config.completion_capacity;
         let config =
             HostConfig { send_capacity: send, completion_capacity: completion, ..self.config };
         config.check()?;
         self.config = config;
+        if falls && !self.incoming.is_empty() {
+            // Nobody's lease goes on with what was granted before.
+            self.answer_at = Some(now);
+        }
         self.begin_receiving();
         self.changed();
         Ok(())

@@ -65,6 +65,8 @@ const MOST_STEPS: usize = 40;
 const NEAR: f64 = 1e-9;
 /// What is heard of an offer, in capacities. More than one, or the only sender would never hear that it offers too much.
 const MOST_OFFERED: f64 = 2.0;
+/// As of any number that is sent.
+const MOST_MARGINAL: f64 = 1e30;
 /// How near grants must be to what they should be for a host to be still.
 const SETTLED: f64 = 1e-3;
 
@@ -99,7 +101,8 @@ impl Host {
         let quiet = now < self.quiet_until;
         let most = self.config.completion_capacity;
         for offer in offers {
-            let offered = f64::from(offer.value).min(MOST_OFFERED * most);
+            let value = f64::from(offer.value);
+            let offered = value.min(MOST_OFFERED * most);
             let key = (from, offer.from, offer.to);
             if !knows && self.prices.is_following() && self.incoming.contains_key(&key) {
                 // It was lowered already.
@@ -120,8 +123,10 @@ impl Host {
                 }
             });
             edge.offered = offered;
-            edge.marginal = f64::from(offer.marginal);
             edge.elasticity = f64::from(offer.elasticity);
+            // At what is heard of it.
+            let cut = (value / offered).powf(edge.elasticity);
+            edge.marginal = (f64::from(offer.marginal) * cut).min(MOST_MARGINAL);
             edge.knows = offer.held > 0.0;
             // For the steps nothing came.
             edge.fresh |= steps;
@@ -326,14 +331,14 @@ impl Host {
     fn grant(&mut self, now: u64, sequence: u64, rise: f64) {
         let capacity = self.config.completion_capacity * (1.0 - 1e-12);
         let quiet = now < self.quiet_until;
-        let sum: f64 = self.incoming.values().map(|edge| edge.at_rise(rise)).sum();
-        let scale = (capacity / sum.max(1e-30)).min(1.0);
-        let wanted = |edge: &Incoming| {
-            let counted = edge.ledger.counted();
-            if quiet { counted } else { edge.at_rise(rise) * scale }
-        };
-        let raise = |edge: &Incoming| (wanted(edge) - edge.ledger.counted()).max(0.0);
         let counted: f64 = self.incoming.values().map(|edge| edge.ledger.counted()).sum();
+        let use_of = |edge: &Incoming| {
+            if quiet { edge.ledger.counted() } else { edge.at_rise(rise) }
+        };
+        let sum: f64 = self.incoming.values().map(use_of).sum();
+        let scale = (capacity / sum.max(1e-30)).min(1.0);
+        let wanted = |edge: &Incoming| use_of(edge) * scale;
+        let raise = |edge: &Incoming| (wanted(edge) - edge.ledger.counted()).max(0.0);
         let raises: f64 = self.incoming.values().map(raise).sum();
         let free = (capacity - counted).max(0.0);
         let part = if raises > 0.0 { (free / raises).min(1.0) } else { 0.0 };
@@ -346,36 +351,55 @@ impl Host {
         }
     }
 
-    /// Answers those who offered, and everybody while something changes.
-    fn reply(&mut self, now: u64, sequence: u64) {
+    /// What a host is told of its edges.
+    fn answers_to(&self, host: u32) -> Vec<Answered> {
         let beta = self.config.beta;
-        let mut answers: BTreeMap<u32, Vec<Answered>> = BTreeMap::new();
-        for ((host, from, to), edge) in &self.incoming {
-            let Some(receiving) = self.receiving.get(to) else { continue };
-            answers.entry(*host).or_default().push(Answered {
-                from: *from,
-                to: *to,
+        let edges = self.incoming.range((host, 0, 0)..=(host, u32::MAX, u32::MAX));
+        let answer = |(&(_, from, to), edge): (&(u32, u32, u32), &Incoming)| {
+            let receiving = self.receiving.get(&to)?;
+            Some(Answered {
+                from,
+                to,
                 price: narrow(receiving.price),
                 value: narrow(edge.value),
                 curvature: narrow(receiving.curvature),
                 worth: narrow(completion_marginal(beta, receiving.z)),
                 edges: receiving.edges,
                 grant: narrow_down(edge.ledger.granted()),
-            });
+            })
+        };
+        edges.filter_map(answer).collect()
+    }
+
+    /// Tells a host again what it was told last.
+    pub(super) fn reply_to(&mut self, now: u64, host: u32, seen: u64) {
+        let sequence = self.next_sequence(now);
+        for (_, edge) in self.incoming.range_mut((host, 0, 0)..=(host, u32::MAX, u32::MAX)) {
+            let granted = edge.ledger.granted();
+            edge.ledger.grant(sequence, granted);
         }
+        self.note_answered(host, sequence);
+        let header = Header { sequence, ..self.answers_header(now, host, seen) };
+        let answers = self.answers_to(host);
+        self.deliver(now, host, header, answers);
+    }
+
+    /// Answers those who offered, and everybody while something changes.
+    fn reply(&mut self, now: u64, sequence: u64) {
         let hosts: Vec<u32> = self.sources.keys().copied().collect();
         for host in hosts {
             let Some(seen) = self.open_window(host, sequence) else { continue };
             let header = Header { sequence, ..self.answers_header(now, host, seen) };
-            let entries = answers.remove(&host);
-            if entries.is_none() {
+            let entries = self.answers_to(host);
+            if entries.is_empty() {
                 // It has left, and is told that this is known.
                 self.note_left(now, host);
             }
-            self.deliver(now, host, header, entries.unwrap_or_default());
+            self.deliver(now, host, header, entries);
             if host == self.config.host {
-                // It took them already.
-                self.confirm(host, sequence);
+                // Without a message; what it did not take it does not hold.
+                let taken = self.targets.get(&host).map_or(sequence, |target| target.taken);
+                self.confirm(host, taken);
             }
         }
     }

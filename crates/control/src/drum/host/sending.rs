@@ -55,7 +55,13 @@ impl Host {
                         *edge = Edge { completions: edge.completions, ..old.clone() };
                     }
                 }
-                new.x = old.x.min(limit);
+                new.x = old.x;
+                // Others do not change, so what they cost tells what this one is to have. Not where a weight is another:
+                // its rate was an answer, and others would give way before anything is granted.
+                let has_same = old.limit == new.limit;
+                let price = self.sending.linear;
+                let answer = (!has_same).then(|| new.answer_prices(self.config.alpha, price));
+                new.x = answer.flatten().unwrap_or(old.x).min(limit).min(self.config.send_capacity);
                 self.applications[at] = new;
             }
             Err(at) => self.applications.insert(at, new),
@@ -198,6 +204,7 @@ impl Host {
         if std::mem::take(&mut self.tells) {
             self.told = sequence;
         }
+        self.drop_grants_of_who_rests(sequence);
         let mut offers = self.make_offers();
         let targets: Vec<u32> = self.targets.keys().copied().collect();
         for to in targets {
@@ -218,6 +225,16 @@ impl Host {
                 let bytes = Message::Offers(header, entries).encode();
                 self.outputs.push_back(Output::Send { to, bytes });
             }
+        }
+    }
+
+    /// Who is not offered is not granted anything by answers to these offers or earlier ones, even if he takes part again
+    /// before they come.
+    fn drop_grants_of_who_rests(&mut self, sequence: u64) {
+        let targets = &self.targets;
+        let resting = self.applications.iter_mut().filter(|one| !one.takes_part(targets));
+        for edge in resting.flat_map(|sending| &mut sending.edges) {
+            (edge.grant, edge.since) = (0.0, sequence + 1);
         }
     }
 

@@ -5,7 +5,7 @@ use super::{Header, Host, MOST_MISSES, Offer, ROUNDS_TO_ANSWER};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Source {
     pub(super) incarnation: u32,
-    /// Sequence of its newest offers with entries.
+    /// Sequence of its newest offers, with entries or as before; 0 before the first with entries.
     taken: u64,
     change: u32,
     heard_at: u64,
@@ -63,11 +63,15 @@ impl Host {
             return;
         }
         source.heard_at = now;
+        if header.same && source.taken > 0 {
+            // They say of what was taken that it holds: answers are to these, too.
+            source.taken = source.taken.max(header.sequence);
+        }
         if header.heard == self.config.incarnation {
             self.confirm(from, header.seen);
         }
         if header.same {
-            self.answer_renewal(now, from, header.sequence);
+            self.answer_renewal(now, from, (header.sequence, header.seen));
             return;
         }
         let Some(source) = self.sources.get_mut(&from) else { return };
@@ -111,12 +115,24 @@ impl Host {
         }
     }
 
-    /// Answers a host whose offers are as they were: its lease goes on.
-    fn answer_renewal(&mut self, now: u64, to: u32, seen: u64) {
+    /// Answers a host whose offers are as they were: its lease goes on. If the last answers did not reach it, it gets
+    /// them again: its grants may have been lowered, and must not go on.
+    fn answer_renewal(&mut self, now: u64, to: u32, (seen, taken): (u64, u64)) {
+        let source = self.sources.get(&to).filter(|source| source.taken > 0);
         // Who knows of no edge of it says so, instead.
-        let known = self.sources.get(&to).is_some_and(|source| source.taken > 0);
+        let known = source.is_some();
+        if source.is_some_and(|source| source.answered > taken) {
+            return self.reply_to(now, to, seen);
+        }
         let header = Header { same: known, ..self.answers_header(now, to, seen) };
         self.deliver(now, to, header, Vec::new());
+    }
+
+    /// Notes that what goes to a host now are its last answers.
+    pub(super) fn note_answered(&mut self, host: u32, sequence: u64) {
+        if let Some(source) = self.sources.get_mut(&host) {
+            source.answered = sequence;
+        }
     }
 
     pub(super) fn answer_is_due(&self, now: u64) -> bool {

@@ -3,6 +3,7 @@ mod any_input;
 mod corpus;
 mod leaving;
 mod network;
+mod newcomer;
 
 use crate::family::Family;
 use catchment_control::drum::{Application, Host, HostConfig, Input, Problem};

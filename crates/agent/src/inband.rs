@@ -2,15 +2,11 @@
 //! applications have posted, and which messages are there. `docs/spec/agent.md` describes it.
 //!
 //! A message is a SEND of at most [`MESSAGE_BYTES`] whose immediate is the number of a queue pair of the receiver.
-use super::share::Buffer;
 use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
 use crate::matching::{Piece, Receive};
-use catchment_verbs::{Access, Mr, Pd, Qp, RecvWr, Sge, VerbsError};
-use std::sync::Arc;
 
-/// Receives that an agent has posted on each shared queue pair.
-pub(super) const INBOX: u32 = 512;
-const MESSAGE_BYTES: usize = MAX_INLINE_BYTES;
+/// The most bytes of a message.
+pub const MESSAGE_BYTES: usize = MAX_INLINE_BYTES;
 /// Of every message: kind, flags, 2 of nothing, the sender's queue pair, a number.
 const HEAD: usize = 12;
 /// Of a receive, before its pieces.
@@ -19,7 +15,7 @@ const PIECE: usize = 16;
 /// Pieces of a receive that cannot be written to.
 const UNFIT: u8 = 0xff;
 /// The most receives of a message.
-pub(super) const RECEIVES: usize = (MESSAGE_BYTES - HEAD) / (RECEIVE_HEAD + PIECE);
+pub const RECEIVES: usize = (MESSAGE_BYTES - HEAD) / (RECEIVE_HEAD + PIECE);
 
 const OPEN: u8 = 1;
 const POSTED: u8 = 2;
@@ -30,34 +26,66 @@ const CREDIT: u8 = 6;
 
 /// What an agent says about a connection. `from` is its number of the queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Message<'a> {
+pub enum Message<'a> {
     /// The application has connected it. An answer follows all receives that there are.
-    Open { from: u32, answer: bool },
-    /// Receives, the first of them of this number.
-    Posted { from: u32, first: u32, receives: Receives<'a> },
+    Open {
+        /// Whose.
+        from: u32,
+        /// Whether the receives that there are were said before.
+        answer: bool,
+    },
+    /// Receives.
+    Posted {
+        /// Whose.
+        from: u32,
+        /// Number of the first of them.
+        first: u32,
+        /// In order.
+        receives: Receives<'a>,
+    },
     /// A message of the application is there.
-    Done { from: u32, told: Told },
+    Done {
+        /// Whose.
+        from: u32,
+        /// Which.
+        told: Told,
+    },
     /// How many messages have you taken?
-    Ask { from: u32 },
-    /// So many; none of a connection that does not share any more.
-    Taken { from: u32, count: Option<u32> },
+    Ask {
+        /// Of whose.
+        from: u32,
+    },
+    /// The answer.
+    Taken {
+        /// By whom.
+        from: u32,
+        /// So many; none of a connection that does not share any more.
+        count: Option<u32>,
+    },
     /// So many in-band messages of this queue pair were taken.
-    Credit { count: u32 },
+    Credit {
+        /// Modulo 2^32.
+        count: u32,
+    },
 }
 
 /// A message of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told {
-    pub(super) number: u32,
+pub struct Told {
+    /// Of the messages of its connection, from 0.
+    pub number: u32,
     /// A SEND; else a WRITE with immediate.
-    pub(super) is_send: bool,
-    pub(super) bytes: u64,
-    pub(super) imm: Option<u32>,
+    pub is_send: bool,
+    /// Its length.
+    pub bytes: u64,
+    /// Its immediate.
+    pub imm: Option<u32>,
 }
 
 /// Receives, to be sent or as they were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Receives<'a> {
+pub enum Receives<'a> {
+    /// To be sent.
     Given(&'a [Receive]),
     /// So many, encoded.
     Sent(u8, &'a [u8]),
@@ -67,11 +95,11 @@ fn get<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-fn put<const N: usize>(out: &mut Buffer, at: usize, bytes: [u8; N]) {
+fn put<const N: usize>(out: &mut [u8; MESSAGE_BYTES], at: usize, bytes: [u8; N]) {
     out[at..at + N].copy_from_slice(&bytes);
 }
 
-fn put_receives(out: &mut Buffer, receives: &[Receive]) -> usize {
+fn put_receives(out: &mut [u8; MESSAGE_BYTES], receives: &[Receive]) -> usize {
     let mut at = HEAD;
     for receive in receives {
         let pieces = receive.pieces();
@@ -88,7 +116,8 @@ fn put_receives(out: &mut Buffer, receives: &[Receive]) -> usize {
 }
 
 /// Returns how many of these receives fit into one message.
-pub(super) fn fitting(receives: &[Receive]) -> usize {
+#[must_use]
+pub fn fitting(receives: &[Receive]) -> usize {
     let mut bytes = HEAD;
     let fits = |receive: &&Receive| {
         bytes += RECEIVE_HEAD + receive.pieces().unwrap_or_default().len() * PIECE;
@@ -116,7 +145,7 @@ fn get_receive(bytes: &mut &[u8]) -> Option<Receive> {
 
 impl Receives<'_> {
     /// Calls for each; stops at bytes that are none.
-    pub(super) fn each(&self, mut what: impl FnMut(Receive)) {
+    pub fn each(&self, mut what: impl FnMut(Receive)) {
         match self {
             Receives::Given(all) => all.iter().copied().for_each(what),
             Receives::Sent(count, bytes) => {
@@ -132,7 +161,7 @@ impl Receives<'_> {
 
 impl<'a> Message<'a> {
     /// Writes it; returns its length. Of receives, as many as are [`fitting`].
-    pub(super) fn encode(&self, out: &mut Buffer) -> usize {
+    pub fn encode(&self, out: &mut [u8; MESSAGE_BYTES]) -> usize {
         let (kind, flags, from, number) = match *self {
             Self::Open { from, answer } => (OPEN, u8::from(answer), from, 0),
             Self::Posted { from, first, receives } => {
@@ -171,7 +200,8 @@ impl<'a> Message<'a> {
     }
 
     /// Reads one; `None` if it is none.
-    pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
+    #[must_use]
+    pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let [kind, flags, _, _] = get(bytes, 0)?;
         let from = u32::from_be_bytes(get(bytes, 4)?);
         let number = u32::from_be_bytes(get(bytes, 8)?);
@@ -184,7 +214,9 @@ impl<'a> Message<'a> {
             DONE => {
                 let imm = u32::from_be_bytes(get(bytes, HEAD + 8)?);
                 let imm = (flags & 2 != 0).then_some(imm);
+                // No request has more.
                 let bytes = u64::from_be_bytes(get(bytes, HEAD)?);
+                let bytes = u32::try_from(bytes).ok()?.into();
                 let told = Told { number, is_send: flags & 1 != 0, bytes, imm };
                 Self::Done { from, told }
             }
@@ -195,76 +227,6 @@ impl<'a> Message<'a> {
         })
     }
 }
-
-/// What arrived over a shared queue pair.
-pub(super) struct Arrived {
-    pub(super) host: u32,
-    /// Where.
-    pub(super) place: usize,
-    /// The number of the queue pair here.
-    pub(super) to: u32,
-    /// A message of an application, of so many bytes, that is in its receive; else an in-band message.
-    pub(super) written: Option<u64>,
-    bytes: [u8; MESSAGE_BYTES],
-    count: usize,
-}
-
-impl Arrived {
-    pub(super) fn message(&self) -> Option<Message<'_>> {
-        Message::decode(&self.bytes[..self.count])
-    }
-}
-
-/// Memory of the receives of a shared queue pair, which are all posted.
-pub(super) struct Inbox {
-    mr: Arc<dyn Mr>,
-}
-
-impl Inbox {
-    /// Posts all receives of a queue pair in INIT.
-    pub(super) fn new(pd: &dyn Pd, qp: &mut dyn Qp) -> Result<Self, VerbsError> {
-        let bytes = INBOX as usize * MESSAGE_BYTES;
-        let inbox = Self { mr: pd.alloc_mr(bytes, Access::LOCAL_WRITE)? };
-        for slot in 0..INBOX.into() {
-            inbox.post(qp, slot).map_err(|reason| VerbsError::Invalid(reason.to_owned()))?;
-        }
-        Ok(inbox)
-    }
-
-    fn post(&self, qp: &mut dyn Qp, slot: u64) -> Result<(), &'static str> {
-        let addr = self.mr.addr() + slot * MESSAGE_BYTES as u64;
-        let sges = [Sge { addr, bytes: MESSAGE_BYTES as u32, lkey: self.mr.lkey() }];
-        let posted = qp.post_recv(&[RecvWr { wr_id: IN | slot, sges: &sges }]);
-        posted.map_err(|_| "receives of a shared queue pair")
-    }
-
-    /// Returns whether a `wr_id` is one of its receives.
-    pub(super) fn has(wr_id: u64) -> bool {
-        wr_id & IN != 0
-    }
-
-    /// Takes what is in a receive, and posts it again.
-    pub(super) fn take(
-        &self,
-        qp: &mut dyn Qp,
-        wr_id: u64,
-        (host, place, to): (u32, usize, u32),
-        (written, bytes): (bool, u64),
-    ) -> Option<Arrived> {
-        let slot = wr_id & !IN;
-        let written = written.then_some(bytes);
-        let count = if written.is_some() { 0 } else { (bytes as usize).min(MESSAGE_BYTES) };
-        let bytes = [0; MESSAGE_BYTES];
-        let mut arrived = Arrived { host, place, to, written, bytes, count };
-        let offset = slot as usize * MESSAGE_BYTES;
-        self.mr.region().whole().read_at(offset, &mut arrived.bytes[..count]).ok()?;
-        self.post(qp, slot).ok()?;
-        Some(arrived)
-    }
-}
-
-/// Marks receives; the others are counted from 0.
-const IN: u64 = 1 << 63;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
@@ -284,7 +246,7 @@ mod tests {
     #[test]
     fn messages_read_back_and_other_bytes_do_not() {
         let given = receives();
-        let told = Told { number: 7, is_send: true, bytes: 1 << 40, imm: Some(u32::MAX) };
+        let told = Told { number: 7, is_send: true, bytes: (1 << 32) - 1, imm: Some(u32::MAX) };
         let all = [
             Message::Open { from: 1, answer: true },
             Message::Done { from: 9, told },
@@ -294,7 +256,7 @@ mod tests {
             Message::Taken { from: 3, count: None },
             Message::Credit { count: 77 },
         ];
-        let mut buffer: Buffer = Box::new([0xee; MAX_INLINE_BYTES]);
+        let mut buffer = [0xee; MESSAGE_BYTES];
         for message in all {
             let count = message.encode(&mut buffer);
             assert_eq!(Message::decode(&buffer[..count]), Some(message));
