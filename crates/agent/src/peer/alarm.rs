@@ -13,6 +13,10 @@ pub(super) struct Alarm(AsyncFd<OwnedFd>);
 
 impl Alarm {
     /// Makes one, within a runtime.
+    #[allow(
+        deprecated,
+        reason = "what replaces `new` is unsafe, for descriptors that are not owned"
+    )]
     pub(super) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         Ok(Self(AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?))

@@ -46,6 +46,7 @@ impl Host<'_> {
     fn measure(&mut self, per_s: f64, time: Duration) -> Result<Row> {
         let load = Load::Paced { per_s: per_s * f64::from(EACH) };
         self.applications().try_for_each(|at| self.crowd.tell(&Order::Load(at, load)))?;
+        // Until the load is what it shall be: nothing tells.
         std::thread::sleep(SETTLE);
         let cpu = |ns: Option<u64>| ns.context("the agent's processor time");
         let (before, begun) = (cpu(self.agents.used().cpu_ns)?, Instant::now());

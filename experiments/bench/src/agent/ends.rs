@@ -1,25 +1,19 @@
 //! The processes of a measurement: an agent, applications, and the targets of their requests.
 pub(crate) use super::seat::Work;
 use super::seat::{Found, Seat, Served, Used};
-use super::{crowd, routing};
 use crate::hop::Hop;
-use crate::{host, output, rate, sys};
+use crate::rate;
 use anyhow::{Context as _, Result};
-use catchment_agent::Agent;
-use catchment_agent::peer::PeerSecurity;
-use catchment_agent::policy::Policy;
-use catchment_netns::Namespace;
-use catchment_perf::{ChildProcess, Control};
-use catchment_session::io::{ClientSecurity, ServerSecurity};
+use catchment_perf::ChildProcess;
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The name of those that others write to, in the policy.
 pub(crate) const TARGET: &str = "target";
-const READY: &str = "ready";
+pub(super) const READY: &str = "ready";
 /// Bytes a second that bind nobody.
 const UNBOUND: u64 = 1 << 40;
 /// What JUSTITIA's probes shall not take longer than.
@@ -40,43 +34,6 @@ pub(crate) enum Role {
     Crowd { here: Seat, there: Seat },
     /// So many applications with a connection each, which exchange so many requests and say what went astray.
     Exchange { here: Seat, there: Seat, apps: usize, requests: u64 },
-}
-
-/// Runs one of the processes.
-pub(crate) fn role(order: &Role) -> Result<()> {
-    match order {
-        Role::Agent(policy) => {
-            sys::settle(host::collector_core())?;
-            // Where both ends are of this measurement, nobody else is in their namespaces.
-            let security = PeerSecurity {
-                client: ClientSecurity { tls: None, insecure: true },
-                server: ServerSecurity { tls: None, insecure: true },
-            };
-            let agent = Agent::start_secured(Policy::parse(policy)?, security)?;
-            let local = agent.local().map(|local| format!(" {local}"));
-            output::line(&format!("{READY}{}", local.unwrap_or_default()))?;
-            std::io::stdin().lines().for_each(drop);
-            Ok(())
-        }
-        Role::Target(seat) => {
-            sys::settle(host::cores().saturating_sub(1).min(2))?;
-            rate::serve_at(seat.open()?, seat.address.unwrap_or(Ipv4Addr::LOCALHOST.into()))
-        }
-        Role::In { netns, role: order } => {
-            Namespace::open(netns)?.enter()?;
-            role(order)
-        }
-        Role::Application { seat, target, work } => {
-            sys::settle(host::SOURCE_CORE)?;
-            let mut control = Control::over_tcp(TcpStream::connect(target)?)?;
-            let work = work.iter().map(|work| seat.measure(&mut control, work));
-            output::json(&work.collect::<Result<Vec<Found>>>()?)
-        }
-        Role::Crowd { here, there } => crowd::role(here, there),
-        Role::Exchange { here, there, apps, requests } => {
-            routing::role((here, there), *apps, *requests)
-        }
-    }
 }
 
 /// One of the two ends of a network, where there is one.

@@ -1,6 +1,7 @@
 //! Rates that were agreed with other hosts: what the engine tells of applications, and how it keeps to them.
 use super::Engine;
 use super::application::Application;
+use super::demand::{Demand, FIRST_DEMAND, LEAST_DEMAND};
 use crate::peer::{Change, Verdict};
 use crate::scheduler::ApplicationId;
 use std::time::{Duration, Instant};
@@ -15,11 +16,6 @@ const MARGIN: f64 = 1.25;
 const HELD: u32 = 10;
 /// How often those are looked at who were found to ask for little, and may be held by that: not to wait for the next look.
 const LOOK_FOR_HELD: Duration = Duration::from_micros(250);
-/// Least demand, in bytes a second: a request that comes now and then is sent at once.
-const LEAST_DEMAND: f64 = 1e6;
-/// What is told of who comes: he has sent nothing.
-pub(super) const FIRST_DEMAND: Demand =
-    Demand { bytes: 0, emptied: 0, held_ns: 0, told: Some(LEAST_DEMAND) };
 /// By how much a demand must differ to be told.
 const NEWS: f64 = 0.1;
 
@@ -30,16 +26,6 @@ pub(super) struct Agreed {
     spent: Instant,
     looked: Instant,
     looked_for_held: Instant,
-}
-
-/// What an application asked for when it was last looked at.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Demand {
-    bytes: u64,
-    emptied: u64,
-    held_ns: u64,
-    /// As it was told; nothing: more than it gets.
-    told: Option<f64>,
 }
 
 impl Agreed {

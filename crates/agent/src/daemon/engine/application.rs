@@ -1,6 +1,6 @@
 //! An application, as the engine has it.
 use super::Newcomer;
-use super::agreed::{Demand, FIRST_DEMAND};
+use super::demand::{Demand, FIRST_DEMAND};
 use super::justitia::Seen;
 use crate::daemon::connection::Landed;
 use crate::daemon::share::Regions;

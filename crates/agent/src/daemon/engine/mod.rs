@@ -3,6 +3,7 @@
 mod agreed;
 mod application;
 mod command;
+mod demand;
 mod justitia;
 mod messages;
 mod raw;

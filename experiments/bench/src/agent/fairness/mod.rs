@@ -79,6 +79,7 @@ fn alone(windows: Windows) -> Result<Alone> {
         let member =
             Member { at: 0, bytes: *bytes, memory_bytes: MEMORY_ALONE, connections: 1, load };
         crowd.begin(&[member])?;
+        // Caches and rates settle: nothing tells when they have.
         std::thread::sleep(WARM_UP.min(time));
         let from = Moment::now(&agent)?;
         // The time over which it is measured.
@@ -216,6 +217,7 @@ pub(super) fn measure(line: Option<u64>, windows: Windows) -> Result<Row> {
         let changed = watch(&mut window, from, begun + half, (&agent, &capacity))?;
         let at = Instant::now();
         churn.change()?;
+        // The time after a change that is left out.
         std::thread::sleep(SETTLE.saturating_sub(at.elapsed()));
         let settled = Moment::now(&agent)?;
         churn.left_out_ms.push((settled.ns - changed.ns) as f64 / 1e6);
