@@ -1,7 +1,7 @@
 //! Rates that were agreed with other hosts: what the engine tells of applications, and how it keeps to them.
 use super::Engine;
 use super::application::Application;
-use super::demand::{Demand, FIRST_DEMAND, LEAST_DEMAND};
+use super::demand::{FIRST_DEMAND, LEAST_DEMAND};
 use crate::peer::{Change, Verdict};
 use crate::scheduler::ApplicationId;
 use std::time::{Duration, Instant};
