@@ -65,8 +65,6 @@ const MOST_STEPS: usize = 40;
 const NEAR: f64 = 1e-9;
 /// What is heard of an offer, in capacities. More than one, or the only sender would never hear that it offers too much.
 const MOST_OFFERED: f64 = 2.0;
-/// As of any number that is sent.
-const MOST_MARGINAL: f64 = 1e30;
 /// How near grants must be to what they should be for a host to be still.
 const SETTLED: f64 = 1e-3;
 
@@ -101,8 +99,7 @@ impl Host {
         let quiet = now < self.quiet_until;
         let most = self.config.completion_capacity;
         for offer in offers {
-            let value = f64::from(offer.value);
-            let offered = value.min(MOST_OFFERED * most);
+            let offered = f64::from(offer.value).min(MOST_OFFERED * most);
             let key = (from, offer.from, offer.to);
             if !knows && self.prices.is_following() && self.incoming.contains_key(&key) {
                 // It was lowered already.
@@ -123,10 +120,8 @@ impl Host {
                 }
             });
             edge.offered = offered;
+            edge.marginal = f64::from(offer.marginal);
             edge.elasticity = f64::from(offer.elasticity);
-            // At what is heard of it.
-            let cut = (value / offered).powf(edge.elasticity);
-            edge.marginal = (f64::from(offer.marginal) * cut).min(MOST_MARGINAL);
             edge.knows = offer.held > 0.0;
             // For the steps nothing came.
             edge.fresh |= steps;

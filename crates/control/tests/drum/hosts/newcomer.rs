@@ -129,3 +129,22 @@ fn who_asks_for_more_begins_at_what_others_pay() {
     }
     assert!((two.rate(0, ONE) - (TAKES_IN - IDLE) / 6.0).abs() < 1e-3, "{}", two.rate(0, ONE));
 }
+
+#[test]
+fn whenever_it_asks_for_more_the_optimum_comes() {
+    // It joins before the others have agreed, while they do, and after that.
+    for joined in [5 * MS, 60 * MS, 60 * MS + 130_000, 61 * MS + 570_000] {
+        for waited in (0..60).map(|at| at * MS / 4) {
+            let mut two = Two::new();
+            two.hosts[0].handle(0, Input::Leave(ONE)).expect("good values");
+            two.hosts[1].handle(0, Input::Leave(TARGETS + ONE)).expect("good values");
+            two.run(joined);
+            two.join(0, application(ONE, 1.0, Some(IDLE), (2, TARGETS + ONE)));
+            two.join(1, application(TARGETS + ONE, 1.0, Some(IDLE), (1, ONE)));
+            two.run(joined + waited);
+            two.join(0, application(ONE, 1.0, None, (2, TARGETS + ONE)));
+            two.run(two.now + 100 * MS);
+            assert!(two.loss() < 0.005, "joined {joined}, waited {waited}: {}", two.loss());
+        }
+    }
+}
