@@ -118,6 +118,11 @@ impl Controller {
         let estimate_ns = self.estimate_ns(at);
         self.tell(at, estimate_ns, false);
         self.requeue(at);
+        let transfer = &self.transfers[at];
+        if transfer.state == State::Granted {
+            // Others come before it now.
+            self.note_stale(self.paths[usize::from(self.path_of(transfer.id.device).0)].part);
+        }
     }
 
     fn tell(&mut self, at: u32, estimate_ns: u64, dropped: bool) {

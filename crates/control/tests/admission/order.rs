@@ -221,3 +221,19 @@ fn what_has_begun_is_finished_however_late_and_what_runs_is_dropped_only_when_it
     harness.handle(2020 * MS, Input::Paused { transfer: id, left_bytes, revision });
     assert!(matches!(harness.said[..], [Output::Missed { dropped: true, .. }]));
 }
+
+#[test]
+fn one_that_runs_and_is_only_to_be_finished_makes_room_for_one_that_waits() {
+    let mut harness = Harness::with_devices(one_link(Rules::deadline()), 9);
+    let (first, second, waits) = (transfer(8, 1), transfer(9, 1), transfer(1, 1));
+    for id in [first, second] {
+        assert!(harness.granted(0, id, FRAME).is_some());
+    }
+    assert_eq!(harness.request(1, waits, FRAME), []);
+    harness.handle(2, Input::Finish { transfer: first, bytes: FRAME, age_ns: 0 });
+    let pauses = harness.pauses();
+    assert!(matches!(pauses[..], [(paused, _)] if paused == first), "{:?}", harness.said);
+    let (_, revision) = pauses[0];
+    harness.handle(3, Input::Paused { transfer: first, left_bytes: FRAME, revision });
+    assert!(harness.grant_of(waits).is_some(), "{:?}", harness.said);
+}
