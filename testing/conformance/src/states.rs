@@ -5,7 +5,7 @@ use catchment_verbs::{
     Endpoint, Gid, ModifyError, Payload, PostFailure, QpState, QpTransition, RecvWr, RtrAttr,
     RtsAttr, SendOp, SendWr,
 };
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Those that a program asks for on RC, which has no SQE.
 const STATES: [QpState; 6] = [Reset, Init, Rtr, Rts, Sqd, Error];
@@ -42,6 +42,11 @@ fn transition(to: QpState, peer: Endpoint) -> QpTransition {
         Sqe => panic!("no program asks for it"),
         Error => QpTransition::ToErr,
     }
+}
+
+/// To RTS, with patience for a peer that is connected late: on a busy machine the usual half second is over soon.
+fn patient_rts() -> QpTransition {
+    QpTransition::ToRts(RtsAttr { timeout: Duration::from_millis(500), ..RtsAttr::default() })
 }
 
 /// Brings a side into a state by legal transitions.
@@ -195,11 +200,12 @@ pub fn either_side_may_connect_first(bench: &Bench) {
         let (mut a, mut b) = (bench.side(&options), bench.side(&options));
         let (ea, eb) = (a.qp.endpoint(), b.qp.endpoint());
         bring(&mut b, Init, ea);
-        bring(&mut a, if early_rts { Rts } else { Rtr }, eb);
+        bring(&mut a, Rtr, eb);
         let sges = [a.sge(0, 8)];
         a.put(0, b"early...");
         let wr = SendWr::new(1, SendOp::Write(b.remote(8)), Payload::Sges(&sges));
         if early_rts {
+            a.qp.modify(patient_rts()).unwrap();
             a.post(wr);
         }
         b.qp.modify(transition(Rtr, ea)).unwrap();
