@@ -1,7 +1,7 @@
 //! What the command says when a session goes well: models for messages by hand, whatever the version.
 use crate::host::Host;
-use crate::host::process::{Process, wait_until};
-use crate::scene::{Scene, Setup};
+use crate::host::process::{LIMIT, Process, poll, wait_until};
+use crate::scene::{Check, Scene, Setup};
 use crate::wire::relay::Relay;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -43,6 +43,19 @@ pub(crate) fn own_session(scene: &Scene<'_>, device: &str, words: &[&str]) -> Re
     let mut source = scene.start_source(command.args(words), device)?;
     source.wait_event("session")?;
     Ok(Own { source, relay })
+}
+
+/// Checks that sessions take at most four descriptors each of a collector, and work.
+pub(crate) fn few_descriptors(scene: &mut Scene<'_>) -> Result<Check> {
+    let before = scene.collector.usage().fds;
+    let start = |number| own_session(scene, &format!("own{number}"), &["--rate", "1"]);
+    let own = (0..8).map(start).collect::<Result<Vec<_>>>()?;
+    // What a session takes for the first frame is given back a moment later.
+    let most = before + 4 * own.len();
+    let few = poll(LIMIT, || (scene.collector.usage().fds <= most).then_some(()));
+    let now = scene.collector.usage().fds.saturating_sub(before);
+    let held = few.is_some() && own.iter().all(|own| own.source.event("session").is_some());
+    Ok((held, format!("{now} descriptors for {} sessions", own.len())))
 }
 
 /// Opens a session whose source is never told that it is ready: its queue pair is for others to connect.

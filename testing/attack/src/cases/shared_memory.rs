@@ -3,7 +3,7 @@ use super::{Case, quick, slow};
 use crate::host::Host;
 use crate::host::place::User;
 use crate::host::process::pass;
-use crate::learned::{Own, half_session, own_session, told};
+use crate::learned::{Own, few_descriptors, half_session, own_session, told};
 use crate::report::Verdict;
 use crate::scene::{Check, Scene, Setup, attacked, newcomer};
 use crate::wire::{http, shm};
@@ -74,7 +74,7 @@ pub(super) const CASES: &[Case] = &[
         attacked(h, n, &relayed(), watches)
     }),
     quick("2.descriptors", "One peer's sessions take few descriptors each", |h, n| {
-        attacked(h, n, &relayed(), descriptors)
+        attacked(h, n, &relayed(), few_descriptors)
     }),
     quick("2.spec", "docs/spec/shm.md says what a second implementation needs", |h, _| spec(h)),
 ];
@@ -261,16 +261,6 @@ fn watches(scene: &mut Scene<'_>) -> Result<Check> {
     }
     let found = scene.end_attack(&mut attack)?;
     Ok((most < 100, format!("{} watches taken, {most} descriptors more", found["asked"])))
-}
-
-fn descriptors(scene: &mut Scene<'_>) -> Result<Check> {
-    let before = scene.collector.usage().fds;
-    let start = |number| own_session(scene, &format!("own{number}"), &["--rate", "1"]);
-    let own: Vec<Own> = (0..8).map(start).collect::<Result<_>>()?;
-    pass(Duration::from_millis(500));
-    let each = (scene.collector.usage().fds - before) as f64 / own.len() as f64;
-    drop(own);
-    Ok((each <= 4.0, format!("{each} descriptors for each session")))
 }
 
 fn spec(host: &Host) -> Result<Verdict> {

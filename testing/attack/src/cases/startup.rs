@@ -3,7 +3,7 @@ use super::{Case, quick, slow};
 use crate::host::Host;
 use crate::host::place::User;
 use crate::host::process::{LIMIT, Process, pass, poll};
-use crate::learned::own_session;
+use crate::learned::{few_descriptors, own_session};
 use crate::report::Verdict;
 use crate::scene::{Check, Scene, Setup, attacked, bystander, newest_frame};
 use anyhow::{Context as _, Result};
@@ -25,7 +25,7 @@ pub(super) const CASES: &[Case] = &[
         soft_limit,
     ),
     quick("5.descriptors-shm", "A session over shm takes at most four descriptors", |h, n| {
-        attacked(h, n, &Setup::over("shm"), descriptors)
+        attacked(h, n, &Setup::over("shm"), few_descriptors)
     }),
     slow(
         "5.descriptors-out",
@@ -104,18 +104,6 @@ fn soft_limit(host: &Host, name: &str) -> Result<Verdict> {
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap_or_default();
     let words: Vec<&str> = line.split_whitespace().collect();
     Ok(Verdict::new(words.get(3) == Some(&"4096"), line))
-}
-
-fn descriptors(scene: &mut Scene<'_>) -> Result<Check> {
-    let before = scene.collector.usage().fds;
-    let start = |number| own_session(scene, &format!("own{number}"), &["--rate", "1"]);
-    let own = (0..6).map(start).collect::<Result<Vec<_>>>()?;
-    // What a session takes for the first frame is given back a moment later.
-    let most = before + 4 * own.len();
-    let few = poll(Duration::from_secs(3), || (scene.collector.usage().fds <= most).then_some(()));
-    let now = scene.collector.usage().fds - before;
-    let held = few.is_some() && own.iter().all(|own| own.source.event("session").is_some());
-    Ok((held, format!("{now} descriptors for {} sessions", own.len())))
 }
 
 fn exhausted(host: &Host, name: &str) -> Result<Verdict> {
