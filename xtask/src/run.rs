@@ -8,8 +8,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Time after which a command of a recipe is considered hung and killed.
-pub(crate) const LIMIT: Duration = Duration::from_secs(15 * 60);
+/// Time after which a command of a recipe is considered hung and killed: twice what a build of all
+/// takes on the slowest machine seen.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Time after the end of a command for the rest of its output to arrive.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(2);
