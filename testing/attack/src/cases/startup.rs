@@ -3,7 +3,7 @@ use super::{Case, quick, slow};
 use crate::host::Host;
 use crate::host::place::User;
 use crate::host::process::{LIMIT, Process, pass, poll};
-use crate::learned::{few_descriptors, own_session};
+use crate::learned::few_descriptors;
 use crate::report::Verdict;
 use crate::scene::{Check, Scene, Setup, attacked, bystander, newest_frame};
 use anyhow::{Context as _, Result};
