@@ -54,7 +54,9 @@ mod snapshot;
 mod sync;
 
 #[cfg(feature = "live-page")]
-pub use dashboard::{Dashboard, DashboardConfig, DashboardError, PageTls};
+pub use dashboard::{
+    Dashboard, DashboardConfig, DashboardError, PageTls, StatusPage, StatusSource, StatusView,
+};
 pub use granting::{GrantSnapshot, Standing};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use ledger::{Ledger, Unaccounted};

@@ -1,4 +1,5 @@
 //! What viewers see, sampled once for all of them and only on request.
+use super::events::Last;
 use crate::metrics::CollectorMetrics;
 use crate::sampler::Sampler;
 use crate::sync::lock;
@@ -6,17 +7,11 @@ use axum::body::Bytes;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-/// Time between two events of a page.
-pub(super) const INTERVAL: Duration = Duration::from_millis(500);
-/// A sample this young serves the next viewer too.
-const FRESH: Duration = Duration::from_millis(400);
 
 #[derive(Debug)]
 struct Sampled {
     sampler: Sampler,
-    last: Option<(Instant, Bytes)>,
+    last: Last,
 }
 
 /// Samples shared by all viewers.
@@ -30,7 +25,7 @@ pub(super) struct Live {
 impl Live {
     pub(super) fn new(metrics: Arc<CollectorMetrics>) -> Self {
         let sampler = Sampler::new(metrics.clone());
-        let sampled = Mutex::new(Sampled { sampler, last: None });
+        let sampled = Mutex::new(Sampled { sampler, last: Last::default() });
         Self { metrics, sampled, viewers: AtomicUsize::new(0) }
     }
 
@@ -45,24 +40,18 @@ impl Live {
 
     /// Returns the status as JSON, at most 0.4 s old.
     pub(super) fn json(&self) -> Bytes {
-        let mut sampled = lock(&self.sampled);
-        if let Some((at, json)) = &sampled.last
-            && at.elapsed() < FRESH
-        {
-            return json.clone();
-        }
-        let snapshot = sampled.sampler.sample();
-        // Plain structs with string keys: serialisation has nothing to fail at.
-        let json = Bytes::from(serde_json::to_vec(&*snapshot).unwrap_or_default());
-        sampled.last = Some((Instant::now(), json.clone()));
-        json
+        let sampled = &mut *lock(&self.sampled);
+        sampled.last.or_make(|| {
+            // Plain structs with string keys: serialisation has nothing to fail at.
+            Bytes::from(serde_json::to_vec(&*sampled.sampler.sample()).unwrap_or_default())
+        })
     }
 
     /// Takes a sample so that the next one has rates.
     pub(super) fn warm_up(&self) {
         let mut sampled = lock(&self.sampled);
         sampled.sampler.sample();
-        sampled.last = None;
+        sampled.last.forget();
     }
 
     /// Adds a viewer. Its connection has a place, of which there are few.

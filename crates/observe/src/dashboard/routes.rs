@@ -1,26 +1,25 @@
 //! The routes of the live page. All of them only read.
+use super::events;
 use super::guard::{self, Guard};
-use super::live::{INTERVAL, Live};
+use super::live::Live;
+use super::page::{self, Texts};
 use crate::preview::Preview;
 use crate::snapshot::CpuSnapshot;
 use crate::{cpu, prometheus};
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::sse::{Event, Sse};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Router, middleware};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::MissedTickBehavior;
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::IntervalStream;
 
-/// Page, style and script; assembled with a fresh nonce for each visit.
-const PAGE: &str = include_str!("page.html");
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+const TEXTS: Texts = Texts {
+    title: "Catchment",
+    body: include_str!("collector.html"),
+    style: "",
+    script: include_str!("collector.js"),
+};
 
 /// How long the first answer to a lone viewer takes: rates need two samples.
 const FIRST_SAMPLE: Duration = Duration::from_millis(250);
@@ -30,7 +29,7 @@ pub(super) fn router(live: Arc<Live>, guard: Guard) -> Router {
         .route("/", get(page))
         .route("/metrics", get(metrics))
         .route("/api/status", get(status))
-        .route("/api/events", get(events))
+        .route("/api/events", get(follow))
         .route("/api/preview/{file}", get(preview))
         .fallback(nothing_here)
         .with_state(live)
@@ -43,35 +42,8 @@ async fn nothing_here() -> Response {
     (StatusCode::NOT_FOUND, text).into_response()
 }
 
-/// Serves the page, which may run its own script and style, ask its own server, and nothing else.
 async fn page() -> Response {
-    let nonce = match fresh_nonce() {
-        Ok(nonce) => nonce,
-        Err(error) => return unavailable(&format!("no random numbers: {error}\n")),
-    };
-    let policy = format!(
-        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
-         connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
-         frame-ancestors 'none'"
-    );
-    let page =
-        PAGE.replace("{{nonce}}", &nonce).replace("{{style}}", STYLE).replace("{{script}}", SCRIPT);
-    let html = HeaderValue::from_static("text/html; charset=utf-8");
-    let mut response = ([(header::CONTENT_TYPE, html)], page).into_response();
-    if let Ok(policy) = HeaderValue::from_str(&policy) {
-        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
-    }
-    response
-}
-
-fn fresh_nonce() -> rustix::io::Result<String> {
-    let mut bytes = [0u8; 16];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-fn unavailable(text: &str) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, text.to_owned()).into_response()
+    page::answer(&TEXTS)
 }
 
 async fn metrics(State(live): State<Arc<Live>>) -> Response {
@@ -91,19 +63,13 @@ async fn status(State(live): State<Arc<Live>>) -> Response {
         live.warm_up();
         tokio::time::sleep(FIRST_SAMPLE).await;
     }
-    ([(header::CONTENT_TYPE, "application/json")], live.json()).into_response()
+    events::answer_once(live.json())
 }
 
-async fn events(State(live): State<Arc<Live>>) -> Response {
-    let viewer = live.join();
-    let mut ticks = tokio::time::interval(INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn follow(State(live): State<Arc<Live>>) -> Response {
     // The stream owns the viewer: when the connection ends, both go.
-    let stream = IntervalStream::new(ticks).map(move |_| {
-        let json = viewer.0.json();
-        Ok::<_, Infallible>(Event::default().event("status").data(String::from_utf8_lossy(&json)))
-    });
-    Sse::new(stream).into_response()
+    let viewer = live.join();
+    events::answer(move || std::future::ready(viewer.0.json()))
 }
 
 async fn preview(

@@ -16,18 +16,18 @@ fn start() -> (Arc<CollectorMetrics>, Dashboard) {
     (metrics, page)
 }
 
-struct Answer {
-    status: u16,
+pub(super) struct Answer {
+    pub(super) status: u16,
     head: String,
     body: Vec<u8>,
 }
 
 impl Answer {
-    fn text(&self) -> &str {
+    pub(super) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    fn header(&self, name: &str) -> Option<&str> {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
         let line = |line: &'_ &str| line.to_lowercase().starts_with(&format!("{name}: "));
         self.head.lines().find(line).map(|line| &line[name.len() + 2..])
     }
@@ -40,7 +40,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// Sends one request with the given lines and reads the whole answer.
-fn ask(address: SocketAddr, line: &str, headers: &[&str]) -> Answer {
+pub(super) fn ask(address: SocketAddr, line: &str, headers: &[&str]) -> Answer {
     let mut stream = connect(address);
     let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
     write!(stream, "{line} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n").unwrap();

@@ -4,6 +4,7 @@
 mod dashboard;
 mod idle;
 mod metrics;
+mod status_page;
 
 use catchment_observe::FrameObservation;
 

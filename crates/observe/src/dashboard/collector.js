@@ -1,68 +1,7 @@
-'use strict';
-// The page only reads: status events twice a second, pictures of the cards on screen.
+// The page of a collector: pictures, too, of the cards on screen.
 
-const $ = (id) => document.getElementById(id);
-const HISTORY = 60;          // points of a sparkline: 30 s
 const PICTURE_MS = 250;      // the server makes at most 4 pictures a second
 const STALLED_MS = 3000;     // a connected device without a frame for so long is shown as idle
-const SILENT_MS = 3000;      // no status for so long: the connection is lost
-
-// --- words and numbers -------------------------------------------------------------------------
-const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
-const fixed = (digits) => new Intl.NumberFormat('en', { minimumFractionDigits: digits, maximumFractionDigits: digits });
-const one = fixed(1), two = fixed(2);
-const short = (n) => (n >= 1000 ? whole : n >= 100 ? one : two).format(n);
-
-function micros(us) {
-  if (us == null) return ['–', ''];
-  if (us < 1000) return [us < 10 ? one.format(us) : whole.format(us), 'µs'];
-  if (us < 1e6) return [us < 1e4 ? two.format(us / 1e3) : one.format(us / 1e3), 'ms'];
-  return [two.format(us / 1e6), 's'];
-}
-
-function span(seconds) {
-  const s = Math.max(0, Math.floor(seconds));
-  if (s < 120) return `${s} s`;
-  if (s < 7200) return `${Math.floor(s / 60)} min ${s % 60} s`;
-  if (s < 172800) return `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
-  return `${Math.floor(s / 86400)} d ${Math.floor(s % 86400 / 3600)} h`;
-}
-
-function bytes(n) {
-  const units = ['B', 'KB', 'MB', 'GB', 'TB', 'PB'];
-  let i = 0;
-  while (n >= 1000 && i < units.length - 1) { n /= 1000; i++; }
-  return `${i === 0 ? whole.format(n) : short(n)} ${units[i]}`;
-}
-
-// Text goes into the page as text, never as HTML: names come from other machines.
-function text(node, value) { if (node.textContent !== value) node.textContent = value; }
-
-function big(node, value, unit) {
-  const key = `${value} ${unit}`;
-  if (node.dataset.key === key) return;
-  node.dataset.key = key;
-  node.replaceChildren(value);
-  if (unit) {
-    const small = document.createElement('small');
-    small.textContent = ` ${unit}`;
-    node.append(small);
-  }
-}
-
-function spark(svg, values) {
-  const w = Math.max(values.length, 20) - 1, h = 24, top = Math.max(...values, 1e-9) * 1.15;
-  svg.setAttribute('viewBox', `0 0 ${w} ${h}`);
-  const first = w + 1 - values.length;
-  const line = values.map((v, i) => `${i ? 'L' : 'M'}${first + i} ${(h - v / top * h).toFixed(2)}`).join('');
-  svg.querySelector('.line').setAttribute('d', line);
-  svg.querySelector('.fill').setAttribute('d', values.length > 1 ? `${line}L${w} ${h}L${first} ${h}Z` : '');
-}
-
-function remember(history, value) {
-  history.push(value);
-  if (history.length > HISTORY) history.shift();
-}
 
 // --- one device --------------------------------------------------------------------------------
 const FAULTS = [
@@ -326,56 +265,13 @@ function roceLine(d) {
     + `sent again ${whole.format(d.retransmitted)}, timeouts ${whole.format(d.timeouts)}, dropped ${why || 'none'}, ${trains}`;
 }
 
-// --- the connection ----------------------------------------------------------------------------
-const link = {
-  alive: false, heard: 0, uptime: 0, events: null,
-
-  open() {
-    if (this.events || document.hidden) return;
-    this.heard = this.heard || performance.now();
-    this.events = new EventSource('/api/events');
-    this.events.addEventListener('status', (event) => this.status(JSON.parse(event.data)));
-    this.events.onerror = () => { this.close(); this.lost(); setTimeout(() => this.open(), 1500); };
-  },
-
-  close() {
-    if (this.events) this.events.close();
-    this.events = null;
-  },
-
-  status(status) {
-    if (status.uptime_s < this.uptime) for (const card of cards.values()) { card.rates = []; card.tag = ''; }
-    this.uptime = status.uptime_s;
-    this.alive = true;
-    this.heard = performance.now();
-    document.body.dataset.state = 'live';
-    text($('state'), 'live');
-    $('banner').hidden = true;
-    document.title = `Catchment – ${status.devices.length} devices`;
-    showTotals(status);
-    showDevices(status);
-  },
-
-  lost() {
-    this.alive = false;
-    document.body.dataset.state = 'lost';
-    text($('state'), 'connection lost');
-    $('banner').hidden = false;
-    const ago = this.uptime ? ` The numbers below are ${span((performance.now() - this.heard) / 1000)} old.` : '';
-    text($('banner'), `Connection to the collector lost, retrying.${ago}`);
-    document.title = 'Catchment – connection lost';
-  },
+// --- the page ----------------------------------------------------------------------------------
+const page = {
+  peer: 'collector',
+  title: (status) => `Catchment – ${status.devices.length} devices`,
+  show(status) { showTotals(status); showDevices(status); },
+  restarted() { for (const card of cards.values()) { card.rates = []; card.tag = ''; } },
+  seen() { for (const card of cards.values()) if (card.visible) card.follow(); },
 };
-
-setInterval(() => {
-  if (!document.hidden && performance.now() - link.heard > SILENT_MS) link.lost();
-}, 1000);
-
-document.addEventListener('visibilitychange', () => {
-  if (document.hidden) { link.close(); return; }
-  link.heard = performance.now();
-  link.open();
-  for (const card of cards.values()) if (card.visible) card.follow();
-});
 for (const id of ['filter', 'sort', 'trouble']) $(id).addEventListener('input', arrange);
 link.open();
