@@ -1,6 +1,6 @@
 //! Why an application has its rate, from two looks at the accounts of its agent.
 use crate::policy::{self, Optimum};
-use crate::protocol::Account;
+use crate::protocol::{Account, Peer, Rounds};
 use crate::provider::{Standing, standing};
 use catchment_control::drum::ProblemError;
 use catchment_verbs::VerbsError;
@@ -77,6 +77,53 @@ fn named(connected: &[String]) -> String {
     }
 }
 
+/// How an agent stands, and what each application had since the look before.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct View {
+    /// The agent's name.
+    pub agent: String,
+    /// Fairness, of the policy.
+    pub alpha: f64,
+    /// What each application has had since it connected.
+    pub accounts: Vec<Account>,
+    /// The rates of those that were there at the look before, too; none at the first.
+    pub rates: Vec<Explanation>,
+    /// How the rounds with other hosts stand; `None` without any.
+    pub rounds: Option<Rounds>,
+    /// The agents of other hosts.
+    pub peers: Vec<Peer>,
+}
+
+/// Looks at an agent again and again.
+#[derive(Debug)]
+pub struct Observer {
+    agent: String,
+    before: Option<(Instant, Vec<Account>)>,
+}
+
+impl Observer {
+    /// Of the agent of this name. Nothing is asked yet.
+    pub fn new(agent: impl Into<String>) -> Self {
+        Self { agent: agent.into(), before: None }
+    }
+
+    /// Asks the agent how it stands.
+    ///
+    /// # Errors
+    /// [`ExplainError::Agent`] and [`ExplainError::Problem`].
+    pub fn look(&mut self) -> Result<View, ExplainError> {
+        let Standing { alpha, applications, peers, rounds } = standing(&self.agent)?;
+        let now = Instant::now();
+        let rates = match &self.before {
+            Some((then, before)) => between(before, &applications, alpha, now - *then)?,
+            None => Vec::new(),
+        };
+        self.before = Some((now, applications.clone()));
+        let agent = self.agent.clone();
+        Ok(View { agent, alpha, accounts: applications, rates, rounds, peers })
+    }
+}
+
 /// Looks at the accounts of an agent twice, and explains the rate of the applications of a name, one for each
 /// process that stayed connected.
 ///
@@ -87,15 +134,14 @@ pub fn explain(
     application: &str,
     interval: Duration,
 ) -> Result<Vec<Explanation>, ExplainError> {
-    let before = standing(agent)?.applications;
-    let start = Instant::now();
+    let mut observer = Observer::new(agent);
+    observer.look()?;
     // What happens in a time is the question.
     std::thread::sleep(interval);
-    let Standing { alpha, applications: after, .. } = standing(agent)?;
-    let found = between(&before, &after, alpha, start.elapsed())?;
-    let ours: Vec<_> = found.into_iter().filter(|one| one.application == application).collect();
+    let View { accounts, rates, .. } = observer.look()?;
+    let ours: Vec<_> = rates.into_iter().filter(|one| one.application == application).collect();
     if ours.is_empty() {
-        let connected = after.into_iter().map(|account| account.application).collect();
+        let connected = accounts.into_iter().map(|account| account.application).collect();
         let (agent, asked) = (agent.to_owned(), application.to_owned());
         return Err(ExplainError::Unknown { agent, asked, connected });
     }

@@ -108,8 +108,8 @@ pub fn rounds(agent: &str) -> Result<Option<Rounds>, VerbsError> {
 pub(crate) struct Standing {
     pub(crate) alpha: f64,
     pub(crate) applications: Vec<Account>,
-    peers: Vec<Peer>,
-    rounds: Option<Rounds>,
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) rounds: Option<Rounds>,
 }
 
 /// Returns what an agent says of itself.
