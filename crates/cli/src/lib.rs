@@ -20,6 +20,7 @@ mod failure;
 mod hint;
 mod kv;
 mod output;
+mod page;
 mod send;
 mod stop;
 mod tunnel;

@@ -1,4 +1,5 @@
 //! Arguments of `catchment agent`.
+use super::PageArgs;
 use catchment::session::tls::TlsFiles;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -28,6 +29,8 @@ pub(crate) struct AgentArgs {
     /// Agree on rates with the agent there (HOST:PORT; may be given several times), beside the policy's
     #[arg(long = "peer", value_name = "ADDR")]
     pub(crate) peers: Vec<String>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
     #[command(flatten)]
     pub(crate) security: PeerFiles,
     /// Write JSON lines: one when it listens, one with all accounts at its end
@@ -84,6 +87,8 @@ pub(crate) enum AgentMode {
 pub(crate) enum AgentCommand {
     /// Show what each application has had of the device
     Status(AgentStatusArgs),
+    /// Show what each application has beside what was decided, each second, until Ctrl-C
+    Top(AgentTopArgs),
     /// Say why an application has its rate, and what twice the weight would give
     Explain(AgentExplainArgs),
 }
@@ -101,6 +106,17 @@ pub(crate) struct AgentExplainArgs {
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub(crate) seconds: f64,
     /// Write one JSON object for each process of the name
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show what each application has beside what was decided
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AgentTopArgs {
+    /// The agent's name, as in its policy
+    #[arg(value_name = "NAME", default_value = "agent0")]
+    pub(crate) agent: String,
+    /// Write JSON lines: an object a second
     #[arg(long)]
     pub(crate) json: bool,
 }

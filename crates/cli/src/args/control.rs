@@ -1,5 +1,5 @@
 //! Arguments of `catchment control`.
-use super::Security;
+use super::{PageArgs, Security};
 use catchment::session::io::Address;
 use catchment_controller::config::parse_rate;
 use clap::{Args, Subcommand};
@@ -40,6 +40,8 @@ pub(crate) struct ControlArgs {
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<Address>,
     #[command(flatten)]
+    pub(crate) page: PageArgs,
+    #[command(flatten)]
     pub(crate) security: Security,
     /// Write JSON lines: a status each second
     #[arg(long)]
@@ -60,7 +62,7 @@ pub(crate) enum ControlWhat {
     Capacity(ControlCapacityArgs),
 }
 
-/// Show links, grants, and what waits, each second
+/// The controller that is asked
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ControlTopArgs {
     /// The controller: HOST:PORT
@@ -94,14 +96,8 @@ pub(crate) struct ControlCapacityArgs {
 /// Show links, grants, and what waits
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ControlStatusArgs {
-    /// The controller: HOST:PORT
-    #[arg(value_name = "ADDR", default_value = ADDRESS)]
-    pub(crate) controller: Address,
     #[command(flatten)]
-    pub(crate) security: Security,
-    /// Write JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) of: ControlTopArgs,
     /// Write metrics as Prometheus reads them
     #[arg(long, conflicts_with = "json")]
     pub(crate) prometheus: bool,

@@ -7,6 +7,7 @@ mod control;
 mod demo;
 mod examine;
 mod kv;
+mod page;
 mod per_input;
 mod providers;
 mod send;
@@ -14,7 +15,7 @@ mod tunnel;
 mod values;
 
 pub(crate) use agent::{
-    AgentArgs, AgentCommand, AgentExplainArgs, AgentMode, AgentStatusArgs, PeerFiles,
+    AgentArgs, AgentCommand, AgentExplainArgs, AgentMode, AgentStatusArgs, AgentTopArgs, PeerFiles,
 };
 pub use bench::BenchArgs;
 pub(crate) use bench::{
@@ -33,6 +34,7 @@ pub(crate) use examine::{
 pub(crate) use kv::{
     Kv, KvAccess, KvArgs, KvBenchArgs, KvGetArgs, KvPutArgs, KvServeArgs, KvSided,
 };
+pub(crate) use page::PageArgs;
 pub(crate) use per_input::InputArgs;
 pub(crate) use providers::{DeviceArgs, ProviderArgs};
 pub(crate) use send::SendArgs;

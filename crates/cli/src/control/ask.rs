@@ -1,32 +1,16 @@
 //! What is asked of a controller that runs, beside its status: to go on showing it, and to change a link.
-use super::{TICK, rate, status, text, with_event};
+use super::{rate, status, text, with_event};
 use crate::args::{ControlCapacityArgs, ControlTopArgs};
 use crate::cert::client_security;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::{self, say};
-use crate::stop;
 use catchment_controller::admin::{self, AskError};
 use serde_json::json;
-use std::io::IsTerminal as _;
-
-/// Clears a terminal, and goes to its first line.
-const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Shows how a controller stands, each second.
 pub(super) fn top(args: &ControlTopArgs) -> Result<(), Failure> {
-    let stop = stop::watch(false, || {})?;
-    let clear = if std::io::stdout().is_terminal() { CLEAR } else { "" };
-    loop {
-        let status = status(&args.controller, &args.security)?;
-        if args.json {
-            output::print_json(&with_event(status))?;
-        } else {
-            output::print(&format!("{clear}{}", text(&status)))?;
-        }
-        if stop.wait(TICK) {
-            return Ok(());
-        }
-    }
+    let look = || status(&args.controller, &args.security).map(with_event);
+    output::top::show(args.json, look, text)
 }
 
 /// Says what a link carries from now on.

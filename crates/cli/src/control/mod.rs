@@ -1,6 +1,7 @@
 //! `catchment control`: a transmission controller, or what one says.
 mod ask;
 mod lead;
+mod page;
 
 use crate::args::{ControlArgs, ControlStatusArgs, ControlWhat, Security, controller_address};
 use crate::cert::{client_security, tls_failure};
@@ -10,6 +11,7 @@ use crate::output::{self, say, units};
 use crate::stop::Stop;
 use crate::{hint, stop};
 use anyhow::{Context as _, anyhow};
+use catchment::observe::StatusView;
 use catchment::session::io::{Address, ServerSecurity};
 use catchment::session::names::printable;
 use catchment::session::registration::{Answer, Request, ask};
@@ -51,6 +53,9 @@ pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
             reload(path, admin.as_ref(), &service);
         }
     }));
+    let shown = page::Shown(running.clone());
+    let _page =
+        crate::page::start(&args.page, &security, args.json, StatusView::Controller, shown)?;
     loop {
         let (service, leadership) = match &settings.leader {
             None => (Service::start(settings.clone(), &security), None),
@@ -220,8 +225,8 @@ fn status(controller: &Address, security: &Security) -> Result<Value, Failure> {
 }
 
 fn show_status(args: &ControlStatusArgs) -> Result<(), Failure> {
-    let status = status(&args.controller, &args.security)?;
-    if args.json {
+    let status = status(&args.of.controller, &args.of.security)?;
+    if args.of.json {
         return output::print_json(&status);
     }
     if args.prometheus {

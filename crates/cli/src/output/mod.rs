@@ -5,6 +5,7 @@ pub(crate) mod metrics;
 pub(crate) mod progress;
 mod repeats;
 pub(crate) mod table;
+pub(crate) mod top;
 pub(crate) mod units;
 
 use crate::failure::{Code, Failure, error_text};

@@ -109,6 +109,11 @@ impl Running {
         read_so_far(&self.texts[1].so_far)
     }
 
+    /// What it has written to stdout so far.
+    pub(super) fn printed(&self) -> String {
+        read_so_far(&self.texts[0].so_far)
+    }
+
     /// As an out-of-memory killer would.
     pub(super) fn kill(self) {}
 

@@ -130,7 +130,7 @@ fn shortened(command: &str) -> String {
         () if has("catchment demo --devices") => format!("{command} --seconds 1 --rate 2"),
         () if has("catchment demo") => format!("{command} --seconds 1"),
         () if has("catchment send") && endless => format!("{command} --seconds 1"),
-        () if has("catchment control top") => {
+        () if has("catchment control top") || has("catchment agent top") => {
             format!("timeout --preserve-status --signal INT 1 {command}")
         }
         () if has("catchment kv bench") => format!("{command} --seconds 0.1"),
@@ -153,7 +153,7 @@ fn lasts(command: &str) -> Option<&'static str> {
         command.contains(name)
             && ![
                 "--forget", "control status", "control capacity", "control top", "agent status",
-                "agent explain",
+                "agent explain", "agent top",
             ]
             .iter()
             .any(|word| command.contains(word))

@@ -1,6 +1,6 @@
 //! The live page and the metrics under viewers who mean no good, and for those who come from other hosts.
-use crate::common::{Service, catchment};
-use catchment_netns::{VethPair, with_privilege};
+use crate::common::{INPUT, Running, Service, catchment, collecting, run, send};
+use catchment_netns::{VethPair, wait_until, with_privilege};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -205,4 +205,81 @@ fn a_host_name_is_served_if_it_is_allowed() {
         refused.starts_with("HTTP/1.1 421") && refused.contains("--dashboard-name"),
         "{refused}"
     );
+}
+
+/// Where the page of a controller or an agent listens, `ADDRESS:PORT`.
+fn status_page(program: &Running) -> String {
+    wait_until("it says where its page is", || program.said().contains("live page: "));
+    let said = program.said();
+    let url = said.split("live page: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+    url.split('/').nth(2).unwrap().to_owned()
+}
+
+fn get(page: &str, path: &str) -> String {
+    let text = answer(connect(page), &request(path, page)).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200"), "{path}: {text}");
+    text.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+fn status_of(page: &str) -> serde_json::Value {
+    serde_json::from_str(&get(page, "/api/status")).unwrap()
+}
+
+#[test]
+fn the_page_of_a_controller_says_what_it_grants_to_whom() {
+    let words = ["--bottleneck", "1Gbit", "--listen", "127.0.0.1:0", "--dashboard", "127.0.0.1:0"];
+    let controller = Running::start(catchment().arg("control").args(words));
+    let page = status_page(&controller);
+    wait_until("it grants", || controller.said().contains("; sources"));
+    let said = controller.said();
+    let address = said.split("granting at ").nth(1).unwrap().split(';').next().unwrap();
+    let (_out, collector) = collecting();
+    let more = ["--controller", address, "--frames", "1000", "--rate", "50"];
+    let _source = Running::start(&mut send(INPUT, "cam0", &collector.address, &more));
+    let on_time = |status: &serde_json::Value| {
+        let classes = status["classes"].as_array().cloned().unwrap_or_default();
+        classes.iter().filter_map(|class| class["on_time"].as_u64()).sum::<u64>()
+    };
+    wait_until("frames are granted", || on_time(&status_of(&page)) > 0);
+    let status = status_of(&page);
+    assert_eq!(status["links"][0]["name"], "bottleneck");
+    assert_eq!(status["links"][0]["working_bps"], 1_000_000_000);
+    assert_eq!(status["sources"][0]["devices"][0], "cam0");
+    assert!(get(&page, "/metrics").contains("catchment_control_link_capacity"), "of its own");
+    let html = get(&page, "/");
+    assert!(html.contains("id=\"links\"") && html.contains("page of a controller"), "{html}");
+}
+
+#[test]
+fn the_page_of_an_agent_says_what_each_application_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("page-{}", std::process::id());
+    let policy = dir.path().join("policy.json");
+    let applications = r#"[{"name": "sensor", "weight": 3}, {"name": "store"}]"#;
+    let text = format!(r#"{{"name": "{name}", "applications": {applications}}}"#);
+    std::fs::write(&policy, text).unwrap();
+    let mut command = catchment();
+    command.args(["agent", "--dashboard", "127.0.0.1:0", "--policy"]).arg(&policy);
+    let agent = Running::start(&mut command);
+    let page = status_page(&agent);
+    assert_eq!(status_of(&page)["accounts"], serde_json::json!([]), "nobody is connected");
+    let of = |application: &str| format!("{application}@{name}");
+    let collector = collector(&["--no-dashboard", "--agent", &of("store")]);
+    let more =
+        ["--provider", "agent", "--agent", &of("sensor"), "--frames", "1000", "--rate", "50"];
+    let _source = Running::start(&mut send(INPUT, "cam0", &collector.address, &more));
+    let rates = || status_of(&page)["rates"].as_array().cloned().unwrap_or_default();
+    let moves = |rate: &serde_json::Value| rate["bytes_per_s"].as_f64() > Some(0.0);
+    wait_until("the source has a rate", || {
+        rates().iter().any(|rate| rate["application"] == "sensor" && moves(rate))
+    });
+    assert!(get(&page, "/metrics").contains(r#"application="sensor""#));
+    assert!(get(&page, "/").contains("page of an agent"));
+    let top = Running::start(catchment().args(["agent", "top", &name, "--json"]));
+    wait_until("top has said twice how it stands", || top.printed().lines().count() >= 2);
+    top.kill();
+    let table = Running::start(catchment().args(["agent", "top", &name]));
+    wait_until("top shows the source", || table.printed().contains("sensor"));
+    let unknown = run(["agent", "top", "nobody-has-this-name"]).expect(3);
+    assert!(unknown.stderr.contains("no agent of the name"), "{unknown:#?}");
 }

@@ -1,0 +1,216 @@
+//! What is said of an agent that runs: accounts, rates, why an application has its rate.
+use crate::args::{AgentExplainArgs, AgentStatusArgs, AgentTopArgs};
+use crate::failure::{Code, Failure};
+use crate::output;
+use crate::output::metrics;
+use crate::output::table::Table;
+use catchment::observe::StatusSource;
+use catchment::session::names::printable;
+use catchment_agent::explain::{Binds, ExplainError, Explanation, Observer, View, explain};
+use catchment_agent::protocol::{Account, Rounds};
+use serde_json::Value;
+use std::time::Duration;
+
+/// Time to the first look at rates.
+const FIRST: Duration = Duration::from_millis(500);
+/// Characters of a bar: the device.
+const BAR: usize = 24;
+
+/// What the live page shows.
+pub(super) struct Shown(pub(super) Observer);
+
+impl StatusSource for Shown {
+    fn status(&mut self) -> Result<Value, String> {
+        let view = self.0.look().map_err(|error| error.to_string())?;
+        serde_json::to_value(view).map_err(|error| error.to_string())
+    }
+
+    fn metrics(&mut self) -> Result<String, String> {
+        let view = self.0.look().map_err(|error| error.to_string())?;
+        Ok(metrics::of_agent(&view.agent, &view.accounts))
+    }
+}
+
+/// Shows what each application has had of the device.
+pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
+    let view = look(&mut Observer::new(&args.agent))?;
+    let View { accounts, rounds, peers: known, .. } = &view;
+    if args.prometheus {
+        return output::print(&metrics::of_agent(&args.agent, accounts));
+    }
+    if args.json {
+        accounts.iter().try_for_each(output::print_json)?;
+        known.iter().try_for_each(output::print_json)?;
+        return rounds.iter().try_for_each(output::print_json);
+    }
+    let heading = [
+        "application", "process", "weight", "share", "queue pairs", "requests", "done", "failed",
+        "waiting", "bytes", "memory", "bytes/s agreed",
+    ];
+    let mut table = Table::new(&heading, 1);
+    for account in accounts {
+        table.row(vec![
+            account.application.clone(),
+            account.process.to_string(),
+            account.weight.to_string(),
+            percent(account.share),
+            account.queue_pairs.to_string(),
+            account.requests.to_string(),
+            account.done.to_string(),
+            account.failed.to_string(),
+            account.waiting.to_string(),
+            account.bytes.to_string(),
+            account.memory_bytes.to_string(),
+            agreed(account.rate_bytes_per_s),
+        ]);
+    }
+    output::print(&table.text())?;
+    let Some(rounds) = rounds else { return Ok(()) };
+    output::print(&format!(
+        "host {}, epoch {}: {} rounds, {}\n",
+        rounds.host,
+        rounds.epoch,
+        rounds.rounds,
+        movement(rounds),
+    ))?;
+    let heading = ["peer", "host", "epoch", "session", "connections", "shared queue pairs"];
+    let mut table = Table::new(&heading, 1);
+    let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
+    for peer in known {
+        let name = peer.address.as_ref().unwrap_or(&peer.name);
+        let session = if peer.connected { "yes" } else { &peer.reason };
+        table.row(vec![
+            printable(name, 64),
+            number(peer.host),
+            number(peer.epoch),
+            session.to_owned(),
+            peer.connections.to_string(),
+            peer.queue_pairs.to_string(),
+        ]);
+    }
+    output::print(&table.text())
+}
+
+fn failure(error: ExplainError) -> Failure {
+    let is_gone = matches!(error, ExplainError::Agent(_));
+    Failure::new(if is_gone { Code::Unreachable } else { Code::Failed }, error)
+}
+
+fn look(observer: &mut Observer) -> Result<View, Failure> {
+    observer.look().map_err(failure)
+}
+
+/// Shows what each application has, beside what was decided, each second.
+pub(super) fn top(args: &AgentTopArgs) -> Result<(), Failure> {
+    let mut observer = Observer::new(&args.agent);
+    look(&mut observer)?;
+    // Rates are of the time since the look before.
+    std::thread::sleep(FIRST);
+    output::top::show(args.json, || look(&mut observer), rates)
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.1} %", 100.0 * part)
+}
+
+/// Returns a bar for a part of the device, with a mark where what was decided ends.
+fn bar(measured: f64, decided: f64) -> String {
+    let cell = |part: f64| (part * BAR as f64).round() as usize;
+    let (full, mark) = (cell(measured), cell(decided));
+    let sign = |at: usize| match () {
+        () if decided > 0.0 && at == mark.saturating_sub(1) => '|',
+        () if at < full => '#',
+        () => '.',
+    };
+    (0..BAR).map(sign).collect()
+}
+
+/// Returns the rates of all applications for people.
+fn rates(view: &View) -> String {
+    let mut text = format!("agent {}: {} applications", view.agent, view.accounts.len());
+    if let Some(rounds) = &view.rounds {
+        text += &format!(", {} rounds with other hosts, {}", rounds.rounds, movement(rounds));
+    }
+    let heading = ["application", "", "process", "weight", "bytes/s", "had", "decided", "waiting"];
+    let mut table = Table::new(&heading, 2);
+    // Of who has just come nothing is known yet.
+    for rate in &view.rates {
+        let is_it = |account: &&Account| {
+            (&account.application, account.process) == (&rate.application, rate.process)
+        };
+        let Some(account) = view.accounts.iter().find(is_it) else { continue };
+        let had = rate.measured_share.unwrap_or(0.0);
+        let agreed = rate.rate_bytes_per_s > 0.0;
+        let decided = match () {
+            () if agreed => format!("{:.0} bytes/s", rate.rate_bytes_per_s),
+            () if rate.share > 0.0 => percent(rate.share),
+            () => "-".to_owned(),
+        };
+        table.row(vec![
+            rate.application.clone(),
+            bar(had, if agreed { 0.0 } else { rate.share }),
+            rate.process.to_string(),
+            rate.weight.to_string(),
+            format!("{:.0}", rate.bytes_per_s),
+            percent(had),
+            decided,
+            account.waiting.to_string(),
+        ]);
+    }
+    format!("{text}\n{}", table.text())
+}
+
+fn movement(rounds: &Rounds) -> String {
+    if rounds.still { "still".to_owned() } else { format!("moving by {:.1e}", rounds.residual) }
+}
+
+/// Returns a rate that was agreed with other hosts, if there is one.
+fn agreed(bytes_per_s: f64) -> String {
+    if bytes_per_s > 0.0 { format!("{bytes_per_s:.0}") } else { String::new() }
+}
+
+/// Says why an application has its rate.
+pub(super) fn explanation(args: &AgentExplainArgs) -> Result<(), Failure> {
+    let wrong = |text: String| Failure::new(Code::Usage, anyhow::anyhow!(text));
+    let interval = Duration::try_from_secs_f64(args.seconds);
+    let interval =
+        interval.map_err(|error| wrong(format!("--seconds {}: {error}", args.seconds)))?;
+    let explained = explain(&args.agent, &args.application, interval);
+    for one in &explained.map_err(failure)? {
+        if args.json {
+            output::print_json(one)?;
+        } else {
+            output::print(&text(one, args.seconds))?;
+        }
+    }
+    Ok(())
+}
+
+fn text(one: &Explanation, seconds: f64) -> String {
+    let Explanation { application, process, weight, alpha, applications, .. } = one;
+    let measured = one.measured_share.map_or("nobody had any".to_owned(), percent);
+    let (has_shares, is_agreed) = (one.share > 0.0, one.rate_bytes_per_s > 0.0);
+    let (decided, doubled) = if is_agreed {
+        (format!("{:.0} bytes/s, agreed with other hosts", one.rate_bytes_per_s), String::new())
+    } else if has_shares {
+        let doubled = percent(one.doubled_share);
+        let decided = percent(one.share) + " of the device while all have something to send";
+        (decided, format!("weight {}  would give it {doubled}\n", 2.0 * weight))
+    } else {
+        ("nothing: the agent serves requests as they come".to_owned(), String::new())
+    };
+    let binds = match one.binds {
+        Binds::Device if is_agreed => "what was agreed: capacities here and there".to_owned(),
+        Binds::Device if !has_shares => "the device's sending".to_owned(),
+        Binds::Device => format!("the device's sending, at a price of {:.3}", one.price),
+        Binds::Demand => "what it asks for: it did not always have something waiting".to_owned(),
+    };
+    format!(
+        "{application} (process {process}): weight {weight}, {applications} connected, alpha {alpha}\n\
+         decided   {decided}\n\
+         measured  {:.0} bytes/s, {measured} of all, in {seconds} s\n\
+         bound by  {binds}\n\
+         {doubled}",
+        one.bytes_per_s,
+    )
+}
