@@ -8,6 +8,7 @@ mod common;
 mod control;
 mod damage;
 mod demo;
+mod deploy;
 mod disk;
 mod docs;
 mod errors;
