@@ -1,5 +1,6 @@
 //! `catchment doctor`: what works on this machine, and what to fix.
 use crate::args::DoctorArgs;
+use crate::cert::client_security;
 use crate::failure::{Code, Failure};
 use crate::output::{self, units};
 use catchment_doctor::checks::{Check, Doctor, Examined, Level, Works};
@@ -15,7 +16,10 @@ struct DoctorJson<'a> {
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let doctor = Doctor { roce: args.devices.roce(), ibverbs: args.devices.ibverbs() };
+    let security = client_security(&args.security)?;
+    let controller = args.controller.clone().map(|address| (address, security));
+    let (roce, ibverbs) = (args.devices.roce(), args.devices.ibverbs());
+    let doctor = Doctor { roce, ibverbs, controller };
     let examined = doctor.examine();
     if args.json {
         output::print_json(&DoctorJson {

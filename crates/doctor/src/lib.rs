@@ -6,7 +6,7 @@
 //!   collector.
 //! - Out: plain rows: [`checks::Check`], [`devices::Device`], [`explain::Answer`].
 //! - Promises: nothing on the machine is changed; [`checks`] and [`devices`] send nothing to another
-//!   host; [`explain`] opens a session without devices, so that it takes the path that frames would
+//!   host but to a controller that was named; [`explain`] opens a session without devices, so that it takes the path that frames would
 //!   take, up to the proof that packets pass. Each problem comes with what to do about it.
 #![forbid(unsafe_code)]
 

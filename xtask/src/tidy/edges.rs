@@ -44,7 +44,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
         "granting media observe perf provider-ibverbs provider-roce providers session sink transfer verbs",
         "controller netns probe provider-shm sim",
     ),
-    ("doctor", "catchment provider-ibverbs provider-roce provider-shm verbs", ""),
+    ("doctor", "agent catchment control provider-ibverbs provider-roce provider-shm verbs", ""),
     ("conformance", "probe verbs", ""),
     ("lab", "conformance perf provider-ibverbs provider-roce roce sim verbs", ""),
     ("sim", "control probe roce verbs", "channel conformance transfer"),

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 const DOCTOR_HELP: &str = "\
-Nothing is changed, and nothing is sent to another host. Run it where the program will run: in the
+Nothing is changed, and nothing is sent to another host but to the controller that is named. Run it where the program will run: in the
 container, as the user.
 
 Exit codes: 0 nothing to fix (notes are no problem), 1 a problem, 2 wrong arguments.";
@@ -20,6 +20,11 @@ Exit codes: 0 nothing to fix (notes are no problem), 1 a problem, 2 wrong argume
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) devices: DeviceArgs,
+    /// Ask this transmission controller (HOST:PORT) too, and whether its grants would come
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) controller: Option<Address>,
+    #[command(flatten)]
+    pub(crate) security: Security,
     /// Write one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,6 @@
 //! `doctor`, `devices` and `explain` on real situations: network namespaces without a route, a port
 //! that is taken, limits, packets that do not pass.
-use crate::common::{Collector, Finished, collecting, finish, run};
+use crate::common::{Collector, Finished, Service, catchment, collecting, finish, run};
 use catchment_netns::{Namespace, VethPair, with_privilege};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -189,4 +189,35 @@ fn nobody_there_is_told_with_what_this_side_knows() {
     contains(&finished, &["HOST:PORT"]);
     let finished = run(["explain", "--provider", "pigeon", "127.0.0.1"]).expect(2);
     contains(&finished, &["known: shm, ibverbs, roce"]);
+}
+
+#[test]
+fn a_doctor_asks_agents_and_a_controller_and_says_what_keeps_grants_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("doctor-{}", std::process::id());
+    let policy = dir.path().join("policy.json");
+    let text = format!(r#"{{"name": "{name}", "applications": [{{"name": "a"}}]}}"#);
+    std::fs::write(&policy, text).unwrap();
+    let agent =
+        Service::start_command(catchment().args(["agent", "--json", "--policy"]).arg(&policy));
+    let control = ["control", "--json", "--bottleneck", "1Gbit", "--listen", "127.0.0.1:0"];
+    let controller = Service::start_command(catchment().args(control));
+    let words = ["doctor", "--json", "--controller", &controller.address];
+    let report = run(words).last_json();
+    let seen = |name: &str| {
+        let of = |check: &&Value| check["name"] == name;
+        let all: Vec<&Value> = report["checks"].as_array().unwrap().iter().filter(of).collect();
+        all.iter().map(|check| check["seen"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(seen("agent").contains(&format!("{name} serves 1 applications")), "{report:#}");
+    assert!(seen("controller")[0].contains("grants in term"), "{report:#}");
+    assert!(seen("grants")[0].contains("ms there and back"), "{report:#}");
+    assert_eq!(check(&report, "grants")["level"], "ok");
+    drop((agent, controller));
+    // Something listens there that is no controller.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    std::thread::spawn(move || drop(silent.accept()));
+    let report = run(["doctor", "--json", "--controller", &address]).last_json();
+    assert_eq!(check(&report, "controller")["level"], "problem");
 }

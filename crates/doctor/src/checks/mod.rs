@@ -1,7 +1,8 @@
 //! What this machine can do, and what to fix: the checks behind `catchment doctor`.
 //!
-//! Nothing is changed and nothing is sent to another host. The checks read what the kernel exposes, and
-//! try what a source or collector would do: open sockets, create shared memory, load libibverbs.
+//! Nothing is changed, and nothing is sent to another host but to a controller that was named. The checks read what
+//! the kernel exposes, and try what a source or collector would do: open sockets, create shared memory, load
+//! libibverbs, ask the agents of this host.
 //!
 //! ```
 //! use catchment_doctor::checks::{Doctor, Level};
@@ -13,7 +14,9 @@
 //! assert!(examined.works.iter().any(|provider| provider.name == "shm"));
 //! # let _ = Level::Problem;
 //! ```
+mod agents;
 mod container;
+mod controller;
 mod facts;
 mod network;
 mod rdma;
@@ -21,6 +24,7 @@ mod system;
 
 use catchment::ibverbs::IbverbsOptions;
 use catchment::roce::RoceOptions;
+use catchment::session::io::{Address, ClientSecurity};
 use catchment_provider_ibverbs::IbverbsProvider;
 use facts::Facts;
 use rdma::Rdma;
@@ -99,10 +103,12 @@ pub struct Doctor {
     pub roce: RoceOptions,
     /// Settings of RDMA devices.
     pub ibverbs: IbverbsOptions,
+    /// The transmission controller to ask, and how to connect to it.
+    pub controller: Option<(Address, ClientSecurity)>,
 }
 
 impl Doctor {
-    /// Runs all checks. Takes well under a second.
+    /// Runs all checks. Takes well under a second; with a controller that does not answer, up to ten.
     pub fn examine(&self) -> Examined {
         let facts = Facts::default();
         let rdma = Rdma::of(&IbverbsProvider::new(self.ibverbs.clone()).report(), &facts);
@@ -123,6 +129,10 @@ impl Doctor {
         checks.extend(network::interfaces());
         checks.extend(rdma.checks());
         checks.push(system::ffmpeg());
+        checks.extend(agents::agents());
+        if let Some((address, security)) = &self.controller {
+            checks.extend(controller::controller(address, security));
+        }
         let works = vec![
             Works {
                 name: catchment_provider_shm::INFO.name,

@@ -144,3 +144,13 @@ pub fn hint(unknown: &Header, term: u32) -> [u8; HEADER_BYTES] {
     bytes[..SIGNED_BYTES].copy_from_slice(&header.write(0));
     bytes
 }
+
+/// Writes a datagram of somebody who is no source, without records and without a code: a controller answers with a
+/// [hint], so that both ways are known to be open. `source` is a number that no source has.
+#[must_use]
+pub fn probe(source: u32, sequence: u32, stamp_ns: u64) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    let header = Header { kind: Kind::Source, epoch: 0, term: 0, source, sequence, stamp_ns };
+    bytes[..SIGNED_BYTES].copy_from_slice(&header.write(0));
+    bytes
+}

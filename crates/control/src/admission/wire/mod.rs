@@ -14,7 +14,7 @@ mod record;
 mod replay;
 mod seal;
 
-pub use header::{HEADER_BYTES, Header, HeaderError, Kind, VERSION, hint};
+pub use header::{HEADER_BYTES, Header, HeaderError, Kind, VERSION, hint, probe};
 pub use key::{Direction, ROOT_BYTES};
 pub use reason::Reason;
 pub use record::{
