@@ -9,10 +9,12 @@
 //! - [`matching`]: which message goes into which receive of a peer, without I/O.
 //! - [`peer`]: sessions with the agents of other hosts.
 //! - [`protocol`]: what an application and its agent say over their socket.
+//! - [`calibrate`]: what a device moves, and what a request costs it.
 //! - [`Agent`]: the agent itself; [`SharedQps`]: the queue pairs that connections share, without its thread.
 //! - [`AgentProvider`]: verbs for applications, through an agent.
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 mod daemon;
 pub mod entry;
 pub mod explain;

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// What a request may cost at least, in bytes.
-const REQUESTS_BYTES: RangeInclusive<u32> = 64..=1 << 16;
+pub(crate) const REQUESTS_BYTES: RangeInclusive<u32> = 64..=1 << 16;
 /// Connections that may share a queue pair.
 const RATIOS: RangeInclusive<u32> = 1..=16;
 /// Those that share one in the mode `share` (SHARE in the DRUM paper).

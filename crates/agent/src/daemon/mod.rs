@@ -92,14 +92,19 @@ struct Port {
     channel: Arc<dyn CompletionChannel>,
 }
 
-fn open(below: Below) -> Result<Port, VerbsError> {
-    let context = match below {
-        Below::Shm => ShmProvider::new().open(DEVICE)?,
+/// Opens the device of a policy.
+pub(crate) fn open_device(below: Below) -> Result<Arc<dyn Context>, VerbsError> {
+    match below {
+        Below::Shm => ShmProvider::new().open(DEVICE),
         Below::Roce(address) => {
             let options = RoceOptions { other_port: true, ..RoceOptions::default() };
-            RoceProvider::new(options).open(&address.to_string())?
+            RoceProvider::new(options).open(&address.to_string())
         }
-    };
+    }
+}
+
+fn open(below: Below) -> Result<Port, VerbsError> {
+    let context = open_device(below)?;
     Ok(Port { channel: context.create_channel()?, context })
 }
 

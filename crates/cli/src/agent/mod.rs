@@ -9,12 +9,14 @@ use crate::{page, stop};
 use catchment::observe::StatusView;
 use catchment::session::io::{ClientSecurity, ServerSecurity};
 use catchment::session::reread::{ClientTls, ServerTls};
+use catchment_agent::calibrate::{Calibration, calibrate};
 use catchment_agent::explain::Observer;
 use catchment_agent::peer::PeerSecurity;
 use catchment_agent::policy::{Mode, Policy, PolicyError};
 use catchment_agent::protocol::{Account, socket_name};
 use catchment_agent::{Agent, status};
 use serde::Serialize;
+use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +50,11 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
     let Some(file) = &args.policy else {
         return Err(Failure::new(Code::Usage, anyhow::anyhow!("--policy FILE is needed")));
     };
-    let policy = read_policy(file, args).or_fail(Code::Local)?;
+    let mut policy = read_policy(file, args).or_fail(Code::Local)?;
+    let measured = measured(args, &policy)?;
+    if let Some(measured) = &measured {
+        measured.fill(&mut policy);
+    }
     let (name, applications) = (policy.name.clone(), policy.applications.len());
     let stop = stop::watch(args.until_stdin_closes, || {})?;
     let security = security(&args.security)?;
@@ -58,7 +64,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
     let (file, given, running) = (file.clone(), args.clone(), Arc::downgrade(&agent));
     stop.on_hangup(Arc::new(move || {
         let Some(agent) = running.upgrade() else { return };
-        reload(&file, &given, &agent);
+        reload(&file, &given, measured.as_ref(), &agent);
     }));
     let peers_at = agent.local().map(ToString::to_string);
     if args.json {
@@ -86,6 +92,27 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Measures the device, if that was asked for, and says what was found.
+fn measured(args: &AgentArgs, policy: &Policy) -> Result<Option<Calibration>, Failure> {
+    if !args.calibrate {
+        return Ok(None);
+    }
+    let found = calibrate(policy.device, policy.chunk_bytes).or_fail(Code::Local)?;
+    let (bytes_per_s, requests_per_s) = (found.bytes_per_s, found.requests_per_s);
+    let request_bytes = found.request_bytes();
+    if args.json {
+        let event = "calibrated";
+        output::print_json(
+            &json!({"event": event, "bytes_per_s": bytes_per_s, "requests_per_s": requests_per_s, "request_bytes": request_bytes}),
+        )?;
+    } else {
+        say!(
+            "the device moves {bytes_per_s:.2e} bytes/s and {requests_per_s:.2e} requests/s: one costs {request_bytes} bytes at least"
+        );
+    }
+    Ok(Some(found))
+}
+
 /// Reads the policy; words of the command line are in place of what it says.
 fn read_policy(file: &Path, args: &AgentArgs) -> Result<Policy, PolicyError> {
     let mut policy = Policy::read(file)?;
@@ -105,8 +132,11 @@ fn read_policy(file: &Path, args: &AgentArgs) -> Result<Policy, PolicyError> {
 }
 
 /// Lets an agent go over to what the policy says now, if it can.
-fn reload(file: &Path, args: &AgentArgs, agent: &Agent) {
-    let read = read_policy(file, args).and_then(|policy| {
+fn reload(file: &Path, args: &AgentArgs, measured: Option<&Calibration>, agent: &Agent) {
+    let read = read_policy(file, args).and_then(|mut policy| {
+        if let Some(measured) = measured {
+            measured.fill(&mut policy);
+        }
         let applications = policy.applications.len();
         agent.reload(policy).map(|()| applications)
     });

@@ -23,6 +23,10 @@ pub(crate) struct AgentArgs {
     /// In which order requests go to the device, in place of the policy's `mode`
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<AgentMode>,
+    /// Measure the device at start: what a request costs in place of the policy's `request_bytes`, and the capacities of
+    /// `between` that it does not say. A line that is narrower than the device is not seen
+    #[arg(long)]
+    pub(crate) calibrate: bool,
     /// Listen here for the agents of other hosts, in place of `listen` of the policy's `between`
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,

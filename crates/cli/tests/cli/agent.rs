@@ -67,3 +67,22 @@ fn a_bad_policy_is_refused_with_the_line() {
     assert!(refused.stderr.contains("line 2") && refused.stderr.contains("wait"), "{refused:#?}");
     run(["agent"]).expect(2);
 }
+
+/// What was measured stands when the policy is read again: it cannot change.
+#[test]
+fn a_device_is_measured_at_start_where_that_is_asked_for() {
+    let tmp = tempfile::tempdir().unwrap();
+    let name = format!("cli-measured-{}", std::process::id());
+    let text =
+        |rest: &str| format!(r#"{{"name": "{name}", "applications": [{{"name": "a"}}{rest}]}}"#);
+    let file = policy(&tmp, &text(""));
+    let agent = Running::start(catchment().args(["agent", "--calibrate", "--policy"]).arg(&file));
+    wait_until("it serves", || agent.said().contains("serves 1 applications"));
+    let said = agent.said();
+    assert!(said.contains("the device moves") && said.contains("bytes at least"), "{said}");
+    policy(&tmp, &text(r#", {"name": "b"}"#));
+    signal(agent.id(), Signal::HUP);
+    wait_until("it reads it again", || agent.said().contains("read again: 2 applications"));
+    signal(agent.id(), Signal::INT);
+    agent.finish().expect(0);
+}

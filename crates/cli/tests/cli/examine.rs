@@ -209,7 +209,7 @@ fn a_doctor_asks_agents_and_a_controller_and_says_what_keeps_grants_away() {
         let all: Vec<&Value> = report["checks"].as_array().unwrap().iter().filter(of).collect();
         all.iter().map(|check| check["seen"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert!(seen("agent").contains(&format!("{name} serves 1 applications")), "{report:#}");
+    assert!(seen("agent").contains(&format!("{name}; applications connected: 0")), "{report:#}");
     assert!(seen("controller")[0].contains("grants in term"), "{report:#}");
     assert!(seen("grants")[0].contains("ms there and back"), "{report:#}");
     assert_eq!(check(&report, "grants")["level"], "ok");

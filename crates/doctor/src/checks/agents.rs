@@ -28,11 +28,11 @@ fn agent(name: &str) -> Check {
             return Check::problem(check, error.to_string(), remedy);
         }
     };
-    let applications = view.accounts.len();
+    let connected = view.accounts.len();
     let there = view.peers.iter().filter(|peer| peer.connected).count();
-    let mut seen = format!("{name} serves {applications} applications");
+    let mut seen = format!("{name}; applications connected: {connected}");
     if !view.peers.is_empty() {
-        seen += &format!(", has sessions with {there} of {} agents", view.peers.len());
+        seen += &format!("; sessions with other agents: {there} of {}", view.peers.len());
     }
     let apart = view.peers.iter().find(|peer| !peer.connected);
     match apart {

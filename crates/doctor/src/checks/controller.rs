@@ -36,7 +36,7 @@ pub(super) fn controller(address: &Address, security: &ClientSecurity) -> Vec<Ch
                 term => format!("grants in term {term}"),
             };
             let (links, sources) = (count("links"), count("sources"));
-            let seen = format!("{address} {stands}: {links} links, {sources} sources");
+            let seen = format!("{address} {stands}; links: {links}, sources: {sources}");
             let mut checks = vec![Check::ok(name, seen)];
             if let Peer::Tcp(to) = *stream.peer() {
                 checks.push(datagrams(to));
