@@ -36,10 +36,16 @@ impl Agreed {
 }
 
 impl Engine {
+    /// Returns whether rates are agreed with other hosts, and kept here.
+    #[inline]
+    pub(super) fn has_agreed_rates(&self) -> bool {
+        self.agreed.is_some() && self.mode.decides()
+    }
+
     /// Tells of a new application, which asks for little until it is held by that: nobody gives way to who sends nothing.
     pub(super) fn tell_of_newcomer(&self, key: u64, weight: f64) {
         self.tell_peers(Change::Join { key, weight });
-        if self.agreed.is_some() && self.mode.decides() {
+        if self.has_agreed_rates() {
             self.tell_peers(Change::Demand { key, bytes_per_s: FIRST_DEMAND.told });
         }
     }
@@ -55,7 +61,8 @@ impl Engine {
     /// Gives applications what they may send in the time since it was last done.
     #[inline]
     pub(super) fn spend_time(&mut self) {
-        let Some(agreed) = self.agreed.as_mut().filter(|_| self.mode.decides()) else { return };
+        let has_agreed_rates = self.has_agreed_rates();
+        let Some(agreed) = self.agreed.as_mut().filter(|_| has_agreed_rates) else { return };
         let now = Instant::now();
         self.scheduler.refill(now - std::mem::replace(&mut agreed.spent, now));
         let passed = now - agreed.looked;
@@ -92,8 +99,7 @@ impl Engine {
             let asks = application.demand.told.is_some();
             asks && self.scheduler.waiting(application.id) > 0
         };
-        let decides = self.agreed.is_some() && self.mode.decides();
-        if decides && self.applications.iter().flatten().any(is_held) {
+        if self.has_agreed_rates() && self.applications.iter().flatten().any(is_held) {
             nap.min(LOOK / HELD)
         } else {
             nap
