@@ -19,6 +19,11 @@ const LOOK_FOR_HELD: Duration = Duration::from_micros(250);
 /// By how much a demand must differ to be told.
 const NEWS: f64 = 0.1;
 
+/// Returns whether a demand differs too little from what was told to be told.
+fn is_near(told: f64, new: f64) -> bool {
+    (new - told).abs() <= NEWS * told
+}
+
 /// See the module.
 pub(super) struct Agreed {
     pub(super) changes: UnboundedSender<Change>,
@@ -93,17 +98,25 @@ impl Engine {
         news.into_iter().for_each(|change| self.tell_peers(change));
     }
 
-    /// Returns how long the engine may sleep: not longer than who is held by what he was found to ask for may wait.
-    pub(super) fn longest_nap(&self, nap: Duration) -> Duration {
+    /// Returns how long who is held by what he was found to ask for may wait, if anybody is.
+    pub(super) fn nap_of_the_held(&self) -> Option<Duration> {
         let is_held = |application: &Application| {
             let asks = application.demand.told.is_some();
             asks && self.scheduler.waiting(application.id) > 0
         };
-        if self.has_agreed_rates() && self.applications.iter().flatten().any(is_held) {
-            nap.min(LOOK / HELD)
-        } else {
-            nap
-        }
+        let any = self.has_agreed_rates() && self.applications.iter().flatten().any(is_held);
+        any.then_some(LOOK / HELD)
+    }
+
+    /// Returns whether another look at demands would find nothing new while nobody sends.
+    pub(super) fn is_settled(&self) -> bool {
+        let is_seen = |application: &Application| {
+            let (served, demand) = (self.scheduler.served(application.id), &application.demand);
+            let seen = (demand.bytes, demand.emptied, demand.held_ns);
+            seen == (served.cost_bytes, served.emptied, served.held_ns)
+                && demand.told.is_some_and(|told| is_near(told, LEAST_DEMAND))
+        };
+        !self.has_agreed_rates() || self.applications.iter().flatten().all(is_seen)
     }
 
     /// Whoever had nothing waiting at some time, and whose rate did not hold him, asks for little more than he got.
@@ -124,9 +137,8 @@ impl Engine {
             } else {
                 Some((MARGIN * rate).max(LEAST_DEMAND))
             };
-            let is_near = |(old, new): (f64, f64)| (new - old).abs() <= NEWS * old;
             let same = match (demand.told, asks) {
-                (Some(old), Some(new)) => is_near((old, new)),
+                (Some(old), Some(new)) => is_near(old, new),
                 (None, None) => true,
                 (Some(_), None) | (None, Some(_)) => false,
             };
