@@ -215,7 +215,8 @@ fn the_least_share_has_several_requests_in_a_turn() {
         // Without those of the time before shares are known, and the one that was not over.
         let whole = &turns[3..turns.len() - 1];
         let mut of_least = whole.iter().filter(|turn| turn[0] == 0).map(|turn| turn.len());
-        assert!(of_least.all(|count| count.abs_diff(least) <= 1), "{shares:?}: {turns:?}");
+        // Two turns follow each other where a round ends and the next one begins.
+        assert!(of_least.all(|count| count + 1 >= least), "{shares:?}: {turns:?}");
     }
 }
 
