@@ -254,7 +254,10 @@ impl Engine {
         self.shared_qps.arm();
         for application in self.applications.iter().flatten() {
             application.end.arm();
-            application.cq.req_notify(false);
+            // Over shared memory, to ask is to go over all queue pairs.
+            if application.outstanding > 0 {
+                application.cq.req_notify(false);
+            }
         }
         if self.mode == Mode::Raw {
             self.arm_each();
