@@ -203,6 +203,23 @@ fn short_requests_cost_the_time_that_they_take() {
     assert_eq!(short.cost_bytes, 1024 * short.chunks);
 }
 
+/// Requests of one application that follow each other go together. However small a share is, it has several of the least
+/// ones in its turn, where the turn of the largest is a chunk at most.
+#[test]
+fn the_least_share_has_several_requests_in_a_turn() {
+    for (shares, least) in [([1.0, 1.0, 1.0], 10), ([1.0, 4.0, 6.0], 10), ([1.0, 8.0, 16.0], 4)] {
+        let (mut scheduler, _) = busy(&shares, u64::MAX, 3000, 8);
+        let mut next = || scheduler.next_chunk().unwrap().connection.index();
+        let order: Vec<usize> = (0..4000).map(|_| next()).collect();
+        let turns: Vec<&[usize]> = order.chunk_by(|one, next| one == next).collect();
+        // Without those of the time before shares are known, and the one that was not over.
+        let whole = &turns[3..turns.len() - 1];
+        let mut of_least = whole.iter().filter(|turn| turn[0] == 0).map(|turn| turn.len());
+        // Two turns follow each other where a round ends and the next one begins.
+        assert!(of_least.all(|count| count + 1 >= least), "{shares:?}: {turns:?}");
+    }
+}
+
 #[test]
 fn a_request_that_cannot_be_split_is_served_whole_and_paid_for() {
     let mut scheduler = scheduler(u64::MAX, 64);

@@ -66,6 +66,20 @@ fn requests_that_go_astray_are_counted() {
     assert!(strays.lost > 0, "{strays:?}");
 }
 
+/// What an agent says of connections that share is true without a request on any of them: the last one counts too.
+#[test]
+fn connections_that_send_nothing_are_counted() {
+    let (_agents, names) = two_agents("still", SHM, 20);
+    let mut pairs = Vec::new();
+    for count in 1..=10 {
+        pairs.extend(connections(&names, "suite", 1));
+        eventually("all connections", || peer(&names).connections == count);
+    }
+    eventually("their queue pairs", || peer(&names).queue_pairs == 2);
+    pairs.truncate(5);
+    eventually("those that are left", || peer(&names).connections == 5);
+}
+
 /// Where there may be few queue pairs, more connections share one. Over packets this time.
 #[test]
 fn no_more_queue_pairs_are_made_than_the_policy_allows() {

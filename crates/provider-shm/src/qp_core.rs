@@ -18,7 +18,7 @@ use catchment_verbs::{
     AsyncEvent, Completion, Failure, QpInit, QpState, Success, VerbsError, WcOpcode, WcStatus,
 };
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
@@ -40,6 +40,8 @@ pub(crate) struct QpCore {
     state: StateCell,
     /// Length of `Inner::sends`, for threads without the lock.
     waiting: AtomicUsize,
+    /// Receives are posted, for threads without the lock.
+    receiving: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -63,6 +65,7 @@ impl QpCore {
             rq: Arc::default(),
             state: StateCell::default(),
             waiting: AtomicUsize::new(0),
+            receiving: AtomicBool::new(false),
             inner: Mutex::new(Inner::new(Inbox::alloc(init.max_recv_wr)?, context.next_id())),
             context,
         })
@@ -180,6 +183,20 @@ impl QpCore {
         }
     }
 
+    /// Notes whether receives are posted: only then there is something to take from the peer. Follows each change of
+    /// them, with the lock held.
+    pub(crate) fn note_receives(&self, inner: &Inner) {
+        let receives = !inner.recvs.is_empty();
+        if self.receiving.swap(receives, Ordering::AcqRel) == receives {
+            return;
+        }
+        if receives {
+            self.recv_cq.activate();
+        } else {
+            self.recv_cq.deactivate();
+        }
+    }
+
     /// Moves to the error state and flushes. `reason` unless the application requested it.
     pub(crate) fn fail(&self, reason: Option<&str>) {
         let mut inner = self.lock();
@@ -224,6 +241,7 @@ impl QpCore {
             self.complete_recv(&recv, Err(WcStatus::Flushed));
             inner.pushed_recv = Some(true);
         }
+        self.note_receives(inner);
         // A peer that sleeps until we take something must see that we no longer do.
         inner.taken = true;
     }
@@ -239,6 +257,7 @@ impl QpCore {
         }
         let (pace, asks) = (inner.pace.take(), inner.asks);
         *inner = Inner { pace, asks, ..Inner::new(inbox, self.context.next_id()) };
+        self.note_receives(inner);
     }
 
     /// Releases the lock and wakes the threads that wait for one of the things that happened
@@ -339,6 +358,7 @@ impl QpCore {
             inner.inbox.posted().publish(inner.posted);
             inner.recvs.push_back(recv);
             inner.taken = true;
+            self.note_receives(&inner);
         }
         self.announce(inner);
     }
@@ -412,7 +432,7 @@ impl Attached for QpCore {
     }
 
     fn has_work(&self) -> bool {
-        self.is_waiting() || self.limits.max_recv_wr > 0
+        self.is_waiting() || self.receiving.load(Ordering::Acquire)
     }
 
     fn progress(&self, thorough: bool) {

@@ -96,6 +96,7 @@ impl QpCore {
                 self.fail_locked(inner, Some(&status.to_string()));
             }
         }
+        self.note_receives(inner);
         Taken::More
     }
 }

@@ -102,7 +102,7 @@ impl Hub {
             self.asks_again = None;
             self.shares.ask_again();
         }
-        let mut any = false;
+        let mut any = self.shares.groups().take_news();
         while let Some(action) = self.shares.next() {
             any = true;
             match action {

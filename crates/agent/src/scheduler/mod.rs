@@ -7,8 +7,8 @@
 //!
 //! What a chunk *costs* is its bytes, and [`Limits::request_bytes`] at least: the time of the device that it takes, in
 //! bytes that could be moved instead. In each round every application that waits gets a *deficit* in proportion to
-//! its share, a *turn* for the largest (as many of the least requests as go under one doorbell, and no more than a
-//! chunk), and is served while its deficit pays for its next chunk (Shreedhar and Varghese, SIGCOMM 1995). Where nobody's
+//! its share, a *turn* for the largest (so that the least share pays for as many of the least requests as go under one
+//! doorbell, but no more than a chunk), and is served while its deficit pays for its next chunk (Shreedhar and Varghese, SIGCOMM 1995). Where nobody's
 //! pays, as many rounds follow at once as it takes until somebody's does. So while applications wait, what each has
 //! been served differs from its share of the total by less than a chunk each; where a part of the
 //! window is less than a chunk, it may be by a chunk for each time that the largest share is the least. Its connections take turns, a
@@ -58,7 +58,8 @@ pub struct Scheduler {
     window: u64,
     /// What a chunk costs at least.
     request: u64,
-    /// What the largest share gives in a round.
+    /// What the least share gives in a round where that is possible, and what the largest does.
+    least_turn: u64,
     turn: u64,
     applications: Vec<Option<Application>>,
     connections: Vec<Option<Connection>>,
@@ -71,6 +72,8 @@ pub struct Scheduler {
     /// Whose turn it is, and what of it he was served: what is in the device's hands does not cut it short, so that
     /// requests go together.
     turn_of: Option<(usize, u64)>,
+    /// Of the last round; kept for its memory.
+    parts: Vec<rounds::Part>,
     /// The number of the round, and the largest share that takes part in it.
     round: u64,
     largest: u64,
@@ -111,6 +114,7 @@ impl Scheduler {
             chunk,
             window: limits.window_bytes.clamp(chunk, 1 << 40),
             request,
+            least_turn: rounds::TURN_REQUESTS * request,
             turn: chunk.min(rounds::TURN_REQUESTS * request).max(request),
             applications: Vec::new(),
             connections: Vec::new(),
@@ -119,6 +123,7 @@ impl Scheduler {
             cursor: 0,
             fresh: VecDeque::new(),
             turn_of: None,
+            parts: Vec::new(),
             round: 0,
             largest: 1,
             done: 0,
@@ -316,6 +321,12 @@ impl Scheduler {
         self.applications[id.0].as_ref().map_or(0, |known| known.waiting)
     }
 
+    /// Returns whether nothing waits and the device has nothing in its hands.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.active.is_empty() && self.in_flight == 0
+    }
+
     /// Returns what to send now; `None` while nothing waits, or nothing that may go.
     pub fn next_chunk(&mut self) -> Option<Chunk> {
         if self.arrivals.rule() {
@@ -329,11 +340,10 @@ impl Scheduler {
             if let Some(chunk) = self.serve_fresh(window_of_one) {
                 return Some(chunk);
             }
-            for step in 0..self.active.len() {
-                let at = (self.cursor + step) % self.active.len();
+            let count = self.active.len();
+            for at in (self.cursor..count).chain(0..self.cursor.min(count)) {
                 let owner = self.active[at];
-                let Some((connection, bytes)) = self.offer(owner, window_of_one) else { continue };
-                if self.pays(owner, bytes) {
+                if let Some((connection, bytes)) = self.paid(owner, window_of_one) {
                     self.cursor = at;
                     return Some(self.serve(owner, connection, bytes));
                 }

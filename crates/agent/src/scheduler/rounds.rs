@@ -3,9 +3,9 @@ use super::application::Application;
 use super::arrivals::Request;
 use super::{Chunk, FRACTION, LONGEST_PIECE, Scheduler};
 
-/// The least requests of a turn. With 8 under a doorbell a typical device (100 ns for each, 255 for the doorbell) takes
-/// 132 ns for a request, as long as the agent does; some turns are cut short, so a few more. A longer turn makes nothing
-/// faster, and others wait for it.
+/// The least requests of a turn of the least share, unless that of the largest would be more than a chunk. With 8 under a
+/// doorbell a typical device (100 ns for each, 255 for the doorbell) takes 132 ns for a request, as long as the agent
+/// does; some turns are cut short, so a few more. A longer turn makes nothing faster, and others wait for it.
 pub(super) const TURN_REQUESTS: u64 = 10;
 
 /// Windows after which who alone was served has more of them in the device's hands, and how many.
@@ -13,6 +13,14 @@ const ALONE_AFTER: u64 = 16;
 const ALONE_WINDOWS: u64 = 8;
 /// Windows that somebody who was stuck must move before others wait for him again.
 const STUCK_WINDOWS: u64 = 16;
+
+/// The part of an application in a round: what it lacks for its next chunk, if that may go.
+#[derive(Debug)]
+pub(super) struct Part {
+    owner: usize,
+    share: u64,
+    missing: Option<u64>,
+}
 
 impl Scheduler {
     /// Returns the bytes of the window that one of the shares gives, times 2^32. Who is alone has it all.
@@ -90,16 +98,37 @@ impl Scheduler {
 
     /// Returns whether the deficit of an application pays for so many bytes.
     #[inline]
-    pub(super) fn pays(&mut self, owner: usize, bytes: u64) -> bool {
+    pub(super) fn pays(&self, owner: usize, bytes: u64) -> bool {
         let cost = self.cost_bytes(bytes) << FRACTION;
-        self.application(owner).deficit >= cost
+        self.applications[owner].as_ref().is_some_and(|application| application.deficit >= cost)
+    }
+
+    /// Returns the next chunk of an application that may go and is paid for: its connection and length.
+    #[inline]
+    pub(super) fn paid(&self, owner: usize, window_of_one: u128) -> Option<(usize, u64)> {
+        // What does not pay for the least chunk pays for none: most of those who wait for a round.
+        self.pays(owner, 0)
+            .then(|| self.offer(owner, window_of_one))
+            .flatten()
+            .filter(|(_, bytes)| self.pays(owner, *bytes))
     }
 
     /// Returns what a share gives in a round of so much for the largest one.
     #[inline]
     fn quantum(&self, base: u64, share: u64) -> u64 {
-        let base = u128::from(base << FRACTION);
-        ((base * u128::from(share) / u128::from(self.largest.max(share))) as u64).max(1)
+        self.quantum_of(self.quantum_of_one(base), share)
+    }
+
+    /// Returns what one of these shares gives in a round of so much for the largest one, times 2^32. Rounded up, so
+    /// that the largest gets all of it.
+    #[inline]
+    fn quantum_of_one(&self, base: u64) -> u128 {
+        (u128::from(base << FRACTION) << 32).div_ceil(u128::from(self.largest))
+    }
+
+    #[inline]
+    fn quantum_of(&self, of_one: u128, share: u64) -> u64 {
+        (((of_one * u128::from(share.min(self.largest))) >> 32) as u64).max(1)
     }
 
     /// Gives an application that has requests again its part of the round that is under way, or what it has left of it.
@@ -124,9 +153,7 @@ impl Scheduler {
     #[inline]
     pub(super) fn serve_fresh(&mut self, window_of_one: u128) -> Option<Chunk> {
         while let Some(owner) = self.fresh.front().copied() {
-            if let Some((connection, bytes)) = self.offer(owner, window_of_one)
-                && self.pays(owner, bytes)
-            {
+            if let Some((connection, bytes)) = self.paid(owner, window_of_one) {
                 return Some(self.serve(owner, connection, bytes));
             }
             self.fresh.pop_front();
@@ -148,49 +175,68 @@ impl Scheduler {
     /// has one that may go, or somebody must be waited for.
     pub(super) fn grant(&mut self, window_of_one: u128) -> bool {
         self.turn_of = None;
-        let mut largest = 1;
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.clear();
+        let begins = self.take_part(window_of_one, &mut parts);
+        if begins {
+            self.begin_rounds(&parts);
+        }
+        self.parts = parts;
+        begins
+    }
+
+    /// Notes who takes part in the next round, and the largest share of them; false if somebody must be waited for, or
+    /// nobody may go.
+    fn take_part(&mut self, window_of_one: u128, parts: &mut Vec<Part>) -> bool {
+        let (mut largest, mut least, mut any) = (1, u64::MAX, false);
         for owner in &self.active {
             let Some(application) = &self.applications[*owner] else { continue };
-            let may_go = self.offer(*owner, window_of_one).is_some();
-            if !may_go && (application.is_throttled() || self.is_stuck(application)) {
+            let next = self.offer(*owner, window_of_one);
+            if next.is_none() && (application.is_throttled() || self.is_stuck(application)) {
                 continue;
             }
-            largest = largest.max(application.share);
+            (largest, least) = (largest.max(application.share), least.min(application.share));
             let is_alone = self.in_flight == application.in_flight;
-            if !may_go && self.in_flight > 0 && (!is_alone || self.has_part(application)) {
+            if next.is_none() && self.in_flight > 0 && (!is_alone || self.has_part(application)) {
                 return false;
             }
+            any |= next.is_some();
+            let missing = next.map(|(_, bytes)| {
+                let cost = self.cost_bytes(bytes) << FRACTION;
+                cost.saturating_sub(application.deficit)
+            });
+            parts.push(Part { owner: *owner, share: application.share, missing });
         }
         self.largest = largest;
+        let turn = self.least_turn.saturating_mul(largest).div_ceil(least.min(largest));
+        self.turn = turn.min(self.chunk).max(self.request);
+        any
+    }
+
+    /// Gives those who take part what they get in as many rounds as it takes until the deficit of one who may go pays.
+    fn begin_rounds(&mut self, parts: &[Part]) {
         // Who is alone waits for nobody's turn.
         let base = if self.active.len() > 1 { self.turn } else { self.chunk };
+        let of_one = self.quantum_of_one(base);
         let mut rounds = u64::MAX;
-        for owner in &self.active {
-            let Some((_, bytes)) = self.offer(*owner, window_of_one) else { continue };
-            let Some(application) = &self.applications[*owner] else { continue };
-            let cost = self.cost_bytes(bytes) << FRACTION;
-            let missing = cost.saturating_sub(application.deficit);
-            rounds = rounds.min(missing.div_ceil(self.quantum(base, application.share)).max(1));
-        }
-        if rounds == u64::MAX {
-            return false;
+        for part in parts {
+            // Few need a division: those who would be the first.
+            if let Some(missing) = part.missing {
+                let quantum = self.quantum_of(of_one, part.share);
+                if missing <= quantum.saturating_mul(rounds - 1) {
+                    rounds = missing.div_ceil(quantum).max(1);
+                }
+            }
         }
         self.round += 1;
-        for at in 0..self.active.len() {
-            let owner = self.active[at];
-            let may_go = self.offer(owner, window_of_one).is_some();
-            let Some(application) = &self.applications[owner] else { continue };
-            if !may_go && (application.is_throttled() || self.is_stuck(application)) {
-                continue;
-            }
-            let granted = self.quantum(base, application.share).saturating_mul(rounds);
-            // Who may not go did not lose his turn for want of requests.
-            let deficit = application.deficit.saturating_add(granted);
+        for part in parts {
+            let granted = self.quantum_of(of_one, part.share).saturating_mul(rounds);
             let round = self.round;
-            let application = self.application(owner);
-            (application.round, application.deficit) = (round, deficit);
+            let application = self.application(part.owner);
+            // Who may not go did not lose his turn for want of requests.
+            application.deficit = application.deficit.saturating_add(granted);
+            application.round = round;
         }
-        true
     }
 
     /// Returns whether the device does nothing for an application while it works for others, or did not lately.

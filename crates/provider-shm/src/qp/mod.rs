@@ -55,9 +55,6 @@ impl ShmQp {
         if !Arc::ptr_eq(&core.send_cq, &core.recv_cq) {
             core.recv_cq.attach(Arc::downgrade(&attached));
         }
-        if core.limits.max_recv_wr > 0 {
-            core.recv_cq.activate();
-        }
         Self {
             pieces: Vec::with_capacity(PIECES.max(core.limits.max_sge as usize)),
             in_hand: 0,
@@ -360,11 +357,9 @@ impl Drop for ShmQp {
             core.pop_waiting(&mut inner);
         }
         inner.recvs.clear();
+        core.note_receives(&inner);
         inner.peer = None;
         drop(inner);
-        if core.limits.max_recv_wr > 0 {
-            core.recv_cq.deactivate();
-        }
         let attached: Arc<dyn Attached> = Arc::clone(core) as _;
         let attached = Arc::downgrade(&attached);
         core.send_cq.detach(&attached);

@@ -19,6 +19,11 @@ const LOOK_FOR_HELD: Duration = Duration::from_micros(250);
 /// By how much a demand must differ to be told.
 const NEWS: f64 = 0.1;
 
+/// Returns whether a demand differs too little from what was told to be told.
+fn is_near(told: f64, new: f64) -> bool {
+    (new - told).abs() <= NEWS * told
+}
+
 /// See the module.
 pub(super) struct Agreed {
     pub(super) changes: UnboundedSender<Change>,
@@ -36,10 +41,16 @@ impl Agreed {
 }
 
 impl Engine {
+    /// Returns whether rates are agreed with other hosts, and kept here.
+    #[inline]
+    pub(super) fn has_agreed_rates(&self) -> bool {
+        self.agreed.is_some() && self.mode.decides()
+    }
+
     /// Tells of a new application, which asks for little until it is held by that: nobody gives way to who sends nothing.
     pub(super) fn tell_of_newcomer(&self, key: u64, weight: f64) {
         self.tell_peers(Change::Join { key, weight });
-        if self.agreed.is_some() && self.mode.decides() {
+        if self.has_agreed_rates() {
             self.tell_peers(Change::Demand { key, bytes_per_s: FIRST_DEMAND.told });
         }
     }
@@ -55,7 +66,8 @@ impl Engine {
     /// Gives applications what they may send in the time since it was last done.
     #[inline]
     pub(super) fn spend_time(&mut self) {
-        let Some(agreed) = self.agreed.as_mut().filter(|_| self.mode.decides()) else { return };
+        let has_agreed_rates = self.has_agreed_rates();
+        let Some(agreed) = self.agreed.as_mut().filter(|_| has_agreed_rates) else { return };
         let now = Instant::now();
         self.scheduler.refill(now - std::mem::replace(&mut agreed.spent, now));
         let passed = now - agreed.looked;
@@ -86,18 +98,25 @@ impl Engine {
         news.into_iter().for_each(|change| self.tell_peers(change));
     }
 
-    /// Returns how long the engine may sleep: not longer than who is held by what he was found to ask for may wait.
-    pub(super) fn longest_nap(&self, nap: Duration) -> Duration {
+    /// Returns how long who is held by what he was found to ask for may wait, if anybody is.
+    pub(super) fn nap_of_the_held(&self) -> Option<Duration> {
         let is_held = |application: &Application| {
             let asks = application.demand.told.is_some();
             asks && self.scheduler.waiting(application.id) > 0
         };
-        let decides = self.agreed.is_some() && self.mode.decides();
-        if decides && self.applications.iter().flatten().any(is_held) {
-            nap.min(LOOK / HELD)
-        } else {
-            nap
-        }
+        let any = self.has_agreed_rates() && self.applications.iter().flatten().any(is_held);
+        any.then_some(LOOK / HELD)
+    }
+
+    /// Returns whether another look at demands would find nothing new while nobody sends.
+    pub(super) fn is_settled(&self) -> bool {
+        let is_seen = |application: &Application| {
+            let (served, demand) = (self.scheduler.served(application.id), &application.demand);
+            let seen = (demand.bytes, demand.emptied, demand.held_ns);
+            seen == (served.cost_bytes, served.emptied, served.held_ns)
+                && demand.told.is_some_and(|told| is_near(told, LEAST_DEMAND))
+        };
+        !self.has_agreed_rates() || self.applications.iter().flatten().all(is_seen)
     }
 
     /// Whoever had nothing waiting at some time, and whose rate did not hold him, asks for little more than he got.
@@ -118,9 +137,8 @@ impl Engine {
             } else {
                 Some((MARGIN * rate).max(LEAST_DEMAND))
             };
-            let is_near = |(old, new): (f64, f64)| (new - old).abs() <= NEWS * old;
             let same = match (demand.told, asks) {
-                (Some(old), Some(new)) => is_near((old, new)),
+                (Some(old), Some(new)) => is_near(old, new),
                 (None, None) => true,
                 (Some(_), None) | (None, Some(_)) => false,
             };

@@ -75,7 +75,7 @@ impl Engine {
         let (key, weight) = (newcomer.key, newcomer.account.weight);
         self.keys.insert(key, at);
         self.applications[at] = Some(Application::new(newcomer, id));
-        if self.agreed.is_some() && self.mode.decides() {
+        if self.has_agreed_rates() {
             // Until a rate is agreed.
             self.scheduler.set_rate(id, 0.0);
         }

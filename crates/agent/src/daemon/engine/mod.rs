@@ -45,10 +45,14 @@ const POLLED: usize = 64;
 const QUICK_LOOKS: u32 = 16;
 /// Turns from one look for events of the device to the next.
 const EVENT_TURNS: u32 = 64;
+/// In one turn of so many the rings of those are looked at who have enough waiting.
+const TAKE_TURNS: usize = 8;
 /// How long the thread polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
-/// How long it sleeps at most, because the device's events wake nobody.
+/// How long it sleeps at most, because the device's events wake nobody: while requests are under way, while nothing is
+/// (only a queue pair that fails by itself has something to tell then), and without any queue pair.
 const NAP: Duration = Duration::from_millis(10);
+const STILL_NAP: Duration = Duration::from_millis(100);
 const LONG_NAP: Duration = Duration::from_secs(1);
 
 /// What the threads of the applications ask of the engine.
@@ -121,6 +125,7 @@ pub(super) struct Engine {
     /// Of a poll of these; kept for their memory.
     landed: Vec<u64>,
     failed: Vec<(u32, u32)>,
+    polled: Vec<Completion>,
     /// By the scheduler's number.
     applications: Vec<Option<Application>>,
     /// By the scheduler's number.
@@ -135,6 +140,8 @@ pub(super) struct Engine {
     posted: Vec<ConnectionId>,
     /// Turns so far.
     turns: u32,
+    /// There was something to do in the last one.
+    is_busy: bool,
     /// When the scheduler last looked whether the device does anything.
     looked: Instant,
     stopped: bool,
@@ -169,6 +176,7 @@ impl Engine {
             shared_qps,
             landed: Vec::new(),
             failed: Vec::new(),
+            polled: vec![Completion::EMPTY; POLLED],
             applications: Vec::new(),
             connections: Vec::new(),
             numbers: Vec::new(),
@@ -176,6 +184,7 @@ impl Engine {
             qpns: BTreeMap::new(),
             posted: Vec::new(),
             turns: 0,
+            is_busy: false,
             looked: Instant::now(),
             stopped: false,
         }
@@ -213,7 +222,7 @@ impl Engine {
             self.command(command);
         }
         for at in 0..self.applications.len() {
-            busy |= self.take(at, BATCH);
+            busy |= self.is_due(at) && self.take(at, BATCH);
         }
         self.spend_time();
         self.pace();
@@ -228,7 +237,8 @@ impl Engine {
         if asks {
             self.look();
         }
-        busy | (asks && self.take_events())
+        self.is_busy = busy | (asks && self.take_events());
+        self.is_busy
     }
 
     /// Tells the scheduler of time, now and then.
@@ -244,7 +254,10 @@ impl Engine {
         self.shared_qps.arm();
         for application in self.applications.iter().flatten() {
             application.end.arm();
-            application.cq.req_notify(false);
+            // Over shared memory, to ask is to go over all queue pairs.
+            if application.outstanding > 0 {
+                application.cq.req_notify(false);
+            }
         }
         if self.mode == Mode::Raw {
             self.arm_each();
@@ -253,8 +266,7 @@ impl Engine {
 
     /// Sleeps until it is rung; returns false if it slept as long as it may.
     fn sleep(&self) -> bool {
-        let idle = self.connections.iter().all(Option::is_none);
-        let nap = self.longest_nap(if idle { LONG_NAP } else { NAP });
+        let nap = self.longest_nap();
         let paced = self.agreed.is_some() || self.justitia.is_some();
         let refill = paced.then(|| self.scheduler.next_refill()).flatten();
         let timeout = event::timespec(refill.map_or(nap, |refill| refill.min(nap)));
@@ -264,12 +276,36 @@ impl Engine {
         ];
         // An interruption only ends the sleep early.
         let rung = rustix::event::poll(&mut fds, Some(&timeout)).unwrap_or(1) > 0;
-        if rung {
-            // Over shared memory, to take an event is to go over all queue pairs.
+        let [by_bell, by_device] = fds.map(|fd| fd.revents().contains(PollFlags::IN));
+        if by_bell {
             event::take_rings(&*self.bell);
+        }
+        if by_device {
+            // Over shared memory, to take an event is to go over all queue pairs.
             let _ = self.port.channel.wait(Duration::ZERO);
         }
         rung
+    }
+
+    /// Returns how long the engine may sleep.
+    fn longest_nap(&self) -> Duration {
+        if self.connections.iter().all(Option::is_none) {
+            LONG_NAP
+        } else if self.justitia.is_none() && self.scheduler.is_idle() && self.is_settled() {
+            STILL_NAP
+        } else {
+            self.nap_of_the_held().unwrap_or(NAP)
+        }
+    }
+
+    /// Returns whether requests are to be taken of an application in this turn. While there is something to do, who has
+    /// more waiting than go to the device in a turn loses nothing if the next ones stay in his ring for a few.
+    #[inline]
+    fn is_due(&self, at: usize) -> bool {
+        let Some(application) = &self.applications[at] else { return false };
+        !self.is_busy
+            || self.scheduler.waiting(application.id) < BATCH as u64
+            || (self.turns as usize).wrapping_add(at).is_multiple_of(TAKE_TURNS)
     }
 
     /// Takes requests of an application; returns whether there were any.
@@ -312,12 +348,13 @@ impl Engine {
         if self.mode == Mode::Raw {
             return self.poll_each(at);
         }
-        let mut out = [Completion::EMPTY; POLLED];
-        let Ok(count) = application.cq.poll(&mut out) else {
+        let Ok(count) = application.cq.poll(&mut self.polled[..]) else {
             application.hang_up("its completion queue at the device failed");
             return false;
         };
-        self.take_completions(at, &out[..count]);
+        let polled = std::mem::take(&mut self.polled);
+        self.take_completions(at, &polled[..count]);
+        self.polled = polled;
         count > 0
     }
 
