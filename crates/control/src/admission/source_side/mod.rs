@@ -11,12 +11,14 @@ mod delivery;
 mod link;
 mod rates;
 mod records;
+mod standby;
 mod step;
 mod transfer;
 
 use super::wire::{ROOT_BYTES, Reason, SourceRecord};
 use link::Link;
 pub use rates::RateView;
+pub use standby::{Standby, StandbyOutput};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use transfer::Transfer;
@@ -86,6 +88,8 @@ pub enum Input<'a> {
         /// How long a message and its answer take, as far as is known.
         round_trip_ns: u64,
     },
+    /// A controller that stood by leads now ([`StandbyOutput::Leads`]): it is obeyed, if its term is the highest.
+    Leads(Box<Standby>),
     /// A datagram.
     Datagram(&'a [u8]),
     /// A device wants to send something.
@@ -270,6 +274,7 @@ impl SourceSide {
             Input::Registered { source, term, root, round_trip_ns } => {
                 self.registered(source, term, &root, round_trip_ns);
             }
+            Input::Leads(standby) => self.leads(*standby),
             Input::Datagram(bytes) => self.datagram(bytes),
             Input::Ask { id, bytes, ahead_bytes, age_ns, class } => {
                 let transfer = Transfer::new(bytes.max(1), self.born_ns(age_ns), class);
