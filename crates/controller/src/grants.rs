@@ -42,6 +42,8 @@ pub(crate) struct Newcomer {
     pub(crate) certificate: Option<String>,
     pub(crate) root: [u8; 32],
     pub(crate) term: u32,
+    /// It asks also one that stands by.
+    pub(crate) standby: bool,
     pub(crate) specs: Vec<DeviceSpec>,
     pub(crate) known: Names,
 }
@@ -72,6 +74,11 @@ pub(crate) enum Command {
     Rules(Rules),
     Status(oneshot::Sender<Status>),
     Explain(DeviceName, oneshot::Sender<Vec<StreamStatus>>),
+    /// One that stands by leads from now on: its term, and how long what was granted before it may still be used, in
+    /// nanoseconds, if that is known.
+    Lead(u32, Option<u64>),
+    /// Grant nothing more, say how long what was granted may still be used, and end.
+    GiveUp(oneshot::Sender<Option<u64>>),
     Stop,
 }
 
@@ -187,10 +194,9 @@ impl Grants {
         let mut buffer = [0; DATAGRAM_BYTES_MAX];
         loop {
             while let Ok(command) = self.commands.try_recv() {
-                if matches!(command, Command::Stop) {
+                if !self.obey(command) {
                     return;
                 }
-                self.obey(command);
             }
             let all = self.receive(&mut buffer);
             self.side.handle(self.now_ns(), Input::Timeout);
@@ -272,7 +278,8 @@ impl Grants {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    /// Does what it is told; returns whether it goes on.
+    fn obey(&mut self, command: Command) -> bool {
         match command {
             Command::Register(newcomer, answer) => {
                 let place = self.register(*newcomer);
@@ -292,13 +299,27 @@ impl Grants {
             Command::Explain(device, answer) => {
                 let _ = answer.send(self.explain(device.as_str()));
             }
-            Command::Stop => {}
+            Command::Lead(term, left_ns) => {
+                self.term = term;
+                self.side.handle(self.now_ns(), Input::Lead { term, left_ns });
+            }
+            Command::GiveUp(answer) => {
+                self.side.handle(self.now_ns(), Input::Timeout);
+                let _ = answer.send(self.side.left_ns());
+                return false;
+            }
+            Command::Stop => return false,
         }
+        true
     }
 
     fn register(&mut self, newcomer: Newcomer) -> Place {
-        let Newcomer { process, certificate, root, term, mut specs, known: names } = newcomer;
-        if term > self.term {
+        let Newcomer { process, certificate, root, term, standby, mut specs, known: names } =
+            newcomer;
+        if self.side.stands_by() && !standby {
+            return Err("it stands by, and grants nothing: ask the controller that leads".to_owned());
+        }
+        if term > self.term && !self.side.stands_by() {
             return Err(format!(
                 "it has term {} and this source obeys a controller of term {term}: did the clock of its host go back?",
                 self.term
