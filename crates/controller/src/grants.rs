@@ -317,7 +317,9 @@ impl Grants {
         let Newcomer { process, certificate, root, term, standby, mut specs, known: names } =
             newcomer;
         if self.side.stands_by() && !standby {
-            return Err("it stands by, and grants nothing: ask the controller that leads".to_owned());
+            return Err(
+                "it stands by, and grants nothing: ask the controller that leads".to_owned()
+            );
         }
         if term > self.term && !self.side.stands_by() {
             return Err(format!(

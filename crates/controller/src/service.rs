@@ -102,8 +102,7 @@ impl Service {
         let (Some(address), Some(runtime)) = (&settings.admin, &self.runtime) else {
             return Ok(());
         };
-        let listener =
-            runtime.block_on(StreamListener::bind(address, self.security.clone()))?;
+        let listener = runtime.block_on(StreamListener::bind(address, self.security.clone()))?;
         runtime.spawn(admin::accept_all(listener, self.context.clone()));
         Ok(())
     }

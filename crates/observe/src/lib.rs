@@ -55,7 +55,7 @@ mod sync;
 
 #[cfg(feature = "live-page")]
 pub use dashboard::{Dashboard, DashboardConfig, DashboardError, PageTls};
-pub use granting::{GrantSnapshot, Standing};
+pub use granting::{GrantSnapshot, Granting, Standing};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use ledger::{Ledger, Unaccounted};
 pub use metrics::{

@@ -82,8 +82,7 @@ impl Beside {
         let mut beside = Self { ends, next, standby, is_deaf: false };
         let devices = vec![DeviceSpec::new(THERE, PathId(0), ClassId(1), 10_000_000_000)];
         let (source, root, round_trip_ns) = (THERE, ROOT, 0);
-        let register =
-            controller_side::Input::Register { source, root, round_trip_ns, devices };
+        let register = controller_side::Input::Register { source, root, round_trip_ns, devices };
         beside.next.handle(beside.ends.now_ns, register);
         beside
     }
@@ -110,7 +109,11 @@ impl Beside {
                     self.standby.handle(now_ns, 1, Some(bytes));
                 }
                 controller_side::Output::Timeout(_) => break,
-                _ => {}
+                controller_side::Output::Transmit { .. }
+                | controller_side::Output::Refused { .. }
+                | controller_side::Output::Forgotten { .. }
+                | controller_side::Output::Working { .. }
+                | controller_side::Output::Superseded { .. } => {}
             }
         }
         matches!(self.standby.poll(), StandbyOutput::Leads { term: 2 })
@@ -233,10 +236,9 @@ fn a_standby_grants_nothing_and_only_a_leader_that_knows_says_what_is_left() {
     };
     seal.seal((1, THERE.0, beside.ends.now_ns), &[record], &mut bytes).unwrap();
     let from = address();
-    beside.next.handle(
-        beside.ends.now_ns,
-        controller_side::Input::Datagram { from, bytes: &bytes },
-    );
+    beside
+        .next
+        .handle(beside.ends.now_ns, controller_side::Input::Datagram { from, bytes: &bytes });
     assert!(matches!(beside.next.poll(), controller_side::Output::Timeout(_)), "no answer");
     assert_eq!(beside.next.controller().transfers(), 0);
     let (ends, _) = beside.hand_over(None);

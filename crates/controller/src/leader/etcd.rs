@@ -5,8 +5,8 @@
 use super::{Campaign, Candidate, Leader, Seen, Store, StoreError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde::{Deserialize, Serialize};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::time::Duration;
@@ -344,10 +344,7 @@ mod tests {
     #[test]
     fn what_a_leader_said_when_it_gave_up_counts_for_its_term_alone_and_not_for_ever() {
         let said = |text: &str| left(&key(&base64(text)), 7);
-        assert_eq!(
-            said(r#"{"term":7,"left_ms":42}"#),
-            Some(Duration::from_millis(42))
-        );
+        assert_eq!(said(r#"{"term":7,"left_ms":42}"#), Some(Duration::from_millis(42)));
         let wrong = [
             r#"{"term":6,"left_ms":42}"#,
             r#"{"term":7,"left_ms":40000}"#,

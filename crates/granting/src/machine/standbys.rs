@@ -65,10 +65,16 @@ impl Standbys {
 
 impl Machine {
     /// Takes what became of a registration with one that may stand by.
-    pub(super) fn standby_registered(&mut self, at: usize, result: Result<Admitted, RegisterError>) {
+    pub(super) fn standby_registered(
+        &mut self,
+        at: usize,
+        result: Result<Admitted, RegisterError>,
+    ) {
         if at == self.wish.at() {
             // It leads by now, and the keys of this registration are the newer ones.
-            return if let Ok(admitted) = result { self.registered(at, admitted) };
+            return if let Ok(admitted) = result {
+                self.registered(at, admitted)
+            };
         }
         match result {
             Ok(admitted) if admitted.0.term > self.term => self.registered(at, admitted),

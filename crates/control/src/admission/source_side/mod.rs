@@ -209,6 +209,8 @@ pub struct Counts {
     pub hints: u64,
     /// Datagrams that were sent.
     pub sent: u64,
+    /// Windows that were granted, those that prolong another one too.
+    pub grants: u64,
 }
 
 #[derive(Debug)]
@@ -263,7 +265,7 @@ impl SourceSide {
             events: VecDeque::new(),
             buffer: Vec::new(),
             registering_ns: None,
-            counts: Counts { opened: 0, refused: 0, old_term: 0, hints: 0, sent: 0 },
+            counts: Counts::default(),
         }
     }
 

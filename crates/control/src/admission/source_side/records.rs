@@ -87,6 +87,8 @@ impl SourceSide {
         transfer.ready |= record.ask;
         match record.told {
             Told::Waiting | Told::Granted { .. } | Told::Paused => {
+                let is_granted = matches!(record.told, Told::Granted { .. });
+                self.counts.grants += u64::from(is_granted && record.revision > transfer.seen);
                 transfer.obey(self.now_ns, record);
             }
             Told::Dropped => {
