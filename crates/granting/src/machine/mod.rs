@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::UdpSocket;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
@@ -34,6 +35,8 @@ const RETRY_MOST: Duration = Duration::from_secs(4);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// What the clock of the source shows at its start: frames may be older than the process, as those from a file.
 const CLOCK_AT_START: Duration = Duration::from_secs(1 << 20);
+/// Descriptors that wake the thread: further controllers that stand by are looked at when something else does.
+const POLLED: usize = 8;
 /// With nothing to do the thread looks again after this time.
 const LONG: Duration = Duration::from_secs(1);
 
@@ -403,10 +406,13 @@ impl Machine {
             .chain(self.standbys.register_at());
         let left =
             timers.map(|at| at.saturating_duration_since(now)).fold(due.min(LONG), Duration::min);
-        let sockets = self.standbys.sockets().chain([&self.socket]);
-        let mut ready: Vec<PollFd<'_>> =
-            sockets.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
-        ready.push(PollFd::new(&self.granting.bell, PollFlags::IN));
+        let bell = self.granting.bell.as_fd();
+        let mut sockets =
+            std::iter::once(&self.socket).chain(self.standbys.sockets()).map(UdpSocket::as_fd);
+        let mut ready: [PollFd<'_>; POLLED] = std::array::from_fn(|at| {
+            let socket = if at == 0 { None } else { sockets.next() };
+            PollFd::from_borrowed_fd(socket.unwrap_or(bell), PollFlags::IN)
+        });
         // A signal ends it early.
         let _ = poll(&mut ready, Timespec::try_from(left).ok().as_ref());
     }
