@@ -136,9 +136,9 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
     let Admitted { specs, classes, notes, .. } = admitted;
     let ranks = specs.iter().map(|spec| spec.class.0).collect();
     let names = register.devices.iter().map(|device| device.name.to_string().into()).collect();
-    let (process, term) = (register.process.0, register.term);
+    let Register { process, term, standby, .. } = register;
     let known = Names { devices: names, notes: notes.clone() };
-    let newcomer = Newcomer { process, certificate, root, term, specs, known };
+    let newcomer = Newcomer { process: process.0, certificate, root, term, standby, specs, known };
     let (answer, place) = oneshot::channel();
     context.grants.tell(Command::Register(Box::new(newcomer), answer));
     let Placed { number: source, term, is_safe, small_bps } =

@@ -9,9 +9,10 @@ use catchment_session::io::{Address, BindError, ServerSecurity, StreamListener};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::{Arc, RwLock};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -51,8 +52,9 @@ pub enum StartError {
 /// A controller that runs. Dropping it ends it; windows that it granted run out.
 pub struct Service {
     local: Address,
-    term: u32,
+    term: AtomicU32,
     context: Context,
+    security: ServerSecurity,
     thread: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
 }
@@ -67,16 +69,42 @@ impl Service {
         Self::begin(settings, security, term, Instant::now() + wait)
     }
 
-    /// Begins in a term that nobody else has, as [`leader`](crate::leader) makes sure.
+    /// Begins to stand by: sources may register, and nothing is granted before [`Service::lead`].
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn lead(
-        settings: Settings,
-        security: &ServerSecurity,
-        term: u32,
-    ) -> Result<Self, StartError> {
-        Self::begin(settings, security, term, Instant::now())
+    pub fn stand_by(settings: Settings, security: &ServerSecurity) -> Result<Self, StartError> {
+        Self::begin(settings, security, 0, Instant::now())
+    }
+
+    /// Leads from now on, in a term that nobody else has, as [`leader`](crate::leader) makes sure. `left` is how long what
+    /// the leader before has granted may still be used, where that one said so.
+    ///
+    /// # Errors
+    /// [`StartError`]: the address of its settings for `admin` cannot be used; it stands by as before.
+    pub fn lead(&self, term: u32, left: Option<Duration>) -> Result<(), StartError> {
+        self.listen_to_admin()?;
+        self.term.store(term, Ordering::Relaxed);
+        let left_ns = left.map(|left| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
+        self.context.grants.tell(Command::Lead(term, left_ns));
+        Ok(())
+    }
+
+    /// Grants nothing from now on; returns how long what it granted may still be used, if it knows.
+    pub fn give_up(&self) -> Option<Duration> {
+        let (answer, left) = oneshot::channel();
+        self.context.grants.tell(Command::GiveUp(answer));
+        left.blocking_recv().ok().flatten().map(Duration::from_nanos)
+    }
+
+    fn listen_to_admin(&self) -> Result<(), StartError> {
+        let settings = self.context.settings.read().unwrap_or_else(PoisonError::into_inner);
+        let (Some(address), Some(runtime)) = (&settings.admin, &self.runtime) else {
+            return Ok(());
+        };
+        let listener = runtime.block_on(StreamListener::bind(address, self.security.clone()))?;
+        runtime.spawn(admin::accept_all(listener, self.context.clone()));
+        Ok(())
     }
 
     /// Takes the port, and says nothing before the term is its own. Who had the port before grants nothing from then on, so
@@ -99,11 +127,6 @@ impl Service {
         let local = listener.local().clone();
         let machine = Grants::new(&settings, term, socket, &grants, commands)
             .map_err(|error| StartError::Settings(error.to_string()))?;
-        let admin = settings
-            .admin
-            .as_ref()
-            .map(|address| runtime.block_on(StreamListener::bind(address, security.clone())));
-        let admin = admin.transpose()?;
         // Until the quarter of a second is there for which the term stands.
         std::thread::sleep(first_use.saturating_duration_since(Instant::now()));
         let thread = std::thread::Builder::new()
@@ -111,11 +134,14 @@ impl Service {
             .spawn(move || machine.run())?;
         let context = Context { grants, settings: Arc::new(RwLock::new(settings)) };
         runtime.spawn(accept_all(listener, context.clone()));
-        if let Some(listener) = admin {
-            runtime.spawn(admin::accept_all(listener, context.clone()));
-        }
         let (thread, runtime) = (Some(thread), Some(runtime));
-        Ok(Self { local, term, context, thread, runtime })
+        let (security, stands_by) = (security.clone(), term == 0);
+        let service =
+            Self { local, term: AtomicU32::new(term), context, security, thread, runtime };
+        if !stands_by {
+            service.listen_to_admin()?;
+        }
+        Ok(service)
     }
 
     /// Returns where it listens, with the port that the system chose.
@@ -124,10 +150,10 @@ impl Service {
         &self.local
     }
 
-    /// Returns its term.
+    /// Returns its term; 0 while it stands by.
     #[must_use]
-    pub const fn term(&self) -> u32 {
-        self.term
+    pub fn term(&self) -> u32 {
+        self.term.load(Ordering::Relaxed)
     }
 
     /// Returns how it stands; `None` only when its thread has ended.

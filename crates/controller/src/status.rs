@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 /// A controller at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its term.
+    /// Its term; 0 while it stands by.
     pub term: u32,
     /// Seconds since it began.
     pub uptime_s: f64,

@@ -39,7 +39,7 @@ pub use moving::Event;
 pub use told::{Missed, OnMissed, Told};
 
 use catchment_session::io::{Address, AddressError, ClientSecurity};
-use catchment_session::registration::{Admitted, RegisterError, RegisteredDevice};
+use catchment_session::registration::RegisteredDevice;
 use catchment_verbs::sync::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -109,7 +109,7 @@ pub struct Granting {
     links: Mutex<Vec<NewLink>>,
     /// Told, and not taken by the thread.
     events: Mutex<Vec<Event>>,
-    registrations: Mutex<Vec<Result<Admitted, RegisterError>>>,
+    registrations: Mutex<Vec<register::Registration>>,
 }
 
 impl std::fmt::Debug for Granting {

@@ -1,7 +1,9 @@
 //! Registers with a controller. Connecting may take seconds, in which windows go on: hence a thread.
 use super::Granting;
 use catchment_session::io::{Address, ClientSecurity};
-use catchment_session::registration::{Register, RegisteredDevice, Secret, register};
+use catchment_session::registration::{
+    Admitted, Register, RegisterError, RegisteredDevice, Secret, register,
+};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -39,6 +41,15 @@ pub(super) fn socket_to(to: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
+/// What became of a registration.
+pub(super) struct Registration {
+    /// The place of the controller.
+    pub(super) at: usize,
+    /// It was to know the source while it stands by.
+    pub(super) standby: bool,
+    pub(super) result: Result<Admitted, RegisterError>,
+}
+
 /// What a source says when it registers.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
@@ -71,6 +82,25 @@ impl Wish {
         &self.addresses[self.at]
     }
 
+    /// Returns a controller, by its place among those that stand in for each other.
+    pub(super) fn address_of(&self, at: usize) -> &Address {
+        &self.addresses[at]
+    }
+
+    /// Returns the place of the controller that is asked.
+    pub(super) const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Asks this controller from now on.
+    pub(super) const fn follow(&mut self, at: usize) {
+        self.at = at;
+    }
+
+    pub(super) const fn controllers(&self) -> usize {
+        self.addresses.len()
+    }
+
     /// Asks another controller from now on, if there are several; returns the pause before the next attempt.
     pub(super) fn turn(&mut self, pause: Duration) -> Duration {
         self.at = (self.at + 1) % self.addresses.len();
@@ -86,18 +116,25 @@ impl Wish {
         self.register.devices.len()
     }
 
-    /// Tries once, and hands the result to the thread that waits for it.
-    pub(super) fn start(&self, term: u32, granting: &Arc<Granting>) -> io::Result<()> {
+    /// Tries once with a controller, and hands the result to the thread that waits for it. With `standby` one that
+    /// stands by is to know the source too.
+    pub(super) fn start(
+        &self,
+        at: usize,
+        standby: bool,
+        term: u32,
+        granting: &Arc<Granting>,
+    ) -> io::Result<()> {
         let (wish, granting) = (self.clone(), granting.clone());
-        let work = Register { term, ..wish.register.clone() };
+        let work = Register { term, standby, ..wish.register.clone() };
         let spawned =
             std::thread::Builder::new().name("catchment-reg".to_owned()).spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 let Ok(runtime) = runtime else { return };
                 let limit = if wish.has_others() { LIMIT_OF_SEVERAL } else { LIMIT };
-                let asked = register(wish.address(), &wish.security, work, limit);
+                let asked = register(wish.address_of(at), &wish.security, work, limit);
                 let result = runtime.block_on(asked);
-                granting.registrations.lock().push(result);
+                granting.registrations.lock().push(Registration { at, standby, result });
                 granting.ring();
             });
         spawned.map(drop)

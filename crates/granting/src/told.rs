@@ -1,5 +1,5 @@
 //! What the controller says, on its way to the application: counters, how the source stands, and deadlines missed.
-use catchment_observe::{DropCause, SourceDeviceMetrics, SourceMetrics, Standing};
+use catchment_observe::{DropCause, Granting, SourceDeviceMetrics, SourceMetrics};
 use catchment_transfer::HeldBlock;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -59,7 +59,7 @@ pub struct Told {
     metrics: Arc<SourceMetrics>,
     devices: Vec<Device>,
     on_missed: Option<OnMissed>,
-    last: Option<(Standing, u64)>,
+    last: Option<Granting>,
 }
 
 impl Told {
@@ -69,7 +69,7 @@ impl Told {
         devices: impl Iterator<Item = (String, Arc<SourceDeviceMetrics>)>,
         on_missed: Option<OnMissed>,
     ) -> Self {
-        metrics.standing_is(Standing::Unregistered, 0);
+        metrics.granting_is(Granting::default());
         let devices = devices
             .map(|(name, metrics)| Device { name, metrics, missed: BTreeSet::new() })
             .collect();
@@ -77,9 +77,9 @@ impl Told {
     }
 
     /// Tells how the source stands, if that has changed.
-    pub(super) fn stands(&mut self, standing: Standing, blocks_waiting: u64) {
-        if self.last.replace((standing, blocks_waiting)) != Some((standing, blocks_waiting)) {
-            self.metrics.standing_is(standing, blocks_waiting);
+    pub(super) fn stands(&mut self, granting: Granting) {
+        if self.last.replace(granting) != Some(granting) {
+            self.metrics.granting_is(granting);
         }
     }
 

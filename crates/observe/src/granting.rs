@@ -1,5 +1,6 @@
 //! How a source stands with its transmission controller.
 use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
 
 /// Whether a source may send, and by whose leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -35,6 +36,19 @@ impl Standing {
     }
 }
 
+/// What a source knows of itself and its transmission controller.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Granting {
+    /// How it stands.
+    pub standing: Standing,
+    /// Blocks that are written, and may not go yet.
+    pub blocks_waiting: u64,
+    /// Windows that it was granted since the start, those that prolong another one too.
+    pub grants: u64,
+    /// At this rate it may send while no controller answers: bits a second; 0: not at all.
+    pub safe_rate_bps: u64,
+}
+
 /// How a source stands with its transmission controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantSnapshot {
@@ -44,4 +58,47 @@ pub struct GrantSnapshot {
     pub since_unix_ms: u64,
     /// Blocks that are written, and may not go yet.
     pub blocks_waiting: u64,
+    /// For how long some block could not go, since the start: milliseconds.
+    pub waited_ms: u64,
+    /// Windows that it was granted since the start, those that prolong another one too.
+    pub grants: u64,
+    /// At this rate it may send while no controller answers: bits a second; 0: not at all.
+    pub safe_rate_bps: u64,
+}
+
+/// How a source stands, and since when.
+#[derive(Debug)]
+pub(crate) struct Stands {
+    granting: Granting,
+    since_unix_ms: u64,
+    /// How long blocks waited until the last change, and when that was.
+    waited: Duration,
+    changed: Instant,
+}
+
+impl Stands {
+    /// Takes what is so from now on, after what was before.
+    pub(crate) fn new(granting: Granting, before: Option<&Self>, now_unix_ms: u64) -> Self {
+        let same = before.filter(|before| before.granting.standing == granting.standing);
+        let since_unix_ms = same.map_or(now_unix_ms, |before| before.since_unix_ms);
+        let waited = before.map_or(Duration::ZERO, Self::waited);
+        Self { granting, since_unix_ms, waited, changed: Instant::now() }
+    }
+
+    fn waited(&self) -> Duration {
+        let waits = self.granting.blocks_waiting > 0;
+        self.waited + if waits { self.changed.elapsed() } else { Duration::ZERO }
+    }
+
+    pub(crate) fn snapshot(&self) -> GrantSnapshot {
+        let Granting { standing, blocks_waiting, grants, safe_rate_bps } = self.granting;
+        GrantSnapshot {
+            standing,
+            since_unix_ms: self.since_unix_ms,
+            blocks_waiting,
+            waited_ms: u64::try_from(self.waited().as_millis()).unwrap_or(u64::MAX),
+            grants,
+            safe_rate_bps,
+        }
+    }
 }

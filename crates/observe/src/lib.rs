@@ -57,7 +57,7 @@ mod sync;
 pub use dashboard::{
     Dashboard, DashboardConfig, DashboardError, PageTls, StatusPage, StatusSource, StatusView,
 };
-pub use granting::{GrantSnapshot, Standing};
+pub use granting::{GrantSnapshot, Granting, Standing};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use ledger::{Ledger, Unaccounted};
 pub use metrics::{

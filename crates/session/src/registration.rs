@@ -53,6 +53,9 @@ pub struct Register {
     pub collector: String,
     /// Its devices; grants name them by their place here.
     pub devices: Vec<RegisteredDevice>,
+    /// A controller that stands by is to know it too. One of an earlier version refuses the member.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub standby: bool,
 }
 
 /// A device that wants to be granted rights to send.
@@ -100,7 +103,7 @@ pub enum Answer {
 pub struct Registered {
     /// The number that stands in its datagrams.
     pub source: u32,
-    /// The controller's term.
+    /// The controller's term; 0 while it stands by.
     pub term: u32,
     /// The longest window.
     pub lease_ns: u64,
@@ -311,7 +314,8 @@ impl Register {
     #[must_use]
     pub fn new(process: Secret<16>, collector: String, devices: Vec<RegisteredDevice>) -> Self {
         let software = SOFTWARE.to_owned();
-        Self { version: VERSION, software, process, term: 0, collector, devices }
+        let (term, standby) = (0, false);
+        Self { version: VERSION, software, process, term, collector, devices, standby }
     }
 }
 
@@ -335,6 +339,7 @@ mod tests {
         let text = serde_json::to_string(&request).unwrap();
         assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request);
         assert!(!format!("{request:?}").contains('7'.to_string().repeat(2).as_str()));
+        assert!(!text.contains("standby"), "a controller of an earlier version understands it");
         let unknown = text.replace("\"term\"", "\"extra\":1,\"term\"");
         assert!(serde_json::from_str::<Request>(&unknown).is_err());
         for wrong in ["", "0707", "zz070707070707070707070707070707"] {

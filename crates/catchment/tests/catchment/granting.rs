@@ -21,10 +21,14 @@ fn controller() -> Service {
 type Told = Arc<Mutex<Vec<(String, u64, SystemTime, Duration)>>>;
 
 fn source(collector: &str, service: &Service, told: &Told) -> Source {
+    source_of(collector, &service.local().to_string(), told)
+}
+
+fn source_of(collector: &str, controllers: &str, told: &Told) -> Source {
     let told = told.clone();
     Source::builder(collector)
         .patience(PATIENCE)
-        .controller(service.local().to_string(), Fallback::Stop)
+        .controller(controllers, Fallback::Stop)
         .device(DeviceSpec::new("hurry").frame_bytes(BYTES).deadline(Duration::from_millis(1)))
         .device(DeviceSpec::new("calm").frame_bytes(BYTES).deadline(Duration::from_secs(3600)))
         .on_missed(move |missed| {
@@ -162,6 +166,30 @@ fn frames_of_a_periodic_device_leave_without_asking() {
     assert_eq!(ended(), 0, "nobody was asked");
     send("greedy");
     wait_until("the other one asks for each", || ended() == 4);
+    source.close(PATIENCE).unwrap();
+    assert_eq!(collector.stop().totals.frames_lost, 0);
+}
+
+#[test]
+fn one_controller_under_two_addresses_is_not_taken_for_two() {
+    let (service, (log, collector)) = (controller(), logged());
+    let address = service.local().to_string();
+    let (_, port) = address.rsplit_once(':').unwrap();
+    let controllers = format!("{address},localhost:{port}");
+    let source = source_of(&collector.local_addr().to_string(), &controllers, &Told::default());
+    let mut device = source.device("calm").unwrap();
+    let mut send = |frames: usize| {
+        let there = log.lock().unwrap().len() + frames;
+        for _ in 0..frames {
+            device.frame(BYTES).unwrap().send_bytes(&vec![1; BYTES]).unwrap();
+        }
+        wait_until("all are there", || log.lock().unwrap().len() == there);
+        service.status().unwrap().datagrams.forged
+    };
+    // Under the second address the controller gave it other keys; from then on they stay.
+    let forged = send(12);
+    assert_eq!(send(12), forged, "it has not registered again");
+    assert_eq!(service.status().unwrap().sources.len(), 1);
     source.close(PATIENCE).unwrap();
     assert_eq!(collector.stop().totals.frames_lost, 0);
 }

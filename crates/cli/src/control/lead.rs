@@ -11,13 +11,21 @@ use std::time::Duration;
 /// A signal is seen after this time.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Stands by until this process leads; returns its term, or `None` when it is to end.
+/// A process that leads from now on.
+pub(super) struct Begins {
+    pub(super) leadership: Leadership,
+    pub(super) term: u32,
+    /// How long what the leader before has granted may still be used, if it said so.
+    pub(super) left: Option<Duration>,
+}
+
+/// Stands by until this process leads, or `None` when it is to end.
 pub(super) fn stand_by(
     leader: &Leader,
     listen: &Address,
     json: bool,
     stop: &Stop,
-) -> Result<Option<(Leadership, u32)>, Failure> {
+) -> Result<Option<Begins>, Failure> {
     let leadership = Leadership::start(leader, listen.to_string()).or_fail(Code::Failed)?;
     let mut standing = leadership.standing();
     loop {
@@ -25,8 +33,8 @@ pub(super) fn stand_by(
             return Ok(None);
         }
         let now = leadership.wait(&standing, LOOK);
-        if let Standing::Leads { term, .. } = now {
-            return Ok(Some((leadership, term)));
+        if let Standing::Leads { term, left, .. } = now {
+            return Ok(Some(Begins { leadership, term, left }));
         }
         if now != standing
             && let Standing::StandsBy { leader, why_not } = &now

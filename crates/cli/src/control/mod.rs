@@ -56,24 +56,32 @@ pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
     let shown = page::Shown(running.clone());
     let _page =
         crate::page::start(&args.page, &security, args.json, StatusView::Controller, shown)?;
-    loop {
-        let (service, leadership) = match &settings.leader {
-            None => (Service::start(settings.clone(), &security), None),
-            Some(leader) => {
-                let listen = &settings.listen;
-                let Some((leadership, term)) = lead::stand_by(leader, listen, args.json, &stop)?
-                else {
-                    return Ok(());
-                };
-                // The file may have changed meanwhile.
-                settings = reread(args, settings);
-                (Service::lead(settings.clone(), &security, term), Some(leadership))
-            }
-        };
-        let service = Arc::new(service.or_fail(Code::Local)?);
-        *running.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&service);
+    let begun = |service: &Arc<Service>| {
+        *running.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(service);
+    };
+    let Some(leader) = settings.leader.clone() else {
+        let service = Arc::new(Service::start(settings.clone(), &security).or_fail(Code::Local)?);
+        begun(&service);
         greet(args, &settings, &service)?;
-        if grant(args, &service, leadership.as_ref(), &stop)? {
+        return grant(args, &service, None, &stop).map(drop);
+    };
+    loop {
+        let service = Service::stand_by(settings.clone(), &security).or_fail(Code::Local)?;
+        let service = Arc::new(service);
+        begun(&service);
+        let Some(lead::Begins { leadership, term, left }) =
+            lead::stand_by(&leader, service.local(), args.json, &stop)?
+        else {
+            return Ok(());
+        };
+        // The file may have changed meanwhile.
+        settings = reread(args, settings);
+        let listen = service.local().clone();
+        service.reload(Settings { listen, ..settings.clone() }).or_fail(Code::Local)?;
+        service.lead(term, left).or_fail(Code::Local)?;
+        greet(args, &settings, &service)?;
+        if grant(args, &service, Some(&leadership), &stop)? {
+            leadership.resign(service.give_up());
             return Ok(());
         }
     }
@@ -289,7 +297,11 @@ fn text(status: &Value) -> String {
     let name =
         |value: &Value, name: &str| value[name].as_str().unwrap_or("?").escape_debug().to_string();
     let rows = |list: &str| status[list].as_array().cloned().unwrap_or_default();
-    let mut text = format!("term {}, up {} s\n", number(status, "term"), status["uptime_s"]);
+    let leads = match number(status, "term") {
+        0 => "stands by".to_owned(),
+        term => format!("term {term}"),
+    };
+    let mut text = format!("{leads}, up {} s\n", status["uptime_s"]);
     for link in rows("links") {
         let [granted, capacity] = ["granted_bps", "capacity_bps"].map(|name| number(&link, name));
         // One of an earlier version does not say it.

@@ -286,6 +286,12 @@ fn frames_that_come_too_late_and_the_standing_are_told_in_json() {
     assert!(progress["grant"]["since_unix_ms"].as_u64().is_some_and(|ms| ms > 0), "{progress}");
     let standing = progress["grant"]["standing"].as_str().unwrap();
     assert!(["granted", "waiting"].contains(&standing), "{progress}");
+    // The last row says it of nearly all: a frame has two windows, and the others wait for it.
+    let last = rows.filter(|row| row["event"] == "progress").last().unwrap_or(progress);
+    let number = |name: &str| last["grant"][name].as_u64().unwrap();
+    assert!(number("grants") > 0 && number("waited_ms") > 0, "{last}");
+    let safe_rate_bps = number("safe_rate_bps");
+    assert!((1..20_000_000).contains(&safe_rate_bps), "a part of the link: {safe_rate_bps}");
     assert_eq!(collector.end()["frames_lost"], 0);
     signal(controller.id(), Signal::INT);
     controller.finish().expect(0);

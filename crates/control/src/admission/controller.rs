@@ -121,7 +121,7 @@ impl Controller {
         let link = |(link, part): (&super::LinkConfig, usize)| Link {
             pool: Pool::new(link.capacity_bps),
             part,
-            safe_bps: if recovering { link.safe_bps } else { 0 },
+            safe_bps: 0,
             small_bps: 0,
             periodic_bps: 0,
             reference: Reference::default(),
@@ -149,12 +149,28 @@ impl Controller {
             is_over: false,
             config,
         };
-        controller.links.iter_mut().for_each(Link::reserve);
         if recovering {
-            let over_ns = now_ns.saturating_add(controller.config.lease_ns);
-            controller.timers.set(over_ns, Timer::Recovered);
+            controller.recover();
         }
         Ok(controller)
+    }
+
+    /// Keeps the safe rates free for a lease.
+    fn recover(&mut self) {
+        for (link, config) in self.links.iter_mut().zip(&self.config.links) {
+            link.safe_bps = config.safe_bps;
+            link.reserve();
+        }
+        let over_ns = self.now_ns.saturating_add(self.config.lease_ns);
+        self.timers.set(over_ns, Timer::Recovered);
+    }
+
+    /// Returns until when somebody may send by what was granted, as far as windows go.
+    pub(super) fn windows_end_ns(&self) -> u64 {
+        let windows = self.transfers.iter();
+        let windows = windows.map(|transfer| transfer.until_ns.max(transfer.earlier_ns));
+        let holds = self.links.iter().filter_map(|link| link.pool.last_hold_ns());
+        windows.chain(holds).max().unwrap_or(0)
     }
 
     /// Takes an input. Times before the last one count as the last one.
@@ -190,6 +206,7 @@ impl Controller {
                 self.set_periodic(device, bytes, period_ns, held);
             }
             Input::Renew { source } => self.renew(source),
+            Input::Recover => self.recover(),
             Input::Leave { source } => self.leave(source),
             Input::Timeout => {}
         }

@@ -190,6 +190,8 @@ pub enum Input {
         /// The source.
         source: SourceId,
     },
+    /// An earlier controller's sources may be without one, at their safe rates: these are kept free for a lease.
+    Recover,
     /// A source is gone with all its devices; what it was granted is free at once.
     Leave {
         /// The source.

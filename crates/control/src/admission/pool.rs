@@ -46,6 +46,11 @@ impl Pool {
         self.usable_bps().saturating_sub(self.load_bps())
     }
 
+    /// Returns until when capacity is used that was taken away or runs out.
+    pub(super) fn last_hold_ns(&self) -> Option<u64> {
+        self.outgoing.back().map(|part| part.until_ns)
+    }
+
     /// Returns the first time from `now_ns` on at which `rate_bps` are free, as far as is known.
     pub(super) fn free_from_ns(&self, now_ns: u64, rate_bps: u64) -> Option<u64> {
         let last_first = self.outgoing.iter().rev().map(|part| (part.until_ns, part.rate_bps));

@@ -11,11 +11,11 @@ const MS: u64 = 1_000_000;
 const GBPS: u64 = 1_000_000_000;
 const ID: LocalId = LocalId { device: 0, number: 1 };
 
-fn address() -> SocketAddr {
+pub(crate) fn address() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], 9))
 }
 
-fn config() -> Config {
+pub(crate) fn config() -> Config {
     Config::new(vec![LinkConfig::new(10 * GBPS)], vec![vec![LinkId(0)]], Rules::deadline())
 }
 

@@ -1,7 +1,9 @@
 //! Another controller takes over.
-use crate::ends::Ends;
-use catchment_control::admission::source_side::{self, LocalId};
-use catchment_control::admission::{LinkId, SourceId};
+use crate::ends::{Ends, address, config};
+use catchment_control::admission::controller_side::{self, ControllerSide};
+use catchment_control::admission::source_side::{self, LocalId, Standby, StandbyOutput};
+use catchment_control::admission::wire::{Seal, SourceRecord, SourceState};
+use catchment_control::admission::{ClassId, Config, DeviceSpec, LinkId, PathId, SourceId};
 
 const MS: u64 = 1_000_000;
 const LEASE_MS: u64 = 200;
@@ -56,4 +58,189 @@ fn a_rate_that_is_in_use_goes_on_under_a_new_controller() {
     }
     assert_eq!(ends.controller.rates(SourceId(5)), (1, RATE_BPS));
     assert_eq!(ends.controller.controller().periodic_bps(LinkId(0)), Some(RATE_BPS));
+}
+
+/// A controller that stands by beside the one that leads, and the source's end of its session with it.
+struct Beside {
+    ends: Ends,
+    next: ControllerSide,
+    standby: Standby,
+    /// What it says gets lost.
+    is_deaf: bool,
+}
+
+/// The number of the source there.
+const THERE: SourceId = SourceId(9);
+const ROOT: [u8; 32] = [9; 32];
+
+impl Beside {
+    fn new() -> Self {
+        let ends = Ends::new();
+        let config = Config { recovering: true, ..config() };
+        let next = ControllerSide::new(ends.now_ns, 0, config).expect("as before");
+        let standby = Standby::new(ends.now_ns, THERE.0, &ROOT, 0);
+        let mut beside = Self { ends, next, standby, is_deaf: false };
+        let devices = vec![DeviceSpec::new(THERE, PathId(0), ClassId(1), 10_000_000_000)];
+        let (source, root, round_trip_ns) = (THERE, ROOT, 0);
+        let register = controller_side::Input::Register { source, root, round_trip_ns, devices };
+        beside.next.handle(beside.ends.now_ns, register);
+        beside
+    }
+
+    /// Does what is due at the two ends of the session with the standby; returns whether that leads.
+    fn step(&mut self) -> bool {
+        let now_ns = self.ends.now_ns;
+        self.standby.handle(now_ns, 1, None);
+        loop {
+            match self.standby.poll() {
+                StandbyOutput::Transmit(bytes) => {
+                    let from = address();
+                    self.next.handle(now_ns, controller_side::Input::Datagram { from, bytes });
+                }
+                StandbyOutput::Leads { .. } => return true,
+                StandbyOutput::Register => panic!("it is known there"),
+                StandbyOutput::Timeout(_) => break,
+            }
+        }
+        self.next.handle(now_ns, controller_side::Input::Timeout);
+        loop {
+            match self.next.poll() {
+                controller_side::Output::Transmit { bytes, .. } if !self.is_deaf => {
+                    self.standby.handle(now_ns, 1, Some(bytes));
+                }
+                controller_side::Output::Timeout(_) => break,
+                controller_side::Output::Transmit { .. }
+                | controller_side::Output::Refused { .. }
+                | controller_side::Output::Forgotten { .. }
+                | controller_side::Output::Working { .. }
+                | controller_side::Output::Superseded { .. } => {}
+            }
+        }
+        matches!(self.standby.poll(), StandbyOutput::Leads { term: 2 })
+    }
+
+    fn pass(&mut self, time_ms: u64) {
+        for _ in 0..10 * time_ms {
+            self.ends.pass(MS / 10);
+            assert!(!self.step(), "nobody has made it lead");
+        }
+    }
+
+    /// Lets the one that leads end, and the other one lead; returns how long the source did not know.
+    fn hand_over(mut self, left_ns: Option<u64>) -> (Ends, u64) {
+        self.ends.to_source.clear();
+        let lead = controller_side::Input::Lead { term: 2, left_ns };
+        self.next.handle(self.ends.now_ns, lead);
+        let since_ns = self.ends.now_ns;
+        while !self.step() {
+            self.ends.tell(source_side::Input::Timeout);
+            self.ends.to_controller.clear();
+            self.ends.now_ns += MS / 10;
+            self.is_deaf &= self.ends.now_ns - since_ns < LEASE_MS * MS;
+        }
+        let Self { mut ends, next, standby, .. } = self;
+        ends.controller = next;
+        ends.tell(source_side::Input::Leads(Box::new(standby)));
+        let took_ns = ends.now_ns - since_ns;
+        (ends, took_ns)
+    }
+}
+
+fn ask(ends: &mut Ends, bytes: u64) {
+    let (id, ahead_bytes, age_ns, class) = (ID, 0, 0, 1);
+    ends.tell(source_side::Input::Ask { id, bytes, ahead_bytes, age_ns, class });
+}
+
+#[test]
+fn a_leader_that_gives_up_says_when_its_windows_are_over_and_the_next_one_waits_no_longer() {
+    let (mut beside, mut left) = (Beside::new(), 0);
+    beside.pass(10);
+    ask(&mut beside.ends, 40_000_000);
+    beside.pass(2);
+    serve(&mut beside.ends, 5, &mut left);
+    let left_ns = beside.ends.controller.left_ns().expect("it leads");
+    assert!((10 * MS..40 * MS).contains(&left_ns), "of 32 ms some are over: {left_ns}");
+    let (mut ends, took_ns) = beside.hand_over(Some(left_ns));
+    assert_eq!(took_ns, 0, "told at once");
+    let until_ns = ends.now_ns + left_ns;
+    while ends.now_ns + MS < until_ns {
+        serve(&mut ends, 1, &mut left);
+        assert_eq!(ends.controller.granted_bps(THERE), 0, "windows of the one before stand");
+    }
+    ask_more(&mut ends);
+    serve(&mut ends, 5, &mut left);
+    assert!(ends.controller.granted_bps(THERE) > 0, "granted when these are over");
+}
+
+/// Another transfer, of the next number.
+fn ask_more(ends: &mut Ends) {
+    let id = LocalId { number: 2, ..ID };
+    let (bytes, ahead_bytes, age_ns, class) = (40_000_000, 0, 0, 1);
+    ends.tell(source_side::Input::Ask { id, bytes, ahead_bytes, age_ns, class });
+}
+
+#[test]
+fn what_a_source_has_of_a_leader_that_died_runs_out_before_the_standby_grants() {
+    let (mut beside, mut left) = (Beside::new(), 0);
+    beside.pass(10);
+    ask(&mut beside.ends, 1_000_000_000);
+    beside.pass(5);
+    let (mut ends, _) = beside.hand_over(None);
+    let before = ends.source.counts().old_term;
+    ends.tell(source_side::Input::Registered {
+        source: 5,
+        term: 1,
+        root: [1; 32],
+        round_trip_ns: 0,
+    });
+    assert_eq!(ends.source.counts().old_term, before + 1, "the one before is not obeyed any more");
+    for _ in 0..LEASE_MS {
+        serve(&mut ends, 1, &mut left);
+        assert_eq!(ends.controller.granted_bps(THERE), 0, "windows that are not known may stand");
+    }
+    serve(&mut ends, LEASE_MS, &mut left);
+    assert!(ends.controller.granted_bps(THERE) > 0);
+}
+
+#[test]
+fn a_source_that_was_not_reached_learns_by_its_next_probe_who_leads() {
+    let mut beside = Beside::new();
+    beside.pass(10);
+    beside.is_deaf = true;
+    let (mut ends, took_ns) = beside.hand_over(Some(0));
+    assert!((LEASE_MS * MS..2 * LEASE_MS * MS).contains(&took_ns), "{took_ns}");
+    ask(&mut ends, 10_000_000);
+    ends.pass(3 * MS);
+    assert!(!ends.chunks.is_empty());
+}
+
+#[test]
+fn a_standby_grants_nothing_and_only_a_leader_that_knows_says_what_is_left() {
+    let mut beside = Beside::new();
+    beside.pass(10);
+    assert!(beside.next.stands_by() && beside.next.left_ns().is_none());
+    let mut bytes = Vec::new();
+    let mut seal = Seal::<SourceRecord>::new(&ROOT);
+    // The source's own end has used some sequence numbers.
+    (0..100).for_each(|_| seal.seal((1, THERE.0, beside.ends.now_ns), &[], &mut bytes).unwrap());
+    let record = SourceRecord {
+        device: 0,
+        number: 1,
+        revision: 1,
+        seen: 0,
+        ask: true,
+        obeys: true,
+        finish: false,
+        state: SourceState::Waiting { left_bytes: 5000 },
+        age_ns: 0,
+    };
+    seal.seal((1, THERE.0, beside.ends.now_ns), &[record], &mut bytes).unwrap();
+    let from = address();
+    beside
+        .next
+        .handle(beside.ends.now_ns, controller_side::Input::Datagram { from, bytes: &bytes });
+    assert!(matches!(beside.next.poll(), controller_side::Output::Timeout(_)), "no answer");
+    assert_eq!(beside.next.controller().transfers(), 0);
+    let (ends, _) = beside.hand_over(None);
+    assert_eq!(ends.controller.left_ns(), None, "windows of the one before may stand");
 }

@@ -7,9 +7,10 @@
 mod etcd;
 
 pub use etcd::Etcd;
+use etcd::Watcher;
 
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -49,13 +50,24 @@ pub struct Candidate {
     pub term: u32,
 }
 
+/// What a store knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Who leads.
+    pub leader: Option<Candidate>,
+    /// The term of the last leader.
+    pub term: u32,
+    /// How long what that one granted may still be used from now on, if it said so when it gave up.
+    pub left: Option<Duration>,
+}
+
 /// What a store said to a campaign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Campaign {
     /// The candidate leads.
     Won,
-    /// Another one leads.
-    Led(Candidate),
+    /// Another one leads, or has led since the store was looked at.
+    Led(Option<Candidate>),
 }
 
 /// A store does not do what it should.
@@ -70,13 +82,13 @@ pub struct StoreError {
 
 /// Keeps who leads. Each call may take a part of a lease.
 pub trait Store: Send {
-    /// Returns who leads, and the term of the last leader.
+    /// Returns what it knows.
     ///
     /// # Errors
     /// [`StoreError`]: not known.
-    fn look(&mut self) -> Result<(Option<Candidate>, u32), StoreError>;
+    fn look(&mut self) -> Result<Seen, StoreError>;
 
-    /// Makes a candidate the leader if nobody is, until its lease is over.
+    /// Makes a candidate the leader if nobody is, nor has been since it was looked at, until its lease is over.
     ///
     /// # Errors
     /// [`StoreError`]: not known; it may lead all the same until the lease is over.
@@ -88,8 +100,8 @@ pub trait Store: Send {
     /// [`StoreError`]: not known.
     fn renew(&mut self) -> Result<bool, StoreError>;
 
-    /// Gives up leading, at once.
-    fn resign(&mut self);
+    /// Gives up leading, at once; `left` is how long what it granted may still be used, if it knows.
+    fn resign(&mut self, left: Option<Duration>);
 }
 
 /// How a process stands.
@@ -106,6 +118,9 @@ pub enum Standing {
     Leads {
         /// The term.
         term: u32,
+        /// How long what the leader before has granted may still be used, from when this one began to lead, where that
+        /// one said so.
+        left: Option<Duration>,
         /// Since when the store has not answered, and what it says; only with [`Unreachable::Hold`].
         alone: Option<(Instant, String)>,
     },
@@ -140,7 +155,7 @@ impl Election {
     ) {
         self.standing = match std::mem::replace(&mut self.standing, stands_by(None, None)) {
             Standing::StandsBy { .. } => self.stand_by(store, now, candidate),
-            Standing::Leads { term, alone } => self.lead(store, now, term, alone),
+            Standing::Leads { term, left, alone } => self.lead(store, now, (term, left), alone),
             ended @ Standing::Ended { .. } => ended,
         };
     }
@@ -151,7 +166,7 @@ impl Election {
         now: impl Fn() -> Instant,
         candidate: impl Fn(u32) -> Candidate,
     ) -> Standing {
-        let (leader, term) = match store.look() {
+        let Seen { leader, term, left } = match store.look() {
             Ok(seen) => seen,
             Err(error) => return stands_by(None, Some(error.to_string())),
         };
@@ -163,9 +178,9 @@ impl Election {
         match store.campaign(&candidate) {
             Ok(Campaign::Won) => {
                 self.until = Some(asked + self.lease);
-                Standing::Leads { term: candidate.term, alone: None }
+                Standing::Leads { term: candidate.term, left, alone: None }
             }
-            Ok(Campaign::Led(leader)) => stands_by(Some(leader), None),
+            Ok(Campaign::Led(leader)) => stands_by(leader, None),
             Err(error) => stands_by(None, Some(error.to_string())),
         }
     }
@@ -174,14 +189,14 @@ impl Election {
         &mut self,
         store: &mut dyn Store,
         now: impl Fn() -> Instant,
-        term: u32,
+        (term, left): (u32, Option<Duration>),
         alone: Option<(Instant, String)>,
     ) -> Standing {
         let asked = now();
         match store.renew() {
             Ok(true) => {
                 self.until = Some(asked + self.lease);
-                Standing::Leads { term, alone: None }
+                Standing::Leads { term, left, alone: None }
             }
             Ok(false) => Standing::Ended {
                 why: "its lease in the store is over: another may lead".to_owned(),
@@ -192,7 +207,7 @@ impl Election {
                     return Standing::Ended { why: format!("the store does not answer: {error}") };
                 }
                 let since = alone.map_or(asked, |(since, _)| since);
-                Standing::Leads { term, alone: Some((since, error.to_string())) }
+                Standing::Leads { term, left, alone: Some((since, error.to_string())) }
             }
         }
     }
@@ -213,8 +228,19 @@ fn stands_by(leader: Option<Candidate>, why_not: Option<String>) -> Standing {
 
 #[derive(Debug)]
 struct Published {
-    standing: Mutex<(Standing, bool)>,
+    state: Mutex<State>,
     changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    standing: Standing,
+    /// It is to end.
+    ends: bool,
+    /// What it says when it ends: how long what it granted may still be used.
+    left: Option<Duration>,
+    /// The key has changed in the store.
+    is_news: bool,
 }
 
 /// A process that wants to lead, or leads. Dropping it resigns.
@@ -233,10 +259,14 @@ impl Leadership {
         let mut store = Etcd::new(settings);
         let mut election = Election::new(settings.lease, settings.unreachable);
         let standing = election.standing.clone();
-        let shared = Arc::new(Published {
-            standing: Mutex::new((standing, false)),
-            changed: Condvar::new(),
-        });
+        let state = State { standing, ends: false, left: None, is_news: false };
+        let shared = Arc::new(Published { state: Mutex::new(state), changed: Condvar::new() });
+        let (watcher, watched, pause) =
+            (store.watcher(), Arc::downgrade(&shared), settings.lease / LOOKS);
+        // It is not joined: it waits for the store, which may take long, and holds nothing.
+        std::thread::Builder::new()
+            .name("catchment-watch".to_owned())
+            .spawn(move || watch(watcher, &watched, pause))?;
         let seen = shared.clone();
         let run = move || {
             let candidate = |above: u32| Candidate {
@@ -248,8 +278,8 @@ impl Leadership {
             loop {
                 election.step(&mut store, Instant::now, candidate);
                 let ended = matches!(election.standing, Standing::Ended { .. });
-                if seen.publish(&election.standing, election.pause()) {
-                    store.resign();
+                if let Some(left) = seen.publish(&election.standing, election.pause()) {
+                    store.resign(left);
                     return;
                 }
                 if ended {
@@ -264,38 +294,62 @@ impl Leadership {
     /// Returns how it stands.
     #[must_use]
     pub fn standing(&self) -> Standing {
-        let standing = self.shared.standing.lock().unwrap_or_else(PoisonError::into_inner);
-        standing.0.clone()
+        self.shared.state().standing.clone()
     }
 
     /// Waits until it stands otherwise than `before`, at most so long; returns how it stands then.
     #[must_use]
     pub fn wait(&self, before: &Standing, most: Duration) -> Standing {
-        let standing = self.shared.standing.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |(now, _): &mut (Standing, bool)| now == before;
-        let waited = self.shared.changed.wait_timeout_while(standing, most, same);
-        let (standing, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        standing.0.clone()
+        let same = |state: &mut State| state.standing == *before;
+        let waited = self.shared.changed.wait_timeout_while(self.shared.state(), most, same);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.standing.clone()
+    }
+
+    /// Gives up leading, and says how long what it granted may still be used, if it knows.
+    pub fn resign(self, left: Option<Duration>) {
+        self.shared.state().left = left;
     }
 }
 
 impl Published {
-    /// Tells how the process stands, and waits; returns whether it is to end.
-    fn publish(&self, standing: &Standing, pause: Duration) -> bool {
-        let mut told = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-        told.0 = standing.clone();
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells how the process stands, and waits until the store is to be asked again; returns what is left of its grants
+    /// where it is to end.
+    fn publish(&self, standing: &Standing, pause: Duration) -> Option<Option<Duration>> {
+        let mut state = self.state();
+        state.standing = standing.clone();
         self.changed.notify_all();
-        if matches!(standing, Standing::Ended { .. }) {
-            return told.1;
+        if !matches!(standing, Standing::Ended { .. }) {
+            let waits = |state: &mut State| !state.ends && !state.is_news;
+            let waited = self.changed.wait_timeout_while(state, pause, waits);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let waited = self.changed.wait_timeout_while(told, pause, |(_, ends)| !*ends);
-        waited.unwrap_or_else(PoisonError::into_inner).0.1
+        state.is_news = false;
+        state.ends.then_some(state.left)
+    }
+}
+
+/// Has the store looked at as soon as the key changes there. Whatever it misses is seen by the next look.
+fn watch(mut watcher: Watcher, shared: &Weak<Published>, pause: Duration) {
+    while shared.strong_count() > 0 {
+        if watcher.wait() {
+            let Some(shared) = shared.upgrade() else { return };
+            shared.state().is_news = true;
+            shared.changed.notify_all();
+        } else {
+            // The store is away.
+            std::thread::sleep(pause);
+        }
     }
 }
 
 impl Drop for Leadership {
     fn drop(&mut self) {
-        self.shared.standing.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+        self.shared.state().ends = true;
         self.shared.changed.notify_all();
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that leads panicked");

@@ -8,6 +8,7 @@ const LEASE: Duration = Duration::from_secs(2);
 /// What a store answers next.
 enum Says {
     Nobody(u32),
+    GaveUp(u32, Duration),
     Leads(u32),
     Won,
     Kept(bool),
@@ -25,10 +26,12 @@ fn other(term: u32) -> Candidate {
 }
 
 impl Store for Script {
-    fn look(&mut self) -> Result<(Option<Candidate>, u32), StoreError> {
+    fn look(&mut self) -> Result<Seen, StoreError> {
+        let seen = |leader: Option<Candidate>, term, left| Ok(Seen { leader, term, left });
         match self.0.pop_front() {
-            Some(Says::Nobody(term)) => Ok((None, term)),
-            Some(Says::Leads(term)) => Ok((Some(other(term)), term)),
+            Some(Says::Nobody(term)) => seen(None, term, None),
+            Some(Says::GaveUp(term, left)) => seen(None, term, Some(left)),
+            Some(Says::Leads(term)) => seen(Some(other(term)), term, None),
             Some(Says::Nothing) => Err(away()),
             Some(Says::Won | Says::Kept(_)) | None => panic!("asked who leads"),
         }
@@ -37,9 +40,10 @@ impl Store for Script {
     fn campaign(&mut self, _: &Candidate) -> Result<Campaign, StoreError> {
         match self.0.pop_front() {
             Some(Says::Won) => Ok(Campaign::Won),
-            Some(Says::Leads(term)) => Ok(Campaign::Led(other(term))),
+            Some(Says::Leads(term)) => Ok(Campaign::Led(Some(other(term)))),
+            Some(Says::Nobody(_)) => Ok(Campaign::Led(None)),
             Some(Says::Nothing) => Err(away()),
-            Some(Says::Nobody(_) | Says::Kept(_)) | None => panic!("asked to lead"),
+            Some(Says::GaveUp(..) | Says::Kept(_)) | None => panic!("asked to lead"),
         }
     }
 
@@ -47,11 +51,13 @@ impl Store for Script {
         match self.0.pop_front() {
             Some(Says::Kept(there)) => Ok(there),
             Some(Says::Nothing) => Err(away()),
-            Some(Says::Nobody(_) | Says::Leads(_) | Says::Won) | None => panic!("asked to renew"),
+            Some(Says::Nobody(_) | Says::GaveUp(..) | Says::Leads(_) | Says::Won) | None => {
+                panic!("asked to renew")
+            }
         }
     }
 
-    fn resign(&mut self) {}
+    fn resign(&mut self, _: Option<Duration>) {}
 }
 
 /// Plays answers, a quarter of a lease apart; returns how it stands after each step.
@@ -124,4 +130,20 @@ fn without_a_store_a_leader_holds_or_steps_down_when_its_lease_is_over() {
     // It was renewed at the second step, and is over four quarters of a lease later.
     assert_eq!(led, 5, "{stepped:?}");
     assert!(matches!(stepped.last(), Some(Standing::Ended { .. })), "{stepped:?}");
+}
+
+#[test]
+fn what_a_leader_said_when_it_gave_up_counts_unless_another_one_has_led_since() {
+    use Says::{GaveUp, Kept, Nobody, Won};
+    let left = Duration::from_millis(30);
+    let left_of = |standing: &Standing| match standing {
+        Standing::Leads { left, .. } => *left,
+        Standing::StandsBy { .. } | Standing::Ended { .. } => panic!("{standing:?}"),
+    };
+    let stood = play(Unreachable::Hold, [GaveUp(40, left), Won, Kept(true)]);
+    assert_eq!((left_of(&stood[0]), left_of(&stood[1])), (Some(left), Some(left)));
+    // Nobody leads when it campaigns, but somebody has since it looked, and died.
+    let stood = play(Unreachable::Hold, [GaveUp(40, left), Nobody(41), Nobody(41), Won]);
+    assert_eq!(stood[0], stands_by(None, None));
+    assert_eq!((leads(&stood[1]), left_of(&stood[1])), (Some(42), None));
 }

@@ -154,3 +154,39 @@ fn with_certificates_both_ends_derive_the_root_and_rules_hold() {
     );
     assert!(Source::register(service.local(), &plain(), None).is_err(), "without a certificate");
 }
+
+#[test]
+fn one_that_stands_by_knows_who_asks_for_it_and_grants_when_it_leads() {
+    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS);
+    let standby = Service::stand_by(settings, &ServerSecurity::default()).unwrap();
+    let error = Source::register(standby.local(), &plain(), None).err().unwrap();
+    let stands_by = |reason: &str| reason.contains("stands by");
+    assert!(
+        matches!(&error, RegisterError::Refused { reason, transient: true, .. } if stands_by(reason)),
+        "{error}"
+    );
+    let mut wish = source::wish(None);
+    // Of the controller that leads.
+    (wish.standby, wish.term) = (true, u32::MAX - 1);
+    let (told, ..) = source::ask_once(standby.local(), &wish).unwrap();
+    let status = standby.status().unwrap();
+    assert_eq!((told.term, status.term, status.sources.len()), (0, 0, 1), "{status:?}");
+    assert_eq!(standby.term(), 0);
+    standby.lead(7, Some(Duration::ZERO)).unwrap();
+    assert_eq!((standby.term(), standby.status().unwrap().term), (7, 7));
+    let mut source = Source::register(standby.local(), &plain(), None).unwrap();
+    source.ask(1, 4 * MIB);
+    source.wait("all is sent", |source| source.side.transfers() == 0);
+    assert!(standby.give_up().is_some(), "it knows what it granted");
+    assert!(Source::register(standby.local(), &plain(), None).is_err(), "nothing more is granted");
+}
+
+#[test]
+fn who_may_still_wait_for_windows_of_an_earlier_one_does_not_say_that_they_are_over() {
+    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS);
+    let settings = Settings { lease_ns: 10_000_000_000, ..settings };
+    let service = Service::stand_by(settings, &ServerSecurity::default()).unwrap();
+    service.lead(7, None).unwrap();
+    assert_eq!(service.give_up(), None);
+    assert_eq!(service.give_up(), None, "it has ended");
+}

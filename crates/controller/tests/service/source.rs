@@ -4,7 +4,7 @@ use catchment_control::admission::source_side::{
 };
 use catchment_session::io::{Address, ClientSecurity};
 use catchment_session::registration::{
-    Register, RegisterError, Registered, RegisteredDevice, Secret, register,
+    Admitted, Register, RegisterError, Registered, RegisteredDevice, Secret, register,
 };
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -50,14 +50,7 @@ impl Source {
         security: &ClientSecurity,
         class: Option<&str>,
     ) -> Result<Self, RegisterError> {
-        let device = RegisteredDevice {
-            name: "cam0".parse().unwrap(),
-            class: class.map(str::to_owned),
-            deadline_us: None,
-            rate_max_bps: None,
-        };
-        let process = Secret::random().unwrap();
-        let wish = Register::new(process, "127.0.0.1:1".to_owned(), vec![device]);
+        let wish = wish(class);
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let began = Instant::now();
@@ -163,6 +156,24 @@ impl Source {
             done(self).then_some(())
         });
     }
+}
+
+/// Returns what a new process with one device says.
+pub(crate) fn wish(class: Option<&str>) -> Register {
+    let device = RegisteredDevice {
+        name: "cam0".parse().unwrap(),
+        class: class.map(str::to_owned),
+        deadline_us: None,
+        rate_max_bps: None,
+    };
+    Register::new(Secret::random().unwrap(), "127.0.0.1:1".to_owned(), vec![device])
+}
+
+/// Registers, and nothing else.
+pub(crate) fn ask_once(address: &Address, wish: &Register) -> Result<Admitted, RegisterError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let security = ClientSecurity::default();
+    runtime.block_on(register(address, &security, wish.clone(), Duration::from_secs(20)))
 }
 
 fn reach(

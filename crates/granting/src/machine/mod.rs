@@ -2,25 +2,27 @@
 mod delivery;
 mod dropping;
 mod rates;
+mod registering;
+mod standbys;
 mod standing;
 
 use super::arrivals::Arrivals;
 use super::gate::NewLink;
 use super::moving::{Belongs, Events, Moving, Way};
-use super::register::{RETRY_LEAST, Wish, any_socket, socket_to};
+use super::register::{RETRY_LEAST, Wish, any_socket};
 use super::small::Small;
 use super::{Fallback, Granting, Periodic, Told};
 use catchment_control::admission::source_side::{
     Config, Fallback as Alone, Input, Leave, LocalId, Output, RateView, SourceSide,
 };
 use catchment_observe::Standing;
-use catchment_session::registration::{Admitted, RegisterError};
 use catchment_transfer::header::unix_ns;
 use catchment_transfer::{Broken, HeldBlock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::UdpSocket;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
@@ -33,6 +35,8 @@ const RETRY_MOST: Duration = Duration::from_secs(4);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// What the clock of the source shows at its start: frames may be older than the process, as those from a file.
 const CLOCK_AT_START: Duration = Duration::from_secs(1 << 20);
+/// Descriptors that wake the thread: further controllers that stand by are looked at when something else does.
+const POLLED: usize = 8;
 /// With nothing to do the thread looks again after this time.
 const LONG: Duration = Duration::from_secs(1);
 
@@ -68,7 +72,10 @@ pub(super) struct Machine {
     /// Periodic devices, and what was said of their rates.
     rates: Vec<(u32, Option<RateView>)>,
     delivery: delivery::Reports,
+    standbys: standbys::Standbys,
     registering: bool,
+    /// A controller that stood by leads since the registration began that is under way.
+    is_led: bool,
     register_at: Option<Instant>,
     retry: Duration,
     said: Standing,
@@ -83,6 +90,7 @@ impl Machine {
         streams: Streams,
         told: Told,
     ) -> io::Result<Self> {
+        let standbys = standbys::Standbys::new(wish.controllers());
         Ok(Self {
             granting,
             ranks: vec![0; wish.devices()],
@@ -107,7 +115,9 @@ impl Machine {
             rate_bps: None,
             rates: Vec::new(),
             delivery: delivery::Reports::default(),
+            standbys,
             registering: false,
+            is_led: false,
             register_at: Some(Instant::now()),
             retry: RETRY_LEAST,
             said: Standing::Unregistered,
@@ -132,6 +142,7 @@ impl Machine {
             self.take_links();
             self.take_blocks();
             self.receive();
+            self.drive_standbys();
             self.note_arrivals();
             self.note_late();
             self.report_delivery();
@@ -145,57 +156,6 @@ impl Machine {
             self.say_standing();
             self.sleep();
         }
-    }
-
-    fn take_registrations(&mut self) {
-        let results = std::mem::take(&mut *self.granting.registrations.lock());
-        for result in results {
-            self.registering = false;
-            match result.map_err(|error| (is_transient(&error), error.to_string())) {
-                Ok(admitted) => self.registered(admitted),
-                Err((transient, reason)) => {
-                    tracing::warn!(controller = %self.wish.address(), reason, "not registered; retrying");
-                    self.register_at = Some(Instant::now() + self.wish.turn(self.retry));
-                    self.retry =
-                        if transient { (self.retry * 2).min(RETRY_MOST) } else { RETRY_MOST };
-                }
-            }
-        }
-    }
-
-    fn registered(&mut self, (told, root, to, round_trip): Admitted) {
-        self.retry = RETRY_LEAST;
-        self.register_at = None;
-        match socket_to(to) {
-            Ok(socket) => self.socket = socket,
-            Err(error) => {
-                tracing::warn!(%to, %error, "cannot send datagrams to the controller; retrying");
-                self.register_at = Some(Instant::now() + RETRY_MOST);
-                return;
-            }
-        }
-        told.notes.iter().for_each(|note| {
-            tracing::warn!(controller = %self.wish.address(), note = %note.escape_debug(), "not all as claimed");
-        });
-        tracing::info!(controller = %self.wish.address(), source = told.source, term = told.term, "registered");
-        self.safe_rate_bps = told.safe_rate_bps;
-        let fallback = match self.fallback {
-            Fallback::SafeRate if told.safe_rate_bps > 0 => {
-                Alone::Safe { rate_bps: told.safe_rate_bps }
-            }
-            Fallback::SafeRate | Fallback::Stop => Alone::Stop,
-        };
-        let chunk_bytes = (told.chunk_bytes / 4096).max(1) * 4096;
-        self.side.configure(Config { lease_ns: told.lease_ns, chunk_bytes, fallback });
-        if told.ranks.len() == self.ranks.len() {
-            self.ranks = told.ranks;
-        }
-        self.small.set(&told.small_bps);
-        self.arrivals.set(&told.deadlines_us);
-        self.term = self.term.max(told.term);
-        let round_trip_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
-        let (source, term) = (told.source, told.term);
-        self.tell(Input::Registered { source, term, root, round_trip_ns });
     }
 
     fn take_links(&mut self) {
@@ -314,13 +274,8 @@ impl Machine {
 
     fn receive(&mut self) {
         let mut buffer = [0; DATAGRAM_BYTES_MAX];
-        loop {
-            match self.socket.recv(&mut buffer) {
-                Ok(bytes) => self.tell(Input::Datagram(&buffer[..bytes])),
-                // Nobody listens there at the moment; the next datagram may be answered.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-                Err(_) => return,
-            }
+        while let Some(bytes) = next_datagram(&self.socket, &mut buffer) {
+            self.tell(Input::Datagram(bytes));
         }
     }
 
@@ -428,20 +383,6 @@ impl Machine {
         Ok(())
     }
 
-    fn register_when_due(&mut self) {
-        if self.registering || self.register_at.is_none_or(|at| at > Instant::now()) {
-            return;
-        }
-        self.register_at = None;
-        match self.wish.start(self.term, &self.granting) {
-            Ok(()) => self.registering = true,
-            Err(error) => {
-                tracing::warn!(%error, "cannot start a thread to register; retrying");
-                self.register_at = Some(Instant::now() + RETRY_MOST);
-            }
-        }
-    }
-
     fn sleep(&self) {
         if let Some(link) = &self.link {
             link.gate.will_sleep();
@@ -454,36 +395,42 @@ impl Machine {
         }
         let now = Instant::now();
         let due_ns = self.due_ns.into_iter().chain(self.arrivals.next_ns());
-        let due_ns = due_ns.chain(self.delivery_due_ns()).min();
+        let due_ns = due_ns.chain(self.delivery_due_ns()).chain(self.standbys.due_ns()).min();
         let due = due_ns
             .map_or(LONG, |due_ns| Duration::from_nanos(due_ns.saturating_sub(self.now_ns())));
         let timers = self
             .refused
             .iter()
             .map(|(at, _)| *at)
-            .chain(self.register_at.filter(|_| !self.registering));
+            .chain(self.register_at.filter(|_| !self.registering))
+            .chain(self.standbys.register_at());
         let left =
             timers.map(|at| at.saturating_duration_since(now)).fold(due.min(LONG), Duration::min);
-        let mut ready = [
-            PollFd::new(&self.socket, PollFlags::IN),
-            PollFd::new(&self.granting.bell, PollFlags::IN),
-        ];
+        let bell = self.granting.bell.as_fd();
+        let mut sockets =
+            std::iter::once(&self.socket).chain(self.standbys.sockets()).map(UdpSocket::as_fd);
+        let mut ready: [PollFd<'_>; POLLED] = std::array::from_fn(|at| {
+            let socket = if at == 0 { None } else { sockets.next() };
+            PollFd::from_borrowed_fd(socket.unwrap_or(bell), PollFlags::IN)
+        });
         // A signal ends it early.
         let _ = poll(&mut ready, Timespec::try_from(left).ok().as_ref());
+    }
+}
+
+/// Returns the next datagram that has come.
+fn next_datagram<'a>(socket: &UdpSocket, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    loop {
+        match socket.recv(buffer) {
+            Ok(bytes) => return Some(&buffer[..bytes]),
+            // Nobody listens there at the moment; the next datagram may be answered.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(_) => return None,
+        }
     }
 }
 
 /// Returns how old the frame of a block is.
 fn age_ns(block: &HeldBlock) -> u64 {
     unix_ns(SystemTime::now()).saturating_sub(block.capture_time_ns)
-}
-
-/// Returns whether the same request may be answered otherwise soon.
-fn is_transient(error: &RegisterError) -> bool {
-    match error {
-        RegisterError::Connect(error) => error.is_transient(),
-        RegisterError::Refused { transient, .. } => *transient,
-        RegisterError::Stream { .. } | RegisterError::Timeout { .. } => true,
-        RegisterError::Answer { .. } | _ => false,
-    }
 }

@@ -1,7 +1,7 @@
 //! How a source stands with its controller.
 use super::{Fallback, Machine, Moving, RETRY_MOST};
 use catchment_control::admission::source_side::LocalId;
-use catchment_observe::Standing;
+use catchment_observe::{Granting, Standing};
 use std::time::{Duration, Instant};
 
 impl Machine {
@@ -31,7 +31,12 @@ impl Machine {
             let pause = if self.wish.has_others() { Duration::ZERO } else { RETRY_MOST };
             self.register_at.get_or_insert_with(|| Instant::now() + pause);
         }
-        self.told.stands(now, waiting as u64);
+        self.told.stands(Granting {
+            standing: now,
+            blocks_waiting: waiting as u64,
+            grants: self.side.counts().grants,
+            safe_rate_bps: if can { self.safe_rate_bps } else { 0 },
+        });
         let before = std::mem::replace(&mut self.said, now);
         if before == now {
             return;

@@ -1,6 +1,6 @@
 //! Metrics of a source.
 use super::{Counter, InFlight, unix_ms};
-use crate::granting::{GrantSnapshot, Standing};
+use crate::granting::{GrantSnapshot, Granting, Stands};
 use crate::network::{Devices, RoceSnapshot, SessionSnapshot};
 use crate::snapshot::{SourceCounters, SourceDeviceSnapshot, SourceSnapshot};
 use crate::sync::{lock, read, write};
@@ -152,7 +152,7 @@ pub struct SourceMetrics {
     status_reads: CachePadded<Counter>,
     reconnects: Counter,
     session: Mutex<Option<SessionSnapshot>>,
-    grant: Mutex<Option<GrantSnapshot>>,
+    grant: Mutex<Option<Stands>>,
     network: Mutex<Devices>,
 }
 
@@ -197,19 +197,16 @@ impl SourceMetrics {
         *lock(&self.session) = session;
     }
 
-    /// Sets how the source stands with its transmission controller, and how many blocks wait.
-    pub fn standing_is(&self, standing: Standing, blocks_waiting: u64) {
+    /// Sets how the source stands with its transmission controller.
+    pub fn granting_is(&self, granting: Granting) {
         let mut grant = lock(&self.grant);
-        let since_unix_ms = match *grant {
-            Some(before) if before.standing == standing => before.since_unix_ms,
-            Some(_) | None => unix_ms(),
-        };
-        *grant = Some(GrantSnapshot { standing, since_unix_ms, blocks_waiting });
+        let stands = Stands::new(granting, grant.as_ref(), unix_ms());
+        *grant = Some(stands);
     }
 
     /// Returns how the source stands with its transmission controller; `None` without one.
     pub fn grant(&self) -> Option<GrantSnapshot> {
-        *lock(&self.grant)
+        lock(&self.grant).as_ref().map(Stands::snapshot)
     }
 
     /// Returns all numbers at this moment. CPU is `None`, see [`SourceSampler`](crate::SourceSampler).

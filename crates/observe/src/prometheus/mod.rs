@@ -112,6 +112,11 @@ metrics! { GRANT of |g: &GrantSnapshot|
         "Since when the source stands so with its controller.";
     gauge "catchment_source_grant_blocks_waiting" = g.blocks_waiting as f64 =>
         "Blocks written that may not go yet.";
+    counter "catchment_source_grant_wait_seconds_total" = g.waited_ms as f64 / 1e3 =>
+        "How long some block could not go.";
+    counter "catchment_source_grants_total" = g.grants as f64 => "Windows granted to the source.";
+    gauge "catchment_source_grant_safe_rate_bits_per_second" = g.safe_rate_bps as f64 =>
+        "What the source may send while no controller answers.";
 }
 
 metrics! { SOURCE_DEVICE of |d: &SourceDeviceSnapshot|

@@ -3,8 +3,8 @@
 use super::SECOND;
 use catchment_observe::cpu::{CpuError, CpuMeter};
 use catchment_observe::{
-    CollectorMetrics, CollectorSnapshot, DeviceCounters, DropCause, FrameObservation, LossCause,
-    Sampler, SessionSnapshot, SourceMetrics, SourceTotals, Standing, prometheus,
+    CollectorMetrics, CollectorSnapshot, DeviceCounters, DropCause, FrameObservation, Granting,
+    LossCause, Sampler, SessionSnapshot, SourceMetrics, SourceTotals, Standing, prometheus,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -313,7 +313,8 @@ fn exported() -> BTreeSet<String> {
     device.waited_for_block(Duration::from_millis(5));
     source.status_reads(1);
     source.reconnected();
-    source.standing_is(Standing::Waiting, 3);
+    let (standing, grants, safe_rate_bps) = (Standing::Waiting, 5, 7_000_000);
+    source.granting_is(Granting { standing, blocks_waiting: 3, grants, safe_rate_bps });
     let texts = [
         prometheus::collector_text(&full_collector()),
         prometheus::source_text(&source.snapshot()),

@@ -10,6 +10,7 @@ use catchment::source::{DeviceSpec, Fallback, Source};
 use catchment_perf::ChildProcess;
 use catchment_session::io::{Address, ClientSecurity};
 use catchment_session::registration::{Answer, Request, ask};
+use serde_json::Value;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -167,11 +168,12 @@ impl Controller {
         while start.elapsed() < PATIENCE {
             let asked = ask(&self.address, &security, &Request::Status {}, Duration::from_secs(1));
             let granted = match runtime.block_on(asked) {
-                Ok((Answer::Status { status }, ..)) => status["links"][0]["granted_bps"].as_u64(),
+                // Without windows of the one before, which a link counts too.
+                Ok((Answer::Status { status }, ..)) => granted_bps(&status),
                 // It does not listen yet.
-                Ok(_) | Err(_) => None,
+                Ok(_) | Err(_) => 0,
             };
-            if granted.is_some_and(|granted_bps| granted_bps >= least_bps) {
+            if granted >= least_bps {
                 return Ok(start.elapsed().as_secs_f64() * 1e3);
             }
             // A controller answers questions only.
@@ -182,6 +184,12 @@ impl Controller {
             self.address
         ))
     }
+}
+
+/// Returns the rates of all windows that this controller has granted.
+fn granted_bps(status: &Value) -> u64 {
+    let sources = status["sources"].as_array().into_iter().flatten();
+    sources.filter_map(|source| source["granted_bps"].as_u64()).sum()
 }
 
 /// An etcd as packaged. Dropping it kills it.

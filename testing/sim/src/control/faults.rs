@@ -31,6 +31,16 @@ impl World<'_> {
                 self.controllers[self.leader].alive = false;
                 self.plan(now_ns + down_ns, What::StartController);
             }
+            Fault::HandOver { down_ns } => {
+                let leader = &mut self.controllers[self.leader];
+                leader.alive = false;
+                if leader.frozen_until_ns <= now_ns {
+                    leader.side.handle(leader.clock.local_ns(now_ns), Input::Timeout);
+                    self.left_ns = leader.side.left_ns();
+                }
+                self.summary.handed_over += u64::from(self.left_ns.is_some());
+                self.plan(now_ns + down_ns, What::StartController);
+            }
             Fault::FreezeController { lasts_ns } => {
                 self.controllers[self.leader].frozen_until_ns = now_ns + lasts_ns;
             }
@@ -57,7 +67,9 @@ impl World<'_> {
         let before = self.leader;
         let term = self.controllers[before].term + 1;
         let clock = clock(&mut self.random);
-        self.controllers.push(nodes::controller(self.scenario, clock, self.now_ns, term));
+        let left_ns = self.left_ns.take();
+        let node = nodes::controller(self.scenario, clock, self.now_ns, term, left_ns);
+        self.controllers.push(node);
         self.leader = self.controllers.len() - 1;
         self.drain_controller(self.leader);
         if !self.controllers[before].alive && self.random.below(2) == 0 {

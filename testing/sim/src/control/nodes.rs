@@ -1,7 +1,7 @@
 //! Processes: a source or a controller, its clock, and whether it runs.
 use super::clock::Clock;
 use super::scenario::{LEASE_NS, Scenario};
-use catchment_control::admission::controller_side::ControllerSide;
+use catchment_control::admission::controller_side::{ControllerSide, Input};
 use catchment_control::admission::source_side::{self, SourceSide};
 use catchment_control::admission::{
     ClassId, Config, DeviceSpec, Late, LinkConfig, LinkId, PathId, Rules, SourceId,
@@ -130,6 +130,7 @@ pub(super) fn controller(
     clock: Clock,
     now_ns: u64,
     term: u32,
+    left_ns: Option<u64>,
 ) -> ControllerNode {
     let link = |bps: &u64| LinkConfig { guard_ns: scenario.spread_ns, ..LinkConfig::new(*bps) };
     let links = scenario.links_bps.iter().map(link).collect();
@@ -142,9 +143,18 @@ pub(super) fn controller(
     if scenario.drops_late {
         config.classes[1].late = Late::Drop;
     }
-    let side = ControllerSide::new(clock.local_ns(now_ns), term, config);
+    let local_ns = clock.local_ns(now_ns);
+    let new = |term| ControllerSide::new(local_ns, term, config);
+    let right = "the configurations of this module are right";
+    let side = if left_ns.is_some() {
+        let mut side = new(0).expect(right);
+        side.handle(local_ns, Input::Lead { term, left_ns });
+        side
+    } else {
+        new(term).expect(right)
+    };
     ControllerNode {
-        side: side.expect("the configurations of this module are right"),
+        side,
         clock,
         alive: true,
         frozen_until_ns: 0,

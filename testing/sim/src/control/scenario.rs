@@ -17,6 +17,8 @@ pub(super) enum Fault {
     Cut { source: usize, up: bool, down: bool, lasts_ns: u64 },
     /// The controller dies; another one starts later.
     KillController { down_ns: u64 },
+    /// The controller gives up, and says what is left of its grants; another one leads soon.
+    HandOver { down_ns: u64 },
     /// The controller does not run for a time; nobody takes over.
     FreezeController { lasts_ns: u64 },
     /// The controller does not run; another one takes over; then it runs again.
@@ -202,8 +204,9 @@ fn faults(sources: usize, horizon_ns: u64, random: &mut Random) -> Vec<(u64, Fau
     }
     if random.below(2) == 0 {
         let lasts_ns = random.between(1, 900) * MS;
-        let fault = match random.below(3) {
+        let fault = match random.below(4) {
             0 => Fault::KillController { down_ns: lasts_ns },
+            3 => Fault::HandOver { down_ns: lasts_ns / 30 },
             1 => Fault::FreezeController { lasts_ns },
             _ => Fault::Supersede { down_ns: lasts_ns },
         };

@@ -12,8 +12,9 @@ fn s2_19_a_hundred_seeds_keep_every_link_and_serve_everybody() {
         }
     }
     // They met what they are for.
-    let Summary { lost, alone, old_term, hints, missed, dropped, finished, faults, .. } = sum;
-    let met = [lost, alone, old_term, hints, missed, dropped, finished, faults];
+    let Summary { lost, alone, old_term, hints, missed, dropped, finished, .. } = sum;
+    let Summary { faults, handed_over, .. } = sum;
+    let met = [lost, alone, old_term, hints, missed, dropped, finished, faults, handed_over];
     assert!(met.iter().all(|count| *count > 0), "{sum}");
 }
 

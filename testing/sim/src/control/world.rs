@@ -57,6 +57,8 @@ pub(crate) struct Summary {
     pub(crate) alone: u64,
     pub(crate) at_rates: u64,
     pub(crate) old_term: u64,
+    /// Controllers that said what was left of their grants.
+    pub(crate) handed_over: u64,
     pub(crate) hints: u64,
     pub(crate) faults: u64,
 }
@@ -67,7 +69,7 @@ impl std::fmt::Display for Summary {
         write!(f, " ({} told that they are late, {} dropped", self.missed, self.dropped)?;
         write!(f, ", {} of them in the middle and finished)", self.finished)?;
         write!(f, "; {} datagrams, {} lost, {} hints", self.datagrams, self.lost, self.hints)?;
-        write!(f, ", {} of an old term", self.old_term)?;
+        write!(f, ", {} of an old term, {} handed over", self.old_term, self.handed_over)?;
         write!(f, "; {} chunks, {} of them without a controller", self.chunks, self.alone)?;
         write!(f, ", {} at rates of devices", self.at_rates)
     }
@@ -84,6 +86,8 @@ pub(super) struct World<'a> {
     pub(super) leader: usize,
     pub(super) processes: u32,
     pub(super) cuts: Vec<Cut>,
+    /// What the controller that gave up last said is left of its grants.
+    pub(super) left_ns: Option<u64>,
     arrivals: Vec<Arrival>,
     pub(super) faults: Vec<String>,
     /// Of everything that passed.
@@ -94,7 +98,7 @@ pub(super) struct World<'a> {
 /// Runs a scenario; returns what it did and the hash of all that passed.
 pub(super) fn run(scenario: &Scenario) -> Result<(Summary, u64), Fault> {
     let mut random = Random::new(scenario.seed);
-    let first = nodes::controller(scenario, clock(&mut random), 0, 1);
+    let first = nodes::controller(scenario, clock(&mut random), 0, 1, None);
     let mut world = World {
         scenario,
         random,
@@ -106,6 +110,7 @@ pub(super) fn run(scenario: &Scenario) -> Result<(Summary, u64), Fault> {
         leader: 0,
         processes: 0,
         cuts: Vec::new(),
+        left_ns: None,
         arrivals: Vec::new(),
         faults: Vec::new(),
         hash: 0xcbf2_9ce4_8422_2325,

@@ -117,6 +117,7 @@ impl ControllerSide {
                     let sources: Vec<SourceId> = self.sessions.keys().copied().collect();
                     sources.into_iter().for_each(|source| self.release(source));
                 }
+                Timer::Announce => self.announce(),
             }
         }
         if self.controller_due_ns.is_some_and(|due_ns| due_ns <= self.now_ns) {

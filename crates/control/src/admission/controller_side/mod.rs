@@ -15,8 +15,10 @@ mod rates;
 mod records;
 mod send;
 mod session;
+mod standby;
 mod view;
 
+use super::round_trip::Repeat;
 use super::timers::{Ranked, Timers};
 use super::wire::{Header, Kind, OpenError, ROOT_BYTES, SourceRecord, hint};
 use super::{
@@ -78,6 +80,14 @@ pub enum Input<'a> {
         /// The switches.
         Rules,
     ),
+    /// One that stands by leads from now on, and tells its sources.
+    Lead {
+        /// Its term, which is not 0.
+        term: u32,
+        /// How long what the controller before granted may still be used, as that one said when it gave up
+        /// ([`ControllerSide::left_ns`]); `None` where it did not.
+        left_ns: Option<u64>,
+    },
     /// The time of the last [`Output::Timeout`] has come.
     Timeout,
 }
@@ -151,12 +161,15 @@ enum Timer {
     Silence(SourceId),
     /// Windows of an earlier controller are over.
     Quiet,
+    /// Some sources may not know yet who leads.
+    Announce,
 }
 
 impl Ranked for Timer {
     fn rank(&self) -> u32 {
         match self {
-            Self::Repeat(source, _) => source.0.min(u32::MAX - 2),
+            Self::Repeat(source, _) => source.0.min(u32::MAX - 3),
+            Self::Announce => u32::MAX - 2,
             Self::Silence(_) => u32::MAX - 1,
             Self::Quiet => u32::MAX,
         }
@@ -193,6 +206,10 @@ pub struct ControllerSide {
     controller_due_ns: Option<u64>,
     /// Until then an earlier controller's windows may be in use.
     quiet_until_ns: u64,
+    /// How long that is where nothing is known of them.
+    quiet_ns: u64,
+    /// When sources are told again who leads.
+    announcing: Option<Repeat>,
     /// Sources that are to be sent something.
     ready: VecDeque<SourceId>,
     events: VecDeque<Event>,
@@ -206,9 +223,9 @@ pub struct ControllerSide {
 }
 
 impl ControllerSide {
-    /// Makes the end of a controller that leads in this term. The guards of `config` are how much
-    /// delays differ; 50 µs at least. With [`Config::recovering`] nothing is granted until windows of an
-    /// earlier controller are over.
+    /// Makes the end of a controller that leads in this term, or stands by in term 0 until [`Input::Lead`]. The guards of
+    /// `config` are how much delays differ; 50 µs at least. With [`Config::recovering`] nothing is granted until windows
+    /// of an earlier controller are over.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -243,6 +260,8 @@ impl ControllerSide {
             timers: Timers::new(),
             controller_due_ns: None,
             quiet_until_ns: now_ns,
+            quiet_ns,
+            announcing: None,
             ready: VecDeque::new(),
             events: VecDeque::new(),
             records: Vec::new(),
@@ -252,9 +271,8 @@ impl ControllerSide {
             superseded: false,
             ended,
         };
-        if recovering {
-            side.quiet_until_ns = now_ns.saturating_add(quiet_ns);
-            side.timers.set(side.quiet_until_ns, Timer::Quiet);
+        if recovering && term > 0 {
+            side.be_quiet(quiet_ns);
         }
         side.drain();
         Ok(side)
@@ -275,6 +293,7 @@ impl ControllerSide {
             }
             Input::Classes(classes) => self.control(super::Input::Classes(classes)),
             Input::Rules(rules) => self.control(super::Input::Rules(rules)),
+            Input::Lead { term, left_ns } => self.lead(term, left_ns),
             Input::Timeout => {}
         }
     }
@@ -340,7 +359,9 @@ impl ControllerSide {
             Ok(_) => {
                 self.counts.opened += 1;
                 self.hear(source, from, &header);
-                records.iter().for_each(|record| self.record(source, &header, record));
+                if !self.stands_by() {
+                    records.iter().for_each(|record| self.record(source, &header, record));
+                }
                 self.release(source);
                 if records.is_empty() {
                     self.rest(source);

@@ -31,7 +31,7 @@ impl ControllerSide {
             session.queued = false;
             let Some(to) = session.address else { continue };
             let records = session.take_records(now_ns);
-            if records.is_empty() {
+            if records.is_empty() && !session.is_untold {
                 continue;
             }
             let more = !session.ready.is_empty() || !session.answers.is_empty();

@@ -51,6 +51,8 @@ pub(super) struct Session {
     pub(super) answers: Vec<ControllerRecord>,
     /// Is among those that are to be sent something.
     pub(super) queued: bool,
+    /// It is to be told who leads: its datagrams are of an earlier term, or of none.
+    pub(super) is_untold: bool,
     pub(super) heard_ns: u64,
     /// Nothing is granted to it: it was not heard for a while.
     pub(super) silent: bool,
@@ -103,6 +105,7 @@ impl ControllerSide {
             ready: Vec::new(),
             answers: Vec::new(),
             queued: false,
+            is_untold: false,
             heard_ns: self.now_ns,
             silent: false,
             silence: None,
@@ -190,6 +193,10 @@ impl ControllerSide {
             session.delay_ns = delay_ns;
             self.tell_specs(source);
         }
+        if self.stands_by() {
+            return;
+        }
+        self.tell_who_leads(source, header.term);
         if header.term > self.term && !std::mem::replace(&mut self.superseded, true) {
             self.events.push_back(Event::Superseded(header.term));
         }

@@ -2,7 +2,7 @@
 use super::SourceSide;
 use super::transfer::Course;
 use crate::admission::round_trip::RoundTrip;
-use crate::admission::wire::{ControllerRecord, Opener, ROOT_BYTES, Seal, SourceRecord};
+use crate::admission::wire::{ControllerRecord, Header, Opener, ROOT_BYTES, Seal, SourceRecord};
 
 /// Datagrams that show the controller how the clock runs.
 const PROBES: u8 = 8;
@@ -11,6 +11,9 @@ const PROBE_NS: u64 = 500_000;
 const IDLE_NS: u64 = 5_000_000_000;
 /// One who has nothing to say sends a probe after this time.
 const QUIET_NS: u64 = 1_000_000_000;
+
+/// A hint is for a datagram of this time at most.
+const HINT_NS_MAX: u64 = 2_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct Link {
@@ -24,6 +27,29 @@ pub(super) struct Link {
 }
 
 impl Link {
+    pub(super) fn new(
+        now_ns: u64,
+        source: u32,
+        root: &[u8; ROOT_BYTES],
+        round_trip_ns: u64,
+    ) -> Self {
+        Self {
+            source,
+            seal: Seal::new(root),
+            opener: Opener::new(root),
+            round_trip: RoundTrip::new(now_ns, round_trip_ns),
+            probes: PROBES,
+            probe_ns: now_ns,
+            sent_ns: now_ns,
+        }
+    }
+
+    /// Returns whether a hint is for what was sent lately.
+    pub(super) fn is_hinted(&self, now_ns: u64, hint: &Header) -> bool {
+        let ours = hint.source == self.source && hint.stamp_ns <= now_ns;
+        ours && now_ns - hint.stamp_ns <= HINT_NS_MAX
+    }
+
     /// Returns whether a datagram is due that shows the clock.
     pub(super) fn probes(&mut self, now_ns: u64) -> bool {
         if self.probes == 0 && now_ns.saturating_sub(self.sent_ns) > IDLE_NS {
@@ -58,16 +84,13 @@ impl SourceSide {
             self.counts.old_term += 1;
             return;
         }
+        self.follow(term, Link::new(self.now_ns, source, root, round_trip_ns));
+    }
+
+    /// Obeys a controller from now on, and tells it all.
+    pub(super) fn follow(&mut self, term: u32, link: Link) {
         let now_ns = self.now_ns;
-        self.link = Some(Link {
-            source,
-            seal: Seal::new(root),
-            opener: Opener::new(root),
-            round_trip: RoundTrip::new(now_ns, round_trip_ns),
-            probes: PROBES,
-            probe_ns: now_ns,
-            sent_ns: now_ns,
-        });
+        self.link = Some(link);
         self.registering_ns = None;
         self.unanswered_ns = None;
         self.answers.clear();

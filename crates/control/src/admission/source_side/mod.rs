@@ -11,12 +11,14 @@ mod delivery;
 mod link;
 mod rates;
 mod records;
+mod standby;
 mod step;
 mod transfer;
 
 use super::wire::{ROOT_BYTES, Reason, SourceRecord};
 use link::Link;
 pub use rates::RateView;
+pub use standby::{Standby, StandbyOutput};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use transfer::Transfer;
@@ -86,6 +88,8 @@ pub enum Input<'a> {
         /// How long a message and its answer take, as far as is known.
         round_trip_ns: u64,
     },
+    /// A controller that stood by leads now ([`StandbyOutput::Leads`]): it is obeyed, if its term is the highest.
+    Leads(Box<Standby>),
     /// A datagram.
     Datagram(&'a [u8]),
     /// A device wants to send something.
@@ -205,6 +209,8 @@ pub struct Counts {
     pub hints: u64,
     /// Datagrams that were sent.
     pub sent: u64,
+    /// Windows that were granted, those that prolong another one too.
+    pub grants: u64,
 }
 
 #[derive(Debug)]
@@ -259,7 +265,7 @@ impl SourceSide {
             events: VecDeque::new(),
             buffer: Vec::new(),
             registering_ns: None,
-            counts: Counts { opened: 0, refused: 0, old_term: 0, hints: 0, sent: 0 },
+            counts: Counts::default(),
         }
     }
 
@@ -270,6 +276,7 @@ impl SourceSide {
             Input::Registered { source, term, root, round_trip_ns } => {
                 self.registered(source, term, &root, round_trip_ns);
             }
+            Input::Leads(standby) => self.leads(*standby),
             Input::Datagram(bytes) => self.datagram(bytes),
             Input::Ask { id, bytes, ahead_bytes, age_ns, class } => {
                 let transfer = Transfer::new(bytes.max(1), self.born_ns(age_ns), class);

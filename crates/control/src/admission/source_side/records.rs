@@ -6,9 +6,6 @@ use crate::admission::wire::{
     ControllerRecord, Header, Kind, RECORDS_MAX, SourceRecord, SourceState, Told,
 };
 
-/// A hint is for a datagram of this time at most.
-const HINT_NS_MAX: u64 = 2_000_000_000;
-
 impl SourceSide {
     pub(super) fn datagram(&mut self, bytes: &[u8]) {
         let Ok(header) = Header::read(bytes) else {
@@ -35,8 +32,7 @@ impl SourceSide {
 
     fn hint(&mut self, header: &Header) {
         let Some(link) = &self.link else { return };
-        let ours = header.source == link.source && header.stamp_ns <= self.now_ns;
-        if ours && self.now_ns - header.stamp_ns <= HINT_NS_MAX {
+        if link.is_hinted(self.now_ns, header) {
             self.counts.hints += 1;
             self.register();
         }
@@ -91,6 +87,8 @@ impl SourceSide {
         transfer.ready |= record.ask;
         match record.told {
             Told::Waiting | Told::Granted { .. } | Told::Paused => {
+                let is_granted = matches!(record.told, Told::Granted { .. });
+                self.counts.grants += u64::from(is_granted && record.revision > transfer.seen);
                 transfer.obey(self.now_ns, record);
             }
             Told::Dropped => {

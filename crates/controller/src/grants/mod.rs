@@ -1,16 +1,14 @@
 //! The thread with the UDP socket: it alone drives the machine that grants.
 //!
 //! A thread and not a task: windows begin at times that a timer of tokio would miss by a millisecond.
+mod view;
+
 use crate::config::Settings;
 use crate::outbox::Outbox;
-use crate::status::{
-    BeforeStatus, ClassStatus, DatagramStatus, LinkStatus, RateStatus, SourceStatus, Status,
-    StreamStatus, TransferState, TransferStatus,
-};
-use catchment_control::admission::controller_side::{ControllerSide, Input, Output, RateView};
+use crate::status::{Status, StreamStatus};
+use catchment_control::admission::controller_side::{ControllerSide, Input, Output};
 use catchment_control::admission::{
-    ClassConfig, ClassId, ConfigError, DeviceSpec, Doing, Explanation, LinkId, PathId, Rules,
-    SourceId,
+    ClassConfig, ClassId, ConfigError, DeviceSpec, LinkId, PathId, Rules, SourceId,
 };
 use catchment_session::names::DeviceName;
 use catchment_session::registration::Secret;
@@ -42,6 +40,8 @@ pub(crate) struct Newcomer {
     pub(crate) certificate: Option<String>,
     pub(crate) root: [u8; 32],
     pub(crate) term: u32,
+    /// It asks also one that stands by.
+    pub(crate) standby: bool,
     pub(crate) specs: Vec<DeviceSpec>,
     pub(crate) known: Names,
 }
@@ -72,6 +72,11 @@ pub(crate) enum Command {
     Rules(Rules),
     Status(oneshot::Sender<Status>),
     Explain(DeviceName, oneshot::Sender<Vec<StreamStatus>>),
+    /// One that stands by leads from now on: its term, and how long what was granted before it may still be used, in
+    /// nanoseconds, if that is known.
+    Lead(u32, Option<u64>),
+    /// Grant nothing more, say how long what was granted may still be used, and end.
+    GiveUp(oneshot::Sender<Option<u64>>),
     Stop,
 }
 
@@ -115,12 +120,6 @@ struct KnownDevice {
     small_bps: u64,
     path: PathId,
     class: ClassId,
-}
-
-impl Known {
-    fn names(&self) -> Vec<String> {
-        self.devices.iter().map(|device| device.name.to_string()).collect()
-    }
 }
 
 pub(crate) struct Grants {
@@ -187,10 +186,9 @@ impl Grants {
         let mut buffer = [0; DATAGRAM_BYTES_MAX];
         loop {
             while let Ok(command) = self.commands.try_recv() {
-                if matches!(command, Command::Stop) {
+                if !self.obey(command) {
                     return;
                 }
-                self.obey(command);
             }
             let all = self.receive(&mut buffer);
             self.side.handle(self.now_ns(), Input::Timeout);
@@ -272,7 +270,8 @@ impl Grants {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    /// Does what it is told; returns whether it goes on.
+    fn obey(&mut self, command: Command) -> bool {
         match command {
             Command::Register(newcomer, answer) => {
                 let place = self.register(*newcomer);
@@ -292,13 +291,29 @@ impl Grants {
             Command::Explain(device, answer) => {
                 let _ = answer.send(self.explain(device.as_str()));
             }
-            Command::Stop => {}
+            Command::Lead(term, left_ns) => {
+                self.term = term;
+                self.side.handle(self.now_ns(), Input::Lead { term, left_ns });
+            }
+            Command::GiveUp(answer) => {
+                self.side.handle(self.now_ns(), Input::Timeout);
+                let _ = answer.send(self.side.left_ns());
+                return false;
+            }
+            Command::Stop => return false,
         }
+        true
     }
 
     fn register(&mut self, newcomer: Newcomer) -> Place {
-        let Newcomer { process, certificate, root, term, mut specs, known: names } = newcomer;
-        if term > self.term {
+        let Newcomer { process, certificate, root, term, standby, mut specs, known: names } =
+            newcomer;
+        if self.side.stands_by() && !standby {
+            return Err(
+                "it stands by, and grants nothing: ask the controller that leads".to_owned()
+            );
+        }
+        if term > self.term && !self.side.stands_by() {
             return Err(format!(
                 "it has term {} and this source obeys a controller of term {term}: did the clock of its host go back?",
                 self.term
@@ -358,130 +373,6 @@ impl Grants {
             } else {
                 spec.small_bps = 0;
             }
-        }
-    }
-
-    fn status(&self) -> Status {
-        let controller = self.side.controller();
-        let link = |(at, (name, capacity_bps)): (u16, &(String, u64))| LinkStatus {
-            name: name.clone(),
-            capacity_bps: *capacity_bps,
-            working_bps: controller.capacity_bps(LinkId(at)).map_or(*capacity_bps, |(_, bps)| bps),
-            granted_bps: controller.load_bps(LinkId(at)).unwrap_or(0)
-                + controller.periodic_bps(LinkId(at)).unwrap_or(0),
-        };
-        let views = self.side.classes();
-        let class = |(name, view): (&String, _)| {
-            let catchment_control::admission::controller_side::ClassView {
-                waiting,
-                granted,
-                on_time,
-                late,
-                dropped,
-            } = view;
-            ClassStatus { name: name.clone(), waiting, granted, on_time, late, dropped }
-        };
-        let counts = self.side.counts();
-        Status {
-            term: self.term,
-            uptime_s: (self.began.elapsed().as_secs_f64() * 10.0).round() / 10.0,
-            lease_ms: self.lease_ms,
-            superseded: self.superseded,
-            links: (0..).zip(&self.links).map(link).collect(),
-            classes: self.classes.iter().zip(views).map(class).collect(),
-            sources: self.sources(),
-            datagrams: DatagramStatus {
-                opened: counts.opened,
-                sent: counts.sent,
-                hints: counts.hints,
-                malformed: counts.malformed,
-                unknown: counts.unknown,
-                forged: counts.forged,
-                replayed: counts.replayed,
-            },
-        }
-    }
-
-    fn sources(&self) -> Vec<SourceStatus> {
-        let by_number: BTreeMap<u32, &Known> =
-            self.known.values().map(|known| (known.number, known)).collect();
-        let source = |view: catchment_control::admission::controller_side::SourceView| {
-            let known = by_number.get(&view.source.0);
-            let (rates, rates_bps) = self.side.rates(view.source);
-            SourceStatus {
-                source: view.source.0,
-                address: view.address.map(|address| address.to_string()),
-                certificate: known
-                    .and_then(|known| known.certificate.as_deref().map(str::to_owned)),
-                devices: known.map_or(Vec::new(), |known| known.names()),
-                waiting: view.waiting,
-                granted_bps: view.granted_bps + rates_bps,
-                rates,
-                rates_bps,
-                silent_ms: view.silent_ns / 1_000_000,
-            }
-        };
-        self.side.views().map(source).collect()
-    }
-
-    /// Returns what the streams of a name wait for, one of each source that has it.
-    fn explain(&self, device: &str) -> Vec<StreamStatus> {
-        let mut streams = Vec::new();
-        for known in self.known.values() {
-            let Some(place) = known.devices.iter().position(|one| &*one.name == device) else {
-                continue;
-            };
-            let class = self.classes.get(usize::from(known.devices[place].class.0));
-            let source = SourceId(known.number);
-            let view = self.side.views().find(|view| view.source == source);
-            let transfer = self.side.explain(source, place);
-            let notes = known.notes.iter().filter(|(at, _)| *at == place);
-            streams.push(StreamStatus {
-                source: known.number,
-                address: view.and_then(|view| view.address).map(|address| address.to_string()),
-                certificate: known.certificate.as_deref().map(str::to_owned),
-                device: device.to_owned(),
-                class: class.cloned().unwrap_or_default(),
-                notes: notes.map(|(_, note)| note.clone()).collect(),
-                silent_ms: view.map_or(0, |view| view.silent_ns / 1_000_000),
-                rate: self.side.rate(source, place).map(|view| {
-                    let RateView { wanted_bps, rate_bps, could_bps } = view;
-                    RateStatus { wanted_bps, rate_bps, could_bps }
-                }),
-                transfer: transfer.map(|transfer| self.transfer(&transfer)),
-            });
-        }
-        streams.sort_by_key(|stream| stream.source);
-        streams
-    }
-
-    fn transfer(&self, told: &Explanation) -> TransferStatus {
-        let ms = |ns: f64| (ns / 1e4).round() / 100.0;
-        let class = |ClassId(at): ClassId| self.classes.get(usize::from(at)).cloned();
-        let before = told.before.iter().map(|(id, before)| BeforeStatus {
-            class: class(*id).unwrap_or_default(),
-            transfers: before.transfers,
-            bytes: before.bytes,
-        });
-        let link = self.links.get(usize::from(told.link.0));
-        TransferStatus {
-            state: match told.doing {
-                Doing::Waiting => TransferState::Waiting,
-                Doing::Granted => TransferState::Granted,
-                Doing::Stopping => TransferState::Stopping,
-            },
-            age_ms: ms(told.age_ns as f64),
-            left_bytes: told.left_bytes,
-            rate_bps: told.rate_bps,
-            link: link.map(|(name, _)| name.clone()).unwrap_or_default(),
-            link_granted_bps: told.load_bps,
-            link_capacity_bps: told.capacity_bps,
-            before: before.collect(),
-            starts_in_ms: ms(told.starts_in_ns as f64),
-            spare_ms: ms(told.spare_ns as f64),
-            is_demoted: told.is_demoted,
-            is_over_share: told.is_surplus,
-            is_lowered: told.is_lowered,
         }
     }
 }

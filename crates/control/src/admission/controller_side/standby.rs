@@ -1,0 +1,86 @@
+//! Controllers that stand in for each other: one that stands by knows the sources and how their clocks run, and tells
+//! them when it leads; one that gives up says how long what it granted may still be used.
+use super::{ControllerSide, Timer};
+use crate::admission::round_trip::Repeat;
+use crate::admission::{Input, SourceId};
+
+/// What tells sources who leads is repeated after this time, then after twice that, up to a lease.
+const ANNOUNCE_NS: u64 = 2_000_000;
+
+impl ControllerSide {
+    /// Returns whether it stands by: sources may register and probe, and nothing is granted.
+    #[must_use]
+    pub const fn stands_by(&self) -> bool {
+        self.term == 0
+    }
+
+    pub(super) fn lead(&mut self, term: u32, left_ns: Option<u64>) {
+        if !self.stands_by() {
+            return;
+        }
+        self.term = term;
+        if left_ns.is_none() {
+            self.control(Input::Recover);
+        }
+        self.be_quiet(left_ns.unwrap_or(self.quiet_ns));
+        for session in self.sessions.values_mut() {
+            session.is_untold = true;
+        }
+        self.announcing = Some(Repeat::new(self.now_ns, ANNOUNCE_NS));
+        self.timers.set(self.now_ns + ANNOUNCE_NS, Timer::Announce);
+        self.tell_untold();
+    }
+
+    /// Grants nothing for so long, and keeps what sources ask for.
+    pub(super) fn be_quiet(&mut self, time_ns: u64) {
+        self.quiet_until_ns = self.now_ns.saturating_add(time_ns);
+        self.timers.set(self.quiet_until_ns, Timer::Quiet);
+    }
+
+    /// Tells again who leads, until all have been heard in this term or are silent. One that was not reached learns it when
+    /// it is heard.
+    pub(super) fn announce(&mut self) {
+        let (now_ns, lease_ns) = (self.now_ns, self.lease_ns);
+        let Some(mut repeat) = self.announcing.take() else { return };
+        if self.tell_untold() {
+            repeat.step(now_ns, lease_ns);
+            self.announcing = Some(repeat);
+            self.timers.set(repeat.due_ns, Timer::Announce);
+        }
+    }
+
+    /// Tells a source who leads if it obeys an earlier one.
+    pub(super) fn tell_who_leads(&mut self, source: SourceId, obeyed: u32) {
+        let is_untold = obeyed < self.term;
+        if let Some(session) = self.sessions.get_mut(&source) {
+            session.is_untold = is_untold;
+        }
+        if is_untold {
+            self.enqueue(source);
+        }
+    }
+
+    /// Queues those that do not know who leads; returns whether there are any.
+    fn tell_untold(&mut self) -> bool {
+        let untold = self.sessions.iter().filter(|(_, session)| session.is_untold);
+        let untold: Vec<SourceId> = untold.map(|(source, _)| *source).collect();
+        untold.iter().for_each(|source| self.enqueue(*source));
+        !untold.is_empty()
+    }
+
+    /// Returns how long what it granted may still be used, if nothing is granted from now on: what a controller says that
+    /// gives up. `None` where it does not know: it waits itself for what an earlier one granted, another one leads, or
+    /// it has not led.
+    #[must_use]
+    pub fn left_ns(&self) -> Option<u64> {
+        if self.stands_by() || self.superseded || self.is_quiet() {
+            return None;
+        }
+        let guard_ns = self.guards_ns.iter().max().copied().unwrap_or(0);
+        let windows_ns = self.controller.windows_end_ns().saturating_sub(self.now_ns);
+        // Who has a rate uses it for a lease at most after it last said so.
+        let has_rates = self.sessions.keys().any(|source| self.controller.rates(*source).0 > 0);
+        let left_ns = if has_rates { windows_ns.max(self.lease_ns) } else { windows_ns };
+        Some(left_ns.saturating_add(2 * guard_ns))
+    }
+}

@@ -1,0 +1,97 @@
+//! Registering with the controller that is obeyed.
+use super::{Alone, Config, Fallback, Input, Machine, RETRY_MOST};
+use crate::register::{RETRY_LEAST, Registration, socket_to};
+use catchment_session::registration::{Admitted, RegisterError, Registered};
+use std::time::Instant;
+
+impl Machine {
+    pub(super) fn take_registrations(&mut self) {
+        let results = std::mem::take(&mut *self.granting.registrations.lock());
+        for Registration { at, standby, result } in results {
+            if standby {
+                self.standby_registered(at, result);
+                continue;
+            }
+            self.registering = false;
+            let is_led = std::mem::take(&mut self.is_led);
+            match result.map_err(|error| (is_transient(&error), error.to_string())) {
+                Ok(admitted) => self.registered(at, admitted),
+                // It tried to find out who leads, which is known by now.
+                Err(_) if is_led => {}
+                Err((transient, reason)) => {
+                    tracing::warn!(controller = %self.wish.address(), reason, "not registered; retrying");
+                    self.register_at = Some(Instant::now() + self.wish.turn(self.retry));
+                    self.retry =
+                        if transient { (self.retry * 2).min(RETRY_MOST) } else { RETRY_MOST };
+                }
+            }
+        }
+    }
+
+    /// Obeys a controller with which it has registered.
+    pub(super) fn registered(&mut self, at: usize, (told, root, to, round_trip): Admitted) {
+        self.retry = RETRY_LEAST;
+        self.register_at = None;
+        self.wish.follow(at);
+        match socket_to(to) {
+            Ok(socket) => self.socket = socket,
+            Err(error) => {
+                tracing::warn!(%to, %error, "cannot send datagrams to the controller; retrying");
+                self.register_at = Some(Instant::now() + RETRY_MOST);
+                return;
+            }
+        }
+        tracing::info!(controller = %self.wish.address(), source = told.source, term = told.term, "registered");
+        self.term = self.term.max(told.term);
+        let (source, term) = (told.source, told.term);
+        self.take_settings(told);
+        let round_trip_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
+        self.tell(Input::Registered { source, term, root, round_trip_ns });
+        self.standbys.begin(at);
+    }
+
+    /// Takes what the controller that is obeyed told when the source registered there.
+    pub(super) fn take_settings(&mut self, told: Registered) {
+        told.notes.iter().for_each(|note| {
+            tracing::warn!(controller = %self.wish.address(), note = %note.escape_debug(), "not all as claimed");
+        });
+        self.safe_rate_bps = told.safe_rate_bps;
+        let fallback = match self.fallback {
+            Fallback::SafeRate if told.safe_rate_bps > 0 => {
+                Alone::Safe { rate_bps: told.safe_rate_bps }
+            }
+            Fallback::SafeRate | Fallback::Stop => Alone::Stop,
+        };
+        let chunk_bytes = (told.chunk_bytes / 4096).max(1) * 4096;
+        self.side.configure(Config { lease_ns: told.lease_ns, chunk_bytes, fallback });
+        if told.ranks.len() == self.ranks.len() {
+            self.ranks = told.ranks;
+        }
+        self.small.set(&told.small_bps);
+        self.arrivals.set(&told.deadlines_us);
+    }
+
+    pub(super) fn register_when_due(&mut self) {
+        if self.registering || self.register_at.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        self.register_at = None;
+        match self.wish.start(self.wish.at(), false, self.term, &self.granting) {
+            Ok(()) => self.registering = true,
+            Err(error) => {
+                tracing::warn!(%error, "cannot start a thread to register; retrying");
+                self.register_at = Some(Instant::now() + RETRY_MOST);
+            }
+        }
+    }
+}
+
+/// Returns whether the same request may be answered otherwise soon.
+fn is_transient(error: &RegisterError) -> bool {
+    match error {
+        RegisterError::Connect(error) => error.is_transient(),
+        RegisterError::Refused { transient, .. } => *transient,
+        RegisterError::Stream { .. } | RegisterError::Timeout { .. } => true,
+        RegisterError::Answer { .. } | _ => false,
+    }
+}
