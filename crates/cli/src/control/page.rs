@@ -11,7 +11,7 @@ pub(super) struct Shown(pub(super) Arc<Mutex<Weak<Service>>>);
 impl Shown {
     fn look(&self) -> Result<Status, String> {
         let service = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        let service = service.ok_or("it does not grant: another one leads")?;
+        let service = service.ok_or("it is not up yet")?;
         service.status().ok_or_else(|| "the thread that grants has ended".to_owned())
     }
 }

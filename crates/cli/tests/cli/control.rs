@@ -287,7 +287,7 @@ fn frames_that_come_too_late_and_the_standing_are_told_in_json() {
     let standing = progress["grant"]["standing"].as_str().unwrap();
     assert!(["granted", "waiting"].contains(&standing), "{progress}");
     // The last row says it of nearly all: a frame has two windows, and the others wait for it.
-    let last = rows.filter(|row| row["event"] == "progress").last().unwrap_or(progress);
+    let last = rows.rfind(|row| row["event"] == "progress").unwrap_or(progress);
     let number = |name: &str| last["grant"][name].as_u64().unwrap();
     assert!(number("grants") > 0 && number("waited_ms") > 0, "{last}");
     let safe_rate_bps = number("safe_rate_bps");
