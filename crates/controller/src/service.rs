@@ -20,6 +20,8 @@ use tokio::sync::oneshot;
 const PORT_TRIES: usize = 16;
 /// Room for datagrams that come together: a few thousand.
 const RECEIVE_BYTES: usize = 4 << 20;
+/// Time for registrations that are under way to end with the controller.
+const SHUTDOWN: Duration = Duration::from_secs(1);
 /// DSCP CS6: what networks are run by goes first where queues know classes.
 const CONTROL_TOS: u8 = 48 << 2;
 
@@ -178,7 +180,8 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.context.grants.tell(Command::Stop);
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            // The next one may listen at the same port as soon as this returns.
+            runtime.shutdown_timeout(SHUTDOWN);
         }
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that grants panicked");
