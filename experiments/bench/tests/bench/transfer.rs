@@ -74,7 +74,8 @@ fn s1_35_the_csv_file_has_the_same_rows_as_the_json_lines() {
     let folder = Folder::new("csv");
     let file = folder.0.join("transfer.csv");
     let mut arguments = vec!["transfer", "--json", "--quick", "--wait", "yield"];
-    arguments.extend(["--csv", file.to_str().unwrap()]);
+    // Beside other programs a row may take long: one that passes its limit is in no file.
+    arguments.extend(["--limit", "600", "--csv", file.to_str().unwrap()]);
     let cells_measured = ["ours-copy,64,3", "paper,64,3", "memcpy,64,3", "unix,64,3"];
     for only in &cells_measured {
         arguments.extend(["--only", only]);
