@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 /// Time of a measurement. The median of some counts.
 const TIME: Duration = Duration::from_millis(60);
 const MEASUREMENTS: usize = 5;
+/// Bytes that chunks are taken from in turn: more than processors keep near, as the data of applications are.
+const SPAN: u64 = 32 << 20;
 /// Chunks in the device's hands, as in an agent.
 const CHUNKS: u32 = 2;
 /// Bytes of a short request, and how many are in the device's hands.
@@ -56,7 +58,8 @@ impl Calibration {
 /// When it cannot be opened, or a request fails.
 pub fn calibrate(device: Below, chunk_bytes: u32) -> Result<Calibration, VerbsError> {
     let context = open_device(device)?;
-    let mut pair = Pair::connect(&*context, chunk_bytes.max(SHORT_BYTES))?;
+    let span = SPAN.next_multiple_of(u64::from(chunk_bytes.max(SHORT_BYTES)));
+    let mut pair = Pair::connect(&*context, span)?;
     let chunks = pair.median(chunk_bytes, CHUNKS)?;
     let requests_per_s = pair.median(SHORT_BYTES, SHORT)?;
     Ok(Calibration { bytes_per_s: chunks * f64::from(chunk_bytes), requests_per_s })
@@ -69,8 +72,8 @@ struct Pair<'a> {
     from: Box<dyn Qp>,
     _to: Box<dyn Qp>,
     mr: Arc<dyn Mr>,
-    /// The part of the region that is written.
-    to_offset: u64,
+    /// The first half of the region is read, the second half of as many bytes is written.
+    span: u64,
 }
 
 fn failed(what: &str, why: impl std::fmt::Display) -> VerbsError {
@@ -78,10 +81,10 @@ fn failed(what: &str, why: impl std::fmt::Display) -> VerbsError {
 }
 
 impl<'a> Pair<'a> {
-    fn connect(context: &'a dyn Context, bytes: u32) -> Result<Self, VerbsError> {
+    fn connect(context: &'a dyn Context, span: u64) -> Result<Self, VerbsError> {
         let cq = context.create_cq(2 * SHORT, None)?;
         let pd = context.alloc_pd()?;
-        let region = Region::alloc(2 * bytes as usize, RegionOptions::default())?;
+        let region = Region::alloc(2 * span as usize, RegionOptions::default())?;
         let mr = pd.reg_mr(region, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
         let mut ends =
             [pd.create_qp(QpInit::rc(&cq, SHORT, 0))?, pd.create_qp(QpInit::rc(&cq, SHORT, 0))?];
@@ -97,7 +100,7 @@ impl<'a> Pair<'a> {
             }
         }
         let [from, to] = ends;
-        Ok(Self { context, cq, from, _to: to, mr, to_offset: bytes.into() })
+        Ok(Self { context, cq, from, _to: to, mr, span })
     }
 
     /// Returns how many WRITEs of these bytes are done in a second, with so many outstanding.
@@ -131,8 +134,10 @@ impl<'a> Pair<'a> {
     }
 
     fn post(&mut self, number: u64, bytes: u32) -> Result<(), VerbsError> {
-        let (addr, lkey) = (self.mr.addr(), self.mr.lkey());
-        let to = RemoteAddr { addr: addr + self.to_offset, rkey: self.mr.rkey() };
+        let pieces = self.span / u64::from(bytes);
+        let offset = number % pieces * u64::from(bytes);
+        let (addr, lkey) = (self.mr.addr() + offset, self.mr.lkey());
+        let to = RemoteAddr { addr: addr + self.span, rkey: self.mr.rkey() };
         let sges = [Sge { addr, bytes, lkey }];
         let write = SendWr::new(number, SendOp::Write(to), Payload::Sges(&sges));
         self.from.post_send(&[write]).map_err(|error| failed("posting a WRITE", error))
