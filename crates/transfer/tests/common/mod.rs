@@ -174,6 +174,15 @@ pub fn receive(receiver: &Receiver) -> ReceivedBlock {
     until("no block came", || receiver.poll().unwrap())
 }
 
+/// Takes a block that this thread has committed, however long it takes: it posts the block, if that
+/// found the queue full.
+pub fn bring(sender: &Sender, receiver: &Receiver) -> ReceivedBlock {
+    until("no block came", || {
+        sender.progress().unwrap();
+        receiver.poll().unwrap()
+    })
+}
+
 /// Commits a block as a whole frame of this number.
 pub fn commit(block: WriteBlock, number: u64) {
     let meta = whole(number, block.bytes());

@@ -13,7 +13,7 @@ fn s1_17_a_kept_block_never_stops_the_others() {
         let mut sent_while_kept = 0;
         for number in 0..2_000 {
             commit(reserve(sender, 0, 64), number);
-            let mut block = receive(receiver);
+            let mut block = bring(sender, receiver);
             if number == 3 {
                 block.hold();
                 kept = Some(block);

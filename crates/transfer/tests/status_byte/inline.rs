@@ -33,7 +33,7 @@ fn small_blocks_are_inline_if_nothing_keeps_them_from_it() {
                     _ => {}
                 }
                 block.commit(&meta, case == 5).unwrap();
-                let block = receive(receiver);
+                let block = bring(sender, receiver);
                 let header = block.header();
                 let fits = (1..=INLINE_BYTES).contains(&bytes) && case < 3;
                 let stays = case == 2 && mode == Mode::InPlace;

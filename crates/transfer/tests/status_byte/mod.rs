@@ -37,7 +37,7 @@ fn a_block_goes_over_and_its_slot_comes_back() {
             block.write_at(0, &[number as u8; 100]).unwrap();
             let meta = BlockMeta { capture_time_ns: 5, flags: 0x4200, ..whole(number, 100) };
             block.commit(&meta, true).unwrap();
-            let block = receive(receiver);
+            let block = bring(sender, receiver);
             let header = block.header();
             assert_eq!((header.stream, header.packet_number), (7, number));
             assert_eq!(header.flags, 0x4200 | FLAG_CRC);
@@ -136,7 +136,7 @@ fn s1_8_block_sizes_from_64_bytes_to_22_megabytes() {
             Random::new(u64::from(bytes)).fill(&mut payload);
             for number in 0..3 {
                 send(sender, 0, number, &payload, true);
-                let block = receive(receiver);
+                let block = bring(sender, receiver);
                 let mut seen = vec![0; bytes as usize];
                 block.copy_out(&mut seen).unwrap();
                 assert!(seen == payload, "{bytes} bytes");
@@ -187,7 +187,7 @@ fn s1_22_two_hundred_and_fifty_five_streams_on_one_queue_pair() {
     for number in 0..20 {
         for stream in 0..255 {
             commit(reserve(sender, stream, 64), number);
-            let block = receive(receiver);
+            let block = bring(sender, receiver);
             let header = block.header();
             assert_eq!((header.stream, header.packet_number), (stream, number));
         }
@@ -312,7 +312,7 @@ fn s1_14_reads_per_block_when_looking_only_when_empty() {
     let Pair { sender, receiver, .. } = &pair_with(COPY, layout, options);
     for number in 0..1000 {
         commit(reserve(sender, 0, 64), number);
-        receive(receiver);
+        bring(sender, receiver);
         // Publishes what was released.
         assert!(receiver.poll().unwrap().is_none());
     }
@@ -330,7 +330,7 @@ fn i3_stripes_find_all_slots_of_a_large_ring() {
     // Every slot a few times, however little is wanted.
     for number in 0..scaled(20_000).max(3_000) {
         commit(reserve(sender, 0, 64), number);
-        kept.push(receive(receiver));
+        kept.push(bring(sender, receiver));
         // Publishes what was released.
         assert!(receiver.poll().unwrap().is_none());
         if kept.len() == 900 {
@@ -352,7 +352,7 @@ fn a_collector_that_finds_nothing_withholds_no_slot() {
         let mut blocks: Vec<_> = (0..64)
             .map(|number| {
                 commit(sender.reserve(0, 64).unwrap(), number);
-                receive(receiver)
+                bring(sender, receiver)
             })
             .collect();
         blocks.truncate(61);
