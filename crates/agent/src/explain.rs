@@ -17,9 +17,9 @@ pub enum Binds {
     Demand,
 }
 
-/// Why an application has its rate.
+/// The rate that an application had between two looks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Explanation {
+pub struct Rate {
     /// Its name.
     pub application: String,
     /// Its process.
@@ -44,6 +44,14 @@ pub struct Explanation {
     /// Utility that a little more of that would add, for each whole device; 0 where more is of no use to it, or where
     /// prices of other hosts count.
     pub price: f64,
+}
+
+/// Why an application has its rate.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// What it had.
+    #[serde(flatten)]
+    pub rate: Rate,
     /// Its share with twice the weight; 0 where that is not for this host alone to say.
     pub doubled_share: f64,
 }
@@ -87,7 +95,7 @@ pub struct View {
     /// What each application has had since it connected.
     pub accounts: Vec<Account>,
     /// The rates of those that were there at the look before, too; none at the first.
-    pub rates: Vec<Explanation>,
+    pub rates: Vec<Rate>,
     /// How the rounds with other hosts stand; `None` without any.
     pub rounds: Option<Rounds>,
     /// The agents of other hosts.
@@ -105,6 +113,11 @@ impl Observer {
     /// Of the agent of this name. Nothing is asked yet.
     pub fn new(agent: impl Into<String>) -> Self {
         Self { agent: agent.into(), before: None }
+    }
+
+    /// Returns the agent's name.
+    pub fn agent(&self) -> &str {
+        &self.agent
     }
 
     /// Asks the agent how it stands.
@@ -138,26 +151,50 @@ pub fn explain(
     observer.look()?;
     // What happens in a time is the question.
     std::thread::sleep(interval);
-    let View { accounts, rates, .. } = observer.look()?;
-    let ours: Vec<_> = rates.into_iter().filter(|one| one.application == application).collect();
+    let View { accounts, rates, alpha, .. } = observer.look()?;
+    let ours: Vec<_> = rates.into_iter().filter(|rate| rate.application == application).collect();
     if ours.is_empty() {
         let connected = accounts.into_iter().map(|account| account.application).collect();
         let (agent, asked) = (agent.to_owned(), application.to_owned());
         return Err(ExplainError::Unknown { agent, asked, connected });
     }
-    Ok(ours)
+    let explained = ours.into_iter().map(|rate| {
+        let doubled_share = doubled_share(&accounts, &rate, alpha)?;
+        Ok(Explanation { rate, doubled_share })
+    });
+    explained.collect()
 }
 
-/// Explains the rates of all applications that are in both accounts, which were taken so long apart.
+/// Returns the share that an application would have with twice its weight; 0 where that is not for this host alone to
+/// say.
+fn doubled_share(accounts: &[Account], rate: &Rate, alpha: f64) -> Result<f64, ProblemError> {
+    let is_it = |account: &Account| {
+        (&account.application, account.process) == (&rate.application, rate.process)
+    };
+    let at = accounts.iter().position(is_it);
+    let Some(at) = at.filter(|_| has_share(rate.share, rate.rate_bytes_per_s)) else {
+        return Ok(0.0);
+    };
+    let mut weights: Vec<f64> = accounts.iter().map(|account| account.weight).collect();
+    weights[at] *= 2.0;
+    Ok(policy::optimum(&weights, alpha)?.shares[at])
+}
+
+/// Returns whether this host alone decides a share: with other hosts its optimum says nothing.
+fn has_share(share: f64, rate_bytes_per_s: f64) -> bool {
+    share > 0.0 && rate_bytes_per_s <= 0.0
+}
+
+/// Returns the rates of all applications that are in both accounts, which were taken so long apart.
 ///
 /// # Errors
 /// [`ProblemError`] for weights that have no optimum.
-pub fn between(
+fn between(
     before: &[Account],
     after: &[Account],
     alpha: f64,
     time: Duration,
-) -> Result<Vec<Explanation>, ProblemError> {
+) -> Result<Vec<Rate>, ProblemError> {
     let weights: Vec<f64> = after.iter().map(|account| account.weight).collect();
     let Optimum { price, .. } = policy::optimum(&weights, alpha)?;
     let earlier = |now: &Account| {
@@ -168,16 +205,12 @@ pub fn between(
         now.cost_bytes - earlier(now).map_or(0, |old| old.cost_bytes.min(now.cost_bytes))
     };
     let all: u64 = after.iter().map(cost).sum();
-    let mut explained = Vec::new();
-    for (at, now) in after.iter().enumerate() {
-        let Some(old) = earlier(now) else { continue };
-        let mut doubled = weights.clone();
-        doubled[at] *= 2.0;
-        // With other hosts an optimum of this one says nothing.
-        let has_shares = now.share > 0.0 && now.rate_bytes_per_s <= 0.0;
+    let rate = |now: &Account| {
+        let old = earlier(now)?;
         let waited = old.waiting > 0 && now.waiting > 0 && old.emptied == now.emptied;
         let binds = if waited { Binds::Device } else { Binds::Demand };
-        explained.push(Explanation {
+        let is_bound = binds == Binds::Device && has_share(now.share, now.rate_bytes_per_s);
+        Some(Rate {
             application: now.application.clone(),
             process: now.process,
             weight: now.weight,
@@ -188,15 +221,10 @@ pub fn between(
             bytes_per_s: moved(now) as f64 / time.as_secs_f64().max(1e-9),
             measured_share: (all > 0).then(|| cost(now) as f64 / all as f64),
             binds,
-            price: if has_shares && binds == Binds::Device { price } else { 0.0 },
-            doubled_share: if has_shares {
-                policy::optimum(&doubled, alpha)?.shares[at]
-            } else {
-                0.0
-            },
-        });
-    }
-    Ok(explained)
+            price: if is_bound { price } else { 0.0 },
+        })
+    };
+    Ok(after.iter().filter_map(rate).collect())
 }
 
 #[cfg(test)]
@@ -231,7 +259,8 @@ mod tests {
         assert_eq!((three.binds, one.binds), (Binds::Device, Binds::Demand));
         assert!(close(three.bytes_per_s, 1800.0) && close(one.measured_share.unwrap(), 0.1));
         assert!(close(three.price, 5.0) && close(one.price, 0.0), "{found:?}");
-        assert!(close(three.doubled_share, 6.0 / 8.0) && close(one.doubled_share, 2.0 / 6.0));
+        let doubled = |rate| doubled_share(&after, rate, 1.0).unwrap();
+        assert!(close(doubled(three), 6.0 / 8.0) && close(doubled(one), 2.0 / 6.0));
         let nothing = between(&after, &after, 2.0, Duration::from_secs(1)).unwrap();
         assert_eq!(nothing[0].measured_share, None);
     }

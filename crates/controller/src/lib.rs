@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`config`] | settings: one bottleneck, or a file of strict TOML |
 //! | [`admin`] | settings that change, over HTTP |
-//! | [`Service`] | the listener, and the thread with the UDP socket |
+//! | [`Service`] | the listener, and the thread with the UDP socket; a [`ServiceHandle`] asks it |
 //! | [`leader`] | who leads, where several stand in for each other |
 //! | [`Status`] | how it stands, for people and programs |
 #![forbid(unsafe_code)]
@@ -28,7 +28,7 @@ mod status;
 mod term;
 
 pub use reload::{NewCapacity, ReloadError, Reloaded};
-pub use service::{Service, StartError};
+pub use service::{Service, ServiceHandle, StartError};
 pub use status::{
     BeforeStatus, ClassStatus, DatagramStatus, LinkStatus, RateStatus, SourceStatus, Status,
     StreamStatus, TransferState, TransferStatus,

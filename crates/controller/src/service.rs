@@ -53,12 +53,43 @@ pub enum StartError {
 
 /// A controller that runs. Dropping it ends it; windows that it granted run out.
 pub struct Service {
-    local: Address,
     term: AtomicU32,
-    context: Context,
+    handle: ServiceHandle,
     security: ServerSecurity,
     thread: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
+}
+
+/// Asks and changes a [`Service`] without keeping it: that ends when its owner drops it, and answers nothing from then on.
+#[derive(Clone)]
+pub struct ServiceHandle {
+    local: Address,
+    context: Context,
+}
+
+impl ServiceHandle {
+    /// Returns where the service listens, with the port that the system chose.
+    #[must_use]
+    pub const fn local(&self) -> &Address {
+        &self.local
+    }
+
+    /// Returns how the service stands; `None` when it has ended.
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        let (answer, status) = oneshot::channel();
+        self.context.grants.tell(Command::Status(answer));
+        status.blocking_recv().ok()
+    }
+
+    /// Takes over other settings: capacities of links, how classes are served, and who may do what. What is granted
+    /// stands.
+    ///
+    /// # Errors
+    /// [`ReloadError`]: something else differs, and nothing has changed.
+    pub fn reload(&self, new: Settings) -> Result<Reloaded, ReloadError> {
+        self.context.reload(new)
+    }
 }
 
 impl Service {
@@ -88,24 +119,24 @@ impl Service {
         self.listen_to_admin()?;
         self.term.store(term, Ordering::Relaxed);
         let left_ns = left.map(|left| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
-        self.context.grants.tell(Command::Lead(term, left_ns));
+        self.handle.context.grants.tell(Command::Lead(term, left_ns));
         Ok(())
     }
 
     /// Grants nothing from now on; returns how long what it granted may still be used, if it knows.
     pub fn give_up(&self) -> Option<Duration> {
         let (answer, left) = oneshot::channel();
-        self.context.grants.tell(Command::GiveUp(answer));
+        self.handle.context.grants.tell(Command::GiveUp(answer));
         left.blocking_recv().ok().flatten().map(Duration::from_nanos)
     }
 
     fn listen_to_admin(&self) -> Result<(), StartError> {
-        let settings = self.context.settings.read().unwrap_or_else(PoisonError::into_inner);
+        let settings = self.handle.context.settings.read().unwrap_or_else(PoisonError::into_inner);
         let (Some(address), Some(runtime)) = (&settings.admin, &self.runtime) else {
             return Ok(());
         };
         let listener = runtime.block_on(StreamListener::bind(address, self.security.clone()))?;
-        runtime.spawn(admin::accept_all(listener, self.context.clone()));
+        runtime.spawn(admin::accept_all(listener, self.handle.context.clone()));
         Ok(())
     }
 
@@ -138,8 +169,8 @@ impl Service {
         runtime.spawn(accept_all(listener, context.clone()));
         let (thread, runtime) = (Some(thread), Some(runtime));
         let (security, stands_by) = (security.clone(), term == 0);
-        let service =
-            Self { local, term: AtomicU32::new(term), context, security, thread, runtime };
+        let handle = ServiceHandle { local, context };
+        let service = Self { term: AtomicU32::new(term), handle, security, thread, runtime };
         if !stands_by {
             service.listen_to_admin()?;
         }
@@ -149,7 +180,7 @@ impl Service {
     /// Returns where it listens, with the port that the system chose.
     #[must_use]
     pub const fn local(&self) -> &Address {
-        &self.local
+        &self.handle.local
     }
 
     /// Returns its term; 0 while it stands by.
@@ -158,27 +189,30 @@ impl Service {
         self.term.load(Ordering::Relaxed)
     }
 
+    /// Returns a handle that does not keep this service.
+    #[must_use]
+    pub fn handle(&self) -> ServiceHandle {
+        self.handle.clone()
+    }
+
     /// Returns how it stands; `None` only when its thread has ended.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
-        let (answer, status) = oneshot::channel();
-        self.context.grants.tell(Command::Status(answer));
-        status.blocking_recv().ok()
+        self.handle.status()
     }
 
-    /// Takes over other settings: capacities of links, how classes are served, and who may do what. What is granted
-    /// stands.
+    /// As [`ServiceHandle::reload`].
     ///
     /// # Errors
-    /// [`ReloadError`]: something else differs, and nothing has changed.
+    /// As there.
     pub fn reload(&self, new: Settings) -> Result<Reloaded, ReloadError> {
-        self.context.reload(new)
+        self.handle.reload(new)
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.context.grants.tell(Command::Stop);
+        self.handle.context.grants.tell(Command::Stop);
         if let Some(runtime) = self.runtime.take() {
             // The next one may listen at the same port as soon as this returns.
             runtime.shutdown_timeout(SHUTDOWN);

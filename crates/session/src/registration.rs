@@ -4,8 +4,9 @@
 //! port of the same number, with keys from here.
 use crate::SOFTWARE;
 use crate::io::{Address, ClientSecurity, ConnectError, Peer, SecuredStream, StreamError};
-use crate::names::DeviceName;
+use crate::names::{DeviceName, printable};
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,10 @@ pub const MESSAGE_BYTES_MAX: usize = 2 << 20;
 pub const DEVICES_MAX: usize = 4096;
 /// Longest name of a class, and of a collector.
 pub const NAME_CHARS_MAX: usize = 256;
+/// Time in which a controller answers what [`ask_blocking`] asks.
+pub const ASK_LIMIT: Duration = Duration::from_secs(5);
+/// Characters of a refusal that are shown.
+const REASON_CHARS: usize = 512;
 /// Bytes of a root.
 pub const ROOT_BYTES: usize = 32;
 
@@ -242,6 +247,23 @@ pub enum RegisterError {
         /// The time that it had.
         limit: Duration,
     },
+    /// The system gives no descriptor to ask with.
+    #[error("cannot ask: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Asks a controller from a thread without a runtime, for [`ASK_LIMIT`] at most; returns its answer, and who that is.
+///
+/// # Errors
+/// [`RegisterError`].
+pub fn ask_blocking(
+    address: &Address,
+    security: &ClientSecurity,
+    request: &Request,
+) -> Result<(Answer, Peer), RegisterError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (answer, stream, _) = runtime.block_on(ask(address, security, request, ASK_LIMIT))?;
+    Ok((answer, stream.peer().clone()))
 }
 
 /// Asks a controller; returns its answer, the stream and how long the answer took.
@@ -260,7 +282,15 @@ pub async fn ask(
         let broke = |error| RegisterError::Stream { address: address.clone(), error };
         stream.send(request, MESSAGE_BYTES_MAX).await.map_err(broke)?;
         let answer = stream.recv(MESSAGE_BYTES_MAX).await.map_err(broke)?;
-        Ok((answer, stream, began.elapsed()))
+        match answer {
+            Answer::Refused { reason, transient } => {
+                let reason = printable(&reason, REASON_CHARS);
+                Err(RegisterError::Refused { address: address.clone(), reason, transient })
+            }
+            answer @ (Answer::Registered(_) | Answer::Status { .. } | Answer::Explained { .. }) => {
+                Ok((answer, stream, began.elapsed()))
+            }
+        }
     };
     let timeout = || RegisterError::Timeout { address: address.clone(), limit };
     tokio::time::timeout(limit, Box::pin(work)).await.unwrap_or_else(|_| Err(timeout()))
@@ -301,11 +331,7 @@ pub async fn register(
                 round_trip.min(stream.round_trip().max(Duration::from_micros(50))),
             ))
         }
-        Answer::Refused { reason, transient } => {
-            let reason = crate::names::printable(&reason, 512);
-            Err(RegisterError::Refused { address: address.clone(), reason, transient })
-        }
-        Answer::Status { .. } | Answer::Explained { .. } => Err(wrong()),
+        Answer::Status { .. } | Answer::Explained { .. } | Answer::Refused { .. } => Err(wrong()),
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
             );
         }
     }
-    let shown = show::Shown(Observer::new(name.clone()));
+    let shown = show::Shown { observer: Observer::new(name.clone()) };
     let page = page::start(&args.page, &server, args.json, StatusView::Agent, shown)?;
     while !stop.wait(Duration::from_secs(3600)) {}
     drop(page);

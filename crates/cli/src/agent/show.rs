@@ -6,7 +6,7 @@ use crate::output::metrics;
 use crate::output::table::Table;
 use catchment::observe::StatusSource;
 use catchment::session::names::printable;
-use catchment_agent::explain::{Binds, ExplainError, Explanation, Observer, View, explain};
+use catchment_agent::explain::{Binds, ExplainError, Explanation, Observer, Rate, View, explain};
 use catchment_agent::protocol::{Account, Rounds};
 use serde_json::Value;
 use std::time::Duration;
@@ -17,28 +17,31 @@ const FIRST: Duration = Duration::from_millis(500);
 const BAR: usize = 24;
 
 /// What the live page shows.
-pub(super) struct Shown(pub(super) Observer);
+pub(super) struct Shown {
+    pub(super) observer: Observer,
+}
 
 impl StatusSource for Shown {
     fn status(&mut self) -> Result<Value, String> {
-        let view = self.0.look().map_err(|error| error.to_string())?;
+        let view = self.observer.look().map_err(|error| error.to_string())?;
         serde_json::to_value(view).map_err(|error| error.to_string())
     }
 
     fn metrics(&mut self) -> Result<String, String> {
-        let view = self.0.look().map_err(|error| error.to_string())?;
-        Ok(metrics::of_agent(&view.agent, &view.accounts))
+        let agent = self.observer.agent();
+        let accounts = catchment_agent::status(agent).map_err(|error| error.to_string())?;
+        Ok(metrics::of_agent(agent, &accounts))
     }
 }
 
 /// Shows what each application has had of the device.
 pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
-    let view = look(&mut Observer::new(&args.agent))?;
+    let view = look(&mut Observer::new(&args.of.agent))?;
     let View { accounts, rounds, peers: known, .. } = &view;
     if args.prometheus {
-        return output::print(&metrics::of_agent(&args.agent, accounts));
+        return output::print(&metrics::of_agent(&view.agent, accounts));
     }
-    if args.json {
+    if args.of.json {
         accounts.iter().try_for_each(output::print_json)?;
         known.iter().try_for_each(output::print_json)?;
         return rounds.iter().try_for_each(output::print_json);
@@ -187,22 +190,23 @@ pub(super) fn explanation(args: &AgentExplainArgs) -> Result<(), Failure> {
 }
 
 fn text(one: &Explanation, seconds: f64) -> String {
-    let Explanation { application, process, weight, alpha, applications, .. } = one;
-    let measured = one.measured_share.map_or("nobody had any".to_owned(), percent);
-    let (has_shares, is_agreed) = (one.share > 0.0, one.rate_bytes_per_s > 0.0);
+    let Explanation { rate, doubled_share } = one;
+    let Rate { application, process, weight, alpha, applications, .. } = rate;
+    let measured = rate.measured_share.map_or("nobody had any".to_owned(), percent);
+    let (has_shares, is_agreed) = (rate.share > 0.0, rate.rate_bytes_per_s > 0.0);
     let (decided, doubled) = if is_agreed {
-        (format!("{:.0} bytes/s, agreed with other hosts", one.rate_bytes_per_s), String::new())
+        (format!("{:.0} bytes/s, agreed with other hosts", rate.rate_bytes_per_s), String::new())
     } else if has_shares {
-        let doubled = percent(one.doubled_share);
-        let decided = percent(one.share) + " of the device while all have something to send";
+        let doubled = percent(*doubled_share);
+        let decided = percent(rate.share) + " of the device while all have something to send";
         (decided, format!("weight {}  would give it {doubled}\n", 2.0 * weight))
     } else {
         ("nothing: the agent serves requests as they come".to_owned(), String::new())
     };
-    let binds = match one.binds {
+    let binds = match rate.binds {
         Binds::Device if is_agreed => "what was agreed: capacities here and there".to_owned(),
         Binds::Device if !has_shares => "the device's sending".to_owned(),
-        Binds::Device => format!("the device's sending, at a price of {:.3}", one.price),
+        Binds::Device => format!("the device's sending, at a price of {:.3}", rate.price),
         Binds::Demand => "what it asks for: it did not always have something waiting".to_owned(),
     };
     format!(
@@ -211,6 +215,6 @@ fn text(one: &Explanation, seconds: f64) -> String {
          measured  {:.0} bytes/s, {measured} of all, in {seconds} s\n\
          bound by  {binds}\n\
          {doubled}",
-        one.bytes_per_s,
+        rate.bytes_per_s,
     )
 }

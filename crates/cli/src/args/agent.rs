@@ -114,13 +114,13 @@ pub(crate) struct AgentExplainArgs {
     pub(crate) json: bool,
 }
 
-/// Show what each application has beside what was decided
+/// The agent that is asked
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AgentTopArgs {
     /// The agent's name, as in its policy
     #[arg(value_name = "NAME", default_value = "agent0")]
     pub(crate) agent: String,
-    /// Write JSON lines: an object a second
+    /// Write JSON lines
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -128,12 +128,8 @@ pub(crate) struct AgentTopArgs {
 /// Show what each application has had of the device
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AgentStatusArgs {
-    /// The agent's name, as in its policy
-    #[arg(value_name = "NAME", default_value = "agent0")]
-    pub(crate) agent: String,
-    /// Write one JSON object for each application
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) of: AgentTopArgs,
     /// Write the text format of Prometheus
     #[arg(long, conflicts_with = "json")]
     pub(crate) prometheus: bool,

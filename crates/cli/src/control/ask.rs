@@ -4,6 +4,7 @@ use crate::args::{ControlCapacityArgs, ControlTopArgs};
 use crate::cert::client_security;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::{self, say};
+use catchment::session::registration::ASK_LIMIT;
 use catchment_controller::admin::{self, AskError};
 use serde_json::json;
 
@@ -20,7 +21,7 @@ pub(super) fn set_capacity(args: &ControlCapacityArgs) -> Result<(), Failure> {
     let path = format!("/links/{name}");
     let json = json!({"capacity": format!("{}bit", args.capacity)});
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let asked = admin::set(&args.admin, &security, &path, &json, super::ASK_LIMIT);
+    let asked = admin::set(&args.admin, &security, &path, &json, ASK_LIMIT);
     let changed = runtime.or_fail(Code::Failed)?.block_on(asked).map_err(|error| {
         let hint = "`catchment control --admin unix:PATH` lets its user change settings there";
         match &error {

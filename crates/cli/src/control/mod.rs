@@ -13,21 +13,19 @@ use crate::{hint, stop};
 use anyhow::{Context as _, anyhow};
 use catchment::observe::StatusView;
 use catchment::session::io::{Address, ServerSecurity};
-use catchment::session::names::printable;
-use catchment::session::registration::{Answer, Request, ask};
+use catchment::session::registration::{Answer, RegisterError, Request, ask_blocking};
 use catchment::session::reread::ServerTls;
 use catchment_controller::config::Settings;
 use catchment_controller::leader::Leadership;
-use catchment_controller::{NewCapacity, Reloaded, Service, Status};
+use catchment_controller::{NewCapacity, Reloaded, Service, ServiceHandle, Status};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_secs(1);
 /// How often one that leads by a store looks whether it still does.
 const LOOK: Duration = Duration::from_millis(100);
-const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
     match &args.what {
@@ -41,33 +39,31 @@ pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
     let tls = args.security.files().map(ServerTls::open).transpose().map_err(tls_failure)?;
     let security = ServerSecurity { tls: tls.clone(), insecure: args.security.insecure };
     hint::warn_insecure(&settings.listen, args.security.insecure);
-    let running: Arc<Mutex<Weak<Service>>> = Arc::default();
+    let running = page::Running::default();
     let (path, admin, reloaded) = (args.config.clone(), args.admin.clone(), running.clone());
     stop.on_hangup(Arc::new(move || {
         let certificates = tls.as_ref().map(|tls| tls.reread());
         if let Some(Err(error)) = certificates {
             say!("warning: the certificates stay as they were: {error}");
         }
-        let service = reloaded.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        if let (Some(path), Some(service)) = (&path, service) {
+        if let (Some(path), Some(service)) = (&path, page::now(&reloaded)) {
             reload(path, admin.as_ref(), &service);
         }
     }));
     let shown = page::Shown(running.clone());
     let _page =
         crate::page::start(&args.page, &security, args.json, StatusView::Controller, shown)?;
-    let begun = |service: &Arc<Service>| {
-        *running.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(service);
+    let begun = |service: &Service| {
+        *running.lock().unwrap_or_else(PoisonError::into_inner) = Some(service.handle());
     };
     let Some(leader) = settings.leader.clone() else {
-        let service = Arc::new(Service::start(settings.clone(), &security).or_fail(Code::Local)?);
+        let service = Service::start(settings.clone(), &security).or_fail(Code::Local)?;
         begun(&service);
         greet(args, &settings, &service)?;
         return grant(args, &service, None, &stop).map(drop);
     };
     loop {
         let service = Service::stand_by(settings.clone(), &security).or_fail(Code::Local)?;
-        let service = Arc::new(service);
         begun(&service);
         let Some(lead::Begins { leadership, term, left }) =
             lead::stand_by(&leader, service.local(), args.json, &stop)?
@@ -194,7 +190,7 @@ fn read(path: &Path, listen: &catchment::session::io::Address) -> anyhow::Result
 }
 
 /// Takes over the file as it is now.
-fn reload(path: &Path, admin: Option<&Address>, service: &Service) {
+fn reload(path: &Path, admin: Option<&Address>, service: &ServiceHandle) {
     let settings = match read(path, service.local()) {
         Ok(settings) => Settings { admin: admin.cloned().or(settings.admin.clone()), ..settings },
         Err(error) => return say!("warning: nothing has changed: {error:#}"),
@@ -253,22 +249,17 @@ pub(crate) fn ask_controller(
     security: &Security,
     request: &Request,
 ) -> Result<Answer, Failure> {
-    let security = client_security(security)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let asked = ask(controller, &security, request, ASK_LIMIT);
-    let answer = runtime.or_fail(Code::Failed)?.block_on(asked);
-    let (answer, ..) = answer.map_err(|error| {
-        Failure::new(Code::Unreachable, error)
-            .hint("`catchment control --bottleneck RATE` starts a controller")
+    let asked = ask_blocking(controller, &client_security(security)?, request);
+    let (answer, _) = asked.map_err(|error| {
+        let is_refusal = matches!(error, RegisterError::Refused { .. });
+        let failure = Failure::new(Code::Unreachable, error);
+        if is_refusal {
+            failure
+        } else {
+            failure.hint("`catchment control --bottleneck RATE` starts a controller")
+        }
     })?;
-    match answer {
-        Answer::Refused { reason, .. } => {
-            Err(Failure::new(Code::Unreachable, anyhow!("{}", printable(&reason, 512))))
-        }
-        answer @ (Answer::Registered(_) | Answer::Status { .. } | Answer::Explained { .. }) => {
-            Ok(answer)
-        }
-    }
+    Ok(answer)
 }
 
 pub(crate) fn rate(bps: u64) -> String {

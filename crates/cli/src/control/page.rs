@@ -1,17 +1,24 @@
 //! What the live page of a controller shows.
 use crate::output::metrics;
 use catchment::observe::StatusSource;
-use catchment_controller::{Service, Status};
+use catchment_controller::{ServiceHandle, Status};
 use serde_json::Value;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// The service that runs; none while a process stands by that knows of no source yet.
-pub(super) struct Shown(pub(super) Arc<Mutex<Weak<Service>>>);
+/// The service that runs; none until the first one has begun.
+pub(super) type Running = Arc<Mutex<Option<ServiceHandle>>>;
+
+/// Returns the service that runs now.
+pub(super) fn now(running: &Running) -> Option<ServiceHandle> {
+    running.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// See the module.
+pub(super) struct Shown(pub(super) Running);
 
 impl Shown {
     fn look(&self) -> Result<Status, String> {
-        let service = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        let service = service.ok_or("it is not up yet")?;
+        let service = now(&self.0).ok_or("it is not up yet")?;
         service.status().ok_or_else(|| "the thread that grants has ended".to_owned())
     }
 }

@@ -109,6 +109,13 @@ impl Running {
         read_so_far(&self.texts[1].so_far)
     }
 
+    /// Waits until it, a controller, grants; returns where.
+    pub(super) fn granting_at(&self) -> String {
+        wait_until("it grants", || self.said().contains("; sources"));
+        let said = self.said();
+        said.split("granting at ").nth(1).unwrap().split(';').next().unwrap().to_owned()
+    }
+
     /// What it has written to stdout so far.
     pub(super) fn printed(&self) -> String {
         read_so_far(&self.texts[0].so_far)

@@ -205,13 +205,6 @@ fn the_death_of_the_controller_stops_no_source() {
     });
 }
 
-/// Waits until a controller grants; returns where.
-fn address(controller: &Running) -> String {
-    wait_until("it grants", || controller.said().contains("; sources"));
-    let said = controller.said();
-    said.split("granting at ").nth(1).unwrap().split(';').next().unwrap().to_owned()
-}
-
 #[test]
 fn a_changed_file_is_taken_over_and_a_bad_one_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -220,7 +213,7 @@ fn a_changed_file_is_taken_over_and_a_bad_one_changes_nothing() {
     let mut command = catchment();
     command.args(["control", "--listen", "127.0.0.1:0", "--config"]).arg(&config);
     let controller = Running::start(&mut command);
-    let address = &address(&controller);
+    let address = &controller.granting_at();
     let capacity = || {
         let status = run(["control", "status", "--json", address]).expect(0).last_json();
         status["links"][0]["capacity_bps"].as_u64().unwrap()
@@ -272,7 +265,7 @@ fn frames_that_come_too_late_and_the_standing_are_told_in_json() {
     let mut command = catchment();
     command.args(["control", "--bottleneck", "20Mbit", "--listen", "127.0.0.1:0"]);
     let controller = Running::start(&mut command);
-    let address = &address(&controller);
+    let address = &controller.granting_at();
     let collector = Collector::start_with("127.0.0.1:0", &["--out", dir.path().to_str().unwrap()]);
     let words = ["send", "--json", "--controller", address, "--deadline", "cam0=1ms", "--input"];
     let input = [LARGE, "--device", "cam0", "--rate", "max", "--frames", "6", &collector.address];
@@ -302,7 +295,7 @@ fn a_stream_that_waits_is_told_for_what() {
     let mut command = catchment();
     command.args(["control", "--bottleneck", "20Mbit", "--listen", "127.0.0.1:0"]);
     let controller = Running::start(&mut command);
-    let address = &address(&controller);
+    let address = &controller.granting_at();
     let explain = |name: &str, words: &[&str]| {
         let all = ["explain", "stream", name, "--controller", address];
         run([&all[..], words].concat())

@@ -230,11 +230,9 @@ fn the_page_of_a_controller_says_what_it_grants_to_whom() {
     let words = ["--bottleneck", "1Gbit", "--listen", "127.0.0.1:0", "--dashboard", "127.0.0.1:0"];
     let controller = Running::start(catchment().arg("control").args(words));
     let page = status_page(&controller);
-    wait_until("it grants", || controller.said().contains("; sources"));
-    let said = controller.said();
-    let address = said.split("granting at ").nth(1).unwrap().split(';').next().unwrap();
+    let address = controller.granting_at();
     let (_out, collector) = collecting();
-    let more = ["--controller", address, "--frames", "1000", "--rate", "50"];
+    let more = ["--controller", &address, "--frames", "1000", "--rate", "50"];
     let _source = Running::start(&mut send(INPUT, "cam0", &collector.address, &more));
     let on_time = |status: &serde_json::Value| {
         let classes = status["classes"].as_array().cloned().unwrap_or_default();

@@ -1,15 +1,13 @@
 //! A transmission controller, as sources reach it: by a connection to register, and by datagrams for grants.
 use super::Check;
 use catchment::session::io::{Address, ClientSecurity, Peer};
-use catchment::session::names::printable;
-use catchment::session::registration::{Answer, Request, ask};
+use catchment::session::registration::{Answer, Request, ask_blocking};
 use catchment_control::admission::wire::{HEADER_BYTES, Header, Kind, probe};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-const ASK_LIMIT: Duration = Duration::from_secs(5);
 /// Datagrams that are sent, one after the other.
 const PROBES: u32 = 8;
 /// Time for the answer to one.
@@ -18,17 +16,8 @@ const PROBE_LIMIT: Duration = Duration::from_millis(500);
 /// Asks a controller how it stands, then whether datagrams pass both ways.
 pub(super) fn controller(address: &Address, security: &ClientSecurity) -> Vec<Check> {
     let name = "controller";
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            return vec![Check::problem(name, error.to_string(), "let this process start threads")];
-        }
-    };
-    let asked = runtime.block_on(ask(address, security, &Request::Status {}, ASK_LIMIT));
-    let start = "`catchment control --bottleneck RATE` starts one; with certificates, give --cert, --key and --ca";
-    match asked {
-        Err(error) => vec![Check::problem(name, error.to_string(), start)],
-        Ok((Answer::Status { status }, stream, _)) => {
+    match ask_blocking(address, security, &Request::Status {}) {
+        Ok((Answer::Status { status }, peer)) => {
             let number = |member: &str| status[member].as_u64().unwrap_or(0);
             let count = |member: &str| status[member].as_array().map_or(0, Vec::len);
             let stands = match number("term") {
@@ -38,17 +27,18 @@ pub(super) fn controller(address: &Address, security: &ClientSecurity) -> Vec<Ch
             let (links, sources) = (count("links"), count("sources"));
             let seen = format!("{address} {stands}; links: {links}, sources: {sources}");
             let mut checks = vec![Check::ok(name, seen)];
-            if let Peer::Tcp(to) = *stream.peer() {
+            if let Peer::Tcp(to) = peer {
                 checks.push(datagrams(to));
             }
             checks
         }
-        Ok((Answer::Refused { reason, .. }, ..)) => {
-            vec![Check::problem(name, printable(&reason, 512), start)]
-        }
-        Ok((Answer::Registered(_) | Answer::Explained { .. }, ..)) => {
+        Ok(_) => {
             let seen = format!("{address} answers what was not asked");
             vec![Check::problem(name, seen, "look whether another program listens there")]
+        }
+        Err(error) => {
+            let start = "`catchment control --bottleneck RATE` starts one; with certificates, give --cert, --key and --ca";
+            vec![Check::problem(name, error.to_string(), start)]
         }
     }
 }
