@@ -3,6 +3,7 @@ use crate::repo::Repo;
 use crate::run::{self, Show};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, Default)]
@@ -24,6 +25,7 @@ impl Package {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
+    pub(crate) name: String,
     /// As Cargo calls it: `lib`, `bin`, `test`, `example`, `bench`, `custom-build`.
     pub(crate) kind: String,
     pub(crate) root: String,
@@ -39,6 +41,12 @@ pub(crate) fn packages(repo: &Repo) -> Result<Vec<Package>> {
     let value = read(repo)?;
     let top = format!("{}/", repo.root().canonicalize()?.display());
     Ok(list(&value["packages"]).iter().map(|package| parse(package, &top)).collect())
+}
+
+/// Returns the names of all test programs beside those of libraries and programs themselves.
+pub(crate) fn test_names(repo: &Repo) -> Result<BTreeSet<String>> {
+    let targets = packages(repo)?.into_iter().flat_map(|package| package.targets);
+    Ok(targets.filter(|target| target.kind == "test").map(|target| target.name).collect())
 }
 
 pub(crate) fn target_folder(repo: &Repo) -> Result<PathBuf> {
@@ -60,6 +68,7 @@ fn parse(package: &Value, top: &str) -> Package {
     };
     let manifest = relative(&package["manifest_path"]);
     let target = |target: &Value| Target {
+        name: text(&target["name"]),
         kind: list(&target["kind"]).first().map(text).unwrap_or_default(),
         root: relative(&target["src_path"]),
     };

@@ -311,7 +311,11 @@ pub(crate) mod tests {
         Package {
             name: format!("catchment-{}", folder.trim_start_matches("crates/")),
             folder: folder.to_owned(),
-            targets: vec![Target { kind: "lib".to_owned(), root: root.to_owned() }],
+            targets: vec![Target {
+                name: root.to_owned(),
+                kind: "lib".to_owned(),
+                root: root.to_owned(),
+            }],
             ..Package::default()
         }
     }

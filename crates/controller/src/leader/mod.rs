@@ -178,6 +178,8 @@ impl Election {
         match store.campaign(&candidate) {
             Ok(Campaign::Won) => {
                 self.until = Some(asked + self.lease);
+                // It was said before it was seen: the time that the campaign took has passed, too.
+                let left = left.map(|left| left.saturating_sub(now() - asked));
                 Standing::Leads { term: candidate.term, left, alone: None }
             }
             Ok(Campaign::Led(leader)) => stands_by(leader, None),

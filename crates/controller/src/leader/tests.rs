@@ -142,6 +142,20 @@ fn what_a_leader_said_when_it_gave_up_counts_unless_another_one_has_led_since() 
     };
     let stood = play(Unreachable::Hold, [GaveUp(40, left), Won, Kept(true)]);
     assert_eq!((left_of(&stood[0]), left_of(&stood[1])), (Some(left), Some(left)));
+    // A campaign of a tenth of a lease, and one that takes longer than what is left.
+    let of = |left| {
+        let mut script = Script([GaveUp(40, left), Won].into());
+        let began = Instant::now();
+        let times = Cell::new(0);
+        let mut election = Election::new(LEASE, Unreachable::Hold);
+        let now = || {
+            times.set(times.get() + 1);
+            began + LEASE / 10 * times.get()
+        };
+        election.step(&mut script, now, |_| other(50));
+        left_of(&election.standing).unwrap()
+    };
+    assert_eq!((of(LEASE), of(left)), (LEASE / 10 * 9, Duration::ZERO));
     // Nobody leads when it campaigns, but somebody has since it looked, and died.
     let stood = play(Unreachable::Hold, [GaveUp(40, left), Nobody(41), Nobody(41), Won]);
     assert_eq!(stood[0], stands_by(None, None));

@@ -26,7 +26,7 @@ const NEAR: f64 = 0.005;
 const BYTES: u64 = 1 << 20;
 const OUTSTANDING: u32 = 1024;
 /// Rates that take longer never come.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at the accounts.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
 

@@ -190,7 +190,7 @@ impl Hosts {
         network: Network<'_>,
         line_bytes_per_s: u64,
     ) -> Result<AgentProcess> {
-        const PATIENCE: Duration = Duration::from_secs(20);
+        const PATIENCE: Duration = Duration::from_secs(60);
         let hosts = Self::start_in(mode, weights, network, (line_bytes_per_s, line_bytes_per_s))?;
         let begun = Instant::now();
         // Where it can be asked.

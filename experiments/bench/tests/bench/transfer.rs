@@ -4,10 +4,11 @@ use serde_json::Value;
 
 #[test]
 fn mechanisms_are_verified_and_measured_side_by_side() {
-    // Yielding, since a test shares its cores with other tests.
+    // Yielding, and with patience for a row, since a test shares its cores with other tests.
     let output = run(&[
-        "transfer", "--json", "--quick", "--wait", "yield", "--only", "ours-copy,4096,3", "--only",
-        "ours-in-place,4096,3", "--only", "memcpy,4096,3", "--only", "tcp,4096,3",
+        "transfer", "--json", "--quick", "--wait", "yield", "--limit", "600", "--only",
+        "ours-copy,4096,3", "--only", "ours-in-place,4096,3", "--only", "memcpy,4096,3", "--only",
+        "tcp,4096,3",
     ]);
     let lines = lines(&output);
     assert_eq!(lines[0]["what"], "cache-line");
