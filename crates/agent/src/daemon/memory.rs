@@ -38,7 +38,8 @@ pub(super) struct Memory {
 /// A region, as its own queue pairs know it, and as shared ones do.
 struct Registered {
     mr: Arc<dyn Mr>,
-    is_shared: bool,
+    /// Until no peer gives anything more to it.
+    shared: Option<Arc<dyn Mr>>,
     /// The chunk that it is a slice of, and where.
     slice: Option<(u32, Range<u64>)>,
 }
@@ -193,8 +194,7 @@ impl Monitor<'_> {
         let shared = parts.map(|parts| parts.pd.bind(registered, part, access | more)).transpose();
         let shared = shared.map_err(|error| error.to_string())?;
         let (lkey, rkey, addr) = (mr.lkey(), mr.rkey(), mr.addr());
-        let is_shared = shared.is_some();
-        if let Some(mr) = shared {
+        if let Some(mr) = shared.clone() {
             let region = Shareable { pd: number, rkey, mr, access, told: BTreeSet::new() };
             // Before the application can use it.
             let _ = ask(self.shared, |reply| Command::AddRegion(self.key, lkey, region, reply));
@@ -204,17 +204,18 @@ impl Monitor<'_> {
         {
             chunk.slices += 1;
         }
-        self.memory.regions.insert(lkey, Registered { mr, is_shared, slice });
+        self.memory.regions.insert(lkey, Registered { mr, shared, slice });
         Ok(Reply::Region { lkey, rkey, addr })
     }
 
     pub(super) fn deregister(&mut self, lkey: u32) -> Answer {
         let region = self.memory.regions.remove(&lkey).ok_or("no such region")?;
-        let Registered { mr, is_shared, slice } = region;
+        let Registered { mr, shared, slice } = region;
         let (bytes, memory) = (mr.bytes() as u64, Arc::downgrade(mr.region()));
         // First: what waits for a queue pair of its own does not find it any more.
         drop(mr);
-        self.revoke(lkey, is_shared);
+        self.revoke(lkey, shared.is_some());
+        drop(shared);
         let Some((number, range)) = slice else {
             self.count_memory(self.memory.bytes - bytes, 0);
             return Ok(Reply::Done);
