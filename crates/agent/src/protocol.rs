@@ -10,7 +10,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// The version of this protocol. Others are refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Most bytes of a message of an application.
 pub const REQUEST_BYTES: usize = 1024;
 /// Most bytes of a message of an agent: a status names all applications.
@@ -51,6 +51,31 @@ pub enum Request {
     Deregister {
         /// Its local key.
         lkey: u32,
+    },
+    /// A memory chunk.
+    Chunk {
+        /// What a region needs.
+        bytes: u64,
+    },
+    /// Keys for a slice of a memory chunk.
+    Bind {
+        /// The protection domain.
+        pd: u32,
+        /// The number of the chunk.
+        chunk: u32,
+        /// Where the slice begins.
+        offset: u64,
+        /// Its length.
+        bytes: u64,
+        /// Bits of [`Access`].
+        access: u32,
+        /// The application still has these bytes: what is under way to them may arrive.
+        again: bool,
+    },
+    /// The end of a memory chunk.
+    DropChunk {
+        /// Its number.
+        chunk: u32,
     },
     /// A queue pair (RC).
     CreateQp {
@@ -191,7 +216,16 @@ pub enum Reply {
         /// Its number.
         pd: u32,
     },
-    /// To Register.
+    /// To Chunk. Comes with its descriptor.
+    Chunk {
+        /// Its number.
+        chunk: u32,
+        /// Its length.
+        bytes: u64,
+    },
+    /// To Bind: requests that are under way name some of these bytes.
+    Busy,
+    /// To Register and Bind.
     Region {
         /// Key of local elements.
         lkey: u32,
@@ -243,13 +277,16 @@ pub struct Device {
     pub data_in_order: bool,
     /// As in [`Caps`].
     pub writes_in_order: bool,
+    /// Bits of [`Access`] that slices of memory chunks may have; none where there are no slices.
+    pub slices: Option<u32>,
 }
 
 impl Device {
-    /// Describes a device for applications.
+    /// Describes a device for applications, without slices.
     #[must_use]
     pub fn new(caps: &Caps, gid: Gid, net: Option<NetEnd>, most: u32) -> Self {
         Self {
+            slices: None,
             gid: gid.to_string(),
             net: net.map(|net| (net.udp_port, net.path_mtu, net.extensions)),
             max_send_wr: most,
@@ -372,9 +409,13 @@ pub struct Account {
     pub emptied: u64,
     /// Queue pairs.
     pub queue_pairs: u64,
-    /// Bytes of registered memory.
+    /// Bytes of memory chunks and of registered memory of its own.
     pub memory_bytes: u64,
-    /// Regions registered at the device for it so far: each of its own, and once more where connections share queue pairs.
+    /// Memory chunks that it has.
+    #[serde(default)]
+    pub memory_chunks: u64,
+    /// What was registered at the device for it so far: each region of its own memory, and nothing for those in memory
+    /// chunks.
     #[serde(default)]
     pub registrations: u64,
 }

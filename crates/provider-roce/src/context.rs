@@ -13,7 +13,8 @@ use catchment_roce::wire::PathMtu;
 use catchment_roce::{self as roce};
 use catchment_verbs::mem::Region;
 use catchment_verbs::provider::{
-    CompletionQueue, EventChannel, check_cq, check_mr, check_qp, own_channel, own_cq, random,
+    CompletionQueue, EventChannel, check_bind, check_cq, check_mr, check_qp, own_channel, own_cq,
+    random,
 };
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, NetEnd, Pd, PortAddr,
@@ -195,13 +196,36 @@ impl RocePd {
     }
 }
 
-impl Pd for RocePd {
-    fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
-        check_mr(&self.device().caps, &region, access)?;
+impl RocePd {
+    fn add_key(
+        &self,
+        region: Arc<Region>,
+        access: Access,
+        of: Option<Arc<dyn Mr>>,
+    ) -> Result<Arc<dyn Mr>, VerbsError> {
         let mut keys = self.device().keys_mut();
         let core = keys.insert(|key| MrCore::new(key, self.id, access, region))?;
         drop(keys);
-        Ok(Arc::new(RoceMr { core, pd: self.clone() }))
+        Ok(Arc::new(RoceMr { core, pd: self.clone(), _of: of }))
+    }
+}
+
+impl Pd for RocePd {
+    fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
+        check_mr(&self.device().caps, &region, access)?;
+        self.add_key(region, access, None)
+    }
+
+    fn bind(
+        &self,
+        mr: &Arc<dyn Mr>,
+        part: Arc<Region>,
+        access: Access,
+    ) -> Result<Arc<dyn Mr>, VerbsError> {
+        let registered =
+            self.device().keys().lookup(mr.lkey()).map(|core| Arc::clone(&core.region));
+        check_bind(&self.device().caps, (&**mr, registered.as_ref()), &part, access)?;
+        self.add_key(part, access, Some(Arc::clone(mr)))
     }
 
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {

@@ -14,6 +14,8 @@ use std::time::Duration;
 pub(crate) struct RoceMr {
     pub(crate) core: Arc<MrCore>,
     pub(crate) pd: RocePd,
+    /// Of a window: the region that it is bound to.
+    pub(crate) _of: Option<Arc<dyn Mr>>,
 }
 
 impl Drop for RoceMr {

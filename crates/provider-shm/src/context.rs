@@ -10,7 +10,7 @@ use crate::state::State;
 use crate::{service, socket};
 use catchment_verbs::mem::Region;
 use catchment_verbs::provider::{
-    MAX_24_BITS, check_cq, check_mr, check_qp, own_channel, own_cq, random,
+    MAX_24_BITS, check_bind, check_cq, check_mr, check_qp, own_channel, own_cq, random,
 };
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, PortAddr, Qp,
@@ -65,6 +65,18 @@ impl Context for ShmContext {
 }
 
 impl ShmPd {
+    fn add_key(
+        &self,
+        region: Arc<Region>,
+        access: Access,
+        of: Option<Arc<dyn Mr>>,
+    ) -> Result<Arc<dyn Mr>, VerbsError> {
+        let keys = &self.state().keys;
+        let (bells, fences) = (&keys.bells, keys.fences_for_writers);
+        let core = keys.insert(|key| MrCore::new(key, self.id, access, region, bells, fences))?;
+        Ok(Arc::new(ShmMr { core, pd: self.clone(), _of: of }))
+    }
+
     fn cq(&self, cq: &Arc<dyn Cq>) -> Result<Arc<CqCore>, VerbsError> {
         let ours = own_cq(cq, |cq: &ShmCq| cq.core.is_of(self.state().core()))?;
         Ok(Arc::clone(&ours.core))
@@ -74,10 +86,19 @@ impl ShmPd {
 impl Pd for ShmPd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
         check_mr(&self.state().caps, &region, access)?;
-        let keys = &self.state().keys;
-        let (bells, fences) = (&keys.bells, keys.fences_for_writers);
-        let core = keys.insert(|key| MrCore::new(key, self.id, access, region, bells, fences))?;
-        Ok(Arc::new(ShmMr { core, pd: self.clone() }))
+        self.add_key(region, access, None)
+    }
+
+    fn bind(
+        &self,
+        mr: &Arc<dyn Mr>,
+        part: Arc<Region>,
+        access: Access,
+    ) -> Result<Arc<dyn Mr>, VerbsError> {
+        let registered = self.state().keys.lookup(mr.lkey());
+        let registered = registered.as_ref().map(|core| &core.region);
+        check_bind(&self.state().caps, (&**mr, registered), &part, access)?;
+        self.add_key(part, access, Some(Arc::clone(mr)))
     }
 
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {

@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub(crate) struct ShmMr {
     pub(crate) core: Arc<MrCore>,
     pub(crate) pd: ShmPd,
+    /// Of a window: the region that it is bound to.
+    pub(crate) _of: Option<Arc<dyn Mr>>,
 }
 
 impl Drop for ShmMr {

@@ -106,6 +106,21 @@ pub trait Pd: Send + Sync {
     /// # Errors
     /// When the device has no UD, or no route to the port exists.
     fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError>;
+    /// Gives a part of a registered region ([`Region::part`]), or all of it, keys, rights and bounds of its own: a
+    /// memory window (IBTA 10.6.7). Nothing is registered; the registration, of any protection domain of the
+    /// context, lasts as long as the window. An RNIC has windows with other rules, so `provider-ibverbs` offers none.
+    ///
+    /// # Errors
+    /// When the device has no windows, the part or the region is another's, and as for [`Pd::reg_mr`].
+    fn bind(
+        &self,
+        mr: &Arc<dyn Mr>,
+        part: Arc<Region>,
+        access: Access,
+    ) -> Result<Arc<dyn Mr>, VerbsError> {
+        let (_, _, _) = (mr, part, access);
+        Err(VerbsError::Unsupported { provider: "this device", what: "memory windows" })
+    }
     /// Allocates and registers memory in one step.
     ///
     /// # Errors

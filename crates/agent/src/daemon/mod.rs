@@ -4,6 +4,8 @@ mod connection;
 mod engine;
 mod inbox;
 mod maker;
+mod memory;
+mod memory_chunks;
 mod messages;
 mod monitor;
 mod own;
@@ -25,6 +27,7 @@ use catchment_verbs::sync::Mutex;
 use catchment_verbs::{CompletionChannel, Context, Provider as _, VerbsError, event};
 use engine::{Command, Engine};
 use maker::{Maker, Parts, Work};
+use memory_chunks::MemoryChunks;
 use rustix::event::{PollFd, PollFlags};
 pub use shared_qps::{Posted, SharedQps};
 use std::collections::BTreeMap;
@@ -48,6 +51,8 @@ struct Shared {
     parts: Option<Parts>,
     /// After the sessions, which ask it.
     _maker: Option<Maker>,
+    /// Memory for regions of applications.
+    chunks: MemoryChunks,
     /// Wakes the engine.
     bell: Arc<OwnedFd>,
     commands: Mutex<Sender<Command>>,
@@ -186,6 +191,8 @@ impl Agent {
         let (sender, commands) = mpsc::channel();
         let wires = (sender.clone(), Arc::clone(&bell));
         let parts = make_parts(&policy, &port)?;
+        let chunks = MemoryChunks::start(port.context.alloc_pd()?, policy.memory_chunks);
+        let chunks = chunks.map_err(os("starting a thread"))?;
         let abroad = start_peers(&policy, &port, security, parts.as_ref(), wires);
         let abroad = abroad.map_err(|error| VerbsError::Invalid(error.to_string()))?;
         let news = abroad.as_ref().map(|abroad| abroad.news.clone());
@@ -202,6 +209,7 @@ impl Agent {
             news,
             parts,
             _maker: maker,
+            chunks,
             bell,
             commands: Mutex::new(sender),
             keys: AtomicU64::new(0),

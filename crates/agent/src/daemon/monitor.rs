@@ -2,8 +2,8 @@
 //! the application hangs up, and everything of the application with it.
 use super::connection::NewQp;
 use super::engine::{Command, Newcomer};
+use super::memory::{Memory, rights_of_slices};
 use super::own::OwnQp;
-use super::share::Region as Shareable;
 use super::{Shared, forever};
 use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
 use crate::peer::{Change, Local, Peers, Sharing};
@@ -11,13 +11,12 @@ use crate::policy::{Mode, Rule};
 use crate::pool::{self, AgentEnd};
 use crate::protocol::{self, Account, Device, Reply, Request, Transition, VERSION};
 use catchment_provider_shm::seqpacket::Credentials;
-use catchment_verbs::mem::Region;
 use catchment_verbs::provider::{check_limit, check_qp};
 use catchment_verbs::{
-    Access, Caps, Context, Cq, ModifyError, Mr, Pd, QpInit, QpState, QpTransition, RtrAttr,
-    Service, event,
+    Access, Caps, Context, Cq, ModifyError, Pd, QpInit, QpState, QpTransition, RtrAttr, Service,
+    event,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -33,23 +32,23 @@ const CHUNKS: u32 = 64;
 const CQ_ENTRIES: u32 = 1 << 14;
 /// Requests of one queue pair.
 const MOST_REQUESTS: u32 = 1 << 12;
-const MOST_REGIONS: usize = 1 << 12;
 // The agents of peers keep all receives that are told of.
 const _: () = assert!(MOST_REQUESTS < crate::matching::AHEAD);
 const MOST_PDS: usize = 1 << 8;
 
 /// An application that has said Hello.
-struct Monitor<'a> {
-    shared: &'a Shared,
-    key: u64,
-    rule: Rule,
+pub(super) struct Monitor<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) key: u64,
+    pub(super) rule: Rule,
     context: Arc<dyn Context>,
     caps: Caps,
     cq: Arc<dyn Cq>,
     numbers: u32,
-    pds: BTreeMap<u32, Arc<dyn Pd>>,
-    regions: BTreeMap<u32, Registered>,
-    memory_bytes: u64,
+    pub(super) pds: BTreeMap<u32, Arc<dyn Pd>>,
+    pub(super) memory: Memory,
+    /// Rights that slices may have.
+    pub(super) slices: Option<Access>,
     queue_pairs: BTreeMap<u32, Known>,
 }
 
@@ -60,10 +59,7 @@ struct Known {
     qpn: u32,
 }
 
-/// A region, as its own queue pairs know it, and as shared ones do.
-type Registered = (Arc<dyn Mr>, Option<Arc<dyn Mr>>);
-
-type Answer = Result<Reply, String>;
+pub(super) type Answer = Result<Reply, String>;
 
 /// Serves a connection until its end.
 pub(super) fn serve(shared: &Shared, fd: &OwnedFd) {
@@ -102,6 +98,9 @@ fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
             | Request::DropPd { .. }
             | Request::Register { .. }
             | Request::Deregister { .. }
+            | Request::Chunk { .. }
+            | Request::Bind { .. }
+            | Request::DropChunk { .. }
             | Request::CreateQp { .. }
             | Request::Modify { .. }
             | Request::DestroyQp { .. } => return refuse(fd, "a Hello comes first".to_owned()),
@@ -115,7 +114,7 @@ fn refuse(fd: &OwnedFd, reason: String) -> io::Result<()> {
 }
 
 /// Asks the engine, and waits for its answer; `None` if it has ended.
-fn ask<T>(
+pub(super) fn ask<T>(
     shared: &Shared,
     command: impl FnOnce(std::sync::mpsc::Sender<T>) -> Command,
 ) -> Option<T> {
@@ -143,7 +142,9 @@ fn admit<'a>(
     let text = |error: io::Error| error.to_string();
     let port = &shared.port;
     let (context, channel) = (&port.context, Arc::clone(&port.channel));
+    let slices = rights_of_slices(context.caps(), shared.parts.is_some());
     let device = Device::new(context.caps(), context.gid(), context.net(), MOST_REQUESTS);
+    let device = Device { slices: slices.map(|rights| rights.bits()), ..device };
     let caps = device.caps();
     let entries = CQ_ENTRIES.min(context.caps().max_cqe);
     let cq = context.create_cq(entries, Some(channel)).map_err(|error| error.to_string())?;
@@ -174,8 +175,8 @@ fn admit<'a>(
         cq,
         numbers: 0,
         pds: BTreeMap::new(),
-        regions: BTreeMap::new(),
-        memory_bytes: 0,
+        memory: Memory::default(),
+        slices,
         queue_pairs: BTreeMap::new(),
     };
     if let Err(error) = protocol::send(fd.as_fd(), &welcome, &descriptors) {
@@ -233,7 +234,7 @@ impl Monitor<'_> {
     }
 
     /// Ends a region on shared queue pairs: no peer reaches it after that.
-    fn revoke(&self, lkey: u32, is_shared: bool) {
+    pub(super) fn revoke(&self, lkey: u32, is_shared: bool) {
         if is_shared {
             let (reply, all) = channel();
             self.shared.tell(Command::RemoveRegion(self.key, lkey, reply));
@@ -252,9 +253,14 @@ impl Monitor<'_> {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => continue,
                 Err(error) => return Err(error),
             };
-            let answer = self.answer(request, descriptors);
-            let reply = answer.unwrap_or_else(|reason| Reply::Refused { reason });
-            protocol::send(fd.as_fd(), &reply, &[])?;
+            let answer = if let Request::Chunk { bytes } = request {
+                self.give_chunk(bytes).map(|(reply, chunk)| (reply, Some(chunk)))
+            } else {
+                self.answer(request, descriptors).map(|reply| (reply, None))
+            };
+            let (reply, chunk) = answer.unwrap_or_else(|reason| (Reply::Refused { reason }, None));
+            let given: Vec<_> = chunk.iter().map(OwnedFd::as_fd).collect();
+            protocol::send(fd.as_fd(), &reply, &given)?;
         }
     }
 
@@ -283,15 +289,12 @@ impl Monitor<'_> {
                 let fd = fd.ok_or("memory comes with its descriptor")?;
                 self.register(pd, bytes, Access::from_bits_truncate(access), writable, fd)
             }
-            Request::Deregister { lkey } => {
-                let (mr, shared) = self.regions.remove(&lkey).ok_or("no such region")?;
-                let bytes = mr.bytes() as u64;
-                // First: what waits for a queue pair of its own does not find it any more.
-                drop(mr);
-                self.revoke(lkey, shared.is_some());
-                self.count_memory(self.memory_bytes - bytes, 0);
-                Ok(Reply::Done)
+            Request::Deregister { lkey } => self.deregister(lkey),
+            Request::Bind { pd, chunk, offset, bytes, access, again } => {
+                let access = Access::from_bits_truncate(access);
+                self.bind((pd, access), chunk, (offset, bytes), again)
             }
+            Request::DropChunk { chunk } => self.drop_chunk(chunk),
             Request::CreateQp { pd, max_send_wr, max_recv_wr } => {
                 self.create_qp(pd, max_send_wr, max_recv_wr)
             }
@@ -306,13 +309,10 @@ impl Monitor<'_> {
                 self.queue_pairs.remove(&queue_pair);
                 Ok(Reply::Done)
             }
-            Request::Hello { .. } | Request::Status => Err("not after a Hello".to_owned()),
+            Request::Chunk { .. } | Request::Hello { .. } | Request::Status => {
+                Err("not after a Hello".to_owned())
+            }
         }
-    }
-
-    fn count_memory(&mut self, bytes: u64, registrations: u64) {
-        self.memory_bytes = bytes;
-        self.shared.tell(Command::Memory(self.key, bytes, registrations));
     }
 
     fn alloc_pd(&mut self) -> Answer {
@@ -323,48 +323,6 @@ impl Monitor<'_> {
         self.numbers += 1;
         self.pds.insert(self.numbers, pd);
         Ok(Reply::Pd { pd: self.numbers })
-    }
-
-    fn register(
-        &mut self,
-        pd: u32,
-        bytes: u64,
-        access: Access,
-        writable: bool,
-        fd: OwnedFd,
-    ) -> Answer {
-        let (number, pd) = (pd, self.pds.get(&pd).ok_or("no such protection domain")?);
-        let policy = self.shared.policy();
-        // One that the policy does not serve any more is about to be disconnected.
-        let most = policy.rule(&self.rule.name).unwrap_or(&self.rule).memory_bytes;
-        let sum = self.memory_bytes.checked_add(bytes).filter(|sum| *sum <= most);
-        let sum = sum.ok_or_else(|| {
-            let has = self.memory_bytes;
-            format!("{bytes} bytes more than {has} are beyond the {most} that the policy allows")
-        })?;
-        if self.regions.len() >= MOST_REGIONS {
-            return Err(format!("an application has at most {MOST_REGIONS} regions"));
-        }
-        let length = usize::try_from(bytes).map_err(|error| error.to_string())?;
-        let region = Region::from_lender(fd, length, writable).map_err(|e| e.to_string())?;
-        let mr = pd.reg_mr(Arc::clone(&region), access).map_err(|error| error.to_string())?;
-        let parts = self.shared.parts.as_ref();
-        // Messages of peers are written to what receives are posted in.
-        let receives = access.contains(Access::LOCAL_WRITE);
-        let more = if receives { Access::REMOTE_WRITE } else { Access::empty() };
-        let shared = parts.map(|parts| parts.pd.reg_mr(region, access | more)).transpose();
-        let shared = shared.map_err(|error| error.to_string())?;
-        let (lkey, rkey) = (mr.lkey(), mr.rkey());
-        if let Some(mr) = shared.clone() {
-            let region = Shareable { pd: number, rkey, mr, access, told: BTreeSet::new() };
-            // Before the application can use it.
-            let _ = ask(self.shared, |reply| Command::AddRegion(self.key, lkey, region, reply));
-        }
-        let reply = Reply::Region { lkey, rkey, addr: mr.addr() };
-        let registrations = 1 + u64::from(shared.is_some());
-        self.regions.insert(lkey, (mr, shared));
-        self.count_memory(sum, registrations);
-        Ok(reply)
     }
 
     fn create_qp(&mut self, pd: u32, max_send_wr: u32, max_recv_wr: u32) -> Answer {

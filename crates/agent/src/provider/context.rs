@@ -1,5 +1,6 @@
 //! An open agent, protection domains, and what is made from them.
 use super::AgentOptions;
+use super::chunks::Place;
 use super::cq::{AgentChannel, AgentCq};
 use super::handles::{AgentContext, AgentPd};
 use super::link::Link;
@@ -7,7 +8,7 @@ use super::mr::AgentMr;
 use super::qp::AgentQp;
 use super::qp_core::QpCore;
 use crate::protocol::{self, Reply, Request};
-use catchment_verbs::mem::{MemError, Region};
+use catchment_verbs::mem::{MemError, Region, RegionOptions};
 use catchment_verbs::provider::{
     CompletionQueue, EventChannel, check_cq, check_mr, check_qp, own_channel, own_cq,
 };
@@ -80,6 +81,41 @@ impl Context for AgentContext {
 }
 
 impl AgentPd {
+    fn mr_of(
+        &self,
+        reply: Reply,
+        region: Arc<Region>,
+        access: Access,
+    ) -> Result<Arc<dyn Mr>, VerbsError> {
+        let Reply::Region { lkey, rkey, addr } = reply else {
+            return Err(refused(Link::misfit()));
+        };
+        Ok(Arc::new(AgentMr { region, access, lkey, rkey, addr, pd: self.clone() }))
+    }
+
+    /// Makes a region of a slice; `None` where requests that are under way use some of it.
+    fn bind_slice(
+        &self,
+        region: &Arc<Region>,
+        access: Access,
+        (chunk, offset): (u32, u64),
+        again: bool,
+    ) -> Result<Option<Arc<dyn Mr>>, VerbsError> {
+        let request = Request::Bind {
+            pd: self.number(),
+            chunk,
+            offset,
+            bytes: region.bytes() as u64,
+            access: access.bits(),
+            again,
+        };
+        let reply = self.link().call(&request, &[]).map_err(refused)?;
+        if reply == Reply::Busy {
+            return Ok(None);
+        }
+        self.mr_of(reply, Arc::clone(region), access).map(Some)
+    }
+
     fn cq(&self, cq: &Arc<dyn Cq>) -> Result<Arc<CompletionQueue>, VerbsError> {
         let ours = own_cq(cq, |cq: &AgentCq| Arc::ptr_eq(cq.context.link(), self.link()))?;
         Ok(Arc::clone(&ours.queue))
@@ -89,6 +125,11 @@ impl AgentPd {
 impl Pd for AgentPd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
         check_mr(&self.link().caps, &region, access)?;
+        let link = self.link();
+        if let Some((chunk, offset)) = link.place_of(&region).filter(|_| link.may_slice(access)) {
+            let bound = self.bind_slice(&region, access, (chunk, offset), true)?;
+            return bound.ok_or_else(|| refused(Link::misfit()));
+        }
         let fd = region.lend().map_err(|error| {
             if matches!(error, MemError::NoDescriptor) {
                 let what = "memory that came from another process";
@@ -103,10 +144,29 @@ impl Pd for AgentPd {
             writable: region.is_writable(),
         };
         let reply = self.link().call(&request, &[fd.as_fd()]).map_err(refused)?;
-        let Reply::Region { lkey, rkey, addr } = reply else {
-            return Err(refused(Link::misfit()));
-        };
-        Ok(Arc::new(AgentMr { region, access, lkey, rkey, addr, pd: self.clone() }))
+        self.mr_of(reply, region, access)
+    }
+
+    /// A slice of a memory chunk, where these rights allow one.
+    fn alloc_mr(&self, bytes: usize, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
+        if bytes == 0 || !self.link().may_slice(access) {
+            return self.reg_mr(Region::alloc(bytes, RegionOptions::default())?, access);
+        }
+        let mut busy = Vec::new();
+        loop {
+            let place = self.link().take_slice(bytes).map_err(refused)?;
+            let Place { region, chunk, offset, was_used } = place;
+            check_mr(&self.link().caps, &region, access)?;
+            region.populate()?;
+            if let Some(mr) = self.bind_slice(&region, access, (chunk, offset), false)? {
+                if was_used {
+                    region.whole().fill(0)?;
+                }
+                return Ok(mr);
+            }
+            // Not free again before there is another.
+            busy.push(region);
+        }
     }
 
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {

@@ -1,5 +1,6 @@
 //! The connection to the agent: its socket, the request pool, and the thread that notices completions for
 //! sleepers and the agent's end.
+use super::chunks::Chunks;
 use super::qp_core::QpCore;
 use super::{ANSWER_TIMEOUT, AgentOptions, unavailable};
 use crate::entry::{Event, Notice};
@@ -39,6 +40,7 @@ pub(super) struct Link {
     bell: OwnedFd,
     socket: OwnedFd,
     calls: Mutex<()>,
+    pub(super) chunks: Chunks,
     dead: AtomicBool,
     pub(super) stop: AtomicBool,
     /// By their numbers.
@@ -87,6 +89,7 @@ impl Link {
             bell,
             socket,
             calls: Mutex::new(()),
+            chunks: Chunks::default(),
             dead: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             queue_pairs: RwLock::default(),
@@ -101,6 +104,15 @@ impl Link {
         request: &Request,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Reply, String> {
+        self.exchange(request, descriptors).map(|(reply, _)| reply)
+    }
+
+    /// As [`Link::call`], with the descriptors of the answer.
+    pub(super) fn exchange(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), String> {
         let _one_at_a_time = self.calls.lock();
         if self.is_dead() {
             return Err("the agent is gone".to_owned());
@@ -113,7 +125,7 @@ impl Link {
         let answer: io::Result<Option<(Reply, Vec<OwnedFd>)>> = exchange();
         match answer {
             Ok(Some((Reply::Refused { reason }, _))) => Err(reason),
-            Ok(Some((reply, _))) => Ok(reply),
+            Ok(Some(answer)) => Ok(answer),
             Ok(None) => Err("the agent is gone".to_owned()),
             Err(error) => {
                 // A late answer would be taken for that of the next request.

@@ -2,6 +2,7 @@
 //!
 //! Requests go into the request pool that the application shares with its agent, completions come out of
 //! it: no system call while both are awake. Creating, registering and connecting are messages to the agent.
+mod chunks;
 mod context;
 mod cq;
 mod handles;
@@ -9,6 +10,7 @@ mod link;
 mod mr;
 mod qp;
 mod qp_core;
+mod slices;
 
 use crate::protocol::{self, Account, Peer, Reply, Request, Rounds};
 use catchment_provider_shm::seqpacket;

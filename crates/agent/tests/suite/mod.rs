@@ -22,6 +22,7 @@ fn bench_of(provider: Arc<dyn Provider>, name: &str) -> Bench {
 }
 
 pub(crate) const SHM: [&str; 2] = [r#""shm""#, r#""shm""#];
+pub(crate) const ROCE: [&str; 2] = [r#"{"roce": "127.0.0.1"}"#, r#"{"roce": "127.0.0.2"}"#];
 
 pub(crate) fn open(agent: &str, application: &str) -> Arc<dyn Context> {
     let options = AgentOptions { agent: agent.to_owned(), application: application.to_owned() };

@@ -27,7 +27,11 @@ metrics! { APPLICATION of |a: &Account|
         "Requests that wait for their turn.";
     counter "catchment_agent_emptied_total" = a.emptied as f64 => "How often none waited any more.";
     gauge "catchment_agent_queue_pairs" = a.queue_pairs as f64 => "Queue pairs.";
-    gauge "catchment_agent_memory_bytes" = a.memory_bytes as f64 => "Bytes of registered memory.";
+    gauge "catchment_agent_memory_bytes" = a.memory_bytes as f64 =>
+        "Bytes of memory chunks and of registered memory of its own.";
+    gauge "catchment_agent_memory_chunks" = a.memory_chunks as f64 => "Memory chunks.";
+    counter "catchment_agent_registrations_total" = a.registrations as f64 =>
+        "Regions registered at the device; those in memory chunks are not.";
 }
 
 metrics! { CONTROLLER of |s: &Status|

@@ -71,6 +71,11 @@ impl Watched {
         Ok(Self(range))
     }
 
+    /// Returns the place of the same memory, for a part of it that keeps it mapped.
+    pub(super) fn again(&self) -> Self {
+        Self(self.0)
+    }
+
     /// Before the memory is unmapped.
     pub(super) fn end(&self) {
         self.0.turn.fetch_add(1, Ordering::AcqRel);

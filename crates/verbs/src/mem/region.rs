@@ -4,6 +4,7 @@ use super::fault::Watched;
 use super::{MemError, VolatileSlice};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::any::Any;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
@@ -26,7 +27,7 @@ impl Default for RegionOptions {
 
 /// Memory that can be registered: a memfd that cannot shrink, mapped into this process.
 ///
-/// Unmapped when the last `Arc` goes. The memory itself lives until the last process that maps it
+/// Unmapped when the last `Arc` goes, those of its parts included. The memory itself lives until the last process that maps it
 /// is gone, and then vanishes: it has no name.
 #[derive(Debug)]
 pub struct Region {
@@ -38,6 +39,16 @@ pub struct Region {
     /// The same memory for peers that may only read, opened once.
     read_only: OnceLock<OwnedFd>,
     watched: Watched,
+    /// Of a part: what it is a part of.
+    whole: Option<Whole>,
+}
+
+/// What a part of a region keeps.
+#[derive(Debug)]
+struct Whole {
+    region: Arc<Region>,
+    /// Dropped with the part.
+    _kept: Box<dyn Any + Send + Sync>,
 }
 
 // SAFETY: the mapping belongs to no thread, and all access goes through `VolatileSlice`, which
@@ -77,7 +88,7 @@ impl Region {
         if bytes == 0 {
             return Err(MemError::Empty);
         }
-        let os = |call| move |e: rustix::io::Errno| os_error(call, bytes, e);
+        let os = |call| move |e| os_error(call, bytes, e);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create("catchment", flags).map_err(os("memfd_create"))?;
         rustix::fs::ftruncate(&fd, bytes as u64).map_err(os("ftruncate"))?;
@@ -148,13 +159,13 @@ impl Region {
         let ptr =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, fd, 0) }
                 .map_err(|e| os_error("mmap", bytes, e))?;
-        let ptr: NonNull<u8> = NonNull::new(ptr.cast()).ok_or(MemError::Empty)?;
+        let ptr = NonNull::new(ptr.cast::<u8>()).ok_or(MemError::Empty)?;
         let watched = Watched::begin(ptr.as_ptr() as usize, bytes, writable).inspect_err(|_| {
             // SAFETY: the mapping that was just made, which nothing else knows.
             let _ = unsafe { rustix::mm::munmap(ptr.as_ptr().cast(), bytes) };
         })?;
         let (fd, read_only) = (None, OnceLock::new());
-        let region = Self { ptr, bytes, writable, fd, read_only, watched };
+        let region = Self { ptr, bytes, writable, fd, read_only, watched, whole: None };
         region.advise(options)?;
         Ok(region)
     }
@@ -164,17 +175,59 @@ impl Region {
         // Fewer TLB misses where the system allows it; nothing is lost where it does not.
         // SAFETY: the range is our own mapping; the advice changes no contents.
         let _ = unsafe { rustix::mm::madvise(start, self.bytes, Advice::LinuxHugepage) };
-        if options.populate {
-            let advice =
-                if self.writable { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
-            // SAFETY: as above.
-            match unsafe { rustix::mm::madvise(start, self.bytes, advice) } {
-                // A kernel before 5.14 does not know the advice: pages come at first touch.
-                Ok(()) | Err(rustix::io::Errno::INVAL) => {}
-                Err(e) => return Err(os_error("madvise(POPULATE)", self.bytes, e)),
-            }
+        if options.populate { self.populate() } else { Ok(()) }
+    }
+
+    /// Touches every page that holds some of it, so that no page fault comes later.
+    ///
+    /// # Errors
+    /// [`MemError::Os`] when the system has no pages.
+    pub fn populate(&self) -> Result<(), MemError> {
+        let advice =
+            if self.writable { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+        let before = self.ptr.as_ptr() as usize % rustix::param::page_size();
+        // SAFETY: the range is of our own mapping, which is whole pages; the advice changes no contents.
+        let done = unsafe {
+            rustix::mm::madvise(self.ptr.as_ptr().sub(before).cast(), self.bytes + before, advice)
+        };
+        match done {
+            // A kernel before 5.14 does not know the advice: pages come at first touch.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+            Err(e) => Err(os_error("madvise(POPULATE)", self.bytes, e)),
         }
-        Ok(())
+    }
+
+    /// Returns a part of the memory as a region of its own: the same mapping, which it keeps, and no descriptor. `kept`
+    /// is dropped with it.
+    ///
+    /// # Errors
+    /// [`MemError::Empty`] for 0 bytes, [`MemError::OutOfBounds`].
+    pub fn part(
+        self: &Arc<Self>,
+        offset: usize,
+        bytes: usize,
+        kept: Box<dyn Any + Send + Sync>,
+    ) -> Result<Arc<Self>, MemError> {
+        if bytes == 0 {
+            return Err(MemError::Empty);
+        }
+        self.slice(offset, bytes)?;
+        Ok(Arc::new(Self {
+            // SAFETY: `slice` checked that the range lies in the mapping.
+            ptr: unsafe { self.ptr.add(offset) },
+            bytes,
+            writable: self.writable,
+            fd: None,
+            read_only: OnceLock::new(),
+            watched: self.watched.again(),
+            whole: Some(Whole { region: Arc::clone(self), _kept: kept }),
+        }))
+    }
+
+    /// Returns whether it is this region, or a part of it.
+    pub fn is_within(self: &Arc<Self>, whole: &Arc<Self>) -> bool {
+        let own = self.whole.as_ref().map_or(self, |of| &of.region);
+        Arc::ptr_eq(self, whole) || Arc::ptr_eq(own, whole)
     }
 
     /// Returns the address of the first byte in this process.
@@ -278,6 +331,9 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        if self.whole.is_some() {
+            return;
+        }
         self.watched.end();
         // SAFETY: our own mapping; every slice of it borrowed `self` and is gone.
         let _ = unsafe { rustix::mm::munmap(self.ptr.as_ptr().cast(), self.bytes) };
@@ -382,6 +438,30 @@ mod tests {
             borrowed.whole().write_at(0, b"lent").unwrap();
             assert_eq!(ours.slice(0, 4).unwrap().to_vec(), b"lent");
         }
+    }
+
+    #[test]
+    fn a_part_is_bytes_of_the_whole_and_keeps_it_mapped() {
+        let whole = region(10_000);
+        let kept = Arc::new(());
+        let part = whole.part(4_000, 200, Box::new(Arc::clone(&kept))).unwrap();
+        assert_eq!((part.addr(), part.bytes()), (whole.addr() + 4_000, 200));
+        part.populate().unwrap();
+        part.whole().fill(7).unwrap();
+        let around = whole.slice(3_999, 202).unwrap().to_vec();
+        assert!(around[0] == 0 && around[201] == 0 && around[1..201].iter().all(|byte| *byte == 7));
+        assert!(
+            part.slice(100, 101).is_err() && matches!(part.lend(), Err(MemError::NoDescriptor))
+        );
+        assert!(part.is_within(&whole) && whole.is_within(&whole) && !whole.is_within(&part));
+        for (offset, bytes) in [(9_999, 2), (usize::MAX, 2), (0, 10_001), (0, 0)] {
+            assert!(whole.part(offset, bytes, Box::new(())).is_err(), "{offset}, {bytes}");
+        }
+        drop(whole);
+        assert_eq!(part.slice(199, 1).unwrap().to_vec(), [7]);
+        assert_eq!(Arc::strong_count(&kept), 2);
+        drop(part);
+        assert_eq!(Arc::strong_count(&kept), 1);
     }
 
     #[test]

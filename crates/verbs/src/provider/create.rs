@@ -1,6 +1,6 @@
 //! Checks of the parameters of new objects.
 use crate::mem::Region;
-use crate::{Access, Caps, CompletionChannel, Cq, QpInit, RateError, Service, VerbsError};
+use crate::{Access, Caps, CompletionChannel, Cq, Mr, QpInit, RateError, Service, VerbsError};
 use std::sync::Arc;
 
 /// Checks that a value is within a limit of the device; `what` names the field.
@@ -77,6 +77,31 @@ pub fn check_mr(caps: &Caps, region: &Region, access: Access) -> Result<(), Verb
     }
     if access.contains(Access::LOCAL_WRITE) && !region.is_writable() {
         return Err(VerbsError::Invalid("the region is mapped for reading only".into()));
+    }
+    Ok(())
+}
+
+/// Checks that a part of a registered region can be bound with these rights. `registered` is the region that the device
+/// has under the local key of `mr`.
+///
+/// # Errors
+/// [`VerbsError::Invalid`] if the region is another device's, the part is of another region, or the rights need one that
+/// the region does not have; and as [`check_mr`].
+pub fn check_bind(
+    caps: &Caps,
+    (mr, registered): (&dyn Mr, Option<&Arc<Region>>),
+    part: &Arc<Region>,
+    access: Access,
+) -> Result<(), VerbsError> {
+    check_mr(caps, part, access)?;
+    if !registered.is_some_and(|region| Arc::ptr_eq(region, mr.region())) {
+        return Err(foreign("region"));
+    }
+    if !part.is_within(mr.region()) {
+        return Err(VerbsError::Invalid("the part is of another region".into()));
+    }
+    if access.contains(Access::LOCAL_WRITE) && !mr.access().contains(Access::LOCAL_WRITE) {
+        return Err(VerbsError::Invalid("the region was registered for reading only".into()));
     }
     Ok(())
 }

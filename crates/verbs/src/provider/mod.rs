@@ -3,7 +3,7 @@
 //! Applications do not need this module; a provider does. It keeps the rules of verbs, and the
 //! texts of their errors, in one place:
 //!
-//! - while objects are made: [`check_cq`], [`check_mr`], [`check_qp`], [`check_service`],
+//! - while objects are made: [`check_cq`], [`check_mr`], [`check_bind`], [`check_qp`], [`check_service`],
 //!   [`check_limit`], [`check_rate`], [`own_cq`], [`own_channel`], [`full`];
 //! - while a queue pair changes its state: [`check_transition`], [`StateCell`];
 //! - when something failed: [`explain_queue_pair`], [`explain_failure`], [`EventQueue`];
@@ -28,7 +28,8 @@ mod region_watch;
 pub use catchment_verbs_types::{Limits, MAX_24_BITS};
 pub use completion_queue::{CompletionQueue, EventChannel};
 pub use create::{
-    check_cq, check_limit, check_mr, check_qp, check_rate, check_service, full, own_channel, own_cq,
+    check_bind, check_cq, check_limit, check_mr, check_qp, check_rate, check_service, full,
+    own_channel, own_cq,
 };
 pub use events::EventQueue;
 pub use explain::{explain_failure, explain_queue_pair, position};

@@ -89,20 +89,18 @@ pub(crate) struct AgentProcess {
 impl AgentProcess {
     /// Starts them in a mode of the policy, for applications of these weights.
     pub(crate) fn start(mode: &str, weights: &[f64], network: Network<'_>) -> Result<Self> {
-        let rules = rules(weights);
-        let agent = |end: End| {
-            let name = unused_name();
-            let device = end.device();
-            let policy = serde_json::json!({ "name": name, "device": device, "mode": mode, "applications": rules });
-            let mut process = start("the agent", Role::Agent(policy.to_string()), &end)?;
-            process.wait_for(|line| line == READY)?;
-            anyhow::Ok((Served { name, process: process.id() }, process))
-        };
-        let (served, first) = agent(network.end(false))?;
-        let second = network.0.map(|_| agent(network.end(true))).transpose()?;
+        let agent = |of_targets| start_one(mode, weights, &network.end(of_targets));
+        let (served, first) = agent(false)?;
+        let second = network.0.map(|_| agent(true)).transpose()?;
         let (of_targets, second) = second.unzip();
         let processes = std::iter::once(first).chain(second).collect();
         Ok(Self { served, of_targets, _processes: processes })
+    }
+
+    /// Starts one for one application, over RoCEv2 at an address of this namespace, or over shared memory.
+    pub(super) fn start_at(address: Option<IpAddr>) -> Result<Self> {
+        let (served, process) = start_one("drum", &[1.0], &End { netns: None, address })?;
+        Ok(Self { served, of_targets: None, _processes: vec![process] })
     }
 
     /// Starts one over shared memory by a policy that says what its device does: so many bytes a second.
@@ -160,6 +158,14 @@ impl AgentProcess {
     ) -> Result<Self> {
         Hosts::start_connected(mode, weights, network, line_bytes_per_s)
     }
+}
+
+fn start_one(mode: &str, weights: &[f64], end: &End) -> Result<(Served, ChildProcess)> {
+    let (name, device) = (unused_name(), end.device());
+    let policy = serde_json::json!({ "name": name, "device": device, "mode": mode, "applications": rules(weights) });
+    let mut process = start("the agent", Role::Agent(policy.to_string()), end)?;
+    process.wait_for(|line| line == READY)?;
+    Ok((Served { name, process: process.id() }, process))
 }
 
 /// Returns the rules of applications of these weights, and of their targets.

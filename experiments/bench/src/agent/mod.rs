@@ -10,6 +10,7 @@ mod crowd;
 mod ends;
 mod fairness;
 mod head_of_line;
+mod regions;
 mod role;
 mod routing;
 mod row;
@@ -77,6 +78,9 @@ pub(crate) struct Options {
     /// Only applications that come and go, many connections, and requests of many
     #[arg(long)]
     crowds: bool,
+    /// Only how long a region takes to be made: of a memfd, and in a memory chunk
+    #[arg(long)]
+    regions: bool,
 }
 
 impl Options {
@@ -122,6 +126,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.crowds {
         return measure_crowds(options);
     }
+    if options.regions {
+        return measure_regions(options.json, runs);
+    }
     let (cache_line, hand_over_ns, rows) = compare(options, runs)?;
     for row in std::iter::once(&cache_line).chain(&rows) {
         output::either(options.json, row, Row::line)?;
@@ -141,6 +148,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         output::either(options.json, &goal, Unmeasured::line)?;
     }
     Ok(())
+}
+
+fn measure_regions(json: bool, runs: usize) -> Result<()> {
+    let (rows, goals) = regions::measure(runs).context("regions")?;
+    for row in &rows {
+        output::either(json, row, regions::Row::line)?;
+    }
+    goals.iter().try_for_each(|goal| output::either(json, goal, Goal::line))
 }
 
 /// Measures what many applications get, and what many connections cost.

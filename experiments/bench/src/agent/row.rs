@@ -104,8 +104,8 @@ pub(crate) struct Row {
     pub(super) cpu_percent_apps: Option<f64>,
     /// Of the agent in the device, both ends of a connection.
     pub(super) queue_pairs: Option<u64>,
-    /// Regions that the agent registered at its device for applications: of both ends over shared memory. Nothing for RAW, which
-    /// has no agent.
+    /// Regions that the agent registered at its device for applications: of both ends over shared memory, none in memory
+    /// chunks. Nothing for RAW, which has no agent.
     pub(super) registrations: Option<u64>,
     /// Completions that were not the next one of their connection, by the numbers that both give to requests; and requests
     /// that never had one. Of all runs, warm-ups included.

@@ -77,6 +77,23 @@ fn rows_and_goals_are_there() {
     );
 }
 
+/// Regions in memory chunks need no registration, those of memfds one, of each size over both devices.
+#[test]
+fn regions_are_made_of_memfds_and_in_memory_chunks() {
+    let lines = lines(&run(&["agent", "--json", "--regions", "--runs", "1"]));
+    let rows: Vec<_> = lines.iter().filter(|line| line["what"] == "region").collect();
+    assert_eq!(rows.len(), 2 * 3 * 3, "devices, sizes, kinds");
+    for row in &rows {
+        let expected = if row["of"] == "memfd" { 1.0 } else { 0.0 };
+        assert_eq!(row["registrations"], expected, "{row}");
+        for field in ["made_us_p50", "made_us_p99", "ended_us_p50", "regions"] {
+            assert!(row[field].as_f64().unwrap() > 0.0, "{field}: {row}");
+        }
+    }
+    let goals = lines.iter().filter(|line| line["what"] == "goal");
+    assert_eq!(goals.count(), 2 * rows.len() * 2 / 3);
+}
+
 /// Fifty applications that come and go, with a line and without; connections from none to 1,000; and of the requests of a
 /// hundred applications, none that went astray.
 fn crowds_are_there(lines: &[Value]) {

@@ -49,11 +49,12 @@ impl Engine {
             Command::RemoveQp(key, queue_pair, reply) => {
                 let _ = reply.send(self.remove_qp(key, queue_pair));
             }
-            Command::Memory(key, bytes, registrations) => {
+            Command::Memory(key, (bytes, chunks), registrations) => {
                 let application =
                     self.keys.get(&key).and_then(|at| self.applications[*at].as_mut());
                 if let Some(application) = application {
                     application.account.memory_bytes = bytes;
+                    application.account.memory_chunks = chunks;
                     application.account.registrations += registrations;
                 }
             }

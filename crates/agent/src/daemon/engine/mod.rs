@@ -82,8 +82,8 @@ pub(super) enum Command {
     SharedQp(u32, u32, Box<dyn Qp>, Inbox),
     /// Make all of them fail.
     BreakSharedQps,
-    /// So much memory is registered now, after so many registrations more.
-    Memory(u64, u64, u64),
+    /// So many bytes and memory chunks are there now, after so many registrations more.
+    Memory(u64, (u64, u64), u64),
     /// Other rules for applications.
     Policy(Arc<Policy>),
     /// What was agreed with other hosts.

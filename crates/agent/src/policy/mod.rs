@@ -1,7 +1,11 @@
 //! The policy of an agent: its device, who may connect, and with which weight.
+mod memory;
+mod optimum;
+
 use crate::peer::message::LEASES_MS;
 use crate::scheduler::Limits;
-use catchment_control::drum::{Coupling, Edges, Problem, ProblemError, solve_exactly};
+pub use memory::MemoryChunks;
+pub use optimum::{Optimum, optimum};
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -42,6 +46,9 @@ pub struct Policy {
     /// request. Its time is what the modes that decide shares divide.
     #[serde(default = "default_request")]
     pub request_bytes: u32,
+    /// Memory that is registered before applications ask for it.
+    #[serde(default)]
+    pub memory_chunks: MemoryChunks,
     /// Who may connect.
     pub applications: Vec<Rule>,
     /// The agents of other hosts.
@@ -173,7 +180,7 @@ pub struct Rule {
     pub weight: f64,
     /// The user that they run as; left out: the agent's.
     pub user: Option<u32>,
-    /// Most bytes of memory that one of them may register.
+    /// Most bytes of memory that one of them may have: memory chunks, and what it registers of its own.
     #[serde(default = "default_memory")]
     pub memory_bytes: u64,
 }
@@ -268,6 +275,7 @@ impl Policy {
             return wrong(format!("request_bytes = {asked} is not between 64 and 65536"));
         }
         policy.between.check()?;
+        policy.memory_chunks.check()?;
         for rule in &policy.applications {
             if !positive(rule.weight) {
                 return wrong(format!(
@@ -299,6 +307,7 @@ impl Policy {
             applications,
             between,
             justitia,
+            memory_chunks,
         } = new;
         _ = applications;
         let same = [
@@ -311,6 +320,7 @@ impl Policy {
             ("request_bytes", self.request_bytes == *request_bytes),
             ("between", self.between == *between),
             ("justitia", self.justitia == *justitia),
+            ("memory_chunks", self.memory_chunks == *memory_chunks),
         ];
         let differs = same.iter().find(|(_, same)| !same);
         differs.map_or(Ok(()), |(what, _)| {
@@ -379,61 +389,9 @@ impl Policy {
     }
 }
 
-/// The optimum of one host.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Optimum {
-    /// The part of the device of each application while all have something to send.
-    pub shares: Vec<f64>,
-    /// What the device's sending is worth: utility that the whole of it once more would add, at this rate.
-    pub price: f64,
-}
-
-/// Returns the optimal part of the device of each application, from their weights.
-///
-/// # Errors
-/// As [`Problem::check`].
-pub fn optimum(weights: &[f64], alpha: f64) -> Result<Optimum, ProblemError> {
-    if weights.is_empty() {
-        return Ok(Optimum::default());
-    }
-    let mut edges = Edges::default();
-    (0..weights.len()).for_each(|at| edges.push(at, at, 1.0));
-    let problem = Problem {
-        hosts: 1,
-        applications: weights.len(),
-        alpha,
-        weights: weights.to_vec(),
-        // What waits in completion queues is not the bottleneck of one agent: only sending is.
-        beta: vec![0.0],
-        send_capacity: vec![1.0],
-        completion_capacity: vec![2.0],
-        edges,
-        coupling: Coupling::Equal,
-        send_preemption: None,
-        completion_preemption: None,
-        limits: None,
-    };
-    let (solution, prices) = solve_exactly(&problem)?;
-    Ok(Optimum { shares: solution.x, price: prices.first().map_or(0.0, |host| host.send) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn shares_are_the_optimum_of_the_host() {
-        let close = |got: &[f64], expected: &[f64]| {
-            got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6)
-        };
-        let shares = |weights: &[f64], alpha| optimum(weights, alpha).unwrap().shares;
-        assert!(close(&shares(&[3.0, 1.0], 1.0), &[0.75, 0.25]));
-        let root = 3f64.sqrt() / (3f64.sqrt() + 1.0);
-        assert!(close(&shares(&[3.0, 1.0], 2.0), &[root, 1.0 - root]));
-        assert!(shares(&[], 1.0).is_empty());
-        // The marginal utility of each: w / x.
-        assert!((optimum(&[3.0, 1.0], 1.0).unwrap().price - 4.0).abs() < 1e-6);
-    }
 
     #[test]
     fn a_policy_says_who_is_served() {
@@ -466,6 +424,7 @@ mod tests {
             (r#", "window_bytes": 4096"#, "window_bytes"),
             (r#", "request_bytes": 64"#, "request_bytes"),
             (r#", "between": {"ratio": 2}"#, "between"),
+            (r#", "memory_chunks": {"ahead": 2}"#, "memory_chunks"),
             (r#", "justitia": {"line_bytes_per_s": 1, "target_us": 1}"#, "justitia"),
         ] {
             let error = old.check_change(&policy(text)).unwrap_err().to_string();
@@ -484,6 +443,8 @@ mod tests {
             (r#"{"applications": [], "alpha": -1}"#, "alpha = -1"),
             (r#"{"applications": [], "between": {"lease_ms": 5}}"#, "lease_ms = 5"),
             (r#"{"applications": [], "between": {"ratio": 17}}"#, "ratio = 17"),
+            (r#"{"applications": [], "memory_chunks": {"bytes": 5}}"#, "bytes = 5"),
+            (r#"{"applications": [], "memory_chunks": {"ahead": 17}}"#, "ahead = 17"),
             (r#"{"applications": [], "mode": "fair"}"#, "unknown variant `fair`"),
             (r#"{"applications": [], "device": {"roce": "nowhere"}}"#, "invalid IP address"),
         ] {
