@@ -8,6 +8,7 @@
 //! - [`inband`]: what agents say over shared queue pairs, as bytes.
 //! - [`matching`]: which message goes into which receive of a peer, without I/O.
 //! - [`peer`]: sessions with the agents of other hosts.
+//! - [`slot`]: memory in which such an agent writes its newest message of a round.
 //! - [`protocol`]: what an application and its agent say over their socket.
 //! - [`calibrate`]: what a device moves, and what a request costs it.
 //! - [`Agent`]: the agent itself; [`SharedQps`]: the queue pairs that connections share, without its thread.
@@ -28,6 +29,7 @@ pub mod protocol;
 mod provider;
 pub mod ring;
 pub mod scheduler;
+pub mod slot;
 
 pub use daemon::{Agent, Posted, SharedQps};
 pub use provider::{AgentOptions, AgentProvider, INFO, peers, rounds, status};

@@ -346,10 +346,24 @@ pub struct Rounds {
     pub still: bool,
     /// By how much the last round moved rates or prices, beside what they are.
     pub residual: f64,
+    /// Messages of rounds that were written into a slot of their host.
+    pub written: u64,
+    /// Those that went by a session.
+    pub sent: u64,
+    /// Rounds since the last change that this host made or heard of.
+    pub since_change: u64,
+    /// What a little more of what this host can send would add, in utility for each Mops: 64 MB/s.
+    pub sending_price: f64,
+    /// The same of what it can take in.
+    pub completing_price: f64,
+    /// By how much less this host's part is worth, at the prices that it knows, than the most that is possible there, as
+    /// a fraction: if no host has more, and all know the same prices, all rates are at most twice that far from the optimum.
+    /// Null while it has no part, or does not know its prices.
+    pub gap: Option<f64>,
 }
 
 /// What an agent knows of that of another host.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peer {
     /// Its name; empty where nobody was reached.
@@ -370,6 +384,22 @@ pub struct Peer {
     pub queue_pairs: u32,
     /// Those that failed, and were replaced.
     pub failed: u32,
+    /// Which way the last message of a round went there; none before the first.
+    #[serde(default)]
+    pub by: Option<By>,
+    /// What is asked there for completions of what applications here send, as it said last.
+    #[serde(default)]
+    pub completing_price: Option<f64>,
+}
+
+/// Which way a message of a round goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// By a WRITE into a slot.
+    Write,
+    /// By the session.
+    Session,
 }
 
 /// What an application has had of the device, since it connected.

@@ -1,9 +1,10 @@
 //! Every interleaving of the ring of entries, under the C11 memory model: two threads of an application
-//! and the agent. How sleepers are woken is checked in `verbs/tests/loom`.
+//! and the agent; and of a slot that is written while it is read. How sleepers are woken is checked in `verbs/tests/loom`.
 //!
-//! The ring is the shipped one, over words of the model checker; it needs no `--cfg loom`.
+//! Ring and slot are the shipped ones, over words of the model checker; it needs no `--cfg loom`.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 use catchment_agent::ring::{self, Claims, Count};
+use catchment_agent::slot::{MOST_BYTES, SLOT_BYTES, Seen, SlotMemory, SlotName, SlotReader, encode};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -111,5 +112,59 @@ fn a_slot_is_filled_again_once_it_is_free_and_order_is_kept() {
             assert_eq!(shared.take(n), 20 + n);
         }
         producer.join().unwrap();
+    });
+}
+
+/// The last words of a slot: a message of one word, generation, bytes, commit word.
+struct Slot([AtomicU64; 4]);
+
+const FIRST: usize = SLOT_BYTES / 8 - 4;
+
+impl SlotMemory for Slot {
+    fn load(&self, word: usize) -> u64 {
+        self.0[word - FIRST].load(Ordering::Relaxed)
+    }
+
+    fn load_commit(&self) -> u64 {
+        self.0[3].load(Ordering::Acquire)
+    }
+}
+
+/// Places a WRITE as devices do: the last word last, the others in any order.
+fn place(slot: &Slot, generation: u64, message: &[u8; 8]) {
+    let mut bytes = [0; SLOT_BYTES];
+    encode(SlotName::new(7, 9, 0), generation, message, &mut bytes).unwrap();
+    let words = bytes[8 * FIRST..].chunks_exact(8);
+    let orders = [Ordering::Relaxed, Ordering::Relaxed, Ordering::Relaxed, Ordering::Release];
+    for ((to, word), order) in slot.0.iter().zip(words).zip(orders) {
+        to.store(u64::from_le_bytes(word.try_into().unwrap()), order);
+    }
+}
+
+/// A slot is written twice while it is read: what is taken is one of the two, whole, and the first not after the
+/// second, which is there when all is still.
+#[test]
+fn a_slot_that_is_written_over_is_never_taken_torn() {
+    loom::model(|| {
+        let slot = Arc::new(Slot([0; 4].map(AtomicU64::new)));
+        let written = slot.clone();
+        let writer = thread::spawn(move || {
+            place(&written, 1, &[1; 8]);
+            place(&written, 2, &[2; 8]);
+        });
+        let mut reader = SlotReader::new(SlotName::new(7, 9, 0));
+        let mut taken = Vec::new();
+        let mut look = || {
+            let mut out = [0; MOST_BYTES];
+            if reader.take(&*slot, &mut out) == Seen::Message(8) {
+                assert!(out[..8].iter().all(|byte| *byte == out[0]), "{:?}", &out[..8]);
+                taken.push(out[0]);
+            }
+        };
+        look();
+        look();
+        writer.join().unwrap();
+        look();
+        assert!(taken == [2] || taken == [1, 2], "{taken:?}");
     });
 }

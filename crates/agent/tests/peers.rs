@@ -1,11 +1,11 @@
 //! Sessions between the agents of several hosts: real processes, real sockets.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+mod raw;
+
 use catchment_agent::peer::PeerSecurity;
-use catchment_agent::peer::message::{
-    FRAME_BYTES, Frame, Hello, PeerMessage, RemoteRegion, VERSION,
-};
+use catchment_agent::peer::message::{Frame, Hello, PeerMessage, RemoteRegion, Slots};
 use catchment_agent::policy::Policy;
-use catchment_agent::protocol::Peer;
+use catchment_agent::protocol::{By, Peer};
 use catchment_agent::{Agent, AgentOptions, AgentProvider, peers, rounds, status};
 use catchment_conformance::{Options, Side, eventually};
 use catchment_control::drum::{Header, Message as Round, Offer};
@@ -16,8 +16,8 @@ use catchment_session::reread::{ClientTls, ServerTls};
 use catchment_session::tls::TlsFiles;
 use catchment_verbs::Provider as _;
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use raw::{LEASE_MS, Raw, hello};
+use std::io::Write as _;
 use std::time::SystemTime;
 
 /// The second processes do their work here; nothing in the first.
@@ -28,8 +28,6 @@ fn second_process() {
     say(&agent.local().map_or_else(String::new, ToString::to_string));
     std::io::stdin().lines().for_each(drop);
 }
-
-const LEASE_MS: u32 = 1500;
 
 fn name(text: &str) -> String {
     format!("{text}-{}", std::process::id())
@@ -126,73 +124,6 @@ fn target(text: &str) -> (Agent, String) {
     (Agent::start(Policy::parse(&policy(&name, 1, &[])).unwrap()).unwrap(), name)
 }
 
-fn hello(host: u32, epoch: u32) -> Hello {
-    Hello {
-        version: VERSION,
-        name: "mad".into(),
-        host,
-        epoch,
-        device: "0".repeat(32),
-        alpha: 1.0,
-        lease_ms: LEASE_MS,
-        rates: true,
-    }
-}
-
-/// A peer that speaks the protocol itself.
-struct Raw(TcpStream);
-
-impl Raw {
-    fn dial(agent: &Agent) -> Self {
-        Self(TcpStream::connect(agent.local().unwrap().to_string()).unwrap())
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        let length = u32::try_from(bytes.len()).unwrap().to_be_bytes();
-        self.0.write_all(&[&length[..], bytes].concat()).unwrap();
-    }
-
-    fn hear(&mut self) -> PeerMessage {
-        match self.hear_any() {
-            Frame::Message(message) => message,
-            Frame::Round(round) => panic!("{round:?}"),
-        }
-    }
-
-    fn hear_any(&mut self) -> Frame {
-        let mut length = [0; 4];
-        self.0.read_exact(&mut length).unwrap();
-        let mut bytes = vec![0; u32::from_be_bytes(length) as usize];
-        assert!(bytes.len() <= FRAME_BYTES);
-        self.0.read_exact(&mut bytes).unwrap();
-        Frame::decode(&bytes).unwrap()
-    }
-
-    /// Why it is turned away.
-    fn refusal(&mut self) -> String {
-        loop {
-            let heard = self.hear();
-            if let PeerMessage::Refused { reason, .. } = heard {
-                return reason;
-            }
-            assert!(matches!(heard, PeerMessage::Ping {}), "{heard:?}");
-        }
-    }
-
-    fn greet(agent: &Agent, hello: Hello) -> Self {
-        let mut raw = Self::dial(agent);
-        raw.send(&PeerMessage::Hello(hello).encode());
-        raw
-    }
-
-    fn welcome(agent: &Agent, hello: Hello) -> Self {
-        let mut raw = Self::greet(agent, hello);
-        let answer = raw.hear();
-        assert!(matches!(answer, PeerMessage::Welcome(_)), "{answer:?}");
-        raw
-    }
-}
-
 /// What a first message may not be, and the reason that is told.
 #[test]
 fn a_peer_is_refused_with_the_reason() {
@@ -218,9 +149,9 @@ fn a_peer_is_refused_with_the_reason() {
     for (bytes, said) in [
         (
             older.as_bytes(),
-            "the peer speaks version 0 of the protocol between agents, this agent 3: update",
+            "the peer speaks version 0 of the protocol between agents, this agent 4: update",
         ),
-        (br#"{"type": "hello", "version": 3, "alpha": NaN}"#, "a message that cannot be read"),
+        (br#"{"type": "hello", "version": 4, "alpha": NaN}"#, "a message that cannot be read"),
         (br#"{"type": "ping"}"#, "the first message is no hello"),
         (b"\x01\x01\0\0", "a message of a round"),
         (b"", "a message of a round"),
@@ -249,7 +180,7 @@ fn round(epoch: u32, entry: &[f32; 5]) -> Vec<u8> {
     bytes
 }
 
-/// What a peer may not say of shared queue pairs, and the reason that is told.
+/// What a peer may not say of shared queue pairs and slots, and the reason that is told.
 fn of_shared_queue_pairs() -> Vec<(Vec<u8>, &'static str)> {
     let region = |addr, bytes, access| {
         let region = Some(RemoteRegion { rkey: 1, addr, bytes, access });
@@ -259,12 +190,20 @@ fn of_shared_queue_pairs() -> Vec<(Vec<u8>, &'static str)> {
         PeerMessage::QueuePair { number: 0, endpoint: endpoint.to_owned() }.encode()
     };
     let elsewhere = format!("{}/1/2", "5a".repeat(16));
+    let slots = |endpoint: &str, addr, bytes| {
+        let (number, rkey, endpoint) = (1, 2, endpoint.to_owned());
+        PeerMessage::Slots(Slots { number, endpoint, rkey, addr, bytes }).encode()
+    };
     vec![
         (region(u64::MAX - 7, 9, 2), "length of a region is out of range: 9"),
         (region(0, 8, 1), "access is out of range: 1"),
         (region(0, 8, 1 << 30), "access is out of range"),
         (shared_qp("nowhere"), "endpoint is out of range: nowhere"),
         (shared_qp(&elsewhere), "the endpoint of a shared queue pair is not of its device"),
+        (slots("nowhere", 0, 512), "endpoint is out of range: nowhere"),
+        (slots(&elsewhere, u64::MAX - 7, 512), "length of slots is out of range: 512"),
+        (slots(&elsewhere, 0, 511), "length of slots is out of range: 511"),
+        (slots(&elsewhere, 0, 512), "the endpoint of its slots is not of its device"),
         (br#"{"type": "share", "queue_pair": -1, "to": 2}"#.to_vec(), "a message that cannot be"),
         (br#"{"type": "revoke", "rkey": 4294967296}"#.to_vec(), "a message that cannot be read"),
     ]
@@ -387,6 +326,7 @@ fn a_mad_peer_is_granted_no_more_than_there_is() {
         assert!(f64::from(granted) <= CAPACITY, "{granted} of {CAPACITY}");
     }
     assert!(granted > 0.0, "it is a peer, after all");
+    assert_eq!(peer(&name, 2).unwrap().by, Some(By::Session), "it announced no slots");
     assert!(rounds(&name).unwrap().unwrap().refused >= 39);
     let applications = status(&name).unwrap();
     let rates = applications.iter().map(|account| account.rate_bytes_per_s);

@@ -5,9 +5,10 @@ use super::inbox::{INBOX, Inbox};
 use super::own::OwnQp;
 use super::shared_qp::CHUNKS;
 use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
-use crate::peer::{Change, Local, Make, Sharing, Verdict};
+use crate::peer::message::Slots;
+use crate::peer::{Change, Local, Make, Sharing, SlotNews, SlotQp, Verdict};
 use catchment_verbs::{
-    Access, Cq, Endpoint, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr, VerbsError, event,
+    Access, Context, Cq, Endpoint, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr, VerbsError, event,
 };
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -38,12 +39,15 @@ impl Drop for Maker {
 
 /// What the thread has.
 pub(super) struct Work {
+    pub(super) context: Arc<dyn Context>,
     pub(super) parts: Option<Parts>,
     pub(super) commands: Sender<Command>,
     pub(super) bell: Arc<OwnedFd>,
     pub(super) news: UnboundedSender<Change>,
     /// Ends of shared queue pairs that are not in use.
     pub(super) ends: BTreeMap<(u32, u32), (Box<dyn Qp>, Inbox)>,
+    /// Slots that are not in use.
+    pub(super) slots: BTreeMap<(u32, u32), SlotQp>,
 }
 
 impl Maker {
@@ -88,6 +92,12 @@ impl Work {
                 self.say(Sharing::Receives { qpn: at.qpn, life: at.life });
             }
             Make::Send(at) => self.change(at, OwnQp::send),
+            Make::OpenSlots(host, number) => self.open_slots(host, number),
+            Make::ConnectSlots(host, number, theirs) => {
+                self.connect_slots(host, number, &theirs);
+            }
+            Make::ForgetSlots(host, number) => drop(self.slots.remove(&(host, number))),
+            Make::EndSlots(ended) => drop(ended),
         }
     }
 
@@ -162,5 +172,33 @@ impl Work {
             }
             self.tell(Command::Return(key, queue_pair, qp, None));
         }
+    }
+
+    fn say_of_slots(&self, news: SlotNews) {
+        let _ = self.news.send(Change::Slots(news));
+    }
+
+    fn open_slots(&mut self, host: u32, number: u32) {
+        let made = match SlotQp::make(&*self.context) {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::warn!(host, %error, "no slots: rounds go by the session");
+                return self.say_of_slots(SlotNews::Failed(host, number));
+            }
+        };
+        let announcement = made.as_ref().map(|slots| slots.announcement(number));
+        self.slots.extend(made.map(|slots| ((host, number), slots)));
+        self.say_of_slots(SlotNews::Made(host, number, announcement));
+    }
+
+    fn connect_slots(&mut self, host: u32, number: u32, theirs: &Slots) {
+        let Some(mut slots) = self.slots.remove(&(host, number)) else { return };
+        self.say_of_slots(match slots.connect(theirs) {
+            Ok(()) => SlotNews::Connected(host, number, Box::new(slots)),
+            Err(reason) => {
+                tracing::warn!(host, reason, "slots are not connected: rounds go by the session");
+                SlotNews::Failed(host, number)
+            }
+        });
     }
 }

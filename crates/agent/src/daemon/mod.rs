@@ -17,7 +17,7 @@ mod shared_qp;
 mod shared_qp_tests;
 mod shared_qps;
 
-use crate::peer::{Change, PeerError, PeerSecurity, Peers, Wiring};
+use crate::peer::{Change, PeerError, PeerSecurity, Peers, SlotNews, Wiring};
 use crate::policy::{Below, Mode, Policy, PolicyError};
 use crate::protocol;
 use catchment_provider_roce::{RoceOptions, RoceProvider};
@@ -144,11 +144,13 @@ fn start_peers(
     }
     let (news, changes) = unbounded_channel();
     let work = Work {
+        context: Arc::clone(&port.context),
         parts: parts.cloned(),
         commands: commands.clone(),
         bell: Arc::clone(&bell),
         news: news.clone(),
         ends: BTreeMap::new(),
+        slots: BTreeMap::new(),
     };
     let tell = Box::new(move |verdict| {
         let _ = commands.send(Command::Verdict(verdict));
@@ -246,6 +248,14 @@ impl Agent {
     #[doc(hidden)]
     pub fn break_shared_queue_pairs(&self) {
         self.shared.tell(Command::BreakSharedQps);
+    }
+
+    /// Makes the queue pairs fail by which messages of rounds are written to other agents. For tests.
+    #[doc(hidden)]
+    pub fn break_slots(&self) {
+        if let Some(news) = &self.shared.news {
+            let _ = news.send(Change::Slots(SlotNews::Break));
+        }
     }
 
     fn spawn(

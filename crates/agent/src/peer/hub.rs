@@ -1,5 +1,6 @@
 //! One host among others: `drum::Host`, what it needs to know of applications and peers, and its rates.
 use super::alarm::Alarm;
+use super::hub_slots::HubSlots;
 use super::message::{Frame, Hello, PeerMessage};
 use super::registry::Registry;
 use super::roster::{QueuePair, Roster};
@@ -8,7 +9,9 @@ use super::shares::Shares;
 use super::{Change, Counts, Make, Verdict, digest_of};
 use crate::protocol::Rounds;
 use crate::scheduler::LEAST_COST_BYTES;
-use catchment_control::drum::{Application, Host, HostError, Input, Message as Round, Output};
+use catchment_control::drum::{
+    Application, Host, HostCounts, HostError, Input, Message as Round, Output,
+};
 use catchment_session::io::Address;
 use catchment_verbs::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,10 +36,11 @@ pub(super) struct Tells {
 /// See the module.
 pub(super) struct Hub {
     host: Host,
-    ours: Arc<Hello>,
+    pub(super) ours: Arc<Hello>,
     pub(super) registry: Arc<Registry>,
     pub(super) roster: Roster,
     pub(super) shares: Shares,
+    pub(super) slots: HubSlots,
     /// When questions that were not answered are asked again.
     pub(super) asks_again: Option<Instant>,
     /// The engine's number of each application.
@@ -52,6 +56,8 @@ pub(super) struct Hub {
     discovery: Option<Discovery>,
     /// Offered edges to applications that do not exist.
     refused_edges: u64,
+    /// What was told of the rounds.
+    shown: Option<(HostCounts, u64, u64)>,
 }
 
 /// Where to look for agents at whose devices queue pairs lead.
@@ -79,7 +85,7 @@ impl Hub {
         ours: Arc<Hello>,
         registry: Arc<Registry>,
         tells: Tells,
-        shares: Shares,
+        (shares, slots): (Shares, HubSlots),
     ) -> Self {
         let roster = Roster::new(ours.host, ours.device.clone());
         Self {
@@ -88,6 +94,7 @@ impl Hub {
             registry,
             roster,
             shares,
+            slots,
             asks_again: None,
             keys: BTreeMap::new(),
             joined: BTreeMap::new(),
@@ -97,6 +104,7 @@ impl Hub {
             missing: BTreeMap::new(),
             discovery: None,
             refused_edges: 0,
+            shown: None,
         }
     }
 
@@ -160,11 +168,28 @@ impl Hub {
         let due = loop {
             match self.host.poll(self.now_ns()) {
                 Output::Rates => self.announce(),
-                Output::Send { to, bytes } => self.registry.send(to, bytes),
+                Output::Send { to, bytes } => self.send_round(to, bytes),
                 Output::Timeout(at) => break at,
             }
         };
-        let counts = self.host.counts();
+        self.show();
+        // Far enough, where the host waits for nothing.
+        let due = self.began + Duration::from_nanos(due.min(u64::MAX >> 8));
+        let others = self.missing.values().copied().chain(self.shares.due()).chain(self.asks_again);
+        let others = others.chain(self.slots.due());
+        others.chain([due]).min().unwrap_or(due)
+    }
+
+    /// Tells how the rounds stand, if that is news.
+    fn show(&mut self) {
+        let (host, counts) = (&self.host, self.host.counts());
+        let messages = self.slots.written + self.slots.sent;
+        let now = (counts, messages, self.refused_edges);
+        if host.is_still() && self.shown == Some(now) {
+            return;
+        }
+        self.shown = Some(now);
+        let (sending_price, completing_price) = host.prices();
         *self.tells.status.0.lock() = Rounds {
             host: self.ours.host,
             epoch: self.ours.epoch,
@@ -172,13 +197,16 @@ impl Hub {
             lost: counts.lost,
             refused: counts.refused + self.refused_edges,
             fell_back: counts.fell_back,
-            still: self.host.is_still(),
-            residual: self.host.residual(),
+            still: host.is_still(),
+            residual: host.residual(),
+            written: self.slots.written,
+            sent: self.slots.sent,
+            since_change: host.rounds_since_change(),
+            sending_price,
+            completing_price,
+            gap: host.gap(),
         };
-        // Far enough, where the host waits for nothing.
-        let due = self.began + Duration::from_nanos(due.min(u64::MAX >> 8));
-        let others = self.missing.values().copied().chain(self.shares.due()).chain(self.asks_again);
-        others.chain([due]).min().unwrap_or(due)
+        self.registry.note_prices(&host.prices_told());
     }
 
     /// Puts the rates in force.
@@ -247,6 +275,7 @@ impl Hub {
                 self.roster.disconnect((number(key), queue_pair));
             }
             Change::Shared(news) => self.share(news),
+            Change::Slots(news) => self.note_slots(news),
         }
     }
 
@@ -258,6 +287,7 @@ impl Hub {
         match event {
             Event::Opened(hello) => {
                 self.missing.remove(&hello.host);
+                self.slots.meet(hello.host, hello.epoch);
                 let lost = self.roster.meet(hello.host, &hello.device);
                 if !lost.is_empty() {
                     self.shares.forget(hello.host);
@@ -270,13 +300,16 @@ impl Hub {
             }
             Event::Frame { host, frame: Frame::Message(message) } => self.heard(host, message),
             Event::Frame { host, frame: Frame::Round(round) } => self.take_round(host, round),
+            Event::Written { host, number, bytes } => self.take_written(host, number, &bytes),
             Event::Closed { host, said_goodbye: true } => {
+                self.slots.forget(host);
                 self.handle(Input::Gone(host));
                 self.lose_host(host);
             }
             Event::Closed { host, said_goodbye: false } => {
                 let lease = Duration::from_millis(self.ours.lease_ms.into());
                 self.shares.closed(host);
+                self.slots.forget(host);
                 self.missing.insert(host, Instant::now() + 2 * lease);
             }
         }
@@ -297,6 +330,8 @@ impl Hub {
             PeerMessage::Left { application } => {
                 self.roster.forget_application(host, application);
             }
+            PeerMessage::Slots(theirs) => self.heard_slots(host, theirs),
+            PeerMessage::SlotsReady { number } => self.slots.heard_ready(host, number),
             other @ (PeerMessage::Hello(_)
             | PeerMessage::Welcome(_)
             | PeerMessage::Refused { .. }
@@ -318,7 +353,7 @@ impl Hub {
 
     /// Gives a message of a round to the host, without edges to applications that do not exist: nobody else's
     /// suffer from them.
-    fn take_round(&mut self, host: u32, round: Round) {
+    pub(super) fn take_round(&mut self, host: u32, round: Round) {
         let round = match round {
             Round::Offers(header, mut offers) => {
                 let before = offers.len();

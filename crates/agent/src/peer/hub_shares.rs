@@ -79,14 +79,21 @@ impl Hub {
             | PeerMessage::Where { .. }
             | PeerMessage::There { .. }
             | PeerMessage::Left { .. }
+            | PeerMessage::Slots(_)
+            | PeerMessage::SlotsReady { .. }
             | PeerMessage::Ping {}
             | PeerMessage::Goodbye {} => {}
         }
     }
 
-    fn heard_queue_pair(&mut self, host: u32, number: u32, endpoint: String) {
+    /// Returns whether an endpoint is of the device of a host.
+    pub(super) fn is_of(&self, host: u32, endpoint: &str) -> bool {
         let gid = endpoint.parse().ok().map(|endpoint: Endpoint| endpoint.gid);
-        if gid.and_then(|gid| self.roster.host_of(&digest_of(gid))) == Some(host) {
+        gid.and_then(|gid| self.roster.host_of(&digest_of(gid))) == Some(host)
+    }
+
+    fn heard_queue_pair(&mut self, host: u32, number: u32, endpoint: String) {
+        if self.is_of(host, &endpoint) {
             self.shares.groups().heard_queue_pair(host, number, endpoint);
         } else {
             let reason = "the endpoint of a shared queue pair is not of its device".to_owned();
@@ -94,7 +101,16 @@ impl Hub {
         }
     }
 
-    /// Does what follows for shared queue pairs.
+    pub(super) fn carry_out(&self, action: Action) {
+        match action {
+            Action::Say(host, message) => self.registry.send(host, message.encode()),
+            Action::Tell(verdict) => (self.tells.tell)(verdict),
+            Action::Make(make) => (self.tells.make)(make),
+            Action::Refuse(host, reason) => self.registry.turn_away(host, reason),
+        }
+    }
+
+    /// Does what follows for shared queue pairs, and for slots.
     pub(super) fn act(&mut self) {
         let now = Instant::now();
         self.shares.expire(now);
@@ -105,13 +121,9 @@ impl Hub {
         let mut any = self.shares.groups().take_news();
         while let Some(action) = self.shares.next() {
             any = true;
-            match action {
-                Action::Say(host, message) => self.registry.send(host, message.encode()),
-                Action::Tell(verdict) => (self.tells.tell)(verdict),
-                Action::Make(make) => (self.tells.make)(make),
-                Action::Refuse(host, reason) => self.registry.turn_away(host, reason),
-            }
+            self.carry_out(action);
         }
+        self.act_on_slots(now);
         if self.asks_again.is_none() && self.shares.is_waiting() {
             self.asks_again = Some(now + AGAIN);
         }

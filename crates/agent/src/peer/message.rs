@@ -2,17 +2,20 @@
 //!
 //! A frame that begins with `{` is a JSON object, [`PeerMessage`]; any other is a message of the rounds
 //! ([`drum::Message`](catchment_control::drum::Message)).
+use crate::slot::SLOT_BYTES;
 use catchment_control::drum::{Message as Round, WireError};
 use catchment_session::names::printable;
 use catchment_verbs::{Access, Endpoint};
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. Others are refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The label of the TLS exporter.
 pub const LABEL: &[u8] = b"EXPORTER-catchment-agents";
 /// Most bytes of a JSON object.
 pub const MESSAGE_BYTES: usize = 16 << 10;
+/// Bytes of the slots of an agent: one for offers, one for answers.
+pub const SLOTS_BYTES: u64 = 2 * SLOT_BYTES as u64;
 /// Most bytes of a frame: a message of the rounds with as many entries as can be counted.
 pub const FRAME_BYTES: usize = 40 + 32 * u16::MAX as usize;
 /// Most queue pairs that one message asks about.
@@ -78,6 +81,30 @@ impl RemoteRegion {
         demand("length of a region", fits, self.bytes)?;
         let access = Access::from_bits(self.access);
         demand("access", access.is_some_and(|access| Access::REMOTE.contains(access)), self.access)
+    }
+}
+
+/// Where who hears it may write messages of the rounds, once it is connected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slots {
+    /// The sender's number of these: another one each time.
+    pub number: u32,
+    /// The queue pair that is for them alone, as [`Endpoint`] prints it.
+    pub endpoint: String,
+    /// Their key.
+    pub rkey: u32,
+    /// Address of the first one.
+    pub addr: u64,
+    /// Length of all: [`SLOTS_BYTES`] or more.
+    pub bytes: u64,
+}
+
+impl Slots {
+    fn check(&self) -> Result<(), FrameError> {
+        demand("endpoint", self.endpoint.parse::<Endpoint>().is_ok(), &self.endpoint)?;
+        let fits = self.addr.checked_add(self.bytes).is_some() && self.bytes >= SLOTS_BYTES;
+        demand("length of slots", fits, self.bytes)
     }
 }
 
@@ -191,6 +218,13 @@ pub enum PeerMessage {
         number: u32,
         /// The peer said so first.
         answer: bool,
+    },
+    /// Slots for messages of the rounds, and where they are.
+    Slots(Slots),
+    /// The sender has connected its end with that of these.
+    SlotsReady {
+        /// The peer's number of them.
+        number: u32,
     },
     /// Keeps the lease.
     Ping {},
@@ -322,6 +356,7 @@ impl PeerMessage {
             Self::Where { queue_pairs } => asked(queue_pairs.len())?,
             Self::There { queue_pairs } => asked(queue_pairs.len())?,
             Self::Region { region, .. } => region.as_ref().map_or(Ok(()), RemoteRegion::check)?,
+            Self::Slots(slots) => slots.check()?,
             Self::QueuePair { endpoint, .. } => {
                 demand("endpoint", endpoint.parse::<Endpoint>().is_ok(), endpoint)?;
             }
@@ -335,6 +370,7 @@ impl PeerMessage {
             | Self::Revoked { .. }
             | Self::Ready { .. }
             | Self::Lost { .. }
+            | Self::SlotsReady { .. }
             | Self::Ping {}
             | Self::Goodbye {} => {}
         }
@@ -353,4 +389,16 @@ impl Frame {
         }
         Ok(Self::Round(Round::decode(bytes)?))
     }
+}
+
+/// Returns a message of a round if it is of the life that the session is with.
+///
+/// # Errors
+/// The reason for which the session ends.
+pub(super) fn of_epoch(round: Round, epoch: u32) -> Result<Round, String> {
+    let named = round.header().incarnation;
+    if named == epoch {
+        return Ok(round);
+    }
+    Err(format!("a message of epoch {named} in a session of epoch {epoch}"))
 }

@@ -5,12 +5,15 @@ mod alarm;
 mod groups;
 mod hub;
 mod hub_shares;
+mod hub_slots;
 pub mod message;
 mod orders;
 mod registry;
 mod roster;
 mod session;
 mod shares;
+mod slot_qp;
+mod slots;
 
 use crate::policy::{Below, Between, Mode, Policy};
 use crate::protocol::{Peer, Rounds};
@@ -22,12 +25,14 @@ use catchment_session::io::{Address, BindError, ClientSecurity, ServerSecurity, 
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Endpoint, Gid};
 use hub::{BYTES_PER_MOPS, Hub, Tells};
+use hub_slots::HubSlots;
 use message::{DEVICE_DIGITS, Hello, RemoteRegion, VERSION};
-pub(crate) use orders::{Local, Make, Verdict};
+pub(crate) use orders::{Local, Make, SlotNews, Verdict};
 use registry::Registry;
 use ring::digest::{SHA256, digest};
 use session::Context;
 use shares::Shares;
+pub(crate) use slot_qp::SlotQp;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -95,6 +100,8 @@ pub(crate) enum Change {
     },
     /// What concerns shared queue pairs.
     Shared(Sharing),
+    /// What became of slots for messages of the rounds.
+    Slots(SlotNews),
 }
 
 /// What the engine, an application's thread and the maker of queue pairs tell of shared ones. A queue pair has its
@@ -264,12 +271,14 @@ impl Peers {
         let shares = Shares::new(ours.host, policy.ratio(), between.queue_pairs, policy.probes());
         let status = (Arc::clone(&rounds), Arc::clone(&sharing));
         let tells = Tells { tell, make, status };
-        let mut hub = Hub::new(host, Arc::clone(&ours), Arc::clone(&registry), tells, shares);
+        let (events, received) = mpsc::channel(EVENTS);
+        let slots = HubSlots::new(between.slots, events.clone());
+        let mut hub =
+            Hub::new(host, Arc::clone(&ours), Arc::clone(&registry), tells, (shares, slots));
         // Where a device's address is that of its host, an agent there is at the same port as this one.
         if let (Below::Roce(_), Some(Address::Tcp { port, .. })) = (policy.device, &local) {
             hub.discover(*port, found);
         }
-        let (events, received) = mpsc::channel(EVENTS);
         let context =
             Context { ours, registry: Arc::clone(&registry), events, security: security.client };
         let (stop, stopped) = oneshot::channel();

@@ -1,5 +1,6 @@
 //! What who keeps the sessions asks of the rest of the agent.
-use super::message::RemoteRegion;
+use super::message::{RemoteRegion, Slots};
+use super::slot_qp::SlotQp;
 
 /// A queue pair of an application of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,26 @@ pub(crate) enum Make {
     Receive(Local),
     /// Lets it send.
     Send(Local),
+    /// Slots for a host, under a number, and a queue pair for them.
+    OpenSlots(u32, u32),
+    /// Connects them with what the host announced.
+    ConnectSlots(u32, u32, Slots),
+    /// Ends them, where they are not in use.
+    ForgetSlots(u32, u32),
+    /// Ends those that were in use.
+    EndSlots(Box<SlotQp>),
+}
+
+/// What became of slots, of a host and a number.
+pub(crate) enum SlotNews {
+    /// They are made; nothing if the device does not tell of what is written.
+    Made(u32, u32, Option<Slots>),
+    /// They are connected.
+    Connected(u32, u32, Box<SlotQp>),
+    /// They are not.
+    Failed(u32, u32),
+    /// All are to fail. For tests.
+    Break,
 }
 
 /// What the engine is told.

@@ -1,6 +1,6 @@
 //! Which sessions there are: one for each pair of hosts.
 use super::message::{Hello, PeerMessage};
-use crate::protocol::Peer;
+use crate::protocol::{By, Peer};
 use catchment_session::names::printable;
 use catchment_verbs::sync::Mutex;
 use std::collections::BTreeMap;
@@ -42,6 +42,10 @@ struct Known {
     certificate: Option<String>,
     session: Option<Session>,
     reason: String,
+    /// The way of the last message of a round that went there.
+    by: Option<By>,
+    /// What it asked last for completions.
+    completing_price: Option<f64>,
 }
 
 #[derive(Default)]
@@ -121,6 +125,8 @@ impl Registry {
             certificate: certificate.map(str::to_owned).or(bound),
             session: Some(Session { number, dialed, outbox: sender }),
             reason: String::new(),
+            by: None,
+            completing_price: None,
         };
         inner.hosts.insert(host, known);
         drop(inner);
@@ -147,6 +153,20 @@ impl Registry {
         let session = inner.hosts.get(&host).and_then(|known| known.session.as_ref());
         if let Some(session) = session {
             let _ = session.outbox.try_send(Out::Frame(bytes));
+        }
+    }
+
+    /// Notes which way a message of a round went.
+    pub(super) fn note_way(&self, host: u32, by: By) {
+        if let Some(known) = self.inner.lock().hosts.get_mut(&host) {
+            known.by = Some(by);
+        }
+    }
+
+    /// Notes what hosts ask for completions, and that others ask nothing.
+    pub(super) fn note_prices(&self, prices: &BTreeMap<u32, f64>) {
+        for (host, known) in &mut self.inner.lock().hosts {
+            known.completing_price = prices.get(host).copied();
         }
     }
 
@@ -223,6 +243,8 @@ impl Registry {
             address: None,
             connected: known.session.is_some(),
             reason: known.reason.clone(),
+            by: known.by,
+            completing_price: known.completing_price,
             ..Peer::default()
         });
         let silent = inner.silent.iter().map(|(address, reason)| Peer {

@@ -1,5 +1,5 @@
 //! One session with the agent of another host, from its first message to its end.
-use super::message::{FRAME_BYTES, Frame, Hello, LABEL, MESSAGE_BYTES, PeerMessage};
+use super::message::{FRAME_BYTES, Frame, Hello, LABEL, MESSAGE_BYTES, PeerMessage, of_epoch};
 use super::registry::{Out, Refusal, Registry, Seat};
 use catchment_session::io::{
     Address, Arriving, ClientSecurity, SecuredStream, StreamReader, StreamWriter,
@@ -22,6 +22,8 @@ pub(super) enum Event {
     Opened(Hello),
     /// A message came, in the session of this host.
     Frame { host: u32, frame: Frame },
+    /// Bytes were written into a slot of this host, of the end of this number.
+    Written { host: u32, number: u32, bytes: Vec<u8> },
     /// The session of a host ended; whether the host said that it has stopped sending.
     Closed { host: u32, said_goodbye: bool },
 }
@@ -186,10 +188,7 @@ impl Context {
                 Ok(Frame::Message(PeerMessage::Hello(_) | PeerMessage::Welcome(_))) => {
                     Err("a session has one hello".to_owned())
                 }
-                Ok(Frame::Round(round)) if round.header().incarnation != seat.epoch => {
-                    let (named, epoch) = (round.header().incarnation, seat.epoch);
-                    Err(format!("a message of epoch {named} in a session of epoch {epoch}"))
-                }
+                Ok(Frame::Round(round)) => of_epoch(round, seat.epoch).map(Frame::Round),
                 other => other,
             };
             match frame {

@@ -92,6 +92,9 @@ pub struct Between {
     /// Most shared queue pairs with all hosts; where that is too few, more connections share one.
     #[serde(default = "default_queue_pairs")]
     pub queue_pairs: u32,
+    /// Messages of rounds are written into slots of other agents where these have any; else all go by sessions.
+    #[serde(default = "default_slots")]
+    pub slots: bool,
 }
 
 impl Default for Between {
@@ -105,6 +108,7 @@ impl Default for Between {
             lease_ms: default_lease(),
             ratio: default_ratio(),
             queue_pairs: default_queue_pairs(),
+            slots: default_slots(),
         }
     }
 }
@@ -214,6 +218,10 @@ const fn default_lease() -> u32 {
 
 const fn default_ratio() -> u32 {
     8
+}
+
+const fn default_slots() -> bool {
+    true
 }
 
 const fn default_queue_pairs() -> u32 {

@@ -122,7 +122,10 @@ pub(crate) fn two_agents_in(
                 "send_bytes_per_s": bytes_per_s, "completion_bytes_per_s": bytes_per_s
             }
         });
-        let more = members.as_object().unwrap().clone();
+        let mut more = members.as_object().unwrap().clone();
+        if let Some(serde_json::Value::Object(between)) = more.remove("between") {
+            policy["between"].as_object_mut().unwrap().extend(between);
+        }
         policy.as_object_mut().unwrap().extend(more);
         Agent::start(Policy::parse(&policy.to_string()).unwrap()).unwrap()
     };

@@ -7,7 +7,7 @@ use crate::output::table::Table;
 use catchment::observe::StatusSource;
 use catchment::session::names::printable;
 use catchment_agent::explain::{Binds, ExplainError, Explanation, Observer, Rate, View, explain};
-use catchment_agent::protocol::{Account, Rounds};
+use catchment_agent::protocol::{Account, By, Rounds};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -76,7 +76,8 @@ pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
         rounds.rounds,
         movement(rounds),
     ))?;
-    let heading = ["peer", "host", "epoch", "session", "connections", "shared queue pairs"];
+    let heading =
+        ["peer", "host", "epoch", "session", "connections", "shared queue pairs", "rounds by"];
     let mut table = Table::new(&heading, 1);
     let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
     for peer in known {
@@ -89,9 +90,19 @@ pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
             session.to_owned(),
             peer.connections.to_string(),
             peer.queue_pairs.to_string(),
+            way(peer.by).to_owned(),
         ]);
     }
     output::print(&table.text())
+}
+
+/// Returns which way messages of rounds go.
+const fn way(by: Option<By>) -> &'static str {
+    match by {
+        Some(By::Write) => "write",
+        Some(By::Session) => "session",
+        None => "",
+    }
 }
 
 fn failure(error: ExplainError) -> Failure {

@@ -18,14 +18,14 @@ pub(super) struct Bound {
 }
 
 /// One host's part: `min over price >= 0 of price * capacity + sum max w U(x) - (cost + price * share) x`.
-struct Part<'a> {
-    alpha: f64,
+pub(super) struct Part<'a> {
+    pub(super) alpha: f64,
     /// One for each element, or one for all.
-    weights: &'a [f64],
-    costs: &'a [f64],
-    shares: &'a [f64],
-    limits: Option<&'a [f64]>,
-    capacity: f64,
+    pub(super) weights: &'a [f64],
+    pub(super) costs: &'a [f64],
+    pub(super) shares: &'a [f64],
+    pub(super) limits: Option<&'a [f64]>,
+    pub(super) capacity: f64,
 }
 
 #[derive(Default)]
@@ -87,6 +87,14 @@ impl Part<'_> {
             weight * utility(self.alpha, x) - cost * x
         };
         price * self.capacity + (0..self.costs.len()).map(value).sum::<f64>()
+    }
+
+    /// What is least, from a price where the search begins; nothing if no value is finite.
+    pub(super) fn best(&self, start: f64) -> Option<f64> {
+        if self.costs.is_empty() {
+            return Some(0.0);
+        }
+        self.price(start).map(|price| self.value(price))
     }
 
     /// The bracket of the price: below `low` a term has no bound, at `high` the capacity is not filled.
@@ -238,12 +246,9 @@ impl Bound {
         count: usize,
         start: f64,
     ) -> f64 {
-        if count == 0 {
-            return 0.0;
-        }
         let (costs, shares) = (&self.prices[..count], &self.shares[..count]);
         let part = Part { alpha, weights, costs, shares, limits, capacity };
-        part.price(start).map_or(f64::INFINITY, |price| part.value(price))
+        part.best(start).unwrap_or(f64::INFINITY)
     }
 
     /// Replaces a cone by its tangent.

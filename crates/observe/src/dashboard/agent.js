@@ -4,6 +4,7 @@ const apps = new Rows('apps'), peers = new Rows('peers', true);
 const totals = { bytes: [], waiting: [] };
 const sum = (list, member) => list.reduce((n, one) => n + one[member], 0);
 const percent = (part) => `${one.format(100 * part)} %`;
+const figures = (n) => String(Number(n.toPrecision(3)));
 const nameOf = (app) => `${app.application} ${app.process}`;
 
 function showTiles(s) {
@@ -26,13 +27,16 @@ function showTiles(s) {
 }
 
 function showRounds(rounds, list) {
-  $('tile-rounds').hidden = !rounds;
+  $('tile-rounds').hidden = $('tile-prices').hidden = !rounds;
   $('tile-peers').hidden = $('part-peers').hidden = !list.length;
   const there = list.filter((one) => one.connected).length;
   big($('t-peers'), whole.format(there), there === list.length ? '' : `of ${whole.format(list.length)}`);
   text($('t-peers-note'), `${plural(sum(list, 'connections'), 'connection')} on ${plural(sum(list, 'queue_pairs'), 'shared queue pair')}`);
   if (!rounds) return;
-  big($('t-rounds'), whole.format(rounds.rounds), '');
+  big($('t-rounds'), whole.format(rounds.rounds), `${whole.format(rounds.since_change)} since the last change`);
+  const gap = rounds.gap == null ? 'no certificate yet' : `at most ${percent(rounds.gap)} from the best at these prices`;
+  big($('t-price'), figures(rounds.completing_price), '');
+  text($('t-price-note'), `sending ${figures(rounds.sending_price)}; ${gap}`);
   const moves = rounds.still ? 'still: nothing changes' : `moving by ${percent(rounds.residual)}`;
   text($('t-rounds-note'), rounds.fell_back ? `${moves}; fell back ${plural(rounds.fell_back, 'time')}` : moves);
 }
@@ -53,10 +57,12 @@ function drawApp(row, account, rate, fastest) {
 
 function drawPeer(row, peer) {
   row.moment(peer.connected ? 1 : 0);
+  const price = peer.completing_price == null ? '' : `price of completing there ${figures(peer.completing_price)}`;
+  const way = { write: 'rounds by WRITEs', session: 'rounds by the session' }[peer.by] || '';
   const host = peer.host == null ? '' : `host ${peer.host}, epoch ${peer.epoch}`;
   row.words(peer.name || peer.address || '?', host,
     peer.connected ? `${plural(peer.connections, 'connection')} on ${plural(peer.queue_pairs, 'shared queue pair')}` : 'no session',
-    peer.connected ? (peer.failed ? `${plural(peer.failed, 'queue pair')} failed and replaced` : '') : peer.reason, !peer.connected);
+    peer.connected ? [price, way, peer.failed ? `${plural(peer.failed, 'queue pair')} failed and replaced` : ''].filter(Boolean).join(', ') : peer.reason, !peer.connected);
 }
 
 const page = {

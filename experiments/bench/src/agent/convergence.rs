@@ -6,8 +6,8 @@ use super::ends::{AgentProcess, Hosts, Network, Pair, Work, application};
 use crate::goal::{Goal, Limit};
 use crate::stats::{decimals, percentile};
 use anyhow::{Result, ensure};
-use catchment_agent::protocol::Account;
-use catchment_agent::{rounds, status};
+use catchment_agent::protocol::{Account, By};
+use catchment_agent::{peers, rounds, status};
 use catchment_perf::{Amount, Operation, Waiting};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -46,6 +46,8 @@ pub(crate) struct Row {
     provider: &'static str,
     hosts: u32,
     change: Change,
+    /// Which way messages of rounds go between two hosts.
+    by: Option<By>,
     ms_p50: f64,
     ms_p95: f64,
     /// Of the host that made more.
@@ -61,11 +63,13 @@ pub(crate) struct Place {
     provider: &'static str,
     hosts: u32,
     change: Change,
+    by: Option<By>,
 }
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {} hosts, {:?}", self.provider, self.hosts, self.change)
+        write!(f, "{} {} hosts, {:?}", self.provider, self.hosts, self.change)?;
+        self.by.map_or(Ok(()), |by| write!(f, " by {by:?}"))
     }
 }
 
@@ -165,15 +169,16 @@ fn time(hosts: &Hosts, one_sends: bool) -> Result<Found> {
     Ok(Found { ms: found_ms, rounds, each_rate_ms: Some(ms()) })
 }
 
-fn row(provider: &'static str, hosts: u32, change: Change, found: &[Found]) -> Row {
+fn row(hosts: u32, change: Change, by: Option<By>, found: &[Found]) -> Row {
     let ms: Vec<f64> = found.iter().map(|one| one.ms).collect();
     let rounds: Vec<f64> = found.iter().map(|one| one.rounds).collect();
     let each: Option<Vec<f64>> = found.iter().map(|one| one.each_rate_ms).collect();
     Row {
         what: "convergence",
-        provider,
+        provider: "shm",
         hosts,
         change,
+        by,
         ms_p50: decimals(percentile(&ms, 0.5), 3),
         ms_p95: decimals(percentile(&ms, 0.95), 3),
         rounds_p95: (hosts > 1).then(|| percentile(&rounds, 0.95)),
@@ -182,27 +187,53 @@ fn row(provider: &'static str, hosts: u32, change: Change, found: &[Found]) -> R
     }
 }
 
-/// Measures so many changes of each kind, of two hosts and of one.
-pub(crate) fn measure(runs: usize) -> Result<Vec<Row>> {
-    let hosts = Hosts::start(&[WEIGHTS[0], WEIGHTS[1], WEIGHT_THERE], SENDS, TAKES_IN)?;
-    let work = [work()];
-    let _three = Pair::start(Some(&hosts.across), Network(None), 0, &work)?;
-    let _two = Pair::start(Some(&hosts.there), Network(None), 2, &work)?;
-    let (mut begins, mut dies) = (Vec::new(), Vec::new());
-    for _ in 0..runs {
-        wait("the optimum without the third", || Ok(Rates::now(&hosts, false)?.is_each_near()))?;
-        let one = Pair::start(Some(&hosts.across), Network(None), 1, &work)?;
-        wait("its first request", || waits(hosts.first(), 1))?;
-        begins.push(time(&hosts, true)?);
-        drop(one);
-        dies.push(time(&hosts, false)?);
+/// What two hosts have while changes are made.
+struct Busy {
+    hosts: Hosts,
+    _pairs: [Pair; 2],
+    begins: Vec<Found>,
+    dies: Vec<Found>,
+}
+
+impl Busy {
+    fn start(by: By) -> Result<Self> {
+        let weights = [WEIGHTS[0], WEIGHTS[1], WEIGHT_THERE];
+        let hosts = Hosts::start(&weights, (SENDS, TAKES_IN), by == By::Write)?;
+        let three = Pair::start(Some(&hosts.across), Network(None), 0, &[work()])?;
+        let two = Pair::start(Some(&hosts.there), Network(None), 2, &[work()])?;
+        Ok(Self { hosts, _pairs: [three, two], begins: Vec::new(), dies: Vec::new() })
     }
-    let alone = on_one_host(runs)?;
-    Ok(vec![
-        row("shm", 2, Change::Begins, &begins),
-        row("shm", 2, Change::Dies, &dies),
-        row("shm", 1, Change::Dies, &alone),
-    ])
+
+    /// One begins, and dies.
+    fn change(&mut self, by: By) -> Result<()> {
+        let hosts = &self.hosts;
+        wait("the optimum without the third", || Ok(Rates::now(hosts, false)?.is_each_near()))?;
+        let one = Pair::start(Some(&hosts.across), Network(None), 1, &[work()])?;
+        wait("its first request", || waits(hosts.first(), 1))?;
+        self.begins.push(time(hosts, true)?);
+        drop(one);
+        self.dies.push(time(hosts, false)?);
+        let peers = peers(hosts.first())?;
+        let went = peers.iter().find(|peer| peer.connected).and_then(|peer| peer.by);
+        ensure!(went == Some(by), "rounds go by {went:?} in place of {by:?}");
+        Ok(())
+    }
+}
+
+/// Measures so many changes of each kind, of two hosts, by either way of their rounds, and of one.
+pub(crate) fn measure(runs: usize) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    // While one pair of hosts is measured nothing else is there to be served.
+    for by in [By::Session, By::Write] {
+        let mut busy = Busy::start(by)?;
+        for _ in 0..runs {
+            busy.change(by)?;
+        }
+        rows.push(row(2, Change::Begins, Some(by), &busy.begins));
+        rows.push(row(2, Change::Dies, Some(by), &busy.dies));
+    }
+    rows.push(row(1, Change::Dies, None, &on_one_host(runs)?));
+    Ok(rows)
 }
 
 /// Kills one of two applications of an agent without others.
@@ -231,17 +262,18 @@ fn on_one_host(runs: usize) -> Result<Vec<Found>> {
 impl Row {
     /// Returns it as a line for a person.
     pub(crate) fn line(&self) -> String {
-        let Self { hosts, change, ms_p50, ms_p95, rounds_p95, .. } = self;
+        let Self { hosts, change, by, ms_p50, ms_p95, rounds_p95, .. } = self;
+        let by = by.map_or(String::new(), |by| format!(" by {by:?}"));
         let rounds = rounds_p95.map_or("-".to_owned(), |rounds| rounds.to_string());
         format!(
-            "convergence {hosts} hosts, {change:?}: {ms_p50} ms p50, {ms_p95} p95, {rounds} rounds p95"
+            "convergence {hosts} hosts, {change:?}{by}: {ms_p50} ms p50, {ms_p95} p95, {rounds} rounds p95"
         )
     }
 
     /// Returns what the row says of the goals.
     pub(crate) fn goals(&self) -> Vec<Goal<Place>> {
-        let &Self { provider, hosts, change, .. } = self;
-        let place = Place { provider, hosts, change };
+        let &Self { provider, hosts, change, by, .. } = self;
+        let place = Place { provider, hosts, change, by };
         if hosts == 1 {
             let name = "new rates of one host in force, ms p50";
             return vec![Goal::new(name, place, self.ms_p50, Limit::AtMost(1.0))];

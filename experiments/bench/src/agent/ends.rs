@@ -197,7 +197,8 @@ impl Hosts {
         line_bytes_per_s: u64,
     ) -> Result<AgentProcess> {
         const PATIENCE: Duration = Duration::from_secs(60);
-        let hosts = Self::start_in(mode, weights, network, (line_bytes_per_s, line_bytes_per_s))?;
+        let line = (line_bytes_per_s, line_bytes_per_s);
+        let hosts = Self::start_in(mode, weights, network, line, true)?;
         let begun = Instant::now();
         // Where it can be asked.
         let ask = || catchment_agent::peers(hosts.first());
@@ -213,9 +214,14 @@ impl Hosts {
         Ok(hosts.across)
     }
 
-    /// Starts both, for applications of these weights: what both send, in bytes a second, and the second takes in.
-    pub(crate) fn start(weights: &[f64], sends: u64, takes_in: u64) -> Result<Self> {
-        Self::start_in("drum", weights, Network(None), (sends, takes_in))
+    /// Starts both, for applications of these weights: what both send, in bytes a second, and the second takes in; with
+    /// rounds by WRITEs into slots, or by their session.
+    pub(crate) fn start(
+        weights: &[f64],
+        (sends, takes_in): (u64, u64),
+        has_slots: bool,
+    ) -> Result<Self> {
+        Self::start_in("drum", weights, Network(None), (sends, takes_in), has_slots)
     }
 
     fn start_in(
@@ -223,6 +229,7 @@ impl Hosts {
         weights: &[f64],
         network: Network<'_>,
         (sends, takes_in): (u64, u64),
+        has_slots: bool,
     ) -> Result<Self> {
         let agent = |host: u32, peers: &[String], takes_in: u64| {
             let name = unused_name();
@@ -230,7 +237,8 @@ impl Hosts {
             let at = end.address.unwrap_or(Ipv4Addr::LOCALHOST.into());
             let between = serde_json::json!({
                 "listen": format!("{at}:0"), "peers": peers, "host": host,
-                "send_bytes_per_s": sends, "completion_bytes_per_s": takes_in
+                "send_bytes_per_s": sends, "completion_bytes_per_s": takes_in,
+                "slots": has_slots
             });
             let device = end.device();
             let policy = serde_json::json!({

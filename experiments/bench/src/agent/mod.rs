@@ -75,6 +75,9 @@ pub(crate) struct Options {
     /// Seconds of each window
     #[arg(long, default_value_t = 1.0)]
     window_seconds: f64,
+    /// Only how long new rates take, of two hosts by either way of their rounds, and of one
+    #[arg(long)]
+    convergence: bool,
     /// Only applications that come and go, many connections, and requests of many
     #[arg(long)]
     crowds: bool,
@@ -123,6 +126,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         return Ok(());
     }
+    if options.convergence {
+        return measure_changes(options, runs);
+    }
     if options.crowds {
         return measure_crowds(options);
     }
@@ -134,18 +140,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         output::either(options.json, row, Row::line)?;
     }
     measure_crowds(options)?;
+    measure_changes(options, runs)?;
+    for goal in rows.iter().flat_map(|row| row.goals(hand_over_ns)) {
+        output::either(options.json, &goal, Goal::line)?;
+    }
+    for goal in row::unmeasured() {
+        output::either(options.json, &goal, Unmeasured::line)?;
+    }
+    Ok(())
+}
+
+/// Measures how long new rates take.
+fn measure_changes(options: &Options, runs: usize) -> Result<()> {
     let changes = convergence::measure(4 * runs).context("convergence")?;
     for row in &changes {
         output::either(options.json, row, convergence::Row::line)?;
     }
     for goal in changes.iter().flat_map(convergence::Row::goals) {
         output::either(options.json, &goal, Goal::line)?;
-    }
-    for goal in rows.iter().flat_map(|row| row.goals(hand_over_ns)) {
-        output::either(options.json, &goal, Goal::line)?;
-    }
-    for goal in row::unmeasured() {
-        output::either(options.json, &goal, Unmeasured::line)?;
     }
     Ok(())
 }

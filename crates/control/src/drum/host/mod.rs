@@ -9,6 +9,7 @@
 //! Capacities hold at every moment, whatever messages do: a sender uses no more than its receivers
 //! granted, and a receiver grants only what nobody can still be using (`ledger.rs`).
 mod application;
+mod certificate;
 mod config;
 mod follow;
 mod guard;
@@ -168,6 +169,8 @@ pub struct Host {
     calm: u32,
     /// Whether somebody else's change has to be answered.
     awake: bool,
+    /// Rounds before the last change that this host made or heard of.
+    rounds_before: u64,
     guard: Guard,
     announced: Vec<(u32, f64)>,
 }
@@ -221,6 +224,7 @@ impl Host {
             settled: true,
             calm: 0,
             awake: true,
+            rounds_before: 0,
             guard: Guard::default(),
             announced: Vec::new(),
         })
@@ -268,6 +272,12 @@ impl Host {
     #[must_use]
     pub fn counts(&self) -> HostCounts {
         self.counts
+    }
+
+    /// Rounds since the last change that this host made or heard of.
+    #[must_use]
+    pub fn rounds_since_change(&self) -> u64 {
+        self.counts.rounds - self.rounds_before
     }
 
     /// Whether nothing changes at this host any more.

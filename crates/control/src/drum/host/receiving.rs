@@ -41,6 +41,11 @@ impl Incoming {
         self.offered * self.answer.at(1.0 + rise / self.marginal).0
     }
 
+    /// What it may use now, of what it asked for.
+    pub(super) fn in_use(&self) -> f64 {
+        self.offered.min(self.ledger.granted())
+    }
+
     fn relaxed(&self) -> f64 {
         if self.fresh { step::relax(self.offered, self.value) } else { self.value }
     }
@@ -59,6 +64,13 @@ pub(super) struct Receiving {
     moved: f64,
 }
 
+impl Receiving {
+    /// What a completion costs who sends it.
+    pub(super) const fn price(&self) -> f64 {
+        self.price
+    }
+}
+
 /// Newton steps for a rise at most.
 const MOST_STEPS: usize = 40;
 /// How near a load must come to the capacity.
@@ -74,6 +86,7 @@ impl Host {
         self.renewals_receiving = RENEWALS;
         self.receiving.values_mut().for_each(|receiving| receiving.floor = CLIP * receiving.z);
         self.prices.restart();
+        self.rounds_before = self.counts.rounds;
         self.stir();
     }
 

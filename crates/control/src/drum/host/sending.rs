@@ -94,6 +94,7 @@ impl Host {
     pub(super) fn begin_sending(&mut self) {
         self.renewals = RENEWALS;
         self.applications.iter_mut().for_each(|sending| sending.floor = CLIP * sending.x);
+        self.rounds_before = self.counts.rounds;
         self.stir();
     }
 
