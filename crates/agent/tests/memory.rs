@@ -228,13 +228,13 @@ fn an_application_that_asks_for_everything_harms_itself_only() {
     // Of a million, as many as it may have; the others are refused one by one.
     let mut made = 0;
     for n in 0..scaled(10_000) {
-        match ask(&socket, &bind(chunk, n % (CHUNK / 64) * 64, 64)).0 {
-            Reply::Region { .. } => made += 1,
-            Reply::Refused { reason } => {
-                assert!(reason.contains("at most 4096 regions"), "{reason}")
-            }
-            other => panic!("{other:?}"),
+        let reply = ask(&socket, &bind(chunk, n % (CHUNK / 64) * 64, 64)).0;
+        if matches!(reply, Reply::Region { .. }) {
+            made += 1;
+            continue;
         }
+        let Reply::Refused { reason } = reply else { panic!("{reply:?}") };
+        assert!(reason.contains("at most 4096 regions"), "{reason}");
     }
     assert_eq!(made, scaled(10_000).min(4096));
     let reason = refusal(&socket, &Request::DropChunk { chunk });
@@ -242,11 +242,13 @@ fn an_application_that_asks_for_everything_harms_itself_only() {
     // All the chunks that it may have.
     let mut all = CHUNK;
     let reason = loop {
-        match ask(&socket, &Request::Chunk { bytes: 1 }).0 {
-            Reply::Chunk { bytes, .. } => all += bytes,
-            Reply::Refused { reason } => break reason,
-            other => panic!("{other:?}"),
+        let reply = ask(&socket, &Request::Chunk { bytes: 1 }).0;
+        if let Reply::Chunk { bytes, .. } = reply {
+            all += bytes;
+            continue;
         }
+        let Reply::Refused { reason } = reply else { panic!("{reply:?}") };
+        break reason;
     };
     assert!(reason.contains("that the policy allows") || reason.contains("left"), "{reason}");
     assert_eq!(all, 8 * CHUNK);
@@ -290,6 +292,25 @@ fn memory_comes_back_as_it_was_given() {
     drop((twice, again, pd, other, context));
     eventually("its end", || status(&name).unwrap().is_empty());
     assert!(kept.whole().to_vec().iter().all(|byte| *byte == 9));
+}
+
+/// A chunk that is kept for the next region is no reason to refuse one.
+#[test]
+fn an_application_may_have_all_that_the_policy_allows() {
+    const CHUNK: u64 = 17 * 65_536;
+    let (_agent, name) = agent("all", CHUNK);
+    let pd = open(&name, "bad").alloc_pd().unwrap();
+    let all = 8 * CHUNK as usize;
+    for _ in 0..2 {
+        drop(pd.alloc_mr(64, ALL).unwrap());
+        counted(&name, "bad", 1, CHUNK);
+        drop(pd.alloc_mr(all, ALL).unwrap());
+        drop(pd.alloc_mr(64, ALL).unwrap());
+        let own = Region::alloc(all, RegionOptions::default()).unwrap();
+        drop(pd.reg_mr(own, ALL).unwrap());
+        let refused = pd.alloc_mr(all + 1, ALL).err().unwrap().to_string();
+        assert!(refused.contains("that the policy allows"), "{refused}");
+    }
 }
 
 /// A receive that is posted when its region ends: what comes late is not found in the next region.

@@ -64,8 +64,26 @@ impl Link {
         if let Some(place) = self.find_slice(bytes)? {
             return Ok(place);
         }
-        self.add_chunk(bytes)?;
+        self.or_without_free_chunks(|| self.add_chunk(bytes))?;
         self.find_slice(bytes)?.ok_or_else(Self::misfit)
+    }
+
+    /// Asks for memory; where that is refused, once more without the chunks that nothing is in, which count too.
+    pub(super) fn or_without_free_chunks<T>(
+        &self,
+        ask: impl Fn() -> Result<T, String>,
+    ) -> Result<T, String> {
+        ask().or_else(|reason| {
+            let free: Vec<Chunk> =
+                self.chunks.all.lock().extract_if(.., |chunk| chunk.slices.is_free()).collect();
+            if free.is_empty() {
+                return Err(reason);
+            }
+            for chunk in free {
+                self.call(&Request::DropChunk { chunk: chunk.number }, &[])?;
+            }
+            ask()
+        })
     }
 
     fn find_slice(self: &Arc<Self>, bytes: usize) -> Result<Option<Place>, String> {

@@ -143,7 +143,8 @@ impl Pd for AgentPd {
             access: access.bits(),
             writable: region.is_writable(),
         };
-        let reply = self.link().call(&request, &[fd.as_fd()]).map_err(refused)?;
+        let reply = link.or_without_free_chunks(|| link.call(&request, &[fd.as_fd()]));
+        let reply = reply.map_err(refused)?;
         self.mr_of(reply, region, access)
     }
 

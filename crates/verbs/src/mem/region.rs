@@ -442,24 +442,20 @@ mod tests {
 
     #[test]
     fn a_part_is_bytes_of_the_whole_and_keeps_it_mapped() {
-        let whole = region(10_000);
-        let kept = Arc::new(());
+        let (whole, kept) = (region(10_000), Arc::new(()));
         let part = whole.part(4_000, 200, Box::new(Arc::clone(&kept))).unwrap();
         assert_eq!((part.addr(), part.bytes()), (whole.addr() + 4_000, 200));
         part.populate().unwrap();
         part.whole().fill(7).unwrap();
         let around = whole.slice(3_999, 202).unwrap().to_vec();
-        assert!(around[0] == 0 && around[201] == 0 && around[1..201].iter().all(|byte| *byte == 7));
-        assert!(
-            part.slice(100, 101).is_err() && matches!(part.lend(), Err(MemError::NoDescriptor))
-        );
+        assert!(around[0] == 0 && around[201] == 0 && around[1..201] == [7; 200]);
+        assert!(part.slice(100, 101).is_err() && part.lend().is_err());
         assert!(part.is_within(&whole) && whole.is_within(&whole) && !whole.is_within(&part));
         for (offset, bytes) in [(9_999, 2), (usize::MAX, 2), (0, 10_001), (0, 0)] {
             assert!(whole.part(offset, bytes, Box::new(())).is_err(), "{offset}, {bytes}");
         }
         drop(whole);
-        assert_eq!(part.slice(199, 1).unwrap().to_vec(), [7]);
-        assert_eq!(Arc::strong_count(&kept), 2);
+        assert_eq!((part.slice(199, 1).unwrap().to_vec(), Arc::strong_count(&kept)), (vec![7], 2));
         drop(part);
         assert_eq!(Arc::strong_count(&kept), 1);
     }
