@@ -7,7 +7,9 @@ mod suite;
 use catchment_agent::peer::message::{Frame, Hello, PeerMessage, SLOTS_BYTES, Slots};
 use catchment_agent::policy::Policy;
 use catchment_agent::protocol::{By, Peer};
-use catchment_agent::slot::{MOST_BYTES, SLOT_BYTES, Seen, SlotMemory, SlotName, SlotReader, encode};
+use catchment_agent::slot::{
+    MOST_BYTES, SLOT_BYTES, Seen, SlotMemory, SlotName, SlotReader, encode,
+};
 use catchment_agent::{Agent, peers, rounds};
 use catchment_conformance::{Options, Side, connected, eventually, wait_one};
 use catchment_control::drum::{Header, Message as Round, Offer};

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::Sender;
 pub(super) struct HubSlots {
     machine: Slots,
     /// Those in use, with their numbers.
-    ends: BTreeMap<u32, (u32, Box<SlotQp>)>,
+    ends: BTreeMap<u32, (u32, SlotQp)>,
     /// The epoch of each host with a session.
     epochs: BTreeMap<u32, u32>,
     /// Messages that went either way.
@@ -23,7 +23,7 @@ pub(super) struct HubSlots {
     pub(super) sent: u64,
     events: Sender<Event>,
     /// Ends that are to be ended where nobody waits for it.
-    over: Vec<Box<SlotQp>>,
+    over: Vec<SlotQp>,
 }
 
 impl HubSlots {
