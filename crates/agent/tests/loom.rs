@@ -4,7 +4,9 @@
 //! Ring and slot are the shipped ones, over words of the model checker; it needs no `--cfg loom`.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 use catchment_agent::ring::{self, Claims, Count};
-use catchment_agent::slot::{MOST_BYTES, SLOT_BYTES, Seen, SlotMemory, SlotName, SlotReader, encode};
+use catchment_agent::slot::{
+    MOST_BYTES, SLOT_BYTES, Seen, SlotMemory, SlotName, SlotReader, encode,
+};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};

@@ -15,8 +15,8 @@ use catchment_session::io::{ClientSecurity, ServerSecurity};
 use catchment_session::reread::{ClientTls, ServerTls};
 use catchment_session::tls::TlsFiles;
 use catchment_verbs::Provider as _;
-use rustix::process::{Pid, Signal, kill_process};
 use raw::{LEASE_MS, Raw, hello};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write as _;
 use std::time::SystemTime;
 

@@ -18,7 +18,11 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("transfer", "verbs", "probe provider-ibverbs provider-roce provider-shm"),
     ("channel", "transfer verbs", "probe provider-ibverbs provider-roce provider-shm"),
     ("control", "", ""),
-    ("agent", "control provider-roce provider-shm session transfer verbs", "conformance probe session"),
+    (
+        "agent",
+        "control provider-roce provider-shm session transfer verbs",
+        "conformance probe session",
+    ),
     ("controller", "control session", "session"),
     ("probe", "verbs", ""),
     ("perf", "channel transfer verbs", "provider-shm"),

@@ -8,7 +8,8 @@ use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
 use crate::peer::message::Slots;
 use crate::peer::{Change, Local, Make, Sharing, SlotNews, SlotQp, Verdict};
 use catchment_verbs::{
-    Access, Context, Cq, Endpoint, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr, VerbsError, event,
+    Access, Context, Cq, Endpoint, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr, VerbsError,
+    event,
 };
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -194,7 +195,7 @@ impl Work {
     fn connect_slots(&mut self, host: u32, number: u32, theirs: &Slots) {
         let Some(mut slots) = self.slots.remove(&(host, number)) else { return };
         self.say_of_slots(match slots.connect(theirs) {
-            Ok(()) => SlotNews::Connected(host, number, Box::new(slots)),
+            Ok(()) => SlotNews::Connected(host, number, slots),
             Err(reason) => {
                 tracing::warn!(host, reason, "slots are not connected: rounds go by the session");
                 SlotNews::Failed(host, number)

@@ -1,11 +1,11 @@
 //! One host among others: `drum::Host`, what it needs to know of applications and peers, and its rates.
 use super::alarm::Alarm;
-use super::hub_slots::HubSlots;
 use super::message::{Frame, Hello, PeerMessage};
 use super::registry::Registry;
 use super::roster::{QueuePair, Roster};
 use super::session::Event;
 use super::shares::Shares;
+use super::slot_ends::SlotEnds;
 use super::{Change, Counts, Make, Verdict, digest_of};
 use crate::protocol::Rounds;
 use crate::scheduler::LEAST_COST_BYTES;
@@ -40,7 +40,7 @@ pub(super) struct Hub {
     pub(super) registry: Arc<Registry>,
     pub(super) roster: Roster,
     pub(super) shares: Shares,
-    pub(super) slots: HubSlots,
+    pub(super) slots: SlotEnds,
     /// When questions that were not answered are asked again.
     pub(super) asks_again: Option<Instant>,
     /// The engine's number of each application.
@@ -85,7 +85,7 @@ impl Hub {
         ours: Arc<Hello>,
         registry: Arc<Registry>,
         tells: Tells,
-        (shares, slots): (Shares, HubSlots),
+        (shares, slots): (Shares, SlotEnds),
     ) -> Self {
         let roster = Roster::new(ours.host, ours.device.clone());
         Self {

@@ -1,87 +1,10 @@
 //! What the hub has to do with slots: which way a message of a round goes, and what is written here.
 use super::hub::Hub;
 use super::message::{FrameError, Slots as Announced, of_epoch};
-use super::session::Event;
-use super::slot_qp::Outcome;
-use super::slots::Slots;
-use super::{Make, SlotNews, SlotQp};
+use super::{Make, SlotNews};
 use crate::protocol::By;
 use catchment_control::drum::Message as Round;
-use std::collections::BTreeMap;
 use std::time::Instant;
-use tokio::sync::mpsc::Sender;
-
-/// See the module.
-pub(super) struct HubSlots {
-    machine: Slots,
-    /// Those in use, with their numbers.
-    ends: BTreeMap<u32, (u32, Box<SlotQp>)>,
-    /// The epoch of each host with a session.
-    epochs: BTreeMap<u32, u32>,
-    /// Messages that went either way.
-    pub(super) written: u64,
-    pub(super) sent: u64,
-    events: Sender<Event>,
-    /// Ends that are to be ended where nobody waits for it.
-    over: Vec<Box<SlotQp>>,
-}
-
-impl HubSlots {
-    /// Tells of what is written here as events; without `has_slots` nothing ever is.
-    pub(super) fn new(has_slots: bool, events: Sender<Event>) -> Self {
-        Self {
-            machine: Slots::new(has_slots),
-            ends: BTreeMap::new(),
-            epochs: BTreeMap::new(),
-            written: 0,
-            sent: 0,
-            events,
-            over: Vec::new(),
-        }
-    }
-
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.machine.due()
-    }
-
-    /// A host has a session, of this epoch of it.
-    pub(super) fn meet(&mut self, host: u32, epoch: u32) {
-        self.forget(host);
-        self.epochs.insert(host, epoch);
-    }
-
-    /// The session of a host has ended.
-    pub(super) fn forget(&mut self, host: u32) {
-        self.machine.forget(host);
-        self.epochs.remove(&host);
-        self.end(host);
-    }
-
-    /// Takes the end of a host out of use.
-    fn end(&mut self, host: u32) {
-        self.over.extend(self.ends.remove(&host).map(|(_, end)| end));
-    }
-
-    pub(super) fn heard_ready(&mut self, host: u32, number: u32) {
-        self.machine.heard_ready(host, number);
-    }
-
-    /// Writes a message into the slot of a host, if it has any.
-    fn write(&mut self, ours: u32, to: u32, message: &[u8]) -> bool {
-        let Some(theirs) = self.epochs.get(&to).copied() else { return false };
-        let Some(number) = self.machine.end(Instant::now(), to) else { return false };
-        let Some((_, end)) = self.ends.get_mut(&to).filter(|end| end.0 == number) else {
-            return false;
-        };
-        let outcome = end.write((ours, theirs), message);
-        if outcome == Outcome::Failed {
-            tracing::warn!(host = to, "a WRITE into its slot failed: rounds go by the session");
-            self.machine.failed(to, number);
-            self.end(to);
-        }
-        outcome == Outcome::Written
-    }
-}
 
 impl Hub {
     /// Sends a message of a round: by a WRITE if there is a slot that it fits, else by the session.

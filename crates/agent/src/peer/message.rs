@@ -52,7 +52,7 @@ pub struct Hello {
     pub rates: bool,
 }
 
-const fn yes() -> bool {
+pub(crate) const fn yes() -> bool {
     true
 }
 

@@ -12,6 +12,7 @@ mod registry;
 mod roster;
 mod session;
 mod shares;
+mod slot_ends;
 mod slot_qp;
 mod slots;
 
@@ -25,13 +26,13 @@ use catchment_session::io::{Address, BindError, ClientSecurity, ServerSecurity, 
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Endpoint, Gid};
 use hub::{BYTES_PER_MOPS, Hub, Tells};
-use hub_slots::HubSlots;
 use message::{DEVICE_DIGITS, Hello, RemoteRegion, VERSION};
 pub(crate) use orders::{Local, Make, SlotNews, Verdict};
 use registry::Registry;
 use ring::digest::{SHA256, digest};
 use session::Context;
 use shares::Shares;
+use slot_ends::SlotEnds;
 pub(crate) use slot_qp::SlotQp;
 use std::collections::BTreeMap;
 use std::io;
@@ -272,7 +273,7 @@ impl Peers {
         let status = (Arc::clone(&rounds), Arc::clone(&sharing));
         let tells = Tells { tell, make, status };
         let (events, received) = mpsc::channel(EVENTS);
-        let slots = HubSlots::new(between.slots, events.clone());
+        let slots = SlotEnds::new(between.slots, events.clone());
         let mut hub =
             Hub::new(host, Arc::clone(&ours), Arc::clone(&registry), tells, (shares, slots));
         // Where a device's address is that of its host, an agent there is at the same port as this one.

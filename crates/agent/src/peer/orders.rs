@@ -36,7 +36,7 @@ pub(crate) enum Make {
     /// Ends them, where they are not in use.
     ForgetSlots(u32, u32),
     /// Ends those that were in use.
-    EndSlots(Box<SlotQp>),
+    EndSlots(SlotQp),
 }
 
 /// What became of slots, of a host and a number.
@@ -44,7 +44,7 @@ pub(crate) enum SlotNews {
     /// They are made; nothing if the device does not tell of what is written.
     Made(u32, u32, Option<Slots>),
     /// They are connected.
-    Connected(u32, u32, Box<SlotQp>),
+    Connected(u32, u32, SlotQp),
     /// They are not.
     Failed(u32, u32),
     /// All are to fail. For tests.

@@ -92,7 +92,8 @@ impl SlotQp {
     /// # Errors
     /// Why not.
     pub(crate) fn connect(&mut self, theirs: &Slots) -> Result<(), String> {
-        let remote: Endpoint = theirs.endpoint.parse().map_err(|_| "it is no endpoint".to_owned())?;
+        let remote: Endpoint =
+            theirs.endpoint.parse().map_err(|_| "it is no endpoint".to_owned())?;
         self.remote = RemoteAddr { addr: theirs.addr, rkey: theirs.rkey };
         let connected =
             self.qp.connect(Access::REMOTE_WRITE, RtrAttr::new(remote), RtsAttr::default());
@@ -132,7 +133,12 @@ impl SlotQp {
     }
 
     /// Tells of every message that is written here, from now on; `epochs` are those of the peer and of this agent. Within a runtime.
-    pub(super) fn tell(&mut self, (host, number): (u32, u32), epochs: (u32, u32), to: Sender<Event>) {
+    pub(super) fn tell(
+        &mut self,
+        (host, number): (u32, u32),
+        epochs: (u32, u32),
+        to: Sender<Event>,
+    ) {
         let (mr, watch) = (Arc::clone(&self.mr), Arc::clone(&self.watch));
         let reader = Reader { host, number, mr, readers: readers(epochs), to };
         self.reader = Some(tokio::spawn(reader.run(watch)));

@@ -59,7 +59,8 @@ impl Slots {
 
     /// Returns when something is to be done.
     pub(super) fn due(&self) -> Option<Instant> {
-        let rests = |peer: &Peer| if let Stage::Rests(until) = peer.stage { Some(until) } else { None };
+        let rests =
+            |peer: &Peer| if let Stage::Rests(until) = peer.stage { Some(until) } else { None };
         self.peers.values().filter_map(rests).min()
     }
 
@@ -170,7 +171,9 @@ impl Slots {
     pub(super) fn failed(&mut self, host: u32, number: u32) {
         let peer = self.peers.get_mut(&host).filter(|peer| peer.number == number);
         let rests = |peer: &mut Peer| matches!(peer.stage, Stage::Rests(_) | Stage::Without);
-        if let Some(peer) = peer && !rests(peer) {
+        if let Some(peer) = peer
+            && !rests(peer)
+        {
             // Its end is that of one that is gone.
             peer.theirs = None;
             self.rest(host);
@@ -301,7 +304,12 @@ mod tests {
             two.settle(order.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             two.now += 2 * AGAIN;
             two.settle(order);
-            assert!(two.are_joined(), "order {order}, {who}: {:?} {:?}", two.ends, two.slots[0].peers);
+            assert!(
+                two.are_joined(),
+                "order {order}, {who}: {:?} {:?}",
+                two.ends,
+                two.slots[0].peers
+            );
             assert!([0, 1].iter().all(|at| two.end(*at) != Some(before[*at])));
         }
     }

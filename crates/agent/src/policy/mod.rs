@@ -93,7 +93,7 @@ pub struct Between {
     #[serde(default = "default_queue_pairs")]
     pub queue_pairs: u32,
     /// Messages of rounds are written into slots of other agents where these have any; else all go by sessions.
-    #[serde(default = "default_slots")]
+    #[serde(default = "crate::peer::message::yes")]
     pub slots: bool,
 }
 
@@ -108,7 +108,7 @@ impl Default for Between {
             lease_ms: default_lease(),
             ratio: default_ratio(),
             queue_pairs: default_queue_pairs(),
-            slots: default_slots(),
+            slots: true,
         }
     }
 }
@@ -218,10 +218,6 @@ const fn default_lease() -> u32 {
 
 const fn default_ratio() -> u32 {
     8
-}
-
-const fn default_slots() -> bool {
-    true
 }
 
 const fn default_queue_pairs() -> u32 {

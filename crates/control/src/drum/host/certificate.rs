@@ -23,7 +23,10 @@ impl Host {
             let Some(told) = edge.told else { continue };
             // What a completion is worth by itself is not part of what is asked for it.
             let price = told.price + edge.worth;
-            prices.entry(edge.host).and_modify(|most: &mut f64| *most = most.max(price)).or_insert(price);
+            prices
+                .entry(edge.host)
+                .and_modify(|most: &mut f64| *most = most.max(price))
+                .or_insert(price);
         }
         prices
     }
@@ -51,7 +54,8 @@ impl Host {
             sending.edges.iter().map(price).sum::<Option<f64>>()
         };
         let costs = all.iter().map(cost).collect::<Option<Vec<f64>>>()?;
-        let list = |value: fn(&Sending) -> f64| all.iter().map(|one| value(one)).collect::<Vec<_>>();
+        let list =
+            |value: fn(&Sending) -> f64| all.iter().map(|one| value(one)).collect::<Vec<_>>();
         let (weights, limits) = (list(|one| one.weight), list(|one| one.limit));
         let part = Part {
             alpha,
