@@ -1,64 +1,19 @@
 //! Memory of an application: what it registers of its own, and slices of memory chunks.
 use super::engine::Command;
+use super::holdings::{Chunk, Registered};
 use super::memory_chunks::MemoryChunk;
 use super::monitor::{Answer, Monitor, ask};
 use super::share::Region as Shareable;
 use crate::protocol::Reply;
 use catchment_verbs::mem::Region;
-use catchment_verbs::{Access, Caps, Mr};
-use std::collections::{BTreeMap, BTreeSet};
+use catchment_verbs::{Access, Mr};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// Most regions of an application, and most memory chunks.
 const MOST_REGIONS: usize = 1 << 12;
-
-/// Returns the rights that slices may have, if there are slices. Where peers map what they may reach, a descriptor leads to
-/// all of a chunk: nobody may reach slices there, nor the agent of a peer that writes messages to them.
-pub(super) fn rights_of_slices(caps: &Caps, shares: bool) -> Option<Access> {
-    match (caps.direct, shares) {
-        (false, _) => Some(Access::all()),
-        (true, false) => Some(Access::LOCAL_WRITE | Access::RELAXED_ORDERING),
-        (true, true) => None,
-    }
-}
-
-/// The memory of an application.
-#[derive(Default)]
-pub(super) struct Memory {
-    /// By local keys.
-    regions: BTreeMap<u32, Registered>,
-    chunks: BTreeMap<u32, Chunk>,
-    numbers: u32,
-    /// What counts for the policy.
-    bytes: u64,
-}
-
-/// A region, as its own queue pairs know it, and as shared ones do.
-struct Registered {
-    mr: Arc<dyn Mr>,
-    /// Until no peer gives anything more to it.
-    shared: Option<Arc<dyn Mr>>,
-    /// The chunk that it is a slice of, and where.
-    slice: Option<(u32, Range<u64>)>,
-}
-
-/// A chunk that the application has.
-struct Chunk {
-    mr: Arc<dyn Mr>,
-    slices: usize,
-    /// Slices that requests use which were under way when they ended.
-    ended: Vec<(Range<u64>, Weak<Region>)>,
-}
-
-impl Chunk {
-    /// Returns whether requests under way use some of these bytes.
-    fn is_busy(&mut self, asked: &Range<u64>) -> bool {
-        self.ended.retain(|(_, region)| region.strong_count() > 0);
-        self.ended.iter().any(|(range, _)| range.start < asked.end && asked.start < range.end)
-    }
-}
 
 impl Monitor<'_> {
     /// Tells what the application has now, after so many registrations more.

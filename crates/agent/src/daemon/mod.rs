@@ -2,6 +2,7 @@
 mod checks;
 mod connection;
 mod engine;
+mod holdings;
 mod inbox;
 mod maker;
 mod memory;

@@ -2,7 +2,7 @@
 //! the application hangs up, and everything of the application with it.
 use super::connection::NewQp;
 use super::engine::{Command, Newcomer};
-use super::memory::{Memory, rights_of_slices};
+use super::holdings::{Memory, rights_of_slices};
 use super::own::OwnQp;
 use super::{Shared, forever};
 use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};

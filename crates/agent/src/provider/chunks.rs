@@ -1,28 +1,11 @@
 //! Memory chunks of an application, and the regions that are slices of them.
 use super::link::Link;
-use super::slices::{Slice, Slices};
+use super::slices::{Chunk, Slice, Slices};
 use crate::protocol::{Reply, Request};
 use catchment_verbs::Access;
 use catchment_verbs::mem::Region;
-use catchment_verbs::sync::Mutex;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
-
-/// The chunks that an application has.
-#[derive(Default)]
-pub(super) struct Chunks {
-    all: Mutex<Vec<Chunk>>,
-    /// Held by who asks for one, so that two threads do not ask for two.
-    growing: Mutex<()>,
-}
-
-struct Chunk {
-    number: u32,
-    region: Arc<Region>,
-    slices: Slices,
-    /// It is as long as its region: nobody else finds room there.
-    is_of_one: bool,
-}
 
 /// A slice, and where it is.
 pub(super) struct Place {

@@ -1,7 +1,7 @@
 //! The connection to the agent: its socket, the request pool, and the thread that notices completions for
 //! sleepers and the agent's end.
-use super::chunks::Chunks;
 use super::qp_core::QpCore;
+use super::slices::Chunks;
 use super::{ANSWER_TIMEOUT, AgentOptions, unavailable};
 use crate::entry::{Event, Notice};
 use crate::pool::ApplicationEnd;

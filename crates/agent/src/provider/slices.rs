@@ -1,10 +1,29 @@
-//! The slices of one memory chunk: which bytes are free. Best fit, with free neighbours merged.
+//! The memory chunks of an application, and which bytes of each are free. Best fit, with free neighbours merged.
+use catchment_verbs::mem::Region;
+use catchment_verbs::sync::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What begins and ends on other lines of the cache than its neighbours.
 const LINE_BYTES: usize = 64;
 /// What is as long as this has pages of its own.
 const PAGE_BYTES: usize = 4096;
+
+/// The chunks that an application has.
+#[derive(Default)]
+pub(super) struct Chunks {
+    pub(super) all: Mutex<Vec<Chunk>>,
+    /// Held by who asks for one, so that two threads do not ask for two.
+    pub(super) growing: Mutex<()>,
+}
+
+pub(super) struct Chunk {
+    pub(super) number: u32,
+    pub(super) region: Arc<Region>,
+    pub(super) slices: Slices,
+    /// It is as long as its region: nobody else finds room there.
+    pub(super) is_of_one: bool,
+}
 
 /// A range of bytes that is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +35,7 @@ pub(super) struct Slice {
     pub(super) was_used: bool,
 }
 
-/// See the module.
+/// The slices of one chunk.
 #[derive(Debug)]
 pub(super) struct Slices {
     bytes: usize,
