@@ -313,6 +313,7 @@ pub(crate) mod tests {
             folder: folder.to_owned(),
             targets: vec![Target {
                 name: root.to_owned(),
+                is_tested: true,
                 kind: "lib".to_owned(),
                 root: root.to_owned(),
             }],

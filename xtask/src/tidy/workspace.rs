@@ -79,7 +79,12 @@ mod tests {
     fn named(folder: &str, root: &str) -> Package {
         Package {
             folder: folder.into(),
-            targets: vec![Target { name: root.into(), kind: "lib".into(), root: root.into() }],
+            targets: vec![Target {
+                name: root.into(),
+                is_tested: true,
+                kind: "lib".into(),
+                root: root.into(),
+            }],
             ..Package::default()
         }
     }

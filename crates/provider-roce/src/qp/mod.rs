@@ -17,7 +17,7 @@ use catchment_verbs::{
     PostFailure, Qp, QpState, QpTransition, RateError, RecvWr, SendWr, Service, Sge, VerbsError,
     WcStatus,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Regions that a queue pair remembers.
 const RECENT: usize = 4;
@@ -36,8 +36,8 @@ pub(crate) struct RoceQp {
     /// Requests ever posted.
     posted: u64,
     recv_posted: u64,
-    /// Regions of the last requests.
-    recent: [Option<Arc<MrCore>>; RECENT],
+    /// Local keys and regions of the last requests, which do not keep them.
+    recent: [(u32, Weak<MrCore>); RECENT],
     next_recent: usize,
     /// The address handle of the last datagram.
     recent_ah: Option<Arc<Handle<AhCore>>>,
@@ -165,10 +165,10 @@ impl RoceQp {
 
     #[inline]
     fn region(&mut self, sge: &Sge, rights: Access) -> Option<Arc<MrCore>> {
-        let known = self.recent.iter().flatten();
-        let known = known.into_iter().find(|mr| mr.key == sge.lkey && mr.is_valid());
+        let known = self.recent.iter().filter(|(lkey, _)| *lkey == sge.lkey);
+        let known = known.filter_map(|(_, mr)| mr.upgrade()).find(|mr| mr.is_valid());
         let mr = match known {
-            Some(mr) => Arc::clone(mr),
+            Some(mr) => mr,
             None => self.remember(sge.lkey)?,
         };
         mr.range(self.pd.id, rights, sge.addr, sge.bytes.into())?;
@@ -177,7 +177,7 @@ impl RoceQp {
 
     fn remember(&mut self, lkey: u32) -> Option<Arc<MrCore>> {
         let mr = Arc::clone(self.device().keys().lookup(lkey)?);
-        self.recent[self.next_recent] = Some(Arc::clone(&mr));
+        self.recent[self.next_recent] = (lkey, Arc::downgrade(&mr));
         self.next_recent = (self.next_recent + 1) % RECENT;
         Some(mr)
     }
