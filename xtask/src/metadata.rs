@@ -3,7 +3,6 @@ use crate::repo::Repo;
 use crate::run::{self, Show};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, Default)]
@@ -25,9 +24,6 @@ impl Package {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    pub(crate) name: String,
-    /// Whether `cargo test` runs its tests.
-    pub(crate) is_tested: bool,
     /// As Cargo calls it: `lib`, `bin`, `test`, `example`, `bench`, `custom-build`.
     pub(crate) kind: String,
     pub(crate) root: String,
@@ -43,13 +39,6 @@ pub(crate) fn packages(repo: &Repo) -> Result<Vec<Package>> {
     let value = read(repo)?;
     let top = format!("{}/", repo.root().canonicalize()?.display());
     Ok(list(&value["packages"]).iter().map(|package| parse(package, &top)).collect())
-}
-
-/// Returns the names of all test programs that `cargo test` runs, beside those of libraries and programs themselves.
-pub(crate) fn test_names(repo: &Repo) -> Result<BTreeSet<String>> {
-    let targets = packages(repo)?.into_iter().flat_map(|package| package.targets);
-    let tests = targets.filter(|target| target.kind == "test" && target.is_tested);
-    Ok(tests.map(|target| target.name).collect())
 }
 
 pub(crate) fn target_folder(repo: &Repo) -> Result<PathBuf> {
@@ -71,8 +60,6 @@ fn parse(package: &Value, top: &str) -> Package {
     };
     let manifest = relative(&package["manifest_path"]);
     let target = |target: &Value| Target {
-        name: text(&target["name"]),
-        is_tested: target["test"] == true,
         kind: list(&target["kind"]).first().map(text).unwrap_or_default(),
         root: relative(&target["src_path"]),
     };
@@ -104,8 +91,6 @@ mod tests {
         let packages = packages(&Repo::find().unwrap()).unwrap();
         let transfer = packages.iter().find(|p| p.name == "catchment-transfer").unwrap();
         assert_eq!(transfer.folder, "crates/transfer");
-        let names = test_names(&Repo::find().unwrap()).unwrap();
-        assert!(names.contains("shm") && !names.contains("ibverbs"), "needs a device: {names:?}");
         let roots: Vec<_> = transfer.roots().collect();
         assert_eq!(roots, ["crates/transfer/src/lib.rs"]);
         let verbs = Dependency { name: "catchment-verbs".into(), dev: false };

@@ -26,17 +26,6 @@ pub(crate) struct Tally {
     pub(crate) passes: Vec<String>,
 }
 
-impl Tally {
-    /// Adds what another command ran.
-    pub(crate) fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.ignored += other.ignored;
-        self.failures.extend(other.failures);
-        self.passes.extend(other.passes);
-    }
-}
-
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
     pub(crate) tally: Tally,

@@ -8,7 +8,7 @@ use crate::run::{self, Show, Tally};
 use crate::{
     attack, deny, docs, lab, limited, metadata, prerequisites, programs, requirements, soak, tidy,
 };
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -134,46 +134,13 @@ pub(crate) fn build(context: &Context<'_>) -> Result<Tally> {
     run::succeed(&mut context.cargo_test(&["--no-run", "--quiet"])).map(no_cases)
 }
 
-/// Test programs that mostly wait for the processes that they start: they run beside all others.
-const WAITING: [&str; 2] = ["bench", "cli"];
-
 fn tests(context: &Context<'_>) -> Result<Tally> {
-    let all = ["--lib", "--bins", "--tests"].map(str::to_owned);
-    let tally = if context.packages.is_empty() {
-        side_by_side(context)?
-    } else {
-        test_programs(context, &all, Show::All)?.0
-    };
+    let mut command = context.cargo_test(&["--lib", "--bins", "--tests", "--no-fail-fast"]);
+    command.args(limited::for_cargo(context.program_limit())?);
+    command.env("RUST_TEST_THREADS", test_threads());
+    let tally = context.cases(&mut command)?;
     ensure!(tally.passed > 0, "no test ran");
     Ok(tally)
-}
-
-/// Runs the programs that mostly wait and all others at once; shows what the first ones wrote at the end.
-fn side_by_side(context: &Context<'_>) -> Result<Tally> {
-    let (mut waiting, mut others) = (Vec::new(), ["--lib", "--bins"].map(str::to_owned).to_vec());
-    for name in metadata::test_names(context.repo)? {
-        let list = if WAITING.contains(&name.as_str()) { &mut waiting } else { &mut others };
-        list.extend(["--test".to_owned(), name]);
-    }
-    std::thread::scope(|scope| {
-        let beside = scope.spawn(|| test_programs(context, &waiting, Show::Nothing));
-        let (mut tally, _) = test_programs(context, &others, Show::All)?;
-        let beside = beside.join().map_err(|_| anyhow!("the thread of {WAITING:?} panicked"))?;
-        let (more, said) = beside?;
-        print!("{said}");
-        tally.add(more);
-        Ok(tally)
-    })
-}
-
-/// Runs the test programs that these words of cargo choose; returns what they wrote, too.
-fn test_programs(context: &Context<'_>, words: &[String], show: Show) -> Result<(Tally, String)> {
-    let mut command = context.cargo_test(&["--no-fail-fast"]);
-    command.args(words).args(limited::for_cargo(context.program_limit())?);
-    command.env("RUST_TEST_THREADS", test_threads());
-    let finished = run::finish(&mut command, context.stretched(run::LIMIT), show)?;
-    let said = finished.stdout.clone();
-    Ok((run::counted(&command, finished)?, said))
 }
 
 /// Many tests mostly wait, so a machine with few cores can run more of them at once.

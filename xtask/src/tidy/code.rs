@@ -311,12 +311,7 @@ pub(crate) mod tests {
         Package {
             name: format!("catchment-{}", folder.trim_start_matches("crates/")),
             folder: folder.to_owned(),
-            targets: vec![Target {
-                name: root.to_owned(),
-                is_tested: true,
-                kind: "lib".to_owned(),
-                root: root.to_owned(),
-            }],
+            targets: vec![Target { kind: "lib".to_owned(), root: root.to_owned() }],
             ..Package::default()
         }
     }

@@ -79,12 +79,7 @@ mod tests {
     fn named(folder: &str, root: &str) -> Package {
         Package {
             folder: folder.into(),
-            targets: vec![Target {
-                name: root.into(),
-                is_tested: true,
-                kind: "lib".into(),
-                root: root.into(),
-            }],
+            targets: vec![Target { kind: "lib".into(), root: root.into() }],
             ..Package::default()
         }
     }
