@@ -46,6 +46,14 @@ pub struct Rate {
     pub price: f64,
 }
 
+impl Rate {
+    /// Returns whether it is that of the application of this account.
+    #[must_use]
+    pub fn is_of(&self, account: &Account) -> bool {
+        (&self.application, self.process) == (&account.application, account.process)
+    }
+}
+
 /// Why an application has its rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
@@ -168,10 +176,7 @@ pub fn explain(
 /// Returns the share that an application would have with twice its weight; 0 where that is not for this host alone to
 /// say.
 fn doubled_share(accounts: &[Account], rate: &Rate, alpha: f64) -> Result<f64, ProblemError> {
-    let is_it = |account: &Account| {
-        (&account.application, account.process) == (&rate.application, rate.process)
-    };
-    let at = accounts.iter().position(is_it);
+    let at = accounts.iter().position(|account| rate.is_of(account));
     let Some(at) = at.filter(|_| has_share(rate.share, rate.rate_bytes_per_s)) else {
         return Ok(0.0);
     };

@@ -7,7 +7,7 @@ use crate::output::table::Table;
 use catchment::observe::StatusSource;
 use catchment::session::names::printable;
 use catchment_agent::explain::{Binds, ExplainError, Explanation, Observer, Rate, View, explain};
-use catchment_agent::protocol::{Account, By, Rounds};
+use catchment_agent::protocol::{By, Rounds};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -149,10 +149,8 @@ fn rates(view: &View) -> String {
     let mut table = Table::new(&heading, 2);
     // Of who has just come nothing is known yet.
     for rate in &view.rates {
-        let is_it = |account: &&Account| {
-            (&account.application, account.process) == (&rate.application, rate.process)
-        };
-        let Some(account) = view.accounts.iter().find(is_it) else { continue };
+        let account = view.accounts.iter().find(|account| rate.is_of(account));
+        let Some(account) = account else { continue };
         let had = rate.measured_share.unwrap_or(0.0);
         let agreed = rate.rate_bytes_per_s > 0.0;
         let decided = match () {

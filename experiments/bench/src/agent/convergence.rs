@@ -2,7 +2,7 @@
 //!
 //! Three applications write to one host as fast as they may, weights 3 and 1 from the other, 2 from its own. The one of weight 1 begins
 //! to send, and is killed.
-use super::ends::{AgentProcess, Hosts, Network, Pair, Work, application};
+use super::ends::{AgentProcess, Hosts, Network, Pair, Work, application, wait};
 use crate::goal::{Goal, Limit};
 use crate::stats::{decimals, percentile};
 use anyhow::{Result, ensure};
@@ -25,8 +25,6 @@ const IDLE: f64 = 1e6;
 const NEAR: f64 = 0.005;
 const BYTES: u64 = 1 << 20;
 const OUTSTANDING: u32 = 1024;
-/// Rates that take longer never come.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at the accounts.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
 
@@ -96,17 +94,6 @@ fn account(agent: &str, at: usize) -> Result<Option<Account>> {
     Ok(status(agent)?.into_iter().find(|one| one.application == application(at)))
 }
 
-/// Waits until something holds.
-fn wait(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
-    let begun = Instant::now();
-    while !holds()? {
-        ensure!(begun.elapsed() < PATIENCE, "{what} does not come");
-        // An agent tells of its accounts only when asked.
-        std::thread::sleep(LOOK_EVERY);
-    }
-    Ok(())
-}
-
 fn waits(agent: &str, at: usize) -> Result<bool> {
     Ok(account(agent, at)?.is_some_and(|one| one.waiting > 0))
 }
@@ -161,10 +148,16 @@ impl Rates {
 fn time(hosts: &Hosts, one_sends: bool) -> Result<Found> {
     let (begun, before) = (Instant::now(), count(hosts)?);
     let ms = || begun.elapsed().as_secs_f64() * 1e3;
-    wait("the optimum of two hosts", || Ok(Rates::now(hosts, one_sends)?.are_optimal()))?;
+    wait("the optimum of two hosts", LOOK_EVERY, || {
+        Ok(Rates::now(hosts, one_sends)?.are_optimal())
+    })?;
     let (found_ms, after) = (ms(), count(hosts)?);
     let made = before.iter().zip(after).map(|(before, after)| after - before);
-    wait("the rates of two hosts", || Ok(Rates::now(hosts, one_sends)?.is_each_near()))?;
+    wait(
+        "the rates of two hosts",
+        LOOK_EVERY,
+        || Ok(Rates::now(hosts, one_sends)?.is_each_near()),
+    )?;
     let rounds = made.max().unwrap_or(0) as f64;
     Ok(Found { ms: found_ms, rounds, each_rate_ms: Some(ms()) })
 }
@@ -207,9 +200,11 @@ impl Busy {
     /// One begins, and dies.
     fn change(&mut self, by: By) -> Result<()> {
         let hosts = &self.hosts;
-        wait("the optimum without the third", || Ok(Rates::now(hosts, false)?.is_each_near()))?;
+        wait("the optimum without the third", LOOK_EVERY, || {
+            Ok(Rates::now(hosts, false)?.is_each_near())
+        })?;
         let one = Pair::start(Some(&hosts.across), Network(None), 1, &[work()])?;
-        wait("its first request", || waits(hosts.first(), 1))?;
+        wait("its first request", LOOK_EVERY, || waits(hosts.first(), 1))?;
         self.begins.push(time(hosts, true)?);
         drop(one);
         self.dies.push(time(hosts, false)?);
@@ -246,15 +241,15 @@ fn on_one_host(runs: usize) -> Result<Vec<Found>> {
         |at| Ok::<_, anyhow::Error>(account(agent.name(), at)?.map_or(0.0, |one| one.share));
     for _ in 0..runs {
         let one = Pair::start(Some(&agent), Network(None), 1, &work)?;
-        wait("its first request", || waits(agent.name(), 1))?;
+        wait("its first request", LOOK_EVERY, || waits(agent.name(), 1))?;
         // Of it, the other, and the targets of both.
         let before = share(0)?;
         drop(one);
         let begun = Instant::now();
-        wait("the shares without it", || Ok(share(0)? > before * (1.0 + NEAR)))?;
+        wait("the shares without it", LOOK_EVERY, || Ok(share(0)? > before * (1.0 + NEAR)))?;
         let ms = begun.elapsed().as_secs_f64() * 1e3;
         found.push(Found { ms, rounds: 0.0, each_rate_ms: None });
-        wait("the end of its target", || Ok(status(agent.name())?.len() == 2))?;
+        wait("the end of its target", LOOK_EVERY, || Ok(status(agent.name())?.len() == 2))?;
     }
     Ok(found)
 }

@@ -3,13 +3,16 @@ pub(crate) use super::seat::Work;
 use super::seat::{Found, Seat, Served, Used};
 use crate::hop::Hop;
 use crate::rate;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use catchment_perf::ChildProcess;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+/// What takes longer never comes.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The name of those that others write to, in the policy.
 pub(crate) const TARGET: &str = "target";
@@ -188,6 +191,21 @@ pub(crate) struct Hosts {
     pub(crate) there: AgentProcess,
 }
 
+/// Waits until something holds, which is looked at so often.
+pub(super) fn wait(
+    what: &str,
+    every: Duration,
+    mut holds: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let begun = Instant::now();
+    while !holds()? {
+        ensure!(begun.elapsed() < PATIENCE, "{what} does not come");
+        // An agent tells of its accounts and sessions only when asked.
+        std::thread::sleep(every);
+    }
+    Ok(())
+}
+
 impl Hosts {
     /// Starts both, in a mode of the policy, and waits until they have a session.
     fn start_connected(
@@ -196,21 +214,17 @@ impl Hosts {
         network: Network<'_>,
         line_bytes_per_s: u64,
     ) -> Result<AgentProcess> {
-        const PATIENCE: Duration = Duration::from_secs(60);
         let line = (line_bytes_per_s, line_bytes_per_s);
         let hosts = Self::start_in(mode, weights, network, line, true)?;
-        let begun = Instant::now();
         // Where it can be asked.
         let ask = || catchment_agent::peers(hosts.first());
         let peers = || match network.0 {
             Some(hop) => anyhow::Ok(hop.left.0.run(ask)??),
             None => Ok(ask()?),
         };
-        while !peers()?.iter().any(|peer| peer.connected) {
-            anyhow::ensure!(begun.elapsed() < PATIENCE, "two agents have no session");
-            // An agent tells of its sessions only when asked.
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait("a session of two agents", Duration::from_millis(1), || {
+            Ok(peers()?.iter().any(|peer| peer.connected))
+        })?;
         Ok(hosts.across)
     }
 
