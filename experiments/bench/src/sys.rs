@@ -33,6 +33,27 @@ pub(crate) fn process_cpu_ns() -> u64 {
     catchment_perf::process_cpu_time().as_nanos() as u64
 }
 
+/// Returns the CPU time of all threads of another process, those that have ended too, so that it never falls.
+pub(crate) fn cpu_ns_of(process: u32) -> Result<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both pointers are valid during the calls.
+    let error = unsafe {
+        let mut clock = 0;
+        match libc::clock_getcpuclockid(process as libc::pid_t, &raw mut clock) {
+            0 if libc::clock_gettime(clock, &raw mut time) != 0 => {
+                io::Error::last_os_error().raw_os_error()
+            }
+            0 => None,
+            error => Some(error),
+        }
+    };
+    match error {
+        Some(error) => Err(io::Error::from_raw_os_error(error))
+            .with_context(|| format!("the CPU time of process {process}")),
+        None => Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64),
+    }
+}
+
 /// A thread of a process, and the processor time that it has used so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Thread {

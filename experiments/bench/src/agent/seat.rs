@@ -158,9 +158,8 @@ impl Served {
             |of: fn(&Peer) -> u32| peers.iter().map(|peer| u64::from(of(peer))).sum::<u64>();
         // Those that share have none of their own that is connected.
         let count = own - shares(|peer| peer.connections).min(own);
-        let threads = sys::threads(self.process).ok();
         Used {
-            cpu_ns: threads.map(|all| all.iter().map(|thread| thread.cpu_ns).sum()),
+            cpu_ns: sys::cpu_ns_of(self.process).ok(),
             queue_pairs: count + shares(|peer| peer.queue_pairs),
             registrations: sum(|account| account.registrations),
         }

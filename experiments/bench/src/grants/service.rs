@@ -1,5 +1,5 @@
 //! The controller in a process of its own, so that what it costs is told apart from what asks it.
-use crate::output;
+use crate::{output, sys};
 use anyhow::{Context as _, Result, anyhow};
 use catchment_controller::Service;
 use catchment_controller::config::Settings;
@@ -35,15 +35,9 @@ impl Controller {
         Ok(Self { child, address })
     }
 
-    /// Returns the processor time of all its threads; none of them ends while it is measured.
+    /// Returns the processor time of all its threads.
     pub(super) fn cpu_ns(&self) -> Result<u64> {
-        let mut sum = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-            let ns = text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok());
-            sum += ns.context("schedstat of a thread")?;
-        }
-        Ok(sum)
+        sys::cpu_ns_of(self.child.id())
     }
 
     /// Returns its resident memory.

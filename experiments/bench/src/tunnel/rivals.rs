@@ -164,8 +164,7 @@ impl Rival {
     fn cpu_ns(&self, setting: Setting<'_>) -> Result<u64> {
         let services = setting.services.iter().map(Service::id);
         let processes = self.processes.iter().map(ChildProcess::id).chain(services);
-        let threads = processes.map(sys::threads).collect::<Result<Vec<_>>>()?;
-        Ok(threads.iter().flatten().map(|thread| thread.cpu_ns).sum())
+        processes.map(sys::cpu_ns_of).sum()
     }
 }
 

@@ -88,7 +88,7 @@ impl Cell<'_> {
         let mut sources = self.start_sources(&trace_path, address, controller.as_ref())?;
         let before = self.count()?;
         if let Some(controller) = &mut controller {
-            controller.cpu_before_ns = cpu_ns(&controller.child)?;
+            controller.cpu_before_ns = sys::cpu_ns_of(controller.child.id())?;
             controller.before = Some(self.status(controller.address)?);
         }
         let begin = sys::monotonic_ns() + SET_UP.as_nanos() as u64;
@@ -249,7 +249,7 @@ impl Cell<'_> {
 
     /// Returns what the controller did since the beginning.
     fn served(&self, controller: &Controller) -> Result<Served> {
-        let cpu_ns = cpu_ns(&controller.child)? - controller.cpu_before_ns;
+        let cpu_ns = sys::cpu_ns_of(controller.child.id())? - controller.cpu_before_ns;
         let now = self.status(controller.address)?;
         let transfers = |status: &Status| -> u64 {
             status.classes.iter().map(|class| class.on_time + class.late).sum()
@@ -366,8 +366,4 @@ struct Served {
 fn report(process: &mut ChildProcess) -> Result<Report> {
     process.say("report")?;
     Ok(serde_json::from_str(&process.wait_for(|_| true)?)?)
-}
-
-fn cpu_ns(process: &ChildProcess) -> Result<u64> {
-    Ok(sys::threads(process.id())?.iter().map(|thread| thread.cpu_ns).sum())
 }
