@@ -33,12 +33,13 @@ function showRounds(rounds, list) {
   big($('t-peers'), whole.format(there), there === list.length ? '' : `of ${whole.format(list.length)}`);
   text($('t-peers-note'), `${plural(sum(list, 'connections'), 'connection')} on ${plural(sum(list, 'queue_pairs'), 'shared queue pair')}`);
   if (!rounds) return;
-  big($('t-rounds'), whole.format(rounds.rounds), `${whole.format(rounds.since_change)} since the last change`);
-  const gap = rounds.gap == null ? 'no certificate yet' : `at most ${percent(rounds.gap)} from the best at these prices`;
-  big($('t-price'), figures(rounds.completing_price), '');
-  text($('t-price-note'), `sending ${figures(rounds.sending_price)}; ${gap}`);
-  const moves = rounds.still ? 'still: nothing changes' : `moving by ${percent(rounds.residual)}`;
-  text($('t-rounds-note'), rounds.fell_back ? `${moves}; fell back ${plural(rounds.fell_back, 'time')}` : moves);
+  big($('t-rounds'), whole.format(rounds.rounds), '');
+  const gap = rounds.gap == null ? 'no certificate yet' : `at most ${percent(rounds.gap)} from the best at these`;
+  big($('t-price'), figures(rounds.sending_price), 'sending');
+  text($('t-price-note'), `${figures(rounds.completing_price)} completing; ${gap}`);
+  const moves = rounds.still ? 'still' : `moving by ${percent(rounds.residual)}`;
+  const back = rounds.fell_back ? `; fell back ${plural(rounds.fell_back, 'time')}` : '';
+  text($('t-rounds-note'), `${moves}, ${whole.format(rounds.since_change)} since the last change${back}`);
 }
 
 // Where rates are agreed with other hosts, bars are bytes a second; else parts of what all had.
