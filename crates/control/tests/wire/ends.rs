@@ -5,6 +5,7 @@ use catchment_control::admission::source_side::{self, Fallback, LocalId, SourceS
 use catchment_control::admission::wire::*;
 use catchment_control::admission::*;
 use proptest::prelude::*;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 const MS: u64 = 1_000_000;
@@ -375,6 +376,40 @@ fn what_comes_late_about_an_ended_transfer_begins_nothing() {
     assert_eq!(ends.controller.counts().opened, before + held.len() as u64);
     assert_eq!(ends.controller.controller().transfers(), 0);
     assert_eq!(ends.controller.classes()[1].on_time, 1, "and counts once");
+}
+
+/// Where acknowledgements take long, as much is on its way as leaves until they come: once the first has come, the window
+/// is used.
+#[test]
+fn a_long_path_is_filled_and_a_lost_one_forgotten() {
+    const ACKNOWLEDGED_NS: u64 = 20 * MS;
+    let mut ends = Ends::new();
+    ends.pass(5 * MS);
+    ends.ask(1_000_000_000);
+    let mut due = VecDeque::new();
+    let mut carry = |ends: &mut Ends, time_ms: u64| {
+        let before = ends.chunks.len();
+        let mut seen = before;
+        for _ in 0..2 * time_ms {
+            ends.pass(MS / 2);
+            // Each is acknowledged long after the time that it takes at 10 Gbit/s.
+            let acknowledged_ns = |bytes: &u64| ends.now_ns + bytes * 8 / 10 + ACKNOWLEDGED_NS;
+            due.extend(ends.chunks[seen..].iter().map(acknowledged_ns));
+            seen = ends.chunks.len();
+            while due.front().is_some_and(|at_ns| *at_ns <= ends.now_ns) {
+                due.pop_front();
+                ends.tell(source_side::Input::Sent { id: ID });
+            }
+        }
+        ends.chunks[before..].iter().sum::<u64>()
+    };
+    assert_eq!(carry(&mut ends, 15), 2 << 20, "nothing is known of the path");
+    carry(&mut ends, 35);
+    let bytes = carry(&mut ends, 100);
+    assert!(bytes > 118_000_000, "{bytes} of the 125 MB that 10 Gbit/s carry");
+    ends.tell(source_side::Input::Abandon { id: ID });
+    ends.pass(MS);
+    assert_eq!(ends.source.transfers(), 0, "nothing is waited for that is lost");
 }
 
 /// Whoever asks for an event of which not all is there yet gets a window for all of it, and sends only what is there.

@@ -181,9 +181,7 @@ impl Machine {
         self.events.forget_transfers();
         self.dropped.clear();
         for id in std::mem::take(&mut self.moving).into_keys() {
-            // Whatever had begun does not go on.
-            (0..2).for_each(|_| self.tell(Input::Sent { id }));
-            self.tell(Input::Cancel { id });
+            self.tell(Input::Abandon { id });
         }
     }
 

@@ -8,6 +8,7 @@
 //! When nobody has answered for a lease and no window is left it goes on as [`Fallback`] says, until
 //! somebody answers.
 mod delivery;
+mod flight;
 mod link;
 mod rates;
 mod records;
@@ -154,6 +155,11 @@ pub enum Input<'a> {
         /// The transfer.
         id: LocalId,
     },
+    /// A transfer is not wanted any more, and the chunks that have begun are lost with their queue pair.
+    Abandon {
+        /// The transfer.
+        id: LocalId,
+    },
     /// The time of the last [`Output::Timeout`] has come.
     Timeout,
 }
@@ -234,6 +240,7 @@ pub struct SourceSide {
     transfers: Transfers,
     rates: rates::Rates,
     delivery: delivery::Delivery,
+    ack_delay: flight::AckDelay,
     /// Since when nobody has answered.
     unanswered_ns: Option<u64>,
     /// The line is busy with a chunk of the fallback until then.
@@ -259,6 +266,7 @@ impl SourceSide {
             transfers: BTreeMap::new(),
             rates: rates::Rates::default(),
             delivery: delivery::Delivery::default(),
+            ack_delay: flight::AckDelay::new(),
             unanswered_ns: None,
             fallback_ns: 0,
             answers: Vec::new(),
@@ -297,7 +305,9 @@ impl SourceSide {
             }
             Input::Sent { id } => {
                 if let Some(transfer) = self.transfers.get_mut(&id) {
-                    transfer.sent();
+                    if let Some(delay_ns) = transfer.sent(self.now_ns) {
+                        self.ack_delay.note(self.now_ns, delay_ns);
+                    }
                     self.forget_ridden(id);
                 }
             }
@@ -310,6 +320,13 @@ impl SourceSide {
             Input::Cancel { id } => {
                 if let Some(transfer) = self.transfers.get_mut(&id) {
                     transfer.cancel();
+                    self.forget_ridden(id);
+                }
+            }
+            Input::Abandon { id } => {
+                if let Some(transfer) = self.transfers.get_mut(&id) {
+                    transfer.cancel();
+                    transfer.lose_chunks();
                     self.forget_ridden(id);
                 }
             }

@@ -1,4 +1,5 @@
 //! What is due: chunks, repeats, and what a source does alone.
+use super::flight::Flight;
 use super::transfer::{Course, Transfer};
 use super::{Event, Fallback, Leave, LocalId, SourceSide};
 use crate::admission::round_trip::Repeat;
@@ -6,9 +7,9 @@ use crate::admission::round_trip::Repeat;
 impl SourceSide {
     pub(super) fn step(&mut self) {
         let (now_ns, lease_ns) = (self.now_ns, self.config.lease_ns);
-        let chunk_bytes = self.config.chunk_bytes;
+        let flight = Flight::new(&self.ack_delay, lease_ns, self.config.chunk_bytes);
         for (id, transfer) in &mut self.transfers {
-            while let Some((bytes, rate_bps)) = transfer.step(now_ns, chunk_bytes) {
+            while let Some((bytes, rate_bps)) = transfer.step(now_ns, flight) {
                 let id = *id;
                 self.events.push_back(Event::Send { id, bytes, rate_bps, leave: Leave::Window });
             }

@@ -1,11 +1,12 @@
 //! A transfer at its source: its windows, how far it is, what the controller knows of it.
+use super::flight::Flight;
 use crate::admission::round_trip::Repeat;
-use crate::admission::transfer::duration_ns;
+use crate::admission::transfer::{duration_ns, sent_bytes};
 use crate::admission::wire::{ControllerRecord, SourceState, Told};
 use std::collections::VecDeque;
 
-/// Chunks that have begun and not left.
-const IN_FLIGHT_MAX: usize = 2;
+/// So many chunks may be on their way, however small: one that leaves, and one that is acknowledged.
+const IN_FLIGHT_LEAST: usize = 2;
 /// A part of a chunk that is worth a WRITE, where a whole one does not fit.
 const PART_BYTES_MIN: u64 = 1 << 16;
 /// How late a chunk may begin and still count as begun in time.
@@ -26,6 +27,8 @@ pub(super) struct Window {
 struct Chunk {
     bytes: u64,
     rate_bps: u64,
+    /// When it should have left.
+    leaves_ns: u64,
     revision: u32,
     /// Under no grant.
     alone: bool,
@@ -47,6 +50,9 @@ pub(super) struct Transfer {
     left_bytes: u64,
     ahead_bytes: u64,
     chunks: VecDeque<Chunk>,
+    /// Of these chunks, and with how much more may begin.
+    in_flight_bytes: u64,
+    flight_bytes: u64,
     window: Option<Window>,
     /// Takes the window's place when it begins.
     next: Option<Window>,
@@ -89,6 +95,8 @@ impl Transfer {
             left_bytes: bytes,
             ahead_bytes: 0,
             chunks: VecDeque::new(),
+            in_flight_bytes: 0,
+            flight_bytes: 0,
             window: None,
             next: None,
             stopping: false,
@@ -157,7 +165,7 @@ impl Transfer {
 
     /// Returns what has not left.
     pub(super) fn left_bytes(&self) -> u64 {
-        self.left_bytes + self.chunks.iter().map(|chunk| chunk.bytes).sum::<u64>()
+        self.left_bytes + self.in_flight_bytes
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -193,8 +201,17 @@ impl Transfer {
         self.told_ns = None;
     }
 
-    pub(super) fn sent(&mut self) {
-        self.chunks.pop_front();
+    /// The oldest chunk has left; returns how long after it should have.
+    pub(super) fn sent(&mut self, now_ns: u64) -> Option<u64> {
+        let chunk = self.chunks.pop_front()?;
+        self.in_flight_bytes -= chunk.bytes;
+        Some(now_ns.saturating_sub(chunk.leaves_ns))
+    }
+
+    /// What has begun does not leave any more.
+    pub(super) fn lose_chunks(&mut self) {
+        self.chunks.clear();
+        self.in_flight_bytes = 0;
     }
 
     pub(super) fn cancel(&mut self) {
@@ -268,7 +285,10 @@ impl Transfer {
     }
 
     /// Does what is due; returns a chunk that begins: its bytes and its rate.
-    pub(super) fn step(&mut self, now_ns: u64, chunk_bytes: u64) -> Option<(u64, u64)> {
+    pub(super) fn step(&mut self, now_ns: u64, flight: Flight) -> Option<(u64, u64)> {
+        let rate_bps = self.chunks.back().map(|chunk| chunk.rate_bps);
+        let rate_bps = self.window.map(|window| window.rate_bps).or(rate_bps);
+        self.flight_bytes = flight.bytes(rate_bps.unwrap_or(0));
         if self.riding {
             return None;
         }
@@ -281,7 +301,7 @@ impl Transfer {
         if let Some(next) = self.next.filter(|next| next.from_ns <= now_ns) {
             (self.window, self.next, self.stopping) = (Some(next), None, false);
         }
-        if let Some(chunk) = self.begin(now_ns, chunk_bytes) {
+        if let Some(chunk) = self.begin(now_ns, flight.chunk_bytes()) {
             return Some(chunk);
         }
         if self.left_bytes == 0 && self.is_idle() {
@@ -318,8 +338,7 @@ impl Transfer {
             return None;
         }
         let until_ns = self.next.map_or(window.until_ns, |next| window.until_ns.min(next.from_ns));
-        let room = u128::from(until_ns.saturating_sub(start_ns)) * u128::from(window.rate_bps);
-        let room = u64::try_from(room / 8_000_000_000).unwrap_or(u64::MAX);
+        let room = sent_bytes(until_ns.saturating_sub(start_ns), window.rate_bps);
         let wanted = chunk_bytes.min(self.there_bytes());
         let bytes = if room >= wanted { wanted } else { room / 4096 * 4096 };
         if bytes < wanted.min(PART_BYTES_MIN) {
@@ -332,26 +351,30 @@ impl Transfer {
             return None;
         }
         let Window { rate_bps, revision, .. } = window;
-        self.push(now_ns, start_ns, Chunk { bytes, rate_bps, revision, alone: false });
+        let leaves_ns = start_ns.saturating_add(duration_ns(bytes, rate_bps));
+        self.pace(now_ns, Chunk { bytes, rate_bps, leaves_ns, revision, alone: false });
         Some((bytes, rate_bps))
     }
 
-    fn push(&mut self, now_ns: u64, start_ns: u64, chunk: Chunk) {
-        let takes_ns = duration_ns(chunk.bytes, chunk.rate_bps);
+    fn pace(&mut self, now_ns: u64, chunk: Chunk) {
         let due_ns =
             if now_ns.saturating_sub(self.paced_ns) < LATE_NS { self.paced_ns } else { now_ns };
-        self.paced_ns = due_ns.saturating_add(takes_ns);
-        self.busy_ns = start_ns.saturating_add(takes_ns);
+        self.paced_ns = due_ns.saturating_add(duration_ns(chunk.bytes, chunk.rate_bps));
+        self.busy_ns = chunk.leaves_ns;
+        self.push(chunk);
+    }
+
+    fn push(&mut self, chunk: Chunk) {
         self.left_bytes -= chunk.bytes;
+        self.in_flight_bytes += chunk.bytes;
         self.chunks.push_back(chunk);
     }
 
     /// Begins a chunk without a window.
     pub(super) fn begin_alone(&mut self, now_ns: u64, chunk_bytes: u64, rate_bps: u64) -> u64 {
         let bytes = chunk_bytes.min(self.there_bytes());
-        let revision = self.seen;
-        let chunk = Chunk { bytes, rate_bps, revision, alone: true };
-        self.push(now_ns, now_ns.max(self.busy_ns), chunk);
+        let leaves_ns = now_ns.max(self.busy_ns).saturating_add(duration_ns(bytes, rate_bps));
+        self.pace(now_ns, Chunk { bytes, rate_bps, leaves_ns, revision: self.seen, alone: true });
         bytes
     }
 
@@ -360,7 +383,9 @@ impl Transfer {
     }
 
     fn can_begin(&self) -> bool {
-        self.course == Course::Live && self.there_bytes() > 0 && self.chunks.len() < IN_FLIGHT_MAX
+        let is_room =
+            self.chunks.len() < IN_FLIGHT_LEAST || self.in_flight_bytes < self.flight_bytes;
+        self.course == Course::Live && self.there_bytes() > 0 && is_room
     }
 
     /// Goes at the rate of its device from now on, if the controller does not know it and all of it is there.
@@ -390,9 +415,9 @@ impl Transfer {
         self.left_bytes
     }
 
-    pub(super) fn begin_riding(&mut self, bytes: u64, rate_bps: u64) {
-        self.left_bytes -= bytes;
-        self.chunks.push_back(Chunk { bytes, rate_bps, revision: self.seen, alone: true });
+    /// Begins a chunk at the rate of its device, which has left at a time.
+    pub(super) fn begin_riding(&mut self, bytes: u64, rate_bps: u64, leaves_ns: u64) {
+        self.push(Chunk { bytes, rate_bps, leaves_ns, revision: self.seen, alone: true });
     }
 
     /// Returns whether it went at the rate of its device, and all has left.
