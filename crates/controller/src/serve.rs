@@ -135,7 +135,7 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
     let (root, told_root) = root?;
     let Admitted { specs, classes, notes, .. } = admitted;
     let ranks = specs.iter().map(|spec| spec.class.0).collect();
-    let names = register.devices.iter().map(|device| device.name.to_string().into()).collect();
+    let names = register.devices.iter().map(|device| device.name.to_string()).collect();
     let Register { process, term, standby, .. } = register;
     let known = Names { devices: names, notes: notes.clone() };
     let newcomer = Newcomer { process: process.0, certificate, root, term, standby, specs, known };

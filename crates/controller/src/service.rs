@@ -3,9 +3,10 @@ use crate::config::Settings;
 use crate::grants::{Command, Grants, Handle};
 use crate::reload::{ReloadError, Reloaded};
 use crate::serve::{Context, accept_all};
-use crate::status::Status;
+use crate::status::{Status, StreamStatus};
 use crate::{admin, term};
 use catchment_session::io::{Address, BindError, ServerSecurity, StreamListener};
+use catchment_session::names::DeviceName;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -80,6 +81,14 @@ impl ServiceHandle {
         let (answer, status) = oneshot::channel();
         self.context.grants.tell(Command::Status(answer));
         status.blocking_recv().ok()
+    }
+
+    /// Returns what the streams of a device wait for, one of each source that has it; `None` when the service has ended.
+    #[must_use]
+    pub fn explain(&self, device: DeviceName) -> Option<Vec<StreamStatus>> {
+        let (answer, streams) = oneshot::channel();
+        self.context.grants.tell(Command::Explain(device, answer));
+        streams.blocking_recv().ok()
     }
 
     /// Takes over other settings: capacities of links, how classes are served, and who may do what. What is granted

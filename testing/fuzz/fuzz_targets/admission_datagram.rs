@@ -1,6 +1,8 @@
-//! A datagram of the admission protocol, as it is and with a right code, and its records.
+//! A datagram of the admission protocol, as it is and with a right code, and its records; and the source's end of a session
+//! with a controller that stands by.
 #![no_main]
 
+use catchment_control::admission::source_side::{Standby, StandbyOutput};
 use catchment_control::admission::wire::{
     Code, ControllerRecord, HEADER_BYTES, Header, OpenError, Opener, RECORD_BYTES, ROOT_BYTES,
     RECORDS_MAX, Seal, SourceRecord,
@@ -28,7 +30,35 @@ fn check<R: Code + Clone + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
     assert!(matches!(again, Err(OpenError::Replayed { .. })));
 }
 
+/// Whoever has no key makes nobody lead; a controller of a higher term does, whatever it says besides.
+fn stand_by(bytes: &[u8]) {
+    let (now_ns, source) = (1_000_000_000, 2);
+    let mut standby = Standby::new(now_ns, source, &ROOT, 0);
+    let leads = |standby: &mut Standby| {
+        for _ in 0..100 {
+            match standby.poll() {
+                StandbyOutput::Leads { term } => return Some(term),
+                StandbyOutput::Timeout(due_ns) => {
+                    assert!(due_ns >= now_ns);
+                    return None;
+                }
+                StandbyOutput::Transmit(_) | StandbyOutput::Register => {}
+            }
+        }
+        panic!("it never comes to rest");
+    };
+    standby.handle(now_ns, 0, Some(bytes));
+    assert_eq!(leads(&mut standby), None, "nobody has the key");
+    let Ok(header) = Header::read(bytes) else { return };
+    let none: [ControllerRecord; 0] = [];
+    let mut datagram = Vec::new();
+    Seal::new(&ROOT).seal((header.term, source, 3), &none, &mut datagram).expect("the first");
+    standby.handle(now_ns, 0, Some(&datagram));
+    assert_eq!(leads(&mut standby), (header.term > 0).then_some(header.term));
+}
+
 fuzz_target!(|bytes: &[u8]| {
+    stand_by(bytes);
     let mut records: Vec<SourceRecord> = Vec::new();
     assert!(Opener::new(&ROOT).open(bytes, &mut records).is_err(), "nobody has the key");
     assert!(records.is_empty());

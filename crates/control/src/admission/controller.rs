@@ -43,6 +43,8 @@ pub struct Controller {
     pub(super) starting: Vec<(DeviceId, Option<u64>)>,
     /// Some link has less for rates than is taken.
     pub(super) is_over: bool,
+    /// Nothing is granted any more: another one is to lead.
+    pub(super) gives_up: bool,
 }
 
 #[derive(Debug)]
@@ -147,6 +149,7 @@ impl Controller {
             scratch: Scratch::default(),
             starting: Vec::new(),
             is_over: false,
+            gives_up: false,
             config,
         };
         if recovering {
@@ -165,20 +168,13 @@ impl Controller {
         self.timers.set(over_ns, Timer::Recovered);
     }
 
-    /// Returns until when somebody may send by what was granted, as far as windows go.
-    pub(super) fn windows_end_ns(&self) -> u64 {
-        let windows = self.transfers.iter();
-        let windows = windows.map(|transfer| transfer.until_ns.max(transfer.earlier_ns));
-        let holds = self.links.iter().filter_map(|link| link.pool.last_hold_ns());
-        windows.chain(holds).max().unwrap_or(0)
-    }
-
     /// Takes an input. Times before the last one count as the last one.
     pub fn handle(&mut self, now_ns: u64, input: Input) {
         self.now_ns = self.now_ns.max(now_ns);
         self.fire();
         match input {
             Input::Register { device, spec } => self.register(device, &spec),
+            Input::Delay { source, delay_ns } => self.set_delay(source, delay_ns),
             Input::Request { transfer, bytes, age_ns } => {
                 self.request(transfer, (bytes, age_ns), false);
             }
@@ -207,11 +203,14 @@ impl Controller {
             }
             Input::Renew { source } => self.renew(source),
             Input::Recover => self.recover(),
+            Input::GiveUp => self.give_up(),
             Input::Leave { source } => self.leave(source),
             Input::Timeout => {}
         }
-        self.settle();
-        self.start_rates();
+        if !self.gives_up {
+            self.settle();
+            self.start_rates();
+        }
     }
 
     /// Returns what is to be done next; [`Output::Timeout`] when there is nothing more.

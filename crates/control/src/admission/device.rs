@@ -181,6 +181,11 @@ impl Devices {
         })
     }
 
+    /// Returns the next device of the same source, after the last one the first.
+    pub(super) fn after(&self, id: DeviceId) -> Option<DeviceId> {
+        self.rest.get(id.0 as usize).map(|rest| DeviceId(rest.next))
+    }
+
     /// Returns up to which level of the reference of a link of its path a device has data.
     pub(super) fn mark(&self, id: DeviceId, place: usize) -> f64 {
         match place.checked_sub(1) {

@@ -82,6 +82,13 @@ pub enum Input {
         /// Its spec.
         spec: DeviceSpec,
     },
+    /// A message to a source takes another time than before ([`DeviceSpec::delay_ns`] of its devices).
+    Delay {
+        /// The source.
+        source: SourceId,
+        /// The time.
+        delay_ns: u64,
+    },
     /// A transfer has something to send. Told again it only says that the source still waits.
     Request {
         /// The transfer.
@@ -192,6 +199,9 @@ pub enum Input {
     },
     /// An earlier controller's sources may be without one, at their safe rates: these are kept free for a lease.
     Recover,
+    /// Another controller is to lead: nothing is granted from now on. Windows that have not begun are taken back, as by a
+    /// pause, and those that last long are cut, to 20 ms from now; both as far as their sources confirm it.
+    GiveUp,
     /// A source is gone with all its devices; what it was granted is free at once.
     Leave {
         /// The source.

@@ -40,6 +40,7 @@ pub mod controller_side;
 mod device;
 mod explain;
 mod fair;
+mod give_up;
 mod heap;
 mod hold;
 mod late;

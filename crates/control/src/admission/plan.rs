@@ -109,7 +109,7 @@ impl Controller {
     }
 
     /// Picks some of those that have a window, in the order of their numbers.
-    fn pick(
+    pub(super) fn pick(
         &self,
         part: usize,
         picked: &mut Vec<(TransferId, u32)>,

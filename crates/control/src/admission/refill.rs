@@ -109,7 +109,7 @@ impl Controller {
     pub(super) fn give_at_once(&mut self, at: u32) -> bool {
         let device = self.devices.known(self.transfers[at].id.device);
         let part = self.paths[usize::from(device.path.0)].part;
-        if !self.may_refill(part) || device.head != at {
+        if self.gives_up || !self.may_refill(part) || device.head != at {
             return false;
         }
         let (link, rate_bps) = (self.parts[part].links[0], device.usable_bps());

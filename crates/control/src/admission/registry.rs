@@ -1,6 +1,6 @@
 //! Devices come, change and go.
 use super::controller::Controller;
-use super::{DeviceId, DeviceSpec, NONE, PathId, Refusal, SourceId, Subject};
+use super::{ClassId, DeviceId, DeviceSpec, LinkId, NONE, PathId, Refusal, SourceId, Subject};
 
 impl Controller {
     pub(super) fn register(&mut self, id: DeviceId, spec: &DeviceSpec) {
@@ -18,6 +18,42 @@ impl Controller {
         if self.devices.known(id).transfers > 0 {
             self.note_stale(path.part);
         }
+    }
+
+    pub(super) fn set_delay(&mut self, source: SourceId, delay_ns: u64) {
+        let first = self.sources.get(&source).map_or(NONE, |known| known.first);
+        let mut next = self.devices.ring(first).next();
+        while let Some(id) = next {
+            self.devices.known_mut(id).delay_ns = delay_ns;
+            if self.devices.known(id).transfers > 0 {
+                self.note_stale(self.paths[usize::from(self.path_of(id).0)].part);
+            }
+            next = self.devices.after(id).filter(|next| next.0 != first);
+        }
+    }
+
+    /// Returns the path and the class of a device that is there.
+    #[must_use]
+    pub fn device(&self, id: DeviceId) -> Option<(PathId, ClassId)> {
+        self.devices.get(id).map(|device| (device.path, device.class))
+    }
+
+    /// Returns what small transfers have of a link without asking: bits a second.
+    pub(super) fn small_bps(&self, link: LinkId) -> u64 {
+        self.links.get(usize::from(link.0)).map_or(0, |link| link.small_bps)
+    }
+
+    /// Returns what those of a device have of it.
+    pub(super) fn small_of(&self, id: DeviceId, link: LinkId) -> u64 {
+        let path = self.devices.get(id).map(|device| &self.paths[usize::from(device.path.0)]);
+        let is_on = path.is_some_and(|path| path.links.contains(&usize::from(link.0)));
+        if is_on { self.devices.small_bps(id) } else { 0 }
+    }
+
+    /// Returns how many devices are there.
+    #[must_use]
+    pub const fn devices(&self) -> usize {
+        self.devices.len()
     }
 
     fn check(&self, id: DeviceId, spec: &DeviceSpec) -> Result<(), Refusal> {

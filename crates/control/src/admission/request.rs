@@ -112,7 +112,7 @@ impl Controller {
         // It knows the latest.
         transfer.earlier_ns = 0;
         transfer.course.correct(self.now_ns, left_bytes, delay_ns);
-        if transfer.flags.last {
+        if transfer.flags.last || self.gives_up {
             self.watch(at);
         } else {
             self.prolong_window(at);

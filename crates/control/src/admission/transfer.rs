@@ -70,7 +70,7 @@ impl Course {
         self.left_bytes
     }
 
-    fn rate_at(&self, now_ns: u64) -> u64 {
+    pub(super) fn rate_at(&self, now_ns: u64) -> u64 {
         if now_ns < self.from_ns { self.before_bps } else { self.rate_bps }
     }
 

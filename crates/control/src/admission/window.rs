@@ -47,7 +47,7 @@ impl Controller {
     /// Sets the end of a window, at most a lease from its beginning, and tells the source. Windows whose rate
     /// changes because of others do not add up to more than a lease if the source is not heard, and to two
     /// from when it was: a source that has died does not have the link for as long as others come and go.
-    fn set_window(&mut self, at: u32, from_ns: u64) {
+    pub(super) fn set_window(&mut self, at: u32, from_ns: u64) {
         let guard_ns = self.guard_ns(self.transfers[at].id.device);
         let rules = &self.config.rules;
         let transfer = &mut self.transfers[at];

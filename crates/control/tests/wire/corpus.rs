@@ -1,4 +1,5 @@
 //! The corpus of the fuzz target: whatever was found once stays found.
+use catchment_control::admission::source_side::{Standby, StandbyOutput};
 use catchment_control::admission::wire::*;
 use std::path::Path;
 
@@ -20,6 +21,10 @@ fn the_fuzz_corpus_does_no_harm() {
         let mut opened: Vec<SourceRecord> = Vec::new();
         assert!(Opener::new(&root).open(&bytes, &mut opened).is_err());
         assert!(opened.is_empty());
+        let mut standby = Standby::new(1_000_000_000, 2, &root, 0);
+        standby.handle(1_000_000_000, 0, Some(&bytes));
+        let leads = matches!(standby.poll(), StandbyOutput::Leads { .. });
+        assert!(!leads, "nobody has the key");
         files += 1;
         if Header::read(&bytes).is_ok() {
             whole += 1;

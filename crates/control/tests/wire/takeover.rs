@@ -244,3 +244,62 @@ fn a_standby_grants_nothing_and_only_a_leader_that_knows_says_what_is_left() {
     let (ends, _) = beside.hand_over(None);
     assert_eq!(ends.controller.left_ns(), None, "windows of the one before may stand");
 }
+
+#[test]
+fn a_leader_that_gives_up_cuts_what_lasts_long_once_its_source_says_so() {
+    let (mut beside, mut left) = (Beside::new(), 0);
+    beside.pass(10);
+    ask(&mut beside.ends, 1_000_000_000);
+    beside.pass(2);
+    let mut ends = beside.ends;
+    serve(&mut ends, 5, &mut left);
+    let before_ns = ends.controller.left_ns().expect("it leads");
+    assert!(before_ns > 150 * MS, "{before_ns}");
+    ends.controller.handle(ends.now_ns, controller_side::Input::GiveUp);
+    let unheard_ns = ends.controller.left_ns().expect("it leads");
+    assert!(unheard_ns >= before_ns, "its source may not have heard it yet: {unheard_ns}");
+    let given_up_ns = ends.now_ns;
+    serve(&mut ends, 3, &mut left);
+    let left_ns = ends.controller.left_ns().expect("it leads");
+    assert!(left_ns < 25 * MS, "{left_ns}");
+    let hand_over_ns = ends.controller.hand_over_ns();
+    assert!(
+        (ends.now_ns..given_up_ns + 25 * MS).contains(&hand_over_ns),
+        "not before its windows are nearly over"
+    );
+    serve(&mut ends, left_ns / MS + 1, &mut left);
+    let during = left;
+    assert!(during > 0);
+    serve(&mut ends, 2 * LEASE_MS, &mut left);
+    assert_eq!(left, during, "nothing more is granted, whatever is asked for");
+    assert_eq!(ends.controller.granted_bps(SourceId(5)), 0);
+}
+
+#[test]
+fn a_leader_that_gives_up_takes_back_what_has_not_begun() {
+    let mut ends = Ends::new();
+    ends.pass(10 * MS);
+    ask(&mut ends, 20_000_000);
+    // The first takes the link for 16 ms; what is granted behind it has not begun.
+    ends.pass(MS);
+    let end_ns = ends.controller.hand_over_ns();
+    ask_more(&mut ends);
+    while ends.controller.hand_over_ns() == end_ns {
+        ends.pass(MS / 10);
+        assert!(ends.now_ns < end_ns + 20 * MS, "the second is granted ahead");
+    }
+    ends.controller.handle(ends.now_ns, controller_side::Input::GiveUp);
+    ends.pass(MS / 5);
+    assert_eq!(ends.controller.hand_over_ns(), end_ns, "the first alone runs to its end");
+}
+
+#[test]
+fn one_that_knows_nothing_of_windows_hands_over_at_once() {
+    let beside = Beside::new();
+    assert_eq!(beside.next.hand_over_ns(), 0, "it has not led");
+    let mut ends = beside.ends;
+    ends.pass(5 * MS);
+    assert!(ends.controller.hand_over_ns() <= ends.now_ns, "nothing is granted");
+    ends.take_over();
+    assert_eq!(ends.controller.hand_over_ns(), 0, "it waits for windows of one before");
+}

@@ -8,7 +8,7 @@ use crate::outbox::Outbox;
 use crate::status::{Status, StreamStatus};
 use catchment_control::admission::controller_side::{ControllerSide, Input, Output};
 use catchment_control::admission::{
-    ClassConfig, ClassId, ConfigError, DeviceSpec, LinkId, PathId, Rules, SourceId,
+    ClassConfig, ConfigError, DeviceSpec, LinkId, PathId, Rules, SourceId,
 };
 use catchment_session::names::DeviceName;
 use catchment_session::registration::Secret;
@@ -48,7 +48,7 @@ pub(crate) struct Newcomer {
 
 /// What people call the devices of a source.
 pub(crate) struct Names {
-    pub(crate) devices: Vec<Box<str>>,
+    pub(crate) devices: Vec<String>,
     /// What is not as it was claimed, with the place of the device.
     pub(crate) notes: Vec<(usize, String)>,
 }
@@ -107,19 +107,12 @@ impl Handle {
 /// A source; there are many, most of them idle.
 struct Known {
     number: u32,
+    is_safe: bool,
     certificate: Option<Box<str>>,
-    devices: Box<[KnownDevice]>,
+    /// What people call its devices, a line each.
+    names: Box<str>,
     /// What is not as it was claimed, with the place of the device.
     notes: Box<[(usize, String)]>,
-    is_safe: bool,
-}
-
-struct KnownDevice {
-    name: Box<str>,
-    /// What leaves without asking.
-    small_bps: u64,
-    path: PathId,
-    class: ClassId,
 }
 
 pub(crate) struct Grants {
@@ -142,6 +135,8 @@ pub(crate) struct Grants {
     outbox: Outbox,
     superseded: bool,
     due_ns: Option<u64>,
+    /// It is to end, and says how long what it granted may still be used.
+    giving_up: Option<oneshot::Sender<Option<u64>>>,
 }
 
 impl Grants {
@@ -174,6 +169,7 @@ impl Grants {
             outbox: Outbox::new(),
             superseded: false,
             due_ns: None,
+            giving_up: None,
         })
     }
 
@@ -193,10 +189,23 @@ impl Grants {
             let all = self.receive(&mut buffer);
             self.side.handle(self.now_ns(), Input::Timeout);
             self.drain();
+            if self.has_given_up() {
+                return;
+            }
             if all {
                 self.sleep();
             }
         }
+    }
+
+    /// Says what is left of its grants when it is to end, and returns whether it has.
+    fn has_given_up(&mut self) -> bool {
+        let is_due = self.now_ns() >= self.side.hand_over_ns();
+        let Some(answer) = self.giving_up.take_if(|_| is_due) else { return false };
+        let left_ns = self.side.left_ns();
+        tracing::info!(left = ?left_ns.map(Duration::from_nanos), "gives up");
+        let _ = answer.send(left_ns);
+        true
     }
 
     /// Takes what has come, at most a batch; returns whether that was all.
@@ -259,8 +268,10 @@ impl Grants {
     /// Sleeps until something comes or is due.
     fn sleep(&self) {
         let now_ns = self.now_ns();
+        let hand_over_ns = self.giving_up.as_ref().map(|_| self.side.hand_over_ns());
+        let due_ns = self.due_ns.into_iter().chain(hand_over_ns).min();
         let left =
-            self.due_ns.map_or(LONG, |due_ns| Duration::from_nanos(due_ns.saturating_sub(now_ns)));
+            due_ns.map_or(LONG, |due_ns| Duration::from_nanos(due_ns.saturating_sub(now_ns)));
         let mut ready =
             [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&*self.bell, PollFlags::IN)];
         // A signal ends it early.
@@ -292,13 +303,14 @@ impl Grants {
                 let _ = answer.send(self.explain(device.as_str()));
             }
             Command::Lead(term, left_ns) => {
+                tracing::info!(term, left = ?left_ns.map(Duration::from_nanos), "leads: nothing is granted while what was granted before may be used");
                 self.term = term;
                 self.side.handle(self.now_ns(), Input::Lead { term, left_ns });
             }
             Command::GiveUp(answer) => {
-                self.side.handle(self.now_ns(), Input::Timeout);
-                let _ = answer.send(self.side.left_ns());
-                return false;
+                tracing::info!("grants nothing from now on");
+                self.side.handle(self.now_ns(), Input::GiveUp);
+                self.giving_up = Some(answer);
             }
             Command::Stop => return false,
         }
@@ -323,9 +335,8 @@ impl Grants {
         if before.is_some_and(|known| known.certificate.as_deref() != certificate.as_deref()) {
             return Err("another certificate has registered this process".to_owned());
         }
-        let devices: usize = self.known.values().map(|known| known.devices.len()).sum();
-        let is_full =
-            self.known.len() >= SOURCES_MAX || devices + names.devices.len() > DEVICES_MAX;
+        let devices = self.side.controller().devices() + names.devices.len();
+        let is_full = self.known.len() >= SOURCES_MAX || devices > DEVICES_MAX;
         if before.is_none() && is_full {
             return Err("it has as many sources as it can; try again later".to_owned());
         }
@@ -338,16 +349,12 @@ impl Grants {
                 (number, safe < self.safe_sources)
             }
         };
-        self.fit_small(process, &mut specs);
-        let small_bps = specs.iter().map(|spec| spec.small_bps).collect();
-        let device = |(name, spec): (Box<str>, &DeviceSpec)| {
-            let DeviceSpec { path, class, small_bps, .. } = *spec;
-            KnownDevice { name, small_bps, path, class }
-        };
-        let devices = names.devices.into_iter().zip(&specs).map(device).collect();
-        let (certificate, notes) = (certificate.map(String::into_boxed_str), names.notes.into());
-        self.known.insert(process, Known { number, certificate, devices, notes, is_safe });
         let source = SourceId(number);
+        self.fit_small(source, &mut specs);
+        let small_bps = specs.iter().map(|spec| spec.small_bps).collect();
+        let (certificate, notes) = (certificate.map(String::into_boxed_str), names.notes.into());
+        let names = names.devices.join("\n").into();
+        self.known.insert(process, Known { number, is_safe, certificate, names, notes });
         let now_ns = self.now_ns();
         // The first datagrams tell the round trip better.
         let round_trip_ns = 0;
@@ -356,13 +363,10 @@ impl Grants {
     }
 
     /// Lets devices ask always whose buckets their links have no room for.
-    fn fit_small(&self, process: [u8; 16], specs: &mut [DeviceSpec]) {
-        let mut used_bps = vec![0_u64; self.links.len()];
+    fn fit_small(&self, source: SourceId, specs: &mut [DeviceSpec]) {
         let links = |path: PathId| self.paths.get(usize::from(path.0)).into_iter().flatten();
-        let others = self.known.iter().filter(|(other, _)| **other != process);
-        for device in others.flat_map(|(_, known)| &known.devices) {
-            links(device.path).for_each(|link| used_bps[*link] += device.small_bps);
-        }
+        let used = |link| self.side.small_bps(LinkId(link), source);
+        let mut used_bps: Vec<u64> = (0..).take(self.links.len()).map(used).collect();
         for spec in specs.iter_mut().filter(|spec| spec.small_bps > 0) {
             let fits = links(spec.path).all(|link| {
                 let most_bps = self.links[*link].1 / 100 * self.small_percent;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 impl Known {
     fn names(&self) -> Vec<String> {
-        self.devices.iter().map(|device| device.name.to_string()).collect()
+        self.names.lines().map(str::to_owned).collect()
     }
 }
 
@@ -76,11 +76,12 @@ impl Grants {
     pub(super) fn explain(&self, device: &str) -> Vec<StreamStatus> {
         let mut streams = Vec::new();
         for known in self.known.values() {
-            let Some(place) = known.devices.iter().position(|one| &*one.name == device) else {
+            let Some(place) = known.names.lines().position(|name| name == device) else {
                 continue;
             };
-            let class = self.classes.get(usize::from(known.devices[place].class.0));
             let source = SourceId(known.number);
+            let class = self.side.class(source, place);
+            let class = class.and_then(|ClassId(at)| self.classes.get(usize::from(at)));
             let view = self.side.views().find(|view| view.source == source);
             let transfer = self.side.explain(source, place);
             let notes = known.notes.iter().filter(|(at, _)| *at == place);

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ureq::{Agent, BodyReader};
 
 /// A longer answer is none of ours.
@@ -36,6 +36,8 @@ pub struct Etcd {
     /// When the term was written that was seen last; 0 for none.
     term_revision: String,
     lease_s: u64,
+    /// Of the next campaign.
+    ready: Option<String>,
     /// Of the campaign that was won, with what the key holds then.
     lease: Option<(String, Candidate)>,
 }
@@ -111,6 +113,7 @@ impl Etcd {
             left_key: format!("{}/left", settings.key),
             term_revision: "0".to_owned(),
             lease_s: settings.lease.as_secs().max(1),
+            ready: None,
             lease: None,
         }
     }
@@ -143,6 +146,27 @@ impl Etcd {
         Err(first.unwrap_or_else(none))
     }
 
+    /// Asks for a lease.
+    fn grant(&mut self) -> Result<String, StoreError> {
+        let granted: Granted =
+            self.ask("lease/grant", &json!({"TTL": self.lease_s.to_string()}))?;
+        if let Some(error) = granted.error.filter(|error| !error.is_empty()) {
+            return Err(self.wrong(format!("grants no lease: {error}")));
+        }
+        let ttl = granted.ttl.as_deref().and_then(|ttl| ttl.parse::<u64>().ok());
+        if ttl.is_none_or(|ttl| ttl < self.lease_s) {
+            let what = format!("grants a lease of {ttl:?} s in place of {}", self.lease_s);
+            return Err(self.wrong(what));
+        }
+        Ok(granted.id)
+    }
+
+    /// Renews a lease; returns whether it was still there.
+    fn keep_alive(&mut self, lease: &str) -> Result<bool, StoreError> {
+        let kept: KeptAlive = self.ask("lease/keepalive", &json!({"ID": lease}))?;
+        Ok(kept.result.ttl.and_then(|ttl| ttl.parse::<u64>().ok()).is_some_and(|ttl| ttl > 0))
+    }
+
     fn ask_at<T: DeserializeOwned>(
         &self,
         at: usize,
@@ -151,10 +175,12 @@ impl Etcd {
     ) -> Result<T, StoreError> {
         let endpoint = &self.endpoints[at];
         let failed = |what: String| StoreError { endpoint: endpoint.clone(), what };
+        let asked = Instant::now();
         let mut lines = post(&self.agent, endpoint, path, request).map_err(failed)?;
         // An answer is one line; that of a stream is followed by others, which nobody waits for.
         let mut line = String::new();
         lines.read_line(&mut line).map_err(|error| failed(error.to_string()))?;
+        tracing::debug!(path, took = ?asked.elapsed(), "the store has answered");
         read(&line).map_err(failed)
     }
 }
@@ -274,35 +300,38 @@ impl Store for Etcd {
         Ok(Seen { leader, term, left })
     }
 
+    fn prepare(&mut self) -> Result<(), StoreError> {
+        if let Some(lease) = self.ready.take()
+            && self.keep_alive(&lease)?
+        {
+            self.ready = Some(lease);
+            return Ok(());
+        }
+        self.ready = Some(self.grant()?);
+        Ok(())
+    }
+
     fn campaign(&mut self, own: &Candidate) -> Result<Campaign, StoreError> {
-        let granted: Granted =
-            self.ask("lease/grant", &json!({"TTL": self.lease_s.to_string()}))?;
-        if let Some(error) = granted.error.filter(|error| !error.is_empty()) {
-            return Err(self.wrong(format!("grants no lease: {error}")));
-        }
-        let ttl = granted.ttl.as_deref().and_then(|ttl| ttl.parse::<u64>().ok());
-        if ttl.is_none_or(|ttl| ttl < self.lease_s) {
-            let what = format!("grants a lease of {ttl:?} s in place of {}", self.lease_s);
-            return Err(self.wrong(what));
-        }
+        // One that has run out meanwhile wins nothing.
+        let lease = self.ready.take().map_or_else(|| self.grant(), Ok)?;
         let request = json!({
             "compare": [
                 {"key": base64(&self.key), "target": "CREATE", "result": "EQUAL", "create_revision": "0"},
                 {"key": base64(&self.term_key), "target": "MOD", "result": "EQUAL", "mod_revision": self.term_revision},
             ],
             "success": [
-                put(&self.key, &text(own), &granted.id),
+                put(&self.key, &text(own), &lease),
                 put(&self.term_key, &own.term.to_string(), "0"),
             ],
             "failure": [{"requestRange": {"key": base64(&self.key)}}],
         });
         let txn: Txn = self.ask("kv/txn", &request)?;
         if txn.succeeded {
-            self.lease = Some((granted.id, own.clone()));
+            self.lease = Some((lease, own.clone()));
             return Ok(Campaign::Won);
         }
         // Nobody waits for its end.
-        let _ = self.ask::<Value>("lease/revoke", &json!({"ID": granted.id}));
+        let _ = self.ask::<Value>("lease/revoke", &json!({"ID": lease}));
         let range = txn.responses.first().and_then(|response| response.response_range.as_ref());
         let leads = range.and_then(|range| range.kvs.first()).map(candidate).transpose();
         leads.map(Campaign::Led).map_err(|what| self.wrong(what))
@@ -310,8 +339,7 @@ impl Store for Etcd {
 
     fn renew(&mut self) -> Result<bool, StoreError> {
         let Some((lease, _)) = self.lease.clone() else { return Ok(false) };
-        let kept: KeptAlive = self.ask("lease/keepalive", &json!({"ID": lease}))?;
-        Ok(kept.result.ttl.and_then(|ttl| ttl.parse::<u64>().ok()).is_some_and(|ttl| ttl > 0))
+        self.keep_alive(&lease)
     }
 
     fn resign(&mut self, left: Option<Duration>) {

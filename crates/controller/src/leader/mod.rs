@@ -88,7 +88,15 @@ pub trait Store: Send {
     /// [`StoreError`]: not known.
     fn look(&mut self) -> Result<Seen, StoreError>;
 
-    /// Makes a candidate the leader if nobody is, nor has been since it was looked at, until its lease is over.
+    /// Has ready what a campaign needs of the store, for the time of a lease from now on, so that the campaign itself is one
+    /// question. One that was not prepared takes longer.
+    ///
+    /// # Errors
+    /// [`StoreError`]: nothing is ready.
+    fn prepare(&mut self) -> Result<(), StoreError>;
+
+    /// Makes a candidate the leader if nobody is, nor has been since it was looked at, until its lease is over: the time of
+    /// a lease after it was prepared, or asked for.
     ///
     /// # Errors
     /// [`StoreError`]: not known; it may lead all the same until the lease is over.
@@ -137,13 +145,15 @@ struct Election {
     unreachable: Unreachable,
     /// While it leads: when the lease is over, as far as is known.
     until: Option<Instant>,
+    /// While it stands by: when a campaign was prepared.
+    prepared: Option<Instant>,
     standing: Standing,
 }
 
 impl Election {
     fn new(lease: Duration, unreachable: Unreachable) -> Self {
         let standing = Standing::StandsBy { leader: None, why_not: None };
-        Self { lease, unreachable, until: None, standing }
+        Self { lease, unreachable, until: None, prepared: None, standing }
     }
 
     /// Asks the store what is to be asked now; `candidate` makes one of a term that is above another.
@@ -171,19 +181,31 @@ impl Election {
             Err(error) => return stands_by(None, Some(error.to_string())),
         };
         if leader.is_some() {
+            self.prepare(store, now);
             return stands_by(leader, None);
         }
         let candidate = candidate(term);
         let asked = now();
+        let prepared = self.prepared.take();
         match store.campaign(&candidate) {
             Ok(Campaign::Won) => {
-                self.until = Some(asked + self.lease);
+                self.until = Some(prepared.unwrap_or(asked) + self.lease);
                 // It was said before it was seen: the time that the campaign took has passed, too.
                 let left = left.map(|left| left.saturating_sub(now() - asked));
                 Standing::Leads { term: candidate.term, left, alone: None }
             }
             Ok(Campaign::Led(leader)) => stands_by(leader, None),
             Err(error) => stands_by(None, Some(error.to_string())),
+        }
+    }
+
+    /// Prepares a campaign, as often as a leader renews: it may be needed at any time.
+    fn prepare(&mut self, store: &mut dyn Store, now: impl Fn() -> Instant) {
+        let asked = now();
+        let is_recent = |prepared: Instant| asked - prepared < self.lease / RENEWALS;
+        if !self.prepared.is_some_and(is_recent) {
+            // The next look tells more of a store that is away.
+            self.prepared = store.prepare().is_ok().then_some(asked);
         }
     }
 

@@ -15,7 +15,8 @@ enum Says {
     Nothing,
 }
 
-struct Script(VecDeque<Says>);
+/// And how often a campaign was prepared.
+struct Script(VecDeque<Says>, usize);
 
 fn away() -> StoreError {
     StoreError { endpoint: "store".to_owned(), what: "away".to_owned() }
@@ -35,6 +36,11 @@ impl Store for Script {
             Some(Says::Nothing) => Err(away()),
             Some(Says::Won | Says::Kept(_)) | None => panic!("asked who leads"),
         }
+    }
+
+    fn prepare(&mut self) -> Result<(), StoreError> {
+        self.1 += 1;
+        Ok(())
     }
 
     fn campaign(&mut self, _: &Candidate) -> Result<Campaign, StoreError> {
@@ -62,7 +68,7 @@ impl Store for Script {
 
 /// Plays answers, a quarter of a lease apart; returns how it stands after each step.
 fn play(unreachable: Unreachable, answers: impl IntoIterator<Item = Says>) -> Vec<Standing> {
-    let mut script = Script(answers.into_iter().collect());
+    let mut script = Script(answers.into_iter().collect(), 0);
     let now = Cell::new(Instant::now());
     let mut election = Election::new(LEASE, unreachable);
     let mut stood = Vec::new();
@@ -144,7 +150,7 @@ fn what_a_leader_said_when_it_gave_up_counts_unless_another_one_has_led_since() 
     assert_eq!((left_of(&stood[0]), left_of(&stood[1])), (Some(left), Some(left)));
     // A campaign of a tenth of a lease, and one that takes longer than what is left.
     let of = |left| {
-        let mut script = Script([GaveUp(40, left), Won].into());
+        let mut script = Script([GaveUp(40, left), Won].into(), 0);
         let began = Instant::now();
         let times = Cell::new(0);
         let mut election = Election::new(LEASE, Unreachable::Hold);
@@ -160,4 +166,26 @@ fn what_a_leader_said_when_it_gave_up_counts_unless_another_one_has_led_since() 
     let stood = play(Unreachable::Hold, [GaveUp(40, left), Nobody(41), Nobody(41), Won]);
     assert_eq!(stood[0], stands_by(None, None));
     assert_eq!((leads(&stood[1]), left_of(&stood[1])), (Some(42), None));
+}
+
+#[test]
+fn a_lease_that_was_prepared_counts_from_then() {
+    use Says::{Leads, Nobody, Nothing, Won};
+    let mut script = Script([Leads(40), Leads(40), Leads(40)].into(), 0);
+    let began = Instant::now();
+    let now = Cell::new(began);
+    let mut election = Election::new(LEASE, Unreachable::StepDown);
+    let mut step = |script: &mut Script, after: Duration| {
+        now.set(began + after);
+        election.step(script, || now.get(), |_| other(50));
+        leads(&election.standing)
+    };
+    for part in 0..3 {
+        step(&mut script, LEASE / 8 * part);
+    }
+    assert_eq!(script.1, 2, "each fourth of a lease, not at each look");
+    script.0.extend([Nobody(40), Won, Nothing, Nothing]);
+    assert_eq!(step(&mut script, LEASE / 2), Some(50));
+    assert_eq!(step(&mut script, LEASE / 4 * 5 - LEASE / 100), Some(50));
+    assert_eq!(step(&mut script, LEASE / 4 * 5), None, "it was prepared at a fourth");
 }

@@ -115,6 +115,17 @@ class Row {
     });
   }
 
+  // Puts names that can be picked where the name is; `words` is given them joined by commas.
+  picks(names, pick) {
+    if (this.name.textContent === names.join(', ')) return;
+    this.name.replaceChildren(...names.flatMap((name, i) => {
+      const button = document.createElement('button');
+      [button.type, button.textContent] = ['button', name];
+      button.addEventListener('click', () => pick(name));
+      return i ? [', ', button] : [button];
+    }));
+  }
+
   words(name, below, said, note, bad) {
     for (const [node, word] of [[this.name, name], [this.below, below], [this.said, said], [this.note, note]]) text(node, word);
     this.node.classList.toggle('bad', !!bad);

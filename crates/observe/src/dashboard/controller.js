@@ -60,11 +60,50 @@ function drawClass(row, one, most) {
 
 function drawSource(row, one, widest) {
   const silent = one.silent_ms > SILENT_MS;
+  row.picks(one.devices, pick);
   row.moment(one.granted_bps / Math.max(1, widest));
   row.words(one.devices.join(', ') || `source ${one.source}`, one.certificate || one.address || '',
     one.granted_bps ? `${perSecond(one.granted_bps).join(' ')} granted` : one.waiting ? `${plural(one.waiting, 'transfer')} waiting` : 'nothing asked for',
     silent ? `silent for ${span(one.silent_ms / 1000)}` : one.granted_bps && one.waiting ? `${plural(one.waiting, 'transfer')} waiting` : '', false);
 }
+
+// --- what a stream waits for: its name is picked, written, or stands in the address behind # ---------
+const why = {
+  asks: false,
+
+  name() {
+    try { return decodeURIComponent(location.hash.slice(1)); } catch { return ''; }
+  },
+
+  async look() {
+    const name = this.name();
+    $('part-why').hidden = !name;
+    if (!name || this.asks) return;
+    this.asks = true;
+    try {
+      const answer = await fetch(`/api/explain/${encodeURIComponent(name)}`);
+      const said = answer.ok ? (await answer.json()).streams : [(await answer.text()).trim()];
+      if (name === this.name()) this.show(name, said.length ? said : [`no source with a device ${name} is registered`]);
+    } catch {
+      // The connection is lost, which the page says.
+    } finally { this.asks = false; }
+  },
+
+  show(name, said) {
+    text($('why-title'), `What ${name} waits for`);
+    const list = $('why');
+    while (list.children.length > said.length) list.lastChild.remove();
+    said.forEach((words, i) => text(list.children[i] || make(list, 'li', 'said-of'), words));
+  },
+};
+
+function pick(name) {
+  location.hash = encodeURIComponent(name === why.name() ? '' : name);
+}
+
+addEventListener('hashchange', () => { $('name').value = why.name(); why.look(); });
+$('name').addEventListener('change', () => { location.hash = encodeURIComponent($('name').value.trim()); });
+$('name').value = why.name();
 
 const page = {
   peer: 'controller',
@@ -77,6 +116,8 @@ const page = {
     classes.show(s.classes, (one) => one.name, (row, one) => drawClass(row, one, most));
     sources.show(s.sources, (one) => one.source, (row, one) => drawSource(row, one, widest));
     $('empty').hidden = s.sources.length > 0;
+    $('key').hidden = !s.sources.length;
+    why.look();
   },
   restarted() { totals.granted = []; totals.waiting = []; },
   seen() {},

@@ -1,4 +1,4 @@
-//! The live page of a program that says how it stands in one JSON object: a controller, an agent.
+//! The live page of a program that says how it stands in one JSON object: a controller, an agent, a source.
 use super::events::{self, Last};
 use super::guard::{self, Guard};
 use super::page::{self, Texts};
@@ -7,7 +7,7 @@ use super::{DashboardConfig, DashboardError};
 use crate::prometheus;
 use crate::sync::lock;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -27,6 +27,8 @@ pub enum StatusView {
     Controller,
     /// A host agent: its applications, rounds and peers.
     Agent,
+    /// A source: its devices, its path, and how it stands with a transmission controller.
+    Source,
 }
 
 impl StatusView {
@@ -39,6 +41,9 @@ impl StatusView {
             ),
             Self::Agent => {
                 ("Catchment agent", include_str!("agent.html"), include_str!("agent.js"))
+            }
+            Self::Source => {
+                ("Catchment source", include_str!("source.html"), include_str!("source.js"))
             }
         };
         Texts { title, body, style: STYLE, script }
@@ -58,6 +63,14 @@ pub trait StatusSource: Send + 'static {
     /// # Errors
     /// As [`status`](Self::status).
     fn metrics(&mut self) -> Result<String, String>;
+
+    /// Returns in words what the streams of a name wait for, one text each; `None` where streams are not explained.
+    ///
+    /// # Errors
+    /// As [`status`](Self::status), or why this is no name.
+    fn explain(&mut self, _name: &str) -> Result<Option<Vec<String>>, String> {
+        Ok(None)
+    }
 }
 
 /// A running live page of a status. Dropping it stops it.
@@ -134,13 +147,15 @@ fn router(shown: Shown, guard: Guard) -> Router {
         .route("/metrics", get(metrics))
         .route("/api/status", get(status))
         .route("/api/events", get(follow))
+        .route("/api/explain/{name}", get(explain))
         .fallback(nothing_here)
         .with_state(shown)
         .layer(middleware::from_fn_with_state(guard, guard::check))
 }
 
 async fn nothing_here() -> Response {
-    let text = "Nothing here. There are /, /metrics, /api/status and /api/events\n";
+    let text = "Nothing here. There are /, /metrics, /api/status and /api/events; and of a controller \
+                /api/explain/DEVICE\n";
     (StatusCode::NOT_FOUND, text).into_response()
 }
 
@@ -157,6 +172,16 @@ async fn metrics(State(shown): State<Shown>) -> Response {
 
 async fn status(State(shown): State<Shown>) -> Response {
     events::answer_once(shown.json().await)
+}
+
+async fn explain(State(shown): State<Shown>, Path(name): Path<String>) -> Response {
+    match shown.ask(move |(_, source)| source.explain(&name)).await.flatten() {
+        Ok(Some(streams)) => {
+            events::answer_once(Bytes::from(json!({ "streams": streams }).to_string()))
+        }
+        Ok(None) => nothing_here().await,
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
+    }
 }
 
 async fn follow(State(shown): State<Shown>) -> Response {

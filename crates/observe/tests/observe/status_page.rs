@@ -18,6 +18,14 @@ impl StatusSource for Counting {
     fn metrics(&mut self) -> Result<String, String> {
         self.1.map_or_else(|| Ok("up 1\n".to_owned()), |reason| Err(reason.to_owned()))
     }
+
+    fn explain(&mut self, name: &str) -> Result<Option<Vec<String>>, String> {
+        match (self.1, name) {
+            (Some(reason), _) => Err(reason.to_owned()),
+            (None, "nothing") => Ok(None),
+            (None, name) => Ok(Some(vec![format!("{name} waits"), "<b>".to_owned()])),
+        }
+    }
 }
 
 fn start(view: StatusView, fails: Option<&'static str>) -> (Arc<AtomicU64>, StatusPage) {
@@ -47,6 +55,7 @@ fn each_view_is_one_file_with_its_own_script() {
     for (view, words) in [
         (StatusView::Controller, ["page of a controller", "id=\"links\""]),
         (StatusView::Agent, ["page of an agent", "id=\"apps\""]),
+        (StatusView::Source, ["page of a source", "id=\"devices\""]),
     ] {
         let (_, page) = start(view, None);
         let answer = get(&page, "/");
@@ -75,4 +84,24 @@ fn it_is_guarded_as_the_page_of_a_collector_is() {
     let source = Counting(Arc::default(), None);
     let refused = StatusPage::start(config, StatusView::Agent, source).unwrap_err();
     assert!(matches!(refused, DashboardError::NotLoopback(_)), "{refused}");
+}
+
+#[test]
+fn a_stream_is_explained_by_its_name() {
+    let (asked, page) = start(StatusView::Controller, None);
+    let answer = get(&page, "/api/explain/cam%201");
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    let said: Value = serde_json::from_str(answer.text()).unwrap();
+    assert_eq!(said, json!({ "streams": ["cam 1 waits", "<b>"] }));
+    assert_eq!(
+        get(&page, "/api/explain/nothing").status,
+        404,
+        "what explains nothing has no such page"
+    );
+    assert_eq!(asked.load(Relaxed), 0, "the status is not asked for");
+    let html = get(&page, "/");
+    assert!(html.text().contains("id=\"why\"") && html.text().contains("/api/explain/"));
+    let (_, page) = start(StatusView::Controller, Some("its thread has ended"));
+    let answer = get(&page, "/api/explain/cam0");
+    assert_eq!((answer.status, answer.text()), (503, "its thread has ended\n"));
 }

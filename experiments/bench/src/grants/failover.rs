@@ -30,7 +30,7 @@ const URGENT_DEADLINE: Duration = Duration::from_millis(100);
 /// Between two rounds: all goes as usual again.
 const STEADY: Duration = Duration::from_secs(1);
 /// How often a controller is asked what it grants.
-const LOOK: Duration = Duration::from_millis(5);
+const LOOK: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a controller ends and another one begins.
@@ -81,8 +81,10 @@ pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
         std::thread::sleep(STEADY);
         let began = SystemTime::now();
         let mut start = Instant::now();
+        let mut ending = None;
         match case {
-            Case::Planned => leading.process.finish().map(drop)?,
+            // It may take a while to end after another one leads.
+            Case::Planned => ending = Some(std::thread::spawn(|| leading.process.finish())),
             Case::Standby => drop(leading),
             Case::Restart => {
                 drop(leading);
@@ -96,6 +98,9 @@ pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
         let first_ms = leading.wait_until_grants(start, 1)?;
         let full_ms = leading.wait_until_grants(start, CAPACITY_BPS / 100 * 97)?;
         worst = (worst.0.max(first_ms), worst.1.max(full_ms));
+        if let Some(ending) = ending {
+            ending.join().map_err(|_| anyhow!("waiting for a controller panicked"))??;
+        }
         gaps.push((began, SystemTime::now()));
     }
     // Those of the last gap are there by then, or late.

@@ -66,6 +66,9 @@ pub(crate) struct Options {
     /// One kind of rows only: memory, rate, leases, paper-rate or failover
     #[arg(long = "what")]
     only: Option<String>,
+    /// One case of failover only: restart, standby-etcd or standby-planned
+    #[arg(long = "case")]
+    only_case: Option<String>,
     /// Sources with 100 devices each
     #[arg(long, default_value_t = SOURCES)]
     sources: usize,
@@ -97,6 +100,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "--what is one of {}",
         known.join(", ")
     );
+    let is_case = |name: &str| Case::ALL.iter().any(|case| case.name() == name);
+    ensure!(
+        options.only_case.as_deref().is_none_or(is_case),
+        "--case is one of {}",
+        Case::ALL.map(Case::name).join(", ")
+    );
     ensure!((1..=10_000).contains(&options.sources), "1 to 10,000 sources");
     let mode = if options.quick { "quick" } else { "full" };
     output::either(options.json, &Run::detect(mode), Run::line)?;
@@ -119,7 +128,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         show(paper_rate(options)?)?;
     }
     if options.wants("failover") {
-        for case in Case::ALL {
+        let wanted =
+            |case: &Case| options.only_case.as_deref().is_none_or(|only| only == case.name());
+        for case in Case::ALL.into_iter().filter(wanted) {
             show(failover::measure(case, options.rounds())?)?;
         }
     }

@@ -33,13 +33,13 @@ impl World<'_> {
             }
             Fault::HandOver { down_ns } => {
                 let leader = &mut self.controllers[self.leader];
-                leader.alive = false;
                 if leader.frozen_until_ns <= now_ns {
-                    leader.side.handle(leader.clock.local_ns(now_ns), Input::Timeout);
-                    self.left_ns = leader.side.left_ns();
+                    leader.side.handle(leader.clock.local_ns(now_ns), Input::GiveUp);
+                    self.drain_controller(self.leader);
                 }
-                self.summary.handed_over += u64::from(self.left_ns.is_some());
-                self.plan(now_ns + down_ns, What::StartController);
+                // Whatever it has heard of its sources by then.
+                let said_ns = now_ns + self.random.below(25 * MS);
+                self.plan(said_ns, What::GivesUp(self.leader, down_ns));
             }
             Fault::FreezeController { lasts_ns } => {
                 self.controllers[self.leader].frozen_until_ns = now_ns + lasts_ns;
@@ -50,6 +50,22 @@ impl World<'_> {
                 self.plan(now_ns + down_ns, What::StartController);
             }
         }
+    }
+
+    /// A controller ends that was to hand over, and says what is left of its grants; one that does not run says nothing.
+    pub(super) fn give_up(&mut self, at: usize, down_ns: u64) {
+        let now_ns = self.now_ns;
+        let leader = &mut self.controllers[at];
+        if at != self.leader || !leader.alive {
+            return;
+        }
+        leader.alive = false;
+        if leader.frozen_until_ns <= now_ns {
+            leader.side.handle(leader.clock.local_ns(now_ns), Input::Timeout);
+            self.left_ns = leader.side.left_ns();
+        }
+        self.summary.handed_over += u64::from(self.left_ns.is_some());
+        self.plan(now_ns + down_ns, What::StartController);
     }
 
     pub(super) fn start_source(&mut self, slot: usize) {

@@ -20,6 +20,8 @@ pub(super) enum What {
     Strike(usize),
     StartSource(usize),
     StartController,
+    /// A controller that hands over says what is left of its grants and ends; another one begins so much later.
+    GivesUp(usize, u64),
     /// A wish of a slot.
     Wish(usize, usize),
     /// A wish for a rate.
@@ -168,6 +170,7 @@ impl World<'_> {
             What::Strike(at) => self.strike(self.scenario.faults[at].1),
             What::StartSource(slot) => self.start_source(slot),
             What::StartController => self.start_controller(),
+            What::GivesUp(at, down_ns) => self.give_up(at, down_ns),
             What::Wish(slot, at) => self.wish(slot, at),
             What::Rate(slot, at) => {
                 let RateWish { device, bytes, period_ns, .. } =

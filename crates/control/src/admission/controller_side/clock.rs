@@ -4,9 +4,9 @@
 //! held up. The least is what a datagram takes that is not held up. Clocks drift, so the least is a line.
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Points of two seconds each: what is older is forgotten.
-const POINTS: usize = 16;
-const PERIOD_NS: u64 = 2 * SECOND_NS;
+/// Points of four seconds each: what is older is forgotten.
+const POINTS: usize = 8;
+const PERIOD_NS: u64 = 4 * SECOND_NS;
 /// Fewer datagrams do not make a map: each may have been held up.
 const SAMPLES_MIN: u32 = 8;
 /// Between two oscillators: twice 100 ppm, and a margin.
@@ -16,7 +16,7 @@ const DRIFT_MAX: f64 = 250e-6;
 struct Point {
     arrival_ns: u64,
     offset_ns: i64,
-    /// Datagrams in its two seconds, as far as they are counted; 0 for none.
+    /// Datagrams in its four seconds, as far as they are counted; 0 for none.
     count: u8,
 }
 
@@ -30,7 +30,7 @@ impl Point {
 #[derive(Clone, Copy, Debug, Default)]
 struct Kept {
     offset_ns: i64,
-    /// Since the beginning of the two seconds.
+    /// Since the beginning of the four seconds.
     within_ns: u32,
     /// The last bits of their count.
     period: u16,
@@ -44,7 +44,7 @@ impl Kept {
         Self { offset_ns, within_ns, period: point.period() as u16, count }
     }
 
-    /// Returns the point, which is less than 18 hours away from a period.
+    /// Returns the point, which is less than 36 hours away from a period.
     fn point(self, near: u64) -> Point {
         let back = (near as u16).wrapping_sub(self.period).cast_signed();
         let period = near.saturating_add_signed(-i64::from(back));
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_point_is_kept_exactly() {
         for arrival_ns in [0, 1, PERIOD_NS - 1, PERIOD_NS, 131_071 * PERIOD_NS + 7, 1 << 60] {
-            for near in [0, 1, 15] {
+            for near in [0, 1, 7] {
                 let point = Point { arrival_ns, offset_ns: -5, count: 9 };
                 let Point { arrival_ns: kept_ns, offset_ns, count } =
                     Kept::new(&point).point(point.period() + near);

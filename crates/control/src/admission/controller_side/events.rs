@@ -91,7 +91,7 @@ impl ControllerSide {
         let (now_ns, lease_ns) = (self.now_ns, self.lease_ns);
         let Some(session) = self.sessions.get_mut(&source) else { return };
         let first_ns = session.round_trip.repeat_ns(lease_ns);
-        let Some(entry) = session.entries.get_mut(&key) else { return };
+        let Some(entry) = session.work.entries.get_mut(&key) else { return };
         let wanted = entry.is_unseen() && !session.silent;
         match entry.repeat {
             None if wanted => {
@@ -129,7 +129,7 @@ impl ControllerSide {
         let (now_ns, lease_ns) = (self.now_ns, self.lease_ns);
         let Some(session) = self.sessions.get_mut(&source) else { return };
         let silent = session.silent;
-        let Some(entry) = session.entries.get_mut(&key) else { return };
+        let Some(entry) = session.work.entries.get_mut(&key) else { return };
         let Some((mut repeat, _)) = entry.repeat.take() else { return };
         if silent || !entry.is_unseen() {
             return;

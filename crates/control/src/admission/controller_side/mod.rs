@@ -8,6 +8,7 @@
 //! source sends by its clock as it is told arrives within its window, if its packets are not held up by more
 //! than the guard of its links.
 mod clock;
+mod devices;
 mod ended;
 mod entry;
 mod events;
@@ -17,6 +18,7 @@ mod send;
 mod session;
 mod standby;
 mod view;
+mod work;
 
 use super::round_trip::Repeat;
 use super::timers::{Ranked, Timers};
@@ -88,6 +90,9 @@ pub enum Input<'a> {
         /// ([`ControllerSide::left_ns`]); `None` where it did not.
         left_ns: Option<u64>,
     },
+    /// Another one is to lead: it grants nothing from now on, and takes back what it can. When
+    /// [`ControllerSide::hand_over_ns`] has come, [`ControllerSide::left_ns`] is to be told.
+    GiveUp,
     /// The time of the last [`Output::Timeout`] has come.
     Timeout,
 }
@@ -294,6 +299,7 @@ impl ControllerSide {
             Input::Classes(classes) => self.control(super::Input::Classes(classes)),
             Input::Rules(rules) => self.control(super::Input::Rules(rules)),
             Input::Lead { term, left_ns } => self.lead(term, left_ns),
+            Input::GiveUp => self.control(super::Input::GiveUp),
             Input::Timeout => {}
         }
     }
@@ -378,9 +384,8 @@ impl ControllerSide {
 
     /// Lets a source that wants nothing take little memory: it sends a probe now and then.
     fn rest(&mut self, source: SourceId) {
-        if let Some(session) = self.sessions.get_mut(&source).filter(|session| session.is_idle()) {
-            session.opener.rest();
-            session.seal.rest();
+        if let Some(session) = self.sessions.get_mut(&source) {
+            session.rest();
         }
     }
 

@@ -44,14 +44,14 @@ impl ControllerSide {
         let Some(device) = session.devices.get(record.device as usize).copied() else {
             return self.answer_rate(source, record.device, record.revision, (0, 0, 0));
         };
-        let known = session.wishes.entry(record.device).or_default();
+        let known = session.work.wishes.entry(record.device).or_default();
         if record.revision <= known.revision {
             return;
         }
         let wanted_bps = rate_of(bytes, period_ns);
         *known = Wish { revision: record.revision, answered: false, wanted_bps };
         if bytes == 0 {
-            session.wishes.remove(&record.device);
+            session.work.wishes.remove(&record.device);
             self.control(Input::Periodic { device, bytes, period_ns: 1, held: false });
             return self.answer_rate(source, record.device, record.revision, (0, 0, 0));
         }
@@ -61,7 +61,7 @@ impl ControllerSide {
             self.control(Input::Periodic { device, bytes, period_ns, held });
         }
         let Some(session) = self.sessions.get(&source) else { return };
-        if session.wishes.get(&record.device).is_some_and(|wish| !wish.answered) {
+        if session.work.wishes.get(&record.device).is_some_and(|wish| !wish.answered) {
             let could_bps = rate_of(bytes, period_ns);
             self.answer_rate(source, record.device, record.revision, (0, could_bps, 0));
         }
@@ -78,7 +78,7 @@ impl ControllerSide {
         let lasts_ns = self.lasts_ns(until_ns);
         let Some((source, place)) = self.owner(device) else { return };
         let Some(session) = self.sessions.get_mut(&source) else { return };
-        let Some(wish) = session.wishes.get_mut(&place) else { return };
+        let Some(wish) = session.work.wishes.get_mut(&place) else { return };
         wish.answered = true;
         let revision = wish.revision;
         self.answer_rate(source, place, revision, (rate_bps, could_bps, lasts_ns));
@@ -123,7 +123,7 @@ impl ControllerSide {
         let Some(session) = self.sessions.get_mut(&source) else { return };
         let (number, revision, ask, missed_ns) = (0, 0, false, None);
         let record = ControllerRecord { device, number, revision, seen, ask, told, missed_ns };
-        session.answers.push(record);
+        session.work.answers.push(record);
         self.enqueue(source);
     }
 
@@ -132,7 +132,7 @@ impl ControllerSide {
     #[must_use]
     pub fn rate(&self, source: SourceId, place: usize) -> Option<RateView> {
         let session = self.sessions.get(&source)?;
-        let wish = session.wishes.get(&u32::try_from(place).ok()?)?;
+        let wish = session.work.wishes.get(&u32::try_from(place).ok()?)?;
         let (rate_bps, could_bps) = self.controller.rate_of(*session.devices.get(place)?)?;
         Some(RateView { wanted_bps: wish.wanted_bps, rate_bps, could_bps })
     }

@@ -24,11 +24,11 @@ impl ControllerSide {
         let Some(session) = self.sessions.get_mut(&source) else { return };
         let over = matches!(record.state, SourceState::Done | SourceState::Cancelled);
         let known = session.devices.get(record.device as usize).copied();
-        let is_new = !session.entries.contains_key(&key);
+        let is_new = !session.work.entries.contains_key(&key);
         let refusal = match known {
             None => Some(Reason::UnknownDevice),
             Some(_) if !is_new || over => None,
-            Some(_) => (session.entries.len() >= most).then_some(Reason::TooManyTransfers),
+            Some(_) => (session.work.entries.len() >= most).then_some(Reason::TooManyTransfers),
         };
         if let Some(reason) = refusal {
             return self.answer(source, record, Told::Refused(reason));
@@ -41,13 +41,13 @@ impl ControllerSide {
             }
             return;
         }
-        if session.entries.is_empty() {
+        if session.work.entries.is_empty() {
             self.watch(source);
         }
         let Some(session) = self.sessions.get_mut(&source) else { return };
         let same_term = header.term == self.term;
         let before = if same_term { record.seen.max(session.floor) } else { session.floor };
-        let entry = session.entries.entry(key).or_insert_with(|| Entry::new(before));
+        let entry = session.work.entries.entry(key).or_insert_with(|| Entry::new(before));
         if same_term && record.seen > entry.seen && record.seen <= entry.revision {
             entry.seen = record.seen;
             if entry.seen == entry.revision
@@ -84,7 +84,7 @@ impl ControllerSide {
             let (revision, missed_ns) = (1, None);
             let record =
                 ControllerRecord { device, number, revision, seen, ask: false, told, missed_ns };
-            session.answers.push(record);
+            session.work.answers.push(record);
             self.enqueue(source);
         }
     }
@@ -149,12 +149,12 @@ impl ControllerSide {
     /// held up on their way.
     fn delivered(&mut self, source: SourceId, totals: (u32, u64, u64)) {
         let Some(session) = self.sessions.get_mut(&source) else { return };
-        if session.delivered.is_some_and(|before| before.0 >= totals.0) {
+        if session.delivered.as_ref().is_some_and(|before| before.0 >= totals.0) {
             return;
         }
-        let before = session.delivered.replace(totals);
-        let path = session.specs.first().map(|spec| spec.path);
-        if let (Some((_, acknowledged, resent)), Some(path)) = (before, path) {
+        let before = session.delivered.replace(Box::new(totals)).map(|before| *before);
+        let path = session.devices.first().and_then(|device| self.controller.device(*device));
+        if let (Some((_, acknowledged, resent)), Some((path, _))) = (before, path) {
             let acknowledged_bytes = totals.1.saturating_sub(acknowledged);
             let resent_bytes = totals.2.saturating_sub(resent);
             self.control(Input::Delivered { source, path, acknowledged_bytes, resent_bytes });
@@ -176,8 +176,9 @@ impl ControllerSide {
         let (now_ns, quiet) = (self.now_ns, self.is_quiet());
         let Some(session) = self.sessions.get_mut(&source) else { return };
         if quiet || !session.clock.is_learnt(now_ns) {
-            let before = session.entries.get_mut(&key).and_then(|entry| entry.held.replace(held));
-            session.held += usize::from(before.is_none());
+            let before =
+                session.work.entries.get_mut(&key).and_then(|entry| entry.held.replace(held));
+            session.work.held += usize::from(before.is_none());
             return;
         }
         let device = session.devices[key.device as usize];
@@ -195,12 +196,12 @@ impl ControllerSide {
     pub(super) fn release(&mut self, source: SourceId) {
         let (now_ns, quiet) = (self.now_ns, self.is_quiet());
         let Some(session) = self.sessions.get_mut(&source) else { return };
-        if session.held == 0 || quiet || !session.clock.is_learnt(now_ns) {
+        if session.work.held == 0 || quiet || !session.clock.is_learnt(now_ns) {
             return;
         }
-        session.held = 0;
+        session.work.held = 0;
         let held = |(key, entry): (&Key, &mut Entry)| Some((*key, entry.held.take()?));
-        let held: Vec<_> = session.entries.iter_mut().filter_map(held).collect();
+        let held: Vec<_> = session.work.entries.iter_mut().filter_map(held).collect();
         held.into_iter().for_each(|(key, held)| self.ask(source, key, held));
     }
 
@@ -216,8 +217,8 @@ impl ControllerSide {
 
     fn forget(&mut self, source: SourceId, key: Key) -> Option<Entry> {
         let session = self.sessions.get_mut(&source)?;
-        let entry = session.entries.remove(&key)?;
-        session.held -= usize::from(entry.held.is_some());
+        let entry = session.work.entries.remove(&key)?;
+        session.work.held -= usize::from(entry.held.is_some());
         if let Some((_, timer)) = entry.repeat {
             self.timers.remove(timer);
         }
@@ -229,7 +230,8 @@ impl ControllerSide {
         let now_ns = self.now_ns;
         let Some(session) = self.sessions.get_mut(&source) else { return };
         let gone = |(_, entry): &(&Key, &Entry)| !entry.is_over() && entry.until_ns <= now_ns;
-        let gone: Vec<Key> = session.entries.iter().filter(gone).map(|(key, _)| *key).collect();
+        let gone: Vec<Key> =
+            session.work.entries.iter().filter(gone).map(|(key, _)| *key).collect();
         for key in gone {
             let Some(session) = self.sessions.get_mut(&source) else { return };
             let device = session.devices[key.device as usize];
@@ -243,7 +245,7 @@ impl ControllerSide {
     }
 
     pub(super) fn entry(&mut self, source: SourceId, key: Key) -> Option<&mut Entry> {
-        self.sessions.get_mut(&source).and_then(|session| session.entries.get_mut(&key))
+        self.sessions.get_mut(&source).and_then(|session| session.work.entries.get_mut(&key))
     }
 }
 

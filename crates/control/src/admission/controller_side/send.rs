@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 impl ControllerSide {
     pub(super) fn make_ready(&mut self, source: SourceId, key: Key) {
         let Some(session) = self.sessions.get_mut(&source) else { return };
-        let Some(entry) = session.entries.get_mut(&key) else { return };
+        let Some(entry) = session.work.entries.get_mut(&key) else { return };
         if !std::mem::replace(&mut entry.ready, true) {
-            session.ready.push(key);
+            session.work.ready.push(key);
         }
         self.enqueue(source);
     }
@@ -34,7 +34,7 @@ impl ControllerSide {
             if records.is_empty() && !session.is_untold {
                 continue;
             }
-            let more = !session.ready.is_empty() || !session.answers.is_empty();
+            let more = !session.work.ready.is_empty() || !session.work.answers.is_empty();
             let ids = (term, source.0, now_ns);
             let sealed = session.seal.seal(ids, &records, &mut self.buffer);
             if more {
@@ -54,13 +54,13 @@ impl Session {
     fn take_records(&mut self, now_ns: u64) -> Vec<ControllerRecord> {
         let mut records = Vec::with_capacity(RECORDS_MAX);
         while records.len() < RECORDS_MAX {
-            let Some(record) = self.answers.pop() else { break };
+            let Some(record) = self.work.answers.pop() else { break };
             records.push(record);
         }
-        while records.len() < RECORDS_MAX && !self.ready.is_empty() {
-            let key = self.ready.swap_remove(0);
-            let Self { entries, clock, .. } = self;
-            let Some(entry) = entries.get_mut(&key) else { continue };
+        while records.len() < RECORDS_MAX && !self.work.ready.is_empty() {
+            let key = self.work.ready.swap_remove(0);
+            let Self { work, clock, .. } = self;
+            let Some(entry) = work.entries.get_mut(&key) else { continue };
             entry.ready = false;
             entry.sent_ns = std::mem::take(&mut entry.unsent).then_some(now_ns);
             let ask = std::mem::take(&mut entry.asks) && entry.is_unseen();

@@ -1,13 +1,13 @@
 //! A source: its keys, its devices, its clock, its transfers.
 use super::clock::ClockMap;
+use super::devices::Devices;
 use super::ended::Ended;
-use super::entry::{Entry, Key};
+use super::work::Work;
 use super::{ControllerSide, Event, SECOND_NS, Timer};
 use crate::admission::round_trip::RoundTrip;
 use crate::admission::timers::TimerId;
 use crate::admission::wire::{ControllerRecord, Header, Opener, ROOT_BYTES, Seal, SourceRecord};
 use crate::admission::{DeviceId, DeviceSpec, Input, SourceId};
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// Delays differ by this at least.
@@ -36,19 +36,12 @@ pub(super) struct Session {
     /// What its devices are registered with.
     pub(super) delay_ns: u64,
     guard_ns: u64,
-    pub(super) devices: Vec<DeviceId>,
-    pub(super) specs: Vec<DeviceSpec>,
-    pub(super) entries: BTreeMap<Key, Entry>,
-    /// By device: what it said last of its rate.
-    pub(super) wishes: BTreeMap<u32, Wish>,
+    pub(super) devices: Devices,
+    pub(super) work: Work,
     /// The newest renewal that came.
     pub(super) renewal: u32,
     /// Of its reports of what was delivered: the newest revision, and its totals.
-    pub(super) delivered: Option<(u32, u64, u64)>,
-    /// Those that are to be sent.
-    pub(super) ready: Vec<Key>,
-    /// Answers about transfers that are not kept.
-    pub(super) answers: Vec<ControllerRecord>,
+    pub(super) delivered: Option<Box<(u32, u64, u64)>>,
     /// Is among those that are to be sent something.
     pub(super) queued: bool,
     /// It is to be told who leads: its datagrams are of an earlier term, or of none.
@@ -61,15 +54,17 @@ pub(super) struct Session {
     pub(super) datagrams: u64,
     /// What has ended.
     pub(super) ended: Ended,
-    pub(super) held: usize,
     /// What was said about transfers that are not known any more had revisions up to this.
     pub(super) floor: u32,
 }
 
 impl Session {
-    /// Returns whether its source has nothing on its way and no rates.
-    pub(super) fn is_idle(&self) -> bool {
-        self.entries.is_empty() && self.wishes.is_empty() && !self.queued
+    /// Needs little memory again, if its source has nothing on its way and no rates.
+    pub(super) fn rest(&mut self) {
+        if !self.queued && self.work.rest() {
+            self.opener.rest();
+            self.seal.rest();
+        }
     }
 }
 
@@ -79,13 +74,13 @@ impl ControllerSide {
         source: SourceId,
         root: &[u8; ROOT_BYTES],
         round_trip_ns: u64,
-        devices: Vec<DeviceSpec>,
+        specs: Vec<DeviceSpec>,
     ) {
         let before = self.sessions.get(&source).map(|session| session.devices.len());
-        if before.is_some_and(|count| count != devices.len()) {
+        if before.is_some_and(|count| count != specs.len()) {
             self.leave(source);
         }
-        let guard_ns = devices.iter().map(|spec| self.guard_ns(spec)).max();
+        let guard_ns = specs.iter().map(|spec| self.guard_ns(spec)).max();
         let guard_ns = guard_ns.unwrap_or(SPREAD_NS_MIN);
         let round_trip_ns = round_trip_ns.min(ROUND_TRIP_NS_MAX);
         let mut session = Session {
@@ -96,14 +91,10 @@ impl ControllerSide {
             round_trip: RoundTrip::new(self.now_ns, round_trip_ns),
             delay_ns: round_trip_ns.max(guard_ns),
             guard_ns,
-            devices: Vec::new(),
-            specs: devices,
-            entries: BTreeMap::new(),
-            wishes: BTreeMap::new(),
+            devices: Devices::default(),
+            work: Work::default(),
             renewal: 0,
             delivered: None,
-            ready: Vec::new(),
-            answers: Vec::new(),
             queued: false,
             is_untold: false,
             heard_ns: self.now_ns,
@@ -111,7 +102,6 @@ impl ControllerSide {
             silence: None,
             datagrams: 0,
             ended: Ended::default(),
-            held: 0,
             floor: 0,
         };
         if let Some(before) = self.sessions.remove(&source) {
@@ -119,21 +109,22 @@ impl ControllerSide {
             session.devices = before.devices;
             session.clock = before.clock;
             // What has ended is said under earlier keys only.
-            session.entries = before.entries;
-            session.wishes = before.wishes;
+            session.work = before.work;
+            session.work.answers.clear();
             session.renewal = before.renewal;
             session.delivered = before.delivered;
-            session.held = before.held;
             session.floor = before.floor;
             session.silence = before.silence;
-            session.ready = before.ready;
             session.queued = before.queued;
         } else {
-            session.devices =
-                (0..).zip(&session.specs).map(|(at, _)| self.take(source, at)).collect();
+            session.devices = (0..).zip(&specs).map(|(at, _)| self.take(source, at)).collect();
         }
+        let (devices, delay_ns) = (session.devices.clone(), session.delay_ns);
         self.sessions.insert(source, Box::new(session));
-        self.tell_specs(source);
+        for (device, spec) in devices.iter().copied().zip(specs) {
+            let spec = DeviceSpec { source, delay_ns, report_delay_ns: 0, ..spec };
+            self.control(Input::Register { device, spec });
+        }
         self.watch(source);
     }
 
@@ -153,25 +144,15 @@ impl ControllerSide {
         guards.max().unwrap_or(SPREAD_NS_MIN)
     }
 
-    /// Registers the devices of a source with the delay that it has now.
-    fn tell_specs(&mut self, source: SourceId) {
-        let Some(session) = self.sessions.get(&source) else { return };
-        let delay_ns = session.delay_ns;
-        for at in 0..session.devices.len() {
-            let Some(session) = self.sessions.get(&source) else { return };
-            let (device, spec) = (session.devices[at], session.specs[at].clone());
-            let spec = DeviceSpec { source, delay_ns, report_delay_ns: 0, ..spec };
-            self.control(Input::Register { device, spec });
-        }
-    }
-
     pub(super) fn leave(&mut self, source: SourceId) {
         let Some(session) = self.sessions.remove(&source) else { return };
-        let repeats = session.entries.into_values().filter_map(|entry| entry.repeat);
+        let mut work = session.work;
+        let entries = std::mem::take(&mut work.entries);
+        let repeats = entries.into_values().filter_map(|entry| entry.repeat);
         let timers = repeats.map(|(_, timer)| timer).chain(session.silence);
         timers.for_each(|timer| self.timers.remove(timer));
         self.control(Input::Leave { source });
-        for device in session.devices {
+        for device in session.devices.iter().copied() {
             self.owners[device.0 as usize] = None;
             self.unused.push(device.0);
         }
@@ -191,7 +172,7 @@ impl ControllerSide {
         let delay_ns = least_ns.max(session.guard_ns);
         if delay_ns > session.delay_ns / 4 * 5 || delay_ns < session.delay_ns / 4 * 3 {
             session.delay_ns = delay_ns;
-            self.tell_specs(source);
+            self.control(Input::Delay { source, delay_ns });
         }
         if self.stands_by() {
             return;
@@ -222,7 +203,7 @@ impl ControllerSide {
             self.leave(source);
             return self.events.push_back(Event::Forgotten(source));
         }
-        let live = session.entries.values().any(|entry| !entry.is_over());
+        let live = session.work.entries.values().any(|entry| !entry.is_over());
         let due_ns = if !live {
             session.heard_ns + FORGET_NS
         } else if silent_ns < lease_ns {

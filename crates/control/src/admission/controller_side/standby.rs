@@ -6,6 +6,8 @@ use crate::admission::{Input, SourceId};
 
 /// What tells sources who leads is repeated after this time, then after twice that, up to a lease.
 const ANNOUNCE_NS: u64 = 2_000_000;
+/// What the next one takes at least to begin, once one that gives up has said so.
+const TAKEOVER_NS: u64 = 5_000_000;
 
 impl ControllerSide {
     /// Returns whether it stands by: sources may register and probe, and nothing is granted.
@@ -68,8 +70,16 @@ impl ControllerSide {
         !untold.is_empty()
     }
 
+    /// Returns when one that gives up is to say [`left_ns`](Self::left_ns): shortly before its last window is over. Until then
+    /// sources may confirm that they use less, and the next one has to wait for these windows as long in any case.
+    #[must_use]
+    pub fn hand_over_ns(&self) -> u64 {
+        let windows_ns = self.left_ns().map_or(0, |_| self.controller.windows_end_ns());
+        windows_ns.saturating_sub(TAKEOVER_NS)
+    }
+
     /// Returns how long what it granted may still be used, if nothing is granted from now on: what a controller says that
-    /// gives up. `None` where it does not know: it waits itself for what an earlier one granted, another one leads, or
+    /// gives up ([`Input::GiveUp`](super::Input::GiveUp)). `None` where it does not know: it waits itself for what an earlier one granted, another one leads, or
     /// it has not led.
     #[must_use]
     pub fn left_ns(&self) -> Option<u64> {

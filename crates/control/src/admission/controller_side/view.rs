@@ -2,7 +2,7 @@
 use super::ControllerSide;
 use super::entry::{Entry, Key, Said};
 use super::session::Session;
-use crate::admission::{Explanation, SourceId};
+use crate::admission::{ClassId, Explanation, LinkId, SourceId};
 use std::net::SocketAddr;
 
 /// How transfers of a class ended.
@@ -61,7 +61,8 @@ impl ControllerSide {
     /// otherwise: bits a second.
     #[must_use]
     pub fn granted_bps(&self, source: SourceId) -> u64 {
-        let entries = self.sessions.get(&source).into_iter().flat_map(|session| &session.entries);
+        let entries =
+            self.sessions.get(&source).into_iter().flat_map(|session| &session.work.entries);
         entries.map(|(_, entry)| entry.granted_bps(self.now_ns)).sum()
     }
 
@@ -76,8 +77,9 @@ impl ControllerSide {
         };
         let mut views: Vec<ClassView> = self.ended.iter().map(ended).collect();
         for session in self.sessions.values() {
-            for (key, entry) in &session.entries {
-                let Some(view) = session.class(*key).and_then(|at| views.get_mut(at)) else {
+            for (key, entry) in &session.work.entries {
+                let Some(view) = self.class_at(session, *key).and_then(|at| views.get_mut(at))
+                else {
                     continue;
                 };
                 view.waiting += u64::from(entry.is_waiting(self.now_ns));
@@ -90,7 +92,8 @@ impl ControllerSide {
     /// Returns how it stands, by source.
     pub fn views(&self) -> impl Iterator<Item = SourceView> {
         self.sessions.iter().map(|(source, session)| {
-            let waiting = session.entries.values().filter(|entry| entry.is_waiting(self.now_ns));
+            let waiting =
+                session.work.entries.values().filter(|entry| entry.is_waiting(self.now_ns));
             SourceView {
                 source: *source,
                 address: session.address,
@@ -110,25 +113,40 @@ impl ControllerSide {
         self.controller.explain(*device)
     }
 
+    /// Returns the class of a device of a source; `place` is its place among those that the source registered.
+    #[must_use]
+    pub fn class(&self, source: SourceId, place: usize) -> Option<ClassId> {
+        let device = self.sessions.get(&source)?.devices.get(place)?;
+        self.controller.device(*device).map(|(_, class)| class)
+    }
+
+    /// Returns what small transfers have of a link without asking, but those of one source: bits a second.
+    #[must_use]
+    pub fn small_bps(&self, link: LinkId, without: SourceId) -> u64 {
+        let own = self.sessions.get(&without).into_iter().flat_map(|session| &*session.devices);
+        let own_bps: u64 = own.map(|device| self.controller.small_of(*device, link)).sum();
+        self.controller.small_bps(link).saturating_sub(own_bps)
+    }
+
+    fn class_at(&self, session: &Session, key: Key) -> Option<usize> {
+        let device = session.devices.get(key.device as usize)?;
+        self.controller.device(*device).map(|(_, ClassId(class))| usize::from(class))
+    }
+
     /// Counts a transfer that ends, the first time that its source says so.
     pub(super) fn count_end(&mut self, source: SourceId, key: Key, done: bool) {
         let Some(session) = self.sessions.get(&source) else { return };
-        let entry = session.entries.get(&key);
+        let entry = session.work.entries.get(&key);
         let late = entry.is_some_and(|entry| entry.missed_ns.is_some());
         let dropped = entry.is_some_and(|entry| entry.said == Said::Dropped);
-        let ended = session.class(key).and_then(|at| self.ended.get_mut(at));
+        let class = self.class_at(session, key);
+        let ended = class.and_then(|at| self.ended.get_mut(at));
         match ended {
             Some(ended) if dropped => ended.dropped += 1,
             Some(ended) if done && late => ended.late += 1,
             Some(ended) if done => ended.on_time += 1,
             Some(_) | None => {}
         }
-    }
-}
-
-impl Session {
-    fn class(&self, key: Key) -> Option<usize> {
-        self.specs.get(key.device as usize).map(|spec| usize::from(spec.class.0))
     }
 }
 
