@@ -2,7 +2,7 @@
 use crate::config::Settings;
 use crate::grants::Command;
 use crate::serve::Context;
-use catchment_control::admission::LinkId;
+use catchment_control::admission::ConfigError;
 use std::sync::PoisonError;
 
 /// A link that carries more or less than before.
@@ -27,16 +27,26 @@ pub struct Reloaded {
     pub classes: bool,
     /// Whether who may do what has changed; it holds for registrations from now on.
     pub allow: bool,
+    /// Whether links, paths or classes are others: sources register again, and have windows by these once those of before
+    /// are over, within a lease.
+    pub network: bool,
 }
 
 /// Settings that cannot be taken over while the controller runs. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{what} cannot change while the controller runs; nothing has changed: restart it, or leave it as it was"
-)]
-pub struct ReloadError {
-    /// The first that differs.
-    pub what: &'static str,
+#[non_exhaustive]
+pub enum ReloadError {
+    /// The first that differs, of what stays as it was at the start.
+    #[error(
+        "{0} cannot change while the controller runs; nothing has changed: restart it, or leave it as it was"
+    )]
+    Fixed(&'static str),
+    /// No link has this name.
+    #[error("no link is called {0:?}; nothing has changed")]
+    NoLink(String),
+    /// They contradict themselves.
+    #[error("{0}; nothing has changed")]
+    Settings(#[from] ConfigError),
 }
 
 impl Context {
@@ -50,7 +60,7 @@ impl Context {
         let changed = self.change(|settings| {
             let mut new = settings.clone();
             let known = new.links.iter_mut().find(|known| known.name == link);
-            known.ok_or(ReloadError { what: "the links" })?.capacity_bps = capacity_bps;
+            known.ok_or_else(|| ReloadError::NoLink(link.to_owned()))?.capacity_bps = capacity_bps;
             Ok(new)
         });
         let same = NewCapacity { link: link.to_owned(), before_bps: capacity_bps, capacity_bps };
@@ -66,27 +76,24 @@ impl Context {
         let mut new = new(&settings)?;
         new.listen = settings.listen.clone();
         if let Some(what) = settings.fixed_difference(&new) {
-            return Err(ReloadError { what });
+            return Err(ReloadError::Fixed(what));
         }
-        let classes = settings.classes != new.classes;
-        let (allow, policy) = (settings.allow != new.allow, settings.policy != new.policy);
-        let mut reloaded = Reloaded { capacities: Vec::new(), policy, classes, allow };
-        for (at, (old, new)) in (0..).zip(settings.links.iter().zip(&new.links)) {
-            if old.capacity_bps != new.capacity_bps {
-                self.grants.tell(Command::Capacity(LinkId(at), new.capacity_bps));
-                reloaded.capacities.push(NewCapacity {
-                    link: new.name.clone(),
-                    before_bps: old.capacity_bps,
-                    capacity_bps: new.capacity_bps,
-                });
-            }
-        }
-        if classes {
-            self.grants.tell(Command::Classes(new.admission().classes));
-        }
-        if policy {
-            self.grants.tell(Command::Rules(new.admission().rules));
-        }
+        new.admission().check()?;
+        let before = |name: &str| settings.links.iter().find(|link| link.name == name);
+        let capacities = new.links.iter().filter_map(|link| {
+            let (before_bps, capacity_bps) = (before(&link.name)?.capacity_bps, link.capacity_bps);
+            let change = NewCapacity { link: link.name.clone(), before_bps, capacity_bps };
+            (before_bps != capacity_bps).then_some(change)
+        });
+        let reloaded = Reloaded {
+            capacities: capacities.collect(),
+            policy: settings.policy != new.policy,
+            classes: settings.classes != new.classes,
+            allow: settings.allow != new.allow,
+            network: settings.is_network_other(&new),
+        };
+        // While the lock is held: who registers by the new settings is registered after this.
+        self.grants.tell(Command::Reload(Box::new(new.clone())));
         *settings = new;
         Ok(reloaded)
     }

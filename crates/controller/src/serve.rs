@@ -119,28 +119,30 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
     let Peer::Tcp(from) = peer else {
         return Err("register by TCP: grants come by UDP".to_owned());
     };
-    let (admitted, told) = {
+    let (root, told_root) = root?;
+    let (answer, place) = oneshot::channel();
+    let (classes, ranks, notes, told) = {
         let settings = context.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let from: IpAddr = from.ip().to_canonical();
         let admitted = admit(&settings, &register, from, certificate.as_deref())?;
         let safe_rate_bps = settings.safe_rate_bps(admitted.path);
+        let Admitted { specs, classes, notes, .. } = admitted;
         let deadline_us = |spec: &DeviceSpec| {
             let class_ns = settings.classes[usize::from(spec.class.0)].deadline_ns;
             spec.deadline_ns.unwrap_or(class_ns) / 1000
         };
-        let deadlines_us = admitted.specs.iter().map(deadline_us).collect();
+        let deadlines_us = specs.iter().map(deadline_us).collect();
         let told = (settings.lease_ns, settings.chunk_bytes, safe_rate_bps, deadlines_us);
-        (admitted, told)
+        let ranks = specs.iter().map(|spec| spec.class.0).collect();
+        let names = register.devices.iter().map(|device| device.name.to_string()).collect();
+        let known = Names { devices: names, notes: notes.clone() };
+        let Register { process, term, standby, .. } = register;
+        let process = process.0;
+        let newcomer = Newcomer { process, certificate, root, term, standby, specs, known };
+        // While the lock is held: it is registered before other settings hold.
+        context.grants.tell(Command::Register(Box::new(newcomer), answer));
+        (classes, ranks, notes, told)
     };
-    let (root, told_root) = root?;
-    let Admitted { specs, classes, notes, .. } = admitted;
-    let ranks = specs.iter().map(|spec| spec.class.0).collect();
-    let names = register.devices.iter().map(|device| device.name.to_string()).collect();
-    let Register { process, term, standby, .. } = register;
-    let known = Names { devices: names, notes: notes.clone() };
-    let newcomer = Newcomer { process: process.0, certificate, root, term, standby, specs, known };
-    let (answer, place) = oneshot::channel();
-    context.grants.tell(Command::Register(Box::new(newcomer), answer));
     let Placed { number: source, term, is_safe, small_bps } =
         place.await.map_err(|_| "the controller ends".to_owned())??;
     // A source of an earlier version does not know the member.

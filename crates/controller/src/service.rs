@@ -91,8 +91,8 @@ impl ServiceHandle {
         streams.blocking_recv().ok()
     }
 
-    /// Takes over other settings: capacities of links, how classes are served, and who may do what. What is granted
-    /// stands.
+    /// Takes over other settings: links and what they carry, paths, classes, the policy, and who may do what. What is granted
+    /// stands; where links, paths or classes are others, sources register again once most of it is over.
     ///
     /// # Errors
     /// [`ReloadError`]: something else differs, and nothing has changed.

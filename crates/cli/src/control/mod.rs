@@ -209,8 +209,13 @@ fn reload(path: &Path, admin: Option<&Address>, service: &ServiceHandle) {
             if reloaded.allow {
                 say!("[[allow]] has changed, for registrations from now on");
             }
-            let Reloaded { capacities, policy, classes, allow } = &reloaded;
-            if capacities.is_empty() && !policy && !allow && !classes {
+            if reloaded.network {
+                say!(
+                    "links, paths or classes are others: sources register again, what was granted stands"
+                );
+            }
+            let Reloaded { capacities, policy, classes, allow, network } = &reloaded;
+            if capacities.is_empty() && !policy && !allow && !classes && !network {
                 say!("{} says nothing new", path.display());
             }
         }

@@ -232,6 +232,12 @@ fn a_changed_file_is_taken_over_and_a_bad_one_changes_nothing() {
     wait_until("it carries less", || capacity() == 50_000_000);
     let slots = format!("policy = \"priority\"\nslot = \"20Mbit\"\n{CONFIG}");
     reload(slots, "another policy holds");
+    reload(CONFIG.replace("narrow", "other"), "links, paths or classes are others");
+    let name = || {
+        let status = run(["control", "status", "--json", address]).expect(0).last_json();
+        status["links"][0]["name"].as_str().unwrap().to_owned()
+    };
+    wait_until("the other link holds", || name() == "other");
     signal(controller.id(), Signal::INT);
     controller.finish().expect(0);
 }

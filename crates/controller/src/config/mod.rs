@@ -243,24 +243,27 @@ impl Settings {
     /// Returns what cannot change while the controller runs, if `new` has it otherwise.
     #[must_use]
     pub fn fixed_difference(&self, new: &Self) -> Option<&'static str> {
-        let names = |settings: &Self| -> Vec<_> {
-            settings.links.iter().map(|link| (link.name.clone(), link.guard_ns)).collect()
-        };
-        let class_names = |settings: &Self| -> Vec<_> {
-            settings.classes.iter().map(|class| class.name.clone()).collect()
-        };
         [
             ("listen", self.listen != new.listen),
             ("lease", self.lease_ns != new.lease_ns),
             ("chunk", self.chunk_bytes != new.chunk_bytes),
-            ("[[link]] but for its capacity", names(self) != names(new)),
-            ("[[path]]", self.paths != new.paths),
-            ("how many [[class]] there are and their names", class_names(self) != class_names(new)),
             ("[leader]", self.leader != new.leader),
             ("admin", self.admin != new.admin),
         ]
         .into_iter()
         .find_map(|(what, differs)| differs.then_some(what))
+    }
+
+    /// Returns whether `new` has other links, paths or classes, capacities and how classes are served aside: what is granted
+    /// by these cannot be granted by those.
+    pub(crate) fn is_network_other(&self, new: &Self) -> bool {
+        let links = |settings: &Self| -> Vec<_> {
+            settings.links.iter().map(|link| (link.name.clone(), link.guard_ns)).collect()
+        };
+        let classes = |settings: &Self| -> Vec<_> {
+            settings.classes.iter().map(|class| class.name.clone()).collect()
+        };
+        links(self) != links(new) || self.paths != new.paths || classes(self) != classes(new)
     }
 }
 

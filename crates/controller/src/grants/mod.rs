@@ -1,15 +1,14 @@
 //! The thread with the UDP socket: it alone drives the machine that grants.
 //!
 //! A thread and not a task: windows begin at times that a timer of tokio would miss by a millisecond.
+mod renewal;
 mod view;
 
 use crate::config::Settings;
 use crate::outbox::Outbox;
 use crate::status::{Status, StreamStatus};
 use catchment_control::admission::controller_side::{ControllerSide, Input, Output};
-use catchment_control::admission::{
-    ClassConfig, ConfigError, DeviceSpec, LinkId, PathId, Rules, SourceId,
-};
+use catchment_control::admission::{ConfigError, DeviceSpec, LinkId, PathId, SourceId};
 use catchment_session::names::DeviceName;
 use catchment_session::registration::Secret;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -67,9 +66,8 @@ pub(crate) type Place = Result<Placed, String>;
 
 pub(crate) enum Command {
     Register(Box<Newcomer>, oneshot::Sender<Place>),
-    Capacity(LinkId, u64),
-    Classes(Vec<ClassConfig>),
-    Rules(Rules),
+    /// Other settings hold.
+    Reload(Box<Settings>),
     Status(oneshot::Sender<Status>),
     Explain(DeviceName, oneshot::Sender<Vec<StreamStatus>>),
     /// One that stands by leads from now on: its term, and how long what was granted before it may still be used, in
@@ -126,17 +124,19 @@ pub(crate) struct Grants {
     /// The number of the next one.
     next: u32,
     began: Instant,
-    links: Vec<(String, u64)>,
-    paths: Vec<Vec<usize>>,
-    small_percent: u64,
-    classes: Vec<String>,
-    lease_ms: u64,
-    safe_sources: usize,
+    settings: Settings,
     outbox: Outbox,
     superseded: bool,
     due_ns: Option<u64>,
-    /// It is to end, and says how long what it granted may still be used.
-    giving_up: Option<oneshot::Sender<Option<u64>>>,
+    giving_up: Option<GivingUp>,
+}
+
+/// It grants nothing more; what comes when most of what it granted is over.
+enum GivingUp {
+    /// It ends, and says how long the rest may still be used.
+    End(oneshot::Sender<Option<u64>>),
+    /// It begins anew, with other settings; who registers waits for that.
+    Renewal(Box<Settings>, Vec<(Box<Newcomer>, oneshot::Sender<Place>)>),
 }
 
 impl Grants {
@@ -147,7 +147,6 @@ impl Grants {
         handle: &Handle,
         commands: mpsc::Receiver<Command>,
     ) -> Result<Self, ConfigError> {
-        let links = settings.links.iter().map(|link| (link.name.clone(), link.capacity_bps));
         // A source of an earlier process must not have the number of another one here: it would get no hint.
         let start_ns = u64::try_from(CLOCK_AT_START.as_nanos()).unwrap_or(0);
         let next = Secret::<4>::random().map_or(term, |drawn| u32::from_be_bytes(drawn.0));
@@ -160,12 +159,7 @@ impl Grants {
             known: BTreeMap::new(),
             next,
             began: Instant::now(),
-            links: links.collect(),
-            paths: settings.paths.iter().map(|path| path.links.clone()).collect(),
-            small_percent: settings.admission().small_percent.into(),
-            classes: settings.classes.iter().map(|class| class.name.clone()).collect(),
-            lease_ms: settings.lease_ns / 1_000_000,
-            safe_sources: settings.safe_sources as usize,
+            settings: settings.clone(),
             outbox: Outbox::new(),
             superseded: false,
             due_ns: None,
@@ -198,14 +192,25 @@ impl Grants {
         }
     }
 
-    /// Says what is left of its grants when it is to end, and returns whether it has.
+    /// Does what it gave up for once that is due; returns whether it ends.
     fn has_given_up(&mut self) -> bool {
         let is_due = self.now_ns() >= self.side.hand_over_ns();
-        let Some(answer) = self.giving_up.take_if(|_| is_due) else { return false };
+        let Some(giving_up) = self.giving_up.take_if(|_| is_due) else { return false };
         let left_ns = self.side.left_ns();
-        tracing::info!(left = ?left_ns.map(Duration::from_nanos), "gives up");
-        let _ = answer.send(left_ns);
-        true
+        match giving_up {
+            GivingUp::End(answer) => {
+                tracing::info!(left = ?left_ns.map(Duration::from_nanos), "gives up");
+                let _ = answer.send(left_ns);
+                true
+            }
+            GivingUp::Renewal(settings, newcomers) => {
+                self.begin_anew(*settings, left_ns);
+                for (newcomer, answer) in newcomers {
+                    let _ = answer.send(self.register(*newcomer));
+                }
+                false
+            }
+        }
     }
 
     /// Takes what has come, at most a batch; returns whether that was all.
@@ -231,8 +236,8 @@ impl Grants {
                     self.known.retain(|_, known| known.number != source.0);
                 }
                 Output::Working { link, stated_bps, working_bps } => {
-                    let link = self.links.get(usize::from(link.0)).map(|(name, _)| name.as_str());
-                    let link = link.unwrap_or_default();
+                    let link = self.settings.links.get(usize::from(link.0));
+                    let link = link.map_or("", |link| link.name.as_str());
                     if working_bps < stated_bps {
                         tracing::warn!(
                             link,
@@ -284,18 +289,13 @@ impl Grants {
     /// Does what it is told; returns whether it goes on.
     fn obey(&mut self, command: Command) -> bool {
         match command {
-            Command::Register(newcomer, answer) => {
-                let place = self.register(*newcomer);
-                let _ = answer.send(place);
-            }
-            Command::Capacity(link, capacity_bps) => {
-                if let Some(known) = self.links.get_mut(usize::from(link.0)) {
-                    known.1 = capacity_bps;
+            Command::Register(newcomer, answer) => match &mut self.giving_up {
+                Some(GivingUp::Renewal(_, newcomers)) => newcomers.push((newcomer, answer)),
+                Some(GivingUp::End(_)) | None => {
+                    let _ = answer.send(self.register(*newcomer));
                 }
-                self.side.handle(self.now_ns(), Input::Capacity { link, capacity_bps });
-            }
-            Command::Classes(classes) => self.side.handle(self.now_ns(), Input::Classes(classes)),
-            Command::Rules(rules) => self.side.handle(self.now_ns(), Input::Rules(rules)),
+            },
+            Command::Reload(settings) => self.reload(settings),
             Command::Status(answer) => {
                 let _ = answer.send(self.status());
             }
@@ -310,7 +310,7 @@ impl Grants {
             Command::GiveUp(answer) => {
                 tracing::info!("grants nothing from now on");
                 self.side.handle(self.now_ns(), Input::GiveUp);
-                self.giving_up = Some(answer);
+                self.giving_up = Some(GivingUp::End(answer));
             }
             Command::Stop => return false,
         }
@@ -346,7 +346,7 @@ impl Grants {
                 let number = self.next;
                 self.next = self.next.wrapping_add(1);
                 let safe = self.known.values().filter(|known| known.is_safe).count();
-                (number, safe < self.safe_sources)
+                (number, safe < self.settings.safe_sources as usize)
             }
         };
         let source = SourceId(number);
@@ -364,12 +364,15 @@ impl Grants {
 
     /// Lets devices ask always whose buckets their links have no room for.
     fn fit_small(&self, source: SourceId, specs: &mut [DeviceSpec]) {
-        let links = |path: PathId| self.paths.get(usize::from(path.0)).into_iter().flatten();
+        let Settings { links: all, paths, .. } = &self.settings;
+        let links =
+            |path: PathId| paths.get(usize::from(path.0)).into_iter().flat_map(|path| &path.links);
+        let percent = u64::from(self.settings.admission().small_percent);
         let used = |link| self.side.small_bps(LinkId(link), source);
-        let mut used_bps: Vec<u64> = (0..).take(self.links.len()).map(used).collect();
+        let mut used_bps: Vec<u64> = (0..).take(all.len()).map(used).collect();
         for spec in specs.iter_mut().filter(|spec| spec.small_bps > 0) {
             let fits = links(spec.path).all(|link| {
-                let most_bps = self.links[*link].1 / 100 * self.small_percent;
+                let most_bps = all[*link].capacity_bps / 100 * percent;
                 used_bps[*link] + spec.small_bps <= most_bps
             });
             if fits {

@@ -1,5 +1,6 @@
 //! How the thread that grants stands, for people and programs.
 use super::{Grants, Known};
+use crate::config::{Class, Link};
 use crate::status::{
     BeforeStatus, ClassStatus, DatagramStatus, LinkStatus, RateStatus, SourceStatus, Status,
     StreamStatus, TransferState, TransferStatus,
@@ -17,26 +18,28 @@ impl Known {
 impl Grants {
     pub(super) fn status(&self) -> Status {
         let controller = self.side.controller();
-        let link = |(at, (name, capacity_bps)): (u16, &(String, u64))| LinkStatus {
-            name: name.clone(),
-            capacity_bps: *capacity_bps,
-            working_bps: controller.capacity_bps(LinkId(at)).map_or(*capacity_bps, |(_, bps)| bps),
+        let link = |(at, link): (u16, &Link)| LinkStatus {
+            name: link.name.clone(),
+            capacity_bps: link.capacity_bps,
+            working_bps: controller
+                .capacity_bps(LinkId(at))
+                .map_or(link.capacity_bps, |(_, bps)| bps),
             granted_bps: controller.load_bps(LinkId(at)).unwrap_or(0)
                 + controller.periodic_bps(LinkId(at)).unwrap_or(0),
         };
         let views = self.side.classes();
-        let class = |(name, view): (&String, _)| {
+        let class = |(class, view): (&Class, _)| {
             let ClassView { waiting, granted, on_time, late, dropped } = view;
-            ClassStatus { name: name.clone(), waiting, granted, on_time, late, dropped }
+            ClassStatus { name: class.name.clone(), waiting, granted, on_time, late, dropped }
         };
         let counts = self.side.counts();
         Status {
             term: self.term,
             uptime_s: (self.began.elapsed().as_secs_f64() * 10.0).round() / 10.0,
-            lease_ms: self.lease_ms,
+            lease_ms: self.settings.lease_ns / 1_000_000,
             superseded: self.superseded,
-            links: (0..).zip(&self.links).map(link).collect(),
-            classes: self.classes.iter().zip(views).map(class).collect(),
+            links: (0..).zip(&self.settings.links).map(link).collect(),
+            classes: self.settings.classes.iter().zip(views).map(class).collect(),
             sources: self.sources(),
             datagrams: DatagramStatus {
                 opened: counts.opened,
@@ -81,7 +84,7 @@ impl Grants {
             };
             let source = SourceId(known.number);
             let class = self.side.class(source, place);
-            let class = class.and_then(|ClassId(at)| self.classes.get(usize::from(at)));
+            let class = class.and_then(|ClassId(at)| self.settings.classes.get(usize::from(at)));
             let view = self.side.views().find(|view| view.source == source);
             let transfer = self.side.explain(source, place);
             let notes = known.notes.iter().filter(|(at, _)| *at == place);
@@ -90,7 +93,7 @@ impl Grants {
                 address: view.and_then(|view| view.address).map(|address| address.to_string()),
                 certificate: known.certificate.as_deref().map(str::to_owned),
                 device: device.to_owned(),
-                class: class.cloned().unwrap_or_default(),
+                class: class.map(|class| class.name.clone()).unwrap_or_default(),
                 notes: notes.map(|(_, note)| note.clone()).collect(),
                 silent_ms: view.map_or(0, |view| view.silent_ns / 1_000_000),
                 rate: self.side.rate(source, place).map(|view| {
@@ -106,13 +109,15 @@ impl Grants {
 
     fn transfer(&self, told: &Explanation) -> TransferStatus {
         let ms = |ns: f64| (ns / 1e4).round() / 100.0;
-        let class = |ClassId(at): ClassId| self.classes.get(usize::from(at)).cloned();
+        let class = |ClassId(at): ClassId| {
+            self.settings.classes.get(usize::from(at)).map(|class| class.name.clone())
+        };
         let before = told.before.iter().map(|(id, before)| BeforeStatus {
             class: class(*id).unwrap_or_default(),
             transfers: before.transfers,
             bytes: before.bytes,
         });
-        let link = self.links.get(usize::from(told.link.0));
+        let link = self.settings.links.get(usize::from(told.link.0));
         TransferStatus {
             state: match told.doing {
                 Doing::Waiting => TransferState::Waiting,
@@ -122,7 +127,7 @@ impl Grants {
             age_ms: ms(told.age_ns as f64),
             left_bytes: told.left_bytes,
             rate_bps: told.rate_bps,
-            link: link.map(|(name, _)| name.clone()).unwrap_or_default(),
+            link: link.map(|link| link.name.clone()).unwrap_or_default(),
             link_granted_bps: told.load_bps,
             link_capacity_bps: told.capacity_bps,
             before: before.collect(),

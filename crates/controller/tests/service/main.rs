@@ -125,6 +125,38 @@ fn capacities_change_while_it_runs_and_nothing_else_does() {
     assert_eq!(service.status().unwrap().links[0].capacity_bps, 2 * CAPACITY_BPS, "nothing");
 }
 
+/// Another link, another path: what was granted stands, and the source goes on by the new ones.
+#[test]
+fn links_and_paths_change_while_sources_send() {
+    let text = |names: [&str; 2], way: &str| {
+        let links =
+            names.map(|name| format!("[[link]]\nname = \"{name}\"\ncapacity = \"2Gbit\"\n"));
+        format!("{}[[path]]\nlinks = [{way}]\n", links.concat())
+    };
+    let settings = |text: &str| Settings::parse(text, &anywhere()).unwrap();
+    let service =
+        Service::start(settings(&text(["old", "spare"], "\"old\"")), &ServerSecurity::default())
+            .unwrap();
+    let mut source = Source::register(service.local(), &plain(), None).unwrap();
+    source.ask(1, 128 * MIB);
+    source.wait("a chunk", |source| source.sent_bytes > 0);
+    let new = settings(&text(["new", "old"], "\"new\", \"old\""));
+    let reloaded = service.reload(new.clone()).unwrap();
+    assert!(reloaded.network && reloaded.capacities.is_empty());
+    // At once after it, a capacity of what holds then.
+    let mut slower = new;
+    slower.links[0].capacity_bps = 1_000_000_000;
+    assert_eq!(service.reload(slower).unwrap().capacities[0].link, "new");
+    source.wait("it registers again", |source| source.registered > 1);
+    source.wait("all is sent", |source| source.sent_bytes == 128 * MIB);
+    source.wait("the end is confirmed", |source| source.side.transfers() == 0);
+    let links = service.status().unwrap().links;
+    let links: Vec<_> = links.iter().map(|link| (link.name.as_str(), link.capacity_bps)).collect();
+    assert_eq!(links, [("new", 1_000_000_000), ("old", 2_000_000_000)]);
+    assert_eq!(source.twice, 0, "no byte goes twice");
+    assert_eq!(service.status().unwrap().term, service.term(), "it leads as before");
+}
+
 #[test]
 fn with_certificates_both_ends_derive_the_root_and_rules_hold() {
     let dir = tempfile::tempdir().unwrap();
