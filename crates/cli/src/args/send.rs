@@ -1,5 +1,5 @@
 //! Arguments of `catchment send`.
-use super::{InputArgs, ProviderArgs, Rate, Security, values};
+use super::{InputArgs, PageArgs, ProviderArgs, Rate, Security, values};
 use catchment::format::FormatWish;
 use catchment::session::io::Address;
 use catchment::source::{Fallback, Policy};
@@ -138,6 +138,8 @@ pub(crate) struct SendArgs {
     /// How long to wait for a collector, at the start and for the last frames [default: forever]
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     pub(crate) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
     /// Write JSON lines
     #[arg(long)]
     pub(crate) json: bool,

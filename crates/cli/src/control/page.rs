@@ -1,6 +1,8 @@
 //! What the live page of a controller shows.
+use crate::explain;
 use crate::output::metrics;
 use catchment::observe::StatusSource;
+use catchment::session::names::{DeviceName, DeviceNameError};
 use catchment_controller::{ServiceHandle, Status};
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,9 +19,14 @@ pub(super) fn now(running: &Running) -> Option<ServiceHandle> {
 pub(super) struct Shown(pub(super) Running);
 
 impl Shown {
-    fn look(&self) -> Result<Status, String> {
+    /// Asks the service something that it does not answer when it has ended.
+    fn ask<T>(&self, ask: impl FnOnce(&ServiceHandle) -> Option<T>) -> Result<T, String> {
         let service = now(&self.0).ok_or("it is not up yet")?;
-        service.status().ok_or_else(|| "the thread that grants has ended".to_owned())
+        ask(&service).ok_or_else(|| "the thread that grants has ended".to_owned())
+    }
+
+    fn look(&self) -> Result<Status, String> {
+        self.ask(ServiceHandle::status)
     }
 }
 
@@ -30,5 +37,12 @@ impl StatusSource for Shown {
 
     fn metrics(&mut self) -> Result<String, String> {
         Ok(metrics::of_controller(&self.look()?))
+    }
+
+    fn explain(&mut self, name: &str) -> Result<Option<Vec<String>>, String> {
+        let device: DeviceName =
+            name.parse().map_err(|error: DeviceNameError| error.to_string())?;
+        let streams = self.ask(|service| service.explain(device))?;
+        Ok(Some(streams.iter().map(explain::stream::text).collect()))
     }
 }

@@ -1,5 +1,5 @@
 //! `catchment explain`: which path frames take to a host, and why.
-mod stream;
+pub(crate) mod stream;
 
 use crate::args::{ExplainArgs, ExplainWhat, There};
 use crate::cert::client_security;

@@ -39,7 +39,7 @@ pub(super) fn run(args: &ExplainStreamArgs) -> Result<(), Failure> {
 }
 
 /// Returns what is told of a stream, in a few sentences.
-fn text(stream: &StreamStatus) -> String {
+pub(crate) fn text(stream: &StreamStatus) -> String {
     let StreamStatus { source, device, class, notes, .. } = stream;
     let mut said = vec![match &stream.transfer {
         None => "nothing of it waits or is sent".to_owned(),

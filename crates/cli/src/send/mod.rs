@@ -1,6 +1,7 @@
 //! `catchment send`: inputs as the devices of one source.
 mod carry;
 mod feed;
+mod page;
 mod report;
 
 use crate::args::{InputArgs, SendArgs};
@@ -57,7 +58,11 @@ pub(crate) fn run(args: &SendArgs) -> Result<(), Failure> {
     })?;
     reread_on_hangup(&stop, security.tls.as_ref());
     let inputs = open_all(&args.each)?;
+    let running = page::Running::default();
+    let _page = page::start(args, running.clone())?;
     let source = connect(args, builder(args, &inputs)?, &sender, &events)?;
+    // It is set here alone.
+    let _ = running.set(source.metrics().clone());
     let sending = Sending {
         args,
         stop,

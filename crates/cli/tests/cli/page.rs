@@ -246,6 +246,67 @@ fn the_page_of_a_controller_says_what_it_grants_to_whom() {
     assert!(get(&page, "/metrics").contains("catchment_control_link_capacity"), "of its own");
     let html = get(&page, "/");
     assert!(html.contains("id=\"links\"") && html.contains("page of a controller"), "{html}");
+    // The same words as those of the command, which are of another moment.
+    let explained = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&get(&page, &format!("/api/explain/{name}"))).unwrap()
+    };
+    let said = explained("cam0")["streams"][0].as_str().unwrap().to_owned();
+    let told = run(["explain", "stream", "cam0", "--controller", &address]).expect(0).stdout;
+    let begins = |text: &str| text.split_once(':').unwrap().0.to_owned();
+    assert_eq!(begins(&said), begins(&told), "{said} and {told}");
+    assert_eq!(explained("cam7")["streams"], serde_json::json!([]), "nobody has it");
+    let refused = answer(connect(&page), &request("/api/explain/a%20b", &page)).unwrap();
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("device name"), "{refused}");
+}
+
+#[test]
+fn the_page_of_a_source_says_how_it_stands_with_its_controller() {
+    let words = ["--bottleneck", "1Gbit", "--listen", "127.0.0.1:0"];
+    let controller = Running::start(catchment().arg("control").args(words));
+    let (_out, collector) = collecting();
+    let address = controller.granting_at();
+    let more = ["--frames", "1000", "--rate", "50", "--dashboard", "127.0.0.1:0"];
+    let granted = ["--controller", &address];
+    let mut command = send(INPUT, "cam0", &collector.address, &[&more[..], &granted[..]].concat());
+    let source = Running::start(&mut command);
+    let page = status_page(&source);
+    let sent = |page: &str| status_of(page)["devices"][0]["frames_sent"].as_u64() > Some(0);
+    wait_until("frames are granted and sent", || {
+        status_of(&page)["grant"]["grants"].as_u64() > Some(0) && sent(&page)
+    });
+    let status = status_of(&page);
+    assert_eq!(status["devices"][0]["name"], "cam0");
+    assert!(status["session"]["source_provider"].is_string(), "{status}");
+    let metrics = get(&page, "/metrics");
+    let value = |name: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("no {name}: {metrics}")).trim().parse::<f64>().unwrap()
+    };
+    assert!(value("catchment_source_grants_total") >= 1.0);
+    let standing =
+        |name: &str| value(&format!("catchment_source_grant_standing{{standing=\"{name}\"}}"));
+    let all = ["unregistered", "granted", "waiting", "safe_rate", "stopped"].map(standing);
+    assert_eq!(all.iter().sum::<f64>(), 1.0, "{all:?}");
+    assert!(get(&page, "/").contains("page of a source"));
+    // One without a controller has neither.
+    let alone = Running::start(&mut send(INPUT, "cam1", &collector.address, &more));
+    let page = status_page(&alone);
+    wait_until("frames are sent", || sent(&page));
+    assert!(status_of(&page)["grant"].is_null());
+    let metrics = get(&page, "/metrics");
+    assert!(!metrics.lines().any(|line| line.starts_with("catchment_source_grants")), "{metrics}");
+}
+
+#[test]
+fn the_page_of_a_source_is_there_before_a_collector_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let nobody = format!("unix:{}", dir.path().join("nobody").display());
+    let more = ["--dashboard", "127.0.0.1:0"];
+    let source = Running::start(&mut send(INPUT, "cam0", &nobody, &more));
+    let page = status_page(&source);
+    assert_eq!(status_of(&page)["error"], "no collector has answered yet");
+    let metrics = answer(connect(&page), &request("/metrics", &page)).unwrap();
+    assert!(metrics.starts_with("HTTP/1.1 503"), "{metrics}");
 }
 
 #[test]

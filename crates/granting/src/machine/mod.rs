@@ -35,7 +35,7 @@ const RETRY_MOST: Duration = Duration::from_secs(4);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// What the clock of the source shows at its start: frames may be older than the process, as those from a file.
 const CLOCK_AT_START: Duration = Duration::from_secs(1 << 20);
-/// Descriptors that wake the thread: further controllers that stand by are looked at when something else does.
+/// Descriptors that wake the thread, without memory taken for them: of up to six controllers that stand by.
 const POLLED: usize = 8;
 /// With nothing to do the thread looks again after this time.
 const LONG: Duration = Duration::from_secs(1);
@@ -405,14 +405,19 @@ impl Machine {
         let left =
             timers.map(|at| at.saturating_duration_since(now)).fold(due.min(LONG), Duration::min);
         let bell = self.granting.bell.as_fd();
-        let mut sockets =
-            std::iter::once(&self.socket).chain(self.standbys.sockets()).map(UdpSocket::as_fd);
-        let mut ready: [PollFd<'_>; POLLED] = std::array::from_fn(|at| {
-            let socket = if at == 0 { None } else { sockets.next() };
-            PollFd::from_borrowed_fd(socket.unwrap_or(bell), PollFlags::IN)
-        });
+        let sockets = std::iter::once(&self.socket).chain(self.standbys.sockets());
+        let sockets = sockets.map(UdpSocket::as_fd);
+        let one = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let (mut few, mut many) = (std::array::from_fn::<_, POLLED, _>(|_| one(bell)), Vec::new());
+        let ready = if self.standbys.sockets().count() + 2 <= POLLED {
+            few[1..].iter_mut().zip(sockets).for_each(|(polled, socket)| *polled = one(socket));
+            &mut few[..]
+        } else {
+            many.extend(std::iter::once(bell).chain(sockets).map(one));
+            &mut many[..]
+        };
         // A signal ends it early.
-        let _ = poll(&mut ready, Timespec::try_from(left).ok().as_ref());
+        let _ = poll(ready, Timespec::try_from(left).ok().as_ref());
     }
 }
 
