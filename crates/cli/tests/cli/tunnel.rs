@@ -152,6 +152,9 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     run(["tunnel", "serve", "--service", "it", "--listen", "127.0.0.1:0"]).expect(2);
     run(["tunnel", "serve", "--service", "i t=127.0.0.1:1", "--listen", "127.0.0.1:0"]).expect(2);
     run(["tunnel", "--listen", "127.0.0.1:0", "--service", "it"]).expect(2);
+    let words = ["tunnel", "--listen", "127.0.0.1:0", "--service", "it", "--to", "127.0.0.1:1"];
+    let unknown = run(words.iter().chain(&["--mode", "read"])).expect(2);
+    assert!(unknown.stderr.contains("write-imm, write, send"), "{unknown:#?}");
 }
 
 /// A Redis of the test's own, on a unix socket and a TCP port that the system chose.
@@ -199,14 +202,25 @@ fn redis_cli(tunnel: &Tunnel, words: &[&str]) -> Command {
     command
 }
 
-/// S5.25: an unmodified Redis, with all default commands of its own benchmark.
+/// S5.25: an unmodified Redis, with all default commands of its own benchmark, by WRITE_IMM, WRITE and SEND.
 #[test]
 fn s5_25_redis_passes_all_commands_of_its_benchmark() {
     let dir = tempfile::tempdir().unwrap();
     let redis = Redis::start(dir.path(), &[]);
-    for provider in ["shm", "roce"] {
-        let tunnel = Tunnel::start(&redis.address(), &["--provider", provider]);
-        tunnel.client.next_event("connected");
+    for (provider, mode) in [
+        ("shm", "write-imm"),
+        ("roce", "write-imm"),
+        ("shm", "write"),
+        ("roce", "write"),
+        ("shm", "send"),
+        ("roce", "send"),
+    ] {
+        let there = ["--provider", provider];
+        let here = [&there[..], &["--mode", mode]].concat();
+        let tunnel = Tunnel::start_with(&redis.address(), "127.0.0.1:0", &there, &here);
+        for end in [&tunnel.client, &tunnel.serve] {
+            assert_eq!(end.next_event("connected")["mode"], mode, "{provider}");
+        }
         for pipeline in ["1", "16"] {
             let mut command = Command::new("redis-benchmark");
             // Whole rounds of its 50 clients: it breaks off those that still wait for answers at its end.
@@ -221,7 +235,7 @@ fn s5_25_redis_passes_all_commands_of_its_benchmark() {
             );
         }
         let totals = tunnel.client.end();
-        assert_eq!(totals["connections_broken"], 0, "{provider}: {totals}");
+        assert_eq!(totals["connections_broken"], 0, "{provider}, {mode}: {totals}");
     }
 }
 
