@@ -1,6 +1,8 @@
 //! `catchment tunnel` between processes, with an echo and with the Redis of the system behind it.
 use crate::common::{Kept, Service, catchment, run};
 use catchment_netns::wait_until;
+use catchment_probe::load::{did, scaled};
+use catchment_probe::random::Random;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -288,22 +290,25 @@ fn transaction_and_messages(tunnel: &Tunnel) {
 }
 
 fn bulk(tunnel: &Tunnel, dir: &Path) {
-    let commands = dir.join("commands");
-    let text: String = (0..20_000).map(|n| format!("SET key{n} {n}\r\n")).collect();
+    let (commands, count) = (dir.join("commands"), scaled(20_000));
+    let text: String = (0..count).map(|n| format!("SET key{n} {n}\r\n")).collect();
     fs::write(&commands, text).unwrap();
     let mut pipe = redis_cli(tunnel, &["--pipe"]);
     pipe.env("REDISCLI_AUTH", "open").stdin(fs::File::open(&commands).unwrap());
     let said = output(&mut pipe);
-    assert!(said.contains("errors: 0, replies: 20000"), "{said}");
+    assert!(said.contains(&format!("errors: 0, replies: {count}")), "{said}");
+    did("S5.25", count, "commands of redis-cli --pipe through a tunnel");
     let value = dir.join("value");
-    let bytes: Vec<u8> =
-        (0_u32..4 << 20).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_ne_bytes()).collect();
+    // No value of Redis is longer than 512 MB.
+    let mut bytes = vec![0; scaled(16 << 20).min(512 << 20) as usize];
+    Random::new(25).fill(&mut bytes);
     fs::write(&value, &bytes).unwrap();
     let mut set = redis_cli(tunnel, &["-x", "set", "large"]);
     output(set.env("REDISCLI_AUTH", "open").stdin(fs::File::open(&value).unwrap()));
     let mut get = redis_cli(tunnel, &["get", "large"]);
     let got = get.env("REDISCLI_AUTH", "open").output().unwrap().stdout;
     assert!(got[..bytes.len()] == bytes[..] && got.len() == bytes.len() + 1, "{} bytes", got.len());
+    did("S5.25", bytes.len() as u64, "bytes of a value that arrived identical");
 }
 
 fn many_clients(tunnel: &Tunnel) {
