@@ -143,6 +143,15 @@ const COUNTS: &[Count] = &[
         filter: "s5_24_processes",
         times: 1,
     },
+    Count {
+        id: "S5.25",
+        least: MILLION,
+        scale: 50,
+        package: "catchment-cli",
+        targets: "--test cli",
+        filter: "s5_25_redis_does",
+        times: 2,
+    },
 ];
 
 /// Time after which the tests of one count are considered hung.

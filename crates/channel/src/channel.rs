@@ -1,12 +1,14 @@
 //! The channel itself, as one thread drives it: messages out, messages in, READs and WRITEs.
+use super::bell::Bell;
 use super::cleanup::Held;
 use super::error::OperationError;
-use super::inbound::{Arrival, Inbound, Message, Slots, Wake};
+use super::inbound::{Arrival, Inbound, Message, Slots, Wake, Words};
 use super::operations::{Event, Operations, Ticket};
 use super::outbound::{Filler, Outbound, Window};
 use super::resources::{ChannelShape, Resources};
 use super::{Card, ChannelError, cleanup, qp};
-use crate::{ClaimError, Counts, EndError, Tag};
+use crate::geometry::Geometry;
+use crate::{ClaimError, Counts, EndError, Mode, PeerFault, Tag};
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::CqWatch;
 use catchment_verbs::{Completion, CompletionChannel, Cq, RtsAttr, Watch};
@@ -38,8 +40,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Connects to the peer of this card and posts all receives. Sends nothing: once the peer has
-    /// done the same, both may send.
+    /// Connects to the peer of this card and posts all receives, in [`Mode::WriteImm`]. Sends nothing: once
+    /// the peer has done the same, both may send.
     ///
     /// # Errors
     /// [`ChannelError`] with the step that failed. Everything was released then.
@@ -49,6 +51,22 @@ impl Parts {
         rts: RtsAttr,
         wake: Box<Wake>,
     ) -> Result<Self, ChannelError> {
+        match resources.shape().mode {
+            Mode::WriteImm => Self::connect_any(resources, peer, rts, wake),
+            mode => {
+                let _ = resources.release();
+                Err(ChannelError::Parts(mode))
+            }
+        }
+    }
+
+    fn connect_any(
+        resources: Resources,
+        peer: &Card,
+        rts: RtsAttr,
+        wake: Box<Wake>,
+    ) -> Result<Self, ChannelError> {
+        let card = resources.card();
         let (shape, geometry, mut held) = resources.into_parts();
         if let Err(error) = qp::bring_up(&mut held, &shape, &geometry, peer, rts) {
             // Nothing else uses any of it.
@@ -59,19 +77,29 @@ impl Parts {
             return Err(ChannelError::End(EndError::PeerGone));
         };
         let memory = std::mem::take(&mut held.memory);
-        let offset = geometry.total_bytes();
-        let operations = Operations::new(qp, memory, peer.memory, offset, shape.max_send_wr);
+        let offset = shape.shared_offset(&geometry);
+        let operations = Operations::new(qp, memory, peer.memory, offset, &shape);
         let window = Arc::new(Window::new(geometry));
+        let is_write = shape.mode == Mode::Write;
+        let (slots, arriving) = (Arc::clone(operations.slots()), shape.arriving(&geometry));
+        let words = is_write.then(|| Words {
+            epoch: epoch(peer, &card),
+            credit_offset: shape.credit_offset(&geometry),
+        });
         let parts = Self {
             shape,
-            outbound: Outbound::new(Arc::clone(&window)),
-            inbound: Inbound::new(geometry, Arc::clone(operations.slots()), window, wake),
+            outbound: Outbound::new(Arc::clone(&window), is_write.then(|| epoch(&card, peer))),
+            inbound: Inbound::new(arriving, slots, window, wake, words),
             operations: Arc::new(operations),
             cq: Arc::clone(cq),
             channel: Arc::clone(channel),
             held,
         };
-        if let Err(error) = parts.operations.receives(shape.receives()) {
+        let posted = match shape.mode {
+            Mode::WriteImm | Mode::Write => parts.operations.receives(shape.receives()),
+            Mode::Send => parts.operations.receive_at(&arriving, 0..shape.receives()),
+        };
+        if let Err(error) = posted {
             let _ = parts.close();
             return Err(error.into());
         }
@@ -90,14 +118,23 @@ impl Parts {
     }
 }
 
+/// Returns what the commit words of a sender have besides slot, generation and header.
+fn epoch(sender: &Card, receiver: &Card) -> u64 {
+    u64::from(receiver.memory.rkey) << 32 | u64::from(sender.endpoint.psn)
+}
+
 /// A duplex channel that one thread drives. Other threads may release messages; the peer learns of
 /// it with the next call here.
 pub struct Channel {
     parts: Parts,
     filler: Filler,
     slots: Arc<Slots>,
+    geometry: Geometry,
     /// Messages of the peer whose release was announced to it.
     announced: u64,
+    /// Who wakes whom, and how many of those are in the peer's credit word, where nothing tells of WRITEs.
+    bell: Option<Bell>,
+    credited: u64,
     /// Receives that completed since the last list was posted.
     consumed: u32,
     ready: VecDeque<Message>,
@@ -132,20 +169,24 @@ impl Channel {
                 channel.wake();
             }
         };
-        let parts = Parts::connect(resources, peer, rts, Box::new(wake))?;
+        let geometry = resources.shape().geometry()?;
+        let parts = Parts::connect_any(resources, peer, rts, Box::new(wake))?;
         let watch = CqWatch::new(Arc::clone(&parts.cq), Arc::clone(&parts.channel));
         Ok(Self {
             slots: Arc::clone(parts.inbound.slots()),
             filler: parts.outbound.filler(),
             ready: VecDeque::with_capacity(2 * parts.shape.blocks as usize),
-            parts,
+            geometry: parts.shape.arriving(&geometry),
+            bell: (parts.shape.mode == Mode::Write).then(|| Bell::new(parts.shape.blocks)),
             announced: 0,
+            credited: 0,
             consumed: 0,
             watch: Arc::new(watch),
             claims: 0,
             empty: 0,
             sent: Counts::default(),
             taken: Counts::default(),
+            parts,
         })
     }
 
@@ -214,37 +255,101 @@ impl Channel {
         let polled = self.parts.cq.poll(&mut out);
         let n = polled.map_err(|error| self.parts.operations.fail(error.into()))?;
         for completion in &out[..n] {
-            if let Event::Came { imm, bytes } = self.parts.operations.note(completion)? {
-                self.came(imm, bytes)?;
+            if let Event::Came { imm, bytes, receive } = self.parts.operations.note(completion)? {
+                self.came(imm, bytes, receive as u32)?;
             }
         }
-        Ok(n > 0)
+        self.ring()?;
+        Ok(self.look()? || n > 0)
     }
 
-    fn came(&mut self, imm: u32, bytes: u64) -> Result<(), EndError> {
-        let operations = &self.parts.operations;
-        let arrival = self.parts.inbound.arrived(imm, bytes);
-        let Arrival { block, .. } = arrival.map_err(|error| operations.fail(error))?;
-        self.ready.extend(block);
+    fn came(&mut self, imm: u32, bytes: u64, place: u32) -> Result<(), EndError> {
+        let Parts { operations, inbound, outbound, shape, .. } = &mut self.parts;
+        let fail = |error| operations.fail(error);
+        match &mut self.bell {
+            None if shape.mode == Mode::Send => {
+                let Arrival { block, .. } = inbound.received(imm, bytes, place).map_err(fail)?;
+                if block.is_none() {
+                    operations.receive_at(&self.geometry, [place])?;
+                }
+                self.ready.extend(block);
+                return Ok(());
+            }
+            None => {
+                let Arrival { block, .. } = inbound.arrived(imm, bytes).map_err(fail)?;
+                self.ready.extend(block);
+            }
+            Some(_) if bytes > 0 => return Err(fail(PeerFault::Message(bytes).into())),
+            Some(bell) => {
+                let written = outbound.sent() + self.credited;
+                bell.hear(imm, written).map_err(|fault| fail(fault.into()))?;
+            }
+        }
         self.consumed += 1;
-        if self.consumed >= self.parts.shape.receive_list() {
+        if self.consumed >= shape.receive_list() {
             operations.receives(self.consumed)?;
             self.consumed = 0;
         }
         Ok(())
     }
 
+    /// Takes messages that nothing tells of. Returns whether there were any.
+    fn look(&mut self) -> Result<bool, EndError> {
+        if self.bell.is_none() {
+            return Ok(false);
+        }
+        let Parts { operations, inbound, .. } = &mut self.parts;
+        let before = self.ready.len();
+        while self.ready.len() < before + POLL
+            && let Some(message) = inbound.look().map_err(|error| operations.fail(error))?
+        {
+            self.ready.push_back(message);
+        }
+        Ok(self.ready.len() > before)
+    }
+
+    /// Rings the peer if that is due and the queue has room. What is due stays so.
+    fn ring(&mut self) -> Result<(), EndError> {
+        if let Some(bell) = &mut self.bell
+            && let Some(imm) = bell.ring()
+            && self.parts.operations.notice(imm)?.is_some()
+        {
+            bell.note_ring();
+        }
+        Ok(())
+    }
+
     /// Announces releases to the peer, if that is due.
     fn announce(&mut self) -> Result<(), EndError> {
-        let parts = &self.parts;
-        if !self.slots.is_due() || !parts.operations.has_room_for_notice() {
+        let is_due = self.slots.is_due() || (self.bell.is_some() && self.credited < self.announced);
+        if !is_due || !self.parts.operations.has_room_for_notice() {
             return Ok(());
         }
-        let count = self.slots.take_given_back(&mut self.announced);
-        if count > 0 && parts.outbound.announce(&parts.operations, count)? {
+        let count = self.take_given_back()?;
+        let Parts { operations, outbound, shape, .. } = &self.parts;
+        if let Some(bell) = &mut self.bell {
+            let at = shape.credit_offset(&self.geometry);
+            if operations.credit(at, self.announced)?.is_some() {
+                self.credited = self.announced;
+                bell.note_write();
+                self.taken.interactions += 1;
+            }
+            self.ring()?;
+        } else if count > 0 && outbound.announce(operations, count)? {
             self.taken.interactions += 1;
         }
         Ok(())
+    }
+
+    /// Returns how many releases to announce now; they count as announced, and their receives are posted again.
+    fn take_given_back(&mut self) -> Result<u32, EndError> {
+        let before = self.announced;
+        let count = self.slots.take_given_back(&mut self.announced);
+        if self.parts.shape.mode == Mode::Send {
+            let places = self.slots.places(before, count);
+            self.parts.operations.receive_at(&self.geometry, places)?;
+        }
+        Ok(count)
     }
 
     /// Releases everything in the order of dependencies: queue pair, memory, completion queue,
@@ -280,7 +385,27 @@ impl Channel {
         Ok(block)
     }
 
-    /// Rings when anything completes: a message of the peer, or a request of this end.
+    /// Says that this end is about to sleep, where the peer must know to wake it ([`Mode::Write`]). To be called
+    /// before a sleep on [`Channel::watch`], and before it is armed. False: not now, as the queue is full; look again.
+    ///
+    /// # Errors
+    /// [`EndError`]; the session is over.
+    pub fn rest(&mut self) -> Result<bool, EndError> {
+        self.ring()?;
+        let Some(bell) = &mut self.bell else { return Ok(true) };
+        if bell.ring().is_some() {
+            return Ok(false);
+        }
+        let Some(imm) = bell.sleep(self.parts.inbound.seen()) else { return Ok(true) };
+        if self.parts.operations.notice(imm)?.is_none() {
+            return Ok(false);
+        }
+        bell.note_sleep();
+        Ok(true)
+    }
+
+    /// Rings when anything completes: a message of the peer, or a request of this end. Before a sleep on it
+    /// [`Channel::rest`] must be called.
     pub fn watch(&self) -> Arc<dyn Watch> {
         Arc::clone(&self.watch) as Arc<dyn Watch>
     }
@@ -340,10 +465,15 @@ impl Channel {
         let filled = self.filler.finish(Tag { stream: claim.stream, packet }, claim.bytes)?;
         // It cannot be committed twice.
         self.claims += 1;
-        let given_back = self.slots.take_given_back(&mut self.announced);
+        // Where nothing tells of messages there is no immediate for it either.
+        let given_back = if self.bell.is_none() { self.take_given_back()? } else { 0 };
         let Parts { outbound, operations, .. } = &mut self.parts;
         let sent = outbound.send_filled(operations, &filled, given_back)?;
         debug_assert!(sent, "the claim has left room for it");
+        if let Some(bell) = &mut self.bell {
+            bell.note_write();
+            self.ring()?;
+        }
         self.sent.add_block(claim.bytes.into());
         Ok(())
     }

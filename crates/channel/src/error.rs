@@ -1,6 +1,6 @@
 //! What can go wrong while a channel is connected, used or closed.
 use super::card::CardError;
-use crate::EndError;
+use crate::{EndError, Mode};
 use catchment_transfer::LayoutError;
 use catchment_verbs::{ModifyError, VerbsError};
 
@@ -14,6 +14,15 @@ pub enum ChannelError {
     /// More slots than an immediate can name.
     #[error("{0} blocks exceed the limit of {limit}", limit = super::resources::MAX_BLOCKS)]
     Blocks(u32),
+    /// The device does not keep what the mode needs.
+    #[error(
+        "mode write needs a device that promises the order of the bytes of a WRITE, which this one does \
+         not: use write-imm or send"
+    )]
+    Order,
+    /// Threads that share a channel's parts know one mode.
+    #[error("mode {0} is for a channel that one thread drives")]
+    Parts(Mode),
     /// The device refused an object.
     #[error("{what}: {source}")]
     Resource {

@@ -122,6 +122,12 @@ impl Geometry {
         self.slot_offset(place) + self.layout.max_payload_bytes() as usize
     }
 
+    /// Returns the same with so many windows.
+    #[must_use]
+    pub(crate) fn with_windows(self, windows: u32) -> Self {
+        Self { windows, ..self }
+    }
+
     /// Returns where a slot's last eight bytes begin.
     #[inline]
     pub fn tail_offset(&self, place: u32) -> usize {
@@ -171,10 +177,20 @@ impl Geometry {
     /// [`PeerFault::Header`].
     #[inline]
     pub fn header(&self, memory: &VolatileSlice<'_>, place: u32) -> Result<Arrived, PeerFault> {
-        let mut trailer = [0; TRAILER_BYTES as usize];
-        memory.read_at(self.trailer_offset(place), &mut trailer).expect(INSIDE);
-        let (words, _) = decode_trailer(&trailer);
-        let header = BlockHeader::from_words(&words, &self.layout)
+        self.check(place, &read_header(memory, self.trailer_offset(place)))
+    }
+
+    /// Checks the copy of a header.
+    ///
+    /// # Errors
+    /// [`PeerFault::Header`].
+    #[inline]
+    pub(crate) fn check(
+        &self,
+        place: u32,
+        words: &[u64; HEADER_WORDS],
+    ) -> Result<Arrived, PeerFault> {
+        let header = BlockHeader::from_words(words, &self.layout)
             .map_err(|reason| PeerFault::Header { position: place, reason })?;
         Ok(Arrived {
             stream: header.stream,
@@ -183,6 +199,14 @@ impl Geometry {
             room_bytes: header.room_bytes,
         })
     }
+}
+
+/// Copies the header of the block whose trailer begins at this offset.
+#[inline]
+pub(crate) fn read_header(memory: &VolatileSlice<'_>, offset: usize) -> [u64; HEADER_WORDS] {
+    let mut trailer = [0; TRAILER_BYTES as usize];
+    memory.read_at(offset, &mut trailer).expect(INSIDE);
+    decode_trailer(&trailer).0
 }
 
 /// Returns the header of a block that is a whole frame.

@@ -27,12 +27,14 @@
 //! The paper's modules are [`resources`] (resource management), [`card`] (communication establishment),
 //! [`operations`] (RDMA operations), [`qp`] (QP management) and [`cleanup`].
 //!
-//! A message is a WRITE_WITH_IMM into a slot of the peer. The immediate names the slot and carries
+//! A message is a WRITE_WITH_IMM into a slot of the peer ([`Mode::WriteImm`]; `docs/concept/tunnel-modes.md` has the two
+//! others). The immediate names the slot and carries
 //! the number of the peer's messages released since the last one, so a conversation needs no other
 //! traffic. An end with nothing to send posts a notice of its own: after a quarter of the slots, or at once
 //! when it is idle and half of the slots are in use. `docs/concept/duplex.md` has the reasons.
 #![forbid(unsafe_code)]
 
+mod bell;
 pub mod card;
 mod channel;
 pub mod cleanup;
@@ -40,6 +42,7 @@ mod end;
 mod error;
 pub mod geometry;
 mod inbound;
+mod mode;
 pub mod operations;
 mod outbound;
 pub mod qp;
@@ -51,6 +54,7 @@ pub use cleanup::Held;
 pub use end::{ClaimError, Counts, EndError, FirstError, PeerFault, RemoteMemory, Tag};
 pub use error::{ChannelError, OperationError, StillUsed};
 pub use inbound::{Arrival, Inbound, Message, Slots, Wake};
+pub use mode::{Mode, UnknownMode};
 pub use operations::{Event, Operations, Ticket};
 pub use outbound::{Filled, Filler, Outbound};
 pub use resources::{ChannelShape, MAX_BLOCKS, Resources};

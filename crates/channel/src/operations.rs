@@ -2,8 +2,9 @@
 //!
 //! Any thread may post: a `Qp` has no lock, so it is locked here, as libibverbs does inside.
 use super::error::OperationError;
-use crate::geometry::{EXPOSED, OUTGOING, SCRATCH};
-use crate::{EndError, FirstError, PeerFault, RemoteMemory};
+use super::resources::ChannelShape;
+use crate::geometry::{EXPOSED, Geometry, OUTGOING, SCRATCH};
+use crate::{EndError, FirstError, Mode, PeerFault, RemoteMemory};
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
@@ -21,6 +22,7 @@ pub struct Operations {
     posting: Mutex<Posting>,
     memory: Vec<Arc<dyn Mr>>,
     remote: RemoteMemory,
+    mode: Mode,
     /// Where the shared memory begins, at either end.
     shared_offset: u64,
     max_send_wr: u64,
@@ -45,8 +47,10 @@ pub enum Event {
     Came {
         /// The immediate.
         imm: u32,
-        /// Bytes that were written; 0 for a notice.
+        /// Bytes of it; 0 for a notice.
         bytes: u64,
+        /// The receive that it took, in [`Mode::Send`].
+        receive: u64,
     },
 }
 
@@ -56,6 +60,8 @@ const ONE_SIDED: u64 = 3;
 const NOTICE: u64 = 2;
 const MESSAGE: u64 = 1;
 
+/// Receives that are posted with one call.
+const RECEIVES: usize = 32;
 /// Immediates need no memory.
 const RECEIVE: RecvWr<'static> = RecvWr { wr_id: 0, sges: &[] };
 const INSIDE: &str = "inside of the checked memory";
@@ -66,14 +72,15 @@ impl Operations {
         memory: Vec<Arc<dyn Mr>>,
         remote: RemoteMemory,
         shared_offset: usize,
-        max_send_wr: u32,
+        shape: &ChannelShape,
     ) -> Self {
         Self {
             posting: Mutex::new(Posting { qp, posted: 0, unsignaled: 0 }),
             memory,
             remote,
+            mode: shape.mode,
             shared_offset: shared_offset as u64,
-            max_send_wr: max_send_wr.into(),
+            max_send_wr: shape.max_send_wr.into(),
             done: AtomicU64::new(0),
             broken: FirstError::default(),
         }
@@ -186,7 +193,7 @@ impl Operations {
         Ok(Some(Ticket(posting.posted)))
     }
 
-    /// Writes a block of ours into the peer's slots, at the same place.
+    /// Sends a block of ours: into the peer's slots, at the same place, or into its next receive.
     pub(super) fn message(
         &self,
         offset: usize,
@@ -197,7 +204,18 @@ impl Operations {
         let outgoing = &self.memory[OUTGOING];
         let sge = [Sge { addr: outgoing.addr() + offset as u64, bytes, lkey: outgoing.lkey() }];
         let to = self.remote.at(offset);
-        self.post(SendOp::WriteImm(to, imm), Payload::Sges(&sge), signaled, MESSAGE)
+        let op = match self.mode {
+            Mode::WriteImm => SendOp::WriteImm(to, imm),
+            Mode::Write => SendOp::Write(to),
+            Mode::Send => SendOp::SendImm(imm),
+        };
+        self.post(op, Payload::Sges(&sge), signaled, MESSAGE)
+    }
+
+    /// Writes how many messages of the peer were released to its credit word, at this offset of its memory.
+    pub(super) fn credit(&self, offset: usize, count: u64) -> Result<Option<Ticket>, EndError> {
+        let op = SendOp::Write(self.remote.at(offset));
+        self.post(op, Payload::Inline(&count.to_le_bytes()), false, NOTICE)
     }
 
     /// Sends an immediate alone.
@@ -211,14 +229,30 @@ impl Operations {
     /// # Errors
     /// [`EndError`]; the session is over.
     pub fn receives(&self, count: u32) -> Result<(), EndError> {
-        const CHUNK: usize = 32;
         let mut left = count as usize;
         let mut posting = self.posting.lock();
         while left > 0 {
-            let list = [RECEIVE; CHUNK];
-            let now = left.min(CHUNK);
+            let list = [RECEIVE; RECEIVES];
+            let now = left.min(RECEIVES);
             posting.qp.post_recv(&list[..now]).map_err(|error| self.fail(error.into()))?;
             left -= now;
+        }
+        Ok(())
+    }
+
+    /// Posts receives for whole slots, at these places ([`Mode::Send`]).
+    pub(super) fn receive_at(
+        &self,
+        geometry: &Geometry,
+        places: impl IntoIterator<Item = u32>,
+    ) -> Result<(), EndError> {
+        let slots = self.slots();
+        let mut posting = self.posting.lock();
+        for place in places {
+            let addr = slots.addr() + geometry.slot_offset(place) as u64;
+            let sge = [Sge { addr, bytes: geometry.block_bytes(), lkey: slots.lkey() }];
+            let receive = RecvWr { wr_id: place.into(), sges: &sge };
+            posting.qp.post_recv(&[receive]).map_err(|error| self.fail(error.into()))?;
         }
         Ok(())
     }
@@ -238,9 +272,11 @@ impl Operations {
                 self.done.fetch_max(completion.wr_id, Ordering::AcqRel);
                 Ok(Event::Done(Ticket(completion.wr_id)))
             }
+            // Where messages are none, its bytes are in no receive.
+            WcOpcode::RecvWriteImm if self.mode != Mode::WriteImm => Err(message()),
             WcOpcode::RecvWriteImm | WcOpcode::Recv => {
                 let imm = success.imm.ok_or_else(message)?;
-                Ok(Event::Came { imm, bytes: success.bytes })
+                Ok(Event::Came { imm, bytes: success.bytes, receive: completion.wr_id })
             }
             WcOpcode::CompareSwap | WcOpcode::FetchAdd => Err(message()),
         }

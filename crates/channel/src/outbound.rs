@@ -1,10 +1,11 @@
 //! Outgoing messages: the window of the peer's slots.
 use super::Ticket;
 use super::operations::Operations;
-use crate::geometry::{Arrived, Geometry};
+use crate::geometry::{Arrived, Geometry, header_words};
 use crate::{ClaimError, EndError, PeerFault, Tag};
 use catchment_transfer::HeaderError;
 use catchment_transfer::layout::{TRAILER_BYTES, padded};
+use catchment_transfer::protocol::commit_word;
 use catchment_verbs::mem::VolatileSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,10 +39,22 @@ impl Window {
     /// # Errors
     /// [`PeerFault::Credit`] for more than are outstanding.
     pub(super) fn add_credit(&self, count: u32) -> Result<(), PeerFault> {
-        let known = self.back.load(Ordering::Relaxed);
+        self.note_back(self.back() + u64::from(count))
+    }
+
+    /// Returns how many messages came back.
+    pub(super) fn back(&self) -> u64 {
+        self.back.load(Ordering::Relaxed)
+    }
+
+    /// Notes how many messages came back, of all that were sent.
+    ///
+    /// # Errors
+    /// [`PeerFault::Credit`] for more than were sent, or fewer than before.
+    pub(super) fn note_back(&self, back: u64) -> Result<(), PeerFault> {
+        let known = self.back();
         let sent = self.sent.load(Ordering::Acquire);
-        let back = known + u64::from(count);
-        if back > sent {
+        if back < known || back > sent {
             return Err(PeerFault::Credit { count: back, known, sent });
         }
         self.back.store(back, Ordering::Release);
@@ -65,11 +78,13 @@ impl Window {
 pub struct Outbound {
     window: Arc<Window>,
     sent: u64,
+    /// Of commit words, where there are any.
+    epoch: Option<u64>,
 }
 
 impl Outbound {
-    pub(super) fn new(window: Arc<Window>) -> Self {
-        Self { window, sent: 0 }
+    pub(super) fn new(window: Arc<Window>, epoch: Option<u64>) -> Self {
+        Self { window, sent: 0, epoch }
     }
 
     /// Makes the half that fills messages, which may be used on another thread. Call it before
@@ -96,7 +111,10 @@ impl Outbound {
     ) -> Result<bool, EndError> {
         let Filled { slot, header } = *filled;
         let window = &*self.window;
-        window.geometry.seal(&operations.outgoing(), slot, &header, 0);
+        let generation = 1 + self.sent / u64::from(window.geometry.blocks());
+        let commit = |epoch| commit_word(epoch, slot, generation, &header_words(&header));
+        let tail = self.epoch.map_or(0, commit);
+        window.geometry.seal(&operations.outgoing(), slot, &header, tail);
         let offset = window.geometry.trailer_offset(slot) - header.room_bytes as usize;
         let bytes = header.room_bytes + TRAILER_BYTES;
         let imm = imm(Some(slot), given_back);

@@ -41,7 +41,7 @@ fn check_peer(shape: &ChannelShape, geometry: &Geometry, peer: &Card) -> Result<
             our_payload_bytes: shape.payload_bytes,
         });
     }
-    let needed = geometry.total_bytes() as u64;
+    let needed = shape.shared_offset(geometry) as u64;
     if peer.memory.bytes < needed {
         return Err(CardError::Memory { given: peer.memory.bytes, needed });
     }

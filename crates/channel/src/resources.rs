@@ -1,8 +1,8 @@
 //! Resource management: device, protection domain, queues, memory.
 use super::cleanup::Held;
 use super::{Card, ChannelError, cleanup};
-use crate::RemoteMemory;
 use crate::geometry::{EXPOSED, Geometry};
+use crate::{Mode, RemoteMemory};
 use catchment_transfer::layout::LINE_BYTES;
 use catchment_verbs::{Access, CompletionChannel, Context, QpInit, VerbsError};
 use std::sync::{Arc, Weak};
@@ -21,12 +21,20 @@ pub struct ChannelShape {
     pub shared_bytes: u32,
     /// Send requests outstanding at once; at least 4.
     pub max_send_wr: u32,
+    /// How messages travel.
+    pub mode: Mode,
 }
 
 impl ChannelShape {
     /// Returns a shape without shared memory, with a send queue of 128 requests.
     pub fn new(blocks: u32, payload_bytes: u32) -> Self {
-        Self { blocks, payload_bytes, shared_bytes: 0, max_send_wr: 128 }
+        Self { blocks, payload_bytes, shared_bytes: 0, max_send_wr: 128, mode: Mode::WriteImm }
+    }
+
+    /// Returns the same with messages that travel in this mode.
+    #[must_use]
+    pub fn with_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
     }
 
     /// Returns the same with so much shared memory.
@@ -42,15 +50,38 @@ impl ChannelShape {
         Ok(Geometry::new(self.blocks, self.payload_bytes, 1)?)
     }
 
-    /// Returns the number of receives posted with one call.
+    /// Returns the number of receives posted with one call, where they need no memory.
     pub fn receive_list(&self) -> u32 {
-        self.blocks.div_ceil(2)
+        match self.mode {
+            Mode::WriteImm => self.blocks.div_ceil(2),
+            Mode::Write | Mode::Send => 1,
+        }
     }
 
     /// Returns the number of receives: one for every message of the peer, one for every notice of
-    /// released slots, and a list that is not reposted yet.
+    /// released slots, and a list that is not reposted yet. Where messages take none: for a sleep and a ring.
     pub fn receives(&self) -> u32 {
-        2 * self.blocks + self.receive_list()
+        match self.mode {
+            Mode::WriteImm => 2 * self.blocks + self.receive_list(),
+            Mode::Write => 2 + self.receive_list(),
+            Mode::Send => 2 * self.blocks,
+        }
+    }
+
+    /// Returns the layout of what arrives: in [`Mode::Send`] a slot for each receive.
+    pub(crate) fn arriving(&self, geometry: &Geometry) -> Geometry {
+        geometry.with_windows(if self.mode == Mode::Send { 2 } else { 1 })
+    }
+
+    /// Returns where the credit word is, or would be: behind the slots.
+    pub(crate) fn credit_offset(&self, geometry: &Geometry) -> usize {
+        self.arriving(geometry).total_bytes()
+    }
+
+    /// Returns where the shared memory begins: behind the slots, and in [`Mode::Write`] the line of the credit word.
+    pub(crate) fn shared_offset(&self, geometry: &Geometry) -> usize {
+        let line = if self.mode == Mode::Write { LINE_BYTES as usize } else { 0 };
+        self.credit_offset(geometry) + line
     }
 }
 
@@ -116,6 +147,9 @@ fn fill(
     shape: &ChannelShape,
     geometry: &Geometry,
 ) -> Result<Card, ChannelError> {
+    if shape.mode == Mode::Write && !context.caps().data_in_order {
+        return Err(ChannelError::Order);
+    }
     let refused = |what| move |source: VerbsError| ChannelError::Resource { what, source };
     let pd = context.alloc_pd().map_err(refused("a protection domain"))?;
     held.pd = Some(Arc::clone(&pd));
@@ -125,9 +159,13 @@ fn fill(
     let entries = shape.max_send_wr + shape.receives();
     let cq = context.create_cq(entries, Some(channel)).map_err(refused("a completion queue"))?;
     held.cq = Some(Arc::clone(&cq));
-    let reachable = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
     let shared_bytes = shape.shared_bytes as usize;
-    let exposed_bytes = geometry.total_bytes() + shared_bytes;
+    let reachable = if shape.mode == Mode::Send && shared_bytes == 0 {
+        Access::LOCAL_WRITE
+    } else {
+        Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
+    };
+    let exposed_bytes = shape.shared_offset(geometry) + shared_bytes;
     for (what, bytes, access) in [
         ("memory for the peer", exposed_bytes, reachable),
         ("send blocks", geometry.total_bytes(), Access::empty()),

@@ -61,6 +61,7 @@ pub(crate) fn run(args: &TunnelArgs) -> Result<(), Failure> {
         insecure: end.insecure,
         streams: end.connections,
         window_bytes: end.window,
+        mode: args.mode,
     };
     let stop = stop::watch(end.until_stdin_closes, || {})?;
     let (report, events) = reporter();
@@ -168,10 +169,11 @@ fn tell(event: &TunnelEvent, json: bool) -> Result<(), Failure> {
             let by =
                 made.certificate.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
             say!(
-                "{}: session with {}{by}, by {} ({})",
+                "{}: session with {}{by}, by {}, mode {} ({})",
                 made.service,
                 made.peer,
                 made.provider,
+                made.mode,
                 made.reason
             );
             say!(

@@ -22,5 +22,6 @@ pub mod mux;
 mod relay;
 pub mod session;
 
+pub use catchment_channel::Mode;
 pub use relay::{Counters, Local};
 pub use session::{ClientConfig, ClientEnd, ServiceConfig, ServiceEnd, StartError, TunnelEvent};

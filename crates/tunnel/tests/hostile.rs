@@ -7,7 +7,7 @@
 )]
 mod common;
 
-use catchment_channel::{Channel, ChannelShape, Resources};
+use catchment_channel::{Channel, ChannelShape, Mode, Resources};
 use catchment_providers::{Ends, ProviderSet, Providers};
 use catchment_session::host::Host;
 use catchment_session::io::{Address, ClientSecurity, SecuredStream, StreamReader, StreamWriter};
@@ -15,6 +15,9 @@ use catchment_tunnel::session::message::{EndCard, Hello, LABEL, MESSAGE_BYTES, M
 use catchment_verbs::RtsAttr;
 use common::{Tunnel, echo};
 use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// An end with clients that does what the test wants.
@@ -46,15 +49,15 @@ impl Hostile {
     }
 
     /// Makes a session as an honest end does, up to the channel.
-    async fn connect(&mut self) -> Channel {
+    async fn connect(&mut self, mode: Mode) -> Channel {
         let providers = Providers::new(&ProviderSet::default());
         let offers = providers.for_source(Ends { local: None, peer: None });
-        let hello = hello(&offers);
+        let hello = Hello { mode, ..hello(&offers) };
         self.say(&Message::Hello(hello).encode()).await;
         let Message::Welcome(welcome) = self.hear().await else { panic!("no welcome") };
         let card = welcome.end.read(welcome.path.path_mtu).unwrap();
         let context = offers.context(&welcome.path).unwrap();
-        let shape = ChannelShape::new(card.blocks, card.payload_bytes);
+        let shape = ChannelShape::new(card.blocks, card.payload_bytes).with_mode(mode);
         let resources = Resources::acquire(context.clone(), shape).unwrap();
         self.say(&Message::Connect(EndCard::of(&resources.card())).encode()).await;
         assert_eq!(self.hear().await, Message::Ready {});
@@ -73,6 +76,34 @@ fn hello(offers: &catchment_providers::Offers) -> Hello {
         window_bytes: 4096,
         streams: 4,
         insecure: false,
+        mode: Mode::default(),
+    }
+}
+
+/// A channel whose completions are taken on a thread of its own: the other end may say that it sleeps.
+struct Driven {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Driven {
+    fn new(mut channel: Channel) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let thread = thread::spawn(move || {
+            // It fails when the other end ends the session.
+            while !over.load(Ordering::Relaxed) && channel.progress().is_ok() {
+                thread::yield_now();
+            }
+        });
+        Self { is_over, thread }
+    }
+
+    async fn beside<T>(self, other: impl Future<Output = T>) -> T {
+        let out = other.await;
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+        out
     }
 }
 
@@ -84,7 +115,11 @@ fn send(channel: &mut Channel, bytes: &[u8]) {
 
 #[test]
 fn frames_that_break_the_protocol_end_their_own_session_with_the_reason() {
-    let tunnel = Tunnel::start("shm", &echo());
+    Mode::ALL.into_iter().for_each(break_the_protocol);
+}
+
+fn break_the_protocol(mode: Mode) {
+    let tunnel = Tunnel::start_in(mode, "shm", &echo());
     let mut kept = tunnel.client();
     let to = tunnel.service.as_ref().unwrap().local().clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -99,9 +134,9 @@ fn frames_that_break_the_protocol_end_their_own_session_with_the_reason() {
     ] {
         runtime.block_on(async {
             let mut hostile = Hostile::dial(&to).await;
-            let mut channel = hostile.connect().await;
+            let mut channel = hostile.connect(mode).await;
             send(&mut channel, bytes);
-            let told = hostile.is_refused().await;
+            let told = Driven::new(channel).beside(hostile.is_refused()).await;
             assert!(told.contains(reason), "{told}");
         });
     }
@@ -123,6 +158,10 @@ fn messages_that_break_the_protocol_are_refused_with_the_reason() {
         change(&mut changed);
         Message::Hello(changed).encode()
     };
+    let named = |mode: &str| {
+        let text = String::from_utf8(with(&|hello| hello.mode = Mode::Send)).unwrap();
+        text.replace("\"send\"", mode).into_bytes()
+    };
     for (bytes, reason) in [
         (b"GET / HTTP/1.1".to_vec(), "cannot be read"),
         (Message::Ready {}.encode(), "at the wrong point"),
@@ -131,6 +170,11 @@ fn messages_that_break_the_protocol_are_refused_with_the_reason() {
         (with(&|hello| hello.window_bytes = 1), "window_bytes is out of range: 1"),
         (with(&|hello| hello.streams = 1 << 20), "number of streams"),
         (with(&|hello| hello.providers.clear()), "no path"),
+        (
+            named("\"dma\""),
+            "mode \"dma\": no such mode: this program knows write-imm, write and send",
+        ),
+        (named("7"), "cannot be read"),
     ] {
         runtime.block_on(async {
             let mut hostile = Hostile::dial(&to).await;

@@ -279,7 +279,7 @@ impl CompletionWorker {
         for completion in &out[..n] {
             match self.operations.note(completion) {
                 // The queue is as long as the receive queue; the thread that takes may have ended.
-                Ok(Event::Came { imm, bytes }) => drop(self.arrivals.send((imm, bytes))),
+                Ok(Event::Came { imm, bytes, .. }) => drop(self.arrivals.send((imm, bytes))),
                 Ok(Event::Done(_)) => {}
                 Err(error) => result = result.and(Err(error)),
             }

@@ -55,7 +55,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("netns", "", ""),
     ("attack", "netns", ""),
     ("fuzz", "agent conformance control provider-shm roce session verbs", ""),
-    ("cli", "agent catchment controller doctor kv netns tunnel", ""),
+    ("cli", "agent catchment controller doctor kv netns tunnel", "probe"),
     (
         "bench",
         "agent catchment channel cli conformance control controller duplex kv linear mechanisms netns perf probe provider-roce provider-shm rnic roce session sim transfer verbs",

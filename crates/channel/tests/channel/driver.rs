@@ -10,7 +10,9 @@ fn until<T>(
 ) -> T {
     loop {
         let found = step(channel);
-        let found = found.or_else(|| wait.wait(Some(channel.watch()), || step(channel)));
+        let found = found.or_else(|| {
+            channel.rest().unwrap().then(|| wait.wait(Some(channel.watch()), || step(channel)))?
+        });
         if let Some(found) = found {
             wait.found();
             return found;

@@ -1,7 +1,7 @@
 //! Messages in one direction, and in both at once.
 use super::driver::{self, Patience};
 use super::{pair, shape};
-use catchment_channel::{Channel, ChannelShape, ClaimError};
+use catchment_channel::{Channel, ChannelShape, ClaimError, Mode};
 use catchment_probe::load::{content, scaled};
 use catchment_transfer::WaitPolicy;
 use catchment_verbs::Wake;
@@ -48,6 +48,11 @@ fn messages_of_random_lengths_one_way() {
     for (blocks, count) in [(32, scaled(20_000)), (1, 500), (2, 500), (3, 500), (600, 3_000)] {
         one_way(shape(blocks, 3000), count);
     }
+    for mode in [Mode::Write, Mode::Send] {
+        for (blocks, count) in [(32, scaled(5_000)), (1, 200), (2, 200), (600, 1_500)] {
+            one_way(shape(blocks, 3000).with_mode(mode), count);
+        }
+    }
 }
 
 /// Sends a message if a slot is free and takes what arrived; returns how many, all in order.
@@ -68,7 +73,11 @@ fn exchange([sender, receiver]: &mut [Channel; 2], sent: &mut u64, came: &mut u6
 
 #[test]
 fn a_kept_message_stops_the_sender_when_all_others_are_used() {
-    let mut ends = pair(shape(4, 64));
+    Mode::ALL.into_iter().for_each(keep_a_message);
+}
+
+fn keep_a_message(mode: Mode) {
+    let mut ends = pair(shape(4, 64).with_mode(mode));
     let mut wait = Patience::new(WaitPolicy::Yield);
     driver::send(&mut ends[0], 0, 0, &[7; 64], &mut wait);
     let kept = driver::take(&mut ends[1], &mut wait);
@@ -94,7 +103,11 @@ fn a_kept_message_stops_the_sender_when_all_others_are_used() {
 
 #[test]
 fn a_slow_receiver_stops_the_sender() {
-    let [mut sender, mut receiver] = pair(shape(3, 64));
+    Mode::ALL.into_iter().for_each(receive_slowly);
+}
+
+fn receive_slowly(mode: Mode) {
+    let [mut sender, mut receiver] = pair(shape(3, 64).with_mode(mode));
     let mut wait = Patience::new(WaitPolicy::Yield);
     for first in [0, 3, 6] {
         for packet in first..first + 3 {
@@ -167,8 +180,11 @@ fn talk(channel: &mut Channel, side: u32, count: u64, policy: WaitPolicy, done: 
             }
         } else {
             channel.progress().unwrap();
-            // What came while the watch was being armed is seen by the next round.
-            wait.wait(Some(channel.watch()), || channel.progress().err().map(|e| panic!("{e}")));
+            if channel.rest().unwrap() {
+                // What came while the watch was being armed is seen by the next round.
+                let look = |channel: &mut Channel| channel.progress().err().map(|e| panic!("{e}"));
+                wait.wait(Some(channel.watch()), || look(channel));
+            }
         }
     }
 }
@@ -190,13 +206,18 @@ fn both_ways(shape: ChannelShape, count: u64, policy: WaitPolicy) {
 fn s3_13_both_directions_at_once() {
     both_ways(shape(16, 2000), scaled(20_000), WaitPolicy::Yield);
     for blocks in [1, 2, 3] {
-        both_ways(shape(blocks, 2000), scaled(1_000), WaitPolicy::Yield);
+        for mode in Mode::ALL {
+            both_ways(shape(blocks, 2000).with_mode(mode), scaled(1_000), WaitPolicy::Yield);
+        }
     }
 }
 
 #[test]
 fn s3_12_both_directions_by_events() {
-    both_ways(shape(4, 2000), scaled(2_000), WaitPolicy::Doorbell { spin_polls: 2 });
+    for mode in Mode::ALL {
+        let policy = WaitPolicy::Doorbell { spin_polls: 2 };
+        both_ways(shape(4, 2000).with_mode(mode), scaled(2_000), policy);
+    }
 }
 
 /// Answers carry the credit: a conversation has one interaction a message.

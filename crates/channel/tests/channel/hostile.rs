@@ -2,9 +2,10 @@
 use super::driver::Patience;
 use super::{card, driver, pair, patient, shape};
 use catchment_channel::{
-    Card, Channel, ChannelError, ClaimError, EndError, PeerFault, RemoteMemory, Resources,
+    Card, Channel, ChannelError, ClaimError, EndError, Mode, PeerFault, RemoteMemory, Resources,
 };
 use catchment_transfer::header::encode_trailer;
+use catchment_transfer::protocol::commit_word;
 use catchment_transfer::{BlockHeader, HeaderError, WaitPolicy};
 use catchment_verbs::{
     Access, Context, Mr, Payload, Qp, QpInit, RecvWr, RemoteAddr, RtrAttr, SendOp, SendWr,
@@ -22,7 +23,9 @@ struct Raw {
 impl Raw {
     fn new(context: &dyn Context) -> (Self, Card) {
         let pd = context.alloc_pd().unwrap();
-        let slots = pd.alloc_mr(4 * 128, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+        // As many bytes as a channel of four slots needs in any mode.
+        let bytes = 2 * 4 * 128;
+        let slots = pd.alloc_mr(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
         let init = QpInit {
             recv_cq: context.create_cq(16, None).unwrap(),
             max_inline_bytes: 256,
@@ -55,15 +58,31 @@ impl Raw {
 
     /// A message in slot number `slot`, announced with `imm`.
     fn message(&mut self, slot: u64, imm: u32, bytes: &[u8]) {
-        let to =
-            RemoteAddr { addr: self.peer.memory.addr + slot * 128, rkey: self.peer.memory.rkey };
-        self.post(SendOp::WriteImm(to, imm), bytes);
+        self.post(SendOp::WriteImm(self.at(slot * 128), imm), bytes);
+    }
+
+    fn at(&self, offset: u64) -> RemoteAddr {
+        RemoteAddr { addr: self.peer.memory.addr + offset, rkey: self.peer.memory.rkey }
+    }
+
+    /// The epoch of commit words of this end.
+    fn epoch(&self) -> u64 {
+        u64::from(self.peer.memory.rkey) << 32 | u64::from(self.qp.endpoint().psn)
+    }
+
+    /// Writes the first so many bytes of a message, or all, into slot number `slot`, and tells nobody.
+    fn write(&mut self, slot: u64, bytes: &[u8]) {
+        self.post(SendOp::Write(self.at(slot * 128)), bytes);
     }
 }
 
 fn bad_peer() -> (Channel, Raw) {
+    bad_peer_in(Mode::WriteImm)
+}
+
+fn bad_peer_in(mode: Mode) -> (Channel, Raw) {
     let [good, bad] = crate::two_devices();
-    let good = Resources::acquire(good, shape(4, 64)).unwrap();
+    let good = Resources::acquire(good, shape(4, 64).with_mode(mode)).unwrap();
     let (mut raw, card_bad) = Raw::new(&*bad);
     raw.connect(card(&good));
     (Channel::connect(good, &card_bad, patient()).unwrap(), raw)
@@ -126,6 +145,114 @@ fn a_message_over_an_unreleased_one() {
         raw.message(n % 4, n as u32 % 4 + 1, &message(|_| {}));
     }
     assert_eq!(failure(&mut channel), EndError::Peer(PeerFault::Overwritten(0)));
+}
+
+/// A message of 64 bytes, and the commit word that it has in this slot and generation.
+fn committed(
+    epoch: u64,
+    slot: u32,
+    generation: u64,
+    change: impl FnOnce(&mut BlockHeader),
+) -> [u8; 128] {
+    let mut bytes = message(change);
+    let words: [u64; 7] =
+        std::array::from_fn(|at| u64::from_le_bytes(bytes[64 + 8 * at..][..8].try_into().unwrap()));
+    bytes[120..].copy_from_slice(&commit_word(epoch, slot, generation, &words).to_le_bytes());
+    bytes
+}
+
+/// Where nothing tells of a message, any bytes may be in its slot: only a whole one is taken.
+#[test]
+fn bytes_that_are_no_whole_message_are_not_taken() {
+    let (mut channel, mut raw) = bad_peer_in(Mode::Write);
+    let epoch = raw.epoch();
+    let good = committed(epoch, 0, 1, |_| {});
+    let mut flipped = good;
+    flipped[64] ^= 1;
+    for bytes in [
+        [0xff; 128],
+        message(|_| {}),
+        committed(epoch ^ 1, 0, 1, |_| {}),
+        committed(epoch, 1, 1, |_| {}),
+        committed(epoch, 0, 2, |_| {}),
+        flipped,
+    ] {
+        raw.write(0, &bytes);
+        raw.write(0, &good[..64]);
+        for _ in 0..2_000 {
+            assert!(channel.take().unwrap().is_none(), "{bytes:?}");
+        }
+    }
+    // A whole one in a slot that is not the next is not looked at either.
+    raw.write(1, &committed(epoch, 1, 1, |_| {}));
+    for _ in 0..2_000 {
+        assert!(channel.take().unwrap().is_none());
+    }
+    raw.write(0, &good);
+    let mut wait = Patience::new(WaitPolicy::Yield);
+    let taken = [(); 2].map(|()| driver::take(&mut channel, &mut wait));
+    assert!(taken.iter().all(|message| message.payload().bytes() == 64));
+}
+
+#[test]
+fn a_peer_that_writes_against_the_protocol_ends_its_session() {
+    let reason = HeaderError::Room { payload_bytes: 64, room_bytes: 128, limit: 64 };
+    for (fault, does) in [
+        (
+            PeerFault::Header { position: 0, reason },
+            (|raw| {
+                let change = |header: &mut BlockHeader| header.room_bytes = 128;
+                raw.write(0, &committed(raw.epoch(), 0, 1, change));
+            }) as fn(&mut Raw),
+        ),
+        // The credit word is behind the slots.
+        (PeerFault::Credit { count: 7, known: 0, sent: 0 }, |raw| {
+            raw.post(SendOp::Write(raw.at(4 * 128)), &7_u64.to_le_bytes());
+        }),
+        // A ring, although nobody sleeps; neither a ring nor a sleep; more seen than was written.
+        (PeerFault::Immediate(0), |raw| raw.post(SendOp::SendImm(0), &[])),
+        (PeerFault::Immediate(9), |raw| raw.post(SendOp::SendImm(9), &[])),
+        (PeerFault::Immediate(1 << 31 | 3), |raw| raw.post(SendOp::SendImm(1 << 31 | 3), &[])),
+        (PeerFault::Message(0), |raw| raw.post(SendOp::WriteImm(raw.at(0), 0), &[])),
+        (PeerFault::Message(0), |raw| raw.post(SendOp::Send, &[])),
+    ] {
+        let (mut channel, mut raw) = bad_peer_in(Mode::Write);
+        does(&mut raw);
+        assert_eq!(failure(&mut channel), EndError::Peer(fault));
+    }
+    let (mut channel, mut raw) = bad_peer_in(Mode::Write);
+    let mut wait = Patience::new(WaitPolicy::Yield);
+    let kept: Vec<_> = (0..4)
+        .map(|slot| {
+            raw.write(slot, &committed(raw.epoch(), slot as u32, 1, |_| {}));
+            driver::take(&mut channel, &mut wait)
+        })
+        .collect();
+    raw.write(0, &committed(raw.epoch(), 0, 2, |_| {}));
+    assert_eq!(failure(&mut channel), EndError::Peer(PeerFault::Overwritten(0)));
+    drop(kept);
+}
+
+/// Of messages into receives: the trailer is where the message ends, whatever its length.
+#[test]
+fn sends_that_break_the_protocol_end_the_session() {
+    let wrong = message(|header| header.room_bytes = 0);
+    let reason = HeaderError::Room { payload_bytes: 64, room_bytes: 0, limit: 64 };
+    for (imm, bytes, fault) in [
+        (2, &message(|_| {})[..], PeerFault::Immediate(2)),
+        (1, &[0; 63], PeerFault::Message(63)),
+        (1, &[9; 64], PeerFault::Header { position: 0, reason: HeaderError::Version(9) }),
+        (1, &wrong, PeerFault::Header { position: 0, reason }),
+        (0x0001_0000, &[], PeerFault::Credit { count: 1, known: 0, sent: 0 }),
+    ] {
+        let (mut channel, mut raw) = bad_peer_in(Mode::Send);
+        raw.post(SendOp::SendImm(imm), bytes);
+        assert_eq!(failure(&mut channel), EndError::Peer(fault));
+    }
+    // A WRITE with immediate would be no message of this mode.
+    let (mut channel, mut raw) = bad_peer_in(Mode::Send);
+    raw.post(SendOp::WriteImm(raw.at(0), 1), &[]);
+    assert_eq!(failure(&mut channel), EndError::Peer(PeerFault::Message(0)));
 }
 
 #[test]

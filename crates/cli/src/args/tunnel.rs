@@ -2,8 +2,10 @@
 use super::ProviderArgs;
 use catchment::session::io::Address;
 use catchment::session::tls::TlsFiles;
+use catchment_tunnel::Mode;
 use catchment_tunnel::session::message::WINDOWS;
 use catchment_tunnel::session::{STREAMS, WINDOW_BYTES};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -28,6 +30,9 @@ pub(crate) struct TunnelArgs {
     /// The name of the service there
     #[arg(long, value_name = "NAME", required = true)]
     pub(crate) service: Option<String>,
+    /// How messages travel, both ways: by WRITEs with immediate, by WRITEs that the other end looks for, or by SENDs
+    #[arg(long, default_value_t, value_parser = modes())]
+    pub(crate) mode: Mode,
     #[command(flatten)]
     pub(crate) end: TunnelEndArgs,
     #[command(subcommand)]
@@ -91,6 +96,10 @@ impl TunnelEndArgs {
     pub(crate) fn files(&self) -> Option<TlsFiles> {
         Some(TlsFiles { cert: self.cert.clone()?, key: self.key.clone()?, ca: self.ca.clone()? })
     }
+}
+
+fn modes() -> impl TypedValueParser<Value = Mode> {
+    PossibleValuesParser::new(Mode::ALL.map(Mode::name)).try_map(|name| name.parse::<Mode>())
 }
 
 fn service(text: &str) -> Result<(String, Address), String> {

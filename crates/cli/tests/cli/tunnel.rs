@@ -1,6 +1,8 @@
 //! `catchment tunnel` between processes, with an echo and with the Redis of the system behind it.
 use crate::common::{Kept, Service, catchment, run};
 use catchment_netns::wait_until;
+use catchment_probe::load::{did, scaled};
+use catchment_probe::random::Random;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -152,6 +154,9 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     run(["tunnel", "serve", "--service", "it", "--listen", "127.0.0.1:0"]).expect(2);
     run(["tunnel", "serve", "--service", "i t=127.0.0.1:1", "--listen", "127.0.0.1:0"]).expect(2);
     run(["tunnel", "--listen", "127.0.0.1:0", "--service", "it"]).expect(2);
+    let words = ["tunnel", "--listen", "127.0.0.1:0", "--service", "it", "--to", "127.0.0.1:1"];
+    let unknown = run(words.iter().chain(&["--mode", "read"])).expect(2);
+    assert!(unknown.stderr.contains("write-imm, write, send"), "{unknown:#?}");
 }
 
 /// A Redis of the test's own, on a unix socket and a TCP port that the system chose.
@@ -199,14 +204,25 @@ fn redis_cli(tunnel: &Tunnel, words: &[&str]) -> Command {
     command
 }
 
-/// S5.25: an unmodified Redis, with all default commands of its own benchmark.
+/// S5.25: an unmodified Redis, with all default commands of its own benchmark, by WRITE_IMM, WRITE and SEND.
 #[test]
 fn s5_25_redis_passes_all_commands_of_its_benchmark() {
     let dir = tempfile::tempdir().unwrap();
     let redis = Redis::start(dir.path(), &[]);
-    for provider in ["shm", "roce"] {
-        let tunnel = Tunnel::start(&redis.address(), &["--provider", provider]);
-        tunnel.client.next_event("connected");
+    for (provider, mode) in [
+        ("shm", "write-imm"),
+        ("roce", "write-imm"),
+        ("shm", "write"),
+        ("roce", "write"),
+        ("shm", "send"),
+        ("roce", "send"),
+    ] {
+        let there = ["--provider", provider];
+        let here = [&there[..], &["--mode", mode]].concat();
+        let tunnel = Tunnel::start_with(&redis.address(), "127.0.0.1:0", &there, &here);
+        for end in [&tunnel.client, &tunnel.serve] {
+            assert_eq!(end.next_event("connected")["mode"], mode, "{provider}");
+        }
         for pipeline in ["1", "16"] {
             let mut command = Command::new("redis-benchmark");
             // Whole rounds of its 50 clients: it breaks off those that still wait for answers at its end.
@@ -221,7 +237,7 @@ fn s5_25_redis_passes_all_commands_of_its_benchmark() {
             );
         }
         let totals = tunnel.client.end();
-        assert_eq!(totals["connections_broken"], 0, "{provider}: {totals}");
+        assert_eq!(totals["connections_broken"], 0, "{provider}, {mode}: {totals}");
     }
 }
 
@@ -274,22 +290,25 @@ fn transaction_and_messages(tunnel: &Tunnel) {
 }
 
 fn bulk(tunnel: &Tunnel, dir: &Path) {
-    let commands = dir.join("commands");
-    let text: String = (0..20_000).map(|n| format!("SET key{n} {n}\r\n")).collect();
+    let (commands, count) = (dir.join("commands"), scaled(20_000));
+    let text: String = (0..count).map(|n| format!("SET key{n} {n}\r\n")).collect();
     fs::write(&commands, text).unwrap();
     let mut pipe = redis_cli(tunnel, &["--pipe"]);
     pipe.env("REDISCLI_AUTH", "open").stdin(fs::File::open(&commands).unwrap());
     let said = output(&mut pipe);
-    assert!(said.contains("errors: 0, replies: 20000"), "{said}");
+    assert!(said.contains(&format!("errors: 0, replies: {count}")), "{said}");
+    did("S5.25", count, "commands of redis-cli --pipe through a tunnel");
     let value = dir.join("value");
-    let bytes: Vec<u8> =
-        (0_u32..4 << 20).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_ne_bytes()).collect();
+    // No value of Redis is longer than 512 MB.
+    let mut bytes = vec![0; scaled(16 << 20).min(512 << 20) as usize];
+    Random::new(25).fill(&mut bytes);
     fs::write(&value, &bytes).unwrap();
     let mut set = redis_cli(tunnel, &["-x", "set", "large"]);
     output(set.env("REDISCLI_AUTH", "open").stdin(fs::File::open(&value).unwrap()));
     let mut get = redis_cli(tunnel, &["get", "large"]);
     let got = get.env("REDISCLI_AUTH", "open").output().unwrap().stdout;
     assert!(got[..bytes.len()] == bytes[..] && got.len() == bytes.len() + 1, "{} bytes", got.len());
+    did("S5.25", bytes.len() as u64, "bytes of a value that arrived identical");
 }
 
 fn many_clients(tunnel: &Tunnel) {

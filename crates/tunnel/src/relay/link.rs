@@ -67,9 +67,12 @@ impl Link {
         })
     }
 
-    /// Makes the next completion ring.
-    pub(super) fn arm(&self) {
+    /// Makes the next completion ring, and has the peer wake this end. Returns whether it may sleep then, after
+    /// another look.
+    pub(super) fn arm(&mut self) -> Result<bool, String> {
+        let may_sleep = self.channel.rest().map_err(|error| error.to_string())?;
         self.watch.arm();
+        Ok(may_sleep)
     }
 
     pub(super) fn take_rings(&self) {

@@ -175,18 +175,26 @@ impl Worker {
             if busy {
                 busy_at = now;
             }
-            let looks = !busy && self.link.is_some() && now - busy_at < spin.now();
+            let mut looks = !busy && self.link.is_some() && now - busy_at < spin.now();
             if looks {
                 // On few processors, whoever is to answer runs meanwhile.
                 std::thread::yield_now();
             } else if !busy
                 && !armed
-                && let Some(link) = &self.link
+                && let Some(link) = &mut self.link
             {
-                // What comes between the last look and the arming is found by another look.
-                link.arm();
-                armed = true;
-                continue;
+                match link.arm() {
+                    // What comes between the last look and the arming is found by another look.
+                    Ok(true) => {
+                        armed = true;
+                        continue;
+                    }
+                    Ok(false) => looks = true,
+                    Err(reason) => {
+                        self.end_link(Some(reason));
+                        continue;
+                    }
+                }
             }
             if !self.wait(!busy && !looks) {
                 break;

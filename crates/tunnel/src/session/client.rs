@@ -7,6 +7,7 @@ use super::{
 };
 use crate::mux::Limits;
 use crate::relay::{Counters, Local, Relay};
+use catchment_channel::Mode;
 use catchment_providers::{Ends, ProviderSet, Providers};
 use catchment_session::SOFTWARE;
 use catchment_session::backoff::Backoff;
@@ -41,6 +42,8 @@ pub struct ClientConfig {
     pub streams: u32,
     /// Bytes of a connection that this end takes before its client has read them.
     pub window_bytes: u32,
+    /// How messages travel, both ways.
+    pub mode: Mode,
 }
 
 /// The end with the clients. Dropping it ends the session and all connections.
@@ -191,16 +194,23 @@ impl Dialer {
             window_bytes: config.window_bytes,
             streams: config.streams,
             insecure: config.insecure,
+            mode: config.mode,
         };
         say(&mut writer, &Message::Hello(hello)).await?;
         let Message::Welcome(welcome) = hear(&mut reader).await? else { return Err(unexpected()) };
         let path_mtu = welcome.path.path_mtu;
+        if welcome.mode != config.mode {
+            let (asked, told) = (config.mode, welcome.mode);
+            return Err(NotMade::for_good(format!(
+                "the other end speaks the mode {told} in answer to {asked}: use --mode {told}, or update it"
+            )));
+        }
         let card = welcome.end.read(path_mtu).map_err(NotMade::for_good)?;
         let context = offers.context(&welcome.path);
         let context =
             context.ok_or_else(|| NotMade::for_good("a path was chosen that was not offered"))?;
         let data = check_packets(protection, [context.net(), card.endpoint.net], config.insecure)?;
-        let shape = shape_of(&card)?;
+        let shape = shape_of(&card, config.mode)?;
         let resources = acquire(Arc::clone(context), shape).await?;
         say(&mut writer, &Message::Connect(EndCard::of(&resources.card()))).await?;
         let Message::Ready {} = hear(&mut reader).await? else { return Err(unexpected()) };
@@ -217,6 +227,7 @@ impl Dialer {
             provider: welcome.path.source.clone(),
             peer_provider: welcome.path.collector.clone(),
             reason: catchment_session::names::printable(&welcome.reason, 1024),
+            mode: config.mode.to_string(),
             session_protection: protection_text(protection).to_owned(),
             data_protection: data.to_owned(),
         };

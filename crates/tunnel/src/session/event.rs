@@ -60,6 +60,8 @@ pub struct Connected {
     pub peer_provider: String,
     /// Why these.
     pub reason: String,
+    /// How messages travel: `write-imm`, `write` or `send`.
+    pub mode: String,
     /// How the session is protected.
     pub session_protection: String,
     /// How the bytes of connections are.

@@ -1,7 +1,7 @@
 //! What the two ends of a tunnel say before the queue pair carries frames, and beside it: one JSON object a
 //! message. `docs/spec/tunnel.md` describes it.
 use catchment_channel::card::CARD_BYTES;
-use catchment_channel::{Card, MAX_BLOCKS};
+use catchment_channel::{Card, MAX_BLOCKS, Mode};
 use catchment_session::host::Host;
 use catchment_session::message::{ProviderOffer, SessionPath, WhyNot};
 use catchment_session::names::printable;
@@ -101,6 +101,32 @@ pub struct Hello {
     pub streams: u32,
     /// It takes packets that are not authenticated although the session is in TLS.
     pub insecure: bool,
+    /// How messages are to travel. Ends that are older than modes have none.
+    #[serde(default, skip_serializing_if = "is_default", with = "mode_name")]
+    pub mode: Mode,
+}
+
+/// Returns whether a mode is that of ends that know none.
+fn is_default(mode: &Mode) -> bool {
+    *mode == Mode::default()
+}
+
+/// A mode by its name.
+mod mode_name {
+    use catchment_channel::Mode;
+    use catchment_session::names::printable;
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(mode: &Mode, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(mode.name())
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Mode, D::Error> {
+        let name = String::deserialize(from)?;
+        let named = |error| D::Error::custom(format!("mode {:?}: {error}", printable(&name, 32)));
+        name.parse().map_err(named)
+    }
 }
 
 /// What the other end makes of it.
@@ -121,6 +147,9 @@ pub struct Welcome {
     pub streams: u32,
     /// After so long without a message an end is gone.
     pub lease_ms: u32,
+    /// How messages travel: as the other end asked.
+    #[serde(default, skip_serializing_if = "is_default", with = "mode_name")]
+    pub mode: Mode,
 }
 
 /// One message.
@@ -266,6 +295,41 @@ mod tests {
         assert!(refused.contains("version 2"), "{refused}");
         let refused = Message::decode(br#"{"type":"hello"}"#).unwrap_err();
         assert!(refused.contains("cannot be read"), "{refused}");
+    }
+
+    /// An end that is older than modes has no such member, takes none, and speaks that of today.
+    #[test]
+    fn a_mode_is_told_unless_it_is_that_of_older_ends() {
+        let mut welcome = Welcome {
+            software: String::new(),
+            path: SessionPath {
+                source: "shm".to_owned(),
+                source_gid: Gid([1; 16]),
+                collector: "shm".to_owned(),
+                path_mtu: None,
+            },
+            reason: String::new(),
+            end: EndCard::of(&card()),
+            window_bytes: 4096,
+            streams: 1,
+            lease_ms: 1000,
+            mode: Mode::default(),
+        };
+        for mode in Mode::ALL {
+            welcome.mode = mode;
+            let bytes = Message::Welcome(welcome.clone()).encode();
+            let text = String::from_utf8(bytes.clone()).unwrap();
+            assert_eq!(text.contains("\"mode\""), mode != Mode::WriteImm, "{text}");
+            assert_eq!(Message::decode(&bytes), Ok(Message::Welcome(welcome.clone())));
+            let other = text.replace(&format!("\"mode\":\"{mode}\""), "\"mode\":\"dma\"");
+            if other != text {
+                let refused = Message::decode(other.as_bytes()).unwrap_err();
+                assert!(
+                    refused.contains("mode \"dma\"") && refused.contains("write-imm"),
+                    "{refused}"
+                );
+            }
+        }
     }
 
     proptest! {

@@ -11,7 +11,7 @@ pub use service::{ServiceConfig, ServiceEnd};
 use crate::frame::HEADER_BYTES;
 use crate::mux::Limits;
 use crate::relay::{Connected, Local};
-use catchment_channel::{Card, Channel, ChannelShape, Resources};
+use catchment_channel::{Card, Channel, ChannelError, ChannelShape, Mode, Resources};
 use catchment_providers::Providers;
 use catchment_session::io::{BindError, SecuredStream, StreamReader, StreamWriter};
 use catchment_session::lease::Lease;
@@ -142,7 +142,10 @@ const fn protection_text(protection: Protection) -> &'static str {
 async fn acquire(context: Arc<dyn Context>, shape: ChannelShape) -> Result<Resources, NotMade> {
     let acquired = tokio::task::spawn_blocking(move || Resources::acquire(context, shape)).await;
     let acquired = acquired.map_err(|error| NotMade::for_now(error.to_string()))?;
-    acquired.map_err(|error| NotMade::for_now(error.to_string()))
+    acquired.map_err(|error| NotMade {
+        transient: !matches!(error, ChannelError::Order),
+        reason: error.to_string(),
+    })
 }
 
 /// Connects the queue pair.
@@ -263,15 +266,15 @@ async fn drain_events(providers: Arc<Providers>) {
     }
 }
 
-/// The shape of the channel of a peer's card, if this program takes part in it.
-fn shape_of(card: &Card) -> Result<ChannelShape, NotMade> {
+/// The shape of the channel of a peer's card and mode, if this program takes part in it.
+fn shape_of(card: &Card, mode: Mode) -> Result<ChannelShape, NotMade> {
     if card.payload_bytes < PAYLOAD_BYTES_MIN.max(HEADER_BYTES as u32) || card.blocks < 2 {
         let (blocks, bytes) = (card.blocks, card.payload_bytes);
         return Err(NotMade::for_good(format!(
             "{blocks} slots of {bytes} bytes are too few or too small"
         )));
     }
-    Ok(ChannelShape::new(card.blocks, card.payload_bytes))
+    Ok(ChannelShape::new(card.blocks, card.payload_bytes).with_mode(mode))
 }
 
 /// Connects to the other end, in TLS where that is needed.

@@ -241,7 +241,8 @@ impl Desk {
         let (choice, context) = chosen.map_err(refused)?;
         let nets = [choice.collector.net, choice.source.net];
         let data = check_packets(protection, nets, self.config.insecure && hello.insecure)?;
-        let resources = acquire(context, ChannelShape::new(BLOCKS, PAYLOAD_BYTES)).await?;
+        let shape = ChannelShape::new(BLOCKS, PAYLOAD_BYTES).with_mode(hello.mode);
+        let resources = acquire(context, shape).await?;
         let streams = hello.streams.min(self.config.streams);
         let welcome = Welcome {
             software: SOFTWARE.to_owned(),
@@ -251,6 +252,7 @@ impl Desk {
             window_bytes: self.config.window_bytes,
             streams,
             lease_ms: LEASE.as_millis() as u32,
+            mode: hello.mode,
         };
         say(writer, &Message::Welcome(welcome)).await?;
         let Message::Connect(end) = hear(reader).await? else { return Err(unexpected()) };
@@ -268,6 +270,7 @@ impl Desk {
             provider: choice.path.collector,
             peer_provider: choice.path.source,
             reason: choice.reason,
+            mode: hello.mode.to_string(),
             session_protection: protection_text(protection).to_owned(),
             data_protection: data.to_owned(),
         };

@@ -6,7 +6,9 @@ use catchment_providers::ProviderSet;
 use catchment_session::io::{Address, ClientSecurity, ServerSecurity};
 use catchment_session::path::PathRules;
 use catchment_tunnel::session::{Report, WINDOW_BYTES};
-use catchment_tunnel::{ClientConfig, ClientEnd, Local, ServiceConfig, ServiceEnd, TunnelEvent};
+use catchment_tunnel::{
+    ClientConfig, ClientEnd, Local, Mode, ServiceConfig, ServiceEnd, TunnelEvent,
+};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +24,7 @@ pub(crate) struct Tunnel {
     pub(crate) service: Option<ServiceEnd>,
     service_at: String,
     provider: String,
+    mode: Mode,
     events: Receiver<TunnelEvent>,
 }
 
@@ -55,7 +58,7 @@ fn serve(listen: Address, service_at: &str, provider: &str) -> ServiceEnd {
 fn dial(
     listen: &str,
     to: &Address,
-    provider: &str,
+    (provider, mode): (&str, Mode),
     service: &str,
     streams: u32,
     report: Report,
@@ -69,6 +72,7 @@ fn dial(
         insecure: false,
         streams,
         window_bytes: WINDOW_BYTES,
+        mode,
     };
     ClientEnd::start(config, report).unwrap()
 }
@@ -76,23 +80,29 @@ fn dial(
 impl Tunnel {
     /// Over this provider only, to a service at this address.
     pub(crate) fn start(provider: &str, service_at: &str) -> Self {
-        Self::start_with(provider, service_at, 500)
+        Self::start_in(Mode::default(), provider, service_at)
+    }
+
+    /// With messages that travel in this mode.
+    pub(crate) fn start_in(mode: Mode, provider: &str, service_at: &str) -> Self {
+        Self::make("127.0.0.1:0", service_at, (provider, mode), 500)
     }
 
     pub(crate) fn start_with(provider: &str, service_at: &str, streams: u32) -> Self {
-        Self::make("127.0.0.1:0", service_at, provider, streams)
+        Self::make("127.0.0.1:0", service_at, (provider, Mode::default()), streams)
     }
 
     pub(crate) fn between(listen: &str, service_at: &str, provider: &str) -> Self {
-        Self::make(listen, service_at, provider, 500)
+        Self::make(listen, service_at, (provider, Mode::default()), 500)
     }
 
-    fn make(listen: &str, service_at: &str, provider: &str, streams: u32) -> Self {
-        let service = serve("127.0.0.1:0".parse().unwrap(), service_at, provider);
+    fn make(listen: &str, service_at: &str, by: (&str, Mode), streams: u32) -> Self {
+        let service = serve("127.0.0.1:0".parse().unwrap(), service_at, by.0);
         let (report, events) = reporter();
-        let client = dial(listen, service.local(), provider, "echo", streams, report);
-        let (service_at, provider) = (service_at.to_owned(), provider.to_owned());
-        let tunnel = Self { client, service: Some(service), service_at, provider, events };
+        let client = dial(listen, service.local(), by, "echo", streams, report);
+        let (service_at, provider) = (service_at.to_owned(), by.0.to_owned());
+        let service = Some(service);
+        let tunnel = Self { client, service, service_at, provider, mode: by.1, events };
         tunnel.expect(|event| matches!(event, TunnelEvent::Connected(_)));
         tunnel
     }
@@ -117,7 +127,7 @@ impl Tunnel {
     pub(crate) fn dial_for(&self, service: &str) -> (ClientEnd, Receiver<TunnelEvent>) {
         let (report, events) = reporter();
         let to = self.service.as_ref().unwrap().local();
-        (dial("127.0.0.1:0", to, &self.provider, service, 10, report), events)
+        (dial("127.0.0.1:0", to, (&self.provider, self.mode), service, 10, report), events)
     }
 
     pub(crate) fn client(&self) -> TcpStream {

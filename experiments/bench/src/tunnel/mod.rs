@@ -13,6 +13,7 @@ use crate::hop::Hop;
 use crate::host::Environment;
 use crate::output;
 use anyhow::{Context as _, Result, ensure};
+use catchment_channel::Mode;
 use catchment_netns::VethPair;
 use rivals::{Load, Rival, Setting};
 use row::{Found, Place, Row};
@@ -31,7 +32,7 @@ const SHAPES: [(u32, u32); 3] = [(50, 1), (50, 16), (1, 1)];
 enum Part {
     /// A cable without a limit
     Unshaped,
-    /// A line of 1 Gbit/s, without and with a writer of long values beside
+    /// A line of `--line-mbps`, without and with a writer of long values beside
     Shaped,
 }
 
@@ -59,21 +60,28 @@ pub(crate) struct Options {
     /// Bytes of values
     #[arg(long, default_value_t = 3)]
     value_bytes: u32,
+    /// How messages of tunnels without an agent travel (may be given several times: write-imm, write, send); those with an
+    /// agent have the first
+    #[arg(long = "mode", default_values_t = [Mode::WriteImm])]
+    modes: Vec<Mode>,
+    /// Megabits a second of the shaped line, 20 to 10000. Its queue takes 8 ms to empty, and long values are as long in time
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(20..=10_000))]
+    line_mbps: u32,
 }
 
 /// A cell of the table, and what each rival found there, run by run.
 struct Cell {
     load: Load,
     background: Option<String>,
-    found: [Vec<Found>; 4],
+    found: Vec<Vec<Found>>,
 }
 
 impl Cell {
-    fn new(load: Load, background: Option<String>) -> Self {
-        Self { load, background, found: Default::default() }
+    fn new(load: Load, background: Option<String>, rivals: &[Rival]) -> Self {
+        Self { load, background, found: rivals.iter().map(|_| Vec::new()).collect() }
     }
 
-    fn rows(&self, rivals: &[Rival; 4], shaped_bps: Option<u64>, version: &str) -> Vec<Row> {
+    fn rows(&self, rivals: &[Rival], shaped_bps: Option<u64>, version: &str) -> Vec<Row> {
         let row = |(rival, found): (&Rival, &Vec<Found>)| {
             let place = Place {
                 provider: rival.provider,
@@ -84,7 +92,7 @@ impl Cell {
                 background: self.background.clone(),
                 shaped_bps,
             };
-            Row::new(rival.what, place, found, version)
+            Row::new(rival, place, found, version)
         };
         rivals.iter().zip(&self.found).map(row).collect()
     }
@@ -115,7 +123,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         rows.extend(measure(options, runs, requests, &version)?);
     }
     if is_wanted(Part::Shaped) {
-        rows.extend(shaped::measure(runs, requests, options.value_bytes, &version)?);
+        rows.extend(shaped::measure(options, runs, requests, &version)?);
     }
     for row in &rows {
         output::either(options.json, row, Row::line)?;
@@ -127,8 +135,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Starts all that are compared.
-fn rivals(setting: Setting<'_>) -> Result<[Rival; 4]> {
-    Ok([Rival::tcp(setting), Rival::raw(setting)?, Rival::share(setting)?, Rival::drum(setting)?])
+fn rivals(setting: Setting<'_>, modes: &[Mode]) -> Result<Vec<Rival>> {
+    let mut rivals = vec![Rival::tcp(setting)];
+    for mode in modes {
+        rivals.push(Rival::raw(setting, *mode)?);
+    }
+    let first = modes.first().copied().unwrap_or_default();
+    rivals.extend([Rival::share(setting, first)?, Rival::drum(setting, first)?]);
+    Ok(rivals)
+}
+
+/// Returns the rivals in the turns of a run: who begins has what the one before left in the caches.
+fn turns(run: usize, rivals: &[Rival]) -> impl Iterator<Item = (usize, &Rival)> {
+    let first = run % rivals.len().max(1);
+    rivals.iter().enumerate().cycle().skip(first).take(rivals.len())
 }
 
 /// Measures the cells without a shaped line in turn, run by run.
@@ -137,7 +157,7 @@ fn measure(options: &Options, runs: usize, requests: u32, version: &str) -> Resu
     let hop = Hop::from(&veth);
     let services = [Service::start(hop, "redis", REDIS_PORT)?];
     let setting = Setting { hop, services: &services, line: None };
-    let rivals = rivals(setting)?;
+    let rivals = rivals(setting, &options.modes)?;
     let load = |command, (clients, pipeline)| Load {
         command,
         clients,
@@ -146,15 +166,13 @@ fn measure(options: &Options, runs: usize, requests: u32, version: &str) -> Resu
         requests: if clients == 1 { requests / 4 } else { requests },
     };
     let cells = SHAPES.iter().flat_map(|shape| COMMANDS.map(|command| load(command, *shape)));
-    let mut cells: Vec<_> = cells.map(|load| Cell::new(load, None)).collect();
+    let mut cells: Vec<_> = cells.map(|load| Cell::new(load, None, &rivals)).collect();
     for run in 0..runs {
         for cell in &mut cells {
-            // Who begins has what the one before left in the caches.
-            for turn in 0..rivals.len() {
-                let at = (run + turn) % rivals.len();
-                let one = rivals[at].measure(setting, cell.load);
-                cell.found[at]
-                    .push(one.with_context(|| format!("{:?} {:?}", rivals[at].what, cell.load))?);
+            for (at, rival) in turns(run, &rivals) {
+                let found = rival.measure(setting, cell.load);
+                let context = || format!("{:?} {:?}", rival.what, cell.load);
+                cell.found[at].push(found.with_context(context)?);
             }
         }
     }

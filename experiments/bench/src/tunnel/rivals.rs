@@ -5,6 +5,7 @@ use crate::hop::{Hop, Line};
 use crate::long::{event, start};
 use crate::sys;
 use anyhow::{Context as _, Result};
+use catchment_channel::Mode;
 use catchment_netns::Namespace;
 use catchment_perf::ChildProcess;
 use serde_json::{Value, json};
@@ -32,6 +33,8 @@ pub(super) struct Load {
 pub(super) struct Rival {
     pub(super) what: What,
     pub(super) provider: Option<&'static str>,
+    /// How messages of its tunnels travel.
+    pub(super) mode: Option<Mode>,
     /// Where clients of each service connect, in the left namespace.
     pub(super) at: Vec<SocketAddr>,
     /// Ends and agents.
@@ -58,17 +61,17 @@ impl Rival {
     pub(super) fn tcp(setting: Setting<'_>) -> Self {
         let at = |service: &Service| SocketAddr::new(setting.hop.right.1, service.port);
         let at = setting.services.iter().map(at).collect();
-        Self { what: What::Tcp, provider: None, at, processes: Vec::new() }
+        Self { what: What::Tcp, provider: None, mode: None, at, processes: Vec::new() }
     }
 
-    pub(super) fn raw(setting: Setting<'_>) -> Result<Self> {
+    pub(super) fn raw(setting: Setting<'_>, mode: Mode) -> Result<Self> {
         let device = |_: &Service, _| strings(&["--provider", "roce"]);
-        Self::tunnel(setting, What::TunnelRaw, "roce", &device, Vec::new())
+        Self::tunnel(setting, (What::TunnelRaw, "roce", mode), &device, Vec::new())
     }
 
     /// Agents of a device each, without a session where no line binds them.
-    pub(super) fn drum(setting: Setting<'_>) -> Result<Self> {
-        Self::over_agents(setting, What::TunnelDrum, |is_right| match setting.line {
+    pub(super) fn drum(setting: Setting<'_>, mode: Mode) -> Result<Self> {
+        Self::over_agents(setting, (What::TunnelDrum, mode), |is_right| match setting.line {
             Some(line) => {
                 let at = SocketAddr::new(setting.hop.right.1, DRUM_PORT);
                 connected(at, is_right, "drum", line.payload_bytes_per_s())
@@ -78,17 +81,17 @@ impl Rival {
     }
 
     /// Agents with a session, whose connections share queue pairs, first come first served.
-    pub(super) fn share(setting: Setting<'_>) -> Result<Self> {
+    pub(super) fn share(setting: Setting<'_>, mode: Mode) -> Result<Self> {
         let line = setting.line.map_or(UNBOUND_BYTES_PER_S, Line::payload_bytes_per_s);
         let at = SocketAddr::new(setting.hop.right.1, SHARE_PORT);
         let policy = |is_right| connected(at, is_right, "share", line);
-        Self::over_agents(setting, What::TunnelShare, policy)
+        Self::over_agents(setting, (What::TunnelShare, mode), policy)
     }
 
     /// An agent on each side; `policy` is what theirs have beside device and applications: of the right one, of the left.
     fn over_agents(
         setting: Setting<'_>,
-        what: What,
+        (what, mode): (What, Mode),
         policy: impl Fn(bool) -> Value,
     ) -> Result<Self> {
         let Hop { left, right } = setting.hop;
@@ -107,25 +110,24 @@ impl Rival {
             let application = format!("{}@{}", service.name, name(is_right));
             strings(&["--provider", "agent", "--agent", &application])
         };
-        Self::tunnel(setting, what, "agent", &device, agents)
+        Self::tunnel(setting, (what, "agent", mode), &device, agents)
     }
 
     /// A tunnel for each service, by a device of its own at each end.
     fn tunnel(
         setting: Setting<'_>,
-        what: What,
-        provider: &'static str,
+        (what, provider, mode): (What, &'static str, Mode),
         device: &Device<'_>,
         mut processes: Vec<ChildProcess>,
     ) -> Result<Self> {
         let mut at = Vec::new();
         for service in setting.services {
             let devices = [device(service, true), device(service, false)];
-            let (end, ends) = tunnel_of(service, setting.hop, devices)?;
+            let (end, ends) = tunnel_of(service, setting.hop, mode, devices)?;
             at.push(end);
             processes.extend(ends);
         }
-        Ok(Self { what, provider: Some(provider), at, processes })
+        Ok(Self { what, provider: Some(provider), mode: Some(mode), at, processes })
     }
 
     /// Lets redis-benchmark run once against the first service.
@@ -172,6 +174,7 @@ impl Rival {
 fn tunnel_of(
     service: &Service,
     hop: Hop<'_>,
+    mode: Mode,
     [there, here]: [Vec<String>; 2],
 ) -> Result<(SocketAddr, [ChildProcess; 2])> {
     let listen = format!("{}:0", hop.right.1);
@@ -183,7 +186,8 @@ fn tunnel_of(
     let listening = event(&mut serve, "listening")?;
     let to = listening["address"].as_str().context("an address")?;
     let words = ["tunnel", "--json", "--insecure", "--listen", "127.0.0.1:0", "--to", to];
-    let words = [strings(&words), strings(&["--service", service.name]), here].concat();
+    let more = ["--service", service.name, "--mode", mode.name()];
+    let words = [strings(&words), strings(&more), here].concat();
     let mut client = start("tunnel", hop.left.0, &words)?;
     let listening = event(&mut client, "listening")?;
     let at = listening["address"].as_str().context("an address")?.parse()?;

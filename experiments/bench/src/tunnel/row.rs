@@ -1,6 +1,9 @@
 //! Rows of `bench tunnel`, and what they say of the goals.
+use super::rivals::Rival;
+use super::shaped::QUEUE_US;
 use crate::goal::{Goal, Limit};
 use crate::stats::{decimals, percentile, tenths};
+use catchment_channel::Mode;
 use serde::Serialize;
 use std::fmt;
 
@@ -11,6 +14,9 @@ const PART_PIPELINED: f64 = 0.8;
 const LATENCY: f64 = 2.5;
 /// The part of TCP's bytes a second over a shaped line, with values of 1 MB.
 const PART_OF_BYTES: f64 = 0.95;
+/// TCP's median beside a writer, of what its queue takes to empty: with less no queue stood there, and what tunnels
+/// do beside it counts for nothing.
+const PART_OF_QUEUE: f64 = 0.5;
 /// The part of a rival's p99 beside a writer of long values on the same line.
 const PART_OF_P99: f64 = 0.5;
 
@@ -83,6 +89,8 @@ pub(super) struct Found {
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     what: What,
+    /// How messages travel: nothing for TCP.
+    mode: Option<&'static str>,
     #[serde(flatten)]
     place: Place,
     requests_per_s: f64,
@@ -102,9 +110,9 @@ pub(super) fn version(said: &str) -> String {
 }
 
 impl Row {
-    pub(super) const HEAD: &str = "             command      clients  pipeline    bytes   requests/s    p50 us    p99 us   CPU s/10^6  beside MB/s";
+    pub(super) const HEAD: &str = "             mode      command      clients  pipeline    bytes   requests/s    p50 us    p99 us   CPU s/10^6  beside MB/s";
 
-    pub(super) fn new(what: What, place: Place, found: &[Found], version: &str) -> Self {
+    pub(super) fn new(rival: &Rival, place: Place, found: &[Found], version: &str) -> Self {
         let median =
             |of: &dyn Fn(&Found) -> f64| percentile(&found.iter().map(of).collect::<Vec<_>>(), 0.5);
         // Of what all runs have or none.
@@ -113,7 +121,8 @@ impl Row {
             (!values.is_empty()).then(|| percentile(&values, 0.5))
         };
         Self {
-            what,
+            what: rival.what,
+            mode: rival.mode.map(Mode::name),
             place,
             requests_per_s: tenths(median(&|one| one.requests_per_s)),
             latency_us_p50: tenths(median(&|one| one.latency_us_p50)),
@@ -129,8 +138,9 @@ impl Row {
     pub(super) fn line(&self) -> String {
         let or_dash = |value: Option<f64>| value.map_or("-".to_owned(), |value| value.to_string());
         format!(
-            "{:<12} {:<12} {:>7} {:>9} {:>8} {:>12.0} {:>9.1} {:>9.1} {:>12} {:>12}",
+            "{:<12} {:<9} {:<12} {:>7} {:>9} {:>8} {:>12.0} {:>9.1} {:>9.1} {:>12} {:>12}",
             format!("{:?}", self.what).to_lowercase(),
+            self.mode.unwrap_or("-"),
             self.place.command,
             self.place.clients,
             self.place.pipeline,
@@ -154,8 +164,13 @@ fn goals_of(row: &Row, rows: &[Row]) -> Vec<Goal<Place>> {
     let who = match row.what {
         What::TunnelRaw => "tunnel-raw",
         What::TunnelDrum => "tunnel-drum",
+        What::Tcp => return queue_of(row),
         // A rival, not what is to reach the goals.
-        What::TunnelShare | What::Tcp => return Vec::new(),
+        What::TunnelShare => return Vec::new(),
+    };
+    let who = match row.mode {
+        Some(mode) if mode != Mode::default().name() => format!("{who} ({mode})"),
+        _ => who.to_owned(),
     };
     let Some(tcp) = beside(What::Tcp) else { return Vec::new() };
     let place = &row.place;
@@ -181,4 +196,14 @@ fn goals_of(row: &Row, rows: &[Row]) -> Vec<Goal<Place>> {
         (None, _, 1) => vec![goal(&requests, part, Limit::AtLeast(PART))],
         (None, ..) => vec![goal(&requests, part, Limit::AtLeast(PART_PIPELINED))],
     }
+}
+
+/// Returns whether TCP's row beside a writer shows the queue that the rows of tunnels beside it are judged by.
+fn queue_of(row: &Row) -> Vec<Goal<Place>> {
+    if row.place.background.is_none() {
+        return Vec::new();
+    }
+    let part = row.latency_us_p50 / QUEUE_US;
+    let name = "TCP's median by the time of the queue; below, the others beside the writer count for nothing";
+    vec![Goal::new(name, row.place.clone(), part, Limit::AtLeast(PART_OF_QUEUE))]
 }

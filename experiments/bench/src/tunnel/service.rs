@@ -64,14 +64,16 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Bytes of its values.
-    pub(super) const BYTES: u32 = 64 << 20;
-
-    /// Starts it in the left namespace and waits until the service has a value.
-    pub(super) fn start(hop: Hop<'_>, to: SocketAddr, service: &Service) -> Result<Self> {
+    /// Starts it in the left namespace, with values of so many bytes, and waits until the service has one.
+    pub(super) fn start(
+        hop: Hop<'_>,
+        to: SocketAddr,
+        service: &Service,
+        value_bytes: u32,
+    ) -> Result<Self> {
         let before = service.bytes_in(hop)?;
         let (host, port) = (to.ip().to_string(), to.port().to_string());
-        let bytes = Self::BYTES.to_string();
+        let bytes = value_bytes.to_string();
         let words = ["-h", &host, "-p", &port, "-t", "SET", "-c", "1", "-d", &bytes, "-l", "--csv"];
         let process = hop.left.0.run(|| {
             let mut command = Command::new("redis-benchmark");
@@ -79,7 +81,7 @@ impl Writer {
         })??;
         let writes = || {
             let taken = service.bytes_in(hop).map(|bytes| bytes - before);
-            taken.is_ok_and(|bytes| bytes > u64::from(Self::BYTES))
+            taken.is_ok_and(|bytes| bytes > u64::from(value_bytes))
         };
         wait_until("the writer has written a value", writes);
         Ok(Self { _process: process })
