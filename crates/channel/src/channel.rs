@@ -53,7 +53,7 @@ impl Parts {
     ) -> Result<Self, ChannelError> {
         match resources.shape().mode {
             Mode::WriteImm => Self::connect_any(resources, peer, rts, wake),
-            mode => {
+            mode @ (Mode::Write | Mode::Send) => {
                 let _ = resources.release();
                 Err(ChannelError::Parts(mode))
             }
