@@ -12,7 +12,7 @@ pub enum ChannelError {
     #[error("{0}")]
     Layout(#[from] LayoutError),
     /// More slots than an immediate can name.
-    #[error("{0} blocks exceed the limit of {limit}", limit = super::resources::MAX_BLOCKS)]
+    #[error("{0} blocks exceed the limit of {limit}", limit = super::shape::MAX_BLOCKS)]
     Blocks(u32),
     /// The device does not keep what the mode needs.
     #[error(

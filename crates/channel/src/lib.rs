@@ -47,6 +47,7 @@ pub mod operations;
 mod outbound;
 pub mod qp;
 pub mod resources;
+mod shape;
 
 pub use card::Card;
 pub use channel::{Channel, MessageClaim, Parts};
@@ -57,4 +58,5 @@ pub use inbound::{Arrival, Inbound, Message, Slots, Wake};
 pub use mode::{Mode, UnknownMode};
 pub use operations::{Event, Operations, Ticket};
 pub use outbound::{Filled, Filler, Outbound};
-pub use resources::{ChannelShape, MAX_BLOCKS, Resources};
+pub use resources::Resources;
+pub use shape::{ChannelShape, MAX_BLOCKS};

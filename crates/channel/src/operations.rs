@@ -2,7 +2,7 @@
 //!
 //! Any thread may post: a `Qp` has no lock, so it is locked here, as libibverbs does inside.
 use super::error::OperationError;
-use super::resources::ChannelShape;
+use super::shape::ChannelShape;
 use crate::geometry::{EXPOSED, Geometry, OUTGOING, SCRATCH};
 use crate::{EndError, FirstError, Mode, PeerFault, RemoteMemory};
 use catchment_verbs::mem::VolatileSlice;

@@ -1,6 +1,5 @@
 //! Rows of `bench tunnel`, and what they say of the goals.
-use super::rivals::Rival;
-use super::shaped::QUEUE_US;
+use super::QUEUE_US;
 use crate::goal::{Goal, Limit};
 use crate::stats::{decimals, percentile, tenths};
 use catchment_channel::Mode;
@@ -112,7 +111,12 @@ pub(super) fn version(said: &str) -> String {
 impl Row {
     pub(super) const HEAD: &str = "             mode      command      clients  pipeline    bytes   requests/s    p50 us    p99 us   CPU s/10^6  beside MB/s";
 
-    pub(super) fn new(rival: &Rival, place: Place, found: &[Found], version: &str) -> Self {
+    pub(super) fn new(
+        (what, mode): (What, Option<Mode>),
+        place: Place,
+        found: &[Found],
+        version: &str,
+    ) -> Self {
         let median =
             |of: &dyn Fn(&Found) -> f64| percentile(&found.iter().map(of).collect::<Vec<_>>(), 0.5);
         // Of what all runs have or none.
@@ -121,8 +125,8 @@ impl Row {
             (!values.is_empty()).then(|| percentile(&values, 0.5))
         };
         Self {
-            what: rival.what,
-            mode: rival.mode.map(Mode::name),
+            what,
+            mode: mode.map(Mode::name),
             place,
             requests_per_s: tenths(median(&|one| one.requests_per_s)),
             latency_us_p50: tenths(median(&|one| one.latency_us_p50)),

@@ -5,15 +5,12 @@
 use super::rivals::{Load, Rival, Setting};
 use super::row::{Found, Row};
 use super::service::{Service, Writer};
-use super::{COMMANDS, Cell, Options, REDIS_PORT, rivals, turns};
+use super::{COMMANDS, Cell, Options, QUEUE_US, REDIS_PORT, rivals, turns};
 use crate::hop::{Hop, Line};
 use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
 
 const BULK_PORT: u16 = REDIS_PORT + 1;
-/// The line's queue empties within so many microseconds: less than Linux keeps for an interface by default, 1,000
-/// packets (34 ms at 1 Gbit/s), so TCP is held up less than it often is.
-pub(super) const QUEUE_US: f64 = 8000.0;
 /// The speed at which counts and lengths are as they stand here: slower lines have fewer and shorter ones.
 const FULL_MBPS: u32 = 1000;
 /// Bytes of the writer's values there.

@@ -1,7 +1,7 @@
 //! Rates of periodic devices: what sources want and renew, and what they are told.
 use super::ControllerSide;
-use super::session::Wish;
 use super::view::RateView;
+use super::work::Wish;
 use crate::admission::reserve::rate_of;
 use crate::admission::wire::{ControllerRecord, SourceRecord, SourceState, Told};
 use crate::admission::{DeviceId, Input, SourceId};

@@ -17,15 +17,6 @@ pub(super) const ROUND_TRIP_NS_MAX: u64 = 50_000_000;
 /// A source that is silent for longer has to register again.
 const FORGET_NS: u64 = 30 * SECOND_NS;
 
-/// What a source said last of the rate of a device.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wish {
-    pub(super) revision: u32,
-    /// Something was answered to it.
-    pub(super) answered: bool,
-    pub(super) wanted_bps: u64,
-}
-
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) seal: Seal<ControllerRecord>,

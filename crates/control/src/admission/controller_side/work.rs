@@ -1,9 +1,17 @@
 //! What a source has to do with its controller: it is small while that is nothing, as most sources are idle.
 use super::entry::{Entry, Key};
-use super::session::Wish;
 use crate::admission::wire::ControllerRecord;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
+
+/// What a source said last of the rate of a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wish {
+    pub(super) revision: u32,
+    /// Something was answered to it.
+    pub(super) answered: bool,
+    pub(super) wanted_bps: u64,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
