@@ -39,6 +39,8 @@ pub(super) struct Moving {
     /// Bytes of the first of them that were posted.
     posted: u32,
     pub(super) rate_bps: u64,
+    /// When what it was let go has left at its rate, on the clock of the source.
+    pub(super) leaves_ns: u64,
     /// It goes at the rate of its device, after those before it.
     pub(super) shares_rate: bool,
     /// Chunks that were posted: the count of requests with which each has arrived.
@@ -52,14 +54,22 @@ pub(super) struct Moving {
 impl Moving {
     pub(super) fn new(block: HeldBlock, is_open: bool) -> Self {
         let (blocks, parts) = (VecDeque::from([block]), VecDeque::new());
-        let (posted, rate_bps, shares_rate, missed) = (0, 0, false, None);
-        Self { blocks, posted, rate_bps, shares_rate, parts, is_open, missed }
+        let (posted, rate_bps, leaves_ns, shares_rate, missed) = (0, 0, 0, false, None);
+        Self { blocks, posted, rate_bps, leaves_ns, shares_rate, parts, is_open, missed }
     }
 
     /// Returns the bytes of its blocks that are not posted.
     pub(super) fn left_bytes(&self) -> u64 {
         let bytes: u64 = self.blocks.iter().map(|block| u64::from(block.bytes)).sum();
         bytes - u64::from(self.posted)
+    }
+
+    /// A chunk is let go, at a rate.
+    pub(super) fn begin(&mut self, now_ns: u64, bytes: u64, rate_bps: u64) {
+        let takes_ns = u128::from(bytes) * 8_000_000_000 / u128::from(rate_bps.max(1));
+        let takes_ns = u64::try_from(takes_ns).unwrap_or(u64::MAX);
+        self.leaves_ns = self.leaves_ns.max(now_ns).saturating_add(takes_ns);
+        self.rate_bps = rate_bps;
     }
 
     /// Returns whether nothing of it is to be done any more.

@@ -6,7 +6,7 @@ use catchment_controller::Service;
 use catchment_controller::config::Settings;
 use catchment_netns::wait_until;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// 256 KiB take 52 ms of it.
 const CAPACITY_BPS: u64 = 40_000_000;
@@ -67,6 +67,37 @@ fn the_application_is_told_once_of_each_frame_that_comes_too_late() {
     assert_eq!((missed("hurry"), missed("calm"), report.totals.deadlines_missed), (3, 0, 3));
     assert_eq!(collector.stop().totals.frames_lost, 0);
     assert_eq!(log.lock().unwrap().len(), 6, "late ones are sent too");
+}
+
+/// Shared memory takes a frame at once, but the link that is granted carries it in its time: two sources that always have
+/// frames get no more than it carries, on a machine however fast.
+#[test]
+fn sources_in_shared_memory_share_what_the_link_carries() {
+    const FRAMES: u8 = 8;
+    let (service, (_log, collector)) = (controller(), logged());
+    let (collector_at, service_at) =
+        (collector.local_addr().to_string(), service.local().to_string());
+    let began = Instant::now();
+    let source = |name: &'static str| {
+        let (collector_at, service_at) = (collector_at.clone(), service_at.clone());
+        std::thread::spawn(move || {
+            let source = Source::builder(collector_at)
+                .patience(PATIENCE)
+                .controller(&service_at, Fallback::Stop)
+                .device(DeviceSpec::new(name).frame_bytes(BYTES))
+                .connect()
+                .unwrap();
+            let mut device = source.device(name).unwrap();
+            for byte in 0..FRAMES {
+                device.frame(BYTES).unwrap().send_bytes(&vec![byte; BYTES]).unwrap();
+            }
+            source.close(PATIENCE).unwrap();
+        })
+    };
+    let sources = ["one", "other"].map(source);
+    sources.into_iter().for_each(|source| source.join().unwrap());
+    let carried_bps = (2 * usize::from(FRAMES) * BYTES * 8) as f64 / began.elapsed().as_secs_f64();
+    assert!(carried_bps <= 1.05 * CAPACITY_BPS as f64, "{carried_bps} of {CAPACITY_BPS} bit/s");
 }
 
 #[test]

@@ -412,6 +412,25 @@ fn a_long_path_is_filled_and_a_lost_one_forgotten() {
     assert_eq!(ends.source.transfers(), 0, "nothing is waited for that is lost");
 }
 
+/// In shared memory a chunk is acknowledged as soon as it is posted. The controller hears of its end when its time at the
+/// rate of its window is over: others would have that time twice.
+#[test]
+fn what_is_faster_than_its_rate_takes_its_time() {
+    let mut ends = Ends::new();
+    ends.pass(5 * MS);
+    // 2 ms at 10 Gbit/s.
+    ends.ask(2_500_000);
+    let began_ns = ends.now_ns;
+    while ends.source.transfers() > 0 {
+        let before = ends.chunks.len();
+        ends.pass(MS / 10);
+        (before..ends.chunks.len()).for_each(|_| ends.tell(source_side::Input::Sent { id: ID }));
+    }
+    let took_ns = ends.now_ns - began_ns;
+    assert!((2 * MS..4 * MS).contains(&took_ns), "{took_ns} ns");
+    assert_eq!(ends.chunks.iter().sum::<u64>(), 2_500_000);
+}
+
 /// Whoever asks for an event of which not all is there yet gets a window for all of it, and sends only what is there.
 #[test]
 fn what_is_asked_ahead_is_sent_when_it_is_there() {

@@ -317,8 +317,9 @@ impl Machine {
                     let _ = self.socket.send(bytes);
                 }
                 Output::Send { id, bytes, rate_bps, leave } => {
+                    let now_ns = self.now_ns();
                     if let Some(moving) = self.moving.get_mut(&id) {
-                        moving.rate_bps = rate_bps;
+                        moving.begin(now_ns, bytes, rate_bps);
                         moving.shares_rate = leave == Leave::Rate;
                         self.parts.push_back((id, bytes));
                     }
@@ -360,9 +361,7 @@ impl Machine {
     }
 
     fn post_parts(&mut self) -> Result<(), Broken> {
-        if !self.parts.is_empty() {
-            self.set_rate();
-        }
+        self.set_rate();
         let Some(link) = &self.link else { return Ok(()) };
         self.small.post(link, &mut self.arrivals)?;
         while let Some((id, bytes)) = self.parts.front_mut() {

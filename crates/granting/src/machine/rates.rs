@@ -36,12 +36,12 @@ impl Machine {
         }
     }
 
-    /// Sets the rate of the queue pair to the sum of all that goes now.
+    /// Sets the rate of the queue pair to the sum of all whose time it is. What is late leaves in the time of what follows: an
+    /// acknowledgement may be long on its way, and its window's rate is another's then.
     pub(super) fn set_rate(&mut self) {
         let Some(link) = self.link.as_ref().filter(|link| !link.is_immediate) else { return };
-        let goes = |(id, moving): &(&LocalId, &Moving)| {
-            !moving.parts.is_empty() || self.parts.iter().any(|(part, _)| part == *id)
-        };
+        let now_ns = self.now_ns();
+        let goes = |(_, moving): &(&LocalId, &Moving)| now_ns < moving.leaves_ns;
         // Those of a device that go at its rate go one after the other.
         let (mut payload_bps, mut counted) = (0, None);
         for (id, moving) in self.moving.iter().filter(goes) {
@@ -50,7 +50,8 @@ impl Machine {
             }
         }
         let rate_bps = (payload_bps as f64 * link.wire_factor) as u64;
-        if self.rate_bps != Some(rate_bps) {
+        // While it is nobody's time, what is late leaves as before.
+        if rate_bps > 0 && self.rate_bps != Some(rate_bps) {
             self.rate_bps = Some(rate_bps);
             // A provider that cannot sends a part at once; the next one has its time.
             let _ = link.sender.set_rate(Some(rate_bps));

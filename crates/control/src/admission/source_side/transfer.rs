@@ -50,6 +50,8 @@ pub(super) struct Transfer {
     left_bytes: u64,
     ahead_bytes: u64,
     chunks: VecDeque<Chunk>,
+    /// So many of them, the oldest, are acknowledged, and their time is not over.
+    acked_chunks: usize,
     /// Of these chunks, and with how much more may begin.
     in_flight_bytes: u64,
     flight_bytes: u64,
@@ -95,6 +97,7 @@ impl Transfer {
             left_bytes: bytes,
             ahead_bytes: 0,
             chunks: VecDeque::new(),
+            acked_chunks: 0,
             in_flight_bytes: 0,
             flight_bytes: 0,
             window: None,
@@ -201,17 +204,35 @@ impl Transfer {
         self.told_ns = None;
     }
 
-    /// The oldest chunk has left; returns how long after it should have.
+    /// The oldest chunk is acknowledged; returns how long after it should have left.
     pub(super) fn sent(&mut self, now_ns: u64) -> Option<u64> {
-        let chunk = self.chunks.pop_front()?;
-        self.in_flight_bytes -= chunk.bytes;
-        Some(now_ns.saturating_sub(chunk.leaves_ns))
+        let chunk = self.chunks.get(self.acked_chunks)?;
+        let delay_ns = now_ns.saturating_sub(chunk.leaves_ns);
+        self.acked_chunks += 1;
+        self.retire(now_ns);
+        Some(delay_ns)
+    }
+
+    /// Forgets chunks that have left. One that was faster than its window's rate, as in shared memory, counts as on its way
+    /// until its time is over: others would have what it used already.
+    fn retire(&mut self, now_ns: u64) {
+        let over = |chunk: &Chunk| chunk.alone || chunk.leaves_ns <= now_ns;
+        while self.acked_chunks > 0 && self.chunks.front().is_some_and(over) {
+            let chunk = self.chunks.pop_front();
+            self.in_flight_bytes -= chunk.map_or(0, |chunk| chunk.bytes);
+            self.acked_chunks -= 1;
+        }
+    }
+
+    /// Returns when a chunk that is acknowledged has left.
+    fn retires_ns(&self) -> Option<u64> {
+        self.chunks.front().filter(|_| self.acked_chunks > 0).map(|chunk| chunk.leaves_ns)
     }
 
     /// What has begun does not leave any more.
     pub(super) fn lose_chunks(&mut self) {
         self.chunks.clear();
-        self.in_flight_bytes = 0;
+        (self.acked_chunks, self.in_flight_bytes) = (0, 0);
     }
 
     pub(super) fn cancel(&mut self) {
@@ -286,6 +307,7 @@ impl Transfer {
 
     /// Does what is due; returns a chunk that begins: its bytes and its rate.
     pub(super) fn step(&mut self, now_ns: u64, flight: Flight) -> Option<(u64, u64)> {
+        self.retire(now_ns);
         let rate_bps = self.chunks.back().map(|chunk| chunk.rate_bps);
         let rate_bps = self.window.map(|window| window.rate_bps).or(rate_bps);
         self.flight_bytes = flight.bytes(rate_bps.unwrap_or(0));
@@ -428,12 +450,12 @@ impl Transfer {
     /// Returns when something is due, repeats not counted.
     pub(super) fn next_ns(&self) -> Option<u64> {
         if self.course != Course::Live {
-            return None;
+            return self.retires_ns();
         }
         let begins = self.window.filter(|_| self.wants_to_begin() && !self.stopping);
         let begins_ns = begins.map(|window| window.from_ns.max(self.paced_ns));
         let progress_ns = self.progress_due_ns().filter(|_| self.window.is_some() && self.obeys());
         let next_ns = self.next.map(|next| next.from_ns);
-        [begins_ns, progress_ns, next_ns].into_iter().flatten().min()
+        [begins_ns, progress_ns, next_ns, self.retires_ns()].into_iter().flatten().min()
     }
 }
