@@ -11,7 +11,8 @@ const SLEEP: u32 = 1 << 31;
 /// What an end knows of who sleeps.
 #[derive(Debug)]
 pub(crate) struct Bell {
-    /// WRITEs that may be unseen: messages and releases of them.
+    /// WRITEs that a notice may leave out: messages and releases of them, a window of each that was under way, and one of each
+    /// that went to a peer which did not sleep in the end, before this end took its notice.
     most_unseen: u32,
     /// This end said that it sleeps, and was not rung since.
     told: bool,
@@ -24,7 +25,7 @@ pub(crate) struct Bell {
 impl Bell {
     /// Begins with both awake. `blocks`: slots of each end.
     pub(crate) const fn new(blocks: u32) -> Self {
-        Self { most_unseen: 2 * blocks, told: false, peer_sleeps: false, is_ring_due: false }
+        Self { most_unseen: 4 * blocks, told: false, peer_sleeps: false, is_ring_due: false }
     }
 
     /// Takes a notice of the peer. `written`: messages sent, plus the last count of releases.
@@ -184,7 +185,10 @@ mod tests {
         assert!(bell.hear(RING, 0).is_err(), "nobody sleeps here");
         assert!(bell.hear(5, 5).is_err(), "neither ring nor sleep");
         assert!(bell.hear(SLEEP | 6, 5).is_err(), "more than was written");
-        assert!(bell.hear(SLEEP | 1, 10).is_err(), "more unseen than can be");
+        assert!(bell.hear(SLEEP | 1, 18).is_err(), "more unseen than can be");
+        assert_eq!(bell.hear(SLEEP | 1, 17), Ok(()), "it said so, went on, and took two windows since");
+        assert_eq!(bell.ring(), Some(RING));
+        bell.note_ring();
         bell.hear(SLEEP | 10, 10).unwrap();
         assert!(bell.hear(SLEEP | 10, 10).is_err(), "it was not rung since");
         bell.note_write();
