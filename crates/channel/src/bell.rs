@@ -186,7 +186,11 @@ mod tests {
         assert!(bell.hear(5, 5).is_err(), "neither ring nor sleep");
         assert!(bell.hear(SLEEP | 6, 5).is_err(), "more than was written");
         assert!(bell.hear(SLEEP | 1, 18).is_err(), "more unseen than can be");
-        assert_eq!(bell.hear(SLEEP | 1, 17), Ok(()), "it said so, went on, and took two windows since");
+        assert_eq!(
+            bell.hear(SLEEP | 1, 17),
+            Ok(()),
+            "it said so, went on, and took two windows since"
+        );
         assert_eq!(bell.ring(), Some(RING));
         bell.note_ring();
         bell.hear(SLEEP | 10, 10).unwrap();

@@ -12,13 +12,24 @@ mod exchange;
 mod hostile;
 mod one_sided;
 
-use catchment_channel::{Card, Channel, ChannelShape, Resources};
+use catchment_channel::{Card, Channel, ChannelError, ChannelShape, Mode, Resources};
 use catchment_probe::patience::patient;
 use catchment_verbs::Context;
 use std::sync::Arc;
 
 fn shape(blocks: u32, payload_bytes: u32) -> ChannelShape {
     ChannelShape::new(blocks, payload_bytes)
+}
+
+/// The modes that these devices offer. WRITE needs a promise of the order of its bytes; without it, it is refused by name.
+fn modes() -> Vec<Mode> {
+    let [device, _] = crate::two_devices();
+    if device.caps().data_in_order {
+        return Mode::ALL.to_vec();
+    }
+    let refused = Resources::acquire(device, shape(1, 64).with_mode(Mode::Write));
+    assert!(matches!(refused.err(), Some(ChannelError::Order)));
+    vec![Mode::WriteImm, Mode::Send]
 }
 
 /// Both ends, connected, on these devices.
