@@ -1,5 +1,4 @@
-//! The steps of `cargo xtask test`, in the order in which they find errors soonest. The lab waits for its machines a third
-//! of its time: what is behind it runs beside it.
+//! The steps of `cargo xtask test`, in the order in which they find errors soonest.
 //!
 //! Builds are shared: clippy and docs only check; `build`, `test` and `doctest` use the development
 //! profile; `demo`, `soak`, `lab` and `sim` use one release build of all programs that they start; loom
@@ -27,8 +26,6 @@ pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) quick: bool,
-    /// It mostly waits: the steps behind it run beside it.
-    pub(crate) waits: bool,
     pub(crate) run: fn(&Context<'_>) -> Result<Tally>,
 }
 
@@ -40,14 +37,6 @@ pub(crate) const STEPS: &[Step] = &[
     step("clippy", "no warning in any target", true, clippy),
     step("build", "everything builds, tests too", true, build),
     step("test", "unit and integration tests", true, tests),
-    step("release", "the programs, as users build them", false, release),
-    step("demo", "a short demo, its summary checked", false, demo),
-    step("soak", "a few rounds of kill -9", false, short_soak),
-    step("attack", "attacks from outside, those that take a moment", false, attacks),
-    Step {
-        waits: true,
-        ..step("lab", "the kernel's RDMA devices, in virtual machines", false, lab_cases)
-    },
     step("doctest", "the examples in the documentation", false, doctests),
     step("loom", "the lock-free protocols under every interleaving", false, loom),
     step(
@@ -57,6 +46,11 @@ pub(crate) const STEPS: &[Step] = &[
         required,
     ),
     step("docs", "documentation without warnings, links", false, documents),
+    step("release", "the programs, as users build them", false, release),
+    step("demo", "a short demo, its summary checked", false, demo),
+    step("soak", "a few rounds of kill -9", false, short_soak),
+    step("attack", "attacks from outside, those that take a moment", false, attacks),
+    step("lab", "the kernel's RDMA devices, in virtual machines", false, lab_cases),
     step("sim", "RoCE on a bad network, new seeds", false, simulate),
 ];
 
@@ -66,7 +60,7 @@ const fn step(
     quick: bool,
     run: fn(&Context<'_>) -> Result<Tally>,
 ) -> Step {
-    Step { name, about, quick, waits: false, run }
+    Step { name, about, quick, run }
 }
 
 impl Context<'_> {

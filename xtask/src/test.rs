@@ -4,9 +4,8 @@ use crate::repo::Repo;
 use crate::run::Tally;
 use crate::steps::{self, Context, STEPS, Step};
 use crate::stress::BusyLoops;
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use std::fmt::Write as _;
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Which steps to run and when to stop.
@@ -60,10 +59,17 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     let context = Context { repo, full: args.full, stress: args.stress, packages: &args.package };
     let steps = chosen(args)?;
     let _loops = args.stress.then(|| load(&context)).transpose()?;
-    let start = Instant::now();
-    let rows = perform_all(&context, &steps, args.fail_fast)?;
+    let mut rows = Vec::new();
+    for step in steps {
+        let row = perform(&context, step);
+        let stop = args.fail_fast && !row.passed();
+        rows.push(row);
+        if stop {
+            break;
+        }
+    }
     let all = args.only.is_empty() && !args.quick && args.package.is_empty();
-    println!("\n{}", summary(&rows, start.elapsed(), all));
+    println!("\n{}", summary(&rows, all));
     ensure!(
         !args.stress || rows.iter().any(|row| row.cases() > 0),
         "no test ran beside the busy loops: add --only test"
@@ -99,32 +105,6 @@ fn chosen(args: &Args) -> Result<Vec<&'static Step>> {
         step.with_context(|| format!("no step is called {name:?}; the steps are\n{}", listing()))
     };
     args.only.iter().map(by_name).collect()
-}
-
-/// Performs the steps in turn, but those that wait beside those behind them. With `fail_fast` none begins after one that
-/// failed.
-fn perform_all(
-    context: &Context<'_>,
-    steps: &[&'static Step],
-    fail_fast: bool,
-) -> Result<Vec<Row>> {
-    thread::scope(|scope| {
-        let (mut rows, mut beside) = (Vec::new(), Vec::new());
-        for step in steps {
-            if step.waits {
-                beside.push(scope.spawn(|| perform(context, step)));
-                continue;
-            }
-            rows.push(perform(context, step));
-            if fail_fast && rows.last().is_some_and(|row| !row.passed()) {
-                break;
-            }
-        }
-        for row in beside {
-            rows.push(row.join().map_err(|_| anyhow!("a step panicked"))?);
-        }
-        Ok(rows)
-    })
 }
 
 fn perform(context: &Context<'_>, step: &'static Step) -> Row {
@@ -180,7 +160,7 @@ fn before_and_now(rows: &[Row]) -> String {
     text + "docs/reference/tests.md says which test covers each that went\n"
 }
 
-fn summary(rows: &[Row], took: Duration, all: bool) -> String {
+fn summary(rows: &[Row], all: bool) -> String {
     let mut table = format!("{:<10}{:>9}{:>8}  result\n", "step", "seconds", "cases");
     let mut failures = String::new();
     for row in rows {
@@ -192,7 +172,8 @@ fn summary(rows: &[Row], took: Duration, all: bool) -> String {
             let _ = writeln!(failures, "failed in {name}: {failure}");
         }
     }
-    let _ = writeln!(table, "{:<10}{:>9.1}", "all", took.as_secs_f64());
+    let total: Duration = rows.iter().map(|row| row.took).sum();
+    let _ = writeln!(table, "{:<10}{:>9.1}", "all", total.as_secs_f64());
     table += &failures;
     if all {
         table += &before_and_now(rows);
@@ -207,8 +188,6 @@ fn summary(rows: &[Row], took: Duration, all: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proc;
-    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn args(only: &[&str], quick: bool) -> Args {
         let only = only.iter().map(|name| (*name).to_owned()).collect();
@@ -237,33 +216,6 @@ mod tests {
         assert!(error.contains("\"speed\"") && error.contains("doctest"), "{error}");
     }
 
-    /// One waits until the one behind it has run.
-    #[test]
-    fn a_step_that_waits_does_not_hold_up_those_behind_it() {
-        static RAN: AtomicBool = AtomicBool::new(false);
-        const fn of(
-            name: &'static str,
-            waits: bool,
-            run: fn(&Context<'_>) -> Result<Tally>,
-        ) -> Step {
-            Step { name, about: "", quick: false, waits, run }
-        }
-        static WAITS: Step = of("waits", true, |_| {
-            let ran = proc::poll_until(Duration::from_secs(60), || {
-                Ok(RAN.load(Ordering::Acquire).then_some(()))
-            })?;
-            ran.context("it was held up").map(|()| Tally::default())
-        });
-        static RUNS: Step = of("runs", false, |_| {
-            RAN.store(true, Ordering::Release);
-            Ok(Tally::default())
-        });
-        let repo = Repo::find().unwrap();
-        let context = Context { repo: &repo, full: false, stress: false, packages: &[] };
-        let rows = perform_all(&context, &[&WAITS, &RUNS], false).unwrap();
-        assert!(rows.len() == 2 && rows.iter().all(Row::passed));
-    }
-
     #[test]
     fn the_last_line_counts_cases_and_steps() {
         let rows = [
@@ -271,13 +223,13 @@ mod tests {
             row("test", 40, 2, None),
             row("docs", 0, 0, Some("3 links are broken")),
         ];
-        let text = summary(&rows, Duration::from_secs(4), true);
+        let text = summary(&rows, true);
         assert!(text.contains("cases of test: 1540 before, 42 now"), "{text}");
         assert_eq!(text.lines().last(), Some("41 passed, 4 failed"));
         assert!(text.contains("FAILED: 2 test cases"), "{text}");
         assert!(text.contains("failed in test: case_1\n"), "{text}");
         assert!(text.contains("in all: 1540 before, 42 now"), "{text}");
         assert!(text.contains("FAILED: 3 links are broken"), "{text}");
-        assert!(text.contains("all             4.0"), "{text}");
+        assert!(text.contains("all             4.5"), "{text}");
     }
 }
