@@ -364,6 +364,9 @@ impl Grants {
 
     /// Lets devices ask always whose buckets their links have no room for.
     fn fit_small(&self, source: SourceId, specs: &mut [DeviceSpec]) {
+        if specs.iter().all(|spec| spec.small_bps == 0) {
+            return;
+        }
         let Settings { links: all, paths, .. } = &self.settings;
         let links =
             |path: PathId| paths.get(usize::from(path.0)).into_iter().flat_map(|path| &path.links);
