@@ -1,18 +1,17 @@
 //! The channel itself, as one thread drives it: messages out, messages in, READs and WRITEs.
 use super::bell::Bell;
-use super::cleanup::Held;
 use super::error::OperationError;
-use super::inbound::{Arrival, Inbound, Message, Slots, Wake, Words};
+use super::inbound::{Arrival, Message, Slots};
 use super::operations::{Event, Operations, Ticket};
-use super::outbound::{Filler, Outbound, Window};
+use super::outbound::Filler;
+use super::parts::Parts;
 use super::resources::Resources;
-use super::shape::ChannelShape;
-use super::{Card, ChannelError, cleanup, qp};
+use super::{Card, ChannelError};
 use crate::geometry::Geometry;
 use crate::{ClaimError, Counts, EndError, Mode, PeerFault, Tag};
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::CqWatch;
-use catchment_verbs::{Completion, CompletionChannel, Cq, RtsAttr, Watch};
+use catchment_verbs::{Completion, RtsAttr, Watch};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
@@ -20,109 +19,6 @@ use std::sync::{Arc, Weak};
 const POLL: usize = 16;
 /// Empty polls between two checks of the queue pair's state.
 const CHECK_EVERY: u32 = 256;
-
-/// A connected channel in its parts, for several threads: one sends, one takes completions, one
-/// takes messages.
-pub struct Parts {
-    /// Its sizes.
-    pub shape: ChannelShape,
-    /// Posts requests, from any thread.
-    pub operations: Arc<Operations>,
-    /// Outgoing messages.
-    pub outbound: Outbound,
-    /// Incoming messages.
-    pub inbound: Inbound,
-    /// Where everything completes.
-    pub cq: Arc<dyn Cq>,
-    /// Sleep on it until something completes.
-    pub channel: Arc<dyn CompletionChannel>,
-    /// Device objects that live as long as the parts; ends them ([`Held::close`]).
-    pub held: Held,
-}
-
-impl Parts {
-    /// Connects to the peer of this card and posts all receives, in [`Mode::WriteImm`]. Sends nothing: once
-    /// the peer has done the same, both may send.
-    ///
-    /// # Errors
-    /// [`ChannelError`] with the step that failed. Everything was released then.
-    pub fn connect(
-        resources: Resources,
-        peer: &Card,
-        rts: RtsAttr,
-        wake: Box<Wake>,
-    ) -> Result<Self, ChannelError> {
-        match resources.shape().mode {
-            Mode::WriteImm => Self::connect_any(resources, peer, rts, wake),
-            mode @ (Mode::Write | Mode::Send) => {
-                let _ = resources.release();
-                Err(ChannelError::Parts(mode))
-            }
-        }
-    }
-
-    fn connect_any(
-        resources: Resources,
-        peer: &Card,
-        rts: RtsAttr,
-        wake: Box<Wake>,
-    ) -> Result<Self, ChannelError> {
-        let card = resources.card();
-        let (shape, geometry, mut held) = resources.into_parts();
-        if let Err(error) = qp::bring_up(&mut held, &shape, &geometry, peer, rts) {
-            // Nothing else uses any of it.
-            let _ = cleanup::release(held);
-            return Err(error);
-        }
-        let (Some(qp), Some(cq), Some(channel)) = (held.qp.take(), &held.cq, &held.channel) else {
-            return Err(ChannelError::End(EndError::PeerGone));
-        };
-        let memory = std::mem::take(&mut held.memory);
-        let offset = shape.shared_offset(&geometry);
-        let operations = Operations::new(qp, memory, peer.memory, offset, &shape);
-        let window = Arc::new(Window::new(geometry));
-        let is_write = shape.mode == Mode::Write;
-        let (slots, arriving) = (Arc::clone(operations.slots()), shape.arriving(&geometry));
-        let words = is_write.then(|| Words {
-            epoch: epoch(peer, &card),
-            credit_offset: shape.credit_offset(&geometry),
-        });
-        let parts = Self {
-            shape,
-            outbound: Outbound::new(Arc::clone(&window), is_write.then(|| epoch(&card, peer))),
-            inbound: Inbound::new(arriving, slots, window, wake, words),
-            operations: Arc::new(operations),
-            cq: Arc::clone(cq),
-            channel: Arc::clone(channel),
-            held,
-        };
-        let posted = match shape.mode {
-            Mode::WriteImm | Mode::Write => parts.operations.receives(shape.receives()),
-            Mode::Send => parts.operations.receive_at(&arriving, 0..shape.receives()),
-        };
-        if let Err(error) = posted {
-            let _ = parts.close();
-            return Err(error.into());
-        }
-        Ok(parts)
-    }
-
-    /// Ends the connection and releases everything in the order of dependencies: queue pair, memory,
-    /// completion queue, device.
-    ///
-    /// # Errors
-    /// [`ChannelError::StillUsed`] with what the program still holds.
-    pub fn close(self) -> Result<(), ChannelError> {
-        let Self { shape: _, operations, outbound, inbound, cq, channel, held } = self;
-        drop((outbound, inbound, cq, channel));
-        held.close(operations)
-    }
-}
-
-/// Returns what the commit words of a sender have besides slot, generation and header.
-fn epoch(sender: &Card, receiver: &Card) -> u64 {
-    u64::from(receiver.memory.rkey) << 32 | u64::from(sender.endpoint.psn)
-}
 
 /// A duplex channel that one thread drives. Other threads may release messages; the peer learns of
 /// it with the next call here.
@@ -261,7 +157,9 @@ impl Channel {
             }
         }
         self.ring()?;
-        Ok(self.look()? || n > 0)
+        let found = self.look()?;
+        self.say_sleep()?;
+        Ok(found || n > 0)
     }
 
     fn came(&mut self, imm: u32, bytes: u64, place: u32) -> Result<(), EndError> {
@@ -306,7 +204,11 @@ impl Channel {
         {
             self.ready.push_back(message);
         }
-        Ok(self.ready.len() > before)
+        let found = self.ready.len() > before;
+        if found && let Some(bell) = &mut self.bell {
+            bell.rise();
+        }
+        Ok(found)
     }
 
     /// Rings the peer if that is due and the queue has room. What is due stays so.
@@ -318,6 +220,21 @@ impl Channel {
             bell.note_ring();
         }
         Ok(())
+    }
+
+    /// Says that this end sleeps, if it is about to and the peer does not know. Returns whether it does.
+    fn say_sleep(&mut self) -> Result<bool, EndError> {
+        self.ring()?;
+        let Some(bell) = &mut self.bell else { return Ok(true) };
+        if bell.ring().is_some() {
+            return Ok(false);
+        }
+        let Some(imm) = bell.sleep(self.parts.inbound.seen()) else { return Ok(true) };
+        if self.parts.operations.notice(imm)?.is_none() {
+            return Ok(false);
+        }
+        bell.note_sleep();
+        Ok(true)
     }
 
     /// Announces releases to the peer, if that is due.
@@ -392,17 +309,10 @@ impl Channel {
     /// # Errors
     /// [`EndError`]; the session is over.
     pub fn rest(&mut self) -> Result<bool, EndError> {
-        self.ring()?;
-        let Some(bell) = &mut self.bell else { return Ok(true) };
-        if bell.ring().is_some() {
-            return Ok(false);
+        if let Some(bell) = &mut self.bell {
+            bell.rest();
         }
-        let Some(imm) = bell.sleep(self.parts.inbound.seen()) else { return Ok(true) };
-        if self.parts.operations.notice(imm)?.is_none() {
-            return Ok(false);
-        }
-        bell.note_sleep();
-        Ok(true)
+        self.say_sleep()
     }
 
     /// Rings when anything completes: a message of the peer, or a request of this end. Before a sleep on it
