@@ -16,6 +16,8 @@ use std::process::{Command, Stdio};
 /// Where the agents of the right namespace listen for the others: in mode `share`, in mode `drum`.
 const SHARE_PORT: u16 = 7200;
 const DRUM_PORT: u16 = 7201;
+/// A row that takes longer has stopped.
+const ROW_LIMIT_S: u32 = 300;
 /// What agents that share queue pairs are told of their device where no line binds them.
 const UNBOUND_BYTES_PER_S: u64 = 5_000_000_000;
 
@@ -142,12 +144,16 @@ impl Rival {
             bytes, "-n", count, "--csv",
         ];
         let mut child = setting.hop.left.0.run(|| {
-            let mut benchmark = Command::new("redis-benchmark");
-            benchmark.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
+            let mut benchmark = Command::new("timeout");
+            benchmark.arg(ROW_LIMIT_S.to_string()).arg("redis-benchmark").args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
         })??;
         let mut said = String::new();
         child.stdout.take().context("standard output")?.read_to_string(&mut said)?;
-        let used = sys::wait_with_usage(&child)?.cpu_ns + self.cpu_ns(setting)? - before;
+        let used = sys::wait_with_usage(&child).with_context(|| {
+            let (what, mode) = (self.what, self.mode.map_or("", Mode::name));
+            format!("{what:?} {mode}, {}: failed, or took {ROW_LIMIT_S} s", words.join(" "))
+        })?;
+        let used = used.cpu_ns + self.cpu_ns(setting)? - before;
         let line = said.lines().last().context("a line of redis-benchmark")?;
         let value = |at: usize| -> Result<f64> {
             let field =
