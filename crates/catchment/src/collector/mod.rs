@@ -94,6 +94,7 @@ pub struct CollectorBuilder {
     workers: usize,
     receive_threads: usize,
     lease: Duration,
+    gap_limit: Duration,
     look_every: Duration,
     ring_bytes_max: u64,
     ring_bytes_total: u64,
@@ -152,6 +153,15 @@ impl CollectorBuilder {
     pub fn lease(self, lease: Duration) -> Self {
         let lease = lease.clamp(Duration::from_millis(100), Duration::from_secs(600));
         Self { lease, ..self }
+    }
+
+    /// Sets how long frames may wait for an earlier one of their device that has not come, before it is asked for
+    /// again as damaged beyond recognition; 100 ms to 10 min. By default a minute: where a controller grants the right to
+    /// send, a frame that is too late waits while newer ones pass it.
+    #[must_use]
+    pub fn gap_limit(self, limit: Duration) -> Self {
+        let gap_limit = limit.clamp(Duration::from_millis(100), Duration::from_secs(600));
+        Self { gap_limit, ..self }
     }
 
     /// Sets the longest pause between two polls for frames, while frames arrive and the provider has no
@@ -255,6 +265,7 @@ impl CollectorBuilder {
             providers: Providers::new(&self.providers),
             host: Host::read()?,
             lease: self.lease,
+            gap_limit: self.gap_limit,
             ring_bytes_max: self.ring_bytes_max,
             rings: RingBudget::new(self.ring_bytes_total),
             staging: Staging::new(self.ring_bytes_total),
@@ -347,6 +358,7 @@ impl Collector {
             workers: cores.min(THREADS_MOST),
             receive_threads: (cores / 2).clamp(1, THREADS_MOST),
             lease: Duration::from_secs(10),
+            gap_limit: Duration::from_secs(60),
             look_every: BackoffPolicy::default().longest,
             ring_bytes_max: 1 << 30,
             ring_bytes_total: limits::half_of_memory(),

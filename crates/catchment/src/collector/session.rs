@@ -182,7 +182,7 @@ impl Handler for Session {
             side.handle(Instant::now(), Input::Disconnected);
         } else if let Some(refusal) = running.damaged() {
             side.refuse(refusal);
-        } else if let Some(refusal) = running.gap(self.state.lease, self.goodbye.as_ref()) {
+        } else if let Some(refusal) = running.gap(&self.state, self.goodbye.as_ref()) {
             side.refuse(refusal);
         } else if let Some(delivered) = self.delivered()
             && let Err(error) = side.goodbye_ack(delivered)
@@ -431,13 +431,13 @@ impl Running {
         })
     }
 
-    fn gap(&mut self, limit: Duration, goodbye: Option<&Goodbye>) -> Option<Refusal> {
+    fn gap(&mut self, state: &CollectorState, goodbye: Option<&Goodbye>) -> Option<Refusal> {
         let now = Instant::now();
         let goodbye = goodbye.filter(|_| self.is_local);
         self.progress.iter_mut().zip(0..).find_map(|(progress, number)| {
             let mut ends = goodbye.iter().flat_map(|goodbye| &goodbye.streams);
             let end = ends.find(|end| end.stream == number).map_or(0, |end| end.end_packet);
-            let packet = progress.gap(now, limit, end)?;
+            let packet = progress.gap(now, [state.gap_limit, state.lease], end)?;
             let device = progress.stream.device();
             let what = if end > packet { "although it was sent" } else { "later ones did" };
             let reason = format!("packet {packet} of device {} did not come, {what}", device.name);

@@ -37,6 +37,7 @@ pub(super) struct CollectorState {
     pub(super) providers: Providers,
     pub(super) host: Host,
     pub(super) lease: Duration,
+    pub(super) gap_limit: Duration,
     pub(super) ring_bytes_max: u64,
     /// For the rings of all sources together.
     pub(super) rings: RingBudget,

@@ -71,17 +71,20 @@ impl StreamProgress {
         Self { stream, order, waits_for: None }
     }
 
-    /// Returns the packet number that did not come for longer than `limit`, although later ones did, or
-    /// all before `end` must be there. No correct source leaves one out: the device would stand still for
-    /// ever.
-    pub(super) fn gap(&mut self, now: Instant, limit: Duration, end: u64) -> Option<u64> {
+    /// Returns the packet number that did not come for longer than the first limit although later ones did, or
+    /// longer than the second although all before `end` were sent. No correct source leaves one out: the device would
+    /// stand still for ever. But one that waits for leave to send may be passed by later ones.
+    pub(super) fn gap(&mut self, now: Instant, limits: [Duration; 2], end: u64) -> Option<u64> {
         let next = self.order.next_packet();
         if !self.order.has_early() && next >= end {
             self.waits_for = None;
             return None;
         }
         match self.waits_for {
-            Some((number, since)) if number == next => (now - since > limit).then_some(next),
+            Some((number, since)) if number == next => {
+                let limit = limits[usize::from(next < end)];
+                (now - since > limit).then_some(next)
+            }
             _ => {
                 self.waits_for = Some((next, now));
                 None

@@ -20,7 +20,7 @@ fn resize(header: &mut BlockHeader, bytes: u32, room_bytes: u32) {
 /// what was wrong.
 #[test]
 fn blocks_that_no_source_writes_end_the_session_with_a_reason() {
-    let world = World::start(|c| c.lease(Duration::from_millis(1000)));
+    let world = World::start(|c| c.gap_limit(Duration::from_millis(1000)));
     type Change = fn(&mut BlockHeader);
     let cases: [(&str, Change, &str); 13] = [
         ("more payload than the slot", |h| resize(h, 5000, 5056), "5000 bytes of payload"),
@@ -74,6 +74,30 @@ fn blocks_that_no_source_writes_end_the_session_with_a_reason() {
     }
     ends_with("a gap that is never filled", &leave_a_gap, "packet 0 of device bad");
     assert_eq!(world.refused("bad_message"), cases.len() as u64 + 1);
+    world.finish();
+}
+
+/// A frame that waits for a controller's leave is passed by newer ones: they wait for it, also for longer than a lease.
+#[test]
+fn frames_that_came_early_wait_for_one_that_its_source_may_not_send_yet() {
+    let lease = Duration::from_millis(500);
+    let world = World::start(|c| c.lease(lease));
+    let mut ringed = Bad::new(&world).ringed("cam", 8, 0);
+    for number in 1..4 {
+        ringed.payload(number, &header(number.into(), 10), 0x5a);
+        ringed.commit(number, 1, &header(number.into(), 10));
+    }
+    for _ in 0..12 {
+        std::thread::sleep(lease / 4);
+        ringed.assert_alive();
+    }
+    assert!(world.frames("cam").is_empty(), "the first one is not there");
+    ringed.payload(0, &header(0, 10), 0x5a);
+    ringed.commit(0, 1, &header(0, 10));
+    eventually("all four", || world.frames("cam").len() == 4);
+    let numbers: Vec<_> = world.frames("cam").into_iter().map(|(number, _)| number).collect();
+    assert_eq!(numbers, [0, 1, 2, 3]);
+    world.outlives(ringed, "a gap");
     world.finish();
 }
 

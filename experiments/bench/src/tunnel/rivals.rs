@@ -145,7 +145,13 @@ impl Rival {
         ];
         let mut child = setting.hop.left.0.run(|| {
             let mut benchmark = Command::new("timeout");
-            benchmark.arg(ROW_LIMIT_S.to_string()).arg("redis-benchmark").args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
+            benchmark
+                .arg(ROW_LIMIT_S.to_string())
+                .arg("redis-benchmark")
+                .args(words)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .spawn()
         })??;
         let mut said = String::new();
         child.stdout.take().context("standard output")?.read_to_string(&mut said)?;
