@@ -150,8 +150,8 @@ impl Transfer {
     }
 
     /// Returns its state as it is told.
-    pub(super) fn state(&self) -> SourceState {
-        let left_bytes = self.left_bytes();
+    pub(super) fn state(&self, now_ns: u64) -> SourceState {
+        let left_bytes = self.left_bytes + self.leaving_bytes(now_ns);
         let chunk = self.chunks.iter().find(|chunk| !chunk.alone);
         match (self.course, self.current(), chunk) {
             (Course::Done, ..) => SourceState::Done,
@@ -167,9 +167,20 @@ impl Transfer {
         }
     }
 
-    /// Returns what has not left.
+    /// Returns what is not acknowledged.
     pub(super) fn left_bytes(&self) -> u64 {
         self.left_bytes + self.in_flight_bytes
+    }
+
+    /// Returns what of the chunks that have begun has not left yet, at their rates: what has left needs no window while its
+    /// acknowledgement is on the way.
+    fn leaving_bytes(&self, now_ns: u64) -> u64 {
+        let leaving = self.chunks.iter().rev().take_while(|chunk| chunk.leaves_ns > now_ns);
+        let bytes = |chunk: &Chunk| {
+            let rest = sent_bytes(chunk.leaves_ns - now_ns, chunk.rate_bps).saturating_add(1);
+            rest.min(chunk.bytes)
+        };
+        leaving.map(bytes).sum()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -205,13 +216,14 @@ impl Transfer {
         self.told_ns = None;
     }
 
-    /// The oldest chunk is acknowledged; returns how long after it should have left.
+    /// The oldest chunk is acknowledged; returns how long after it should have left. One that was faster than its rate says
+    /// nothing of the path.
     pub(super) fn sent(&mut self, now_ns: u64) -> Option<u64> {
         let chunk = self.chunks.get(self.acked_chunks)?;
-        let delay_ns = now_ns.saturating_sub(chunk.leaves_ns);
+        let delay_ns = now_ns.checked_sub(chunk.leaves_ns);
         self.acked_chunks += 1;
         self.retire(now_ns);
-        Some(delay_ns)
+        delay_ns
     }
 
     /// Forgets chunks that have left. One that was faster than its window's rate, as in shared memory, counts as on its way
@@ -324,7 +336,7 @@ impl Transfer {
         if let Some(next) = self.next.filter(|next| next.from_ns <= now_ns) {
             (self.window, self.next, self.stopping) = (Some(next), None, false);
         }
-        if let Some(chunk) = self.begin(now_ns, flight.chunk_bytes()) {
+        if let Some(chunk) = self.begin(now_ns, flight) {
             return Some(chunk);
         }
         if self.left_bytes == 0 && self.is_idle() {
@@ -353,7 +365,7 @@ impl Transfer {
         self.progress_ns.filter(|_| self.there_bytes() > 0 || !self.is_idle())
     }
 
-    fn begin(&mut self, now_ns: u64, chunk_bytes: u64) -> Option<Chunk> {
+    fn begin(&mut self, now_ns: u64, flight: Flight) -> Option<Chunk> {
         let window = self.window?;
         let free = self.wants_to_begin() && !self.stopping;
         let start_ns = now_ns.max(self.busy_ns);
@@ -362,7 +374,7 @@ impl Transfer {
         }
         let until_ns = self.next.map_or(window.until_ns, |next| window.until_ns.min(next.from_ns));
         let room = sent_bytes(until_ns.saturating_sub(start_ns), window.rate_bps);
-        let wanted = chunk_bytes.min(self.there_bytes());
+        let wanted = flight.part_bytes(window.rate_bps).min(self.there_bytes());
         let bytes = if room >= wanted { wanted } else { room / 4096 * 4096 };
         if bytes < wanted.min(PART_BYTES_MIN) {
             // The window is over; or nothing more fits before the next one begins.
