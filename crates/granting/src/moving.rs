@@ -64,14 +64,6 @@ impl Moving {
         bytes - u64::from(self.posted)
     }
 
-    /// A chunk is let go, at a rate.
-    pub(super) fn begin(&mut self, now_ns: u64, bytes: u64, rate_bps: u64) {
-        let takes_ns = u128::from(bytes) * 8_000_000_000 / u128::from(rate_bps.max(1));
-        let takes_ns = u64::try_from(takes_ns).unwrap_or(u64::MAX);
-        self.leaves_ns = self.leaves_ns.max(now_ns).saturating_add(takes_ns);
-        self.rate_bps = rate_bps;
-    }
-
     /// Returns whether nothing of it is to be done any more.
     pub(super) fn is_over(&self) -> bool {
         !self.is_open && self.blocks.is_empty() && self.parts.is_empty()

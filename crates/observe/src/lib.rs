@@ -55,7 +55,8 @@ mod sync;
 
 #[cfg(feature = "live-page")]
 pub use dashboard::{
-    Dashboard, DashboardConfig, DashboardError, PageTls, StatusPage, StatusSource, StatusView,
+    Dashboard, DashboardConfig, DashboardError, ExplainError, PageTls, StatusPage, StatusSource,
+    StatusView,
 };
 pub use granting::{GrantSnapshot, Granting, Standing};
 pub use histogram::{Histogram, HistogramSnapshot};

@@ -1,7 +1,7 @@
 //! What the live page of a controller shows.
 use crate::explain;
 use crate::output::metrics;
-use catchment::observe::StatusSource;
+use catchment::observe::{ExplainError, StatusSource};
 use catchment::session::names::{DeviceName, DeviceNameError};
 use catchment_controller::{ServiceHandle, Status};
 use serde_json::Value;
@@ -39,9 +39,9 @@ impl StatusSource for Shown {
         Ok(metrics::of_controller(&self.look()?))
     }
 
-    fn explain(&mut self, name: &str) -> Result<Option<Vec<String>>, String> {
+    fn explain(&mut self, name: &str) -> Result<Option<Vec<String>>, ExplainError> {
         let device: DeviceName =
-            name.parse().map_err(|error: DeviceNameError| error.to_string())?;
+            name.parse().map_err(|error: DeviceNameError| ExplainError::Name(error.to_string()))?;
         let streams = self.ask(|service| service.explain(device))?;
         Ok(Some(streams.iter().map(explain::stream::text).collect()))
     }

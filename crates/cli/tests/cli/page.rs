@@ -256,7 +256,7 @@ fn the_page_of_a_controller_says_what_it_grants_to_whom() {
     assert_eq!(begins(&said), begins(&told), "{said} and {told}");
     assert_eq!(explained("cam7")["streams"], serde_json::json!([]), "nobody has it");
     let refused = answer(connect(&page), &request("/api/explain/a%20b", &page)).unwrap();
-    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("device name"), "{refused}");
+    assert!(refused.starts_with("HTTP/1.1 400") && refused.contains("device name"), "{refused}");
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub(crate) struct Ends {
     pub(crate) to_source: Vec<Vec<u8>>,
     /// Chunks that have begun.
     pub(crate) chunks: Vec<u64>,
+    /// When each has left.
+    leaves_ns: Vec<u64>,
     registers: u32,
 }
 
@@ -37,9 +39,16 @@ impl Ends {
         let config = config();
         let controller = ControllerSide::new(0, 1, config).expect("a right configuration");
         let source = SourceSide::new(0, source_side::Config::new(Fallback::Stop));
-        let (to_controller, to_source, chunks) = (Vec::new(), Vec::new(), Vec::new());
-        let mut ends =
-            Self { controller, source, now_ns: MS, to_controller, to_source, chunks, registers: 0 };
+        let mut ends = Self {
+            controller,
+            source,
+            now_ns: MS,
+            to_controller: Vec::new(),
+            to_source: Vec::new(),
+            chunks: Vec::new(),
+            leaves_ns: Vec::new(),
+            registers: 0,
+        };
         ends.register(1);
         ends
     }
@@ -86,7 +95,10 @@ impl Ends {
         loop {
             match self.source.poll() {
                 source_side::Output::Transmit(bytes) => self.to_controller.push(bytes.to_vec()),
-                source_side::Output::Send { bytes, .. } => self.chunks.push(bytes),
+                source_side::Output::Send { bytes, leaves_ns, .. } => {
+                    self.chunks.push(bytes);
+                    self.leaves_ns.push(leaves_ns);
+                }
                 source_side::Output::Register => self.registers += 1,
                 source_side::Output::Timeout(_) => return,
                 source_side::Output::Missed { .. } | source_side::Output::Refused { .. } => {}
@@ -429,6 +441,11 @@ fn what_is_faster_than_its_rate_takes_its_time() {
     let took_ns = ends.now_ns - began_ns;
     assert!((2 * MS..4 * MS).contains(&took_ns), "{took_ns} ns");
     assert_eq!(ends.chunks.iter().sum::<u64>(), 2_500_000);
+    // Who sends them is told until when each uses what was granted, one behind the other.
+    let pairs = ends.leaves_ns.windows(2).zip(&ends.chunks[1..]);
+    assert!(pairs.clone().all(|(pair, bytes)| pair[1] - pair[0] >= bytes * 8 / 10), "{pairs:?}");
+    let last_ns = *ends.leaves_ns.last().unwrap();
+    assert!((ends.now_ns - MS..ends.now_ns).contains(&last_ns), "{last_ns}");
 }
 
 /// Whoever asks for an event of which not all is there yet gets a window for all of it, and sends only what is there.

@@ -122,7 +122,7 @@ impl Source {
                     // Nobody may listen at the moment.
                     let _ = self.socket.send(bytes);
                 }
-                Output::Send { id, bytes, rate_bps, leave } => {
+                Output::Send { id, bytes, rate_bps, leave, .. } => {
                     assert_ne!(leave, Leave::Fallback);
                     self.sent_bytes += bytes;
                     self.twice = self.sent_bytes.saturating_sub(self.asked_bytes);

@@ -316,10 +316,9 @@ impl Machine {
                     // What is not sent counts as lost, and is repeated.
                     let _ = self.socket.send(bytes);
                 }
-                Output::Send { id, bytes, rate_bps, leave } => {
-                    let now_ns = self.now_ns();
+                Output::Send { id, bytes, rate_bps, leaves_ns, leave } => {
                     if let Some(moving) = self.moving.get_mut(&id) {
-                        moving.begin(now_ns, bytes, rate_bps);
+                        (moving.rate_bps, moving.leaves_ns) = (rate_bps, leaves_ns);
                         moving.shares_rate = leave == Leave::Rate;
                         self.parts.push_back((id, bytes));
                     }

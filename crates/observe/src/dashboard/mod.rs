@@ -25,7 +25,7 @@ mod server;
 mod status;
 
 pub use serve::PageTls;
-pub use status::{StatusPage, StatusSource, StatusView};
+pub use status::{ExplainError, StatusPage, StatusSource, StatusView};
 
 use super::metrics::CollectorMetrics;
 use live::Live;

@@ -67,9 +67,27 @@ pub trait StatusSource: Send + 'static {
     /// Returns in words what the streams of a name wait for, one text each; `None` where streams are not explained.
     ///
     /// # Errors
-    /// As [`status`](Self::status), or why this is no name.
-    fn explain(&mut self, _name: &str) -> Result<Option<Vec<String>>, String> {
+    /// [`ExplainError`].
+    fn explain(&mut self, _name: &str) -> Result<Option<Vec<String>>, ExplainError> {
         Ok(None)
+    }
+}
+
+/// Why streams are not explained.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExplainError {
+    /// No device can have this name: what is wrong with it.
+    #[error("{0}")]
+    Name(String),
+    /// As [`StatusSource::status`].
+    #[error("{0}")]
+    Status(String),
+}
+
+impl From<String> for ExplainError {
+    fn from(reason: String) -> Self {
+        Self::Status(reason)
     }
 }
 
@@ -175,12 +193,19 @@ async fn status(State(shown): State<Shown>) -> Response {
 }
 
 async fn explain(State(shown): State<Shown>, Path(name): Path<String>) -> Response {
-    match shown.ask(move |(_, source)| source.explain(&name)).await.flatten() {
+    let asked = shown.ask(move |(_, source)| source.explain(&name)).await;
+    match asked.map_err(ExplainError::from).flatten() {
         Ok(Some(streams)) => {
             events::answer_once(Bytes::from(json!({ "streams": streams }).to_string()))
         }
         Ok(None) => nothing_here().await,
-        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
+        Err(error) => {
+            let status = match error {
+                ExplainError::Name(_) => StatusCode::BAD_REQUEST,
+                ExplainError::Status(_) => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            (status, format!("{error}\n")).into_response()
+        }
     }
 }
 

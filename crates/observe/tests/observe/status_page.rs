@@ -1,6 +1,8 @@
 //! The live page of a program that says how it stands in one object.
 use super::dashboard::{Answer, ask};
-use catchment_observe::{DashboardConfig, DashboardError, StatusPage, StatusSource, StatusView};
+use catchment_observe::{
+    DashboardConfig, DashboardError, ExplainError, StatusPage, StatusSource, StatusView,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -19,9 +21,10 @@ impl StatusSource for Counting {
         self.1.map_or_else(|| Ok("up 1\n".to_owned()), |reason| Err(reason.to_owned()))
     }
 
-    fn explain(&mut self, name: &str) -> Result<Option<Vec<String>>, String> {
+    fn explain(&mut self, name: &str) -> Result<Option<Vec<String>>, ExplainError> {
         match (self.1, name) {
-            (Some(reason), _) => Err(reason.to_owned()),
+            (Some(reason), _) => Err(ExplainError::Status(reason.to_owned())),
+            (None, "\n") => Err(ExplainError::Name("no name has a line break".to_owned())),
             (None, "nothing") => Ok(None),
             (None, name) => Ok(Some(vec![format!("{name} waits"), "<b>".to_owned()])),
         }
@@ -98,6 +101,8 @@ fn a_stream_is_explained_by_its_name() {
         404,
         "what explains nothing has no such page"
     );
+    let answer = get(&page, "/api/explain/%0A");
+    assert_eq!((answer.status, answer.text()), (400, "no name has a line break\n"));
     assert_eq!(asked.load(Relaxed), 0, "the status is not asked for");
     let html = get(&page, "/");
     assert!(html.text().contains("id=\"why\"") && html.text().contains("/api/explain/"));

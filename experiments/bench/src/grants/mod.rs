@@ -10,10 +10,12 @@
 //! | `service` | the process of the controller |
 //! | `sources` | those who ask |
 //! | `failover` | controllers that end, sources and a collector that go on |
+//! | `shared` | sources and a collector beside a controller, whose bottleneck is narrow |
 //! | `row` | rows and goals |
 mod failover;
 mod row;
 mod service;
+mod shared;
 mod sources;
 
 use crate::bound::{Goal, Goals};
@@ -63,7 +65,7 @@ pub(crate) struct Options {
     /// Seconds of each measurement, in place of 30, or 5 with --quick
     #[arg(long)]
     seconds: Option<f64>,
-    /// One kind of rows only: memory, rate, leases, paper-rate or failover
+    /// One kind of rows only: memory, rate, leases, paper-rate, pacing or failover
     #[arg(long = "what")]
     only: Option<String>,
     /// One case of failover only: restart, standby-etcd or standby-planned
@@ -94,7 +96,7 @@ impl Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let known = ["memory", "rate", "leases", "paper-rate", "failover"];
+    let known = ["memory", "rate", "leases", "paper-rate", "pacing", "failover"];
     ensure!(
         options.only.as_deref().is_none_or(|only| known.contains(&only)),
         "--what is one of {}",
@@ -127,6 +129,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.wants("paper-rate") {
         show(paper_rate(options)?)?;
     }
+    if options.wants("pacing") {
+        for case in shared::Case::all() {
+            show(case.measure(options.time())?)?;
+        }
+    }
     if options.wants("failover") {
         let wanted =
             |case: &Case| options.only_case.as_deref().is_none_or(|only| only == case.name());
@@ -134,7 +141,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             show(failover::measure(case, options.rounds())?)?;
         }
     }
-    let goals = goals(&rows);
+    let goals = goals(&rows).into_iter().chain(row::shared_goals(&rows)).collect::<Vec<_>>();
     for goal in &goals {
         output::either(options.json, goal, Goal::line)?;
     }

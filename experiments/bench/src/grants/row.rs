@@ -1,4 +1,5 @@
 //! Rows and goals of `control`.
+use crate::bound::Goal;
 use serde::Serialize;
 
 /// A measurement; what does not apply to it is null.
@@ -21,6 +22,12 @@ pub(super) struct Row {
     pub(super) answer_us_p99: Option<f64>,
     pub(super) provider: Option<&'static str>,
     pub(super) rate_asked_bps: Option<u64>,
+    pub(super) frame_bytes: Option<u64>,
+    pub(super) capacity_bps: Option<u64>,
+    /// Of the capacity, what all sources together moved.
+    pub(super) used_fraction: Option<f64>,
+    /// What they moved in the fullest second, beyond the capacity and a percent of it.
+    pub(super) beyond_bytes_max: Option<f64>,
     pub(super) transfers: Option<u64>,
     pub(super) rate_error_p50: Option<f64>,
     pub(super) rate_error_p95: Option<f64>,
@@ -36,7 +43,25 @@ pub(super) struct Row {
 }
 
 impl Row {
+    fn shared_name(&self) -> String {
+        format!(
+            "{} sources, {}, {} KiB, {} Mbit/s",
+            self.sources.unwrap_or(0),
+            self.provider.unwrap_or("-"),
+            self.frame_bytes.unwrap_or(0) >> 10,
+            self.capacity_bps.unwrap_or(0) / 1_000_000,
+        )
+    }
+
     pub(super) fn line(&self) -> String {
+        if let Some(used) = self.used_fraction {
+            return format!(
+                "{} {}: {used:.4} used, at most {} bytes beyond 1.01 of a second",
+                self.what,
+                self.shared_name(),
+                self.beyond_bytes_max.unwrap_or(f64::NAN),
+            );
+        }
         if let Some(case) = self.case {
             return format!(
                 "{} {case}: first grant after {:.0} ms at worst, all after {:.0} ms; {:.4} of urgent frames in time, {} lost",
@@ -68,3 +93,17 @@ impl Row {
 }
 
 pub(super) const HEAD: &str = "what    offered records devices sources    grants/s us/grant  cores       p50       p99   rss bytes B/source";
+
+/// Returns the goals of sources that share a bottleneck: they never move more than it carries in a second, by more than a
+/// percent and a chunk, and use almost all of it.
+pub(super) fn shared_goals(rows: &[Row]) -> impl Iterator<Item = Goal> + '_ {
+    rows.iter().filter(|row| row.used_fraction.is_some()).flat_map(|row| {
+        let name = |field: &str| format!("pacing, {}: {field}", row.shared_name());
+        let chunk = row.frame_bytes.unwrap_or(0) as f64;
+        [
+            Goal::most(name("beyond_bytes_max"), row.beyond_bytes_max, chunk),
+            Goal::least(name("used_fraction"), row.used_fraction, 0.95),
+            Goal::most(name("frames_lost"), row.frames_lost.map(|lost| lost as f64), 0.0),
+        ]
+    })
+}

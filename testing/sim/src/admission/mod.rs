@@ -10,6 +10,7 @@
 //! leaves a source is on its links at that rate, at that time; packets are not simulated. Methods
 //! `fifo` and `priority` are our reading of RDMA-TCM and P-RDMA-TCM, with calibrated delays; the
 //! authors' controller was not available.
+mod account;
 mod added;
 mod cell;
 mod fair;

@@ -1,4 +1,5 @@
 //! A link that carries less, and then more, and the controller is told, or finds out ([`untold`]).
+use super::account::Parts;
 use super::added::setup;
 use super::cell::{LINK_BPS, Method};
 use super::row::{Goal, Shown};
@@ -23,6 +24,11 @@ pub(super) struct StepRow {
     over_capacity_bits: f64,
     frames_lost: u64,
     packets_dropped: Option<u64>,
+    /// How often less was granted because of losses, in all of the run.
+    lowered: Option<u64>,
+    /// What became of the link in the time of `used_fraction`.
+    #[serde(flatten)]
+    parts: Option<Parts>,
 }
 
 const HALVED_NS: u64 = 2_000_000_000;
@@ -85,6 +91,8 @@ pub(super) fn rows(method: &Method) -> Vec<StepRow> {
         over_capacity_bits,
         frames_lost: lost,
         packets_dropped: None,
+        lowered: None,
+        parts: None,
     };
     let bits = over.iter().map(|(_, _, bits)| bits).sum();
     let used_ms = used.map(|(at_ns, _)| since(*at_ns, BACK_NS));
@@ -125,6 +133,11 @@ fn untold(method: &Method) -> Vec<StepRow> {
         over_capacity_bits: found.granted_bits(since_ns, until_ns, bps),
         frames_lost: found.frames_lost,
         packets_dropped: Some(found.packets_dropped),
+        lowered: Some(found.lowered),
+        parts: settled_ns.map(|at_ns| {
+            let bits = bps as f64 * (until_ns - at_ns) as f64 / 1e9;
+            Parts::of(&found.ledger.between(at_ns, until_ns), bits)
+        }),
     };
     let untold::Course { halved_ns, back_ns, end_ns, .. } = course;
     let (fits_ns, used_ns) = (found.fits_ns(&course), found.used_ns(&course));
@@ -141,7 +154,8 @@ impl Shown for StepRow {
         let used = self.used_fraction.map_or("?".to_owned(), |used| format!("{used:.3}"));
         let packets = self.packets_dropped.map_or(String::new(), |all| format!(", {all} packets"));
         format!(
-            "{case} rtt {rtt_ms} ms: {settled} (goal {goal_ms:.3}), then {used} used; {frames_lost} frames{packets} lost"
+            "{case} rtt {rtt_ms} ms: {settled} (goal {goal_ms:.3}), then {used} used; {frames_lost} frames{packets} lost{}",
+            self.parts.map_or(String::new(), |parts| parts.line())
         )
     }
 

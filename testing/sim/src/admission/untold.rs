@@ -2,6 +2,7 @@
 //!
 //! Both ends of the admission protocol as shipped, over packets of the shipped queue pairs (selective repeat) and a
 //! queue that drops. A tenth of the rates of the other rows, as each packet is simulated.
+use super::account::Ledger;
 use super::packet::{Network, Notice, Plan, Transport};
 use super::trace::FRAME_BYTES;
 use catchment_control::admission::controller_side::{self, ControllerSide};
@@ -48,6 +49,7 @@ pub(super) struct Found {
     pub(super) frames_lost: u64,
     pub(super) packets_dropped: u64,
     pub(super) lowered: u64,
+    pub(super) ledger: Ledger,
 }
 
 impl Found {
@@ -127,6 +129,7 @@ pub(super) fn run(course: &Course) -> Found {
         let until_ns = world.next_ns(steps.peek().map(|(at_ns, _)| *at_ns));
         world.network.run(until_ns);
         world.now_ns = world.network.now_ns().max(world.now_ns);
+        world.account();
         world.notice();
         while let Some((_, bps)) = steps.next_if(|(at_ns, _)| *at_ns <= world.now_ns) {
             world.network.set_capacity(bps);
@@ -181,8 +184,22 @@ impl<'a> World<'a> {
             count: 0,
             now_ns: 0,
             arrived: 0,
-            found: Found::default(),
+            found: Found { ledger: Ledger::new(SOURCES as usize), ..Found::default() },
         }
+    }
+
+    /// Notes what became of the time until now.
+    fn account(&mut self) {
+        let controller = self.controller.controller();
+        let working_bps = controller.capacity_bps(LinkId(0)).map_or(0, |(_, working)| working);
+        let granted_bps = controller.load_bps(LinkId(0)).unwrap_or(0);
+        let ledger = &mut self.found.ledger;
+        ledger.advance(self.now_ns, working_bps, granted_bps);
+        for (number, source) in (0..).zip(&self.sources) {
+            ledger.add_source(number as usize, self.now_ns, &source.side);
+            ledger.add_queue_pair(self.now_ns, self.network.behind_bps(number, self.now_ns));
+        }
+        ledger.end(self.now_ns, &self.network);
     }
 
     fn register(&mut self, number: u32) {
@@ -311,8 +328,9 @@ impl<'a> World<'a> {
         loop {
             match source.side.poll() {
                 source_side::Output::Transmit(bytes) => told.push(bytes.to_vec()),
-                source_side::Output::Send { id, bytes, rate_bps, .. } => {
+                source_side::Output::Send { id, bytes, rate_bps, leaves_ns, .. } => {
                     source.chunks.push_back(id.number);
+                    self.found.ledger.begin(number as usize, bytes, rate_bps, leaves_ns);
                     self.network.post(number, number as usize, bytes, Some(rate_bps));
                 }
                 source_side::Output::Missed { .. } => {}

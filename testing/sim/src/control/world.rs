@@ -268,7 +268,7 @@ impl World<'_> {
                         self.post_up(slot, controller, bytes);
                     }
                 }
-                Output::Send { id, bytes, rate_bps, leave } => {
+                Output::Send { id, bytes, rate_bps, leave, .. } => {
                     self.send(slot, id, bytes, rate_bps, leave);
                 }
                 Output::Missed { id, dropped, .. } => {

@@ -39,21 +39,30 @@ impl AckDelay {
     }
 }
 
+/// A chunk takes so many parts of a lease at most: a source whose window becomes faster uses that after the chunk that it has
+/// begun.
+const CHUNK_PARTS: u64 = 16;
+/// No chunk is shorter for that.
+const PART_BYTES_MIN: u64 = 4096;
+
 /// What bounds the bytes on their way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
     delay_ns: u64,
+    lease_ns: u64,
     chunk_bytes: u64,
 }
 
 impl Flight {
     /// Returns the bound by what is known of the path; no acknowledgement is waited for longer than a lease.
     pub(super) const fn new(delay: &AckDelay, lease_ns: u64, chunk_bytes: u64) -> Self {
-        Self { delay_ns: delay.ns(lease_ns), chunk_bytes }
+        Self { delay_ns: delay.ns(lease_ns), lease_ns, chunk_bytes }
     }
 
-    pub(super) const fn chunk_bytes(self) -> u64 {
-        self.chunk_bytes
+    /// Returns the bytes of a chunk at this rate.
+    pub(super) fn part_bytes(self, rate_bps: u64) -> u64 {
+        let part = sent_bytes(self.lease_ns / CHUNK_PARTS, rate_bps);
+        (part / PART_BYTES_MIN * PART_BYTES_MIN).max(PART_BYTES_MIN).min(self.chunk_bytes)
     }
 
     /// Returns how much may be on its way when more begins: what leaves at this rate until an acknowledgement comes, and
@@ -65,7 +74,9 @@ impl Flight {
 
 #[cfg(test)]
 mod tests {
+    use super::super::transfer::Transfer;
     use super::*;
+    use crate::admission::wire::{ControllerRecord, SourceState, Told};
 
     const MS: u64 = 1_000_000;
 
@@ -83,11 +94,44 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_window_has_small_chunks() {
+        let flight = Flight::new(&AckDelay::new(), 200 * MS, 1 << 20);
+        let bytes = [10_000_000_000, 20_000_000, 1000].map(|rate_bps| flight.part_bytes(rate_bps));
+        // 12.5 ms of it, in whole pages.
+        assert_eq!(bytes, [1 << 20, 28_672, 4096]);
+    }
+
+    #[test]
     fn a_path_is_filled_until_the_first_acknowledgement() {
         let mut delay = AckDelay::new();
         let bytes = |delay: &AckDelay| Flight::new(delay, 200 * MS, 1 << 20).bytes(10_000_000_000);
         assert_eq!(bytes(&delay), 1 << 20);
         delay.note(0, 20 * MS);
         assert_eq!(bytes(&delay), 25_000_000 + (1 << 20));
+    }
+
+    #[test]
+    fn what_has_left_needs_no_window_and_an_early_acknowledgement_shows_no_path() {
+        const BYTES: u64 = 10 << 20;
+        let flight = Flight::new(&AckDelay::new(), 200 * MS, 1 << 18);
+        let mut transfer = Transfer::new(BYTES, 0, 1);
+        let told = Told::Granted { rate_bps: 1_000_000_000, from_ns: 0, until_ns: 200 * MS };
+        let (device, number, revision, seen, ask) = (0, 1, 1, 1, false);
+        let record =
+            ControllerRecord { device, number, revision, seen, ask, told, missed_ns: None };
+        transfer.obey(0, &record);
+        let first = transfer.step(0, flight).unwrap();
+        assert_eq!(transfer.sent(first.leaves_ns - 1), None, "faster than its rate");
+        let second = transfer.step(first.leaves_ns, flight).unwrap();
+        let left = |transfer: &Transfer, now_ns: u64| {
+            let state = transfer.state(now_ns);
+            let SourceState::Running { left_bytes, .. } = state else { panic!("{state:?}") };
+            left_bytes
+        };
+        let half_ns = first.leaves_ns.midpoint(second.leaves_ns);
+        let half = left(&transfer, half_ns) - (BYTES - first.bytes - second.bytes);
+        assert!(half.abs_diff(second.bytes / 2) <= 200, "{half} of {}", second.bytes);
+        assert_eq!(left(&transfer, second.leaves_ns), BYTES - first.bytes - second.bytes);
+        assert_eq!(transfer.sent(second.leaves_ns + 20 * MS), Some(20 * MS));
     }
 }

@@ -9,6 +9,7 @@
 //! somebody answers.
 mod delivery;
 mod flight;
+mod idle;
 mod link;
 mod rates;
 mod records;
@@ -17,12 +18,13 @@ mod step;
 mod transfer;
 
 use super::wire::{ROOT_BYTES, Reason, SourceRecord};
+pub use idle::Idle;
 use link::Link;
 pub use rates::RateView;
 pub use standby::{Standby, StandbyOutput};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use transfer::Transfer;
+use transfer::{Chunk, Transfer};
 
 /// A transfer, as the source numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -177,6 +179,9 @@ pub enum Output<'a> {
         bytes: u64,
         /// How fast.
         rate_bps: u64,
+        /// When it has left at this rate, behind those before it: until then it uses what was granted. In the source's
+        /// own clock.
+        leaves_ns: u64,
         /// By which right.
         leave: Leave,
     },
@@ -221,7 +226,7 @@ pub struct Counts {
 
 #[derive(Debug)]
 enum Event {
-    Send { id: LocalId, bytes: u64, rate_bps: u64, leave: Leave },
+    Send { id: LocalId, chunk: Chunk, leave: Leave },
     Missed { id: LocalId, estimate_ns: u64, dropped: bool },
     Refused { id: LocalId, reason: Reason },
     Register,
@@ -338,8 +343,9 @@ impl SourceSide {
     /// Returns what is to be done next; [`Output::Timeout`] when there is nothing more.
     pub fn poll(&mut self) -> Output<'_> {
         match self.events.pop_front() {
-            Some(Event::Send { id, bytes, rate_bps, leave }) => {
-                return Output::Send { id, bytes, rate_bps, leave };
+            Some(Event::Send { id, chunk, leave }) => {
+                let Chunk { bytes, rate_bps, leaves_ns, .. } = chunk;
+                return Output::Send { id, bytes, rate_bps, leaves_ns, leave };
             }
             Some(Event::Missed { id, estimate_ns, dropped }) => {
                 return Output::Missed { id, estimate_ns, dropped };

@@ -171,7 +171,7 @@ fn tell(id: LocalId, transfer: &mut Transfer, now_ns: u64, repeat_ns: u64) -> So
         transfer.repeat = Some(Repeat::new(now_ns, repeat_ns));
         transfer.told_ns = Some(now_ns);
     }
-    let state = transfer.state();
+    let state = transfer.state(now_ns);
     SourceRecord {
         device: id.device,
         number: id.number,

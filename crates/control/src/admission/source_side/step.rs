@@ -9,9 +9,8 @@ impl SourceSide {
         let (now_ns, lease_ns) = (self.now_ns, self.config.lease_ns);
         let flight = Flight::new(&self.ack_delay, lease_ns, self.config.chunk_bytes);
         for (id, transfer) in &mut self.transfers {
-            while let Some((bytes, rate_bps)) = transfer.step(now_ns, flight) {
-                let id = *id;
-                self.events.push_back(Event::Send { id, bytes, rate_bps, leave: Leave::Window });
+            while let Some(chunk) = transfer.step(now_ns, flight) {
+                self.events.push_back(Event::Send { id: *id, chunk, leave: Leave::Window });
             }
             let repeated = repeat(transfer, now_ns, lease_ns);
             if let (Some(repeat), Some(link)) = (repeated, &mut self.link) {
@@ -36,10 +35,10 @@ impl SourceSide {
         }
         let (now_ns, chunk_bytes) = (self.now_ns, self.config.chunk_bytes);
         let Some((id, transfer)) = self.first_alone() else { return };
-        let bytes = transfer.begin_alone(now_ns, chunk_bytes, rate_bps);
-        let takes_ns = crate::admission::transfer::duration_ns(bytes, rate_bps);
+        let chunk = transfer.begin_alone(now_ns, chunk_bytes, rate_bps);
+        let takes_ns = crate::admission::transfer::duration_ns(chunk.bytes, rate_bps);
         self.fallback_ns = self.now_ns.saturating_add(takes_ns);
-        self.events.push_back(Event::Send { id, bytes, rate_bps, leave: Leave::Fallback });
+        self.events.push_back(Event::Send { id, chunk, leave: Leave::Fallback });
     }
 
     /// Returns the most urgent transfer, and of those the oldest.

@@ -1,5 +1,6 @@
 //! A transfer at its source: its windows, how far it is, what the controller knows of it.
 use super::flight::Flight;
+use super::idle::Idle;
 use crate::admission::round_trip::Repeat;
 use crate::admission::transfer::{duration_ns, sent_bytes};
 use crate::admission::wire::{ControllerRecord, SourceState, Told};
@@ -24,11 +25,11 @@ pub(super) struct Window {
 
 /// A chunk that has begun.
 #[derive(Clone, Copy, Debug)]
-struct Chunk {
-    bytes: u64,
-    rate_bps: u64,
+pub(super) struct Chunk {
+    pub(super) bytes: u64,
+    pub(super) rate_bps: u64,
     /// When it should have left.
-    leaves_ns: u64,
+    pub(super) leaves_ns: u64,
     revision: u32,
     /// Under no grant.
     alone: bool,
@@ -149,8 +150,8 @@ impl Transfer {
     }
 
     /// Returns its state as it is told.
-    pub(super) fn state(&self) -> SourceState {
-        let left_bytes = self.left_bytes();
+    pub(super) fn state(&self, now_ns: u64) -> SourceState {
+        let left_bytes = self.left_bytes + self.leaving_bytes(now_ns);
         let chunk = self.chunks.iter().find(|chunk| !chunk.alone);
         match (self.course, self.current(), chunk) {
             (Course::Done, ..) => SourceState::Done,
@@ -166,9 +167,20 @@ impl Transfer {
         }
     }
 
-    /// Returns what has not left.
+    /// Returns what is not acknowledged.
     pub(super) fn left_bytes(&self) -> u64 {
         self.left_bytes + self.in_flight_bytes
+    }
+
+    /// Returns what of the chunks that have begun has not left yet, at their rates: what has left needs no window while its
+    /// acknowledgement is on the way.
+    fn leaving_bytes(&self, now_ns: u64) -> u64 {
+        let leaving = self.chunks.iter().rev().take_while(|chunk| chunk.leaves_ns > now_ns);
+        let bytes = |chunk: &Chunk| {
+            let rest = sent_bytes(chunk.leaves_ns - now_ns, chunk.rate_bps).saturating_add(1);
+            rest.min(chunk.bytes)
+        };
+        leaving.map(bytes).sum()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -204,13 +216,14 @@ impl Transfer {
         self.told_ns = None;
     }
 
-    /// The oldest chunk is acknowledged; returns how long after it should have left.
+    /// The oldest chunk is acknowledged; returns how long after it should have left. One that was faster than its rate says
+    /// nothing of the path.
     pub(super) fn sent(&mut self, now_ns: u64) -> Option<u64> {
         let chunk = self.chunks.get(self.acked_chunks)?;
-        let delay_ns = now_ns.saturating_sub(chunk.leaves_ns);
+        let delay_ns = now_ns.checked_sub(chunk.leaves_ns);
         self.acked_chunks += 1;
         self.retire(now_ns);
-        Some(delay_ns)
+        delay_ns
     }
 
     /// Forgets chunks that have left. One that was faster than its window's rate, as in shared memory, counts as on its way
@@ -305,8 +318,8 @@ impl Transfer {
         self.revise();
     }
 
-    /// Does what is due; returns a chunk that begins: its bytes and its rate.
-    pub(super) fn step(&mut self, now_ns: u64, flight: Flight) -> Option<(u64, u64)> {
+    /// Does what is due; returns a chunk that begins.
+    pub(super) fn step(&mut self, now_ns: u64, flight: Flight) -> Option<Chunk> {
         self.retire(now_ns);
         let rate_bps = self.chunks.back().map(|chunk| chunk.rate_bps);
         let rate_bps = self.window.map(|window| window.rate_bps).or(rate_bps);
@@ -323,7 +336,7 @@ impl Transfer {
         if let Some(next) = self.next.filter(|next| next.from_ns <= now_ns) {
             (self.window, self.next, self.stopping) = (Some(next), None, false);
         }
-        if let Some(chunk) = self.begin(now_ns, flight.chunk_bytes()) {
+        if let Some(chunk) = self.begin(now_ns, flight) {
             return Some(chunk);
         }
         if self.left_bytes == 0 && self.is_idle() {
@@ -352,7 +365,7 @@ impl Transfer {
         self.progress_ns.filter(|_| self.there_bytes() > 0 || !self.is_idle())
     }
 
-    fn begin(&mut self, now_ns: u64, chunk_bytes: u64) -> Option<(u64, u64)> {
+    fn begin(&mut self, now_ns: u64, flight: Flight) -> Option<Chunk> {
         let window = self.window?;
         let free = self.wants_to_begin() && !self.stopping;
         let start_ns = now_ns.max(self.busy_ns);
@@ -361,7 +374,7 @@ impl Transfer {
         }
         let until_ns = self.next.map_or(window.until_ns, |next| window.until_ns.min(next.from_ns));
         let room = sent_bytes(until_ns.saturating_sub(start_ns), window.rate_bps);
-        let wanted = chunk_bytes.min(self.there_bytes());
+        let wanted = flight.part_bytes(window.rate_bps).min(self.there_bytes());
         let bytes = if room >= wanted { wanted } else { room / 4096 * 4096 };
         if bytes < wanted.min(PART_BYTES_MIN) {
             // The window is over; or nothing more fits before the next one begins.
@@ -374,30 +387,29 @@ impl Transfer {
         }
         let Window { rate_bps, revision, .. } = window;
         let leaves_ns = start_ns.saturating_add(duration_ns(bytes, rate_bps));
-        self.pace(now_ns, Chunk { bytes, rate_bps, leaves_ns, revision, alone: false });
-        Some((bytes, rate_bps))
+        Some(self.pace(now_ns, Chunk { bytes, rate_bps, leaves_ns, revision, alone: false }))
     }
 
-    fn pace(&mut self, now_ns: u64, chunk: Chunk) {
+    fn pace(&mut self, now_ns: u64, chunk: Chunk) -> Chunk {
         let due_ns =
             if now_ns.saturating_sub(self.paced_ns) < LATE_NS { self.paced_ns } else { now_ns };
         self.paced_ns = due_ns.saturating_add(duration_ns(chunk.bytes, chunk.rate_bps));
         self.busy_ns = chunk.leaves_ns;
-        self.push(chunk);
+        self.push(chunk)
     }
 
-    fn push(&mut self, chunk: Chunk) {
+    fn push(&mut self, chunk: Chunk) -> Chunk {
         self.left_bytes -= chunk.bytes;
         self.in_flight_bytes += chunk.bytes;
         self.chunks.push_back(chunk);
+        chunk
     }
 
     /// Begins a chunk without a window.
-    pub(super) fn begin_alone(&mut self, now_ns: u64, chunk_bytes: u64, rate_bps: u64) -> u64 {
+    pub(super) fn begin_alone(&mut self, now_ns: u64, chunk_bytes: u64, rate_bps: u64) -> Chunk {
         let bytes = chunk_bytes.min(self.there_bytes());
         let leaves_ns = now_ns.max(self.busy_ns).saturating_add(duration_ns(bytes, rate_bps));
-        self.pace(now_ns, Chunk { bytes, rate_bps, leaves_ns, revision: self.seen, alone: true });
-        bytes
+        self.pace(now_ns, Chunk { bytes, rate_bps, leaves_ns, revision: self.seen, alone: true })
     }
 
     pub(super) fn wants_to_begin(&self) -> bool {
@@ -408,6 +420,19 @@ impl Transfer {
         let is_room =
             self.chunks.len() < IN_FLIGHT_LEAST || self.in_flight_bytes < self.flight_bytes;
         self.course == Course::Live && self.there_bytes() > 0 && is_room
+    }
+
+    /// Returns the rate of its window that goes unused at this time, and why.
+    pub(super) fn idle(&self, now_ns: u64) -> Option<(u64, Idle)> {
+        let in_force = |window: &Window| (window.from_ns..window.until_ns).contains(&now_ns);
+        let window = self.window.filter(in_force).filter(|_| self.busy_ns <= now_ns)?;
+        let why = match () {
+            () if self.stopping => Idle::Stopping,
+            () if self.there_bytes() == 0 => Idle::Begun,
+            () if !self.wants_to_begin() => Idle::Full,
+            () => Idle::Due,
+        };
+        Some((window.rate_bps, why))
     }
 
     /// Goes at the rate of its device from now on, if the controller does not know it and all of it is there.
@@ -438,8 +463,8 @@ impl Transfer {
     }
 
     /// Begins a chunk at the rate of its device, which has left at a time.
-    pub(super) fn begin_riding(&mut self, bytes: u64, rate_bps: u64, leaves_ns: u64) {
-        self.push(Chunk { bytes, rate_bps, leaves_ns, revision: self.seen, alone: true });
+    pub(super) fn begin_riding(&mut self, bytes: u64, rate_bps: u64, leaves_ns: u64) -> Chunk {
+        self.push(Chunk { bytes, rate_bps, leaves_ns, revision: self.seen, alone: true })
     }
 
     /// Returns whether it went at the rate of its device, and all has left.

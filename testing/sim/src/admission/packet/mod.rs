@@ -13,7 +13,7 @@ mod feeder;
 use crate::roce::{Host, HostConfig, Rights, Space, Station, address, connected};
 use crate::{LinkConfig, LinkId, NodeId, Random, Simulation, Stop, Switch};
 use catchment_roce::wire::PathMtu;
-use catchment_roce::{Config, PacingConfig, Qp, Recovery, Service};
+use catchment_roce::{Config, Counters, PacingConfig, Qp, Recovery, Service};
 use catchment_verbs::Delivery;
 use feeder::{CHUNK_BYTES, Chunk, Feeder, Notices};
 use std::rc::Rc;
@@ -188,6 +188,27 @@ impl Network {
             Station::Host(host) => host.qps.get(0).delivery(),
             Station::Switch(_) => Delivery::default(),
         }
+    }
+
+    /// Returns by how much less than its rate the queue pair of a source sends now, which has something to send.
+    pub(super) fn behind_bps(&mut self, source: u32, now_ns: u64) -> u64 {
+        let Station::Host(host) = self.simulation.node_mut(self.sources[source as usize]) else {
+            return 0;
+        };
+        let qp = host.qps.get_mut(0);
+        let set_bps = qp.config().pacing.rate_bps.filter(|_| qp.send_queue_len() > 0);
+        set_bps.map_or(0, |set_bps| set_bps.saturating_sub(qp.rate_bps(now_ns).unwrap_or(set_bps)))
+    }
+
+    /// Returns the packets that sources have sent, those that they sent again, and how often they waited in vain.
+    pub(super) fn sent(&self) -> (u64, u64, u64) {
+        let counters = |source: &NodeId| match self.simulation.node(*source) {
+            Station::Host(host) => *host.qps.get(0).counters(),
+            Station::Switch(_) => Counters::default(),
+        };
+        self.sources.iter().map(counters).fold((0, 0, 0), |(sent, again, timeouts), of| {
+            (sent + of.packets_sent, again + of.retransmitted, timeouts + of.timeouts)
+        })
     }
 
     /// Goes on until this time, or until a source notices something.

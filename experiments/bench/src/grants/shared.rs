@@ -1,0 +1,195 @@
+//! Sources with small frames that share one bottleneck: what all of them move in a second, beside what it carries.
+//!
+//! The controller is a process of its own; sources and collector, as shipped, are in this one. Each source always has
+//! frames to send. A frame counts when the collector hands it out.
+use super::row::Row;
+use super::service::Controller;
+use crate::stats::decimals;
+use anyhow::{Context as _, Result, anyhow};
+use catchment::collector::Collector;
+use catchment::session::path::PathRules;
+use catchment::source::{DeviceSpec, Fallback, Source};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Before all sources are registered and have frames on their way.
+const WARM_UP: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
+/// Slots of a source: what is written ahead has left soon after the end.
+const BLOCKS: u32 = 8;
+/// Beyond the capacity, in percent, beside a chunk.
+const BEYOND_PERCENT: f64 = 1.0;
+
+/// Sources, their frames and the bottleneck.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Case {
+    provider: &'static str,
+    sources: usize,
+    /// Also the size of a chunk: none is longer than its frame.
+    frame_bytes: usize,
+    capacity_bps: u64,
+}
+
+impl Case {
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        const MBIT: u64 = 1_000_000;
+        let kinds = [
+            (2, 64 << 10, 100 * MBIT),
+            (3, 256 << 10, 100 * MBIT),
+            (2, 512 << 10, 400 * MBIT),
+            (3, 64 << 10, 400 * MBIT),
+            (2, 256 << 10, 20 * MBIT),
+            (3, 64 << 10, 20 * MBIT),
+        ];
+        ["shm", "roce"].into_iter().flat_map(move |provider| {
+            kinds.map(|(sources, frame_bytes, capacity_bps)| Self {
+                provider,
+                sources,
+                frame_bytes,
+                capacity_bps,
+            })
+        })
+    }
+
+    /// Lets the sources send for a time, after a warm-up.
+    pub(super) fn measure(&self, time: Duration) -> Result<Row> {
+        let controller = Controller::start(self.capacity_bps)?;
+        let load = Load::start(self, &controller.address.to_string())?;
+        std::thread::sleep(WARM_UP + time);
+        let (sent, arrivals) = load.end()?;
+        let moved = Moved::of(&arrivals, self, time)?;
+        Ok(Row {
+            what: "pacing",
+            case: Some("shared"),
+            provider: Some(self.provider),
+            sources: Some(self.sources),
+            devices: Some(self.sources as u64),
+            frame_bytes: Some(self.frame_bytes as u64),
+            capacity_bps: Some(self.capacity_bps),
+            transfers: Some(sent),
+            frames_lost: Some(sent.saturating_sub(arrivals.len() as u64)),
+            used_fraction: Some(decimals(moved.used_fraction, 4)),
+            beyond_bytes_max: Some(moved.beyond_bytes_max.round()),
+            ..Row::default()
+        })
+    }
+}
+
+/// What came of a case.
+struct Moved {
+    /// Of the capacity, from the first frame after the warm-up to the last one.
+    used_fraction: f64,
+    /// In any second, beyond the capacity and a percent of it; negative where all seconds have less.
+    beyond_bytes_max: f64,
+}
+
+impl Moved {
+    /// `arrivals` are times since the beginning, in order.
+    fn of(arrivals: &[Duration], case: &Case, time: Duration) -> Result<Self> {
+        let bytes = |frames: usize| (frames * case.frame_bytes) as f64;
+        let carries = case.capacity_bps as f64 / 8.0;
+        let counted: Vec<Duration> =
+            arrivals.iter().copied().filter(|at| (WARM_UP..=WARM_UP + time).contains(at)).collect();
+        let (first, last) = counted.first().zip(counted.last()).context("no frame arrived")?;
+        let spent = last.saturating_sub(*first).as_secs_f64();
+        let within = |at: usize| {
+            let end = arrivals[at] + SECOND;
+            arrivals[at..].partition_point(|arrival| *arrival < end)
+        };
+        let most = (0..arrivals.len()).map(within).max().unwrap_or(0);
+        Ok(Self {
+            used_fraction: bytes(counted.len() - 1) / (carries * spent),
+            beyond_bytes_max: bytes(most) - carries * (1.0 + BEYOND_PERCENT / 100.0),
+        })
+    }
+}
+
+struct Load {
+    collector: Collector,
+    sources: Vec<Source>,
+    threads: Vec<JoinHandle<Result<u64>>>,
+    stop: Arc<AtomicBool>,
+    arrivals: Arc<Mutex<Vec<Duration>>>,
+}
+
+impl Load {
+    fn start(case: &Case, controller: &str) -> Result<Self> {
+        let (began, arrivals) = (Instant::now(), Arc::<Mutex<Vec<Duration>>>::default());
+        let noted = arrivals.clone();
+        let rules = PathRules { require: vec![case.provider.to_owned()], ..PathRules::default() };
+        let collector = Collector::builder("127.0.0.1:0")
+            .path_rules(rules.clone())
+            .on_frame(move |_| {
+                noted.lock().unwrap_or_else(PoisonError::into_inner).push(began.elapsed());
+            })
+            .start()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (mut sources, mut threads) = (Vec::new(), Vec::new());
+        for number in 0..case.sources {
+            let (name, bytes) = (format!("cam{number}"), case.frame_bytes);
+            let source = Source::builder(collector.local_addr().to_string())
+                .path_rules(rules.clone())
+                .controller(controller, Fallback::Stop)
+                .device(DeviceSpec::new(&name).frame_bytes(bytes))
+                .blocks(BLOCKS)
+                .patience(PATIENCE)
+                .connect()?;
+            let (mut device, stop) = (source.device(&name)?, stop.clone());
+            threads.push(std::thread::spawn(move || {
+                let (frame, mut sent) = (vec![7; bytes], 0);
+                while !stop.load(Ordering::Relaxed) {
+                    // Waits for a slot: there is always a frame.
+                    device.frame(bytes)?.send_bytes(&frame)?;
+                    sent += 1;
+                }
+                Ok(sent)
+            }));
+            sources.push(source);
+        }
+        Ok(Self { collector, sources, threads, stop, arrivals })
+    }
+
+    /// Returns how many frames were sent, and when each arrived.
+    fn end(self) -> Result<(u64, Vec<Duration>)> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut sent = 0;
+        for thread in self.threads {
+            sent += thread.join().map_err(|_| anyhow!("a device panicked"))??;
+        }
+        for source in self.sources {
+            source.close(PATIENCE)?;
+        }
+        self.collector.stop();
+        let mut arrivals =
+            std::mem::take(&mut *self.arrivals.lock().unwrap_or_else(PoisonError::into_inner));
+        // Streams have workers of their own.
+        arrivals.sort_unstable();
+        Ok((sent, arrivals))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_that_has_too_much_is_seen() {
+        let case =
+            Case { provider: "shm", sources: 2, frame_bytes: 125_000, capacity_bps: 10_000_000 };
+        let time = Duration::from_secs(3);
+        // Ten frames a second are what it carries.
+        let even: Vec<_> = (0..60).map(|frame| Duration::from_millis(frame * 100)).collect();
+        let moved = Moved::of(&even, &case, time).unwrap();
+        assert!((moved.used_fraction - 1.0).abs() < 1e-9, "{}", moved.used_fraction);
+        assert!(moved.beyond_bytes_max < 0.0, "{}", moved.beyond_bytes_max);
+        let mut burst = even;
+        burst.extend([Duration::from_millis(2550); 4]);
+        burst.sort_unstable();
+        let moved = Moved::of(&burst, &case, time).unwrap();
+        assert!((moved.beyond_bytes_max - (4.0 * 125_000.0 - 12_500.0)).abs() < 1e-6);
+        assert!(Moved::of(&[], &case, time).is_err());
+    }
+}
