@@ -69,7 +69,7 @@ impl Scheduler {
     #[inline]
     pub(super) fn offer(&self, owner: usize, window_of_one: u128) -> Option<(usize, u64)> {
         let application = self.applications[owner].as_ref()?;
-        if application.is_throttled() {
+        if self.is_throttled(application) {
             return None;
         }
         let next = self.next_of(application)?;
@@ -192,7 +192,7 @@ impl Scheduler {
         for owner in &self.active {
             let Some(application) = &self.applications[*owner] else { continue };
             let next = self.offer(*owner, window_of_one);
-            if next.is_none() && (application.is_throttled() || self.is_stuck(application)) {
+            if next.is_none() && (self.is_throttled(application) || self.is_stuck(application)) {
                 continue;
             }
             (largest, least) = (largest.max(application.share), least.min(application.share));
