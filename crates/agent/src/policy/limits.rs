@@ -30,7 +30,9 @@ impl Policy {
         let of_line = chunk_bytes(line);
         let chunk_bytes = self.chunk_bytes.unwrap_or(of_line);
         let window_bytes = self.window_bytes.unwrap_or(WINDOW_CHUNKS * u64::from(of_line));
-        let asked = self.request_bytes.unwrap_or_else(|| request_bytes(line * REQUEST_S));
+        // A faster device needs less time.
+        let in_time = line.min(DEVICE_BYTES_PER_S) * REQUEST_S;
+        let asked = self.request_bytes.unwrap_or_else(|| request_bytes(in_time));
         // JUSTITIA's tokens are bytes.
         let request_bytes = if self.mode == Mode::Justitia { 0 } else { asked };
         Limits { chunk_bytes, window_bytes, request_bytes }
@@ -81,7 +83,7 @@ mod tests {
         assert_eq!(at(123_250_000), (65_536, 131_072, 64));
         assert_eq!(at(5_000_000_000), (65_536, 131_072, 1775));
         assert_eq!(at(1), (4096, 8192, 64));
-        assert_eq!(at(u64::MAX), (65_536, 131_072, 65_536));
+        assert_eq!(at(u64::MAX), (65_536, 131_072, 1775));
         let unknown = Limits { chunk_bytes: 65_536, window_bytes: 131_072, request_bytes: 1775 };
         assert_eq!(limits(""), unknown);
     }
