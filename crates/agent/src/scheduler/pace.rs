@@ -1,5 +1,4 @@
 //! What an application may be served in a time, where it has a rate.
-use super::application::Application;
 use super::{ApplicationId, Scheduler};
 use std::time::Duration;
 
@@ -73,7 +72,7 @@ impl Pool {
     }
 
     #[inline]
-    fn may_go(&self) -> bool {
+    pub(super) fn may_go(&self) -> bool {
         self.spare > 0.0
     }
 }
@@ -107,17 +106,6 @@ impl Scheduler {
         if let Some(pool) = self.pools.get_mut(first) {
             *pool = Pool::default();
         }
-    }
-
-    /// Whether an application was served what its rate gives, and others of its pool leave nothing.
-    #[inline]
-    pub(super) fn is_throttled(&self, application: &Application) -> bool {
-        application.is_throttled() && !self.pool_of(application).is_some_and(Pool::may_go)
-    }
-
-    #[inline]
-    fn pool_of(&self, application: &Application) -> Option<&Pool> {
-        self.pools.get(application.pool?)
     }
 
     /// Takes what a chunk costs from the budget of its application, or from what others of its pool left.
@@ -154,12 +142,12 @@ impl Scheduler {
     pub fn next_refill(&self) -> Option<Duration> {
         let active = self.active.iter().filter_map(|owner| self.applications[*owner].as_ref());
         let throttled = active.filter(|application| self.is_throttled(application));
-        let wait_of = |application: &Application| {
+        let waits = throttled.filter_map(|application| {
             let pool = self.pool_of(application).copied().unwrap_or_default();
             let by_pool = until(pool.spare, pool.leaves);
             let by_rate = application.pace.and_then(|pace| until(pace.budget, pace.bytes_per_s));
             by_pool.into_iter().chain(by_rate).min()
-        };
-        throttled.filter_map(wait_of).min()
+        });
+        waits.min()
     }
 }
