@@ -1,7 +1,7 @@
 //! What a device moves and what a request costs it, measured between two queue pairs of its own: for policies that do
 //! not say so. A line that is narrower than the device is not seen: its capacity has to be given.
 use crate::daemon::open_device;
-use crate::policy::{Below, Policy, REQUESTS_BYTES};
+use crate::policy::{Below, Policy, request_bytes};
 use catchment_verbs::mem::{Region, RegionOptions};
 use catchment_verbs::{
     Access, Completion, Context, Cq, Mr, Payload, Qp, QpInit, QpTransition, RemoteAddr, RtrAttr,
@@ -34,17 +34,17 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Returns what a request costs at least: as many bytes as the device moves in the time of a short one, as far as a
-    /// policy may say so.
+    /// Returns what a request costs at least: as many bytes as can be sent in the time of a short one, as far as a policy
+    /// may say so. That is what the device moves, or its line takes, if that is given and less.
     #[must_use]
-    pub fn request_bytes(&self) -> u32 {
-        let bytes = (self.bytes_per_s / self.requests_per_s).round() as u32;
-        bytes.clamp(*REQUESTS_BYTES.start(), *REQUESTS_BYTES.end())
+    pub fn request_bytes(&self, line_bytes_per_s: Option<u64>) -> u32 {
+        let line = line_bytes_per_s.map_or(f64::INFINITY, |line| line as f64);
+        request_bytes(self.bytes_per_s.min(line) / self.requests_per_s)
     }
 
     /// Writes what was measured into a policy: `request_bytes`, and the capacities between hosts that it does not say.
     pub fn fill(&self, policy: &mut Policy) {
-        policy.request_bytes = self.request_bytes();
+        policy.request_bytes = Some(self.request_bytes(policy.between.send_bytes_per_s));
         let between = &mut policy.between;
         let bytes_per_s = self.bytes_per_s as u64;
         between.send_bytes_per_s.get_or_insert(bytes_per_s);
@@ -167,7 +167,7 @@ mod tests {
         let text = r#"{"applications": [{"name": "a"}], "between": {"send_bytes_per_s": 7}}"#;
         let mut policy = Policy::parse(text).unwrap();
         found.fill(&mut policy);
-        assert_eq!(policy.request_bytes, found.request_bytes());
+        assert_eq!(policy.request_bytes, Some(64), "the line is slow");
         assert_eq!(policy.between.send_bytes_per_s, Some(7));
         assert_eq!(policy.between.completion_bytes_per_s, Some(found.bytes_per_s as u64));
     }
@@ -175,8 +175,10 @@ mod tests {
     #[test]
     fn a_request_costs_what_a_policy_may_say() {
         let of = |bytes_per_s, requests_per_s| Calibration { bytes_per_s, requests_per_s };
-        assert_eq!(of(12.8e9, 7.575e6).request_bytes(), 1690);
-        assert_eq!(of(1e6, 1e6).request_bytes(), 64);
-        assert_eq!(of(1e12, 1.0).request_bytes(), 65_536);
+        assert_eq!(of(12.8e9, 7.575e6).request_bytes(None), 1690);
+        assert_eq!(of(12.8e9, 7.575e6).request_bytes(Some(6_400_000_000)), 845);
+        assert_eq!(of(12.8e9, 7.575e6).request_bytes(Some(u64::MAX)), 1690);
+        assert_eq!(of(1e6, 1e6).request_bytes(None), 64);
+        assert_eq!(of(1e12, 1.0).request_bytes(None), 65_536);
     }
 }

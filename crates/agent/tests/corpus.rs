@@ -1,4 +1,4 @@
-//! The corpora of the fuzz targets `agent_entry`, `agent_inband` and `agent_peer`, replayed: whatever was found once stays found.
+//! The corpora of the fuzz targets `agent_entry`, `agent_inband`, `agent_peer` and `agent_slot`, replayed: whatever was found once stays found.
 
 #[path = "../../../testing/fuzz/fuzz_targets/agent_entry/checks.rs"]
 mod entries;
@@ -6,6 +6,8 @@ mod entries;
 mod inband;
 #[path = "../../../testing/fuzz/fuzz_targets/agent_peer/checks.rs"]
 mod peers;
+#[path = "../../../testing/fuzz/fuzz_targets/agent_slot/checks.rs"]
+mod slots;
 
 fn replay(corpus: &str, least: usize, check: impl Fn(&[u8])) {
     let folder = format!("{}/../../testing/fuzz/corpus/{corpus}", env!("CARGO_MANIFEST_DIR"));
@@ -24,4 +26,5 @@ fn the_fuzz_corpus_does_no_harm() {
     replay("agent_entry", 6, entries::check);
     replay("agent_inband", 15, inband::check);
     replay("agent_peer", 12, peers::check);
+    replay("agent_slot", 6, slots::check);
 }

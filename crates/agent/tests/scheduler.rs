@@ -392,3 +392,42 @@ fn who_has_a_rate_gets_what_it_gives_and_keeps_nobody_waiting() {
     scheduler.refill(span);
     assert_eq!(held(&scheduler), before);
 }
+
+/// What one cannot save up is served to the other of its pool, and no more than both rates give.
+#[test]
+fn what_one_of_a_pool_leaves_is_the_others() {
+    let chunk = u64::from(CHUNK);
+    let (mut scheduler, ids) = busy(&[1.0, 1.0, 1.0], u64::MAX, 10_000, chunk);
+    let idle = scheduler.add_application();
+    let (rate, span) = (1e6, std::time::Duration::from_micros(500));
+    let [first, second, alone] = [ids[0], ids[1], ids[2]];
+    [first, second, alone, idle].iter().for_each(|id| scheduler.set_rate(*id, rate));
+    [first, second, idle].iter().for_each(|id| scheduler.set_pool(*id, idle));
+    scheduler.set_pool(alone, alone);
+    let spans = |scheduler: &mut Scheduler, count: u32| {
+        for _ in 0..count {
+            scheduler.refill(span);
+            while scheduler.next_chunk().is_some() {}
+        }
+        let served = [first, second, alone].map(|id| scheduler.served(id).bytes as f64);
+        (served, rate * (span * count).as_secs_f64())
+    };
+    // Until the idle one has saved up what it may.
+    let (before, _) = spans(&mut scheduler, 20);
+    let (after, due) = spans(&mut scheduler, 400);
+    let got = |at: usize| after[at] - before[at];
+    let near = |bytes: f64, due: f64| (bytes - due).abs() <= 2.0 * chunk as f64;
+    assert!(near(got(0), 1.5 * due) && near(got(1), 1.5 * due), "{} {}", got(0), got(1));
+    assert!(near(got(2), due), "{}: nobody leaves it anything", got(2));
+    // It is waited for as briefly as what is left allows.
+    scheduler.set_rate(first, 0.0);
+    scheduler.set_rate(second, 0.0);
+    scheduler.set_rate(alone, 0.0);
+    spans(&mut scheduler, 1);
+    let wait = scheduler.next_refill().expect("what is left grows");
+    assert!(wait.as_secs_f64() <= (chunk + 1) as f64 / rate, "{wait:?}");
+    // Who has left gives nothing.
+    scheduler.remove_application(idle);
+    let (before, _) = spans(&mut scheduler, 1);
+    assert_eq!(spans(&mut scheduler, 100).0, before);
+}

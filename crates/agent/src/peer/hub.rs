@@ -6,7 +6,7 @@ use super::roster::{QueuePair, Roster};
 use super::session::Event;
 use super::shares::Shares;
 use super::slot_ends::SlotEnds;
-use super::{Change, Counts, Make, Verdict, digest_of};
+use super::{Change, Counts, Make, Rate, Verdict, digest_of};
 use crate::protocol::Rounds;
 use crate::scheduler::LEAST_COST_BYTES;
 use catchment_control::drum::{
@@ -77,6 +77,17 @@ impl Discovery {
             let _ = self.found.send(Address::from(SocketAddr::new(at, self.port)));
         }
     }
+}
+
+/// Returns for each application the first of those that send to the same hosts. What one of them leaves of its rate these
+/// hosts have granted, whoever of them sends it.
+fn first_of_each(joined: &BTreeMap<u32, Application>) -> BTreeMap<u32, u32> {
+    let mut first: BTreeMap<BTreeSet<u32>, u32> = BTreeMap::new();
+    let of = |(number, application): (&u32, &Application)| {
+        let hosts = application.destinations.iter().map(|to| to.host).collect();
+        (*number, *first.entry(hosts).or_insert(*number))
+    };
+    joined.iter().map(of).collect()
 }
 
 impl Hub {
@@ -211,9 +222,12 @@ impl Hub {
 
     /// Puts the rates in force.
     fn announce(&self) {
+        let first = first_of_each(&self.joined);
         let rates = self.host.rates().iter().filter_map(|(application, rate)| {
             let rate = if self.roster.waits(*application) { 0.0 } else { *rate };
-            Some((*self.keys.get(application)?, rate * BYTES_PER_MOPS))
+            let key = |application: &u32| self.keys.get(application).copied();
+            let (key, pool) = (key(application)?, key(first.get(application)?)?);
+            Some(Rate { key, bytes_per_s: rate * BYTES_PER_MOPS, pool })
         });
         (self.tells.tell)(Verdict::Rates(rates.collect()));
     }

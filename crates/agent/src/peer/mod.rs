@@ -27,7 +27,7 @@ use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Endpoint, Gid};
 use hub::{BYTES_PER_MOPS, Hub, Tells};
 use message::{DEVICE_DIGITS, Hello, RemoteRegion, VERSION};
-pub(crate) use orders::{Local, Make, SlotNews, Verdict};
+pub(crate) use orders::{Local, Make, Rate, SlotNews, Verdict};
 use registry::Registry;
 use ring::digest::{SHA256, digest};
 use session::Context;

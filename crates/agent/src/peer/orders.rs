@@ -51,6 +51,15 @@ pub(crate) enum SlotNews {
     Break,
 }
 
+/// The rate of an application.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Rate {
+    pub(crate) key: u64,
+    pub(crate) bytes_per_s: f64,
+    /// The first of those that send to the same hosts: one may have there what another leaves.
+    pub(crate) pool: u64,
+}
+
 /// What the engine is told.
 pub(crate) enum Verdict {
     /// A connection stops sharing, as its peer does.
@@ -69,8 +78,8 @@ pub(crate) enum Verdict {
     NoSharedQp(u32),
     /// A host is gone, or has another life.
     SharedQpsGone(u32),
-    /// The rate of each application in bytes a second.
-    Rates(Vec<(u64, f64)>),
+    /// The rate of each application.
+    Rates(Vec<Rate>),
     /// A queue pair leads to a host that is gone.
     Fail(u64, u32),
 }

@@ -1,9 +1,10 @@
 //! The policy of an agent: its device, who may connect, and with which weight.
+mod limits;
 mod memory;
 mod optimum;
 
 use crate::peer::message::LEASES_MS;
-use crate::scheduler::Limits;
+pub(crate) use limits::request_bytes;
 pub use memory::MemoryChunks;
 pub use optimum::{Optimum, optimum};
 use serde::Deserialize;
@@ -11,8 +12,6 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// What a request may cost at least, in bytes.
-pub(crate) const REQUESTS_BYTES: RangeInclusive<u32> = 64..=1 << 16;
 /// Connections that may share a queue pair.
 const RATIOS: RangeInclusive<u32> = 1..=16;
 /// Those that share one in the mode `share` (SHARE in the DRUM paper).
@@ -36,16 +35,14 @@ pub struct Policy {
     /// Fairness: 1 is proportional to the weights, larger values come nearer to equal rates.
     #[serde(default = "one")]
     pub alpha: f64,
-    /// Longest piece of a request that is served at once.
-    #[serde(default = "default_chunk")]
-    pub chunk_bytes: u32,
-    /// Bytes in the device's hands, about, as requests cost them: whoever comes waits for these.
-    #[serde(default = "default_window")]
-    pub window_bytes: u64,
-    /// What a request costs at least, in bytes: as many as the device moves in the time that it takes for the shortest
-    /// request. Its time is what the modes that decide shares divide.
-    #[serde(default = "default_request")]
-    pub request_bytes: u32,
+    /// Longest piece of a request that is served at once; left out: what [`Policy::limits`] makes of the line.
+    pub chunk_bytes: Option<u32>,
+    /// Bytes in the device's hands, about, as requests cost them: whoever comes waits for these. Left out: two
+    /// chunks of those that would be if they, too, were left out.
+    pub window_bytes: Option<u64>,
+    /// What a request costs at least, in bytes: as many as the line takes in the time that the device needs for the shortest
+    /// request. Its time is what the modes that decide shares divide. Left out: 355 ns of the line, 1,775 at most.
+    pub request_bytes: Option<u32>,
     /// Memory that is registered before applications ask for it.
     #[serde(default)]
     pub memory_chunks: MemoryChunks,
@@ -197,21 +194,6 @@ const fn one() -> f64 {
     1.0
 }
 
-const fn default_chunk() -> u32 {
-    64 << 10
-}
-
-/// Two chunks: one is on its way while the completion of the other comes back.
-const fn default_window() -> u64 {
-    128 << 10
-}
-
-/// 355 ns, at 5 GB/s: a device of 40 Gbit/s with the times of the DRUM paper. Shared memory takes 132 ns, at 12.8 GB/s:
-/// 1,690.
-const fn default_request() -> u32 {
-    1775
-}
-
 const fn default_lease() -> u32 {
     2000
 }
@@ -270,14 +252,7 @@ impl Policy {
         if !positive(policy.alpha) {
             return wrong(format!("alpha = {} is not above 0", policy.alpha));
         }
-        if !(1 << 10..=1 << 24).contains(&policy.chunk_bytes) {
-            let asked = policy.chunk_bytes;
-            return wrong(format!("chunk_bytes = {asked} is not between 1 KiB and 16 MiB"));
-        }
-        if !REQUESTS_BYTES.contains(&policy.request_bytes) {
-            let asked = policy.request_bytes;
-            return wrong(format!("request_bytes = {asked} is not between 64 and 65536"));
-        }
+        policy.check_limits()?;
         policy.between.check()?;
         policy.memory_chunks.check()?;
         for rule in &policy.applications {
@@ -332,15 +307,6 @@ impl Policy {
                 format!("{what} cannot change while the agent runs: start it again for that");
             Err(PolicyError::Value(text))
         })
-    }
-
-    /// Returns what the order of requests is decided by.
-    #[must_use]
-    pub fn limits(&self) -> Limits {
-        // JUSTITIA's tokens are bytes.
-        let request_bytes = if self.mode == Mode::Justitia { 0 } else { self.request_bytes };
-        let (chunk_bytes, window_bytes) = (self.chunk_bytes, self.window_bytes);
-        Limits { chunk_bytes, window_bytes, request_bytes }
     }
 
     /// Returns how many connections with another host share a queue pair; 1: none.

@@ -24,6 +24,8 @@ pub(super) struct Application {
     /// Its share is in the sum of those who have something to do.
     pub(super) counted: bool,
     pub(super) pace: Option<Pace>,
+    /// The first of those for whom is what it leaves of its rate.
+    pub(super) pool: Option<usize>,
     pub(super) served: Served,
 }
 

@@ -28,7 +28,8 @@
 //! and rounds go on without him until he has moved some windows again.
 //!
 //! Where applications have *rates* ([`Scheduler::set_rate`]), each is served what its rate gives in the time that
-//! [`Scheduler::refill`] is told of, and no more; rounds go on without who has used that up.
+//! [`Scheduler::refill`] is told of, and no more; rounds go on without who has used that up. What one of a pool
+//! ([`Scheduler::set_pool`]) leaves goes to the others of it, in these rounds.
 mod application;
 mod arrivals;
 mod pace;
@@ -37,6 +38,7 @@ mod rounds;
 
 use application::{Application, Connection};
 use arrivals::Arrivals;
+use pace::Pool;
 pub use parts::{ApplicationId, Chunk, ConnectionId, Limits, Served};
 use std::collections::VecDeque;
 
@@ -63,6 +65,8 @@ pub struct Scheduler {
     turn: u64,
     applications: Vec<Option<Application>>,
     connections: Vec<Option<Connection>>,
+    /// What applications leave of their rates, by the first of each pool.
+    pools: Vec<Pool>,
     arrivals: Arrivals,
     /// Applications with requests.
     active: Vec<usize>,
@@ -118,6 +122,7 @@ impl Scheduler {
             turn: chunk.min(rounds::TURN_REQUESTS * request).max(request),
             applications: Vec::new(),
             connections: Vec::new(),
+            pools: Vec::new(),
             arrivals: Arrivals::default(),
             active: Vec::new(),
             cursor: 0,
@@ -209,6 +214,7 @@ impl Scheduler {
         self.landed(id.0, in_flight);
         self.uncount(id.0);
         self.applications[id.0] = None;
+        self.end_pool(id.0);
     }
 
     /// Adds a connection that may have so many chunks in the device's hands.
@@ -382,9 +388,6 @@ impl Scheduler {
         }
         application.deficit = application.deficit.saturating_sub(cost << FRACTION);
         application.in_flight += cost;
-        if let Some(pace) = &mut application.pace {
-            pace.spend(cost);
-        }
         application.served.chunks += 1;
         application.served.bytes += bytes.max(LEAST_COST_BYTES);
         application.served.cost_bytes += cost;
@@ -392,6 +395,7 @@ impl Scheduler {
         let stuck = if application.stuck_for > 0 { cost } else { 0 };
         self.stuck += stuck;
         self.in_flight += cost;
+        self.spend(owner, cost);
         if self.last != owner {
             (self.last, self.alone_since) = (owner, self.done);
         }

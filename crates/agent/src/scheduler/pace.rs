@@ -25,8 +25,16 @@ impl Pace {
         Self { bytes_per_s, budget, most }
     }
 
-    pub(super) fn refill(&mut self, passed: Duration) {
-        self.budget = (self.budget + self.bytes_per_s * passed.as_secs_f64()).min(self.most);
+    /// Adds what the rate gives in a time; returns what cannot be saved up of it.
+    pub(super) fn refill(&mut self, passed: Duration) -> f64 {
+        let all = self.budget + self.bytes_per_s * passed.as_secs_f64();
+        self.budget = all.min(self.most);
+        all - self.budget
+    }
+
+    /// Returns what it will not save up of a second, as things are.
+    fn leaves(&self) -> f64 {
+        if self.budget >= self.most { self.bytes_per_s } else { 0.0 }
     }
 
     /// Whether the next chunk may go. What it costs beyond the budget is owed.
@@ -39,11 +47,33 @@ impl Pace {
     pub(super) fn spend(&mut self, bytes: u64) {
         self.budget -= bytes as f64;
     }
+}
 
-    /// Returns after which time the next chunk may go; `None` at a rate of 0.
-    pub(super) fn until(&self) -> Option<Duration> {
-        let seconds = ((1.0 - self.budget) / self.bytes_per_s).clamp(0.0, 1e6);
-        (self.bytes_per_s > 0.0).then(|| Duration::from_secs_f64(seconds))
+/// Returns after which time a chunk may go by a budget that grows so fast; `None` at a rate of 0.
+fn until(budget: f64, bytes_per_s: f64) -> Option<Duration> {
+    let seconds = ((1.0 - budget) / bytes_per_s).clamp(0.0, 1e6);
+    (bytes_per_s > 0.0).then(|| Duration::from_secs_f64(seconds))
+}
+
+/// What applications leave of their rates that send to the same hosts: whoever of them has more to send may have it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pool {
+    /// In bytes; below 0 after a chunk that it did not hold.
+    spare: f64,
+    /// What they leave in a second, as things are.
+    leaves: f64,
+    /// What may be saved up.
+    most: f64,
+}
+
+impl Pool {
+    fn add(&mut self, bytes: f64) {
+        self.spare = (self.spare + bytes).min(self.most);
+    }
+
+    #[inline]
+    pub(super) fn may_go(&self) -> bool {
+        self.spare > 0.0
     }
 }
 
@@ -61,14 +91,49 @@ impl Scheduler {
         self.application(id.0).pace = None;
     }
 
+    /// Serves what an application leaves of its rate, since it cannot save it up, to all others of which `first` is the
+    /// first too, and to it what they leave.
+    pub fn set_pool(&mut self, id: ApplicationId, first: ApplicationId) {
+        self.application(id.0).pool = Some(first.0);
+        if self.pools.len() <= first.0 {
+            self.pools.resize(first.0 + 1, Pool::default());
+        }
+        self.pools[first.0].most = (BURST_CHUNKS * self.chunk) as f64;
+    }
+
+    /// Forgets what was left to those of whom an application was the first: the next one with its number begins anew.
+    pub(super) fn end_pool(&mut self, first: usize) {
+        if let Some(pool) = self.pools.get_mut(first) {
+            *pool = Pool::default();
+        }
+    }
+
+    /// Takes what a chunk costs from the budget of its application, or from what others of its pool left.
+    #[inline]
+    pub(super) fn spend(&mut self, owner: usize, cost: u64) {
+        let Some(application) = &mut self.applications[owner] else { return };
+        let Some(pace) = &mut application.pace else { return };
+        let pool = application.pool.filter(|_| !pace.may_go());
+        match pool.and_then(|first| self.pools.get_mut(first)) {
+            Some(pool) if pool.may_go() => pool.spare -= cost as f64,
+            Some(_) | None => pace.spend(cost),
+        }
+    }
+
     /// Notes that time passed for those that have rates.
     pub fn refill(&mut self, passed: Duration) {
+        self.pools.iter_mut().for_each(|pool| pool.leaves = 0.0);
         for application in self.applications.iter_mut().flatten() {
             let Some(pace) = &mut application.pace else { continue };
             if application.waiting > 0 && !pace.may_go() {
                 application.served.held_ns += passed.as_nanos() as u64;
             }
-            pace.refill(passed);
+            let left = pace.refill(passed);
+            let pool = application.pool.and_then(|first| self.pools.get_mut(first));
+            if let Some(pool) = pool {
+                pool.leaves += pace.leaves();
+                pool.add(left);
+            }
         }
     }
 
@@ -76,7 +141,13 @@ impl Scheduler {
     #[must_use]
     pub fn next_refill(&self) -> Option<Duration> {
         let active = self.active.iter().filter_map(|owner| self.applications[*owner].as_ref());
-        let paces = active.filter_map(|application| application.pace);
-        paces.filter(|pace| !pace.may_go()).filter_map(|pace| pace.until()).min()
+        let throttled = active.filter(|application| self.is_throttled(application));
+        let waits = throttled.filter_map(|application| {
+            let pool = self.pool_of(application).copied().unwrap_or_default();
+            let by_pool = until(pool.spare, pool.leaves);
+            let by_rate = application.pace.and_then(|pace| until(pace.budget, pace.bytes_per_s));
+            by_pool.into_iter().chain(by_rate).min()
+        });
+        waits.min()
     }
 }

@@ -1,6 +1,7 @@
 //! Rounds: who has a part of them, what it is, and what may go.
 use super::application::Application;
 use super::arrivals::Request;
+use super::pace::Pool;
 use super::{Chunk, FRACTION, LONGEST_PIECE, Scheduler};
 
 /// The least requests of a turn of the least share, unless that of the largest would be more than a chunk. With 8 under a
@@ -23,6 +24,17 @@ pub(super) struct Part {
 }
 
 impl Scheduler {
+    /// Whether an application was served what its rate gives, and others of its pool leave nothing.
+    #[inline]
+    pub(super) fn is_throttled(&self, application: &Application) -> bool {
+        application.is_throttled() && !self.pool_of(application).is_some_and(Pool::may_go)
+    }
+
+    #[inline]
+    pub(super) fn pool_of(&self, application: &Application) -> Option<&Pool> {
+        self.pools.get(application.pool?)
+    }
+
     /// Returns the bytes of the window that one of the shares gives, times 2^32. Who is alone has it all.
     #[inline]
     pub(super) fn window_of_one(&mut self) -> u128 {
@@ -69,7 +81,7 @@ impl Scheduler {
     #[inline]
     pub(super) fn offer(&self, owner: usize, window_of_one: u128) -> Option<(usize, u64)> {
         let application = self.applications[owner].as_ref()?;
-        if application.is_throttled() {
+        if self.is_throttled(application) {
             return None;
         }
         let next = self.next_of(application)?;
@@ -192,7 +204,7 @@ impl Scheduler {
         for owner in &self.active {
             let Some(application) = &self.applications[*owner] else { continue };
             let next = self.offer(*owner, window_of_one);
-            if next.is_none() && (application.is_throttled() || self.is_stuck(application)) {
+            if next.is_none() && (self.is_throttled(application) || self.is_stuck(application)) {
                 continue;
             }
             (largest, least) = (largest.max(application.share), least.min(application.share));

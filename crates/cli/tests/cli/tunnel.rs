@@ -223,21 +223,57 @@ fn s5_25_redis_passes_all_commands_of_its_benchmark() {
         for end in [&tunnel.client, &tunnel.serve] {
             assert_eq!(end.next_event("connected")["mode"], mode, "{provider}");
         }
-        for pipeline in ["1", "16"] {
-            let mut command = Command::new("redis-benchmark");
-            // Whole rounds of its 50 clients: it breaks off those that still wait for answers at its end.
-            command.args(["-n", "1600", "-P", pipeline, "--csv"]);
-            command.args(["-p", port(&tunnel.client.address)]);
-            let said = output(&mut command);
-            let passed: Vec<&str> = said.lines().skip(1).collect();
-            assert!(passed.len() >= 19, "{provider}: {said}");
-            assert!(
-                said.contains("\"MSET (10 keys)\"") && !said.contains("rror"),
-                "{provider}: {said}"
-            );
-        }
-        let totals = tunnel.client.end();
-        assert_eq!(totals["connections_broken"], 0, "{provider}, {mode}: {totals}");
+        pass_benchmark(tunnel, &format!("{provider}, {mode}"));
+    }
+}
+
+/// Ends the tunnel.
+#[track_caller]
+fn pass_benchmark(tunnel: Tunnel, what: &str) {
+    for pipeline in ["1", "16"] {
+        let mut command = Command::new("redis-benchmark");
+        // Whole rounds of its 50 clients: it breaks off those that still wait for answers at its end.
+        command.args(["-n", "1600", "-P", pipeline, "--csv"]);
+        command.args(["-p", port(&tunnel.client.address)]);
+        let said = output(&mut command);
+        let passed: Vec<&str> = said.lines().skip(1).collect();
+        assert!(passed.len() >= 19, "{what}: {said}");
+        assert!(said.contains("\"MSET (10 keys)\"") && !said.contains("rror"), "{what}: {said}");
+    }
+    let totals = tunnel.client.end();
+    assert_eq!(totals["connections_broken"], 0, "{what}: {totals}");
+}
+
+/// S5.25: the same over an agent at each end, with a session and queue pairs that connections share, in each mode.
+#[test]
+fn s5_25_redis_passes_its_benchmark_over_two_agents() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = Redis::start(dir.path(), &[]);
+    let agent = |application: &str, address: &str, host: u32, peers: &[&str]| {
+        let name = format!("tunnel-{application}-{}", std::process::id());
+        let policy = serde_json::json!({
+            "name": name, "device": { "roce": address }, "applications": [{ "name": application }],
+            "between": {
+                "listen": "127.0.0.1:0", "host": host, "peers": peers,
+                "send_bytes_per_s": 1_000_000_000, "completion_bytes_per_s": 1_000_000_000
+            }
+        });
+        let file = dir.path().join(&name);
+        fs::write(&file, policy.to_string()).unwrap();
+        let mut command = catchment();
+        let agent = Service::start_command(command.args(["agent", "--json", "--policy"]).arg(file));
+        (agent, format!("{application}@{name}"))
+    };
+    let (there, services) = agent("services", "127.0.0.2", 2, &[]);
+    let peers_at = there.listening["peers_at"].as_str().unwrap();
+    let (_here, clients) = agent("clients", "127.0.0.1", 1, &[peers_at]);
+    for mode in ["write-imm", "write", "send"] {
+        let words = |application| ["--provider", "agent", "--agent", application];
+        let here = [&words(&clients)[..], &["--mode", mode]].concat();
+        let tunnel = Tunnel::start_with(&redis.address(), "127.0.0.1:0", &words(&services), &here);
+        let made = tunnel.client.next_event("connected");
+        assert_eq!((&made["mode"], &made["provider"]), (&mode.into(), &"agent".into()), "{made}");
+        pass_benchmark(tunnel, &format!("agents, {mode}"));
     }
 }
 

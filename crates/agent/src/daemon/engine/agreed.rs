@@ -1,32 +1,19 @@
 //! Rates that were agreed with other hosts: what the engine tells of applications, and how it keeps to them.
 use super::Engine;
 use super::application::Application;
-use super::demand::{FIRST_DEMAND, LEAST_DEMAND};
-use crate::peer::{Change, Verdict};
-use crate::scheduler::ApplicationId;
+use super::demand::{Demand, LOOK};
+use crate::peer::{Change, Rate, Verdict};
+use crate::scheduler::{ApplicationId, Served};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// How often demands are looked at.
-const LOOK: Duration = Duration::from_millis(10);
-/// What an application that asks for less than it gets may ask for next, beside what it did.
-const MARGIN: f64 = 1.25;
-/// Who was held by his rate for more than one part of so many of a time asks for more than he gets: who has one
-/// request at a time never has all of them waiting.
-const HELD: u32 = 10;
 /// How often those are looked at who were found to ask for little, and may be held by that: not to wait for the next look.
 const LOOK_FOR_HELD: Duration = Duration::from_micros(250);
-/// By how much a demand must differ to be told.
-const NEWS: f64 = 0.1;
-
-/// Returns whether a demand differs too little from what was told to be told.
-fn is_near(told: f64, new: f64) -> bool {
-    (new - told).abs() <= NEWS * told
-}
-
 /// See the module.
 pub(super) struct Agreed {
     pub(super) changes: UnboundedSender<Change>,
+    /// What the device can send to other hosts, where that is given.
+    send_bytes_per_s: Option<u64>,
     /// When time was given out as budgets last.
     spent: Instant,
     looked: Instant,
@@ -34,9 +21,9 @@ pub(super) struct Agreed {
 }
 
 impl Agreed {
-    pub(super) fn new(changes: UnboundedSender<Change>) -> Self {
+    pub(super) fn new(changes: UnboundedSender<Change>, send_bytes_per_s: Option<u64>) -> Self {
         let now = Instant::now();
-        Self { changes, spent: now, looked: now, looked_for_held: now }
+        Self { changes, send_bytes_per_s, spent: now, looked: now, looked_for_held: now }
     }
 }
 
@@ -47,11 +34,16 @@ impl Engine {
         self.agreed.is_some() && self.mode.decides()
     }
 
+    /// Returns what an application asks for that comes.
+    pub(super) fn first_demand(&self) -> Demand {
+        Demand::new(self.agreed.as_ref().and_then(|agreed| agreed.send_bytes_per_s))
+    }
+
     /// Tells of a new application, which asks for little until it is held by that: nobody gives way to who sends nothing.
-    pub(super) fn tell_of_newcomer(&self, key: u64, weight: f64) {
+    pub(super) fn tell_of_newcomer(&self, key: u64, weight: f64, demand: Demand) {
         self.tell_peers(Change::Join { key, weight });
         if self.has_agreed_rates() {
-            self.tell_peers(Change::Demand { key, bytes_per_s: FIRST_DEMAND.told });
+            self.tell_peers(Change::Demand { key, bytes_per_s: demand.told() });
         }
     }
 
@@ -82,17 +74,23 @@ impl Engine {
 
     /// Who is held already for as long as the next look would ask for is told of at once.
     fn look_for_held(&mut self) {
+        self.tell_demands(|demand, served, _| demand.look_for_held(served));
+    }
+
+    fn look_at_demands(&mut self, passed: Duration) {
+        self.tell_demands(|demand, served, is_waiting| demand.look(served, is_waiting, passed));
+    }
+
+    /// Tells of demands that `look` finds to be news, from what was served and whether anything waits.
+    fn tell_demands(&mut self, mut look: impl FnMut(&mut Demand, Served, bool) -> bool) {
         let mut news = Vec::new();
         for (key, at) in &self.keys {
             let Some(application) = &mut self.applications[*at] else { continue };
+            let served = self.scheduler.served(application.id);
+            let is_waiting = self.scheduler.waiting(application.id) > 0;
             let demand = &mut application.demand;
-            if demand.told.is_none() {
-                continue;
-            }
-            let held_ns = self.scheduler.served(application.id).held_ns - demand.held_ns;
-            if Duration::from_nanos(held_ns) > LOOK / HELD {
-                demand.told = None;
-                news.push(Change::Demand { key: *key, bytes_per_s: None });
+            if look(demand, served, is_waiting) {
+                news.push(Change::Demand { key: *key, bytes_per_s: demand.told() });
             }
         }
         news.into_iter().for_each(|change| self.tell_peers(change));
@@ -101,53 +99,19 @@ impl Engine {
     /// Returns how long who is held by what he was found to ask for may wait, if anybody is.
     pub(super) fn nap_of_the_held(&self) -> Option<Duration> {
         let is_held = |application: &Application| {
-            let asks = application.demand.told.is_some();
+            let asks = application.demand.told().is_some();
             asks && self.scheduler.waiting(application.id) > 0
         };
         let any = self.has_agreed_rates() && self.applications.iter().flatten().any(is_held);
-        any.then_some(LOOK / HELD)
+        any.then_some(Demand::longest_held())
     }
 
     /// Returns whether another look at demands would find nothing new while nobody sends.
     pub(super) fn is_settled(&self) -> bool {
-        let is_seen = |application: &Application| {
-            let (served, demand) = (self.scheduler.served(application.id), &application.demand);
-            let seen = (demand.bytes, demand.emptied, demand.held_ns);
-            seen == (served.cost_bytes, served.emptied, served.held_ns)
-                && demand.told.is_some_and(|told| is_near(told, LEAST_DEMAND))
+        let is_settled = |application: &Application| {
+            application.demand.is_settled(self.scheduler.served(application.id))
         };
-        !self.has_agreed_rates() || self.applications.iter().flatten().all(is_seen)
-    }
-
-    /// Whoever had nothing waiting at some time, and whose rate did not hold him, asks for little more than he got.
-    fn look_at_demands(&mut self, passed: Duration) {
-        let mut news = Vec::new();
-        for (key, at) in &self.keys {
-            let Some(application) = &mut self.applications[*at] else { continue };
-            let served = self.scheduler.served(application.id);
-            let demand = &mut application.demand;
-            let rate = (served.cost_bytes - demand.bytes) as f64 / passed.as_secs_f64();
-            let waited = self.scheduler.waiting(application.id) > 0;
-            let always = waited && served.emptied == demand.emptied;
-            let held = Duration::from_nanos(served.held_ns - demand.held_ns);
-            (demand.bytes, demand.emptied, demand.held_ns) =
-                (served.cost_bytes, served.emptied, served.held_ns);
-            let asks = if always || held > passed / HELD {
-                None
-            } else {
-                Some((MARGIN * rate).max(LEAST_DEMAND))
-            };
-            let same = match (demand.told, asks) {
-                (Some(old), Some(new)) => is_near(old, new),
-                (None, None) => true,
-                (Some(_), None) | (None, Some(_)) => false,
-            };
-            if !same {
-                demand.told = asks;
-                news.push(Change::Demand { key: *key, bytes_per_s: asks });
-            }
-        }
-        news.into_iter().for_each(|change| self.tell_peers(change));
+        !self.has_agreed_rates() || self.applications.iter().flatten().all(is_settled)
     }
 
     /// Does what was agreed.
@@ -166,16 +130,19 @@ impl Engine {
         }
     }
 
-    fn set_rates(&mut self, rates: &[(u64, f64)]) {
+    fn set_rates(&mut self, rates: &[Rate]) {
         let mut shares: Vec<(ApplicationId, f64)> = Vec::new();
-        let sum: f64 = rates.iter().map(|(_, rate)| rate).sum();
-        for (key, rate) in rates {
+        let sum: f64 = rates.iter().map(|rate| rate.bytes_per_s).sum();
+        for Rate { key, bytes_per_s, pool } in rates {
+            let pool = self.keys.get(pool).and_then(|at| self.applications[*at].as_ref());
+            let pool = pool.map(|first| first.id);
             let owner = self.keys.get(key).and_then(|at| self.applications[*at].as_mut());
             let Some(application) = owner else { continue };
-            application.account.rate_bytes_per_s = *rate;
-            application.account.share = if sum > 0.0 { rate / sum } else { 0.0 };
-            self.scheduler.set_rate(application.id, *rate);
-            shares.push((application.id, rate.max(1.0)));
+            application.account.rate_bytes_per_s = *bytes_per_s;
+            application.account.share = if sum > 0.0 { bytes_per_s / sum } else { 0.0 };
+            self.scheduler.set_rate(application.id, *bytes_per_s);
+            self.scheduler.set_pool(application.id, pool.unwrap_or(application.id));
+            shares.push((application.id, bytes_per_s.max(1.0)));
         }
         self.scheduler.set_shares(&shares);
     }

@@ -1,6 +1,6 @@
 //! An application, as the engine has it.
 use super::Newcomer;
-use super::demand::{Demand, FIRST_DEMAND};
+use super::demand::Demand;
 use super::justitia::Seen;
 use crate::daemon::connection::Landed;
 use crate::daemon::share::Regions;
@@ -32,9 +32,9 @@ pub(super) struct Application {
 }
 
 impl Application {
-    pub(super) fn new(newcomer: Newcomer, id: ApplicationId) -> Self {
+    pub(super) fn new(newcomer: Newcomer, id: ApplicationId, demand: Demand) -> Self {
         let Newcomer { end, cq, socket, account, .. } = newcomer;
-        let (connections, demand, regions) = (Vec::new(), FIRST_DEMAND, Regions::new());
+        let (connections, regions) = (Vec::new(), Regions::new());
         Self {
             id,
             end,

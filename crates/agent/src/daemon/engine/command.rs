@@ -75,12 +75,13 @@ impl Engine {
         }
         let (key, weight) = (newcomer.key, newcomer.account.weight);
         self.keys.insert(key, at);
-        self.applications[at] = Some(Application::new(newcomer, id));
+        let demand = self.first_demand();
+        self.applications[at] = Some(Application::new(newcomer, id, demand));
         if self.has_agreed_rates() {
             // Until a rate is agreed.
             self.scheduler.set_rate(id, 0.0);
         }
-        self.tell_of_newcomer(key, weight);
+        self.tell_of_newcomer(key, weight, demand);
         self.decide();
     }
 

@@ -171,7 +171,7 @@ impl Engine {
             justitia: pacing.map(Justitia::new),
             mode: policy.mode,
             alpha: policy.alpha,
-            agreed: changes.map(Agreed::new),
+            agreed: changes.map(|changes| Agreed::new(changes, policy.between.send_bytes_per_s)),
             scheduler,
             shared_qps,
             landed: Vec::new(),

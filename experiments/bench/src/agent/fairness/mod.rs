@@ -8,7 +8,6 @@ mod window;
 use super::crowd::{Crowd, Load, Member, Order};
 use super::ends::{AgentProcess, Network};
 use anyhow::{Context as _, Result, ensure};
-use catchment_agent::policy::Policy;
 use catchment_agent::protocol::Account;
 pub(super) use row::Row;
 use std::time::{Duration, Instant};
@@ -105,7 +104,7 @@ struct Churn {
 impl Churn {
     /// Connects all, and waits until they have requests waiting.
     fn start(agent: &AgentProcess, capacity: &Capacity) -> Result<Self> {
-        let request = Policy::parse(r#"{"applications": []}"#)?.limits().request_bytes;
+        let request = capacity.policy()?.limits().request_bytes;
         let weights: f64 = (0..APPS).map(weight).sum();
         let load = |at: usize| match at {
             GREEDY => Load::Always { outstanding: OUTSTANDING, batch: GREEDY_BATCH },

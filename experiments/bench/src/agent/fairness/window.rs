@@ -3,6 +3,7 @@ use super::{APPS, BYTES, MODEST, bytes};
 use crate::agent::ends::{AgentProcess, application};
 use crate::sys;
 use anyhow::Result;
+use catchment_agent::policy::Policy;
 use catchment_agent::protocol::Account;
 
 /// What a device does for who is alone, by the size of his requests: bytes a second as they cost.
@@ -111,6 +112,15 @@ impl Capacity {
                 alone[size]
             }
         }
+    }
+
+    /// Returns what the agent's policy says of it.
+    pub(super) fn policy(&self) -> Result<Policy> {
+        let mut policy = Policy::parse(r#"{"applications": []}"#)?;
+        if let Self::Line(line) = self {
+            policy.between.send_bytes_per_s = Some(*line);
+        }
+        Ok(policy)
     }
 }
 
