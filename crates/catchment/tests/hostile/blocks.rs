@@ -88,6 +88,7 @@ fn frames_that_came_early_wait_for_one_that_its_source_may_not_send_yet() {
         ringed.commit(number, 1, &header(number.into(), 10));
     }
     for _ in 0..12 {
+        // Nothing may happen during this time.
         std::thread::sleep(lease / 4);
         ringed.assert_alive();
     }

@@ -58,6 +58,7 @@ impl Case {
     pub(super) fn measure(&self, time: Duration) -> Result<Row> {
         let controller = Controller::start(self.capacity_bps)?;
         let load = Load::start(self, &controller.address.to_string())?;
+        // The time of the measurement: nothing else ends it.
         std::thread::sleep(WARM_UP + time);
         let (sent, arrivals) = load.end()?;
         let moved = Moved::of(&arrivals, self, time)?;
