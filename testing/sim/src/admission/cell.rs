@@ -1,6 +1,6 @@
 //! One method under one load: what is measured, and its row.
 use super::outcome::{Judged, Pooled};
-use super::packet::{Carrier, Network, Packets, Plan};
+use super::packet::{Carrier, Packets, Plan};
 use super::row::{Goal, Shown};
 use super::trace::{self, Event, FRAME_BYTES, Mix, Offer, SOURCES};
 use super::world::{self, Setup, SourceModel};
@@ -186,8 +186,7 @@ impl Cell {
             rtt_ns: self.method.rtt_ns,
             urgent: 0,
         };
-        let network = Network::new(&plan, carrier.transport);
-        world::Carried { network, controlled: carrier.controlled }
+        world::Carried { network: carrier.network(&plan), controlled: carrier.controlled }
     }
 
     pub(super) fn tolerant(&self) -> impl Fn(u32) -> bool + use<> {

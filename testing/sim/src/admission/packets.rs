@@ -1,7 +1,7 @@
 //! Which methods are measured at level `packet`, and beside what.
 use super::cell::{Cell, LINK_BPS, Method};
 use super::ladder;
-use super::packet::{Carrier, Transport};
+use super::packet::{Carrier, Protocol, Transport};
 use super::row::{Goal, Report};
 use crate::parallel;
 use catchment_roce::Recovery;
@@ -10,16 +10,17 @@ use catchment_roce::Recovery;
 const PLAIN: Transport = Transport { recovery: Recovery::GoBackN, marks: false, priority: false };
 
 /// Sources that ask a controller, over that.
-pub(super) const CONTROLLED: Carrier = Carrier { controlled: true, transport: PLAIN };
+pub(super) const CONTROLLED: Carrier =
+    Carrier { controlled: true, protocol: Protocol::Roce(PLAIN) };
 
 /// Returns strict priority at the bottleneck, without a controller.
 pub(super) fn strict_priority() -> (Method, Carrier) {
-    uncontrolled("spq", Transport { priority: true, ..PLAIN })
+    uncontrolled("spq", Protocol::Roce(Transport { priority: true, ..PLAIN }))
 }
 
-fn uncontrolled(name: &'static str, transport: Transport) -> (Method, Carrier) {
+fn uncontrolled(name: &'static str, protocol: Protocol) -> (Method, Carrier) {
     let method = Method { name, ..ladder::shipped(LINK_BPS / 2) };
-    (method, Carrier { controlled: false, transport })
+    (method, Carrier { controlled: false, protocol })
 }
 
 /// Returns the methods: those with a controller, over plain RoCE, then those without.
@@ -30,10 +31,11 @@ pub(super) fn methods() -> Vec<(Method, Carrier)> {
     let controlled = controlled.map(|method| (method, CONTROLLED));
     let repeats = Transport { recovery: Recovery::SelectiveRepeat, ..PLAIN };
     let others = [
-        uncontrolled("plain", PLAIN),
+        uncontrolled("plain", Protocol::Roce(PLAIN)),
         strict_priority(),
-        uncontrolled("dcqcn", Transport { marks: true, ..PLAIN }),
-        uncontrolled("selective-repeat", repeats),
+        uncontrolled("dcqcn", Protocol::Roce(Transport { marks: true, ..PLAIN })),
+        uncontrolled("selective-repeat", Protocol::Roce(repeats)),
+        uncontrolled("tcp-cubic", Protocol::Tcp),
     ];
     controlled.chain(others).collect()
 }

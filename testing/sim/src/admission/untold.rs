@@ -3,7 +3,7 @@
 //! Both ends of the admission protocol as shipped, over packets of the shipped queue pairs (selective repeat) and a
 //! queue that drops. A tenth of the rates of the other rows, as each packet is simulated.
 use super::account::Ledger;
-use super::packet::{Network, Notice, Plan, Transport};
+use super::packet::{Carry as _, Network, Notice, Plan, Transport};
 use super::trace::FRAME_BYTES;
 use catchment_control::admission::controller_side::{self, ControllerSide};
 use catchment_control::admission::source_side::{self, Fallback, LocalId, SourceSide};
@@ -110,7 +110,7 @@ struct World<'a> {
     controller: ControllerSide,
     due_ns: Option<u64>,
     sources: Vec<Source>,
-    network: Network,
+    network: Box<Network>,
     /// Datagrams on their way: to a source, or from it to the controller.
     mail: BinaryHeap<Reverse<Mail>>,
     count: u64,
@@ -179,7 +179,7 @@ impl<'a> World<'a> {
             controller: ControllerSide::new(0, 1, config).expect("a right configuration"),
             due_ns: None,
             sources: (0..SOURCES).map(source).collect(),
-            network: Network::new(&plan, transport),
+            network: Box::new(Network::new(&plan, transport)),
             mail: BinaryHeap::new(),
             count: 0,
             now_ns: 0,

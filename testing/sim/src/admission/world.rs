@@ -1,6 +1,6 @@
 //! Controller, sources and the messages between them, in virtual time.
 use super::outcome::{EventEnd, Outcome};
-use super::packet::{Network, Notice};
+use super::packet::{Carry, Notice};
 use super::source::{Sending, Stretch, Wake};
 use super::stream::{Periodic, Streams};
 use super::trace::{Event, FRAME_BYTES};
@@ -91,7 +91,7 @@ pub(super) struct World<'a> {
 
 /// What carries packets, at level `packet`.
 pub(super) struct Carried {
-    pub(super) network: Network,
+    pub(super) network: Box<dyn Carry>,
     /// Whether sources ask the controller; otherwise they send what they have.
     pub(super) controlled: bool,
 }

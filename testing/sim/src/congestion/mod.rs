@@ -70,7 +70,7 @@ impl Case {
 }
 
 struct Incast {
-    simulation: Simulation<Station<Writer>>,
+    simulation: Simulation<Station<Host<Writer>>>,
     senders: Vec<NodeId>,
     receiver: NodeId,
     bottleneck: LinkId,

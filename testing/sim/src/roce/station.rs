@@ -1,15 +1,14 @@
 //! Hosts and the switches between them, as nodes of one simulation.
-use super::{Host, Program};
 use crate::{Context, Frame, Node, Switch};
 use std::time::Duration;
 
 /// A node of a network of hosts and switches.
-pub(crate) enum Station<P> {
-    Host(Box<Host<P>>),
+pub(crate) enum Station<H> {
+    Host(Box<H>),
     Switch(Switch),
 }
 
-impl<P: Program> Node for Station<P> {
+impl<H: Node> Node for Station<H> {
     fn receive(&mut self, frame: Frame, context: &mut Context<'_>) {
         match self {
             Self::Host(host) => host.receive(frame, context),

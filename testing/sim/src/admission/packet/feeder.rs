@@ -41,7 +41,7 @@ impl Notices {
         self.0.take()
     }
 
-    fn add(&self, notice: Notice) {
+    pub(super) fn add(&self, notice: Notice) {
         self.0.borrow_mut().push(notice);
     }
 }

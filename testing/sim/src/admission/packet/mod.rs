@@ -9,15 +9,18 @@
 //! granted rate; without one as soon as few are on their way. Messages of the controller go beside it, as at level
 //! `chunk`. Capacities are payload: links carry the headers of the packets on top.
 mod feeder;
+mod tcp;
+mod wires;
 
 use crate::roce::{Host, HostConfig, Rights, Space, Station, address, connected};
-use crate::{LinkConfig, LinkId, NodeId, Random, Simulation, Stop, Switch};
+use crate::{Node, NodeId, Random, Simulation, Stop};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{Config, Counters, PacingConfig, Qp, Recovery, Service};
 use catchment_verbs::Delivery;
 use feeder::{CHUNK_BYTES, Chunk, Feeder, Notices};
 use std::rc::Rc;
 use std::time::Duration;
+use wires::{Ends, Queueing, Wires};
 
 pub(super) use feeder::Notice;
 
@@ -52,7 +55,48 @@ pub(super) struct Transport {
 pub(super) struct Carrier {
     /// Whether sources ask the controller; otherwise they send what they have.
     pub(super) controlled: bool,
-    pub(super) transport: Transport,
+    pub(super) protocol: Protocol,
+}
+
+/// What sources send by.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Protocol {
+    Roce(Transport),
+    /// TCP with CUBIC.
+    Tcp,
+}
+
+impl Carrier {
+    /// Makes the network.
+    pub(super) fn network(self, plan: &Plan) -> Box<dyn Carry> {
+        match self.protocol {
+            Protocol::Roce(transport) => Box::new(Network::new(plan, transport)),
+            Protocol::Tcp => Box::new(tcp::Network::new(plan)),
+        }
+    }
+}
+
+/// What carries what sources send.
+pub(super) trait Carry {
+    /// Posts what a source sends of an event, at a rate of payload; without one as fast as it goes.
+    fn post(&mut self, source: u32, event: usize, bytes: u64, rate_bps: Option<u64>);
+
+    /// Goes on until this time, or until a source notices something.
+    ///
+    /// # Panics
+    /// When time stands still.
+    fn run(&mut self, until_ns: u64);
+
+    fn now_ns(&self) -> u64;
+
+    /// Takes what sources noticed.
+    fn take_notices(&mut self) -> Vec<Notice>;
+
+    /// Returns what packets came to.
+    ///
+    /// # Panics
+    /// When the collector has a byte that nobody sent.
+    fn finish(self: Box<Self>) -> Packets;
 }
 
 /// What packets came to.
@@ -66,12 +110,9 @@ pub(super) struct Packets {
 
 /// Sources, a switch, and a collector.
 pub(super) struct Network {
-    simulation: Simulation<Station<Feeder>>,
-    sources: Vec<NodeId>,
-    collector: NodeId,
-    switch: NodeId,
-    bottleneck: LinkId,
-    narrow: LinkConfig,
+    simulation: Simulation<Station<Host<Feeder>>>,
+    ends: Ends,
+    wires: Wires,
     transport: Transport,
     nic_bps: u64,
     notices: Rc<Notices>,
@@ -93,7 +134,6 @@ pub(super) struct Plan {
 
 impl Network {
     pub(super) fn new(plan: &Plan, transport: Transport) -> Self {
-        let queue_bytes = (plan.capacity_bps / 8 * QUEUE_NS / 1_000_000_000) as usize;
         let mut simulation = Simulation::new(1);
         let mut random = Random::new(2);
         let notices = Rc::new(Notices::default());
@@ -121,36 +161,13 @@ impl Network {
         let collector = simulation.add(Station::Host(Box::new(collector)));
         let sources: Vec<NodeId> =
             hosts.into_iter().map(|host| simulation.add(Station::Host(Box::new(host)))).collect();
-        let switch = Switch::new((0..=collector_number).map(address).collect());
-        let switch = if transport.priority {
-            switch.with_priority(collector_number, queue_bytes)
-        } else {
-            switch
-        };
-        let switch = simulation.add(Station::Switch(switch));
-        // Half of the way on each side of the switch.
-        let delay = Duration::from_nanos(plan.rtt_ns / 4);
-        let nic =
-            LinkConfig { rate_bps: Some(on_wire(plan.nic_bps)), delay, ..LinkConfig::default() };
-        for source in &sources {
-            simulation.connect(*source, switch, nic.clone());
-            simulation.connect(switch, *source, nic.clone());
-        }
-        let back = LinkConfig { rate_bps: Some(on_wire(plan.capacity_bps)), ..nic };
-        let narrow = LinkConfig {
-            queue_bytes: (!transport.priority).then_some(queue_bytes),
-            mark_above: transport.marks.then_some(queue_bytes / MARK_PARTS),
-            ..back.clone()
-        };
-        let bottleneck = simulation.connect(switch, collector, narrow.clone());
-        simulation.connect(collector, switch, back);
+        let ends = Ends { sources, collector };
+        let queueing = Queueing { marks: transport.marks, priority: transport.priority };
+        let wires = Wires::lay(&mut simulation, plan, &ends, queueing);
         Self {
             simulation,
-            sources,
-            collector,
-            switch,
-            bottleneck,
-            narrow,
+            ends,
+            wires,
             transport,
             nic_bps: plan.nic_bps,
             notices,
@@ -159,32 +176,14 @@ impl Network {
         }
     }
 
-    /// Posts what a source sends of an event, at a rate of payload; without one as fast as it goes.
-    pub(super) fn post(&mut self, source: u32, event: usize, bytes: u64, rate_bps: Option<u64>) {
-        let mut left = bytes;
-        self.simulation.call(self.sources[source as usize], |station, context| {
-            let Station::Host(host) = station else { return };
-            while left > 0 {
-                let bytes = left.min(CHUNK_BYTES);
-                host.program.feed(Chunk { event, bytes }, rate_bps.is_some());
-                left -= bytes;
-            }
-            if let Some(rate_bps) = rate_bps {
-                host.qps.get_mut(0).set_rate_bps(Some(on_wire(rate_bps)));
-            }
-            host.pump(context);
-        });
-    }
-
     /// Lets the bottleneck carry so much payload from now on.
     pub(super) fn set_capacity(&mut self, capacity_bps: u64) {
-        self.narrow.rate_bps = Some(on_wire(capacity_bps));
-        self.simulation.link_mut(self.bottleneck).reconfigure(self.narrow.clone());
+        self.wires.set_capacity(&mut self.simulation, capacity_bps);
     }
 
     /// Returns what became of what a source has sent.
     pub(super) fn delivery(&mut self, source: u32) -> Delivery {
-        match self.simulation.node(self.sources[source as usize]) {
+        match self.simulation.node(self.ends.sources[source as usize]) {
             Station::Host(host) => host.qps.get(0).delivery(),
             Station::Switch(_) => Delivery::default(),
         }
@@ -192,7 +191,8 @@ impl Network {
 
     /// Returns by how much less than its rate the queue pair of a source sends now, which has something to send.
     pub(super) fn behind_bps(&mut self, source: u32, now_ns: u64) -> u64 {
-        let Station::Host(host) = self.simulation.node_mut(self.sources[source as usize]) else {
+        let Station::Host(host) = self.simulation.node_mut(self.ends.sources[source as usize])
+        else {
             return 0;
         };
         let qp = host.qps.get_mut(0);
@@ -206,31 +206,60 @@ impl Network {
             Station::Host(host) => *host.qps.get(0).counters(),
             Station::Switch(_) => Counters::default(),
         };
-        self.sources.iter().map(counters).fold((0, 0, 0), |(sent, again, timeouts), of| {
+        self.ends.sources.iter().map(counters).fold((0, 0, 0), |(sent, again, timeouts), of| {
             (sent + of.packets_sent, again + of.retransmitted, timeouts + of.timeouts)
         })
     }
 
-    /// Goes on until this time, or until a source notices something.
-    ///
-    /// # Panics
-    /// When time stands still.
-    pub(super) fn run(&mut self, until_ns: u64) {
-        let until = Duration::from_nanos(until_ns);
-        let notices = Rc::clone(&self.notices);
-        let stop = self.simulation.run(until, |_| notices.are_there());
-        assert_ne!(stop, Stop::Livelock, "time stands still");
-        if stop == Stop::Idle {
-            self.simulation.now = self.simulation.now.max(until);
-        }
+    fn reconnect(&mut self, source: u32) {
+        self.replaced += 1;
+        let (transport, nic_bps, replaced) = (self.transport, self.nic_bps, self.replaced);
+        let mut packets = self.packets;
+        let mut replace = |station: &mut Station<Host<Feeder>>, index: usize, end: u32| {
+            let Station::Host(host) = station else { return };
+            let fresh = queue_pair(nic_bps, transport, [source, end, replaced]);
+            packets.count(&host.qps.replace(index, fresh));
+        };
+        self.simulation
+            .call(self.ends.collector, |station, _| replace(station, source as usize, 1));
+        self.simulation.call(self.ends.sources[source as usize], |station, context| {
+            replace(station, 0, 0);
+            if let Station::Host(host) = station {
+                host.program.begin_anew();
+                host.pump(context);
+            }
+        });
+        self.packets = packets;
+    }
+}
+
+impl Carry for Network {
+    fn post(&mut self, source: u32, event: usize, bytes: u64, rate_bps: Option<u64>) {
+        let mut left = bytes;
+        self.simulation.call(self.ends.sources[source as usize], |station, context| {
+            let Station::Host(host) = station else { return };
+            while left > 0 {
+                let bytes = left.min(CHUNK_BYTES);
+                host.program.feed(Chunk { event, bytes }, rate_bps.is_some());
+                left -= bytes;
+            }
+            if let Some(rate_bps) = rate_bps {
+                host.qps.get_mut(0).set_rate_bps(Some(on_wire(rate_bps)));
+            }
+            host.pump(context);
+        });
     }
 
-    pub(super) fn now_ns(&self) -> u64 {
-        u64::try_from(self.simulation.now.as_nanos()).unwrap_or(u64::MAX)
+    fn run(&mut self, until_ns: u64) {
+        run(&mut self.simulation, &self.notices, until_ns);
     }
 
-    /// Takes what sources noticed; who has a queue pair in error gets another one.
-    pub(super) fn take_notices(&mut self) -> Vec<Notice> {
+    fn now_ns(&self) -> u64 {
+        now_ns(&self.simulation)
+    }
+
+    /// Who has a queue pair in error gets another one.
+    fn take_notices(&mut self) -> Vec<Notice> {
         let all = self.notices.take();
         for notice in &all {
             if let Notice::Failed { source } = notice {
@@ -241,45 +270,32 @@ impl Network {
         all
     }
 
-    fn reconnect(&mut self, source: u32) {
-        self.replaced += 1;
-        let (transport, nic_bps, replaced) = (self.transport, self.nic_bps, self.replaced);
-        let mut packets = self.packets;
-        let mut replace = |station: &mut Station<Feeder>, index: usize, end: u32| {
-            let Station::Host(host) = station else { return };
-            let fresh = queue_pair(nic_bps, transport, [source, end, replaced]);
-            packets.count(&host.qps.replace(index, fresh));
-        };
-        self.simulation.call(self.collector, |station, _| replace(station, source as usize, 1));
-        self.simulation.call(self.sources[source as usize], |station, context| {
-            replace(station, 0, 0);
-            if let Station::Host(host) = station {
-                host.program.begin_anew();
-                host.pump(context);
-            }
-        });
-        self.packets = packets;
-    }
-
-    /// Returns what packets came to.
-    ///
-    /// # Panics
-    /// When the collector has a byte that nobody sent.
-    pub(super) fn finish(mut self) -> Packets {
-        let Station::Host(collector) = self.simulation.node(self.collector) else {
+    fn finish(mut self: Box<Self>) -> Packets {
+        let Station::Host(collector) = self.simulation.node(self.ends.collector) else {
             return self.packets;
         };
-        for source in &self.sources {
+        for source in &self.ends.sources {
             let Station::Host(host) = self.simulation.node(*source) else { continue };
             assert!(host.program.is_right(&host.space, &collector.space), "a wrong byte arrived");
             self.packets.count(host.qps.get(0));
         }
-        self.packets.dropped = self.simulation.link(self.bottleneck).counters.queue_full;
-        if let Station::Switch(switch) = self.simulation.node(self.switch) {
-            self.packets.dropped += switch.dropped();
-        }
+        self.packets.dropped = self.wires.dropped(&self.simulation);
         self.packets
     }
+}
+
+/// Lets a network go on until this time, or until a source notices something.
+fn run<N: Node>(simulation: &mut Simulation<N>, notices: &Notices, until_ns: u64) {
+    let until = Duration::from_nanos(until_ns);
+    let stop = simulation.run(until, |_| notices.are_there());
+    assert_ne!(stop, Stop::Livelock, "time stands still");
+    if stop == Stop::Idle {
+        simulation.now = simulation.now.max(until);
+    }
+}
+
+fn now_ns<N: Node>(simulation: &Simulation<N>) -> u64 {
+    u64::try_from(simulation.now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Packets {
