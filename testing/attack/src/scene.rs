@@ -371,8 +371,8 @@ pub(crate) fn attacked(
     loop {
         let (faults, rate, seen) = once(host, name, setup, &attack)?;
         slow += usize::from(rate.is_some());
-        // A rate alone may be somebody else's fault: the median of three counts.
-        if rate.is_none() || !faults.is_empty() || slow >= 2 {
+        // A rate alone may be somebody else's fault: it counts when it is too low three times in a row.
+        if rate.is_none() || !faults.is_empty() || slow >= 3 {
             let all: Vec<_> = faults.into_iter().chain(rate).collect();
             return Ok(Verdict::unless(&all, seen));
         }

@@ -60,8 +60,9 @@ impl Default for PacingConfig {
 pub(crate) struct Pacer {
     config: PacingConfig,
     bucket: TokenBucket,
-    /// What the path carries, if that is known.
+    /// What the path carries of what the requester sends, if that is known.
     path_bps: Option<u64>,
+    path_bucket: TokenBucket,
     /// When a packet may leave, set by [`Pacer::may_send`] if none may now.
     pub(crate) opens_ns: u64,
     rate: RateControl,
@@ -80,6 +81,7 @@ impl Pacer {
             config,
             bucket: TokenBucket::default(),
             path_bps: None,
+            path_bucket: TokenBucket::default(),
             opens_ns: 0,
             rate: RateControl::new(config.rate_bps.unwrap_or(config.line_rate_bps)),
             sent_ns: None,
@@ -92,14 +94,17 @@ impl Pacer {
         self.config = config;
         self.rate = RateControl::new(config.rate_bps.unwrap_or(config.line_rate_bps));
         self.bucket.restart();
+        self.path_bucket.restart();
     }
 
     /// Resumes after a pause with nothing to send.
     pub(crate) fn resume(&mut self) {
         self.bucket.resume();
+        self.path_bucket.resume();
     }
 
-    /// Sets what the path carries ([`Path::rate_bps`]).
+    /// Sets what the path carries ([`Path::rate_bps`]). That is learned from what the requester sends, and holds nobody else:
+    /// where it sends READ requests alone it says nothing of READ responses to the peer.
     #[inline]
     pub(crate) fn set_path_bps(&mut self, path_bps: Option<u64>) {
         self.path_bps = path_bps;
@@ -138,20 +143,41 @@ impl Pacer {
         may
     }
 
+    /// The same of a packet of the requester, which the path holds too.
+    pub(crate) fn may_request(&mut self, now_ns: u64) -> bool {
+        if !self.may_send(now_ns) {
+            return false;
+        }
+        let Some(flow) = self.path_bps.map(path::flow) else { return true };
+        let may = self.path_bucket.may_send(now_ns, flow);
+        if !may {
+            self.opens_ns = self.path_bucket.opens_ns(flow);
+        }
+        may
+    }
+
     /// Charges a data packet of this UDP payload.
     pub(crate) fn on_sent(&mut self, now_ns: u64, udp_bytes: usize) {
         self.sent_ns = Some(now_ns);
         if let Some(flow) = self.flow(now_ns) {
-            let bytes = udp_bytes as u64 + u64::from(self.config.overhead_bytes);
-            self.bucket.take(now_ns, bytes, flow);
+            self.bucket.take(now_ns, self.wire_bytes(udp_bytes), flow);
         }
     }
 
-    fn flow(&mut self, now_ns: u64) -> Option<Flow> {
-        let rate_bps = self.rate_bps(now_ns)?;
-        if self.path_bps == Some(rate_bps) {
-            return Some(path::flow(rate_bps));
+    /// The same of a packet of the requester.
+    pub(crate) fn on_requested(&mut self, now_ns: u64, udp_bytes: usize) {
+        self.on_sent(now_ns, udp_bytes);
+        if let Some(flow) = self.path_bps.map(path::flow) {
+            self.path_bucket.take(now_ns, self.wire_bytes(udp_bytes), flow);
         }
+    }
+
+    fn wire_bytes(&self, udp_bytes: usize) -> u64 {
+        udp_bytes as u64 + u64::from(self.config.overhead_bytes)
+    }
+
+    fn flow(&mut self, now_ns: u64) -> Option<Flow> {
+        let rate_bps = self.rate.current_bps(now_ns).or(self.config.rate_bps)?;
         let burst_bytes = self.config.burst_bytes.into();
         Some(Flow {
             rate_bps,
@@ -221,6 +247,23 @@ mod tests {
         assert!(pacer.on_cnp(0, false, 0));
         assert_eq!(pacer.rate_bps(1), Some(5_000_000_000));
         assert_eq!(pacer.rate_bps(10 * SECOND), None);
+    }
+
+    /// A requester that sends READ requests alone learns a rate of some bytes a round trip: READ responses to the peer,
+    /// which the same queue pair sends, wait for nothing.
+    #[test]
+    fn a_path_holds_what_is_requested_and_no_answers() {
+        let mut pacer = Pacer::new(PacingConfig::default());
+        pacer.set_path_bps(Some(40_000));
+        while pacer.may_request(SECOND) {
+            pacer.on_requested(SECOND, 1024);
+        }
+        assert!(pacer.opens_ns > SECOND);
+        for _ in 0..10_000 {
+            assert!(pacer.may_send(SECOND));
+            pacer.on_sent(SECOND, 4096);
+        }
+        assert_eq!(pacer.rate_bps(SECOND), Some(40_000));
     }
 
     #[test]

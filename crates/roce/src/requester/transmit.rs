@@ -52,7 +52,7 @@ impl Requester {
             let Some(next) = self.pick(draining) else {
                 return self.path.on_pause(!self.fits(1, self.shape.mtu));
             };
-            if !pacer.may_send(now_ns) {
+            if !pacer.may_request(now_ns) {
                 self.paced = true;
                 return;
             }
@@ -64,7 +64,7 @@ impl Requester {
             }
             self.rto.expect(now_ns);
             if let Some(packet) = batch.packets().get(before) {
-                pacer.on_sent(now_ns, packet.udp_bytes());
+                pacer.on_requested(now_ns, packet.udp_bytes());
                 counters.packets_sent += 1;
                 counters.bytes_sent += packet.payload_bytes() as u64;
                 self.path.count(packet.payload_bytes() as u64);
