@@ -90,8 +90,8 @@ pub(crate) struct Selective {
 #[derive(Default)]
 struct News {
     any: bool,
-    /// Latest transmission of a PSN that was sent once, and when.
-    timed: Option<(u32, u64)>,
+    /// Latest transmission, and when that was if it tells a round trip.
+    timed: Option<(u32, Option<u64>)>,
 }
 
 impl Selective {
@@ -213,9 +213,8 @@ impl Selective {
             true => self.first_sent_ns.filter(|_| is_unmeasured),
             false => sent_ns,
         };
-        if let Some(sent_ns) = sent_ns
-            && news.timed.is_none_or(|(tx, _)| later(slot.tx, tx))
-        {
+        // What was sent before it may have arrived long ago, and the acknowledgement have been lost (Karn).
+        if news.timed.is_none_or(|(tx, _)| later(slot.tx, tx)) {
             news.timed = Some((slot.tx, sent_ns));
         }
     }
@@ -227,7 +226,7 @@ impl Selective {
     }
 
     fn settle(&mut self, news: &News, clock: &mut Clock<'_>) {
-        if let Some((_, sent_ns)) = news.timed {
+        if let Some((_, Some(sent_ns))) = news.timed {
             clock.rto.sample(clock.now_ns.saturating_sub(sent_ns));
         }
         if news.any {

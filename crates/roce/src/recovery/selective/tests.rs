@@ -167,3 +167,17 @@ fn acknowledged_packets_leave_nothing_behind() {
     assert!(bench.engine.log.is_empty() && bench.engine.slots.is_empty());
     assert!(bench.engine.heap_bytes() < 16 << 10);
 }
+
+/// The acknowledgement of all was lost; a probe brings it again, and says nothing of how long the way of the others takes.
+#[test]
+fn an_acknowledgement_that_came_late_for_a_lost_one_is_no_round_trip() {
+    let mut bench = Bench::new();
+    bench.sack(RTT, 109, &[]);
+    let before = bench.rto.srtt_ns().unwrap();
+    assert!(before <= RTT);
+    let late = 90_000 * RTT;
+    assert!(bench.engine.probe());
+    assert_eq!(bench.resend(late), [119]);
+    bench.sack(late + RTT, 119, &[]);
+    assert_eq!(bench.rto.srtt_ns(), Some(before));
+}
