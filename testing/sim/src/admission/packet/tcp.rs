@@ -101,47 +101,49 @@ enum Role {
 }
 
 impl Host {
-    fn new(number: u32, role: Role) -> Self {
+    /// `begin` opens its sockets.
+    fn new(
+        number: u32,
+        begin: impl FnOnce(&mut Interface, &mut SocketSet<'static>) -> Role,
+    ) -> Self {
         let mut card = Card::default();
         let config = Config::new(HardwareAddress::Ip);
         let mut interface = Interface::new(config, &mut card, Instant::ZERO);
         let own = IpCidr::new(address(number as usize).into(), 64);
         interface.update_ip_addrs(|all| all.push(own).expect("there is room for one address"));
-        let sockets = SocketSet::new(Vec::new());
+        let mut sockets = SocketSet::new(Vec::new());
+        let role = begin(&mut interface, &mut sockets);
         Self { interface, sockets, card, role, wake_at: Some(Duration::ZERO) }
     }
 
     fn source(number: u32, collector: u32, content: &Rc<[u8]>, notices: &Rc<Notices>) -> Self {
-        let role = Role::Collector(Vec::new());
-        let mut host = Self::new(number, role);
-        let mut socket = socket();
-        let to = IpEndpoint::new(address(collector as usize).into(), PORT + number as u16);
-        let connected = socket.connect(host.interface.context(), to, PORT);
-        connected.expect("the socket is new, and the address right");
-        let socket = host.sockets.add(socket);
-        host.role = Role::Source(Sender {
-            socket,
-            waiting: VecDeque::new(),
-            written: VecDeque::new(),
-            begun: 0,
-            bytes: 0,
-            acknowledged: 0,
-            content: Rc::clone(content),
-            notices: Rc::clone(notices),
-        });
-        host
+        Self::new(number, |interface, sockets| {
+            let mut socket = socket();
+            let to = IpEndpoint::new(address(collector as usize).into(), PORT + number as u16);
+            let connected = socket.connect(interface.context(), to, PORT);
+            connected.expect("the socket is new, and the address right");
+            Role::Source(Sender {
+                socket: sockets.add(socket),
+                waiting: VecDeque::new(),
+                written: VecDeque::new(),
+                begun: 0,
+                bytes: 0,
+                acknowledged: 0,
+                content: Rc::clone(content),
+                notices: Rc::clone(notices),
+            })
+        })
     }
 
     fn collector(number: u32, content: &Rc<[u8]>) -> Self {
-        let mut host = Self::new(number, Role::Collector(Vec::new()));
-        let readers = (0..number).map(|source| {
-            let mut socket = socket();
-            socket.listen(PORT + source as u16).expect("the port is not 0");
-            let socket = host.sockets.add(socket);
-            Reader { socket, bytes: 0, content: Rc::clone(content) }
-        });
-        host.role = Role::Collector(readers.collect());
-        host
+        Self::new(number, |_, sockets| {
+            let readers = (0..number).map(|source| {
+                let mut socket = socket();
+                socket.listen(PORT + source as u16).expect("the port is not 0");
+                Reader { socket: sockets.add(socket), bytes: 0, content: Rc::clone(content) }
+            });
+            Role::Collector(readers.collect())
+        })
     }
 
     /// Reads, writes and sends until nothing more happens.
@@ -160,14 +162,14 @@ impl Host {
                 break;
             }
         }
-        self.wake_at = if self.card.is_full {
+        let next = if self.card.is_full {
             Some(context.drained_to(0, UPLINK_BYTES))
         } else {
-            let next = self.interface.poll_at(now, &self.sockets);
-            next.map(|at| Duration::from_micros(at.total_micros().max(0) as u64))
+            let at = self.interface.poll_at(now, &self.sockets);
+            at.map(|at| Duration::from_micros(at.total_micros().max(0) as u64))
         };
         let soon = context.now + Duration::from_micros(1);
-        self.wake_at = self.wake_at.map(|at| at.max(soon));
+        self.wake_at = next.map(|at| at.max(soon));
     }
 }
 
