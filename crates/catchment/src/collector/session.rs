@@ -437,7 +437,7 @@ impl Running {
         self.progress.iter_mut().zip(0..).find_map(|(progress, number)| {
             let mut ends = goodbye.iter().flat_map(|goodbye| &goodbye.streams);
             let end = ends.find(|end| end.stream == number).map_or(0, |end| end.end_packet);
-            let packet = progress.gap(now, [state.gap_limit, state.lease], end)?;
+            let packet = progress.gap(now, state.gap_limit, state.lease, end)?;
             let device = progress.stream.device();
             let what = if end > packet { "although it was sent" } else { "later ones did" };
             let reason = format!("packet {packet} of device {} did not come, {what}", device.name);

@@ -71,10 +71,16 @@ impl StreamProgress {
         Self { stream, order, waits_for: None }
     }
 
-    /// Returns the packet number that did not come for longer than the first limit although later ones did, or
-    /// longer than the second although all before `end` were sent. No correct source leaves one out: the device would
+    /// Returns the packet number that did not come for longer than `limit` although later ones did, or longer than
+    /// `sent_limit` although all before `end` were sent. No correct source leaves one out: the device would
     /// stand still for ever. But one that waits for leave to send may be passed by later ones.
-    pub(super) fn gap(&mut self, now: Instant, limits: [Duration; 2], end: u64) -> Option<u64> {
+    pub(super) fn gap(
+        &mut self,
+        now: Instant,
+        limit: Duration,
+        sent_limit: Duration,
+        end: u64,
+    ) -> Option<u64> {
         let next = self.order.next_packet();
         if !self.order.has_early() && next >= end {
             self.waits_for = None;
@@ -82,7 +88,7 @@ impl StreamProgress {
         }
         match self.waits_for {
             Some((number, since)) if number == next => {
-                let limit = limits[usize::from(next < end)];
+                let limit = if next < end { sent_limit } else { limit };
                 (now - since > limit).then_some(next)
             }
             _ => {
