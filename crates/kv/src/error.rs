@@ -104,6 +104,11 @@ impl KvError {
     pub(crate) fn verbs(what: &'static str) -> impl FnOnce(VerbsError) -> Self {
         move |source| Self::Verbs { what, source }
     }
+
+    /// Why the connection ended, without saying that it did.
+    pub(crate) fn reason(self) -> String {
+        if let Self::Lost(reason) = self { reason } else { self.to_string() }
+    }
 }
 
 /// A server cannot start.

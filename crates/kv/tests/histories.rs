@@ -21,6 +21,11 @@ const SLOTS: u64 = 4;
 const ENDLESS: u64 = u64::MAX >> 8;
 /// A lease that no test outlasts.
 const LONG: Duration = Duration::from_secs(60);
+/// Operations that each client makes before and after what disturbs it. Beside busy programs one over RoCE can take a
+/// second: every hop waits for a processor.
+const PROGRESS: u64 = 30;
+/// Clients that make no progress for so long hang.
+const HANG: Duration = Duration::from_secs(300);
 
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -338,11 +343,11 @@ fn beside(
 /// Waits until each slot has begun some operations more.
 fn progress(slots: &[Slot]) {
     let begun = |slot: &Slot| slot.begun.load(Ordering::Relaxed);
-    let goals: Vec<_> = slots.iter().map(|slot| begun(slot) + 300).collect();
+    let goals: Vec<_> = slots.iter().map(|slot| begun(slot) + PROGRESS).collect();
     let began = Instant::now();
     while slots.iter().zip(&goals).any(|(slot, goal)| begun(slot) < *goal) {
         assert!(
-            began.elapsed() < LONG,
+            began.elapsed() < HANG,
             "clients do not go on: {goals:?} {:?}",
             slots.iter().map(begun).collect::<Vec<_>>()
         );
@@ -414,7 +419,7 @@ fn s5_24_a_killed_server_ends_operations_and_no_answer_before_was_wrong() {
             server.kill();
             let began = Instant::now();
             while !slots.iter().all(|slot| slot.ended.load(Ordering::Relaxed)) {
-                assert!(began.elapsed() < LONG, "a client did not notice");
+                assert!(began.elapsed() < HANG, "a client did not notice");
                 // They end by themselves.
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -423,6 +428,7 @@ fn s5_24_a_killed_server_ends_operations_and_no_answer_before_was_wrong() {
     assert_eq!(failed.len() as u64, SLOTS);
     for reason in &failed {
         assert!(reason.contains("server"), "{reason}");
+        assert!(reason.matches("the server is lost").count() <= 1, "says it once: {reason}");
     }
     check(&history);
 }

@@ -228,7 +228,7 @@ async fn read(
             Ok(
                 FromServer::Welcome { .. } | FromServer::Connected(_) | FromServer::Refused { .. },
             ) => return "it said welcome twice".to_owned(),
-            Err(error) => return error.to_string(),
+            Err(error) => return error.reason(),
         }
     }
 }
@@ -315,7 +315,7 @@ async fn write(
             }
         };
         if let Err(error) = said.await {
-            return error.to_string();
+            return error.reason();
         }
     }
 }
