@@ -104,8 +104,8 @@ impl Engine {
         }
     }
 
-    /// Handles a SACK after [`Engine::on_ack`] of its cumulative part. Returns whether something
-    /// new has arrived.
+    /// Handles a SACK; what it says of PSNs that were never sent counts for nothing. Returns whether something new
+    /// has arrived.
     pub(crate) fn on_sack(&mut self, sack: &Sack<'_>, clock: &mut Clock<'_>) -> bool {
         match self {
             Self::GoBackN(_) => false,
@@ -119,6 +119,14 @@ impl Engine {
         match self {
             Self::GoBackN(engine) => engine.on_sequence_nak(psn, clock),
             Self::Selective(_) => {}
+        }
+    }
+
+    /// Notes that the peer has answered `psn`, before [`Engine::on_ack`] of what precedes it.
+    pub(crate) fn on_answered(&mut self, psn: Psn) {
+        match self {
+            Self::GoBackN(_) => {}
+            Self::Selective(engine) => engine.on_answered(psn),
         }
     }
 

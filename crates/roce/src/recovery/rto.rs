@@ -17,6 +17,8 @@ pub(crate) struct Rto {
     least_ns: Option<u64>,
     srtt_ns: u64,
     rttvar_ns: u64,
+    /// These are of a bound, not of a round trip.
+    is_bound: bool,
     pub(crate) latest_ns: u64,
     /// The shortest round trip seen.
     pub(crate) min_ns: u64,
@@ -33,17 +35,31 @@ impl Rto {
     /// Takes a measured round trip.
     pub(crate) fn sample(&mut self, rtt_ns: u64) {
         let rtt_ns = rtt_ns.max(1);
-        self.latest_ns = rtt_ns;
-        if self.srtt_ns == 0 {
-            self.srtt_ns = rtt_ns;
-            self.rttvar_ns = rtt_ns / 2;
-            self.min_ns = rtt_ns;
+        if self.srtt_ns == 0 || self.is_bound {
+            self.is_bound = false;
+            self.begin(rtt_ns);
             return;
         }
+        self.latest_ns = rtt_ns;
         self.min_ns = self.min_ns.min(rtt_ns);
         let error = self.srtt_ns.abs_diff(rtt_ns);
         self.rttvar_ns = (3 * self.rttvar_ns + error) / 4;
         self.srtt_ns = ((7 * self.srtt_ns + rtt_ns) / 8).max(1);
+    }
+
+    /// Takes what no round trip takes longer than, until one was measured or a shorter one is known.
+    pub(crate) fn bound(&mut self, rtt_ns: u64) {
+        if self.srtt_ns == 0 || (self.is_bound && rtt_ns < self.srtt_ns) {
+            self.is_bound = true;
+            self.begin(rtt_ns.max(1));
+        }
+    }
+
+    fn begin(&mut self, rtt_ns: u64) {
+        self.latest_ns = rtt_ns;
+        self.srtt_ns = rtt_ns;
+        self.rttvar_ns = rtt_ns / 2;
+        self.min_ns = rtt_ns;
     }
 
     pub(crate) fn srtt_ns(&self) -> Option<u64> {

@@ -72,13 +72,18 @@ impl Requester {
         }
         let mut clock = Clock { now_ns: env.now_ns, rto: &mut self.rto, counters: env.counters };
         self.engine.on_ack(psn, &mut clock);
+        self.on_delivered(env.now_ns);
+    }
+
+    /// Follows what the engine knows to have arrived in order.
+    fn on_delivered(&mut self, now_ns: u64) {
         self.release();
-        self.follow_path(env.now_ns);
+        self.follow_path(now_ns);
         if self.rnr.is_some_and(|rnr| !self.engine.covers(rnr.psn)) {
             self.rnr = None;
         }
         self.rnr_tries = 0;
-        self.on_progress(env.now_ns);
+        self.on_progress(now_ns);
     }
 
     /// Acknowledges everything before `psn`, as a NAK for it implies.
@@ -108,6 +113,7 @@ impl Requester {
         if self.rnr.is_some_and(|rnr| rnr.psn == psn) {
             return None;
         }
+        self.engine.on_answered(psn);
         self.deliver_before(psn, env);
         let limit = self.limits.rnr_retry;
         if limit != 7 && self.rnr_tries >= limit {
@@ -128,9 +134,12 @@ impl Requester {
             env.counters.dropped += 1;
             return None;
         };
-        self.deliver(cumulative, env);
+        let una = self.engine.una();
         let mut clock = Clock { now_ns: env.now_ns, rto: &mut self.rto, counters: env.counters };
-        if self.engine.on_sack(&sack, &mut clock) {
+        let has_news = self.engine.on_sack(&sack, &mut clock);
+        if self.engine.una() != una {
+            self.on_delivered(env.now_ns);
+        } else if has_news {
             self.on_progress(env.now_ns);
             self.follow_path(env.now_ns);
         }

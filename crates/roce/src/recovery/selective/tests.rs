@@ -40,9 +40,6 @@ impl Bench {
         let cumulative = Psn::new(cumulative);
         let sack = Sack::decode(cumulative, &payload).unwrap();
         self.with(now_ns, |engine, clock| {
-            if cumulative.distance_from(engine.una) >= 0 {
-                engine.on_ack(cumulative, clock);
-            }
             engine.on_sack(&sack, clock);
         });
     }
@@ -180,4 +177,52 @@ fn an_acknowledgement_that_came_late_for_a_lost_one_is_no_round_trip() {
     assert_eq!(bench.resend(late), [119]);
     bench.sack(late + RTT, 119, &[]);
     assert_eq!(bench.rto.srtt_ns(), Some(before));
+}
+
+/// As above, where what came before the probe has a gap: the answer names the probe beside those that arrived long ago.
+#[test]
+fn an_answer_to_a_probe_tells_no_round_trip_of_what_arrived_long_before() {
+    let mut bench = Bench::new();
+    bench.sack(RTT, 109, &[]);
+    let before = bench.rto.srtt_ns().unwrap();
+    let late = 90_000 * RTT;
+    assert!(bench.engine.probe());
+    assert_eq!(bench.resend(late), [119]);
+    bench.sack(late + RTT, 112, &[114, 119]);
+    assert_eq!(bench.rto.srtt_ns(), Some(before));
+}
+
+/// A peer that has no receive for the probe says by that what arrived before it.
+#[test]
+fn a_refusal_of_a_probe_tells_no_round_trip_of_what_arrived_long_before() {
+    let mut bench = Bench::new();
+    bench.sack(RTT, 109, &[]);
+    let before = bench.rto.srtt_ns().unwrap();
+    let late = 90_000 * RTT;
+    assert!(bench.engine.probe());
+    assert_eq!(bench.resend(late), [119]);
+    bench.engine.on_answered(Psn::new(119));
+    bench.with(late + RTT, |engine, clock| engine.on_ack(Psn::new(118), clock));
+    assert_eq!(bench.rto.srtt_ns(), Some(before));
+}
+
+/// Before a round trip was measured, what is known is only that none takes longer.
+#[test]
+fn the_first_round_trip_replaces_what_was_a_bound() {
+    let mut bench = Bench::new();
+    bench.engine.on_timeout();
+    bench.resend(9_000 * RTT);
+    bench.sack(9_001 * RTT, 119, &[]);
+    assert_eq!(bench.rto.srtt_ns(), Some(9_001 * RTT));
+    bench.engine.on_sent(Psn::new(120), 1, BYTES, 10_000 * RTT);
+    bench.sack(10_001 * RTT, 120, &[]);
+    assert_eq!(bench.rto.srtt_ns(), Some(RTT));
+}
+
+#[test]
+fn a_sack_of_what_was_never_sent_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.sack(RTT, 120, &[122]);
+    assert_eq!((bench.engine.una, bench.engine.next()), (Psn::new(100), Psn::new(120)));
+    assert_eq!((bench.engine.settled_bytes, bench.rto.srtt_ns()), (0, None));
 }
