@@ -235,7 +235,7 @@ fn held(process: &Child) -> (usize, usize) {
     (std::fs::read_dir(of("fd")).unwrap().count(), shared)
 }
 
-/// `kill -9` of an application: the other goes on without a failed request, gets all of the device, and
+/// S5.1: `kill -9` of an application: the other goes on without a failed request, gets all of the device, and
 /// nothing of the dead one remains at the agent.
 #[test]
 fn a_killed_application_leaves_nothing_and_harms_nobody() {
