@@ -1,7 +1,7 @@
 //! Why an application has its rate, from two looks at the accounts of its agent.
 use crate::policy::{self, Optimum};
 use crate::protocol::{Account, Peer, Rounds};
-use crate::provider::{Standing, standing};
+use crate::provider::{Inquiry, Standing};
 use catchment_control::drum::ProblemError;
 use catchment_verbs::VerbsError;
 use serde::Serialize;
@@ -110,22 +110,22 @@ pub struct View {
     pub peers: Vec<Peer>,
 }
 
-/// Looks at an agent again and again.
+/// Looks at an agent again and again, over one connection.
 #[derive(Debug)]
 pub struct Observer {
-    agent: String,
+    inquiry: Inquiry,
     before: Option<(Instant, Vec<Account>)>,
 }
 
 impl Observer {
     /// Of the agent of this name. Nothing is asked yet.
     pub fn new(agent: impl Into<String>) -> Self {
-        Self { agent: agent.into(), before: None }
+        Self { inquiry: Inquiry::new(agent), before: None }
     }
 
     /// Returns the agent's name.
     pub fn agent(&self) -> &str {
-        &self.agent
+        self.inquiry.agent()
     }
 
     /// Asks the agent how it stands.
@@ -133,14 +133,14 @@ impl Observer {
     /// # Errors
     /// [`ExplainError::Agent`] and [`ExplainError::Problem`].
     pub fn look(&mut self) -> Result<View, ExplainError> {
-        let Standing { alpha, applications, peers, rounds } = standing(&self.agent)?;
+        let Standing { alpha, applications, peers, rounds } = self.inquiry.ask()?;
         let now = Instant::now();
         let rates = match &self.before {
             Some((then, before)) => between(before, &applications, alpha, now - *then)?,
             None => Vec::new(),
         };
         self.before = Some((now, applications.clone()));
-        let agent = self.agent.clone();
+        let agent = self.agent().to_owned();
         Ok(View { agent, alpha, accounts: applications, rates, rounds, peers })
     }
 }

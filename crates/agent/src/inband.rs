@@ -243,6 +243,7 @@ mod tests {
         all
     }
 
+    /// S5.8.
     #[test]
     fn messages_read_back_and_other_bytes_do_not() {
         let given = receives();

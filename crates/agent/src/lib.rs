@@ -12,7 +12,7 @@
 //! - [`protocol`]: what an application and its agent say over their socket.
 //! - [`calibrate`]: what a device moves, and what a request costs it.
 //! - [`Agent`]: the agent itself; [`SharedQps`]: the queue pairs that connections share, without its thread.
-//! - [`AgentProvider`]: verbs for applications, through an agent.
+//! - [`AgentProvider`]: verbs for applications, through an agent; [`Inquiry`]: how an agent stands.
 #![forbid(unsafe_code)]
 
 pub mod calibrate;
@@ -32,4 +32,4 @@ pub mod scheduler;
 pub mod slot;
 
 pub use daemon::{Agent, Posted, SharedQps};
-pub use provider::{AgentOptions, AgentProvider, INFO, peers, rounds, status};
+pub use provider::{AgentOptions, AgentProvider, INFO, Inquiry, Standing, peers, rounds, status};

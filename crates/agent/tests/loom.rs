@@ -88,7 +88,7 @@ impl Shared {
     }
 }
 
-/// Two threads put an entry each into a ring of two, while the agent takes.
+/// S5.3: two threads put an entry each into a ring of two, while the agent takes.
 #[test]
 fn what_two_threads_put_is_taken_once_and_whole() {
     loom::model(|| {
@@ -103,7 +103,7 @@ fn what_two_threads_put_is_taken_once_and_whole() {
     });
 }
 
-/// A thread fills each slot and one of them again: only once the agent has taken what was there.
+/// S5.3: a thread fills each slot and one of them again: only once the agent has taken what was there.
 #[test]
 fn a_slot_is_filled_again_once_it_is_free_and_order_is_kept() {
     loom::model(|| {

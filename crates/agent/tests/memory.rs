@@ -261,7 +261,7 @@ fn an_application_that_asks_for_everything_harms_itself_only() {
     eventually("its end", gone);
 }
 
-/// What is given back is zero when it comes again, a region longer than a chunk has one of its own, and a region outlives
+/// S5.4: what is given back is zero when it comes again, a region longer than a chunk has one of its own, and a region outlives
 /// its application's connection.
 #[test]
 fn memory_comes_back_as_it_was_given() {

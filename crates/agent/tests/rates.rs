@@ -149,7 +149,7 @@ fn are_near(rates: &[f64], expected: &[f64]) -> bool {
     rates.iter().zip(expected).all(near)
 }
 
-/// S5.13, S5.15: what the second host takes in is shared by weight among applications of both, whoever is there.
+/// S5.20: what the second host takes in is shared by weight among applications of both, whoever is there.
 #[test]
 fn two_hosts_come_to_the_shared_optimum() {
     let (first, second) = two_hosts("optimum");
@@ -190,7 +190,7 @@ fn two_hosts_come_to_the_shared_optimum() {
     assert_eq!((three.stop(), two.stop()), (None, None));
 }
 
-/// S5.16: what a dead host was granted is the others' again, by its lease; and who sends to it is told.
+/// S5.20: what a dead host was granted is the others' again, by its lease; and who sends to it is told.
 #[test]
 fn a_dead_host_gives_its_rates_back() {
     let (mut first, second) = two_hosts("dead-sender");
@@ -224,7 +224,7 @@ fn requests_to_a_dead_host_fail() {
     assert_eq!(one.stop(), None);
 }
 
-/// S5.6: where queue pairs lead says where the other agent is: at the same port of that device's host.
+/// Where queue pairs lead says where the other agent is: at the same port of that device's host.
 #[test]
 fn agents_find_each_other_by_where_queue_pairs_lead() {
     let at = |host: &str| serde_json::json!({ "roce": host });

@@ -430,4 +430,10 @@ fn what_one_of_a_pool_leaves_is_the_others() {
     scheduler.remove_application(idle);
     let (before, _) = spans(&mut scheduler, 1);
     assert_eq!(spans(&mut scheduler, 100).0, before);
+    // Nor does the next one with its number, which sends to other hosts.
+    let newcomer = scheduler.add_application();
+    assert_eq!(newcomer, idle);
+    scheduler.set_rate(newcomer, rate);
+    scheduler.set_pool(newcomer, newcomer);
+    assert_eq!(spans(&mut scheduler, 100).0, before);
 }

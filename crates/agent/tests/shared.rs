@@ -36,7 +36,7 @@ fn exchange(pairs: &mut [(Side, Side)], requests: u64, meanwhile: impl FnMut(u64
     assert_eq!(strays, Strays::default());
 }
 
-/// S5.7: so many connections, so many queue pairs; and not one request of 10^5 goes astray, or of 10^7 in the nightly
+/// S5.5, S5.7, S5.10: so many connections, so many queue pairs; and not one request of 10^5 goes astray, or of 10^7 in the nightly
 /// run.
 #[test]
 fn s5_7_a_hundred_connections_share_thirteen_queue_pairs() {
@@ -80,7 +80,7 @@ fn connections_that_send_nothing_are_counted() {
     eventually("those that are left", || peer(&names).connections == 5);
 }
 
-/// Where there may be few queue pairs, more connections share one. Over packets this time.
+/// S5.5: where there may be few queue pairs, more connections share one. Over packets this time.
 #[test]
 fn no_more_queue_pairs_are_made_than_the_policy_allows() {
     let devices = [r#"{"roce": "127.0.0.1"}"#, r#"{"roce": "127.0.0.2"}"#];
@@ -107,7 +107,7 @@ fn a_shared_queue_pair_that_fails_takes_nothing_with_it() {
     assert!(seen.failed > 2, "{seen:?}");
 }
 
-/// SHARE: five connections to a queue pair whatever the policy's ratio is, and no rates: a device that does a byte a
+/// S5.5, S5.6, S5.22, SHARE: five connections to a queue pair whatever the ratio is, and no rates: a device that does a byte a
 /// second is not asked. Nothing goes astray, when they fail neither.
 #[test]
 fn in_the_mode_share_five_connections_have_a_queue_pair() {
@@ -170,7 +170,7 @@ fn in_the_mode_justitia_a_missed_target_lowers_what_may_be_sent() {
     }
 }
 
-/// RAW: completions come to the connection whose they are, each from a queue of its own. There is nothing to agree on
+/// S5.6, S5.22, RAW: completions come to the connection whose they are, each from a queue of its own. There is nothing to agree on
 /// with other hosts.
 #[test]
 fn in_the_mode_raw_each_connection_has_a_completion_queue() {

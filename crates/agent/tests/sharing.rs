@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 use catchment_agent::policy::Policy;
 use catchment_agent::protocol::Account;
-use catchment_agent::{Agent, AgentOptions, AgentProvider, status};
+use catchment_agent::{Agent, AgentOptions, AgentProvider, Inquiry, status};
 use catchment_conformance::{Options, Side, eventually};
 use catchment_probe::child::{Child, hear, role, say};
 use catchment_verbs::mem::{Region, RegionOptions};
@@ -235,7 +235,7 @@ fn held(process: &Child) -> (usize, usize) {
     (std::fs::read_dir(of("fd")).unwrap().count(), shared)
 }
 
-/// `kill -9` of an application: the other goes on without a failed request, gets all of the device, and
+/// S5.1: `kill -9` of an application: the other goes on without a failed request, gets all of the device, and
 /// nothing of the dead one remains at the agent.
 #[test]
 fn a_killed_application_leaves_nothing_and_harms_nobody() {
@@ -275,4 +275,32 @@ fn requests_of_a_killed_agent_are_flushed() {
     process.kill();
     let said = writer.ask("stop");
     assert!(said.starts_with("done [Flushed, Flushed"), "{:.80}", said);
+}
+
+/// Who asks again and again has one connection; an agent that was started again is asked over another.
+#[test]
+fn questions_go_over_one_connection_for_each_life_of_the_agent() {
+    let name = format!("asked-{}", std::process::id());
+    let start = || {
+        let text = format!(r#"{{"name": "{name}", "applications": [{{"name": "suite"}}]}}"#);
+        Agent::start(Policy::parse(&text).unwrap()).unwrap()
+    };
+    // Other tests have their agents in processes.
+    let served = || {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let names = threads.map(|one| std::fs::read_to_string(one.path().join("comm")));
+        names.filter(|name| name.as_ref().is_ok_and(|name| name.trim() == "agent-app")).count()
+    };
+    let mut inquiry = Inquiry::new(&name);
+    let nobody = inquiry.ask().unwrap_err().to_string();
+    assert!(nobody.contains("no agent of the name"), "{nobody}");
+    for _ in 0..2 {
+        let agent = start();
+        for _ in 0..100 {
+            assert_eq!(inquiry.ask().unwrap().applications, []);
+            assert_eq!(served(), 1);
+        }
+        drop(agent);
+        assert!(inquiry.ask().is_err());
+    }
 }

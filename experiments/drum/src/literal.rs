@@ -180,6 +180,7 @@ mod tests {
         problem
     }
 
+    /// S5.14: the capacity as printed, degenerate.
     #[test]
     fn at_alpha_1_the_printed_objective_is_the_same_all_over_the_boundary() {
         let problem = alone(1.0);
@@ -193,6 +194,7 @@ mod tests {
         assert!(most_used(&problem, &skewed) > 1.9);
     }
 
+    /// S5.14.
     #[test]
     fn below_the_printed_capacity_more_is_sent_than_there_is() {
         let mut problem = alone(0.5);

@@ -100,3 +100,22 @@ fn share(alpha: f64, weights: &[f64], costs: &[f64], capacity: f64, x: &mut [f64
     };
     crate::price::fit(used_at, capacity, 1e300, 60);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::Family;
+
+    /// S5.21: between hosts the paper's step has not arrived after 1,000 iterations; a larger one comes nearer.
+    #[test]
+    fn the_papers_step_does_not_arrive_and_a_larger_one_comes_nearer() {
+        let problem = Family::new(6, 5, 2.0, 2, 4).draw();
+        let reference = Reference::find(&problem).unwrap();
+        let (trace, papers) = ascend(&problem, &reference, STEP).unwrap();
+        assert_eq!(trace.iterations(), None);
+        let (larger, objective) = ascend(&problem, &reference, 10.0 * STEP).unwrap();
+        assert!(reference.gap(objective) < reference.gap(papers), "{objective}, {papers}");
+        // What is used is made to fit after each.
+        assert!(trace.most_used.max(larger.most_used) <= 1.0 + 1e-12);
+    }
+}

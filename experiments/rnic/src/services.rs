@@ -33,3 +33,20 @@ pub fn services(service: Service, connections: usize, bytes: u32, count: u64) ->
     }
     count as f64 / last.as_secs_f64()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S5.23.
+    #[test]
+    fn s5_23_rc_and_uc_drop_beyond_the_cache_and_ud_does_not() {
+        let many_by_few = |service| {
+            let [few, many] =
+                [20, 100].map(|connections| services(service, connections, 32, 5_000));
+            many / few
+        };
+        assert!(many_by_few(Service::Rc) < 0.6 && many_by_few(Service::Uc) < 0.6);
+        assert!((many_by_few(Service::Ud) - 1.0).abs() < 0.05);
+    }
+}

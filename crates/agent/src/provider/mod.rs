@@ -6,18 +6,18 @@ mod chunks;
 mod context;
 mod cq;
 mod handles;
+mod inquiry;
 mod link;
 mod mr;
 mod qp;
 mod qp_core;
 mod slices;
 
-use crate::protocol::{self, Account, Peer, Reply, Request, Rounds};
-use catchment_provider_shm::seqpacket;
 use catchment_verbs::{Context, DeviceInfo, Provider, ProviderInfo, VerbsError, Wire};
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+pub use inquiry::{Inquiry, Standing, peers, rounds, status};
 
 /// How long an answer of the agent may take: it may wait for a peer that does not answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -80,56 +80,4 @@ fn unavailable(agent: &str, error: &std::io::Error) -> VerbsError {
         format!("agent {agent:?}: {error}")
     };
     VerbsError::Unavailable { provider: INFO.name, reason }
-}
-
-/// Returns the accounts of the applications of an agent.
-///
-/// # Errors
-/// When there is no such agent, or it does not answer.
-pub fn status(agent: &str) -> Result<Vec<Account>, VerbsError> {
-    Ok(standing(agent)?.applications)
-}
-
-/// Returns what an agent knows of those of other hosts.
-///
-/// # Errors
-/// As [`status`].
-pub fn peers(agent: &str) -> Result<Vec<Peer>, VerbsError> {
-    Ok(standing(agent)?.peers)
-}
-
-/// Returns how an agent's rounds with those of other hosts stand; `None` if it has none.
-///
-/// # Errors
-/// As [`status`].
-pub fn rounds(agent: &str) -> Result<Option<Rounds>, VerbsError> {
-    Ok(standing(agent)?.rounds)
-}
-
-/// What an agent says of itself.
-pub(crate) struct Standing {
-    pub(crate) alpha: f64,
-    pub(crate) applications: Vec<Account>,
-    pub(crate) peers: Vec<Peer>,
-    pub(crate) rounds: Option<Rounds>,
-}
-
-/// Returns what an agent says of itself.
-///
-/// # Errors
-/// As [`status`].
-pub(crate) fn standing(agent: &str) -> Result<Standing, VerbsError> {
-    let ask = || {
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
-        let fd = seqpacket::connect(&protocol::address(agent)?, deadline)?;
-        protocol::send(fd.as_fd(), &Request::Status, &[])?;
-        let answer = protocol::receive(fd.as_fd(), protocol::REPLY_BYTES, deadline)?;
-        match answer {
-            Some((Reply::Status { alpha, applications, peers, rounds }, _)) => {
-                Ok(Standing { alpha, applications, peers, rounds })
-            }
-            _ => Err(std::io::ErrorKind::InvalidData.into()),
-        }
-    };
-    ask().map_err(|error| unavailable(agent, &error))
 }

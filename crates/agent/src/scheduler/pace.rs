@@ -92,7 +92,7 @@ impl Scheduler {
     }
 
     /// Serves what an application leaves of its rate, since it cannot save it up, to all others of which `first` is the
-    /// first too, and to it what they leave.
+    /// first too, and to it what they leave, until that one is removed.
     pub fn set_pool(&mut self, id: ApplicationId, first: ApplicationId) {
         self.application(id.0).pool = Some(first.0);
         if self.pools.len() <= first.0 {
@@ -101,11 +101,14 @@ impl Scheduler {
         self.pools[first.0].most = (BURST_CHUNKS * self.chunk) as f64;
     }
 
-    /// Forgets what was left to those of whom an application was the first: the next one with its number begins anew.
+    /// Forgets what was left to those of whom an application was the first, and that they were: the next one with its
+    /// number is none of theirs.
     pub(super) fn end_pool(&mut self, first: usize) {
         if let Some(pool) = self.pools.get_mut(first) {
             *pool = Pool::default();
         }
+        let all = self.applications.iter_mut().flatten();
+        all.filter(|one| one.pool == Some(first)).for_each(|one| one.pool = None);
     }
 
     /// Takes what a chunk costs from the budget of its application, or from what others of its pool left.

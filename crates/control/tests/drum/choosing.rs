@@ -12,6 +12,7 @@ fn choice<'a>(problem: &'a Problem, k: usize, floor: f64) -> TopK<'a> {
     TopK::new(problem, k, vec![floor; all], arrivals, sizes).expect("good values")
 }
 
+/// S5.13.
 #[test]
 fn the_best_set_of_every_instance_is_found_and_bounded() {
     for instance in instances().iter().filter(|instance| instance.kind.as_deref() == Some("topk")) {
@@ -54,6 +55,7 @@ fn no_selector_is_better_than_every_set() {
     }
 }
 
+/// S5.13: by score, weight, arrival and size.
 #[test]
 fn selectors_rank_by_what_they_are_named_after() {
     let candidates = Candidates {
@@ -69,6 +71,7 @@ fn selectors_rank_by_what_they_are_named_after() {
     assert_eq!(Weight.select(0, &candidates, 9), [0, 1, 3]);
 }
 
+/// S5.13: whoever is not chosen now is so later.
 #[test]
 fn in_rotation_everybody_is_served() {
     let mut family = Family::new(1, 60, 2.0, 0, 8);

@@ -31,6 +31,7 @@ fn near(found: &[f64], expected: &[f64], tolerance: f64) {
     }
 }
 
+/// S5.11.
 #[test]
 fn three_flows_share_as_their_closed_forms_say() {
     let weights = [1.0, 2.0, 5.0];
@@ -48,6 +49,7 @@ fn three_flows_share_as_their_closed_forms_say() {
     }
 }
 
+/// S5.11, where alpha is infinite.
 #[test]
 fn max_min_fills_in_proportion_to_weights_and_the_rest_goes_on() {
     let mut problem = three(f64::INFINITY, [1.0, 2.0, 5.0], 40.0);
@@ -86,6 +88,7 @@ fn a_large_alpha_comes_near_to_max_min() {
     assert!(one < five && five <= most * (1.0 + 1e-9), "{one}, {five}, {most}");
 }
 
+/// S5.12: also that of `-beta / z^2`.
 #[test]
 fn derivatives_are_those_of_the_utilities() {
     let difference =
@@ -119,6 +122,7 @@ fn worst_use(cone: &Preemption, x: &[f64], chance: &mut Chance) -> f64 {
     use_at(&worst)
 }
 
+/// S5.15: against points of the ellipsoid that a search makes as bad as it can.
 #[test]
 fn a_preemptible_capacity_holds_in_the_worst_case_and_no_more_is_kept_free() {
     let mut family = Family::new(2, 5, 1.0, 0, 11);
@@ -143,5 +147,34 @@ fn a_preemptible_capacity_holds_in_the_worst_case_and_no_more_is_kept_free() {
         let used =
             (sent / problem.send_capacity[host]).max(completed / problem.completion_capacity[host]);
         assert!((1.0 - 1e-4..=1.0 + 1e-9).contains(&used), "host {host}: {used}");
+    }
+}
+
+/// S5.14, the capacities as they are here, `sum x <= q`: the conditions of Karush, Kuhn and Tucker hold within 1e-8.
+#[test]
+fn rates_of_a_host_and_their_prices_fulfil_the_conditions_of_an_optimum() {
+    for (seed, alpha) in (0..40).zip([0.5, 1.0, 1.5, 2.0, 5.0].into_iter().cycle()) {
+        let problem = Family::new(3, 9, alpha, 0, seed).draw();
+        let (found, prices) = solve_exactly(&problem).expect("one-sided");
+        for (host, price) in prices.iter().enumerate() {
+            let row = host * 9..(host + 1) * 9;
+            assert!(price.send >= 0.0 && price.complete >= 0.0, "{price:?}");
+            for at in row.clone() {
+                let own = problem.edges.from.iter().position(|from| *from as usize == at);
+                let share = problem.edges.completions[own.expect("its completions")];
+                let gain = problem.weights[at] * marginal(alpha, found.x[at])
+                    + share * completion_marginal(problem.beta[host], found.z[at]);
+                near(&[price.send + share * price.complete], &[gain], 1e-8);
+                near(&[found.z[at]], &[share * found.x[at]], 1e-12);
+            }
+            let left = |rates: &[f64], capacity: f64| 1.0 - rates.iter().sum::<f64>() / capacity;
+            let slack = [
+                (left(&found.x[row.clone()], problem.send_capacity[host]), price.send),
+                (left(&found.z[row], problem.completion_capacity[host]), price.complete),
+            ];
+            for (left, price) in slack {
+                assert!(left >= -1e-12 && (left <= 1e-8 || price <= 1e-8), "{left} at {price}");
+            }
+        }
     }
 }

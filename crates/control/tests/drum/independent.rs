@@ -17,6 +17,7 @@ fn family(seed: u64) -> Family {
     family
 }
 
+/// S5.16, S5.17, S5.18: those with messages between hosts and with batches too, within 1e-6.
 #[test]
 fn a_hundred_random_problems_have_the_optimum_of_an_interior_point_solver() {
     let mut accurate = 0;

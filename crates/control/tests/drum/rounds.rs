@@ -40,6 +40,7 @@ fn ten_rounds_are_enough_for_nine_tenths_of_the_oracle() {
     assert!(counts.iter().all(|count| *count <= 25), "{counts:?}");
 }
 
+/// S5.20.
 #[test]
 fn rates_fit_and_converge_while_a_tenth_of_the_messages_is_lost() {
     for alpha in [0.5, 1.0, 2.0, 5.0] {
@@ -99,4 +100,19 @@ fn after_a_change_rates_fit_the_new_capacities_and_reach_the_new_optimum() {
     other.edges.push(0, 11, 0.5);
     let refused = solver.change(&other).expect_err("one edge more");
     assert!(refused.to_string().contains("edges"), "{refused}");
+}
+
+/// S5.19: both residuals of a solution are told, and small; here it is the certificate that ends the rounds.
+#[test]
+fn a_solution_tells_both_residuals() {
+    let problem = Family::new(20, 10, 2.0, 2, 3).draw();
+    let settings = Settings { gap: 1e-9, iterations: 2000, ..Settings::default() };
+    let mut solver = Solver::<f64>::new(&problem, settings).expect("good values");
+    let first = solver.iterate();
+    let solution = solver.solve();
+    assert_eq!(solution.status, Status::Solved);
+    let last = solution.residuals;
+    assert!(first.primal > 0.0 && first.dual > 0.0, "{first:?}");
+    assert!(last.primal <= 1e-3 * first.primal && last.dual <= 1e-3 * first.dual, "{last:?}");
+    assert!(last.primal <= 1e-4 * problem.weights.len() as f64, "{last:?}");
 }

@@ -35,6 +35,20 @@ pub(super) fn memory(collector: &Host, source: &Host) -> Option<Because> {
     None
 }
 
+/// Says which end alone sends packets.
+pub(super) fn packets_of_one(ours: &ProviderOffer, theirs: &ProviderOffer) -> Option<Because> {
+    let ends = [("collector", ours), ("source", theirs)];
+    let [(sends, sender), (other, memory)] =
+        if ours.net.is_some() { ends } else { [ends[1], ends[0]] };
+    Because::new(
+        format!(
+            "the {sends}'s {} sends packets, the {other}'s {} does not",
+            sender.name, memory.name
+        ),
+        "use agents at both sides whose devices send packets, or none",
+    )
+}
+
 /// Checks what RoCEv2 needs: addresses of one family that reach each other without translation, and
 /// UDP port 4791 where the other side is an RNIC.
 pub(super) fn packets(

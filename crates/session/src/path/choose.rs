@@ -2,7 +2,7 @@
 use super::rules::Side;
 use super::{
     About, Because, CollectorFacts, KnownProviders, PathChoice, PathError, PathRules, Recovery,
-    SourceFacts, Why, Wire, against,
+    SourceFacts, Why, Wire, against, join,
 };
 use crate::check::REASON_CHARS_MAX;
 use crate::message::{FailedPath, ProviderOffer, SessionPath};
@@ -116,9 +116,12 @@ fn examine(
     })?;
     let of_pair = |because| Why::new(About::pair(pair.source, pair.collector), because);
     let against = match wire {
-        // The device of an agent may send packets: then its applications share memory with it alone.
-        Some(Wire::Memory) if ours.net.is_some() && theirs.net.is_some() => None,
-        Some(Wire::Memory) | None => against::memory(collector.host, source.host),
+        Some(Wire::Memory) | None => match (ours.net, theirs.net) {
+            // The device of an agent may send packets: then its applications share memory with it alone.
+            (Some(_), Some(_)) => None,
+            (None, None) => against::memory(collector.host, source.host),
+            (Some(_), None) | (None, Some(_)) => against::packets_of_one(&ours, theirs),
+        },
         Some(Wire::RoceV2) => against::packets((collector, &ours), (source, theirs)),
     };
     if let Some(because) = against {
@@ -191,7 +194,8 @@ fn chosen(
         _ => "same host, network namespace and user".to_owned(),
     };
     let rule = facts.rules.in_favour(&collector.name);
-    let not: String = merged(whys.to_vec()).iter().map(|why| format!("; not {why}")).collect();
+    let whys = merged(whys.to_vec());
+    let not = if whys.is_empty() { String::new() } else { format!("; {}", join(&whys, "not ")) };
     PathChoice {
         path: SessionPath {
             source: source.name.clone(),

@@ -166,8 +166,7 @@ impl About {
 }
 
 /// Why something was not taken.
-#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
-#[display("{about}: {}", because.reason)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why {
     about: About,
     because: Because,
@@ -184,7 +183,7 @@ impl Why {
 #[non_exhaustive]
 pub enum PathError {
     /// Each pair of providers has a reason against it.
-    #[error("no path between source and collector: {}", join(whys))]
+    #[error("no path between source and collector: {}", join(whys, ""))]
     NoPath {
         /// The reasons, each once.
         whys: Vec<Why>,
@@ -205,9 +204,18 @@ pub enum PathError {
     },
 }
 
-fn join(whys: &[Why]) -> String {
-    let lines: Vec<String> = whys.iter().map(Why::to_string).collect();
-    lines.join("; ")
+/// Joins reasons, each once, behind all that it is against: these with `not` before each.
+fn join(whys: &[Why], not: &str) -> String {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for Why { about, because } in whys {
+        let about = format!("{not}{about}");
+        match reasons.iter_mut().find(|(reason, _)| *reason == because.reason) {
+            Some((_, all)) => all.push(about),
+            None => reasons.push((&because.reason, vec![about])),
+        }
+    }
+    let lines = reasons.iter().map(|(reason, all)| format!("{}: {reason}", all.join(", ")));
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 impl PathError {

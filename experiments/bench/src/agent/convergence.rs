@@ -7,7 +7,7 @@ use crate::goal::{Goal, Limit};
 use crate::stats::{decimals, percentile};
 use anyhow::{Result, ensure};
 use catchment_agent::protocol::{Account, By};
-use catchment_agent::{peers, rounds, status};
+use catchment_agent::{Inquiry, Standing};
 use catchment_perf::{Amount, Operation, Waiting};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ pub(crate) struct Place {
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {} hosts, {:?}", self.provider, self.hosts, self.change)?;
+        write!(f, ", {} {} hosts, {:?}", self.provider, self.hosts, self.change)?;
         self.by.map_or(Ok(()), |by| write!(f, " by {by:?}"))
     }
 }
@@ -90,18 +90,31 @@ fn work() -> Work {
     }
 }
 
-fn account(agent: &str, at: usize) -> Result<Option<Account>> {
-    Ok(status(agent)?.into_iter().find(|one| one.application == application(at)))
+fn account(standing: &Standing, at: usize) -> Option<&Account> {
+    standing.applications.iter().find(|one| one.application == application(at))
 }
 
-fn waits(agent: &str, at: usize) -> Result<bool> {
-    Ok(account(agent, at)?.is_some_and(|one| one.waiting > 0))
+fn waits(standing: &Standing, at: usize) -> bool {
+    account(standing, at).is_some_and(|one| one.waiting > 0)
 }
 
-/// Rounds of both hosts so far.
-fn count(hosts: &Hosts) -> Result<[u64; 2]> {
-    let of = |agent| anyhow::Ok(rounds(agent)?.map_or(0, |rounds| rounds.rounds));
-    Ok([of(hosts.first())?, of(hosts.second())?])
+/// Asks both agents, over one connection each.
+struct Looks([Inquiry; 2]);
+
+impl Looks {
+    fn new(hosts: &Hosts) -> Self {
+        Self([Inquiry::new(hosts.first()), Inquiry::new(hosts.second())])
+    }
+
+    fn now(&mut self) -> Result<[Standing; 2]> {
+        let [first, second] = &mut self.0;
+        Ok([first.ask()?, second.ask()?])
+    }
+}
+
+/// Rounds of a host so far.
+fn count(standing: &Standing) -> u64 {
+    standing.rounds.as_ref().map_or(0, |rounds| rounds.rounds)
 }
 
 /// Decided rates beside those by weight, which are the optimum; nothing of who is not there.
@@ -112,16 +125,12 @@ struct Rates {
 }
 
 impl Rates {
-    fn now(hosts: &Hosts, one_sends: bool) -> Result<Self> {
+    fn of([first, second]: &[Standing; 2], one_sends: bool) -> Self {
         let weights = [WEIGHTS[0], if one_sends { WEIGHTS[1] } else { 0.0 }, WEIGHT_THERE];
         let whole = (TAKES_IN as f64 - IDLE) / weights.iter().sum::<f64>();
-        let [first, second] = [status(hosts.first())?, status(hosts.second())?];
-        let rate = |all: &[Account], at| {
-            let one = all.iter().find(|one| one.application == application(at));
-            one.map_or(0.0, |one| one.rate_bytes_per_s)
-        };
-        let rates = [rate(&first, 0), rate(&first, 1), rate(&second, 2)];
-        Ok(Self { rates, weights, optimum: weights.map(|weight| weight * whole) })
+        let rate = |of, at| account(of, at).map_or(0.0, |one| one.rate_bytes_per_s);
+        let rates = [rate(first, 0), rate(first, 1), rate(second, 2)];
+        Self { rates, weights, optimum: weights.map(|weight| weight * whole) }
     }
 
     /// `ε` of the specification: all optimal rates less this part are worth as much as these. Agents optimise the
@@ -145,19 +154,19 @@ impl Rates {
 }
 
 /// Times from now until the rates are optimal.
-fn time(hosts: &Hosts, one_sends: bool) -> Result<Found> {
-    let (begun, before) = (Instant::now(), count(hosts)?);
+fn time(looks: &mut Looks, one_sends: bool) -> Result<Found> {
+    let (begun, before) = (Instant::now(), looks.now()?);
     let ms = || begun.elapsed().as_secs_f64() * 1e3;
+    let mut after = before.clone();
     wait("the optimum of two hosts", LOOK_EVERY, || {
-        Ok(Rates::now(hosts, one_sends)?.are_optimal())
+        after = looks.now()?;
+        Ok(Rates::of(&after, one_sends).are_optimal())
     })?;
-    let (found_ms, after) = (ms(), count(hosts)?);
-    let made = before.iter().zip(after).map(|(before, after)| after - before);
-    wait(
-        "the rates of two hosts",
-        LOOK_EVERY,
-        || Ok(Rates::now(hosts, one_sends)?.is_each_near()),
-    )?;
+    let found_ms = ms();
+    let made = before.iter().zip(&after).map(|(before, after)| count(after) - count(before));
+    wait("the rates of two hosts", LOOK_EVERY, || {
+        Ok(Rates::of(&looks.now()?, one_sends).is_each_near())
+    })?;
     let rounds = made.max().unwrap_or(0) as f64;
     Ok(Found { ms: found_ms, rounds, each_rate_ms: Some(ms()) })
 }
@@ -183,6 +192,7 @@ fn row(hosts: u32, change: Change, by: Option<By>, found: &[Found]) -> Row {
 /// What two hosts have while changes are made.
 struct Busy {
     hosts: Hosts,
+    looks: Looks,
     _pairs: [Pair; 2],
     begins: Vec<Found>,
     dies: Vec<Found>,
@@ -194,21 +204,22 @@ impl Busy {
         let hosts = Hosts::start(&weights, (SENDS, TAKES_IN), by == By::Write)?;
         let three = Pair::start(Some(&hosts.across), Network(None), 0, &[work()])?;
         let two = Pair::start(Some(&hosts.there), Network(None), 2, &[work()])?;
-        Ok(Self { hosts, _pairs: [three, two], begins: Vec::new(), dies: Vec::new() })
+        let looks = Looks::new(&hosts);
+        Ok(Self { hosts, looks, _pairs: [three, two], begins: Vec::new(), dies: Vec::new() })
     }
 
     /// One begins, and dies.
     fn change(&mut self, by: By) -> Result<()> {
-        let hosts = &self.hosts;
+        let (hosts, looks) = (&self.hosts, &mut self.looks);
         wait("the optimum without the third", LOOK_EVERY, || {
-            Ok(Rates::now(hosts, false)?.is_each_near())
+            Ok(Rates::of(&looks.now()?, false).is_each_near())
         })?;
         let one = Pair::start(Some(&hosts.across), Network(None), 1, &[work()])?;
-        wait("its first request", LOOK_EVERY, || waits(hosts.first(), 1))?;
-        self.begins.push(time(hosts, true)?);
+        wait("its first request", LOOK_EVERY, || Ok(waits(&looks.now()?[0], 1)))?;
+        self.begins.push(time(looks, true)?);
         drop(one);
-        self.dies.push(time(hosts, false)?);
-        let peers = peers(hosts.first())?;
+        self.dies.push(time(looks, false)?);
+        let [Standing { peers, .. }, _] = looks.now()?;
         let went = peers.iter().find(|peer| peer.connected).and_then(|peer| peer.by);
         ensure!(went == Some(by), "rounds go by {went:?} in place of {by:?}");
         Ok(())
@@ -237,19 +248,23 @@ fn on_one_host(runs: usize) -> Result<Vec<Found>> {
     let work = [work()];
     let _three = Pair::start(Some(&agent), Network(None), 0, &work)?;
     let mut found = Vec::new();
-    let share =
-        |at| Ok::<_, anyhow::Error>(account(agent.name(), at)?.map_or(0.0, |one| one.share));
+    let mut inquiry = Inquiry::new(agent.name());
+    let share = |inquiry: &mut Inquiry| {
+        anyhow::Ok(account(&inquiry.ask()?, 0).map_or(0.0, |one| one.share))
+    };
     for _ in 0..runs {
         let one = Pair::start(Some(&agent), Network(None), 1, &work)?;
-        wait("its first request", LOOK_EVERY, || waits(agent.name(), 1))?;
+        wait("its first request", LOOK_EVERY, || Ok(waits(&inquiry.ask()?, 1)))?;
         // Of it, the other, and the targets of both.
-        let before = share(0)?;
+        let before = share(&mut inquiry)?;
         drop(one);
         let begun = Instant::now();
-        wait("the shares without it", LOOK_EVERY, || Ok(share(0)? > before * (1.0 + NEAR)))?;
+        wait("the shares without it", LOOK_EVERY, || {
+            Ok(share(&mut inquiry)? > before * (1.0 + NEAR))
+        })?;
         let ms = begun.elapsed().as_secs_f64() * 1e3;
         found.push(Found { ms, rounds: 0.0, each_rate_ms: None });
-        wait("the end of its target", LOOK_EVERY, || Ok(status(agent.name())?.len() == 2))?;
+        wait("the end of its target", LOOK_EVERY, || Ok(inquiry.ask()?.applications.len() == 2))?;
     }
     Ok(found)
 }

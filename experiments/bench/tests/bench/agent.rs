@@ -12,6 +12,7 @@ const FIELDS: [&str; 21] = [
 
 /// Each row has every field, RAW and the agent the same cells over both devices; an agent's processor time and queue
 /// pairs are its own; and every goal is there, held or not, or said to be unmeasured.
+/// S5.26: what the agent takes is counted, and its core.
 #[test]
 fn an_application_through_an_agent_is_measured_beside_one_with_its_own_device() {
     with_privilege(

@@ -13,6 +13,7 @@ fn problem(alpha: f64, seed: u64) -> Problem {
     Family::new(6, 5, alpha, 2, seed).draw()
 }
 
+/// S5.17: each host knows its own applications, and what messages told it.
 #[test]
 fn hosts_by_themselves_find_the_optimum_and_stay_there() {
     for (alpha, most) in [(0.5, 10), (1.0, 10), (2.0, 10), (5.0, 15)] {
@@ -29,6 +30,7 @@ fn hosts_by_themselves_find_the_optimum_and_stay_there() {
     }
 }
 
+/// S5.20.
 #[test]
 fn first_rates_are_there_after_the_first_exchange() {
     let problem = problem(1.0, 5);
@@ -74,6 +76,7 @@ fn what_a_former_life_granted_is_not_granted_again_before_its_lease_is_over() {
     }
 }
 
+/// S5.20: a message that does not come in time is replaced by the last one.
 #[test]
 fn with_a_third_of_messages_lost_a_host_falls_back_and_comes_back() {
     let problem = problem(2.0, 6);
