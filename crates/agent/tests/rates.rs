@@ -1,6 +1,6 @@
 //! Two agents, processes of their own, agree on the rates of applications that write to one of them.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
-use catchment_agent::policy::Policy;
+use catchment_agent::policy::{Between, Policy};
 use catchment_agent::protocol::Account;
 use catchment_agent::{Agent, AgentOptions, AgentProvider, peers, rounds, status};
 use catchment_conformance::{Options, Side, eventually};
@@ -17,6 +17,8 @@ const OUTSTANDING: u32 = 2048;
 const CHUNK: u64 = 64 << 10;
 /// What the second host takes in, in bytes a second: less than anybody sends.
 const TAKES_IN: f64 = 384e6;
+/// What of it applications share.
+const SHARED: f64 = Between::SHARED_PART * TAKES_IN;
 /// Most that an application asks for that has nothing to send.
 const IDLE: f64 = 1e6;
 
@@ -159,7 +161,7 @@ fn two_hosts_come_to_the_shared_optimum() {
     let two = Writer::start(&second, "two", &mut target, &second);
     let rates = || [first.rate("three"), first.rate("one"), second.rate("two")];
     eventually("shares of all three", || {
-        are_near(&rates(), &[TAKES_IN / 2.0, TAKES_IN / 6.0, TAKES_IN / 3.0])
+        are_near(&rates(), &[SHARED / 2.0, SHARED / 6.0, SHARED / 3.0])
     });
     // A host serves no more than its rates give in the time, and what may be saved up, whoever of those that send to the
     // same host has it; and no rounds take place while nothing changes, as it does where a host gets no processor for a lease.
@@ -185,7 +187,7 @@ fn two_hosts_come_to_the_shared_optimum() {
     assert_eq!(one.stop(), None);
     eventually("shares of those that are left", || {
         let left = [first.rate("three"), second.rate("two")];
-        are_near(&left, &[TAKES_IN * 0.6, TAKES_IN * 0.4])
+        are_near(&left, &[SHARED * 0.6, SHARED * 0.4])
     });
     assert_eq!((three.stop(), two.stop()), (None, None));
 }
@@ -198,10 +200,10 @@ fn a_dead_host_gives_its_rates_back() {
     let three = Writer::start(&first, "three", &mut target, &second);
     let two = Writer::start(&second, "two", &mut target, &second);
     eventually("shares of both", || {
-        are_near(&[first.rate("three"), second.rate("two")], &[TAKES_IN * 0.6, TAKES_IN * 0.4])
+        are_near(&[first.rate("three"), second.rate("two")], &[SHARED * 0.6, SHARED * 0.4])
     });
     first.process.kill();
-    eventually("all of it at the other", || are_near(&[second.rate("two")], &[TAKES_IN]));
+    eventually("all of it at the other", || are_near(&[second.rate("two")], &[SHARED]));
     assert!(three.stop().is_some(), "its agent is gone");
     assert_eq!(two.stop(), None);
 }
@@ -237,7 +239,7 @@ fn agents_find_each_other_by_where_queue_pairs_lead() {
     let three = Writer::start(&first, "three", &mut target, &second);
     eventually("the session", || peers(&first.name).unwrap().iter().any(|peer| peer.connected));
     eventually("all that the other takes in", || {
-        (first.rate("three") - TAKES_IN / 4.0).abs() <= 0.01 * TAKES_IN
+        (first.rate("three") - SHARED / 4.0).abs() <= 0.01 * TAKES_IN
     });
     assert_eq!(three.stop(), None);
 }

@@ -329,7 +329,9 @@ impl Drop for Peers {
 fn config(between: &Between, ours: &Hello) -> Result<HostConfig, PeerError> {
     // Without rates, what devices can do is not asked for, and of no use.
     let any = (!ours.rates).then_some(1 << 40);
-    let mops = |bytes: Option<u64>| bytes.or(any).map(|bytes| bytes as f64 / BYTES_PER_MOPS);
+    let mops = |bytes: Option<u64>| {
+        bytes.or(any).map(|bytes| Between::SHARED_PART * bytes as f64 / BYTES_PER_MOPS)
+    };
     let capacities = mops(between.send_bytes_per_s).zip(mops(between.completion_bytes_per_s));
     let (send_capacity, completion_capacity) = capacities.ok_or(PeerError::Capacity)?;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

@@ -7,10 +7,10 @@ use std::ops::RangeInclusive;
 const REQUESTS_BYTES: RangeInclusive<u32> = 64..=1 << 16;
 const CHUNKS_BYTES: RangeInclusive<u32> = 1 << 10..=1 << 24;
 
-/// What a chunk has by default, and the line from which on it does: there it takes 655 us. On a slower one a chunk is
+/// What a chunk has by default, and the line from which on it does: there it takes 262 us. On a slower one a chunk is
 /// shorter, or who comes would wait for milliseconds.
 const CHUNK_BYTES: u32 = 64 << 10;
-const CHUNK_LINE_BYTES_PER_S: f64 = 100e6;
+const CHUNK_LINE_BYTES_PER_S: f64 = 250e6;
 /// Chunks of slower lines are whole packets of the longest path MTU.
 const CHUNK_STEP_BYTES: u32 = 4096;
 /// Such chunks in the window: one is on its way while the completion of the other comes back.
@@ -79,8 +79,8 @@ mod tests {
             let limits = limits(&format!(r#", "between": {{"send_bytes_per_s": {bytes_per_s}}}"#));
             (limits.chunk_bytes, limits.window_bytes, limits.request_bytes)
         };
-        assert_eq!(at(12_325_000), (8192, 16_384, 64));
-        assert_eq!(at(123_250_000), (65_536, 131_072, 64));
+        assert_eq!(at(12_325_000), (4096, 8192, 64));
+        assert_eq!(at(123_250_000), (32_768, 65_536, 64));
         assert_eq!(at(5_000_000_000), (65_536, 131_072, 1775));
         assert_eq!(at(1), (4096, 8192, 64));
         assert_eq!(at(u64::MAX), (65_536, 131_072, 1775));

@@ -94,6 +94,13 @@ pub struct Between {
     pub slots: bool,
 }
 
+impl Between {
+    /// The part of what devices can send and take in that applications share. All of it would leave a queue before the
+    /// line: it never becomes shorter while somebody sends as fast as the line carries, and who comes waits behind
+    /// whole windows. And nobody knows to the byte what a line carries.
+    pub const SHARED_PART: f64 = 0.98;
+}
+
 impl Default for Between {
     fn default() -> Self {
         Self {

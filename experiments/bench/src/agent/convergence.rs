@@ -6,6 +6,7 @@ use super::ends::{AgentProcess, Hosts, Network, Pair, Work, application, wait};
 use crate::goal::{Goal, Limit};
 use crate::stats::{decimals, percentile};
 use anyhow::{Result, ensure};
+use catchment_agent::policy::Between;
 use catchment_agent::protocol::{Account, By};
 use catchment_agent::{Inquiry, Standing};
 use catchment_perf::{Amount, Operation, Waiting};
@@ -127,7 +128,7 @@ struct Rates {
 impl Rates {
     fn of([first, second]: &[Standing; 2], one_sends: bool) -> Self {
         let weights = [WEIGHTS[0], if one_sends { WEIGHTS[1] } else { 0.0 }, WEIGHT_THERE];
-        let whole = (TAKES_IN as f64 - IDLE) / weights.iter().sum::<f64>();
+        let whole = (Between::SHARED_PART * TAKES_IN as f64 - IDLE) / weights.iter().sum::<f64>();
         let rate = |of, at| account(of, at).map_or(0.0, |one| one.rate_bytes_per_s);
         let rates = [rate(first, 0), rate(first, 1), rate(second, 2)];
         Self { rates, weights, optimum: weights.map(|weight| weight * whole) }
