@@ -184,6 +184,9 @@ impl Controller {
             Input::Progress { transfer, left_bytes, revision } => {
                 self.progress(transfer, left_bytes, revision);
             }
+            Input::Begun { transfer, until_ns, revision } => {
+                self.all_begun(transfer, until_ns, revision);
+            }
             Input::Paused { transfer, left_bytes, revision } => {
                 self.paused(transfer, left_bytes, revision);
             }
@@ -247,6 +250,13 @@ impl Controller {
     #[must_use]
     pub fn transfers(&self) -> usize {
         self.transfers.len()
+    }
+
+    /// Returns how long before the end of a window the next one is granted on the links of a device: early enough for any
+    /// that waited there lately to begin then.
+    pub(super) fn ahead_ns(&self, device: DeviceId) -> u64 {
+        let part = self.paths[usize::from(self.path_of(device).0)].part;
+        self.config.ahead_ns.max(self.parts[part].delay.get().unwrap_or(0))
     }
 
     pub(super) fn refuse(&mut self, subject: Subject, reason: Refusal) {
