@@ -52,7 +52,6 @@ mod plan;
 mod pool;
 mod quad;
 mod queue;
-mod recent;
 mod refill;
 mod registry;
 mod request;

@@ -1,5 +1,4 @@
 //! Links that share paths, and the paths that share these: what changes there concerns nobody else.
-use super::recent::Recent;
 use super::transfer::Key;
 use super::{Config, NONE};
 
@@ -19,8 +18,6 @@ pub(super) struct Part {
     pub(super) freed: bool,
     /// It is among those that have changed.
     pub(super) listed: bool,
-    /// The longest that a grant takes to those that waited lately.
-    pub(super) delay: Recent,
 }
 
 /// The links between a source and a collector.
@@ -94,7 +91,6 @@ impl Part {
             exact: false,
             freed: false,
             listed: false,
-            delay: Recent::greatest(),
         }
     }
 }

@@ -1,25 +1,41 @@
 //! How much of a transfer may be on its way: as much as leaves at its rate until the first of it is acknowledged.
-use crate::admission::recent::Recent;
 use crate::admission::transfer::sent_bytes;
+
+/// How long a least delay counts at least; twice that at most.
+const REMEMBERED_NS: u64 = 10_000_000_000;
 
 /// How long acknowledgements take: the least time from when a chunk has left at its rate to when the queue pair says so. Paths
 /// change, so what is older than 20 s does not count.
 #[derive(Debug)]
-pub(super) struct AckDelay(Recent);
+pub(super) struct AckDelay {
+    least_ns: u64,
+    before_ns: u64,
+    until_ns: u64,
+}
 
 impl AckDelay {
     pub(super) const fn new() -> Self {
-        Self(Recent::least())
+        Self { least_ns: u64::MAX, before_ns: u64::MAX, until_ns: 0 }
     }
 
     /// A chunk is acknowledged, so long after it should have left.
     pub(super) fn note(&mut self, now_ns: u64, delay_ns: u64) {
-        self.0.note(now_ns, delay_ns);
+        if now_ns >= self.until_ns {
+            (self.before_ns, self.least_ns) = (self.least_ns, delay_ns);
+            self.until_ns = now_ns.saturating_add(REMEMBERED_NS);
+        } else {
+            self.least_ns = self.least_ns.min(delay_ns);
+        }
     }
 
     /// Returns it, at most `most_ns`; 0 as long as nothing is known.
-    fn ns(&self, most_ns: u64) -> u64 {
-        self.0.get().map_or(0, |least_ns| least_ns.min(most_ns))
+    const fn ns(&self, most_ns: u64) -> u64 {
+        let least_ns = if self.least_ns < self.before_ns { self.least_ns } else { self.before_ns };
+        match least_ns {
+            u64::MAX => 0,
+            _ if least_ns > most_ns => most_ns,
+            _ => least_ns,
+        }
     }
 }
 
@@ -40,7 +56,7 @@ pub(super) struct Flight {
 
 impl Flight {
     /// Returns the bound by what is known of the path; no acknowledgement is waited for longer than a lease.
-    pub(super) fn new(delay: &AckDelay, lease_ns: u64, chunk_bytes: u64) -> Self {
+    pub(super) const fn new(delay: &AckDelay, lease_ns: u64, chunk_bytes: u64) -> Self {
         Self { delay_ns: delay.ns(lease_ns), lease_ns, chunk_bytes, round_trip_ns: 0 }
     }
 
