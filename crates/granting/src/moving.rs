@@ -69,6 +69,12 @@ impl Moving {
         !self.is_open && self.blocks.is_empty() && self.parts.is_empty()
     }
 
+    /// Returns whether a whole frame can go with it: nothing of it was let go, and it is no event.
+    pub(super) fn can_grow(&self) -> bool {
+        let is_plain = !self.is_open && self.missed.is_none() && !self.blocks.is_empty();
+        is_plain && !self.has_begun() && self.parts.is_empty()
+    }
+
     /// Returns whether a part of its first block was posted.
     pub(super) const fn has_begun(&self) -> bool {
         self.posted > 0

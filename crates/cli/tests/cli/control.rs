@@ -66,6 +66,7 @@ fn ended(status: &Value, class: usize) -> u64 {
     class["on_time"].as_u64().unwrap() + class["late"].as_u64().unwrap()
 }
 
+/// Request, grant, WRITE, release between processes (S2.3).
 #[test]
 fn an_urgent_frame_overtakes_and_the_narrow_link_drops_nothing() {
     let name = "control::an_urgent_frame_overtakes_and_the_narrow_link_drops_nothing";

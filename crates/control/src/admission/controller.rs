@@ -184,6 +184,9 @@ impl Controller {
             Input::Progress { transfer, left_bytes, revision } => {
                 self.progress(transfer, left_bytes, revision);
             }
+            Input::Begun { transfer, until_ns, revision } => {
+                self.all_begun(transfer, until_ns, revision);
+            }
             Input::Paused { transfer, left_bytes, revision } => {
                 self.paused(transfer, left_bytes, revision);
             }

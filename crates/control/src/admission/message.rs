@@ -89,7 +89,8 @@ pub enum Input {
         /// The time.
         delay_ns: u64,
     },
-    /// A transfer has something to send. Told again it only says that the source still waits.
+    /// A transfer has something to send. Told again it says that the source still waits, and how much it is now if that is
+    /// more.
     Request {
         /// The transfer.
         transfer: TransferId,
@@ -104,6 +105,15 @@ pub enum Input {
         transfer: TransferId,
         /// What is left to send.
         left_bytes: u64,
+        /// The latest grant that the source obeys.
+        revision: u32,
+    },
+    /// All of a transfer has begun: its source uses no more of its window, of this revision, than until a time.
+    Begun {
+        /// The transfer.
+        transfer: TransferId,
+        /// When the last of it has left.
+        until_ns: u64,
         /// The latest grant that the source obeys.
         revision: u32,
     },

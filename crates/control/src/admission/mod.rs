@@ -33,6 +33,7 @@
 //! [`Rules`] has each ingredient as a switch: [`Rules::fifo`] and [`Rules::priority`] are our reading of
 //! the paper's RDMA-TCM and P-RDMA-TCM, [`Rules::deadline`] is ours. Amounts are bytes of payload, rates
 //! are bits of payload a second.
+mod begun;
 mod charge;
 mod config;
 mod controller;

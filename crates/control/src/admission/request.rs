@@ -1,6 +1,6 @@
 //! What sources say about their transfers.
 use super::controller::Controller;
-use super::transfer::{Course, NEVER, State, Transfer};
+use super::transfer::{Course, Ends, NEVER, State, Transfer};
 use super::{NONE, Refusal, Subject, TransferId};
 
 impl Controller {
@@ -75,14 +75,37 @@ impl Controller {
         }
     }
 
+    /// Takes more that goes with a transfer that waits.
+    fn grow(&mut self, at: u32, bytes: u64) {
+        let transfer = &mut self.transfers[at];
+        let (device, class) = (transfer.id.device, transfer.class);
+        let bytes = bytes.min(self.config.bytes_max);
+        let more = bytes.saturating_sub(transfer.course.standing_bytes());
+        if more == 0 {
+            return;
+        }
+        transfer.course = Course::standing(bytes);
+        let path = &mut self.paths[usize::from(self.devices.known(device).path.0)];
+        path.waiting_bytes = path.waiting_bytes.saturating_add(more);
+        if let Some(shares) = self.config.rules.shares {
+            let lowered = self.charge_class(device, class, more, shares.class_depth_ns);
+            let surplus = self.charge_device(device, more, shares.device_wait_ns);
+            let flags = &mut self.transfers[at].flags;
+            (flags.lowered, flags.surplus) = (flags.lowered | lowered, flags.surplus | surplus);
+            self.requeue(at);
+        }
+        self.watch(at);
+    }
+
     /// A request for a transfer that is known: the source waits, or its window is over.
     fn asked_again(&mut self, at: u32, bytes: u64) {
         let transfer = &mut self.transfers[at];
         let over = transfer.until_ns <= self.now_ns;
         match transfer.state {
+            State::Waiting => return self.grow(at, bytes),
             State::Silent => {}
             State::Ending if over => {}
-            State::Waiting | State::Granted | State::Ending | State::Pausing => return,
+            State::Granted | State::Ending | State::Pausing => return,
         }
         transfer.course = Course::standing(bytes.min(self.config.bytes_max));
         self.wait(at);
@@ -112,7 +135,7 @@ impl Controller {
         // It knows the latest.
         transfer.earlier_ns = 0;
         transfer.course.correct(self.now_ns, left_bytes, delay_ns);
-        if transfer.flags.last || self.gives_up {
+        if transfer.flags.ends != Ends::Lease || self.gives_up {
             self.watch(at);
         } else {
             self.prolong_window(at);

@@ -167,6 +167,18 @@ pub(super) struct Transfer {
     pub(super) links: Links,
 }
 
+/// When a window ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// After a lease: more is to be sent then.
+    #[default]
+    Lease,
+    /// When all should be sent, or the quantum.
+    Last,
+    /// When what has begun has left, as its source has said: that is all.
+    Begun,
+}
+
 /// What a transfer is, beside its state.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flags {
@@ -177,8 +189,7 @@ pub(super) struct Flags {
     pub(super) late: bool,
     /// The source was told that the deadline is missed.
     pub(super) told: bool,
-    /// The window ends when all should be sent, or the quantum.
-    pub(super) last: bool,
+    pub(super) ends: Ends,
     /// It stands in the queue of its device, under its key.
     pub(super) queued: bool,
 }

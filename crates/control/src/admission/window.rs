@@ -2,8 +2,11 @@
 use super::controller::{Controller, Timer};
 use super::hold::Hold;
 use super::timers::TimerId;
-use super::transfer::{Course, Moment, NEVER, State, duration_ns};
+use super::transfer::{Course, Ends, Moment, NEVER, State, duration_ns};
 use super::{DeviceId, Grant, NONE, Output, Pausing};
+
+/// A remainder below a byte for each change of the rate comes from rounding.
+pub(super) const REST_BYTES: u64 = 64;
 
 impl Controller {
     /// Gives a transfer `rate_bps` from `start_ns` on, or when the grant is there, if that is later.
@@ -49,6 +52,7 @@ impl Controller {
     /// from when it was: a source that has died does not have the link for as long as others come and go.
     pub(super) fn set_window(&mut self, at: u32, from_ns: u64) {
         let guard_ns = self.guard_ns(self.transfers[at].id.device);
+        let ahead_ns = self.config.ahead_ns;
         let rules = &self.config.rules;
         let transfer = &mut self.transfers[at];
         let begin_ns = from_ns.max(self.now_ns);
@@ -59,15 +63,13 @@ impl Controller {
             .saturating_add(self.config.lease_ns)
             .min(transfer.lease_end.or_now(self.now_ns))
             .max(begin_ns);
-        transfer.flags.last = rules.pipelined && end_ns <= lease_ns;
-        let until_ns = if transfer.flags.last { end_ns } else { lease_ns };
+        let is_last = rules.pipelined && end_ns <= lease_ns;
+        transfer.flags.ends = if is_last { Ends::Last } else { Ends::Lease };
+        let until_ns = if is_last { end_ns } else { lease_ns };
         transfer.until_ns = until_ns.saturating_add(guard_ns);
         transfer.revision += 1;
-        transfer.due_ns = if transfer.flags.last {
-            transfer.until_ns.saturating_sub(self.config.ahead_ns)
-        } else {
-            transfer.until_ns
-        };
+        transfer.due_ns =
+            if is_last { transfer.until_ns.saturating_sub(ahead_ns) } else { transfer.until_ns };
         let (rate_bps, until_ns) = (transfer.rate_bps, transfer.until_ns);
         let grant = Grant { rate_bps, from_ns, until_ns, revision: transfer.revision };
         self.outputs.push_back(Output::Grant { transfer: transfer.id, grant });
@@ -139,7 +141,7 @@ impl Controller {
         }
         transfer.due_ns = NEVER;
         let (until_ns, rate_bps, last) =
-            (transfer.until_ns, transfer.rate_bps, transfer.flags.last);
+            (transfer.until_ns, transfer.rate_bps, transfer.flags.ends != Ends::Lease);
         match transfer.state {
             State::Waiting => {}
             State::Granted if last => self.run_out(at, rate_bps, until_ns),
@@ -165,10 +167,9 @@ impl Controller {
         let hold = self.withdraw(at, State::Ending, rate_bps, until_ns);
         let guard_ns = self.guard_ns(self.transfers[at].id.device);
         let transfer = &mut self.transfers[at];
-        let end_ns = until_ns.saturating_sub(guard_ns);
-        let left = transfer.course.left_at(end_ns);
-        // A remainder below a byte for each change of the rate comes from rounding.
-        if left > 64 {
+        let spare_ns = if transfer.flags.ends == Ends::Begun { 0 } else { guard_ns };
+        let left = transfer.course.left_at(until_ns.saturating_sub(spare_ns));
+        if left > REST_BYTES {
             transfer.course = Course::standing(left);
             self.time_hold(hold);
             return self.wait(at);

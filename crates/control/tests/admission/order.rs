@@ -41,6 +41,7 @@ fn s2_6_priority_grants_no_low_one_while_a_high_one_waits() {
     assert_eq!(order(Rules::priority(10 * GBPS), &asks), [high, low, transfer(2, 1)]);
 }
 
+/// Age order (S2.22).
 #[test]
 fn the_oldest_event_goes_first_whenever_it_asked() {
     let rules = Rules { order: Order::ClassAge, ..Rules::priority(10 * GBPS) };
@@ -82,6 +83,7 @@ fn s2_18_a_gap_keeps_a_slot_idle_after_each_grant() {
     assert!(harness.grant_of(transfer(3, 1)).is_some());
 }
 
+/// Demotion and bypass (S2.22).
 #[test]
 fn a_late_transfer_goes_behind_and_never_blocks_newer_ones_of_its_device() {
     let mut config = one_link(Rules::deadline());

@@ -311,6 +311,7 @@ proptest! {
         prop_assert!((0..3).all(|link| harness.controller.load_bps(LinkId(link)) == Some(0)));
     }
 
+    /// Doubled messages change nothing (S2.19).
     #[test]
     fn a_release_told_three_times_is_one(rules in every_policy(), steps in steps()) {
         let (_, once) = play(&rules, &steps, false, false);
@@ -339,6 +340,7 @@ proptest! {
         }
     }
 
+    /// Each bottleneck has queues of its own (S2.6).
     #[test]
     fn links_that_share_no_path_do_not_feel_each_other(rules in every_policy(), steps in steps()) {
         let links = [20, 10].map(|gbps| LinkConfig::new(gbps * GBPS)).to_vec();

@@ -4,6 +4,7 @@ use catchment_control::admission::*;
 
 const GUARD: u64 = MS / 10;
 
+/// Grants are pipelined (S2.22).
 #[test]
 fn a_window_has_the_length_of_the_transfer_and_the_next_begins_at_its_end() {
     let mut harness = Harness::with_devices(one_link(Rules::deadline()), 5);
@@ -68,6 +69,7 @@ fn a_source_that_wakes_after_its_window_asks_and_is_granted_what_is_left() {
     assert_eq!(grant.until_ns, 410 * MS + GUARD);
 }
 
+/// Chunks are paused and go on (S2.22).
 #[test]
 fn the_urgent_one_waits_until_the_other_has_said_that_it_stopped() {
     let mut harness = Harness::with_devices(one_link(Rules::deadline()), 2);
@@ -125,6 +127,7 @@ fn a_predicted_pause_starts_the_urgent_one_after_a_chunk() {
     assert_eq!(grant.from_ns, 10 * MS + chunk_ns + GUARD);
 }
 
+/// Rates are work-conserving (S2.22).
 #[test]
 fn what_is_left_of_a_link_goes_to_the_next_and_grows_when_more_is_free() {
     let mut config = one_link(Rules::deadline());
@@ -154,6 +157,7 @@ fn a_lower_rate_counts_when_the_source_says_that_it_obeys() {
     assert_eq!(harness.grant_of(transfer(0, 1)).unwrap().rate_bps, 10 * GBPS);
 }
 
+/// Several bottlenecks (S2.22).
 #[test]
 fn a_blocked_path_blocks_nobody_else() {
     let links = [10, 10, 20].map(|gbps| LinkConfig::new(gbps * GBPS)).to_vec();

@@ -131,6 +131,7 @@ impl Ends {
     }
 }
 
+/// Request, grant, WRITE, release (S2.3).
 #[test]
 fn a_transfer_is_granted_sent_in_its_time_and_forgotten_by_both() {
     let mut ends = Ends::new();
@@ -425,7 +426,7 @@ fn a_long_path_is_filled_and_a_lost_one_forgotten() {
 }
 
 /// In shared memory a chunk is acknowledged as soon as it is posted. The controller hears of its end when its time at the
-/// rate of its window is over: others would have that time twice.
+/// rate of its window is over: others would have that time twice. A source paces to its grant (S2.9).
 #[test]
 fn what_is_faster_than_its_rate_takes_its_time() {
     let mut ends = Ends::new();

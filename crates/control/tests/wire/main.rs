@@ -5,5 +5,6 @@ mod hostile;
 mod rates;
 mod samples;
 mod seals;
+mod shared;
 mod takeover;
 mod vectors;

@@ -233,10 +233,24 @@ impl Machine {
                 self.events.asked(device, id);
             }
             Belongs::Alone if self.small.take(device, block, self.now_ns()) => {}
+            Belongs::Alone if self.join(device, block) => {}
             Belongs::First(_) | Belongs::To(_) | Belongs::Alone => {
                 self.ask(device, Moving::new(block, false), 0);
             }
         }
+    }
+
+    /// Lets a frame go with the one of its device that was asked for last, if that is small and waits.
+    fn join(&mut self, device: u32, block: HeldBlock) -> bool {
+        let of_device = LocalId { device, number: 0 }..=LocalId { device, number: u64::MAX };
+        let Some((id, moving)) = self.moving.range_mut(of_device).next_back() else { return false };
+        let (id, bytes) = (*id, u64::from(block.bytes));
+        if !moving.can_grow() || !self.side.may_join(id, bytes, age_ns(&block)) {
+            return false;
+        }
+        moving.blocks.push_back(block);
+        self.tell(Input::Join { id, bytes });
+        true
     }
 
     fn ask(&mut self, device: u32, moving: Moving, ahead_bytes: u64) -> LocalId {

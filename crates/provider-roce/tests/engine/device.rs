@@ -214,7 +214,7 @@ fn a_side_that_authenticates_connects_to_no_other() {
     }
 }
 
-/// A responder that never acknowledges is given up after the retries.
+/// A responder that never acknowledges is given up after the retries. An operation fails when its retries are used (S2.11).
 #[test]
 fn acknowledgements_that_never_come_end_in_retry_exceeded() {
     let [left, right] = [any_port(), faulty("stall-ack")]

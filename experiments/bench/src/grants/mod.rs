@@ -71,6 +71,9 @@ pub(crate) struct Options {
     /// One case of failover only: restart, standby-etcd or standby-planned
     #[arg(long = "case")]
     only_case: Option<String>,
+    /// Rows of pacing only whose names have this text, as "3 sources, shm, 64 KiB, 400"
+    #[arg(long = "only")]
+    only_named: Option<String>,
     /// Sources with 100 devices each
     #[arg(long, default_value_t = SOURCES)]
     sources: usize,
@@ -130,7 +133,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         show(paper_rate(options)?)?;
     }
     if options.wants("pacing") {
-        for case in shared::Case::all() {
+        let named = |case: &shared::Case| {
+            options.only_named.as_deref().is_none_or(|text| case.is_named(text))
+        };
+        for case in shared::Case::all().filter(named) {
             show(case.measure(options.time())?)?;
         }
     }

@@ -43,7 +43,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    fn shared_name(&self) -> String {
+    /// Returns the name of a row of `pacing`.
+    pub(super) fn shared_name(&self) -> String {
         format!(
             "{} sources, {}, {} KiB, {} Mbit/s",
             self.sources.unwrap_or(0),

@@ -54,6 +54,25 @@ impl Case {
         })
     }
 
+    /// Returns the row of this case, without what came of it.
+    fn row(&self) -> Row {
+        Row {
+            what: "pacing",
+            case: Some("shared"),
+            provider: Some(self.provider),
+            sources: Some(self.sources),
+            devices: Some(self.sources as u64),
+            frame_bytes: Some(self.frame_bytes as u64),
+            capacity_bps: Some(self.capacity_bps),
+            ..Row::default()
+        }
+    }
+
+    /// Returns whether the name of its row has this text.
+    pub(super) fn is_named(&self, text: &str) -> bool {
+        self.row().shared_name().contains(text)
+    }
+
     /// Lets the sources send for a time, after a warm-up.
     pub(super) fn measure(&self, time: Duration) -> Result<Row> {
         let controller = Controller::start(self.capacity_bps)?;
@@ -63,18 +82,11 @@ impl Case {
         let (sent, arrivals) = load.end()?;
         let moved = Moved::of(&arrivals, self, time)?;
         Ok(Row {
-            what: "pacing",
-            case: Some("shared"),
-            provider: Some(self.provider),
-            sources: Some(self.sources),
-            devices: Some(self.sources as u64),
-            frame_bytes: Some(self.frame_bytes as u64),
-            capacity_bps: Some(self.capacity_bps),
             transfers: Some(sent),
             frames_lost: Some(sent.saturating_sub(arrivals.len() as u64)),
             used_fraction: Some(decimals(moved.used_fraction, 4)),
             beyond_bytes_max: Some(moved.beyond_bytes_max.round()),
-            ..Row::default()
+            ..self.row()
         })
     }
 }

@@ -95,6 +95,7 @@ impl Place {
 mod tests {
     use super::*;
 
+    /// Frames are scaled with the rates (S2.2).
     #[test]
     fn what_is_scaled_keeps_its_proportions() {
         let place = Place::new(40, 0.5, false, None);

@@ -15,7 +15,7 @@ const FIELDS: [&str; 41] = [
 
 /// Twelve sources share a link over a router; the controller grants all that goes over it, so no queue is ever full and
 /// no frame is lost. 20 s of events, at a two-hundredth of the paper's rates. The queue takes what all may have begun
-/// when a busy machine lets them run again after their windows; without a controller it is full in a moment.
+/// when a busy machine lets them run again after their windows; without a controller it is full in a moment. What both roles, the controller and softirq cost is in its row (S2.15).
 #[test]
 fn with_a_controller_the_router_drops_nothing_and_no_frame_is_lost() {
     with_privilege("wan::with_a_controller_the_router_drops_nothing_and_no_frame_is_lost", || {

@@ -123,6 +123,7 @@ impl Trace {
 mod tests {
     use super::*;
 
+    /// Latency is from the generation on (S2.13); what is on time counts by frames and by events (S2.14).
     #[test]
     fn a_trace_comes_back_from_its_lines_and_is_judged_by_its_deadlines() {
         let trace = Trace::draw(0.5, 20, 1);

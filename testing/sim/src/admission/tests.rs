@@ -18,6 +18,7 @@ fn methods() -> Vec<Method> {
     ladder::papers().into_iter().chain(ladder::steps()).chain(shipped).collect()
 }
 
+/// Grants for frames and for events (S2.8), with the paper's overhead and without (S2.18).
 #[test]
 fn cells_are_as_they_were() {
     let mut table = String::new();
@@ -53,7 +54,7 @@ fn every_event_arrives_and_no_link_is_ever_exceeded() {
     }
 }
 
-/// What a source says late, after the end of its window, is heard too.
+/// What a source says late, after the end of its window, is heard too, over 2 to 20 ms (S2.20).
 #[test]
 fn nobody_is_forgotten_however_long_messages_take() {
     for (rtt_ns, pausing) in [
@@ -121,7 +122,7 @@ fn sojourn_times_are_those_of_a_queue_with_one_server() {
 }
 
 /// Level `packet` agrees with level `chunk` on the same events; a controller loses no packet, who sends without one does
-/// (S2.1).
+/// (S2.1), with strict priority too (S2.10).
 #[test]
 fn packets_of_a_controller_are_not_dropped_and_others_are() {
     let mut seen = Vec::new();

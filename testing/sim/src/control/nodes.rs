@@ -31,6 +31,12 @@ pub(super) enum Message {
         age_ns: u64,
         class: u8,
     },
+    /// More goes with a transfer that waits.
+    Join {
+        device: u32,
+        number: u64,
+        bytes: u64,
+    },
     /// The rest of what was dropped when a part of it was sent.
     Finish {
         device: u32,

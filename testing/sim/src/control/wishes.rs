@@ -7,6 +7,9 @@ impl World<'_> {
     pub(super) fn wish(&mut self, slot: usize, at: usize) {
         let wish = self.scenario.sources[slot].wishes[at];
         let class = self.scenario.sources[slot].devices[wish.device as usize].1;
+        if self.join(slot, wish.device, wish.bytes, wish.age_ns) {
+            return;
+        }
         let Some(node) = &mut self.sources[slot] else { return };
         node.number += 1;
         let (device, number, bytes) = (wish.device, node.number, wish.bytes);
@@ -14,6 +17,23 @@ impl World<'_> {
         node.fates.insert((device, number), Fate { bytes, age_ns, asked_ns, ..Fate::default() });
         self.summary.transfers += 1;
         self.hand(slot, None, Message::Ask { device, number, bytes, age_ns, class });
+    }
+
+    /// Lets a wish go with the one before it, if that waits and both are small.
+    fn join(&mut self, slot: usize, device: u32, bytes: u64, age_ns: u64) -> bool {
+        let Some(node) = &mut self.sources[slot] else { return false };
+        let last = node.fates.range_mut((device, 0)..=(device, u64::MAX)).next_back();
+        let Some(((_, number), fate)) = last else { return false };
+        let id = LocalId { device, number: *number };
+        // What a process will do that stands still is not known.
+        let runs = node.frozen_until_ns <= self.now_ns && node.inbox.is_empty();
+        if !runs || !node.side.may_join(id, bytes, age_ns) {
+            return false;
+        }
+        fate.bytes += bytes;
+        self.summary.joined += 1;
+        self.hand(slot, None, Message::Join { device, number: id.number, bytes });
+        true
     }
 
     /// What is dropped is never sent, unless a part of it was: then the rest is asked for, and must come.

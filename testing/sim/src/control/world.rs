@@ -49,6 +49,8 @@ pub(super) type Numbers = (u32, u64);
 pub(crate) struct Summary {
     pub(crate) runs: u64,
     pub(crate) transfers: u64,
+    /// Wishes that went with one that waited.
+    pub(crate) joined: u64,
     pub(crate) missed: u64,
     pub(crate) dropped: u64,
     /// Of these, those that had begun.
@@ -68,6 +70,7 @@ pub(crate) struct Summary {
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} runs, {} faults, {} transfers", self.runs, self.faults, self.transfers)?;
+        write!(f, " and {} that went with one", self.joined)?;
         write!(f, " ({} told that they are late, {} dropped", self.missed, self.dropped)?;
         write!(f, ", {} of them in the middle and finished)", self.finished)?;
         write!(f, "; {} datagrams, {} lost, {} hints", self.datagrams, self.lost, self.hints)?;
@@ -478,6 +481,9 @@ fn input(message: Option<&Message>) -> source_side::Input<'_> {
             age_ns: *age_ns,
             class: *class,
         },
+        Some(Message::Join { device, number, bytes }) => {
+            source_side::Input::Join { id: id(*device, *number), bytes: *bytes }
+        }
         Some(Message::Finish { device, number, bytes, age_ns, class }) => {
             source_side::Input::Finish {
                 id: id(*device, *number),

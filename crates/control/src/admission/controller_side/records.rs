@@ -128,6 +128,9 @@ impl ControllerSide {
                     self.ask(source, key, Held { left_bytes, born_ns, finish });
                 } else if let Some(revision) = inner {
                     self.control(Input::Progress { transfer: id, left_bytes, revision });
+                    let Some(session) = self.sessions.get(&source) else { return };
+                    let until_ns = session.clock.arrival_ns(self.now_ns, until_ns);
+                    self.control(Input::Begun { transfer: id, until_ns, revision });
                 }
             }
             SourceState::Done => {

@@ -51,12 +51,23 @@ pub(super) struct Flight {
     delay_ns: u64,
     lease_ns: u64,
     chunk_bytes: u64,
+    round_trip_ns: u64,
 }
 
 impl Flight {
     /// Returns the bound by what is known of the path; no acknowledgement is waited for longer than a lease.
     pub(super) const fn new(delay: &AckDelay, lease_ns: u64, chunk_bytes: u64) -> Self {
-        Self { delay_ns: delay.ns(lease_ns), lease_ns, chunk_bytes }
+        Self { delay_ns: delay.ns(lease_ns), lease_ns, chunk_bytes, round_trip_ns: 0 }
+    }
+
+    /// Adds how long a message to the controller and its answer take.
+    pub(super) const fn beside(self, round_trip_ns: u64) -> Self {
+        Self { round_trip_ns, ..self }
+    }
+
+    /// Returns whether the controller hears in time that something will have left, and can tell another source.
+    pub(super) const fn is_heard(self, now_ns: u64, leaves_ns: u64) -> bool {
+        leaves_ns.saturating_sub(now_ns) >= self.round_trip_ns
     }
 
     /// Returns the bytes of a chunk at this rate.

@@ -10,6 +10,7 @@
 mod delivery;
 mod flight;
 mod idle;
+mod join;
 mod link;
 mod rates;
 mod records;
@@ -129,6 +130,14 @@ pub enum Input<'a> {
         /// That is all: what was asked for beyond it is given back.
         last: bool,
     },
+    /// Something else of the device goes with a transfer that waits, which [`SourceSide::may_join`] allows: one request
+    /// and one window for both.
+    Join {
+        /// The transfer.
+        id: LocalId,
+        /// How much more.
+        bytes: u64,
+    },
     /// A chunk of [`Output::Send`] has left: the oldest of that transfer.
     Sent {
         /// The transfer.
@@ -244,6 +253,8 @@ pub struct SourceSide {
     term: u32,
     transfers: Transfers,
     rates: rates::Rates,
+    /// By device: the rate of its last window.
+    granted_bps: BTreeMap<u32, u64>,
     delivery: delivery::Delivery,
     ack_delay: flight::AckDelay,
     /// Since when nobody has answered.
@@ -270,6 +281,7 @@ impl SourceSide {
             term: 0,
             transfers: BTreeMap::new(),
             rates: rates::Rates::default(),
+            granted_bps: BTreeMap::new(),
             delivery: delivery::Delivery::default(),
             ack_delay: flight::AckDelay::new(),
             unanswered_ns: None,
@@ -306,6 +318,11 @@ impl SourceSide {
             Input::Add { id, bytes, last } => {
                 if let Some(transfer) = self.transfers.get_mut(&id) {
                     transfer.add(bytes, last);
+                }
+            }
+            Input::Join { id, bytes } => {
+                if let Some(transfer) = self.transfers.get_mut(&id) {
+                    transfer.join(bytes);
                 }
             }
             Input::Sent { id } => {

@@ -115,6 +115,11 @@ impl Rates {
         })
     }
 
+    /// Returns whether a device sends so much each period, and has a rate for it or wants one.
+    pub(super) fn is_periodic(&self, device: u32) -> bool {
+        self.devices.contains_key(&device)
+    }
+
     /// Returns whether some device may send at its rate.
     pub(super) fn any_in_force(&self, now_ns: u64) -> bool {
         self.devices.values().any(|rate| rate.is_in_force(now_ns))

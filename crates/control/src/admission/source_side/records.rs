@@ -89,6 +89,9 @@ impl SourceSide {
             Told::Waiting | Told::Granted { .. } | Told::Paused => {
                 let is_granted = matches!(record.told, Told::Granted { .. });
                 self.counts.grants += u64::from(is_granted && record.revision > transfer.seen);
+                if let Told::Granted { rate_bps, .. } = record.told {
+                    self.granted_bps.insert(id.device, rate_bps);
+                }
                 transfer.obey(self.now_ns, record);
             }
             Told::Dropped => {

@@ -7,7 +7,9 @@ use crate::admission::round_trip::Repeat;
 impl SourceSide {
     pub(super) fn step(&mut self) {
         let (now_ns, lease_ns) = (self.now_ns, self.config.lease_ns);
+        let round_trip_ns = self.link.as_ref().map_or(0, |link| link.round_trip.least_ns());
         let flight = Flight::new(&self.ack_delay, lease_ns, self.config.chunk_bytes);
+        let flight = flight.beside(round_trip_ns);
         for (id, transfer) in &mut self.transfers {
             while let Some(chunk) = transfer.step(now_ns, flight) {
                 self.events.push_back(Event::Send { id: *id, chunk, leave: Leave::Window });

@@ -1,4 +1,6 @@
 //! A transfer at its source: its windows, how far it is, what the controller knows of it.
+mod growth;
+
 use super::flight::Flight;
 use super::idle::Idle;
 use crate::admission::round_trip::Repeat;
@@ -10,6 +12,8 @@ use std::collections::VecDeque;
 const IN_FLIGHT_LEAST: usize = 2;
 /// A part of a chunk that is worth a WRITE, where a whole one does not fit.
 const PART_BYTES_MIN: u64 = 1 << 16;
+/// A window that is longer than what was begun in it, by one such part of that at least, ends sooner.
+const SPARE_PARTS: u64 = 64;
 /// How late a chunk may begin and still count as begun in time.
 const LATE_NS: u64 = 200_000;
 
@@ -130,18 +134,6 @@ impl Transfer {
     /// So much of it is not there yet.
     pub(super) fn ahead(self, bytes: u64) -> Self {
         Self { ahead_bytes: bytes.min(self.left_bytes), ..self }
-    }
-
-    /// More of it is there; with `last` that is all.
-    pub(super) fn add(&mut self, bytes: u64, last: bool) {
-        if self.course != Course::Live {
-            return;
-        }
-        self.left_bytes += bytes.saturating_sub(self.ahead_bytes);
-        self.ahead_bytes = self.ahead_bytes.saturating_sub(bytes);
-        if last {
-            self.left_bytes -= std::mem::take(&mut self.ahead_bytes);
-        }
     }
 
     /// Returns what can begin.
@@ -349,6 +341,9 @@ impl Transfer {
                 self.revise();
             }
         } else if self.obeys() && self.window.is_some() {
+            if self.end_window(now_ns, flight) {
+                return None;
+            }
             let due = self.progress_due_ns().is_some_and(|progress_ns| progress_ns <= now_ns);
             if due || self.confirms {
                 self.confirms = false;
@@ -357,6 +352,22 @@ impl Transfer {
             }
         }
         None
+    }
+
+    /// Lets the window end when what has begun has left, if that is all and worth a message: the next one begins then.
+    fn end_window(&mut self, now_ns: u64, flight: Flight) -> bool {
+        let is_heard = flight.is_heard(now_ns, self.busy_ns);
+        let is_all = self.left_bytes == 0 && self.next.is_none() && is_heard;
+        let Some(window) = self.window.as_mut().filter(|_| is_all) else { return false };
+        let spare_ns = window.until_ns.saturating_sub(self.busy_ns);
+        let used_ns = self.busy_ns.saturating_sub(window.from_ns);
+        if spare_ns == 0 || spare_ns < used_ns / SPARE_PARTS {
+            return false;
+        }
+        window.until_ns = self.busy_ns;
+        (self.progress_ns, self.confirms) = (None, false);
+        self.revise();
+        true
     }
 
     /// Returns when it says how far it is, which prolongs its window: not while it has nothing to send, as others

@@ -1,0 +1,26 @@
+//! Windows whose end comes sooner, as all of their transfers has begun and the sources have said when that has left.
+use super::controller::Controller;
+use super::transfer::{Ends, State};
+use super::{TransferId, window};
+
+/// What ends sooner by less than this part of a guard is left as it is.
+const GUARD_PARTS: u64 = 8;
+
+impl Controller {
+    /// Lets the last window of a transfer end when what its source has begun has left: the next one begins then, and not
+    /// when a source would have ended that began as late as it may.
+    pub(super) fn all_begun(&mut self, id: TransferId, until_ns: u64, revision: u32) {
+        let Some(at) = self.transfers.find(id) else { return };
+        let least_ns = self.guard_ns(id.device) / GUARD_PARTS;
+        let (until_ns, ahead_ns) = (until_ns.max(self.now_ns), self.config.ahead_ns);
+        let transfer = &mut self.transfers[at];
+        let is_last = transfer.state == State::Granted && transfer.flags.ends != Ends::Lease;
+        let is_whole = transfer.course.left_at(until_ns) <= window::REST_BYTES;
+        let is_sooner = until_ns.saturating_add(least_ns) < transfer.until_ns;
+        if !is_last || !is_whole || !is_sooner || transfer.revision != revision {
+            return;
+        }
+        (transfer.until_ns, transfer.flags.ends) = (until_ns, Ends::Begun);
+        self.set_due(at, until_ns.saturating_sub(ahead_ns).max(self.now_ns));
+    }
+}
