@@ -118,7 +118,10 @@ impl World {
                     self.control_ns = due_ns.unwrap_or(u64::MAX);
                     break;
                 }
-                other => panic!("{other:?}"),
+                wrong @ (controller_side::Output::Refused { .. }
+                | controller_side::Output::Forgotten { .. }
+                | controller_side::Output::Superseded { .. }
+                | controller_side::Output::Working { .. }) => panic!("{wrong:?}"),
             }
         }
         for (at, bytes) in told {
@@ -140,7 +143,9 @@ impl World {
                     break;
                 }
                 source_side::Output::Missed { .. } => {}
-                other => panic!("{other:?}"),
+                wrong @ (source_side::Output::Refused { .. } | source_side::Output::Register) => {
+                    panic!("{wrong:?}")
+                }
             }
         }
         told.into_iter().for_each(|bytes| {
@@ -204,8 +209,9 @@ impl World {
         let counted = self.arrivals.iter().filter(|(begins_ns, ..)| *begins_ns >= from_ns);
         let time_ns: u64 = counted.clone().map(|(from, until, _)| until - from).sum();
         assert!(counted.clone().all(|(.., rate_bps)| *rate_bps == link_bps));
-        let (first, last) = (counted.clone().next(), counted.clone().next_back());
-        time_ns as f64 / (last.unwrap().1 - first.unwrap().0) as f64
+        let first = counted.clone().next().expect("something arrives");
+        let last = counted.clone().next_back().expect("something arrives");
+        time_ns as f64 / (last.1 - first.0) as f64
     }
 }
 
