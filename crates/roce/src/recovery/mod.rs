@@ -104,8 +104,8 @@ impl Engine {
         }
     }
 
-    /// Handles a SACK; what it says of PSNs that were never sent counts for nothing. Returns whether something new
-    /// has arrived.
+    /// Handles a SACK after [`Engine::on_ack`] of its cumulative part. Returns whether something
+    /// new has arrived.
     pub(crate) fn on_sack(&mut self, sack: &Sack<'_>, clock: &mut Clock<'_>) -> bool {
         match self {
             Self::GoBackN(_) => false,

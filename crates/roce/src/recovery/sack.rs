@@ -36,6 +36,11 @@ impl<'a> Sack<'a> {
             .zip(0u32..)
             .flat_map(move |(&byte, index)| bits(byte).map(move |bit| start + 8 * index + bit))
     }
+
+    /// Returns the PSNs with a 1, ascending.
+    pub(crate) fn psns(&self) -> impl Iterator<Item = Psn> {
+        self.kept().map(|distance| self.cumulative.add(distance))
+    }
 }
 
 fn bits(mut byte: u8) -> impl Iterator<Item = u32> {

@@ -72,18 +72,13 @@ impl Requester {
         }
         let mut clock = Clock { now_ns: env.now_ns, rto: &mut self.rto, counters: env.counters };
         self.engine.on_ack(psn, &mut clock);
-        self.on_delivered(env.now_ns);
-    }
-
-    /// Follows what the engine knows to have arrived in order.
-    fn on_delivered(&mut self, now_ns: u64) {
         self.release();
-        self.follow_path(now_ns);
+        self.follow_path(env.now_ns);
         if self.rnr.is_some_and(|rnr| !self.engine.covers(rnr.psn)) {
             self.rnr = None;
         }
         self.rnr_tries = 0;
-        self.on_progress(now_ns);
+        self.on_progress(env.now_ns);
     }
 
     /// Acknowledges everything before `psn`, as a NAK for it implies.
@@ -134,12 +129,10 @@ impl Requester {
             env.counters.dropped += 1;
             return None;
         };
-        let una = self.engine.una();
+        sack.psns().for_each(|psn| self.engine.on_answered(psn));
+        self.deliver(cumulative, env);
         let mut clock = Clock { now_ns: env.now_ns, rto: &mut self.rto, counters: env.counters };
-        let has_news = self.engine.on_sack(&sack, &mut clock);
-        if self.engine.una() != una {
-            self.on_delivered(env.now_ns);
-        } else if has_news {
+        if self.engine.on_sack(&sack, &mut clock) {
             self.on_progress(env.now_ns);
             self.follow_path(env.now_ns);
         }

@@ -73,6 +73,9 @@ pub(crate) struct Selective {
     log_first: u32,
     /// The latest transmission known to have arrived, if any did.
     arrived: Option<u32>,
+    /// The latest retransmission that the peer has answered, if it has any. What was sent before it may have arrived long
+    /// ago, and the acknowledgement have been lost (Karn).
+    answered: Option<u32>,
     lost: VecDeque<Psn>,
     /// Payload of the packets in `slots` that are not in flight: kept by the peer, or lost.
     pub(crate) settled_bytes: u64,
@@ -90,14 +93,14 @@ pub(crate) struct Selective {
 #[derive(Default)]
 struct News {
     any: bool,
-    /// When the latest transmission of all that arrived was, if it is among these and tells a round trip.
-    timed: Option<Timed>,
+    /// Latest transmission, and when that was if it tells a round trip.
+    timed: Option<(u32, Option<Timed>)>,
 }
 
 #[derive(Clone, Copy)]
 enum Timed {
     Sent(u64),
-    /// Not after this: nobody knows which of several arrived.
+    /// Not before this: nobody knows which of several arrived.
     SentFrom(u64),
 }
 
@@ -109,6 +112,7 @@ impl Selective {
             log: VecDeque::new(),
             log_first: 0,
             arrived: None,
+            answered: None,
             lost: VecDeque::new(),
             settled_bytes: 0,
             progress: Progress::default(),
@@ -164,28 +168,20 @@ impl Selective {
 
     pub(crate) fn on_ack(&mut self, psn: Psn, clock: &mut Clock<'_>) {
         let mut news = News::default();
-        self.take_in_order(psn, &mut news, clock);
-        self.settle(&news, clock);
-        self.give_back();
-    }
-
-    fn take_in_order(&mut self, psn: Psn, news: &mut News, clock: &mut Clock<'_>) {
         while psn.distance_from(self.una) >= 0 && !self.slots.is_empty() {
-            self.arrive(0, news, clock);
+            self.arrive(0, &mut news, clock);
             if let Some(slot) = self.slots.pop_front() {
                 self.settled_bytes -= slot.settled_bytes();
             }
             self.una = self.una.next();
         }
+        self.settle(&news, clock);
+        self.give_back();
     }
 
     pub(crate) fn on_sack(&mut self, sack: &Sack<'_>, clock: &mut Clock<'_>) -> bool {
-        if sack.cumulative.distance_from(self.next()) >= 0 {
-            // Nobody can have what was not sent.
-            return false;
-        }
-        let mut news = News::default();
         let base = sack.cumulative.distance_from(self.una);
+        let mut news = News::default();
         for distance in sack.kept() {
             let index = i64::from(base) + i64::from(distance);
             let Ok(index) = usize::try_from(index) else { continue };
@@ -194,15 +190,11 @@ impl Selective {
             }
             self.arrive(index, &mut news, clock);
         }
-        self.take_in_order(sack.cumulative, &mut news, clock);
         // The PSN after the cumulative one is missing, whatever an earlier SACK reported.
-        if sack.cumulative.next() == self.una
-            && self.slots.front().is_some_and(|slot| slot.state == State::Kept)
-        {
+        if base == -1 && self.slots.front().is_some_and(|slot| slot.state == State::Kept) {
             self.mark_lost(0);
         }
         self.settle(&news, clock);
-        self.give_back();
         news.any
     }
 
@@ -224,22 +216,34 @@ impl Selective {
             self.was_spurious(clock);
             return;
         }
-        // What was sent before it may have arrived long ago, and the acknowledgement have been lost (Karn).
-        if self.note_arrival(slot.tx) {
-            news.timed = match slot.resent {
-                true => self.first_sent_ns.map(Timed::SentFrom),
-                false => sent_ns.map(Timed::Sent),
-            };
+        if self.arrived.is_none_or(|arrived| later(slot.tx, arrived)) {
+            self.arrived = Some(slot.tx);
+        }
+        self.note_answer(slot);
+        let timed = if slot.resent {
+            self.first_sent_ns.map(Timed::SentFrom)
+        } else if self.answered.is_none_or(|answered| later(slot.tx, answered)) {
+            sent_ns.map(Timed::Sent)
+        } else {
+            None
+        };
+        if news.timed.is_none_or(|(tx, _)| later(slot.tx, tx)) {
+            news.timed = Some((slot.tx, timed));
         }
     }
 
-    /// Notes that a transmission has arrived; returns whether it is the latest of those that have.
-    fn note_arrival(&mut self, tx: u32) -> bool {
-        let is_latest = self.arrived.is_none_or(|arrived| later(tx, arrived));
-        if is_latest {
-            self.arrived = Some(tx);
+    fn note_answer(&mut self, slot: Slot) {
+        let is_latest = self.answered.is_none_or(|answered| later(slot.tx, answered));
+        if slot.resent && slot.state == State::InFlight && is_latest {
+            self.answered = Some(slot.tx);
         }
-        is_latest
+    }
+
+    /// Notes that the peer has answered this packet, whether or not it took it.
+    pub(crate) fn on_answered(&mut self, psn: Psn) {
+        if let Some(&slot) = self.slot(psn) {
+            self.note_answer(slot);
+        }
     }
 
     fn was_spurious(&mut self, clock: &mut Clock<'_>) {
@@ -250,13 +254,13 @@ impl Selective {
 
     fn settle(&mut self, news: &News, clock: &mut Clock<'_>) {
         match news.timed {
-            Some(Timed::Sent(sent_ns)) => {
+            Some((_, Some(Timed::Sent(sent_ns)))) => {
                 clock.rto.sample(clock.now_ns.saturating_sub(sent_ns));
             }
-            Some(Timed::SentFrom(sent_ns)) => {
+            Some((_, Some(Timed::SentFrom(sent_ns)))) => {
                 clock.rto.bound(clock.now_ns.saturating_sub(sent_ns));
             }
-            None => {}
+            Some((_, None)) | None => {}
         }
         if news.any {
             self.detect(clock);
@@ -293,13 +297,6 @@ impl Selective {
     /// Returns whether this transmission is the last one of an undecided packet.
     fn is_in_flight(&self, psn: Psn, tx: u32) -> bool {
         self.slot(psn).is_some_and(|slot| slot.state == State::InFlight && slot.tx == tx)
-    }
-
-    /// Notes that the peer has answered this packet, whether or not it took it.
-    pub(crate) fn on_answered(&mut self, psn: Psn) {
-        if let Some(&Slot { state: State::InFlight, tx, .. }) = self.slot(psn) {
-            self.note_arrival(tx);
-        }
     }
 
     /// Notes that the peer does not have this packet.
