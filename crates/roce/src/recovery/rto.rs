@@ -20,7 +20,7 @@ pub(crate) struct Rto {
     /// These are of a bound, not of a round trip.
     is_bound: bool,
     pub(crate) latest_ns: u64,
-    /// The shortest round trip seen.
+    /// The shortest round trip seen, 0 before the first.
     pub(crate) min_ns: u64,
     backoff: u32,
     /// Since when the peer is silent; `None` while nothing is expected of it.
@@ -37,6 +37,7 @@ impl Rto {
         let rtt_ns = rtt_ns.max(1);
         if self.srtt_ns == 0 || self.is_bound {
             self.is_bound = false;
+            self.min_ns = rtt_ns;
             self.begin(rtt_ns);
             return;
         }
@@ -59,7 +60,6 @@ impl Rto {
         self.latest_ns = rtt_ns;
         self.srtt_ns = rtt_ns;
         self.rttvar_ns = rtt_ns / 2;
-        self.min_ns = rtt_ns;
     }
 
     pub(crate) fn srtt_ns(&self) -> Option<u64> {

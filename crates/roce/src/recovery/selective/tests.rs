@@ -216,8 +216,13 @@ fn the_first_round_trip_replaces_what_was_a_bound() {
     let mut bench = Bench::new();
     bench.engine.on_timeout();
     bench.resend(9_000 * RTT);
-    bench.sack(9_001 * RTT, 119, &[]);
+    bench.sack(9_001 * RTT, 118, &[]);
     assert_eq!(bench.rto.srtt_ns(), Some(9_001 * RTT));
+    // Nor is who answers sooner than that too soon for an answer.
+    assert!(bench.engine.probe());
+    assert_eq!(bench.resend(9_002 * RTT), [119]);
+    bench.sack(9_003 * RTT, 119, &[]);
+    assert_eq!(bench.counters.spurious, 0);
     bench.engine.on_sent(Psn::new(120), 1, BYTES, 10_000 * RTT);
     bench.sack(10_001 * RTT, 120, &[]);
     assert_eq!(bench.rto.srtt_ns(), Some(RTT));
