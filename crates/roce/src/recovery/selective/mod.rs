@@ -265,6 +265,8 @@ impl Selective {
         if news.any {
             self.detect(clock);
         }
+        // All before it is decided; numbers come round.
+        self.answered = self.answered.filter(|answered| !later(self.log_first, *answered));
     }
 
     /// Decides about transmissions from the oldest on, as far as possible now.

@@ -194,6 +194,9 @@ fn an_answer_to_a_probe_tells_no_round_trip_of_what_arrived_long_before() {
     assert_eq!(bench.resend(late), [119]);
     bench.sack(late + RTT, 112, &[114, 119]);
     assert_eq!(bench.rto.srtt_ns(), Some(before));
+    bench.resend(late + RTT);
+    bench.sack(late + 2 * RTT, 119, &[]);
+    assert_eq!((bench.rto.srtt_ns(), bench.engine.answered), (Some(before), None));
 }
 
 /// A peer that has no receive for the probe says by that what arrived before it.
