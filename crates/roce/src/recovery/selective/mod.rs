@@ -93,15 +93,8 @@ pub(crate) struct Selective {
 #[derive(Default)]
 struct News {
     any: bool,
-    /// Latest transmission, and when that was if it tells a round trip.
-    timed: Option<(u32, Option<Timed>)>,
-}
-
-#[derive(Clone, Copy)]
-enum Timed {
-    Sent(u64),
-    /// Not before this: nobody knows which of several arrived.
-    SentFrom(u64),
+    /// The packet of the latest transmission.
+    latest: Option<Slot>,
 }
 
 impl Selective {
@@ -220,15 +213,8 @@ impl Selective {
             self.arrived = Some(slot.tx);
         }
         self.note_answer(slot);
-        let timed = if slot.resent {
-            self.first_sent_ns.map(Timed::SentFrom)
-        } else if self.answered.is_none_or(|answered| later(slot.tx, answered)) {
-            sent_ns.map(Timed::Sent)
-        } else {
-            None
-        };
-        if news.timed.is_none_or(|(tx, _)| later(slot.tx, tx)) {
-            news.timed = Some((slot.tx, timed));
+        if news.latest.is_none_or(|latest| later(slot.tx, latest.tx)) {
+            news.latest = Some(slot);
         }
     }
 
@@ -252,15 +238,24 @@ impl Selective {
         self.time_eighths = (self.time_eighths + 1).min(TIME_EIGHTHS_MOST);
     }
 
+    /// Learns of the round trip from the latest transmission that an acknowledgement reported.
+    fn measure(&self, latest: Slot, clock: &mut Clock<'_>) {
+        let age_ns = |sent_ns| clock.now_ns.saturating_sub(sent_ns);
+        if latest.resent {
+            // Nobody knows which of several arrived.
+            if let Some(bound_ns) = self.first_sent_ns.map(age_ns) {
+                clock.rto.bound(bound_ns);
+            }
+        } else if self.answered.is_none_or(|answered| later(latest.tx, answered))
+            && let Some(rtt_ns) = self.sent_ns(latest.tx).map(age_ns)
+        {
+            clock.rto.sample(rtt_ns);
+        }
+    }
+
     fn settle(&mut self, news: &News, clock: &mut Clock<'_>) {
-        match news.timed {
-            Some((_, Some(Timed::Sent(sent_ns)))) => {
-                clock.rto.sample(clock.now_ns.saturating_sub(sent_ns));
-            }
-            Some((_, Some(Timed::SentFrom(sent_ns)))) => {
-                clock.rto.bound(clock.now_ns.saturating_sub(sent_ns));
-            }
-            Some((_, None)) | None => {}
+        if let Some(latest) = news.latest {
+            self.measure(latest, clock);
         }
         if news.any {
             self.detect(clock);

@@ -5,6 +5,8 @@ use crate::counters::Counters;
 /// Payload of every packet here.
 const BYTES: u16 = 1024;
 const RTT: u64 = 1_000_000;
+/// When a peer that was silent is probed.
+const LATE: u64 = 90_000 * RTT;
 
 struct Bench {
     rto: Rto,
@@ -46,6 +48,14 @@ impl Bench {
             }
             engine.on_sack(&sack, clock);
         });
+    }
+
+    /// Acknowledges half, and long after that sends a probe; returns the round trip from before it.
+    fn probe_late(&mut self) -> u64 {
+        self.sack(RTT, 109, &[]);
+        assert!(self.engine.probe());
+        assert_eq!(self.resend(LATE), [119]);
+        self.rto.srtt_ns().unwrap()
     }
 
     /// Retransmits what is lost and returns the PSNs.
@@ -173,13 +183,9 @@ fn acknowledged_packets_leave_nothing_behind() {
 #[test]
 fn an_acknowledgement_that_came_late_for_a_lost_one_is_no_round_trip() {
     let mut bench = Bench::new();
-    bench.sack(RTT, 109, &[]);
-    let before = bench.rto.srtt_ns().unwrap();
+    let before = bench.probe_late();
     assert!(before <= RTT);
-    let late = 90_000 * RTT;
-    assert!(bench.engine.probe());
-    assert_eq!(bench.resend(late), [119]);
-    bench.sack(late + RTT, 119, &[]);
+    bench.sack(LATE + RTT, 119, &[]);
     assert_eq!(bench.rto.srtt_ns(), Some(before));
 }
 
@@ -187,15 +193,11 @@ fn an_acknowledgement_that_came_late_for_a_lost_one_is_no_round_trip() {
 #[test]
 fn an_answer_to_a_probe_tells_no_round_trip_of_what_arrived_long_before() {
     let mut bench = Bench::new();
-    bench.sack(RTT, 109, &[]);
-    let before = bench.rto.srtt_ns().unwrap();
-    let late = 90_000 * RTT;
-    assert!(bench.engine.probe());
-    assert_eq!(bench.resend(late), [119]);
-    bench.sack(late + RTT, 112, &[114, 119]);
+    let before = bench.probe_late();
+    bench.sack(LATE + RTT, 112, &[114, 119]);
     assert_eq!(bench.rto.srtt_ns(), Some(before));
-    bench.resend(late + RTT);
-    bench.sack(late + 2 * RTT, 119, &[]);
+    bench.resend(LATE + RTT);
+    bench.sack(LATE + 2 * RTT, 119, &[]);
     assert_eq!((bench.rto.srtt_ns(), bench.engine.answered), (Some(before), None));
 }
 
@@ -203,13 +205,9 @@ fn an_answer_to_a_probe_tells_no_round_trip_of_what_arrived_long_before() {
 #[test]
 fn a_refusal_of_a_probe_tells_no_round_trip_of_what_arrived_long_before() {
     let mut bench = Bench::new();
-    bench.sack(RTT, 109, &[]);
-    let before = bench.rto.srtt_ns().unwrap();
-    let late = 90_000 * RTT;
-    assert!(bench.engine.probe());
-    assert_eq!(bench.resend(late), [119]);
+    let before = bench.probe_late();
     bench.engine.on_answered(Psn::new(119));
-    bench.with(late + RTT, |engine, clock| engine.on_ack(Psn::new(118), clock));
+    bench.with(LATE + RTT, |engine, clock| engine.on_ack(Psn::new(118), clock));
     assert_eq!(bench.rto.srtt_ns(), Some(before));
 }
 
