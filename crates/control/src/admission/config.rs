@@ -100,14 +100,17 @@ pub struct Shares {
     /// A device is beyond its share when its data would take longer than this if all that have data
     /// sent at once, at rates in proportion to their weights. Four times as much is remembered.
     pub device_wait_ns: u64,
+    /// A device that is ahead of another by more than this gives way to late transfers of the other: the time that a
+    /// link takes for what it was granted beyond its part.
+    pub device_ahead_ns: u64,
     /// What a class may save up of its share.
     pub class_depth_ns: u64,
 }
 
 impl Default for Shares {
-    /// Returns 8 s and 5 s.
+    /// Returns 8 s, 1 s and 5 s.
     fn default() -> Self {
-        Self { device_wait_ns: 8_000 * MS, class_depth_ns: 5_000 * MS }
+        Self { device_wait_ns: 8_000 * MS, device_ahead_ns: 1_000 * MS, class_depth_ns: 5_000 * MS }
     }
 }
 

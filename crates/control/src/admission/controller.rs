@@ -2,6 +2,7 @@
 use super::device::Devices;
 use super::fair::Reference;
 use super::hold::Holds;
+use super::lead::Level;
 use super::part::{self, Part, Path};
 use super::pool::Pool;
 use super::queue::Queues;
@@ -57,6 +58,8 @@ pub(super) struct Link {
     pub(super) periodic_bps: u64,
     /// What devices would get if all that have data sent at once.
     pub(super) reference: Reference,
+    /// What all that want something would have been granted.
+    pub(super) level: Level,
     /// Who has less than its sender can reach, of those that have something.
     pub(super) partial: Option<(u32, TransferId)>,
     /// By class: its share of the link.
@@ -127,6 +130,7 @@ impl Controller {
             small_bps: 0,
             periodic_bps: 0,
             reference: Reference::default(),
+            level: Level::default(),
             partial: None,
             shares: vec![Share::default(); classes],
             working: Working::new(link.capacity_bps, now_ns),

@@ -38,8 +38,10 @@ struct Rest {
     /// Of the same source, in a ring.
     next: u32,
     before: u32,
-    /// As [`Device::mark`], of the other links.
-    marks: Box<[f64]>,
+    /// What it was granted of the first link of its path, as a [level](super::lead) of that.
+    lead: f64,
+    /// [`Device::mark`] and `lead` of the other links.
+    marks: Box<[(f64, f64)]>,
 }
 
 /// Devices by their numbers: an array, as the caller numbers them from 0 on.
@@ -101,6 +103,7 @@ impl Devices {
             source,
             next: NONE,
             before: NONE,
+            lead: 0.0,
             marks,
         };
         if length > self.devices.len() {
@@ -118,8 +121,8 @@ impl Devices {
             *device = Device { first: NONE, head: NONE, holds: NONE, ..Device::default() };
         }
         if is_new || device.path != spec.path {
-            device.mark = 0.0;
-            rest.marks = vec![0.0; links - 1].into();
+            (device.mark, rest.lead) = (0.0, 0.0);
+            rest.marks = vec![(0.0, 0.0); links - 1].into();
         }
         (device.path, device.class, device.weight) = (spec.path, spec.class, spec.weight);
         (device.rate_max_bps, device.delay_ns) = (spec.rate_max_bps, spec.delay_ns);
@@ -190,14 +193,28 @@ impl Devices {
     pub(super) fn mark(&self, id: DeviceId, place: usize) -> f64 {
         match place.checked_sub(1) {
             None => self.devices[id.0 as usize].mark,
-            Some(at) => self.rest[id.0 as usize].marks.get(at).copied().unwrap_or_default(),
+            Some(at) => self.rest[id.0 as usize].marks.get(at).map_or(0.0, |(mark, _)| *mark),
         }
     }
 
     pub(super) fn set_mark(&mut self, id: DeviceId, place: usize, mark: f64) {
         match place.checked_sub(1) {
             None => self.devices[id.0 as usize].mark = mark,
-            Some(at) => self.rest[id.0 as usize].marks[at] = mark,
+            Some(at) => self.rest[id.0 as usize].marks[at].0 = mark,
+        }
+    }
+
+    /// Returns what a device was granted of a link of its path, as a [level](super::lead) of that.
+    pub(super) fn lead(&self, id: DeviceId, place: usize) -> f64 {
+        let rest = &self.rest[id.0 as usize];
+        place.checked_sub(1).map_or(rest.lead, |at| rest.marks[at].1)
+    }
+
+    pub(super) fn set_lead(&mut self, id: DeviceId, place: usize, lead: f64) {
+        let rest = &mut self.rest[id.0 as usize];
+        match place.checked_sub(1) {
+            None => rest.lead = lead,
+            Some(at) => rest.marks[at].1 = lead,
         }
     }
 }

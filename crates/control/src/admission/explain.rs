@@ -84,6 +84,7 @@ impl Controller {
             .now_ns
             .saturating_add(starts_in_ns)
             .saturating_add(duration_ns(left_bytes, rate_bps));
+        let flags = transfer.flags;
         let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
         Some(Explanation {
             transfer: transfer.id,
@@ -96,8 +97,8 @@ impl Controller {
             capacity_bps: pool.capacity_bps,
             before,
             is_lowered: transfer.flags.lowered,
-            is_surplus: transfer.flags.surplus,
-            is_demoted: transfer.flags.late,
+            is_surplus: flags.surplus || flags.late && !flags.told,
+            is_demoted: flags.late && flags.told,
             starts_in_ns,
             spare_ns: signed(transfer.deadline_ns).saturating_sub(signed(there_ns)),
         })

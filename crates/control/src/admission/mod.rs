@@ -45,6 +45,7 @@ mod give_up;
 mod heap;
 mod hold;
 mod late;
+mod lead;
 mod lower;
 mod message;
 mod part;

@@ -3,7 +3,7 @@ use super::controller::Controller;
 use super::pool::free_from_ns;
 use super::queue::Cursor;
 use super::scratch::Scratch;
-use super::transfer::{State, Transfer};
+use super::transfer::{Flags, State, Transfer};
 use super::{Pausing, TransferId};
 use std::cmp::Reverse;
 
@@ -15,7 +15,7 @@ impl Controller {
             if scratch.hopeless.is_empty() {
                 break;
             }
-            scratch.hopeless.drain(..).for_each(|at| self.miss(at));
+            scratch.hopeless.drain(..).for_each(|at| self.put_behind(at));
         }
         self.rounds = self.rounds.wrapping_add(1);
         for (at, rate_bps) in &scratch.plan {
@@ -88,7 +88,18 @@ impl Controller {
 
     pub(super) fn must_go_behind(&self, at: u32) -> bool {
         let transfer = &self.transfers[at];
-        !transfer.flags.told && transfer.state == State::Waiting && self.is_hopeless(at)
+        let Flags { told, late, .. } = transfer.flags;
+        transfer.state == State::Waiting
+            && (!told && self.is_hopeless(at) || !late && self.must_give_way(at))
+    }
+
+    /// Puts a transfer behind that [must go there](Self::must_go_behind).
+    pub(super) fn put_behind(&mut self, at: u32) {
+        if !self.transfers[at].flags.told && self.is_hopeless(at) {
+            return self.miss(at);
+        }
+        self.transfers[at].flags.late = true;
+        self.requeue(at);
     }
 
     /// Stops those that were granted something and are not in the plan.

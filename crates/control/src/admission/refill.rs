@@ -79,7 +79,7 @@ impl Controller {
             return false;
         };
         if self.must_go_behind(at) {
-            self.miss(at);
+            self.put_behind(at);
             return !self.parts[part].stale;
         }
         let then = self.queues.next(path, &mut cursor).map(|(key, _)| key);

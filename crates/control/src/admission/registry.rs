@@ -12,9 +12,18 @@ impl Controller {
             self.count_small(path, self.devices.small_bps(id), 0);
         }
         self.count_small(spec.path, 0, spec.small_bps);
-        let source = self.sources.entry(spec.source).or_default();
         let path = &self.paths[usize::from(spec.path.0)];
-        self.devices.set(id, spec, path.links.len(), &mut source.first);
+        let links = path.links.len();
+        let wants = self.devices.get(id).is_some_and(|before| before.head != NONE);
+        if wants {
+            self.count_wanting(id, false);
+        }
+        let source = self.sources.entry(spec.source).or_default();
+        self.devices.set(id, spec, links, &mut source.first);
+        if wants {
+            self.count_wanting(id, true);
+        }
+        let path = &self.paths[usize::from(spec.path.0)];
         if self.devices.known(id).transfers > 0 {
             self.note_stale(path.part);
         }

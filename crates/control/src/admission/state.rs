@@ -21,6 +21,12 @@ impl Controller {
         if state == State::Waiting {
             path.waiting_bytes = path.waiting_bytes.saturating_add(left);
         }
+        let (id, was_granted) = (transfer.id.device, transfer.revision > 0);
+        match (before, state) {
+            (State::Waiting, State::Granted) => self.note_served(id, left, false),
+            (_, State::Waiting) if was_granted => self.note_served(id, left, true),
+            _ => {}
+        }
         match (before, state) {
             (_, State::Granted) => self.list_granted(part, at),
             (State::Granted, _) => self.unlist_granted(part, at),
@@ -97,6 +103,9 @@ impl Controller {
         let after = (head != NONE).then(|| (self.transfers[head].key, head));
         if before == after {
             return;
+        }
+        if before.is_none() || after.is_none() {
+            self.count_wanting(self.transfers[at].id.device, after.is_some());
         }
         if let Some((key, _)) = before {
             self.queues.remove(path, key);

@@ -16,6 +16,14 @@ impl Key {
         Self((band << 118) | ((at_ns as u128) << ARRIVAL_BITS) | arrival as u128)
     }
 
+    /// Before all that go behind because they are late.
+    pub(super) const LATE: Self = Self::new(true, 0, false, 0, 0);
+
+    /// Returns the class as which a transfer counts.
+    pub(super) const fn class(self) -> u8 {
+        (self.0 >> (118 + 1)) as u8
+    }
+
     #[cfg(test)]
     pub(super) const fn test(at: u64) -> Self {
         Self::new(false, 0, false, 0, at)
@@ -186,6 +194,7 @@ pub(super) struct Flags {
     pub(super) lowered: bool,
     /// Its device has had its share.
     pub(super) surplus: bool,
+    /// It goes behind all that can be in time: it cannot, or its device is [ahead](super::lead).
     pub(super) late: bool,
     /// The source was told that the deadline is missed.
     pub(super) told: bool,

@@ -4,6 +4,7 @@ mod harness;
 mod order;
 mod properties;
 mod refusals;
+mod saturated;
 mod shares;
 mod unheard;
 mod windows;

@@ -8,7 +8,8 @@ const SECOND: u64 = 1000 * MS;
 fn shared(depth_ns: u64) -> Config {
     let mut config = one_link(Rules::deadline());
     config.links[0].capacity_bps = 10 * GBPS;
-    config.rules.shares = Some(Shares { device_wait_ns: depth_ns, class_depth_ns: depth_ns });
+    config.rules.shares =
+        Some(Shares { device_wait_ns: depth_ns, class_depth_ns: depth_ns, ..Shares::default() });
     config
 }
 
