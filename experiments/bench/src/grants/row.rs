@@ -2,6 +2,9 @@
 use crate::bound::Goal;
 use serde::Serialize;
 
+/// The time that a source may wait for each of those that share its link, itself among them.
+const TURN_MS: f64 = 2000.0;
+
 /// A measurement; what does not apply to it is null.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Row {
@@ -28,6 +31,8 @@ pub(super) struct Row {
     pub(super) used_fraction: Option<f64>,
     /// What they moved in the fullest second, beyond the capacity and a percent of it.
     pub(super) beyond_bytes_max: Option<f64>,
+    /// The longest time in which no frame of one of them was handed out.
+    pub(super) silent_ms_max: Option<f64>,
     pub(super) transfers: Option<u64>,
     pub(super) rate_error_p50: Option<f64>,
     pub(super) rate_error_p95: Option<f64>,
@@ -57,10 +62,11 @@ impl Row {
     pub(super) fn line(&self) -> String {
         if let Some(used) = self.used_fraction {
             return format!(
-                "{} {}: {used:.4} used, at most {} bytes beyond 1.01 of a second",
+                "{} {}: {used:.4} used, at most {} bytes beyond 1.01 of a second; a source had nothing for {:.0} ms at most",
                 self.what,
                 self.shared_name(),
                 self.beyond_bytes_max.unwrap_or(f64::NAN),
+                self.silent_ms_max.unwrap_or(f64::NAN),
             );
         }
         if let Some(case) = self.case {
@@ -96,14 +102,16 @@ impl Row {
 pub(super) const HEAD: &str = "what    offered records devices sources    grants/s us/grant  cores       p50       p99   rss bytes B/source";
 
 /// Returns the goals of sources that share a bottleneck: they never move more than it carries in a second, by more than a
-/// percent and a chunk, and use almost all of it.
+/// percent and a chunk, and use almost all of it; and each has its turn.
 pub(super) fn shared_goals(rows: &[Row]) -> impl Iterator<Item = Goal> + '_ {
     rows.iter().filter(|row| row.used_fraction.is_some()).flat_map(|row| {
         let name = |field: &str| format!("pacing, {}: {field}", row.shared_name());
         let chunk = row.frame_bytes.unwrap_or(0) as f64;
+        let turns_ms = row.sources.unwrap_or(0) as f64 * TURN_MS;
         [
             Goal::most(name("beyond_bytes_max"), row.beyond_bytes_max, chunk),
             Goal::least(name("used_fraction"), row.used_fraction, 0.95),
+            Goal::most(name("silent_ms_max"), row.silent_ms_max, turns_ms),
             Goal::most(name("frames_lost"), row.frames_lost.map(|lost| lost as f64), 0.0),
         ]
     })

@@ -86,6 +86,7 @@ impl Case {
             frames_lost: Some(sent.saturating_sub(arrivals.len() as u64)),
             used_fraction: Some(decimals(moved.used_fraction, 4)),
             beyond_bytes_max: Some(moved.beyond_bytes_max.round()),
+            silent_ms_max: Some(decimals(moved.silent.as_secs_f64() * 1e3, 1)),
             ..self.row()
         })
     }
@@ -97,11 +98,15 @@ struct Moved {
     used_fraction: f64,
     /// In any second, beyond the capacity and a percent of it; negative where all seconds have less.
     beyond_bytes_max: f64,
+    /// The longest time without a frame of one of the sources, in all that was measured after the warm-up.
+    silent: Duration,
 }
 
 impl Moved {
-    /// `arrivals` are times since the beginning, in order.
-    fn of(arrivals: &[Duration], case: &Case, time: Duration) -> Result<Self> {
+    /// `arrivals` are times since the beginning, in order, and the number of the source.
+    fn of(arrivals: &[(Duration, usize)], case: &Case, time: Duration) -> Result<Self> {
+        let silent = (0..case.sources).map(|source| silence(arrivals, source, time)).max();
+        let arrivals: Vec<Duration> = arrivals.iter().map(|(at, _)| *at).collect();
         let bytes = |frames: usize| (frames * case.frame_bytes) as f64;
         let carries = case.capacity_bps as f64 / 8.0;
         let counted: Vec<Duration> =
@@ -116,8 +121,18 @@ impl Moved {
         Ok(Self {
             used_fraction: bytes(counted.len() - 1) / (carries * spent),
             beyond_bytes_max: bytes(most) - carries * (1.0 + BEYOND_PERCENT / 100.0),
+            silent: silent.unwrap_or(time),
         })
     }
+}
+
+/// Returns the longest time without a frame of a source, after the warm-up.
+fn silence(arrivals: &[(Duration, usize)], source: usize, time: Duration) -> Duration {
+    let end = WARM_UP + time;
+    let times = arrivals.iter().filter(|(at, of)| *of == source && (WARM_UP..end).contains(at));
+    let times = times.map(|(at, _)| *at);
+    let steps = std::iter::once(WARM_UP).chain(times.clone()).zip(times.chain([end]));
+    steps.map(|(from, to)| to.saturating_sub(from)).max().unwrap_or(time)
 }
 
 struct Load {
@@ -125,18 +140,20 @@ struct Load {
     sources: Vec<Source>,
     threads: Vec<JoinHandle<Result<u64>>>,
     stop: Arc<AtomicBool>,
-    arrivals: Arc<Mutex<Vec<Duration>>>,
+    arrivals: Arc<Mutex<Vec<(Duration, usize)>>>,
 }
 
 impl Load {
     fn start(case: &Case, controller: &str) -> Result<Self> {
-        let (began, arrivals) = (Instant::now(), Arc::<Mutex<Vec<Duration>>>::default());
+        let (began, arrivals) = (Instant::now(), Arc::<Mutex<Vec<(Duration, usize)>>>::default());
         let noted = arrivals.clone();
         let rules = PathRules { require: vec![case.provider.to_owned()], ..PathRules::default() };
         let collector = Collector::builder("127.0.0.1:0")
             .path_rules(rules.clone())
-            .on_frame(move |_| {
-                noted.lock().unwrap_or_else(PoisonError::into_inner).push(began.elapsed());
+            .on_frame(move |frame| {
+                let source = frame.device().strip_prefix("cam").and_then(|it| it.parse().ok());
+                let arrival = (began.elapsed(), source.unwrap_or(usize::MAX));
+                noted.lock().unwrap_or_else(PoisonError::into_inner).push(arrival);
             })
             .start()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -166,7 +183,7 @@ impl Load {
     }
 
     /// Returns how many frames were sent, and when each arrived.
-    fn end(self) -> Result<(u64, Vec<Duration>)> {
+    fn end(self) -> Result<(u64, Vec<(Duration, usize)>)> {
         self.stop.store(true, Ordering::Relaxed);
         let mut sent = 0;
         for thread in self.threads {
@@ -194,15 +211,20 @@ mod tests {
             Case { provider: "shm", sources: 2, frame_bytes: 125_000, capacity_bps: 10_000_000 };
         let time = Duration::from_secs(3);
         // Ten frames a second are what it carries.
-        let even: Vec<_> = (0..60).map(|frame| Duration::from_millis(frame * 100)).collect();
+        let even: Vec<_> =
+            (0..60).map(|frame| (Duration::from_millis(frame as u64 * 100), frame % 2)).collect();
         let moved = Moved::of(&even, &case, time).unwrap();
         assert!((moved.used_fraction - 1.0).abs() < 1e-9, "{}", moved.used_fraction);
         assert!(moved.beyond_bytes_max < 0.0, "{}", moved.beyond_bytes_max);
+        assert_eq!(moved.silent, Duration::from_millis(200));
         let mut burst = even;
-        burst.extend([Duration::from_millis(2550); 4]);
+        burst.extend([(Duration::from_millis(2550), 0); 4]);
         burst.sort_unstable();
         let moved = Moved::of(&burst, &case, time).unwrap();
         assert!((moved.beyond_bytes_max - (4.0 * 125_000.0 - 12_500.0)).abs() < 1e-6);
         assert!(Moved::of(&[], &case, time).is_err());
+        let mut one = burst;
+        one.retain(|(at, source)| *source == 0 || *at < WARM_UP);
+        assert_eq!(Moved::of(&one, &case, time).unwrap().silent, time);
     }
 }
