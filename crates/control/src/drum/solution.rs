@@ -131,10 +131,12 @@ pub(super) fn assemble(
 ) -> Solution {
     let objective = model.objective(&best.x, &best.z);
     let gap = certified_gap(bound, &objective);
-    let status = match ended {
-        _ if gap <= enough => Status::Solved,
-        Status::IterationLimit if gap <= 50.0 * enough => Status::AlmostSolved,
-        other => other,
+    let status = if gap <= enough {
+        Status::Solved
+    } else if ended == Status::IterationLimit && gap <= 50.0 * enough {
+        Status::AlmostSolved
+    } else {
+        ended
     };
     let spread = |members: &[u32], values: &[f64]| {
         let mut all = vec![0.0; model.layout.hosts * model.layout.applications];
