@@ -303,7 +303,6 @@ impl Roster {
             destinations: ends.into_iter().map(destination).collect(),
         })
     }
-
 }
 
 /// Destinations that a host of DRUM takes of an application.
@@ -339,6 +338,29 @@ mod tests {
         assert_eq!(ends(&roster, 7), [(1, 8), (2, 5)]);
         roster.forget_application(2, 5);
         assert_eq!(ends(&roster, 7), [(1, 8)]);
+    }
+
+    #[test]
+    fn only_applications_of_which_there_is_news_are_named() {
+        let mut roster = Roster::new(1, "us".into());
+        let news = |roster: &mut Roster| roster.take_changed().into_iter().collect::<Vec<_>>();
+        roster.add(7, 2.0);
+        roster.add(8, 1.0);
+        assert_eq!(news(&mut roster), [7, 8]);
+        roster.meet(2, "them");
+        roster.connect((7, 1), "them".into(), 90);
+        assert_eq!(news(&mut roster), [7]);
+        roster.take_answer(2, 91, Some(5));
+        assert!(news(&mut roster).is_empty(), "another queue pair");
+        roster.take_answer(2, 90, Some(5));
+        assert_eq!(news(&mut roster), [7]);
+        roster.connect((8, 0), "us".into(), 70);
+        assert_eq!((news(&mut roster), ends(&roster, 8)), (vec![8], vec![(1, 8)]));
+        roster.add_queue_pair((7, 0), 70);
+        assert_eq!((news(&mut roster), ends(&roster, 8)), (vec![8], vec![(1, 7)]));
+        roster.remove(7);
+        assert_eq!((news(&mut roster), ends(&roster, 8)), (vec![8], vec![(1, 8)]));
+        assert_eq!(roster.forget(2), [], "its connection went with it");
     }
 
     #[test]
